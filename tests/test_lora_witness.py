@@ -86,7 +86,7 @@ def check(
     if len(config.get("layer_types") or ()) != config[blocks]:
         config["layer_types"] = None
     model = subject(family, config, {}, None)
-    every = list(dict.fromkeys(_asked(model, path) for path in products(model)))
+    every = list(dict.fromkeys(asked_name(model, path) for path in products(model)))
     if family in ONCE:
         recipe = replace(recipe, checkpoint="none")
     if family in EXPERTS and "lora_networks" not in config_class(family).trains:
@@ -130,7 +130,7 @@ def check(
     return True
 
 
-def _asked(model: LoadedModel, path: str) -> str:
+def asked_name(model: LoadedModel, path: str) -> str:
     """A product's own name, or the class's where that has several of ours in one."""
     modules = model.config.paths()
     several = [*modules.values()].count(modules.get(path, "")) > 1

@@ -33,7 +33,7 @@ class Casts:
         apart = ((owner, size) for owner, size in whole.gradients.items() if owner[1].endswith(PRODUCT_BIAS))
         biases = {owner: size // share for owner, size in (*whole.biases.items(), *apart)}
         blocks = whole.run.blocks
-        self.of_biases = {id(section): _biases(section, biases) for section in blocks}
+        self.of_biases = {id(section): self._unsaved(section, biases) for section in blocks}
         self.made = {id(section): self._made(section) for section in blocks}
         each = [self.made[id(section)][-1] for section in blocks]
         self.in_front = running(whole.kinds, each, 0)
@@ -72,10 +72,24 @@ class Casts:
         made = self.of_biases[id(section)]
         if not self.step.checkpoint:
             return made
+        if section.run.casts is not None:
+            return self._written(section, kept=True)
         lines = (line for line in section.run.kept if line.path.endswith(CAST))
         casts = {line.path.removesuffix(CAST): self.whole.held(section, (line,)) for line in lines}
         weights = accumulate([casts.pop(name.removesuffix(".weight"), 0) for name in section.run.order])
         return [biases + own for biases, own in zip(made, weights, strict=True)]
+
+    def _unsaved(self, section: Section, biases: Mapping[tuple[int, str], Size]) -> list[Size]:
+        """Bytes of those that no line keeps, as those of biases, by the place of its operations."""
+        return _biases(section, biases) if section.run.casts is None else self._written(section, kept=False)
+
+    def _written(self, section: Section, *, kept: bool) -> list[Size]:
+        """The same of a run that says itself what is cast. `kept`: those that lines keep too."""
+        made: dict[str, Size] = {}
+        for each in section.run.casts or ():
+            if kept or not each.kept:
+                made[each.at] = made.get(each.at, 0) + self.whole.held(section, (each.held,))
+        return [*accumulate([made.get(name, 0) for name in section.run.order])]
 
 
 def _biases(section: Section, biases: Mapping[tuple[int, str], Size]) -> list[Size]:

@@ -106,13 +106,23 @@ class Moment(NamedTuple):
     again: str = ""
 
 
+class Cast(NamedTuple):
+    """A parameter's cast under autocast, which stays until the forward pass ends: the operation that makes it, and the
+    name of the line that keeps it longer, if one does."""
+
+    at: str
+    held: Held
+    kept: str = ""
+
+
 class Run(NamedTuple):
     """Part of a forward pass: operations in their order, what they keep, the moments of its backward pass.
 
     `ahead`: moments of the forward pass itself, where it can be fuller than anything later. `early`: what its backward
     pass makes before it needs any kept tensor, and so before a checkpointed block runs again. `bare`: moments of a
     forward pass that keeps nothing, with all that is there, but for casts of weights. `remade`: what attention that
-    runs again makes anew, where it does. `returned`: what the caller has of it until the forward pass ends.
+    runs again makes anew, where it does. `returned`: what the caller has of it until the forward pass ends. `casts`:
+    those of parameters, where the run is written out.
     """
 
     order: tuple[str, ...] = ()
@@ -123,6 +133,7 @@ class Run(NamedTuple):
     bare: tuple[Moment, ...] = ()
     remade: tuple[Kept, ...] = ()
     returned: tuple[Held, ...] = ()
+    casts: tuple[Cast, ...] | None = None
 
     def alive(self, at: str) -> Iterator[Kept]:
         """Lines that are there while `at` runs, forwards or backwards: it or an operation before it needs them."""

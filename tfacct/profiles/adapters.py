@@ -47,6 +47,11 @@ def adapted(run: Pass, adapters: Adapters) -> Pass:
         for numbers, start in ((section.numbers[:first], adapters.embedded), (section.numbers[first:], True)):
             if numbers:
                 blocks.append(Section(_frozen(section.run, adapters, start), axes, len(numbers), numbers))
+    return ended(run, adapters, tuple(blocks), _frozen(run.back.run, adapters, start=True))
+
+
+def ended(run: Pass, adapters: Adapters, blocks: tuple[Section, ...], back: Run) -> Pass:
+    """The pass with these blocks and this end, its tables frozen."""
     turned = frozenset(turn for turn in TURNS if any(turn in section.run.order for section in blocks))
     front = _front(run.front.run, adapters, turned)
     # The batch is there, trained table or not.
@@ -61,8 +66,8 @@ def adapted(run: Pass, adapters: Adapters) -> Pass:
     waiting += tuple(each.held for each in positions if each.held not in waiting)
     return run._replace(
         front=run.front._replace(run=front),
-        blocks=tuple(blocks),
-        back=run.back._replace(run=_frozen(run.back.run, adapters, start=True)),
+        blocks=blocks,
+        back=run.back._replace(run=back),
         buffers=(*run.buffers, *batch),
         waiting=run.waiting if adapters.embedded else waiting,
         handed=(*run.handed, *positions, *((scaled,) if adapters.embedded and adapters.remakes else ())),

@@ -123,20 +123,23 @@ class Autocast(Transformers):
 
     def back(self, shape: Transformer) -> Run:
         """Final norm and the loss as in fp32, the head between them in 16 bits."""
-        whole = Transformers.back(self, shape)
         head = product(Product("lm_head", "B T D", "B T V", "V D"), "")
         final = self.part("final_norm", STREAM, shape.final_norm) if shape.final_norm is not None else Run()
         stream = Held("B T D", "full", path=STREAM)  # the caller's, until the norm is done
         ahead = tuple(moment._replace(held=(*moment.held, stream)) for moment in final.ahead)
+        return joined(final._replace(ahead=ahead), head, self.loss_wide(shape))
+
+    def loss_wide(self, shape: Transformer) -> Run:
+        """The loss in fp32 of logits in 16 bits."""
+        whole = Transformers.back(self, shape)
         longer = (Held("B T", "index"), Held("B", "index")) if self.batch > 1 else ()  # labels, before they are shifted
         made = Held("B T V"), Held("B T V", "full"), STREAM_WIDE, *longer, Held("", "full")
-        loss = Run(
+        return Run(
             tuple(name for name in whole.order if name.startswith("loss.")),
             tuple(line for line in whole.kept if line.path.startswith("loss.")),
             tuple(moment for moment in whole.moments if moment.at.startswith("loss.")),
             (Moment("loss.choose", made),),
         )
-        return joined(final._replace(ahead=ahead), head, loss)
 
     def waiting(self, shape: Transformer) -> tuple[Held, ...]:
         """As in fp32."""

@@ -146,6 +146,9 @@ class Profile(Protocol):
     def logits(self, shape: Transformer) -> Held:
         """What the loss is taken of."""
 
+    def block(self, block: Block) -> Run | None:
+        """What a block keeps, where it is written out; None where it is made of its parts."""
+
     def part(self, at: str, reads: str, part: Part, *, waits: bool = False) -> Run:
         """What a part of a block keeps. `waits`: a gradient of what it reads is there from the part behind it. Raises
         ConfigError for one without a rule."""
@@ -243,7 +246,7 @@ def _axes(block: Block) -> dict[str, Size]:
 
 def _section(stack: Stack, numbers: Sequence[int], profile: Profile, axes: Axes) -> Section:
     """The blocks of a stack."""
-    run = _block(stack.block, profile)
+    run = profile.block(stack.block) or _block(stack.block, profile)
     if not stack.once or not numbers[1:]:
         return Section(run, axes, stack.count, numbers)
     from tfacct.profiles.once import added

@@ -33,8 +33,14 @@ def attention_again(
     Beside adapters, `reads` names what attention reads, which is kept though no gradient needs it, and `apart` says
     whether the gradient of its result is not the stream's. `windowed`: each block's attention has a window.
     """
-    again = frozenset(name for section in whole.blocks for name in section.run.order if _inside(name, drops))
     blocks = tuple(section._replace(run=_again(section.run, drops, reads, apart)) for section in whole.blocks)
+    return with_attention_again(whole._replace(blocks=blocks), drops=drops, windowed=windowed)
+
+
+def with_attention_again(whole: Pass, *, drops: bool = False, windowed: Sequence[bool] = ()) -> Pass:
+    """The pass of blocks whose attention runs again, and what it is handed for that."""
+    blocks = whole.blocks
+    again = frozenset(name for section in blocks for name in section.run.order if _inside(name, drops))
     # A whole block that runs again keeps a mask that it is given by position; attention's is always given by name.
     front, given = whole.front.run, tuple(line for line in whole.front.run.kept if line.by == (AGAIN,))
     kept = tuple(line for line in front.kept if line not in given)

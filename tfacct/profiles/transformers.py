@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tfacct.architecture.blocks import Block
 from tfacct.architecture.parts import Attention, Experts, FeedForward, LatentAttention, Norm, Part
 from tfacct.architecture.transformer import Transformer
 from tfacct.architecture.words import in_words
@@ -60,6 +61,10 @@ class Transformers(Attending):
     def collected(self, _: Transformer) -> tuple[Collected, ...]:
         """Gradients to which every block adds: none."""
         return ()
+
+    def block(self, _: Block) -> Run | None:
+        """None: blocks are made of their parts."""
+        return None
 
     def part(self, at: str, reads: str, part: Part, *, waits: bool = False) -> Run:
         """What a part of a block keeps. `waits`: a gradient of what it reads is there from the part behind it. Raises

@@ -209,6 +209,26 @@ class Lent(NamedTuple):
     frozen: int | None
 
 
+def adapters_of(subject: LoadedModel, recipe: Recipe) -> Adapters:
+    """The adapters of a recipe on a model."""
+    from tfacct.reports.training import habits
+
+    asked, shape, own = read(recipe.lora or ""), subject.architecture, habits(subject)
+    packed = recipe.weights == NF4
+    return Adapters(
+        asked.rank,
+        chosen(subject, asked),
+        products(subject, packed=packed),
+        wide=recipe.adapters == "fp32" and not recipe.full,
+        drops=recipe.lora_dropout > 0,
+        embedded=recipe.checkpoint == "full",
+        packed=packed,
+        apart=own.apart,
+        inline=own.inline_network,
+        remakes=shape.embed.factor is not None or shape.positions is not None or own.embedding,
+    )
+
+
 def lent(subject: LoadedModel, recipe: Recipe, run: Pass) -> Lent:
     """Adapters of a recipe on a model, and its pass with them."""
     from tfacct.reports.training import habits
@@ -228,22 +248,11 @@ def lent(subject: LoadedModel, recipe: Recipe, run: Pass) -> Lent:
             sides = (asked.rank, side) if which == "A" else (side, asked.rank)
             handed.append(Parameter(sides, len(numbers), product.number))
     packed = recipe.weights == NF4
-    how = Adapters(
-        asked.rank,
-        on,
-        products(subject, packed=packed),
-        wide=wide and not recipe.full,
-        drops=recipe.lora_dropout > 0,
-        embedded=recipe.checkpoint == "full",
-        packed=packed,
-        apart=own.apart,
-        inline=own.inline_network,
-        remakes=shape.embed.factor is not None or shape.positions is not None or own.embedding,
-    )
-    run = adapted(run, how)
+    if not recipe.autocast:  # whose pass has them already
+        run = adapted(run, adapters_of(subject, recipe))
     letters = {letter: size for product in every for letter, size in product.axes.items()}
     run = run._replace(blocks=tuple(part._replace(axes={**part.axes, **letters}) for part in run.blocks))
-    if recipe.checkpoint == "attention":
+    if recipe.checkpoint == "attention" and not recipe.autocast:
         windowed = [block.window is not None for block in shape.blocks()]
         reads = f"blocks.*.{'in' if own.norms_behind else 'attn_norm'}"
         run = attention_again(
@@ -292,22 +301,30 @@ def notes(one: Trained) -> list[str]:
     there = (_name(each, modules) for each in _products(one.subject) if each.path in on)
     names = ", ".join(dict.fromkeys(there))
     others = "tables, norms, routers, experts and head" if _routed(one.subject) else "tables, norms and head"
-    stored = recipe.dtype if recipe.weights is None else f"{recipe.weights}; {others} in {recipe.dtype}"
+    stored = f"{NF4}; {others} in {recipe.dtype}" if recipe.weights == NF4 else recipe.weights or recipe.dtype
     said = [
         f"Weights are frozen, in {stored}. Adapters of rank {of['rank']:,} in {of['dtype']} on {names}:"
         f" {units.si(of['params'])} parameters, {units.binary(of['bytes'])}; gradients and moments are theirs."
     ]
     if _routed(one.subject):
         said.append("Routers and routed experts have none: in their class they are parameters, not layers.")
+    weights = recipe.weights if recipe.autocast else None
     whole = step_of(
-        one.subject, one.work, replace(recipe, lora=None, adapters="fp32", lora_dropout=0.0, weights=None)
+        one.subject, one.work, replace(recipe, lora=None, adapters="fp32", lora_dropout=0.0, weights=weights)
     ).kept()
     kept = one.step.kept()
     if kept > whole:
-        copies = "each casts its input to fp32" if recipe.adapters != recipe.dtype else "each keeps a copy of its input"
+        wide = recipe.adapters != recipe.dtype and not recipe.autocast
+        copies = "each casts its input to fp32" if wide else "each keeps a copy of its input"
         said.append(
             f"The adapters keep more than full fine-tuning would, {units.binary(kept)} in place of"
             f" {units.binary(whole)}: {copies}."
+        )
+    if recipe.autocast:
+        stays = "" if recipe.checkpoint == "full" else "; its cast stays where a gradient goes through its product"
+        said.append(
+            f"The pass runs under torch.autocast in {recipe.dtype}: a frozen weight is cast each time that it is used"
+            f"{stays}."
         )
     if recipe.weights == NF4:
         largest = max(product.numbers for product in _products(one.subject))

@@ -171,7 +171,8 @@ UNPACKED = "The config stores its weights quantized; a training step holds them 
 def _stored(recipe: Recipe) -> str:
     if recipe.autocast:
         until = "until the forward pass ends" if recipe.checkpoint == "full" else "for the backward pass"
-        head = ", but the head's" if recipe.loss == "chunked" and recipe.checkpoint == "none" else ""
+        apart = {"attention": ", but attention's", "none": ", but the head's" if recipe.loss == "chunked" else ""}
+        head = apart.get(recipe.checkpoint, "")
         return (
             f"Weights, gradients and the stream are in fp32. The pass runs under torch.autocast in {recipe.dtype}: it"
             f" casts each weight of a product once, and the casts stay {until}{head}."

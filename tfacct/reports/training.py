@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Literal, NamedTuple, get_args
 
 from tfacct.accounts.optimizers import optimizer
@@ -132,14 +131,14 @@ class Recipe:
         lora = (
             []
             if self.lora is None
-            else [f"LoRA {self.lora} in {self.adapters}{' on ' + self.weights if self.weights else ''}"]
+            else [f"LoRA {self.lora} in {self.adapters}{' on ' + NF4 if self.weights == NF4 else ''}"]
         )
         return ", ".join([self.optimizer, *lora, *(words for words, so in others.items() if so)])
 
     @property
     def counted(self) -> str:
         """What is counted of its bytes."""
-        peft = "" if self.lora is None else " and peft" if self.weights is None else ", peft and bitsandbytes"
+        peft = "" if self.lora is None else ", peft and bitsandbytes" if self.weights == NF4 else " and peft"
         cast = " under torch.autocast" if self.autocast else ""
         cast += " on torch's plan of ranks" if self.mesh is not None and self.mesh.tp > 1 else ""
         return f"as transformers 5 with {self.attention}{peft}{cast}: every tensor that autograd keeps or makes"
@@ -182,23 +181,22 @@ def pass_of(
     `shape` and `kernel`: the model and the kernels' letters with symbols for sizes, laid out as this workload is.
     """
     batch = work.batch if isinstance(work.batch, int) else MANY  # a symbol stands for more than one sequence
-    kind = _autocast(subject.architecture) if recipe.autocast else kind_of(subject.architecture)
+    kind: Callable[..., Transformers] = kind_of(subject.architecture)
+    if recipe.autocast:
+        from tfacct.reports import train_autocast
+
+        kind = train_autocast.profile(subject, recipe)
     own = replace(habits(subject), exchanged=recipe.exchanged)
     profile = kind(recipe.attention, own, recipe.full, batch, work.tokens)
     letters, of_source = kernel or kernel_letters(work.tokens), kernel_letters(work.new_source)
     whole = pass_by(profile, shape or subject.architecture, letters, of_source, subject.config.context)
-    if recipe.checkpoint == "attention" and recipe.lora is None:
+    if recipe.autocast:
+        whole = train_autocast.changed(profile, whole, shape or subject.architecture)
+    elif recipe.checkpoint == "attention" and recipe.lora is None:
         whole = attention_again(whole, drops=profile.habits.drops_inside and profile.habits.residual)
     if recipe.loss == CHUNKED:
         return loss_in_chunks(whole, work.batch, work.tokens, frozen=recipe.lora is not None)
     return whole
-
-
-def _autocast(shape: Transformer) -> Callable[..., Transformers]:
-    from tfacct.profiles.autocast import Autocast
-
-    turned = any(isinstance(part, Attention) and part.rotary is not None for part in shape.parts())
-    return partial(Autocast, unturned=not turned)
 
 
 def _unmeasured(subject: LoadedModel, recipe: Recipe) -> str | None:
@@ -233,7 +231,9 @@ def _unmeasured(subject: LoadedModel, recipe: Recipe) -> str | None:
         if recipe.full and isinstance(part, Attention) and part.group != 1:
             return "grouped heads in fp32 are not counted with sdpa: torch runs another kernel for them"
     if recipe.autocast:
-        return _no_autocast(subject, recipe)
+        from tfacct.reports import train_autocast
+
+        return train_autocast.refusal(subject, recipe)
     if recipe.lora is None:
         return None
     from tfacct.reports import lora
@@ -251,18 +251,6 @@ def _no_classes(subject: LoadedModel) -> str | None:
     if classes.classes == 1 or subject.raw.get("problem_type") not in (None, "single_label_classification"):
         return "a loss of numbers or of several classes at once has not been measured"
     return None
-
-
-def _no_autocast(subject: LoadedModel, recipe: Recipe) -> str | None:
-    """Reason why a step under autocast is not counted; None if it is."""
-    in_chunks = recipe.loss == CHUNKED and AUTOCAST_CHUNKED not in subject.config.trains
-    others = {"adapters": recipe.lora is not None, f"a loss in chunks of {subject.family}": in_chunks}
-    others["attention that runs again"] = recipe.checkpoint == "attention"
-    others["experts"] = any(isinstance(part, Experts) for part in subject.architecture.parts())
-    if AUTOCAST not in subject.config.trains:
-        return f"the training step of {subject.family} has not been measured under autocast"
-    both = next((name for name, so in others.items() if so), None)
-    return None if both is None else f"autocast has not been measured with {both}"
 
 
 def step_of(subject: LoadedModel, work: Workload, recipe: Recipe) -> Step:

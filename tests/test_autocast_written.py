@@ -1,0 +1,138 @@
+"""Steps under autocast whose blocks are written out: with adapters, with attention that runs again, of any family."""
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from tests.test_lora_witness import asked_name
+from tests.training_configs import drawn
+from tfacct import load
+from tfacct.accounts.timeline import peak, timeline
+from tfacct.base.errors import UsageError
+from tfacct.families import config_class
+from tfacct.ledger.workload import Workload
+from tfacct.loading.model import LoadedModel, subject
+from tfacct.profiles.written import Trace
+from tfacct.reports.lora import chosen, products, read
+from tfacct.reports.training import Recipe, refusal, step_of
+from tfacct.witness.step import by_modules, grouped, known_modules
+
+pytest.importorskip("transformers")
+LLAMAS = ("llama", "mistral", "qwen2", "qwen3")
+
+
+def check(family: str, seed: int, *, lora: bool = False, selective: bool = False) -> bool:
+    """Bytes by the modules that asked for them, and the most bytes alive at any operator; False if it is refused."""
+    from tfacct.reference import keeping
+
+    config, recipe, work = drawn(family, seed)
+    pick = random.Random(seed)
+    if lora:
+        config |= {"num_hidden_layers": max(2, config["num_hidden_layers"])}
+        config |= {"vocab_size": 2 * config["hidden_size"] + seed}
+    if len(config.get("layer_types") or ()) != config["num_hidden_layers"]:
+        config["layer_types"] = None
+    model = subject(family, config, {}, None)
+    loop = {"accumulate": pick.random() < 0.2, "hold_logits": pick.random() < 0.2}
+    recipe = replace(recipe, dtype="bf16", weights="fp32", **loop)
+    if selective:
+        recipe = replace(recipe, checkpoint="attention")
+    modules: list[str] = []
+    if lora:
+        recipe, modules = _lent(model, recipe, pick)
+    if refusal(model, recipe) is not None:
+        return False
+    step, auto = step_of(model, work, recipe), model.config.ending.auto
+    how = {"checkpoint": recipe.checkpoint, "weights": "fp32", "auto": auto}
+    run = keeping.trainable(model.of_class, recipe.attention, "bf16", **how)
+    if lora:
+        from tfacct.reference import adapting
+
+        adapting.adapted(run, int((recipe.lora or "").split(":")[0]), modules, dropout=recipe.lora_dropout)
+    saved = keeping.kept(run, work.batch, work.tokens)
+    assert step.kept() == sum(each.bytes for each in saved), (config, recipe, work)
+    if recipe.checkpoint == "none":
+        known = known_modules(model)
+        assert by_modules(model, step, known) == grouped(saved, known), (config, recipe, work)
+    held = {"accumulate": recipe.accumulate, "holds_logits": recipe.hold_logits}
+    most = keeping.peak(run, work.batch, work.tokens, **held)
+    found = peak(instant for instant in timeline(step) if instant.name != "optimizer step")
+    assert found.total == most.bytes, (config, recipe, work, found, most)
+    return True
+
+
+def _lent(model: LoadedModel, recipe: Recipe, pick: random.Random) -> tuple[Recipe, list[str]]:
+    every = list(dict.fromkeys(asked_name(model, path) for path in products(model)))
+    names = pick.sample(every, pick.randint(1, len(every)))
+    lora = f"{pick.choice([1, 4, 7])}:{','.join(names)}"
+    on = chosen(model, read(lora))
+    modules = sorted({path.split("*.")[-1] for ours, path in model.config.paths().items() if ours in on})
+    return replace(recipe, lora=lora, lora_dropout=pick.choice([0.0, 0.0, 0.1])), modules
+
+
+@pytest.mark.parametrize("family", LLAMAS)
+@pytest.mark.parametrize("seed", range(2))
+def test_adapters_under_autocast_are_pefts_own(family: str, seed: int) -> None:
+    pytest.importorskip("peft")
+    check(family, seed, lora=True)
+
+
+@pytest.mark.parametrize("family", LLAMAS)
+@pytest.mark.parametrize("lora", [False, True])
+def test_attention_runs_again_under_autocast(family: str, lora: bool) -> None:
+    if lora:
+        pytest.importorskip("peft")
+    check(family, 3, lora=lora, selective=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", LLAMAS)
+@pytest.mark.parametrize("how", ["adapters", "attention again", "both"])
+def test_many_steps_with_adapters_or_attention_again(family: str, how: str) -> None:
+    if how != "attention again":
+        pytest.importorskip("peft")
+    done = [check(family, seed, lora=how != "attention again", selective=how != "adapters") for seed in range(100, 300)]
+    assert sum(done) >= 150
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", LLAMAS)
+def test_blocks_written_out_are_those_made_of_their_parts(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hand-written rules of autocast and the blocks written out agree with the classes alike."""
+    kind = config_class(family)
+    monkeypatch.setattr(kind, "trains", kind.trains | {"autocast_written"})
+    for seed in range(300, 350):
+        check(family, seed)
+
+
+def test_a_frozen_weight_is_cast_and_kept_where_a_gradient_goes_through_it() -> None:
+    """Of llama-3.1-8b's block with adapters on q_proj alone: all seven products' casts, 2 bytes a weight, and the
+    adapter's two, but in block 0, in front of whose q_proj no gradient goes; nor does one through its k and v."""
+    work = Workload(context=64, tokens=64, batch=1)
+    step = step_of(load("llama-3.1-8b").loaded, work, Recipe(weights="fp32", lora="16:q_proj"))
+    casts = {"attn.k_proj": 1024, "attn.v_proj": 1024, "attn.o_proj": 4096, "attn.q_proj": 4096}
+    attn = sum(2 * 4096 * rows for rows in casts.values())
+    mlp = 3 * 2 * 4096 * 14336
+    adapter = 2 * 16 * 2 * 4096
+    others = 31 * (attn + mlp + adapter)
+    first = 2 * 4096 * 4096 + mlp + 2 * 16 * 4096  # o_proj, the network, and lora_B
+    head = 2 * 4096 * 128_256
+    found = ((part, line) for part in step.run.sections for line in step.lines_of(part))
+    casts_kept = (part.count * step.bytes(part, [line]) for part, line in found if line.path.endswith("weight_cast"))
+    assert sum(casts_kept) == others + first + head
+
+
+def test_adapters_beside_weights_in_fp32_are_in_fp32() -> None:
+    with pytest.raises(UsageError, match="adapters beside weights in fp32 are in fp32, as peft makes them"):
+        load("llama-3.1-8b").train(ctx=64, weights="fp32", lora=16, adapters="bf16")
+
+
+def test_a_tensor_goes_with_the_last_that_refers_to_it() -> None:
+    trace = Trace(frozenset())
+    one = trace.new(("B", "T", "D"))
+    other = one
+    del one
+    assert trace.there["B T D", "work"] == 1
+    del other
+    assert trace.there["B T D", "work"] == 0

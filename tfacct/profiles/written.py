@@ -1,0 +1,366 @@
+"""A block of a class written out: its operations one after the other, as torch runs them, and what is there meanwhile.
+
+Its tensors are Python's own: one is there as long as a variable or an operation that saved it refers to it, as in the
+class. Run backwards, each operation hands gradients to those that made what it read, which are added up where several
+come. What results is a run: lines of what is kept, and all that is there beside them at any moment.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+
+from tfacct.ledger.kept import Cast, Held, Kept, Moment, Role, Run
+
+Axes: TypeAlias = tuple[str, ...]
+Kind: TypeAlias = tuple[str, Role]
+R = TypeVar("R")
+STREAM: Axes = ("B", "T", "D")
+INPUT = "blocks.*.in"
+
+
+ORDER = {axis: place for place, axis in enumerate(("B", "N", "K", "T", "S", "H", "D"))}
+
+
+def spec_of(axes: Axes) -> str:
+    """Axes as lines have them: the same, in whatever order they lie."""
+    return " ".join(sorted(axes, key=lambda axis: (ORDER.get(axis, len(ORDER)), axis)))
+
+
+class Storage:
+    """A tensor in memory, by its axes in the order in which they lie, and its dtype rule. `path`: its name, where it is
+    kept."""
+
+    __slots__ = ("kind", "laid", "path", "there")
+
+    def __init__(self, there: Counter[Kind], laid: Axes, role: Role, path: str = "") -> None:
+        self.there, self.laid, self.path = there, laid, path
+        self.kind: Kind = (spec_of(laid), role)
+        there[self.kind] += 1
+
+    def __del__(self) -> None:
+        self.there[self.kind] -= 1
+
+    @property
+    def role(self) -> Role:
+        """Dtype rule."""
+        return self.kind[1]
+
+
+class Grad(NamedTuple):
+    """A gradient: where it lies; `summed` of several, to which a further one is added in place."""
+
+    storage: Storage
+    summed: bool = False
+
+
+Back: TypeAlias = Callable[["Trace", Storage], Sequence["Storage | None"]]
+
+
+class Node:
+    """An operation that gradients go through: what it saved, and the operations that made what it read. `at`: the last
+    one with a name."""
+
+    __slots__ = ("at", "back", "frame", "inputs", "saved", "unpacks")
+
+    def __init__(self, at: str, inputs: Iterable[Node | None], back: Back) -> None:
+        self.at, self.inputs, self.back = at, tuple(inputs), back
+        self.saved: list[Storage] = []
+        self.unpacks = False
+        self.frame: Frame | None = None  # what saves its tensors once it runs again
+
+
+class Frame:
+    """A stretch that runs again: what it reads, its operations by their places, and how many tensors they save."""
+
+    __slots__ = ("flows", "made", "places", "reads", "run", "saves")
+
+    def __init__(self, reads: Value, run: Callable[[Trace, Value], Any], places: tuple[int, int], saves: int) -> None:
+        self.reads, self.flows = reads.viewed(reads.axes), reads.node is not None
+        self.reads.node = None
+        self.run, self.places, self.saves, self.made = run, places, saves, False
+
+
+class EnoughError(Exception):
+    """All that a stretch saves is there again."""
+
+
+class Value:
+    """What a variable refers to: a tensor, its axes, and the operation that made it, none where it needs no gradient.
+    Axes that are not among those in memory have a stride of 0."""
+
+    __slots__ = ("axes", "node", "storage")
+
+    def __init__(self, storage: Storage, axes: Axes, node: Node | None) -> None:
+        self.storage, self.axes, self.node = storage, axes, node
+
+    @property
+    def role(self) -> Role:
+        """Dtype rule."""
+        return self.storage.role
+
+    def viewed(self, axes: Axes) -> Value:
+        """The same with its axes in another order."""
+        return Value(self.storage, axes, self.node)
+
+
+class Seen(NamedTuple):
+    """All that is there at an instant."""
+
+    at: str
+    done: bool
+    after: bool
+    there: dict[Kind, int]
+
+
+class Trace:
+    """Operations as they run. `ones`: axes of size 1. `keeps`: operations save what their gradients need; a block that
+    will run again saves nothing. `flows`: what it reads requires a gradient."""
+
+    def __init__(self, ones: frozenset[str], *, keeps: bool = True, flows: bool = True, reads: str = INPUT) -> None:
+        self.ones, self.keeps = ones, keeps
+        self.there: Counter[Kind] = Counter()
+        self.elsewhere: Counter[Kind] = Counter()
+        self.order: list[str] = []
+        self.nodes: list[Node] = []
+        self.lines: dict[str, tuple[Kind, list[str]]] = {}
+        self.casts: list[tuple[str, Kind, str]] = []
+        self.remade: dict[str, tuple[Kind, list[str]]] = {}
+        self.again: list[str] = []
+        self.cache: list[Storage] | None = None  # of casts, in a stretch that runs again
+        self.saves, self.most = 0, -1
+        self.fixed: Seen | None = None
+        self.forwards: list[Seen] = []
+        self.backwards: list[Seen] = []
+        self.early: dict[Kind, int] | None = None
+        self.at, self.done, self.after = "", True, False
+        self.enters = Node("", (), lambda _t, _g: ())
+        self.seen = self.forwards
+        self.start = Value(Storage(self.elsewhere, STREAM, "full", reads), STREAM, self.enters if flows else None)
+
+    # Forwards.
+
+    def named(self, name: str) -> None:
+        """Begin an operation with a name."""
+        if name not in self.order:
+            self.order.append(name)
+        self.at, self.after = name, False
+
+    def new(self, laid: Axes, role: Role = "work", path: str = "") -> Storage:
+        """A further tensor."""
+        made = Storage(self.there, laid, role, path)
+        self.record()
+        return made
+
+    def elsewhere_new(self, laid: Axes, role: Role = "work", path: str = "") -> Storage:
+        """One that is accounted for elsewhere: a parameter, a cast of one, the angles."""
+        return Storage(self.elsewhere, laid, role, path)
+
+    def node(self, inputs: Iterable[Node | None], back: Back) -> Node | None:
+        """An operation; none where nothing that it reads requires a gradient."""
+        inputs = tuple(inputs)
+        if all(each is None for each in inputs):
+            return None
+        made = Node(self.at, inputs, back)
+        self.nodes.append(made)
+        return made
+
+    def save(self, node: Node | None, *saved: Storage | None) -> None:
+        """Save tensors for an operation's gradients; None stands for a parameter."""
+        if node is None:
+            return
+        node.unpacks = True
+        self.saves += len(saved)
+        for each in saved:
+            if each is None or not each.path:
+                continue
+            if self.keeps:
+                node.saved.append(each)
+            by = self.lines.setdefault(each.path, (each.kind, []))[1]
+            if self.at not in by:
+                by.append(self.at)
+        if self.saves == self.most:
+            raise EnoughError
+
+    def record(self) -> None:
+        """Write down what is there."""
+        there = {kind: count for kind, count in self.there.items() if count}
+        at, done, after, _ = self.fixed or (self.at, self.done, self.after, None)
+        self.seen.append(Seen(at, done, after, there))
+
+    def rerun(self, x: Value, run: Callable[[Trace, Value], R]) -> R:
+        """Run a stretch that runs again in the backward pass: it saves nothing but what it reads."""
+        if not self.keeps:
+            return run(self, x)
+        start, saves, lines, named = len(self.nodes), self.saves, self.lines, len(self.order)
+        self.keeps, self.lines = False, self.remade
+        result = run(self, x)
+        self.keeps, self.lines = True, lines
+        self.again += self.order[named:]
+        frame = Frame(x, run, (start, len(self.nodes)), self.saves - saves)
+        inside = [node for node in self.nodes[start:] if node.unpacks]
+        for node in inside:
+            node.frame = frame
+        if inside:
+            self.lines.setdefault(x.storage.path, (x.storage.kind, []))[1].append(inside[0].at)
+        return result
+
+    # Backwards.
+
+    def gradient(self) -> None:
+        """A parameter's gradient is there: with it the operation is done."""
+        self.done = True
+        self.record()
+
+    def beside(self, axes: Iterable[str], laid: Axes) -> bool:
+        """True if axes lie beside each other in this order; those of size 1 lie anywhere."""
+        wanted = [axis for axis in axes if axis not in self.ones]
+        there = [axis for axis in laid if axis not in self.ones]
+        if len(wanted) < 2:
+            return True
+        if any(axis not in there for axis in wanted):
+            return all(axis not in there for axis in wanted)
+        start = there.index(wanted[0])
+        return there[start : start + len(wanted)] == wanted
+
+    def merged(self, grad: Storage, *groups: Axes) -> Storage:
+        """A tensor with the axes of each group as one: a view, or a copy."""
+        if all(self.beside(group, grad.laid) for group in groups):
+            return grad
+        return self.new(tuple(axis for group in groups for axis in group), grad.role)
+
+    def backward(self, result: Node | None, axes: Axes = STREAM, role: Role = "full") -> None:
+        """Run backwards from a gradient of what an operation made."""
+        self.seen = self.backwards
+        stream = Storage(self.there, axes, role)
+        kind, waiting = stream.kind, {result: Grad(stream)}
+        del stream
+        for node in reversed(self.nodes):
+            if node not in waiting:
+                continue
+            self.at, self.done, self.after = node.at, not owns(node.at), False
+            if node.unpacks and self.early is None:
+                self.early = self._unsaved(kind)
+            if node.frame is not None and not node.frame.made:
+                self._again(node.frame)
+            given = self._given(node, waiting.pop(node).storage)
+            self.done, self.after = True, False
+            for source, grad in zip(node.inputs, given, strict=True):
+                if source is not None and grad is not None and source is not LEAF:
+                    self._deliver(waiting, source, grad)
+            del given, grad
+        waiting.clear()
+
+    def _given(self, node: Node, grad: Storage) -> list[Storage | None]:
+        given = list(node.back(self, grad))
+        node.saved, node.frame = [], None
+        return given
+
+    def _again(self, frame: Frame) -> None:
+        """Run a stretch again, until all that it saves is there."""
+        other = Trace(self.ones)
+        other.there, other.seen, other.cache = self.there, self.backwards, []
+        other.fixed, other.most = Seen(self.at, self.done, self.after, {}), frame.saves
+        reads = frame.reads.viewed(frame.reads.axes)
+        reads.node = other.enters if frame.flows else None
+        with suppress(EnoughError):
+            frame.run(other, reads)
+        frame.made = True
+        for node, one in zip(self.nodes[slice(*frame.places)], other.nodes, strict=False):
+            node.saved = one.saved
+
+    def _deliver(self, waiting: dict[Node | None, Grad], node: Node, grad: Storage) -> None:
+        known = waiting.get(node)
+        if known is None:
+            waiting[node] = Grad(grad)
+        elif not known.summed:
+            waiting[node] = Grad(self.new(known.storage.laid, known.storage.role), True)
+
+    def _unsaved(self, stream: Kind) -> dict[Kind, int]:
+        """What is there and not saved, beside the stream's gradient."""
+        saved = {id(each): each for node in self.nodes for each in node.saved if each.there is self.there}
+        there = Counter(self.there)
+        there.subtract([*(each.kind for each in saved.values()), stream])
+        return {kind: count for kind, count in there.items() if count}
+
+
+def owns(name: str) -> bool:
+    """True if an operation finishes a parameter's gradient."""
+    return name.endswith((".weight", ".bias"))
+
+
+LEAF = Node("", (), lambda _t, _g: ())
+"""A parameter that is trained."""
+
+
+def run_of(kept: Trace, bare: Trace, reads: str = INPUT) -> Run:
+    """The run of a block: it keeps its tensors, or what it `reads` alone."""
+    needed = {node.at for node in kept.nodes}
+    order = tuple(name for name in kept.order if name in needed)
+    place = {name: number for number, name in enumerate(order)}
+    lines = tuple(
+        Kept(path, spec, tuple(sorted(by, key=place.__getitem__)), role)
+        for path, ((spec, role), by) in kept.lines.items()
+    )
+    first = [(place[line.by[0]], (line.spec, line.role)) for line in lines if line.path != reads]
+    up_to = [Counter(kind for start, kind in first if start <= number) for number in range(len(order))]
+    there = min((place[line.by[0]] for line in lines if line.path == reads), default=len(order))
+    stream = Held("B T D", "full", path=reads)
+    names = _stand_ins(kept.order, place)
+
+    def beside(seen: Seen) -> dict[Kind, int]:
+        found = Counter(seen.there)
+        found.subtract(up_to[place[names[seen.at]]])
+        return {kind: count for kind, count in found.items() if count}
+
+    moments = (
+        Moment(names[each.at], _held(kinds), each.done, each.after, alone=True)
+        for each, kinds in _fullest(kept.backwards, names, beside)
+    )
+    ahead = (
+        Moment(names[each.at], (*_held(kinds), *((stream,) if place[names[each.at]] < there else ())), after=each.after)
+        for each, kinds in _fullest(kept.forwards, names, beside)
+    )
+    alone = (Moment(names[each.at], _held(kinds)) for each, kinds in _fullest(bare.forwards, names, _all_of))
+    casts = (Cast(at, Held(*kind), path) for at, kind, path in kept.casts)
+    remade = tuple(Kept(path, spec, tuple(by), role) for path, ((spec, role), by) in kept.remade.items())
+    early = _held(kept.early or {})
+    return Run(order, lines, tuple(moments), tuple(ahead), early, tuple(alone), remade, casts=tuple(casts))
+
+
+def _stand_ins(every: Iterable[str], place: Mapping[str, int]) -> dict[str, str]:
+    """For each operation the last one up to it that a gradient goes through; the first of them for those in front."""
+    last = next(iter(place))
+    names = {"": last}
+    for name in every:
+        last = name if name in place else last
+        names[name] = last
+    return names
+
+
+def _all_of(seen: Seen) -> dict[Kind, int]:
+    return seen.there
+
+
+def _fullest(
+    every: Iterable[Seen], names: Mapping[str, str], beside: Callable[[Seen], dict[Kind, int]]
+) -> Iterator[tuple[Seen, dict[Kind, int]]]:
+    """Instants of each operation that no other of the same surpasses, and what is there beside what is kept."""
+    found: dict[tuple[str, bool, bool], list[tuple[Seen, dict[Kind, int]]]] = {}
+    for seen in every:
+        kinds = beside(seen)
+        known = found.setdefault((names[seen.at], seen.done, seen.after), [])
+        if not any(_within(kinds, other) for _, other in known):
+            known[:] = [(one, other) for one, other in known if not _within(other, kinds)]
+            known.append((seen, kinds))
+    return (each for every_ in found.values() for each in every_)
+
+
+def _within(kinds: Mapping[Kind, int], other: Mapping[Kind, int]) -> bool:
+    return all(kinds.get(kind, 0) <= other.get(kind, 0) for kind in {*kinds, *other})
+
+
+def _held(kinds: Mapping[Kind, int]) -> tuple[Held, ...]:
+    return tuple(Held(spec, role, count) for (spec, role), count in kinds.items())

@@ -1,0 +1,116 @@
+"""The transformers classes under autocast whose blocks are written out, operation by operation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tfacct.architecture.blocks import Block
+from tfacct.architecture.parts import Attention, FeedForward
+from tfacct.architecture.transformer import Transformer
+from tfacct.architecture.words import in_words
+from tfacct.base.errors import ConfigError
+from tfacct.base.record import record
+from tfacct.ledger.kept import Held, Pass, Run, Section, joined
+from tfacct.profiles import written_decoders as decoders
+from tfacct.profiles import written_operations as ops
+from tfacct.profiles.adapters import ended
+from tfacct.profiles.adapters_parts import RANK, Adapters
+from tfacct.profiles.autocast import Autocast
+from tfacct.profiles.transformers_masks import ALIGNED
+from tfacct.profiles.transformers_parts import STREAM
+from tfacct.profiles.written import Trace, Value, run_of
+from tfacct.profiles.written_operations import Weights
+
+MOST = 64
+_RUNS: dict[Any, Run] = {}
+"""Runs of blocks: they depend on no size but those of 1, and whether a window is reached across."""
+
+
+@record
+class Written(Autocast):
+    """A class under autocast, its blocks written out. `adapters`: they alone are trained.
+    `selective`: attention runs again."""
+
+    adapters: Adapters | None = None
+    selective: bool = False
+
+    def block(self, block: Block, *, flows: bool = True) -> Run:
+        """The run of a block. `flows`: what it reads requires a gradient."""
+        key = repr(block), self._how(block), self._ones(block), flows
+        if key not in _RUNS:
+            if len(_RUNS) >= MOST:
+                _RUNS.clear()
+            _RUNS[key] = self._run(block, flows)
+        return _RUNS[key]
+
+    def _run(self, block: Block, flows: bool) -> Run:
+        kept, bare = (Trace(self._ones(block), keeps=keeps, flows=flows) for keeps in (True, False))
+        self._block(bare, block)
+        kept.backward(self._block(kept, block).node)
+        return run_of(kept, bare)
+
+    @property
+    def weights(self) -> Weights:
+        """What of the model is trained."""
+        own = self.adapters
+        return Weights() if own is None else Weights(own.on, own.rank, own.drops)
+
+    def _block(self, t: Trace, block: Block) -> Value:
+        first, second = block.sublayers
+        attn, mlp = first.part, second.part
+        if not isinstance(attn, Attention) or type(mlp) is not FeedForward or first.norm is None or second.norm is None:
+            raise ConfigError(f"{self.name}: no rule for these blocks")
+        how = self._how(block)
+        return decoders.sequential(t, how, first.norm, attn, second.norm, mlp)
+
+    def _how(self, block: Block) -> decoders.How:
+        attn = block.sublayers[0].part
+        if not isinstance(attn, Attention):
+            raise ConfigError(f"{self.name}: no rule for {in_words(attn)}")
+        return decoders.How(
+            self.attention,
+            self.habits,
+            self.weights,
+            self._turn(attn) if attn.rotary is not None else "",
+            self.reaches(attn.window),
+            not self.tokens % ALIGNED,
+            self.selective,
+        )
+
+    def _ones(self, block: Block) -> frozenset[str]:
+        attn = block.sublayers[0].part
+        if not isinstance(attn, Attention):
+            raise ConfigError(f"{self.name}: no rule for {in_words(attn)}")
+        sizes = {"B": self.batch, "N": attn.heads, "K": attn.kv_heads}
+        return frozenset(axis for axis, size in sizes.items() if size == 1)
+
+    def frozen_end(self, shape: Transformer) -> Run:
+        """The final norm and the head of a frozen model, and its loss."""
+        assert shape.final_norm is not None
+        how = self._how(shape.stacks[0].block)
+        key = "frozen end", repr(shape.final_norm), how
+        if key not in _RUNS:
+            trace = Trace(frozenset(), reads=STREAM)
+            normed = decoders.norm(trace, how, trace.start, "final_norm", shape.final_norm)
+            node = ops.linear(trace, normed, "lm_head", ("V",), trained=False).node
+            del normed
+            trace.backward(node, ("B", "T", "V"), "work")
+            _RUNS[key] = run_of(trace, Trace(frozenset()))
+        run = _RUNS[key]
+        ahead = tuple(moment for moment in run.ahead if moment.at.startswith("final_norm"))
+        return joined(run._replace(ahead=ahead, bare=()), self.loss_wide(shape))
+
+
+def lent(profile: Written, whole: Pass, shape: Transformer) -> Pass:
+    """The pass of a frozen model with adapters. Block 0 stands apart."""
+    adapters = profile.adapters
+    assert adapters is not None
+    blocks: list[Section] = []
+    for section, stack in zip(whole.blocks, shape.stacks, strict=True):
+        axes, first = {**section.axes, RANK: adapters.rank}, 1 if section.numbers[0] == 0 else 0
+        for numbers, flows in ((section.numbers[:first], adapters.embedded), (section.numbers[first:], True)):
+            if numbers:
+                blocks.append(Section(profile.block(stack.block, flows=flows), axes, len(numbers), numbers))
+    found = ended(whole, adapters, tuple(blocks), profile.frozen_end(shape))
+    embedded = () if adapters.embedded else (Held("B T D", "full"),)  # no block keeps the embeddings
+    return found._replace(waiting=(*found.waiting, *embedded))

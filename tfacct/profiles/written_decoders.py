@@ -1,0 +1,140 @@
+"""Blocks of decoders written out, as the transformers classes run them under autocast: Llama's, and those like it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+from tfacct.architecture.parts import Attention, FeedForward, Norm
+from tfacct.base.errors import ConfigError
+from tfacct.ledger import paths
+from tfacct.profiles import written_heads as heads
+from tfacct.profiles import written_operations as ops
+from tfacct.profiles.adapters_parts import RANK
+from tfacct.profiles.base import Habits
+from tfacct.profiles.written import Axes, Trace, Value
+from tfacct.profiles.written_operations import Weights
+
+ATTN, NETWORK = (paths.in_every(paths.BLOCKS, name) for name in ("attn", "mlp"))
+
+
+class How(NamedTuple):
+    """How a class runs. `turn`: the operation that turns queries and keys; `masks`: torch's attention is handed one,
+    whose rows need no padding if `aligned`. `again`: attention runs again."""
+
+    attention: Literal["sdpa", "eager"]
+    habits: Habits
+    weights: Weights
+    turn: str = ""
+    masks: bool = False
+    aligned: bool = True
+    again: bool = False
+
+
+def norm(t: Trace, how: How, x: Value, name: str, part: Norm) -> Value:
+    """A norm of the stream."""
+    if part.kind == "rms":
+        return ops.rms_norm(t, x, name, ("D",), trained=how.weights.trained, late_cast=how.habits.wide_norms)
+    return ops.layer_norm(t, x, name, trained=how.weights.trained)
+
+
+def product(t: Trace, how: How, x: Value, name: str, makes: Axes, *, bias: bool = False) -> Value:
+    """A product with a weight, and with its adapter, if it has one."""
+    weights = how.weights
+    if name not in weights.on:
+        return ops.linear(t, x, name, makes, trained=weights.trained, bias=bias)
+    result = ops.linear(t, x, name, makes, trained=False, bias=bias)
+    wide = ops.cast(t, x, "full", f"{name}.lora_in")
+    read = ops.dropout(t, wide, f"{name}.lora_drop") if weights.drops else wide
+    down = ops.linear(t, read, f"{name}.lora_A", (RANK,))
+    del read
+    up = ops.linear(t, down, f"{name}.lora_B", makes)
+    del down
+    more = ops.scaled(t, up)
+    del up
+    return ops.total(t, result, more, name)
+
+
+def attention(t: Trace, how: How, x: Value, part: Attention) -> tuple[Value, Value | None]:
+    """Attention of Llama's kind, and what values were weighted by."""
+    at, bias = ATTN, part.qkv_bias
+    made: dict[str, Value] = {}
+    for which, letter in (("q", "N"), ("k", "K"), ("v", "K")):
+        one = product(t, how, x, f"{at}.{which}_proj", (letter, "H"), bias=bias)
+        if which != "v" and part.qk_norm is not None:
+            one = ops.rms_norm(t, one, f"{at}.{which}_norm", ("H",), trained=how.weights.trained)
+        made[which] = one.viewed(("B", letter, "T", "H"))
+        del one
+    q, k, v = made.pop("q"), made.pop("k"), made.pop("v")
+    if how.turn:
+        q, k = _turned(t, how.turn, q, k)
+    values, weights = (_eager if how.attention == "eager" else _sdpa)(t, how, q, k, v, part)
+    rows = heads.contiguous(t, values, ("B", "T", "N", "H"), f"{at}.values_copy")
+    del values
+    return product(t, how, rows, f"{at}.o_proj", ("D",), bias=part.out_bias), weights
+
+
+def attended(t: Trace, how: How, x: Value, part: Attention) -> tuple[Value, Value | None]:
+    """The same, which may run again."""
+    if not how.again:
+        return attention(t, how, x, part)
+    return t.rerun(x, lambda t, x: attention(t, how, x, part))
+
+
+def _turned(t: Trace, turn: str, q: Value, k: Value) -> tuple[Value, Value]:
+    made = heads.turned(t, q, turn, last=True)
+    return made, heads.turned(t, k, turn)
+
+
+def _sdpa(t: Trace, how: How, q: Value, k: Value, v: Value, part: Attention) -> tuple[Value, None]:
+    if not how.masks:
+        return heads.contiguous(t, heads.flash(t, q, k, v, ATTN), ("B", "T", "N", "H"), f"{ATTN}.values"), None
+    if part.group != 1:
+        k = heads.repeated(t, k, f"{ATTN}.k_copies")
+        v = heads.repeated(t, v, f"{ATTN}.v_copies")
+    result = heads.efficient(t, q, k, v, ATTN, aligned=how.aligned)
+    return heads.contiguous(t, result, ("B", "T", "N", "H"), f"{ATTN}.values"), None
+
+
+def _eager(t: Trace, how: How, q: Value, k: Value, v: Value, part: Attention) -> tuple[Value, Value]:
+    at, pairs, wide = ATTN, ("B", "N", "T", "S"), q.role
+    keys, values = k, v
+    if part.group != 1:
+        keys, values = heads.repeated(t, k, f"{at}.k_copies"), heads.repeated(t, v, f"{at}.v_copies")
+    names = f"{at}.q_rotary", f"{at}.k_copies" if part.group != 1 else f"{at}.k_rotary"
+    weights = heads.multiplied(t, q, keys, f"{at}.scores", pairs, names)
+    weights = ops.scaled(t, weights)
+    weights = ops.masked(t, weights)
+    weights = ops.cast(t, heads.softmax(t, weights, f"{at}.softmax"), wide, f"{at}.softmax.cast")
+    if how.habits.attention:
+        weights = ops.dropout(t, weights, f"{at}.softmax.drop")
+    names = f"{at}.softmax.cast", f"{at}.v_copies" if part.group != 1 else f"{at}.v_proj"
+    result = heads.multiplied(t, weights, values, f"{at}.values", ("B", "N", "T", "H"), names)
+    return heads.contiguous(t, result, ("B", "T", "N", "H"), f"{at}.values"), weights
+
+
+def network(t: Trace, how: How, x: Value, part: FeedForward) -> Value:
+    """A network, gated or not."""
+    at = NETWORK
+    if not part.gated:
+        raise ConfigError("no rule for a network without a gate")
+    act = ops.activation(t, product(t, how, x, f"{at}.gate_proj", ("F",), bias=part.bias), f"{at}.act")
+    up = product(t, how, x, f"{at}.up_proj", ("F",), bias=part.bias)
+    both = ops.times(t, act, up, f"{at}.product")
+    del act, up
+    return product(t, how, both, f"{at}.down_proj", ("D",), bias=part.bias)
+
+
+Sub = Callable[[Trace, How, Value], Value]
+
+
+def sequential(t: Trace, how: How, attn_norm: Norm, attn: Attention, mlp_norm: Norm, mlp: FeedForward) -> Value:
+    """A block of Llama's kind."""
+    x = t.start
+    h = norm(t, how, x, f"{ATTN}_norm", attn_norm)
+    h, _weights = attended(t, how, h, attn)
+    mid = ops.total(t, x, h, "blocks.*.mid")
+    del h
+    h = norm(t, how, mid, f"{NETWORK}_norm", mlp_norm)
+    h = network(t, how, h, mlp)
+    return ops.total(t, mid, h)

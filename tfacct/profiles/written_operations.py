@@ -1,0 +1,268 @@
+"""Operations of a class that is written out, under autocast: products, norms, activations, what is done to heads."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tfacct.ledger.kept import Role
+from tfacct.profiles.written import LEAF, Axes, Storage, Trace, Value
+
+ROWS: Axes = ("B", "T")
+
+
+class Weights(NamedTuple):
+    """What of a model is trained. `rank`: adapters of one are beside the products `on`; the rest is frozen then.
+    `drops`: they drop numbers of what they read."""
+
+    on: frozenset[str] = frozenset()
+    rank: int = 0
+    drops: bool = False
+
+    @property
+    def trained(self) -> bool:
+        """True if the model's own are."""
+        return not self.rank
+
+
+def cast(t: Trace, x: Value, role: Role, path: str = "") -> Value:
+    """A copy in another dtype; the same where it is in it."""
+    if x.role == role:
+        return x
+    given = x.role
+    made = t.new(dense(x), role, path)
+    return Value(made, x.axes, t.node((x.node,), lambda b, g: (b.new(g.laid, given),)))
+
+
+def dense(x: Value) -> Axes:
+    """Axes of a copy as they lie: as in the original, if all of them do."""
+    return x.storage.laid if set(x.axes) == set(x.storage.laid) else x.axes
+
+
+def total(t: Trace, x: Value, y: Value, path: str = "") -> Value:
+    """A sum, in fp32 if one of both is."""
+    role: Role = "full" if "full" in (x.role, y.role) else "work"
+    roles = x.role, y.role
+    both = x.node is not None, y.node is not None
+
+    def back(b: Trace, g: Storage) -> list[Storage | None]:
+        return [
+            None if not needed else g if g.role == own else b.new(g.laid, own)
+            for own, needed in zip(roles, both, strict=True)
+        ]
+
+    return Value(t.new(x.storage.laid, role, path), x.axes, t.node((x.node, y.node), back))
+
+
+def scaled(t: Trace, x: Value, *, by: Role = "work", times: int = 1) -> Value:
+    """A multiple of all numbers, by a constant or by numbers that need no gradient."""
+    role: Role = "full" if "full" in (x.role, by) else "work"
+    own = x.role
+
+    def back(b: Trace, g: Storage) -> list[Storage | None]:
+        made = b.new(g.laid, role)
+        return [made if own == role else b.new(g.laid, own)]
+
+    made = [t.new(dense(x), role) for _ in range(times)][-1]
+    return Value(made, x.axes, t.node((x.node,), back))
+
+
+def masked(t: Trace, scores: Value) -> Value:
+    """Scores and a mask in fp32."""
+    own = scores.role
+    made = t.new(scores.storage.laid, "full")
+    return Value(made, scores.axes, t.node((scores.node,), lambda b, g: (g if own == "full" else b.new(g.laid, own),)))
+
+
+def dropout(t: Trace, x: Value, name: str) -> Value:
+    """Numbers dropped: the mask is kept."""
+    t.named(name)
+    made, mask = t.new(x.storage.laid, x.role), t.new(x.storage.laid, "flag", name)
+    node = t.node((x.node,), lambda b, g: (b.new(g.laid, g.role),))
+    t.save(node, mask)
+    t.after = True
+    return Value(made, x.axes, node)
+
+
+def activation(t: Trace, x: Value, name: str, *, result: bool = False) -> Value:
+    """An activation, which saves its input, or its `result`."""
+    t.named(name)
+    node = t.node((x.node,), lambda b, g: (b.new(g.laid, g.role),))
+    if not result:
+        t.save(node, x.storage)
+        t.after = True
+    made = t.new(x.storage.laid, x.role, f"{name}.result")
+    if result:
+        t.save(node, made)
+        t.after = True
+    return Value(made, x.axes, node)
+
+
+def times(t: Trace, x: Value, y: Value, name: str) -> Value:
+    """Two tensors multiplied, number by number."""
+    t.named(name)
+    first, second = x.node is not None, y.node is not None
+
+    def back(b: Trace, g: Storage) -> list[Storage | None]:
+        return [b.new(g.laid, g.role) if needed else None for needed in (first, second)]
+
+    node = t.node((x.node, y.node), back)
+    t.save(node, *((y.storage,) if first else ()), *((x.storage,) if second else ()))
+    t.after = True
+    return Value(t.new(x.storage.laid, x.role, name), x.axes, node)
+
+
+def linear(
+    t: Trace, x: Value, name: str, makes: Axes, *, trained: bool = True, bias: bool = False, conv: bool = False
+) -> Value:
+    """A product with a weight, both cast: a weight that is trained once, for it stays until the forward pass ends.
+
+    `conv`: GPT-2's own class, which casts its weight first and its bias last.
+    """
+    reads = tuple(axis for axis in x.axes if axis not in ROWS)
+    wide, flows = x.role, x.node is not None
+    weight = (*makes, *reads)
+    trains_bias = trained and bias
+
+    def parameter(kind: str) -> Value:
+        laid = makes if kind == "bias" else weight
+        if not trained:
+            return Value(t.new(laid, "work", f"{name}.{kind}_cast"), laid, None)
+        t.named(f"{name}.{kind}")
+        path = f"{name}.{kind}_cast"
+        saved = kind == "weight" and t.keeps and flows
+        made = t.new(laid, "work", path) if saved or t.cache is not None else t.elsewhere_new(laid, "work", path)
+        if t.cache is not None:
+            t.cache.append(made)
+        t.casts.append((t.at, made.kind, path if saved else ""))
+        return Value(made, laid, t.node((LEAF,), _finishes))
+
+    b_cast = parameter("bias") if bias and not conv else None
+    w_cast = parameter("weight")
+    if wide == "full" and (trained or flows):
+        t.named(f"{name}.cast")
+    read = cast(t, x, "work", f"{name}.in")
+    if bias and conv:
+        b_cast = parameter("bias")
+    t.named(f"{name}.matmul")
+    rows = t.merged(read.storage, ROWS, reads)
+
+    def flat(b: Trace, g: Storage) -> list[Storage | None]:
+        return [b.merged(g, ROWS, makes)]
+
+    def back(b: Trace, _g: Storage) -> list[Storage | None]:
+        given = [b.new((*ROWS, *reads)) if flows else None, b.new(weight) if trained else None]
+        b.after = True
+        return [*given, b.new(makes) if trains_bias else None]
+
+    node = t.node((read.node, w_cast.node, None if b_cast is None else b_cast.node), back)
+    t.save(node, *((rows,) if trained else ()), *((w_cast.storage,) if flows else ()))
+    t.after = True
+    made = t.new((*ROWS, *makes), "work", name)
+    return Value(made, (*ROWS, *makes), t.node((node,), flat))
+
+
+def _finishes(b: Trace, _g: Storage) -> list[Storage | None]:
+    """A cast of a parameter: its gradient is cast, and finished."""
+    b.gradient()
+    return [None]
+
+
+def layer_norm(t: Trace, x: Value, name: str, *, trained: bool = True) -> Value:
+    """torch's LayerNorm, one operation, in fp32."""
+    x = cast(t, x, "full", f"{name}.upcast")
+    t.named(f"{name}.weight" if trained else f"{name}.normed")
+    flows = x.node is not None
+
+    def back(b: Trace, g: Storage) -> list[Storage | None]:
+        if trained:
+            b.gradient()
+        return [b.new(g.laid, "full") if flows else None, None]
+
+    node = t.node((x.node, LEAF if trained else None), back)
+    t.save(node, x.storage)
+    made = t.new(x.storage.laid, "full", name)
+    sums = [t.new(ROWS, "full", f"{name}.{which}") for which in ("mean", "deviation")]
+    t.save(node, *sums)
+    t.after = True
+    return Value(made, x.axes, node)
+
+
+def rms_norm(t: Trace, x: Value, name: str, each: Axes, *, trained: bool = True, late_cast: bool = False) -> Value:
+    """The classes' RMSNorm, written out in fp32: a square, its mean, a root, a product, a cast back, and the weight's
+    product. `each`: axes of what is normed together. `late_cast`: the cast comes last."""
+    whole, one, own = x.axes, tuple(axis for axis in x.axes if axis not in each), x.role
+    x = cast(t, x, "full", f"{name}.upcast")
+
+    def back_square(b: Trace, _g: Storage) -> list[Storage | None]:
+        laid = whole_laid
+        first = b.new(laid, "full")
+        second = b.new(laid, "full")
+        made = b.new(laid, "full")
+        del first, second
+        return [made]
+
+    def back_mean(b: Trace, _g: Storage) -> list[Storage | None]:
+        return [b.new(whole_laid, "full")]
+
+    def back_root(b: Trace, _g: Storage) -> list[Storage | None]:
+        first = b.new(one, "full")
+        second = b.new(one, "full")
+        made = b.new(one, "full")
+        del first, second
+        return [made]
+
+    def back_scale(b: Trace, _g: Storage) -> list[Storage | None]:
+        made = b.new(whole_laid, "full")
+        root = b.new(whole_laid, "full")
+        b.after = True
+        summed = b.new(one, "full")
+        del root
+        return [made, summed]
+
+    whole_laid = x.storage.laid
+    t.named(f"{name}.square")
+    node = t.node((x.node,), back_square)
+    t.save(node, x.storage)
+    t.after = True
+    squares = Value(t.new(whole_laid, "full"), whole, node)
+    variance = Value(t.new(one, "full"), one, t.node((squares.node,), back_mean))
+    del squares, node
+    shifted = Value(t.new(one, "full"), one, variance.node)
+    t.named(f"{name}.root")
+    node = t.node((shifted.node,), back_root)
+    root = Value(t.new(one, "full", f"{name}.rms"), one, node)
+    t.save(node, root.storage)
+    t.after = True
+    del shifted, node
+    t.named(f"{name}.scale")
+    node = t.node((x.node, root.node), back_scale)
+    t.save(node, x.storage, root.storage)
+    t.after = True
+    x = Value(t.new(whole_laid, "full", f"{name}.scaled"), whole, node)
+    del root, node
+    narrow = x if late_cast else cast(t, x, own, f"{name}.scaled")
+    result = _weighed(t, narrow, name, trained=trained)
+    del narrow
+    return cast(t, result, own) if late_cast else result
+
+
+def _weighed(t: Trace, x: Value, name: str, *, trained: bool) -> Value:
+    """A norm's weight in fp32 times what it scales."""
+    own, flows = x.role, x.node is not None
+    t.named(f"{name}.weight" if trained else f"{name}.multiplied")
+
+    def back(b: Trace, g: Storage) -> list[Storage | None]:
+        summed = b.new(g.laid, "full") if trained else None
+        made = b.new(g.laid, "full") if flows else None
+        b.after = True
+        if trained:
+            b.gradient()
+        del summed
+        if made is not None and own != "full":
+            made = b.new(g.laid, own)
+        return [made, None]
+
+    node = t.node((x.node, LEAF if trained else None), back)
+    t.save(node, *((None,) if flows else ()), *((x.storage,) if trained else ()))
+    t.after = True
+    return Value(t.new(x.storage.laid, "full", name), x.axes, node)

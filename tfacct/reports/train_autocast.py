@@ -1,0 +1,77 @@
+"""A training step under autocast over weights in fp32: which profile runs it, and what of it was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tfacct.architecture.parts import Attention, Experts
+from tfacct.architecture.transformer import Transformer
+from tfacct.base.spelling import option
+from tfacct.ledger.kept import Pass
+from tfacct.loading.model import LoadedModel
+from tfacct.profiles.selective import with_attention_again
+from tfacct.profiles.transformers import Transformers
+
+if TYPE_CHECKING:
+    from tfacct.reports.training import Recipe
+
+AUTOCAST, IN_CHUNKS, ADAPTED, SELECTIVE, WRITTEN = (
+    f"autocast{rest}" for rest in ("", "_chunked", "_lora", "_selective", "_written")
+)
+"""Stand among a family's `trains` where a step under autocast was measured: at all, with a loss in chunks, with
+adapters, with attention that runs again; and where its blocks are written out operation by operation."""
+
+
+def profile(subject: LoadedModel, recipe: Recipe) -> Callable[..., Transformers]:
+    """The profile of a step under autocast."""
+    shape = subject.architecture
+    turned = any(isinstance(part, Attention) and part.rotary is not None for part in shape.parts())
+    if recipe.lora is None and recipe.checkpoint != "attention" and WRITTEN not in subject.config.trains:
+        from tfacct.profiles.autocast import Autocast
+
+        return partial(Autocast, unturned=not turned)
+    from tfacct.profiles.written_autocast import Written
+    from tfacct.reports.lora import adapters_of
+
+    adapters = None if recipe.lora is None else adapters_of(subject, recipe)
+    return partial(Written, unturned=not turned, adapters=adapters, selective=recipe.checkpoint == "attention")
+
+
+def changed(profile: Transformers, whole: Pass, shape: Transformer) -> Pass:
+    """The pass with what a recipe changes: adapters beside frozen weights, attention that runs again."""
+    from tfacct.profiles.written_autocast import Written, lent
+
+    if not isinstance(profile, Written):
+        return whole
+    if profile.adapters is not None:
+        whole = lent(profile, whole, shape)
+    if not profile.selective:
+        return whole
+    windowed = [block.window is not None for block in shape.blocks()] if profile.adapters is not None else ()
+    return with_attention_again(whole, windowed=windowed)
+
+
+def refusal(subject: LoadedModel, recipe: Recipe) -> str | None:
+    """Reason why a step under autocast is not counted; None if it is."""
+    trains, family = subject.config.trains, subject.family
+    if AUTOCAST not in trains:
+        return f"the training step of {family} has not been measured under autocast"
+    asked = {
+        f"adapters on {family}": recipe.lora is not None and ADAPTED not in trains,
+        f"a loss in chunks of {family}": recipe.loss == "chunked" and IN_CHUNKS not in trains,
+        f"a loss in chunks beside adapters on {family}": recipe.loss == "chunked" and recipe.lora is not None,
+        f"attention of {family} that runs again": recipe.checkpoint == "attention" and SELECTIVE not in trains,
+        "experts": any(isinstance(part, Experts) for part in subject.architecture.parts()),
+    }
+    both = next((name for name, so in asked.items() if so), None)
+    if both is not None:
+        return f"autocast has not been measured with {both}"
+    if recipe.lora is None:
+        return None
+    if recipe.adapters != "fp32":
+        return f"adapters beside weights in fp32 are in fp32, as peft makes them: leave {option('adapters')} out"
+    from tfacct.reports import lora
+
+    return lora.refusal(subject, recipe)
