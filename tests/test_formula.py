@@ -388,6 +388,15 @@ def test_every_style_spells_every_sign() -> None:
     assert factored(("B",), [{(0,): 7}]).text == "7"
     assert factored(("L", "D"), [{(1, 1): 1, (0, 1): 1}]).text == "D·(L + 1)"
     assert factored(("L", "D"), [{(1, 1): 2, (0, 1): 1}, {(1, 0): 1}]).text == "L·(2·D + 1) + D"
+
+
+def test_stacks_with_one_sum_share_its_bracket() -> None:
+    """2·(L + Lw)·(D + 1) + D·Le: the blocks of both stacks in front of one sum; a page's tree has it for each."""
+    both = {(1, 0, 0, 1): 2, (1, 0, 0, 0): 2, (0, 1, 0, 1): 2, (0, 1, 0, 0): 2}
+    found = factored(("L", "Lw", "Le", "D"), [both, {(0, 0, 1, 1): 1}])
+    assert found.text == "2·(L + Lw)·(D + 1) + Le·D"
+    assert found.code == found.text.replace("·", "*")
+    assert factored(("L", "Lw", "D"), [{(1, 0, 1): 1, (0, 1, 1): 1}]).text == "D·(L + Lw)"
     # equal terms of two parts are one
     assert factored(("L", "V"), [{(0, 1): 1}, {(0, 1): 1}, {(1, 0): 1}]).text == "L + 2·V"
 

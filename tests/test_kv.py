@@ -109,3 +109,11 @@ def test_a_table_of_presets_says_all_the_key_heads_of_one_model(run) -> None:
     assert "4 or 16" in row
     (one,) = [m for m in json.loads(run("models", "--json").out)["models"] if m["model"] == "gemma-4-31b-text"]
     assert sorted(one["kv_heads"]) == [4, 16]
+
+
+def test_blocks_that_keep_alike_are_one_term_and_borrowers_keep_none(run) -> None:
+    """Gemma 3n: 16 windowed blocks and 4 full ones keep keys, 15 read those of others."""
+    said = " ".join(run("kv", "gemma-3n-e4b-text").out.split())
+    assert "2 · (Lws + Lw) · B · min(S, W) · K · H · bytes + 2 · (Ls + L) · B · S · K · H · bytes = 32 · 1 ·" in said
+    assert "15 of 35 blocks read keys and values that others keep, and keep none." in said
+    assert "keep none" not in run("kv", "gemma-3-1b").out

@@ -42,3 +42,9 @@ def test_the_source_is_in_whole_windows_unless_said(run) -> None:
     assert "over the whole source, padded to 2,048 tokens, whole windows of 1,024." in said
     assert "padded" not in run("flops", "led-base-16384").out
     assert "in an encoder those in windows that overlap" in said
+
+
+def test_what_overtakes_the_rest_is_the_decoders_own_attention(run) -> None:
+    """Scores of the encoder and across stand among the rest."""
+    said = " ".join(run("sweep", "led-base-16384", "--ctx", "1k,2k").out.split())
+    assert "tokens on, the decoder's self-attention scores and values cost more" in said

@@ -7,7 +7,7 @@ share, and what carries the letter of a stack of blocks stands in one bracket.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import gcd
 from typing import TypeAlias
 
@@ -25,11 +25,19 @@ fastest."""
 
 @record
 class Term:
-    """A term: coefficient · letters · (a sum). Without terms inside there is no bracket."""
+    """A term: coefficient · letters · (a sum). Without terms inside there is no bracket. `over`: another sum, in front
+    of that one: the blocks of stacks that have it alike."""
 
     coefficient: int
     powers: Powers
     inside: tuple[Term, ...] = ()
+    over: tuple[Term, ...] = ()
+
+    def spread(self) -> Term:
+        """The same with one bracket: what is inside, for each of the terms that it is multiplied by."""
+        if not self.over:
+            return self
+        return Term(self.coefficient, self.powers, tuple(_times(one, self.inside) for one in self.over))
 
 
 @record
@@ -93,8 +101,23 @@ def factored(letters: Sequence[str], parts: Iterable[Polynomial], after: Iterabl
             sum_.add(_divided(stacked, Term(1, blocks)), rank)
             rest = {powers: count for powers, count in rest.items() if powers not in stacked}
         outer.add(rest, rank)
-    stack = [_times(Term(1, blocks), s.terms()) for blocks, s in zip(stacks, inner, strict=True) if s.found]
-    return Factored(tuple(letters), _times(shared, [*stack, *outer.terms()]))
+    return Factored(tuple(letters), _times(shared, [*_of_stacks(stacks, inner), *outer.terms()]))
+
+
+def _of_stacks(stacks: Sequence[Powers], sums: Sequence[_Sum]) -> list[Term]:
+    """The sum of each stack behind its letter; one bracket behind the letters of all that have it alike."""
+    alike: dict[tuple[Term, ...], list[Term]] = {}
+    for blocks, sum_ in zip(stacks, sums, strict=True):
+        if sum_.found:
+            alike.setdefault(tuple(sum_.terms()), []).append(Term(1, blocks))
+    found: list[Term] = []
+    for terms, letters in alike.items():
+        together = _times(Term(1, (0,) * len(letters[0].powers)), terms)
+        if len(letters) > 1 and together.inside:
+            found.append(replace(together, over=tuple(letters)))
+        else:
+            found += [_times(letter, terms) for letter in letters]
+    return found
 
 
 def in_front(letters: Sequence[str], polynomial: Polynomial, fronts: Sequence[Sequence[str]]) -> Factored:
@@ -192,7 +215,7 @@ def _times(front: Term, terms: Sequence[Term]) -> Term:
         return Term(front.coefficient, front.powers, tuple(terms))
     (only,) = terms
     powers = tuple(map(sum, zip(front.powers, only.powers, strict=True)))
-    return Term(front.coefficient * only.coefficient, powers, only.inside)
+    return Term(front.coefficient * only.coefficient, powers, only.inside, only.over)
 
 
 def _written(term: Term, letters: Sequence[str], style: Style) -> str:
@@ -201,10 +224,10 @@ def _written(term: Term, letters: Sequence[str], style: Style) -> str:
         for letter, power in zip(letters, term.powers, strict=True)
         if power
     ]
-    if term.inside:
-        total = " + ".join(_written(one, letters, style) for one in term.inside)
+    for sum_ in filter(None, (term.over, term.inside)):
+        total = " + ".join(_written(one, letters, style) for one in sum_)
         total = total.replace("+ -", "− " if style is TEXT else "- ")
-        opening, closing = style.brackets if factors or term.coefficient != 1 else ("", "")
+        opening, closing = style.brackets if factors or term.over or term.coefficient != 1 else ("", "")
         factors.append(f"{opening}{total}{closing}")
     if term.coefficient != 1 or not factors:
         factors.insert(0, str(term.coefficient))

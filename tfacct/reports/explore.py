@@ -269,6 +269,7 @@ def _written(model: SymbolicModel) -> dict[str, Any]:
 
 def _tree(term: Term, letters: Sequence[str]) -> list[Any]:
     """A term as [coefficient, letters with their powers, terms inside]."""
+    term = term.spread()
     powers = [
         letter if power == 1 else f"{letter}^{power}"
         for letter, power in zip(letters, term.powers, strict=True)

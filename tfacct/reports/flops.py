@@ -152,7 +152,7 @@ def _both_readings(counted: Counted) -> list[str]:
 def _overtaken(counted: Counted, request: Request) -> list[str]:
     """Where attention outgrows the rest, if the context grows and the rest of what is asked stays."""
     chunk = request.decode or request.tokens is not None
-    return sentences.overtaken(attention_overtakes(counted.point, chunk=chunk))
+    return sentences.overtaken(counted.subject, attention_overtakes(counted.point, chunk=chunk))
 
 
 def _facts(counted: Counted, masked: bool, pointwise: bool) -> dict[str, Any]:

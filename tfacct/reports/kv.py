@@ -361,7 +361,7 @@ def _formula(subject: LoadedModel, request: Request, cached: str, mesh: Mesh | N
     """The cache as a product of named sizes, read off the ledger's State lines, with S left open. `mesh`: ranks among
     which the whole model's heads, and the tokens, are divided."""
     tp, cp = (1, 1) if mesh is None else (mesh.tp, mesh.cp)
-    kept: dict[tuple[str, str], int] = {}
+    kept: dict[tuple[int, str, str], dict[str, int]] = {}  # what states of one kind take, by their blocks
     blocks = _block_letters(subject)
     for group in subject.ledger.groups:
         windowed = WINDOW in group.axes
@@ -379,10 +379,14 @@ def _formula(subject: LoadedModel, request: Request, cached: str, mesh: Mesh | N
                 named = [keys if name == "S" else name for name in named]
             if tp > 1:
                 named = [f"⌈{name} / {tp}⌉" if name in ("K", "N") else name for name in named]
-            name = " · ".join([*([str(alike)] if alike > 1 else []), blocks.get(id(group), "L"), *named])
-            name += " · bytes" if bits is None else f" · {each}"
+            name = " · ".join([*named, "bytes" if bits is None else str(each)])
             values = " · ".join([*(str(sizes[axis]) for axis in spec), str(each)])
-            kept[name, values] = kept.get((name, values), 0) + alike * group.count
-    terms = (f"{count} · {values}" for (_, values), count in kept.items())
+            found, letter = kept.setdefault((alike, name, values), {}), blocks.get(id(group), "L")
+            found[letter] = found.get(letter, 0) + group.count
+    names, numbers = [], []
+    for (alike, name, values), found in kept.items():
+        stacks = f"({' + '.join(found)})" if len(found) > 1 else next(iter(found))
+        names.append(f"{alike} · {stacks} · {name}" if alike > 1 else f"{stacks} · {name}")
+        numbers.append(f"{alike * sum(found.values())} · {values}")
     what = sentences.kept([subject])
-    return f"{what[0].upper()}{what[1:]} bytes: {' + '.join(name for name, _ in kept)} = {' + '.join(terms)}"
+    return f"{what[0].upper()}{what[1:]} bytes: {' + '.join(names)} = {' + '.join(numbers)}"

@@ -191,7 +191,7 @@ def _notes(tried: Tried, command: _Command) -> list[str]:
     if tried.refused:
         why, _ = Counter(tried.refused).most_common(1)[0]
         many = len(tried.refused)
-        said.append(f"{many:,} other{'s are' if many > 1 else ' is'} not counted; most often: {why}.")
+        said.append(f"{many:,} others are not counted; most often: {why}." if many > 1 else f"1 other is not: {why}.")
     return said
 
 

@@ -277,7 +277,15 @@ def source_notes(subjects: Sequence[LoadedModel], work: Workload | None = None) 
 def state_notes(subjects: Sequence[LoadedModel], *, staged: bool = False) -> list[str]:
     """Names the models that keep a state of fixed size instead of a cache, and what of it has a width of its own.
     `staged`: the models are a stage each, and others may have attention."""
-    return [*_sized_notes(subjects, staged), *_width_notes(subjects)]
+    return [*_sized_notes(subjects, staged), *_width_notes(subjects), *_borrowed(subjects)]
+
+
+def _borrowed(subjects: Sequence[LoadedModel]) -> list[str]:
+    """How many blocks of one model keep no keys and values of their own."""
+    stacks = subjects[0].architecture.having(Attention) if len(subjects) == 1 else []
+    count = sum(stack.count for stack, part in stacks if part.borrowed)
+    blocks = sum(stack.count for stack in subjects[0].architecture.stacks) if count else 0
+    return [f"{count:,} of {blocks:,} blocks read keys and values that others keep, and keep none."] if count else []
 
 
 def kept_in(subjects: Sequence[LoadedModel], cached: str) -> str:
@@ -315,16 +323,14 @@ def _sized_notes(subjects: Sequence[LoadedModel], staged: bool) -> list[str]:
     return [f"{who} no keys and values{' in the stage shown' if staged else ''}, but {size}."]
 
 
-def overtaken(context: int | None) -> list[str]:
-    """Gives the context from which attention costs more than everything else."""
-    if context is None:
-        return []
-    return [f"From {context:,} tokens on, attention scores and values cost more than everything else together."]
-
-
-def unweighed_notes(why: Mapping[str, str]) -> list[str]:
-    """Says that the bytes of weights were left out: names of models, and why theirs are not known."""
-    return [f"The bytes of the weights are left out: {name}: {said}." for name, said in why.items()]
+def overtaken(subject: LoadedModel, context: int | None) -> list[str]:
+    """Gives the context from which attention, of a decoder behind an encoder its own, costs more than all else."""
+    whose = "attention" if subject.source is None else "the decoder's self-attention"
+    return (
+        []
+        if context is None
+        else [f"From {context:,} tokens on, {whose} scores and values cost more than everything else together."]
+    )
 
 
 def storage_notes(subjects: Sequence[LoadedModel], dtype: str | None) -> list[str]:

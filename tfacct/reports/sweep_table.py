@@ -194,7 +194,8 @@ def _crossing(
         return ""
     work = counting.workload(subjects[0][0], at(request, *grid.corner))
     chunk = request.decode or request.tokens is not None
-    return "".join(sentences.overtaken(attention_overtakes(terms.point(subjects[0][0], work), chunk=chunk)))
+    (subject,) = subjects[0]
+    return "".join(sentences.overtaken(subject, attention_overtakes(terms.point(subject, work), chunk=chunk)))
 
 
 def _range(rows: Sequence[Mapping[str, Any]], asked: Metric, knobs: Sequence[str]) -> str:

@@ -90,7 +90,7 @@ class HyperHead(Part):
     letters: ClassVar[dict[str, str]] = {"hidden": "D", "streams": "Xm"}
     legend: ClassVar[dict[str, str]] = {
         **HyperResult.legend,
-        "Xg": "1: the factor of the weights behind the blocks",
+        "Xg": "factors of the weights behind the blocks, 1",
     }
     made: ClassVar[dict[str, str]] = {"Xn": "Xm", "Xg": "1"}
 

@@ -74,7 +74,8 @@ function readings(counted) {
 export function overtakes(counted) {
 	const first = count.overtakes(counted);
 	if (first === null) return [];
-	return [`From ${g(first)} tokens on, attention scores and values cost more than everything else together.`];
+	const whose = counted.model.source ? "the decoder's self-attention" : "attention";
+	return [`From ${g(first)} tokens on, ${whose} scores and values cost more than everything else together.`];
 }
 
 function latent(counted) {
