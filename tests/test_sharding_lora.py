@@ -12,9 +12,11 @@ from unittest.mock import patch
 import pytest
 
 import tfacct
+from tests.test_pipeline_train import steps_of
 from tests.test_sharding import built, fake_ranks, plan_of, random_config, watched
 from tests.test_sharding import witnessed as sends_of
 from tests.test_sharding_train import alive_on_a_rank, tracked, without_seeds
+from tests.torch_stages import peak_in_flight
 from tfacct.accounts.sharding.mesh import Mesh
 from tfacct.accounts.timeline import peak, timeline
 from tfacct.ledger.workload import Workload
@@ -245,14 +247,69 @@ def test_adapters_of_llama_by_hand() -> None:
     assert rank.exact and rank.whole["gradients_bytes"] == tfacct.load("llama-3.1-8b").train(lora="16").gradients_bytes
 
 
+def staged_compared(kind: str, seed: int) -> None:
+    """A rank of a pipeline, and what is alive there under torch's schedule."""
+    from tfacct.reference import adapting
+
+    rng = random.Random(f"lora stages {kind} {seed}")
+    pp, rank = rng.choice((2, 3, 4)), rng.choice((1, 4, 5))
+    mesh = Mesh(pp=pp, schedule=("1f1b", "gpipe")[seed % 2], microbatches=rng.choice((pp, pp + 1, 2 * pp + 1)))  # type: ignore[arg-type]
+    config = {**random_config(kind, rng, Mesh()), "head_dim": 8 * rng.randint(1, 2), "max_position_embeddings": 512}
+    config["num_hidden_layers"], config["intermediate_size"] = rng.randint(pp, pp + 3), rng.choice((16, 80, 300))
+    config["hidden_size"] = config["num_attention_heads"] * rng.choice((8, 16, 24))
+    config["vocab_size"] = 2 * config["hidden_size"] + rng.choice((0, 97, 800))
+    names = [*PRODUCTS] if seed % 3 == 0 else rng.sample(PRODUCTS, rng.randint(1, 5))
+    wide, again = rng.choice((True, False)), seed % 4 == 1
+    batch, tokens, stage = mesh.microbatches * rng.choice((1, 2)), rng.choice((8, 32)), rng.randrange(pp)
+    recipe = {"checkpoint": "full" if again else "none", "accumulate": seed % 5 == 4}
+    recipe["attention"] = "eager" if seed % 3 == 1 else "sdpa"
+    lora = {"lora": f"{rank}:{','.join(names)}", "adapters": "fp32" if wide else "bf16"}
+    steps = steps_of(config, mesh, stage, batch, tokens, **recipe, **lora)
+
+    def lend(model: Any) -> None:
+        adapting.adapted(model, rank, names, wide=wide)
+        if again:
+            model.enable_input_require_grads()
+
+    most = max(int(each.total) for step in steps for each in timeline(step) if each.name != "optimizer step")
+    seen = peak_in_flight(config, mesh, stage, batch, tokens, {**recipe, "lend": lend})
+    assert most == seen, (config, mesh, stage, batch, tokens, recipe, lora)
+
+
+@pytest.mark.parametrize(("kind", "seed"), [("llama", 0), ("qwen3", 1)])
+def test_adapters_in_stages_are_what_is_alive_under_torchs_schedules(kind: str, seed: int) -> None:
+    staged_compared(kind, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["llama", "mistral", "qwen2", "qwen3", "gemma"])
+def test_adapters_in_random_stages_are_what_is_alive_under_torchs_schedules(kind: str) -> None:
+    for seed in range(2, 17):
+        staged_compared(kind, seed)
+
+
+def test_adapters_in_stages_by_hand() -> None:
+    found = tfacct.load("llama-3.1-8b").train(ctx="4k", pp=4, batch=8, lora="16")
+    block, table = 218_112_000, 128_256 * 4096
+    lent = 4 * 16 * (6 * 4096 + 14336 + 3 * 4096 + 2 * 1024 + 2 * 14336)  # of a block, in fp32
+    at = next(each for each in found.instants if each["instant"] == "optimizer step")
+    ends = {1: table, 4: table + 4096}
+    assert found.weights_bytes - 2 * ends.get(found.stage, 0) == 8 * (2 * block + lent)
+    assert at["gradients_bytes"] == 8 * lent == found.lora["bytes"]
+    assert found.sent_bytes == 2 * 8 * 2 * 4096 * 4096  # a middle stage: 8 streams on, as many gradients back
+    assert found.exact and found.peak_bytes < tfacct.load("llama-3.1-8b").train(ctx="4k", pp=4, batch=8).peak_bytes
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (
             "llama-3.1-8b --tp 8 --sp --lora 16",
-            "adapters are counted among ranks of --tp, or of --fsdp, with --dp or without",
+            "adapters are counted among ranks of --tp or --fsdp, with --dp or without, or of --pp alone",
         ),
-        ("llama-3.1-8b --fsdp 8 --tp 2 --lora 16", "adapters are counted among ranks of --tp, or of --fsdp, with"),
+        ("llama-3.1-8b --fsdp 8 --tp 2 --lora 16", "adapters are counted among ranks of --tp or --fsdp, with"),
+        ("llama-3.1-8b --pp 2 --dp 2 --lora 16", "or of --pp alone, by torch's plan"),
+        ("llama-3.1-8b --pp 2 --schedule zero-bubble --lora 16", "in schedules of one stage on a rank"),
         ("llama-3.1-8b --fsdp 8 --lora 16 --weights fp32", "in the pass's dtype hint: leave --weights out"),
         (
             "llama-3.1-8b --tp 2 --lora 16 --weights nf4",
@@ -275,7 +332,7 @@ def test_a_plan_with_adapters_has_what_their_step_sends(run: Any) -> None:
     rows = json.loads(run(*asked.split()).out)["models"][0]["divisions"]
     model = tfacct.load("llama-3.1-8b")
     for row in rows:
-        own = {axis: row[axis] for axis in ("tp", "fsdp", "dp")}
+        own = {axis: row[axis] for axis in ("tp", "fsdp", "dp", "pp")}
         rank = model.train(ctx="4k", batch=row["batch"], lora="16", accumulate=row["times"] > 1, **own)
         assert row["bytes"] == rank.peak_bytes
         if row["dp"] == 1 or row["tp"] == row["fsdp"] == 1:  # copies reduce once, ranks of tp each time

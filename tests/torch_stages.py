@@ -69,6 +69,7 @@ def in_stages(
     model = keeping.trainable(
         config, recipe.get("attention", "sdpa"), "bf16", checkpoint=recipe.get("checkpoint", "none")
     )
+    recipe.get("lend", lambda _: None)(model)
     every, each = stages(config["num_hidden_layers"], mesh), batch // mesh.microbatches
     like = {"dtype": torch.bfloat16, "device": "meta", "requires_grad": True}
     stream = torch.zeros(each, tokens, config["hidden_size"], **like)

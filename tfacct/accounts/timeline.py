@@ -70,7 +70,8 @@ def sums(step: Step, fullest: Fullest | None = None) -> Timeline:
 def ends_of_stacks(step: Step) -> Iterator[tuple[int, Section]]:
     """The last and the first block of each kind, backwards. Beside adapters block 0 is apart, but no other kind."""
     ends = {number: section for section in step.run.blocks for number in (section.numbers[0], section.numbers[-1])}
-    if step.adapters and len(step.run.blocks) > 1 and len(step.run.blocks[1].numbers) > 1:
+    apart = step.stage is None or step.stage.first == 0
+    if step.adapters and apart and len(step.run.blocks) > 1 and len(step.run.blocks[1].numbers) > 1:
         del ends[SECOND]
     return iter(sorted(ends.items(), key=lambda end: -end[0]))
 

@@ -187,6 +187,8 @@ def of_stages(one: LoadedModel, work: Workload, recipe: Recipe) -> list[tuple[li
 
     def made(own: list[Stage]) -> Step:
         ledger = part(one.ledger, own)
+        if whole.adapters:
+            return adapters.staged(whole, own, recipe)._replace(ledger=ledger)
         tensors = stored(replace(one, ledger=ledger))
         update = how.update(tensors, wide)
         less = update.most - update.least

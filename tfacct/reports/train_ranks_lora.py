@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tfacct.accounts.optimizers import optimizer
+from tfacct.accounts.sharding.flights import lent_to
 from tfacct.accounts.sharding.mesh import Mesh
 from tfacct.accounts.sharding.sends import Collective
+from tfacct.accounts.sharding.stages import Stage
 from tfacct.accounts.training import Step, Units
+from tfacct.accounts.updates import Parameter
 from tfacct.architecture.parts import Embedding, Experts
 from tfacct.base import units as numbers
 from tfacct.base.spelling import option
@@ -20,19 +23,23 @@ ROOMY = "with vocabularies of twice the hidden size or more on a rank"
 
 def unruled(subject: LoadedModel, recipe: Recipe, mesh: Mesh) -> Iterator[str]:
     """Reasons why adapters do not go with a mesh."""
-    others = mesh.ranks > max(mesh.tp, mesh.fsdp) * mesh.dp or mesh.ep > 1
+    others = mesh.ranks > max(mesh.tp * mesh.dp, mesh.fsdp * mesh.dp, mesh.pp) or mesh.ep > 1
     if others or mesh.zero or mesh.sp or mesh.plan != "torch":
-        alone = f"ranks of {option('tp')}, or of {option('fsdp')}, with {option('dp')} or without"
+        alone = (
+            f"ranks of {option('tp')} or {option('fsdp')}, with {option('dp')} or without, or of {option('pp')} alone"
+        )
         yield f"adapters are counted among {alone}, by torch's plan"
+    if mesh.pp > 1 and mesh.schedule not in ("1f1b", "gpipe"):
+        yield f"adapters beside {option('pp')} are counted in schedules of one stage on a rank"
     if mesh.fsdp > 1 and recipe.weights is not None:
         yield f"adapters beside {option('fsdp')} are counted {DTYPE}"
-    if mesh.fsdp > 1 and recipe.lora is not None:
+    if mesh.fsdp * mesh.pp > 1 and recipe.lora is not None:
         from tfacct.reports import lora
 
         on = lora.chosen(subject, lora.read(recipe.lora))
         kinds = [group for group in subject.ledger.groups if group.numbers]
         if any(on.isdisjoint(line.path for line in group.lines) for group in kinds):
-            yield f"blocks without an adapter are not counted beside {option('fsdp')}"
+            yield f"blocks without an adapter are not counted beside {option('fsdp' if mesh.fsdp > 1 else 'pp')}"
     if recipe.weights == NF4:
         yield "adapters beside weights in nf4 are not counted on a mesh"
     if subject.architecture.having(Experts):
@@ -59,6 +66,14 @@ def shared(subject: LoadedModel, step: Step, recipe: Recipe, parts: Units) -> St
     own = shares(step, recipe.mesh, lora.read(recipe.lora).rank)
     step = with_units(step, parts._replace(accumulates=recipe.accumulate), own, subject.ledger)
     return step._replace(states=how.states(own, wide), update=how.update(own, wide).most, accumulate=False)
+
+
+def staged(step: Step, own: list[Stage], recipe: Recipe) -> Step:
+    """The step of a rank with some stages, whose optimizer updates the adapters there."""
+    how, wide = optimizer(recipe.optimizer), numbers.dtype_bits(recipe.adapters) // 8
+    there = [(one, part) for stage in own for one in step.adapters for part in lent_to([one], stage)]
+    tensors = [Parameter((int(one.elements),), part.copies, one.numbers[0]) for one, part in there]
+    return step._replace(states=how.states(tensors, wide), update=how.update(tensors, wide).most)
 
 
 def sent(subject: LoadedModel, recipe: Recipe, step: Step, found: list[Collective]) -> list[Collective]:

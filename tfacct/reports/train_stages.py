@@ -9,6 +9,7 @@ from tfacct.accounts.sharding.flights import (
     Instant,
     instants,
     ledger_of_stage,
+    lent_to,
     logits,
     pass_of_stage,
     returned,
@@ -54,7 +55,9 @@ def _steps(mesh: Mesh, rank: int, own: list[Stage], times: int, accumulate: bool
     base = make(own)
     runs = [pass_of_stage(base.run, stage) for stage in own]
     parts = [
-        base._replace(run=run, ledger=ledger_of_stage(part(base.ledger, [stage]), stage))
+        base._replace(
+            run=run, ledger=ledger_of_stage(part(base.ledger, [stage]), stage), adapters=lent_to(base.adapters, stage)
+        )
         for run, stage in zip(runs, own, strict=True)
     ]
     weights = [one.parameters for one in parts]

@@ -45,9 +45,9 @@ def of_frozen(found: Iterable[Collective], step: Step) -> Iterator[Collective]:
     something in front of them is trained."""
     every = sum(int(section.count) for section in step.run.blocks)
     for one in found:
-        if one.of == "weights":  # frozen ones have no gradients, and are gathered with adapters
+        if one.of in ("weights", "shared weights"):  # frozen ones have no gradients, and are gathered with adapters
             continue
-        if one.when == "forward":
+        if one.when == "forward" or one.over == "pp":
             yield one
         elif one.of == "stream":
             needed = f"{one.what}.weight"

@@ -7,13 +7,13 @@ orders are those of torch.distributed.pipelining.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
 from tfacct.accounts.sharding.mesh import Mesh
 from tfacct.accounts.sharding.stages import Stage
-from tfacct.accounts.training import INPUT, Step
+from tfacct.accounts.training import INPUT, Adapter, Step
 from tfacct.ledger.einsum import Size, letters, size
 from tfacct.ledger.groups import Group, Ledger
 from tfacct.ledger.kept import Kept, Pass, Run
@@ -85,7 +85,9 @@ def pass_of_stage(run: Pass, stage: Stage) -> Pass:
     waiting = run.waiting
     if not stage.first or len(stage.blocks) > 1:  # the stream is the next block's as soon as a block is through
         waiting = tuple(held for held in waiting if "D" not in letters(held.spec))
-    buffers = tuple(line for line in run.buffers if stage.first or not line.path.startswith("embed."))
+    buffers = tuple(
+        line for line in run.buffers if line.path != TOKENS.path and (stage.first or not line.path.startswith("embed."))
+    )  # the batch is among what stays
     return run._replace(front=front, blocks=tuple(blocks), back=back, waiting=waiting, buffers=buffers)
 
 
@@ -106,6 +108,13 @@ def ledger_of_stage(ledger: Ledger, stage: Stage) -> Ledger:
     return replace(ledger, groups=tuple(groups))
 
 
+def lent_to(adapters: Iterable[Adapter], stage: Stage) -> tuple[Adapter, ...]:
+    """The adapters of one stage, its blocks counted from 0."""
+    blocks = stage.blocks
+    found = (one._replace(numbers=[n - blocks.start for n in one.numbers if n in blocks]) for one in adapters)
+    return tuple(one for one in found if one.numbers)
+
+
 def stays(step: Step, stage: Stage, times: int) -> Size:
     """Bytes that a stage has all the time: what it receives into, for each of so many microbatches, and the whole
     batch, of which these are parts."""
@@ -118,7 +127,8 @@ def returned(step: Step, stage: Stage, flying: int) -> Size:
     made = logits(step) if stage.last else stream(step)
     first = (section for section in step.run.blocks if section.numbers[0] == 0)
     reads = any(line.path == INPUT.path for section in first for line in step.lines_of(section))
-    kept = tokens(step) if stage.first else stream(step) if reads else 0
+    keeps = any(line.path == TOKENS.path for line in step.run.front.run.kept)  # not where the table is frozen
+    kept = (tokens(step) if keeps else 0) if stage.first else stream(step) if reads else 0
     return flying * (made - kept)
 
 
