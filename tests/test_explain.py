@@ -104,7 +104,7 @@ TOWERS = (
     "smolvlm_vision",
     "vit",
 )
-AUDIO = ("audioflamingo3_encoder", "qwen2_audio_encoder", "voxtral_encoder")
+AUDIO = ("audioflamingo3_encoder", "qwen2_5_omni_audio_encoder", "qwen2_audio_encoder", "voxtral_encoder")
 UNSAID = ("deberta-v2", "led", "whisper", *AUDIO, *TOWERS, *QWEN)
 """Families with products of a table of distances, of frames of audio, or of patches, that no token pays for: no
 sentence yet."""

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import TINY, VARIANTS, asked, has_numbers, ran, tiny
-from tfacct.architecture.parts import Attention, DeltaNet, Part, TimeMix
+from tfacct.architecture.parts import Attention, Averaged, DeltaNet, Part, TimeMix
 from tfacct.ledger.einsum import Axes, SpecError
 from tfacct.ledger.groups import Group, Ledger
 from tfacct.ledger.lines import CHUNK, Line, Matmul, Pointwise, State, Unused
@@ -92,6 +92,8 @@ def apart(part: Part) -> Part:
     only, another: else a slip among them changes no number."""
     if isinstance(part, TimeMix):
         return replace(part, inner=53)
+    if isinstance(part, Averaged) and part.out is not None:  # two positions in a mean, and two rows for begin and end
+        return replace(part, patches=4)
     alike = isinstance(part, DeltaNet) and part.rank is not None
     return replace(part, group=2, value_dim=11, rank=19) if alike else part
 

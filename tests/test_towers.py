@@ -381,3 +381,44 @@ def test_what_gemma_4s_class_does_not_run_is_refused(fields: dict, says: str) ->
 def test_an_encoder_that_is_null_is_not_named_beside_another() -> None:
     whole = {"model_type": "gemma4", "vision_config": {}, "audio_config": None, "text_config": {"hidden_size": 9}}
     assert subject("mine", whole, part="vision").left_out == ("text_config", "embed_vision")
+
+
+def test_qwen2_5_omnis_encoder_of_audio_by_hand(run) -> None:
+    """Whisper's front and layers, no table of positions; 15 chunks of 100 positions that see themselves alone; a
+    product of the means of two, and two rows as wide. With the language model and the encoder of images it is what
+    its file has of the one that answers."""
+    ours = load("qwen2.5-omni-7b-audio")
+    layer = 4 * 1280**2 + 3 * 1280 + 2 * 1280 * 5120 + 5120 + 1280 + 4 * 1280
+    front = 3 * 128 * 1280 + 1280 + 3 * 1280**2 + 1280
+    assert ours.params().total == front + 32 * layer + 2 * 1280 + 1281 * 3584 + 2 * 3584 == 639_647_232
+    stem = 3000 * 3 * 128 * 1280 + 1500 * 3 * 1280**2
+    blocks = 32 * (1500 * (4 * 1280**2 + 2 * 1280 * 5120) + 15 * 2 * 100**2 * 1280)
+    assert ours.flops().total == 2 * (stem + blocks + 750 * 1280 * 3584)
+    said = " ".join(run("flops", "qwen2.5-omni-7b-audio").out.split())
+    assert "In 32 of 32 blocks a position sees the 100 of its own window." in said
+    ran = run("flops", "qwen2.5-omni-7b-audio", "--ctx", "1450")
+    assert ran.code == 2 and "use --ctx 1,500" in ran.err
+
+
+def test_all_parts_of_one_that_reads_hears_and_sees_are_counted_together() -> None:
+    """Qwen2.5-Omni-7B without what speaks: 8,931,813,888 parameters."""
+    text = {
+        "vocab_size": 152064, "hidden_size": 3584, "num_hidden_layers": 28, "num_attention_heads": 28,
+        "num_key_value_heads": 4, "intermediate_size": 18944, "max_position_embeddings": 32768,
+    }  # fmt: skip
+    thinker = {"text_config": text, "vision_config": {"embed_dim": 1280, "hidden_size": 1280}, "audio_config": {}}
+    whole = subject("mine", {"model_type": "qwen2_5_omni", "thinker_config": thinker, "talker_config": {}})
+    parts = [whole.of_part(part) for part in ("text", "vision", "audio")]
+    assert sum(part.parameters for part in parts) == 8_931_813_888
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"d_model": 57, "encoder_attention_heads": 19}, "d_model = 57 must be even"),
+        ({"n_window": 1501}, "n_window = 1,501 positions of a chunk are more than max_source_positions = 1,500"),
+    ],
+)
+def test_what_qwen2_5_omnis_class_does_not_run_is_refused(fields: dict, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        subject("mine", {"model_type": "qwen2_5_omni_audio_encoder", **fields})

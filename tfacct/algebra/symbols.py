@@ -70,7 +70,7 @@ LEGEND = {
     CHUNKS: "chunks of new tokens, T / Pc rounded up; 0 in a decode step",  # the number for Pc, where it is fixed
     PATCHES: "patches of the image, T − Xc",  # the number for Xc, where it is fixed
     MERGED: "rows that positions are merged into, T / Mp",  # the number for Mp, where it is fixed
-    TILES: "windows of patches that see themselves alone, T / Wp",
+    TILES: "windows that see themselves alone, T / Wp",
     PADDED: "new source tokens and those that pad them to whole windows, I / Wl rounded up · Wl",
     HALVES: "halves of windows in them, Ip / Wo",
     OVERLAPPING: "windows in them, each of which shares a half with the next, Ih − 1; 0 where none is read",

@@ -98,6 +98,7 @@ VISIONS: Mapping[str, Vision] = {
 AUDIOS: Mapping[str, Vision] = {
     "audioflamingo3": Vision("audioflamingo3_encoder", alone=True),
     "musicflamingo": Vision("audioflamingo3_encoder", alone=True),
+    "qwen2_5_omni_thinker": Vision("qwen2_5_omni_audio_encoder", None, alone=True),
     "qwen2_audio": Vision("qwen2_audio_encoder", alone=True),
     "voxtral": Vision("voxtral_encoder", alone=True),
 }

@@ -10,6 +10,7 @@ class Config(qwen2_5_vl_vision.Config):
     """`Qwen2_5OmniVisionEncoderConfig`, with its class's defaults."""
 
     stems: ClassVar = ("Qwen2_5OmniVision",)
+    harmless: ClassVar = qwen2_5_vl_vision.Config.harmless | {"embed_dim"}
     heads: ClassVar = {"Encoder": Ending("models.qwen2_5_omni.modeling_qwen2_5_omni.Qwen2_5OmniVisionEncoder", "none")}
     hf_paths: ClassVar = {
         **qwen2_5_vl_vision.Config.hf_paths,

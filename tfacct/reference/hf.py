@@ -180,9 +180,26 @@ def _of_placed(model: Any, batch: int, tokens: int) -> dict[str, int]:
 def _of_audio(model: Any, batch: int, tokens: int) -> dict[str, int]:
     """FLOPs that each module computes itself of frames of audio, two for each position."""
     frames = torch.zeros(batch, model.config.num_mel_bins, 2 * tokens, device=model.device)
+    if model.config.model_type == "qwen2_5_omni_audio_encoder":
+        return _of_chunks(model, batch, tokens)
     heard = {"input_features_mask": frames[:, 0]} if model.config.model_type == "audioflamingo3_encoder" else {}
     with _unmasked(model), ByModule(model) as counter:
         model(frames, **heard)
+    return dict(counter.own)
+
+
+def _of_chunks(model: Any, batch: int, tokens: int) -> dict[str, int]:
+    """The same of Qwen2.5-Omni's class, whose chunks of frames are cut already: on meta it cannot ask for lengths."""
+    each = model.config.n_window
+    chunks = batch * tokens // each
+    with torch.device(model.device):
+        frames = torch.zeros(chunks, model.config.num_mel_bins, 2 * each)
+        lengths = torch.full((chunks,), 2 * each)
+        rows = torch.zeros(batch * tokens, dtype=torch.long), torch.zeros(batch * tokens // 2, dtype=torch.long)
+    ends = torch.arange(chunks + 1, dtype=torch.int32) * each
+    given = {"padded_feature": frames, "chunk_lengths": lengths, "valid_indices": rows[0], "pool_indices": rows[1]}
+    with ByModule(model) as counter:
+        model(frames, feature_lens=lengths, cu_seqlens=ends, **given)
     return dict(counter.own)
 
 

@@ -158,10 +158,12 @@ class Averaged(nn.Module):
         self.scale = None if part.factor is None else Times(part.factor)
         self.standardize = Times(1.0) if part.standard else None
         self.norm = None if part.eps is None else LayerNorm((part.hidden,), part.eps)
+        self.proj = None if part.out is None else Linear(part.hidden, part.out)
+        self.ends = None if part.out is None else Token(2, part.out)  # which the whole puts around the results
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.average(x).sum(dim=2)
-        for own in (self.scale, self.standardize, self.norm):
+        for own in (self.scale, self.standardize, self.norm, self.proj):
             x = x if own is None else own(x)
         return x
 

@@ -82,12 +82,20 @@ class Stem(nn.Module):
 
     def __init__(self, part: parts.Stem) -> None:
         super().__init__()
-        self.stride = part.STRIDE
+        self.stride, self.every = part.STRIDE, part.every
         self.conv1 = Linear(part.bins * part.KERNEL, part.hidden)
         self.act1, self.act2 = Activation("gelu"), Activation("gelu")
         self.conv2 = Linear(part.hidden * part.KERNEL, part.hidden)
 
     def forward(self, frames: Tensor) -> Tensor:
+        if self.every is None or not isinstance(frames.shape[2], int):  # under symbols the shapes are the same
+            return self.whole(frames)
+        chunks = torch.unflatten(frames, 2, (-1, self.stride * self.every)).transpose(1, 2)
+        rows = self.whole(chunks.flatten(0, 1))
+        return torch.unflatten(rows, 0, chunks.shape[:2]).flatten(1, 2)
+
+    def whole(self, frames: Tensor) -> Tensor:
+        """Positions of frames that see one another."""
         x = frames.transpose(1, 2)
         count = x.shape[1]
         nothing = torch.zeros_like(x.narrow(1, 0, 1))

@@ -67,7 +67,7 @@ class Sines(nn.Module):
     def __init__(self, part: parts.Positions) -> None:
         super().__init__()
         self.add, self.offset, hidden = Add(), part.offset, part.hidden
-        self.odd_one = 0
+        self.odd_one, self.every = 0, part.every
         if torch.get_default_device().type == "meta" or not isinstance(hidden, int):
             self.rates, self.phases = torch.empty(hidden), torch.empty(hidden)
         elif part.halves:
@@ -81,6 +81,7 @@ class Sines(nn.Module):
             self.rates, self.phases = 10_000 ** (-(numbers - odd) / hidden), odd * (torch.pi / 2)
 
     def forward(self, x: Tensor, positions: Tensor) -> Tensor:
+        positions = positions if self.every is None else positions % self.every
         rates, phases = self.rates.to(positions.device), self.phases.to(positions.device)
         sines = torch.sin((positions.unsqueeze(1) + self.offset) * rates + phases)
         if self.odd_one:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tfacct.architecture.parts import Attention, CompressedAttention, Experts, LatentAttention, Mixer
+from tfacct.architecture.parts import Attention, CompressedAttention, Experts, LatentAttention, Mixer, Stem
 from tfacct.base import units
 from tfacct.base.spelling import option
 from tfacct.ledger import paths
@@ -197,7 +197,8 @@ def _tiled(subject: LoadedModel) -> list[str]:
     stacks = subject.architecture.stacks
     tiled = [(stack.count, part.tiles) for stack, part in subject.architecture.having(Attention) if part.tiles]
     every = sum(stack.count for stack in stacks)
-    return [f"In {count} of {every} blocks a patch sees the {size} of its own window." for count, size in tiled]
+    what = "position" if isinstance(subject.architecture.embed, Stem) else "patch"
+    return [f"In {count} of {every} blocks a {what} sees the {size} of its own window." for count, size in tiled]
 
 
 def _chosen_blocks(subject: LoadedModel, *, kept: bool, masked: bool) -> list[str]:

@@ -205,8 +205,8 @@ class Attention(Grouped):
         "Wb": "keys that a query of a windowed block sees, before and behind it",
         "Rp": DISTANCES,
         **JOINED,
-        TILE: "patches of a window that sees itself alone",
-        "Wk": "the same patches, as keys",
+        TILE: "positions of a window that sees itself alone",
+        "Wk": "the same positions, as keys",
         **INDEXER,
     }
     at_most: ClassVar[dict[str, str]] = {"Hr": "H"}

@@ -68,11 +68,13 @@ class Stem(Part):
     the second one begins at every `STRIDE`-th. So there is one position for every `STRIDE` frames.
 
     Radford et al., "Robust Speech Recognition via Large-Scale Weak Supervision" (arXiv 2212.04356), section 2.2, and
-    transformers' WhisperEncoder. A frame has `bins` numbers.
+    transformers' WhisperEncoder. A frame has `bins` numbers. `every`: so many positions are made by themselves, and see
+    no frame of the next (Qwen2_5OmniAudioEncoder).
     """
 
     bins: Size
     hidden: Size
+    every: int | None = None
 
     KERNEL: ClassVar[int] = 3
     STRIDE: ClassVar[int] = 2
@@ -107,10 +109,10 @@ class Positions(Part):
 
     If not `trained`, its sines and cosines are stored with the weights but never change. If not `stored`, they are
     computed for each position, and there is no table; `halves`: all sines, then all cosines, as in transformers'
-    M2M100SinusoidalPositionalEmbedding. `narrow`: `hidden` is the width of a token table with short rows. With `tiles`
-    the table is resampled to the sides of each image, whose patches come tile by tile, of so many on a side
-    (transformers' Qwen3VLVisionModel). `crossed`: one table of columns and one of rows, of which a patch gets a row
-    each (Gemma4VisionPatchEmbedder).
+    M2M100SinusoidalPositionalEmbedding; after `every` positions they are counted anew. `narrow`: `hidden` is the width
+    of a token table with short rows. With `tiles` the table is resampled to the sides of each image, whose patches come
+    tile by tile, of so many on a side (transformers' Qwen3VLVisionModel). `crossed`: one table of columns and one of
+    rows, of which a patch gets a row each (Gemma4VisionPatchEmbedder).
     """
 
     rows: Size
@@ -119,6 +121,7 @@ class Positions(Part):
     trained: bool = True
     stored: bool = True
     halves: bool = False
+    every: int | None = None
     narrow: bool = False
     tiles: tuple[int, ...] | None = None
     crossed: bool = False

@@ -13,7 +13,7 @@ from tfacct.architecture.parts.images import Patches
 from tfacct.architecture.parts.part import Part
 from tfacct.base.record import record
 from tfacct.ledger.einsum import Size
-from tfacct.ledger.lines import FRONT, MERGE, Line, Matmul, Pointwise
+from tfacct.ledger.lines import FRONT, MERGE, Line, Matmul, Pointwise, Table
 from tfacct.ledger.workload import MERGED
 
 
@@ -130,8 +130,9 @@ class Shuffled(Part):
 class Averaged(Part):
     """Averages of `patches` neighbouring positions, and a LayerNorm of them, as in transformers' Qwen2AudioEncoder.
 
-    Without `eps` there is no norm. `factor` multiplies the averages, and if `standard` numbers that are stored but not
-    trained shift and scale them (Gemma4VisionModel).
+    Without `eps` there is no norm. `out`: width of a product behind it, and of two learned rows for where audio begins
+    and ends (Qwen2_5OmniAudioEncoder). `factor` multiplies the averages, and if `standard` numbers that are stored but
+    not trained shift and scale them (Gemma4VisionModel).
     """
 
     hidden: Size
@@ -139,11 +140,20 @@ class Averaged(Part):
     eps: float | None = 1e-5
     factor: float | None = None
     standard: bool = False
+    out: Size | None = None
 
     by_rows: ClassVar[bool] = True
     name: ClassVar[str] = "merger"
-    letters: ClassVar[dict[str, str]] = {"hidden": "D", "patches": MERGE}
-    legend: ClassVar[dict[str, str]] = {letter: Merger.legend[letter] for letter in ("D", MERGE)}
+    letters: ClassVar[dict[str, str]] = {"hidden": "D", "patches": MERGE, "out": "Dq"}
+    legend: ClassVar[dict[str, str]] = {
+        **{letter: Merger.legend[letter] for letter in ("D", MERGE, "Dq")},
+        "Xe": "rows for where audio begins and where it ends",
+    }
+    made: ClassVar[dict[str, str]] = {"Xe": "2"}
+
+    def derived(self) -> dict[str, str]:
+        """Return the number of learned rows, where there are some."""
+        return {} if self.out is None else self.made
 
     def lines(self, at: str) -> tuple[Line, ...]:
         """The averages, and what is made of them."""
@@ -153,7 +163,13 @@ class Averaged(Part):
             *(() if self.factor is None else (Pointwise(f"{at}.scale", row),)),
             *((Pointwise(f"{at}.standardize", row),) if self.standard else ()),
             *(() if self.eps is None else (Pointwise(f"{at}.norm", row, weight="D", bias="D"),)),
+            *self._behind(at, row),
         )
+
+    def _behind(self, at: str, row: str) -> Iterator[Line]:
+        if self.out is not None:
+            yield Matmul(f"{at}.proj", f"{row}, D Dq -> B {MERGED} Dq", bias=True)
+            yield Table(f"{at}.ends", "Xe Dq", embedding=False)
 
 
 @record(kw_only=True)
