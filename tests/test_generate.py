@@ -30,13 +30,13 @@ def looped(model: LoadedModel, *, batch: int, prompt: int, steps: int) -> dict[s
     return total
 
 
-@pytest.mark.parametrize("steps", [0, 1, 2, 3, 499, 500])
 @pytest.mark.parametrize("name", [*DECODING, "gpt2-xl", "llama-3.1-8b", "qwen2-7b"])
-def test_the_closed_form_is_the_loop(name: str, steps: int) -> None:
+def test_the_closed_form_is_the_loop(name: str) -> None:
     model = tiny(name) if name in TINY else presets.load(name)
-    closed = decode_flops(model.ledger, batch=3, prompt=23, steps=steps)
-    assert closed == looped(model, batch=3, prompt=23, steps=steps)
-    assert all(isinstance(count, int) for count in closed.values())
+    for steps in (0, 1, 2, 3, 59, 60):
+        closed = decode_flops(model.ledger, batch=3, prompt=23, steps=steps)
+        assert closed == looped(model, batch=3, prompt=23, steps=steps), steps
+        assert all(isinstance(count, int) for count in closed.values())
 
 
 def gpt2_decode(prompt: int, steps: int) -> int:

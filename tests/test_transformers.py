@@ -120,7 +120,7 @@ def with_few_layers(whole: LoadedModel) -> LoadedModel:
 def test_every_preset_agrees_module_by_module(name: str) -> None:
     """Of the deep ones the first layers; the parameters of all layers meet their total in test_numbers.py."""
     few = with_few_layers(presets.load(name))
-    agree(few, *(asked(few, Workload(11, tokens, 3)) for tokens in (7, 11)))
+    agree(few, asked(few, Workload(11, 7, 3)))
 
 
 @pytest.mark.slow
@@ -141,13 +141,26 @@ def test_a_wrong_path_table_would_be_seen() -> None:
     assert theirs != flops and sum(theirs.values()) == sum(flops.values())
 
 
-def random_agreement(family: str, examples: int) -> None:
+STEPS = ("prefill", "chunk", "decode")
+
+
+def random_agreement(family: str, examples: int, *, steps: int) -> None:
+    """So many random configs, and so many different steps of each."""
+
     @settings(max_examples=examples, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-    @given(config=configs(family), batch=SMALL, tokens=SMALL, old=st.integers(0, 13), source=st.integers(1, 14))
-    def check(config: dict, batch: int, tokens: int, old: int, source: int) -> None:
-        """A prefill, a chunk behind `old` tokens and a decode step: windows are 2 to 9 tokens."""
-        ours, steps = subject("random", config), {(0, tokens), (old, tokens), (old, 1)}
-        agree(ours, *dict.fromkeys(asked(ours, Workload(sum(step), step[1], batch), source) for step in steps))
+    @given(
+        config=configs(family),
+        batch=SMALL,
+        tokens=SMALL,
+        old=st.integers(0, 13),
+        source=st.integers(1, 14),
+        some=st.permutations(STEPS),
+    )
+    def check(config: dict, batch: int, tokens: int, old: int, source: int, some: list[str]) -> None:
+        """A prefill, a chunk behind `old` tokens, a decode step: windows are 2 to 9 tokens."""
+        of = {"prefill": (tokens, tokens), "chunk": (old + tokens, tokens), "decode": (old + 1, 1)}
+        ours = subject("random", config)
+        agree(ours, *dict.fromkeys(asked(ours, Workload(*of[step], batch), source) for step in some[:steps]))
 
     check()
 
@@ -177,13 +190,13 @@ FAMILIES = [name for name in families.names() if families.config_class(name).hf_
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_random_configs_agree(family: str) -> None:
-    random_agreement(family, 8)
+    random_agreement(family, 20, steps=1)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_many_random_configs_agree(family: str) -> None:
-    random_agreement(family, 200)
+    random_agreement(family, 200, steps=len(STEPS))
 
 
 def ending_of(family: str, name: str) -> str:
@@ -207,7 +220,7 @@ def test_every_class_is_the_one_that_architectures_names_and_agrees(family: str,
         name.replace(stem, getattr(room(family), "RUN_BY", stem)),
     )
     assert built.startswith(ours.config.stems) and ours.unknown == ()
-    agree(ours, *(asked(ours, Workload(11, tokens, 3)) for tokens in (11, 7, 1)))
+    agree(ours, asked(ours, Workload(11, 7, 3)))
 
 
 def test_a_config_without_architectures_is_the_familys_first_class() -> None:
@@ -309,7 +322,7 @@ def test_absent_fields_take_the_classs_defaults(family: str) -> None:
     """What a config leaves out is what the class would take, and every such field is named."""
     required = room(family).REQUIRED
     ours = subject("bare", {"model_type": family, **required})
-    agree(ours, *(asked(ours, Workload(9, tokens, 2)) for tokens in (5, 9)))
+    agree(ours, asked(ours, Workload(9, 9, 2)))
     theirs = hf.build(ours.of_class, ours.config.ending.auto).config
     assert ours.context == (getattr(room(family), "CONTEXT", None) or theirs.max_position_embeddings)
     read = set(ours.config.__class__.model_fields) - ours.config.uncounted

@@ -218,14 +218,14 @@ ALONE = [name for name in SHAPES if tiny(name).architecture.encoder is None]
 STEPPING = [name for name in ALONE if tiny(name).ledger.together == 1]  # not patches that are merged
 
 
-@pytest.mark.parametrize("prompt", [0, 1, 3, 4, 5, 23])
-@pytest.mark.parametrize("steps", [0, 1, 2, 6, 50])
+@pytest.mark.parametrize("prompt", [0, 4, 5, 23])
 @pytest.mark.parametrize("name", by_kind(n for n in STEPPING if n in WINDOWED or "moe" in n or "deepseek" in n))
-def test_all_decode_steps_are_the_loop_over_them(name: str, steps: int, prompt: int) -> None:
-    """Each step on its own, with the keys that its mask keeps counted one by one."""
+def test_all_decode_steps_are_the_loop_over_them(name: str, prompt: int) -> None:
+    """Each step on its own, with the keys that its mask keeps counted one by one; every so many of them added up."""
     subject = tiny(name)
     total: dict[str, int] = dict.fromkeys(subject.ledger.flops(Workload(1, 1).axes(), unfolded=True), 0)
-    for step in range(1, steps + 1):
+    assert not any(decode_flops(subject.ledger, batch=3, prompt=prompt, steps=0).values())
+    for step in range(1, 31):
         work = Workload(context=prompt + step, tokens=1, batch=3)
         counted = subject.ledger.flops(work.axes(), unfolded=True)
         for number, block in enumerate(subject.architecture.blocks()):
@@ -235,12 +235,13 @@ def test_all_decode_steps_are_the_loop_over_them(name: str, steps: int, prompt: 
             for which, size in zip(("scores", "values"), sizes_of_pairs(block.attention), strict=True):
                 counted[f"blocks.{number}.attn.{which}"] = 2 * 3 * block.attention.heads * size * kept
         total = {path: total[path] + flops for path, flops in counted.items()}
-    folded: dict[str, int] = {}
-    for path, flops in total.items():
-        words = path.split(".")
-        path = ".".join(["blocks", "*", *words[2:]]) if words[0] == "blocks" else path
-        folded[path] = folded.get(path, 0) + flops
-    assert decode_flops(subject.ledger, batch=3, prompt=prompt, steps=steps) == folded
+        folded: dict[str, int] = {}
+        for path, flops in total.items():
+            words = path.split(".")
+            path = ".".join(["blocks", "*", *words[2:]]) if words[0] == "blocks" else path
+            folded[path] = folded.get(path, 0) + flops
+        if step in (1, 2, 6, 30):
+            assert decode_flops(subject.ledger, batch=3, prompt=prompt, steps=step) == folded, step
 
 
 def test_a_step_that_expands_the_latent_expands_all_of_it() -> None:
@@ -311,12 +312,13 @@ def test_a_token_meets_the_experts_it_is_sent_to() -> None:
     assert dense.active_parameters() == dense.parameters()
 
 
-@STEP
 @pytest.mark.parametrize("name", by_kind(SHAPES))
-def test_a_backward_pass_is_twice_the_forward_pass(name: str, work: Workload) -> None:
-    ledger, at = tiny(name).ledger, work.axes()
-    for masked in (False, True):
-        assert backward_flops(ledger, at, masked=masked) == 2 * forward_flops(ledger, at, masked=masked)
+def test_a_backward_pass_is_twice_the_forward_pass(name: str) -> None:
+    ledger = tiny(name).ledger
+    for step, work in STEPS.items():
+        for masked in (False, True):
+            forward = forward_flops(ledger, work.axes(), masked=masked)
+            assert backward_flops(ledger, work.axes(), masked=masked) == 2 * forward, (step, masked)
 
 
 @pytest.mark.parametrize(

@@ -120,14 +120,13 @@ def unstretched(part: Any) -> Any:
 def _by_symbols(shape: Transformer, symbolic: SymbolicModel, sizes: Sizes, progress: Tick) -> Iterator[Proven]:
     """Torch's own count with symbols for all sizes, then with each size that may be smaller than 2 fixed there."""
     symbols, stacks, traces = symbolic.symbols, sizes.stacks, Traces(shape.mapped(unstretched), sizes)
-    edges, tried = sizes.edges(), layers_tried(stacks)
+    formulas, edges, tried = _formulas(symbolic), sizes.edges(), layers_tried(stacks)
     runs: list[Counted] = []
     for done, layers in enumerate(tried):
         progress("tracing with symbols", done, len(tried) + len(edges))
         blocks = dict(zip(stacks, layers, strict=True))
         law = 3 not in layers
         runs.append(traces.counted(blocks, first=not runs) if law else traces.at(blocks, sizes.once))
-    formulas = _formulas(symbolic)
     assumed = what_was_assumed([guard for _, guards in runs for guard in guards])
     for name, formula in formulas.items():
         counts = dict(zip(tried, (counts[name] for counts, _ in runs), strict=True))
