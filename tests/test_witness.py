@@ -14,7 +14,6 @@ from tests.conftest import (
     by_kind,
     every_step,
     has_numbers,
-    kind_of_preset,
     ran,
     rounded,
     tiny,
