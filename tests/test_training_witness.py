@@ -32,7 +32,9 @@ PAIRS = ("bart", "m2m_100", "marian", "mbart", "mt5", "pegasus", "t5", "umt5")
 ACCUMULATING = FAMILIES + FURTHER
 
 
-def check(family: str, seed: int, *, accumulate: bool = False, hold_logits: bool = False) -> None:
+def check(
+    family: str, seed: int, *, accumulate: bool = False, hold_logits: bool = False, peaks: bool = True
+) -> None:
     config, recipe, work = drawn(family, seed)
     model = subject(family, config, {}, None)
     accumulate = accumulate and "accumulate" in model.config.trains
@@ -46,17 +48,19 @@ def check(family: str, seed: int, *, accumulate: bool = False, hold_logits: bool
     run = keeping.trainable(model.of_class, recipe.attention, recipe.dtype, **how)
     saved = keeping.kept(run, work.batch, work.tokens, work.source)
     held = {"accumulate": accumulate, "holds_logits": hold_logits}
-    most = keeping.peak(run, work.batch, work.tokens, source=work.source, **held)
     assert step.kept() == sum(each.bytes for each in saved), (config, recipe, work)
     if recipe.checkpoint == "none":
         known = known_modules(model)
         assert by_modules(model, step, known) == grouped(saved, known), (config, recipe, work)
+    if not peaks:
+        return
+    most = keeping.peak(run, work.batch, work.tokens, source=work.source, **held)
     found = peak(instant for instant in timeline(step) if instant.name != "optimizer step")
     assert found.total == most.bytes, (config, recipe, work, found, most)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(20))
 def test_a_step_is_the_classes_own(family: str, seed: int) -> None:
     check(family, seed)
 
@@ -71,6 +75,13 @@ def test_a_step_of_a_further_family_is_its_classes_own(family: str, seed: int) -
 @pytest.mark.parametrize("seed", range(3))
 def test_a_step_of_a_near_relative_is_its_classes_own(family: str, seed: int) -> None:
     check(family, seed, hold_logits=seed == 0, accumulate=seed == 1)
+
+
+@pytest.mark.parametrize("family", FURTHER + NEAR + SINCE + ENCODERS + PAIRS)
+def test_what_random_configs_keep_is_what_their_class_keeps(family: str) -> None:
+    """Which is quicker to ask than for the peak as well: twenty configs of each family, with those above."""
+    for seed in range(600, 614 if family in FURTHER else 617):
+        check(family, seed, peaks=False)
 
 
 @pytest.mark.slow
