@@ -32,9 +32,7 @@ PAIRS = ("bart", "m2m_100", "marian", "mbart", "mt5", "pegasus", "t5", "umt5")
 ACCUMULATING = FAMILIES + FURTHER
 
 
-def check(
-    family: str, seed: int, *, accumulate: bool = False, hold_logits: bool = False, peaks: bool = True
-) -> None:
+def check(family: str, seed: int, *, accumulate: bool = False, hold_logits: bool = False, peaks: bool = True) -> None:
     config, recipe, work = drawn(family, seed)
     model = subject(family, config, {}, None)
     accumulate = accumulate and "accumulate" in model.config.trains
