@@ -123,6 +123,27 @@ def test_what_a_small_config_holds_is_proven(
     assert report.agrees and {row["evidence"] for row in report.rows} == {"no assumption"}
 
 
+def sizes_of_tiny(family: str) -> Sizes:
+    """What a proof of a family's small model leaves open."""
+    shape = tiny(family).architecture
+    return Sizes(shape, in_symbols(shape, cached=True, fixed=FIXED))
+
+
+@pytest.mark.slow
+def test_every_kind_of_compressed_keys_is_proven_of_one_sequence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its new tokens are a multiple of those that keys are made of, and of the experts that they are dealt out to."""
+    alone = [edge for edge in sizes_of_tiny("deepseek_v4").edges() if edge.sizes.get("B") == 1]
+    monkeypatch.setattr(Sizes, "edges", lambda _: alone)
+    report = prove(subject("small", TINY["deepseek_v4"]))
+    assert report.agrees and [row["evidence"] for row in report.rows[4:]] == ["no assumption"] * 2
+
+
+def test_tokens_of_one_sequence_are_multiples_of_all_that_they_come_in() -> None:
+    sizes = sizes_of_tiny("deepseek_v4")
+    assert (sizes.factors({})["T"], sizes.factors({})["B"]) == ((4,), ("E",))
+    assert sizes.factors({"B": 1})["T"] == (4, "E") and "B" not in sizes.factors({"B": 1})
+
+
 @pytest.mark.parametrize(
     ("counts", "through", "guards"),
     [

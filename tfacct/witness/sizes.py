@@ -167,8 +167,9 @@ class Sizes:
         if self.period > 1:
             factors["C"] = (self.period,)
         dealt = tuple(name for name, letter in self.declared.items() if letter.dealt)
-        if dealt:
-            factors |= dict.fromkeys(("T", "J") if "B" in fixed else ("B",), dealt)
+        for letter in ("T", "J") if "B" in fixed else ("B",):
+            if dealt:
+                factors[letter] = (*factors.get(letter, ()), *dealt)
         return factors
 
     def values(self, letter: str) -> list[int]:
