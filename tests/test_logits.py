@@ -66,6 +66,10 @@ def ours(about: LoadedModel, stranger, *, fused: bool = False) -> model.Decoder:
                 continue
             if held is not None:  # a bank of experts
                 source = stranger.get_parameter(held)
+                if source.dim() == 2:  # DBRX's, the rows of all experts in one matrix, which are the last one's inputs
+                    each = source.unflatten(0, (len(parameter), -1))
+                    parameter.copy_(each if words[-1] == "down_proj" else each.transpose(1, 2))
+                    continue
                 source = source.transpose(1, 2)
                 half = source.shape[2] // 2
                 parameter.copy_({"gate_proj": source[..., :half], "up_proj": source[..., half:]}.get(words[-1], source))

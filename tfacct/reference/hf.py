@@ -114,15 +114,46 @@ def run(
     if "pixel_values" in takes and "input_ids" not in takes:
         return _of_image(model, batch, tokens), {}
     if old:
-        with _brief_recurrence(model.config), _no_global_tokens(model.config):
+        with _as_on_meta(model.config):
             first = model(**(read if source else before), **_tokens(source, given(old)))
         before |= {keeps: first[keeps] if held is None else held}
         if source and not new_source:
             before |= {"encoder_outputs": BaseModelOutput(last_hidden_state=first.encoder_last_hidden_state)}
-    with _brief_recurrence(model.config), _no_global_tokens(model.config), ByModule(model) as counter:
+    with _as_on_meta(model.config), ByModule(model) as counter:
         result = model(**before, **_tokens(source, given(tokens)))
     cached = _cached(result.get(keeps) if held is None else held, keys_first=model.config.model_type == "zamba2")
     return dict(counter.own), {**cached, **_on_modules(model)}
+
+
+@contextmanager
+def _as_on_meta(config: Any) -> Iterator[None]:
+    """What a class runs, with everything left out that no count depends on, and that cannot run on meta."""
+    with _brief_recurrence(config), _no_global_tokens(config), _unasked(config):
+        yield
+
+
+@contextmanager
+def _unasked(config: Any) -> Iterator[None]:
+    """DBRX's loop asks which experts have tokens, and on meta nothing can be asked: the first one gets all."""
+    if config.model_type != "dbrx":
+        yield
+        return
+    experts: Any = import_module("transformers.models.dbrx.modeling_dbrx").DbrxExperts
+    whole = experts.forward
+
+    def forward(own: Any, rows: Any, chosen: Any, weights: Any) -> Any:
+        if not rows.is_meta:
+            return whole(own, rows, chosen, weights)
+        sent = rows.reshape(-1, own.hidden_size).repeat_interleave(chosen.shape[-1], dim=0)
+        first = (matrix[: own.ffn_hidden_size] for matrix in (own.mlp.w1, own.mlp.v1, own.mlp.w2))
+        own.mlp(sent, *first)
+        return torch.zeros_like(rows)
+
+    experts.forward = forward
+    try:
+        yield
+    finally:
+        experts.forward = whole
 
 
 @contextmanager
