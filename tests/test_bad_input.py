@@ -368,7 +368,7 @@ def test_other_names_of_the_same_class(model_type: str, classes: object) -> None
 @pytest.mark.parametrize(
     ("model_type", "name", "says"),
     [
-        ("blenderbot", "BlenderbotForConditionalGeneration", None),
+        ("prophetnet", "ProphetNetForConditionalGeneration", None),
         ("xlnet", "XLNetLMHeadModel", None),
         ("deepseek_v5", "DeepseekV5ForCausalLM", None),
         ("kimi_vl", "DeepseekV3ForCausalLM", "deepseek_v3"),
@@ -377,7 +377,7 @@ def test_other_names_of_the_same_class(model_type: str, classes: object) -> None
     ],
 )
 def test_an_unknown_model_type_is_guessed_by_its_class_and_never_by_its_spelling(model_type, name, says) -> None:
-    """blenderbot has norms that bart has not, xlnet two streams, deepseek_v32 an indexer."""
+    """prophetnet has streams of further tokens, xlnet two streams, deepseek_v32 an indexer."""
     with pytest.raises(TfacctError) as caught:
         subject("mine", {"model_type": model_type, "architectures": [name]})
     hint = caught.value.hint or ""

@@ -1,0 +1,94 @@
+"""What classes of transformers run that no count depends on, and that takes long or cannot run on meta: left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
+
+import torch
+
+LOOPED = 2
+"""Tokens that a class's loop over them runs through, where it is cut short."""
+
+LOOPS = {
+    "rwkv": ("rwkv.modeling_rwkv", "", "rwkv_linear_attention"),
+    "recurrent_gemma": ("recurrent_gemma.modeling_recurrent_gemma", "RecurrentGemmaRglru", "_rnn_scan"),
+}
+"""Types whose class loops over the tokens → its module, the class that holds the loop if one does, the loop."""
+
+
+@contextmanager
+def as_on_meta(config: Any) -> Iterator[None]:
+    """What a class runs, with everything left out that no count depends on, and that cannot run on meta."""
+    with _brief_recurrence(config), _no_global_tokens(config), _unasked(config):
+        yield
+
+
+@contextmanager
+def _unasked(config: Any) -> Iterator[None]:
+    """DBRX's loop asks which experts have tokens, and on meta nothing can be asked: the first one gets all."""
+    if config.model_type != "dbrx":
+        yield
+        return
+    experts: Any = import_module("transformers.models.dbrx.modeling_dbrx").DbrxExperts
+    whole = experts.forward
+
+    def forward(own: Any, rows: Any, chosen: Any, weights: Any) -> Any:
+        if not rows.is_meta:
+            return whole(own, rows, chosen, weights)
+        sent = rows.reshape(-1, own.hidden_size).repeat_interleave(chosen.shape[-1], dim=0)
+        first = (matrix[: own.ffn_hidden_size] for matrix in (own.mlp.w1, own.mlp.v1, own.mlp.w2))
+        own.mlp(sent, *first)
+        return torch.zeros_like(rows)
+
+    experts.forward = forward
+    try:
+        yield
+    finally:
+        experts.forward = whole
+
+
+@contextmanager
+def _no_global_tokens(config: Any) -> Iterator[None]:
+    """LED asks whether any token has global attention, and on meta nothing can be asked: there is none."""
+    if config.model_type != "led":
+        yield
+        return
+    plain = torch.Tensor.item
+    torch.Tensor.item = lambda own: False if own.is_meta else plain(own)  # type: ignore[method-assign, assignment]
+    try:
+        yield
+    finally:
+        torch.Tensor.item = plain  # type: ignore[method-assign]
+
+
+@contextmanager
+def _brief_recurrence(config: Any) -> Iterator[None]:
+    """RWKV's and RecurrentGemma's classes, their loop over the tokens cut short: it runs the first `LOOPED`, and the
+    others would have the same shapes. The loop is pointwise work, in which the counter sees nothing, and takes a second
+    for each hundred tokens.
+    """
+    if config.model_type not in LOOPS:
+        yield
+        return
+    module, owner, name = LOOPS[config.model_type]
+    held: Any = import_module(f"transformers.models.{module}")
+    held = getattr(held, owner) if owner else held
+    whole = getattr(held, name)
+
+    def rwkv(decay: Any, bonus: Any, key: Any, value: Any, **states: Any) -> Any:
+        _, kept = whole(decay, bonus, key[:, :LOOPED], value[:, :LOOPED], **states)
+        return torch.zeros_like(key), kept
+
+    def lru(own: Any, hidden_states: Any, recurrent_gate: Any, reset: Any, recurrent_states: Any) -> Any:
+        some = (each[:, :LOOPED] for each in (hidden_states, recurrent_gate, reset))
+        _, kept = whole(own, *some, recurrent_states)
+        return torch.zeros_like(hidden_states), kept
+
+    setattr(held, name, lru if owner else rwkv)
+    try:
+        yield
+    finally:
+        setattr(held, name, whole)
