@@ -57,9 +57,9 @@ def timeline(step: Step) -> list[Instant]:
 def sums(step: Step, fullest: Fullest | None = None) -> Timeline:
     """The sums that the instants of a step share; `fullest` stands for some instants, the peak of them by default."""
     if step.stage is not None:
-        from tfacct.accounts.timeline_stage import StageTimeline
+        from tfacct.accounts.timeline_stage import GatheredStageTimeline, StageTimeline
 
-        return StageTimeline(step, fullest or peak)
+        return (StageTimeline if step.units is None else GatheredStageTimeline)(step, fullest or peak)
     if step.units is None:
         return Timeline(step, fullest or peak)
     from tfacct.accounts.timeline_units import UnitTimeline

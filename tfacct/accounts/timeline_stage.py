@@ -7,12 +7,13 @@ schedules of one stage on a rank, what it last gave back stays as well (`torch.d
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from tfacct.accounts.timeline import Fullest, Instant, Timeline, peak
-from tfacct.accounts.training import InFlight, Step
+from tfacct.accounts.training import ENDS, InFlight, Step
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import Size
+from tfacct.ledger.kept import Section
 
 
 class StageTimeline(Timeline):
@@ -63,6 +64,42 @@ class StageTimeline(Timeline):
 
     def _on_the_way(self, one: Instant) -> Instant:
         return one._replace(held=one.held + self._stage.forwards)
+
+
+class GatheredStageTimeline(StageTimeline):
+    """The sums of a stage whose ranks of `fsdp` share its weights: gathered once, in the first microbatch, and let go
+    of behind the last, whose backward pass is followed by the scatter of all gradients, unit by unit. Up to there they
+    are whole (`torch.distributed.pipelining` on modules of fully_shard that are not resharded)."""
+
+    def __init__(self, step: Step, fullest: Fullest = peak) -> None:
+        super().__init__(step, fullest)
+        assert step.units is not None
+        self.units = step.units
+        self.shards = step.units.stored.bytes(step.units.whole)
+        self.gathered = step.pass_.bytes(step.units.ranks * step.units.whole)
+
+    def instant(self, name: str, operation: str, gradients: Size, kept: Size, held: Size) -> Instant:
+        """An instant beside the whole weights, and the shares of gradients of earlier batches."""
+        one, earlier = super().instant(name, operation, gradients, kept, held), self.units.accumulates
+        return one._replace(gathered=self.gathered, gradients=one.gradients + (self.shards if earlier else 0))
+
+    def inside_blocks(self, ends: Sequence[tuple[int, Section]]) -> Iterator[tuple[int, Instant]]:
+        """Besides, once all microbatches are through: the first unit lets go of its weights, and is scattered."""
+        yield from super().inside_blocks(ends)
+        first = self.units.root or next(iter(self.units.blocks.values()))
+        part, own = self.units.stored.bytes(first), self.step.pass_.bytes(self.units.ranks * first)
+        gradients = 0 if self.step.accumulate else self.all_gradients
+        one = self.instant("gradients scattered", "reduce-scatter", gradients, -self.flying, own + part - self._given)
+        yield ENDS, one._replace(gathered=self.gathered - own)
+
+    @property
+    def _given(self) -> Size:
+        """What no microbatch has any more."""
+        return self._stage.returned
+
+    def update(self) -> Instant:
+        """The optimizer's step, of what the rank stores."""
+        return super().update()._replace(gathered=0, gradients=self.shards)
 
 
 def _sublayer(at: str) -> str:

@@ -20,7 +20,7 @@ from tfacct.reports import compose, counting
 from tfacct.reports.comms_ends import COUNTED, Ends, ends_of
 from tfacct.reports.counting import LeftOut
 from tfacct.reports.mesh import DTYPES, TORCH, by_stage, check_rows, check_ruled, checked, facts, uneven
-from tfacct.reports.pipes import check_step, division, ledgers, of_parts, waits, waits_facts
+from tfacct.reports.pipes import check_step, division, ledgers, of_parts, of_units, waits, waits_facts
 
 _ORDER = ("all-gather", "reduce-scatter", "all-reduce", "all-to-all", "send")
 _OVER = ("tp", "cp", "ulysses", "ep", "pp", "fsdp", "dp")
@@ -239,9 +239,7 @@ def _notes(subjects: Sequence[LoadedModel], every: Sequence[Counted], mesh: Mesh
         fullest = "The fullest rank" if padding or uneven_ or padded(subjects[0].ledger, mesh) else "Each rank"
         notes.append(f"{fullest} stores {held} of {whole} parameters{padding}.")
     if mesh.fsdp > 1:
-        notes.append(
-            "Each rank of fsdp has a batch of its own. Weights are gathered block by block, as fully_shard does."
-        )
+        notes.append(f"Each rank of fsdp has a batch of its own. {of_units(mesh, train)}")
     notes += uneven(subjects, mesh)
     if mesh.pp > 1 and len(every) == 1:
         notes += _of_stages(subjects[0], every[0], mesh, train)

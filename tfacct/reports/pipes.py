@@ -58,12 +58,15 @@ def checked_axes(mesh: Mesh) -> Mesh:
 
 def check_step(mesh: Mesh) -> None:
     """Raises UsageError for a pipeline beside what an engine chooses how to run."""
-    if mesh.pp > 1 and mesh.fsdp > 1:
-        said = f"{option('fsdp')} is not counted beside {option('pp')}: weights are gathered for each microbatch"
-        raise UsageError(f"{said} or not, as the engine decides", f"{option('dp')} with {option('zero', 1)} is counted")
+    if mesh.pp > 1 and mesh.fsdp > 1 and mesh.schedule not in ("1f1b", "gpipe"):
+        said = f"{option('fsdp')} beside {option('pp')} is counted in schedules of one stage on a rank"
+        raise UsageError(f"{said}, not {mesh.schedule}", f"leave {option('schedule')} out, or {option('fsdp')}")
+    if mesh.pp > 1 and mesh.fsdp > 1 and mesh.ep > 1:
+        raise UsageError(f"{option('ep')} is not counted beside {option('pp')} with {option('fsdp')}", "leave one out")
     if mesh.pp > 1 and mesh.zero > 1:
         said = f"{option('zero', mesh.zero)} is not counted beside {option('pp')}: it scatters gradients while stages"
-        raise UsageError(f"{said} still sum those of other microbatches", f"{option('zero', 1)} is counted")
+        counted = f"{option('zero', 1)} is counted, and {option('fsdp')}, which scatters them behind the last"
+        raise UsageError(f"{said} still sum those of other microbatches", counted)
 
 
 def check_axes(subject: LoadedModel, mesh: Mesh) -> None:
@@ -144,6 +147,14 @@ BUBBLE = {
 }
 """Time that a stage waits, over the time that it computes: P stages, M microbatches, V stages of a rank. F, B and W:
 time of a forward pass, of the gradients of what is read, and of those of weights."""
+
+
+def of_units(mesh: Mesh, train: bool = True) -> str:
+    """When ranks of `fsdp` gather weights and scatter gradients."""
+    if mesh.pp == 1:
+        return "Weights are gathered block by block, as fully_shard does."
+    once = "Weights are gathered once for all microbatches" + (", gradients scattered behind the last" if train else "")
+    return f"{once}, as torch's schedules run fully_shard without resharding."
 
 
 def bubble(mesh: Mesh, times: int) -> Fraction | None:

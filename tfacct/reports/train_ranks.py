@@ -26,11 +26,15 @@ from tfacct.reports import mesh as meshes
 from tfacct.reports import train_ranks_lora as adapters
 from tfacct.reports import training
 from tfacct.reports.comms import of_copies
-from tfacct.reports.pipes import check_step, of_parts
+from tfacct.reports.pipes import check_step, of_parts, of_units
 from tfacct.reports.stored import stored
 from tfacct.reports.training import FP32, Recipe, Trained
 from tfacct.reports.unruled import unruled as part_without_rule
 
+BLOCK_BY_BLOCK = (
+    "Weights are gathered block by block, the next one while a block runs backwards, as fully_shard does; what is in no"
+    " block stays."
+)
 GATHERED_EXPERTS = "What ranks of fsdp hold of experts was not measured to the byte."
 NOT_MEASURED = "What ranks of ep hold on the way was not measured here."
 
@@ -88,6 +92,8 @@ def _unruled(subject: LoadedModel, recipe: Recipe) -> Iterator[str]:
         yield f"weights in fp32 are not counted beside {option('ep')}"
     if mesh.ep > 1 and recipe.checkpoint != "none":
         yield f"experts that {option('ep')} divides are counted without {option('checkpoint')}"
+    if mesh.pp > 1 and mesh.fsdp > 1 and recipe.weights is not None:
+        yield f"weights in fp32 are not counted beside {option('pp')} with {option('fsdp')}"
     if recipe.lora is not None:
         yield from adapters.unruled(subject, recipe, mesh)
     if recipe.loss != "whole":
@@ -194,7 +200,7 @@ def of_stages(one: LoadedModel, work: Workload, recipe: Recipe) -> list[tuple[li
         less = update.most - update.least
         return whole._replace(ledger=ledger, states=how.states(tensors, wide), update=update.most, unsure=less)
 
-    return candidates(one, mesh, work, recipe.accumulate, made)
+    return candidates(one, mesh, work, recipe.accumulate and mesh.fsdp == 1, made)
 
 
 def computed(one: LoadedModel, work: Workload, recipe: Recipe) -> Step:
@@ -232,7 +238,7 @@ def shared(subject: LoadedModel, step: Step, recipe: Recipe) -> Step:
     if mesh.zero == 1:
         return step
     parts = units(subject.ledger, shares, each)._replace(gathers=not mesh.zero, accumulates=recipe.accumulate)
-    return step._replace(units=parts, accumulate=False)
+    return step._replace(units=parts, accumulate=step.accumulate and mesh.pp > 1)  # microbatches add up whole ones
 
 
 def unmeasured(one: Trained) -> str:
@@ -325,8 +331,7 @@ def notes(one: Trained, found: dict[str, Any]) -> list[str]:
     said = [f"The whole model on one card, with a batch as large: {', '.join(sizes)}."]
     if mesh.fsdp > 1:
         said.append(
-            "Each rank of fsdp has a batch of its own. Weights are gathered block by block, the next one while a block"
-            " runs backwards, as fully_shard does; what is in no block stays."
+            f"Each rank of fsdp has a batch of its own. {of_units(mesh) if mesh.pp > 1 else BLOCK_BY_BLOCK}"
             f"{' Only gradients of adapters are scattered.' if recipe.lora is not None else ''}"
             f" {GATHERED_EXPERTS if unmeasured(one) == GATHERED_EXPERTS else ''}".rstrip()
         )

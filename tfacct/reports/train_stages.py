@@ -139,7 +139,8 @@ def unmeasured(subject: LoadedModel, recipe: Recipe, work: Workload) -> str:
     if mesh.tp > 1:
         return "What collectives of tp hold on the way is not counted."
     if mesh.dp > 1:
-        return "What buckets hold beside stages was not measured."
+        what = "copies of ranks of fsdp" if mesh.fsdp > 1 else "buckets"
+        return f"What {what} hold beside stages was not measured."
     if microbatches(mesh, work.axes(), train=True) < mesh.pp:
         return "torch's own schedules take as many microbatches as there are stages, or more."
     shape = subject.architecture

@@ -57,7 +57,9 @@ def in_pipeline(
             after=after,
             reduced=reduced,
         )
-        own = [one if one.of in ONCE else _repeated(one, times) for one in lines]
+        # Weights stay gathered until the last backward pass.
+        held = (one for one in lines if (one.over, one.when, one.kind) != ("fsdp", "backward", "all-gather"))
+        own = [one if one.of in ONCE else _repeated(one, times) for one in held]
         for rank in alike:
             if 0 < rank - 1 in alike and rank < mesh.pp - 1:  # between two others, as the one before
                 found[rank] = found[rank - 1]
