@@ -263,9 +263,9 @@ def test_what_would_make_it_fit(run: Callable[..., Ran]) -> None:
 
 
 def test_several_models_have_a_row_each(run: Callable[..., Ran]) -> None:
-    ran = run("train", "llama-3.2-1b", "qwen3-8b", "t5-small", "--ctx", "1k")
+    ran = run("train", "llama-3.2-1b", "qwen3-8b", "t5gemma-2b-2b", "--ctx", "1k")
     assert ran.code == 0 and "llama-3.2-1b" in ran.out and "qwen3-8b" in ran.out
-    assert "t5-small" in ran.err and " t5-small" not in ran.out
+    assert "t5gemma-2b-2b" in ran.err and " t5gemma-2b-2b" not in ran.out
 
 
 @pytest.mark.parametrize(

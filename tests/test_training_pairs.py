@@ -172,6 +172,28 @@ def test_both_sides_of_t5_by_hand() -> None:
     assert PairTimeline(step).all_gradients == 2 * load("t5-small", **fields).loaded.parameters
 
 
+def test_scores_of_distances_are_a_mask_of_the_kernels_in_each_block() -> None:
+    """With sdpa each block keeps them for all its pairs, rows padded to eights, where eager attention keeps a softmax
+    for each sequence; the decoder's tell what is seen, a byte a pair. Zeros for the source are all blocks' together
+    where its rows need no padding, and one each where they do."""
+    fields = {"d_model": 48, "d_kv": 24, "num_heads": 3, "d_ff": 70, "num_layers": 2, "dropout_rate": 0.0}
+    for source, padded, zeros in ((31, 32, []), (32, 32, [3 * 23 * 32 * 2])):
+        work = Workload(context=23, tokens=23, batch=2, source=source, new_source=source)
+        step = step_of(load("t5-small", **fields).loaded, work, Recipe())
+        read, write = step.run.source[1], step.run.blocks[0]
+        masks = {
+            line.path: line.bytes({**section.axes, **step.at}, step.pass_)
+            for section in (read, write)
+            for line in section.run.kept
+            if line.path.endswith((".mask", ".seen"))
+        }
+        own = {} if zeros else {"blocks.*.cross.mask": 3 * 23 * padded * 2}
+        target = {"blocks.*.attn.mask": 3 * 23 * 24 * 2, "blocks.*.attn.seen": 23 * 23}
+        assert masks == {"encoder.blocks.*.attn.mask": 3 * source * padded * 2, **target, **own}
+        lines = step.run.front.run.kept
+        assert [k.bytes({**step.run.front.axes, **step.at}, step.pass_) for k in lines if k.path == "zeros"] == zeros
+
+
 def test_each_block_of_umt5_keeps_distances_of_its_own() -> None:
     """What T5's block keeps, and an integer for each query and key, which none of T5's blocks does."""
     fields = {"d_model": 48, "d_kv": 20, "num_heads": 3, "d_ff": 70, "num_layers": 2, "dropout_rate": 0.0}
@@ -188,7 +210,6 @@ def test_each_block_of_umt5_keeps_distances_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("more", "why"),
     [
-        (("--attention", "sdpa"), "the training step of t5 has not been measured with sdpa"),
         (("--checkpoint", "full"), "the training step of t5 has not been measured with blocks that run again"),
         (("--set", "tie_word_embeddings=false"), "no rule for a head with a weight of its own"),
         (("--accumulate",), "has not been measured with gradients of earlier batches"),
@@ -196,10 +217,10 @@ def test_each_block_of_umt5_keeps_distances_of_its_own() -> None:
     ids=lambda value: value[0] if isinstance(value, tuple) else "",
 )
 def test_what_was_not_measured_of_t5_is_refused(run: Callable[..., Ran], more: tuple[str, ...], why: str) -> None:
-    ran = run("train", "t5-small", *(() if "sdpa" in more else ("--attention", "eager")), *more)
+    ran = run("train", "t5-small", *more)
     assert ran.code != 0 and why in " ".join(ran.err.split())
     if more[0] != "--accumulate":  # published with a head of its own, which the class of mT5 ties
         for name in ("mt5-small", "umt5-small"):
-            said = " ".join(run("train", name, "--attention", "eager").err.split())
+            said = " ".join(run("train", name).err.split())
             assert "no rule for a head with a weight of its own, which the class does not have" in said
             assert "--set tie_word_embeddings=true counts it with a tied head" in said

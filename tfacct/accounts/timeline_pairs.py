@@ -15,6 +15,8 @@ from tfacct.ledger.einsum import Size
 LABELS, SHIFT, TOKENS, MEMORY = "labels", "labels.shift", "tokens", "memory"
 SCORES, ADDED, DISTANCES = "blocks.*.attn.scores", "blocks.*.attn.biased", "distances"
 """Attention's scores, their sum with those of distances, and the rows of the table of these."""
+ZEROS, ATTENDED = "zeros", "blocks.*.cross.sdpa"
+"""Zeros that every block's attention to the source is handed for scores of distances, and that attention."""
 LAST_READ = "blocks.*.cross.k_proj.weight"
 """The operation of block 0 behind which no gradient needs what the encoder gave."""
 
@@ -38,7 +40,8 @@ def _distances(side: Timeline) -> Iterator[Angles]:
     if lines:
         gradients = [each.held for each in side.run.collected if each.at == ADDED]
         made = side.gradients.get((ENDS, "rel_bias.weight"), 0)
-        yield Angles(SCORES, side.held(front, (*lines, *gradients)) - made, 0, 0)
+        turn = SCORES if any(SCORES in part.run.order for part in side.run.blocks) else ADDED
+        yield Angles(turn, side.held(front, (*lines, *gradients)) - made, 0, 0)
 
 
 class PairTimeline:
@@ -57,6 +60,8 @@ class PairTimeline:
         self.writes.ids = self.ids
         if not step.checkpoint:  # goes as angles do; a block that runs again was handed it, and has it to its end
             self.writes.angles = (*self.writes.angles, Angles(LAST_READ, each[MEMORY], 0, each[MEMORY]))
+            if ZEROS in each:
+                self.writes.angles = (*self.writes.angles, Angles(ATTENDED, each[ZEROS], 0, 0))
         for side in (self.reads, self.writes):
             side.angles = (*side.angles, *_distances(side))
         read = reading.run.front

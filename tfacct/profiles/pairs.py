@@ -17,7 +17,7 @@ from tfacct.ledger.einsum import Size
 from tfacct.ledger.kept import AGAIN, Kept, Moment, Pass, Run, Section
 from tfacct.profiles.base import Profile, passed
 
-OF_SOURCE = {"T": "I", "S": "J", "T32": "I32", "S8": "J8"}
+OF_SOURCE = {"T": "I", "S": "J", "T32": "I32", "S8": "J8", "S16": "J16"}
 """Letters of a side that runs over the source, beside those of the target."""
 
 
@@ -47,7 +47,8 @@ def passed_pair(shape: Transformer, sides: Sides, kernel: Mapping[str, Size], of
         bias=source.bias,
     )
     reading = passed(alone, sides.reading(), of_source)
-    writing = passed(replace(shape, encoder=None), sides.writing(), kernel)
+    read = {OF_SOURCE[letter]: of_source[letter] for letter in ("S8", "S16")}
+    writing = passed(replace(shape, encoder=None), sides.writing(), {**kernel, **read})
     shown = tuple(_beside(section) for section in reading.sections)
     sines = shape.positions is not None and not shape.positions.trained
     frozen = frozenset(("pos_embed.weight",)) if sines else frozenset[str]()
@@ -56,7 +57,7 @@ def passed_pair(shape: Transformer, sides: Sides, kernel: Mapping[str, Size], of
 
 def _beside(section: Section) -> Section:
     """A section of the encoder as it stands beside the decoder's: by the names and letters of its side."""
-    axes = {**section.axes, **{OF_SOURCE[letter]: section.axes[letter] for letter in ("T32", "S8")}}
+    axes = {**section.axes, **{OF_SOURCE[letter]: section.axes[letter] for letter in ("T32", "S8", "S16")}}
     run = named(section.run, OF_SOURCE, paths.in_encoder)
     read = Kept(paths.in_encoder(paths.in_every(paths.BLOCKS, "in")), "B I D", by=(AGAIN,))
     return section._replace(run=run, axes=axes, input=read)

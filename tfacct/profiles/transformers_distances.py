@@ -6,14 +6,19 @@ scale the stream by a root that is in fp32.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tfacct.architecture.parts import Attention, FeedForward, Norm, Part
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
 from tfacct.base.record import record
 from tfacct.ledger import paths
+from tfacct.ledger.einsum import Size
 from tfacct.ledger.kept import Collected, Held, Kept, Moment, Run, joined
 from tfacct.profiles.transformers import Transformers
+from tfacct.profiles.transformers_biased_sdpa import biased_sdpa, unbiased_sdpa
 from tfacct.profiles.transformers_encoders import ROW, loss_of_classes
+from tfacct.profiles.transformers_masks import ALIGNED
 from tfacct.profiles.transformers_pairs import CROSS, LABELS, SHIFT, SOURCE, Pairs, Reading, Side, Writing
 from tfacct.profiles.transformers_parts import STREAM
 
@@ -29,7 +34,7 @@ def part_of(side: Side, at: str, reads: str, part: Part, run: Run) -> Run:
         return run if side.full else _narrow(at, reads, run)
     if type(part) is FeedForward and part.gated and side.habits.drops_product:
         return _dropped_inside(Transformers.part(side, at, reads, part), at)
-    if isinstance(part, Attention):
+    if isinstance(part, Attention) and side.attention == "eager":
         place = run.order.index(f"{at}.scores") + 1
         return run._replace(order=(*run.order[:place], ADDED, *run.order[place:]))
     return run
@@ -88,6 +93,9 @@ def dropped_end(side: Side, what: str) -> Run:
 class ReadingDistances(Reading):
     """The encoder's side."""
 
+    def _sdpa(self, at: str, names: Mapping[str, str], part: Attention) -> Run:  # noqa: ARG002
+        return biased_sdpa(at, part, self.batch, aligned=not self.tokens % ALIGNED)
+
     @property
     def biases(self) -> bool:
         """True: scores of distances are added."""
@@ -116,7 +124,19 @@ class ReadingDistances(Reading):
 
 @record
 class WritingDistances(Writing):
-    """The decoder's side."""
+    """The decoder's side. `source`: tokens that it reads."""
+
+    source: Size = 1
+
+    @property
+    def aligned(self) -> bool:
+        """True if rows of scores of the source need no padding."""
+        return not self.source % ALIGNED
+
+    def _sdpa(self, at: str, names: Mapping[str, str], part: Attention) -> Run:  # noqa: ARG002
+        if at == CROSS:
+            return unbiased_sdpa(at, part, shared=self.aligned)
+        return biased_sdpa(at, part, self.batch, aligned=not self.tokens % ALIGNED)
 
     @property
     def biases(self) -> bool:
@@ -131,7 +151,10 @@ class WritingDistances(Writing):
         """The labels, the tables of the target and of distances, and what the encoder gave."""
         readers = tuple(f"{CROSS}.{which}_proj.weight" for which in "kv")
         labels = Kept(LABELS, "B T", by=(LABELS, "loss.choose"), role="index")
-        return joined(table_of(self, shape, LABELS, SHIFT), Run((), (labels, Kept(SOURCE, "B J D", by=readers))))
+        shared = self.attention == "sdpa" and self.aligned
+        zeros = (Kept("zeros", "N T J", by=(f"{CROSS}.sdpa",)),) if shared else ()
+        kept = (labels, Kept(SOURCE, "B J D", by=readers), *zeros)
+        return joined(table_of(self, shape, LABELS, SHIFT), Run((), kept))
 
     def back(self, shape: Transformer) -> Run:
         """The final norm, its dropout, a scale where the head has one, the head and the loss."""
@@ -153,7 +176,9 @@ class WritingDistances(Writing):
 
     def waiting(self, _: Transformer) -> tuple[Held, ...]:
         """What the encoder's has, the mask, and zeros that are added to scores of the source."""
-        return (*((ROW,) if self.habits.embedding else ()), SCORES, Held("N T J"), Held("B T S"))
+        mask = (Held("B T S"),) if self.attention == "eager" else ()
+        zeros = () if self.attention == "sdpa" and self.aligned else (Held("N T J"),)
+        return (*((ROW,) if self.habits.embedding else ()), SCORES, *zeros, *mask)
 
     def buffers(self, _: Transformer) -> tuple[Kept, ...]:
         """None."""
@@ -166,12 +191,14 @@ class WritingDistances(Writing):
 
 @record
 class DistancePairs(Pairs):
-    """A model of two sides that adds scores of distances."""
+    """A model of two sides that adds scores of distances. `source`: tokens of the source."""
+
+    source: Size = 1
 
     def reading(self) -> ReadingDistances:
         """The encoder's profile."""
-        return ReadingDistances(self.attention, self.habits, self.full, self.batch, self.tokens)
+        return ReadingDistances(self.attention, self.habits, self.full, self.batch, self.source)
 
     def writing(self) -> WritingDistances:
         """The decoder's profile."""
-        return WritingDistances(self.attention, self.habits, self.full, self.batch, self.tokens)
+        return WritingDistances(self.attention, self.habits, self.full, self.batch, self.tokens, self.source)

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 
 from tfacct.architecture.parts import Attention
 from tfacct.architecture.transformer import Transformer
-from tfacct.ledger.einsum import Size
+from tfacct.ledger.einsum import Size, rounded_up
 from tfacct.ledger.kept import Pass
 from tfacct.profiles.base import passed
 from tfacct.profiles.transformers import Transformers
+
+ROW = 16
 
 
 def kind_of(shape: Transformer) -> type[Transformers]:
@@ -31,6 +33,11 @@ def kind_of(shape: Transformer) -> type[Transformers]:
     return Bidirectional if shape.head is not None and shape.head.transform is None else Predicting
 
 
+def _padded(tokens: Size) -> Size:
+    """Keys that the kernel lays rows of a mask's gradient out for."""
+    return ROW * rounded_up(tokens, ROW)
+
+
 def _relative(shape: Transformer) -> type[Transformers]:
     if shape.bias is not None:
         from tfacct.profiles.transformers_biased import BiasedEncoders
@@ -47,9 +54,11 @@ def pass_by(
     letters: Mapping[str, Size],
     of_source: Mapping[str, Size],
     positions: Size,
+    source: Size,
 ) -> Pass:
     """The pass of a model as this profile runs it, or of both its sides. `letters`, `of_source`: those that kernels
-    derive from a step's, for the target and for the source. `positions`: all that the class knows."""
+    derive from a step's, for the target and for the source. `positions`: all that the class knows. `source`: tokens of
+    a source."""
     letters = (
         {**letters, "P": positions} if profile.habits.stores_positions or profile.habits.adds_distances else letters
     )
@@ -58,14 +67,16 @@ def pass_by(
     from tfacct.profiles.pairs import passed_pair
     from tfacct.profiles.transformers_pairs import Pairs
 
-    kind = Pairs
+    given = profile.attention, profile.habits, profile.full, profile.batch, profile.tokens
+    sides = Pairs(*given)
     if shape.bias is not None:
         from tfacct.profiles.transformers_distances import DistancePairs
 
-        kind = DistancePairs
+        sides = DistancePairs(*given, source)
     elif any(isinstance(part, Attention) and part.biased for part in shape.attentions):
         from tfacct.profiles.transformers_tables import TablePairs
 
-        kind = TablePairs
-    sides = kind(profile.attention, profile.habits, profile.full, profile.batch, profile.tokens)
+        sides = TablePairs(*given, source)
+    letters = {**letters, "S16": _padded(profile.tokens)}
+    of_source = {**of_source, "S16": _padded(source)}
     return passed_pair(shape, sides, letters, of_source)

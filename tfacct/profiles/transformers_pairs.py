@@ -132,7 +132,7 @@ class Writing(Side):
         )
         read = Run((q, k, v), (Kept(reads, "B T D", by=(q,)),), moments)
         out = Run((o,), (), (Moment(o, (dq, *self._waiting())),))
-        return joined(read, named(inner, {"S": "J"}), out)
+        return joined(read, named(inner, {"S": "J", "S8": "J8"}), out)
 
     def front(self, shape: Transformer) -> Run:
         """The labels, tables of the target, and what the encoder gave."""

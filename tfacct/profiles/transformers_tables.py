@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tfacct.architecture.parts import Attention, CrossAttention, Part
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
 from tfacct.base.record import record
-from tfacct.ledger import paths
 from tfacct.ledger.kept import Collected, Held, Kept, Moment, Run, joined
+from tfacct.profiles.transformers_biased_sdpa import unbiased_sdpa
 from tfacct.profiles.transformers_distances import (
+    ADDED,
+    DistancePairs,
     ReadingDistances,
     WritingDistances,
     dropped_end,
     tokens_of,
 )
 from tfacct.profiles.transformers_encoders import ROW
-from tfacct.profiles.transformers_pairs import LABELS, SHIFT, SOURCE, Pairs, Side, Writing
+from tfacct.profiles.transformers_pairs import CROSS, LABELS, SHIFT, SOURCE, Side, Writing
 
 SCORES = Held("N T S")
 
@@ -27,7 +31,7 @@ def with_table(at: str, part: Part, run: Run) -> Run:
     if not isinstance(part, Attention):
         return run
     table, scores = f"{at}.rel_bias.weight", f"{at}.scores"
-    place = run.order.index(scores)
+    place = run.order.index(scores if scores in run.order else ADDED)
     line = Kept(f"{at}.distances", "T S", by=(table,), role="index")
     moments = [m._replace(held=(*m.held, SCORES)) if m.at == scores else m for m in run.moments]
     own = Moment(table, (SCORES, Held("B T N H", times=3)))
@@ -78,17 +82,25 @@ class WritingTables(WritingDistances):
 
     def part(self, at: str, reads: str, part: Part, *, waits: bool = False) -> Run:
         """What a part of a block keeps."""
-        return with_table(at, part, WritingDistances.part(self, at, reads, part, waits=waits))
+        own = WritingDistances.part(self, at, reads, part, waits=waits)
+        zeros = isinstance(part, CrossAttention) and self.attention == "sdpa" and self.aligned  # kept as they are
+        return own if zeros else with_table(at, part, own)
+
+    def _sdpa(self, at: str, names: Mapping[str, str], part: Attention) -> Run:
+        if at == CROSS:
+            return unbiased_sdpa(at, part, shared=False)
+        return WritingDistances._sdpa(self, at, names, part)
 
     def front(self, shape: Transformer) -> Run:
         """The labels, the table of the target, and what the encoder gave."""
-        readers = tuple(f"{paths.in_every(paths.BLOCKS, 'cross')}.{which}_proj.weight" for which in "kv")
+        readers = tuple(f"{CROSS}.{which}_proj.weight" for which in "kv")
         labels = Kept(LABELS, "B T", by=(LABELS, "loss.choose"), role="index")
         return joined(front_of(self, shape, LABELS, SHIFT), Run((), (labels, Kept(SOURCE, "B J D", by=readers))))
 
     def waiting(self, _: Transformer) -> tuple[Held, ...]:
         """What the encoder's has, and the mask."""
-        return (*((ROW,) if self.habits.embedding else ()), Held("B T S"))
+        mask = (Held("B T S"),) if self.attention == "eager" else ()
+        return (*((ROW,) if self.habits.embedding else ()), *mask)
 
     def collected(self, shape: Transformer) -> tuple[Collected, ...]:
         """The gradient of what the encoder gave."""
@@ -96,13 +108,13 @@ class WritingTables(WritingDistances):
 
 
 @record
-class TablePairs(Pairs):
+class TablePairs(DistancePairs):
     """A model of two sides whose blocks have a table each."""
 
     def reading(self) -> ReadingTables:
         """The encoder's profile."""
-        return ReadingTables(self.attention, self.habits, self.full, self.batch, self.tokens)
+        return ReadingTables(self.attention, self.habits, self.full, self.batch, self.source)
 
     def writing(self) -> WritingTables:
         """The decoder's profile."""
-        return WritingTables(self.attention, self.habits, self.full, self.batch, self.tokens)
+        return WritingTables(self.attention, self.habits, self.full, self.batch, self.tokens, self.source)

@@ -189,7 +189,7 @@ def pass_of(
     own = replace(habits(subject), exchanged=recipe.exchanged)
     profile = kind(recipe.attention, own, recipe.full, batch, work.tokens)
     letters, of_source = kernel or kernel_letters(work.tokens), kernel_letters(work.new_source)
-    whole = pass_by(profile, shape or subject.architecture, letters, of_source, subject.config.context)
+    whole = pass_by(profile, shape or subject.architecture, letters, of_source, subject.config.context, work.new_source)
     if recipe.autocast:
         whole = train_autocast.changed(profile, whole, shape or subject.architecture)
     elif recipe.checkpoint == "attention" and recipe.lora is None:
