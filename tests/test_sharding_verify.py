@@ -215,6 +215,23 @@ def test_taps_of_a_convolution_are_columns() -> None:
     assert held["blocks.*.mamba.recurrence.weight"].elements == 2 * 16
 
 
+def test_what_is_added_to_the_tokens_of_a_key_has_a_row_for_each_and_three_factors_are_rows() -> None:
+    """deepseek-v4-flash on 8 ranks: 4 tokens to a key, 2 · 512 numbers each, of which a rank has a row or none."""
+    held = [one for unit in gathered_units("deepseek-v4-flash", 8) for one in unit.shards]
+    biases = {one.elements for one in held if one.path == "blocks.*.attn.compressor.position_bias.bias"}
+    assert biases == {1 * 1024, 128 // 8 * 512}
+    assert {one.elements for one in held if one.path == "blocks.*.hc.attn.factors.weight"} == {1}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [5, 8])
+def test_several_streams_and_compressed_keys_gather_their_weights_padded_too(ranks: int) -> None:
+    """The first four layers, of all kinds that the model has."""
+    model = tfacct.load("deepseek-v4-flash", num_hidden_layers=4)
+    found = model.verify(shard=True, fsdp=ranks, ctx=256)
+    assert found.agrees and found.rank_params == found.measured_rank_params
+
+
 def test_a_norm_of_states_has_them_as_rows() -> None:
     held = {one.path: one for unit in gathered_units("jamba-v0.1", 8) for one in unit.shards}
     assert held["blocks.*.mamba.b_norm.weight"].elements == 16 // 8

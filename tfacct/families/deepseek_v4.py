@@ -106,6 +106,7 @@ class Config(FamilyConfig):
     attention_bias: Switch = False
     mlp_bias: Switch = False
 
+    divided: ClassVar = frozenset({"gathered", "torch"})
     stems: ClassVar = ("DeepseekV4",)
     fixed: ClassVar = frozenset({"Xf", "Xg"})
     dropouts: ClassVar = {"attention": ("attention_dropout", 0.0)}

@@ -11,7 +11,7 @@ from tfacct.accounts.sharding.mesh import Mesh
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import Axes, rounded_up
 from tfacct.ledger.groups import Ledger
-from tfacct.ledger.lines import EXPERTS, GATE, Line, Matmul, Parameter
+from tfacct.ledger.lines import EXPERTS, GATE, RATES, Line, Matmul, Parameter
 
 HERE = "Er"
 """Experts of one rank."""
@@ -49,6 +49,8 @@ def shard(parameter: Parameter, axes: Axes, mesh: Mesh) -> Shard:
         along = tuple(axis for axis in parameter.axes if axis not in parameter.inputs)
     else:  # a router's rows are experts, and a gate has one
         along = tuple(axis for axis in parameter.axes if axis in (EXPERTS, GATE))
+        if parameter.axes[0] in RATES.values():  # of what is added to the tokens of a key, a row for each of them
+            along = parameter.axes[:1]
         along = along or tuple(axis for axis in parameter.axes if axis not in COLUMNS) or parameter.axes
     letter = mesh.divided(parameter.axes, parameter.bank)
     local = {axis: mesh.share(axis, axes[axis]) if axis == letter else axes[axis] for axis in parameter.axes}
