@@ -24,6 +24,7 @@ FURTHER = (
     *("bloom", "cohere", "cohere2", "exaone4", "gemma2", "gemma3_text", "glm4", "gpt_neox", "granite"),
     *("hyperclovax", "ministral3", "nemotron", "olmo", "phi", "stablelm", "falcon", "vaultgemma", "glm4_moe_lite"),
     *("minimax_m2", "gpt_neo"),
+    *("dots1", "ernie4_5", "granitemoe"),
 )
 
 

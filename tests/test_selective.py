@@ -9,7 +9,7 @@ import pytest
 from tests.conftest import Ran
 from tests.training_configs import drawn
 from tfacct import load
-from tfacct.accounts.timeline import peak, timeline
+from tfacct.accounts.timeline import ends_of_stacks, peak, sums, timeline
 from tfacct.base.errors import UsageError
 from tfacct.families import config_class
 from tfacct.ledger.workload import Request
@@ -23,6 +23,7 @@ FURTHER = (
     *("glm4_moe", "gpt2", "gpt_neox", "gpt_oss", "granite", "helium", "hyperclovax", "kimi_k2", "ministral3"),
     *("nemotron", "olmo", "olmo2", "olmo3", "opt", "phi", "phi3", "qwen2_moe", "seed_oss", "smollm3"),
     *("stablelm", "starcoder2", "youtu", "granitemoe", "glm4_moe_lite", "minimax_m2"),
+    *("dots1", "ernie4_5", "gpt_bigcode", "hunyuan_v1_dense", "olmoe", "vaultgemma"),
 )
 
 
@@ -73,6 +74,25 @@ def test_what_attention_holds_while_it_runs_again(family: str, seed: int) -> Non
     beside what its product read; weights that the module gives back; angles in fp32."""
     pytest.importorskip("transformers")
     check(family, seed, accumulate=seed in (32, 117))
+
+
+@pytest.mark.parametrize(("family", "seed"), [("llama", 19), ("llama", 28), ("vaultgemma", 25), ("gpt2", 29)])
+def test_a_copy_that_a_product_makes_is_gone_behind_it(family: str, seed: int) -> None:
+    """No instant of the first forward pass is fuller than what was measured there: of queries, or of keys."""
+    pytest.importorskip("transformers")
+    from tfacct.reference import keeping
+
+    config, recipe, work = drawn(family, seed)
+    recipe = replace(recipe, checkpoint="attention", accumulate=True)
+    model = subject(family, config, {}, None)
+    if refusal(model, recipe) is not None:
+        recipe = replace(recipe, dtype="bf16")
+    run = keeping.trainable(model.of_class, recipe.attention, recipe.dtype, checkpoint="attention")
+    most = keeping.forward_peak(run, work.batch, work.tokens, accumulate=True)
+    step = step_of(model, work, recipe)
+    whole = sums(step)
+    inside = (instant for _, instant in whole.inside_blocks(list(ends_of_stacks(step))))
+    assert max(int(one.total) for one in inside if one.name.endswith(", forward")) <= most, (config, recipe, work)
 
 
 @pytest.mark.slow

@@ -23,7 +23,9 @@ class Config(GemmaWindows):
     final_logit_softcapping: Real | None = 30.0
     attn_logit_softcapping: Real | None = 50.0
 
-    trains: ClassVar = frozenset({"eager", "accumulate", "chunked", "lora", "nf4"})  # the class refuses sdpa
+    trains: ClassVar = frozenset(
+        {"eager", "accumulate", "chunked", "lora", "nf4", "selective"}
+    )  # the class refuses sdpa
     habits: ClassVar = frozenset({"full_mask", "window_mask"})
     stems: ClassVar = ("VaultGemma",)
     heads: ClassVar = DECODER

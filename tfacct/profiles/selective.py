@@ -19,6 +19,10 @@ ADAPTER = ".lora_"
 SCORES, WEIGHTS, SUMMED = (f"{ATTENTION}{name}" for name in ("scores", "softmax", "values"))
 """Eager attention's scores and weights, and the operation that sums values by them."""
 
+QUERIES, KEYS, COPIES = Held("B T N H"), Held("B S K H"), Held("B S N H")
+TURNED = f"{ATTENTION}turned_by_"
+"""What operations begin with that turn by angles which the module itself makes."""
+
 
 def attention_again(
     whole: Pass,
@@ -27,13 +31,15 @@ def attention_again(
     reads: str = "",
     apart: bool | None = None,
     windowed: Sequence[bool] = (),
+    copies: bool = False,
 ) -> Pass:
     """The pass, with the attention of every block run again. `drops`: its module drops numbers of its result itself.
 
     Beside adapters, `reads` names what attention reads, which is kept though no gradient needs it, and `apart` says
-    whether the gradient of its result is not the stream's. `windowed`: each block's attention has a window.
+    whether the gradient of its result is not the stream's. `windowed`: each block's attention has a window. `copies`:
+    its function itself copies queries and keys for their product.
     """
-    blocks = tuple(section._replace(run=_again(section.run, drops, reads, apart)) for section in whole.blocks)
+    blocks = tuple(section._replace(run=_again(section.run, drops, reads, apart, copies)) for section in whole.blocks)
     return with_attention_again(whole._replace(blocks=blocks), drops=drops, windowed=windowed)
 
 
@@ -65,7 +71,7 @@ def _inside(name: str, drops: bool) -> bool:
     return name.startswith(ATTENTION) and (drops or name != BEHIND)
 
 
-def _again(run: Run, drops: bool, reads: str, apart: bool | None) -> Run:
+def _again(run: Run, drops: bool, reads: str, apart: bool | None, copies: bool) -> Run:
     inside = frozenset(name for name in (*run.order, *(line.path for line in run.kept)) if _inside(name, drops))
     remade = [line for line in run.kept if line.path in inside and inside.issuperset(line.by)]
     gone = {line.path for line in remade}
@@ -91,13 +97,29 @@ def _again(run: Run, drops: bool, reads: str, apart: bool | None) -> Run:
     # What the module gives beside its result stays until the block ends: what values are weighted by.
     weights = tuple(Held(each.spec, each.role) for each in remade if WEIGHTS in each.path and SUMMED in each.by)
     behind = run.order.index(last)
-    # Its function has queries and keys at hand, whether they are kept or not.
-    scored = tuple(Held(each.spec, each.role) for each in remade if not {SCORES, WEIGHTS}.isdisjoint(each.by))
+    # Its function has queries and keys at hand, whether they are kept or not, and angles that it made itself.
+    scored = tuple(
+        Held(each.spec, each.role)
+        for each in remade
+        if not {SCORES, WEIGHTS}.isdisjoint(each.by) and (copies or not _copied(run, each))
+    )
+    angles = tuple(Held(each.spec, each.role) for each in remade if each.by[0].startswith(TURNED))
     more = {moment.at: weights if run.order.index(moment.at) > behind else () for moment in run.ahead} | {
         WEIGHTS: scored
     }
+    more |= {moment.at: angles for moment in run.ahead if moment.at.startswith(TURNED)}
     ahead = tuple(moment._replace(held=(*moment.held, *more[moment.at])) for moment in run.ahead)
     return Run(run.order, kept, (*moments, *second), ahead, remade=tuple(remade))
+
+
+def _copied(run: Run, line: Kept) -> bool:
+    """True if this is a copy that the product makes of queries or keys beside its function's own, and lets go of."""
+    beside = next((moment.held for moment in run.ahead if moment.at == WEIGHTS), ())
+    if line.spec == QUERIES.spec:
+        return QUERIES in beside
+    if line.spec not in (KEYS.spec, COPIES.spec) or COPIES in beside:  # for each query head, as values are
+        return False
+    return sum(each.times for each in beside if each[:2] == KEYS[:2]) > 1  # keys and values
 
 
 def _read(line: Kept, inside: frozenset[str], first: str) -> Kept:

@@ -25,7 +25,7 @@ class Alive(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self, device: str = "meta") -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.device = device
-        self.now, self.backward, self.peak = 0, False, Peak(0, False, "")
+        self.now, self.backward, self.peak, self.forward = 0, False, Peak(0, False, ""), 0
         self.seen: weakref.WeakSet[torch.UntypedStorage] = weakref.WeakSet()
 
     def add(self, tensor: Tensor) -> None:
@@ -43,6 +43,8 @@ class Alive(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for leaf in tree_leaves((args, result)):  # an index written as a list is no operator's result
             if isinstance(leaf, Tensor) and leaf.device.type == self.device:
                 self.add(leaf)
+        if not self.backward:
+            self.forward = max(self.forward, self.now)
         if self.now > self.peak.bytes:
             self.peak = Peak(self.now, self.backward, str(operator))
         return result

@@ -87,6 +87,25 @@ def peak(
     `accumulate`: an earlier batch has left its gradients. `holds_logits`: the caller keeps the logits meanwhile.
     `beside`: tensors of the model that are neither parameters nor buffers, as scales of weights in 4 bits are.
     """
+    held = {"accumulate": accumulate, "holds_logits": holds_logits}
+    return _watched(model, batch, tokens, source=source, beside=beside, **held).peak
+
+
+def forward_peak(model: Any, batch: int, tokens: int, *, accumulate: bool = False) -> int:
+    """The most bytes alive at any operator of a forward pass."""
+    return _watched(model, batch, tokens, accumulate=accumulate).forward
+
+
+def _watched(
+    model: Any,
+    batch: int,
+    tokens: int,
+    *,
+    source: int = 0,
+    accumulate: bool = False,
+    holds_logits: bool = False,
+    beside: Iterable[Tensor] = (),
+) -> Alive:
     ids, read = _ids(batch, tokens), _source(batch, source)
     alive = Alive()
     if accumulate:
@@ -103,7 +122,7 @@ def peak(
         alive.backward = True
         loss.backward()
     del logits
-    return alive.peak
+    return alive
 
 
 def _ids(batch: int, tokens: int) -> Tensor:

@@ -193,7 +193,8 @@ def pass_of(
     if recipe.autocast:
         whole = train_autocast.changed(profile, whole, shape or subject.architecture)
     elif recipe.checkpoint == "attention" and recipe.lora is None:
-        whole = attention_again(whole, drops=profile.habits.drops_inside and profile.habits.residual)
+        drops = profile.habits.drops_inside and profile.habits.residual
+        whole = attention_again(whole, drops=drops, copies=profile.habits.starts_biased)
     if recipe.loss == CHUNKED:
         return loss_in_chunks(whole, work.batch, work.tokens, frozen=recipe.lora is not None)
     return whole
