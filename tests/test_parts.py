@@ -366,6 +366,8 @@ def test_gemma_3_is_both_and_its_projector() -> None:
         ("gemma3n", "vision", "it is a MobileNet"),
         ("gemma3n", "audio", "convolutions beside attention in chunks"),
         ("gemma4", "audio", "convolutions beside attention in chunks"),
+        ("granite_speech", "audio", "convolutions beside attention,"),
+        ("qwen3_asr", "audio", "over frames and over their bins"),
         ("mllama", "vision", "is not counted"),
     ],
 )

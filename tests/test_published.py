@@ -9,8 +9,10 @@ import pytest
 from tests.families import TINY
 from tfacct.base.errors import ConfigError
 from tfacct.loading.model import subject
+from tfacct.loading.quantized.methods import storage_of
 from tfacct.witness.renamed import renamed
 
+FP8 = ("e4m3", "float8_e4m3fn")
 KIMI_LINEAR = {
     "model_type": "kimi_linear",
     "num_hidden_layers": 4,
@@ -33,6 +35,9 @@ KIMI_LINEAR = {
         ("minimax_m2", {"attn_type_list": [1] * TINY["minimax_m2"]["num_hidden_layers"]}),
         ("nemotron_h", {"norm_eps": 1e-5}),
         ("qwen3_5_text", {"output_gate_type": "swish"}),  # Qwen3.6
+        ("ernie4_5_moe", {"num_nextn_predict_layers": 1}),
+        ("qwen2", {"attention_bias": True}),
+        ("hunyuan_v1_moe", {"use_mla": False, "vit_type": None, "vit_path": None, "use_rotary_pos_emb": True}),
     ],
 )
 def test_fields_of_published_files_that_change_no_count_are_read(family: str, fields: dict[str, Any]) -> None:
@@ -151,3 +156,22 @@ def test_gte_by_the_name_in_its_own_files() -> None:
     assert ours.ledger.parameters() == plain.ledger.parameters()
     with pytest.raises(ConfigError, match="layer_norm_type"):
         subject("mine", {**fields, "layer_norm_type": "rms_norm"})
+
+
+def test_gptq_as_its_newer_files_spell_it_is_stored_alike() -> None:
+    """Qwen3's own GPTQ files have hyb_act = false; another order of inputs is not known."""
+    stored = {"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": False, "sym": True}
+    sizes = {**TINY["llama"], "hidden_size": 256, "intermediate_size": 256}
+    of = [subject("mine", {**sizes, "quantization_config": {**stored, **more}}) for more in ({}, {"hyb_act": False})]
+    first, second = (one.ledger.weight_bytes(storage_of(one, one.raw["quantization_config"])) for one in of)
+    assert first == second
+    with pytest.raises(ConfigError, match="hyb_act = true is not known"):
+        storage_of(of[0], {**stored, "hyb_act": True})
+
+
+def test_fp8_under_torchs_name_for_it_is_stored_alike() -> None:
+    """MiniMax-M2's files say float8_e4m3fn where DeepSeek-V3's say e4m3."""
+    one = subject("mine", TINY["minimax_m2"])
+    stored = {"quant_method": "fp8", "weight_block_size": [128, 128], "activation_scheme": "dynamic"}
+    first, second = (one.ledger.weight_bytes(storage_of(one, {**stored, "fmt": name})) for name in FP8)
+    assert first == second

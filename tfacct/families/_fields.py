@@ -21,7 +21,7 @@ HARMLESS = frozenset(
     partial_rotary_factor cache_implementation renormalize_logits _num_labels _flash_attn_2_enabled
     output_router_logits router_aux_loss_coef router_jitter_noise norm_topk_prob auto_map
     transformers.js_config sentence_transformers ff_factor seq_length max_seq_len
-    init_std is_composition pixel_shuffle_factor sbert_ce_default_activation_function
+    init_std is_composition perceiver_config pixel_shuffle_factor sbert_ce_default_activation_function
     """.split()
 )
 """Fields that change no parameter, product or cached byte. (The quantization ones change stored bytes:
@@ -55,6 +55,7 @@ CHANGES_COUNTS = frozenset(
     num_attention_heads_per_layer num_key_value_heads_per_layer block_configs n_head_kv kv_n_heads
     clip_qkv cross_attention_layers adapter_rank use_cla img_processor vision_tower mm_vision_tower
     mla_use_output_gate routed_expert_hidden_size attn_res_block_size qk_layer_norms use_resampler moe_config
+    use_mla vit_type vit_path
     """.split()
 )
 """Fields that change counts in some architecture. One that is on, and that a family does not read, is refused."""

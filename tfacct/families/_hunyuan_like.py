@@ -32,7 +32,7 @@ class HunyuanLike(LlamaLike):
         """
         add_classification_head class_num cla_share_factor dense_list eod_token_id im_end_id im_newline_id im_start_id
         mask_init_id norm_type org_vocab_size pad_id pool_type position_embedding_xdrope text_end_id text_start_id
-        video_end_id video_start_id
+        video_end_id video_start_id num_media_embeds use_rotary_pos_emb anyres_vit_max_image_size
         """.split()
     )
     heads: ClassVar = CLASSIFYING

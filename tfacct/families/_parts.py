@@ -105,11 +105,20 @@ AUDIOS: Mapping[str, Vision] = {
 """The same of a whole's audio."""
 
 
+_CONFORMER = "its blocks have convolutions beside attention, and no part here has those"
+_IN_CHUNKS = "its blocks have convolutions beside attention in chunks, and no part here has those"
+_BOTH_WAYS = "its convolutions run over frames and over their bins, and no part here has those"
 UNCOUNTED: Mapping[tuple[str, Part], str] = {
     ("fast_vlm", "vision"): "it is made of convolutions over neighbouring pixels, and no part here has those",
-    ("gemma3n", "audio"): "its blocks have convolutions beside attention in chunks, and no part here has those",
+    ("gemma3n", "audio"): _IN_CHUNKS,
     ("gemma3n", "vision"): "it is a MobileNet, convolutions over neighbouring pixels, and no part here has those",
-    ("gemma4", "audio"): "its blocks have convolutions beside attention in chunks, and no part here has those",
+    ("gemma4", "audio"): _IN_CHUNKS,
+    ("granite_speech", "audio"): _CONFORMER,
+    ("granite_speech_plus", "audio"): _CONFORMER,
+    ("phi4_multimodal", "audio"): _CONFORMER,
+    ("phi4mm", "audio"): _CONFORMER,
+    ("qwen3_asr", "audio"): _BOTH_WAYS,
+    ("qwen3_omni_moe_thinker", "audio"): _BOTH_WAYS,
 }
 """Encoders that were looked at and are no family, and why."""
 

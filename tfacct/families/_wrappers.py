@@ -287,7 +287,7 @@ def _inside(inside: Mapping[str, Any], text: str, whole: Mapping[str, Any], fiel
 KEPT = ("quantization_config", "compression_config")
 OTHERS = frozenset("embd_layer img_processor audio_processor vision_lora speech_lora".split())
 """Fields that hold what stands beside a language model, in files that keep the fields of both together."""
-MODELS = ("vision_config", "audio_config", "perceiver_config", *OTHERS)
+MODELS = ("vision_config", "audio_config", *OTHERS)
 """Fields that hold another model's config in that of a language model too: older files repeat them there."""
 
 

@@ -25,9 +25,12 @@ class Config(QwenLike):
         "num_attention_heads": 32,
     }
     stems: ClassVar = ("Qwen2",)
-    harmless: ClassVar = frozenset({"qkv_bias", "dual_chunk_attention_config"})  # neither is read by the class
+    harmless: ClassVar = frozenset(
+        {"attention_bias", "qkv_bias", "dual_chunk_attention_config"}
+    )  # none is read by the class
     gotchas: ClassVar = (
-        "q, k and v have biases, o has none. The config does not say so, and a `qkv_bias` in it is not read.",
+        "q, k and v have biases, o has none. The config does not say so, and a `qkv_bias` or `attention_bias` in it is "
+        "not read.",
         "dual_chunk_attention_config (Qwen2.5-1M) is an engine's own: the class attends to all pairs, and they are "
         "counted.",
         "An absent num_key_value_heads means 32, whatever the number of query heads.",

@@ -109,7 +109,7 @@ def _group(read: Read) -> int | None:
 def _gptq(subject: LoadedModel, read: Read) -> Storage:
     bits, group = _bits(read, (2, 3, 4, 8)), _group(read)
     head = read.switch("lm_head")
-    read.none("dynamic", "modules_in_block_to_quantize", "block_name_to_quantize")
+    read.none("dynamic", "modules_in_block_to_quantize", "block_name_to_quantize", "hyb_act")
     read.one("pack_dtype", ("int32",), "int32")
     read.done(
         "desc_act sym true_sequential static_groups damp_percent damp_auto_increment model_name_or_path"
