@@ -84,18 +84,14 @@ class GatheredStageTimeline(StageTimeline):
         return one._replace(gathered=self.gathered, gradients=one.gradients + (self.shards if earlier else 0))
 
     def inside_blocks(self, ends: Sequence[tuple[int, Section]]) -> Iterator[tuple[int, Instant]]:
-        """Besides, once all microbatches are through: the first unit lets go of its weights, and is scattered."""
+        """Besides, once all microbatches are through: the first unit lets go of its weights, and its gradients are
+        copied to be scattered, which lets go of them."""
         yield from super().inside_blocks(ends)
         first = self.units.root or next(iter(self.units.blocks.values()))
-        part, own = self.units.stored.bytes(first), self.step.pass_.bytes(self.units.ranks * first)
+        own = self.step.pass_.bytes(self.units.ranks * first)
         gradients = 0 if self.step.accumulate else self.all_gradients
-        one = self.instant("gradients scattered", "reduce-scatter", gradients, -self.flying, own + part - self._given)
+        one = self.instant("gradients scattered", "reduce-scatter", gradients, -self.flying, own - self._stage.returned)
         yield ENDS, one._replace(gathered=self.gathered - own)
-
-    @property
-    def _given(self) -> Size:
-        """What no microbatch has any more."""
-        return self._stage.returned
 
     def update(self) -> Instant:
         """The optimizer's step, of what the rank stores."""
