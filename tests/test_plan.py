@@ -45,6 +45,22 @@ def test_every_row_is_what_its_command_says(name: str, ctx: str, every: int) -> 
             assert larger.peak_bytes > budget, row
 
 
+@pytest.mark.parametrize("name", ["qwen3-30b-a3b", "mixtral-8x7b"])
+def test_whole_experts_among_ranks_of_fsdp(name: str) -> None:
+    """Each of the ranks has as many of 8, or of 128; groups of tp stay whole."""
+    model = tfacct.load(name)
+    found = model.plan(gpus=8, fit="80GB", train=True, ctx="2k", batch=8)
+    rows = [row for row in (*found.divisions, *found.larger) if row["ep"] > 1]
+    assert {(row["tp"], row["fsdp"], row["ep"]) for row in rows} == {
+        *((1, 8, ep) for ep in (2, 4, 8)), *((2, 4, ep) for ep in (2, 4, 8)), *((4, 2, ep) for ep in (4, 8)),
+    }  # fmt: skip
+    for row in rows:
+        mesh = {axis: row[axis] for axis in ("tp", "fsdp", "ep")}
+        step = model.train(ctx="2k", batch=row["batch"], accumulate=row["times"] > 1, **mesh)
+        assert (step.peak_bytes, row["times"] * step.sent_bytes) == (row["bytes"], row["sent_bytes"])
+        assert f"--ep {row['ep']}" in row["command"]
+
+
 def test_parts_of_sequences_stand_beside_stages_and_heads() -> None:
     found = tfacct.load(LLAMA).plan(gpus=64, fit="80GB", train=True, ctx="64k", batch=8, recipe={"checkpoint": "full"})
     rows = [*found.divisions, *found.larger]

@@ -24,6 +24,7 @@ class PlannedDivision(TypedDict):
     pp: int
     cp: int
     cp_method: str | None
+    ep: int
     ulysses: int
     batch: int
     times: int

@@ -19,6 +19,7 @@ from tfacct.base.errors import TfacctError
 from tfacct.base.spelling import option
 from tfacct.ledger.einsum import rounded_up
 from tfacct.ledger.kept import bytes_each
+from tfacct.ledger.lines import EXPERTS
 from tfacct.ledger.storage import Width
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
@@ -102,10 +103,10 @@ class _Training:
         self.subject, self.recipe, self.work, self.budget = subject, recipe, work, budget
         head = subject.architecture.head
         self.tied = head is not None and head.tied
-        self.ranks: dict[int, LoadedModel] = {}
-        self.whys: dict[int, str | None] = {}
-        self.steps: dict[tuple[int, bool, int, int, bool], Step] = {}
-        self.kept: dict[tuple[int, bool, int, int, bool], int] = {}
+        self.ranks: dict[tuple[int, int], LoadedModel] = {}
+        self.whys: dict[tuple[int, int], str | None] = {}
+        self.steps: dict[tuple[Mesh, int, bool], Step] = {}
+        self.kept: dict[Mesh, int] = {}
         self.stages: dict[
             tuple[int, bool, int, int, int], list[tuple[list[Stage], Step, dict[int, list[Instant]], int]]
         ] = {}
@@ -135,10 +136,11 @@ class _Training:
         recipe = replace(self.recipe, mesh=mesh)
         if (why := train_ranks.unruled(self.subject, recipe)) is not None:
             return why
-        if mesh.tp not in self.whys:
-            self.ranks[mesh.tp] = meshes.on_ranks([self.subject], mesh.tp)[0]
-            self.whys[mesh.tp] = alone_refused(self.ranks[mesh.tp], train_ranks.alone(recipe))
-        return self.whys[mesh.tp]
+        key = mesh.tp, mesh.ep
+        if key not in self.whys:
+            self.ranks[key] = meshes.on_ranks([self.subject], *key)[0]
+            self.whys[key] = alone_refused(self.ranks[key], train_ranks.alone(recipe))
+        return self.whys[key]
 
     def _fullest(self, mesh: Mesh) -> Division:
         """A division with as many sequences at a time as fit, or with one; in stages, each takes one at a time."""
@@ -161,8 +163,7 @@ class _Training:
         if len(sizes) == 1:
             return 0
         recipe, batch = replace(self.recipe, mesh=mesh, accumulate=True), self.work.batch
-        key = mesh.tp, mesh.sp, mesh.parts, batch, True
-        step = self._step(key, recipe)
+        step, key = self._step(mesh, batch, recipe), _alike(mesh)
         if key not in self.kept:
             self.kept[key] = int(step.kept())
         step = train_ranks.shared(self.subject, step, recipe)
@@ -172,17 +173,16 @@ class _Training:
     def _needs(self, mesh: Mesh, batch: int, own: int) -> int:
         """Bytes at the peak."""
         recipe = replace(self.recipe, mesh=mesh, accumulate=batch < own)
-        step = self._step((mesh.tp, mesh.sp, mesh.parts, batch, recipe.accumulate), recipe)
+        step = self._step(mesh, batch, recipe)
         return int(peak(timeline(train_ranks.shared(self.subject, step, recipe))).total)
 
-    def _step(self, key: tuple[int, bool, int, int, bool], recipe: Recipe) -> Step:
-        """What a rank computes: `key` has its ranks of tp, whether with sp, parts of a sequence, the batch, and whether
-        gradients are there."""
+    def _step(self, mesh: Mesh, batch: int, recipe: Recipe) -> Step:
+        """What a rank computes."""
+        key = _alike(mesh), batch, recipe.accumulate
         if key not in self.steps:
-            tp, _, parts, batch, _ = key
-            tokens = self.work.tokens // parts
+            tokens = self.work.tokens // mesh.parts
             work = replace(self.work, batch=batch, tokens=tokens, context=tokens)
-            self.steps[key] = train_ranks.computed(self.ranks[tp], work, recipe)
+            self.steps[key] = train_ranks.computed(self.ranks[mesh.tp, mesh.ep], work, recipe)
         return self.steps[key]
 
     def _staged(self, mesh: Mesh, batch: int) -> int:
@@ -194,7 +194,7 @@ class _Training:
             tokens = self.work.tokens // mesh.parts
             work = replace(self.work, batch=key[-1], tokens=tokens, context=tokens)
             few = replace(recipe, mesh=replace(mesh, dp=1, zero=0))
-            found = train_ranks.of_stages(self.ranks[mesh.tp], work, few)
+            found = train_ranks.of_stages(self.ranks[mesh.tp, mesh.ep], work, few)
             self.stages[key] = [(own, step, {}, _beside(step)) for own, step in found]
         most, rest = 0, batch - key[-1]
         (front, *_, first), *_ = self.stages[key]
@@ -221,11 +221,16 @@ class _Training:
         found = meshes.calls(self.subject, mesh, at, bits, train=True) if mesh.ranks > 1 else []
         if self.recipe.lora is not None and found:
             recipe = replace(self.recipe, mesh=mesh, accumulate=times > 1)
-            step = self._step((mesh.tp, mesh.sp, mesh.parts, batch, times > 1), recipe)
+            step = self._step(mesh, batch, recipe)
             found = adapters.sent(self.subject, recipe, train_ranks.shared(self.subject, step, recipe), found)
         return sum(
             one.sent if one.when == "update" or (one.over == "dp" and once) else times * one.sent for one in found
         )
+
+
+def _alike(mesh: Mesh) -> Mesh:
+    """The mesh whose ranks compute what those of this one do, however many copies share weights or moments."""
+    return replace(mesh, fsdp=1, dp=1, zero=0, cp=1, ulysses=mesh.parts, cp_method="ring")
 
 
 def _beside(step: Step) -> int:
@@ -255,9 +260,10 @@ def _parts(devices: int, tokens: int) -> list[int]:
 
 def _meshes(subject: LoadedModel, devices: int, tokens: int) -> Iterator[Mesh]:
     """Divisions by tp, fsdp, dp and ZeRO's stages; in stages with copies that share moments or nothing; of sequences
-    with ranks of fsdp, or in stages."""
+    with ranks of fsdp, or in stages; of experts by whole ones, with ranks of fsdp."""
     windows = any(part.window is not None for _, part in subject.architecture.having(Attention))
     method: Method = "gather" if windows else "ring"
+    experts = gcd(*(group.axes[EXPERTS] for group in subject.ledger.groups if EXPERTS in group.axes))
     heads = gcd(*(group.axes["K"] for group in subject.ledger.groups if "K" in group.axes))  # 0 where there are none
     for tp, pp in _stages(subject, devices):
         if pp > 1:
@@ -279,6 +285,9 @@ def _meshes(subject: LoadedModel, devices: int, tokens: int) -> Iterator[Mesh]:
                 dp = devices // tp // fsdp
                 for zero in (0, 1, 2) if fsdp == 1 < dp else (0,):
                     yield Mesh(tp, sp, fsdp, dp=dp, zero=zero)
+                if experts and fsdp > 1 == dp and not sp:
+                    whole = (ep for ep in divisors([experts, devices]) if ep > 1 and ep % tp == 0)
+                    yield from (Mesh(tp, fsdp=fsdp, ep=ep) for ep in whole)
 
 
 def _staged(mesh: Mesh, copies: int) -> Iterator[Mesh]:

@@ -68,7 +68,7 @@ def plan(
         answer=_answer(tried, gpus, fit, command),
         convention="each division as `train`, `memory` and `comms` count it",
         notes=lambda _: [*_notes(tried, command), *filter(None, [card])],
-        counted="what one rank needs and sends; no time, no topology of the links, no experts among ranks",
+        counted="what one rank needs and sends; no time, no topology of the links",
         requests=[request],
         headline="fitting",
     )
@@ -106,7 +106,7 @@ class _Command:
         """The options of its mesh."""
         mesh = one.mesh
         parts = {"cp": mesh.cp, "ulysses": mesh.ulysses}
-        sizes = {"tp": mesh.tp, "pp": mesh.pp, **parts, "fsdp": mesh.fsdp, "dp": mesh.dp if self.train else 1}
+        sizes = {"tp": mesh.tp, "pp": mesh.pp, **parts, "fsdp": mesh.fsdp, "ep": mesh.ep, "dp": mesh.dp if self.train else 1}
         words = [f"--{name} {size}" for name, size in sizes.items() if size > 1]
         if mesh.sp:
             words.insert(1, "--sp")
@@ -188,6 +188,8 @@ def _notes(tried: Tried, command: _Command) -> list[str]:
             f"Each copy takes its part of the batch. What is sent is that of {command.step}. What stages wait for one"
             " another is not counted."
         )
+    if any(one.mesh.ep > 1 for one in shown):
+        said.append("Tokens are dealt out to experts evenly.")
     if tried.refused:
         why, _ = Counter(tried.refused).most_common(1)[0]
         many = len(tried.refused)
@@ -217,6 +219,7 @@ def _divisions(found: Sequence[Division], command: _Command) -> list[dict[str, A
             "tp": one.mesh.tp,
             "sp": one.mesh.sp,
             "fsdp": one.mesh.fsdp,
+            "ep": one.mesh.ep,
             "dp": one.mesh.dp,
             "zero": one.mesh.zero,
             "pp": one.mesh.pp,
