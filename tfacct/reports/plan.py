@@ -106,7 +106,14 @@ class _Command:
         """The options of its mesh."""
         mesh = one.mesh
         parts = {"cp": mesh.cp, "ulysses": mesh.ulysses}
-        sizes = {"tp": mesh.tp, "pp": mesh.pp, **parts, "fsdp": mesh.fsdp, "ep": mesh.ep, "dp": mesh.dp if self.train else 1}
+        sizes = {
+            "tp": mesh.tp,
+            "pp": mesh.pp,
+            **parts,
+            "fsdp": mesh.fsdp,
+            "ep": mesh.ep,
+            "dp": mesh.dp if self.train else 1,
+        }
         words = [f"--{name} {size}" for name, size in sizes.items() if size > 1]
         if mesh.sp:
             words.insert(1, "--sp")
