@@ -113,6 +113,15 @@ def test_a_product_that_a_class_has_in_one_has_one_adapter(run: Callable[..., Ra
     assert "fp32 on c_attn: " in " ".join(str(step).split())
 
 
+def test_what_peft_does_with_experts_that_are_one_tensor_is_said(run: Callable[..., Ran]) -> None:
+    ran = run("train", "gpt-oss-20b", "--ctx", "64", "--attention", "eager", "--lora", "16", "--weights", "nf4")
+    said = " ".join(ran.out.split())
+    assert "Adapters of rank 16 in fp32 on q_proj, k_proj, v_proj, o_proj: " in said
+    assert (
+        "parameters, not layers. peft can put adapters on these too (target_parameters), which is not counted." in said
+    )
+
+
 def test_more_than_full_fine_tuning_is_said(run: Callable[..., Ran]) -> None:
     wide = " ".join(run("train", "llama-3.1-8b", "--ctx", "4k", "--lora", "16").out.split())
     more = "The adapters keep more than full fine-tuning would, 38.0 GiB in place of 26.6 GiB: each casts its input"
@@ -167,8 +176,8 @@ def test_a_layer_of_bitsandbytes_itself() -> None:
         ("llama-3.1-8b --weights nf4", "--weights nf4 goes with --lora"),
         ("llama-3.1-8b --lora 16 --weights int3", "--weights is one of fp32, bf16, nf4, not int3"),
         (
-            "gpt-oss-20b --set quantization_config=null --attention eager --lora 16",
-            "gpt_oss has not been measured with adapters hint:",
+            "gpt-neo-1.3b --attention eager --lora 16",
+            "gpt_neo has not been measured with adapters hint:",
         ),
         ("phi-2 --lora 16 --checkpoint full", "adapters on phi have not been measured where blocks run again"),
         ("gpt2 --lora 16:q_proj", "an adapter is on all of c_attn, or on none of it: the class has them in one"),
@@ -176,6 +185,8 @@ def test_a_layer_of_bitsandbytes_itself() -> None:
             "gpt2 --lora 16:c_atn",
             "'c_atn' names no product of its blocks, which are c_attn, o_proj, up_proj, down_proj",
         ),
+        ("gpt-oss-20b --attention eager --lora 16", "adapters beside them have been measured in nf4 alone"),
+        ("glm-4.5-air --lora 16", "peft takes gate_proj for the routed experts' too"),
         ("llama-3.1-8b --lora 16 --set num_hidden_layers=1", "on a single block"),
         ("mixtral-8x7b --lora 16:router", "'router' is no layer of the class but a parameter"),
         ("qwen1.5-moe-a2.7b --lora 16:up_proj", "measured with some of attention's, name one too"),

@@ -48,6 +48,8 @@ SELECTIVE = (
     "cwm",
     "gemma",
     "gemma2",
+    "glm",
+    "gpt2",
     "helium",
     "internlm3",
     "iquestcoder",
@@ -59,7 +61,7 @@ SELECTIVE = (
     "qwen3",
 )
 """Families with adapters where attention runs again."""
-EXPERTS = ("granitemoe", "minimax_m2", "mixtral", "olmoe", "qwen2_moe", "qwen3_moe")
+EXPERTS = ("dots1", "glm4_moe", "gpt_oss", "granitemoe", "minimax_m2", "mixtral", "olmoe", "qwen2_moe", "qwen3_moe")
 """Families with routed experts, beside which adapters are on attention's products, or on shared networks too."""
 ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
 
@@ -162,6 +164,23 @@ def test_adapters_beside_frozen_experts_are_pefts_own(family: str, seed: int) ->
 def test_what_blocks_that_run_again_hold_beside_adapters(family: str, seed: int) -> None:
     """Norms behind parts need what they keep at once; embeddings that are scaled stay themselves."""
     check(family, seed)
+
+
+@pytest.mark.parametrize(
+    ("family", "seed"),
+    [
+        ("dots1", 28),
+        ("dots1", 75),
+        ("glm4_moe", 11),
+        ("glm4_moe", 96),
+        ("gpt_oss", 0),
+        ("gpt_oss", 43),
+        ("gpt_oss", 101),
+    ],
+)
+def test_what_experts_that_run_again_hold_beside_adapters(family: str, seed: int) -> None:
+    """A frozen router's scores in fp32, the sum of one expert's results and its cast, and what experts read."""
+    assert check(family, seed)
 
 
 @pytest.mark.parametrize("family", ["llama", "gemma"])

@@ -34,7 +34,7 @@ class Config(LlamaLike):
     max_window_layers: UpTo = 62
     layer_types: LayerTypes | None = None
 
-    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "chunked"})
+    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "chunked", "lora", "nf4"})
     habits: ClassVar = frozenset({"scored"})
     switched_habits: ClassVar = {"shared_out": ("norm_topk_prob", False)}
     stems: ClassVar = ("Dots1",)

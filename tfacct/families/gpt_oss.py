@@ -26,7 +26,9 @@ class Config(LlamaLike):
     num_local_experts: Count = 128
     num_experts_per_tok: Count = 4
 
-    trains: ClassVar = frozenset({"eager", "accumulate", "selective", "chunked"})  # the class refuses sdpa
+    trains: ClassVar = frozenset(
+        {"eager", "accumulate", "selective", "chunked", "lora", "nf4"}
+    )  # the class refuses sdpa
     habits: ClassVar = frozenset(
         {"narrow_softmax", "wide_norms", "full_mask", "window_mask", "half_angles", "clamped", "narrow_shares"}
     )

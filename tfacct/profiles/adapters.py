@@ -8,16 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tfacct.ledger.kept import AGAIN, TURNS, Handed, Held, Kept, Moment, Pass, Run, Section
+from tfacct.profiles import adapters_latent as latent
 from tfacct.profiles.adapters_parts import (
     RANK,
     STREAMS,
     WEIGHT,
     Adapters,
     around,
-    local,
+    beside_local,
     of_adapter,
+    of_frozen,
     of_product,
-    of_queries,
     passes,
 )
 
@@ -115,6 +116,7 @@ def _sources(run: Run) -> dict[str, tuple[str, ...]]:
         f"{ATTENTION}.values": ("", v),
         f"{ATTENTION}.sdpa": (q, k, v),
         f"{NETWORK}.product": (act, up),
+        **latent.sources(frozenset(run.order)),
     }
 
 
@@ -129,6 +131,8 @@ def _beside(run: Run, gate: str, up: str) -> dict[str, tuple[str, ...]]:
 
 def ends(run: Run) -> tuple[str, str, str]:
     """The last operations of queries, keys and values, before they are turned."""
+    if latent.QUERIES in run.order:
+        return latent.QUERIES, latent.KEYS, f"{latent.UP[1]}{WEIGHT}"
     q, k, v = (f"{ATTENTION}.{which}_proj.weight" for which in "qkv")
     normed = [f"{ATTENTION}.{which}_norm.weight" for which in "qk"]
     return (normed[0], normed[1], v) if normed[0] in run.order else (q, k, v)
@@ -142,9 +146,9 @@ def _other(run: Run, line: Kept, name: str) -> str | None:
     q, k, v = ends(run)
     leaf = line.path.rpartition(".")[2]
     if name == f"{ATTENTION}.scores":
-        return k if leaf.startswith("q_") else q
+        return k if leaf.startswith("q") else q
     if name == f"{ATTENTION}.values":
-        return f"{ATTENTION}.softmax" if leaf.startswith("v_") else v
+        return f"{ATTENTION}.softmax" if leaf.startswith(("v_", "k_b_")) else v
     if name == f"{NETWORK}.product":
         return f"{NETWORK}.act" if leaf == "up_proj" else f"{NETWORK}.up_proj.weight"
     return None
@@ -163,8 +167,16 @@ def _frozen(run: Run, adapters: Adapters, start: bool) -> Run:
     live = reached(run, adapters.on, start)
     order: list[str] = []
     kept = list(_needed(run, live, adapters))
-    moments = [of_queries(each, live) for each in run.moments if each.at in live and not _weighs(each, adapters)]
-    ahead = [each._replace(held=(*each.held, *local(each.at))) for each in run.ahead if each.at in live]
+    moments = [
+        latent.of_latent(of_frozen(each, live), live, adapters.on)
+        for each in run.moments
+        if each.at in live and not _weighs(each, adapters)
+    ]
+    ahead = [
+        each._replace(held=(*each.held, *beside_local(each)), at=_over(each, adapters))
+        for each in run.ahead
+        if each.at in live
+    ]
     early = run.early
     for name in run.order:
         product = _product(name)
@@ -178,6 +190,8 @@ def _frozen(run: Run, adapters: Adapters, start: bool) -> Run:
         moments += of_product(product, adapters, beside) if beside.there else ()
         if product in adapters.on:
             forwards = next((moment.held for moment in run.ahead if moment.at == name), ())
+            if adapters.lingers and not forwards and product.startswith(f"{NETWORK}."):
+                forwards = (Held("B T D"),)
             own = of_adapter(product, adapters, beside, forwards)
             early = own.early if last else run.early
             order += own.order
@@ -188,6 +202,12 @@ def _frozen(run: Run, adapters: Adapters, start: bool) -> Run:
     moments = [moment._replace(alone=True) if moment.at.startswith(lone) else moment for moment in moments]
     there = tuple(each._replace(held=tuple(_there(run, adapters, each))) for each in ahead)
     return Run(tuple(order), tuple(kept), tuple(moments), there, early)
+
+
+def _over(moment: Moment, adapters: Adapters) -> str:
+    """The operation of a moment of the forward pass: behind a product its adapter's, if it has one."""
+    product = _product(moment.at)
+    return f"{product}.lora_B{WEIGHT}" if moment.after and product in adapters.on else moment.at
 
 
 def _there(run: Run, adapters: Adapters, moment: Moment) -> Iterator[Held]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from tfacct.ledger.kept import Held, Kept, Moment, Role, Run
+from tfacct.profiles import adapters_latent as latent
 
 RANK = "Rl"
 """Letter of the adapters' rank."""
@@ -13,10 +14,14 @@ WEIGHT = ".weight"
 STREAM = "B T D"
 BESIDE = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
 """Products that read one tensor, in their order: backwards, the gradients of what they make wait for each other."""
+ROUTER = Held("D E", "full")
+"""The gradient of a router's weight that was copied to fp32."""
 STREAMS = {"attn": ("blocks.*.in",), "mlp": ("blocks.*.in", "blocks.*.mid")}
 """What of the stream a sublayer's caller holds while it runs forwards."""
-FIRST = ("q_proj", "up_proj", "router")
+FIRST = ("q_proj", "q_a_proj", "up_proj", "router")
 """Products that read what a sublayer does, of attention, of a network and of experts."""
+GATE = "shared_gate"
+"""The product by whose result that of a network beside experts is multiplied."""
 LOCALS = {
     "o_proj": Held("B T N H", path="blocks.*.attn.values"),
     "up_proj": Held("B T F", path="blocks.*.mlp.act.result"),
@@ -41,7 +46,8 @@ class Adapters(NamedTuple):
     the embeddings require a gradient, as they do where blocks run again. `packed`: the weights are in 4 bits,
     and an adapter's result is cast before it is added, not the sum. `apart`: the gradient of a part's result is not the
     stream's. `remakes`: block 0 does not read the embeddings themselves.
-    `inline`: the network's products are the block's own, and what the first one read is gone at the last.
+    `inline`: the network's products are the block's own, and what the first one read is gone at the last. `lingers`:
+    attention's result is there while the network runs.
     """
 
     rank: int
@@ -54,6 +60,7 @@ class Adapters(NamedTuple):
     apart: bool = False
     remakes: bool = False
     inline: bool = False
+    lingers: bool = False
 
     @property
     def role(self) -> Role:
@@ -93,17 +100,21 @@ def around(product: str, adapters: Adapters, live: frozenset[str]) -> Around:
     made = (name for name in (f"{owner}.{each}" for each in front) if name in adapters.on or name + WEIGHT in live)
     there = product + WEIGHT in live
     makes = adapters.products[product].makes
+    sublayer = owner.split(".")[2]
+    weighted = owner != f"blocks.*.{sublayer}" and f"blocks.*.{sublayer}.{GATE}" in adapters.products
     return Around(
-        tuple(Held(adapters.products[name].makes) for name in made),
+        (*(Held(adapters.products[name].makes) for name in made), *latent.waits(product, live, adapters.on)),
         (Held(adapters.products[product].reads),) if behind and there else (),
         makes or STREAM,
-        bool(makes) or adapters.apart or not passes(owner.rpartition(".")[2], live),
+        bool(makes) or adapters.apart or weighted or not passes(sublayer, live),
         there,
     )
 
 
 def _beside(owner: str, leaf: str, adapters: Adapters) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Products in front of one that read the same, and those behind it; a class has some of them in one."""
+    if f"{owner}.kv_a_proj" in adapters.products:
+        return (), ("kv_a_proj",) if leaf in ("q_proj", "q_a_proj") else ()
     found = next((row for row in BESIDE if leaf in row), (leaf,))
     row = tuple(name for name in found if f"{owner}.{name}" in adapters.products)
     return row[: row.index(leaf)], row[row.index(leaf) + 1 :]
@@ -137,12 +148,14 @@ def of_adapter(product: str, adapters: Adapters, beside: Around, forwards: tuple
         *((Moment(drop, (*given, read, read)),) if drops else ()),
     ]
     whole = (read,) if adapters.wide and adapters.drops else ()  # cast, before numbers of it are dropped
-    named = dict.fromkeys((*local(up), *(held for held in forwards if held.path)))
+    beside_it = latent.there(product, read=True) if _latent(product, adapters) else ()
+    named = dict.fromkeys((*local(up), *(held for held in forwards if held.path), *beside_it))
     there = tuple(held for held in forwards if not held.path)
-    among = there and product.endswith(("o_proj", "shared_gate"))
+    among = there and product.endswith(("o_proj", GATE))
     result = () if among else (Held(beside.makes),)
     before = (*result, *there, *whole, *named)
     before += _made(product, adapters)
+    before += () if there else tuple(latent.there(product, read=False)) if _latent(product, adapters) else ()
     ahead = Moment(up, before), Moment(up, (*before, made, made), after=True)
     return Run((*((drop,) if drops else ()), down, up), tuple(kept), tuple(moments), ahead, (*given, made))
 
@@ -166,8 +179,11 @@ def of_product(product: str, adapters: Adapters, beside: Around) -> Iterator[Mom
         yield Moment(at, (*beside.waits, Held(spec, times=3)))
 
 
-def of_queries(moment: Moment, live: frozenset[str]) -> Moment:
-    """A moment of a norm of queries or keys: what their products read may require no gradient."""
+def of_frozen(moment: Moment, live: frozenset[str]) -> Moment:
+    """A moment where a weight has no gradient of its own: a router's; and of a norm of queries or keys, what their
+    products read may require none."""
+    if moment.at.endswith(f".router{WEIGHT}"):
+        return moment._replace(held=tuple(held for held in moment.held if held != ROUTER))
     sublayer, _, norm = moment.at.removeprefix("blocks.*.").partition(".")
     if norm.startswith(("q_norm", "k_norm")) and not passes(sublayer, live):
         return moment._replace(held=tuple(held for held in moment.held if held != Held(STREAM)))
@@ -188,6 +204,17 @@ def local(at: str) -> Iterator[Held]:
             yield Held(STREAM, path="blocks.*.in")
         if rest[:1] == ["lora_B"]:
             yield from (Held(STREAM, path=path) for path in STREAMS[owner])
+
+
+def beside_local(moment: Moment) -> Iterator[Held]:
+    """The same at a moment, but for what it names itself, and once it is over for what its product read."""
+    read = LOCALS.values() if moment.after else ()
+    return (held for held in local(moment.at) if held not in moment.held and held not in read)
+
+
+def _latent(product: str, adapters: Adapters) -> bool:
+    """True of a product of latent attention."""
+    return f"{product.rpartition('.')[0]}.kv_a_proj" in adapters.products
 
 
 def _made(product: str, adapters: Adapters) -> tuple[Held, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from tfacct.ledger import paths
-from tfacct.ledger.kept import AGAIN, Handed, Held, Kept, Moment, Pass, Run
+from tfacct.ledger.kept import AGAIN, TURNS, Handed, Held, Kept, Moment, Pass, Run
 
 ATTENTION = paths.in_every(paths.BLOCKS, "attn.")
 """What the names of attention's operations and tensors begin with."""
@@ -65,6 +65,13 @@ def _behind_first(handed: Iterable[Handed], windowed: Sequence[bool]) -> Iterato
             yield each
         elif alike is not None:
             yield each._replace(first=alike)
+
+
+def lost_angles(before: Pass, adapted: Pass) -> tuple[Handed, ...]:
+    """Angles that no block turns by whose input needs a gradient: attention that runs again is handed them anyway."""
+    there = {line.path for line in adapted.front.run.kept}
+    lines = (line for line in before.front.run.kept if not frozenset(TURNS).isdisjoint(line.by))
+    return tuple(Handed(Held(line.spec, line.role), first=1) for line in lines if line.path not in there)
 
 
 def _inside(name: str, drops: bool) -> bool:

@@ -36,7 +36,8 @@ def ahead(at: str, pairs: str, habits: Habits, batch: Size, part: Attention, *, 
     return (
         *moments,
         Moment(summed, (Held("B T N H", times=2), *late)),
-        Moment(out, (Held("B T D"), *dropped, *late)),
+        Moment(out, (Held("B T D"), *late)),
+        *((Moment(out, (Held("B T D"), *dropped, *late), after=True),) if dropped else ()),
     )
 
 

@@ -210,6 +210,7 @@ def experts(at: str, reads: str, part: Experts, habits: Habits) -> Run:
         Kept(f"{at}.sum", "B T", by=(routing,), role="full"),
         Kept(f"{at}.shares", "B T A", by=(routing,), role="full"),
     )
+    wide, alone = width == "full", (Held("B T D", "full", 2), Held("B T D"))  # one expert's result, the sum, its cast
     shares = Held("B T A", width)  # the gradient of what a token's experts are weighted by
     there = (Held("B T A D", path=sent),)  # what experts read: the function's, where frozen banks need it not
     behind = (
@@ -253,6 +254,7 @@ def experts(at: str, reads: str, part: Experts, habits: Habits) -> Run:
             # A block that runs again stops in front of the last: its index is there, and numbers that it was made of.
             Moment(back, (Held("B T A D", width), Held("B T A", "index"), *there, *behind)),
             Moment(back, (Held("B T A D", width, 2), *there, *behind), after=True),
+            *((Moment(back, (*alone, *there, *behind), after=True),) if wide and part.active == 1 else ()),
         ),
         () if habits.narrow_shares and part.active == 1 else (Held("B T A D", width),),  # of one it is the stream's
     )

@@ -26,14 +26,14 @@ def scored_experts(at: str, reads: str, part: Experts, habits: Habits) -> Run:
 
 def _scored(at: str, run: Run, habits: Habits) -> Run:
     """The run of experts, its router's lines those of scores in fp32."""
-    router, routing = f"{at}.router.weight", f"{at}.router.softmax"
+    router, routing, scores = f"{at}.router.weight", f"{at}.router.softmax", f"{at}.router.scores"
     shares = (
         Kept(f"{at}.sum", "B T", by=(routing,), role="full"),
         Kept(f"{at}.shares", "B T A", by=(routing,), role="full"),
     )
     scoring: tuple[Kept, ...] = (
         Kept(f"{at}.router.upcast", "B T D", by=(router,), role="upcast"),
-        Kept(f"{at}.router.copy", "D E", by=(router,), role="full"),
+        Kept(f"{at}.router.copy", "D E", by=(scores,), role="full"),
     )
     if habits.narrow_router:
         scoring = tuple(line for line in run.kept if line.by == (router,))
@@ -44,6 +44,7 @@ def _scored(at: str, run: Run, habits: Habits) -> Run:
         *(shares if habits.shared_out else ()),
     )
     kept = (*own, *(line for line in run.kept if {router, routing}.isdisjoint(line.by)))
+    order = run.order if habits.narrow_router else (scores, *run.order)  # the copy of the weight, frozen or not
     held: tuple[Held, ...] = (Held("B T D", times=2), Held("B T D", "full"), Held("B T E", "full"), Held("D E", "full"))
     if habits.narrow_router:
         held = (Held("B T D", times=2), Held("B T E"))
@@ -53,10 +54,10 @@ def _scored(at: str, run: Run, habits: Habits) -> Run:
         Moment(router, held),
     )
     ahead = run.ahead
-    if habits.exchanged and not habits.narrow_router:  # whose logits are in fp32
+    if not habits.narrow_router:  # whose logits are in fp32
         logits = Held("B T E", "full")
         ahead = tuple(m._replace(held=tuple(logits if h == Held("B T E") else h for h in m.held)) for m in ahead)
-    return run._replace(kept=kept, moments=moments, ahead=ahead)
+    return run._replace(order=order, kept=kept, moments=moments, ahead=ahead)
 
 
 def corrections(shape: Transformer, habits: Habits) -> tuple[Kept, ...]:

@@ -14,13 +14,13 @@ from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
 from tfacct.ledger import paths
-from tfacct.ledger.kept import FULL, Held, Pass
+from tfacct.ledger.kept import FULL, Held, Pass, Section
 from tfacct.ledger.lines import Matmul
 from tfacct.ledger.storage import Stored, storage, width
 from tfacct.loading.model import LoadedModel
 from tfacct.profiles.adapters import adapted
 from tfacct.profiles.adapters_parts import STREAM, WEIGHT, Adapters, Sides
-from tfacct.profiles.selective import attention_again
+from tfacct.profiles.selective import attention_again, lost_angles
 
 if TYPE_CHECKING:
     from tfacct.reports.training import Recipe, Trained
@@ -86,7 +86,7 @@ class Product(NamedTuple):
         """Axes of what it reads and makes, and where its weight is `packed`, of that as it is unpacked."""
         read, weight, made = (" ".join(axes) for axes in self.lines[0].einsum[:3])
         if len(self.lines) > 1:
-            made, weight = f"B T {self.letter('O')}", f"{self.letter('O')} D"
+            made, weight = f"B T {self.letter('O')}", " ".join((self.letter("O"), *_own(self.lines[0])))
         unpacked = Held(weight), Held(self.letter("C"), "full")
         return Sides(read, "" if made == STREAM else made, unpacked if packed else ())
 
@@ -94,6 +94,11 @@ class Product(NamedTuple):
     def axes(self) -> dict[str, int]:
         """Sizes of its own letters: all that it makes, and blocks of its 4-bit numbers."""
         return {self.letter("O"): self.made, self.letter("C"): -(-self.numbers // PACKED)}
+
+
+def _own(line: Matmul) -> Iterator[str]:
+    """Letters of what a product reads that are none of a step."""
+    return (letter for letter in line.einsum.left if letter not in WORKLOAD)
 
 
 def products(subject: LoadedModel, *, packed: bool = False) -> dict[str, Sides]:
@@ -225,6 +230,7 @@ def adapters_of(subject: LoadedModel, recipe: Recipe) -> Adapters:
         packed=packed,
         apart=own.apart,
         inline=own.inline_network,
+        lingers=own.lingers and all(stack.block.order != "parallel" for stack in shape.stacks),
         remakes=shape.embed.factor is not None or shape.positions is not None or own.embedding,
     )
 
@@ -248,17 +254,25 @@ def lent(subject: LoadedModel, recipe: Recipe, run: Pass) -> Lent:
             sides = (asked.rank, side) if which == "A" else (side, asked.rank)
             handed.append(Parameter(sides, len(numbers), product.number))
     packed = recipe.weights == NF4
+    whole = run
     if not recipe.autocast:  # whose pass has them already
         run = adapted(run, adapters_of(subject, recipe))
     letters = {letter: size for product in every for letter, size in product.axes.items()}
-    run = run._replace(blocks=tuple(part._replace(axes={**part.axes, **letters}) for part in run.blocks))
+    run = run._replace(blocks=tuple(_lettered(part, letters) for part in run.blocks))
     if recipe.checkpoint == "attention" and not recipe.autocast:
         windowed = [block.window is not None for block in shape.blocks()]
         reads = f"blocks.*.{'in' if own.norms_behind else 'attn_norm'}"
+        run = run._replace(handed=(*run.handed, *lost_angles(whole, run)))
         run = attention_again(
             run, drops=own.drops_inside and own.residual, reads=reads, apart=own.apart, windowed=windowed
         )
     return Lent(run, tuple(made), handed, each, _packed(subject) if packed else None)
+
+
+def _lettered(part: Section, letters: Mapping[str, int]) -> Section:
+    """A section with sizes of products' own letters. Of heads with a latent, what the last product reads is values."""
+    values = {"H": part.axes["Hv"]} if "H" not in part.axes and "Hv" in part.axes else {}
+    return part._replace(axes={**part.axes, **values, **letters})
 
 
 def _packed(subject: LoadedModel) -> int:
@@ -307,7 +321,10 @@ def notes(one: Trained) -> list[str]:
         f" {units.si(of['params'])} parameters, {units.binary(of['bytes'])}; gradients and moments are theirs."
     ]
     if _routed(one.subject):
-        said.append("Routers and routed experts have none: in their class they are parameters, not layers.")
+        said.append(
+            "Routers and routed experts have none: in their class they are parameters, not layers."
+            " peft can put adapters on these too (target_parameters), which is not counted."
+        )
     weights = recipe.weights if recipe.autocast else None
     whole = step_of(
         one.subject, one.work, replace(recipe, lora=None, adapters="fp32", lora_dropout=0.0, weights=weights)
