@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from tfacct.architecture.blocks import Block, Sublayer
-from tfacct.architecture.parts import Attention, Head, Norm, Rotary
+from tfacct.architecture.parts import Attention, Experts, FeedForward, Head, Norm, Rotary
 from tfacct.architecture.transformer import Transformer
 from tfacct.families._base import Count, Layers, Real, Switch
 from tfacct.families._endings import DECODER
@@ -54,9 +54,9 @@ class CohereLike(LlamaLike):
         """attention_bias is on all four projections."""
         return LlamaLike.attention(self, **{"qkv_bias": self.attention_bias, "out_bias": self.attention_bias, **own})
 
-    def beside(self, attention: Attention) -> Block:
+    def beside(self, attention: Attention, network: FeedForward | Experts | None = None) -> Block:
         """Attention and network side by side behind one norm."""
-        return Block((Sublayer(attention, self.norm()), Sublayer(self.feed_forward())), "parallel")
+        return Block((Sublayer(attention, self.norm()), Sublayer(network or self.feed_forward())), "parallel")
 
     def decoder(self, blocks: Sequence[Block], **own: Any) -> Transformer:
         """Logits times a constant."""
