@@ -9,6 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from tfacct.cli import main
 from tfacct.output import signs, terminal
@@ -246,3 +247,22 @@ def test_every_sign_that_is_printed_falls_back() -> None:
     used = {char for file in package.rglob("*.py") for char in file.read_text(encoding="utf-8") if ord(char) > 127}
     stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     assert {char for char in used if signs.written(char, stream) == "?"} <= {"�"}
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_errors_are_broken_between_words_on_a_terminal_and_whole_in_a_pipe(
+    monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    said = ["error: " + "a word and another " * 12 + "/a/path/" + "x" * 130, "hint: " + "leave it out " * 9 + "then"]
+    for on_terminal in (True, False):
+        stream = io.StringIO()
+        console = Console(file=stream, width=width, force_terminal=on_terminal, color_system=None, markup=False)
+        monkeypatch.setattr(terminal, "console", lambda _, console=console: console)
+        terminal.complain(said)
+        lines = stream.getvalue().splitlines()
+        if on_terminal:
+            assert " ".join(" ".join(lines).split()) == " ".join(said)
+            assert len(lines) > 2 and all(len(line) <= width for line in lines if "xxx" not in line)
+            assert any("x" * 130 in line for line in lines)  # what cannot be broken is whole
+        else:
+            assert lines == said

@@ -35,6 +35,24 @@ def test_a_block_of_llama_by_hand(run: Callable[..., Ran]) -> None:
     assert polynomial(facts["total"], facts) == polynomial(f"L*({by_hand}) + B*T*(8*D + 4*V + 20) + 4*T*H + 4", facts)
 
 
+def test_a_block_of_llama_under_autocast_by_hand(run: Callable[..., Ran]) -> None:
+    """Two norms keep the stream and what they scaled in fp32, 8·D each, and a root; q, k, v, gate and up have a copy of
+    their input each in bf16, 10·D together; the cast of each weight stays, 2 bytes a number."""
+    ran = run("formula", "llama", "--of", "kept", "--weights", "fp32", "--json")
+    said = json.loads(ran.out)
+    (facts,) = said["models"]
+    (block,) = facts["blocks"]
+    casts = "2*(2*D*N*H + 2*D*K*H + 3*D*F)"
+    by_hand = f"B*T*(2*(8*D + 4) + 10*D + 4*N*H + 4*K*H + 8*F + 4*N) + {casts} + 24"
+    assert polynomial(block["bytes"], facts) == polynomial(by_hand, facts)
+    assert said["convention"].startswith("as transformers runs it with sdpa under torch.autocast: ")
+    trained = load("llama-3.2-1b").train(ctx=64, batch=2, weights="fp32")
+    assert trained.convention == said["convention"]
+    found = load("llama-3.2-1b").formula(of="kept", ctx=64, batch=2, weights="fp32")
+    assert found.kept_bytes == trained.kept_bytes
+    assert "--weights applies to a training step's bytes" in run("formula", "llama", "--weights", "fp32").err
+
+
 def test_a_block_of_gpt2_with_eager_attention_by_hand(run: Callable[..., Ran]) -> None:
     """In bf16, of each score: the softmax, a byte of its dropout's mask, and what is left of it, 2 + 1 + 2. Two
     LayerNorms keep their input and two statistics, products read their results: 8·D + 16; two masks of dropouts, 2·D.

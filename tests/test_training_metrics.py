@@ -200,3 +200,11 @@ def test_metrics_know_every_field_of_a_recipe(recipe: dict[str, Any]) -> None:
     to = {f"to_{name}": value for name, value in recipe.items()}
     totals = model.diff(ctx=256, train=True, all=True, **to).models[0]["totals"]
     assert {line["path"]: line["new"] for line in totals}.items() >= {name: facts[name] for name in NAMES}.items()
+
+
+def test_a_refusal_of_diff_says_what_is_counted(run: Callable[..., Ran]) -> None:
+    ran = run("diff", "bloom-560m", "llama-3.2-1b", "--train", "--attention", "sdpa")
+    assert ran.code == 2 and ran.err.splitlines() == [
+        "error: bloom-560m: the training step of bloom has not been measured with sdpa",
+        "hint: --attention eager is counted",
+    ]

@@ -34,6 +34,7 @@ class Explored(Asked):
         dtype: str | None = None,
         checkpoint: Literal["none", "full", "attention"] | None = None,
         attention: Literal["sdpa", "eager"] | None = None,
+        weights: str | None = None,
         tp: int | str | None = None,
         pp: int | str | None = None,
         cp: int | str | None = None,
@@ -53,7 +54,8 @@ class Explored(Asked):
 
         given = {"tp": tp, "pp": pp, "cp": cp, "ep": ep}
         axes = {axis: str(number) for axis, number in given.items() if number is not None}
-        terms = Counting(dtype, trained=named_of({"checkpoint": checkpoint, "attention": attention}))
+        trained = named_of({"checkpoint": checkpoint, "attention": attention, "weights": weights})
+        terms = Counting(dtype, trained=trained)
         found = formula(self.loaded, request(step), of=of, terms=terms, as_=as_, axes=axes, sp=sp)
         return answered(FormulaReport, found)
 

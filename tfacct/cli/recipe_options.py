@@ -130,6 +130,7 @@ class Kept:
 
     checkpoint: Checkpoint = None
     attention: Attention = None
+    weights: Weights = None
 
 
 @dataclass(repr=False, eq=False)
@@ -141,7 +142,6 @@ class Trained(Kept):
     lora: Lora = None
     adapters: Adapters = None
     lora_dropout: LoraDropout = None
-    weights: Weights = None
 
 
 @dataclass(repr=False, eq=False)

@@ -41,10 +41,13 @@ def show(report: Report, *, exact: bool = False, verbose: bool = False) -> None:
 
 
 def complain(lines: Iterable[str]) -> None:
-    """Print an error on stderr, its first word in red where there are colours."""
+    """Print an error on stderr, its first word in red where there are colours.
+
+    Lines are broken between words to a terminal's width; a pipe gets each whole.
+    """
     out = console(sys.stderr)
     for line in lines:
-        text = Text(line)
+        text = Text("\n".join(layout.wrapped(line, out.width) if out.is_terminal else [line]))
         text.highlight_regex(r"^error:", "bold red")
         out.print(text, soft_wrap=True)
 

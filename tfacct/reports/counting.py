@@ -111,14 +111,14 @@ class Counting:
         """The same with other fields of a training step's recipe, where they are named."""
         return replace(self, trained=tuple({**dict(self.trained), **dict(named_of(recipe))}.items()))
 
-    def untrained(self, subject: LoadedModel, work: Workload) -> str | None:
-        """Reason why the bytes of a training step are not counted; None if they are."""
+    def untrained(self, subject: LoadedModel, work: Workload) -> tuple[str, str | None] | None:
+        """Reason why the bytes of a training step are not counted, and advice; None if they are."""
         from tfacct.accounts.step_metrics import step_of
 
         try:
             step_of(self.point(subject, work, list(self.told.values())))
         except (ConfigError, UsageError) as error:
-            return error.message.removeprefix(f"{subject.name}: ")
+            return error.message.removeprefix(f"{subject.name}: "), error.hint
         return None
 
     def check_recipe(self, metrics: Sequence[Metric], needs: str) -> None:

@@ -125,13 +125,13 @@ def _untrained(sides: Sequence[tuple[LoadedModel, Workload, Counting]]) -> list[
     if not sides[0][2].train:
         return []
     found = {subject.name: (terms, terms.untrained(subject, work)) for subject, work, terms in sides}
-    for name, (terms, why) in found.items():
-        if why is not None and terms.trained:
-            raise UsageError(f"{name}: {why}")
     reasons: dict[str, list[str]] = {}
-    for name, (_, why) in found.items():
-        reasons.setdefault(why or "", []).append(name)
-    return [f"{', '.join(names)}: {why}" for why, names in reasons.items() if why]
+    for name, (terms, refused) in found.items():
+        if refused is not None and terms.trained:
+            raise UsageError(f"{name}: {refused[0]}", refused[1])
+        if refused is not None:
+            reasons.setdefault(refused[0], []).append(name)
+    return [f"{', '.join(names)}: {why}" for why, names in reasons.items()]
 
 
 def _untold(terms: Counting, told: Collection[str]) -> list[str]:

@@ -111,7 +111,7 @@ def formula_kept(
         _table(tensors, facts),
         [facts],
         title=f"{who}: {title_of(f'bytes kept in a training step in {recipe.dtype}', where)}",
-        convention=f"as transformers runs it with {recipe.attention}: {TRAINING}"
+        convention=f"as transformers runs it with {recipe.runs_with}: {TRAINING}"
         if as_ == TRANSFORMERS
         else runner(as_).counted,
         counted=recipe.counted if as_ == TRANSFORMERS else runner(as_).counted,

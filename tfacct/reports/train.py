@@ -70,7 +70,7 @@ def train(
         facts,
         title=f"{who} in {recipe.dtype}, {compose.workload_words(subjects, request)}, {recipe.words}",
         answer=_answer(every, fits, fit),
-        convention=f"as transformers runs it with {recipe.attention}: {TRAINING}",
+        convention=f"as transformers runs it with {recipe.runs_with}: {TRAINING}",
         notes=lambda at: [*_notes(every[at], facts[at]), *filter(None, [card])],
         counted=recipe.counted,
         details=lambda at: _details(every[at]),

@@ -136,12 +136,17 @@ class Recipe:
         return ", ".join([self.optimizer, *lora, *(words for words, so in others.items() if so)])
 
     @property
-    def counted(self) -> str:
-        """What is counted of its bytes."""
+    def runs_with(self) -> str:
+        """What the class runs with: its attention, and what stands around it."""
         peft = "" if self.lora is None else ", peft and bitsandbytes" if self.weights == NF4 else " and peft"
         cast = " under torch.autocast" if self.autocast else ""
         cast += " on torch's plan of ranks" if self.mesh is not None and self.mesh.tp > 1 else ""
-        return f"as transformers 5 with {self.attention}{peft}{cast}: every tensor that autograd keeps or makes"
+        return f"{self.attention}{peft}{cast}"
+
+    @property
+    def counted(self) -> str:
+        """What is counted of its bytes."""
+        return f"as transformers 5 with {self.runs_with}: every tensor that autograd keeps or makes"
 
     @property
     def rounds(self) -> bool:
