@@ -100,6 +100,7 @@ TOWERS = (
     "kimi_k25_vision",
     "llama4_vision_model",
     "minimax_m3_vl_vision",
+    "phi4_multimodal_vision",
     "pixtral",
     "smolvlm_vision",
     "vit",

@@ -57,7 +57,13 @@ def ours(raw: dict[str, Any], part: str) -> dict[str, int]:
 
 
 @pytest.mark.parametrize(
-    ("whole", "said"), [(whole, said) for whole in VISIONS for said in (False, True) if not (said and whole in ALONE)]
+    ("whole", "said"),
+    [
+        (whole, said)
+        for whole in VISIONS
+        for said in (False, True)
+        if not (said and whole in ALONE) and whole != "phi4_multimodal"
+    ],
 )
 def test_the_vision_model_is_the_wholes(whole: str, said: bool) -> None:
     """Of the type that its class expects where the config does not say, and of the other one."""
@@ -414,3 +420,22 @@ def test_an_encoder_of_audio_is_not_one_of_images(run, tmp_path: Path, llava: st
     assert ran.code == 2 and "the config of 'llava' has no audio_config, so there is no audio model" in " ".join(
         ran.err.split()
     )
+
+
+def test_the_vision_model_in_phi_4_multimodal_is_its_classs() -> None:
+    """Its language model's fields stand among those of the whole, its encoders under embed_tokens_extend."""
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    vision = {name: value for name, value in TINY["phi4_multimodal_vision"].items() if name != "model_type"}
+    audio = {"hidden_size": 8, "num_blocks": 1, "num_attention_heads": 2, "intermediate_size": 9}
+    made = transformers.Phi4MultimodalConfig(num_hidden_layers=1, vision_config=vision, audio_config=audio)
+    with torch.device("meta"):
+        built = transformers.Phi4MultimodalForCausalLM._from_config(made)
+    inside = "model.embed_tokens_extend.image_embed.img_processor."
+    there = {name: parameter.numel() for name, parameter in built.named_parameters()}
+    theirs = {name.removeprefix(inside): count for name, count in there.items() if name.startswith(inside)}
+    raw = {"model_type": "phi4_multimodal", "num_hidden_layers": 1, "vision_config": vision, "audio_config": audio}
+    assert ours(raw, "vision") == theirs
+    assert subject("mine", raw, part="vision").left_out == ("text_config", "audio_config", "img_projection_up")
+    with pytest.raises(TfacctError, match="vision_use_head = false changes the counts"):
+        subject("mine", {"model_type": "phi4_multimodal_vision", "vision_use_head": False})

@@ -7,7 +7,7 @@ from tests.families._towers import image, image_sizes
 
 TINY = {
     "model_type": "siglip_vision_model", "hidden_size": 42, "num_hidden_layers": 2, "num_attention_heads": 6,
-    "intermediate_size": 71, "num_channels": 5, "image_size": 22, "patch_size": 5,
+    "intermediate_size": 71, "num_channels": 5, "image_size": 33, "patch_size": 4,
 }  # fmt: skip
 VARIANTS = {"without a pooler": {**TINY, "vision_use_head": False}}
 LOGITS = {"": TINY, **VARIANTS}

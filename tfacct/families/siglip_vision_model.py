@@ -44,7 +44,7 @@ class Config(ImageTower):
         "pooler.o_proj.weight": "head.attention.out_proj.weight",
         "pooler.o_proj.bias": "head.attention.out_proj.bias",
     }
-    gotchas: ClassVar = (
+    gotchas: ClassVar[tuple[str, ...]] = (
         PATCHES_SAID,
         "The pooler is a query of its own, attention to all positions, and a network as wide as the blocks'. With"
         " vision_use_head = false there is none, as in most models that read images.",
