@@ -49,3 +49,16 @@ def test_what_the_class_of_mpt_does_not_run_is_refused(
 ) -> None:
     ran = run("train", "mpt-7b", *(() if "sdpa" in more else ("--attention", "eager")), *more)
     assert ran.code != 0 and why in " ".join(ran.err.split())
+
+
+def test_sines_of_a_block_are_its_own() -> None:
+    """GPT-J's block keeps its input, a norm's result and what attention sums, a mean and a deviation, queries and keys
+    in fp32, values, a softmax in fp32 and its copy, five tensors of the network's width, and sines and cosines twice,
+    once to turn queries by and once for keys. The model has a table of sines in fp32 for each block."""
+    sizes = {"n_embd": 48, "n_head": 3, "n_layer": 3, "n_inner": 70, "rotary_dim": 8, "n_positions": 64}
+    model = load("gpt-j-6b", **sizes, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0).loaded
+    step = step_of(model, Workload(context=23, tokens=23, batch=2), Recipe(attention="eager"))
+    tokens, pairs = 2 * 23, 2 * 3 * 23 * 23
+    own = 2 * 3 * 48 + 8 + 2 * 4 * 48 + 2 * 48 + 5 * 2 * 70
+    assert step.kept_in(step.run.blocks[0]) == tokens * own + 6 * pairs + 4 * 23 * 8 * 2
+    assert step.weights - 2 * model.parameters == 3 * 64 * 8 * 4

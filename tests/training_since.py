@@ -95,11 +95,6 @@ def gptj(pick: Pick, config: Config) -> Config:
     }
 
 
-def codegen(pick: Pick, config: Config) -> Config:
-    taken = gptj(pick, config)
-    return {**taken, "n_head": 4, "n_embd": 4 * config["head_dim"]}
-
-
 def mpt(pick: Pick, config: Config) -> Config:
     own = {"clip_qkv": pick([None, None, 8.0]), "softmax_scale": pick([None, 0.5])}
     return {
@@ -128,44 +123,6 @@ def persimmon(pick: Pick, config: Config) -> Config:
     }
 
 
-def ernie4_5_moe(pick: Pick, config: Config) -> Config:
-    return {
-        **routed(pick, config, own_head=False),
-        "moe_intermediate_size": pick([16, 72, 200]),
-        "moe_num_experts": pick([3, 5]),
-        "moe_k": pick([1, 2]),
-        "moe_num_shared_experts": pick([0, 1, 2]),
-        "moe_layer_start_index": pick([0, 1]),
-        "moe_layer_interval": pick([1, 1, 2]),
-        "use_bias": pick([True, False]),
-    }
-
-
-def hunyuan_v1_moe(pick: Pick, config: Config) -> Config:
-    return {
-        **routed(pick, config),
-        "intermediate_size": pick([16, 72, 200]),
-        "num_experts": pick([3, 5]),
-        "moe_topk": pick([1, 2]),
-        "attention_bias": pick([True, False]),
-        "attention_dropout": pick(DROPS),
-    }
-
-
-def afmoe(pick: Pick, config: Config) -> Config:
-    return {
-        **routed(pick, config),
-        **layers(pick, config),
-        "moe_intermediate_size": pick([16, 72, 200]),
-        "num_experts": pick([4, 6]),
-        "num_shared_experts": pick([1, 2]),
-        "num_dense_layers": pick([0, 1, 2]),
-        "mup_enabled": pick([True, False]),
-        "attention_bias": False,
-        "attention_dropout": pick(DROPS),
-    }
-
-
 SINCE: Mapping[str, Callable[[Pick, Config], Config]] = {
     own.__name__: own
     for own in (
@@ -175,11 +132,7 @@ SINCE: Mapping[str, Callable[[Pick, Config], Config]] = {
         minimax_m2,
         gpt_neo,
         gptj,
-        codegen,
         mpt,
         persimmon,
-        ernie4_5_moe,
-        hunyuan_v1_moe,
-        afmoe,
     )
 }

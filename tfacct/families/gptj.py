@@ -9,5 +9,12 @@ from tfacct.families._gptj_like import GPTJLike
 class Config(GPTJLike):
     """`GPTJConfig`, with its class's defaults, sizes too."""
 
+    trains: ClassVar = frozenset({"eager", "accumulate"})  # the class refuses sdpa
+    dropouts: ClassVar = {
+        "embedding": ("embd_pdrop", 0.0),
+        "residual": ("resid_pdrop", 0.0),
+        "attention": ("attn_pdrop", 0.0),
+    }
+    habits: ClassVar = frozenset({"wide_scores", "own_sines", "drops_inside", "undropped_stay"})
     stems: ClassVar = ("GPTJ",)
     heads: ClassVar = CLASSIFYING

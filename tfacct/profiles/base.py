@@ -53,6 +53,7 @@ class Habits:
     positions, and their segments, are buffers, and blocks are handed those of a batch. `ones_stay`: what a decoder's
     mask is made of stays beside it, not the numbers of the positions. `exchanged`: tokens are sent to experts of other
     ranks. `adds_distances`: biases of all positions are added to scores, in fp32, and a mask replaces scores.
+    `own_sines`: blocks read sines off a buffer of their own.
     """
 
     embedding: bool = False
@@ -113,6 +114,7 @@ class Habits:
     ones_stay: bool = False
     exchanged: bool = False
     adds_distances: bool = False
+    own_sines: bool = False
 
     @property
     def apart(self) -> bool:

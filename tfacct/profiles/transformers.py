@@ -269,11 +269,15 @@ class Transformers(Attending):
         blocks = sum(stack.count for stack in shape.stacks) if self.habits.stores_masks else 1
         if (self.habits.stores_mask or self.habits.stores_masks) and learned is not None:
             mask = (Kept("mask", "P", by=(), role="flag", times=blocks * learned.rows),)
+        if self.habits.own_sines:
+            return (Kept("sines", "P Hr", by=(), role="full", times=sum(stack.count for stack in shape.stacks)),)
         return (*(Kept("frequencies", axis, by=(), role="full") for axis in turned), *scale, *biases, *mask)
 
     def _turns(self, shape: Transformer) -> dict[str, Attention | LatentAttention]:
         """Attention that turns queries and keys, the first for each set of angles, by the operation that does."""
         found: dict[str, Attention | LatentAttention] = {}
+        if self.habits.own_sines:
+            return found
         for part in shape.attentions:
             if isinstance(part, (Attention, LatentAttention)) and part.rotary:
                 found.setdefault(self._turn(part), part)

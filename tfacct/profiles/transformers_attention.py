@@ -22,6 +22,7 @@ from tfacct.profiles.transformers_indexed import biased, each, split, written
 from tfacct.profiles.transformers_layernorms import layer_of_slices
 from tfacct.profiles.transformers_masks import ALIGNED, masked_sdpa, reaches
 from tfacct.profiles.transformers_parts import beside, rms, scaled_wide
+from tfacct.profiles.transformers_sincos import turned_apart, with_sines
 from tfacct.profiles.transformers_sinks import sunk
 from tfacct.profiles.transformers_turns import (
     clipped,
@@ -85,6 +86,8 @@ class Attending:
     def _turning(self, at: str, part: Attention) -> Run:
         """What turning queries and keys keeps: the angles, where each block repeats them for both of two neighbours."""
         turn, own, axes = self._turn(part), f"{at}.turned", "T H" if part.rope_dim is None else "T Hr"
+        if self.habits.own_sines:
+            return turned_apart(at)
         if self.habits.turns_wide:
             return turned_wide(turn)
         if self.habits.turns_copies:
@@ -135,6 +138,8 @@ class Attending:
             inner = written(at, names["q"], names["k"], part, self.habits, self.batch, others)
         elif self.attention == "eager" and self.habits.wide_scores:
             inner = wide_scores(at, part, self.habits, self.batch, full=self.full)
+            if self.habits.own_sines:
+                inner = with_sines(at, inner, self.habits, copied=bool(self.batch > 1) and part.heads != 1)
         elif self.attention == "eager":
             inner = self._eager(at, names, part)
             inner = distanced(at, inner) if self.habits.adds_distances else inner

@@ -59,9 +59,9 @@ def pass_by(
     """The pass of a model as this profile runs it, or of both its sides. `letters`, `of_source`: those that kernels
     derive from a step's, for the target and for the source. `positions`: all that the class knows. `source`: tokens of
     a source."""
-    letters = (
-        {**letters, "P": positions} if profile.habits.stores_positions or profile.habits.adds_distances else letters
-    )
+    habits = profile.habits
+    if habits.stores_positions or habits.adds_distances or habits.own_sines:
+        letters = {**letters, "P": positions}
     if shape.encoder is None:
         return passed(shape, profile, letters)
     from tfacct.profiles.pairs import passed_pair
