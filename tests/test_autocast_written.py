@@ -20,6 +20,7 @@ from tfacct.witness.step import by_modules, grouped, known_modules
 
 pytest.importorskip("transformers")
 LLAMAS = ("llama", "mistral", "qwen2", "qwen3")
+ENCODERS = ("bert", "camembert", "distilbert", "electra", "roberta", "xlm-roberta")
 
 
 def check(family: str, seed: int, *, lora: bool = False, selective: bool = False) -> bool:
@@ -31,7 +32,7 @@ def check(family: str, seed: int, *, lora: bool = False, selective: bool = False
     if lora:
         config |= {"num_hidden_layers": max(2, config["num_hidden_layers"])}
         config |= {"vocab_size": 2 * config["hidden_size"] + seed}
-    if len(config.get("layer_types") or ()) != config["num_hidden_layers"]:
+    if lora and len(config.get("layer_types") or ()) != config["num_hidden_layers"]:
         config["layer_types"] = None
     model = subject(family, config, {}, None)
     loop = {"accumulate": pick.random() < 0.2, "hold_logits": pick.random() < 0.2}
@@ -84,6 +85,52 @@ def test_attention_runs_again_under_autocast(family: str, lora: bool) -> None:
     if lora:
         pytest.importorskip("peft")
     check(family, 3, lora=lora, selective=True)
+
+
+@pytest.mark.parametrize("family", ENCODERS)
+@pytest.mark.parametrize("seed", range(2))
+def test_a_step_of_an_encoder_under_autocast_is_its_classes_own(family: str, seed: int) -> None:
+    check(family, seed)
+
+
+@pytest.mark.parametrize(
+    ("family", "seed"),
+    [
+        ("bert", 112),  # the embeddings stay while blocks run
+        ("bert", 116),  # the loss takes logarithms in 16 bits, and a copy in fp32
+        ("bert", 137),  # the head's casts beside those of all blocks, which run again
+        ("roberta", 126),  # what a block read goes with its first product, once it runs again
+        ("distilbert", 160),  # what attention summed is gone where its block norms a sum
+    ],
+)
+def test_instants_of_an_encoder_that_decide(family: str, seed: int) -> None:
+    assert check(family, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ENCODERS)
+def test_many_steps_of_encoders_under_autocast(family: str) -> None:
+    done = [check(family, seed) for seed in range(100, 300)]
+    assert sum(done) >= (50 if family == "electra" else 150)  # narrow tables are refused
+
+
+def test_the_loss_of_an_encoder_under_autocast_by_hand() -> None:
+    """torch asks for BERT's logarithms in the dtype of the logits, 2 bytes, and casts them for the choice of the
+    targets: 4 more, both kept; B · T = 8, V = 100. In fp32 alone it is 4 bytes."""
+    fields = {"vocab_size": 100, "hidden_size": 48, "num_attention_heads": 3, "num_hidden_layers": 2}
+    model, work = load("bert-base", **fields, intermediate_size=70).loaded, Workload(context=4, tokens=4, batch=2)
+    lines = {}
+    for weights, dtype in (("fp32", "bf16"), (None, "fp32")):
+        step = step_of(model, work, Recipe(dtype, weights=weights))
+        back = step.run.back
+        kept = (line for line in step.lines_of(back) if "B T V" in line.spec)
+        lines[dtype] = sum(step.bytes(back, [line]) for line in kept)
+    assert lines == {"bf16": 8 * 100 * (2 + 4), "fp32": 8 * 100 * 4}
+
+
+def test_tables_narrower_than_the_model_are_refused_under_autocast() -> None:
+    with pytest.raises(UsageError, match="no rule for this kind of encoder"):
+        load("electra-small", architectures=["ElectraForMaskedLM"]).train(ctx=64, weights="fp32")
 
 
 @pytest.mark.slow

@@ -42,10 +42,12 @@ class Casts:
     def forward(self) -> Iterator[tuple[int, Instant]]:
         """The loss, and the last block of each kind where blocks keep their inputs alone, by block."""
         whole, step = self.whole, self.step
-        (moment,) = (moment for moment in whole.run.back.run.ahead if moment.at == CHOOSE)
-        ((_, own, held, *_),) = whole.insides[id(whole.run.back)].within((moment,))
-        kept = whole.kept_front + whole.kept_blocks + own
-        yield ENDS, whole.instant("loss, forward", moment.at, 0, kept, held + self.all + whole.again)
+        behind = whole.run.back.run
+        for moment in behind.ahead:
+            if moment.at == CHOOSE or (step.checkpoint and behind.casts is not None):
+                ((_, own, held, *_),) = whole.insides[id(whole.run.back)].within((moment,))
+                kept, name = whole.kept_front + whole.kept_blocks + own, "loss" if moment.at == CHOOSE else "head"
+                yield ENDS, whole.instant(f"{name}, forward", moment.at, 0, kept, held + self.all + whole.again)
         front = whole.run.front
         given = (line for line in front.run.kept if line.by == (AGAIN,))  # what waits, and is kept too
         beside = whole.held(front, whole.run.waiting) + sum(each.bytes for each in step.angles())

@@ -21,7 +21,7 @@ class Gradients:
         own = set[str]().union(*(section.run.order for section in step.run.sections))
         for kind, path, bytes_, copies in step.gradients():
             bias = path.endswith(PRODUCT_BIAS)
-            owner = kind, path if bias and path in own else _operation(path)
+            owner = kind, path if path.endswith(".bias") and path in own else _operation(path)
             self.of[owner] = self.of.get(owner, 0) + bytes_
             if bias and path not in own:
                 self.biases[owner] = bytes_

@@ -24,7 +24,7 @@ from tfacct.ledger.kept import Held, Moment, Run, Section
 TOKENS = "tokens"
 NARROW = Held("B T De")
 """The stream in front of the product behind tables that are narrower than the model."""
-OUTSIDE = ("loss.mean", "lm_head.norm")
+OUTSIDE = {"loss.": "loss", "lm_head.": "head", "pooler.": "head", "classifier.": "head"}
 """Behind the body of an encoder, which has let go of what waited in it."""
 BEHIND = 3
 """Instants in front of the blocks' backward pass: the forward pass ends, loss, head."""
@@ -275,11 +275,11 @@ class Timeline(StepSums):
             if moment.at == CHOOSE:
                 continue
             ((_, own, beside, *_),) = self.insides[id(self.run.back)].within((moment,))
-            beside += 0 if moment.at.startswith(OUTSIDE) else waiting
+            outside = next((name for part, name in OUTSIDE.items() if moment.at.startswith(part)), "")
+            beside += 0 if outside else waiting
             kept = self.kept_front + self.kept_blocks + own
             beside += self._returned() + (0 if self.casts is None else self.casts.all)
-            name = "head, forward" if moment.at.startswith("lm_head.") else "final norm, forward"
-            yield ENDS, self.instant(name, moment.at, 0, kept, beside)
+            yield ENDS, self.instant(f"{outside or 'final norm'}, forward", moment.at, 0, kept, beside)
 
     def _returned(self, behind: int | None = None) -> Size:
         """Bytes of what blocks have returned beside the stream, those in front of one, or all."""

@@ -40,7 +40,7 @@ class Config(Encoding):
     tie_word_embeddings: Switch = True
     activation: Word = "gelu"
 
-    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "sequences"})
+    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "sequences", "autocast"})
     dropouts: ClassVar = {
         "embedding": ("dropout", 0.1),
         "network": ("dropout", 0.1),
@@ -48,7 +48,7 @@ class Config(Encoding):
         "classifier": ("seq_classif_dropout", 0.2),
     }
     changes_training: ClassVar = frozenset({"chunk_size_feed_forward"})
-    habits: ClassVar = frozenset({"norms_sums", "narrow_softmax"})
+    habits: ClassVar = frozenset({"norms_sums", "narrow_softmax", "norms_apart"})
     stems: ClassVar = ("DistilBert",)
     aliases: ClassVar = {"hidden_size": "dim", "num_attention_heads": "n_heads", "num_hidden_layers": "n_layers"}
     uncounted: ClassVar = frozenset({"activation"})

@@ -233,10 +233,11 @@ class Trace:
 
     def backward(self, result: Node | None, axes: Axes = STREAM, role: Role = "full") -> None:
         """Run backwards from a gradient of what an operation made."""
+        waiting = {result: Grad(Storage(self.there, axes, role))}
+        self._backward(waiting, (spec_of(axes), role))
+
+    def _backward(self, waiting: dict[Node | None, Grad], kind: Kind) -> None:
         self.seen = self.backwards
-        stream = Storage(self.there, axes, role)
-        kind, waiting = stream.kind, {result: Grad(stream)}
-        del stream
         for node in reversed(self.nodes):
             if node not in waiting:
                 continue
@@ -252,6 +253,10 @@ class Trace:
                     self._deliver(waiting, source, grad)
             del given, grad
         waiting.clear()
+
+    def backward_of_loss(self, loss: Node | None) -> None:
+        """Run backwards from the loss, whose own gradient is counted elsewhere."""
+        self._backward({loss: Grad(Storage(self.elsewhere, (), "full"))}, ("", "full"))
 
     def _given(self, node: Node, grad: Storage) -> list[Storage | None]:
         given = list(node.back(self, grad))

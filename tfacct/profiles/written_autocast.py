@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from tfacct.architecture.blocks import Block
@@ -10,6 +11,7 @@ from tfacct.architecture.transformer import Transformer
 from tfacct.architecture.words import in_words
 from tfacct.base.errors import ConfigError
 from tfacct.base.record import record
+from tfacct.ledger.einsum import Size
 from tfacct.ledger.kept import Held, Pass, Run, Section, joined
 from tfacct.profiles import written_decoders as decoders
 from tfacct.profiles import written_operations as ops
@@ -26,6 +28,21 @@ _RUNS: dict[Any, Run] = {}
 """Runs of blocks: they depend on no size but those of 1, and whether a window is reached across."""
 
 
+def cached(key: tuple[Any, ...], make: Callable[[], Run]) -> Run:
+    """A run, made once."""
+    if key not in _RUNS:
+        if len(_RUNS) >= MOST:
+            _RUNS.clear()
+        _RUNS[key] = make()
+    return _RUNS[key]
+
+
+def ones_of(part: Attention, batch: Size) -> frozenset[str]:
+    """Axes of size 1."""
+    sizes = {"B": batch, "N": part.heads, "K": part.kv_heads}
+    return frozenset(axis for axis, size in sizes.items() if size == 1)
+
+
 @record
 class Written(Autocast):
     """A class under autocast, its blocks written out. `adapters`: they alone are trained.
@@ -36,12 +53,7 @@ class Written(Autocast):
 
     def block(self, block: Block, *, flows: bool = True) -> Run:
         """The run of a block. `flows`: what it reads requires a gradient."""
-        key = repr(block), self._how(block), self._ones(block), flows
-        if key not in _RUNS:
-            if len(_RUNS) >= MOST:
-                _RUNS.clear()
-            _RUNS[key] = self._run(block, flows)
-        return _RUNS[key]
+        return cached((repr(block), self._how(block), self._ones(block), flows), lambda: self._run(block, flows))
 
     def _run(self, block: Block, flows: bool) -> Run:
         kept, bare = (Trace(self._ones(block), keeps=keeps, flows=flows) for keeps in (True, False))
@@ -81,22 +93,23 @@ class Written(Autocast):
         attn = block.sublayers[0].part
         if not isinstance(attn, Attention):
             raise ConfigError(f"{self.name}: no rule for {in_words(attn)}")
-        sizes = {"B": self.batch, "N": attn.heads, "K": attn.kv_heads}
-        return frozenset(axis for axis, size in sizes.items() if size == 1)
+        return ones_of(attn, self.batch)
 
     def frozen_end(self, shape: Transformer) -> Run:
         """The final norm and the head of a frozen model, and its loss."""
         assert shape.final_norm is not None
         how = self._how(shape.stacks[0].block)
-        key = "frozen end", repr(shape.final_norm), how
-        if key not in _RUNS:
+        final = shape.final_norm
+
+        def make() -> Run:
             trace = Trace(frozenset(), reads=STREAM)
-            normed = decoders.norm(trace, how, trace.start, "final_norm", shape.final_norm)
+            normed = decoders.norm(trace, how, trace.start, "final_norm", final)
             node = ops.linear(trace, normed, "lm_head", ("V",), trained=False).node
             del normed
             trace.backward(node, ("B", "T", "V"), "work")
-            _RUNS[key] = run_of(trace, Trace(frozenset()))
-        run = _RUNS[key]
+            return run_of(trace, Trace(frozenset()))
+
+        run = cached(("frozen end", repr(final), how), make)
         ahead = tuple(moment for moment in run.ahead if moment.at.startswith("final_norm"))
         return joined(run._replace(ahead=ahead, bare=()), self.loss_wide(shape))
 

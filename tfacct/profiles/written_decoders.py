@@ -20,7 +20,8 @@ ATTN, NETWORK = (paths.in_every(paths.BLOCKS, name) for name in ("attn", "mlp"))
 
 class How(NamedTuple):
     """How a class runs. `turn`: the operation that turns queries and keys; `masks`: torch's attention is handed one,
-    whose rows need no padding if `aligned`. `again`: attention runs again."""
+    whose rows need no padding if `aligned`. `again`: attention runs again. `seen`: every
+    token sees all others, so eager attention has no mask."""
 
     attention: Literal["sdpa", "eager"]
     habits: Habits
@@ -29,6 +30,7 @@ class How(NamedTuple):
     masks: bool = False
     aligned: bool = True
     again: bool = False
+    seen: bool = False
 
 
 def norm(t: Trace, how: How, x: Value, name: str, part: Norm) -> Value:
@@ -57,6 +59,14 @@ def product(t: Trace, how: How, x: Value, name: str, makes: Axes, *, bias: bool 
 
 def attention(t: Trace, how: How, x: Value, part: Attention) -> tuple[Value, Value | None]:
     """Attention of Llama's kind, and what values were weighted by."""
+    rows, weights, _there = attention_values(t, how, x, part)
+    return product(t, how, rows, f"{ATTN}.o_proj", ("D",), bias=part.out_bias), weights
+
+
+def attention_values(
+    t: Trace, how: How, x: Value, part: Attention
+) -> tuple[Value, Value | None, tuple[Value, Value, Value]]:
+    """Values as they are summed, token by token, and what they were weighted by; what the module has beside them."""
     at, bias = ATTN, part.qkv_bias
     made: dict[str, Value] = {}
     for which, letter in (("q", "N"), ("k", "K"), ("v", "K")):
@@ -69,9 +79,7 @@ def attention(t: Trace, how: How, x: Value, part: Attention) -> tuple[Value, Val
     if how.turn:
         q, k = _turned(t, how.turn, q, k)
     values, weights = (_eager if how.attention == "eager" else _sdpa)(t, how, q, k, v, part)
-    rows = heads.contiguous(t, values, ("B", "T", "N", "H"), f"{at}.values_copy")
-    del values
-    return product(t, how, rows, f"{at}.o_proj", ("D",), bias=part.out_bias), weights
+    return heads.contiguous(t, values, ("B", "T", "N", "H"), f"{at}.values_copy"), weights, (q, k, v)
 
 
 def attended(t: Trace, how: How, x: Value, part: Attention) -> tuple[Value, Value | None]:
@@ -104,8 +112,11 @@ def _eager(t: Trace, how: How, q: Value, k: Value, v: Value, part: Attention) ->
     names = f"{at}.q_rotary", f"{at}.k_copies" if part.group != 1 else f"{at}.k_rotary"
     weights = heads.multiplied(t, q, keys, f"{at}.scores", pairs, names)
     weights = ops.scaled(t, weights)
-    weights = ops.masked(t, weights)
-    weights = ops.cast(t, heads.softmax(t, weights, f"{at}.softmax"), wide, f"{at}.softmax.cast")
+    if not how.seen:
+        weights = ops.masked(t, weights)
+    weights = heads.softmax(t, weights, f"{at}.softmax")
+    if not how.habits.narrow_softmax:  # which asks for no dtype, and gets fp32
+        weights = ops.cast(t, weights, wide, f"{at}.softmax.cast")
     if how.habits.attention:
         weights = ops.dropout(t, weights, f"{at}.softmax.drop")
     names = f"{at}.softmax.cast", f"{at}.v_copies" if part.group != 1 else f"{at}.v_proj"

@@ -53,17 +53,10 @@ def total(t: Trace, x: Value, y: Value, path: str = "") -> Value:
     return Value(t.new(x.storage.laid, role, path), x.axes, t.node((x.node, y.node), back))
 
 
-def scaled(t: Trace, x: Value, *, by: Role = "work", times: int = 1) -> Value:
-    """A multiple of all numbers, by a constant or by numbers that need no gradient."""
-    role: Role = "full" if "full" in (x.role, by) else "work"
-    own = x.role
-
-    def back(b: Trace, g: Storage) -> list[Storage | None]:
-        made = b.new(g.laid, role)
-        return [made if own == role else b.new(g.laid, own)]
-
-    made = [t.new(dense(x), role) for _ in range(times)][-1]
-    return Value(made, x.axes, t.node((x.node,), back))
+def scaled(t: Trace, x: Value, path: str = "") -> Value:
+    """A multiple of all numbers, by a constant."""
+    node = t.node((x.node,), lambda b, g: (b.new(g.laid, g.role),))
+    return Value(t.new(dense(x), x.role, path), x.axes, node)
 
 
 def masked(t: Trace, scores: Value) -> Value:
@@ -76,7 +69,8 @@ def masked(t: Trace, scores: Value) -> Value:
 def dropout(t: Trace, x: Value, name: str) -> Value:
     """Numbers dropped: the mask is kept."""
     t.named(name)
-    made, mask = t.new(x.storage.laid, x.role), t.new(x.storage.laid, "flag", name)
+    laid = dense(x)
+    made, mask = t.new(laid, x.role, f"{name}.result"), t.new(laid, "flag", name)
     node = t.node((x.node,), lambda b, g: (b.new(g.laid, g.role),))
     t.save(node, mask)
     t.after = True
@@ -86,29 +80,79 @@ def dropout(t: Trace, x: Value, name: str) -> Value:
 def activation(t: Trace, x: Value, name: str, *, result: bool = False) -> Value:
     """An activation, which saves its input, or its `result`."""
     t.named(name)
+    laid = dense(x)
     node = t.node((x.node,), lambda b, g: (b.new(g.laid, g.role),))
     if not result:
         t.save(node, x.storage)
         t.after = True
-    made = t.new(x.storage.laid, x.role, f"{name}.result")
+    made = t.new(laid, x.role, f"{name}.result")
     if result:
         t.save(node, made)
         t.after = True
     return Value(made, x.axes, node)
 
 
-def times(t: Trace, x: Value, y: Value, name: str) -> Value:
-    """Two tensors multiplied, number by number."""
+def shifted(t: Trace, x: Value, path: str = "") -> Value:
+    """A constant added to all numbers."""
+    return Value(t.new(x.storage.laid, x.role, path), x.axes, x.node)
+
+
+def cubed(t: Trace, x: Value, name: str) -> Value:
+    """NewGELUActivation: a power runs in fp32, and so does all that is made of it."""
+    half = scaled(t, x, path=f"{name}.half")
+    power = _power(t, x, f"{name}.cube")
+    inner = scaled(t, power)
+    del power
+    inner = total(t, inner, x)
+    inner = scaled(t, inner)
+    inner = activation(t, inner, f"{name}.tanh", result=True)
+    inner = shifted(t, inner, f"{name}.sum")
+    return times(t, half, inner, name)
+
+
+def _power(t: Trace, x: Value, name: str) -> Value:
+    """A third power, in fp32."""
+    x = cast(t, x, "full", f"{name}.upcast")
     t.named(name)
-    first, second = x.node is not None, y.node is not None
 
     def back(b: Trace, g: Storage) -> list[Storage | None]:
-        return [b.new(g.laid, g.role) if needed else None for needed in (first, second)]
+        square = b.new(g.laid, "full")
+        threefold = b.new(g.laid, "full")
+        made = b.new(g.laid, "full")
+        del square, threefold
+        return [made]
+
+    node = t.node((x.node,), back)
+    t.save(node, x.storage)
+    t.after = True
+    return Value(t.new(x.storage.laid, "full"), x.axes, node)
+
+
+def times(t: Trace, x: Value, y: Value, name: str) -> Value:
+    """Two tensors multiplied, number by number: in fp32 if one of both is."""
+    t.named(name)
+    role: Role = "full" if "full" in (x.role, y.role) else "work"
+    roles, needed = (x.role, y.role), (x.node is not None, y.node is not None)
+
+    def back(b: Trace, g: Storage) -> list[Storage | None]:
+        made = [b.new(g.laid, g.role) if so else None for so in needed]
+        b.after = True
+        return [
+            one if one is None or one.role == own else b.new(g.laid, own) for one, own in zip(made, roles, strict=True)
+        ]
 
     node = t.node((x.node, y.node), back)
-    t.save(node, *((y.storage,) if first else ()), *((x.storage,) if second else ()))
+    t.save(node, *((y.storage,) if needed[0] else ()), *((x.storage,) if needed[1] else ()))
     t.after = True
-    return Value(t.new(x.storage.laid, x.role, name), x.axes, node)
+    return Value(t.new(x.storage.laid, role, f"{name}.result"), x.axes, node)
+
+
+def first(t: Trace, x: Value) -> Value:
+    """What stands at the first position: a view, whose gradient is among zeros for all others."""
+    role = x.role
+    t.named("pooler.first")
+    node = t.node((x.node,), lambda b, _g: (b.new(("B", "T", "D"), role),))
+    return Value(x.storage, ("B", "D"), node)
 
 
 def linear(
@@ -118,6 +162,7 @@ def linear(
 
     `conv`: GPT-2's own class, which casts its weight first and its bias last.
     """
+    rows_of = tuple(axis for axis in x.axes if axis in ROWS)
     reads = tuple(axis for axis in x.axes if axis not in ROWS)
     wide, flows = x.role, x.node is not None
     weight = (*makes, *reads)
@@ -144,21 +189,21 @@ def linear(
     if bias and conv:
         b_cast = parameter("bias")
     t.named(f"{name}.matmul")
-    rows = t.merged(read.storage, ROWS, reads)
+    rows = t.merged(read.storage, rows_of, reads)
 
     def flat(b: Trace, g: Storage) -> list[Storage | None]:
-        return [b.merged(g, ROWS, makes)]
+        return [b.merged(g, rows_of, makes)]
 
     def back(b: Trace, _g: Storage) -> list[Storage | None]:
-        given = [b.new((*ROWS, *reads)) if flows else None, b.new(weight) if trained else None]
+        given = [b.new((*rows_of, *reads)) if flows else None, b.new(weight) if trained else None]
         b.after = True
         return [*given, b.new(makes) if trains_bias else None]
 
     node = t.node((read.node, w_cast.node, None if b_cast is None else b_cast.node), back)
     t.save(node, *((rows,) if trained else ()), *((w_cast.storage,) if flows else ()))
     t.after = True
-    made = t.new((*ROWS, *makes), "work", name)
-    return Value(made, (*ROWS, *makes), t.node((node,), flat))
+    made = t.new((*rows_of, *makes), "work", name)
+    return Value(made, (*rows_of, *makes), t.node((node,), flat))
 
 
 def _finishes(b: Trace, _g: Storage) -> list[Storage | None]:
@@ -185,6 +230,24 @@ def layer_norm(t: Trace, x: Value, name: str, *, trained: bool = True) -> Value:
     t.save(node, *sums)
     t.after = True
     return Value(made, x.axes, node)
+
+
+def loss_narrow(t: Trace, logits: Value) -> Value:
+    """A cross entropy of scores in 16 bits: torch asks for their dtype by name, so it takes logarithms in it, and casts
+    these for the choice of each target."""
+    t.named("loss.softmax")
+    node = t.node((logits.node,), lambda b, g: (b.new(g.laid, g.role),))
+    chances = Value(t.new(logits.storage.laid, "work", "loss.log_probabilities"), logits.axes, node)
+    t.save(node, chances.storage)
+    t.after = True
+    wide = cast(t, chances, "full", "loss.copy")
+    t.named("loss.choose")
+    axes = wide.axes
+    node = t.node((wide.node,), lambda b, _g: (b.new(axes, "full"),))
+    t.save(node, wide.storage)
+    loss, weight = t.new((), "full"), t.new((), "full", "loss.weight")
+    t.save(node, weight)
+    return Value(loss, (), node)
 
 
 def rms_norm(t: Trace, x: Value, name: str, each: Axes, *, trained: bool = True, late_cast: bool = False) -> Value:

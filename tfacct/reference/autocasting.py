@@ -13,7 +13,7 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 NARROW = frozenset(
@@ -46,6 +46,8 @@ class Autocast(TorchFunctionMode):
             args, named = _each(_widened, args, named)
         elif self.on and name in SUMS and named.get("dtype") is None and args[0].is_floating_point():
             named = {**named, "dtype": torch.float32}
+        elif self.on and name == "cross_entropy" and args[0].dtype == self.dtype:
+            return _cross_entropy(*args, **named)
         return function(*args, **named)
 
     def narrowed(self, given: Any) -> Any:
@@ -68,6 +70,12 @@ class Autocast(TorchFunctionMode):
 
 def _widened(given: Any) -> Any:
     return given.float() if isinstance(given, Tensor) and given.is_floating_point() else given
+
+
+def _cross_entropy(scores: Tensor, targets: Tensor, **named: Any) -> Tensor:
+    """torch's cross entropy asks for the logarithms in the dtype of its scores; their choice runs in fp32."""
+    asked = {name: named[name] for name in ("ignore_index", "reduction") if name in named}
+    return nn.functional.nll_loss(torch.log_softmax(scores, 1).float(), targets, **asked)
 
 
 def _each(cast: Callable[[Any], Any], args: Any, named: Any) -> tuple[Any, Any]:

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 
 from tfacct.architecture.parts import Attention, Experts
 from tfacct.architecture.transformer import Transformer
+from tfacct.base.errors import ConfigError
 from tfacct.base.spelling import option
 from tfacct.ledger.kept import Pass
 from tfacct.loading.model import LoadedModel
 from tfacct.profiles.selective import with_attention_again
 from tfacct.profiles.transformers import Transformers
+from tfacct.profiles.transformers_kinds import kind_of
 
 if TYPE_CHECKING:
     from tfacct.reports.training import Recipe
@@ -27,6 +29,8 @@ adapters, with attention that runs again; and where its blocks are written out o
 def profile(subject: LoadedModel, recipe: Recipe) -> Callable[..., Transformers]:
     """The profile of a step under autocast."""
     shape = subject.architecture
+    if kind_of(shape) is not Transformers:
+        return _encoders(subject, recipe)
     turned = any(isinstance(part, Attention) and part.rotary is not None for part in shape.parts())
     if recipe.lora is None and recipe.checkpoint != "attention" and WRITTEN not in subject.config.trains:
         from tfacct.profiles.autocast import Autocast
@@ -37,6 +41,15 @@ def profile(subject: LoadedModel, recipe: Recipe) -> Callable[..., Transformers]
 
     adapters = None if recipe.lora is None else adapters_of(subject, recipe)
     return partial(Written, unturned=not turned, adapters=adapters, selective=recipe.checkpoint == "attention")
+
+
+def _encoders(subject: LoadedModel, recipe: Recipe) -> Callable[..., Transformers]:
+    from tfacct.profiles.transformers_encoders import Encoders
+    from tfacct.profiles.written_encoders import WrittenEncoders
+
+    if kind_of(subject.architecture) is not Encoders:
+        raise ConfigError("transformers under autocast: no rule for this kind of encoder")
+    return partial(WrittenEncoders, again=recipe.checkpoint == "full")
 
 
 def changed(profile: Transformers, whole: Pass, shape: Transformer) -> Pass:

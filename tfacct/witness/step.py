@@ -238,6 +238,8 @@ def module(operation: str, paths: Mapping[str, str], block: str) -> str:
     `block`: where a sublayer's dropout runs, if it is no part of the sublayer.
     """
     name = operation.removesuffix(".weight").partition(".lora_")[0]  # an adapter is in its product
+    activated, step, _ = name.partition(".act.")
+    name = f"{activated}.act" if step else name
     if block and name in DROPS and "rel_bias" in paths:  # each part of a block is a module with its norm
         return parent(paths[f"{name.removesuffix('.drop')}_norm"])
     if "rel_bias" in paths and name.removeprefix("encoder.") in DROPS:
