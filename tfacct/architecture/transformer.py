@@ -16,6 +16,7 @@ from tfacct.architecture.parts import (
     Averaged,
     Classes,
     CompressedAttention,
+    Contacts,
     Deepstack,
     Distances,
     Embedding,
@@ -109,6 +110,7 @@ class Transformer:
     encoder: Encoder | None = None
     pooler: Pooler | AttentionPooler | Picked | None = None
     classes: Classes | None = None
+    contacts: Contacts | None = None
     distances: Distances | None = None
     per_layer: PerLayerEmbedding | None = None
     beside: FirstConvolution | None = None
@@ -126,7 +128,9 @@ class Transformer:
         front |= {"per_layer": self.per_layer, "streams": self.streams, "first_conv": self.beside}
         back: dict[str, Part | None] = {"deepstack": self.deepstack, "merged": self.merged, "hc_head": self.hyper}
         back |= {"final_norm": self.final_norm, "lm_head": self.head, "merger": self.merger}
-        return _there(front), _there({**back, "pooler": self.pooler, "classifier": self.classes})
+        return _there(front), _there(
+            {**back, "pooler": self.pooler, "classifier": self.classes, "contacts": self.contacts}
+        )
 
     @property
     def every_stack(self) -> tuple[Stack, ...]:

@@ -31,6 +31,7 @@ from tfacct.reference.modules import (
     Pooler,
     Stem,
     Tokens,
+    Unused,
 )
 from tfacct.reference.overlapping import padded
 from tfacct.reference.per_layer import PerLayerEmbedding, PerLayerInput
@@ -145,6 +146,9 @@ class Decoder(nn.Module):
         self.behind = () if shape.deepstack is None else shape.deepstack.behind
         self.deepstack = nn.ModuleList(Merger(shape.deepstack) for _ in self.behind if shape.deepstack is not None)
         self.classifier = None if shape.classes is None else Classes(shape.classes, last)
+        self.contacts = None
+        if shape.contacts is not None:
+            self.contacts = nn.ModuleDict({"regression": Unused(shape.contacts.maps, 1, bias=True)})
         self.mtp = nn.ModuleList()
         if shape.mtp is not None and shape.head is not None and self.lm_head is not None:
             turned = _angles(shape.mtp.block.attention)

@@ -22,7 +22,7 @@ FRONT = frozenset(("embed", "pos_embed", "type_embed", "embed_norm"))
 """What may stand in front of the blocks: it is read there alone."""
 ENCODER = "an encoder"
 MTP = "multi-token prediction heads"
-BACK = frozenset(("final_norm", "lm_head", "pooler", "classifier"))
+BACK = frozenset(("final_norm", "lm_head", "pooler", "classifier", "contacts"))
 
 
 def checked_axes(mesh: Mesh) -> Mesh:

@@ -2,7 +2,7 @@
 
 from tfacct.architecture.parts.altup import AltUp, Laurel, Merged, Streams
 from tfacct.architecture.parts.attention import Attention, Blocks, Grouped, QKNorm, Rotary, Temperature
-from tfacct.architecture.parts.classes import Classes, Picked, Pooler
+from tfacct.architecture.parts.classes import Classes, Contacts, Picked, Pooler
 from tfacct.architecture.parts.compressed import CompressedAttention
 from tfacct.architecture.parts.convolution import FirstConvolution, ShortConvolution
 from tfacct.architecture.parts.cross import OF_SOURCE, CrossAttention, Disentangled, Distances, RelativeBias
@@ -58,6 +58,7 @@ _READ: tuple[type[Part], ...] = (
         Merger,
         Pooler,
         Classes,
+        Contacts,
     ),
 )
 HEADINGS = (ENCODER, *dict.fromkeys(part.name for part in _READ), MTP)
@@ -78,6 +79,7 @@ __all__ = [
     "ChannelMix",
     "Classes",
     "CompressedAttention",
+    "Contacts",
     "CrossAttention",
     "Deepstack",
     "DeltaNet",
