@@ -258,7 +258,7 @@ def test_qwen2_without_kv_heads_takes_the_classs_32() -> None:
         ("qwen2", "use_mrope", True),
         ("llama", "architectures", ["LlamaForQuestionAnswering"]),
         ("gpt2", "architectures", ["GPT2DoubleHeadsModel"]),
-        ("qwen2", "architectures", ["Qwen2ForRewardModel"]),
+        ("qwen2", "architectures", ["Qwen2ForMultipleChoice"]),
         ("llama", "architectures", ["LlamaModel", "LlamaForCausalLM"]),
         ("cs336", "architectures", ["LlamaForCausalLM"]),
     ],

@@ -8,6 +8,7 @@ import pytest
 from tests.conftest import TINY
 from tfacct import load
 from tfacct.base.errors import TfacctError
+from tfacct.ledger.workload import Workload
 from tfacct.loading.model import subject
 
 BODY = 'architectures=["{}"]'
@@ -235,3 +236,23 @@ def test_debertas_convolution_by_hand() -> None:
     for fields in ({"conv_groups": 2}, {"conv_kernel_size": 4}):
         with pytest.raises(TfacctError, match="changes the counts and is not understood"):
             load("deberta-v2-xlarge", **fields)
+
+
+@pytest.mark.parametrize(("name", "scores"), [("Qwen2ForRewardModel", 1), ("Qwen2ForProcessRewardModel", 2)])
+def test_reward_models_of_two_products_by_hand(name: str, scores: int) -> None:
+    """Qwen2.5-Math's: 3,584² + 3,584 of the first product, and 3,584 + 1 for each score, of every position."""
+    sizes = {"hidden_size": 3584, "num_attention_heads": 28, "num_key_value_heads": 4, "intermediate_size": 18944}
+    raw = {
+        "model_type": "qwen2",
+        "vocab_size": 152064,
+        "num_hidden_layers": 2,
+        "max_position_embeddings": 4096,
+        **sizes,
+    }
+    body = subject("mine", {**raw, "architectures": ["Qwen2Model"]})
+    ours = subject("mine", {**raw, "architectures": [name], "num_labels": 5})  # which the class does not read
+    assert ours.parameters - body.parameters == 3584**2 + 3584 + scores * (3584 + 1)
+    at = Workload(7, 7, 3).axes()
+    more = sum(ours.ledger.flops(at).values()) - sum(body.ledger.flops(at).values())
+    assert more == 2 * 3 * 7 * 3584 * (3584 + scores)
+    assert "none of that name" in str(ours.config.class_cannot())

@@ -20,8 +20,8 @@ DEFAULT_LABELS = 2
 class Ending:
     """How the names of some transformers classes end, and what those classes have behind the blocks.
 
-    `auto` builds the class. `pooler`: it has the one that the family's `pooler` gives; `first`: it has none,
-    and scores the first position. `paths` are those of what stands
+    `auto` builds the class; it is empty where transformers has none of that name. `pooler`: it has the one that the
+    family's `pooler` gives; `first`: it has none, and scores the first position. `paths` are those of what stands
     behind the blocks, ours → the class's, where the family's own table does not have them. `body`: where the class has
     its body, if not where the family's table says; in a bare body's own names nothing stands before it. `side`: the
     only side there is, of a model that has two. `gives`: whether it gives back what it keeps between steps. `picks`: of
@@ -74,6 +74,12 @@ TOKENS = Ending("AutoModelForTokenClassification", "classes", bias=True, paths={
 TOKENS_CLASSIFIED = replace(TOKENS, paths={"classifier": "classifier"})
 ANSWERS = replace(TOKENS, auto="AutoModelForQuestionAnswering", paths={"classifier": "qa_outputs"}, scores=2)
 """Two scores of every position: that an answer begins there, that it ends there."""
+
+REWARD = Ending("", "classes", pooler=True, bias=True, paths={"pooler": "score.0", "classifier": "score.2"}, scores=1)
+REWARD = replace(REWARD, obeys=False, picks=True)
+"""Two products behind a ReLU and one score of a sequence, as in the files of Qwen2.5-Math-RM …"""
+STEPS = replace(REWARD, scores=2, picks=False)
+"""… and two scores of every position, as in those of Qwen2.5-Math-PRM."""
 
 DECODER: Mapping[str, Ending] = {"ForCausalLM": CAUSAL_MODEL, "LMHeadModel": CAUSAL_MODEL, "Model": BODY}
 CLASSIFYING: Mapping[str, Ending] = {**DECODER, "ForSequenceClassification": SCORED}

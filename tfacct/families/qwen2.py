@@ -1,9 +1,11 @@
 """Qwen2 and Qwen2.5: Llama's block with biases on q, k and v, which the config does not mention."""
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
+from tfacct.architecture.parts import Pooler
 from tfacct.architecture.transformer import Transformer
+from tfacct.families._endings import LABELLING, REWARD, STEPS, Ending
 from tfacct.families._qwen_like import QwenLike
 
 
@@ -25,6 +27,7 @@ class Config(QwenLike):
         "num_attention_heads": 32,
     }
     stems: ClassVar = ("Qwen2",)
+    heads: ClassVar[Mapping[str, Ending]] = {**LABELLING, "ForRewardModel": REWARD, "ForProcessRewardModel": STEPS}
     harmless: ClassVar = frozenset(
         {"attention_bias", "qkv_bias", "dual_chunk_attention_config"}
     )  # none is read by the class
@@ -36,7 +39,17 @@ class Config(QwenLike):
         "An absent num_key_value_heads means 32, whatever the number of query heads.",
         "The window is off unless use_sliding_window is true. Then the layers from max_window_layers on have it, or "
         "those that layer_types names.",
+        "Qwen2ForRewardModel and Qwen2ForProcessRewardModel are classes of the files' own: two products with a ReLU "
+        "between them, as wide as the model and as the scores; one score of a sequence, or two of every position.",
     )
+
+    def pooler(self, hidden: Any) -> Pooler:
+        """The first product of a reward model's two."""
+        return Pooler(hidden=hidden, reads="each", activation="relu")
+
+    def class_cannot(self) -> str | None:
+        """Reason why the class cannot be asked."""
+        return None if self.ending.auto else "there is none of that name, for its files have code of their own"
 
     def architecture(self) -> Transformer:
         """Biases on q, k and v; none on o and in the feed-forward network."""
