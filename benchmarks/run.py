@@ -20,6 +20,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 from time import perf_counter, thread_time
+from typing import Any
 
 from tfacct import load
 from tfacct.ledger.workload import Workload
@@ -172,14 +173,26 @@ def steps() -> list[Result]:
     from tfacct.reports.training import Recipe, step_of
 
     found, work, count = [], Workload(4096, 4096), EVALUATIONS // 20
-    recipes = (Recipe(), Recipe(checkpoint="full"), Recipe(checkpoint="attention"))
-    for name, recipe in zip(("gemma-3-27b-text", "glm-4.5", "glm-4.5"), recipes, strict=True):
-        step = step_of(load(name).loaded, work, recipe)
+    eager: Any = {"attention": "eager"}
+    steps_: tuple[tuple[str, Recipe], ...] = (
+        ("llama-3.1-8b", Recipe()),
+        ("gemma-3-27b-text", Recipe()),
+        ("gemma-3-27b-text", Recipe(checkpoint="full", weights="fp32", **eager)),
+        ("gemma-3-27b-text", Recipe(lora="16", **eager)),
+        ("gemma-2-9b", Recipe(checkpoint="attention", lora="16", **eager)),
+        ("glm-4.5", Recipe(checkpoint="full")),
+        ("glm-4.5", Recipe(checkpoint="attention")),
+        ("bart-large", Recipe(checkpoint="full")),
+    )
+    for name, recipe in steps_:
+        loaded = load(name).loaded
+        sides = Workload(1024, 1024, source=1024, new_source=1024)
+        step = step_of(loaded, sides if loaded.architecture.encoder else work, recipe)
         for what, asked, goal in (("kept", step.kept, 50), ("timeline", lambda step=step: timeline(step), 500)):
             times = timeit.repeat(asked, number=count, repeat=7, timer=thread_time)
             each = [seconds / count * 1e6 for seconds in times]
             found.append(
-                Result(f"{what} of {name}, --checkpoint {recipe.checkpoint}", median(each), min(each), goal, "µs")
+                Result(f"{what} of {name}, {recipe.attention}, {recipe.words}", median(each), min(each), goal, "µs")
             )
     return found
 

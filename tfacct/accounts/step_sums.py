@@ -51,8 +51,8 @@ class StepSums:
 
     def finished(self, section: Section, operations: Iterable[str]) -> Size:
         """Bytes of the gradients that some operations of one block, or of an end, finish."""
-        kind = kind_of(section.numbers)
-        return sum(self.gradients.get((kind, operation), 0) for operation in operations)
+        kind, gradients = kind_of(section.numbers), self.gradients
+        return sum([gradients.get((kind, operation), 0) for operation in operations])
 
     def left(self, section: Section) -> Size:
         """Bytes of the gradients that a block leaves behind its backward pass."""

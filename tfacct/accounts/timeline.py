@@ -154,8 +154,13 @@ class Timeline(StepSums):
 
     def _decides_beside(self, found: list[Within], gone: list[Size], more: list[Size]) -> list[Within]:
         """The same, beside what is gone at each and what more is held."""
+        if found and self.fullest is peak:
+            each = zip(totals(found), gone, more, strict=True)
+            sums = [whole - less + own for whole, less, own in each]
+            nth = sums.index(max(sums))
+            found, gone, more = [found[nth]], [gone[nth]], [more[nth]]
         every = zip(found, gone, more, strict=True)
-        return self.decides([(at, kept - less, held + own, new, a) for (at, kept, held, new, a), less, own in every])
+        return [(at, kept - less, held + own, new, after) for (at, kept, held, new, after), less, own in every]
 
     def _moments(self, section: Section) -> list[Within]:
         """The moments of a block's backward pass, whichever block of its kind runs."""

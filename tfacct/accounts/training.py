@@ -174,8 +174,7 @@ class Step(NamedTuple):
             return self.units.stored.bytes(self.units.whole) + (self.adapter_bytes if self.adapters else 0)
         if self.frozen is not None:
             return self.frozen + self.adapter_bytes
-        stored = self.stored
-        own = sum([stored.bytes(t.count * t.elements) for t in self.ledger.tensors()])
+        own = self.stored.bytes(sum([t.count * t.elements for t in self.ledger.tensors()]))
         return own + self.adapter_bytes + (0 if self.stage is None else self.stage.weights)
 
     @property
@@ -197,16 +196,17 @@ class Step(NamedTuple):
         kinds = {
             id(group.axes): kind_of(group.numbers[-1:] if group.once else group.numbers) for group in self.ledger.groups
         }
+        stored, side, frozen = self.stored, self.side, self.run.frozen
         for tensor in self.ledger.tensors():
             path = tensor.path
-            if self.side:
-                of_source = bool(paths.parse(path).side) or (self.side == paths.ENCODER and self.shares_table(path))
-                if of_source != (self.side == paths.ENCODER):
+            if side:
+                of_source = bool(paths.parse(path).side) or (side == paths.ENCODER and self.shares_table(path))
+                if of_source != (side == paths.ENCODER):
                     continue
                 path = path.removeprefix(f"{paths.ENCODER}.")
-                if path in self.run.frozen:
+                if path in frozen:
                     continue
-            yield Gradient(kinds[id(tensor.axes)], path, self.stored.bytes(tensor.elements), tensor.count)
+            yield Gradient(kinds[id(tensor.axes)], path, stored.bytes(tensor.elements), tensor.count)
 
     def shares_table(self, path: str = TABLE) -> bool:
         """True if this is the table of both sides."""
