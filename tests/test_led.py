@@ -1,11 +1,15 @@
 """LED's windows: what is said of them, and what is refused."""
 
 import pytest
+from sympy import Symbol, sympify
 
 from tests.families.led import TINY, TWO
+from tfacct import load
 from tfacct.base.errors import ConfigError
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import subject
+from tfacct.reports.prove import prove
+from tfacct.witness.sizes import Sizes
 
 
 def test_a_padded_source_costs_its_encoder_whole_windows() -> None:
@@ -48,3 +52,25 @@ def test_what_overtakes_the_rest_is_the_decoders_own_attention(run) -> None:
     """Scores of the encoder and across stand among the rest."""
     said = " ".join(run("sweep", "led-base-16384", "--ctx", "1k,2k").out.split())
     assert "tokens on, the decoder's self-attention scores and values cost more" in said
+
+
+def test_windows_of_several_lengths_have_letters_of_their_own_in_a_formula() -> None:
+    """Read back with the sizes that the legend gives, the formula is the count; of 13 source tokens 24 are read."""
+    model = load(TWO)
+    for step in ({"ctx": 11, "source": 13, "batch": 3}, {"ctx": 11, "tokens": 1, "source": 13}):
+        facts = model.formula(**step).models[0]
+        sizes = {letter: about["value"] for letter, about in facts["legend"].items() if "value" in about}
+        assert sympify(facts["total"], locals={letter: Symbol(letter) for letter in facts["legend"]}).subs(sizes) == (
+            model.flops(**step).total
+        )
+        assert (sizes["Ih1"], sizes["Iw2"]) == ((0, 0) if "tokens" in step else (12, 3))
+    assert facts["legend"]["Iw1"]["meaning"].startswith(
+        "windows in them, each of which shares a half with the next, Ih1"
+    )
+
+
+@pytest.mark.slow
+def test_windows_of_several_lengths_are_proven(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Sizes, "edges", lambda _: [])
+    report = prove(subject("small", TWO))
+    assert report.agrees and {row["evidence"] for row in report.rows} == {"no assumption"}

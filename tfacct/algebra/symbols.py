@@ -272,7 +272,9 @@ def in_symbols(shape: Transformer, *, fixed: frozenset[str] = frozenset(), cache
     else:
         workload_letters = ["B", "T", *([KEYS] if keeps else [])]
     workload_letters += ["I", "J"] if reads else []
-    workload_letters += OF_WINDOWS if LONGEST in explained else ()
+    marks = [name.removeprefix(HALF) for name, letter in explained.items() if letter.own == HALF]
+    of_windows = [PADDED, *(f"{letter}{mark}" for mark in marks for letter in (HALVES, OVERLAPPING))]
+    workload_letters += of_windows if LONGEST in explained else ()
     seen = [SEEN, KEPT] if windowed and not cached else []
     seen += [CHUNKS] if any(letter.own == CHUNK for letter in explained.values()) else []
     compressing = [kind for kind, rate in RATES.items() if rate in explained]
@@ -293,13 +295,15 @@ def in_symbols(shape: Transformer, *, fixed: frozenset[str] = frozenset(), cache
     legend = LEGEND | _in_every_kind(explained) | {name: letter.meaning for name, letter in explained.items()}
     legend |= block_meanings(shape)
     numbers = {
-        letter: str(letters.sizes(shape).get(letter))
-        for letter in (CHUNK, FRONT, MERGE, HALF, LONGEST)
-        if letter not in free
+        letter: str(letters.sizes(shape).get(letter)) for letter in (CHUNK, FRONT, MERGE, LONGEST) if letter not in free
     }
     if rows is not None and FRONT in rows.axes():
         legend[MERGED] = legend[MERGED].replace("T /", f"(T − {FRONT}) /")
-    legend |= {letter: renamed(legend[letter], numbers) for letter in (CHUNKS, PATCHES, MERGED, PADDED, HALVES)}
+    legend |= {letter: renamed(legend[letter], numbers) for letter in (CHUNKS, PATCHES, MERGED, PADDED)}
+    for mark in marks:
+        half, halves = f"{HALF}{mark}", f"{HALVES}{mark}"
+        legend[halves] = renamed(LEGEND[HALVES], {HALF: half if half in free else str(letters.sizes(shape)[half])})
+        legend[f"{OVERLAPPING}{mark}"] = renamed(LEGEND[OVERLAPPING], {HALVES: halves})
     axes = {name: size for group in symbolic.ledger().groups for name, size in group.named().items()}
     at = Workload(context=keys, tokens=symbols["T"], batch=symbols["B"]).axes()
     at |= {"I": symbols["I"], "J": symbols["J"]} if reads else {}
@@ -308,7 +312,7 @@ def in_symbols(shape: Transformer, *, fixed: frozenset[str] = frozenset(), cache
     if CHUNKS in symbols:
         one = symbols.get(ONE_BY_ONE, sympy.Symbol(ONE_BY_ONE))  # which most products do not have
         at |= {CHUNKS: symbols[CHUNKS], ONE_BY_ONE: one}
-    at |= {letter: symbols[letter] for letter in (PATCHES, MERGED, *OF_WINDOWS) if letter in symbols}
+    at |= {letter: symbols[letter] for letter in (PATCHES, MERGED, *of_windows) if letter in symbols}
     at |= {letter: symbols.get(letter, sympy.Symbol(letter)) for letter in named_keys}
     return SymbolicModel(
         ledger=symbolic.ledger(),
@@ -316,16 +320,19 @@ def in_symbols(shape: Transformer, *, fixed: frozenset[str] = frozenset(), cache
         symbols=symbols,
         products={letter: powers for letter in named if (powers := _product(axes[letter], symbols))},
         legend={letter: legend[letter] for letter in _ordered(legend, base)},
-        shares=_shares(shape, rows, symbols) if whole else {},
+        shares=_shares(shape, rows, symbols, marks) if whole else {},
     )
 
 
-def _shares(shape: Transformer, rows: Part | None, symbols: Mapping[str, Any]) -> dict[Any, Any]:
+def _shares(shape: Transformer, rows: Part | None, symbols: Mapping[str, Any], marks: Sequence[str]) -> dict[Any, Any]:
     """What the letters of merged rows and of a source in whole windows stand for: I is J there, or none."""
     if LONGEST in (sizes := letters.sizes(shape)):
-        source, half = symbols["I"], symbols.get(HALF, sizes[HALF])
-        windows = source / half - source / symbols["J"]
-        return {symbols[PADDED]: source, symbols[HALVES]: source / half, symbols[OVERLAPPING]: windows}
+        found, source = {symbols[PADDED]: symbols["I"]}, symbols["I"]
+        for mark in marks:
+            halves = source / symbols.get(f"{HALF}{mark}", sizes[f"{HALF}{mark}"])
+            found |= {symbols[f"{HALVES}{mark}"]: halves}
+            found |= {symbols[f"{OVERLAPPING}{mark}"]: halves - source / symbols["J"]}
+        return found
     if rows is None:
         return {}
     return {symbols[MERGED]: (symbols["T"] - rows.axes().get(FRONT, 0)) / rows.axes()[MERGE]}
@@ -351,8 +358,8 @@ def _one_size_each(shape: Transformer) -> None:
     for place, names in zip(letters.places(shape), letters.names(shape), strict=True):
         for part in place.parts:
             for letter, size in part.axes().items():
-                # Chunks and windows of two lengths have two numbers, and Nc and Iw are one letter each.
-                name = letter if letter in (CHUNK, HALF) else names.get(letter, letter)
+                # Chunks of two lengths have two numbers, and Nc is one letter.
+                name = letter if letter == CHUNK else names.get(letter, letter)
                 if sizes.setdefault(name, size) != size:
                     raise UsageError(
                         f"{name} is {sizes[name]:,} in some parts and {size:,} in others: no formula is written, and"

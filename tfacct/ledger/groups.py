@@ -113,8 +113,9 @@ class Group:
         padded = at[PADDED] if PADDED in at else rounded_up(at["I"], self.axes[LONGEST]) * self.axes[LONGEST]
         if HALF not in self.axes:
             return {PADDED: padded}
-        halves = at[HALVES] if HALVES in at else divided(padded, self.axes[HALF])
-        windows = at[OVERLAPPING] if OVERLAPPING in at else halves - smaller(halves, 1)
+        mark = self.names.get(HALF, HALF).removeprefix(HALF)  # of blocks whose windows are not all others'
+        halves = at[f"{HALVES}{mark}"] if f"{HALVES}{mark}" in at else divided(padded, self.axes[HALF])
+        windows = at[f"{OVERLAPPING}{mark}"] if f"{OVERLAPPING}{mark}" in at else halves - smaller(halves, 1)
         return {PADDED: padded, HALVES: halves, OVERLAPPING: windows}
 
     def places(self, path: str, unfolded: bool) -> Iterator[tuple[str, Size]]:

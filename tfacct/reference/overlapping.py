@@ -77,11 +77,16 @@ def _beside(heads: Tensor, half: int, count: int) -> Tensor:
 def _band(rows: Tensor, half: int) -> Tensor:
     """Of rows over three halves the numbers of the keys that each query sees, half a window on either side of it: one
     place further in each row."""
-    wide = nn.functional.pad(rows.flatten(3), (0, half))
+    wide = _with_zeros(rows.flatten(3), half)
     return torch.unflatten(wide, 3, (half, 3 * half + 1))[..., : 2 * half + 1]
 
 
 def _spread(band: Tensor, half: int) -> Tensor:
     """Those numbers in rows over three halves again, with zeros beside them."""
-    wide = nn.functional.pad(band, (0, half)).flatten(3)
+    wide = _with_zeros(band, half).flatten(3)
     return torch.unflatten(wide[..., : 3 * half * half], 3, (half, 3 * half))
+
+
+def _with_zeros(rows: Tensor, count: int) -> Tensor:
+    """Rows with so many zeros behind them: no pad, which asks the numbers behind symbols."""
+    return torch.cat((rows, torch.zeros_like(rows[..., :count])), dim=-1)

@@ -13,10 +13,11 @@ from math import prod
 from typing import Any
 
 import torch
-from sympy import Integer, Ne, factor_list
+from sympy import Eq, Integer, Ne, cancel, factor_list
 from torch._dynamo.source import ConstantSource
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
+from torch.utils._sympy.functions import Mod, PythonMod
 from torch.utils._sympy.value_ranges import bound_sympy
 
 from tfacct.architecture.transformer import Transformer
@@ -137,7 +138,10 @@ def _found(env: ShapeEnv, own: Mapping[str, Any], fixed: Mapping[str, int], coun
 
 def _known(guard: Any, env: ShapeEnv) -> bool:
     """True for two sizes that differ wherever the symbols are: no factor of their difference is 0 there, which torch
-    does not look for."""
+    does not look for. And for a size that is another one, a sum of symbols too, a whole number of times."""
+    if isinstance(guard, Eq) and guard.rhs == 0 and isinstance(guard.lhs, (Mod, PythonMod)):
+        times = cancel(guard.lhs.args[0] / guard.lhs.args[1])
+        return bool(times.is_polynomial()) and all(one.is_integer for one in times.as_coefficients_dict().values())
     if not isinstance(guard, Ne):
         return False
     _, factors = factor_list(guard.lhs - guard.rhs)

@@ -21,6 +21,7 @@ from tfacct.base.errors import TfacctError, UsageError
 from tfacct.base.spelling import option
 from tfacct.base.version import __version__
 from tfacct.ledger.einsum import AXIS
+from tfacct.ledger.lines import HALF
 from tfacct.ledger.workload import Request
 from tfacct.loading import devices
 from tfacct.loading.model import WITNESSES, LoadedModel
@@ -248,7 +249,10 @@ def _unpacked(subject: LoadedModel) -> list[dict[str, Any]]:
 
 
 def _formulas(subject: LoadedModel) -> list[dict[str, Any]] | None:
-    """The formulas of each way as trees, of further ways those that differ; None where a letter is several numbers."""
+    """The formulas of each way as trees, of further ways those that differ; None where a letter is several numbers, or
+    windows overlap in several lengths, of which a page has one."""
+    if len({group.axes[HALF] for group in subject.ledger.groups if HALF in group.axes}) > 1:
+        return None
     try:
         third = [subject.architecture.running(UNPACKED)] if latent.form(subject) == "auto" else []
         ways = [in_symbols(way) for way in (*subject.architecture.ways(), *third)]

@@ -16,7 +16,7 @@ from tfacct.ledger import paths
 from tfacct.ledger.einsum import AXIS, Axes, Size, renamed
 from tfacct.ledger.evaluated import Product
 from tfacct.ledger.groups import KEPT, SEEN, Ledger
-from tfacct.ledger.lines import CHUNK, LONGEST, SHARES, WINDOW, Matmul, State
+from tfacct.ledger.lines import CHUNK, HALF, LONGEST, SHARES, WINDOW, Matmul, State
 from tfacct.ledger.storage import width
 from tfacct.ledger.workload import CHUNKS, COMPRESSED, OF_WINDOWS, ONE_BY_ONE, PADDED, PATCHES, Request, whole_sequences
 from tfacct.loading.model import LoadedModel
@@ -354,8 +354,9 @@ def sizes_of(subject: LoadedModel, at: Axes) -> dict[str, int]:
             sizes |= {letter: group.bound(at)[letter] for letter in (CHUNKS, ONE_BY_ONE)}
         if at:
             of_keys = (letter for named in COMPRESSED.values() for letter in named.values())
-            bound = (PATCHES, *OF_WINDOWS, *SHARES, *of_keys)
-            sizes |= {axis: group.bound(at)[axis] for axis in bound if axis in group.bound(at)}
+            bound, there = (PATCHES, *OF_WINDOWS, *SHARES, *of_keys), group.bound(at)
+            marks = dict.fromkeys(OF_WINDOWS[1:], group.names.get(HALF, HALF).removeprefix(HALF))
+            sizes |= {f"{axis}{marks.get(axis, '')}": there[axis] for axis in bound if axis in there}
     stacks = zip(block_letters(subject.architecture), subject.architecture.every_stack, strict=True)
     return sizes | {letter: stack.count for letter, stack in stacks}
 

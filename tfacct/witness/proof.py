@@ -187,7 +187,7 @@ def _by_grid(shape: Transformer, symbolic: SymbolicModel, open_: Sizes, progress
     sizes = [dict(zip(letters, point, strict=True)) for point in product(*values.values())]
     points = [
         grid.Point(
-            with_sizes(shape, at.__getitem__, FIXED),
+            with_sizes(shape, at.__getitem__, open_.fixed),
             batch=at["B"],
             tokens=at["T"],
             context=at.get("C", 0) + at["T"],

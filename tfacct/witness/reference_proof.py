@@ -24,7 +24,7 @@ from tfacct.witness.proof import (
     unstretched,
     what_was_assumed,
 )
-from tfacct.witness.sizes import FIXED, Edge, Sizes, layers_tried
+from tfacct.witness.sizes import Edge, Sizes, layers_tried
 
 PREFILL = {"C": 0, "Cw": 0}
 """Whole sequences: nothing is in a cache."""
@@ -53,7 +53,7 @@ class _Subject:
     def said(self, dtype: str, fixed: Mapping[str, int]) -> Any:
         """The formula, with some sizes fixed. A symbol of the step stands for more than one."""
         symbols: Mapping[str, Any] = {**self.symbolic.symbols, **fixed}
-        open_ = with_sizes(self.shape, symbols.__getitem__, FIXED)
+        open_ = with_sizes(self.shape, symbols.__getitem__, self.sizes.fixed)
         tokens, batch = symbols["T"], symbols["B"]
         work = Workload(context=tokens, tokens=tokens, batch=batch)
         step = Step(self.passed(open_, dtype, work), self.symbolic.ledger, work.axes(), width(dtype), 0)
@@ -66,7 +66,9 @@ class _Subject:
 
         def open_shape(size: Callable[[str], Any]) -> Transformer:
             plain = self.shape.mapped(unstretched)
-            return with_sizes(plain, lambda letter: layers[letter] if letter in layers else size(letter), FIXED)
+            return with_sizes(
+                plain, lambda letter: layers[letter] if letter in layers else size(letter), self.sizes.fixed
+            )
 
         fixed = {**PREFILL, **fixed}
         letters = [letter for letter in self.sizes.letters if letter not in PREFILL]

@@ -45,8 +45,11 @@ class Sizes:
     def __init__(self, shape: Transformer, symbolic: SymbolicModel) -> None:
         self.symbols = symbolic.symbols
         self.stacks = block_letters(shape)
+        known = explained(shape).items()
+        self.fixed = frozenset(name for name, letter in known if letter.own in FIXED)
+        """Letters of the model that stay numbers."""
         self.declared: Mapping[str, Letter] = {
-            name: letter for name, letter in explained(shape).items() if letter.made is None and letter.own not in FIXED
+            name: letter for name, letter in known if letter.made is None and letter.own not in FIXED
         }
         lengths = {part.axes()[CHUNK] for part in shape.parts() if CHUNK in part.axes()}
         self.chunk: int | None = max(lengths, default=None)

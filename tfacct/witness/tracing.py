@@ -12,7 +12,7 @@ from tfacct.algebra.symbols import with_sizes
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.record import record
 from tfacct.ledger.workload import CHUNKS
-from tfacct.witness.sizes import FIXED, Sizes
+from tfacct.witness.sizes import Sizes
 
 Counted: TypeAlias = tuple[dict[str, Any], list[str]]
 """Counts in symbols, and what was assumed of these."""
@@ -62,7 +62,9 @@ class Traces:
         from tfacct.reference.symbolic import polynomials
 
         def open_shape(size: Callable[[str], Any]) -> Transformer:
-            return with_sizes(self.shape, lambda letter: layers[letter] if letter in layers else size(letter), FIXED)
+            return with_sizes(
+                self.shape, lambda letter: layers[letter] if letter in layers else size(letter), self.sizes.fixed
+            )
 
         whole = {**self.sizes.whole, **(before or {})}
         found = polynomials(open_shape, self.sizes.letters, fixed, self.sizes.factors(fixed), whole, ranges)
