@@ -62,3 +62,15 @@ def test_sines_of_a_block_are_its_own() -> None:
     own = 2 * 3 * 48 + 8 + 2 * 4 * 48 + 2 * 48 + 5 * 2 * 70
     assert step.kept_in(step.run.blocks[0]) == tokens * own + 6 * pairs + 4 * 23 * 8 * 2
     assert step.weights - 2 * model.parameters == 3 * 64 * 8 * 4
+
+
+def test_sines_in_fp32_turn_queries_and_keys_to_fp32(run: Callable[..., Ran]) -> None:
+    """CodeGen's block keeps what GPT-J's does, but sines and cosines of 4 bytes. Four heads are refused by name."""
+    sizes = {"n_embd": 96, "n_head": 12, "n_layer": 3, "n_inner": 70, "rotary_dim": 8, "n_positions": 64}
+    model = load("codegen-350m", **sizes, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0).loaded
+    step = step_of(model, Workload(context=23, tokens=23, batch=2), Recipe(attention="eager"))
+    tokens, pairs = 2 * 23, 2 * 12 * 23 * 23
+    own = 2 * 3 * 96 + 8 + 2 * 4 * 96 + 2 * 96 + 5 * 2 * 70
+    assert step.kept_in(step.run.blocks[0]) == tokens * own + 6 * pairs + 4 * 23 * 8 * 4
+    said = run("train", "codegen-350m", "--attention", "eager", "--set", "n_head=4").err
+    assert "no rule for heads that are views of the product that made them" in " ".join(said.split())

@@ -23,7 +23,18 @@ NEAR = (
     *("kimi_k2", "ministral3", "nemotron", "olmo", "olmo3", "olmoe", "seed_oss", "smollm3", "stablelm"),
     *("starcoder2", "youtu"),
 )
-SINCE = ("falcon", "glm4_moe_lite", "gpt_neo", "gptj", "granitemoe", "minimax_m2", "mpt", "persimmon", "vaultgemma")
+SINCE = (
+    "codegen",
+    "falcon",
+    "glm4_moe_lite",
+    "gpt_neo",
+    "gptj",
+    "granitemoe",
+    "minimax_m2",
+    "mpt",
+    "persimmon",
+    "vaultgemma",
+)
 ENCODERS = (
     *("albert", "bert", "camembert", "distilbert", "electra", "eurobert", "gte", "modernbert", "mpnet", "nomic_bert"),
     *("roberta", "xlm-roberta"),

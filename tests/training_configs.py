@@ -14,7 +14,7 @@ from tfacct.reports.training import Recipe
 Pick: TypeAlias = Callable[[list[Any]], Any]
 Config: TypeAlias = dict[str, Any]
 
-EAGER = ("bloom", "gemma2", "gpt_neo", "gpt_oss", "gptj", "mpnet", "mpt", "vaultgemma")
+EAGER = ("bloom", "codegen", "gemma2", "gpt_neo", "gpt_oss", "gptj", "mpnet", "mpt", "vaultgemma")
 """Families whose classes refuse sdpa."""
 
 ONCE = ("albert", "mpnet", "mt5", "t5", "umt5")

@@ -95,6 +95,11 @@ def gptj(pick: Pick, config: Config) -> Config:
     }
 
 
+def codegen(pick: Pick, config: Config) -> Config:
+    heads = pick([8, 8, 12])
+    return {**gptj(pick, config), "n_head": heads, "n_embd": heads * config["head_dim"]}
+
+
 def mpt(pick: Pick, config: Config) -> Config:
     own = {"clip_qkv": pick([None, None, 8.0]), "softmax_scale": pick([None, 0.5])}
     return {
@@ -132,6 +137,7 @@ SINCE: Mapping[str, Callable[[Pick, Config], Config]] = {
         minimax_m2,
         gpt_neo,
         gptj,
+        codegen,
         mpt,
         persimmon,
     )

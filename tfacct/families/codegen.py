@@ -14,6 +14,13 @@ SPLIT = 4
 class Config(GPTJLike):
     """`CodeGenConfig`, with its class's defaults, sizes too."""
 
+    trains: ClassVar = frozenset({"eager", "accumulate"})  # the class refuses sdpa
+    dropouts: ClassVar = {
+        "embedding": ("embd_pdrop", 0.0),
+        "residual": ("resid_pdrop", 0.0),
+        "attention": ("attn_pdrop", 0.0),
+    }
+    habits: ClassVar = frozenset({"wide_scores", "own_sines", "drops_inside", "undropped_stay", "fused"})
     stems: ClassVar = ("CodeGen",)
     heads: ClassVar = DECODER
     hf_paths: ClassVar = {

@@ -22,7 +22,7 @@ from tfacct.profiles.transformers_indexed import biased, each, split, written
 from tfacct.profiles.transformers_layernorms import layer_of_slices
 from tfacct.profiles.transformers_masks import ALIGNED, masked_sdpa, reaches
 from tfacct.profiles.transformers_parts import beside, rms, scaled_wide
-from tfacct.profiles.transformers_sincos import turned_apart, with_sines
+from tfacct.profiles.transformers_sincos import FOUR, turned_apart, with_sines
 from tfacct.profiles.transformers_sinks import sunk
 from tfacct.profiles.transformers_turns import (
     clipped,
@@ -87,7 +87,9 @@ class Attending:
         """What turning queries and keys keeps: the angles, where each block repeats them for both of two neighbours."""
         turn, own, axes = self._turn(part), f"{at}.turned", "T H" if part.rope_dim is None else "T Hr"
         if self.habits.own_sines:
-            return turned_apart(at)
+            if self.habits.fused and part.heads == FOUR:
+                raise ConfigError(f"{self.name}: no rule for heads that are views of the product that made them")
+            return turned_apart(at, wide=self.habits.fused)
         if self.habits.turns_wide:
             return turned_wide(turn)
         if self.habits.turns_copies:

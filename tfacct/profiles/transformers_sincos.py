@@ -1,11 +1,11 @@
-"""How GPT-J trains: each block reads sines of its positions off a buffer of its own, and repeats them for neighbours.
+"""How GPT-J and CodeGen train: each block reads sines off a buffer of its own, and repeats them for neighbours.
 
 Queries and keys are turned one after the other, each by sines and cosines of its own, and meet in fp32.
 """
 
 from __future__ import annotations
 
-from tfacct.ledger.kept import Held, Kept, Moment, Run
+from tfacct.ledger.kept import Held, Kept, Moment, Role, Run
 from tfacct.profiles.base import Habits
 from tfacct.profiles.transformers_wide_scores import KEY, QUERY, SCORES, SHARES, VALUE
 
@@ -22,10 +22,17 @@ LOCAL = (
 positions, the index that reads those of a sequence, and these."""
 
 
-def turned_apart(at: str) -> Run:
-    """Queries and keys, which sines and cosines turn that nothing else reads."""
+FOUR = 4
+"""Parts of the one product's heads: of as many heads each is one, and nothing is copied."""
+WIDE = (Held("B T N H", times=5), Held("B T N Hr", "full", 2), Held("T Hr", "full"))
+"""The same where sines are in fp32: the one product, queries and keys copied from it, and what is turned of them."""
+
+
+def turned_apart(at: str, *, wide: bool) -> Run:
+    """Queries and keys, which sines and cosines turn that nothing else reads. `wide`: in fp32."""
     names = (f"{at}.k_turned", f"{at}.q_turned")
-    kept = (Kept(f"{name}.{which}", "T Hr", by=(name,)) for name in names for which in ("cos", "sin"))
+    role: Role = "full" if wide else "work"
+    kept = (Kept(f"{name}.{which}", "T Hr", by=(name,), role=role) for name in names for which in ("cos", "sin"))
     return Run(names, tuple(kept))
 
 
@@ -33,9 +40,13 @@ def with_sines(at: str, run: Run, habits: Habits, *, copied: bool) -> Run:
     """Attention beside whose forward pass all that it has stays. `copied`: its products copy queries, keys and values,
     which do not lie head by head."""
     softmax, summed, out = (f"{at}.{name}" for name in ("softmax", "values", "o_proj.weight"))
-    turned = tuple(held._replace(role="work" if copied else "cast") for held in (QUERY, KEY))
-    wide = tuple(held._replace(role="copy") for held in (QUERY, KEY))
-    there = (*LOCAL, *turned, *(wide if copied else ()))
+    local = WIDE if habits.fused else LOCAL
+    late: Role = "full" if habits.fused else "work"
+    both = tuple(held._replace(role=late) for held in (QUERY, KEY))
+    narrow = () if habits.fused else tuple(held._replace(role="cast") for held in (QUERY, KEY))
+    turned = both if copied else narrow
+    wide = () if habits.fused else tuple(held._replace(role="copy") for held in (QUERY, KEY))
+    there = (*local, *turned, *(wide if copied else ()))
     value = (VALUE,) if copied else ()
     dropped = (ROW, ROW._replace(role="flag")) if habits.residual else ()
     drop = (
@@ -45,9 +56,9 @@ def with_sines(at: str, run: Run, habits: Habits, *, copied: bool) -> Run:
         Moment(softmax, (SCORES, *there, VALUE)),
         *drop,
         Moment(summed, (QUERY, *there, *value)),
-        Moment(summed, (QUERY, QUERY, *LOCAL, *turned, *value)),
-        Moment(out, (ROW, *dropped, *LOCAL, *turned, *value)),
+        Moment(summed, (QUERY, QUERY, *local, *turned, *value)),
+        Moment(out, (ROW, *dropped, *local, *turned, *value)),
     )
     embedded = (ROW,) if habits.embedding else ()  # beside what is left of it, which block 0 keeps
-    bare = (Moment(softmax, (SCORES, SCORES, SHARES, QUERY, KEY, *wide, VALUE, ROW, *LOCAL, *embedded)),)
+    bare = (Moment(softmax, (SCORES, SCORES, SHARES, *both, *wide, VALUE, ROW, *local, *embedded)),)
     return run._replace(ahead=ahead, bare=bare)
