@@ -175,3 +175,16 @@ def test_fp8_under_torchs_name_for_it_is_stored_alike() -> None:
     stored = {"quant_method": "fp8", "weight_block_size": [128, 128], "activation_scheme": "dynamic"}
     first, second = (one.ledger.weight_bytes(storage_of(one, {**stored, "fmt": name})) for name in FP8)
     assert first == second
+
+
+def test_deepseek_v4_by_the_name_of_its_own_code() -> None:
+    """Files that are run by the code of its makers say deepseek_ref, and name transformers' class."""
+    ours = subject(
+        "mine", {**TINY["deepseek_v4"], "model_type": "deepseek_ref", "architectures": ["DeepseekV4ForCausalLM"]}
+    )
+    assert ours.family == "deepseek_v4"
+    assert ours.ledger.parameters() == subject("mine", TINY["deepseek_v4"]).ledger.parameters()
+    with pytest.raises(ConfigError, match="names no class of deepseek_v4"):
+        subject(
+            "mine", {**TINY["deepseek_v4"], "model_type": "deepseek_ref", "architectures": ["DeepseekV9ForCausalLM"]}
+        )

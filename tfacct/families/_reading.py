@@ -14,7 +14,7 @@ from tfacct.families._rooms import Part, class_names, config_class, names
 OWN = "own"
 """The type of a model that is put together from parts: its config is tables."""
 
-SPELLED: Mapping[str, str] = {"new": "gte"}
+SPELLED: Mapping[str, str] = {"new": "gte", "deepseek_ref": "deepseek_v4"}
 """Types in files with code of their own, of families that transformers has by another name."""
 
 WITHOUT: Mapping[str, str] = {
