@@ -64,6 +64,6 @@ def exchanged(at: str, reads: str, run: Run, width: Role) -> Run:
             Moment(sent, (Held(stream), Held(f"{SLICE} D", times=2), shares)),
             *routed,
         ),
-        (Moment(share, (Held(stream, width), Held(f"{SLICE} D", width), *there)),),
+        (Moment(share, (Held(stream, width), Held(f"{SLICE} D", width), *there), after=True),),
         run.early,
     )
