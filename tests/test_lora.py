@@ -113,6 +113,19 @@ def test_a_product_that_a_class_has_in_one_has_one_adapter(run: Callable[..., Ra
     assert "fp32 on c_attn: " in " ".join(str(step).split())
 
 
+def test_products_of_latent_attention_by_the_classes_names(run: Callable[..., Ran]) -> None:
+    """Rank 16 on DeepSeek-V3's kv_b_proj, one layer of the class: 16 · (512 + 128 · (128 + 128)) parameters a block."""
+    asked = "attn.q_a_proj attn.q_b_proj attn.kv_a_proj attn.k_b_proj attn.v_b_proj".split()
+    step = load("deepseek-v3", quantization_config=None).train(ctx=64, lora="16:kv_b_proj")
+    assert step.lora is not None and step.lora["params"] == 61 * 16 * (512 + 128 * 256)
+    assert step.lora["products"] == ["attn.k_b_proj", "attn.v_b_proj"]
+    every = "16:q_a_proj,q_b_proj,kv_a_proj_with_mqa,kv_b_proj"
+    several = load("deepseek-v3", quantization_config=None).train(ctx=64, lora=every)
+    assert several.lora is not None and several.lora["products"] == asked
+    ran = run("train", "youtu-llm-2b", "--ctx", "64", "--lora", "16:k_b_proj")
+    assert ran.code == 2 and "an adapter is on all of kv_b_proj, or on none of it" in " ".join(ran.err.split())
+
+
 def test_what_peft_does_with_experts_that_are_one_tensor_is_said(run: Callable[..., Ran]) -> None:
     ran = run("train", "gpt-oss-20b", "--ctx", "64", "--attention", "eager", "--lora", "16", "--weights", "nf4")
     said = " ".join(ran.out.split())
@@ -186,6 +199,7 @@ def test_a_layer_of_bitsandbytes_itself() -> None:
             "'c_atn' names no product of its blocks, which are c_attn, o_proj, up_proj, down_proj",
         ),
         ("gpt-oss-20b --attention eager --lora 16", "adapters beside them have been measured in nf4 alone"),
+        ("youtu-llm-2b --lora 16 --tp 2", "adapters on latent attention are not counted on a mesh"),
         ("glm-4.5-air --lora 16", "peft takes gate_proj for the routed experts' too"),
         ("llama-3.1-8b --lora 16 --set num_hidden_layers=1", "on a single block"),
         ("mixtral-8x7b --lora 16:router", "'router' is no layer of the class but a parameter"),

@@ -36,7 +36,7 @@ FURTHER = (
     *("opt", "phi3", "seed_oss", "smollm3", "starcoder2"),
     *("exaone4", "glm4", "gpt_neox", "hyperclovax", "ministral3", "olmo", "phi"),
     *("cohere", "cohere2", "nemotron", "stablelm"),
-    *("bloom", "ernie4_5", "eurobert", "gpt_bigcode", "hunyuan_v1_dense", "vaultgemma"),
+    *("bloom", "ernie4_5", "eurobert", "gpt_bigcode", "hunyuan_v1_dense", "vaultgemma", "youtu"),
 )
 ONCE = ("cohere", "cohere2", "gpt_bigcode", "gpt_neox", "granitemoe", "phi", "stablelm")
 """Families with adapters where nothing runs again."""
@@ -59,11 +59,15 @@ SELECTIVE = (
     "phi3",
     "qwen2",
     "qwen3",
+    "smollm3",
 )
 """Families with adapters where attention runs again."""
-EXPERTS = ("dots1", "glm4_moe", "gpt_oss", "granitemoe", "minimax_m2", "mixtral", "olmoe", "qwen2_moe", "qwen3_moe")
+EXPERTS = (
+    *("deepseek_v3", "dots1", "glm4_moe", "glm4_moe_lite", "gpt_oss", "granitemoe", "kimi_k2", "minimax_m2"),
+    *("mixtral", "olmoe", "qwen2_moe", "qwen3_moe"),
+)
 """Families with routed experts, beside which adapters are on attention's products, or on shared networks too."""
-ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
+ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj", "q_a_proj", "q_b_proj", "kv_a_proj", "kv_b_proj")
 
 
 def check(
@@ -85,8 +89,9 @@ def check(
     width = next(name for name in ("n_embd", "hidden_size") if name in config)
     config |= {blocks: max(2, config[blocks]), "vocab_size": 2 * config[width] + seed}
     pick = random.Random(seed)
-    if len(config.get("layer_types") or ()) != config[blocks]:
-        config["layer_types"] = None
+    for kinds in ("layer_types", "mlp_layer_types"):
+        if len(config.get(kinds) or ()) != config[blocks] and (kinds == "layer_types" or kinds in config):
+            config[kinds] = None
     model = subject(family, config, {}, None)
     every = list(dict.fromkeys(asked_name(model, path) for path in products(model)))
     if family in ONCE:
@@ -183,6 +188,12 @@ def test_what_experts_that_run_again_hold_beside_adapters(family: str, seed: int
     assert check(family, seed)
 
 
+@pytest.mark.parametrize("seed", [10, 16, 46, 102, 103, 115])
+def test_adapters_on_the_products_of_latent_attention(seed: int) -> None:
+    """Beside each stands what the class's function has: queries and keys before they are joined, the latent, values."""
+    assert check("youtu", seed)
+
+
 @pytest.mark.parametrize("family", ["llama", "gemma"])
 def test_a_loss_in_chunks_beside_adapters(family: str) -> None:
     """The head is frozen, and what it reads is kept nevertheless, for it runs again."""
@@ -208,7 +219,9 @@ def test_many_steps_with_adapters_where_attention_runs_again(family: str) -> Non
     assert sum(check(family, seed, selective=True) for seed in range(90)) > 70
 
 
-@pytest.mark.parametrize("family", [*FAMILIES, "gpt2", "phi3", "mixtral", "qwen2_moe", "bloom", "ernie4_5"])
+@pytest.mark.parametrize(
+    "family", [*FAMILIES, "gpt2", "phi3", "mixtral", "qwen2_moe", "bloom", "ernie4_5", "deepseek_v3"]
+)
 def test_a_step_with_weights_in_4_bits_is_bitsandbytes_own(family: str) -> None:
     pytest.importorskip("bitsandbytes")
     assert check(family, 1, packed=True)

@@ -27,17 +27,11 @@ BACKWARD = (f"{AT}.k_plain", f"{AT}.k_turned", QUERIES, f"{AT}.kv_a_norm.", f"{A
 READ = {
     "q_b_proj": (Held("B T Rq", path=f"{AT}.q_a_norm"),),
     "k_b_proj": (Held("B T R", path=f"{AT}.kv_a_norm"), Held("B T N Hq", path=f"{AT}.queries")),
-    "o_proj": (
-        *(Held("B T R", path=f"{AT}.kv_a_norm"), Held("B T N Hq", path=f"{AT}.queries")),
-        *(Held("B S N Hq", path=f"{AT}.keys"), Held("B S N Hp", path=f"{AT}.k_b_proj")),
-        Held("B S N Hv", path=f"{AT}.v_b_proj"),
-    ),
 }
 """What products read, and what the class's function has beside them, kept or not."""
 MADE = {
     "kv_a_proj": (QUERY[0],),
     "k_b_proj": (*QUERY, TURNED, LATENT),
-    "o_proj": (*QUERY, TURNED, LATENT),
 }
 """What it has made, and nothing keeps."""
 

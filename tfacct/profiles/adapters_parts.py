@@ -155,7 +155,7 @@ def of_adapter(product: str, adapters: Adapters, beside: Around, forwards: tuple
     result = () if among else (Held(beside.makes),)
     before = (*result, *there, *whole, *named)
     before += _made(product, adapters)
-    before += () if there else tuple(latent.there(product, read=False)) if _latent(product, adapters) else ()
+    before += tuple(latent.there(product, read=False)) if _latent(product, adapters) else ()
     ahead = Moment(up, before), Moment(up, (*before, made, made), after=True)
     return Run((*((drop,) if drops else ()), down, up), tuple(kept), tuple(moments), ahead, (*given, made))
 

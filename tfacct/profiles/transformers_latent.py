@@ -17,6 +17,10 @@ QUERY, KEY, VALUE = Held("B T N Hq"), Held("B S N Hq"), Held("B S N Hv")
 BOTH = (Held("B S N Hp"), VALUE)
 """What is made of the latent: keys' numbers without position, and values."""
 STREAM_WIDE = Held("B T D")
+VIEWED = (("k_b_proj", "B S N Hp"), ("v_b_proj", "B S N Hv"))
+"""The product that values are a view of."""
+COPY = (("values_copy", "B T N Hv"),)
+"""What the last product reads, where it is a copy."""
 TURNED = (Held("B T N Hr"), Held("B T Hr"))
 """What is turned of queries, and of the keys of all heads."""
 
@@ -110,6 +114,7 @@ class Latent:
                 *values,
             ),
             (Moment(by[0], (Held("B T N Hv", times=2), QUERY, KEY)),),
+            (Moment(self.out, (STREAM_WIDE, *self._stay(*VIEWED, *(COPY if copied else ())))),),
         )
 
     def _eager(self) -> Run:
@@ -143,10 +148,17 @@ class Latent:
             self._ahead(apart=apart),
         )
 
+    def _stay(self, *more: tuple[str, str]) -> tuple[Held, ...]:
+        """What its function has until it ends, from before queries and keys were joined and the latent normed; by name
+        what is kept or not."""
+        named = (("kv_a_norm", "B T R"), ("queries", "B T N Hq"), ("keys", "B S N Hq"), *more)
+        by_name = (Held(axes, path=f"{self.at}.{name}") for name, axes in named)
+        return (QUERY, *TURNED, Held("B T Rs", "cast"), *by_name)
+
     def _ahead(self, *, apart: bool) -> tuple[Moment, ...]:
         """Moments of eager attention's forward pass."""
         softmax, summed = f"{self.at}.softmax", f"{self.at}.values"
-        stay = (QUERY, *TURNED, Held("B T Rs", "cast"))  # from before they were joined and normed
+        stay = self._stay()
         late = (*stay, *(BOTH if apart else ()))
         dropped = [Moment(f"{softmax}.drop", (Held(PAIRS), *stay, *BOTH))] if self.drops else []
         return (

@@ -11,7 +11,7 @@ from tfacct.accounts.sharding.sends import Collective
 from tfacct.accounts.sharding.stages import Stage
 from tfacct.accounts.training import Step, Units
 from tfacct.accounts.updates import Parameter
-from tfacct.architecture.parts import Embedding, Experts
+from tfacct.architecture.parts import Embedding, Experts, LatentAttention
 from tfacct.base import units as numbers
 from tfacct.base.spelling import option
 from tfacct.loading.model import LoadedModel
@@ -44,6 +44,8 @@ def unruled(subject: LoadedModel, recipe: Recipe, mesh: Mesh) -> Iterator[str]:
         yield "adapters beside weights in nf4 are not counted on a mesh"
     if subject.architecture.having(Experts):
         yield "adapters beside experts are not counted on a mesh"
+    if subject.architecture.having(LatentAttention):
+        yield "adapters on latent attention are not counted on a mesh"
     if not roomy(subject, mesh.tp):
         yield f"adapters have been measured {ROOMY}"
 
