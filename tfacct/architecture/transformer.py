@@ -43,6 +43,7 @@ from tfacct.architecture.parts import (
     Shuffled,
     Stem,
     Streams,
+    Tasks,
 )
 from tfacct.base.errors import UsageError
 from tfacct.base.record import record
@@ -111,6 +112,7 @@ class Transformer:
     pooler: Pooler | AttentionPooler | Picked | None = None
     classes: Classes | None = None
     contacts: Contacts | None = None
+    tasks: Tasks | None = None
     distances: Distances | None = None
     per_layer: PerLayerEmbedding | None = None
     beside: FirstConvolution | None = None
@@ -124,8 +126,13 @@ class Transformer:
         """Parts before the blocks and parts behind them, by their names in paths."""
         front: dict[str, Part | None]
         front = {"embed": self.embed, "pos_embed": self.positions, "type_embed": self.segments}
-        front |= {"rel_bias": self.bias, "rel_embed": self.distances, "embed_norm": self.embed_norm}
-        front |= {"per_layer": self.per_layer, "streams": self.streams, "first_conv": self.beside}
+        front |= {"task_embed": self.tasks, "rel_bias": self.bias, "rel_embed": self.distances}
+        front |= {
+            "embed_norm": self.embed_norm,
+            "per_layer": self.per_layer,
+            "streams": self.streams,
+            "first_conv": self.beside,
+        }
         back: dict[str, Part | None] = {"deepstack": self.deepstack, "merged": self.merged, "hc_head": self.hyper}
         back |= {"final_norm": self.final_norm, "lm_head": self.head, "merger": self.merger}
         return _there(front), _there(

@@ -97,6 +97,8 @@ class Reference:
             yield Kept("positions", "T", by=("pos_embed",), role="index")
         if shape.segments is not None:
             yield Kept("segments", "T", by=("type_embed",), role="index")
+        if shape.tasks is not None:
+            yield Kept("tasks", "T", by=("task_embed",), role="index")
         if shape.bias is not None:
             yield Kept("distances", "T S", by=("rel_bias",), role="index")
         if shape.embed_norm is not None:

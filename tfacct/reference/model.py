@@ -120,6 +120,7 @@ class Decoder(nn.Module):
         self.embed = table
         self.pos_embed = _positions(shape.positions)
         self.type_embed = None if shape.segments is None else Segments(shape.segments)
+        self.task_embed = None if shape.tasks is None else Segments(shape.tasks)
         self.rel_bias = None if shape.bias is None else RelativeBias(shape.bias, both_ways=_sees_all(shape.stacks))
         self.rel_embed = None if shape.distances is None else Distances(shape.distances)
         self.encoder = None
@@ -176,8 +177,8 @@ class Decoder(nn.Module):
             positions = torch.arange(old, old + x.shape[1], device=tokens.device)
         if self.pos_embed is not None:
             x = self.pos_embed(x, positions.to(tokens.device))
-        if self.type_embed is not None:
-            x = self.type_embed(x, positions)
+        for beside in (self.type_embed, self.task_embed):
+            x = x if beside is None else beside(x, positions)
         x = self.embed.widened(through(self.embed_norm, x))
         read = None if self.encoder is None or source is None else self.encoder(source)
         step = Step(x, positions, self._bias(past, positions))

@@ -18,7 +18,7 @@ from tfacct.ledger.groups import Ledger
 from tfacct.ledger.workload import check_size
 from tfacct.loading.model import LoadedModel
 
-FRONT = frozenset(("embed", "pos_embed", "type_embed", "embed_norm"))
+FRONT = frozenset(("embed", "pos_embed", "type_embed", "task_embed", "embed_norm"))
 """What may stand in front of the blocks: it is read there alone."""
 ENCODER = "an encoder"
 MTP = "multi-token prediction heads"

@@ -164,6 +164,7 @@ class Segments(Part):
     name: ClassVar[str] = "type_embed"
     letters: ClassVar[dict[str, str]] = {"rows": "Vs", "hidden": "D"}
     legend: ClassVar[dict[str, str]] = {"Vs": "segments of a text", **WIDTHS}
+    counted: ClassVar[str] = "Vs"
 
     def sizes(self) -> dict[str, str]:
         """Return field → axis."""
@@ -171,7 +172,20 @@ class Segments(Part):
 
     def lines(self, at: str) -> tuple[Line, ...]:
         """Table and addition."""
-        return (Table(at, f"Vs {row(self.narrow)}"), Pointwise(f"{at}.add", f"B T {row(self.narrow)}", sums=True))
+        return (
+            Table(at, f"{self.counted} {row(self.narrow)}"),
+            Pointwise(f"{at}.add", f"B T {row(self.narrow)}", sums=True),
+        )
+
+
+@record(kw_only=True)
+class Tasks(Segments):
+    """Learned table of the tasks that a text is read for, added to the token's row (transformers' ErnieEmbeddings)."""
+
+    name: ClassVar[str] = "task_embed"
+    letters: ClassVar[dict[str, str]] = {"rows": "Vk", "hidden": "D"}
+    legend: ClassVar[dict[str, str]] = {"Vk": "tasks that a text is read for", "D": WIDTHS["D"]}
+    counted: ClassVar[str] = "Vk"
 
 
 @record(kw_only=True)

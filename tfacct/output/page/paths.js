@@ -49,6 +49,7 @@ const WORDS = {
 	encoder: "encoder",
 	mtp: "prediction ahead",
 	type_embed: "segments",
+	task_embed: "tasks",
 	rel_bias: "distances",
 };
 
@@ -66,6 +67,7 @@ const HUES = {
 	embed: "embed",
 	pos_embed: "embed",
 	type_embed: "embed",
+	task_embed: "embed",
 	norms: "norms",
 	encoder: "encoder",
 	mtp: "ahead",
