@@ -83,6 +83,17 @@ def test_a_question_about_bytes_says_what_is_kept(run) -> None:
     assert "--masked" in run("sweep", "gemma-3-1b", "--ctx", "1k,2k").out
 
 
+def test_a_derivation_says_what_grows_with_the_keys_that_are_made(run) -> None:
+    """Nothing of it is the same at every context: the total is put together of all keys, 1,027 tokens' here."""
+    for command in ("flops", "kv", "memory"):
+        said = " ".join(run(command, "deepseek-v4-flash", "--explain", "--ctx", "1027").out.split())
+        assert "lightly compressed key" in said and "keeps a state" not in said
+    # 21 blocks: scores and values of 64 heads of 512, and scores of the indexer's 64 heads of 128, 2 FLOPs each
+    each = 21 * 2 * (2 * 64 * 512 + 64 * 128)
+    said = " ".join(run("flops", "deepseek-v4-flash", "--explain", "--ctx", "1027").out.split())
+    assert f"{each:,} per lightly compressed key" in said
+
+
 def test_flops_says_which_keys_are_counted(run) -> None:
     whole, masked = (
         " ".join(run("flops", "deepseek-v4-pro", "--ctx", "8k", *options).out.split())

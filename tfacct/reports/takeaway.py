@@ -14,14 +14,17 @@ from tfacct.ledger import paths
 from tfacct.ledger.einsum import AXIS
 from tfacct.ledger.groups import KEPT, SEEN
 from tfacct.ledger.lines import FLOPS_PER_MULTIPLY_ADD, WINDOW
-from tfacct.ledger.workload import CHUNKS, Workload
+from tfacct.ledger.workload import CHUNKS, COMPRESSED, ENTRIES, HEAVY_ENTRIES, Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.reports.derived import Entry
 
 NOTHING = ("", "")
 NEW = ("T", "I")
-KEYS, HELD = ("S", SEEN, "J"), ("S", KEPT, "J")
-"""Letters of what is new in a step, of the keys that it meets, and of those that stay."""
+MADE = {ENTRIES: "lightly compressed key", HEAVY_ENTRIES: "heavily compressed key"}
+WAITING = {COMPRESSED["waiting"][kind]: MADE[keys] for kind, keys in COMPRESSED["entries"].items()}
+ANY = COMPRESSED["any"]["light"]
+KEYS, HELD = ("S", SEEN, "J", *MADE), ("S", KEPT, "J", *MADE, *WAITING, ANY)
+"""Letters of what is new in a step, of the keys that it meets, and of those that stay, and wait to be one."""
 
 
 @record
@@ -46,7 +49,7 @@ class _Share:
     def written(self) -> str:
         """How many there are, times what one costs."""
         terms = [f"{self.per_weight} · {self.weights:,}"] if self.weights else []
-        terms += [f"{cost:,} · {count:,}" for cost, count in self.keys.values()]
+        terms += [f"{cost:,} · {count:,}" for cost, count in self.keys.values() if cost]
         terms += [f"{self.beside:,}"] if self.beside else []
         return f"{self.many:,} · {_bracketed(terms)}"
 
@@ -121,7 +124,15 @@ def _costs(subject: LoadedModel, share: _Share, entries: Sequence[Entry], train:
                 f"its new tokens in {chunks:,} chunk{'' if chunks == 1 else 's'}" if chunks else "whatever its length"
             )
             return f"Each sequence costs {share.beside:,} more, {length}."
-    return f"Each query–key pair that the mask keeps{_where(subject, entries[0].spec)} costs {share.beside:,} more."
+    return f"Each {_pair(entries)}{_where(subject, entries[0].spec)} costs {share.beside:,} more."
+
+
+def _pair(entries: Sequence[Entry]) -> str:
+    """A pair that a mask keeps, of these products: with which keys, and whether an indexer chooses them."""
+    made = next((MADE[axis] for axis in AXIS.findall(entries[0].spec) if axis in MADE), "")
+    chosen = all(entry.line is not None and entry.line.mask.startswith("chosen") for entry in entries)
+    pair = f"pair of a query and a {made}" if made else "query–key pair"
+    return f"{pair} that the mask{' and the indexer keep' if chosen else ' keeps'}"
 
 
 def _where(subject: LoadedModel, spec: str) -> str:
@@ -146,7 +157,7 @@ def _of_token(subject: LoadedModel, share: _Share, entries: Sequence[Entry]) -> 
             if _again(entries) or any(stack.shares for stack in subject.architecture.every_stack)
             else f"{share.per_weight} FLOPs per weight that multiplies it ({share.weights:,} weights{only})"
         ]
-    clauses += [f"{cost:,} {_per(subject, key)}" for key, (cost, _) in share.keys.items()]
+    clauses += [f"{cost:,} {_per(subject, key)}" for key, (cost, _) in share.keys.items() if cost]
     clauses += [f"{share.beside:,} in products of two activations, the same at every context"] if share.beside else []
     return ", plus ".join(clauses)
 
@@ -162,6 +173,8 @@ def _per(subject: LoadedModel, key: str) -> str:
         return "per source token"
     if key == "S":
         return "per token of context" if subject.keeps else "per token of its sequence"
+    if key in MADE:
+        return f"per {MADE[key]}"
     mark = key.removeprefix(SEEN)
     return f"per token that a windowed block sees{f' ({key})' if mark else ''}"
 
@@ -231,7 +244,7 @@ def _kept(work: Workload, entries: Iterable[Entry]) -> dict[str, tuple[int, int]
 
 
 def _kept_written(work: Workload, kept: Mapping[str, tuple[int, int]]) -> str:
-    terms = [f"{each:,} · {many:,}" if name else f"{each:,}" for name, (each, many) in kept.items()]
+    terms = [f"{each:,} · {many:,}" if name else f"{each:,}" for name, (each, many) in kept.items() if each] or ["0"]
     return f"{work.batch:,} · {_bracketed(terms)}"
 
 
@@ -254,6 +267,13 @@ def _adds(kept: Mapping[str, tuple[int, int]]) -> str:
             else f"Each token of context adds {own:,} bytes for each sequence {until}"
         )
     sentences = [f"{' '.join(said)}."] if said else []
+    for name, (own, _) in kept.items():
+        if own and name in MADE:
+            sentences.append(f"Each {MADE[name]} adds {own:,} bytes for each sequence.")
+        if own and name in WAITING:
+            sentences.append(f"Each token that waits for a {WAITING[name]} to be full takes {own:,} bytes.")
+    if own := kept.get(ANY, (0, 0))[0]:
+        sentences.append(f"With the first {MADE[ENTRIES]} come {own:,} bytes more, which stay as many.")
     if (source := kept.get("J", (0, 0))[0]) > 0:
         sentences.append(f"Each source token adds {source:,} bytes for each sequence.")
     if (state := kept.get("", (0, 0))[0]) > 0:
