@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.families import TINY
+from tfacct import load
 from tfacct.base.errors import ConfigError
 from tfacct.loading.model import subject
 from tfacct.loading.quantized.methods import storage_of
@@ -29,9 +30,9 @@ KIMI_LINEAR = {
 @pytest.mark.parametrize(
     ("family", "fields"),
     [
-        ("glm_moe_dsa", {"index_share_for_mtp_iteration": True}),  # GLM-5.2
+        ("glm_moe_dsa", {"index_share_for_mtp_iteration": True, "moe_router_dtype": "float32"}),  # GLM-5.2
         ("glm_moe_dsa", {"layer_types": ["deepseek_sparse_attention"] * TINY["glm_moe_dsa"]["num_hidden_layers"]}),
-        ("mimo_v2_flash", {"sliding_window_size": 128, "attention_chunk_size": 128}),
+        ("mimo_v2_flash", {"sliding_window_size": 128, "attention_chunk_size": 128, "layernorm_epsilon": 1e-5}),
         ("minimax_m2", {"attn_type_list": [1] * TINY["minimax_m2"]["num_hidden_layers"]}),
         ("nemotron_h", {"norm_eps": 1e-5}),
         ("qwen3_5_text", {"output_gate_type": "swish"}),  # Qwen3.6
@@ -188,3 +189,13 @@ def test_deepseek_v4_by_the_name_of_its_own_code() -> None:
         subject(
             "mine", {**TINY["deepseek_v4"], "model_type": "deepseek_ref", "architectures": ["DeepseekV9ForCausalLM"]}
         )
+
+
+def test_mimo_is_qwen2_by_hand() -> None:
+    """MiMo-7B's file: 36 layers of 4,096, 32 heads of 128 over 8, biases on q, k and v; the layer behind them is left
+    out."""
+    ours = load("mimo-7b")
+    attention = 4096 * 4096 + 4096 + 2 * (4096 * 1024 + 1024) + 4096 * 4096
+    layer = attention + 3 * 4096 * 11008 + 2 * 4096
+    assert ours.params().total == 2 * 151680 * 4096 + 36 * layer + 4096 == 7_622_619_136
+    assert ours.loaded.unknown == ()

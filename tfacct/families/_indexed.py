@@ -45,7 +45,7 @@ class Indexed(LatentLike):
     harmless: ClassVar = LatentLike.harmless | frozenset(
         """
         n_group topk_group topk_method routed_scaling_factor scoring_func aux_loss_alpha seq_aux ep_size
-        indexer_rope_interleave index_share_for_mtp_iteration
+        indexer_rope_interleave index_share_for_mtp_iteration moe_router_dtype
         """.split()
     )
     heads: ClassVar = DECODER

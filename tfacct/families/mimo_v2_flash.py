@@ -74,7 +74,7 @@ class Config(LlamaLike):
     harmless: ClassVar = frozenset(
         """
         n_group topk_group topk_method routed_scaling_factor scoring_func swa_rope_theta attention_projection_layout
-        hybrid_block_size
+        hybrid_block_size layernorm_epsilon
         """.split()
     )
     heads: ClassVar = DECODER

@@ -26,12 +26,12 @@ class Config(QwenLike):
         "num_hidden_layers": 32,
         "num_attention_heads": 32,
     }
-    stems: ClassVar = ("Qwen2",)
+    stems: ClassVar[tuple[str, ...]] = ("Qwen2",)
     heads: ClassVar[Mapping[str, Ending]] = {**LABELLING, "ForRewardModel": REWARD, "ForProcessRewardModel": STEPS}
     harmless: ClassVar = frozenset(
         {"attention_bias", "qkv_bias", "dual_chunk_attention_config"}
     )  # none is read by the class
-    gotchas: ClassVar = (
+    gotchas: ClassVar[tuple[str, ...]] = (
         "q, k and v have biases, o has none. The config does not say so, and a `qkv_bias` or `attention_bias` in it is "
         "not read.",
         "dual_chunk_attention_config (Qwen2.5-1M) is an engine's own: the class attends to all pairs, and they are "
