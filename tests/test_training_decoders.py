@@ -74,3 +74,16 @@ def test_sines_in_fp32_turn_queries_and_keys_to_fp32(run: Callable[..., Ran]) ->
     assert step.kept_in(step.run.blocks[0]) == tokens * own + 6 * pairs + 4 * 23 * 8 * 4
     said = run("train", "codegen-350m", "--attention", "eager", "--set", "n_head=4").err
     assert "no rule for heads that are views of the product that made them" in " ".join(said.split())
+
+
+def test_a_mixer_picks_two_experts_one_after_the_other(run: Callable[..., Ran]) -> None:
+    """For each of two Phi-3.5-MoE keeps a mask of its experts, their shares, the one that is chosen and its share: a
+    byte and two for each expert, eight and two for a token. Noise on what they read is refused by name."""
+    sizes = {"hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 2}
+    fields = {"intermediate_size": 72, "num_local_experts": 5, "input_jitter_noise": 0.0}
+    step = step_of(load("phi-3.5-moe", **sizes, **fields).loaded, Workload(context=23, tokens=23, batch=2), Recipe())
+    block = step.run.blocks[0]
+    own = [line for line in block.run.kept if line.by == ("blocks.*.mlp.router.softmax",)]
+    assert step.bytes(block, own) == 2 * 2 * 23 * (5 * (1 + 2) + 8 + 2)
+    said = " ".join(run("train", "phi-3.5-moe").err.split())
+    assert "input_jitter_noise changes what its training step keeps" in said

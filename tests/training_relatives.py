@@ -204,7 +204,6 @@ def phimoe(pick: Pick, config: Config) -> Config:
         "attention_bias": pick([True, False]),
         "lm_head_bias": pick([True, False]),
         "sliding_window": pick([None, 2, 8, 40]),
-        "input_jitter_noise": pick([0.0, 0.01]),
         "attention_dropout": pick(DROPS),
     }
 

@@ -53,8 +53,8 @@ class Habits:
     positions, and their segments, are buffers, and blocks are handed those of a batch. `ones_stay`: what a decoder's
     mask is made of stays beside it, not the numbers of the positions. `exchanged`: tokens are sent to experts of other
     ranks. `adds_distances`: biases of all positions are added to scores, in fp32, and a mask replaces scores.
-    `own_sines`: blocks read sines off a buffer of their own. `norms_apart`: sums are normed in the block itself, behind
-    a part that has let go of its tensors.
+    `own_sines`: blocks read sines off a buffer of their own. `mixed`: experts are picked one after the other by a
+    mixer. `norms_apart`: sums are normed in the block itself, behind a part that has let go of its tensors.
     """
 
     embedding: bool = False
@@ -116,6 +116,7 @@ class Habits:
     exchanged: bool = False
     adds_distances: bool = False
     own_sines: bool = False
+    mixed: bool = False
     norms_apart: bool = False
 
     @property

@@ -22,6 +22,7 @@ from tfacct.profiles.transformers_clamped import clamped_experts
 from tfacct.profiles.transformers_indexed import biased
 from tfacct.profiles.transformers_latent import Latent
 from tfacct.profiles.transformers_masks import ALIGNED, NONE, masks
+from tfacct.profiles.transformers_mixed import mixed_experts
 from tfacct.profiles.transformers_parts import STREAM, beside, dropout, experts, network, norm
 from tfacct.profiles.transformers_scored import corrections, scored_experts
 from tfacct.profiles.transformers_shared import shared_experts
@@ -95,6 +96,8 @@ class Transformers(Attending):
                 raise ConfigError(f"{self.name}: no rule for experts without a gate or behind a latent")
             if self.habits.clamped and part.bias and part.shared is None:
                 return clamped_experts(at, reads, part)
+            if self.habits.mixed:
+                return mixed_experts(at, reads, part, self.habits)
             if self.habits.scored:
                 return scored_experts(at, reads, part, self.habits)
             return (experts if part.shared_width is None else shared_experts)(at, reads, part, self.habits)
