@@ -199,8 +199,10 @@ def test_every_family_with_parts_without_a_rule_gathers_its_weights(name: str) -
         ("train olmoe-1b-7b --fsdp 8", "no rule for a norm over all heads together on a mesh"),
         # 8,192 + 2 · 128 channels with 4 taps each: the class divides channels, not taps.
         ("params bamba-9b --fsdp 5", "--fsdp 5 pads"),
-        ("params zamba2-1.2b --fsdp 2", "no rule for"),
-        ("params kimi-linear-48b-a3b --fsdp 2", "no rule for DeltaNet on a mesh"),
+        ("params zamba2-1.2b --fsdp 2", "no rule for Mamba-2 on a mesh hint: blocks of its class share weights"),
+        ("params kimi-linear-48b-a3b --fsdp 2", "on a mesh hint: its class lays out the decays of heads as one row"),
+        ("comms olmo-hybrid-7b --fsdp 2", "on a mesh hint: its class has weights in fp32 beside those in bf16"),
+        ("comms rwkv-4-169m-pile --fsdp 2 --train", "hint: its class lays out the weights that mix tokens as one row"),
     ],
 )
 def test_what_gathers_no_weights_says_so(run: Callable[..., Ran], arguments: str, said: str) -> None:

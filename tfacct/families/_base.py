@@ -110,6 +110,8 @@ class FamilyConfig(BaseModel):
     fsdp do not divide the rows of a tensor) and `published` (that of transformers). Of experts, the dtype of the
     weights that sum a token's: `own`, that of the stream, or `fp32`. `gathered`: fully_shard divided the weights of
     parts that have no rule of their own."""
+    ungathered: ClassVar[str] = ""
+    """Reason why fully_shard does not divide the class's weights as counted, where it was asked."""
     dropouts: ClassVar[Mapping[str, tuple[str, float | None]]] = {}
     """Where the class drops numbers (`embedding`, `residual`, `attention`) → the share's field, and its default."""
     habits: ClassVar[frozenset[str]] = frozenset()

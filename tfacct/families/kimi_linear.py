@@ -66,6 +66,9 @@ class Config(LatentLike, DeltaLike):
         routed_scaling_factor num_nextn_predict_layers
         """.split()
     )
+    ungathered: ClassVar = (
+        "its class lays out the decays of heads as one row, which fully_shard leaves whole on the first rank"
+    )
     hf_paths: ClassVar = {
         **LatentLike.hf_paths,
         **ROUTED_PATHS,

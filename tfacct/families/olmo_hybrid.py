@@ -49,6 +49,9 @@ class Config(DeltaLike):
     )
     stems: ClassVar = ("OlmoHybrid",)
     heads: ClassVar = DECODER
+    ungathered: ClassVar = (
+        "its class has weights in fp32 beside those in bf16, which fully_shard gathers in no unit together"
+    )
     hf_paths: ClassVar = {
         **DeltaLike.hf_paths,
         **QK_NORM_PATHS,

@@ -38,6 +38,9 @@ class Config(FamilyConfig):
     aliases: ClassVar = {"max_position_embeddings": "context_length"}
     heads: ClassVar = DECODER
     body: ClassVar = "rwkv."
+    ungathered: ClassVar = (
+        "its class lays out the weights that mix tokens as one row, and block 0 has the norm of the embeddings"
+    )
     hf_paths: ClassVar = {
         "embed": "rwkv.embeddings",
         "embed_norm": "rwkv.blocks.0.pre_ln",

@@ -90,6 +90,7 @@ class Config(LlamaLike):
         """.split()
     )
     heads: ClassVar = CLASSIFYING
+    ungathered: ClassVar = "blocks of its class share weights, which fully_shard takes in no two units"
     hf_paths: ClassVar = {
         "embed": "model.embed_tokens",
         "blocks.*.attn_norm": f"{BLOCK}.input_layernorm",

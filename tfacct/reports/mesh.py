@@ -177,6 +177,8 @@ def check_ruled(subject: LoadedModel, mesh: Mesh, *, train: bool = True) -> None
         kinds = "decoders of attention, latent or not, feed-forward networks, experts and norms have rules"
         if GATHERED in subject.config.divided:
             kinds = f"{option('fsdp')} alone is counted: it divides weights, whatever computes with them"
+        if mesh.fsdp > 1 and subject.config.ungathered:
+            kinds = subject.config.ungathered
         raise ConfigError(f"{subject.name}: no rule for {said} on a mesh", kinds)
     if train:
         check_buckets(subject, mesh)
