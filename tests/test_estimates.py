@@ -96,6 +96,7 @@ def test_wide_weights_without_units_say_so() -> None:
         ("llama-3.1-8b", {"on": "2xh100-sxm", "ep": 2}, "has no experts"),
         ("qwen3-30b-a3b", {"on": "2xh100-sxm", "ep": 4}, "does not divide 2 devices\nnumbers that do: 1, 2"),
         ("mamba-130m", {"on": "h100-sxm"}, "no kernel is known for mamba"),
+        ("falcon-h1-7b", {"on": "8xh100-sxm"}, "no kernel is known for mamba"),  # whatever divides its heads
         ("bert-base", {"on": "h100-sxm"}, "no estimate for an encoder"),
         ("t5-small", {"on": "h100-sxm"}, "no estimate for an encoder"),
         ("gpt2", {"on": "h100-sxm", "prefill": True, "decode": True}, "does not go with"),

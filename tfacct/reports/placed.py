@@ -106,6 +106,8 @@ def put(
         raise UsageError(
             f"no link between devices is known for {device.id}", f"ask for one device: {option('on', device.id)}"
         )
+    if count > 1 and (what := unlowered(subject)) is not None:  # no other number of devices has them
+        raise named(NoKernelError(what), subject)
     check_heads(subject, count)
     storage = subject.storage(dtype)
     if count > 1 and undivided(dtype):
