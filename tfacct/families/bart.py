@@ -26,7 +26,7 @@ class Config(BartLike):
     stems: ClassVar = ("Bart",)
     uncounted: ClassVar = BartLike.uncounted | {"normalize_embedding", "static_position_embeddings"}
     heads: ClassVar = {"ForConditionalGeneration": SEQ2SEQ, "Model": BODY}
-    gotchas: ClassVar = (
+    gotchas: ClassVar[tuple[str, ...]] = (
         "Both position tables have two rows more than max_position_embeddings, 1,026 for 1,024. They are counted.",
         "BartModel, which some published configs name, has no head. Without `architectures` the tied head is counted:"
         " it has FLOPs but no parameters. The bias of the logits is a buffer of zeros and is not counted.",
