@@ -330,8 +330,8 @@ def on_the_way(metrics: str, *axes: str) -> list[str]:
         said.append(
             "A peak holds what collectives of tp do on the way where that was measured: `tfacct train` says so."
         )
-    if apart := [axis for axis in ("pp", "cp") if axis in axes]:
-        said.append(f"What ranks of {' and '.join(apart)} receive on the way is in no peak.")
+    if "cp" in axes:
+        said.append("What ranks of cp receive on the way is in no peak.")
     return said
 
 
