@@ -343,3 +343,10 @@ def test_ticks_are_spelled_as_numbers_in_tables() -> None:
         "20%",
     ]
     assert scales.spoken("ratio", 1.5) == "1.5" and scales.spoken("bytes", 0) == "0"
+
+
+def test_a_cache_that_has_no_other_heads_is_one_line() -> None:
+    """DeepSeek-V4 keeps keys that are values too: as MHA it would be another model."""
+    alone = of_kv("deepseek-v4-flash", ctx=4096)
+    assert len(alone.series) == 1 and "; as " not in alone.title
+    assert len(of_kv("deepseek-v4-flash", "deepseek-v3", ctx=4096).series) >= 2

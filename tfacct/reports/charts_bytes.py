@@ -165,7 +165,7 @@ def kv_chart(subjects: Sequence[LoadedModel], request: Request, report: Report) 
 def _named_variants(subject: LoadedModel) -> list[tuple[str, int, Any]]:
     """As MHA, as built, as MQA, by the key/value heads of each; one name for two that are the same."""
     sides = variants(subject)
-    if not sentences.attends([subject]):
+    if sides["mha"] is None:  # no attention, or keys of one head that are values too
         return [(subject.kept, look.BLUE, subject.ledger)]
     parts = subject.architecture.attentions
     queries = {part.heads for part in parts}
