@@ -183,6 +183,7 @@ def steps() -> list[Result]:
         ("glm-4.5", Recipe(checkpoint="full")),
         ("glm-4.5", Recipe(checkpoint="attention")),
         ("bart-large", Recipe(checkpoint="full")),
+        ("t5-small", Recipe()),
     )
     for name, recipe in steps_:
         loaded = load(name).loaded
