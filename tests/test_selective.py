@@ -12,10 +12,10 @@ from tfacct import load
 from tfacct.accounts.timeline import ends_of_stacks, peak, sums, timeline
 from tfacct.base.errors import UsageError
 from tfacct.families import config_class
-from tfacct.ledger.workload import Request
+from tfacct.ledger.workload import Request, Workload
 from tfacct.loading.model import subject
 from tfacct.reports.flops import flops
-from tfacct.reports.training import refusal, step_of
+from tfacct.reports.training import Checkpoint, refusal, step_of
 
 FAMILIES = ("llama", "qwen2", "qwen3", "mistral", "mixtral", "qwen3_moe", "gemma")
 FURTHER = (
@@ -93,6 +93,27 @@ def test_a_copy_that_a_product_makes_is_gone_behind_it(family: str, seed: int) -
     whole = sums(step)
     inside = (instant for _, instant in whole.inside_blocks(list(ends_of_stacks(step))))
     assert max(int(one.total) for one in inside if one.name.endswith(", forward")) <= most, (config, recipe, work)
+
+
+@pytest.mark.parametrize(
+    ("family", "seed", "checkpoint"),
+    [("deepseek_v3", 0, "none"), ("deepseek_v3", 6, "full"), ("deepseek_v3", 10, "attention"), ("phi", 2, "none")],
+)
+def test_one_token_lies_head_by_head_as_it_is(family: str, seed: int, checkpoint: Checkpoint) -> None:
+    """So no copy of values is made; which other classes were not asked is said, and the peak is not exact."""
+    pytest.importorskip("transformers")
+    from tfacct.reference import keeping
+
+    config, recipe, _ = drawn(family, seed)
+    recipe = replace(recipe, checkpoint=checkpoint, accumulate=True, dtype="bf16")
+    model, work = subject(family, config, {}, None), Workload(context=1, tokens=1, batch=2)
+    step = step_of(model, work, recipe)
+    run = keeping.trainable(model.of_class, recipe.attention, recipe.dtype, checkpoint=checkpoint)
+    assert step.kept() == sum(each.bytes for each in keeping.kept(run, 2, 1))
+    found = peak(instant for instant in timeline(step) if instant.name != "optimizer step")
+    assert found.total == keeping.peak(run, 2, 1, accumulate=True).bytes
+    said = load("gpt2").train(ctx=1)
+    assert not said.exact and "One token alone is laid out in another way" in str(said)
 
 
 @pytest.mark.slow

@@ -77,7 +77,8 @@ class Transformers(Attending):
             return self._attention(at, reads, part, waits=waits)
         if isinstance(part, LatentAttention) and not waits:
             how = {"sdpa": self.attention == "sdpa", "full": self.full, "drops": self.habits.attention}
-            return Latent(at, part, **how, batch=self.batch).run(reads, ROTARY, self._waiting())
+            latent = Latent(at, part, **how, batch=self.batch, lone=bool(self.tokens == 1))
+            return latent.run(reads, ROTARY, self._waiting())
         if waits:
             raise ConfigError(f"{self.name}: no rule for {in_words(part)} that shares its norm with a part behind")
         if type(part) is FeedForward:

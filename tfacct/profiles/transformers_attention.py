@@ -224,7 +224,7 @@ class Attending:
         The flash kernel lays its result out as its queries are: head by head, what the next product reads is a copy.
         """
         by, out = (f"{at}.sdpa",), f"{at}.o_proj.weight"
-        copied = self.habits.rejoins and not self.full and part.heads != 1
+        copied = self.habits.rejoins and not self.full and part.heads != 1 and self.tokens != 1
         values = [Kept(f"{at}.values", "B T N H", by=by if copied else (*by, out))]
         if copied:
             values.append(Kept(f"{at}.values_copy", "B T N H", by=(out,)))
@@ -266,7 +266,7 @@ class Attending:
         keys, values = (f"{at}.k_copies", f"{at}.v_copies") if copied else (names["k"], f"{at}.v_proj")
         scores, capped, softmax, summed = (f"{at}.{name}" for name in ("scores", "softcap", "softmax", "values"))
         pairs = "B K G T S"
-        apart = not viewed if copied else self.batch > 1 and part.heads != 1
+        apart = not viewed if copied else self.batch > 1 and part.heads != 1 and self.tokens != 1
         views = self._viewed and not apart  # of the one product, which stays until the last is done with
         wide = not self.habits.narrow_softmax
         drops = self.habits.attention

@@ -26,12 +26,16 @@ TURNED = (Held("B T N Hr"), Held("B T Hr"))
 
 
 class Latent:
-    """The rule for one kind of latent attention: `sdpa` or eager, `full` in fp32, `drops` numbers of the shares."""
+    """The rule for one kind of latent attention: `sdpa` or eager, `full` in fp32, `drops` numbers of the shares. One
+    `lone` token of a sequence lies head by head as it is."""
 
-    def __init__(self, at: str, part: LatentAttention, *, sdpa: bool, full: bool, drops: bool, batch: Size) -> None:
+    def __init__(
+        self, at: str, part: LatentAttention, *, sdpa: bool, full: bool, drops: bool, batch: Size, lone: bool = False
+    ) -> None:
         if part.form not in ("auto", "expanded"):
             raise ConfigError(f"transformers: no rule for latent attention that is {part.form}")
         self.at, self.part, self.sdpa, self.full, self.drops, self.batch = at, part, sdpa, full, drops, batch
+        self.apart = part.heads != 1 and not lone
         self.out = f"{at}.o_proj.weight"
         self.up = tuple(f"{at}.{which}_b_proj.weight" for which in "kv")
 
@@ -98,7 +102,7 @@ class Latent:
         """torch's fused attention: where values are as wide as keys the flash kernel in 16 bits, else the efficient."""
         by = (f"{self.at}.sdpa",)
         flash = not self.full and self.part.query == self.part.value_dim
-        copied = flash and self.part.heads != 1  # laid out as queries are, head by head
+        copied = flash and self.apart  # laid out as queries are, head by head
         seed: Role = "seed" if flash else "index"
         values = [Kept(f"{self.at}.values", "B T N Hv", by=by if copied else (*by, self.out))]
         if copied:
@@ -119,7 +123,7 @@ class Latent:
 
     def _eager(self) -> Run:
         scores, softmax, summed = (f"{self.at}.{name}" for name in ("scores", "softmax", "values"))
-        apart = self.batch > 1 and self.part.heads != 1  # a product copies values that do not lie head by head
+        apart = self.batch > 1 and self.apart  # a product copies values that do not lie head by head
         cast = not self.drops and not self.full
         shares = (softmax,) if cast or self.drops else (softmax, summed)
         dropped = (

@@ -156,6 +156,7 @@ def _notes(every: Sequence[Trained], facts: Sequence[dict[str, Any]]) -> list[st
     unsure = "While it updates, the order in which the optimizer is handed the parameters decides what it holds."
     return [
         *([unsure] if one.least < one.peak.total else []),
+        *([LONE] if one.lone else []),
         *paged,
         *([CHUNKED] if one.recipe.loss == "chunked" else []),
         f"Kept for the backward pass: {units.binary(one.step.kept())} ({named}).",
@@ -165,6 +166,7 @@ def _notes(every: Sequence[Trained], facts: Sequence[dict[str, Any]]) -> list[st
     ]
 
 
+LONE = "One token alone is laid out in another way than more are, which was not measured for all classes."
 UNPACKED = "The config stores its weights quantized; a training step holds them as said here."
 
 

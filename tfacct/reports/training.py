@@ -358,8 +358,16 @@ class Trained(NamedTuple):
         return max(int(update.total - self.step.unsure), *(int(each.total) for each in others))
 
     @property
+    def lone(self) -> bool:
+        """True if a sequence is of one token, which classes lay out in another way."""
+        return 1 in (self.work.tokens, self.work.new_source)
+
+    @property
     def exact(self) -> bool:
-        """True if no byte of the peak is unsure: what collectives hold on the way was measured, where there are any."""
+        """True if no byte of the peak is unsure: what collectives hold on the way was measured, where there are any.
+        One token alone was not."""
+        if self.lone:
+            return False
         if self.recipe.mesh is not None:
             from tfacct.reports.train_ranks import unmeasured
 
