@@ -117,7 +117,7 @@ def test_one_shape_of_every_kind_is_asked_by_default() -> None:
     asked = [param.id for param in params if not param.marks]
     assert [param.id for param in params] == list(SHAPES)
     assert {kind(name) for name in asked} == {kind(name) for name in SHAPES} and len(asked) > 12
-    assert {"albert", "gpt_oss", "deepseek_v2", "deepseek_v2, absorbed", "own, hybrid"} <= {*asked}
+    assert {"albert", "axk1", "gpt_oss", "deepseek_v2, absorbed", "own, hybrid"} <= {*asked}
     steps = every_step(("whole", "part"), "part", "whole")
     assert {param.values[0] for param in steps if not param.marks} == set(SHAPES)
     assert len(steps) == 2 * len(SHAPES) > sum(not param.marks for param in steps)
