@@ -19,7 +19,8 @@ from tfacct.reports.training import Recipe, refusal, step_of
 from tfacct.witness.step import by_modules, grouped, known_modules
 
 pytest.importorskip("transformers")
-LLAMAS = ("llama", "mistral", "qwen2", "qwen3")
+LLAMAS = ("internlm3", "iquestcoder", "llama", "mistral", "qwen2", "qwen3")
+NORMED_BEHIND = ("olmo2", "olmo3")
 ENCODERS = ("bert", "camembert", "distilbert", "electra", "roberta", "xlm-roberta")
 
 
@@ -87,6 +88,19 @@ def test_attention_runs_again_under_autocast(family: str, lora: bool) -> None:
     check(family, 3, lora=lora, selective=True)
 
 
+@pytest.mark.parametrize(
+    ("family", "seed"),
+    [
+        ("olmo2", 100),
+        ("olmo3", 101),
+        ("olmo2", 154),  # angles and positions go with the first product of block 0, once it runs again
+        ("olmo3", 103),
+    ],
+)
+def test_parts_that_read_the_stream_itself(family: str, seed: int) -> None:
+    assert check(family, seed)
+
+
 @pytest.mark.parametrize("family", ENCODERS)
 @pytest.mark.parametrize("seed", range(2))
 def test_a_step_of_an_encoder_under_autocast_is_its_classes_own(family: str, seed: int) -> None:
@@ -108,8 +122,8 @@ def test_instants_of_an_encoder_that_decide(family: str, seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", ENCODERS)
-def test_many_steps_of_encoders_under_autocast(family: str) -> None:
+@pytest.mark.parametrize("family", NORMED_BEHIND + ENCODERS)
+def test_many_steps_written_out(family: str) -> None:
     done = [check(family, seed) for seed in range(100, 300)]
     assert sum(done) >= (50 if family == "electra" else 150)  # narrow tables are refused
 
@@ -141,6 +155,19 @@ def test_many_steps_with_adapters_or_attention_again(family: str, how: str) -> N
         pytest.importorskip("peft")
     done = [check(family, seed, lora=how != "attention again", selective=how != "adapters") for seed in range(100, 300)]
     assert sum(done) >= 150
+
+
+def test_experts_are_refused_with_the_reason() -> None:
+    """F.grouped_mm takes no fp32 weight beside a bf16 input; transformers casts the input to the weight's dtype."""
+    import torch
+
+    weight, ends = torch.ones(2, 8, 16), torch.tensor([1, 2], dtype=torch.int32)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.nn.functional.grouped_mm(torch.ones(2, 8), weight, offs=ends).dtype == torch.float32
+        with pytest.raises(RuntimeError, match="same dtype"):
+            torch.nn.functional.grouped_mm(torch.ones(2, 8).bfloat16(), weight, offs=ends)
+    with pytest.raises(UsageError, match="autocast does not reach the products of experts"):
+        load("mixtral-8x7b").train(ctx=64, weights="fp32")
 
 
 @pytest.mark.slow

@@ -125,7 +125,7 @@ class Timeline(StepSums):
         """The backward pass of one block at its fullest."""
         name, (kept, done) = f"{self._called(number)}, backward", self.around(number, section)
         handed = self.closures(number)
-        attended = self._attended(section.run) if self.run.again else 0
+        attended = self._attended(section.run)
         fewer = self.closures(number - 1) if attended else handed
         found = self._moments(section)
         adds, differ = self.adds_to(number), not same(fewer, handed)
@@ -177,7 +177,14 @@ class Timeline(StepSums):
         return f"block {number:,}"
 
     def _attended(self, run: Run) -> int:
-        """Number of operations in front of attention that is run again: it has been, once their gradients are made."""
+        """Number of operations in front of attention that is run again: it has been, once their gradients are made. Of
+        a block that runs again, casts in front of all that needs it."""
+        again = run.kept if self.step.checkpoint else run.remade
+        if again and self.casts is not None:
+            needed = frozenset(name for line in again for name in line.by)
+            return next(place for place, name in enumerate(run.order) if name in needed)
+        if not self.run.again:
+            return 0
         return next((place for place, name in enumerate(run.order) if name in self.run.again), len(run.order))
 
     def front(self) -> Iterator[Instant]:

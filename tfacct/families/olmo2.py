@@ -23,7 +23,9 @@ class Config(LlamaLike):
     rms_norm_eps: Real = 1e-5
 
     divided: ClassVar = frozenset({"gathered"})
-    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "lora", "chunked"})
+    trains: ClassVar = frozenset(
+        {"sdpa", "eager", "accumulate", "selective", "lora", "chunked", "autocast", "autocast_written"}
+    )
     habits: ClassVar = frozenset({"wide_norms", "wide_angles", "norms_behind"})
     inside: ClassVar[Mapping[str, int]] = {
         "vocab_size": 50304,

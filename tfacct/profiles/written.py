@@ -335,6 +335,16 @@ def run_of(kept: Trace, bare: Trace, reads: str = INPUT) -> Run:
     return Run(order, lines, tuple(moments), tuple(ahead), early, tuple(alone), remade, casts=tuple(casts))
 
 
+def let_go(run: Run) -> Run:
+    """A block that runs again: what it read goes with the first product, for which the last of its tensors is made
+    again; casts of weights and of that input need none."""
+    place = {name: number for number, name in enumerate(run.order)}
+    first = min(place[line.by[0]] for line in run.kept)
+    gone = Held("B T D", "full", -1)
+    moments = (m._replace(held=(*m.held, gone)) if place[m.at] < first else m for m in run.moments)
+    return run._replace(moments=tuple(moments))
+
+
 def _stand_ins(every: Iterable[str], place: Mapping[str, int]) -> dict[str, str]:
     """For each operation the last one up to it that a gradient goes through; the first of them for those in front."""
     last = next(iter(place))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any
 
 from tfacct.architecture.blocks import Block
-from tfacct.architecture.parts import Attention, FeedForward
+from tfacct.architecture.parts import Attention, FeedForward, Norm
 from tfacct.architecture.transformer import Transformer
 from tfacct.architecture.words import in_words
 from tfacct.base.errors import ConfigError
@@ -18,12 +19,19 @@ from tfacct.profiles import written_operations as ops
 from tfacct.profiles.adapters import ended
 from tfacct.profiles.adapters_parts import RANK, Adapters
 from tfacct.profiles.autocast import Autocast
+from tfacct.profiles.base import Habits
 from tfacct.profiles.transformers_masks import ALIGNED
 from tfacct.profiles.transformers_parts import STREAM
-from tfacct.profiles.written import Trace, Value, run_of
+from tfacct.profiles.written import Trace, Value, let_go, run_of
 from tfacct.profiles.written_operations import Weights
 
 MOST = 64
+KNOWN = frozenset(
+    ("attention", "angles_apart", "full_mask", "norms_behind", "wide_angles", "wide_norms", "window_mask")
+)
+"""Habits of classes that are written out here."""
+SMOOTH = ("silu", "gelu", "gelu_pytorch_tanh")
+"""Activations that are operations of torch and keep their input."""
 _RUNS: dict[Any, Run] = {}
 """Runs of blocks: they depend on no size but those of 1, and whether a window is reached across."""
 
@@ -46,20 +54,29 @@ def ones_of(part: Attention, batch: Size) -> frozenset[str]:
 @record
 class Written(Autocast):
     """A class under autocast, its blocks written out. `adapters`: they alone are trained.
-    `selective`: attention runs again."""
+    `selective`: attention runs again; `again`:
+    blocks do."""
 
     adapters: Adapters | None = None
     selective: bool = False
+    again: bool = False
 
     def block(self, block: Block, *, flows: bool = True) -> Run:
         """The run of a block. `flows`: what it reads requires a gradient."""
-        return cached((repr(block), self._how(block), self._ones(block), flows), lambda: self._run(block, flows))
+        key = repr(block), self._how(block), self._ones(block), flows, self.again
+        return cached(key, lambda: self._run(block, flows))
+
+    def waiting(self, shape: Transformer) -> tuple[Held, ...]:
+        """As in fp32, and the embeddings, where block 0 keeps no more than casts of them."""
+        casts = self.habits.norms_behind and not self.again
+        return (*Autocast.waiting(self, shape), *((Held("B T D", "full"),) if casts else ()))
 
     def _run(self, block: Block, flows: bool) -> Run:
         kept, bare = (Trace(self._ones(block), keeps=keeps, flows=flows) for keeps in (True, False))
         self._block(bare, block)
         kept.backward(self._block(kept, block).node)
-        return run_of(kept, bare)
+        run = run_of(kept, bare)
+        return let_go(run) if self.again and self.habits.norms_behind else run
 
     @property
     def weights(self) -> Weights:
@@ -70,10 +87,34 @@ class Written(Autocast):
     def _block(self, t: Trace, block: Block) -> Value:
         first, second = block.sublayers
         attn, mlp = first.part, second.part
-        if not isinstance(attn, Attention) or type(mlp) is not FeedForward or first.norm is None or second.norm is None:
+        fronts, behind = (first.norm, second.norm), (first.post_norm, second.post_norm)
+        if not isinstance(attn, Attention) or type(mlp) is not FeedForward or block.order != "pre":
             raise ConfigError(f"{self.name}: no rule for these blocks")
+        self._check(attn, mlp, block)
         how = self._how(block)
+        if fronts == (None, None) and behind[0] is not None and behind[1] is not None:
+            return decoders.normed_behind(t, how, attn, behind[0], mlp, behind[1])
+        if first.norm is None or second.norm is None or behind != (None, None):
+            raise ConfigError(f"{self.name}: no rule for these blocks")
         return decoders.sequential(t, how, first.norm, attn, second.norm, mlp)
+
+    def _check(self, attn: Attention, mlp: FeedForward, block: Block) -> None:
+        """Raise ConfigError for what is not written out."""
+        self._check_attention(attn)
+        habits = {field.name for field in fields(Habits) if getattr(self.habits, field.name)}
+        how = attn.qk_norm
+        others = attn.clip, attn.temperature, attn.softcap, attn.rope_dim, attn.value_dim, attn.adapter, mlp.norm
+        if (
+            not habits <= KNOWN
+            or any(each is not None for each in others)
+            or attn.rotary is None
+            or attn.rotary.pairs != "halves"
+            or (how is not None and (how.kind != "rms" or how.late or how.less_one))
+            or any(part.less_one or part.kind != "rms" for _, part in block.parts() if isinstance(part, Norm))
+            or not mlp.gated
+            or mlp.activation not in SMOOTH
+        ):
+            raise ConfigError(f"{self.name}: no rule for all that this class does, whose blocks are written out")
 
     def _how(self, block: Block) -> decoders.How:
         attn = block.sublayers[0].part

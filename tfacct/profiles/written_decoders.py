@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 from tfacct.architecture.parts import Attention, FeedForward, Norm
@@ -72,12 +71,13 @@ def attention_values(
     for which, letter in (("q", "N"), ("k", "K"), ("v", "K")):
         one = product(t, how, x, f"{at}.{which}_proj", (letter, "H"), bias=bias)
         if which != "v" and part.qk_norm is not None:
-            one = ops.rms_norm(t, one, f"{at}.{which}_norm", ("H",), trained=how.weights.trained)
+            together = ((letter, "H") if part.qk_norm.together else ("H",)), how.habits.wide_norms
+            one = _qk_norm(t, how, one, f"{at}.{which}_norm", *together)
         made[which] = one.viewed(("B", letter, "T", "H"))
         del one
     q, k, v = made.pop("q"), made.pop("k"), made.pop("v")
     if how.turn:
-        q, k = _turned(t, how.turn, q, k)
+        q, k = _turned(t, how, q, k)
     values, weights = (_eager if how.attention == "eager" else _sdpa)(t, how, q, k, v, part)
     return heads.contiguous(t, values, ("B", "T", "N", "H"), f"{at}.values_copy"), weights, (q, k, v)
 
@@ -89,9 +89,15 @@ def attended(t: Trace, how: How, x: Value, part: Attention) -> tuple[Value, Valu
     return t.rerun(x, lambda t, x: attention(t, how, x, part))
 
 
-def _turned(t: Trace, turn: str, q: Value, k: Value) -> tuple[Value, Value]:
-    made = heads.turned(t, q, turn, last=True)
-    return made, heads.turned(t, k, turn)
+def _qk_norm(t: Trace, how: How, x: Value, name: str, each: Axes, late_cast: bool) -> Value:
+    return ops.rms_norm(t, x, name, each, trained=how.weights.trained, late_cast=late_cast)
+
+
+def _turned(t: Trace, how: How, q: Value, k: Value) -> tuple[Value, Value]:
+    made, other = heads.turned(t, q, how.turn, last=True), heads.turned(t, k, how.turn)
+    if not how.habits.wide_angles:
+        return made, other
+    return ops.cast(t, made, "work", f"{ATTN}.q_rotary"), ops.cast(t, other, "work", f"{ATTN}.k_rotary")
 
 
 def _sdpa(t: Trace, how: How, q: Value, k: Value, v: Value, part: Attention) -> tuple[Value, None]:
@@ -136,9 +142,6 @@ def network(t: Trace, how: How, x: Value, part: FeedForward) -> Value:
     return product(t, how, both, f"{at}.down_proj", ("D",), bias=part.bias)
 
 
-Sub = Callable[[Trace, How, Value], Value]
-
-
 def sequential(t: Trace, how: How, attn_norm: Norm, attn: Attention, mlp_norm: Norm, mlp: FeedForward) -> Value:
     """A block of Llama's kind."""
     x = t.start
@@ -148,4 +151,16 @@ def sequential(t: Trace, how: How, attn_norm: Norm, attn: Attention, mlp_norm: N
     del h
     h = norm(t, how, mid, f"{NETWORK}_norm", mlp_norm)
     h = network(t, how, h, mlp)
+    return ops.total(t, mid, h)
+
+
+def normed_behind(t: Trace, how: How, attn: Attention, attn_norm: Norm, mlp: FeedForward, mlp_norm: Norm) -> Value:
+    """A block of OLMo 2's kind: parts read the stream itself, and their results are normed."""
+    x = t.start
+    h, _weights = attended(t, how, x, attn)
+    h = norm(t, how, h, f"{ATTN}_post_norm", attn_norm)
+    mid = ops.total(t, x, h, "blocks.*.mid")
+    del h
+    h = network(t, how, mid, mlp)
+    h = norm(t, how, h, f"{NETWORK}_post_norm", mlp_norm)
     return ops.total(t, mid, h)

@@ -14,7 +14,7 @@ from tfacct.profiles.autocast_parts import as_full
 from tfacct.profiles.base import Habits
 from tfacct.profiles.transformers_encoders import CHOICE, TRANSFORM, Encoders
 from tfacct.profiles.transformers_parts import STREAM
-from tfacct.profiles.written import Trace, Value, run_of
+from tfacct.profiles.written import Trace, Value, let_go, run_of
 from tfacct.profiles.written_autocast import cached, ones_of
 from tfacct.profiles.written_decoders import ATTN, NETWORK, How, product
 from tfacct.profiles.written_operations import Weights
@@ -84,16 +84,6 @@ def _network(t: Trace, how: How, x: Value, mlp: FeedForward) -> Value:
 def _inner(t: Trace, how: How, x: Value, mlp: FeedForward) -> Value:
     h = product(t, how, x, f"{NETWORK}.up_proj", ("F",), bias=True)
     return activated(t, h, f"{NETWORK}.up_proj.act", mlp.activation)
-
-
-def let_go(run: Run) -> Run:
-    """A block that runs again: what it read goes with the first product, for which the last of its tensors is made
-    again; casts of weights and of that input need none."""
-    place = {name: number for number, name in enumerate(run.order)}
-    first = min(place[line.by[0]] for line in run.kept)
-    gone = Held("B T D", "full", -1)
-    moments = (m._replace(held=(*m.held, gone)) if place[m.at] < first else m for m in run.moments)
-    return run._replace(moments=tuple(moments))
 
 
 def masked_head(t: Trace, head: Head) -> Value:

@@ -40,7 +40,8 @@ def profile(subject: LoadedModel, recipe: Recipe) -> Callable[..., Transformers]
     from tfacct.reports.lora import adapters_of
 
     adapters = None if recipe.lora is None else adapters_of(subject, recipe)
-    return partial(Written, unturned=not turned, adapters=adapters, selective=recipe.checkpoint == "attention")
+    attends, again = (recipe.checkpoint == how for how in ("attention", "full"))
+    return partial(Written, unturned=not turned, adapters=adapters, selective=attends, again=again)
 
 
 def _encoders(subject: LoadedModel, recipe: Recipe) -> Callable[..., Transformers]:
@@ -69,6 +70,11 @@ def changed(profile: Transformers, whole: Pass, shape: Transformer) -> Pass:
 def refusal(subject: LoadedModel, recipe: Recipe) -> str | None:
     """Reason why a step under autocast is not counted; None if it is."""
     trains, family = subject.config.trains, subject.family
+    if any(isinstance(part, Experts) for part in subject.architecture.parts()):
+        return (
+            "autocast does not reach the products of experts: transformers casts what they read to the dtype of their"
+            " weights, fp32, in which they have not been measured"
+        )
     if AUTOCAST not in trains:
         return f"the training step of {family} has not been measured under autocast"
     asked = {
@@ -76,7 +82,6 @@ def refusal(subject: LoadedModel, recipe: Recipe) -> str | None:
         f"a loss in chunks of {family}": recipe.loss == "chunked" and IN_CHUNKS not in trains,
         f"a loss in chunks beside adapters on {family}": recipe.loss == "chunked" and recipe.lora is not None,
         f"attention of {family} that runs again": recipe.checkpoint == "attention" and SELECTIVE not in trains,
-        "experts": any(isinstance(part, Experts) for part in subject.architecture.parts()),
     }
     both = next((name for name, so in asked.items() if so), None)
     if both is not None:
