@@ -114,8 +114,11 @@ def test_a_peak_that_an_order_decides_is_said_to_be_the_most() -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ("sweep t5-small --metric peak_bytes", "t5-small: the training step of t5 has not been measured"),
-        ("sweep gpt2 t5-small --metric peak_bytes", "left out: t5-small (the training step of t5"),
+        (
+            "sweep t5gemma-2b-2b --metric peak_bytes",
+            "t5gemma-2b-2b: the training step of t5gemma has not been measured",
+        ),
+        ("sweep gpt2 t5gemma-2b-2b --metric peak_bytes", "left out: t5gemma-2b-2b (the training step of t5gemma"),
         (
             "sweep gpt2 --ctx 1k --optimizer sgd",
             "--optimizer applies to a training step's bytes: it needs a metric such as",
@@ -129,7 +132,7 @@ def test_a_peak_that_an_order_decides_is_said_to_be_the_most() -> None:
         ("sweep gpt2 --as reference", "--as applies to a training step's bytes: it needs a metric such as kept_bytes"),
         ("solve mamba-130m --for ctx --until kept_bytes=1GiB --as reference", "no rule for Mamba"),
         ("diff gpt2 gpt2-xl --to-optimizer sgd", "it needs --train"),
-        ("diff gpt2 t5-small --train --optimizer sgd", "the training step of t5 has not been measured"),
+        ("diff gpt2 t5gemma-2b-2b --train --optimizer sgd", "the training step of t5gemma has not been measured"),
         ("diff gpt2 --train --ctx 64 --to-optimizer adamv", "unknown optimizer 'adamv'"),
         ("solve gpt2 --for ctx --until kv_cache_bytes=1GiB --attention eager", "it needs a metric such as peak_bytes"),
         ("solve mamba-130m --for ctx --until peak_bytes=1GiB", "the training step of mamba has not been measured"),

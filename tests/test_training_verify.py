@@ -73,7 +73,7 @@ def test_optimizers_of_torch_are_asked_for_their_states() -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ("t5-small --train", "the training step of t5 has not been measured"),
+        ("t5gemma-2b-2b --train", "the training step of t5gemma has not been measured"),
         ("gpt2 --optimizer sgd", "--optimizer needs --train"),
         ("gpt2 --train --decode", "whole sequences"),
         ("gpt2 --train --against torch", "--against knows transformers"),
@@ -138,7 +138,7 @@ def test_families_are_proven(run: Callable[..., Ran], family: str, attention: st
 
 def test_proofs_that_cannot_be_are_refused(run: Callable[..., Ran]) -> None:
     assert "takes no symbols" in run("verify", "--prove", "gpt2", "--train", "--by", "symbols").err
-    assert "the training step of t5 has not been measured" in run("verify", "--prove", "t5", "--train").err
+    assert "the training step of t5gemma has not been measured" in run("verify", "--prove", "t5gemma", "--train").err
 
 
 @pytest.mark.parametrize(
