@@ -9,8 +9,10 @@ import pytest
 from tests.families import TINY
 from tfacct import load
 from tfacct.base.errors import ConfigError
+from tfacct.ledger.workload import Workload
 from tfacct.loading.model import subject
 from tfacct.loading.quantized.methods import storage_of
+from tfacct.reports.stored import changed_by
 from tfacct.witness.renamed import renamed
 
 FP8 = ("e4m3", "float8_e4m3fn")
@@ -199,3 +201,33 @@ def test_mimo_is_qwen2_by_hand() -> None:
     layer = attention + 3 * 4096 * 11008 + 2 * 4096
     assert ours.params().total == 2 * 151680 * 4096 + 36 * layer + 4096 == 7_622_619_136
     assert ours.loaded.unknown == ()
+
+
+@pytest.mark.parametrize("family", ["qwen2", "qwen2_moe", "qwen3", "qwen3_moe"])
+@pytest.mark.parametrize("ending", ["ForCausalLM", "Model"])
+def test_qwens_decoders_that_are_not_causal_are_encoders(family: str, ending: str) -> None:
+    """gte-Qwen2-1.5B-instruct and gte-Qwen2-7B-instruct say is_causal = false."""
+    pytest.importorskip("torch")
+    from tests.test_transformers import agree
+
+    stem = {"qwen2": "Qwen2", "qwen2_moe": "Qwen2Moe", "qwen3": "Qwen3", "qwen3_moe": "Qwen3Moe"}[family]
+    plain = {**TINY[family], "architectures": [f"{stem}{ending}"], "use_sliding_window": False}
+    ours = subject("mine", {**plain, "is_causal": False})
+    causal = subject("mine", {**plain, "is_causal": True})
+    assert not ours.keeps and ours.unknown == () and causal.keeps and "is_causal" not in causal.defaulted
+    agree(ours, Workload(7, 7, 3))
+    work = Workload(7, 7, 3).axes()
+    assert ours.ledger.flops(work, masked=True) == ours.ledger.flops(work) == causal.ledger.flops(work)
+    assert causal.ledger.flops(work, masked=True) != causal.ledger.flops(work)
+    assert changed_by(ours) is not None and changed_by(causal) is None
+
+
+def test_other_decoders_that_are_not_causal_are_refused() -> None:
+    for family in ("llama", "deepseek_v3", "gpt2"):
+        with pytest.raises(ConfigError, match="is_causal = false changes the counts"):
+            subject("mine", {**TINY[family], "is_causal": False})
+        assert subject("mine", {**TINY[family], "is_causal": True}).unknown == ()
+    assert subject("mine", {**TINY["bert"], "is_causal": False}).unknown == ()
+    window = {"use_sliding_window": True, "sliding_window": 7, "max_window_layers": 0}
+    with pytest.raises(ConfigError, match="is_causal = false changes the counts"):
+        subject("mine", {**TINY["qwen2"], **window, "is_causal": False})

@@ -1,7 +1,10 @@
 """Shared by the Qwen families: Llama's fields, and a window with its own switch."""
 
-from typing import ClassVar
+from dataclasses import replace
+from typing import Any, ClassVar
 
+from tfacct.architecture.parts import Attention, Part
+from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
 from tfacct.families._base import Count, Switch, UpTo
 from tfacct.families._layers import LayerTypes, windows
@@ -18,9 +21,24 @@ class QwenLike(LlamaLike):
     sliding_window: UpTo | None = 4096
     max_window_layers: UpTo = 28
     layer_types: LayerTypes | None = None
+    is_causal: Switch | None = None
 
     uncounted: ClassVar = LlamaLike.uncounted | {"sliding_window", "max_window_layers"}
     nulls: ClassVar = {"num_key_value_heads": "num_attention_heads"}
+
+    def attention(self, **own: Any) -> Attention:
+        """Grouped-query attention; every token sees all others where is_causal is false."""
+        return super().attention(**own) if self.is_causal is not False else super().attention(**own, causal=False)
+
+    def class_keeps(self) -> Transformer:
+        """The class keeps keys and values where is_causal is false too."""
+        if self.is_causal is not False:
+            return super().class_keeps()
+
+        def kept(part: Part) -> Part:
+            return replace(part, causal=True) if isinstance(part, Attention) else part
+
+        return self.transformer().mapped(kept)
 
     @property
     def window(self) -> int | None:
@@ -32,6 +50,8 @@ class QwenLike(LlamaLike):
                 f"sliding_window = {self.sliding_window} is too small: a token sees itself and at least one before it",
                 "use_sliding_window=false switches it off",
             )
+        if self.is_causal is False:
+            raise self.refused("is_causal", False)
         return self.sliding_window
 
     def windows(self) -> list[int | None]:

@@ -73,7 +73,10 @@ def read(raw: Mapping[str, Any], sets: Mapping[str, Any] | None = None, part: Pa
         defaulted |= config.end(ending, fields)
         if ending.head != "lm":
             defaulted.pop("tie_word_embeddings", None)  # there is no head that could be tied
-    return Reading(model_type, config, config.transformer(), fields, defaulted, tuple(unknown), left_out, parts)
+    shape = config.transformer()
+    if fields.get("is_causal") is False and "is_causal" not in family.model_fields:
+        _check_encoder(shape)
+    return Reading(model_type, config, shape, fields, defaulted, tuple(unknown), left_out, parts)
 
 
 def _own_model(raw: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -125,6 +128,12 @@ def _by_its_class(fields: Mapping[str, Any], instead: str | None = None) -> str:
 def known() -> str:
     """Hint for a family that is not known."""
     return f"{len(names())} are known: docs/models.md and `tfacct models` list them"
+
+
+def _check_encoder(shape: Transformer) -> None:
+    """Refuse is_causal = false where the family counts tokens that see those before them only. Raises ConfigError."""
+    if any(getattr(attention, "causal", True) for attention in shape.attentions):
+        raise FamilyConfig.refused("is_causal", False)
 
 
 def _check_names(

@@ -39,6 +39,8 @@ class Config(QwenLike):
         "An absent num_key_value_heads means 32, whatever the number of query heads.",
         "The window is off unless use_sliding_window is true. Then the layers from max_window_layers on have it, or "
         "those that layer_types names.",
+        "is_causal = false, as in gte-Qwen2, makes it an encoder: every token sees all others, nothing is kept between"
+        " steps, and there is no decode step. A window then is refused.",
         "Qwen2ForRewardModel and Qwen2ForProcessRewardModel are classes of the files' own: two products with a ReLU "
         "between them, as wide as the model and as the scores; one score of a sequence, or two of every position.",
     )

@@ -39,6 +39,8 @@ class Config(QwenLike):
         "An absent head_dim means 128, whatever the hidden size: never hidden_size / num_attention_heads.",
         "Queries and keys pass through an RMSNorm over each head before rotation: head_dim elements each.",
         "attention_bias applies to all four projections. Qwen2's implicit biases are gone.",
+        "is_causal = false makes it an encoder: every token sees all others, nothing is kept between steps, and there"
+        " is no decode step. A window then is refused.",
         "The window is off unless use_sliding_window is true. Then the layers from max_window_layers on have it, or "
         "those that layer_types names.",
     )

@@ -45,11 +45,16 @@ def changed_by(subject: LoadedModel) -> str | None:
     fields, unsaid = sorted(subject.config.changes_training), subject.config.changes_by_default
     on = next((field for field in fields if said(subject.raw, field, unsaid)), None)
     if on is None:
-        return None
+        # A class of decoders that is run as an encoder: with another mask, and so with other tensors kept.
+        return "is_causal = false changes what its training step keeps" if _both_ways(subject) else None
     every = [option("set", f"{field}=0") for field in fields if said(subject.raw, field, unsaid)]
     count = f"{' and '.join(every)} count{'s' if len(every) == 1 else ''} it without"
     without = f", and the class's default is {subject.raw.get(on, unsaid)}: {count}"
     return f"{on} changes what its training step keeps{without if said(subject.raw, on, None) is None else ''}"
+
+
+def _both_ways(subject: LoadedModel) -> bool:
+    return subject.raw.get("is_causal") is False and "is_causal" in type(subject.config).model_fields
 
 
 def said(raw: Mapping[str, Any], field: str, absent: Any) -> Any:
