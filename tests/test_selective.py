@@ -76,7 +76,9 @@ def test_what_attention_holds_while_it_runs_again(family: str, seed: int) -> Non
     check(family, seed, accumulate=seed in (32, 117))
 
 
-@pytest.mark.parametrize(("family", "seed"), [("llama", 19), ("llama", 28), ("vaultgemma", 25), ("gpt2", 29)])
+@pytest.mark.parametrize(
+    ("family", "seed"), [("llama", 19), ("llama", 28), ("vaultgemma", 25), ("gpt2", 29), ("deepseek_v3", 9)]
+)
 def test_a_copy_that_a_product_makes_is_gone_behind_it(family: str, seed: int) -> None:
     """No instant of the first forward pass is fuller than what was measured there: of queries, or of keys."""
     pytest.importorskip("transformers")

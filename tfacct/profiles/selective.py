@@ -120,8 +120,11 @@ def _again(run: Run, drops: bool, reads: str, apart: bool | None, copies: bool) 
 
 
 def _copied(run: Run, line: Kept) -> bool:
-    """True if this is a copy that the product makes of queries or keys beside its function's own, and lets go of."""
+    """True if this is a copy that the product makes of queries or keys beside its function's own, and lets go of; or if
+    its name is there anyway."""
     beside = next((moment.held for moment in run.ahead if moment.at == WEIGHTS), ())
+    if any(each.path == line.path for each in beside):
+        return True
     if line.spec == QUERIES.spec:
         return QUERIES in beside
     if line.spec not in (KEYS.spec, COPIES.spec) or COPIES in beside:  # for each query head, as values are
