@@ -340,7 +340,15 @@ def test_verify_says_whose_class_was_asked(run) -> None:
 
 @pytest.mark.parametrize(
     ("name", "why"),
-    [("apertus", "two learned numbers"), ("bitnet", "norms stand"), ("mistral_large4", "read the latents")],
+    [
+        ("apertus", "two learned numbers"),
+        ("bitnet", "norms stand"),
+        ("mistral_large4", "read the latents"),
+        ("big_bird", "drawn at random"),
+        ("diffllama", "in pairs"),
+        ("reformer", "by hashes"),
+        ("rembert", "a table of its own"),
+    ],
 )
 def test_a_type_that_no_part_here_expresses_says_why(name: str, why: str) -> None:
     with pytest.raises(ConfigError, match=f"model_type '{name}' is not counted: .*{why}"):

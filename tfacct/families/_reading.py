@@ -19,10 +19,14 @@ SPELLED: Mapping[str, str] = {"new": "gte", "deepseek_ref": "deepseek_v4"}
 
 WITHOUT: Mapping[str, str] = {
     "apertus": "its activation has two learned numbers in each layer, and no part here has such",
+    "big_bird": "its attention reads blocks of keys, some of them drawn at random, and no part here does",
     "bitnet": "norms stand in front of the last products of its attention and its networks, and no part here has those",
+    "diffllama": "its heads are subtracted from one another in pairs, and no part here does that",
     "florence2": "its language model's encoder reads the rows of an image in front of its tokens",
     "mistral_large4": "its layers may read the latents that another layer keeps, and no latent part here does",
     "mllama": "some layers of its language model attend to an image's patches, with gates that no part here has",
+    "reformer": "its attention sorts tokens by hashes, and no part here does",
+    "rembert": "its head has a table of its own, wider than that of the tokens, and no part here has both",
 }
 """Types that are refused by name, and that no family comes near."""
 
@@ -59,8 +63,9 @@ def read(raw: Mapping[str, Any], sets: Mapping[str, Any] | None = None, part: Pa
     ('llama', ('note',), 3)
     """
     changed = dict(sets or {})
-    if raw.get("model_type") in SPELLED:
-        raw = {**raw, "model_type": SPELLED[raw["model_type"]]}
+    named = raw.get("model_type")
+    if isinstance(named, str) and named in SPELLED:
+        raw = {**raw, "model_type": SPELLED[named]}
     (said, left_out, filled), parts = _of_several(_own_model(raw), part)
     model_type = _model_type({**said, **changed})
     family = config_class(model_type)
