@@ -91,7 +91,7 @@ def test_no_error_is_claimed_where_nothing_was_measured(on: str) -> None:
     assert step.validation is None and step.interval_80_seconds is None and "its error is not known" in step.notes[0]
 
 
-@pytest.mark.parametrize(("model", "counted"), [("gpt2", True), ("mpt-7b", False), ("gpt-j-6b", False)])
+@pytest.mark.parametrize(("model", "counted"), [("gpt2", True), ("mpt-7b", True), ("jais-2-8b", False)])
 def test_train_is_named_where_it_counts_the_model(model: str, counted: bool) -> None:
     said = " ".join(" ".join(tfacct.load(model).train_time(on="8xh100-sxm").notes).split())
     assert ("counts whether a step fits" in said) == counted
