@@ -303,6 +303,59 @@ def test_the_rest_is_in_the_dtype_of_the_config() -> None:
     assert wide == 2 * (2 * 96 * 72 + 7 * 72 + biases)  # table, head and 7 norms too
 
 
+MIXED: dict[str, Any] = {"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION"}
+
+
+def test_modelopt_with_a_format_for_each_module_it_lists() -> None:
+    """llama of 3 layers, hidden 64, 8 heads of 8 over 2, networks of 96, 96 tokens; what is not listed stays in bf16.
+
+    FP8: 1 byte a number and two scales of 4; NVFP4: half a byte, 1 for each 16 of a row, two scales of 4.
+    """
+    config = {**LLAMA, "hidden_size": 64, "num_attention_heads": 8, "head_dim": 8, "intermediate_size": 96}
+    nvfp4 = {"quant_algo": "NVFP4", "group_size": 16}
+    listed = {
+        "model.language_model.layers.0.self_attn.q_proj": {"quant_algo": "FP8"},
+        "model.language_model.layers.2.mlp": nvfp4,
+        "lm_head": {"quant_algo": "W4A16_NVFP4", "group_size": 16},
+        "mtp.layers.0.mlp.up_proj": {"quant_algo": "FP8"},
+        "model.visual.blocks.0.mlp.up_proj": {"quant_algo": "FP8"},
+    }
+    saved = (2 * 64 * 64 - (64 * 64 + 8)) + 3 * (2 * 64 * 96 - (64 * 96 // 2 + 64 * 96 // 16 + 8))
+    saved += 2 * 64 * 96 - (64 * 96 // 2 + 64 * 96 // 16 + 4)
+    said = {**MIXED, "quantized_layers": listed, "kv_cache_scheme": None, "ignore": ["mtp*"]}
+    plain = int(load(config).memory().models[0]["weights_bytes"])
+    assert weighed(config, said) == plain - saved
+    inside = {
+        "quant_method": "modelopt",
+        "quantization": {**said, "quant_method": None},
+        "producer": {"name": "modelopt"},
+    }
+    assert weighed(config, inside) == plain - saved
+
+
+def test_modelopt_that_lists_every_expert_or_all_at_once() -> None:
+    config = {**TINY["qwen3_moe"], "hidden_size": 64, "moe_intermediate_size": 96}
+    config |= {"decoder_sparse_step": 1, "mlp_only_layers": []}
+    one, experts = {"quant_algo": "NVFP4"}, int(config["num_experts"])
+    layers = range(int(config["num_hidden_layers"]))
+    every = {
+        f"model.layers.{layer}.mlp.experts.{number}.{name}_proj": one
+        for layer in layers
+        for number in range(experts)
+        for name in ("gate", "up", "down")
+    }
+    whole = {f"model.layers.{layer}.mlp.experts": one for layer in layers}
+    assert weighed(config, {**MIXED, "quantized_layers": every}) == weighed(
+        config, {**MIXED, "quantized_layers": whole}
+    )
+    one_matrix = 2 * 64 * 96 - (64 * 96 // 2 + 64 * 96 // 16 + 8)
+    plain = int(load(config).memory().models[0]["weights_bytes"])
+    assert plain - weighed(config, {**MIXED, "quantized_layers": whole}) == 3 * len(layers) * experts * one_matrix
+    uneven = {**every, "model.layers.0.mlp.experts.1.up_proj": {"quant_algo": "FP8"}}
+    with pytest.raises(TfacctError, match="in different ways"):
+        weighed(config, {**MIXED, "quantized_layers": uneven})
+
+
 @pytest.mark.parametrize(
     ("said", "words"),
     [
@@ -327,6 +380,12 @@ def test_the_rest_is_in_the_dtype_of_the_config() -> None:
         ({"quant_method": "compressed-tensors"}, "config_groups is missing"),
         ({"quant_method": "compressed-tensors", "config_groups": {"a": 3}}, "config_groups.a"),
         ({"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION"}, "MIXED_PRECISION"),
+        ({**MIXED, "quantized_layers": {"model.layers.0.mlp.up_proj": {"quant_algo": "W4A8_AWQ"}}}, "W4A8_AWQ"),
+        (
+            {**MIXED, "quantized_layers": {"model.layers.9.mlp.up_proj": {"quant_algo": "FP8"}}},
+            "no matrix of this model",
+        ),
+        ({**MIXED, "quantized_layers": {"lm_head": {}}}, "quant_algo is missing"),
         ({"quant_method": "torchao", "quant_type": "autoquant"}, "autoquant"),
         ("fp8", "object of fields"),
         ([1], "object of fields"),

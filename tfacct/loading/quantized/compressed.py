@@ -1,4 +1,4 @@
-"""compressed-tensors and NVIDIA's Model Optimizer: schemes for groups of modules."""
+"""compressed-tensors: schemes for groups of modules."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tfacct.ledger.formats import Format
 from tfacct.ledger.storage import MATRICES, Role, Storage, Stored, width
 from tfacct.loading.model import LoadedModel
 from tfacct.loading.quantized.fields import Read
-from tfacct.loading.quantized.names import Modules, Skips, among, by_target, by_wildcard, patterns, rest
+from tfacct.loading.quantized.names import Modules, Skips, among, by_target, patterns, rest
 
 TAKES: frozenset[Role] = MATRICES | {"head"}
 FORMATS = (
@@ -53,24 +53,7 @@ def storage_of(subject: LoadedModel, read: Read) -> Storage:
         "kv_cache_scheme quantization_status global_compression_ratio version run_compressed sparsity_config"
         " dequantize use_optimized_inference"
     )
-    return _by_schemes(subject, schemes, by_target(ignored))
-
-
-def modelopt(subject: LoadedModel, read: Read) -> Storage:
-    """Storage of a checkpoint of NVIDIA's Model Optimizer. Raises ConfigError."""
-    inner = read.inner("quantization") or read
-    name = inner.one("quant_algo", ("NVFP4", "FP8"), "")
-    if not name:
-        raise inner.refuse("quant_algo", "NVFP4 or FP8 is")
-    taken = _nvfp4(extra=2) if name == "NVFP4" else formats.fp8(None, static=True)
-    field = "exclude_modules" if inner.has("exclude_modules") else "ignore"
-    ignored = patterns(field, inner.get(field))
-    if inner.has("group_size"):
-        inner.number("group_size", (16,), 16)
-    inner.done("config_groups producer kv_cache_quant_algo kv_cache_scheme quant_library")
-    if inner is not read:
-        read.done("producer quant_algo")
-    return _by_schemes(subject, [Scheme(lambda _: True, taken)], by_wildcard(ignored))
+    return by_schemes(subject, schemes, by_target(ignored))
 
 
 def _groups(groups: Read) -> Iterator[Read]:
@@ -132,13 +115,13 @@ def _unsaid(weights: Read) -> str:
 
 def _fp4(weights: Read, strategy: str, group: int, inputs: Read | None) -> Format:
     if strategy == "tensor_group" and group == 16:
-        return _nvfp4(extra=1 + (inputs is not None and inputs.said.get("dynamic") is not True))
+        return nvfp4(extra=1 + (inputs is not None and inputs.said.get("dynamic") is not True))
     if strategy == "group" and group == 32:
         return formats.MXFP4
     raise weights.refuse("group_size", "16 (nvfp4) or 32 (mxfp4) is, for 4-bit floats")
 
 
-def _nvfp4(extra: int) -> Format:
+def nvfp4(extra: int) -> Format:
     """NVFP4 with this many global scales: of the weights, and of the activations where they are quantized too."""
     about = "blocks of 16 with an 8-bit scale, and 32-bit scales for each tensor"
     return formats.blocks("nvfp4", 16, 9, about, tensor=GLOBAL * extra)
@@ -156,7 +139,7 @@ def _static(inputs: Read | None, scale: int) -> int:
     return scale + (0 if inputs.switch("symmetric", default=True) else 1)
 
 
-def _by_schemes(subject: LoadedModel, schemes: list[Scheme], ignored: Skips) -> Storage:
+def by_schemes(subject: LoadedModel, schemes: list[Scheme], ignored: Skips) -> Storage:
     """Storage by the first group that names a tensor's module."""
     modules = Modules(subject)
     untouched, mixed = modules.left(ignored, TAKES)

@@ -15,7 +15,7 @@ from tfacct.ledger import formats
 from tfacct.ledger.formats import Format
 from tfacct.ledger.storage import MATRICES, Role, Storage, width
 from tfacct.loading.model import LoadedModel
-from tfacct.loading.quantized import compressed
+from tfacct.loading.quantized import compressed, modelopt
 from tfacct.loading.quantized.fields import Read
 from tfacct.loading.quantized.names import Modules, Skips, by_part, by_transformers, patterns, rest
 
@@ -235,7 +235,7 @@ METHODS: Mapping[str, Callable[[LoadedModel, Read], Storage]] = {
     "bitsandbytes": _bitsandbytes,
     "mxfp4": _mxfp4,
     "compressed-tensors": compressed.storage_of,
-    "modelopt": compressed.modelopt,
+    "modelopt": modelopt.storage_of,
     "fbgemm_fp8": _fbgemm,
     "hqq": _hqq,
     "torchao": _torchao,

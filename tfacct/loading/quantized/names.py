@@ -12,7 +12,7 @@ from tfacct.loading.model import LoadedModel
 
 LONGEST, MOST = 300, 20_000
 """Characters of a pattern, and patterns of a list, that are read."""
-OUTER = ("", "model.", "language_model.", "model.language_model.", "language_model.model.")
+OUTER = ("", "model.", "language_model.", "model.language_model.", "language_model.model.", "backbone.")
 """What published files put in front of a language model's paths."""
 OLDER = (
     (".mlp.", ".block_sparse_moe."),
