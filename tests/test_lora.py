@@ -200,12 +200,15 @@ def test_a_layer_of_bitsandbytes_itself() -> None:
         ),
         ("gpt-oss-20b --attention eager --lora 16", "adapters beside them have been measured in nf4 alone"),
         ("youtu-llm-2b --lora 16 --tp 2", "adapters on latent attention are not counted on a mesh"),
-        ("glm-4.5-air --lora 16", "peft takes gate_proj for the routed experts' too"),
+        ("glm-4.5-air --lora 16", "peft puts adapters on gate_proj of the routed experts too"),
         ("llama-3.1-8b --lora 16 --set num_hidden_layers=1", "on a single block"),
         ("mixtral-8x7b --lora 16:router", "'router' is no layer of the class but a parameter"),
-        ("qwen1.5-moe-a2.7b --lora 16:up_proj", "measured with some of attention's, name one too"),
+        ("qwen1.5-moe-a2.7b --lora 16:up_proj", "measured only beside adapters on attention's products"),
         ("qwen3-30b-a3b --lora 16:gate_proj", "'gate_proj' is no layer of the class but a parameter"),
-        ("qwen3-30b-a3b --set mlp_only_layers=[0] --lora 8", "peft takes gate_proj for the routed experts' too"),
+        (
+            "qwen3-30b-a3b --set mlp_only_layers=[0] --lora 8",
+            "peft puts adapters on gate_proj of the routed experts too",
+        ),
         ("llama-3.1-8b --lora 16 --set vocab_size=8000", "vocabularies of twice the hidden size"),
     ],
 )
@@ -231,5 +234,18 @@ def test_advice_about_adapters_is_counted_when_it_is_followed(run: Callable[...,
     """Weights in nf4, and what adapters drop, go with adapters alone: both are named with them."""
     asked = ("train", "aya-expanse-8b", "--ctx", "64", "--checkpoint", "full")
     ran = run(*asked, "--lora", "8", "--weights", "nf4", "--lora-dropout", "0.1")
-    assert "without --lora, --weights nf4, --lora-dropout it is counted" in " ".join(ran.err.split())
+    assert "the step is counted without --lora, --weights nf4 and --lora-dropout" in " ".join(ran.err.split())
     assert run(*asked).code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        ("deepseek-v3 --lora 16 --weights nf4", "--lora 16:q_a_proj,q_b_proj,kv_a_proj,kv_b_proj,o_proj is counted"),
+        ("qwen1.5-moe-a2.7b --lora 16:up_proj", "--lora 16:up_proj,q_proj,k_proj,v_proj,o_proj is counted"),
+    ],
+)
+def test_advice_names_the_products_to_type(run: Callable[..., Ran], arguments: str, hint: str) -> None:
+    assert f"hint: {hint}" in " ".join(run("train", *arguments.split()).err.split())
+    wanted = hint.removesuffix(" is counted").split()
+    assert run("train", *arguments.split(), *wanted, "--ctx", "64").code == 0

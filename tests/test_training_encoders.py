@@ -65,7 +65,7 @@ def test_blocks_that_share_weights_add_to_one_gradient() -> None:
 def test_a_class_that_runs_no_block_again_is_refused_by_name() -> None:
     with pytest.raises(UsageError, match="the class of mpnet runs no block again") as told:
         step_of(load("mpnet-base").loaded, Workload(64, 64, 1), Recipe(attention="eager", checkpoint="full"))
-    assert told.value.hint == "without checkpoint it is counted"
+    assert told.value.hint == "the step is counted without checkpoint"
 
 
 def test_a_classifier_of_sequences_learns_from_one_label_of_each(run: Callable[..., Ran], tmp_path: Path) -> None:

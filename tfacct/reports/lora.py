@@ -157,6 +157,17 @@ def _called(name: str, *places: str) -> bool:
     return any(place == name or place.endswith(f".{name}") for place in places)
 
 
+def on_attention(subject: LoadedModel, text: str) -> list[str]:
+    """The same rank on attention's products, beside those that `text` names and alone. None where adapters were not
+    measured."""
+    if subject.config.trains.isdisjoint((LORA, LORA_ONCE)):
+        return []
+    modules, asked = subject.config.paths(), read(text)
+    own = [_name(each, modules) for each in _products(subject) if each.path.startswith(ATTENTION)]
+    beside = (*asked.names, *own) if asked.names else ()
+    return [f"{asked.rank}:{','.join(dict.fromkeys(names))}" for names in (beside, own) if names]
+
+
 def refusal(subject: LoadedModel, recipe: Recipe) -> str | None:
     """Reason why a model's step with adapters is not counted; None if it is."""
     if recipe.lora is None:
@@ -186,11 +197,13 @@ def refusal(subject: LoadedModel, recipe: Recipe) -> str | None:
         network = next((each for each in every if each.path in on and not each.path.startswith(ATTENTION)), None)
         if network is not None:
             return (
-                f"peft takes {_name(network, modules)} for the routed experts' too: adapters have been measured on"
-                " attention's products alone, name these"
+                f"peft puts adapters on {_name(network, modules)} of the routed experts too: only adapters on"
+                " attention's products have been measured here"
             )
     if _routed(subject) and not any(path.startswith(ATTENTION) for path in on):
-        return "adapters on networks beside routed experts have been measured with some of attention's, name one too"
+        return (
+            "adapters on networks beside routed experts have been measured only beside adapters on attention's products"
+        )
     if recipe.weights == NF4 and NF4 not in trains:
         return f"the training step of {subject.family} is not counted with weights in nf4: some peaks were off"
     for each in every:
@@ -338,9 +351,11 @@ def notes(one: Trained) -> list[str]:
             f" {units.binary(whole)}: {copies}."
         )
     if recipe.autocast:
-        stays = "" if recipe.checkpoint == "full" else "; its cast stays where a gradient goes through its product"
+        stays = (
+            "" if recipe.checkpoint == "full" else ", and the cast is kept where a gradient flows through the product"
+        )
         said.append(
-            f"The pass runs under torch.autocast in {recipe.dtype}: a frozen weight is cast each time that it is used"
+            f"The pass runs under torch.autocast: each frozen weight is cast to {recipe.dtype} every time it is used"
             f"{stays}."
         )
     if recipe.weights == NF4:

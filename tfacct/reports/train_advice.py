@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 from tfacct import families
-from tfacct.base.errors import listed
-from tfacct.base.spelling import option
+from tfacct.base.spelling import option, setting, spelled
 from tfacct.loading.model import LoadedModel
+from tfacct.reports.lora import on_attention
 from tfacct.reports.training import CHUNKED, FP32, NF4, AttentionKind, Recipe, refusal
 
 
@@ -16,10 +16,11 @@ def advice(subject: LoadedModel, recipe: Recipe) -> str:
     """Advice for a model that is refused: the other attention where that is counted, or the families that are."""
     other: AttentionKind = "eager" if recipe.attention == "sdpa" else "sdpa"
     if subject.quantized and refusal(subject.with_fields({"quantization_config": None}), recipe) is None:
-        return f"{option('set', 'quantization_config=null')} counts weights in {recipe.dtype}"
+        return f"{setting('quantization_config')} counts weights in {recipe.dtype}"
     tied = {"tie_word_embeddings": True}
     if subject.config.class_cannot() and refusal(subject.with_fields(tied), recipe) is None:
-        return f"{option('set', 'tie_word_embeddings=true')} counts it with a tied head, as its class runs it"
+        typed = spelled("--set tie_word_embeddings=true", "tie_word_embeddings=True")
+        return f"{typed} counts it with a tied head, as its class runs it"
     bare, packed = {"lora": None, "adapters": FP32, "lora_dropout": 0.0}, recipe.weights == NF4
     adapters = [option("lora"), option("weights", NF4)] if packed else [option("lora")]
     adapters += [option("adapters")] * (recipe.adapters != FP32) + [option("lora_dropout")] * (recipe.lora_dropout > 0)
@@ -27,13 +28,21 @@ def advice(subject: LoadedModel, recipe: Recipe) -> str:
         option("weights", FP32): (recipe.autocast, {"weights": None}),
         option("checkpoint"): (recipe.checkpoint != "none", {"checkpoint": "none"}),
         option("accumulate"): (recipe.accumulate, {"accumulate": False}),
-        listed(adapters): (recipe.lora is not None, {**bare, "weights": None} if packed else bare),
+        _listed(adapters): (recipe.lora is not None, {**bare, "weights": None} if packed else bare),
     }
+    unpacked = recipe.lora is not None and recipe.weights is None
+    named = on_attention(subject, recipe.lora) if recipe.lora is not None else []
     ways: dict[str, tuple[bool, dict[str, Any]]] = {
         f"{option('attention', other)} is counted": (True, {"attention": other}),
         f"{option('checkpoint', 'full')} is counted": (recipe.checkpoint == "attention", {"checkpoint": "full"}),
         f"{option('loss', 'whole')} is counted": (recipe.loss == CHUNKED, {"loss": "whole"}),
-        **{f"without {names} it is counted": way for names, way in without.items()},
+        f"{option('weights', NF4)} is counted": (unpacked, {"weights": NF4}),
+        **{f"{option('lora', on)} is counted": (True, {"lora": on}) for on in named},
+        **{
+            f"{option('lora', on)} {option('weights', NF4)} is counted": (unpacked, {"lora": on, "weights": NF4})
+            for on in named
+        },
+        **{f"the step is counted without {names}": way for names, way in without.items()},
         "the step of one device alone is counted": (recipe.mesh is not None, {"mesh": None}),
     }
     for advice, (given, changed) in ways.items():
@@ -41,3 +50,8 @@ def advice(subject: LoadedModel, recipe: Recipe) -> str:
             return advice
     known = sum(bool(families.config_class(name).trains) for name in families.names())
     return f"the steps of {known} families have been measured: docs/models.md lists them, docs/training.md says how"
+
+
+def _listed(names: list[str]) -> str:
+    """Options of which all are left out."""
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
