@@ -276,7 +276,7 @@ def staged_compared(kind: str, seed: int) -> None:
     assert most == seen, (config, mesh, stage, batch, tokens, recipe, lora)
 
 
-@pytest.mark.parametrize(("kind", "seed"), [("llama", 0), ("qwen3", 1)])
+@pytest.mark.parametrize(("kind", "seed"), [("llama", 0), ("llama", 8), ("mistral", 14), ("qwen3", 1)])
 def test_adapters_in_stages_are_what_is_alive_under_torchs_schedules(kind: str, seed: int) -> None:
     staged_compared(kind, seed)
 

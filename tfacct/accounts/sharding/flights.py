@@ -14,9 +14,10 @@ from typing import NamedTuple
 from tfacct.accounts.sharding.mesh import Mesh
 from tfacct.accounts.sharding.stages import Stage
 from tfacct.accounts.training import INPUT, Adapter, Step
+from tfacct.ledger import paths
 from tfacct.ledger.einsum import Size, letters, size
 from tfacct.ledger.groups import Group, Ledger
-from tfacct.ledger.kept import Kept, Pass, Run
+from tfacct.ledger.kept import Held, Kept, Pass, Run
 from tfacct.ledger.lines import Matmul, Pointwise
 
 TOKENS = Kept("tokens", "B T", by=(), role="index")
@@ -81,14 +82,22 @@ def pass_of_stage(run: Pass, stage: Stage) -> Pass:
         if numbers:
             blocks.append(section._replace(count=len(numbers), numbers=numbers))
     front = run.front if stage.first else run.front._replace(run=_for_blocks(run.front.run))
+    idle = _idle(front.run, {name for section in blocks for name in section.run.order})
+    front = front._replace(run=front.run._replace(kept=tuple(line for line in front.run.kept if line not in idle)))
     back = run.back if stage.last else run.back._replace(run=Run())
     waiting = run.waiting
     if not stage.first or len(stage.blocks) > 1:  # the stream is the next block's as soon as a block is through
         waiting = tuple(held for held in waiting if "D" not in letters(held.spec))
+    waiting += tuple(Held(line.spec, line.role) for line in idle)  # there while the blocks run forwards
     buffers = tuple(
         line for line in run.buffers if line.path != TOKENS.path and (stage.first or not line.path.startswith("embed."))
     )  # the batch is among what stays
     return run._replace(front=front, blocks=tuple(blocks), back=back, waiting=waiting, buffers=buffers)
+
+
+def _idle(front: Run, names: set[str]) -> list[Kept]:
+    """What only blocks of other stages keep of a front: no gradient turns in a first block whose queries are frozen."""
+    return [line for line in front.kept if all(paths.repeated(name) and name not in names for name in line.by)]
 
 
 def _for_blocks(front: Run) -> Run:
