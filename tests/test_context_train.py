@@ -124,15 +124,32 @@ def test_peaks_are_as_much_higher_as_is_said(method: str, seed: int) -> None:
 @pytest.mark.parametrize("method", ["ring", "gather", "ulysses"])
 def test_random_peaks_are_as_much_higher_as_is_said(method: str) -> None:
     found = [higher(method, seed) for seed in range(32)]
-    assert min(found) >= 0 and HIGHER[method] - 1 < 100 * max(found) <= HIGHER[method], found
+    assert min(found) == 0 and HIGHER[method] - 1 < 100 * max(found) <= HIGHER[method], found
+    assert sum(share == 0 for share in found) >= 19  # where attention does not decide
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_torchs_ring_lays_its_result_head_by_head_on_all_ranks_but_the_last(ranks: int) -> None:
+    import torch
+    import torch.distributed as dist
+    from torch.distributed.tensor.experimental._context_parallel import _attention as torchs
+
+    for rank in range(ranks):
+        with fake_ranks(ranks, rank):
+            torchs._cp_options.rotate_method = torchs._RotateMethod.ALL_TO_ALL
+            given = (torch.zeros(2, 8, 4, 16).transpose(1, 2) for _ in range(3))  # token by token, as products make it
+            out, _ = torchs._templated_ring_attention(dist.group.WORLD, 2, kernel, *given, is_causal=True)  # type: ignore[arg-type]
+        joined = out.transpose(1, 2).reshape(2, 8, 64)  # what the product behind reads
+        copied = joined.untyped_storage().data_ptr() != out.untyped_storage().data_ptr()
+        assert copied == (rank < ranks - 1)
 
 
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ("--cp 2", "up to 26% higher under torch's own ring."),
+        ("--cp 2", "up to 24% higher under torch's own ring."),
         ("--cp 2 --cp-method gather", "up to 9% higher where keys and values are gathered."),
-        ("--ulysses 2", "up to 4% higher where heads are exchanged."),
+        ("--ulysses 2", "peaks of small llamas were the same to the byte where heads are exchanged."),
         ("--cp 2 --ulysses 2", "What attention receives of other ranks is not counted. "),
         ("--dp 2 --zero 1", "up to 43% higher under torch's ZeroRedundancyOptimizer, which shares whole tensors."),
         ("--dp 2 --zero 2", "What an engine gathers gradients in is not counted. "),

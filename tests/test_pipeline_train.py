@@ -237,8 +237,11 @@ def test_what_fits_is_what_ranks_divide(run: Callable[..., Ran]) -> None:
 def test_a_part_of_a_sequence_keeps_a_part() -> None:
     model = tfacct.load("llama-3.1-8b")
     parts, alone = model.train(ctx="8k", cp=4), model.train(ctx="2k")
-    assert parts.kept_bytes == alone.kept_bytes and not parts.exact
+    copies = 32 * 2048 * 32 * 128 * 2  # what attention gives, once more for o_proj: L T N H in bf16
+    assert parts.kept_bytes == alone.kept_bytes + copies and not parts.exact
+    assert model.train(ctx="8k", cp=4, cp_method="gather").kept_bytes == alone.kept_bytes
     # Copies of the weights reduce gradients in buckets, which stay beside them.
     assert parts.peak_bytes > alone.peak_bytes
     assert model.train(ctx="8k", cp=4, fsdp=2).weights_bytes * 8 == alone.weights_bytes
-    assert model.train(ctx="8k", ulysses=2, tp=2).kept_bytes == model.train(ctx="4k", tp=2).kept_bytes
+    halves = model.train(ctx="4k", tp=2).kept_bytes
+    assert model.train(ctx="8k", ulysses=2, tp=2).kept_bytes == halves + copies  # twice the tokens, half the heads

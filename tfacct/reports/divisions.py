@@ -107,9 +107,7 @@ class _Training:
         self.whys: dict[tuple[int, int], str | None] = {}
         self.steps: dict[tuple[Mesh, int, bool], Step] = {}
         self.kept: dict[Mesh, int] = {}
-        self.stages: dict[
-            tuple[int, bool, int, int, int], list[tuple[list[Stage], Step, dict[int, list[Instant]], int]]
-        ] = {}
+        self.stages: dict[tuple[Mesh, int], list[tuple[list[Stage], Step, dict[int, list[Instant]], int]]] = {}
 
     def tried(self, devices: int) -> Tried:
         found = Tried([], [], [])
@@ -189,7 +187,7 @@ class _Training:
         """Bytes at the peak of a pipeline's fullest rank. Beside what copies share they are the same for all of them:
         moments and buckets are there at every instant, and so is what further microbatches are received into."""
         recipe = replace(self.recipe, mesh=mesh)
-        key = mesh.tp, mesh.sp, mesh.pp, mesh.parts, min(batch, mesh.pp + 1)
+        key = _alike(mesh), min(batch, mesh.pp + 1)
         if key not in self.stages:
             tokens = self.work.tokens // mesh.parts
             work = replace(self.work, batch=key[-1], tokens=tokens, context=tokens)
@@ -230,7 +228,8 @@ class _Training:
 
 def _alike(mesh: Mesh) -> Mesh:
     """The mesh whose ranks compute what those of this one do, however many copies share weights or moments."""
-    return replace(mesh, fsdp=1, dp=1, zero=0, cp=1, ulysses=mesh.parts, cp_method="ring")
+    same = replace(mesh, fsdp=1, dp=1, zero=0)
+    return same if mesh.ulysses == 1 else replace(same, cp=1, ulysses=mesh.parts, cp_method="ring")
 
 
 def _beside(step: Step) -> int:

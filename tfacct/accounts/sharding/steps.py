@@ -9,7 +9,7 @@ from tfacct.accounts.sharding.shards import gathered, stored_elements
 from tfacct.accounts.training import ENDS, Apart, Step, Units
 from tfacct.accounts.updates import Parameter
 from tfacct.ledger import paths
-from tfacct.ledger.einsum import letters, renamed
+from tfacct.ledger.einsum import Axes, letters, renamed
 from tfacct.ledger.groups import Ledger
 from tfacct.ledger.kept import AGAIN, Held, Kept, Moment, Run, Section
 from tfacct.ledger.storage import Width
@@ -76,6 +76,27 @@ def along_tokens(step: Step, mesh: Mesh) -> Step:
         back=section(run.back),
     )
     return step._replace(run=changed, kept_input=_kept(step.input))
+
+
+def laid_apart(step: Step, mesh: Mesh) -> Step:
+    """A step whose attention gives its result to other ranks, or in another layout: the product behind it reads and
+    keeps a copy. Exchanged heads are sent back; torch's ring joins halves of a sequence, and so lays them head by head,
+    on all ranks but the last."""
+
+    def both(line: Kept, axes: Axes) -> Iterator[Kept]:
+        inside = tuple(name for name in line.by if name.endswith(".sdpa"))
+        behind = tuple(name for name in line.by if name.endswith(".o_proj.weight"))
+        if not (inside and behind and (mesh.ulysses > 1 or axes["N"] > 1)):  # one head lies token by token too
+            yield line
+            return
+        yield Kept(line.path, line.spec, tuple(name for name in line.by if name not in behind), line.role, line.times)
+        yield Kept(f"{line.path}.copy", line.spec, behind, line.role, line.times)
+
+    def section(one: Section) -> Section:
+        kept = tuple(each for line in one.run.kept for each in both(line, one.axes))
+        return one._replace(run=one.run._replace(kept=kept))
+
+    return step._replace(run=step.run._replace(blocks=tuple(map(section, step.run.blocks))))
 
 
 def vocabulary(step: Step) -> Step:
