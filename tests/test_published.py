@@ -8,7 +8,7 @@ import pytest
 
 from tests.families import TINY
 from tfacct import load
-from tfacct.base.errors import ConfigError
+from tfacct.base.errors import ConfigError, UsageError
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import subject
 from tfacct.loading.quantized.methods import storage_of
@@ -231,3 +231,65 @@ def test_other_decoders_that_are_not_causal_are_refused() -> None:
     window = {"use_sliding_window": True, "sliding_window": 7, "max_window_layers": 0}
     with pytest.raises(ConfigError, match="is_causal = false changes the counts"):
         subject("mine", {**TINY["qwen2"], **window, "is_causal": False})
+
+
+LLAVA = {
+    **{name: value for name, value in TINY["llama"].items() if name != "model_type"},
+    "architectures": ["LlavaLlamaForCausalLM"],
+    "mm_vision_tower": "openai/clip-vit-large-patch14-336",
+    "mm_projector_type": "mlp2x_gelu",
+    "mm_hidden_size": 1024,
+    "image_aspect_ratio": "pad",
+    "tune_mm_mlp_adapter": False,
+    "use_mm_proj": True,
+}
+
+
+@pytest.mark.parametrize("whole", ["llava", "llava_llama"])
+def test_llavas_own_files_are_its_language_models(whole: str) -> None:
+    """LLaVA-1.5's and 1.6's files hold Llama's fields and those of what sees side by side."""
+    ours = subject("mine", {**LLAVA, "model_type": whole})
+    assert (ours.family, ours.unknown, ours.left_out) == ("llama", (), ("mm_vision_tower", "mm_projector_type"))
+    assert ours.ledger.parameters() == subject("mine", TINY["llama"]).ledger.parameters()
+    with pytest.raises(ConfigError, match="there is no vision model in it|vision_config, which is missing"):
+        ours.of_part("vision")
+
+
+def test_llavas_other_language_models_by_their_classes() -> None:
+    for family, named in (("mistral", "LlavaMistralForCausalLM"), ("qwen2", "LlavaQwenForCausalLM")):
+        fields = {**TINY[family], "model_type": f"llava_{family}", "architectures": [named]}
+        ours = subject("mine", fields)
+        assert (ours.family, ours.left_out) == (family, (named.removesuffix("ForCausalLM"),))
+    with pytest.raises(ConfigError, match="text_config, which is missing"):
+        subject("mine", {**LLAVA, "model_type": "llava", "architectures": ["LlavaMptForCausalLM"]})
+
+
+def test_a_body_that_a_file_names_before_a_head_is_counted_and_the_head_said_to_be_left_out() -> None:
+    """gte-multilingual-base names NewModel and NewForTokenClassification; AutoModel builds the first."""
+    both = {**TINY["gte"], "model_type": "new", "architectures": ["NewModel", "NewForTokenClassification"]}
+    ours = subject("mine", {**both, "position_embedding_type": "rope", "matryoshka_dimensions": [256]})
+    plain = subject("mine", {**TINY["gte"], "architectures": ["GteModel"]})
+    assert (ours.left_out, ours.unknown, ours.parts) == (("NewForTokenClassification",), (), ())
+    assert ours.ledger.parameters() == plain.ledger.parameters()
+    with pytest.raises(UsageError, match="holds no other models"):
+        ours.of_part("vision")
+    with pytest.raises(ConfigError, match="the head of these classes is not understood"):
+        subject("mine", {**both, "architectures": ["NewForTokenClassification", "NewForMaskedLM"]})
+    with pytest.raises(ConfigError, match="position_embedding_type"):
+        subject("mine", {**both, "position_embedding_type": "absolute"})
+
+
+@pytest.mark.parametrize(
+    ("family", "fields", "reason"),
+    [
+        ("bert", {"architectures": ["HF_ColBERT"]}, "a short vector of each token"),
+        ("llama", {"architectures": ["LlamaForRewardModelWithGating"]}, "weighs the scores of several objectives"),
+        ("nomic_bert", {"num_experts": 8, "moe_top_k": 2}, "num_experts = 8: .* neither transformers' class nor"),
+        ("llama", {"model_type": "nemotron-nas"}, "block_configs"),
+        ("llama", {"model_type": "step3p5"}, "other numbers of heads"),
+        ("llama", {"model_type": "wav2vec2"}, "convolutions over a waveform"),
+    ],
+)
+def test_published_models_that_are_not_counted_say_why(family: str, fields: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        subject("mine", {**TINY[family], **fields})

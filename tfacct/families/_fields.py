@@ -21,7 +21,8 @@ HARMLESS = frozenset(
     partial_rotary_factor cache_implementation renormalize_logits _num_labels _flash_attn_2_enabled
     output_router_logits router_aux_loss_coef router_jitter_noise norm_topk_prob auto_map
     transformers.js_config sentence_transformers ff_factor seq_length max_seq_len
-    init_std is_causal is_composition perceiver_config pixel_shuffle_factor sbert_ce_default_activation_function
+    init_std is_causal is_composition matryoshka_dimensions
+    perceiver_config pixel_shuffle_factor sbert_ce_default_activation_function
     """.split()
 )
 """Fields that change no parameter, product or cached byte. (The quantization ones change stored bytes:

@@ -8,7 +8,7 @@ from tfacct.base.errors import ConfigError, NotFoundError, cut, nearest
 from tfacct.base.spelling import setting
 from tfacct.families import _classes as classes
 from tfacct.families._base import MOST_LAYERS, FamilyConfig, shown
-from tfacct.families._endings import Ending
+from tfacct.families._endings import CAUSAL_MODEL, Ending
 from tfacct.families._rooms import Part, class_names, config_class, names
 
 OWN = "own"
@@ -25,10 +25,21 @@ WITHOUT: Mapping[str, str] = {
     "florence2": "its language model's encoder reads the rows of an image in front of its tokens",
     "mistral_large4": "its layers may read the latents that another layer keeps, and no latent part here does",
     "mllama": "some layers of its language model attend to an image's patches, with gates that no part here has",
+    "nemotron-nas": "its block_configs give each layer an attention and a network of its own, or one product, or none",
     "reformer": "its attention sorts tokens by hashes, and no part here does",
     "rembert": "its head has a table of its own, wider than that of the tokens, and no part here has both",
+    "step3p5": "its windowed layers have other numbers of heads, each behind a gate, and no family here has both",
+    "step3p7": "its windowed layers have other numbers of heads, each behind a gate, and no family here has both",
+    "wav2vec2": "convolutions over a waveform stand in front of its blocks, and no part here has those",
 }
 """Types that are refused by name, and that no family comes near."""
+
+
+HEADS: Mapping[str, str] = {
+    "HF_ColBERT": "a product behind its body makes a short vector of each token, and no field here says how short",
+    "LlamaForRewardModelWithGating": "a network of its own weighs the scores of several objectives",
+}
+"""Classes of files with code of their own, of known bodies, that are refused by name."""
 
 
 class Reading(NamedTuple):
@@ -71,7 +82,7 @@ def read(raw: Mapping[str, Any], sets: Mapping[str, Any] | None = None, part: Pa
     family = config_class(model_type)
     _check_names(said, changed, model_type, family)
     fields = _over(said, changed, family)
-    ending = _ending(model_type, family, fields)
+    ending, others = _ending(model_type, family, fields)
     config, defaulted, unknown = family.read(fields)
     defaulted |= {name: value for name, value in filled.items() if name not in changed}
     if ending is not None:
@@ -81,7 +92,7 @@ def read(raw: Mapping[str, Any], sets: Mapping[str, Any] | None = None, part: Pa
     shape = config.transformer()
     if fields.get("is_causal") is False and "is_causal" not in family.model_fields:
         _check_encoder(shape)
-    return Reading(model_type, config, shape, fields, defaulted, tuple(unknown), left_out, parts)
+    return Reading(model_type, config, shape, fields, defaulted, tuple(unknown), (*left_out, *others), parts)
 
 
 def _own_model(raw: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -167,20 +178,30 @@ def _over(said: Mapping[str, Any], changed: Mapping[str, Any], family: type[Fami
     return fields
 
 
-def _ending(model_type: str, family: type[FamilyConfig], fields: Mapping[str, Any]) -> Ending | None:
-    """The ending of the class that a config names; None where it names no class. Another class is another model, and
-    another head, or none, another count. Raises ConfigError."""
+def _ending(model_type: str, family: type[FamilyConfig], fields: Mapping[str, Any]) -> tuple[Ending | None, list[str]]:
+    """The ending of the class that a config names, None where it names no class; and classes that it names behind a
+    body, whose heads are left out. Another class is another model, and another head, or none, another count. Raises
+    ConfigError."""
     named = classes.named(fields.get("architectures"))
     if not named:
-        return None
+        return None, []
     endings = [ending for name in named if (ending := classes.ending(name, family.stems))]
     said, first = f"architectures = {shown(named)}", next(iter(family.heads), "")
     if not endings:
+        if named[0] in HEADS:
+            raise ConfigError(
+                f"{said} is not counted: {HEADS[named[0]]}",
+                f"its body alone: {setting('architectures', f'{family.stems[0]}Model')}",
+            )
         own = f"its class is {family.stems[0]}{first}" if family.stems else "it has no class"
         raise ConfigError(
             f"{said} names no class of {model_type}: {own}",
             f"to count it as a plain {model_type} anyway: {setting('architectures')}",
         )
+    if len(endings) == len(named) and family.heads.get(endings[0], CAUSAL_MODEL).head == "none":
+        body = family.heads[endings[0]]
+        others = [name for name, end in zip(named, endings, strict=True) if family.heads.get(end) != body]
+        return body, others
     there = [family.heads.get(ending) for ending in endings]
     if there[0] is None or any(other != there[0] for other in there):
         known = ", ".join(class_names(family))
@@ -188,4 +209,4 @@ def _ending(model_type: str, family: type[FamilyConfig], fields: Mapping[str, An
             f"{said}: the head of {'this class is' if len(there) == 1 else 'these classes is'} not understood here",
             f"known: {known}; with the head of {family.stems[0]}{first}: {setting('architectures')}",
         )
-    return there[0]
+    return there[0], []

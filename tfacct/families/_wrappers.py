@@ -176,12 +176,37 @@ def unwrapped(raw: Mapping[str, Any], part: Part = "text") -> Unwrapped:
         return _inner(raw, OUTER[model_type], part)
     if part != "text" or model_type in PAIRS:
         return Unwrapped(*part_of(raw, model_type, part))
+    if model_type.startswith("llava") and not any(isinstance(raw.get(name), Mapping) for name in FIELDS):
+        found = _flat_llava(raw)
+        if found is not None:
+            return found
     if (wrapper := WRAPPERS.get(model_type)) is not None:
         return _known(raw, model_type, wrapper)
     if model_type in TEXTS:
         return _inside(raw, model_type, {}, ())
     field = next((name for name in FIELDS if isinstance(raw.get(name), Mapping)), None)
     return Unwrapped(raw) if field is None else _unknown(raw, model_type, field)
+
+
+LLAVA: Mapping[str, str] = {
+    "LlavaLlamaForCausalLM": "llama",
+    "LlavaMistralForCausalLM": "mistral",
+    "LlavaQwenForCausalLM": "qwen2",
+}
+"""Classes in LLaVA's own files → the family whose fields stand there beside those of what sees, and which say …"""
+SEES = ("mm_", "image_", "tune_mm_", "freeze_mm_", "unfreeze_mm_", "use_mm_", "vision_tower_")
+"""… how they begin."""
+
+
+def _flat_llava(raw: Mapping[str, Any]) -> Unwrapped | None:
+    """The language model in one of LLaVA's own files; None where it is none."""
+    named = classes.named(raw.get("architectures"))
+    if len(named) != 1 or named[0] not in LLAVA:
+        return None
+    fields = {name: value for name, value in raw.items() if not name.startswith(SEES)}
+    towers = ("mm_vision_tower", "mm_projector_type")
+    left_out = tuple(name for name in towers if raw.get(name) is not None) or (named[0].removesuffix("ForCausalLM"),)
+    return Unwrapped({**fields, "model_type": LLAVA[named[0]], "architectures": None}, left_out)
 
 
 def _inner(raw: Mapping[str, Any], field: str, part: Part) -> Unwrapped:

@@ -2,7 +2,6 @@
 
 from typing import ClassVar
 
-from tfacct.architecture.parts import Attention
 from tfacct.families._base import Count, UpTo, Word
 from tfacct.families._bert_like import LM_HEAD
 from tfacct.families._rotary_bert import RotaryBert, class_table, heads_of
@@ -15,6 +14,7 @@ class Config(RotaryBert):
     max_position_embeddings: Count = 8192
     type_vocab_size: UpTo = 1
     layer_norm_type: Word = "layer_norm"
+    position_embedding_type: Word = "rope"
 
     trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "sequences", "positions"})
     dropouts: ClassVar = {
@@ -26,7 +26,8 @@ class Config(RotaryBert):
     }
     habits: ClassVar = frozenset({"lingers", "norms_sums", "narrow_softmax"})
     stems: ClassVar = ("Gte", "New")
-    uncounted: ClassVar = RotaryBert.uncounted | {"layer_norm_type"}
+    uncounted: ClassVar = RotaryBert.uncounted | {"layer_norm_type", "position_embedding_type"}
+    understood: ClassVar = {"layer_norm_type": "layer_norm", "position_embedding_type": "rope"}
     harmless: ClassVar = frozenset(
         """
         pack_qkv unpad_inputs use_memory_efficient_attention logn_attention_scale logn_attention_clip1
@@ -43,11 +44,6 @@ class Config(RotaryBert):
         "An encoder: every token sees all others, nothing is kept between steps, and there is no decode step.",
         "GteModel has no pooler. type_vocab_size = 0, as gte-base-en-v1.5 has it, means no table of segments.",
         "The four projections of attention and the network's last product have biases, its first two have none.",
+        "gte-multilingual-base's own file names NewModel and NewForTokenClassification: the first is counted.",
         "Files with code of their own say model_type = new and NewModel: they are read as this family.",
     )
-
-    def attention(self) -> Attention:
-        """Heads with keys of their own; every token sees all others. Raises ConfigError."""
-        if self.layer_norm_type != "layer_norm":
-            raise self.refused("layer_norm_type", self.layer_norm_type)
-        return super().attention()

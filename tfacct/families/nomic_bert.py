@@ -1,8 +1,10 @@
 """Nomic BERT: BERT's post-norm blocks without biases, with rotary positions and gated networks."""
 
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
-from tfacct.families._base import Count, Real, Switch, Word
+from tfacct.base.errors import ConfigError
+from tfacct.families._base import Count, FamilyConfig, Real, Switch, Word, shown
 from tfacct.families._rotary_bert import RotaryBert, class_table, heads_of
 
 ELSEWHERE = {
@@ -80,3 +82,13 @@ class Config(RotaryBert):
         " transformers' class reads its own names only.",
         "Biases, experts (nomic-embed-text-v2) and other orders of a block are refused: the class has none.",
     )
+
+    @classmethod
+    def read(cls, raw: Mapping[str, Any]) -> tuple[FamilyConfig, dict[str, Any], list[str]]:
+        """The checked fields, defaults and unknown names. Raises ConfigError of experts too."""
+        if raw.get("num_experts"):
+            raise ConfigError(
+                f"num_experts = {shown(raw['num_experts'])}: nomic-embed-text-v2-moe has experts in every other layer,"
+                " and neither transformers' class nor a part here has those"
+            )
+        return super().read(raw)

@@ -200,5 +200,5 @@ def subject(
         changed=dict(sets or {}),
         left_out=reading.left_out,
         parts=reading.parts,
-        whole=raw if reading.left_out else None,
+        whole=raw if reading.parts else None,
     )
