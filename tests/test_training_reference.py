@@ -40,6 +40,8 @@ def unruled(model: LoadedModel) -> str:
     """What of a model has no rule: nothing, one of its parts, or its encoder."""
     if model.architecture.encoder is not None:
         return "an encoder"
+    if isinstance(model.architecture.embed, Patches):
+        return "patches of images"
     parts = (part for part in model.architecture.parts() if isinstance(part, (LatentAttention, Mixer)))
     if any(getattr(part, "value_norm", None) is not None for part in model.architecture.parts()):
         return "keys that are values or another layer's"
@@ -54,8 +56,6 @@ def unruled(model: LoadedModel) -> str:
         return "a convolution beside a block"
     if isinstance(model.architecture.embed, Stem):
         return "convolutions over sound"
-    if isinstance(model.architecture.embed, Patches):
-        return "patches of images"
     if isinstance(model.architecture.pooler, Picked):
         return "a pooler of this kind"
     if any(part.qk_norm is not None and not part.qk_norm.learned for part in attentions):

@@ -5,8 +5,9 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.conftest import Ran
+from tests.conftest import TINY, Ran
 from tfacct import load
+from tfacct.base.errors import UsageError
 from tfacct.profiles import transformers_parts as parts
 
 pytest.importorskip("transformers")
@@ -19,6 +20,8 @@ WITNESSES = ["peak, operator by operator", "peak by torch's MemTracker", "gradie
         ("llama-3.2-1b --ctx 512", ["kept by 2 blocks", "kept by all 16 blocks", "kept by a third block"], "adamw"),
         ("gpt2 --ctx 64 --dtype fp32 --checkpoint full --optimizer sgd-momentum", None, "sgd-momentum"),
         ("gpt2 --set n_layer=2 --ctx 64 --attention eager --all-layers", ["kept by 2 blocks"], "adamw"),
+        # Every block of the decoder reads what the encoder gave, whose last gradient comes behind all of them.
+        ("bart-base --ctx 24 --source 56 --all-layers", ["kept by 6 blocks"], "adamw"),
     ],
 )
 def test_witnesses_agree(run: Callable[..., Ran], arguments: str, first: list[str] | None, last: str) -> None:
@@ -84,10 +87,22 @@ def test_what_makes_no_sense_is_said(run: Callable[..., Ran], arguments: str, sa
     assert ran.code == 2 and says in " ".join(ran.err.split()), ran.err
 
 
+@pytest.mark.parametrize(
+    ("config", "why"),
+    [
+        ({**TINY["mixtral"], "intermediate_size": 37}, "torch multiplies experts whose widths are multiples of 8"),
+        (TINY["t5"], "its class cannot take a step: T5Config has no decoder_start_token_id"),
+    ],
+)
+def test_a_step_that_its_class_cannot_take_is_said(config: dict, why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        load(config).verify(train=True, against="transformers", ctx=12, attention="eager")
+
+
 def test_several_models_and_an_optimizer_nobody_runs_on_meta(run: Callable[..., Ran]) -> None:
-    ran = run("verify", "gpt2", "qwen3-0.6b", "t5-small", "--train", "--ctx", "32", "--optimizer", "adamw-8bit")
+    ran = run("verify", "gpt2", "qwen3-0.6b", "deberta-v3-base", "--train", "--ctx", "32", "--optimizer", "adamw-8bit")
     said = " ".join(ran.out.split())
-    assert ran.code == 0 and "Training steps in bf16 against witnesses" in said and "t5-small" in ran.err
+    assert ran.code == 0 and "Training steps in bf16 against witnesses" in said and "deberta-v3-base" in ran.err
     assert "The state of adamw-8bit was not asked for" in said
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -33,6 +34,7 @@ def tracked_peak(model: Any, batch: int, tokens: int, source: int = 0) -> int:
     Raises PrivateInterfaceError where torch has no such tracker.
     """
     try:
+        from torch.distributed._tools import mod_tracker
         from torch.distributed._tools.mem_tracker import MemTracker
     except ImportError as error:
         raise PrivateInterfaceError(str(error)) from error
@@ -43,10 +45,26 @@ def tracked_peak(model: Any, batch: int, tokens: int, source: int = 0) -> int:
         warnings.simplefilter("ignore")
         tracker = MemTracker()
         tracker.track_external(model, ids, *read)
-        with as_on_cuda(), tracker:
+        with as_on_cuda(), _waiting_for_one(mod_tracker), tracker:
             loss_of(model, ids, *read).backward()
         found = tracker.get_tracker_snapshot("peak")[torch.device("meta")]
     return int(found["Total"])
+
+
+@contextmanager
+def _waiting_for_one(tracker: Any) -> Iterator[None]:
+    """Have the tracker's hook on what a module reads wait for the first gradient. It waits for all, and holds those
+    that it has: of every block of a decoder one, until the last gradient of what the encoder gave."""
+    honest = tracker.register_multi_grad_hook
+
+    def first(tensors: Sequence[torch.Tensor], called: Any, **how: Any) -> Any:
+        return honest(tensors[:1], called, **how)
+
+    tracker.register_multi_grad_hook = first
+    try:
+        yield
+    finally:
+        tracker.register_multi_grad_hook = honest
 
 
 def state_bytes(model: Any, name: str) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import takewhile
@@ -11,6 +12,7 @@ from typing import Any, NamedTuple
 from tfacct.accounts.timeline import peak, timeline
 from tfacct.accounts.training import Step
 from tfacct.base.errors import ConfigError, MissingExtraError, UsageError, cut
+from tfacct.base.spelling import option
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.witness.checks import Check, Counts
@@ -45,10 +47,29 @@ def step_checks(
     of a model. Raises UsageError where it cannot be asked."""
     small = None if all_layers else with_blocks(given, TWO)
     asked = _Asked(small or given, work, how, step)
-    found = [asked.kept(), *asked.peaks()]
-    if small is not None:
-        found[1:1] = _for_all_blocks(given, work, how, step)
+    try:
+        found = [asked.kept(), *asked.peaks()]
+        if small is not None:
+            found[1:1] = _for_all_blocks(given, work, how, step)
+    except (RuntimeError, AttributeError, ValueError) as error:
+        raise _cannot(given, error) from None
     return [*found, *_whole(given, how, step(given))]
+
+
+def _cannot(given: LoadedModel, error: Exception) -> Exception:
+    """What is said of a step that the class, or a kernel, cannot take; an error of any other kind as it is."""
+    if "multiple of 16 bytes" in str(error):
+        sizes = "multiples of 8 in 2 bytes each, of 4 in fp32"
+        return UsageError(f"{given.name}: torch multiplies experts whose widths are {sizes}, and takes no others")
+    if isinstance(error, ValueError):
+        return UsageError(f"{given.name}: its class cannot take a step: {cut(str(error), 200)}")
+    missing = re.search(r"'(\w+Config)' object has no attribute '(\w+)'", str(error))
+    if missing is None:
+        return error
+    config, field = missing.groups()
+    return UsageError(
+        f"{given.name}: its class cannot take a step: {config} has no {field}", option("set", f"{field}=0")
+    )
 
 
 def blocks_run(given: LoadedModel, all_layers: bool) -> tuple[int, int]:
