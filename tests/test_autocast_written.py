@@ -198,7 +198,7 @@ def test_a_frozen_weight_is_cast_and_kept_where_a_gradient_goes_through_it() -> 
 
 
 def test_adapters_beside_weights_in_fp32_are_in_fp32() -> None:
-    with pytest.raises(UsageError, match="adapters beside weights in fp32 are in fp32, as peft makes them"):
+    with pytest.raises(UsageError, match="peft makes adapters in fp32 beside weights in fp32"):
         load("llama-3.1-8b").train(ctx=64, weights="fp32", lora=16, adapters="bf16")
 
 

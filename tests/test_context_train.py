@@ -150,9 +150,9 @@ def test_torchs_ring_lays_its_result_head_by_head_on_all_ranks_but_the_last(rank
         ("--cp 2", "up to 24% higher under torch's own ring."),
         ("--cp 2 --cp-method gather", "up to 9% higher where keys and values are gathered."),
         ("--ulysses 2", "peaks of small llamas were the same to the byte where heads are exchanged."),
-        ("--cp 2 --ulysses 2", "What attention receives of other ranks is not counted. "),
+        ("--cp 2 --ulysses 2", "What attention receives from other ranks is not counted. "),
         ("--dp 2 --zero 1", "up to 43% higher under torch's ZeroRedundancyOptimizer, which shares whole tensors."),
-        ("--dp 2 --zero 2", "What an engine gathers gradients in is not counted. "),
+        ("--dp 2 --zero 2", "Buffers in which an engine gathers gradients are not counted. "),
     ],
 )
 def test_what_was_measured_is_said(run: Callable[..., Ran], given: str, said: str) -> None:

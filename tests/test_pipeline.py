@@ -237,7 +237,10 @@ def test_params_of_a_stage_whose_blocks_are_all_of_one_kind() -> None:
         ("comms gpt2 --schedule gpipe", "it needs --pp 2 or more"),
         ("comms gpt2 --pp 2 --pp-chunks 2", "goes with --schedule interleaved"),
         ("comms gpt2 --pp 2 --schedule interleaved --batch 5 --train", "takes microbatches in rounds of 2"),
-        ("comms gpt2 --pp 2 --fsdp 2 --schedule interleaved --train", "in schedules of one stage on a rank"),
+        (
+            "comms gpt2 --pp 2 --fsdp 2 --schedule interleaved --train",
+            "is counted under 1f1b and gpipe, not interleaved",
+        ),
         ("comms gpt2 --pp 2 --dp 2 --zero 2 --train", "--zero 2 is not counted beside --pp"),
         (
             "comms t5-base --pp 2",

@@ -207,13 +207,11 @@ def test_stages_of_llama_8b_that_share_weights_by_hand() -> None:
 def test_what_is_said_of_stages_that_share_weights(run: Callable[..., Ran]) -> None:
     for command in (("train",), ("comms", "--train")):
         words = " ".join(run(*command, "llama-3.2-1b", "--pp", "2", "--fsdp", "4", "--batch", "4").out.split())
-        assert (
-            "Weights are gathered once for all microbatches, gradients scattered behind the last, as torch's" in words
-        )
+        assert "Weights are gathered once for all microbatches, gradients scattered after the last, as torch's" in words
     for given, said in {
-        "--pp 2 --fsdp 2 --schedule zero-bubble": "--fsdp beside --pp is counted in schedules of one stage on a rank",
+        "--pp 2 --fsdp 2 --schedule zero-bubble": "--fsdp beside --pp is counted under 1f1b and gpipe",
         "--pp 2 --fsdp 2 --weights fp32": "weights in fp32 are not counted beside --pp with --fsdp",
-        "--pp 2 --fsdp 2 --lora 16": "adapters are counted among ranks of --tp or --fsdp",
+        "--pp 2 --fsdp 2 --lora 16": "adapters are counted with --tp or --fsdp",
     }.items():
         found = run("train", "llama-3.2-1b", *given.split())
         assert found.code == 2 and said in " ".join(found.err.split()), found.err

@@ -195,7 +195,7 @@ def test_of_one_stage_the_step_is_that_of_the_model() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ("llama-3.1-8b --pp 2 --fsdp 2 --schedule interleaved", "in schedules of one stage on a rank, not interleaved"),
+        ("llama-3.1-8b --pp 2 --fsdp 2 --schedule interleaved", "is counted under 1f1b and gpipe, not interleaved"),
         ("llama-3.1-8b --pp 33", "--pp 33 does not divide L = 32 (blocks)"),
         ("llama-3.1-8b --pp 2 --dp 2 --zero 2", "--zero 2 is not counted beside --pp"),
         ("llama-3.1-8b --cp 2 --attention eager", "eager attention is not counted beside --cp"),

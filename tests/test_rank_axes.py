@@ -290,7 +290,7 @@ def test_tokens_of_the_stream_are_divided_where_they_are_counted(run: Callable[.
     words = " ".join(run("formula", "llama-3.1-8b", "--tp", "t", "--sp", "--ctx", "1k").out.split())
     assert "sp divides the stream between products, of which nothing is counted here." in words
     kept = " ".join(run("formula", "llama", "--of", "kept", "--tp", "t", "--sp").out.split())
-    assert "They divide T too, of what is kept of the stream, but for what products read, which is gathered." in kept
+    assert "They also divide T in what is kept of the stream, except in what products read: that is gathered." in kept
 
 
 @pytest.mark.parametrize(
@@ -305,9 +305,9 @@ def test_tokens_of_the_stream_are_divided_where_they_are_counted(run: Callable[.
         ("llama-3.1-8b --cp 3 --ctx 1k", "ask for a multiple of 6"),
         ("mamba-130m --tp t", "no rule for Mamba on a mesh"),
         ("deepseek-v3 --cp c", "latent attention beside --cp"),
-        ("llama-3.1-8b --of kept --pp p", "--pp is not written into what a training step keeps"),
+        ("llama-3.1-8b --of kept --pp p", "the formula of a training step has no --pp"),
         ("llama-3.1-8b --sp", "--sp divides what --tp does: it needs --tp 2 or more"),
-        ("llama-3.1-8b --of kept --tp t --as reference", "--tp is written into the step of transformers alone"),
+        ("llama-3.1-8b --of kept --tp t --as reference", "only the formula of transformers' own step has --tp"),
         ("bloom-560m --of kept --tp t --attention eager", "no rule for attention with ALiBi"),
         ("llama --ep e", "llama-3.1-405b has no experts for --ep to divide"),
         ("mixtral-8x7b --ep 3", "--ep 3 does not divide E = 8 (experts) hint: sizes that divide all: 1, 2, 4, 8"),
@@ -365,7 +365,7 @@ def test_padding_is_asked_of_all_ranks_that_divide_weights(run: Callable[..., Ra
         ran = run(command, "phi-3-mini-4k", "--cp", "3", "--fsdp", "2")
         words = " ".join(ran.err.split())
         assert ran.code == 2 and "--fsdp 2 beside --cp 3 pads mlp.gate_proj.weight (8,192 × 3,072)" in words
-        assert "no size divides all beside --cp 3; without, 1, 2, 4, 8," in words
+        assert "no size divides all beside --cp 3; without it, 1, 2, 4, 8," in words
     assert run("params", "phi-3-mini-4k", "--cp", "4", "--fsdp", "2").code == 0
     assert "sizes that divide all: 1, 2, 4, 8, 16, 32, 64, 128, 256 " in (
         " ".join(run("params", "phi-3-mini-4k", "--cp", "4", "--fsdp", "6").err.split()) + " "

@@ -305,11 +305,11 @@ def test_adapters_in_stages_by_hand() -> None:
     [
         (
             "llama-3.1-8b --tp 8 --sp --lora 16",
-            "adapters are counted among ranks of --tp or --fsdp, with --dp or without, or of --pp alone",
+            "adapters are counted with --tp or --fsdp, each with --dp or without, or with --pp alone",
         ),
-        ("llama-3.1-8b --fsdp 8 --tp 2 --lora 16", "adapters are counted among ranks of --tp or --fsdp, with"),
-        ("llama-3.1-8b --pp 2 --dp 2 --lora 16", "or of --pp alone, by torch's plan"),
-        ("llama-3.1-8b --pp 2 --schedule zero-bubble --lora 16", "in schedules of one stage on a rank"),
+        ("llama-3.1-8b --fsdp 8 --tp 2 --lora 16", "adapters are counted with --tp or --fsdp, each with"),
+        ("llama-3.1-8b --pp 2 --dp 2 --lora 16", "or with --pp alone, under torch's plan"),
+        ("llama-3.1-8b --pp 2 --schedule zero-bubble --lora 16", "are counted under 1f1b and gpipe"),
         ("llama-3.1-8b --fsdp 8 --lora 16 --weights fp32", "in the pass's dtype hint: leave --weights out"),
         (
             "llama-3.1-8b --tp 2 --lora 16 --weights nf4",

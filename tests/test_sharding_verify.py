@@ -112,7 +112,7 @@ def test_what_was_asked_is_said(run: Callable[..., Ran], monkeypatch: pytest.Mon
         ("llama-3.1-8b --tp 2", "--tp needs --shard"),
         ("llama-3.1-8b --pp 2", "--pp needs --shard"),
         ("llama-3.1-8b --shard --dp 2", "--dp 2 is not verified here: torch reduces buckets of real numbers"),
-        ("mixtral-8x7b --shard --fsdp 2 --ep 2 --imbalance 1.5", "tokens are dealt out evenly"),
+        ("mixtral-8x7b --shard --fsdp 2 --ep 2 --imbalance 1.5", "tokens are spread evenly"),
         ("qwen1.5-moe-a2.7b --shard --fsdp 2 --ep 2", "no plan of --ep 2 was compared with its class"),
         ("llama-3.1-8b --shard --ulysses 2", "--ulysses 2 is not verified here"),
         ("llama-3.1-8b --shard --cp 2 --cp-method gather", "is not verified here: torch runs a ring"),

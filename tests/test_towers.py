@@ -50,7 +50,7 @@ def test_qwen2_5_vls_windows_by_hand() -> None:
 def test_windows_of_patches_are_said(run) -> None:
     ran = run("flops", "qwen2.5-vl-7b-vision")
     said = " ".join(ran.out.split())
-    assert "In 28 of 32 blocks a patch sees the 64 of its own window." in said
+    assert "In 28 of 32 blocks, a patch sees only the 64 of its own window." in said
     assert "of attention all T × T pairs, in windows only their own" in said
     alone = run("flops", "qwen2.5-vl-7b-vision", "--set", "fullatt_block_indexes=[]")
     assert "of attention all pairs in each window" in " ".join(alone.out.split())
@@ -395,7 +395,7 @@ def test_qwen2_5_omnis_encoder_of_audio_by_hand(run) -> None:
     blocks = 32 * (1500 * (4 * 1280**2 + 2 * 1280 * 5120) + 15 * 2 * 100**2 * 1280)
     assert ours.flops().total == 2 * (stem + blocks + 750 * 1280 * 3584)
     said = " ".join(run("flops", "qwen2.5-omni-7b-audio").out.split())
-    assert "In 32 of 32 blocks a position sees the 100 of its own window." in said
+    assert "In 32 of 32 blocks, a position sees only the 100 of its own window." in said
     ran = run("flops", "qwen2.5-omni-7b-audio", "--ctx", "1450")
     assert ran.code == 2 and "use --ctx 1,500" in ran.err
 

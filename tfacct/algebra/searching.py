@@ -116,9 +116,9 @@ def _among_multiples(
         return Solution(low * step, high * step, rises=after > 0)
     ends = _of_each_rest(lambda value: sign(equation.difference(at(value))) == after, low, compressed)
     if ends is None:
-        why = "rounding up keeps the sides from changing places once"
+        why = "rounding makes the sides cross more than once"
         if rates and unknown == "ctx":
-            why = "the sides change places more than once, for counts leap where a key made of several tokens is full"
+            why = "the sides cross more than once, because counts jump each time a compressed key is complete"
         raise NoSolutionError(f"{equation}: near {unknown} = {low * step:,} {why}")
     first, last = min(ends), max(ends) - compressed
     return Solution(first - 1, first, rises=after > 0, again=last if last > first else None)

@@ -99,7 +99,7 @@ def solved(unknown: str, equation: Equation, at: Callable[[Size], Point], smalle
             break
     if past(answer) or not past(answer + 1):
         raise NoSolutionError(
-            f"{equation}: rounding up keeps the sides from changing places once, near {unknown} = {decimal(there[0])}"
+            f"{equation}: rounding makes the sides cross more than once near {unknown} = {decimal(there[0])}"
         )
     return Solution(answer, answer + 1, rises, None if leaps else there[0], bool(leaps))
 
@@ -212,7 +212,7 @@ def _unsolved(
         return NoSolutionError(f"{equation}: it has several solutions: {unknown} = {_said(there)}")
     signs = {sign(equation.difference(at(smallest + step))) for step in (0, 1, 2, 3, ROUNDED, ROUNDED + 1)}
     if len(signs) > 1:
-        return NoSolutionError(f"{equation}: rounding up keeps the sides from changing places once")
+        return NoSolutionError(f"{equation}: rounding makes the sides cross more than once")
     why = stays(equation, sign(equation.difference(at(smallest))))
     positive = [root for root in roots if root > 0]
     if positive:

@@ -248,7 +248,7 @@ def _notes(subjects: Sequence[LoadedModel], every: Sequence[Counted], mesh: Mesh
         notes.append(of_copies(mesh))
     if any(line.over == "ep" for one in every for line in one.lines):
         notes.append(
-            "Tokens are dealt out to the ranks of ep evenly."
+            "Tokens are spread evenly over the ranks of ep."
             if mesh.imbalance == 1
             else f"The fullest rank of ep receives {float(mesh.imbalance):g} times as many tokens as the mean."
         )

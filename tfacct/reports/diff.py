@@ -87,7 +87,7 @@ def diff(
     def notes(_: slice) -> list[str]:
         return [
             *conventions.of_models([old, new], metrics, terms, to),
-            *(f"The bytes of the weights are left out: {name}: {said}." for name, said in unknown.items()),
+            *(f"The bytes of the weights are left out ({name}: {said})." for name, said in unknown.items()),
             *(f"Bytes of a training step are left out: {why}." for why in untrained),
             *(dict.fromkeys(filter(None, (terms.untold, to.untold))) if terms.train and not untrained else ()),
             *(conventions.of_windows([new], metrics, masked=terms.masked) if old.family == new.family else ()),

@@ -19,16 +19,16 @@ from tfacct.reports.kept_as import TRANSFORMERS
 from tfacct.reports.train_ranks import step_of, unruled
 from tfacct.reports.training import Recipe
 
-OTHERS = "a rank of these keeps other tensors"
+OTHERS = "a rank keeps other tensors there"
 
 
 def check(axes: Mapping[str, str], as_: str) -> None:
     """Raises UsageError for an axis that is not written into what a step keeps."""
     for axis in axes:
         if axis != "tp":
-            raise UsageError(f"{option(axis)} is not written into what a training step keeps", "leave it out")
+            raise UsageError(f"the formula of a training step has no {option(axis)}", "leave it out")
         if as_ != TRANSFORMERS:
-            said = f"{option(axis)} is written into the step of transformers alone"
+            said = f"only the formula of transformers' own step has {option(axis)}"
             raise UsageError(said, f"leave {option('as_')} out")
 
 
@@ -86,8 +86,10 @@ def compared(
         if sum(int(value) // (ranks if by else 1) for by, value in values.items()) != int(kept):
             others.append(ranks)
     if others == asked:
-        raise UsageError(f"{subject.name}: {OTHERS}: no formula is written", f"`tfacct train` counts {option('tp')}")
-    return [f"Not of {number} = {', '.join(map(str, others))}: {OTHERS}."] if others else []
+        raise UsageError(
+            f"{subject.name}: no formula holds for these ranks: {OTHERS}", f"`tfacct train` counts {option('tp')}"
+        )
+    return [f"The formula does not hold for {number} = {', '.join(map(str, others))}: {OTHERS}."] if others else []
 
 
 def _fitting(subject: LoadedModel, work: Workload, sp: bool) -> list[int]:
@@ -101,8 +103,7 @@ def notes(step: Step, axes: Mapping[str, str], sp: bool) -> list[str]:
     lines = (line for section in step.run.sections for line in step.lines_of(section))
     there = {letter for line in lines for letter in letters(line.spec)}
     named, ranks = " ".join(letter for letter in LIVES if letter in there), axes["tp"]
-    how = f"{ranks} ranks divide" if ranks.isdigit() else f"{ranks} is the number of ranks, which divide"
-    said = [f"{how} {named}: of one rank, a tensor that has one of these letters is divided once."]
+    said = [f"{ranks} ranks divide {named}: on one rank, a tensor with any of these letters is divided once."]
     if sp:
-        said.append("They divide T too, of what is kept of the stream, but for what products read, which is gathered.")
+        said.append("They also divide T in what is kept of the stream, except in what products read: that is gathered.")
     return said

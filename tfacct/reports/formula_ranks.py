@@ -259,13 +259,10 @@ def _notes(specs: Mapping[str, set[str]], axes: Mapping[str, str], of: str) -> l
     said = []
     if "tp" in axes:
         named, tp = " ".join(letter for letter in LIVES if letter in there), axes["tp"]
-        how = f"{tp} ranks divide" if tp.isdigit() else f"{tp} is the number of ranks, which divide"
-        said.append(f"{how} {named}: of one rank, a line that has one of these letters is divided once.")
+        said.append(f"{tp} ranks divide {named}: on one rank, a line with any of these letters is divided once.")
     if "cp" in axes:
         cp, letter = axes["cp"], "S" if of == "kv" else "T"
-        parts = "parts of a sequence"
-        how = f"{cp} {parts} divide" if cp.isdigit() else f"{cp} is the number of {parts}, which divide"
-        said.append(f"{how} {letter}.")
+        said.append(f"{cp} parts of a sequence divide {letter}.")
     return said
 
 
@@ -276,12 +273,10 @@ def _of_experts(axes: Mapping[str, str], of: str) -> list[str]:
     if of == "kv":
         return [IDLE["ep"]]
     ep = axes["ep"]
-    parts = "parts of the experts"
-    how = f"{ep} {parts} divide" if ep.isdigit() else f"{ep} is the number of {parts}, which divide"
-    said = f"{how} E: each expert is whole."
+    said = f"{ep} ranks divide E; each expert is whole."
     if of == "params":
         return [said]
-    tokens = "Tokens are dealt out to experts evenly"
+    tokens = "Tokens are spread evenly over the experts"
     share = f", so {axes['tp']} divides what they compute" if "tp" in axes else "; each rank has a batch of its own"
     return [f"{said} {tokens}{share}."]
 

@@ -309,13 +309,14 @@ def check_rows(subject: LoadedModel, mesh: Mesh) -> None:
         every = rows_divisors(subject, mesh)
         fitting = [size // mesh.parts for size in every if size % mesh.parts == 0]
         given = [option(name, size) for name, size in (("cp", mesh.cp), ("ulysses", mesh.ulysses)) if size > 1]
+        them = "it" if len(given) == 1 else "them"
         beside = f" beside {' and '.join(given)}" if given else ""
         raise UsageError(
             f"{subject.name}: {option('fsdp', mesh.fsdp)}{beside} pads {paths.short(padded)} ({shape}), and how the"
             " class lays its tensors out was not compared",
             f"sizes that divide all: {', '.join(map(str, fitting))}"
             if fitting
-            else f"no size divides all{beside}; without, {', '.join(map(str, every))} do",
+            else f"no size divides all{beside}; without {them}, {', '.join(map(str, every))} do",
         )
 
 

@@ -59,13 +59,18 @@ def checked_axes(mesh: Mesh) -> Mesh:
 def check_step(mesh: Mesh) -> None:
     """Raises UsageError for a pipeline beside what an engine chooses how to run."""
     if mesh.pp > 1 and mesh.fsdp > 1 and mesh.schedule not in ("1f1b", "gpipe"):
-        said = f"{option('fsdp')} beside {option('pp')} is counted in schedules of one stage on a rank"
-        raise UsageError(f"{said}, not {mesh.schedule}", f"leave {option('schedule')} out, or {option('fsdp')}")
+        said = f"{option('fsdp')} beside {option('pp')} is counted under 1f1b and gpipe, not {mesh.schedule}"
+        raise UsageError(said, f"{option('schedule', '1f1b')} is counted, and so is {option('pp')} alone")
     if mesh.pp > 1 and mesh.fsdp > 1 and mesh.ep > 1:
-        raise UsageError(f"{option('ep')} is not counted beside {option('pp')} with {option('fsdp')}", "leave one out")
+        raise UsageError(
+            f"{option('ep')} is not counted beside {option('pp')} with {option('fsdp')}",
+            f"leave out {option('ep')}, or {option('pp')}",
+        )
     if mesh.pp > 1 and mesh.zero > 1:
         said = f"{option('zero', mesh.zero)} is not counted beside {option('pp')}: it scatters gradients while stages"
-        counted = f"{option('zero', 1)} is counted, and {option('fsdp')}, which scatters them behind the last"
+        counted = (
+            f"{option('zero', 1)} is counted, and so is {option('fsdp')}, which scatters them after the last microbatch"
+        )
         raise UsageError(f"{said} still sum those of other microbatches", counted)
 
 
@@ -153,7 +158,7 @@ def of_units(mesh: Mesh, train: bool = True) -> str:
     """When ranks of `fsdp` gather weights and scatter gradients."""
     if mesh.pp == 1:
         return "Weights are gathered block by block, as fully_shard does."
-    once = "Weights are gathered once for all microbatches" + (", gradients scattered behind the last" if train else "")
+    once = "Weights are gathered once for all microbatches" + (", gradients scattered after the last" if train else "")
     return f"{once}, as torch's schedules run fully_shard without resharding."
 
 

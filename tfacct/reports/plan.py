@@ -196,11 +196,13 @@ def _notes(tried: Tried, command: _Command) -> list[str]:
             " another is not counted."
         )
     if any(one.mesh.ep > 1 for one in shown):
-        said.append("Tokens are dealt out to experts evenly.")
+        said.append("Tokens are spread evenly over the experts.")
     if tried.refused:
         why, _ = Counter(tried.refused).most_common(1)[0]
         many = len(tried.refused)
-        said.append(f"{many:,} others are not counted; most often: {why}." if many > 1 else f"1 other is not: {why}.")
+        said.append(
+            f"{many:,} others are not counted; most often: {why}." if many > 1 else f"1 other is not counted: {why}."
+        )
     return said
 
 

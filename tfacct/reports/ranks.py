@@ -281,7 +281,7 @@ def of_work(subjects: Sequence[LoadedModel], stage: int, mesh: Mesh) -> list[str
     said = [*shared(subjects, mesh), *of_stage(subjects, [{"stage": stage}], mesh, "computes")]
     said += of_experts(subjects, mesh)
     if mesh.ep > 1:
-        said.append("Tokens are dealt out to experts evenly.")
+        said.append("Tokens are spread evenly over the experts.")
     if mesh.cp > 1:
         said.append(f"A rank has the queries of 1 of {mesh.cp:,} parts of each sequence, and sees the keys of all.")
     return [*said, *idle(mesh, "sp", "fsdp")]

@@ -198,7 +198,7 @@ def _tiled(subject: LoadedModel) -> list[str]:
     tiled = [(stack.count, part.tiles) for stack, part in subject.architecture.having(Attention) if part.tiles]
     every = sum(stack.count for stack in stacks)
     what = "position" if isinstance(subject.architecture.embed, Stem) else "patch"
-    return [f"In {count} of {every} blocks a {what} sees the {size} of its own window." for count, size in tiled]
+    return [f"In {count} of {every} blocks, a {what} sees only the {size} of its own window." for count, size in tiled]
 
 
 def _chosen_blocks(subject: LoadedModel, *, kept: bool, masked: bool) -> list[str]:
@@ -286,7 +286,11 @@ def _borrowed(subjects: Sequence[LoadedModel]) -> list[str]:
     stacks = subjects[0].architecture.having(Attention) if len(subjects) == 1 else []
     count = sum(stack.count for stack, part in stacks if part.borrowed)
     blocks = sum(stack.count for stack in subjects[0].architecture.stacks) if count else 0
-    return [f"{count:,} of {blocks:,} blocks read keys and values that others keep, and keep none."] if count else []
+    return (
+        [f"{count:,} of {blocks:,} blocks read the keys and values of other blocks and keep none of their own."]
+        if count
+        else []
+    )
 
 
 def kept_in(subjects: Sequence[LoadedModel], cached: str) -> str:

@@ -152,7 +152,7 @@ def _again(found: Solution) -> list[str]:
     """Why the sides change places more than once, where they do."""
     if found.again is None:
         return []
-    return ["Counts leap where a key made of several tokens is full, so the sides change places more than once."]
+    return ["Counts jump each time a compressed key is complete, so the two sides cross more than once."]
 
 
 def _checked(subject: LoadedModel, request: Request, unknown: str) -> Request:
@@ -232,8 +232,8 @@ def _answer(unknown: str, equation: Equation, found: Solution) -> str:
         return f"The largest {unknown} there is, {found.answer:,}, makes {left} equal to {right}."
     stays = "stays within" if found.rises else "stays at or above"
     if found.again is not None:
-        there = f"beyond, it does so only at some contexts, the last {found.again:,}"
-        return f"Up to {unknown} = {found.answer:,} {left} {stays} {right}; {there}."
+        there = f"beyond that it does so only at some contexts, the last of them {found.again:,}"
+        return f"Up to {unknown} = {found.answer:,}, {left} {stays} {right}; {there}."
     return f"The largest {unknown} is {found.answer:,}: {left} {stays} {right}."
 
 

@@ -271,9 +271,9 @@ def _adds(kept: Mapping[str, tuple[int, int]]) -> str:
         if own and name in MADE:
             sentences.append(f"Each {MADE[name]} adds {own:,} bytes for each sequence.")
         if own and name in WAITING:
-            sentences.append(f"Each token that waits for a {WAITING[name]} to be full takes {own:,} bytes.")
+            sentences.append(f"Each token that waits for a {WAITING[name]} to be complete takes {own:,} bytes.")
     if own := kept.get(ANY, (0, 0))[0]:
-        sentences.append(f"With the first {MADE[ENTRIES]} come {own:,} bytes more, which stay as many.")
+        sentences.append(f"The first {MADE[ENTRIES]} adds {own:,} bytes more, once for each sequence.")
     if (source := kept.get("J", (0, 0))[0]) > 0:
         sentences.append(f"Each source token adds {source:,} bytes for each sequence.")
     if (state := kept.get("", (0, 0))[0]) > 0:

@@ -166,7 +166,7 @@ def _notes(every: Sequence[Trained], facts: Sequence[dict[str, Any]]) -> list[st
     ]
 
 
-LONE = "One token alone is laid out in another way than more are, which was not measured for all classes."
+LONE = "A single token is laid out differently in memory, which was not measured for all classes."
 UNPACKED = "The config stores its weights quantized; a training step holds them as said here."
 
 

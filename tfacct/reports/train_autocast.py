@@ -79,9 +79,9 @@ def refusal(subject: LoadedModel, recipe: Recipe) -> str | None:
         return f"the training step of {family} has not been measured under autocast"
     asked = {
         f"adapters on {family}": recipe.lora is not None and ADAPTED not in trains,
-        f"a loss in chunks of {family}": recipe.loss == "chunked" and IN_CHUNKS not in trains,
+        f"a loss in chunks on {family}": recipe.loss == "chunked" and IN_CHUNKS not in trains,
         f"a loss in chunks beside adapters on {family}": recipe.loss == "chunked" and recipe.lora is not None,
-        f"attention of {family} that runs again": recipe.checkpoint == "attention" and SELECTIVE not in trains,
+        f"attention that runs again on {family}": recipe.checkpoint == "attention" and SELECTIVE not in trains,
     }
     both = next((name for name, so in asked.items() if so), None)
     if both is not None:
@@ -89,7 +89,7 @@ def refusal(subject: LoadedModel, recipe: Recipe) -> str | None:
     if recipe.lora is None:
         return None
     if recipe.adapters != "fp32":
-        return f"adapters beside weights in fp32 are in fp32, as peft makes them: leave {option('adapters')} out"
+        return f"peft makes adapters in fp32 beside weights in fp32: leave {option('adapters')} out"
     from tfacct.reports import lora
 
     return lora.refusal(subject, recipe)

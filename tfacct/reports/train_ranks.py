@@ -48,7 +48,7 @@ BLOCK_BY_BLOCK = (
     " block stays."
 )
 GATHERED_EXPERTS = "What ranks of fsdp hold of experts was not measured to the byte."
-RAN_AGAIN = "Where blocks run again peaks of small models were within 10% of this under transformers' own exchange."
+RAN_AGAIN = "Where blocks run again, peaks of small models were within 10% of this under transformers' own exchange."
 NOT_MEASURED = "What ranks of ep hold on the way was not measured here."
 
 
@@ -332,7 +332,7 @@ def sent(one: Trained) -> int:
 def _of_experts(subject: LoadedModel, mesh: Mesh) -> list[str]:
     banks = sorted({group.axes[EXPERTS] for group in subject.ledger.groups if EXPERTS in group.axes})
     shares = " or ".join(f"{bank // mesh.ep:,} of {bank:,}" for bank in banks)
-    dealt = "Tokens are dealt out to experts evenly."
+    dealt = "Tokens are spread evenly over the experts."
     if mesh.imbalance != 1:
         dealt = f"Shown is a rank that receives {float(mesh.imbalance):g} times as many rows as the mean."
     more = f" {NOT_MEASURED}" if mesh.tp == 1 else ""
@@ -341,7 +341,7 @@ def _of_experts(subject: LoadedModel, mesh: Mesh) -> list[str]:
 
 def _received(mesh: Mesh) -> str:
     """What is said of keys, values and heads that come from other ranks."""
-    said = "What attention receives of other ranks is not counted"
+    said = "What attention receives from other ranks is not counted"
     if mesh.cp > 1 and mesh.ulysses > 1:
         return f"{said}."
     method = mesh.cp_method if mesh.cp > 1 else "ulysses"
@@ -373,7 +373,9 @@ def notes(one: Trained, found: dict[str, Any]) -> list[str]:
         said += [*of_parts(mesh), _received(mesh)]
     if mesh.dp > 1:
         stays = " The buckets stay beside the gradients." if one.step.buckets else ""
-        engine = f" What an engine gathers gradients in is not counted{SHARED_WHOLE if mesh.zero == 1 else '.'}"
+        engine = (
+            f" Buffers in which an engine gathers gradients are not counted{SHARED_WHOLE if mesh.zero == 1 else '.'}"
+        )
         engine = engine if mesh.zero else ""
         said.append(f"{of_copies(mesh)}{stays}{engine}")
     if mesh.tp > 1:

@@ -25,14 +25,12 @@ def unruled(subject: LoadedModel, recipe: Recipe, mesh: Mesh) -> Iterator[str]:
     """Reasons why adapters do not go with a mesh."""
     others = mesh.ranks > max(mesh.tp * mesh.dp, mesh.fsdp * mesh.dp, mesh.pp) or mesh.ep > 1
     if others or mesh.zero or mesh.sp or mesh.plan != "torch":
-        alone = (
-            f"ranks of {option('tp')} or {option('fsdp')}, with {option('dp')} or without, or of {option('pp')} alone"
-        )
-        yield f"adapters are counted among {alone}, by torch's plan"
+        with_dp = f"with {option('tp')} or {option('fsdp')}, each with {option('dp')} or without"
+        yield f"adapters are counted {with_dp}, or with {option('pp')} alone, under torch's plan"
     if mesh.pp > 1 and mesh.schedule not in ("1f1b", "gpipe"):
-        yield f"adapters beside {option('pp')} are counted in schedules of one stage on a rank"
+        yield f"adapters beside {option('pp')} are counted under 1f1b and gpipe"
     if mesh.fsdp > 1 and recipe.weights is not None:
-        yield f"adapters beside {option('fsdp')} are counted {DTYPE}"
+        yield f"adapters beside {option('fsdp')} are counted only {DTYPE}"
     if mesh.fsdp * mesh.pp > 1 and recipe.lora is not None:
         from tfacct.reports import lora
 
@@ -47,7 +45,7 @@ def unruled(subject: LoadedModel, recipe: Recipe, mesh: Mesh) -> Iterator[str]:
     if subject.architecture.having(LatentAttention):
         yield "adapters on latent attention are not counted on a mesh"
     if not roomy(subject, mesh.tp):
-        yield f"adapters have been measured {ROOMY}"
+        yield f"adapters have been measured only {ROOMY}"
 
 
 def roomy(subject: LoadedModel, tp: int) -> bool:

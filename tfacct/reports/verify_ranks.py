@@ -117,7 +117,7 @@ def _check_asked(mesh: Mesh) -> None:
         raise UsageError(f"{option('pp', mesh.pp)} is not verified beside {other}", f"ask for {option('pp')} alone")
     if mesh.imbalance != 1:
         given = option("imbalance", f"{float(mesh.imbalance):g}")
-        raise UsageError(f"{given} is not verified here: tokens are dealt out evenly", "leave it out")
+        raise UsageError(f"{given} is not verified here: tokens are spread evenly", "leave it out")
     if mesh.zero:
         why = "an engine decides which tensors share a bucket"
         raise UsageError(f"{option('zero', mesh.zero)} is not verified here: {why}", f"{option('fsdp')} is")
@@ -269,7 +269,7 @@ def _notes(verified: Sequence[_Verified]) -> list[str]:
     if any(each.published and _tied(each.subject) for each in verified):
         said.append("A tied head was asked as one of its own: the published plan takes it and its table apart.")
     if verified[0].mesh.ep > 1:
-        said.append("Experts are divided as transformers divides them, and tokens dealt out to them evenly.")
+        said.append("Experts are divided as transformers divides them, and tokens are spread evenly over them.")
     if any(each.mesh.fsdp > 1 for each in verified):
         said.append("Divided over fsdp by fully_shard, block by block.")
     return [*said, UNASKED]
