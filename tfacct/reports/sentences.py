@@ -287,9 +287,7 @@ def _borrowed(subjects: Sequence[LoadedModel]) -> list[str]:
     count = sum(stack.count for stack, part in stacks if part.borrowed)
     blocks = sum(stack.count for stack in subjects[0].architecture.stacks) if count else 0
     return (
-        [f"{count:,} of {blocks:,} blocks read the keys and values of other blocks and keep none of their own."]
-        if count
-        else []
+        [f"{count:,} of {blocks:,} blocks read keys and values of others and keep none of their own."] if count else []
     )
 
 
@@ -331,11 +329,8 @@ def _sized_notes(subjects: Sequence[LoadedModel], staged: bool) -> list[str]:
 def overtaken(subject: LoadedModel, context: int | None) -> list[str]:
     """Gives the context from which attention, of a decoder behind an encoder its own, costs more than all else."""
     whose = "attention" if subject.source is None else "the decoder's self-attention"
-    return (
-        []
-        if context is None
-        else [f"From {context:,} tokens on, {whose} scores and values cost more than everything else together."]
-    )
+    said = f"From {context or 0:,} tokens on, {whose} scores and values cost more than everything else together."
+    return [] if context is None else [said]
 
 
 def storage_notes(subjects: Sequence[LoadedModel], dtype: str | None) -> list[str]:
