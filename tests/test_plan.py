@@ -45,18 +45,20 @@ def test_every_row_is_what_its_command_says(name: str, ctx: str, every: int) -> 
             assert larger.peak_bytes > budget, row
 
 
-@pytest.mark.parametrize("name", ["qwen3-30b-a3b", "mixtral-8x7b"])
-def test_whole_experts_among_ranks_of_fsdp(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "again"), [("qwen3-30b-a3b", "none"), ("mixtral-8x7b", "none"), ("mixtral-8x7b", "full")]
+)
+def test_whole_experts_among_ranks_of_fsdp(name: str, again: Any) -> None:
     """Each of the ranks has as many of 8, or of 128; groups of tp stay whole."""
     model = tfacct.load(name)
-    found = model.plan(gpus=8, fit="80GB", train=True, ctx="2k", batch=8)
+    found = model.plan(gpus=8, fit="80GB", train=True, ctx="2k", batch=8, recipe={"checkpoint": again})
     rows = [row for row in (*found.divisions, *found.larger) if row["ep"] > 1]
     assert {(row["tp"], row["fsdp"], row["ep"]) for row in rows} == {
         *((1, 8, ep) for ep in (2, 4, 8)), *((2, 4, ep) for ep in (2, 4, 8)), *((4, 2, ep) for ep in (4, 8)),
     }  # fmt: skip
     for row in rows:
         mesh = {axis: row[axis] for axis in ("tp", "fsdp", "ep")}
-        step = model.train(ctx="2k", batch=row["batch"], accumulate=row["times"] > 1, **mesh)
+        step = model.train(ctx="2k", batch=row["batch"], accumulate=row["times"] > 1, checkpoint=again, **mesh)
         assert (step.peak_bytes, row["times"] * step.sent_bytes) == (row["bytes"], row["sent_bytes"])
         assert f"--ep {row['ep']}" in row["command"]
 
@@ -163,6 +165,10 @@ def test_the_answer_comes_first(run: Callable[..., Ran]) -> None:
         ("t5-base --gpus 8 --fit 80GB --train --ctx 512 --batch 8", "t5-base: no division of 8 devices is counted"),
         ("mpt-7b --gpus 8 --fit 80GB --train --batch 8", "the training step of mpt has not been measured"),
         (f"{LLAMA} --gpus 8 --fit 80GB --train --lora 16:nose --batch 8", "'nose' names no product"),
+        (
+            "mixtral-8x7b --gpus 8 --fit 80GB --train --lora 16 --batch 8",
+            "adapters beside experts are not counted on a mesh",
+        ),
         (f"{LLAMA} --gpus 37 --fit 80GB --train --batch 8", "do not divide a batch of 8"),
         (f"{LLAMA} --gpus 8 --fit 80GB --checkpoint full", "--checkpoint goes with --train"),
         (f"{LLAMA} --gpus 8 --fit 80GB --train --kv-dtype fp8", "--train does not go with --kv-dtype"),
@@ -187,6 +193,12 @@ def test_the_command_of_a_file_and_of_a_field_runs(run: Callable[..., Ran], tmp_
     for row in json.loads(run(*asked, "--json").out)["models"][0]["divisions"]:
         ran = run(*shlex.split(row["command"])[1:], "--json")
         assert json.loads(ran.out)["models"][0]["total_bytes"] == row["bytes"]
+
+
+def test_stages_are_spoken_of_where_there_are_some(run: Callable[..., Ran]) -> None:
+    asked = ["--gpus", "8", "--fit", "80GB", "--train", "--batch", "8", "--ctx", "2k"]
+    assert "Stages take one sequence at a time" in " ".join(run("plan", LLAMA, *asked).out.split())
+    assert "Stages" not in run("plan", LLAMA, *asked, "--weights", "fp32").out  # under autocast fsdp alone is counted
 
 
 def test_why_no_division_is_counted(run: Callable[..., Ran]) -> None:

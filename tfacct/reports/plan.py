@@ -184,17 +184,16 @@ def _notes(tried: Tried, command: _Command) -> list[str]:
     if len(shown) > ROWS:
         rest = "hold it too" if tried.fitting else "need more"
         said.append(f"{len(shown) - ROWS:,} others {rest}; JSON has all.")
+    staged = any(one.mesh.pp > 1 for one in shown)
     if command.train:
         said.append(
             "Batch: sequences that a rank takes at a time, as many as fit; times: how often in a step. What is sent is"
             " that of the whole step: copies that share nothing reduce their gradients once, all others each time."
-            " Stages take one sequence at a time, 1F1B; the time that they wait is not counted."
+            f"{' Stages take one sequence at a time, 1F1B; the time that they wait is not counted.' if staged else ''}"
         )
     else:
-        said.append(
-            f"Each copy takes its part of the batch. What is sent is that of {command.step}. What stages wait for one"
-            " another is not counted."
-        )
+        waits = " What stages wait for one another is not counted." if staged else ""
+        said.append(f"Each copy takes its part of the batch. What is sent is that of {command.step}.{waits}")
     if any(one.mesh.ep > 1 for one in shown):
         said.append("Tokens are spread evenly over the experts.")
     if tried.refused:

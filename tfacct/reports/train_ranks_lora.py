@@ -22,7 +22,11 @@ ROOMY = "with vocabularies of twice the hidden size or more on a rank"
 
 
 def unruled(subject: LoadedModel, recipe: Recipe, mesh: Mesh) -> Iterator[str]:
-    """Reasons why adapters do not go with a mesh."""
+    """Reasons why adapters do not go with a mesh, those of any mesh first."""
+    if subject.architecture.having(Experts):
+        yield "adapters beside experts are not counted on a mesh"
+    if subject.architecture.having(LatentAttention):
+        yield "adapters on latent attention are not counted on a mesh"
     others = mesh.ranks > max(mesh.tp * mesh.dp, mesh.fsdp * mesh.dp, mesh.pp) or mesh.ep > 1
     if others or mesh.zero or mesh.sp or mesh.plan != "torch":
         with_dp = f"with {option('tp')} or {option('fsdp')}, each with {option('dp')} or without"
@@ -40,10 +44,6 @@ def unruled(subject: LoadedModel, recipe: Recipe, mesh: Mesh) -> Iterator[str]:
             yield f"blocks without an adapter are not counted beside {option('fsdp' if mesh.fsdp > 1 else 'pp')}"
     if recipe.weights == NF4:
         yield "adapters beside weights in nf4 are not counted on a mesh"
-    if subject.architecture.having(Experts):
-        yield "adapters beside experts are not counted on a mesh"
-    if subject.architecture.having(LatentAttention):
-        yield "adapters on latent attention are not counted on a mesh"
     if not roomy(subject, mesh.tp):
         yield f"adapters have been measured only {ROOMY}"
 
