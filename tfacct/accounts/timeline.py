@@ -25,6 +25,8 @@ TOKENS = "tokens"
 NARROW = Held("B T De")
 """The stream in front of the product behind tables that are narrower than the model."""
 OUTSIDE = {"loss.": "loss", "lm_head.": "head", "pooler.": "head", "classifier.": "head"}
+"""What stands behind the body, and how its instants are called."""
+LET_GO = ("loss.mean", "lm_head.norm")
 """Behind the body of an encoder, which has let go of what waited in it."""
 BEHIND = 3
 """Instants in front of the blocks' backward pass: the forward pass ends, loss, head."""
@@ -288,7 +290,8 @@ class Timeline(StepSums):
                 continue
             ((_, own, beside, *_),) = self.insides[id(self.run.back)].within((moment,))
             outside = next((name for part, name in OUTSIDE.items() if moment.at.startswith(part)), "")
-            beside += 0 if outside else waiting
+            gone = moment.at.startswith(LET_GO) or (outside and self.casts is not None)
+            beside += 0 if gone else waiting
             kept = self.kept_front + self.kept_blocks + own
             beside += self._returned() + (0 if self.casts is None else self.casts.all)
             yield ENDS, self.instant(f"{outside or 'final norm'}, forward", moment.at, 0, kept, beside)
