@@ -135,6 +135,13 @@ def test_what_peft_does_with_experts_that_are_one_tensor_is_said(run: Callable[.
     )
 
 
+def test_a_head_of_classes_is_said_to_be_frozen(run: Callable[..., Ran]) -> None:
+    said = "The classes' head is frozen, as where peft is given no task."
+    classes = run("train", "bert-base", "--lora", "16", "--set", 'architectures=["BertForSequenceClassification"]')
+    assert said in " ".join(classes.out.split())
+    assert said not in " ".join(run("train", "bert-base", "--lora", "16").out.split())
+
+
 def test_more_than_full_fine_tuning_is_said(run: Callable[..., Ran]) -> None:
     wide = " ".join(run("train", "llama-3.1-8b", "--ctx", "4k", "--lora", "16").out.split())
     more = "The adapters keep more than full fine-tuning would, 38.0 GiB in place of 26.6 GiB: each casts its input"

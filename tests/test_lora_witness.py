@@ -10,13 +10,13 @@ from tfacct.accounts.timeline import peak, timeline
 from tfacct.families import config_class
 from tfacct.loading.model import LoadedModel, subject
 from tfacct.profiles.chunked import CHUNKS
-from tfacct.reports.lora import NF4, chosen, products, read
+from tfacct.reports.lora import NF4, layers, products, read
 from tfacct.reports.training import Recipe, refusal, step_of
 from tfacct.witness.step import by_modules, grouped, known_modules
 
 pytest.importorskip("transformers")
 pytest.importorskip("peft")
-BLOCKS = ("n_layer", "num_layers", "num_hidden_layers")
+BLOCKS = ("n_layer", "n_layers", "num_layers", "num_hidden_layers")
 FAMILIES = ("llama", "qwen2", "qwen3", "mistral")
 FURTHER = (
     *(
@@ -62,6 +62,8 @@ SELECTIVE = (
     "smollm3",
 )
 """Families with adapters where attention runs again."""
+ENCODERS = ("bert", "camembert", "roberta", "xlm-roberta")
+"""Encoders with adapters, whose parts read the stream itself."""
 EXPERTS = (
     *("deepseek_v3", "dots1", "glm4_moe", "glm4_moe_lite", "gpt_oss", "granitemoe", "kimi_k2", "minimax_m2"),
     *("mixtral", "olmoe", "qwen2_moe", "qwen3_moe"),
@@ -86,7 +88,7 @@ def check(
 
     config, recipe, work = drawn(family, seed)
     blocks = next(name for name in BLOCKS if name in config)
-    width = next(name for name in ("n_embd", "hidden_size") if name in config)
+    width = next(name for name in ("n_embd", "hidden_size", "dim") if name in config)
     config |= {blocks: max(2, config[blocks]), "vocab_size": 2 * config[width] + seed}
     pick = random.Random(seed)
     for kinds in ("layer_types", "mlp_layer_types"):
@@ -100,8 +102,7 @@ def check(
         every = [name for name in every if name in ATTENTION]
     names = pick.sample(every, pick.randint(1, len(every)))
     rank, dropout = pick.choice([1, 4, 7]), pick.choice([0.0, 0.0, 0.1])
-    on = chosen(model, read(f"{rank}:{','.join(names)}"))
-    modules = sorted({path.split("*.")[-1] for ours, path in model.config.paths().items() if ours in on})
+    modules = layers(model, read(f"{rank}:{','.join(names)}"))
     recipe = replace(recipe, lora=f"{rank}:{','.join(names)}", lora_dropout=dropout)
     recipe = replace(recipe, accumulate=pick.random() < 0.2, hold_logits=pick.random() < 0.2)
     if chunked:
@@ -154,6 +155,34 @@ def test_a_step_with_adapters_is_pefts_own(family: str, seed: int) -> None:
 @pytest.mark.parametrize("seed", range(2))
 def test_a_step_of_a_further_family_with_adapters_is_pefts_own(family: str, seed: int) -> None:
     check(family, seed)
+
+
+@pytest.mark.parametrize(
+    ("family", "seed"),
+    [
+        ("bert", 103),  # in fp32 gradients of what three products read are added to the stream's
+        ("bert", 115),  # what the first block reads stays with its caller
+        ("bert", 132),  # run again, attention's function is over when its last product runs
+        ("bert", 142),  # scores of classes, beside what a frozen classifier read
+        *(("roberta", 101), ("roberta", 105), ("camembert", 102), ("xlm-roberta", 103)),
+    ],
+)
+def test_an_encoders_step_with_adapters_is_pefts_own(family: str, seed: int) -> None:
+    assert check(family, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ENCODERS)
+def test_many_encoders_steps_with_adapters_are_pefts_own(family: str) -> None:
+    assert sum(check(family, seed) for seed in range(100, 300)) > 150
+
+
+def test_a_name_that_modules_outside_the_blocks_have_is_refused() -> None:
+    model = subject("bert", drawn("bert", 1)[0], {"num_hidden_layers": 2, "architectures": ["BertForMaskedLM"]}, None)
+    said = refusal(model, Recipe(dtype="bf16", lora="4:dense"))
+    assert said == (
+        "peft takes 'dense' for cls.predictions.transform.dense too: adapters have been measured in the blocks alone"
+    )
 
 
 @pytest.mark.parametrize("family", EXPERTS)

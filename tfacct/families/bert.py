@@ -9,7 +9,7 @@ from tfacct.families._bert_like import ENCODING, AbleToDecode, class_table
 class Config(AbleToDecode):
     """`model_type = "bert"`: `BertForMaskedLM`, or the class that `architectures` names."""
 
-    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "sequences", "positions", "autocast"})
+    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "sequences", "positions", "autocast", "lora"})
     stems: ClassVar = ("Bert",)
     harmless: ClassVar = frozenset(
         """

@@ -14,7 +14,7 @@ class Config(AbleToDecode):
     vocab_size: Count = 50265
     pad_token_id: UpTo = 1
 
-    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "sequences", "positions", "autocast"})
+    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "sequences", "positions", "autocast", "lora"})
     habits: ClassVar = AbleToDecode.habits | {"own_positions", "drops_first"}
     stems: ClassVar[tuple[str, ...]] = ("Roberta",)
     uncounted: ClassVar = AbleToDecode.uncounted | {"pad_token_id"}

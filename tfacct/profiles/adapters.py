@@ -34,6 +34,9 @@ NORMS = frozenset(f"{sublayer}_norm" for sublayer in (ATTENTION, NETWORK))
 SUM, INPUT = "blocks.*.sum", "blocks.*.in"
 """The sum of parts that stand side by side, and what they read."""
 ACTIVATED = f"{NETWORK}.act.result"
+READ_BY_SUMS = {f"{ATTENTION}_norm": INPUT, f"{NETWORK}_norm": f"{ATTENTION}_norm", "blocks.*.mid": ""}
+READ_BY_SUMS |= {f"{ATTENTION}_norm.scaled": "", f"{NETWORK}_norm.scaled": "", f"{NETWORK}.product": ACTIVATED}
+"""What parts read whose sums are normed, by what others do."""
 GATED = frozenset((ACTIVATED, f"{NETWORK}.product"))
 """What stands in a network beside its products, where it is gated; else its last product reads what is activated."""
 EMBEDDED = Held("B T D", "cast")
@@ -57,14 +60,17 @@ def ended(run: Pass, adapters: Adapters, blocks: tuple[Section, ...], back: Run)
     front = _front(run.front.run, adapters, turned)
     # The batch is there, trained table or not.
     batch = tuple(line for line in run.front.run.kept if line.path == TOKENS and CHOICE not in line.by)
+    sums = any(_sums(section.run) for section in blocks)
     positions = tuple(  # a trained table keeps them; blocks are handed them anyway
         Handed(held)
         for held in (Held(line.spec, line.role) for line in run.front.run.kept if line.path == POSITIONS)
-        if all(held != each.held for each in run.handed)
+        if not sums and all(held != each.held for each in run.handed)
     )
     scaled = Handed(Held("B T D"))  # embeddings that require a gradient stay beside what is made of them
     waiting = tuple(held._replace(role="work") if held == EMBEDDED else held for held in run.waiting)
     waiting += tuple(each.held for each in positions if each.held not in waiting)
+    if sums and all(line.path != INPUT for line in blocks[0].run.kept):
+        waiting += (Held("B T D"),)  # what the first block reads, which its caller has meanwhile
     return run._replace(
         front=run.front._replace(run=front),
         blocks=blocks,
@@ -101,10 +107,11 @@ def _sources(run: Run) -> dict[str, tuple[str, ...]]:
     """
     q, k, v = ends(run)
     act, (gate, up) = f"{NETWORK}.act", (f"{NETWORK}.{which}_proj.weight" for which in ("gate", "up"))
+    read = INPUT if _sums(run) else f"{ATTENTION}_norm.weight"
     front = run.order[run.order.index(gate) - 1] if gate in run.order else ""  # a norm, or the end of attention
     return {
         **(_beside(run, gate, up) if SUM in run.order else {up: (front,)}),
-        **{f"{ATTENTION}.{which}_proj.weight": (f"{ATTENTION}_norm.weight",) for which in "kv"},
+        **{f"{ATTENTION}.{which}_proj.weight": (read,) for which in "kv"},
         **{
             next((name for name in run.order if name.startswith(f"{ATTENTION}.{which}_norm.")), ""): (made,)
             for which, made in (("q", f"{ATTENTION}.q_proj.weight"), ("k", f"{ATTENTION}.k_proj.weight"))
@@ -118,6 +125,13 @@ def _sources(run: Run) -> dict[str, tuple[str, ...]]:
         f"{NETWORK}.product": (act, up),
         **latent.sources(frozenset(run.order)),
     }
+
+
+def _sums(run: Run) -> bool:
+    """True of a block whose parts read the stream itself, and whose sums of both are normed."""
+    norm, first = f"{ATTENTION}_norm.weight", f"{ATTENTION}.q_proj.weight"
+    order = run.order
+    return SUM not in order and norm in order and first in order and order.index(norm) > order.index(first)
 
 
 def _beside(run: Run, gate: str, up: str) -> dict[str, tuple[str, ...]]:
@@ -172,6 +186,8 @@ def _frozen(run: Run, adapters: Adapters, start: bool) -> Run:
         for each in run.moments
         if each.at in live and not _weighs(each, adapters)
     ]
+    if adapters.leaves:
+        run = run._replace(ahead=tuple(map(_left, run.ahead)))
     ahead = [
         each._replace(held=(*each.held, *beside_local(each)), at=_over(each, adapters))
         for each in run.ahead
@@ -183,7 +199,7 @@ def _frozen(run: Run, adapters: Adapters, start: bool) -> Run:
         order += [name] if name in live else []
         if product not in adapters.products:
             continue
-        beside, early = around(product, adapters, live), run.early
+        beside, early = around(product, adapters, live, sums=_sums(run)), run.early
         last = not _needed_behind(run, name, live)
         if adapters.packed and last:  # whose weight autograd does not keep
             early = (*run.early, Held(adapters.products[product].reads))
@@ -204,6 +220,11 @@ def _frozen(run: Run, adapters: Adapters, start: bool) -> Run:
     return Run(tuple(order), tuple(kept), tuple(moments), there, early)
 
 
+def _left(moment: Moment) -> Moment:
+    """A moment of the forward pass: at attention's last product, without what its function had."""
+    return moment._replace(held=(Held("B T D"),)) if moment.at == f"{ATTENTION}.o_proj{WEIGHT}" else moment
+
+
 def _over(moment: Moment, adapters: Adapters) -> str:
     """The operation of a moment of the forward pass: behind a product its adapter's, if it has one."""
     product = _product(moment.at)
@@ -216,6 +237,9 @@ def _there(run: Run, adapters: Adapters, moment: Moment) -> Iterator[Held]:
     absent = NORMS.difference(name.rpartition(".")[0] for name in run.order)
     if adapters.inline and down:
         absent |= NORMS
+    if _sums(run):
+        yield from _beside_sums(moment, adapters)
+        return
     for held in moment.held:
         if plain and held.path in GATED:
             yield from (held._replace(path=ACTIVATED),) if down else ()
@@ -223,6 +247,18 @@ def _there(run: Run, adapters: Adapters, moment: Moment) -> Iterator[Held]:
             yield held._replace(path=f"{ATTENTION}_norm")
         elif held.path not in absent:
             yield held
+
+
+def _beside_sums(moment: Moment, adapters: Adapters) -> Iterator[Held]:
+    """The same where sums are normed. A part reads the stream or what attention's sum was normed to, each once."""
+    named = [held._replace(path=READ_BY_SUMS.get(held.path, held.path)) for held in moment.held if held.path]
+    if moment.at.startswith(f"{NETWORK}_norm."):
+        named.append(Held("B T D", path=f"{ATTENTION}_norm"))
+        named += (Held("B T F", path=ACTIVATED),) if adapters.leaves else ()
+    if not moment.at.startswith((f"{NETWORK}.down_proj.", f"{NETWORK}_norm.")):
+        named = [held for held in named if held.path != ACTIVATED]
+    yield from (held for held in moment.held if not held.path)
+    yield from dict.fromkeys(held for held in named if held.path)
 
 
 def _needed_behind(run: Run, operation: str, live: frozenset[str]) -> bool:

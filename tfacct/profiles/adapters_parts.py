@@ -14,6 +14,7 @@ WEIGHT = ".weight"
 STREAM = "B T D"
 BESIDE = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
 """Products that read one tensor, in their order: backwards, the gradients of what they make wait for each other."""
+READING = frozenset(name for row in BESIDE for name in row)
 ROUTER = Held("D E", "full")
 """The gradient of a router's weight that was copied to fp32."""
 STREAMS = {"attn": ("blocks.*.in",), "mlp": ("blocks.*.in", "blocks.*.mid")}
@@ -47,7 +48,8 @@ class Adapters(NamedTuple):
     and an adapter's result is cast before it is added, not the sum. `apart`: the gradient of a part's result is not the
     stream's. `remakes`: block 0 does not read the embeddings themselves.
     `inline`: the network's products are the block's own, and what the first one read is gone at the last. `lingers`:
-    attention's result is there while the network runs.
+    attention's result is there while the network runs. `leaves`: attention's function is over when its last product
+    runs.
     """
 
     rank: int
@@ -61,6 +63,7 @@ class Adapters(NamedTuple):
     remakes: bool = False
     inline: bool = False
     lingers: bool = False
+    leaves: bool = False
 
     @property
     def role(self) -> Role:
@@ -83,7 +86,7 @@ class Around(NamedTuple):
 
     `waits`: gradients of what products in front of it make. `summed`: that of what it reads, from products behind it.
     `makes`: axes of its result, and `own`: whether the gradient of that is not the stream's. `there`: what it reads
-    requires a gradient too.
+    requires a gradient too. `sums`: it reads the stream, to whose gradient its own is added.
     """
 
     waits: tuple[Held, ...]
@@ -91,10 +94,12 @@ class Around(NamedTuple):
     makes: str
     own: bool
     there: bool
+    sums: bool = False
 
 
-def around(product: str, adapters: Adapters, live: frozenset[str]) -> Around:
-    """What stands around a product. `live`: operations whose inputs require a gradient."""
+def around(product: str, adapters: Adapters, live: frozenset[str], *, sums: bool = False) -> Around:
+    """What stands around a product. `live`: operations whose inputs require a gradient. `sums`: the block's parts read
+    the stream itself."""
     owner, _, leaf = product.rpartition(".")
     front, behind = _beside(owner, leaf, adapters)
     made = (name for name in (f"{owner}.{each}" for each in front) if name in adapters.on or name + WEIGHT in live)
@@ -104,10 +109,11 @@ def around(product: str, adapters: Adapters, live: frozenset[str]) -> Around:
     weighted = owner != f"blocks.*.{sublayer}" and f"blocks.*.{sublayer}.{GATE}" in adapters.products
     return Around(
         (*(Held(adapters.products[name].makes) for name in made), *latent.waits(product, live, adapters.on)),
-        (Held(adapters.products[product].reads),) if behind and there else (),
+        (Held(adapters.products[product].reads),) if behind and there and not sums else (),
         makes or STREAM,
         bool(makes) or adapters.apart or weighted or not passes(sublayer, live),
         there,
+        sums and leaf in READING,
     )
 
 
@@ -168,15 +174,16 @@ def of_product(product: str, adapters: Adapters, beside: Around) -> Iterator[Mom
     if adapter:
         cast = (Held(spec),) if adapters.wide else ()
         yield Moment(at, (*given, *beside.summed, Held(spec, adapters.role), *cast))
-        if beside.summed:
-            yield Moment(at, (*given, Held(spec, times=3)))
-    there = (*given, *((Held(spec),) if adapter or beside.summed else ()))  # what has come already, as one
+        if beside.summed or beside.sums:
+            yield Moment(at, (*given, Held(spec, times=2 if beside.sums else 3)))
+    come = (adapter or beside.summed) and not beside.sums
+    there = (*given, *((Held(spec),) if come else ()))  # what has come already, as one
     late = product.endswith("down_proj") and adapters.packed and not adapter  # before anything kept is needed
     if sides.unpacked:
         yield Moment(at, (*there, *sides.unpacked), done=not late)
     yield Moment(at, (*there, *sides.unpacked[:1], Held(spec)), done=not late)
-    if adapter or beside.summed:
-        yield Moment(at, (*beside.waits, Held(spec, times=3)))
+    if adapter or beside.summed or beside.sums:
+        yield Moment(at, (*beside.waits, Held(spec, times=2 if beside.sums else 3)))
 
 
 def of_frozen(moment: Moment, live: frozenset[str]) -> Moment:

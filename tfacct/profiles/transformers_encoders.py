@@ -90,10 +90,13 @@ class Encoders(Transformers):
         """The head that predicts masked tokens, or classes, and the loss."""
         if shape.final_norm is not None:
             raise ConfigError(f"{self.name}: no rule for this head of an encoder")
-        return joined(
-            masked_head(self, shape.head) if shape.classes is None else self._classes(shape),
-            loss_of_classes(self.logits(shape), STREAM),
-        )
+        loss = loss_of_classes(self.logits(shape), STREAM)
+        if shape.classes is None:
+            return joined(masked_head(self, shape.head), loss)
+        if self.habits.classifier:
+            read = Held(f"{positions_of(shape)} D", path="classifier.dropped")  # a frozen classifier does not keep it
+            loss = loss._replace(ahead=tuple(each._replace(held=(*each.held, read)) for each in loss.ahead))
+        return joined(self._classes(shape), loss)
 
     def _classes(self, shape: Transformer) -> Run:
         """Scores of each position, or of each sequence behind a product of its first position's vector."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -21,7 +22,7 @@ def adapted(model: Any, rank: int, modules: Sequence[str], *, wide: bool = True,
 
     The embeddings of a model whose blocks run again are made to require a gradient.
     """
-    asked = peft.LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=list(modules), lora_dropout=dropout)
+    asked = peft.LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=_targets(modules), lora_dropout=dropout)
     own = model.dtype
     with torch.device("meta"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -30,6 +31,14 @@ def adapted(model: Any, rank: int, modules: Sequence[str], *, wide: bool = True,
         if isinstance(layer, LoraLayer):  # off meta peft itself gives them the dtype of the weights
             layer.lora_A.to(own), layer.lora_B.to(own)
     return model.train()
+
+
+def _targets(modules: Sequence[str]) -> str | list[str]:
+    """Names that peft takes: an expression for whole ones with a star for a block's number, as a name alone may be the
+    end of another's."""
+    if not any("*" in name for name in modules):
+        return list(modules)
+    return "|".join(re.escape(name).replace(r"\*", r"\d+") for name in modules)
 
 
 def packed(model: Any) -> Any:

@@ -147,6 +147,21 @@ def chosen(subject: LoadedModel, asked: Asked) -> frozenset[str]:
     )
 
 
+def layers(subject: LoadedModel, asked: Asked) -> tuple[str, ...]:
+    """Names by which peft finds the products' modules: their ends, or all of each where another module ends so too."""
+    modules = subject.config.paths()
+    ends = [module.rpartition(".")[2] for module in dict.fromkeys(modules.values())]
+    on = sorted({modules[path] for path in chosen(subject, asked)})
+    short = tuple(module.rpartition(".")[2] for module in on)
+    return short if all(ends.count(name) == 1 for name in short) else tuple(on)
+
+
+def _outside(subject: LoadedModel, name: str) -> str | None:
+    """A module outside the blocks that peft takes a name for; None if there is none."""
+    found = (module for path, module in subject.config.paths().items() if not path.startswith(f"{paths.BLOCKS}."))
+    return next((module for module in found if _called(name, module)), None)
+
+
 def _name(product: Product, modules: Mapping[str, str]) -> str:
     """Its own name, or the class's where that has several of ours in one."""
     path = product.path if len(product.lines) == 1 else modules[product.path]
@@ -192,6 +207,9 @@ def refusal(subject: LoadedModel, recipe: Recipe) -> str | None:
                 return f"{name!r} is no layer of the class but a parameter: adapters on it have not been measured"
             known = ", ".join(dict.fromkeys(_name(each, modules) for each in every))
             return f"{name!r} names no product of its blocks, which are {known}"
+        outside = _outside(subject, name)
+        if outside is not None:
+            return f"peft takes {name!r} for {outside} too: adapters have been measured in the blocks alone"
     on = chosen(subject, asked)
     if _routed(subject) and LORA_NETWORKS not in trains:
         network = next((each for each in every if each.path in on and not each.path.startswith(ATTENTION)), None)
@@ -244,8 +262,15 @@ def adapters_of(subject: LoadedModel, recipe: Recipe) -> Adapters:
         apart=own.apart,
         inline=own.inline_network,
         lingers=own.lingers and all(stack.block.order != "parallel" for stack in shape.stacks),
+        leaves=own.norms_sums and _leaves(subject),
         remakes=shape.embed.factor is not None or shape.positions is not None or own.embedding,
     )
+
+
+def _leaves(subject: LoadedModel) -> bool:
+    """True if attention's last product is no module of attention's own."""
+    modules = subject.config.paths()
+    return not modules[f"{ATTENTION}o_proj"].startswith(f"{modules[f'{ATTENTION}scores']}.")
 
 
 def lent(subject: LoadedModel, recipe: Recipe, run: Pass) -> Lent:
@@ -333,6 +358,11 @@ def notes(one: Trained) -> list[str]:
         f"Weights are frozen, in {stored}. Adapters of rank {of['rank']:,} in {of['dtype']} on {names}:"
         f" {units.si(of['params'])} parameters, {units.binary(of['bytes'])}; gradients and moments are theirs."
     ]
+    if one.subject.architecture.classes is not None:
+        said.append(
+            "The classes' head is frozen, as where peft is given no task."
+            " Given one, it trains the modules classifier, score or qa_outputs whole too, which is not counted."
+        )
     if _routed(one.subject):
         said.append(
             "Routers and routed experts have none: in their class they are parameters, not layers."

@@ -113,9 +113,8 @@ def _how(subject: LoadedModel, recipe: Recipe) -> Run:
         return Run(**alike, chunks=chunks)
     from tfacct.reports import lora
 
-    asked, modules = lora.read(recipe.lora), subject.config.paths()
-    names = (modules[path].rpartition(".")[2] for path in sorted(lora.chosen(subject, asked)))
-    return Run(**alike, lora=(asked.rank, tuple(names)), chunks=chunks)
+    asked = lora.read(recipe.lora)
+    return Run(**alike, lora=(asked.rank, lora.layers(subject, asked)), chunks=chunks)
 
 
 def facts(verified: Verified, recipe: Recipe) -> dict[str, Any]:
