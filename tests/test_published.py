@@ -40,6 +40,11 @@ KIMI_LINEAR = {
         ("qwen3_5_text", {"output_gate_type": "swish"}),  # Qwen3.6
         ("ernie4_5_moe", {"num_nextn_predict_layers": 1}),
         ("qwen2", {"attention_bias": True}),
+        ("minimax_m2", {"mlp_intermediate_size": 8192, "layernorm_mlp_beta": 1.0, "shared_moe_mode": "sigmoid"}),
+        ("llama4_text", {"attn_temperature_tuning": 4}),  # as the first files of Scout and Maverick say
+        ("roberta", {"language": "english", "name": "Roberta"}),  # roberta-base-squad2
+        ("bart", {"replacing_rate": 0, "student_decoder_layers": None, "student_encoder_layers": None}),
+        ("qwen3", {"classifier_from_token": ["no", "yes"], "method": "from_2_way_softmax"}),
         ("hunyuan_v1_moe", {"use_mla": False, "vit_type": None, "vit_path": None, "use_rotary_pos_emb": True}),
     ],
 )
@@ -293,3 +298,29 @@ def test_a_body_that_a_file_names_before_a_head_is_counted_and_the_head_said_to_
 def test_published_models_that_are_not_counted_say_why(family: str, fields: dict[str, Any], reason: str) -> None:
     with pytest.raises(ConfigError, match=reason):
         subject("mine", {**TINY[family], **fields})
+
+
+@pytest.mark.parametrize(("family", "stem"), [("bart", "Bart"), ("plbart", "PLBart"), ("mvp", "Mvp")])
+def test_bart_that_scores_classes_is_its_classs(family: str, stem: str) -> None:
+    """bart-large-mnli: a product of the width of the model and three classes behind the decoder."""
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    said = {**TINY[family], "architectures": [f"{stem}ForSequenceClassification"], "num_labels": 3}
+    ours, body = subject("mine", said), subject("mine", {**said, "architectures": [f"{stem}Model"]})
+    fields = {name: value for name, value in said.items() if name not in ("model_type", "architectures")}
+    with torch.device("meta"):
+        config = getattr(transformers, f"{stem}Config")(**fields)
+        built = getattr(transformers, f"{stem}ForSequenceClassification")(config)
+    theirs = {name: one.numel() for name, one in built.named_parameters()}
+    assert renamed(ours.ledger.parameters(unfolded=True), ours.config.paths(), ours.config.tensors()) == theirs
+    work, wide = Workload(7, 7, 3, source=5).axes(), int(TINY[family]["d_model"])
+    more = sum(ours.ledger.flops(work).values()) - sum(body.ledger.flops(work).values())
+    assert more == 2 * 3 * wide * (wide + 3)  # of one position of each of 3 texts
+
+
+def test_bart_large_mnli_by_hand() -> None:
+    """bart-large's 406,291,456 and 1,024 · 1,024 + 1,024 + 3 · 1,024 + 3 of the head."""
+    said = {**load("bart-large").loaded.raw, "architectures": ["BartForSequenceClassification"], "_num_labels": 3}
+    ours = subject("mine", {**said, "id2label": {"0": "contradiction", "1": "neutral", "2": "entailment"}})
+    assert ours.parameters == 406_291_456 + 1024 * 1024 + 1024 + 3 * 1024 + 3 == 407_344_131
+    assert ours.unknown == ()

@@ -21,7 +21,8 @@ HARMLESS = frozenset(
     partial_rotary_factor cache_implementation renormalize_logits _num_labels _flash_attn_2_enabled
     output_router_logits router_aux_loss_coef router_jitter_noise norm_topk_prob auto_map
     transformers.js_config sentence_transformers ff_factor seq_length max_seq_len
-    init_std is_causal is_composition matryoshka_dimensions
+    init_std language name is_causal classifier_from_token method is_original_qwen3_reranker
+    replacing_rate student_decoder_layers student_encoder_layers is_composition matryoshka_dimensions
     perceiver_config pixel_shuffle_factor sbert_ce_default_activation_function
     """.split()
 )

@@ -41,7 +41,7 @@ class Config(LlamaLike):
     no_rope_layer_interval: Count = 4
     attention_chunk_size: Window | None = 8192
     layer_types: LayerTypes | None = None
-    attn_temperature_tuning: Switch = True
+    attn_temperature_tuning: Switch | UpTo = True  # the first files say 4, which is on
     floor_scale: Count = 8192
     attn_scale: Real = 0.1
 

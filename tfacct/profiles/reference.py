@@ -141,6 +141,8 @@ class Reference:
     def _pooler(self, reads: str, part: Pooler, spec: str) -> Iterator[Kept]:
         """A pooler; the first position's vector is a view of the whole stream."""
         mean = part.reads == "mean"
+        if part.reads == "end":
+            raise ConfigError(f"{self.name}: no rule for this pooler")
         yield Kept("pooler.mean" if mean else reads, "B D" if mean else "B T D", by=("pooler.weight",))
         yield from self._activated("pooler.act", "pooler.product", part.activation, spec)
         if part.norm_eps is not None:

@@ -36,7 +36,7 @@ class Classifying(Predicting):
 
     def _pooled(self, shape: Transformer) -> Run:
         part, each = shape.pooler, positions_of(shape)
-        if not isinstance(part, Pooler) or part.reads == "mean" or part.activation not in ACTIVATIONS:
+        if not isinstance(part, Pooler) or part.reads in ("mean", "end") or part.activation not in ACTIVATIONS:
             raise ConfigError(f"{self.name}: no rule for this pooler")
         first, weight, act, classes = "pooler.first", "pooler.weight", "pooler.act", "classifier.weight"
         vector, row = Held(f"{each} D"), Held("B T D")

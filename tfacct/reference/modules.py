@@ -169,7 +169,7 @@ class Head(Linear):
 
 
 class Pooler(Linear):
-    """One vector of each sequence, made of its first position's or of the mean of all; or one of each position."""
+    """One vector of each sequence, made of its first or last position's or of the mean of all; or one of each."""
 
     def __init__(self, part: parts.Pooler, last: bool) -> None:
         super().__init__(part.hidden, part.hidden, bias=part.bias)
@@ -183,7 +183,7 @@ class Pooler(Linear):
         if self.reads == "each":
             x = x[:, -1:] if self.last else x
         else:
-            x = x[:, 0] if self.reads == "first" else x.mean(dim=1)
+            x = x.mean(dim=1) if self.reads == "mean" else x[:, 0 if self.reads == "first" else -1]
         pooled: Tensor = self.act(super().forward(x))
         return pooled if self.norm is None else self.norm(pooled)
 

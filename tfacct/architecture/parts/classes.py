@@ -16,12 +16,13 @@ from tfacct.ledger.lines import Line, Matmul, Pointwise, Unused
 
 @record(kw_only=True)
 class Pooler(Part):
-    """One vector for each sequence: a product of the vector at its `first` position, or of the `mean` of all, and an
-    activation. Or one for `each` position. `norm_eps`: a LayerNorm behind it, with a shift where `norm_shift` is on.
+    """One vector for each sequence: a product of the vector at its `first` position, of the `mean` of all, or of that
+    at the text's `end`, and an activation. Or one for `each` position. `norm_eps`: a LayerNorm behind it, with a shift
+    where `norm_shift` is on.
     """
 
     hidden: Size
-    reads: Literal["first", "mean", "each"] = "first"
+    reads: Literal["first", "mean", "each", "end"] = "first"
     activation: str = "tanh"
     bias: bool = True
     norm_eps: float | None = None
