@@ -82,8 +82,8 @@ def attention(method: str, ranks: int) -> Callable[..., Any]:
     return attends
 
 
-def higher(method: str, seed: int) -> float:
-    """The share by which what is alive at the fullest is more than the account."""
+def higher(method: str, seed: int, again: bool = False) -> float:
+    """The share by which what is alive at the fullest is more than the account. `again`: blocks run again."""
     import torch
 
     rng = random.Random(f"cp llama {seed}")
@@ -102,6 +102,9 @@ def higher(method: str, seed: int) -> float:
         for module in model.modules():  # frequencies stay as they are where weights are made in bf16
             for name, buffer in module.named_buffers(recurse=False):
                 module._buffers[name] = buffer.float()
+        if again:
+            model.gradient_checkpointing_enable()
+            model.train()
         ids, alive = torch.zeros(batch, own, dtype=torch.long), sizes()
         model(input_ids=ids, labels=ids, use_cache=False).loss.backward()
         model.zero_grad()
@@ -110,22 +113,27 @@ def higher(method: str, seed: int) -> float:
         with alive:
             model(input_ids=ids, labels=ids, use_cache=False).loss.backward()
     mesh = Mesh(ulysses=ranks) if method == "ulysses" else Mesh(cp=ranks, cp_method=method)  # type: ignore[arg-type]
-    recipe, work = Recipe(optimizer="none", mesh=mesh), Workload(own * ranks, own * ranks, batch)
+    recipe, work = (
+        Recipe(optimizer="none", mesh=mesh, checkpoint="full" if again else "none"),
+        Workload(own * ranks, own * ranks, batch),
+    )
     step = without_seeds(step_of(tfacct.load(config).loaded, work, recipe))._replace(buckets=0)  # no copies to reduce
     return alive.most / max(int(one.total) for one in timeline(step) if one.name != "optimizer step") - 1
 
 
+@pytest.mark.parametrize("again", [False, True])
 @pytest.mark.parametrize(("method", "seed"), [("ring", 3), ("gather", 5), ("ulysses", 8)])
-def test_peaks_are_as_much_higher_as_is_said(method: str, seed: int) -> None:
-    assert 0 <= higher(method, seed) <= HIGHER[method] / 100
+def test_peaks_are_as_much_higher_as_is_said(method: str, seed: int, again: bool) -> None:
+    assert 0 <= higher(method, seed, again) <= HIGHER[method][again] / 100
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("again", [False, True])
 @pytest.mark.parametrize("method", ["ring", "gather", "ulysses"])
-def test_random_peaks_are_as_much_higher_as_is_said(method: str) -> None:
-    found = [higher(method, seed) for seed in range(32)]
-    assert min(found) == 0 and HIGHER[method] - 1 < 100 * max(found) <= HIGHER[method], found
-    assert sum(share == 0 for share in found) >= 19  # where attention does not decide
+def test_random_peaks_are_as_much_higher_as_is_said(method: str, again: bool) -> None:
+    found, most = [higher(method, seed, again) for seed in range(32)], HIGHER[method][again]
+    assert min(found) == 0 and most - 1 < 100 * max(found) <= most, found
+    assert sum(share == 0 for share in found) >= 12  # where attention does not decide
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
@@ -148,6 +156,7 @@ def test_torchs_ring_lays_its_result_head_by_head_on_all_ranks_but_the_last(rank
     ("given", "said"),
     [
         ("--cp 2", "up to 24% higher under torch's own ring."),
+        ("--cp 2 --checkpoint full", "up to 46% higher under torch's own ring."),
         ("--cp 2 --cp-method gather", "up to 9% higher where keys and values are gathered."),
         ("--ulysses 2", "peaks of small llamas were the same to the byte where heads are exchanged."),
         ("--cp 2 --ulysses 2", "What attention receives from other ranks is not counted. "),
