@@ -70,7 +70,7 @@ class Planned(Asked):
         >>> plan.divisions[0]["command"]
         'tfacct train llama-3.1-8b --ctx 4096 --pp 8 --batch 64'
         >>> load("llama-3.1-70b").plan(gpus=8, fit="80GB", ctx="8k", batch=64).answer
-        '7 divisions of 8 devices hold it in 80 GB; the least is sent by --pp 4.'
+        '7 divisions of 8 devices hold it in 80 GB; --pp 4 sends least.'
 
         `recipe`: keywords of `train`, as `{"checkpoint": "full"}`. Raises TfacctError where no division is counted.
         """

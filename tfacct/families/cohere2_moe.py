@@ -50,9 +50,9 @@ class Config(CohereLike):
         "first_k_dense_replace layers have a dense network, prefix_dense_intermediate_size wide, and the others "
         "experts; mlp_layer_types can say it layer by layer. intermediate_size is the width of one expert, and the "
         "shared network is num_shared_experts times as wide.",
-        "In dense layers every prefix_dense_sliding_window_pattern-th sees everything (all if absent), in the others "
-        "every sliding_window_pattern-th (4th if absent), counted anew; layer_types can say it layer by layer.",
-        "Layers that see everything do not rotate queries and keys, but for dense ones where "
+        "Every prefix_dense_sliding_window_pattern-th dense layer sees everything (all if absent), and so does every "
+        "sliding_window_pattern-th of the others (4th if absent), counted anew; layer_types can say it layer by layer.",
+        "Layers that see everything do not rotate queries and keys, except dense ones where "
         "prefix_dense_sliding_window_pattern is 1.",
         "With rms_norm_eps the norms are RMSNorms, of as many weights. An absent head_dim means 128.",
     )

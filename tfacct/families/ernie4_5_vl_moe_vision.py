@@ -38,10 +38,9 @@ class Config(QwenVision):
     gotchas: ClassVar = (
         "The context is the patches of one image, four for each row that the language model gets: by default 5,120, as"
         " in Qwen2-VL. --ctx says how many.",
-        "A patch is one of a frame. Frames of a video see one another only within each, so they are sequences of their"
-        " own (--batch).",
-        "What merges patches, of two frames too (the whole's resampler_model), belongs to the whole and is not"
-        " counted.",
+        "A patch lies in one frame. Each frame of a video sees only itself, so frames are sequences of their own"
+        " (--batch).",
+        "What merges patches and frames (resampler_model) belongs to the whole and is not counted.",
     )
 
     @property

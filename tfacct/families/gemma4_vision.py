@@ -61,9 +61,9 @@ class Config(FamilyConfig):
     gotchas: ClassVar = (
         "The context is the patches of one image, pooling_kernel_size² for each row that the language model gets: by"
         " default default_output_length rows, 280 if absent. --ctx says how many.",
-        "Means of the patches in a square stand behind the blocks. The class takes them by a product with the patches'"
-        " places, which is not counted. What standardizes them (standardize) and the bounds of its products"
-        " (use_clipped_linears) are buffers in the class, and no parameters here.",
+        "Behind the blocks each square of patches becomes its mean. The class takes means by a product with the"
+        " patches' places, which is not counted. The numbers that standardize them (standardize) and bound products"
+        " (use_clipped_linears) are buffers in the class, not parameters here.",
         "Positions are two tables of position_embedding_size rows, of columns and of rows. Images have three channels."
         " Neither the class nor tfacct reads global_head_dim.",
     )

@@ -26,6 +26,6 @@ class Config(plbart.Config):
     uncounted: ClassVar = plbart.Config.uncounted | {"use_prompt", "prompt_length", "prompt_mid_dim"}
     understood: ClassVar = {**plbart.Config.understood, "use_prompt": False}
     gotchas: ClassVar = (
-        "As BART, also where nothing else is said: tables, heads, what is refused.",
+        "As BART wherever nothing else is said: tables, heads, what is refused.",
         "use_prompt = true is refused: each layer would then read learned keys and values too.",
     )

@@ -49,9 +49,7 @@ class Config(DeltaLike):
     )
     stems: ClassVar = ("OlmoHybrid",)
     heads: ClassVar = DECODER
-    ungathered: ClassVar = (
-        "its class has weights in fp32 beside those in bf16, which fully_shard gathers in no unit together"
-    )
+    ungathered: ClassVar = "its class has weights in fp32 beside those in bf16, and fully_shard gathers no unit of both"
     hf_paths: ClassVar = {
         **DeltaLike.hf_paths,
         **QK_NORM_PATHS,

@@ -29,8 +29,8 @@ class Config(siglip_vision_model.Config):
     }
     gotchas: ClassVar[tuple[str, ...]] = (
         PATCHES_SAID,
-        "A patch's position is the nearest of those of an image of image_size. The pooler, a query of its own,"
-        " attention to all positions and a network, is always there: vision_use_head = false is refused.",
+        "A patch takes the nearest position of an image of image_size. The pooler (a query of its own, attention to"
+        " all positions, and a network) is always there: vision_use_head = false is refused.",
         "The language model reads the results of the block that feature_layer names, the last but one. All blocks and"
         " the pooler are counted, as the class runs them. What joins four patches behind it (img_projection_up and"
         " img_projection_down) belongs to the whole and is not counted.",

@@ -22,6 +22,6 @@ class Config(bart.Config):
     trains: ClassVar = frozenset()
     stems: ClassVar = ("PLBart",)
     gotchas: ClassVar[tuple[str, ...]] = (
-        "As BART, also where nothing else is said: tables, heads, what is refused.",
+        "As BART wherever nothing else is said: tables, heads, what is refused.",
         "Token rows are multiplied by √d_model unless scale_embedding is false.",
     )

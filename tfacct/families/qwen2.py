@@ -41,8 +41,8 @@ class Config(QwenLike):
         "those that layer_types names.",
         "is_causal = false, as in gte-Qwen2, makes it an encoder: every token sees all others, nothing is kept between"
         " steps, and there is no decode step. A window then is refused.",
-        "Qwen2ForRewardModel and Qwen2ForProcessRewardModel are classes of the files' own: two products with a ReLU "
-        "between them, as wide as the model and as the scores; one score of a sequence, or two of every position.",
+        "Qwen2ForRewardModel and Qwen2ForProcessRewardModel come with the files: two products with a ReLU between "
+        "them, the first as wide as the model, and one score for each sequence or two for every position.",
     )
 
     def pooler(self, hidden: Any) -> Pooler:

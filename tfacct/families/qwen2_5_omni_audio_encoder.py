@@ -38,12 +38,12 @@ class Config(voxtral_encoder.Config):
         "merger.ends": "audio_bos_eos_token",
     }
     gotchas: ClassVar = (
-        "The context is max_source_positions, of two frames each: 1,500 for 30 seconds. --ctx says how many others;"
-        " they are counted in full chunks of n_window positions, and a shorter one at the end takes fewer FLOPs.",
-        "A chunk is convolved by itself, its positions are counted from 0, and it alone is what its positions see."
+        "The context is max_source_positions, of two frames each: 1,500 for 30 seconds. --ctx gives another number,"
+        " counted in full chunks of n_window positions; a shorter chunk at the end takes fewer FLOPs.",
+        "Each chunk is convolved by itself; its positions start at 0, and see that chunk alone."
         " Sines are computed and not stored. Queries and values have biases, keys have none.",
-        "Two positions become one row by their mean, and a product makes it output_dim wide. Two learned rows stand"
-        " for the begin and the end of audio.",
+        "Two positions become one row by their mean, and a product makes it output_dim wide. Two learned rows mark"
+        " where audio begins and where it ends.",
     )
 
     @property
@@ -56,7 +56,7 @@ class Config(voxtral_encoder.Config):
         """A stem, positions, and pre-norm blocks of chunks. Raises ConfigError."""
         hidden = self.hidden_size
         if hidden % 2 or hidden < 4:  # half of them sines, at rates from 1 to 1 / 10,000
-            raise ConfigError(f"d_model = {hidden:,} must be even, and at least 4: its sines and cosines are as many")
+            raise ConfigError(f"d_model = {hidden:,} must be even, and at least 4: half are sines, half cosines")
         if self.n_window > self.max_source_positions:
             raise ConfigError(
                 f"n_window = {self.n_window:,} positions of a chunk are more than"

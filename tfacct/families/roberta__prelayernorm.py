@@ -22,6 +22,6 @@ class Config(roberta.Config):
         "final_norm": f"{BODY_AT}LayerNorm",
     }
     gotchas: ClassVar = (
-        "As RoBERTa, also where nothing else is said: positions, heads, what is refused.",
+        "As RoBERTa wherever nothing else is said: positions, heads, what is refused.",
         "Norms stand in front of the sublayers, behind the last block and behind the tables.",
     )

@@ -12,7 +12,7 @@ class Config(roberta.Config):
     vocab_size: Count = 30522
 
     stems: ClassVar = ("XLMRoberta",)
-    gotchas: ClassVar = ("As RoBERTa, also where nothing else is said: positions, heads, what is refused.",)
+    gotchas: ClassVar = ("As RoBERTa wherever nothing else is said: positions, heads, what is refused.",)
 
     def tensors(self) -> dict[str, str]:
         """With a language model's head the class names the tied table by the head, which stands first."""

@@ -30,6 +30,6 @@ class Config(roberta.Config):
         "final_norm": "roberta.encoder.LayerNorm",
     }
     gotchas: ClassVar = (
-        "As RoBERTa, also where nothing else is said: positions, heads, what is refused.",
+        "As RoBERTa wherever nothing else is said: positions, heads, what is refused.",
         "Norms stand in front of the sublayers and behind the last block; there is none behind the tables.",
     )

@@ -90,7 +90,7 @@ class Config(LlamaLike):
         """.split()
     )
     heads: ClassVar = CLASSIFYING
-    ungathered: ClassVar = "blocks of its class share weights, which fully_shard takes in no two units"
+    ungathered: ClassVar = "blocks of its class share weights, and fully_shard takes no weight into two units"
     hf_paths: ClassVar = {
         "embed": "model.embed_tokens",
         "blocks.*.attn_norm": f"{BLOCK}.input_layernorm",
@@ -117,7 +117,7 @@ class Config(LlamaLike):
         " adapters of its own, of adapter_rank, beside the network's first matrix, and with"
         " use_shared_attention_adapter beside queries, keys and values too.",
         "tie_word_embeddings = false is refused: the class then shares no block either. hybrid_layer_ids, head_dim,"
-        " attention_hidden_size and mamba_headdim are what the class computes of other fields; any other values are"
+        " attention_hidden_size and mamba_headdim are computed by the class from other fields; any other values are"
         " refused.",
         "The convolution of Mamba-2 always has a bias, whatever use_conv_bias says. It runs in chunks of chunk_size,"
         " padded to whole ones; its state is kept in fp32.",

@@ -147,7 +147,7 @@ def _answer(tried: Tried, gpus: int, fit: int, command: _Command) -> str:
     count, best = len(tried.fitting), tried.fitting[0]
     divisions = f"{count:,} divisions" if count > 1 else "One division"
     hold = "hold" if count > 1 else "holds"
-    least = f"the least is sent by {command.mesh(best)}" if count > 1 else f"it is {command.mesh(best)}"
+    least = f"{command.mesh(best)} sends least" if count > 1 else f"it is {command.mesh(best)}"
     return f"{divisions} of {_devices(gpus)} {hold} it in {size}; {least}."
 
 
