@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -324,3 +325,14 @@ def test_bart_large_mnli_by_hand() -> None:
     ours = subject("mine", {**said, "id2label": {"0": "contradiction", "1": "neutral", "2": "entailment"}})
     assert ours.parameters == 406_291_456 + 1024 * 1024 + 1024 + 3 * 1024 + 3 == 407_344_131
     assert ours.unknown == ()
+
+
+@pytest.mark.parametrize(
+    ("family", "stem", "word"), [("llama", "Llama", "language model"), ("gte", "Gte", "text encoder")]
+)
+def test_what_a_body_is_called_whose_file_names_a_head_too(run, tmp_path, family: str, stem: str, word: str) -> None:
+    other = "ForCausalLM" if family == "llama" else "ForMaskedLM"
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps({**TINY[family], "architectures": [f"{stem}Model", f"{stem}{other}"]}))
+    said = " ".join(run("params", str(file)).err.split())
+    assert f"only the {word} is counted, not {stem}{other}" in said

@@ -247,7 +247,8 @@ def _left_out(subject: Subject, count: int) -> str:
         models = "two" if count == 2 else "three"
         return f"warning: {_whole(subject)}: {models} models are counted, not {listed(subject.left_out)}"
     shape = subject.architecture if isinstance(subject, LoadedModel) else None
-    reads = "language model" if shape is None or shape.head is not None else "text encoder"
+    encodes = isinstance(subject, LoadedModel) and subject.architecture.head is None and not subject.keeps
+    reads = "text encoder" if encodes else "language model"
     pictures, audio = (shape is not None and isinstance(shape.embed, kind) for kind in (Patches, Stem))
     which = "vision model" if pictures else "audio model" if audio else reads
     return f"warning: {subject.name}: only the {which} is counted, not {listed(subject.left_out)}"
