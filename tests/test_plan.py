@@ -45,6 +45,19 @@ def test_every_row_is_what_its_command_says(name: str, ctx: str, every: int) -> 
             assert larger.peak_bytes > budget, row
 
 
+def test_one_head_on_a_rank_keeps_no_copy_under_a_ring() -> None:
+    """Two heads among tp 2: a ring's product reads the one head as it is, exchanged heads are copies."""
+    fields = {"num_attention_heads": 2, "num_key_value_heads": 2, "num_hidden_layers": 2, "vocab_size": 512}
+    model = tfacct.load({"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, **fields})
+    found = model.plan(gpus=8, fit="80GB", train=True, ctx="8k", batch=8)
+    rows = [row for row in found.divisions if row["cp"] * row["ulysses"] > 1]
+    assert {(row["tp"], row["cp"], row["ulysses"]) for row in rows} >= {(2, 2, 1), (1, 2, 1), (1, 1, 2)}
+    for row in rows:
+        mesh = {axis: row[axis] for axis in ("tp", "sp", "pp", "fsdp", "dp", "zero", "cp", "ulysses")}
+        step = model.train(ctx="8k", batch=row["batch"], accumulate=row["times"] > 1, **mesh)
+        assert step.peak_bytes == row["bytes"], row
+
+
 @pytest.mark.parametrize(
     ("name", "again"), [("qwen3-30b-a3b", "none"), ("mixtral-8x7b", "none"), ("mixtral-8x7b", "full")]
 )
