@@ -103,7 +103,6 @@ class _Training:
         self.subject, self.recipe, self.work, self.budget = subject, recipe, work, budget
         head = subject.architecture.head
         self.tied = head is not None and head.tied
-        self.heads = max((part.heads for part in subject.architecture.attentions), default=1)
         self.ranks: dict[tuple[int, int], LoadedModel] = {}
         self.whys: dict[tuple[int, int], str | None] = {}
         self.steps: dict[tuple[Mesh, int, bool], Step] = {}
@@ -129,7 +128,8 @@ class _Training:
             return f"{groups:,} groups of ranks do not divide a batch of {self.work.batch:,}"
         if mesh.sp and self.work.tokens % mesh.tp:
             return f"{mesh.tp:,} ranks do not divide {self.work.tokens:,} tokens"
-        if mesh.tp > self.heads:
+        heads = max((part.heads for part in self.subject.architecture.attentions), default=1)
+        if mesh.tp > heads:
             return f"{option('tp')} divides no more ranks than heads"
         recipe = replace(self.recipe, mesh=mesh)
         if (why := train_ranks.unruled(self.subject, recipe)) is not None:
@@ -161,7 +161,7 @@ class _Training:
         if len(sizes) == 1:
             return 0
         recipe, batch = replace(self.recipe, mesh=mesh, accumulate=True), self.work.batch
-        step, key = self._step(mesh, batch, recipe), _alike(mesh, self.heads)
+        step, key = self._step(mesh, batch, recipe), _alike(mesh)
         if key not in self.kept:
             self.kept[key] = int(step.kept())
         step = train_ranks.shared(self.subject, step, recipe)
@@ -176,7 +176,7 @@ class _Training:
 
     def _step(self, mesh: Mesh, batch: int, recipe: Recipe) -> Step:
         """What a rank computes."""
-        key = _alike(mesh, self.heads), batch, recipe.accumulate
+        key = _alike(mesh), batch, recipe.accumulate
         if key not in self.steps:
             tokens = self.work.tokens // mesh.parts
             work = replace(self.work, batch=batch, tokens=tokens, context=tokens)
@@ -187,7 +187,7 @@ class _Training:
         """Bytes at the peak of a pipeline's fullest rank. Beside what copies share they are the same for all of them:
         moments and buckets are there at every instant, and so is what further microbatches are received into."""
         recipe = replace(self.recipe, mesh=mesh)
-        key = _alike(mesh, self.heads), min(batch, mesh.pp + 1)
+        key = _alike(mesh), min(batch, mesh.pp + 1)
         if key not in self.stages:
             tokens = self.work.tokens // mesh.parts
             work = replace(self.work, batch=key[-1], tokens=tokens, context=tokens)
@@ -226,11 +226,11 @@ class _Training:
         )
 
 
-def _alike(mesh: Mesh, heads: int) -> Mesh:
+def _alike(mesh: Mesh) -> Mesh:
     """The mesh whose ranks compute what those of this one do, however many copies share weights or moments. A ring
-    keeps what exchanged heads do, but of one head on a rank."""
+    keeps what exchanged heads do, but of one head on a rank, which none exchange."""
     same = replace(mesh, fsdp=1, dp=1, zero=0)
-    apart = mesh.ulysses == 1 and (mesh.cp_method == "gather" or mesh.tp == heads)
+    apart = mesh.ulysses == 1 and mesh.cp_method == "gather"
     return same if apart else replace(same, cp=1, ulysses=mesh.parts, cp_method="ring")
 
 
