@@ -434,7 +434,6 @@ def test_the_divided_step_is_the_whole_one_where_nothing_is_divided() -> None:
             "llama-3.1-8b --fsdp 2 --checkpoint attention",
             "attention that runs again is counted among ranks of --tp alone",
         ),
-        ("llama-3.1-8b --fsdp 2 --lora 16", "adapters are counted among ranks of --tp and --dp alone"),
         ("llama-3.1-8b --fsdp 2 --loss chunked", "a loss in chunks is not counted on a mesh"),
         ("llama-3.1-8b --fsdp 2 --optimizer adafactor", "adafactor is not counted on a mesh"),
         ("llama-3.1-8b --fsdp 2 --as reference", "no mesh is counted as the reference model runs a step"),

@@ -164,7 +164,7 @@ def _letters(subject: LoadedModel, work: Workload) -> SymbolicModel:
 def _holds(subject: LoadedModel, work: Workload) -> Iterator[str]:
     """Which steps are laid out as this one."""
     many = "B = 1" if work.batch == 1 else "B of at least 2"
-    yield f"Holds for {many}: one sequence alone is laid out in another way."
+    yield f"Holds for {many}: a single sequence is laid out differently in memory."
     windows = {stack.block.window for stack in subject.architecture.stacks if stack.block.window is not None}
     if past := {window for window in windows if reaches(window, work.tokens)}:
         which = f"multiples of {ALIGNED}" if not work.tokens % ALIGNED else f"no multiples of {ALIGNED}"

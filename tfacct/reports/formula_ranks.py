@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 By = tuple[str, ...]
 """Numbers of ranks, or letters for them, by which a count is divided: none, one or several."""
-AXES = {"tp": "ranks", "ep": "parts of the experts", "pp": "stages", "cp": "parts of a sequence"}
+AXES = {"tp": "ranks", "ep": "ranks that divide experts", "pp": "stages", "cp": "parts of a sequence"}
 """Axes of a mesh that are written into a formula, and what their numbers are of."""
 LETTER = 2
 """Ranks for which a letter is taken where a model is asked whether any number divides it."""

@@ -45,8 +45,8 @@ SHARED_WHOLE = (
     " tensors."
 )
 BLOCK_BY_BLOCK = (
-    "Weights are gathered block by block, the next one while a block runs backwards, as fully_shard does; what is in no"
-    " block stays."
+    "Weights are gathered block by block, the next one while a block runs backwards, as fully_shard does; what is"
+    " outside the blocks stays gathered."
 )
 GATHERED_EXPERTS = "What ranks of fsdp hold of experts was not measured to the byte."
 RAN_AGAIN = "Where blocks run again, peaks of small models were within 10% of this under transformers' own exchange."
@@ -380,9 +380,11 @@ def notes(one: Trained, found: dict[str, Any]) -> list[str]:
         engine = engine if mesh.zero else ""
         said.append(f"{of_copies(mesh)}{stays}{engine}")
     if mesh.tp > 1:
-        stream = "so are the stream's tokens, but for what products read" if mesh.sp else "the stream is whole on each"
+        stream = (
+            ", and the stream's tokens except in what products read" if mesh.sp else "; the stream is whole on each"
+        )
         said.append(
-            f"The ranks of tp divide heads, networks and the loss's vocabulary; {stream}. {unmeasured(one)}".strip()
+            f"The ranks of tp divide heads, networks and the loss's vocabulary{stream}. {unmeasured(one)}".strip()
         )
     if mesh.tp > 1 and one.subject.architecture.having(LatentAttention):
         said.append("Latents are whole on each rank; heads are divided as DeepSeek-V2's plan in transformers has them.")

@@ -161,8 +161,8 @@ def notes(subject: LoadedModel, recipe: Recipe, work: Workload, step: Step) -> l
     said = unmeasured(subject, recipe, work)
     return [
         f"{pipes.division(subject.ledger, mesh)} Shown is rank {step.stage.rank + 1:,}, the fullest, with what it keeps"
-        f" of {flying:,} microbatch{'' if flying == 1 else 'es'} in flight{whose}.{waiting} It holds too what stages"
-        f" receive into, of all {times:,}, and what they gave on of those in flight, as torch's stages do."
+        f" of {flying:,} microbatch{'' if flying == 1 else 'es'} in flight{whose}.{waiting} It also holds what"
+        f" torch's stages hold: tensors to receive all {times:,} into, and results passed on of those in flight."
         f" {said}".rstrip(),
         pipes.waits(mesh, times),
     ]
