@@ -214,6 +214,11 @@ CLASSES = [(family, name) for family in FAMILIES for name in classes_of(family)]
 """Every class that is counted: with a language model's head, without a head, with classes."""
 
 
+def looks_for_an_end(ours: LoadedModel) -> bool:
+    """True for BART's classes of a text, which look for its end among ids; tests/test_published.py compares them."""
+    return ours.architecture.classes is not None and ours.architecture.encoder is not None
+
+
 @pytest.mark.parametrize(("family", "name"), CLASSES)
 def test_every_class_is_the_one_that_architectures_names_and_agrees(family: str, name: str) -> None:
     """By its own name where the class has it: of Gemma 3 and Llama 4 plain names are those of the model with images."""
@@ -226,7 +231,8 @@ def test_every_class_is_the_one_that_architectures_names_and_agrees(family: str,
         name.replace(stem, getattr(room(family), "RUN_BY", stem)),
     )
     assert built.startswith(ours.config.stems) and ours.unknown == ()
-    agree(ours, asked(ours, Workload(11, 7, 3)))
+    if not looks_for_an_end(ours):
+        agree(ours, asked(ours, Workload(11, 7, 3)))
 
 
 def test_a_config_without_architectures_is_the_familys_first_class() -> None:
@@ -255,7 +261,8 @@ def random_class(family: str, examples: int) -> None:
         said = {"id2label": {str(i): f"class {i}" for i in range(labels or 2)}} if batch % 2 else {}
         said |= {"num_labels": labels} if labels else {}
         ours = subject("random", {**config, "architectures": [name], "pad_token_id": 0, **said})
-        agree(ours, *(asked(ours, Workload(old + tokens, step, batch)) for step in dict.fromkeys((tokens, 1))))
+        if not looks_for_an_end(ours):
+            agree(ours, *(asked(ours, Workload(old + tokens, step, batch)) for step in dict.fromkeys((tokens, 1))))
 
     check()
 
