@@ -62,7 +62,7 @@ SELECTIVE = (
     "smollm3",
 )
 """Families with adapters where attention runs again."""
-ENCODERS = ("bert", "camembert", "roberta", "xlm-roberta")
+ENCODERS = ("bert", "camembert", "distilbert", "electra", "roberta", "xlm-roberta")
 """Encoders with adapters, whose parts read the stream itself."""
 EXPERTS = (
     *("deepseek_v3", "dots1", "glm4_moe", "glm4_moe_lite", "gpt_oss", "granitemoe", "kimi_k2", "minimax_m2"),
@@ -164,7 +164,17 @@ def test_a_step_of_a_further_family_with_adapters_is_pefts_own(family: str, seed
         ("bert", 115),  # what the first block reads stays with its caller
         ("bert", 132),  # run again, attention's function is over when its last product runs
         ("bert", 142),  # scores of classes, beside what a frozen classifier read
-        *(("roberta", 101), ("roberta", 105), ("camembert", 102), ("xlm-roberta", 103)),
+        ("distilbert", 150),  # run again, what was activated is gone once the network's last product has read it
+        ("distilbert", 197),  # a dropout behind the network alone: the gradient of what it gave is its own
+        ("electra", 103),  # embeddings that require a gradient have the tables' width
+        *(
+            ("distilbert", 101),
+            ("electra", 100),
+            ("roberta", 101),
+            ("roberta", 105),
+            ("camembert", 102),
+            ("xlm-roberta", 103),
+        ),
     ],
 )
 def test_an_encoders_step_with_adapters_is_pefts_own(family: str, seed: int) -> None:

@@ -40,7 +40,7 @@ class Config(Encoding):
     tie_word_embeddings: Switch = True
     activation: Word = "gelu"
 
-    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "sequences", "autocast"})
+    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "sequences", "autocast", "lora"})
     dropouts: ClassVar = {
         "embedding": ("dropout", 0.1),
         "network": ("dropout", 0.1),

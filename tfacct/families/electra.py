@@ -26,7 +26,7 @@ class Config(AbleToDecode):
     num_attention_heads: Count = 4
     intermediate_size: Count = 1024
 
-    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "sequences", "positions", "autocast"})
+    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "sequences", "positions", "autocast", "lora"})
     habits: ClassVar = AbleToDecode.habits | {"drops_first"}
     stems: ClassVar = ("Electra",)
     harmless: ClassVar = frozenset("summary_type summary_use_proj summary_activation".split())

@@ -66,7 +66,8 @@ def ended(run: Pass, adapters: Adapters, blocks: tuple[Section, ...], back: Run)
         for held in (Held(line.spec, line.role) for line in run.front.run.kept if line.path == POSITIONS)
         if not sums and all(held != each.held for each in run.handed)
     )
-    scaled = Handed(Held("B T D"))  # embeddings that require a gradient stay beside what is made of them
+    narrow = "De" if "De" in run.front.axes else "D"
+    scaled = Handed(Held(f"B T {narrow}"))  # embeddings that require a gradient stay beside what is made of them
     waiting = tuple(held._replace(role="work") if held == EMBEDDED else held for held in run.waiting)
     waiting += tuple(each.held for each in positions if each.held not in waiting)
     if sums and all(line.path != INPUT for line in blocks[0].run.kept):
@@ -255,7 +256,8 @@ def _beside_sums(moment: Moment, adapters: Adapters) -> Iterator[Held]:
     if moment.at.startswith(f"{NETWORK}_norm."):
         named.append(Held("B T D", path=f"{ATTENTION}_norm"))
         named += (Held("B T F", path=ACTIVATED),) if adapters.leaves else ()
-    if not moment.at.startswith((f"{NETWORK}.down_proj.", f"{NETWORK}_norm.")):
+    ends = moment.at.endswith(".drop") and not adapters.leaves  # the function's own name is another's by then
+    if ends or not moment.at.startswith((f"{NETWORK}.down_proj.", f"{NETWORK}_norm.")):
         named = [held for held in named if held.path != ACTIVATED]
     yield from (held for held in moment.held if not held.path)
     yield from dict.fromkeys(held for held in named if held.path)

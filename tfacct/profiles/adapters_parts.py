@@ -49,7 +49,7 @@ class Adapters(NamedTuple):
     stream's. `remakes`: block 0 does not read the embeddings themselves.
     `inline`: the network's products are the block's own, and what the first one read is gone at the last. `lingers`:
     attention's result is there while the network runs. `leaves`: attention's function is over when its last product
-    runs.
+    runs. `network_apart`: the gradient of the network's result alone is not the stream's.
     """
 
     rank: int
@@ -64,6 +64,7 @@ class Adapters(NamedTuple):
     inline: bool = False
     lingers: bool = False
     leaves: bool = False
+    network_apart: bool = False
 
     @property
     def role(self) -> Role:
@@ -107,11 +108,12 @@ def around(product: str, adapters: Adapters, live: frozenset[str], *, sums: bool
     makes = adapters.products[product].makes
     sublayer = owner.split(".")[2]
     weighted = owner != f"blocks.*.{sublayer}" and f"blocks.*.{sublayer}.{GATE}" in adapters.products
+    apart = adapters.apart or (adapters.network_apart and sublayer == "mlp")
     return Around(
         (*(Held(adapters.products[name].makes) for name in made), *latent.waits(product, live, adapters.on)),
         (Held(adapters.products[product].reads),) if behind and there and not sums else (),
         makes or STREAM,
-        bool(makes) or adapters.apart or weighted or not passes(sublayer, live),
+        bool(makes) or apart or weighted or not passes(sublayer, live),
         there,
         sums and leaf in READING,
     )

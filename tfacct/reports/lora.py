@@ -262,6 +262,7 @@ def adapters_of(subject: LoadedModel, recipe: Recipe) -> Adapters:
         apart=own.apart,
         inline=own.inline_network,
         lingers=own.lingers and all(stack.block.order != "parallel" for stack in shape.stacks),
+        network_apart=own.norms_sums and own.network,
         leaves=own.norms_sums and _leaves(subject),
         remakes=shape.embed.factor is not None or shape.positions is not None or own.embedding,
     )
