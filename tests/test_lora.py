@@ -17,7 +17,7 @@ from tfacct.ledger.kept import Run
 from tfacct.ledger.storage import Stored, storage
 from tfacct.ledger.workload import Workload
 from tfacct.profiles.adapters import reached
-from tfacct.reports.lora import CODES, Asked, read
+from tfacct.reports.lora import CODES, Asked, layers, read
 from tfacct.reports.training import Recipe, step_of
 
 # model, batch, context, adapters, their dtype, dropout, checkpoint: bytes kept, most bytes alive before the optimizer
@@ -222,6 +222,12 @@ def test_a_layer_of_bitsandbytes_itself() -> None:
 def test_what_is_not_counted_is_refused_by_name(run: Callable[..., Ran], arguments: str, says: str) -> None:
     ran = run("train", *arguments.split())
     assert ran.code == 2 and says in " ".join(ran.err.split()), ran.err
+
+
+def test_modules_are_named_whole_where_others_end_alike() -> None:
+    """GPT-2's network has a c_proj too: by its end alone peft would put an adapter there."""
+    assert layers(load("gpt2").loaded, read("8:o_proj")) == ("transformer.h.*.attn.c_proj",)
+    assert layers(load("llama-3.1-8b").loaded, read("8:o_proj,q_proj")) == ("o_proj", "q_proj")
 
 
 def test_ranks_and_products_as_they_are_written() -> None:
