@@ -259,7 +259,7 @@ def test_qwen2_without_kv_heads_takes_the_classs_32() -> None:
         ("llama", "architectures", ["LlamaForQuestionAnswering"]),
         ("gpt2", "architectures", ["GPT2DoubleHeadsModel"]),
         ("qwen2", "architectures", ["Qwen2ForMultipleChoice"]),
-        ("llama", "architectures", ["LlamaModel", "LlamaForCausalLM"]),
+        ("llama", "architectures", ["LlamaForSequenceClassification", "LlamaForCausalLM"]),
         ("cs336", "architectures", ["LlamaForCausalLM"]),
     ],
 )

@@ -285,6 +285,8 @@ def _fit_notes(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]],
     found, trained = facts[0]["fit"], subjects[0].context
     context, batch = found["largest_context"], found["largest_batch"]
     if not subjects[0].keeps:
+        if found["context_slack_bytes"] is None:
+            return []
         free = f"{units.binary(found['context_slack_bytes'])} stay free"
         return [f"{free}. No cache limits the context or the batch."]
     notes, slack = [], []
