@@ -216,7 +216,8 @@ stored, but of the experts only those that the token is sent to. `tfacct verify 
 with the class that a section names, module by module.
 
 *training*: the kinds of attention with which `tfacct train` counts a step of the family, because its class was measured
-([training.md](training.md)).
+([training.md](training.md)), and which of these go with it: `--lora`, `--weights nf4` beside it, `--weights fp32` under autocast,
+`--checkpoint attention`, `--loss chunked`.
 """
 
 
@@ -246,10 +247,22 @@ def models_page() -> str:
     return "\n".join([MODELS, table, "", *(_section(name, known[name], read) for name in known), end])
 
 
+ALSO = {
+    "lora": "LoRA",
+    "lora_once": "LoRA",
+    "nf4": "nf4",
+    "autocast": "autocast",
+    "selective": "attention again",
+    "chunked": "chunked loss",
+}
+"""What a training step is counted with beside the options that all have, by the marks of a family."""
+
+
 def _trains(name: str) -> str:
-    """Kinds of attention with which its training step is counted."""
+    """Kinds of attention with which its training step is counted, and what else it is counted with."""
     trains = families.config_class(name).trains
-    return ", ".join(kind for kind in ("sdpa", "eager") if kind in trains) or "–"
+    also = [word for mark, word in ALSO.items() if mark in trains]
+    return ", ".join([*(kind for kind in ("sdpa", "eager") if kind in trains), *also]) or "–"
 
 
 def _section(name: str, models: list[LoadedModel], read: set[str]) -> str:
