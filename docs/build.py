@@ -216,8 +216,8 @@ stored, but of the experts only those that the token is sent to. `tfacct verify 
 with the class that a section names, module by module.
 
 *training*: the kinds of attention with which `tfacct train` counts a step of the family, because its class was measured
-([training.md](training.md)), and which of these go with it: `--lora`, `--weights nf4` beside it, `--weights fp32` under autocast,
-`--checkpoint attention`, `--loss chunked`.
+([training.md](training.md)), and which of these go with it: `--lora`, `--weights nf4` beside it, `--weights fp32` under
+autocast, `--checkpoint attention`, `--loss chunked`.
 """
 
 
