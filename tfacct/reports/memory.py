@@ -285,10 +285,8 @@ def _fit_notes(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]],
     found, trained = facts[0]["fit"], subjects[0].context
     context, batch = found["largest_context"], found["largest_batch"]
     if not subjects[0].keeps:
-        if found["context_slack_bytes"] is None:
-            return []
-        free = f"{units.binary(found['context_slack_bytes'])} stay free"
-        return [f"{free}. No cache limits the context or the batch."]
+        free = found["context_slack_bytes"]
+        return [] if free is None else [f"{units.binary(free)} stay free. No cache limits the context or the batch."]
     notes, slack = [], []
     on = {
         what: f" on stage {found[f'{what}_stage']:,}" if f"{what}_stage" in found else ""
