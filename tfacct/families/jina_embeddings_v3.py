@@ -1,0 +1,46 @@
+"""Jina Embeddings v3: XLM-RoBERTa with rotary positions in place of the table."""
+
+from typing import ClassVar
+
+from tfacct.families._base import Count, Real, UpTo
+from tfacct.families._bert_like import ENCODING, LM_HEAD, BertLike
+from tfacct.families._rotary_bert import RotaryBert, class_table
+
+
+class Config(RotaryBert):
+    """`JinaEmbeddingsV3Config`, with its class's defaults: `JinaEmbeddingsV3ForMaskedLM`, or what `architectures`
+    names."""
+
+    vocab_size: Count = 250002
+    hidden_size: Count = 1024
+    num_hidden_layers: Count = 24
+    num_attention_heads: Count = 16
+    intermediate_size: Count = 4096
+    max_position_embeddings: Count = 8194
+    type_vocab_size: UpTo = 1
+    layer_norm_eps: Real = 1e-5
+
+    stems: ClassVar = ("JinaEmbeddingsV3",)
+    heads: ClassVar = ENCODING
+    head_act: ClassVar = "gelu"
+    body: ClassVar = "roberta."
+    theta: ClassVar = 20_000.0
+    qkvo_bias: ClassVar = True
+    hf_paths: ClassVar = {
+        **{ours: path for ours, path in class_table("roberta.", LM_HEAD).items() if "gate_proj" not in ours},
+        "blocks.*.mlp.up_proj": "roberta.layers.*.mlp.fc1",
+        "blocks.*.mlp.down_proj": "roberta.layers.*.mlp.fc2",
+    }
+    hf_tensors: ClassVar = {"lm_head.bias": "lm_head.bias"}
+    gotchas: ClassVar = (
+        "An encoder: every token sees all others, nothing is kept between steps, and there is no decode step.",
+        "No table of positions is stored. All products have biases.",
+        "Adapters of tasks, which files with code of their own store beside these weights, are not counted.",
+    )
+
+    network = BertLike.network
+
+    def tensors(self) -> dict[str, str]:
+        """With a language model's head the class names the tied table by the head, which stands first."""
+        tied = {"embed.weight": "lm_head.decoder.weight"} if self.ending.head == "lm" else {}
+        return {**super().tensors(), **tied}
