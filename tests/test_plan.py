@@ -45,6 +45,19 @@ def test_every_row_is_what_its_command_says(name: str, ctx: str, every: int) -> 
             assert larger.peak_bytes > budget, row
 
 
+@pytest.mark.parametrize(
+    ("name", "gpus", "fit", "answer"),
+    [
+        ("nanochat-d20", 8, "80GB", "7 divisions of 8 devices hold it in 80 GB; a whole copy on each sends least."),
+        ("bart-large-mnli", 8, "80GB", "One division of 8 devices holds it in 80 GB; it is a whole copy on each."),
+        ("bart-large-mnli", 1, "80GB", "One division of 1 device holds it in 80 GB; it is the whole model."),
+    ],
+)  # fmt: skip
+def test_a_model_that_is_not_divided_is_named_as_whole(name: str, gpus: int, fit: str, answer: str) -> None:
+    """ "No division sends least" would say that none does."""
+    assert tfacct.load(name).plan(gpus=gpus, fit=fit).answer == answer
+
+
 def test_one_head_on_a_rank_keeps_no_copy_under_a_ring() -> None:
     """Two heads among tp 2: a ring's product reads the one head as it is, exchanged heads are copies."""
     fields = {"num_attention_heads": 2, "num_key_value_heads": 2, "num_hidden_layers": 2, "vocab_size": 512}

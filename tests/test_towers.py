@@ -4,6 +4,7 @@ import sys
 
 import pytest
 
+from tests.conftest import TINY
 from tfacct import load
 from tfacct.base.errors import ConfigError
 from tfacct.ledger.workload import Workload
@@ -283,6 +284,35 @@ def test_images_are_swept_by_their_size(run, name: str, instead: str) -> None:
     assert f"sweep the images: --set {instead}" in " ".join(ran.err.split())
     swept = run("sweep", name, "--set", instead, columns=120)
     assert swept.code == 0 and len(swept.out.split("\n\n")[1].splitlines()) == 2 + len(instead.split(","))
+
+
+def test_images_of_any_sides_are_swept_by_their_patches(run) -> None:
+    """ERNIE's encoder merges nothing, and no field of it says how large an image is."""
+    ran = run("sweep", "ernie-4.5-vl-28b-vision", "--ctx", "64,256", columns=120)
+    assert ran.code == 0 and not ran.err
+    assert [row.split()[0] for row in ran.out.splitlines() if "%" in row] == ["64", "256"]
+
+
+@pytest.mark.parametrize(
+    ("model", "field", "value"),
+    [
+        ("gemma-4-e4b-vision", "default_output_length", "280"),
+        ("ernie-4.5-vl-28b-vision", "spatial_merge_size", "2"),
+        ("dbrx-132b", "max_seq_len", "32768"),
+        ("xglm-564m", "max_position_embeddings", "2048"),
+        ("mpt-7b", "max_seq_len", "2048"),
+    ],
+)
+def test_a_field_that_says_the_context_is_not_said_to_have_no_effect(run, model: str, field: str, value: str) -> None:
+    rows = [line.split() for line in run("show", model).out.splitlines() if line.startswith(f" {field} ")]
+    assert rows == [[field, "given", value]]
+
+
+@pytest.mark.parametrize("value", [None, "x", [1], True, 0])
+def test_a_base_of_angles_that_is_no_number_is_refused_by_name(value: object) -> None:
+    for family in ("ernie4_5_vl_moe_vision", "gemma4_vision", "kimi_k25_vision", "llama4_vision_model"):
+        with pytest.raises(ConfigError, match=r"rope_parameters\.rope_theta must be a number above 0, not "):
+            subject("mine", {**TINY[family], "rope_parameters": {"rope_theta": value}})
 
 
 @pytest.mark.parametrize("name", ["vit-base-patch16-224", "bert-base"])

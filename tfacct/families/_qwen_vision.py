@@ -7,7 +7,7 @@ from tfacct.architecture.blocks import Block, Stack
 from tfacct.architecture.parts import Attention, FeedForward, GatedMerger, Merger, Norm, Patches, Rotary
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
-from tfacct.families._base import Count, FamilyConfig, Fields, Layers, Word, share
+from tfacct.families._base import Count, FamilyConfig, Fields, Layers, Word, share, shown
 from tfacct.families._endings import Ending
 
 EPS = 1e-6
@@ -28,6 +28,14 @@ IMAGES_SAID = (
     "A patch stands for temporal_patch_size frames: an image is doubled, and frames of a video that are taken together"
     " see one another only, so they are a sequence of their own (--batch)."
 )
+
+
+def turned_by(said: Mapping[str, Any], otherwise: float = BASE) -> float:
+    """Base of the angles by which heads turn, from `rope_parameters`. Raises ConfigError."""
+    theta = said.get("rope_theta", otherwise)
+    if not isinstance(theta, (int, float)) or isinstance(theta, bool) or not theta > 0:
+        raise ConfigError(f"rope_parameters.rope_theta must be a number above 0, not {shown(theta)}")
+    return float(theta)
 
 
 class QwenVision(FamilyConfig):
@@ -99,7 +107,7 @@ class QwenVision(FamilyConfig):
         said = self.rope_parameters or {}
         if said.get("rope_type", "axial") != "axial":
             raise ConfigError(f"rope_type = {said['rope_type']!r}: the class turns by row and column only")
-        return Rotary(float(said.get("rope_theta", BASE)), grid=True, tiles=self.tiles)
+        return Rotary(turned_by(said), grid=True, tiles=self.tiles)
 
     def merger(self, out: int) -> Merger:
         """What joins patches behind the blocks."""

@@ -55,7 +55,7 @@ class Config(FamilyConfig):
     rope_parameters: Fields | None = None
 
     stems: ClassVar = ("Dbrx",)
-    uncounted: ClassVar = frozenset({"max_seq_len", "rope_theta", "rope_scaling", "rope_parameters"})
+    uncounted: ClassVar = frozenset({"rope_theta", "rope_scaling", "rope_parameters"})
     aliases: ClassVar = {
         "hidden_size": "d_model",
         "num_hidden_layers": "n_layers",

@@ -21,7 +21,7 @@ class Config(QwenVision):
 
     stems: ClassVar = ("Ernie4_5_VLMoeVisionTransformerPretrained",)
     uncounted: ClassVar = QwenVision.uncounted | {
-        *("rms_norm_eps", "spatial_merge_size", "temporal_merge_size", "temporal_patch_size"),
+        *("rms_norm_eps", "temporal_merge_size", "temporal_patch_size"),
     }
     harmless: ClassVar = frozenset(("vit_first_fwd_bsz", "attn_sep"))
     heads: ClassVar = {

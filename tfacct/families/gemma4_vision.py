@@ -9,6 +9,7 @@ from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
 from tfacct.families._base import Count, FamilyConfig, Fields, Layers, Real, Switch, Word, share
 from tfacct.families._endings import Ending
+from tfacct.families._qwen_vision import turned_by
 from tfacct.ledger.lines import FLOPS_PER_MULTIPLY_ADD
 from tfacct.ledger.workload import Workload
 
@@ -38,9 +39,7 @@ class Config(FamilyConfig):
 
     stems: ClassVar = ("Gemma4Vision",)
     body: ClassVar = ""
-    uncounted: ClassVar = frozenset(
-        "hidden_activation rms_norm_eps attention_bias rope_parameters standardize default_output_length".split()
-    )
+    uncounted: ClassVar = frozenset("hidden_activation rms_norm_eps attention_bias rope_parameters standardize".split())
     harmless: ClassVar = frozenset("use_clipped_linears global_head_dim max_position_embeddings".split())
     fixed: ClassVar = frozenset(("Cc", "Xy"))
     heads: ClassVar = {"Model": Ending("models.gemma4.modeling_gemma4.Gemma4VisionModel", "none")}
@@ -90,7 +89,7 @@ class Config(FamilyConfig):
         if self.attention_bias:  # which the class does not read
             raise self.refused("attention_bias", True)
         heads = self.num_key_value_heads
-        rotary = Rotary(float(said.get("rope_theta", BASE)), grid=True, tiles=self.tiles, pairs="quarters")
+        rotary = Rotary(turned_by(said, BASE), grid=True, tiles=self.tiles, pairs="quarters")
         return Attention(
             hidden=self.hidden_size,
             kv_heads=heads,

@@ -7,7 +7,7 @@ from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
 from tfacct.families._base import Count, Fields, Layers, Word, share
 from tfacct.families._endings import Ending
-from tfacct.families._qwen_vision import BASE
+from tfacct.families._qwen_vision import turned_by
 from tfacct.families._towers import Tower
 
 CHANNELS = 3
@@ -84,7 +84,7 @@ class Config(Tower):
         if said.get("rope_type", "axial") != "axial":
             raise ConfigError(f"rope_type = {said['rope_type']!r}: the class turns by row and column only")
         share(self.head_dim, 4, "the size of a head by 4")
-        rotary = Rotary(float(said.get("rope_theta", BASE)), grid=True, tiles=(1,), woven=True)
+        rotary = Rotary(turned_by(said), grid=True, tiles=(1,), woven=True)
         return Transformer(
             embed=Patches(channels=CHANNELS, pixels=self.patch_size**2, hidden=self.hidden_size),
             positions=Positions(rows=self.context, hidden=self.hidden_size, tiles=(1,)),

@@ -8,7 +8,7 @@ from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
 from tfacct.families._base import Count, Fields, Fraction, Layers, Real, share
 from tfacct.families._endings import Ending
-from tfacct.families._qwen_vision import BASE
+from tfacct.families._qwen_vision import BASE, turned_by
 from tfacct.families._towers import ImageTower
 
 LAYER = "model.layers.*"
@@ -94,8 +94,7 @@ class Config(ImageTower):
             )
         share(self.head_dim, 4, "the size of a head by 4")
         said = self.rope_parameters or {}
-        base = said.get("rope_theta", self.rope_theta or BASE)
-        rotary = Rotary(float(base), pairs="neighbours", grid=True, tiles=(), marked=True)
+        rotary = Rotary(turned_by(said, self.rope_theta or BASE), pairs="neighbours", grid=True, tiles=(), marked=True)
         return Transformer(
             embed=Patches(
                 channels=self.num_channels, pixels=self.patch_size**2, hidden=hidden, front=1, bias=False, last=True

@@ -7,7 +7,7 @@ from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
 from tfacct.families._base import Count, Fields, Layers
 from tfacct.families._endings import Ending
-from tfacct.families._qwen_vision import BASE
+from tfacct.families._qwen_vision import turned_by
 from tfacct.families._towers import LAYER, ImageTower
 
 AXES = 3
@@ -56,7 +56,7 @@ class Config(ImageTower):
         if said.get("rope_type", "axial") != "axial":
             raise ConfigError(f"rope_type = {said['rope_type']!r}: the class turns by frame, row and column only")
         turned = 2 * AXES * (self.head_dim // AXES // 2)
-        rotary = Rotary(float(said.get("rope_theta", BASE)), grid=True, tiles=self.tiles, timed=True)
+        rotary = Rotary(turned_by(said), grid=True, tiles=self.tiles, timed=True)
         how = {"rotary": rotary, "rope_dim": turned} if turned else {}
         pixels = self.temporal_patch_size * self.patch_size**2
         patches = Patches(channels=self.num_channels, pixels=pixels, hidden=self.hidden_size, bias=False)

@@ -33,7 +33,7 @@ class Config(FamilyConfig):
     changes_training: ClassVar = frozenset({"attn_config.attn_pdrop"})  # the class reads none but 0
     stems: ClassVar = ("Mpt", "MPT")  # the published files write MPT
     fixed: ClassVar = frozenset({"G"})  # every head has its own keys
-    uncounted: ClassVar = frozenset({"max_seq_len", "expansion_ratio", "no_bias", "layer_norm_epsilon"})
+    uncounted: ClassVar = frozenset({"expansion_ratio", "no_bias", "layer_norm_epsilon"})
     harmless: ClassVar = frozenset(
         "learned_pos_emb embedding_fraction init_device init_config logit_scale norm_type verbose".split()
     )

@@ -24,7 +24,7 @@ class Config(FamilyConfig):
 
     stems: ClassVar = ("XGLM",)
     fixed: ClassVar = frozenset({"G"})  # every head has its own keys
-    uncounted: ClassVar = frozenset({"activation_function", "max_position_embeddings"})
+    uncounted: ClassVar = frozenset({"activation_function"})
     harmless: ClassVar = frozenset({"layerdrop", "init_std"})
     aliases: ClassVar = {
         "hidden_size": "d_model",

@@ -21,6 +21,7 @@ from tfacct.reports.unruled import unruled
 
 ROWS = 16
 """Divisions that a table shows."""
+WHOLE = "no division"
 LARGEST = 2**20
 """Devices beyond which nobody asks."""
 
@@ -121,7 +122,7 @@ class _Command:
             words.append(f"--cp-method {mesh.cp_method}")
         if mesh.zero:
             words.append(f"--zero {mesh.zero}")
-        return " ".join(words) or "no division"
+        return " ".join(words) or WHOLE
 
     def more(self, one: Division) -> str:
         """The options of its mesh and of its batch."""
@@ -140,15 +141,21 @@ def _answer(tried: Tried, gpus: int, fit: int, command: _Command) -> str:
     if not tried.fitting:
         nearest = tried.larger[0]
         over = units.binary(nearest.bytes - fit)
-        needs = f"{command.mesh(nearest)}, needs {units.binary(nearest.bytes)}, {over} more"
+        needs = f"{_named(nearest, command, gpus)}, needs {units.binary(nearest.bytes)}, {over} more"
         if tried.counted == 1:
             return f"The one division of {_devices(gpus)}, {needs} than {size}."
         return f"None of {tried.counted:,} divisions of {_devices(gpus)} holds it in {size}: the nearest, {needs}."
     count, best = len(tried.fitting), tried.fitting[0]
     divisions = f"{count:,} divisions" if count > 1 else "One division"
     hold = "hold" if count > 1 else "holds"
-    least = f"{command.mesh(best)} sends least" if count > 1 else f"it is {command.mesh(best)}"
+    least = f"{_named(best, command, gpus)} sends least" if count > 1 else f"it is {_named(best, command, gpus)}"
     return f"{divisions} of {_devices(gpus)} {hold} it in {size}; {least}."
+
+
+def _named(one: Division, command: _Command, gpus: int) -> str:
+    """A division in a sentence: its options, or how the whole model lies on each device."""
+    mesh = command.mesh(one)
+    return mesh if mesh != WHOLE else "a whole copy on each" if gpus > 1 else "the whole model"
 
 
 def _devices(count: int) -> str:

@@ -110,15 +110,18 @@ def _sweep(
     swept: Swept, subject: LoadedModel, grid: Grid, asked: Sequence[Metric], request: Request, terms: Counting
 ) -> None:
     """Add one model's metrics at every context and batch. Raises UsageError where none of them can be."""
-    pictures = isinstance(subject.architecture.embed, Patches) and subject.ledger.together == 1  # else of any sides
-    if grid.contexts is not None and pictures:
-        field, sizes = ("image_size", "224,384")
-        if field not in subject.config.counted():
-            field, sizes = "num_patches", "256,1024"
+    # images are of any sides where neither field counts, or patches are joined
+    sides = {
+        "image_size": "224,384",
+        "num_patches": "256,1024",
+    }
+    field = next((name for name in sides if name in subject.config.counted()), "")
+    pictures = isinstance(subject.architecture.embed, Patches) and subject.ledger.together == 1
+    if grid.contexts is not None and field and pictures:
         raise UsageError(
             f"{subject.name} reads images: its context is the number of an image's patches, and {option('ctx')} would"
             " count some that no image has",
-            f"sweep the images: {setting(field, sizes)}",
+            f"sweep the images: {setting(field, sides[field])}",
         )
     if grid.ranks:
         own: dict[str, Any] = {axis: subject.changed[axis] for axis in grid.ranks}
