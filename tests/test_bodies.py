@@ -256,3 +256,9 @@ def test_reward_models_of_two_products_by_hand(name: str, scores: int) -> None:
     more = sum(ours.ledger.flops(at).values()) - sum(body.ledger.flops(at).values())
     assert more == 2 * 3 * 7 * 3584 * (3584 + scores)
     assert "none of that name" in str(ours.config.class_cannot())
+
+
+@pytest.mark.parametrize("name", ["Qwen2ForRewardModel", "Qwen2ForSequenceClassification", "Qwen2Model"])
+def test_no_users_are_served_with_tokens_that_no_head_gives(name: str) -> None:
+    with pytest.raises(TfacctError, match="no tokens are generated without a language model's head"):
+        load({**TINY["qwen2"], "architectures": [name]}).serve(on="h100-sxm", prompt=16, new=8)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import tfacct
-from tests.conftest import Ran
+from tests.conftest import TINY, Ran
 from tfacct.accounts import divided_time, training_time
 from tfacct.accounts.divided_time import DIVIDED, DividedWork, Meshed
 from tfacct.accounts.kernels import Kernel
@@ -91,8 +91,14 @@ def test_no_error_is_claimed_where_nothing_was_measured(on: str) -> None:
     assert step.validation is None and step.interval_80_seconds is None and "its error is not known" in step.notes[0]
 
 
-@pytest.mark.parametrize(("model", "counted"), [("gpt2", True), ("mpt-7b", True), ("jais-2-8b", False)])
-def test_train_is_named_where_it_counts_the_model(model: str, counted: bool) -> None:
+SCORED = {**TINY["qwen2"], "architectures": ["Qwen2ForRewardModel"]}
+"""Its class has a training step that was measured, but not with the loss of these scores."""
+
+
+@pytest.mark.parametrize(
+    ("model", "counted"), [("gpt2", True), ("mpt-7b", True), ("jais-2-8b", False), (SCORED, False)], ids=range(4)
+)
+def test_train_is_named_where_it_counts_the_model(model: Any, counted: bool) -> None:
     said = " ".join(" ".join(tfacct.load(model).train_time(on="8xh100-sxm").notes).split())
     assert ("counts whether a step fits" in said) == counted
     assert ("fits is not counted" in said) != counted

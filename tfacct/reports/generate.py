@@ -66,7 +66,7 @@ def generate(subjects: Sequence[LoadedModel], request: Request, new_tokens: int,
     prompt = _checked(request, new_tokens)
     if len(subjects) == 1 and not subjects[0].keeps:
         raise UsageError(f"{subjects[0].name} keeps nothing between steps, so there is no decode step to generate with")
-    subjects, headless = _foreseeing(subjects)
+    subjects, headless = foreseeing(subjects)
     subjects, stepless = counting.keeping(subjects)
     steps = new_tokens - 1
     request = replace(request, logits="last")
@@ -118,7 +118,7 @@ def _notes(counted: Sequence[_Counted], masked: bool) -> list[str]:
     ]
 
 
-def _foreseeing(subjects: Sequence[LoadedModel]) -> tuple[list[LoadedModel], list[LeftOut]]:
+def foreseeing(subjects: Sequence[LoadedModel]) -> tuple[list[LoadedModel], list[LeftOut]]:
     """Those that have a language model's head, and the others. Raises UsageError where none has."""
     others = [subject for subject in subjects if subject.architecture.head is None]
     if len(others) == len(subjects):

@@ -17,6 +17,7 @@ from tfacct.ledger.workload import Request, Workload, check_size
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Row, Table
 from tfacct.reports import compose
+from tfacct.reports.generate import foreseeing
 from tfacct.reports.pages import usable
 from tfacct.reports.placed import (
     CONVENTION,
@@ -95,6 +96,7 @@ def serve(
     """Request time, rates and cost by the number of users. Raises TfacctError, also where not one request fits."""
     load = load.checked()
     one = placed(subject, on, dtype=dtype, kv_dtype=kv_dtype, ep=ep)
+    foreseeing([subject])
     free = (usable(one.device.memory, load.use) or 0) - load.reserve
     fitting = one.host.capacity(load.prompt + load.new, free)
     if not fitting:

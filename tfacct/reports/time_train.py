@@ -24,6 +24,7 @@ from tfacct.loading.model import LoadedModel
 from tfacct.output.report import PLAIN, Column, Report, Row, Table
 from tfacct.reports import compose, counting
 from tfacct.reports.placed import MEASURED, check_heads, constants_of, through
+from tfacct.reports.training import Recipe, refusal
 
 DAY = 86_400
 DTYPES = ("bf16", "fp8")
@@ -297,6 +298,8 @@ class _Step:
         fits = f"{spelled('`tfacct train`', '`train`')} counts whether a step fits."
         if not self.subject.config.trains:
             fits = f"Whether a step of {self.subject.family} fits is not counted: what it keeps was not measured."
+        elif self.subject.architecture.head is None and (why := refusal(self.subject, Recipe())) is not None:
+            fits = f"Whether a step of {self.subject.name} fits is not counted: {why}."
         palm = self.mfu("palm")
         both = "" if palm is None else f"; {units.percent(palm)} by PaLM's formula"
         erred = (
