@@ -167,7 +167,7 @@ def test_where_nothing_fits_the_nearest_is_said(run: Callable[..., Ran]) -> None
     words = " ".join(run(*asked, "--gpus", "8").out.split())
     assert "None of 10 divisions of 8 devices holds it in 80 GB: the nearest, --" in words
     one = " ".join(run(*asked, "--gpus", "1").out.split())
-    assert "The one division of 1 device, no division, needs" in one and "more than 80 GB" in one, one
+    assert "The one division of 1 device, the whole model, needs" in one and "more than 80 GB" in one, one
 
 
 def test_an_encoder_sends_what_it_reads(run: Callable[..., Ran]) -> None:
