@@ -17,6 +17,7 @@ from tests.conftest import Ran
 from tests.test_pipeline_train import steps_of
 from tests.test_sharding import built, fake_ranks, random_config, watched
 from tests.test_sharding_train import without_seeds
+from tests.torch_stages import alone, blocks_of
 from tfacct.accounts.sharding.mesh import Mesh
 from tfacct.accounts.sharding.stages import stages
 from tfacct.accounts.timeline import timeline
@@ -60,16 +61,10 @@ def ran(
     """The most bytes in a rank's second step up to the scatter of its gradients, and what it gathers and scatters in
     its first. `again`: blocks run again; `earlier`: the gradients of the first step stay."""
     import torch
-    from torch import nn
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
-    from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
+    from torch.distributed.pipelining import Schedule1F1B, ScheduleGPipe
     from torch.distributed.pipelining import schedules as torchs
-    from transformers.masking_utils import create_causal_mask
-
-    class Agreed(PipelineStage):
-        def _warmup_backward_result(self, received_result: Any = None) -> Any:  # noqa: ARG002
-            return torch.ones(1, dtype=torch.int32)
 
     (stage,) = stages(config["num_hidden_layers"], mesh)[rank]
     model, each = built(config).to(torch.bfloat16).train(), batch // mesh.microbatches
@@ -80,26 +75,6 @@ def ran(
         warnings.simplefilter("ignore")
         if again:
             model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-
-    class Part(nn.Module):
-        """A stage's blocks of the class, with the angles and the mask that each stage works out."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.embed = model.model.embed_tokens if stage.first else None
-            self.layers = nn.ModuleList(model.model.layers[number] for number in stage.blocks)
-            self.angles, self.norm = model.model.rotary_emb, model.model.norm if stage.last else None
-            self.head = model.lm_head if stage.last else None
-
-        def forward(self, given: Any) -> Any:
-            stream = given if self.embed is None else self.embed(given)
-            places = torch.arange(tokens)[None]
-            angles = self.angles(stream, places)
-            mask = create_causal_mask(model.config, stream, None, None, position_ids=places)
-            given = {"attention_mask": mask, "position_ids": places, "position_embeddings": angles}
-            for layer in self.layers:
-                stream = layer(stream, **given, use_cache=False)
-            return stream if self.head is None else self.head(self.norm(stream))
 
     like: dict[str, Any] = {"dtype": torch.bfloat16, "requires_grad": True}
     stream = torch.zeros(each, tokens, config["hidden_size"], **like)
@@ -112,12 +87,13 @@ def ran(
     with fake_ranks(mesh.ranks, rank * mesh.fsdp), pytest.MonkeyPatch.context() as patched, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         patched.setattr(torchs, "_batch_p2p", lambda ops, desc=None: [])  # noqa: ARG005
-        ranks, part = init_device_mesh("cpu", (mesh.pp, mesh.fsdp), mesh_dim_names=("pp", "fsdp")), Part()
+        ranks = init_device_mesh("cpu", (mesh.pp, mesh.fsdp), mesh_dim_names=("pp", "fsdp"))
+        part = blocks_of(model, stage, tokens)
         for module in (*part.layers, part):
             fully_shard(module, mesh=ranks["fsdp"], reshard_after_forward=False)
         given = (ids[:each] if stage.first else stream,)
         made = (logits if stage.last else stream,)
-        own = Agreed(part, rank, mesh.pp, torch.device("cpu"), given, made, group=ranks["pp"].get_group())
+        own = alone(part, rank, mesh.pp, torch.device("cpu"), given, made, group=ranks["pp"].get_group())
         kinds: dict[str, Any] = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B}
         schedule = kinds[mesh.schedule](own, mesh.microbatches, loss_fn=loss, scale_grads=False)
 

@@ -29,27 +29,14 @@ class Ran(NamedTuple):
                 yield from (one.buffer for one in received if one.buffer is not None)
 
 
-@contextmanager
-def in_stages(
-    config: dict[str, Any], mesh: Mesh, rank: int, batch: int, tokens: int, recipe: dict[str, Any]
-) -> Iterator[Ran]:
-    """A rank under torch's schedule, of a class in bf16. `recipe`: its `attention`, and `checkpoint`."""
+def blocks_of(model: Any, stage: Stage, tokens: int) -> Any:
+    """A stage's blocks of the class, with the angles and the mask that each stage works out."""
     import torch
     from torch import nn
-    from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B
-    from torch.distributed.pipelining import schedules as torchs
     from transformers.masking_utils import create_causal_mask
 
-    from tfacct.reference import keeping
-
-    class Agreed(PipelineStage):
-        def _warmup_backward_result(self, received_result: Any = None) -> Any:  # noqa: ARG002
-            return torch.ones(1, dtype=torch.int32)
-
     class Part(nn.Module):
-        """A stage's blocks of the class, with the angles and the mask that each stage works out."""
-
-        def __init__(self, stage: Stage) -> None:
+        def __init__(self) -> None:
             super().__init__()
             self.embed = model.model.embed_tokens if stage.first else None
             self.layers = nn.ModuleList(model.model.layers[number] for number in stage.blocks)
@@ -58,13 +45,39 @@ def in_stages(
 
         def forward(self, given: Any) -> Any:
             stream = given if self.embed is None else self.embed(given)
-            places = torch.arange(tokens, device="meta")[None]
+            places = torch.arange(tokens, device=given.device)[None]
             angles = self.angles(stream, places)
             mask = create_causal_mask(model.config, stream, None, None, position_ids=places)
             given = {"attention_mask": mask, "position_ids": places, "position_embeddings": angles}
             for layer in self.layers:
                 stream = layer(stream, **given, use_cache=False)
             return stream if self.head is None else self.head(self.norm(stream))
+
+    return Part()
+
+
+def alone(*what: Any, **how: Any) -> Any:
+    """A stage whose neighbours are not there: they agree with whatever it asks."""
+    import torch
+    from torch.distributed.pipelining import PipelineStage
+
+    class Agreed(PipelineStage):
+        def _warmup_backward_result(self, received_result: Any = None) -> Any:  # noqa: ARG002
+            return torch.ones(1, dtype=torch.int32)
+
+    return Agreed(*what, **how)
+
+
+@contextmanager
+def in_stages(
+    config: dict[str, Any], mesh: Mesh, rank: int, batch: int, tokens: int, recipe: dict[str, Any]
+) -> Iterator[Ran]:
+    """A rank under torch's schedule, of a class in bf16. `recipe`: its `attention`, and `checkpoint`."""
+    import torch
+    from torch.distributed.pipelining import Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B
+    from torch.distributed.pipelining import schedules as torchs
+
+    from tfacct.reference import keeping
 
     model = keeping.trainable(
         config, recipe.get("attention", "sdpa"), "bf16", checkpoint=recipe.get("checkpoint", "none")
@@ -82,8 +95,8 @@ def in_stages(
     with fake_ranks(mesh.pp, rank), pytest.MonkeyPatch.context() as patched:
         patched.setattr(torchs, "_batch_p2p", lambda ops, desc=None: [])  # noqa: ARG005
         parts = [
-            Agreed(
-                Part(stage),
+            alone(
+                blocks_of(model, stage, tokens),
                 rank + number * mesh.pp,
                 mesh.pp * mesh.chunks,
                 torch.device("meta"),

@@ -204,10 +204,8 @@ class Timeline(StepSums):
             more = [beside]
             if moment.at == TABLE:  # it reads the whole stream's; of all rows' the rank's own are taken to be added
                 stream = self.step._replace(kept_input=None).input
-                whole, rows = (
-                    beside if moment.alone else self.step.bytes(front, (stream,)),
-                    self.tied * (2 if self.other_rows else 1),
-                )
+                whole = beside if moment.alone else self.step.bytes(front, (stream,))
+                rows = self.tied * (2 if self.other_rows else 1)
                 more = [whole + self.other_rows, rows + self.other_rows - self.ids]
             found += [one._replace(held=one.held + held) for held in more]
         if found:

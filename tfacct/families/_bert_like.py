@@ -82,6 +82,8 @@ class Encoding(FamilyConfig):
     """Whether all blocks share the weights of one."""
     order: ClassVar[Order] = "post"
     """How its blocks run. One that has its norms in front has one behind the last block too."""
+    head_first: ClassVar[bool] = False
+    """Whether its language model's head stands in front of the body, and names the table that is tied."""
     front_norm: ClassVar[bool] = True
     """Whether a norm stands behind the tables."""
 
@@ -138,6 +140,11 @@ class Encoding(FamilyConfig):
             transform=self.head_act or sizes.activation,
             eps=sizes.eps,
         )
+
+    def tensors(self) -> dict[str, str]:
+        """Our tensors → the class's."""
+        named_by_head = self.head_first and self.ending.head == "lm"
+        return {**super().tensors(), **({"embed.weight": "lm_head.decoder.weight"} if named_by_head else {})}
 
     def check(self) -> None:
         """Refuse what is not understood. Raises ConfigError."""

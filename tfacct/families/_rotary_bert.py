@@ -14,10 +14,11 @@ LAYER = {
     "attn.scores": "self_attn",
     "attn.values": "self_attn",
     "attn_norm": "post_attention_layernorm",
-    **{f"mlp.{name}": f"mlp.{name}" for name in ("gate_proj", "up_proj", "down_proj")},
     "mlp_norm": "post_mlp_layernorm",
 }
 """Modules of one layer, ours → the classes'."""
+GATED = {name: name for name in ("gate_proj", "up_proj", "down_proj")}
+"""Products of its network."""
 
 
 def heads_of(body: str) -> Mapping[str, Any]:
@@ -29,12 +30,13 @@ def heads_of(body: str) -> Mapping[str, Any]:
     return {**others, "ForSequenceClassification": classes, "Model": BODY}
 
 
-def class_table(body: str, head: Mapping[str, str]) -> dict[str, str]:
+def class_table(body: str, head: Mapping[str, str], network: Mapping[str, str] = GATED) -> dict[str, str]:
     """Our paths → the class's."""
     tables = {"embed": "word_embeddings", "type_embed": "token_type_embeddings", "embed_norm": "LayerNorm"}
     return {
         **{ours: f"{body}embeddings.{theirs}" for ours, theirs in tables.items()},
         **{f"blocks.*.{ours}": f"{body}layers.*.{theirs}" for ours, theirs in LAYER.items()},
+        **{f"blocks.*.mlp.{ours}": f"{body}layers.*.mlp.{theirs}" for ours, theirs in network.items()},
         **head,
     }
 

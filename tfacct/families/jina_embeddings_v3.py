@@ -22,15 +22,12 @@ class Config(RotaryBert):
 
     stems: ClassVar = ("JinaEmbeddingsV3",)
     heads: ClassVar = ENCODING
+    head_first: ClassVar = True
     head_act: ClassVar = "gelu"
     body: ClassVar = "roberta."
     theta: ClassVar = 20_000.0
     qkvo_bias: ClassVar = True
-    hf_paths: ClassVar = {
-        **{ours: path for ours, path in class_table("roberta.", LM_HEAD).items() if "gate_proj" not in ours},
-        "blocks.*.mlp.up_proj": "roberta.layers.*.mlp.fc1",
-        "blocks.*.mlp.down_proj": "roberta.layers.*.mlp.fc2",
-    }
+    hf_paths: ClassVar = class_table("roberta.", LM_HEAD, {"up_proj": "fc1", "down_proj": "fc2"})
     hf_tensors: ClassVar = {"lm_head.bias": "lm_head.bias"}
     gotchas: ClassVar = (
         "An encoder: every token sees all others, nothing is kept between steps, and there is no decode step.",
@@ -39,8 +36,3 @@ class Config(RotaryBert):
     )
 
     network = BertLike.network
-
-    def tensors(self) -> dict[str, str]:
-        """With a language model's head the class names the tied table by the head, which stands first."""
-        tied = {"embed.weight": "lm_head.decoder.weight"} if self.ending.head == "lm" else {}
-        return {**super().tensors(), **tied}

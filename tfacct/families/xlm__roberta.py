@@ -12,9 +12,5 @@ class Config(roberta.Config):
     vocab_size: Count = 30522
 
     stems: ClassVar = ("XLMRoberta",)
+    head_first: ClassVar = True
     gotchas: ClassVar = ("As RoBERTa wherever nothing else is said: positions, heads, what is refused.",)
-
-    def tensors(self) -> dict[str, str]:
-        """With a language model's head the class names the tied table by the head, which stands first."""
-        tied = {"embed.weight": "lm_head.decoder.weight"} if self.ending.head == "lm" else {}
-        return {**super().tensors(), **tied}

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, TypedDict, Unpack
 from unittest.mock import patch
 
 import torch
@@ -72,28 +72,25 @@ def kept(model: Any, batch: int, tokens: int, source: int = 0) -> list[Saved]:
         return saved(model, lambda: _forward(model, _ids(batch, tokens), _source(batch, source)).loss)
 
 
-def peak(
-    model: Any,
-    batch: int,
-    tokens: int,
-    *,
-    source: int = 0,
-    accumulate: bool = False,
-    holds_logits: bool = False,
-    beside: Iterable[Tensor] = (),
-) -> Peak:
-    """The most bytes alive at any operator of a step from its forward pass to its last gradient.
+class There(TypedDict, total=False):
+    """What is there beside a step: tokens of a `source`, gradients of an earlier batch (`accumulate`), the logits that
+    the caller keeps (`holds_logits`), tensors of the model that are neither parameters nor buffers, as scales of
+    weights in 4 bits are (`beside`)."""
 
-    `accumulate`: an earlier batch has left its gradients. `holds_logits`: the caller keeps the logits meanwhile.
-    `beside`: tensors of the model that are neither parameters nor buffers, as scales of weights in 4 bits are.
-    """
-    held = {"accumulate": accumulate, "holds_logits": holds_logits}
-    return _watched(model, batch, tokens, source=source, beside=beside, **held).peak
+    source: int
+    accumulate: bool
+    holds_logits: bool
+    beside: Iterable[Tensor]
 
 
-def forward_peak(model: Any, batch: int, tokens: int, *, accumulate: bool = False) -> int:
+def peak(model: Any, batch: int, tokens: int, **there: Unpack[There]) -> Peak:
+    """The most bytes alive at any operator of a step from its forward pass to its last gradient."""
+    return _watched(model, batch, tokens, **there).peak
+
+
+def forward_peak(model: Any, batch: int, tokens: int, **there: Unpack[There]) -> int:
     """The most bytes alive at any operator of a forward pass."""
-    return _watched(model, batch, tokens, accumulate=accumulate).forward
+    return _watched(model, batch, tokens, **there).forward
 
 
 def _watched(

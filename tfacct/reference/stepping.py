@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch.optim import SGD, Adagrad, Adamax, AdamW, NAdam, Optimizer, RMSprop
@@ -26,6 +27,8 @@ OPTIMIZERS: Mapping[str, Callable[[Any], Optimizer]] = {
 }
 """torch's optimizers that can be asked on meta, by this program's names."""
 
+HOOK = "register_multi_grad_hook"
+
 
 def tracked_peak(model: Any, batch: int, tokens: int, source: int = 0) -> int:
     """The most bytes alive in a step without its optimizer, by torch's MemTracker, of a model that has not run yet.
@@ -45,26 +48,16 @@ def tracked_peak(model: Any, batch: int, tokens: int, source: int = 0) -> int:
         warnings.simplefilter("ignore")
         tracker = MemTracker()
         tracker.track_external(model, ids, *read)
-        with as_on_cuda(), _waiting_for_one(mod_tracker), tracker:
+        with as_on_cuda(), patch.object(mod_tracker, HOOK, partial(_on_first, getattr(mod_tracker, HOOK))), tracker:
             loss_of(model, ids, *read).backward()
         found = tracker.get_tracker_snapshot("peak")[torch.device("meta")]
     return int(found["Total"])
 
 
-@contextmanager
-def _waiting_for_one(tracker: Any) -> Iterator[None]:
-    """Have the tracker's hook on what a module reads wait for the first gradient. It waits for all, and holds those
-    that it has: of every block of a decoder one, until the last gradient of what the encoder gave."""
-    honest = tracker.register_multi_grad_hook
-
-    def first(tensors: Sequence[torch.Tensor], called: Any, **how: Any) -> Any:
-        return honest(tensors[:1], called, **how)
-
-    tracker.register_multi_grad_hook = first
-    try:
-        yield
-    finally:
-        tracker.register_multi_grad_hook = honest
+def _on_first(hook: Callable[..., Any], tensors: Sequence[torch.Tensor], called: Any, **how: Any) -> Any:
+    """The tracker's hook on what a module reads, on the first gradient alone. It waits for all, and holds those that it
+    has: of every block of a decoder one, until the last gradient of what the encoder gave."""
+    return hook(tensors[:1], called, **how)
 
 
 def state_bytes(model: Any, name: str) -> int | None:

@@ -33,10 +33,9 @@ Checkpoint = Literal["none", "full", "attention"]
 Loss = Literal["whole", "chunked"]
 ONE = Workload(context=1, tokens=1, batch=1)
 FP32, NF4 = "fp32", "nf4"
-ACCUMULATES, SELECTIVE, CHUNKED, AUTOCAST = "accumulate", "selective", "chunked", "autocast"
-AUTOCAST_CHUNKED = "autocast_chunked"
-"""Stand among a family's `trains` where gradients of earlier batches were measured, attention that runs again, a loss
-in chunks, and autocast over weights in fp32."""
+ACCUMULATES, SELECTIVE, CHUNKED = "accumulate", "selective", "chunked"
+"""Stand among a family's `trains` where gradients of earlier batches were measured, attention that runs again, and a
+loss in chunks."""
 CLASSIFIER = "classifier"
 """Dropout in front of classes."""
 CLASSIFIERS = {"AutoModelForSequenceClassification": "sequences", "AutoModelForTokenClassification": "positions"}

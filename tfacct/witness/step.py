@@ -261,9 +261,7 @@ def module(operation: str, paths: Mapping[str, str], block: str) -> str:
     name = operation.removesuffix(".weight").partition(".lora_")[0]  # an adapter is in its product
     activated, step, _ = name.partition(".act.")
     name = f"{activated}.act" if step else name
-    if block and name in DROPS and "rel_bias" in paths:  # each part of a block is a module with its norm
-        return parent(paths[f"{name.removesuffix('.drop')}_norm"])
-    if "rel_bias" in paths and name.removeprefix("encoder.") in DROPS:
+    if "rel_bias" in paths and name.removeprefix("encoder.") in DROPS:  # each part of a block is a module with its norm
         return parent(paths[f"{name.removesuffix('.drop')}_norm"])
     if block and name in DROPS:
         return block
