@@ -42,12 +42,11 @@ class Casts:
     def forward(self) -> Iterator[tuple[int, Instant]]:
         """The loss, and the last block of each kind where blocks keep their inputs alone, by block."""
         whole, step = self.whole, self.step
-        behind = whole.run.back.run
-        for moment in behind.ahead:
-            if moment.at == CHOOSE or (step.checkpoint and behind.casts is not None):
-                ((_, own, held, *_),) = whole.insides[id(whole.run.back)].within((moment,))
-                kept, name = whole.kept_front + whole.kept_blocks + own, "loss" if moment.at == CHOOSE else "head"
-                yield ENDS, whole.instant(f"{name}, forward", moment.at, 0, kept, held + self.all + whole.again)
+        behind = whole.insides[id(whole.run.back)]
+        for at, own, held, *_ in behind.within(behind.places.ahead):
+            if at == CHOOSE or (step.checkpoint and behind.run.casts is not None):
+                kept, name = whole.kept_front + whole.kept_blocks + own, "loss" if at == CHOOSE else "head"
+                yield ENDS, whole.instant(f"{name}, forward", at, 0, kept, held + self.all + whole.again)
         front = whole.run.front
         given = (line for line in front.run.kept if line.by == (AGAIN,))  # what waits, and is kept too
         beside = whole.held(front, whole.run.waiting) + sum(each.bytes for each in step.angles())
@@ -55,7 +54,7 @@ class Casts:
         for section in whole.run.blocks if step.checkpoint else ():
             number = section.numbers[-1]
             kept = whole.in_front[number] + step.bytes(section, [step.input])
-            for at, _, held, *_ in whole.decides(self.beside(number, section, whole.bare(section, section.run.bare))):
+            for at, _, held, *_ in whole.decides(self.beside(number, section, whole.insides[id(section)].bare())):
                 yield number, whole.instant(f"block {number:,}, forward", at, 0, kept, held + beside)
 
     def beside(self, number: int, section: Section, found: Iterable[Within]) -> list[Within]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
 from itertools import accumulate
 from typing import TypeAlias
 
 from tfacct.ledger.einsum import Axes, Size
-from tfacct.ledger.kept import Held, Kept, Moment, Role, Section, bytes_of
+from tfacct.ledger.kept import Held, Kept, Role, Section, bytes_of
+from tfacct.ledger.places import Places, Reached
 from tfacct.ledger.storage import Width
 
 NOTHING: Sequence[Size] = ()
@@ -34,40 +34,34 @@ class Sizes(dict[tuple[str, Role], Size]):
 
 
 class Inside:
-    """One section: the places of its operations, and what is kept up to each, but for lines of `known` names, which are
-    counted elsewhere. `others`: sections whose tensors may be as large."""
+    """One section: what is kept up to each place of its operations, but for its input where blocks run `again`, which
+    is counted elsewhere. `others`: sections whose tensors may be as large."""
 
     def __init__(
-        self, section: Section, at: Axes, pass_: Width, *, known: str = "", others: Iterable[Inside] = ()
+        self, section: Section, at: Axes, pass_: Width, *, again: bool = False, others: Iterable[Inside] = ()
     ) -> None:
         self.axes: Axes = {**section.axes, **at}
         alike = (each.sizes for each in others if each.axes == self.axes)
         sizes = next(alike, None) or Sizes(self.axes, pass_)
         self.sizes: Sizes = sizes
-        self.run, order = section.run, section.run.order
-        place = self.place = dict(zip(reversed(order), range(len(order) - 1, -1, -1), strict=True))
-        first = self.first = dict[str, int]()  # place of the first operation that needs a line
-        added: list[Size] = [0] * (len(order) or 1)
-        for line in section.run.kept:
-            if len(line.by) == 1:
-                needed = place.get(line.by[0])
-            else:
-                needed = min([place[name] for name in line.by if name in place], default=None)
-            if needed is not None:
-                first[line.path] = needed
-                if line.path != known:
-                    added[needed] += line.times * sizes[line.spec, line.role]
-        if known:
-            first[known] = 0
-        self.up_to = [*accumulate(added)]
-        self.remade = self._remade() if section.run.remade else ()
+        self.run = section.run
+        self.places = self.run.places_again if again else self.run.places
+        self.place = self.places.of
+        self.of_kind = self._of_kind(self.places)
+        self.up_to = self._up_to(self.places.added)
+        self.remade = self._up_to(self.places.remade) if self.places.remade else ()
 
-    def _remade(self) -> Sequence[Size]:
-        """Bytes that attention makes anew where it runs again, by the place of the operation that it has come to."""
-        added: list[Size] = [0] * len(self.run.order)
-        for line in self.run.remade:
-            added[min([self.place[name] for name in line.by])] += self.bytes(line)
-        return [*accumulate(added)]
+    def _of_kind(self, places: Places) -> list[Size]:
+        """Bytes of a tensor of each kind."""
+        sizes = self.sizes
+        return [sizes[kind] for kind in places.kinds]
+
+    def _up_to(self, tensors: Iterable[tuple[int, int, int]]) -> list[Size]:
+        """Bytes of tensors, each given by its place, kind and number, up to each place."""
+        of_kind, sums = self.of_kind, list[Size]((0,) * (len(self.run.order) or 1))
+        for place, kind, times in tensors:
+            sums[place] += times * of_kind[kind]
+        return [*accumulate(sums)]
 
     def bytes(self, tensor: Held | Kept) -> Size:
         """Bytes of a tensor."""
@@ -80,45 +74,54 @@ class Inside:
 
     def within(
         self,
-        moments: Iterable[Moment],
+        moments: Iterable[Reached],
         always: Size = 0,
         stream: Size = 0,
         new: tuple[Sequence[Size], Sequence[Size]] | None = None,
     ) -> list[Within]:
         """What there is at moments. `always` is held at each, `stream` at those that are not alone; `new`: bytes of
         gradients by the place of an operation, its own among them or not."""
-        place, first, up_to, sizes, remade = self.place, self.first, self.up_to, self.sizes, self.remade
+        up_to, of_kind, remade = self.up_to, self.of_kind, self.remade
         both, (done_there, left_there) = always + stream, new or (NOTHING, NOTHING)
         found = []
-        for at, tensors, done, after, alone, again in moments:
-            here = place[at]
+        for at, here, terms, done, after, alone, again in moments:
             held = always if alone else both
-            for spec, role, times, path in tensors:
-                if not path or first.get(path, here + 1) > here:
-                    held += times * sizes[spec, role]
-            if again:
-                held += remade[place[again]]
+            for kind, times in terms:
+                held += times * of_kind[kind]
+            if again >= 0:
+                held += remade[again]
             made = done_there if done else left_there
             found.append((at, up_to[here], held, made[here] if new else 0, after))
         return found
 
-    @cached_property
-    def stops(self) -> list[int]:
-        """Places of operations that have moments of their own, and the end."""
-        return [*sorted({self.place[moment.at] for moment in self.run.moments}), len(self.run.order)]
+    def first_ahead(self) -> list[Within]:
+        """What there is at the moments of block 0's forward pass, which reads what waits anyway."""
+        places = self.run.places_again
+        of_kind = self._of_kind(places)
+        return [
+            (each.at, self.up_to[each.place], sum([times * of_kind[kind] for kind, times in each.terms]), 0, each.after)
+            for each in places.ahead
+        ]
+
+    def bare(self) -> list[Within]:
+        """What is held at the moments of a forward pass that keeps nothing."""
+        of_kind = self.of_kind
+        return [
+            (at, 0, sum([times * of_kind[kind] for kind, times in terms]), 0, False) for at, terms in self.places.bare
+        ]
 
     def together(self, behind: Sequence[Size]) -> list[Size]:
         """Of sums behind each place, the share of an operation and those behind it that have no moments of their own:
         they run as one."""
-        ends = (self.stops[bisect_right(self.stops, place)] for place in range(len(self.run.order)))
+        ends = (self.places.stops[bisect_right(self.places.stops, place)] for place in range(len(self.run.order)))
         return [behind[place] - behind[end] for place, end in enumerate(ends)]
 
     def late(self, biases: Mapping[str, Size], again: RanAgain) -> dict[str, Size]:
         """Bytes of biases' gradients by the operation of a moment, no more than what their products read: they come
         last, and what was made again for a product is gone by then."""
         found = {}
-        for place in {bisect_right(self.stops, self.place[name]) - 1 for name in biases if name in self.place}:
-            together = self.run.order[self.stops[place] : self.stops[place + 1]] if place >= 0 else ()
+        for place in {bisect_right(self.places.stops, self.place[name]) - 1 for name in biases if name in self.place}:
+            together = self.run.order[self.places.stops[place] : self.places.stops[place + 1]] if place >= 0 else ()
             apart = [
                 operation
                 for operation in together

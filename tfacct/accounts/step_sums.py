@@ -8,7 +8,8 @@ from tfacct.accounts.gradients import HEAD, Gradients
 from tfacct.accounts.inside import Inside, RanAgain, Within, suffixes
 from tfacct.accounts.training import INPUT, Step, kind_of
 from tfacct.ledger.einsum import Size
-from tfacct.ledger.kept import Held, Kept, Moment, Section, bytes_each
+from tfacct.ledger.kept import Held, Kept, Section, bytes_each
+from tfacct.ledger.places import Reached
 
 
 class StepSums:
@@ -21,8 +22,8 @@ class StepSums:
         self.flying = step.beside()
         self.insides: dict[int, Inside] = {}
         for section in self.run.sections:
-            known = INPUT.path if step.checkpoint and section.numbers else ""  # all that it keeps
-            inside = Inside(section, step.at, step.pass_, known=known, others=self.insides.values())
+            again = step.checkpoint and bool(section.numbers)
+            inside = Inside(section, step.at, step.pass_, again=again, others=self.insides.values())
             self.insides[id(section)] = inside
         self.handed: dict[int, Size] = {}  # by the block
         self.weights = step.weights
@@ -57,6 +58,10 @@ class StepSums:
     def left(self, section: Section) -> Size:
         """Bytes of the gradients that a block leaves behind its backward pass."""
         return self.finished(section, section.run.order)
+
+    def moments(self, section: Section) -> tuple[Reached, ...]:
+        """Moments of a section's backward pass."""
+        return self.insides[id(section)].places.moments
 
     def new(self, section: Section) -> tuple[Sequence[Size], Sequence[Size]]:
         """Bytes of this batch's gradients by the place of an operation, its own among them, or not. Where earlier ones
@@ -129,7 +134,7 @@ class StepSums:
             kept += self.held(section, (self.step.input,))
         return kept, self.tied if self.step.accumulate else done
 
-    def within(self, section: Section, moments: Sequence[Moment]) -> list[Within]:
+    def within(self, section: Section, moments: Sequence[Reached]) -> list[Within]:
         """What there is at moments of a backward pass, whichever block of its kind runs."""
         stream = self.stream if section.numbers else 0
         inside = self.insides[id(section)]

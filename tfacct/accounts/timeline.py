@@ -17,9 +17,10 @@ from tfacct.accounts.instants import Fullest as Fullest
 from tfacct.accounts.instants import Instant as Instant
 from tfacct.accounts.instants import peak as peak
 from tfacct.accounts.step_sums import StepSums
-from tfacct.accounts.training import ENDS, INPUT, Step
+from tfacct.accounts.training import ENDS, Step
 from tfacct.ledger.einsum import Size, same
-from tfacct.ledger.kept import Held, Moment, Run, Section
+from tfacct.ledger.kept import Held, Run, Section
+from tfacct.ledger.places import Reached
 
 TOKENS = "tokens"
 NARROW = Held("B T De")
@@ -116,7 +117,7 @@ class Timeline(StepSums):
         """The backward pass of loss and head, each at its fullest."""
         if not self.run.back.run.moments:
             return  # the next stage has them
-        *heads, loss = self.run.back.run.moments
+        *heads, loss = self.moments(self.run.back)
         for name, moments in (("loss, backward", [loss]), ("head, backward", heads)):
             yield self.fullest(
                 self._backward(name, self.run.back, moment, self.kept_front + self.kept_blocks, 0, self.again)
@@ -169,8 +170,7 @@ class Timeline(StepSums):
         if id(section) not in self.inside_backward:
             run, again = section.run, self.step.checkpoint
             last = run.last if again and not all(moment.done for moment in run.moments) else -1
-            place = self.insides[id(section)].place
-            moments = [moment for moment in run.moments if moment.done or place[moment.at] != last]
+            moments = [moment for moment in self.moments(section) if moment.done or moment.place != last]
             self.inside_backward[id(section)] = self.within(section, moments)
         return self.inside_backward[id(section)]
 
@@ -198,7 +198,7 @@ class Timeline(StepSums):
         done = self.all_gradients - self.finished(front, front.run.order)
         behind = self.tied + (0 if self.step.accumulate else done)
         found = []
-        for moment in front.run.moments:
+        for moment in self.moments(front):
             one = self._backward("table, backward", front, moment, 0, behind, 0)
             beside = self.held(front, (NARROW,)) if moment.alone else self.stream
             more = [beside]
@@ -263,7 +263,7 @@ class Timeline(StepSums):
 
         return corners(self, numbers)
 
-    def _backward(self, name: str, section: Section, moment: Moment, kept: Size, done: Size, handed: Size) -> Instant:
+    def _backward(self, name: str, section: Section, moment: Reached, kept: Size, done: Size, handed: Size) -> Instant:
         """An instant of the backward pass. `kept` and `done`: beside the section's own; `handed`: to checkpointed
         blocks that have not run again yet."""
         ((at, own, held, new, _),) = self.within(section, (moment,))
@@ -274,25 +274,23 @@ class Timeline(StepSums):
         waiting = self.held(self.run.front, self.run.waiting)
         waiting += sum([each.bytes for each in self.turns]) if self.run.again else 0
         for section in self.run.blocks:
-            number, ahead = section.numbers[-1], section.run.ahead
-            if not number:  # block 0 reads what waits anyway
-                ahead = tuple(m._replace(held=tuple(each for each in m.held if each.path != INPUT.path)) for m in ahead)
-            found = self.insides[id(section)].within(ahead)
+            number, inside = section.numbers[-1], self.insides[id(section)]
+            found = inside.within(inside.places.ahead) if number else inside.first_ahead()
             if self.casts is not None:
                 found = self.casts.beside(number, section, found)
             name, before, beside = f"{self._called(number)}, forward", self.in_front[number], self._returned(number)
             for at, kept, held, *_ in self.decides(found):
                 yield number, self.instant(name, at, 0, before + kept, held + beside + waiting)
-        for moment in self.run.back.run.ahead:
-            if moment.at == CHOOSE:
+        behind = self.insides[id(self.run.back)]
+        for at, own, beside, *_ in behind.within(behind.places.ahead):
+            if at == CHOOSE:
                 continue
-            ((_, own, beside, *_),) = self.insides[id(self.run.back)].within((moment,))
-            outside = next((name for part, name in OUTSIDE.items() if moment.at.startswith(part)), "")
-            gone = moment.at.startswith(LET_GO) or (outside and self.casts is not None)
+            outside = next((name for part, name in OUTSIDE.items() if at.startswith(part)), "")
+            gone = at.startswith(LET_GO) or (outside and self.casts is not None)
             beside += 0 if gone else waiting
             kept = self.kept_front + self.kept_blocks + own
             beside += self._returned() + (0 if self.casts is None else self.casts.all)
-            yield ENDS, self.instant(f"{outside or 'final norm'}, forward", moment.at, 0, kept, beside)
+            yield ENDS, self.instant(f"{outside or 'final norm'}, forward", at, 0, kept, beside)
 
     def _returned(self, behind: int | None = None) -> Size:
         """Bytes of what blocks have returned beside the stream, those in front of one, or all."""
@@ -304,13 +302,9 @@ class Timeline(StepSums):
         for section in self.run.blocks:
             number = section.numbers[-1]
             kept = self.in_front[number] + self.held(section, (self.step.input,))
-            bare = section.run.bare if number else ()
-            for at, _, held, *_ in self.decides(self.bare(section, bare)):
+            bare = self.insides[id(section)].bare() if number else []
+            for at, _, held, *_ in self.decides(bare):
                 yield number, self.instant(f"{self._called(number)}, forward", at, 0, kept, held + self.again)
-
-    def bare(self, section: Section, moments: Iterable[Moment]) -> list[Within]:
-        """Moments of a forward pass that keeps nothing, with all that they hold."""
-        return [(moment.at, 0, self.held(section, moment.held), 0, False) for moment in moments]
 
     def _again(self, number: int, section: Section) -> Iterator[Instant]:
         """A checkpointed block's second forward pass, which stops once all that it keeps is there."""
@@ -328,6 +322,6 @@ class Timeline(StepSums):
         if not self.step.accumulate:  # biases behind the last product need nothing that is made again
             new = self.finished(section, run.order[last + 1 :])
         beside = self.held(section, run.early) + self.stream + self.logits + 2 * self.loss
-        ahead = [each for each in run.ahead if (inside.place[each.at], each.after) <= (last, False)]
+        ahead = [each for each in inside.places.ahead if (each.place, each.after) <= (last, False)]
         found = [(at, kept, held, new, after) for at, kept, held, _, after in inside.within(ahead, beside)]
         return found if self.casts is None else self.casts.again(section, found)

@@ -113,7 +113,7 @@ class PairTimeline:
         read, back = self.reads, self.reads.run.back
         found = [
             read._backward("final norm, backward", back, moment, read.kept_front + read.kept_blocks, 0, read.again)
-            for moment in back.run.moments
+            for moment in read.moments(back)
         ]
         if found:
             yield read.fullest(found)

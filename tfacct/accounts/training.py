@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import Axes, Size
 from tfacct.ledger.groups import Ledger
-from tfacct.ledger.kept import AGAIN, TURNS, Kept, Pass, Role, Section, bytes_of
+from tfacct.ledger.kept import AGAIN, IN, TURNS, Kept, Pass, Role, Section, bytes_of
 from tfacct.ledger.storage import Width
 
 TABLE = "embed.weight"
@@ -268,6 +268,6 @@ class Step(NamedTuple):
         return self.kept() - self.kept_of(self.run) + handed
 
 
-INPUT = Kept("blocks.*.in", "B T D", by=(AGAIN,))
-WIDE_INPUT = Kept("blocks.*.in", "B T D", by=(AGAIN,), role="full")
+INPUT = Kept(IN, "B T D", by=(AGAIN,))
+WIDE_INPUT = Kept(IN, "B T D", by=(AGAIN,), role="full")
 """All that a checkpointed block keeps, and the same of a stream in fp32."""

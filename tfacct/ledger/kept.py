@@ -7,10 +7,12 @@ numbers that the gradient of down_proj's weight needs. Its bytes follow from its
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Literal, NamedTuple, TypeAlias
 
 from tfacct.base.record import record
 from tfacct.ledger.einsum import Axes, Size, letters, size
+from tfacct.ledger.places import Places
 from tfacct.ledger.storage import Width
 
 Role: TypeAlias = Literal["work", "full", "upcast", "cast", "copy", "flag", "index", "short", "seed"]
@@ -23,6 +25,8 @@ ROTARY, ROTARY_WINDOWED = TURNS = "blocks.*.attn.rotary", "blocks.*.attn.rotary.
 """The operation of every block that needs the angles; of windowed blocks, where they have angles of their own."""
 AGAIN = "again"
 """A checkpointed block that runs again."""
+IN = "blocks.*.in"
+"""What a block reads, and all that it keeps if it runs again."""
 FULL = 4
 """Bytes of a number in fp32."""
 SEED, SEED_FULL = 24, 16
@@ -115,16 +119,7 @@ class Cast(NamedTuple):
     kept: str = ""
 
 
-class Run(NamedTuple):
-    """Part of a forward pass: operations in their order, what they keep, the moments of its backward pass.
-
-    `ahead`: moments of the forward pass itself, where it can be fuller than anything later. `early`: what its backward
-    pass makes before it needs any kept tensor, and so before a checkpointed block runs again. `bare`: moments of a
-    forward pass that keeps nothing, with all that is there, but for casts of weights. `remade`: what attention that
-    runs again makes anew, where it does. `returned`: what the caller has of it until the forward pass ends. `casts`:
-    those of parameters, where the run is written out.
-    """
-
+class _Run(NamedTuple):
     order: tuple[str, ...] = ()
     kept: tuple[Kept, ...] = ()
     moments: tuple[Moment, ...] = ()
@@ -135,12 +130,33 @@ class Run(NamedTuple):
     returned: tuple[Held, ...] = ()
     casts: tuple[Cast, ...] | None = None
 
+
+class Run(_Run):
+    """Part of a forward pass: operations in their order, what they keep, the moments of its backward pass.
+
+    `ahead`: moments of the forward pass itself, where it can be fuller than anything later. `early`: what its backward
+    pass makes before it needs any kept tensor, and so before a checkpointed block runs again. `bare`: moments of a
+    forward pass that keeps nothing, with all that is there, but for casts of weights. `remade`: what attention that
+    runs again makes anew, where it does. `returned`: what the caller has of it until the forward pass ends. `casts`:
+    those of parameters, where the run is written out.
+    """
+
+    @cached_property
+    def places(self) -> Places:
+        """The places of its operations, lines and moments."""
+        return Places(self)
+
+    @cached_property
+    def places_again(self) -> Places:
+        """The same where the block's input is there all the time."""
+        return Places(self, IN)
+
     def alive(self, at: str) -> Iterator[Kept]:
         """Lines that are there while `at` runs, forwards or backwards: it or an operation before it needs them."""
         waiting = frozenset(self.order[: self.order.index(at) + 1])
         return (line for line in self.kept if not waiting.isdisjoint(line.by))
 
-    @property
+    @cached_property
     def last(self) -> int:
         """Place of the last operation that a gradient needs a kept tensor or a weight of: run again, it stops there."""
         needed = frozenset(name for line in self.kept for name in line.by)

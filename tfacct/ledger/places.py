@@ -1,0 +1,81 @@
+"""What follows from the order of a run, whatever its sizes: worked out once for all contexts and batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from tfacct.ledger.kept import Held, Kept, Moment, Role, Run
+
+
+class Reached(NamedTuple):
+    """A moment, the place of its operation, and what is held: how many tensors of each kind, but for those that kept
+    lines are. `again`: the place up to which attention has run again, or −1."""
+
+    at: str
+    place: int
+    terms: tuple[tuple[int, int], ...]
+    done: bool
+    after: bool
+    alone: bool
+    again: int
+
+
+class Places:
+    """The places of a run's operations, and by them its lines and moments. Lines of a `known` name are there all the
+    time, and counted elsewhere.
+
+    Tensors of the same axes and role are of one kind, and `kinds` numbers these.
+    """
+
+    def __init__(self, run: Run, known: str = "") -> None:
+        self.run, order = run, run.order
+        self._numbers: dict[tuple[str, Role], int] = {}
+        place = self.of = dict(zip(reversed(order), range(len(order) - 1, -1, -1), strict=True))
+        first = self.first = dict[str, int]()  # place of the first operation that needs a line
+        added: dict[tuple[int, int], int] = {}
+        for line in run.kept:
+            needed = min([place[name] for name in line.by if name in place], default=None)
+            if needed is not None:
+                first[line.path] = needed
+                if line.path != known:
+                    term = needed, self.kind(line)
+                    added[term] = added.get(term, 0) + line.times
+        if known:
+            first[known] = 0
+        self.added = tuple((needed, kind, times) for (needed, kind), times in added.items())
+        self.remade = tuple(
+            (min([place[name] for name in line.by]), self.kind(line), line.times) for line in run.remade
+        )
+        self.moments, self.ahead = self._reached(run.moments), self._reached(run.ahead)
+        self.bare = tuple((moment.at, self._terms(moment.held)) for moment in run.bare)
+        self.kinds = tuple(self._numbers)
+
+    def kind(self, tensor: Held | Kept) -> int:
+        """The number of a tensor's kind."""
+        return self._numbers.setdefault((tensor.spec, tensor.role), len(self._numbers))
+
+    @cached_property
+    def stops(self) -> Sequence[int]:
+        """Places of operations that have moments of their own, and the end."""
+        return [*sorted({moment.place for moment in self.moments}), len(self.run.order)]
+
+    def _terms(self, tensors: Iterable[Held]) -> tuple[tuple[int, int], ...]:
+        """How many tensors there are of each kind."""
+        times: dict[int, int] = {}
+        for tensor in tensors:
+            kind = self.kind(tensor)
+            times[kind] = times.get(kind, 0) + tensor.times
+        return tuple(times.items())
+
+    def _reached(self, moments: Iterable[Moment]) -> tuple[Reached, ...]:
+        """Moments with their places."""
+        return tuple(map(self._one, moments))
+
+    def _one(self, moment: Moment) -> Reached:
+        here = self.of[moment.at]
+        terms = self._terms(each for each in moment.held if not each.path or self.first.get(each.path, here + 1) > here)
+        again = self.of[moment.again] if moment.again else -1
+        return Reached(moment.at, here, terms, moment.done, moment.after, moment.alone, again)
