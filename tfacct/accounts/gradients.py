@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from tfacct.accounts.training import ENDS, Step
 from tfacct.ledger.einsum import Size
 
@@ -20,10 +22,10 @@ class Gradients:
         self.rows: Size = 0
         own = set[str]().union(*(section.run.order for section in step.run.sections))
         for kind, path, bytes_, copies in step.gradients():
-            bias = path.endswith(PRODUCT_BIAS)
-            owner = kind, path if path.endswith(".bias") and path in own else _operation(path)
+            itself = path in own and path.endswith(".bias")
+            owner = kind, path if itself else _operation(path)
             self.of[owner] = self.of.get(owner, 0) + bytes_
-            if bias and path not in own:
+            if path.endswith(PRODUCT_BIAS) and not itself:
                 self.biases[owner] = bytes_
             if path == "embed.weight":
                 self.rows += bytes_
@@ -43,6 +45,7 @@ def _twice(step: Step) -> bool:
     return any(line.path == "lm_head" and getattr(line, "weight", None) for g in step.ledger.groups for line in g.lines)
 
 
+@cache
 def _operation(path: str) -> str:
     """The operation whose backward finishes a parameter's gradient."""
     owner, _, _ = path.rpartition(".")

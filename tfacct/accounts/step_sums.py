@@ -26,6 +26,7 @@ class StepSums:
             inside = Inside(section, step.at, step.pass_, again=again, others=self.insides.values())
             self.insides[id(section)] = inside
         self.handed: dict[int, Size] = {}  # by the block
+        self.made: dict[int, tuple[Sequence[Size], Sequence[Size]]] = {}  # gradients, by the section
         self.weights = step.weights
         # Its gradient takes as many; a stage of a pipeline that is not the last has none.
         self.loss = bytes_each(self.run.loss, step.stored) if self.run.back.run.moments else 0
@@ -45,6 +46,7 @@ class StepSums:
         self.done_behind = running(self.kinds[::-1], [self.left(part) for part in self.run.blocks], done)
         self.last = self.kinds[-1][0] if self.kinds else 0
         self.collected = tuple(self._collected())
+        self.all_collected = sum([bytes_ for _, bytes_ in self.collected])
         self.other_rows = (step.makers - 1) * found.rows  # of the table's gradient, those of other ranks
         self.whole_table = 0 if self.tied else self.other_rows
         self.earlier = self.all_gradients + self.whole_table if step.accumulate else 0
@@ -66,6 +68,11 @@ class StepSums:
     def new(self, section: Section) -> tuple[Sequence[Size], Sequence[Size]]:
         """Bytes of this batch's gradients by the place of an operation, its own among them, or not. Where earlier ones
         are there each is added to its own and goes, but a tied head's, which waits for the table's."""
+        if id(section) not in self.made:
+            self.made[id(section)] = self._new(section)
+        return self.made[id(section)]
+
+    def _new(self, section: Section) -> tuple[Sequence[Size], Sequence[Size]]:
         inside = self.insides[id(section)]
         behind = suffixes(section.run.order, kind_of(section.numbers), self.gradients)
         if not self.step.accumulate:
@@ -103,7 +110,7 @@ class StepSums:
         """Bytes of the gradients to which every block adds, at an operation of one, or in front of its backward pass.
         The last block, which makes them, has them once that operation is behind."""
         if number < self.last:
-            return sum([bytes_ for _, bytes_ in self.collected])
+            return self.all_collected
         if not at or not self.collected:
             return 0
         place = self.insides[id(self.run.blocks[self.kinds[-1][1]])].place[at]

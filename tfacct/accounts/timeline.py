@@ -132,7 +132,7 @@ class Timeline(StepSums):
         fewer = self.closures(number - 1) if attended else handed
         found = self._moments(section)
         adds, differ = self.adds_to(number), not same(fewer, handed)
-        if adds or differ or any(number == each.first for each in self.angles):
+        if (adds and number == self.last) or differ or any(number == each.first for each in self.angles):
             place = self.insides[id(section)].place
             gone = self.gone(number, found, place)
             more = [self.added_to(number, at) for at, *_ in found] if adds else [0] * len(found)
@@ -144,6 +144,7 @@ class Timeline(StepSums):
             if id(section) not in self.decisive:
                 self.decisive[id(section)] = self.decides(found)
             found, kept = self.decisive[id(section)], kept - self.turned(number)
+            handed += self.added_to(number)
         return self.fullest(
             self.instant(name, at, done + new, kept + own, held + handed) for at, own, held, new, _ in found
         )

@@ -200,7 +200,8 @@ class Step(NamedTuple):
         for tensor in self.ledger.tensors():
             path = tensor.path
             if side:
-                of_source = bool(paths.parse(path).side) or (side == paths.ENCODER and self.shares_table(path))
+                shared = path == TABLE and side == paths.ENCODER and self.shares_table()
+                of_source = bool(paths.parse(path).side) or shared
                 if of_source != (side == paths.ENCODER):
                     continue
                 path = path.removeprefix(f"{paths.ENCODER}.")
@@ -208,9 +209,9 @@ class Step(NamedTuple):
                     continue
             yield Gradient(kinds[id(tensor.axes)], path, stored.bytes(tensor.elements), tensor.count)
 
-    def shares_table(self, path: str = TABLE) -> bool:
-        """True if this is the table of both sides."""
-        return path == TABLE and all(tensor.path != paths.in_encoder(TABLE) for tensor in self.ledger.tensors())
+    def shares_table(self) -> bool:
+        """True if both sides have one table."""
+        return all(tensor.path != paths.in_encoder(TABLE) for tensor in self.ledger.tensors())
 
     def lines_of(self, section: Section) -> Iterator[Kept]:
         """Tensors that one block of a section keeps, or what stands in front of the blocks or behind them."""
