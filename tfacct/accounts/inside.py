@@ -8,7 +8,7 @@ from itertools import accumulate
 from typing import TypeAlias
 
 from tfacct.ledger.einsum import Axes, Size
-from tfacct.ledger.kept import Held, Kept, Role, Section, bytes_of
+from tfacct.ledger.kept import Held, Kept, Section, Sizes
 from tfacct.ledger.places import Places, Reached
 from tfacct.ledger.storage import Width
 
@@ -20,17 +20,6 @@ Within: TypeAlias = tuple[str, Size, Size, Size, bool]
 def totals(found: Iterable[Within]) -> list[Size]:
     """Bytes of all together, at each of some moments."""
     return [kept + held + new for _, kept, held, new, _ in found]
-
-
-class Sizes(dict[tuple[str, Role], Size]):
-    """Bytes of tensors by their axes and role: those of one kind are worked out once."""
-
-    def __init__(self, axes: Axes, pass_: Width) -> None:
-        self.axes, self.pass_ = axes, pass_
-
-    def __missing__(self, kind: tuple[str, Role]) -> Size:
-        found = self[kind] = bytes_of(*kind, self.axes, self.pass_)
-        return found
 
 
 class Inside:

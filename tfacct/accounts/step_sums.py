@@ -88,7 +88,7 @@ class StepSums:
 
     def kept_in(self, section: Section) -> Size:
         """Bytes that one block of a section keeps, or what stands in front of the blocks or behind them."""
-        return self.held(section, self.step.lines_of(section))
+        return self.step.kept_in(section, self.insides[id(section)].sizes)
 
     def closures(self, block: int) -> Size:
         """Bytes that checkpointed blocks are handed and that are still there while one runs backwards."""

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import Axes, Size
 from tfacct.ledger.groups import Ledger
-from tfacct.ledger.kept import AGAIN, IN, TURNS, Kept, Pass, Role, Section, bytes_of
+from tfacct.ledger.kept import AGAIN, IN, TURNS, Kept, Pass, Role, Section, Sizes, bytes_of
 from tfacct.ledger.storage import Width
 
 TABLE = "embed.weight"
@@ -220,9 +220,13 @@ class Step(NamedTuple):
         elsewhere = frozenset(TURNS if self.hands else (AGAIN,))
         return (line for line in section.run.kept if elsewhere.isdisjoint(line.by))
 
-    def kept_in(self, section: Section) -> Size:
-        """Bytes of these."""
-        return self.bytes(section, self.lines_of(section))
+    def kept_in(self, section: Section, sizes: Sizes) -> Size:
+        """Bytes of these, of tensors of these sizes."""
+        if self.checkpoint and section.numbers:
+            kept = section.input or self.input
+            return kept.times * sizes[kept.spec, kept.role]
+        alike = section.run.lines_handed if self.hands else section.run.lines
+        return sum([times * sizes[kind] for kind, times in alike])
 
     def closures(self, block: int | None = None, turns: Sequence[Angles] | None = None) -> Size:
         """Bytes that checkpointed blocks are handed to be run again, which autograd does not see: angles, positions,
@@ -254,7 +258,14 @@ class Step(NamedTuple):
 
     def kept_of(self, run: Pass) -> Size:
         """Bytes that one pass keeps."""
-        return sum(section.count * self.kept_in(section) for section in run.sections)
+        found: Size = 0
+        sizes = Sizes({}, self.pass_)
+        for section in run.sections:
+            axes = {**section.axes, **self.at}
+            if axes != sizes.axes:
+                sizes = Sizes(axes, self.pass_)
+            found += section.count * self.kept_in(section, sizes)
+        return found
 
     @property
     def passes(self) -> tuple[tuple[Pass, int], ...]:

@@ -6,8 +6,8 @@ numbers that the gradient of down_proj's weight needs. Its bytes follow from its
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from functools import cached_property
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property, lru_cache
 from typing import Literal, NamedTuple, TypeAlias
 
 from tfacct.base.record import record
@@ -47,6 +47,17 @@ def bytes_each(role: Role, pass_: Width) -> int:
 def bytes_of(spec: str, role: Role, axes: Axes, pass_: Width) -> Size:
     """Bytes of one tensor of these axes and role."""
     return size(axes, letters(spec)) * bytes_each(role, pass_)
+
+
+class Sizes(dict[tuple[str, Role], Size]):
+    """Bytes of tensors by their axes and role: those of one kind are worked out once."""
+
+    def __init__(self, axes: Axes, pass_: Width) -> None:
+        self.axes, self.pass_ = axes, pass_
+
+    def __missing__(self, kind: tuple[str, Role]) -> Size:
+        found = self[kind] = bytes_of(*kind, self.axes, self.pass_)
+        return found
 
 
 @record
@@ -157,6 +168,23 @@ class Run(_Run):
         return (line for line in self.kept if not waiting.isdisjoint(line.by))
 
     @cached_property
+    def lines(self) -> tuple[tuple[tuple[str, Role], int], ...]:
+        """How many tensors it keeps of the same axes and role, but for those of blocks that run again."""
+        return self._alike((AGAIN,))
+
+    @cached_property
+    def lines_handed(self) -> tuple[tuple[tuple[str, Role], int], ...]:
+        """The same, but for the angles, where blocks are handed them."""
+        return self._alike(TURNS)
+
+    def _alike(self, elsewhere: Iterable[str]) -> tuple[tuple[tuple[str, Role], int], ...]:
+        alike, others = dict[tuple[str, Role], int](), frozenset(elsewhere)
+        for line in self.kept:
+            if others.isdisjoint(line.by):
+                alike[line.spec, line.role] = alike.get((line.spec, line.role), 0) + line.times
+        return tuple(alike.items())
+
+    @cached_property
     def last(self) -> int:
         """Place of the last operation that a gradient needs a kept tensor or a weight of: run again, it stops there."""
         needed = frozenset(name for line in self.kept for name in line.by)
@@ -166,6 +194,12 @@ class Run(_Run):
     def finished(self, moment: Moment) -> tuple[str, ...]:
         """Operations whose gradients are done at a moment: all behind it, and its own if it says so."""
         return self.order[self.order.index(moment.at) + (0 if moment.done else 1) :]
+
+
+@lru_cache(maxsize=256)
+def met(run: Run) -> Run:
+    """The first run met that is equal to this one: what follows from its order is known."""
+    return run
 
 
 class Section(NamedTuple):
@@ -232,6 +266,20 @@ class Pass(NamedTuple):
     def sections(self) -> tuple[Section, ...]:
         """All sections in order."""
         return (*self.source, self.front, *self.blocks, self.back)
+
+
+def known(whole: Pass) -> Pass:
+    """The same pass of runs that were met before, if they were: at another workload most are the same."""
+    return whole._replace(
+        front=_known(whole.front),
+        blocks=tuple(map(_known, whole.blocks)),
+        back=_known(whole.back),
+        encoder=whole.encoder and known(whole.encoder),
+    )
+
+
+def _known(section: Section) -> Section:
+    return section._replace(run=met(section.run), adds=section.adds and met(section.adds))
 
 
 def joined(*runs: Run) -> Run:

@@ -17,7 +17,7 @@ from tfacct.base.errors import ConfigError, UsageError
 from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.ledger.einsum import Size
-from tfacct.ledger.kept import Pass
+from tfacct.ledger.kept import Pass, known
 from tfacct.ledger.storage import width
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
@@ -285,7 +285,8 @@ def step_of(subject: LoadedModel, work: Workload, recipe: Recipe) -> Step:
     again = recipe.checkpoint == "full"
     less = update.most - update.least
     loop = recipe.accumulate, recipe.hold_logits
-    return Step(run, subject.ledger, work.axes(), each, states, update.most, again, *loop, less, adapters, frozen, wide)
+    run, ledger = known(run), subject.ledger
+    return Step(run, ledger, work.axes(), each, states, update.most, again, *loop, less, adapters, frozen, wide)
 
 
 def unsure(subject: LoadedModel, recipe: Recipe) -> bool:

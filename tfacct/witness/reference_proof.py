@@ -57,7 +57,7 @@ class _Subject:
         tokens, batch = symbols["T"], symbols["B"]
         work = Workload(context=tokens, tokens=tokens, batch=batch)
         step = Step(self.passed(open_, dtype, work), self.symbolic.ledger, work.axes(), width(dtype), 0)
-        counted = sum(section.count * step.kept_in(section) for section in step.run.sections)
+        counted = step.kept_of(step.run)
         return sympy.expand(counted)
 
     def measured(self, dtype: str, layers: Mapping[str, int], fixed: Mapping[str, int]) -> tuple[Any, list[str]]:
