@@ -159,7 +159,7 @@ class StepSums:
         inside, run, biases = self.insides[id(section)], section.run, self._biases(section)
         gone: dict[str, Size] = {}
         for at in {at for at, *_, after in found if after}:
-            gone[at] = inside.all(line for line in run.kept if line.by[0] == at and line.path != INPUT.path)
+            gone[at] = inside.all(run.read_first.get(at, ()))
         there = (line for line in run.kept if line.path == INPUT.path)
         late = inside.late(biases, RanAgain(run.kept, there)) if biases else {}
         if not gone and not late:

@@ -182,10 +182,8 @@ class Timeline(StepSums):
     def _attended(self, run: Run) -> int:
         """Number of operations in front of attention that is run again: it has been, once their gradients are made. Of
         a block that runs again, casts in front of all that needs it."""
-        again = run.kept if self.step.checkpoint else run.remade
-        if again and self.casts is not None:
-            needed = frozenset(name for line in again for name in line.by)
-            return next(place for place, name in enumerate(run.order) if name in needed)
+        if self.casts is not None and (run.kept if self.step.checkpoint else run.remade):
+            return run.first_read if self.step.checkpoint else run.first_remade
         if not self.run.again:
             return 0
         return next((place for place, name in enumerate(run.order) if name in self.run.again), len(run.order))

@@ -185,6 +185,29 @@ class Run(_Run):
         return tuple(alike.items())
 
     @cached_property
+    def read_first(self) -> dict[str, list[Kept]]:
+        """Lines but for the block's input, by the first operation of the forward pass whose gradient needs them."""
+        found: dict[str, list[Kept]] = {}
+        for line in self.kept:
+            if line.path != IN:
+                found.setdefault(line.by[0], []).append(line)
+        return found
+
+    @cached_property
+    def first_read(self) -> int:
+        """Place of the first operation that a gradient needs a kept tensor of."""
+        return self._first(self.kept)
+
+    @cached_property
+    def first_remade(self) -> int:
+        """The same of what attention makes anew where it runs again."""
+        return self._first(self.remade)
+
+    def _first(self, lines: Iterable[Kept]) -> int:
+        needed = frozenset(name for line in lines for name in line.by)
+        return next((place for place, name in enumerate(self.order) if name in needed), 0)
+
+    @cached_property
     def last(self) -> int:
         """Place of the last operation that a gradient needs a kept tensor or a weight of: run again, it stops there."""
         needed = frozenset(name for line in self.kept for name in line.by)
