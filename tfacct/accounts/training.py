@@ -220,8 +220,10 @@ class Step(NamedTuple):
         elsewhere = frozenset(TURNS if self.hands else (AGAIN,))
         return (line for line in section.run.kept if elsewhere.isdisjoint(line.by))
 
-    def kept_in(self, section: Section, sizes: Sizes) -> Size:
-        """Bytes of these, of tensors of these sizes."""
+    def kept_in(self, section: Section, sizes: Sizes | None = None) -> Size:
+        """Bytes of these. `sizes`: of its tensors, where they are known."""
+        if sizes is None:
+            sizes = Sizes({**section.axes, **self.at}, self.pass_)
         if self.checkpoint and section.numbers:
             kept = section.input or self.input
             return kept.times * sizes[kept.spec, kept.role]
