@@ -42,7 +42,9 @@ class Config(FamilyConfig):
     rope_scaling: Fields | None = None
     rope_parameters: Fields | None = None
 
-    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "chunked", "lora_once"})
+    trains: ClassVar = frozenset(
+        {"sdpa", "eager", "accumulate", "selective", "chunked", "lora_once", "autocast", "autocast_written"}
+    )
     dropouts: ClassVar = {
         "embedding": ("hidden_dropout", 0.0),
         "residual": ("hidden_dropout", 0.0),

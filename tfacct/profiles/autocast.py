@@ -123,11 +123,15 @@ class Autocast(Transformers):
 
     def back(self, shape: Transformer) -> Run:
         """Final norm and the loss as in fp32, the head between them in 16 bits."""
+        return joined(*self.ends(shape))
+
+    def ends(self, shape: Transformer) -> tuple[Run, Run, Run]:
+        """The final norm, the head, and the loss."""
         head = product(Product("lm_head", "B T D", "B T V", "V D"), "")
         final = self.part("final_norm", STREAM, shape.final_norm) if shape.final_norm is not None else Run()
         stream = Held("B T D", "full", path=STREAM)  # the caller's, until the norm is done
         ahead = tuple(moment._replace(held=(*moment.held, stream)) for moment in final.ahead)
-        return joined(final._replace(ahead=ahead), head, self.loss_wide(shape))
+        return final._replace(ahead=ahead), head, self.loss_wide(shape)
 
     def loss_wide(self, shape: Transformer) -> Run:
         """The loss in fp32 of logits in 16 bits."""

@@ -31,22 +31,46 @@ def spec_of(axes: Axes) -> str:
 
 class Storage:
     """A tensor in memory, by its axes in the order in which they lie, and its dtype rule. `path`: its name, where it is
-    kept."""
+    kept. `sign`: -1 of what another lacks."""
 
-    __slots__ = ("kind", "laid", "path", "there")
+    __slots__ = ("kind", "laid", "path", "sign", "there")
 
-    def __init__(self, there: Counter[Kind], laid: Axes, role: Role, path: str = "") -> None:
-        self.there, self.laid, self.path = there, laid, path
+    def __init__(self, there: Counter[Kind], laid: Axes, role: Role, path: str = "", sign: int = 1) -> None:
+        self.there, self.laid, self.path, self.sign = there, laid, path, sign
         self.kind: Kind = (spec_of(laid), role)
-        there[self.kind] += 1
+        there[self.kind] += sign
 
     def __del__(self) -> None:
-        self.there[self.kind] -= 1
+        self.there[self.kind] -= self.sign
 
     @property
     def role(self) -> Role:
         """Dtype rule."""
         return self.kind[1]
+
+    @property
+    def parts(self) -> tuple[Storage, ...]:
+        """What it consists of."""
+        return (self,)
+
+
+class Joint(Storage):
+    """A tensor of several parts in memory, or a piece of one that lies otherwise. Axes that are no letters of a piece
+    stand for what lies between its numbers."""
+
+    __slots__ = ("of",)
+
+    def __init__(self, of: tuple[Storage, ...], laid: Axes) -> None:
+        self.of, self.laid, self.path, self.there = of, laid, "", of[0].there
+        self.kind = "", of[0].role
+
+    def __del__(self) -> None:
+        pass
+
+    @property
+    def parts(self) -> tuple[Storage, ...]:
+        """What it consists of."""
+        return self.of
 
 
 class Grad(NamedTuple):
@@ -154,6 +178,21 @@ class Trace:
         self.record()
         return made
 
+    def joint(self, parts: Iterable[tuple[Axes, str]], laid: Axes, role: Role = "work") -> Joint:
+        """A further tensor of several parts, by their axes and names."""
+        made = Joint(tuple(Storage(self.there, axes, role, path) for axes, path in parts), laid)
+        self.record()
+        return made
+
+    def like(self, storage: Storage, laid: Axes, role: Role) -> Storage:
+        """A further tensor with the numbers of another."""
+        if not isinstance(storage, Joint):
+            return self.new(laid, role)
+        parts = (Storage(self.there, part.laid, role, sign=part.sign) for part in storage.parts)
+        made = Joint(tuple(parts), laid)
+        self.record()
+        return made
+
     def elsewhere_new(self, laid: Axes, role: Role = "work", path: str = "") -> Storage:
         """One that is accounted for elsewhere: a parameter, a cast of one, the angles."""
         return Storage(self.elsewhere, laid, role, path)
@@ -173,8 +212,8 @@ class Trace:
             return
         node.unpacks = True
         self.saves += len(saved)
-        for each in saved:
-            if each is None or not each.path:
+        for each in (part for whole in saved if whole is not None for part in whole.parts):
+            if not each.path:
                 continue
             if self.keeps:
                 node.saved.append(each)
@@ -229,7 +268,7 @@ class Trace:
         """A tensor with the axes of each group as one: a view, or a copy."""
         if all(self.beside(group, grad.laid) for group in groups):
             return grad
-        return self.new(tuple(axis for group in groups for axis in group), grad.role)
+        return self.like(grad, tuple(axis for group in groups for axis in group), grad.role)
 
     def backward(self, result: Node | None, axes: Axes = STREAM, role: Role = "full") -> None:
         """Run backwards from a gradient of what an operation made."""
@@ -281,7 +320,7 @@ class Trace:
         if known is None:
             waiting[node] = Grad(grad)
         elif not known.summed:
-            waiting[node] = Grad(self.new(known.storage.laid, known.storage.role), True)
+            waiting[node] = Grad(self.like(known.storage, known.storage.laid, known.storage.role), True)
 
     def _unsaved(self, stream: Kind) -> dict[Kind, int]:
         """What is there and not saved, beside the stream's gradient."""

@@ -78,8 +78,14 @@ def attention_values(
     q, k, v = made.pop("q"), made.pop("k"), made.pop("v")
     if how.turn:
         q, k = _turned(t, how, q, k)
+    values, weights = attend(t, how, q, k, v, part)
+    return values, weights, (q, k, v)
+
+
+def attend(t: Trace, how: How, q: Value, k: Value, v: Value, part: Attention) -> tuple[Value, Value | None]:
+    """Values as they are summed, and what they were weighted by."""
     values, weights = (_eager if how.attention == "eager" else _sdpa)(t, how, q, k, v, part)
-    return heads.contiguous(t, values, ("B", "T", "N", "H"), f"{at}.values_copy"), weights, (q, k, v)
+    return heads.contiguous(t, values, ("B", "T", "N", "H"), f"{ATTN}.values_copy"), weights
 
 
 def attended(t: Trace, how: How, x: Value, part: Attention) -> tuple[Value, Value | None]:
@@ -102,7 +108,7 @@ def _turned(t: Trace, how: How, q: Value, k: Value) -> tuple[Value, Value]:
 
 def _sdpa(t: Trace, how: How, q: Value, k: Value, v: Value, part: Attention) -> tuple[Value, None]:
     if not how.masks:
-        return heads.contiguous(t, heads.flash(t, q, k, v, ATTN), ("B", "T", "N", "H"), f"{ATTN}.values"), None
+        return heads.flash(t, q, k, v, ATTN), None
     if part.group != 1:
         k = heads.repeated(t, k, f"{ATTN}.k_copies")
         v = heads.repeated(t, v, f"{ATTN}.v_copies")

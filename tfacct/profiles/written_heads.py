@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tfacct.profiles.written import Axes, Back, Node, Storage, Trace, Value
-from tfacct.profiles.written_operations import cast
+from tfacct.profiles.written_operations import cast, dense
 
 
 def turned(t: Trace, x: Value, name: str, *, last: bool = False) -> Value:
@@ -117,7 +117,7 @@ def flash(t: Trace, q: Value, k: Value, v: Value, at: str) -> Value:
     k = cast(t, k, "work", f"{at}.k_rotary")
     q = cast(t, q, "work", f"{at}.q_rotary")
     t.named(f"{at}.sdpa")
-    laid, needed = tuple(each.storage.laid for each in (q, k, v)), [each.node is not None for each in (q, k, v)]
+    laid, needed = tuple(dense(each) for each in (q, k, v)), [each.node is not None for each in (q, k, v)]
 
     def back(b: Trace, _g: Storage) -> list[Storage | None]:
         made = [b.new(each) for each in laid]

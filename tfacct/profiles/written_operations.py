@@ -34,8 +34,9 @@ def cast(t: Trace, x: Value, role: Role, path: str = "") -> Value:
 
 
 def dense(x: Value) -> Axes:
-    """Axes of a copy as they lie: as in the original, if all of them do."""
-    return x.storage.laid if set(x.axes) == set(x.storage.laid) else x.axes
+    """Axes of a copy as they lie: as in the original, if all of them do. Of a piece, without what lies between."""
+    laid = tuple("Hr" if axis == "H" and "Hr" in x.axes else axis for axis in x.storage.laid)
+    return tuple(axis for axis in laid if axis in x.axes) if set(x.axes) <= set(laid) else x.axes
 
 
 def total(t: Trace, x: Value, y: Value, path: str = "") -> Value:
@@ -144,7 +145,7 @@ def times(t: Trace, x: Value, y: Value, name: str) -> Value:
     node = t.node((x.node, y.node), back)
     t.save(node, *((y.storage,) if needed[0] else ()), *((x.storage,) if needed[1] else ()))
     t.after = True
-    return Value(t.new(x.storage.laid, role, f"{name}.result"), x.axes, node)
+    return Value(t.new(dense(x), role, f"{name}.result"), x.axes, node)
 
 
 def first(t: Trace, x: Value) -> Value:

@@ -36,12 +36,12 @@ def profile(subject: LoadedModel, recipe: Recipe) -> Callable[..., Transformers]
         from tfacct.profiles.autocast import Autocast
 
         return partial(Autocast, unturned=not turned)
-    from tfacct.profiles.written_autocast import Written
+    from tfacct.profiles.written_further import Further
     from tfacct.reports.lora import adapters_of
 
     adapters = None if recipe.lora is None else adapters_of(subject, recipe)
     attends, again = (recipe.checkpoint == how for how in ("attention", "full"))
-    return partial(Written, unturned=not turned, adapters=adapters, selective=attends, again=again)
+    return partial(Further, unturned=not turned, adapters=adapters, selective=attends, again=again)
 
 
 def _encoders(subject: LoadedModel, recipe: Recipe) -> Callable[..., Transformers]:
