@@ -11,8 +11,9 @@ from tfacct.profiles import written_heads as heads
 from tfacct.profiles import written_operations as ops
 from tfacct.profiles.adapters_parts import RANK
 from tfacct.profiles.base import Habits
-from tfacct.profiles.written import Axes, Trace, Value
+from tfacct.profiles.written import Trace, Value
 from tfacct.profiles.written_operations import Weights
+from tfacct.profiles.written_storage import Axes
 
 ATTN, NETWORK = (paths.in_every(paths.BLOCKS, name) for name in ("attn", "mlp"))
 

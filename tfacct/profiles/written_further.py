@@ -18,10 +18,11 @@ from tfacct.profiles import written_views as views
 from tfacct.profiles.autocast_parts import Product
 from tfacct.profiles.autocast_parts import product as head_of
 from tfacct.profiles.base import Habits
-from tfacct.profiles.written import Axes, Trace, Value
+from tfacct.profiles.written import Trace, Value
 from tfacct.profiles.written_autocast import SMOOTH, Written
 from tfacct.profiles.written_decoders import ATTN, NETWORK, How, norm, product
 from tfacct.profiles.written_encoders import activated
+from tfacct.profiles.written_storage import Axes
 
 
 class Parts(NamedTuple):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tfacct.profiles.written import Axes, Back, Node, Storage, Trace, Value
+from tfacct.profiles.written import Back, Node, Trace, Value
 from tfacct.profiles.written_operations import cast, dense
+from tfacct.profiles.written_storage import Axes, Storage
 
 
 def turned(t: Trace, x: Value, name: str, *, last: bool = False) -> Value:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tfacct.ledger.kept import Role
-from tfacct.profiles.written import LEAF, Axes, Storage, Trace, Value
+from tfacct.profiles.written import LEAF, Trace, Value
+from tfacct.profiles.written_storage import Axes, Storage
 
 ROWS: Axes = ("B", "T")
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tfacct.ledger.kept import Role
-from tfacct.profiles.written import LEAF, Axes, Back, Joint, Node, Storage, Trace, Value
+from tfacct.profiles.written import LEAF, Back, Node, Trace, Value
 from tfacct.profiles.written_operations import ROWS, cast, dense
+from tfacct.profiles.written_storage import Axes, Joint, Storage
 
 APART = "-"
 """An axis of a tensor that its pieces have not: what lies between their numbers."""
