@@ -27,7 +27,7 @@ from tfacct.base.errors import UsageError
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.loading.model import subject as loaded
-from tfacct.profiles import reference as rules
+from tfacct.profiles import reference_lines as rules
 from tfacct.reports.kept_as import kept_step, refusal, told
 from tfacct.reports.training import Recipe
 from tfacct.witness.reference_step import kept_by_reference

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import Axes, Size
 from tfacct.ledger.groups import Ledger
-from tfacct.ledger.kept import AGAIN, IN, TURNS, Kept, Pass, Role, Section, Sizes, bytes_of
+from tfacct.ledger.kept import AGAIN, IN, TURNS, Kept, Pass, Role, Section, Sizes, bytes_of, turns
 from tfacct.ledger.storage import Width
 
 TABLE = "embed.weight"
@@ -246,7 +246,7 @@ class Step(NamedTuple):
     def angles(self) -> Iterator[Angles]:
         """The angles that blocks turn queries and keys by."""
         front = self.run.front
-        for turn in TURNS:
+        for turn in dict.fromkeys(by for line in front.run.kept for by in line.by if turns(by)):
             first = [part.numbers[0] for part in self.run.blocks if turn in part.run.order and part.numbers]
             if first:
                 lines = [line for line in front.run.kept if turn in line.by]

@@ -22,7 +22,8 @@ copy, in fp32 none. `flag`: a byte, the mask of a dropout. `index`: int64. `shor
 kernel's random numbers."""
 
 ROTARY, ROTARY_WINDOWED = TURNS = "blocks.*.attn.rotary", "blocks.*.attn.rotary.windowed"
-"""The operation of every block that needs the angles; of windowed blocks, where they have angles of their own."""
+"""The operation of every block that needs the angles; of windowed blocks, where they have angles of their own. Where
+each kind of block has its own, those behind the first go by its number."""
 AGAIN = "again"
 """A checkpointed block that runs again."""
 IN = "blocks.*.in"
@@ -32,6 +33,16 @@ FULL = 4
 SEED, SEED_FULL = 24, 16
 """Bytes of the seeds that torch's attention kernels keep: three words of the flash kernel, two of the efficient one."""
 BYTES: dict[Role, int] = {"full": FULL, "upcast": FULL, "copy": FULL, "flag": 1, "index": 8, "short": 4}
+
+
+def turn_of(kind: int) -> str:
+    """The operation that needs the angles of the blocks of a kind, by its number."""
+    return f"{ROTARY}.{kind}" if kind else ROTARY
+
+
+def turns(operation: str) -> bool:
+    """True for an operation that needs the angles."""
+    return operation.startswith(ROTARY)
 
 
 def bytes_each(role: Role, pass_: Width) -> int:

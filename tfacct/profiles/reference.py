@@ -17,6 +17,7 @@ from tfacct.architecture.parts import (
     Experts,
     FeedForward,
     Head,
+    LatentAttention,
     Norm,
     Part,
     Pooler,
@@ -28,34 +29,17 @@ from tfacct.architecture.words import in_words
 from tfacct.base.errors import ConfigError
 from tfacct.base.record import record
 from tfacct.ledger import paths
-from tfacct.ledger.einsum import Size
-from tfacct.ledger.kept import ROTARY, Kept, Pass, Run, Section, joined
+from tfacct.ledger.kept import Kept, Pass, Run, Section, joined, turn_of
+from tfacct.profiles.reference_latent import latent
+from tfacct.profiles.reference_lines import Lines, is_
 from tfacct.profiles.reference_moments import measured, with_moments
 
 PAIRS = "B K G T S"
-RESULT = frozenset(("relu", "tanh"))
-"""Activations that keep their result alone."""
-INPUT = frozenset(("gelu", "gelu_new", "gelu_pytorch_tanh", "silu", "swish"))
-"""Activations that keep their input: torch's own, each one operation."""
-SQUARED = frozenset(("relu2",))
-"""Activations that are the square of another, whose result they keep."""
-GATING = frozenset(("quick_gelu",))
-"""Activations that are their input times a sigmoid of it: both are kept."""
 
 
 @record
-class Reference:
-    """The reference model. `full`: the pass is in fp32. One sequence, or one token of one, is laid out in another way
-    than `batch` and `tokens` of more are."""
-
-    full: bool
-    batch: Size
-    tokens: Size
-
-    @property
-    def name(self) -> str:
-        """Name of the profile."""
-        return "the reference model"
+class Reference(Lines):
+    """The reference model."""
 
     def passed(self, shape: Transformer) -> Pass:
         """The pass of a model. Raises ConfigError for a part without a rule, by its name."""
@@ -103,7 +87,7 @@ class Reference:
             yield Kept("distances", "T S", by=("rel_bias",), role="index")
         if shape.embed_norm is not None:
             last = row if shape.embed.late else "D"
-            yield from self._norm("embed_norm", "embed.sum", shape.embed_norm, last=last)
+            yield from self.norm("embed_norm", "embed.sum", shape.embed_norm, last=last)
         if shape.embed.width is not None and shape.embed.late:
             yield Kept("embed_norm", "B T De", by=("embed.project.weight",))
 
@@ -111,14 +95,16 @@ class Reference:
         """Cosines and sines, which all blocks of a kind share."""
         sizes = []
         for number, stack in enumerate(shape.stacks):
-            part = stack.block.find(Attention)
-            if part is None or part.rotary is None:
+            part = stack.block.attention
+            if not isinstance(part, (Attention, LatentAttention)) or part.rotary is None:
                 continue
-            turned = "H" if part.rope_dim is None else "Hr"
-            sizes.append(part.head_dim if part.rope_dim is None else part.rope_dim)
+            turned = "H" if isinstance(part, Attention) and part.rope_dim is None else "Hr"
+            sizes.append(part.head_dim if isinstance(part, Attention) and part.rope_dim is None else part.rope_dim)
             at = paths.in_every(paths.BLOCKS, part.name)
             for name in ("cos", "sin"):
-                yield Kept(f"{name}{number or ''}", f"T {turned}", by=(f"{at}.q_rotary", f"{at}.k_rotary", ROTARY))
+                yield Kept(
+                    f"{name}{number or ''}", f"T {turned}", by=(f"{at}.q_rotary", f"{at}.k_rotary", turn_of(number))
+                )
         if any(size != sizes[0] for size in sizes):
             raise ConfigError(f"{self.name}: no rule for angles of several sizes")
 
@@ -126,7 +112,7 @@ class Reference:
         """Final norm, and what stands behind it: a pooler, the head, scores of classes."""
         reads, spec = "stream", "B T D"
         if shape.final_norm is not None:
-            yield from self._norm("final_norm", reads, shape.final_norm)
+            yield from self.norm("final_norm", reads, shape.final_norm)
             reads = "final_norm"
         if isinstance(shape.pooler, Pooler):
             spec = "B T D" if shape.pooler.reads == "each" else "B D"
@@ -144,9 +130,9 @@ class Reference:
         if part.reads == "end":
             raise ConfigError(f"{self.name}: no rule for this pooler")
         yield Kept("pooler.mean" if mean else reads, "B D" if mean else "B T D", by=("pooler.weight",))
-        yield from self._activated("pooler.act", "pooler.product", part.activation, spec)
+        yield from self.activated("pooler.act", "pooler.product", part.activation, spec)
         if part.norm_eps is not None:
-            yield from self._layer("pooler.norm", "pooler.act", spec, spec.removesuffix(" D"))
+            yield from self.layer("pooler.norm", "pooler.act", spec, spec.removesuffix(" D"))
 
     def _head(self, reads: str, part: Head) -> Iterator[Kept]:
         at, rows = "lm_head", "B T D"
@@ -158,8 +144,8 @@ class Reference:
         if part.transform is not None:
             yield Kept(reads, rows, by=(f"{at}.transform.weight",))
             rows = "B T D" if part.width is None else "B T De"
-            yield from self._activated(f"{at}.act", f"{at}.transform", part.transform, rows)
-            yield from self._layer(f"{at}.norm", f"{at}.act", rows, "B T")
+            yield from self.activated(f"{at}.act", f"{at}.transform", part.transform, rows)
+            yield from self.layer(f"{at}.norm", f"{at}.act", rows, "B T")
             reads = f"{at}.norm"
         yield Kept(reads, rows, by=(f"{at}.weight",))
         if part.softcap is not None:
@@ -176,11 +162,11 @@ class Reference:
                 yield from self._part(own, x, sublayer)
                 x = summed
                 if sublayer.norm is not None:
-                    yield from self._norm(norm, x, sublayer.norm)
+                    yield from self.norm(norm, x, sublayer.norm)
                     x = norm
                 continue
             if sublayer.norm is not None:
-                yield from self._norm(norm, x, sublayer.norm)
+                yield from self.norm(norm, x, sublayer.norm)
                 reads = norm
             elif block.order == "parallel":
                 reads = first
@@ -201,42 +187,20 @@ class Reference:
             if isinstance(part, Disentangled):
                 raise ConfigError(f"{self.name}: no rule for Disentangled")
             yield from self._attention(at, reads, part)
+        elif isinstance(part, LatentAttention):
+            yield from latent(self, at, reads, part)
         elif isinstance(part, Experts):
             yield from self._experts(at, reads, part)
         elif isinstance(part, FeedForward):
             if part.norm is not None:
                 norm = Norm(hidden=part.hidden, kind=part.norm, eps=part.eps)
-                yield from self._norm(f"{at}.norm", reads, norm)
+                yield from self.norm(f"{at}.norm", reads, norm)
                 reads = f"{at}.norm"
-            yield from self._network(at, reads, "F", part.activation, gated=part.gated)
+            yield from self.network(at, reads, "F", part.activation, gated=part.gated)
         else:
             raise ConfigError(f"{self.name}: no rule for {in_words(part)}")
         if sublayer.post_norm is not None:
-            yield from self._norm(f"{at}_post_norm", f"{at}.out", sublayer.post_norm)
-
-    def _norm(self, at: str, reads: str, part: Norm, *, last: str = "D") -> Iterator[Kept]:
-        if part.kind == "layer":
-            yield from self._layer(at, reads, f"B T {last}", "B T")
-            if part.less_one:
-                yield Kept(f"{at}.plus_one", last, by=(at,))
-            return
-        yield from self._rms(at, reads, f"B T {last}", "B T", last, less_one=part.less_one)
-
-    def _layer(self, at: str, reads: str, spec: str, each: str) -> Iterator[Kept]:
-        """A LayerNorm: what it reads, and two numbers for each vector, in fp32 as on a card."""
-        yield Kept(reads, spec, by=(at,))
-        yield Kept(f"{at}.mean", each, by=(at,), role="full")
-        yield Kept(f"{at}.deviation", each, by=(at,), role="full")
-
-    def _rms(self, at: str, reads: str, spec: str, each: str, last: str, *, less_one: bool) -> Iterator[Kept]:
-        """torch's RMSNorm, which is several operations in fp32: in an fp32 pass the copy is what it reads itself."""
-        square, root = f"{at}.square", f"{at}.root"
-        copy = Kept(reads, spec, by=(square,)) if self.full else Kept(f"{at}.upcast", spec, by=(square,), role="full")
-        yield copy
-        yield Kept(root, each, by=(root,), role="full")
-        yield Kept(f"{at}.normed", spec, by=(f"{at}.weight",), role="full")
-        if less_one:
-            yield Kept(f"{at}.plus_one", last, by=(f"{at}.weight",))
+            yield from self.norm(f"{at}_post_norm", f"{at}.out", sublayer.post_norm)
 
     def _attention(self, at: str, reads: str, part: Attention) -> Iterator[Kept]:
         """Products, what is done to queries and keys, scores, softmax, values. Heads of keys are copied for queries."""
@@ -251,7 +215,7 @@ class Reference:
         yield Kept(reads, "B T D", by=tuple(f"{at}.{which}_proj.weight" for which in "qkv"))
         now = {which: f"{at}.{which}_proj" for which in "qkv"}
         yield from self._prepared(at, part, now)
-        viewed = _is(self.batch, 1) and _is(part.kv_heads, 1) and not _is(part.group, 1)
+        viewed = is_(self.batch, 1) and is_(part.kv_heads, 1) and not is_(part.group, 1)
         keys, values = (now[which] if viewed else f"{at}.{which}_copies" for which in "kv")
         heads = "K" if viewed else "N"
         scores, softmax, summed = f"{at}.scores", f"{at}.softmax", f"{at}.values"
@@ -291,39 +255,10 @@ class Reference:
             spec, norm = f"B T {count} H", f"{at}.{which}_norm"
             each, last = ("B T", f"{count} H") if how.together else (f"B T {count}", "H")
             if how.kind == "layer":
-                yield from self._layer(norm, now[which], spec, each)
+                yield from self.layer(norm, now[which], spec, each)
             else:
-                yield from self._rms(norm, now[which], spec, each, last, less_one=how.less_one)
+                yield from self.rms(norm, now[which], spec, each, last, less_one=how.less_one)
             now[which] = norm
-
-    def _activated(self, at: str, reads: str, name: str, spec: str, by: tuple[str, ...] = ()) -> Iterator[Kept]:
-        """An activation, and its result where `by` need it."""
-        if name not in RESULT | INPUT | SQUARED | GATING:
-            raise ConfigError(f"{self.name}: no rule for the activation {name!r}")
-        if name in INPUT | GATING:
-            yield Kept(reads, spec, by=(at,))
-        if name in SQUARED:
-            yield Kept(f"{at}.root", spec, by=(at,))
-        if name in GATING:
-            yield Kept(f"{at}.sigmoid", spec, by=(at,))
-        if needed := (*((at,) if name in RESULT else ()), *by):
-            yield Kept(at, spec, by=needed)
-
-    def _network(self, at: str, reads: str, width: str, activation: str, *, gated: bool) -> Iterator[Kept]:
-        """A network; gated, its activated half multiplies the other."""
-        gate, up, down, act = (f"{at}.{which}" for which in ("gate_proj", "up_proj", "down_proj", "act"))
-        spec = f"B T {width}"
-        if not gated:
-            yield Kept(reads, "B T D", by=(f"{up}.weight",))
-            yield from self._activated(act, up, activation, spec, (f"{down}.weight",))
-            return
-        yield Kept(reads, "B T D", by=(f"{gate}.weight", f"{up}.weight"))
-        yield from self._gated(act, gate, up, activation, spec, down)
-
-    def _gated(self, act: str, gate: str, up: str, activation: str, spec: str, down: str) -> Iterator[Kept]:
-        yield from self._activated(act, gate, activation, spec, (act,))
-        yield Kept(up, spec, by=(act,))
-        yield Kept(f"{act}.product", spec, by=(f"{down}.weight",))
 
     def _experts(self, at: str, reads: str, part: Experts) -> Iterator[Kept]:
         """Experts: gate and up each keep their own rows of the tokens that they were sent."""
@@ -336,26 +271,21 @@ class Reference:
         yield Kept(reads, "B T D", by=(f"{at}.router.weight",))
         yield Kept(routing, "B T E", by=(routing, f"{at}.gather"))
         yield Kept(f"{at}.chosen", "B T A", by=(f"{at}.gather",), role="index")
-        viewed = _is(part.active, 1) or (_is(self.batch, 1) and _is(self.tokens, 1))
+        viewed = is_(part.active, 1) or (is_(self.batch, 1) and is_(self.tokens, 1))
         for product in (gate, up):
             rows = Kept(reads, "B T D", by=(f"{product}.weight",))
             yield rows if viewed else Kept(f"{product}.rows", "B T A D", by=rows.by)
-        yield from self._gated(act, gate, up, part.activation, "B T A Fe", down)
+        yield from self.gated(act, gate, up, part.activation, "B T A Fe", down)
         yield Kept(f"{at}.shares", "B T A", by=(weighting,))
         yield Kept(f"{down}.result", "B T A D", by=(weighting,))
         if part.shared_width is None:
             return
-        yield from self._network(f"{at}.shared", reads, part.shared_axis, part.activation, gated=True)
+        yield from self.network(f"{at}.shared", reads, part.shared_axis, part.activation, gated=True)
         if part.shared_gate:
             weighting = f"{at}.shared_weighting"
             yield Kept(reads, "B T D", by=(f"{at}.shared_gate.weight",))
             yield Kept(f"{at}.shared_gate", "B T", by=(f"{at}.sigmoid", weighting))
             yield Kept(f"{at}.shared.out", "B T D", by=(weighting,))
-
-
-def _is(size: Size, number: int) -> bool:
-    """True for a size that is this number; a symbol stands for larger ones."""
-    return isinstance(size, int) and size == number
 
 
 def _run(lines: Iterator[Kept]) -> Run:

@@ -11,12 +11,23 @@ from dataclasses import fields, is_dataclass
 from typing import NamedTuple
 
 from tfacct.architecture.blocks import Block, Sublayer
-from tfacct.architecture.parts import Attention, Embedding, Experts, FeedForward, Head, Norm, Positions, Segments
+from tfacct.architecture.parts import (
+    Attention,
+    Embedding,
+    Experts,
+    FeedForward,
+    Head,
+    LatentAttention,
+    Norm,
+    Positions,
+    Segments,
+)
 from tfacct.architecture.transformer import Transformer
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import Axes, Size
 from tfacct.ledger.kept import Held, Kept, Moment, Pass, Run
 from tfacct.ledger.lines import WINDOW
+from tfacct.profiles import tape_latent
 from tfacct.profiles.reference_tape import Written
 from tfacct.profiles.tape_experts import dealt
 
@@ -40,6 +51,12 @@ MEASURED: Mapping[type, frozenset[str]] = {
             *("qk_norm", "rope_dim", "window", "softcap", "temperature", "causal"),
         )
     ),
+    LatentAttention: frozenset(
+        (
+            *("hidden", "heads", "kv_rank", "nope_dim", "rope_dim", "value_dim", "q_rank", "bias", "eps", "rotary"),
+            *("form", "scale", "temperature"),
+        )
+    ),
     Experts: frozenset(("hidden", "experts", "active", "width", "shared", "shared_alike", "shared_gate")),
     FeedForward: frozenset(("hidden", "width", "gated", "bias", "down_bias", "activation", "eps")),
 }
@@ -58,7 +75,7 @@ def measured(shape: Transformer) -> bool:
 
 def _known(block: Block) -> bool:
     """True for attention and a network or experts, all of whose fields were measured."""
-    if [isinstance(each.part, Attention) for each in block.sublayers] != [True, False]:
+    if [isinstance(each.part, (Attention, LatentAttention)) for each in block.sublayers] != [True, False]:
         return False
     if not all(_plain(own) and all(map(_plain, (own.part, own.norm, own.post_norm))) for own in block.sublayers):
         return False
@@ -87,17 +104,17 @@ def _weighted(block: Block, returned: Sequence[Held]) -> Iterator[Moment]:
 def with_moments(whole: Pass, shape: Transformer, *, batch: Size, tokens: Size, full: bool) -> Pass:
     """The pass, with the order of its operations and what their gradients hold."""
     blocks = []
-    few = {letter for letter, size in (("B", batch), ("T", tokens), ("S", tokens)) if size == 1}
-    for section, stack in zip(whole.blocks, shape.stacks, strict=True):
-        attention = stack.block.find(Attention)
-        assert attention is not None
+    few = {"G"} if any(isinstance(part, LatentAttention) for part in shape.parts()) else set[str]()
+    few |= {letter for letter, size in (("B", batch), ("T", tokens), ("S", tokens)) if size == 1}
+    for kind, (section, stack) in enumerate(zip(whole.blocks, shape.stacks, strict=True)):
+        attention = stack.block.attention
+        assert isinstance(attention, (Attention, LatentAttention))
         how = next((dealt(p, batch, tokens) for _, p in stack.block.parts() if isinstance(p, Experts)), None)
         axes = {**section.axes, **({} if how is None else how.letters)}
-        written = Written(full=full, ones=_ones(section.axes, few), dealt=how)
+        written = Written(full=full, ones=_ones(section.axes, few), dealt=how, kind=kind)
         order, moments = written.moments(written.block(stack.block))
-        laid = _laid(attention, several=batch != 1, long=tokens != 1)
-        returned = _returned(attention, laid, tokens)
-        ahead = (*_forwards(attention, laid, long=tokens != 1), *_weighted(stack.block, returned))
+        returned, forwards = _forwards(attention, batch, tokens)
+        ahead = (*forwards, *_weighted(stack.block, returned))
         run = section.run._replace(order=order, moments=moments, ahead=ahead, returned=returned)
         blocks.append(section._replace(run=run, axes=axes))
     front = _timed(whole.front.run, _front(shape))
@@ -111,6 +128,7 @@ def with_moments(whole: Pass, shape: Transformer, *, batch: Size, tokens: Size, 
     rows = (Held("B T D", "cast"),) if copied else ()
     attentions = (part for part in shape.parts() if isinstance(part, Attention))
     masks = {part.window for part in attentions if part.causal or part.window is not None}
+    masks |= {None for part in shape.parts() if isinstance(part, LatentAttention)}
     waiting = (*rows, Held("T S", times=len(masks)))  # the embeddings, and masks
     return whole._replace(
         front=whole.front._replace(run=front),
@@ -129,6 +147,18 @@ def _logits(part: Head) -> Iterator[Moment]:
         yield Moment("lm_head.softcap", (Held("B T V", times=2), stream))
 
 
+def _forwards(
+    part: Attention | LatentAttention, batch: Size, tokens: Size
+) -> tuple[tuple[Held, ...], Iterator[Moment]]:
+    """What a block's caller has of its attention, and what attention's own function has at hand."""
+    long = tokens != 1
+    if isinstance(part, LatentAttention):
+        apart = batch != 1 and long and part.heads != 1
+        return tape_latent.returned(part), tape_latent.forwards(part, apart=apart, long=long)
+    laid = _laid(part, several=batch != 1, long=long)
+    return _returned(part, laid, tokens), _at_hand(part, laid, long=long)
+
+
 def _ones(axes: Axes, few: set[str]) -> frozenset[str]:
     """Axes of size 1."""
     return frozenset(few | {letter for letter, size in axes.items() if isinstance(size, int) and size == 1})
@@ -137,7 +167,7 @@ def _ones(axes: Axes, few: set[str]) -> frozenset[str]:
 def _frequencies(shape: Transformer) -> Iterator[Kept]:
     """Angles of one position: half a head's size, of 8 bytes each, for each kind of block that turns."""
     for number, stack in enumerate(shape.stacks):
-        attention = stack.block.find(Attention)
+        attention = stack.block.attention
         if attention is not None and attention.rotary is not None:
             turned = "H" if attention.rope_dim is None else "Hr"
             yield Kept(f"frequencies{number or ''}", turned, by=(), role="full")
@@ -200,7 +230,7 @@ def _returned(part: Attention, laid: Laid, tokens: Size) -> tuple[Held, ...]:
     return (Held("B S K H", times=copied),) if copied else ()
 
 
-def _forwards(part: Attention, laid: Laid, *, long: bool) -> Iterator[Moment]:
+def _at_hand(part: Attention, laid: Laid, *, long: bool) -> Iterator[Moment]:
     """What attention's own function has at hand while it runs: queries, keys and values beside their copies, which
     products make of what does not lie head by head. `long`: tokens."""
     at = paths.in_every(paths.BLOCKS, part.name)

@@ -6,12 +6,13 @@ Read off tfacct/reference, and held against the bytes alive at each of its opera
 from __future__ import annotations
 
 from tfacct.architecture.blocks import Block, Sublayer
-from tfacct.architecture.parts import Attention, Experts, FeedForward, Head, Norm, QKNorm
+from tfacct.architecture.parts import Attention, Experts, FeedForward, Head, LatentAttention, Norm, QKNorm
 from tfacct.ledger import paths
-from tfacct.ledger.kept import ROTARY, Moment
+from tfacct.ledger.kept import Moment, turn_of
 from tfacct.profiles import tape_experts as experts
 from tfacct.profiles import tape_operations as ops
 from tfacct.profiles.tape import Axes, Tape, Value
+from tfacct.profiles.tape_latent import latent
 
 STREAM = ("B", "T", "D")
 ENTERS = "stream"
@@ -20,9 +21,10 @@ ENTERS = "stream"
 
 class Written:
     """A run of the reference model as it is written down. `full`: the pass is in fp32; `ones`: axes of size 1; `dealt`:
-    how rows are dealt out to experts."""
+    how rows are dealt out to experts; `kind`: number of the block's kind."""
 
-    def __init__(self, *, full: bool, ones: frozenset[str], dealt: experts.Dealt | None = None) -> None:
+    def __init__(self, *, full: bool, ones: frozenset[str], dealt: experts.Dealt | None = None, kind: int = 0) -> None:
+        self.kind = kind
         self.full, self.tape, self.dealt = full, Tape(ones), dealt
         self.tape.stop(ENTERS)
         self.start = self.tape.made(STREAM, lambda _t, _g: None)
@@ -63,6 +65,8 @@ class Written:
         read = read if sublayer.scale is None else ops.one_more(self.tape, read)
         if isinstance(part, Attention):
             result = self._attention(own, part, read)
+        elif isinstance(part, LatentAttention):
+            result = latent(self.tape, own, part, read, turn_of(self.kind), full=self.full)
         elif isinstance(part, Experts):
             result = self._experts(own, part, read)
         else:
@@ -106,7 +110,7 @@ class Written:
             q, k = self._qk_norms(at, how, q, k)
         if part.rotary is not None:
             turns, near = "H" if part.rope_dim is None else "Hr", part.rotary.pairs == "neighbours"
-            q = ops.turned(tape, q, turns, neighbours=near, name=ROTARY)
+            q = ops.turned(tape, q, turns, neighbours=near, name=turn_of(self.kind))
             k = ops.turned(tape, k, turns, neighbours=near)
         if how is not None and how.late:
             q, k = self._qk_norms(at, how, q, k)

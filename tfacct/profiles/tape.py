@@ -16,6 +16,8 @@ from tfacct.ledger.kept import Held, Moment, Role
 
 Axes: TypeAlias = tuple[str, ...]
 Kind: TypeAlias = tuple[str, Role]
+NARROWED = "|"
+"""Stands between axes of a view that is a part of each vector of another: they do not lie beside each other."""
 
 
 @dataclass(eq=False)
@@ -89,7 +91,7 @@ class Tape:
         storage = Storage(" ".join(sorted(axes)), role)
         self.local.append(storage)
         self.record()
-        return Grad(storage, tuple(axes) if laid is None else laid)
+        return Grad(storage, tuple(axis for axis in (axes if laid is None else laid) if axis != NARROWED))
 
     def drop(self, *gone: Grad) -> None:
         """Tensors that are no longer there."""

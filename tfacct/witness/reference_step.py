@@ -9,7 +9,7 @@ from tfacct.accounts.timeline import peak, timeline
 from tfacct.accounts.training import Step
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.spelling import option
-from tfacct.ledger.kept import TURNS
+from tfacct.ledger.kept import turns
 from tfacct.ledger.workload import Workload
 from tfacct.witness.checks import Check, Counts, reference_rooms
 
@@ -23,7 +23,7 @@ def kept_by_reference(shape: Transformer, step: Step, dtype: str, work: Workload
     from tfacct.reference import saving
 
     lines = (
-        (section.count * step.bytes(section, [line]), (_module(by) for by in line.by if by not in TURNS))
+        (section.count * step.bytes(section, [line]), (_module(by) for by in line.by if not turns(by)))
         for section in step.run.sections
         for line in section.run.kept
     )

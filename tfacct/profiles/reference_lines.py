@@ -1,0 +1,97 @@
+"""Lines of what every part of the reference model is made of: norms, activations, networks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tfacct.architecture.parts import Norm
+from tfacct.base.errors import ConfigError
+from tfacct.base.record import record
+from tfacct.ledger.einsum import Size
+from tfacct.ledger.kept import Kept
+
+RESULT = frozenset(("relu", "tanh"))
+"""Activations that keep their result alone."""
+INPUT = frozenset(("gelu", "gelu_new", "gelu_pytorch_tanh", "silu", "swish"))
+"""Activations that keep their input: torch's own, each one operation."""
+SQUARED = frozenset(("relu2",))
+"""Activations that are the square of another, whose result they keep."""
+GATING = frozenset(("quick_gelu",))
+"""Activations that are their input times a sigmoid of it: both are kept."""
+
+
+@record
+class Lines:
+    """Makes them. `full`: the pass is in fp32. One sequence, or one token of one, is laid out in another way
+    than `batch` and `tokens` of more are."""
+
+    full: bool
+    batch: Size
+    tokens: Size
+
+    @property
+    def name(self) -> str:
+        """Name of the profile."""
+        return "the reference model"
+
+    def refuse(self, what: str) -> ConfigError:
+        """The error for what has no rule."""
+        return ConfigError(f"{self.name}: no rule for {what}")
+
+    def norm(self, at: str, reads: str, part: Norm, *, last: str = "D") -> Iterator[Kept]:
+        if part.kind == "layer":
+            yield from self.layer(at, reads, f"B T {last}", "B T")
+            if part.less_one:
+                yield Kept(f"{at}.plus_one", last, by=(at,))
+            return
+        yield from self.rms(at, reads, f"B T {last}", "B T", last, less_one=part.less_one)
+
+    def layer(self, at: str, reads: str, spec: str, each: str) -> Iterator[Kept]:
+        """A LayerNorm: what it reads, and two numbers for each vector, in fp32 as on a card."""
+        yield Kept(reads, spec, by=(at,))
+        yield Kept(f"{at}.mean", each, by=(at,), role="full")
+        yield Kept(f"{at}.deviation", each, by=(at,), role="full")
+
+    def rms(self, at: str, reads: str, spec: str, each: str, last: str, *, less_one: bool) -> Iterator[Kept]:
+        """torch's RMSNorm, which is several operations in fp32: in an fp32 pass the copy is what it reads itself."""
+        square, root = f"{at}.square", f"{at}.root"
+        copy = Kept(reads, spec, by=(square,)) if self.full else Kept(f"{at}.upcast", spec, by=(square,), role="full")
+        yield copy
+        yield Kept(root, each, by=(root,), role="full")
+        yield Kept(f"{at}.normed", spec, by=(f"{at}.weight",), role="full")
+        if less_one:
+            yield Kept(f"{at}.plus_one", last, by=(f"{at}.weight",))
+
+    def activated(self, at: str, reads: str, name: str, spec: str, by: tuple[str, ...] = ()) -> Iterator[Kept]:
+        """An activation, and its result where `by` need it."""
+        if name not in RESULT | INPUT | SQUARED | GATING:
+            raise ConfigError(f"{self.name}: no rule for the activation {name!r}")
+        if name in INPUT | GATING:
+            yield Kept(reads, spec, by=(at,))
+        if name in SQUARED:
+            yield Kept(f"{at}.root", spec, by=(at,))
+        if name in GATING:
+            yield Kept(f"{at}.sigmoid", spec, by=(at,))
+        if needed := (*((at,) if name in RESULT else ()), *by):
+            yield Kept(at, spec, by=needed)
+
+    def network(self, at: str, reads: str, width: str, activation: str, *, gated: bool) -> Iterator[Kept]:
+        """A network; gated, its activated half multiplies the other."""
+        gate, up, down, act = (f"{at}.{which}" for which in ("gate_proj", "up_proj", "down_proj", "act"))
+        spec = f"B T {width}"
+        if not gated:
+            yield Kept(reads, "B T D", by=(f"{up}.weight",))
+            yield from self.activated(act, up, activation, spec, (f"{down}.weight",))
+            return
+        yield Kept(reads, "B T D", by=(f"{gate}.weight", f"{up}.weight"))
+        yield from self.gated(act, gate, up, activation, spec, down)
+
+    def gated(self, act: str, gate: str, up: str, activation: str, spec: str, down: str) -> Iterator[Kept]:
+        yield from self.activated(act, gate, activation, spec, (act,))
+        yield Kept(up, spec, by=(act,))
+        yield Kept(f"{act}.product", spec, by=(f"{down}.weight",))
+
+
+def is_(size: Size, number: int) -> bool:
+    """True for a size that is this number; a symbol stands for larger ones."""
+    return isinstance(size, int) and size == number
