@@ -30,7 +30,7 @@ from tfacct.loading.model import subject as loaded
 from tfacct.profiles import reference_lines as rules
 from tfacct.reports.kept_as import kept_step, refusal, told
 from tfacct.reports.training import Recipe
-from tfacct.witness.reference_step import kept_by_reference
+from tfacct.witness.reference_step import kept_by_reference, peak_by_reference
 
 STEPS = (("bf16", 2, 5), ("fp32", 3, 4), ("bf16", 1, 7), ("fp32", 1, 1))
 """Dtype, sequences, tokens of each: one sequence, and one token of it, are laid out in another way."""
@@ -42,7 +42,12 @@ def unruled(model: LoadedModel) -> str:
         return "an encoder"
     if isinstance(model.architecture.embed, Patches):
         return "patches of images"
-    parts = (part for part in model.architecture.parts() if isinstance(part, (LatentAttention, Mixer)))
+    latent = [part for part in model.architecture.parts() if isinstance(part, LatentAttention)]
+    if any(part.form == "absorbed" for part in latent):
+        return "latent attention in its absorbed form"
+    if any(part.index_top is not None for part in latent):
+        return "an indexer"
+    parts = (part for part in model.architecture.parts() if isinstance(part, Mixer))
     if any(getattr(part, "value_norm", None) is not None for part in model.architecture.parts()):
         return "keys that are values or another layer's"
     if any(isinstance(part, CompressedAttention) for part in model.architecture.parts()):
@@ -224,6 +229,7 @@ PEAKS = (
     ),
     *("hunyuan_v1_dense", "hunyuan_v1_moe", "hy_v3", "hyperclovax", "minimax_m2", "ministral3", "mixtral", "olmo2"),
     *("bert", "roberta", "camembert", "data2vec-text", "distilbert", "eurobert", "gte", "modernbert", "nomic_bert"),
+    *("axk1", "deepseek_v2", "deepseek_v3", "glm4_moe_lite", "kimi_k2", "minicpm3", "mistral4", "youtu"),
     *("olmo3", "phi", "phimoe", "qwen2_moe", "qwen3", "qwen3_moe", "solar_open", "stablelm", "vaultgemma"),
 )
 """Families with configs of which a peak is told."""
@@ -263,6 +269,26 @@ def test_the_reference_model_holds_what_is_said_at_its_peak(family: str, seed: i
 def test_many_reference_models_hold_what_is_said_at_their_peaks(family: str) -> None:
     pytest.importorskip("torch")
     assert sum(held(family, seed) for seed in range(100)) > 0
+
+
+@pytest.mark.parametrize("name", ["deepseek_v3", "mistral4", "qwen3_moe", "hunyuan_v1_moe"])
+def test_the_reference_model_holds_what_is_said_of_latents_and_of_several_kinds_of_blocks(name: str) -> None:
+    pytest.importorskip("torch")
+    model = of(name, SHAPES[name])
+    for dtype, batch, tokens in STEPS:
+        work = Workload(context=tokens, tokens=tokens, batch=batch)
+        step = kept_step(model, work, Recipe(dtype, "none"), "reference")
+        assert told(step)
+        assert peak_by_reference(model.architecture, step, dtype, work).agrees, (name, dtype, batch, tokens)
+
+
+def test_latent_attention_that_is_left_open_is_verified_in_its_expanded_form() -> None:
+    pytest.importorskip("torch")
+    found = load("deepseek-v2-lite").verify(train=True, as_="reference", ctx=8)
+    assert found.agrees and len(found.witnesses) == 2
+    absorbed = load(SHAPES["deepseek_v3, absorbed"])
+    with pytest.raises(UsageError, match="no rule for latent attention in its absorbed form"):
+        absorbed.train(as_="reference", ctx=8)
 
 
 def test_a_peak_of_the_reference_model_by_hand(run: Callable[..., Ran]) -> None:

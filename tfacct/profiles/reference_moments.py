@@ -79,6 +79,8 @@ def _known(block: Block) -> bool:
         return False
     if not all(_plain(own) and all(map(_plain, (own.part, own.norm, own.post_norm))) for own in block.sublayers):
         return False
+    if getattr(block.sublayers[0].part, "form", "") == "unpacked":  # whose caller has keys and values of all heads
+        return False
     return getattr(block.sublayers[1].part, "activation", "") in PLAIN
 
 
@@ -154,7 +156,7 @@ def _forwards(
     long = tokens != 1
     if isinstance(part, LatentAttention):
         apart = batch != 1 and long and part.heads != 1
-        return tape_latent.returned(part), tape_latent.forwards(part, apart=apart, long=long)
+        return tape_latent.RETURNED, tape_latent.forwards(part, apart=apart, long=long)
     laid = _laid(part, several=batch != 1, long=long)
     return _returned(part, laid, tokens), _at_hand(part, laid, long=long)
 

@@ -87,23 +87,21 @@ def _of_all(tape: Tape, shared: Value) -> Value:
     return tape.made(("B", "N", "S", axes[-1]), back)
 
 
-def returned(part: LatentAttention) -> tuple[Held, ...]:
-    """What a block's caller has of it beside the latent, which is kept: what all keys share."""
-    return (Held("B S Hr"),) if part.form != "unpacked" else (Held("B S N Hv", path=f"{_own(part)}.v"),)
+RETURNED = (Held("B S Hr"),)
+"""What a block's caller has of it beside the latent, which is kept: what all keys share."""
 
 
 def forwards(part: LatentAttention, *, apart: bool, long: bool) -> Iterator[Moment]:
     """What attention's own function has at hand: queries as they were made, the part of them that turned, the one that
     keys share. `apart`: heads do not lie one after the other; `long`: tokens."""
     at, rotary = _own(part), part.rotary is not None
-    there = [Held("B T D", path=paths.in_every(paths.BLOCKS, "in")), Held("B T N Hq"), Held("B S Hr")]
+    there = [Held("B T D", path=paths.in_every(paths.BLOCKS, "in")), Held("B S Hr")]
+    there += [Held("B T N Hq", times=1 if part.temperature is None else 2)]
     there += [Held("B T N Hr")] if rotary else []
     values = Held("B S N Hv", path="" if apart else f"{at}.v")
     yield Moment(f"{at}.softmax", (*there, values, Held(PAIRS, times=3)))
-    mixed = (Held("B T N Hv"),) if long and part.heads != 1 else ()
-    there += [values] if apart else []
+    there += [Held("B T N Hv")] if long and part.heads != 1 else []  # head by head, beside the same token by token
     yield Moment(f"{at}.o_proj.weight", (*there, Held("B T D")))
-    yield Moment(f"{at}.o_proj.weight", (*there, *mixed))
 
 
 def _own(part: LatentAttention) -> str:

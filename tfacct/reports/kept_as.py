@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple, get_args
 
 from tfacct.accounts.optimizers import optimizer
 from tfacct.accounts.training import Step
+from tfacct.architecture.parts.latent import Form
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError, UsageError, nearest
 from tfacct.base.spelling import option
@@ -25,6 +26,8 @@ As = Literal["transformers", "reference", "fused"]
 TRANSFORMERS: As = "transformers"
 REFERENCE: As = "reference"
 FUSED: As = "fused"
+FORM: Form = "expanded"
+"""Form of latent attention in the reference model's step where it is `auto`: the classes' own."""
 
 
 class Runner(NamedTuple):

@@ -11,7 +11,7 @@ from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Report, Tick, unwatched
 from tfacct.reports.counting import Counting
-from tfacct.reports.kept_as import REFERENCE, check, refusal, runner
+from tfacct.reports.kept_as import FORM, REFERENCE, check, refusal, runner
 from tfacct.reports.statements import DTYPES, formulas, proof_report
 from tfacct.reports.training import Recipe
 from tfacct.witness.reference_proof import kept_proven
@@ -28,7 +28,7 @@ def prove_reference(
     why = refusal(subject, terms.recipe, REFERENCE)
     if why is not None:
         raise UsageError(f"{subject.name}: {why}")
-    who = runner(REFERENCE)
+    subject, who = subject.running(FORM), runner(REFERENCE)
 
     def passed(shape: Transformer, dtype: str, work: Workload) -> Pass:
         return who.passed(shape, Recipe(dtype), work)

@@ -9,7 +9,7 @@ from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Report, Tick, unwatched
 from tfacct.reports import compose, counting
 from tfacct.reports.counting import Counting
-from tfacct.reports.kept_as import REFERENCE, able, check, kept_step, runner, told
+from tfacct.reports.kept_as import FORM, REFERENCE, able, check, kept_step, runner, told
 from tfacct.reports.training import Recipe
 from tfacct.reports.verify import verdict
 from tfacct.reports.verify_train import Verified, facts, one_table, several_table
@@ -51,6 +51,7 @@ def verify_reference(
 
 
 def _asked(subject: LoadedModel, work: Workload, recipe: Recipe) -> Verified:
+    subject = subject.running(FORM)
     step = kept_step(subject, work, recipe, REFERENCE)
     shape, blocks = subject.architecture, sum(stack.count for stack in subject.architecture.stacks)
     checks = [kept_by_reference(shape, step, recipe.dtype, work)]
