@@ -171,7 +171,7 @@ def test_what_a_block_keeps_by_hand() -> None:
 @pytest.mark.parametrize(
     ("model", "asked", "says"),
     [
-        ("bloom-560m", {"attention": "eager"}, "bloom has not been measured under autocast"),
+        ("mpt-7b", {"attention": "eager"}, "mpt has not been measured under autocast"),
         ("gpt2", {"lora": "16"}, "autocast has not been measured with adapters on gpt2"),
         ("llama-3.1-8b", {"lora": "16", "loss": "chunked"}, "a loss in chunks beside adapters on llama"),
         ("gpt2", {"loss": "chunked"}, "autocast has not been measured with a loss in chunks on gpt2"),

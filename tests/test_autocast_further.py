@@ -7,12 +7,18 @@ from tfacct import load
 from tfacct.base.errors import UsageError
 
 pytest.importorskip("transformers")
-FAMILIES = ("gpt_neox", "phi", "phi3")
+FAMILIES = ("bloom", "falcon", "gpt_neox", "phi", "phi3")
 
 
 @pytest.mark.parametrize(
     ("family", "seed"),
     [
+        ("bloom", 183),  # the caller has what values were weighted by in the block in front
+        ("bloom", 100),
+        ("falcon", 101),
+        ("falcon", 156),  # an index's gradient is made twice
+        ("falcon", 220),  # sums behind a bias are not done with its gradient
+        ("falcon", 235),  # one head of keys is cast, then copied
         ("gpt_neox", 100),  # an activation whose tanh is written out
         ("gpt_neox", 103),
         ("phi", 100),  # the head's bias is cast, and stays for the loss

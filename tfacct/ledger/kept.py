@@ -26,6 +26,8 @@ ROTARY, ROTARY_WINDOWED = TURNS = "blocks.*.attn.rotary", "blocks.*.attn.rotary.
 each kind of block has its own, those behind the first go by its number."""
 AGAIN = "again"
 """A checkpointed block that runs again."""
+SHARES = "blocks.*.shares"
+"""What values were weighted by in the block in front, where the caller still has it: block 0 has none."""
 IN = "blocks.*.in"
 """What a block reads, and all that it keeps if it runs again."""
 FULL = 4

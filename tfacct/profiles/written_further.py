@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from tfacct.architecture.blocks import Block
 from tfacct.architecture.parts import Attention, FeedForward, Norm
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
 from tfacct.base.record import record
-from tfacct.ledger.kept import Held, Run, joined
+from tfacct.ledger.kept import SHARES, Held, Run, joined
 from tfacct.profiles import written_decoders as decoders
 from tfacct.profiles import written_operations as ops
 from tfacct.profiles import written_views as views
@@ -20,18 +20,12 @@ from tfacct.profiles.autocast_parts import product as head_of
 from tfacct.profiles.base import Habits
 from tfacct.profiles.written import Trace, Value
 from tfacct.profiles.written_autocast import SMOOTH, Written
+from tfacct.profiles.written_biased import block_of_bloom
 from tfacct.profiles.written_decoders import ATTN, NETWORK, How, norm, product
 from tfacct.profiles.written_encoders import activated
+from tfacct.profiles.written_indexed import block_of_falcon
+from tfacct.profiles.written_parts import Parts
 from tfacct.profiles.written_storage import Axes
-
-
-class Parts(NamedTuple):
-    """Parts of a block."""
-
-    attn_norm: Norm
-    attn: Attention
-    mlp_norm: Norm | None
-    mlp: FeedForward
 
 
 def dropped(t: Trace, how: How, x: Value, at: str) -> Value:
@@ -46,7 +40,12 @@ def attention(t: Trace, how: How, x: Value, part: Attention) -> tuple[Value, Val
     return product(t, how, values, f"{ATTN}.o_proj", ("D",), bias=part.out_bias), weights
 
 
-KNOWN = frozenset(("attention", "embedding", "fused", "fused_gate", "rejoins", "residual", "sliced", "undropped_stay"))
+KNOWN = frozenset(
+    """
+    attention biases_apart copies_first drops_inside embedding fused fused_gate indexed masked narrow_softmax rejoins
+    residual sliced starts_biased sums_first undropped_stay written_gelu
+    """.split()
+)
 """Habits of classes that are written out here."""
 Three: TypeAlias = tuple[Value, Value, Value]
 HEADS = {"q": "N", "k": "K", "v": "K"}
@@ -86,7 +85,7 @@ def _sliced(t: Trace, x: Value, each: Sequence[tuple[str, Axes]], *, bias: bool)
     found = []
     for _, (letter, dim) in each:
         one = views.sliced(t, whole, node, ("B", "T", views.APART, letter, dim), ("B", "T", letter, dim))
-        found.append(one.viewed(("B", letter, "T", dim)))
+        found.append(views.rows_apart(t, one, (letter, dim)).viewed(("B", letter, "T", dim)))
         del one
     return found
 
@@ -189,7 +188,24 @@ def _summed(t: Trace, how: How, x: Value, result: Value, at: str) -> Value:
 class Further(Written):
     """A class whose blocks are no Llama's."""
 
+    def _run(self, block: Block, flows: bool) -> Run:
+        run = Written._run(self, block, flows)
+        if not self.again or self.attention != "eager" or not (self.habits.starts_biased or self.habits.biases_apart):
+            return run
+        # The caller has what values were weighted by in the block in front.
+        front = Held("B N T S", "work" if self.habits.starts_biased else "full", path=SHARES)
+        return run._replace(bare=tuple(m._replace(held=(*m.held, front)) for m in run.bare))
+
+    def waiting(self, shape: Transformer) -> tuple[Held, ...]:
+        """As in fp32, and the slopes of biases by distance."""
+        slopes = (Held("N", "full"),) if self.habits.starts_biased else ()
+        return (*Written.waiting(self, shape), *slopes)
+
     def _block(self, t: Trace, block: Block) -> Value:
+        if self.habits.starts_biased:
+            return block_of_bloom(t, self._how(block), self._parts(block))
+        if self.habits.biases_apart:
+            return block_of_falcon(t, self._how(block)._replace(masks=True), self._parts(block))
         if not self.habits.rejoins:
             return Written._block(self, t, block)
         order = side_by_side if block.order == "parallel" else one_behind_other
@@ -208,11 +224,12 @@ class Further(Written):
         if (
             not habits <= KNOWN
             or block.order not in ("pre", "parallel")
+            or (block.order == "pre" and self.habits.biases_apart)
             or first.norm is None
             or (second.norm is None and block.order == "pre")
             or any(each is not None for each in others)
-            or attn.rotary is None
-            or attn.rotary.pairs != "halves"
+            or (attn.rotary is None) != self.habits.starts_biased
+            or (attn.rotary is not None and attn.rotary.pairs != "halves")
             or any(part.less_one or part.learned == "none" for part in norms)
             or any(each.post_norm is not None for each in block.sublayers)
             or self.adapters is not None

@@ -69,12 +69,21 @@ def repeated(t: Trace, x: Value, path: str) -> Value:
     return Value(t.new(axes, x.role, path), axes, t.node((x.node,), back))
 
 
-def multiplied(t: Trace, x: Value, y: Value, name: str, makes: Axes, paths: Sequence[str]) -> Value:
-    """Heads multiplied: both cast to 16 bits, copied where they do not lie head by head."""
+def _expanded(t: Trace, x: Value) -> Value:
+    """One head for every query head: a view."""
+    axes, read, role = tuple("N" if axis == "K" else axis for axis in x.axes), x.axes, x.role
+    return Value(x.storage, axes, t.node((x.node,), lambda b, _g: (b.new(read, role),)))
+
+
+def multiplied(
+    t: Trace, x: Value, y: Value, name: str, makes: Axes, paths: Sequence[str], *, expands: bool = False
+) -> Value:
+    """Heads multiplied: both cast to 16 bits, copied where they do not lie head by head. `expands`: one for all."""
     y = cast(t, y, "work", paths[1])
     x = cast(t, x, "work", paths[0])
-    x = _batched(t, x, paths[0])
-    y = _batched(t, y, paths[1])
+    y = _expanded(t, y) if expands else y
+    x = batched(t, x, paths[0])
+    y = batched(t, y, paths[1])
     t.named(name)
     first, second, of_x, of_y = x.node is not None, y.node is not None, x.axes, y.axes
 
@@ -91,7 +100,7 @@ def multiplied(t: Trace, x: Value, y: Value, name: str, makes: Axes, paths: Sequ
     return Value(made, makes, t.node((node,), flat))
 
 
-def _batched(t: Trace, x: Value, path: str) -> Value:
+def batched(t: Trace, x: Value, path: str) -> Value:
     """Sequences and heads as one axis: a copy, where they do not lie beside each other."""
     laid = x.storage.laid
     if t.beside(x.axes[:2], laid) or (x.axes[1] not in laid and "B" in t.ones):

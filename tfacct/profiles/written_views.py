@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tfacct.ledger.kept import Role
 from tfacct.profiles.written import LEAF, Back, Node, Trace, Value
@@ -98,7 +98,7 @@ def products(
         names = [f"{path}.{kind}" for path, _ in parts]
         for number, name in enumerate(names):
             t.named(name)
-            made = t.node((LEAF,), _finish)
+            made = t.node((LEAF,), finish)
             node = made if not number else node
         t.at = names[0]
         storages = tuple(Storage(there, (*makes, *more), "work", f"{path}.{kind}_cast") for path, makes in parts)
@@ -134,7 +134,8 @@ def products(
     return made, t.node((node,), flat)
 
 
-def _finish(b: Trace, _g: Storage) -> list[Storage | None]:
+def finish(b: Trace, _g: Storage) -> list[Storage | None]:
+    """A parameter's gradient is cast, and finished."""
     b.gradient()
     return [None]
 
@@ -168,13 +169,18 @@ def _bare(t: Trace, whole: Joint) -> Joint:
     return Joint(tuple(Storage(t.elsewhere, one.laid, one.role, sign=one.sign) for one in whole.parts), whole.laid)
 
 
+def zeros(t: Trace, whole: Joint) -> Callable[[Trace], Storage]:
+    """What makes a tensor as wide as the whole, for the gradient of a piece."""
+    kinds, laid, role = _bare(t, whole), whole.laid, whole.role
+    return lambda b: b.like(kinds, laid, role)
+
+
 def sliced(t: Trace, whole: Joint, node: Node | None, laid: Axes, axes: Axes) -> Value:
     """A piece of a tensor by an operation of its own: its gradient is among zeros for all else."""
-    kinds, whole_laid, role = _bare(t, whole), whole.laid, whole.role
+    made = zeros(t, whole)
+    return Value(Joint(whole.parts, laid), axes, t.node((node,), lambda b, _g: [made(b)]))
 
-    def back(b: Trace, _g: Storage) -> list[Storage | None]:
-        return [b.like(kinds, whole_laid, role)]
 
-    cut = t.node((node,), back)
-    viewed = t.node((cut,), lambda b, g: [b.merged(g, ROWS, tuple(axis for axis in axes if axis not in ROWS))])
-    return Value(Joint(whole.parts, laid), axes, viewed)
+def rows_apart(t: Trace, x: Value, axes: Axes) -> Value:
+    """Rows as several axes, a view, whose gradient may have to be copied for it."""
+    return Value(x.storage, x.axes, t.node((x.node,), lambda b, g: [b.merged(g, ROWS, axes)]))
