@@ -16,6 +16,7 @@ from tfacct.architecture.parts import (
     Attention,
     CompressedAttention,
     Disentangled,
+    FeedForward,
     LatentAttention,
     Mixer,
     Patches,
@@ -71,6 +72,10 @@ def unruled(model: LoadedModel) -> str:
         isinstance(part, Mixer) for part in model.architecture.parts()
     ):
         return "attention with a gate"
+    if any(part.read_norm is not None for part in attentions):
+        return "a norm of what the heads read"
+    if any(isinstance(part, FeedForward) and part.bent for part in model.architecture.parts()):
+        return "an activation with learned numbers"
     return next((in_words(part) for part in parts), "nothing")
 
 

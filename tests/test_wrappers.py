@@ -341,8 +341,6 @@ def test_verify_says_whose_class_was_asked(run) -> None:
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("apertus", "two learned numbers"),
-        ("bitnet", "norms stand"),
         ("mistral_large4", "read the latents"),
         ("big_bird", "drawn at random"),
         ("diffllama", "in pairs"),

@@ -150,7 +150,7 @@ class FamilyConfig(BaseModel):
         """Take what a class has behind its blocks, and the classes that `raw` says it scores; return what was
         defaulted. Raises ConfigError."""
         self._ending = ending
-        if ending.head != "classes":
+        if not ending.scores_classes:
             return {}
         self._labels, defaulted = scored(ending, raw)
         return defaulted

@@ -22,6 +22,8 @@ ENCODING: Mapping[str, Ending] = {
 }
 """The classes of an encoder: a masked language model's head, a body with a pooler, classes of the sequence behind a
 product of their own, classes of every position, the ends of an answer."""
+PRETRAINED = Ending("AutoModelForPreTraining", pooler=True, bias=True, also=True)
+"""A masked language model's head, and scores of a pair of texts beside it."""
 
 LAYER = {
     "attn.q_proj": "attention.self.query",

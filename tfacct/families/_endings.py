@@ -26,7 +26,8 @@ class Ending:
     its body, if not where the family's table says; in a bare body's own names nothing stands before it. `side`: the
     only side there is, of a model that has two. `gives`: whether it gives back what it keeps between steps. `picks`: of
     each sequence it keeps the scores of one position. `scores`: how many there are, where the class runs with no other
-    number; it `obeys` a config that says another, and then does not run, or builds its own number anyway.
+    number; it `obeys` a config that says another, and then does not run, or builds its own number anyway. `also`: it
+    scores classes of each sequence beside a language model's head, behind the pooler (BertForPreTraining).
     """
 
     auto: str
@@ -41,19 +42,23 @@ class Ending:
     picks: bool = False
     scores: int | None = None
     obeys: bool = True
+    also: bool = False
+
+    @property
+    def scores_classes(self) -> bool:
+        """True if classes are scored, alone or beside tokens."""
+        return self.head == "classes" or self.also
 
     def on(self, shape: Transformer, classes: int, pooler: Pooler | AttentionPooler | Picked | None) -> Transformer:
         """The model with this behind its blocks instead of a language model's head."""
-        if self.head == "lm":
+        if self.head == "lm" and not self.also:
             return shape
         if shape.mtp is not None:
             raise ConfigError("layers that predict further tokens (MTP) need a language model's head: there is none")
         hidden = shape.embed.hidden
         pooled = self.first or (pooler is not None and getattr(pooler, "reads", "") != "each")
-        scores = (
-            Classes(hidden=hidden, classes=classes, bias=self.bias, pooled=pooled) if self.head == "classes" else None
-        )
-        return replace(shape, head=None, pooler=pooler, classes=scores)
+        scores = Classes(hidden=hidden, classes=classes, bias=self.bias, pooled=pooled) if self.scores_classes else None
+        return replace(shape, head=shape.head if self.also else None, pooler=pooler, classes=scores)
 
     def renamed(self, table: Mapping[str, str], body: str) -> dict[str, str]:
         """A family's table of the class with a language model's head, as this class has those modules. In that table

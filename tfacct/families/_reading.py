@@ -18,9 +18,7 @@ SPELLED: Mapping[str, str] = {"new": "gte", "deepseek_ref": "deepseek_v4"}
 """Types in files with code of their own, of families that transformers has by another name."""
 
 WITHOUT: Mapping[str, str] = {
-    "apertus": "its activation has two learned numbers in each layer, and no part here has such",
     "big_bird": "its attention reads blocks of keys, some of them drawn at random, and no part here does",
-    "bitnet": "norms stand in front of the last products of its attention and its networks, and no part here has those",
     "diffllama": "its heads are subtracted from one another in pairs, and no part here does that",
     "florence2": "its language model's encoder reads the rows of an image in front of its tokens",
     "mistral_large4": "its layers may read the latents that another layer keeps, and no latent part here does",

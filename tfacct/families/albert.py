@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 from tfacct.families._base import Count, Word
-from tfacct.families._bert_like import ENCODING, TABLES, BertLike, Sizes
+from tfacct.families._bert_like import ENCODING, PRETRAINED, TABLES, BertLike, Sizes
 
 LAYER = {
     "attn.q_proj": "attention.query",
@@ -52,6 +52,9 @@ class Config(BertLike):
         "Model": replace(ENCODING["Model"], paths={"pooler": "pooler"}),
         "ForSequenceClassification": replace(
             ENCODING["ForSequenceClassification"], paths={"pooler": "albert.pooler", "classifier": "classifier"}
+        ),
+        "ForPreTraining": replace(
+            PRETRAINED, paths={"pooler": "albert.pooler", "classifier": "sop_classifier.classifier"}
         ),
     }
     body: ClassVar = "albert."

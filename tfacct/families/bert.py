@@ -1,9 +1,24 @@
 """BERT: bidirectional attention over a whole text, post-norm blocks, and the head that predicts masked tokens."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar
 
-from tfacct.families._bert_like import ENCODING, AbleToDecode, class_table
+from tfacct.families._bert_like import ENCODING, PRETRAINED, AbleToDecode, class_table
+from tfacct.families._endings import Ending
+
+
+def with_pairs(body: str) -> Mapping[str, Ending]:
+    """BERT's classes, of a body by this name: two also score whether one text follows another, by two numbers."""
+    pooled, of_pair = {"pooler": f"{body}pooler.dense"}, {"classifier": "cls.seq_relationship"}
+    classes = replace(ENCODING["ForSequenceClassification"], paths={**pooled, "classifier": "classifier"})
+    pair = replace(classes, auto="AutoModelForNextSentencePrediction", paths={**pooled, **of_pair})
+    return {
+        **ENCODING,
+        "ForSequenceClassification": classes,
+        "ForPreTraining": replace(PRETRAINED, paths={**pooled, **of_pair}, scores=2, obeys=False),
+        "ForNextSentencePrediction": replace(pair, scores=2, obeys=False, picks=False),
+    }
 
 
 class Config(AbleToDecode):
@@ -17,13 +32,7 @@ class Config(AbleToDecode):
         pooler_num_fc_layers pooler_size_per_head pooler_type
         """.split()
     )
-    heads: ClassVar = {
-        **ENCODING,
-        "ForSequenceClassification": replace(
-            ENCODING["ForSequenceClassification"],
-            paths={"pooler": "bert.pooler.dense", "classifier": "classifier"},
-        ),
-    }
+    heads: ClassVar = with_pairs("bert.")
     hf_paths: ClassVar = class_table(
         "bert.",
         {
@@ -33,11 +42,13 @@ class Config(AbleToDecode):
         },
     )
     hf_tensors: ClassVar = {"lm_head.bias": "cls.predictions.bias"}
-    gotchas: ClassVar = (
+    gotchas: ClassVar[tuple[str, ...]] = (
         "An encoder: every token sees all others, nothing is kept between steps, and there is no decode step.",
         "Without `architectures`, the head is that of the masked language model: a hidden-size product, a LayerNorm,"
         " and logits over the tied token table, with a bias. BertModel has a pooler instead, and no logits."
         " BertForSequenceClassification has a pooler and classes, BertForTokenClassification classes for every"
         " position, BertForQuestionAnswering two scores for every position.",
+        "BertForPreTraining has the pooler and two scores of a pair of texts beside its logits, and"
+        " BertForNextSentencePrediction those scores alone.",
         "A position_embedding_type other than absolute is refused, and so is is_decoder = true.",
     )

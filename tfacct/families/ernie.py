@@ -17,13 +17,7 @@ class Config(bert.Config):
 
     trains: ClassVar = frozenset()
     stems: ClassVar = ("Ernie",)
-    heads: ClassVar = {
-        **bert.Config.heads,
-        "ForSequenceClassification": replace(
-            bert.Config.heads["ForSequenceClassification"],
-            paths={"pooler": "ernie.pooler.dense", "classifier": "classifier"},
-        ),
-    }
+    heads: ClassVar = bert.with_pairs("ernie.")
     body: ClassVar = "ernie."
     hf_paths: ClassVar = {
         **{ours: theirs.replace("bert.", "ernie.") for ours, theirs in bert.Config.hf_paths.items()},

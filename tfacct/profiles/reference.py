@@ -192,6 +192,10 @@ class Reference(Lines):
         elif isinstance(part, Experts):
             yield from self._experts(at, reads, part)
         elif isinstance(part, FeedForward):
+            if part.bent:
+                raise ConfigError(f"{self.name}: no rule for an activation with learned numbers")
+            if part.inner_norm is not None:
+                raise ConfigError(f"{self.name}: no rule for a norm inside a network")
             if part.norm is not None:
                 norm = Norm(hidden=part.hidden, kind=part.norm, eps=part.eps)
                 yield from self.norm(f"{at}.norm", reads, norm)
@@ -212,6 +216,8 @@ class Reference(Lines):
             raise ConfigError(f"{self.name}: no rule for values of a size of their own")
         if part.gated:
             raise ConfigError(f"{self.name}: no rule for attention with a gate")
+        if part.read_norm is not None:
+            raise ConfigError(f"{self.name}: no rule for a norm of what the heads read")
         yield Kept(reads, "B T D", by=tuple(f"{at}.{which}_proj.weight" for which in "qkv"))
         now = {which: f"{at}.{which}_proj" for which in "qkv"}
         yield from self._prepared(at, part, now)

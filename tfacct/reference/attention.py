@@ -236,6 +236,7 @@ class Attention(Heads):
         if part.biased:
             self.rel_bias = Add() if part.buckets is None else OwnBias(part)
         self.sinks = Sinks(part.heads) if part.sinks else None
+        self.read_norm = None if part.read_norm is None else RMSNorm(part.heads * self.value_dim, part.read_norm)
         self.channel_scale = ChannelScale(part.hidden) if part.channel_scale else None
         scaled = self.softcap is not None or self.alibi is not None or part.biased  # before the softmax
         self.softmax = Softmax(None if scaled else self.scale)
@@ -283,7 +284,7 @@ class Attention(Heads):
         mixed = self._mixed(q, k, v, step, old).transpose(1, 2).flatten(2)
         if self.gate is not None and self.gate_proj is not None:
             mixed = self.gate(mixed, self.gate_proj(x))
-        result: Tensor = self.o_proj(mixed)
+        result: Tensor = self.o_proj(mixed if self.read_norm is None else self.read_norm(mixed))
         return result if self.channel_scale is None else self.channel_scale(result)
 
     def _mixed(self, q: Tensor, k: Tensor, v: Tensor, step: Step, old: int) -> Tensor:

@@ -13,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from tfacct.architecture import blocks, parts
 from tfacct.reference.altup import AltUp, Laurel, SparseNetwork
 from tfacct.reference.attention import Attention
+from tfacct.reference.bent import BentNetwork
 from tfacct.reference.compressed import CompressedAttention
 from tfacct.reference.cross import CrossAttention
 from tfacct.reference.disentangled import Disentangled
@@ -185,6 +186,8 @@ def _built(part: parts.Part, angles: Angles | None, *, fused: bool, keep_all: bo
             return Experts(part)
         case parts.FeedForward() if part.adapter is not None:
             return AdaptedNetwork(part)
+        case parts.FeedForward() if part.bent:
+            return BentNetwork(part)
         case parts.FeedForward():
             return FeedForward(part) if part.sparsity is None else SparseNetwork(part)
         case parts.Laurel():

@@ -226,6 +226,8 @@ class Decoder(nn.Module):
 
     def _head(self, x: Tensor) -> Tensor:
         """Result of the last stream: logits, scores of classes, one vector for each sequence, or the stream itself."""
+        if self.lm_head is not None and self.classifier is not None and self.pooler is not None:  # both, side by side
+            return torch.cat((self.lm_head(x).flatten(1), self.classifier(self.pooler(x))), dim=1)
         for last in (self.pooler, self.lm_head, self.classifier, self.merger):
             x = x if last is None else last(x)
         return x
@@ -312,7 +314,8 @@ def build(
 
 
 def _activations(block: Block) -> list[str]:
-    found = (getattr(sublayer.part, "activation", None) for sublayer in block.sublayers)
+    plain = (sublayer.part for sublayer in block.sublayers if not getattr(sublayer.part, "bent", False))
+    found = (getattr(part, "activation", None) for part in plain)
     return [name for name in found if name is not None]
 
 

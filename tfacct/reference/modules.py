@@ -382,7 +382,8 @@ class FeedForward(nn.Module):
         self.gate_proj = made(part.hidden, part.width, bias=part.bias) if part.gated else None
         self.gate_scale = None if part.gate_scale is None else Scale(part.gate_scale)
         self.up_proj = made(part.hidden, part.width, bias=part.bias)
-        self.act = Activation(part.activation)
+        self.act: nn.Module = Activation(part.activation)
+        self.inner_norm = None if part.inner_norm is None else RMSNorm(part.width, part.inner_norm)
         self.down_proj = made(part.width, part.hidden, bias=part.bias or part.down_bias)
         self.channel_scale = ChannelScale(part.hidden) if part.channel_scale else None
 
@@ -390,5 +391,6 @@ class FeedForward(nn.Module):
         x = x if self.norm is None else self.norm(x)
         gate = None if self.gate_proj is None else self.gate_proj(x)
         gate = gate if self.gate_scale is None else self.gate_scale(gate)
-        out: Tensor = self.down_proj(self.act(self.up_proj(x), gate))
+        inner = self.act(self.up_proj(x), gate)
+        out: Tensor = self.down_proj(inner if self.inner_norm is None else self.inner_norm(inner))
         return out if self.channel_scale is None else self.channel_scale(out)

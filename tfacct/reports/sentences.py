@@ -78,7 +78,7 @@ READ = {
 def head_notes(subjects: Sequence[LoadedModel]) -> list[str]:
     """Result of one model without a language model's head, in place of logits over its tokens."""
     shape = subjects[0].architecture if len(subjects) == 1 else None
-    if shape is None or shape.head is not None:
+    if shape is None or (shape.head is not None and shape.classes is None):
         return []
     if shape.classes is None:
         reads = READ.get(getattr(shape.pooler, "reads", "all"))
@@ -86,7 +86,9 @@ def head_notes(subjects: Sequence[LoadedModel]) -> list[str]:
         return [f"There is no language model's head: {gives}."]
     if shape.classes.pooled:
         who = "the pooler" if shape.pooler is not None else "the classifier"
-        return [f"Classes are scored once per sequence: {who} reads {READ[getattr(shape.pooler, 'reads', 'first')]}."]
+        beside = "" if shape.head is None else " too, beside the logits"
+        reads = READ[getattr(shape.pooler, "reads", "first")]
+        return [f"Classes are scored once per sequence{beside}: {who} reads {reads}."]
     if not subjects[0].config.ending.picks:
         return ["The classifier scores every position."]
     return [

@@ -33,6 +33,8 @@ def _unruled(shape: Transformer) -> Iterator[str]:
         yield "multi-token prediction heads"
     if shape.head is None:
         yield "a model without a language model's head"
+    elif shape.classes is not None:
+        yield "scores of classes beside a language model's head"
     front, back = shape.ends()
     for part in (*front.values(), *back.values()):
         yield from _of_part(part)
@@ -65,10 +67,12 @@ def _of_part(part: Part) -> Iterator[str]:
                 yield "an indexer that chooses blocks of keys"
             if part.borrowed or part.keys_as_values:
                 yield "attention with borrowed or shared projections"
-            if part.qk_norm is not None and part.qk_norm.together:
+            if (part.qk_norm is not None and part.qk_norm.together) or part.read_norm is not None:
                 yield "a norm over all heads together"
         case FeedForward():
-            if part.norm is not None or not part.called:
+            if part.bent:
+                yield "an activation with learned numbers"
+            if part.norm is not None or part.inner_norm is not None or not part.called:
                 yield "a network with a norm of its own, or one that is never called"
         case LatentAttention():
             if part.form == "absorbed":

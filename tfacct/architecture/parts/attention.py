@@ -128,7 +128,8 @@ class Attention(Grouped):
     `keys_as_values`: values are the result of the keys' projection; `value_norm`: a norm without weight of each head's
     values. `borrowed`: keys and values are those of the last block before it that has its own, and of the same window
     (transformers' Gemma4TextAttention). `value_dim`: size of a head's values, None for head_dim; `value_scale`
-    multiplies them (MiMoV2FlashAttention), `key_scale` the keys (FalconH1Attention). `channel_scale`: each channel
+    multiplies them (MiMoV2FlashAttention), `key_scale` the keys (FalconH1Attention). `read_norm`: an RMSNorm of what
+    all heads read, in front of the last product (BitNetAttention). `channel_scale`: each channel
     of its result is multiplied by a learned number (LayerScale, arXiv 2103.17239). `joined`: queries, keys and values
     are made of the stream and the token's row of the table, side by side, behind a norm of both. `adapter`: rank of the
     products that are added to each of them, a block's own where others share the weights (Zamba2Attention). `tiles`:
@@ -149,6 +150,7 @@ class Attention(Grouped):
     value_dim: Size | None = None
     value_scale: float | None = None
     key_scale: float | None = None
+    read_norm: float | None = None
     channel_scale: bool = False
     joined: bool = False
     adapter: Size | None = None
@@ -251,6 +253,7 @@ class Attention(Grouped):
             *self._of_scores(at),
             Matmul(f"{at}.values", f"B K G {scores}, B {seen} K {own} -> B {new} K G {own}", mask=mask),
             *((Pointwise(f"{at}.gate", "B T N H"),) if self.gated else ()),
+            *((Pointwise(f"{at}.read_norm", f"B T N {own}", weight=f"N {own}"),) if self.read_norm is not None else ()),
             Matmul(f"{at}.o_proj", f"B T N {own}, N {own} D -> B T D", bias=self.out_bias),
             *((Pointwise(f"{at}.channel_scale", "B T D", weight="D"),) if self.channel_scale else ()),
             *(kept if self.keeps else ()),

@@ -35,12 +35,13 @@ class FeedForward(Part):
     """Feed-forward network, `hidden` → `width` → `hidden`. `gated`: the activated result of one projection multiplies
     another's.
 
-    `down_bias`: a bias of the last product alone. `activation`: its name in configs; no count depends on it. `norm`: a
-    norm of its own in front of its first product. `gate_scale` multiplies the gate before it is activated; `sparsity`
-    is the share of it that is set to 0 (transformers' Gemma3nTextMLP), and saves no work. `channel_scale`:
-    each channel of its result is multiplied by a learned number (LayerScale, arXiv 2103.17239). If not `called`, it is
-    stored and its sublayer never runs. `adapter`: rank of the products that are added to a gate and to what it
-    multiplies, a block's own where others share the weights (Zamba2MLP).
+    `down_bias`: a bias of the last product alone. `activation`: its name in configs; no count depends on it. `bent`:
+    two learned numbers bend it, one for each side of 0 (xIELU, arXiv 2411.13010). `norm`: a norm of its own in front
+    of its first product, `inner_norm`: an RMSNorm in front of the last (BitNetMLP). `gate_scale` multiplies the gate
+    before it is activated; `sparsity` is the share of it that is set to 0 (transformers' Gemma3nTextMLP), and saves no
+    work. `channel_scale`: each channel of its result is multiplied by a learned number (LayerScale, arXiv 2103.17239).
+    If not `called`, it is stored and its sublayer never runs. `adapter`: rank of the products that are added to a gate
+    and to what it multiplies, a block's own where others share the weights (Zamba2MLP).
     """
 
     hidden: Size
@@ -49,8 +50,10 @@ class FeedForward(Part):
     bias: bool = False
     down_bias: bool = False
     activation: str = "gelu_new"
+    bent: bool = False
     norm: Literal["layer", "rms"] | None = None
     eps: float = 1e-5
+    inner_norm: float | None = None
     gate_scale: float | None = None
     sparsity: float | None = None
     called: bool = True
@@ -59,11 +62,25 @@ class FeedForward(Part):
 
     name: ClassVar[str] = "mlp"
     letters: ClassVar[dict[str, str]] = {"hidden": "D", "width": "F", "adapter": "Ra"}
-    legend: ClassVar[dict[str, str]] = {"D": "hidden size", "F": "feed-forward width", "Ra": JOINED["Ra"]}
+    legend: ClassVar[dict[str, str]] = {
+        "D": "hidden size",
+        "F": "feed-forward width",
+        "Ra": JOINED["Ra"],
+        "U": "1: a number of a whole layer",
+    }
+
+    def derived(self) -> dict[str, str]:
+        """U, where a number of the whole layer is learned."""
+        return {"U": "1"} if self.bent else {}
 
     def lines(self, at: str) -> tuple[Line, ...]:
         """Norm where it has one, projections and activation; only what is stored if it is never called."""
         lines: tuple[Line, ...] = projections(at, "F", gated=self.gated, bias=self.bias, down_bias=self.down_bias)
+        if self.bent:
+            bent = Pointwise(f"{at}.act", "B T F U", weight="U", bias="U")
+            lines = tuple(bent if line.path == bent.path else line for line in lines)
+        if self.inner_norm is not None:
+            lines = (*lines[:-1], Pointwise(f"{at}.inner_norm", "B T F", weight="F"), lines[-1])
         if self.norm is not None:
             shift = "D" if self.norm == "layer" else ""
             lines = (Pointwise(f"{at}.norm", "B T D", weight="D", bias=shift), *lines)
