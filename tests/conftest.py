@@ -6,7 +6,7 @@ import contextlib
 import io
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -81,6 +81,16 @@ def by_kind(names: Iterable[str], of: Callable[[str], object] = kind) -> list[An
         first.setdefault(of(name), name)
     asked = {*first.values()}
     return [pytest.param(name, marks=() if name in asked else (pytest.mark.slow,), id=name) for name in names]
+
+
+def every_other(shapes: Iterable[Any], questions: Sequence[object]) -> list[Any]:
+    """Each shape with each question: one of the questions in turn, the rest behind `-m slow`."""
+    params = []
+    for number, shape in enumerate(shapes):
+        for turn, question in enumerate(questions):
+            marks = shape.marks if number % len(questions) == turn else (pytest.mark.slow,)
+            params.append(pytest.param(*shape.values, question, marks=marks, id=f"{shape.id}-{question}"))
+    return params
 
 
 def every_step(works: Iterable[str], alone: str, reading: str) -> list[Any]:

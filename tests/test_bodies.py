@@ -207,6 +207,7 @@ def test_a_body_generates_nothing(run) -> None:
     assert ran.code == 2 and "no tokens are generated without a language model's head" in ran.err
 
 
+@pytest.mark.slow
 def test_a_body_proves(run) -> None:
     """Formula and reference model are one polynomial, a single class among the sizes that a symbol leaves out."""
     pytest.importorskip("torch")

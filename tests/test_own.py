@@ -558,7 +558,7 @@ def test_no_product_reads_the_keys_of_distances() -> None:
 
 
 # Half a minute each, or more.
-SLOW = ("own", "own, parallel and idle", "own, encoder post-norm", "own, hybrid", "own, of two widths")
+SLOW = ("own", "own, windowed", "own, parallel and idle", "own, encoder post-norm", "own, hybrid", "own, of two widths")
 # Experts on one side alone: the proof sends the tokens of both sides to experts evenly, or not at all.
 PROVEN = [name for name in SHAPES if name.startswith("own") and "pre-norm" not in name]
 

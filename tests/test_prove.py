@@ -230,7 +230,16 @@ def test_tokens_off_the_line_are_not_proven(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 # Half a minute each.
-SLOW = ("deepseek-v2-lite", "gpt-oss-20b", "transformer-base", "gemma-2-2b", "t5-small", "opt-350m", "falcon-40b")
+SLOW = (
+    "mistral-7b-v0.1",
+    "deepseek-v2-lite",
+    "gpt-oss-20b",
+    "transformer-base",
+    "gemma-2-2b",
+    "t5-small",
+    "opt-350m",
+    "falcon-40b",
+)
 
 
 @pytest.mark.parametrize(
@@ -255,6 +264,7 @@ def test_bart_with_other_heads_and_widths_on_each_side_is_proven(edges_or_not: b
     assert {"Nenc", "Kenc", "Henc", "Fenc", "N", "K", "H", "F"} <= set(report.models[0]["legend"])
 
 
+@pytest.mark.slow
 def test_a_slip_in_cross_attention_is_not_proven(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keys of as many heads as queries share one of: the same number in some models, and no symbol's."""
     honest = CrossAttention.lines
@@ -412,6 +422,7 @@ def test_a_slip_is_not_proven(monkeypatch: pytest.MonkeyPatch, run) -> None:
     assert said["cached"] == ["0", "no", "assumption", "proven"]
 
 
+@pytest.mark.slow
 def test_what_a_symbol_leaves_out_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     """A model that does more in a plain prefill, for one sequence or for MHA, is not proven, and it is said where."""
     from tfacct.reference import model, modules

@@ -31,7 +31,10 @@ def test_every_page_is_in_the_sidebar_once(maker: ModuleType) -> None:
     assert sorted(listed) == sorted(there | {"api", "schema"})
 
 
-def test_links_into_the_repository_are_words_or_addresses(maker: ModuleType, tmp_path: Path) -> None:
+def test_links_into_the_repository_are_words_or_addresses(
+    maker: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(maker.presets, "load_all", lambda: [maker.presets.load("gpt2")])
     for name, source in {"words": None, "addresses": "https://x/y"}.items():
         (folder := tmp_path / name).mkdir()
         maker.assemble(folder, source)

@@ -81,7 +81,7 @@ def test_a_step_of_a_further_family_is_its_classes_own(family: str, seed: int) -
 
 
 @pytest.mark.parametrize("family", NEAR + SINCE + ENCODERS + PAIRS)
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_step_of_a_near_relative_is_its_classes_own(family: str, seed: int) -> None:
     check(family, seed, hold_logits=seed == 0, accumulate=seed == 1)
 
@@ -89,7 +89,7 @@ def test_a_step_of_a_near_relative_is_its_classes_own(family: str, seed: int) ->
 @pytest.mark.parametrize("family", FURTHER + NEAR + SINCE + ENCODERS + PAIRS)
 def test_what_random_configs_keep_is_what_their_class_keeps(family: str) -> None:
     """Which is quicker to ask than for the peak as well: twenty configs of each family, with those above."""
-    for seed in range(600, 614 if family in FURTHER else 617):
+    for seed in range(600, 614 if family in FURTHER else 618):
         check(family, seed, peaks=False)
 
 

@@ -336,7 +336,7 @@ def test_absent_fields_take_the_classs_defaults(family: str) -> None:
     required = room(family).REQUIRED
     ours = subject("bare", {"model_type": family, **required})
     agree(ours, asked(ours, Workload(9, 9, 2)))
-    theirs = hf.build(ours.of_class, ours.config.ending.auto).config
+    theirs = hf.filled(ours.of_class)
     assert ours.context == (getattr(room(family), "CONTEXT", None) or theirs.max_position_embeddings)
     read = set(ours.config.__class__.model_fields) - ours.config.uncounted
     named = {name for name in ours.defaulted if "." not in name}  # those inside another, as T5Gemma's, are named too

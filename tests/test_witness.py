@@ -12,6 +12,7 @@ from tests.conftest import (
     alone,
     asked,
     by_kind,
+    every_other,
     every_step,
     has_numbers,
     ran,
@@ -38,8 +39,6 @@ WORKLOADS = {
     "last logits": Workload(context=23, tokens=13, batch=9, logits="last"),
 }
 
-SLOW = (pytest.mark.slow,)
-FIRSTS = [(param.id, param.marks) for param in by_kind(sorted(SHAPES))]
 STEPS = pytest.mark.parametrize(
     ("tiny_subject", "work"), every_step(WORKLOADS, "chunk", "prefill"), indirect=["tiny_subject"]
 )
@@ -54,13 +53,7 @@ def built(subject: LoadedModel, work: Workload, device: str = "cpu") -> tuple[mo
 
 
 @pytest.mark.parametrize(
-    ("tiny_subject", "work"),
-    [
-        pytest.param(name, work, id=f"{name}-{work}", marks=marks if work in ("prefill", "last logits") else SLOW)
-        for (name, marks) in FIRSTS
-        for work in WORKLOADS
-    ],
-    indirect=["tiny_subject"],
+    ("tiny_subject", "work"), every_other(by_kind(sorted(SHAPES)), [*WORKLOADS]), indirect=["tiny_subject"]
 )  # of the others torch's counter says the same, below
 def test_fvcore_agrees_path_by_path(tiny_subject: LoadedModel, work: str) -> None:
     work = asked(tiny_subject, WORKLOADS[work])
@@ -174,7 +167,9 @@ WHOLE = (
 """Of each sort one; every kind of block is verified in a small size, below."""
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in WHOLE else SLOW) for name in presets.names()])
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name not in WHOLE)) for name in presets.names()]
+)
 def test_every_preset_verifies_at_full_size(name: str) -> None:
     subject = presets.load(name)
     report = verify([subject], Request())

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 import transformers
+from transformers.initialization import no_init_weights
 from transformers.modeling_outputs import BaseModelOutput
 
 from tfacct.reference.counting import ByModule
@@ -28,20 +29,29 @@ transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
 
 
 def build(config: Mapping[str, Any], auto: str = "AutoModelForCausalLM", device: str = "meta") -> Any:
-    """The model of a config, as this class of transformers' builds it, its weights on `device`."""
-    fields = {name: value for name, value in config.items() if name != "model_type"}
-    made = transformers.AutoConfig.for_model(config["model_type"], **fields)
+    """The model of a config, as this class of transformers' builds it, its weights on `device`: zeros, for no count
+    depends on them, and numbers that are drawn take half of the time."""
+    made = filled(config)
     if getattr(made, "use_cache", None) is False:  # as MPT's is by default: it would give no cache back
         made.use_cache = True
-    with torch.device(device), warnings.catch_warnings():
+    with torch.device(device), warnings.catch_warnings(), no_init_weights():
         warnings.simplefilter("ignore")
         built = maker(auto)(
             made, attn_implementation="eager", **({"experts_implementation": "batched_mm"} if _routed(made) else {})
         )
+    built.tie_weights()
+    for weight in built.parameters() if device != "meta" else ():
+        weight.data.zero_()
     for module in built.modules():
         if hasattr(module, "warn_if_padding_and_no_attention_mask"):
             module.warn_if_padding_and_no_attention_mask = _quiet  # it reads tokens, and on meta there are none
     return built.eval().requires_grad_(False)
+
+
+def filled(config: Mapping[str, Any]) -> Any:
+    """The config as its class in transformers takes it, with that class's defaults."""
+    fields = {name: value for name, value in config.items() if name != "model_type"}
+    return transformers.AutoConfig.for_model(config["model_type"], **fields)
 
 
 def maker(auto: str) -> Any:

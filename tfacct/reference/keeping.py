@@ -17,6 +17,7 @@ import torch
 import transformers
 from torch import Tensor, nn
 from torch.overrides import handle_torch_function, has_torch_function
+from transformers.initialization import no_init_weights
 
 from tfacct.reference.alive import Alive, Peak
 from tfacct.reference.autocasting import again, autocast
@@ -47,11 +48,12 @@ def trainable(
     then, as Trainer runs it."""
     fields = {name: value for name, value in config.items() if name != "model_type"}
     made = transformers.AutoConfig.for_model(config["model_type"], **fields)
-    with torch.device("meta"), warnings.catch_warnings():
+    with torch.device("meta"), warnings.catch_warnings(), no_init_weights():
         warnings.simplefilter("ignore")
         built = getattr(transformers, auto).from_config(
             made, attn_implementation=attention, dtype=DTYPES[weights or dtype]
         )
+        built.tie_weights()
         cast = DTYPES[dtype] if weights not in (None, dtype) else None
         if checkpoint == "full":
             built.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False, **again(cast)})
