@@ -28,7 +28,7 @@ from tfacct.ledger.einsum import Axes
 from tfacct.ledger.workload import check_size
 from tfacct.loading.model import LoadedModel
 from tfacct.reports import pipes
-from tfacct.reports.stored import stored
+from tfacct.reports.stored import names, stored
 from tfacct.reports.unruled import unruled
 
 TORCH, PUBLISHED = "torch", "published"
@@ -36,6 +36,8 @@ OWN, FP32 = "own", "fp32"
 GATHERED = "gathered"
 _BATCH = ("fsdp", "tp")
 """The axis among whose ranks experts are divided, and the one beside stages, where weights are gathered nowhere."""
+HEADS_NORMS, NORMS_LAST = (".q_norm", ".k_norm"), "norms_last"
+"""Norms of queries and keys, and among a family's `habits` where they stand behind all three products."""
 STEP = "step"
 """Stand among a family's `divided`; the last where a rank's training step was measured under transformers' plan."""
 
@@ -76,10 +78,20 @@ def _checked_copies(mesh: Mesh) -> Mesh:
 
 
 def check_buckets(subject: LoadedModel, mesh: Mesh) -> None:
-    """Refuse buckets of gradients where a class fuses tensors: which ones share a bucket was not compared."""
-    if mesh.replicas > 1 and mesh.fsdp == 1 and not mesh.zero and len(stored(subject)) < len(subject.ledger.tensors()):
+    """Refuse buckets of gradients where which tensors share one was not compared."""
+    if mesh.replicas == 1 or mesh.fsdp > 1 or mesh.zero:
+        return
+    experts = [part for part in subject.architecture.parts() if isinstance(part, Experts)]
+    said = {
+        "its experts have biases": any(part.bias or part.choice_bias for part in experts),
+        "its shared network has a gate": any(part.shared_gate for part in experts),
+        f"beside {option('tp', mesh.tp)} its class fuses products": mesh.tp > 1
+        and len(stored(subject)) < len(subject.ledger.tensors()),
+    }
+    why = next((reason for reason, holds in said.items() if holds), None)
+    if why is not None:
         raise ConfigError(
-            f"{subject.name}: its class fuses products, and which of them share a bucket of"
+            f"{subject.name}: {why}, and which tensors share a bucket of"
             f" {option('dp' if mesh.dp > 1 else 'cp' if mesh.cp > 1 else 'ulysses')} was not compared",
             f"{option('fsdp')} and {option('zero')} reduce without such buckets",
         )
@@ -135,6 +147,22 @@ def fused(subject: LoadedModel) -> dict[str, str]:
     return {path: module for path, module in theirs.items() if several[module] > 1}
 
 
+def computed(subject: LoadedModel) -> dict[str, str]:
+    """Each tensor as its class stores it, in the order in which the class computes with them: queries and keys are
+    normed as they are made, or once values are there too."""
+    theirs = names(subject)
+    if NORMS_LAST in subject.config.habits:
+        return theirs
+    last = {paths.module_of(path): place for place, path in enumerate(theirs)}
+
+    def place(path: str) -> int:
+        module = paths.module_of(path)
+        made = module.removesuffix("_norm") + "_proj" if module.endswith(HEADS_NORMS) else module
+        return last.get(made, last[module])
+
+    return {path: theirs[path] for path in sorted(theirs, key=place)}
+
+
 def calls(subject: LoadedModel, mesh: Mesh, at: Axes, bits: int, *, train: bool = False) -> list[Collective]:
     """Every collective of a model on a mesh, as its class sends numbers of so many bits. Raises TfacctError."""
     every = {id(lines): lines for lines in by_stage(subject, mesh, at, bits, train=train)}
@@ -156,6 +184,7 @@ def by_stage(
         "train": train,
         "shares": routing_bits(subject, mesh, bits, train=train),
         "modules": fused(subject),
+        "tensors": computed(subject) if train and mesh.replicas > 1 else None,
         "after": after,
         "reduced": reduced,
     }

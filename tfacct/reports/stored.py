@@ -18,26 +18,34 @@ SINES = frozenset(("pos_embed.weight", "encoder.pos_embed.weight"))
 
 def stored(subject: LoadedModel) -> list[Parameter]:
     """The parameters as the class stores them, in order: q, k and v are one tensor where it fuses them."""
-    modules: Mapping[str, str] = {**subject.config.paths()}
-    named = subject.config.tensors()
-    stacks: dict[int, int] = {}
+    named, stacks = names(subject), dict[int, int]()
     found: dict[tuple[str, int | None], Parameter] = {}
     positions = subject.architecture.positions
     frozen = SINES if positions is not None and not positions.trained else frozenset[str]()
     for tensor in subject.ledger.tensors():
         if tensor.path in frozen:
             continue
-        owner, _, leaf = tensor.path.rpartition(".")
         inside = paths.repeated(tensor.path)
         stack = stacks.setdefault(id(tensor.axes), len(stacks)) if inside else None
-        key = named.get(tensor.path, f"{modules.get(owner, owner)}.{leaf}"), stack
+        key = named[tensor.path], stack
         shape = _flat(tensor)
         if key in found:  # one behind the other, of the same inputs
             shape = (*shape[:-1], found[key].shape[-1] + shape[-1])
         found[key] = Parameter(shape, int(tensor.count), stack, tensor.embedding)
     if subject.config.out_first:
+        modules = subject.config.paths()
         return _out_first(found, modules[IN], modules[OUT])
     return list(found.values())
+
+
+def names(subject: LoadedModel) -> dict[str, str]:
+    """The tensor of the class in which each of the ledger's is stored, its own path where the class is not known."""
+    modules, named = subject.config.paths(), subject.config.tensors()
+    found: dict[str, str] = {}
+    for tensor in subject.ledger.tensors():
+        owner, _, leaf = tensor.path.rpartition(".")
+        found[tensor.path] = named.get(tensor.path, f"{modules.get(owner, owner)}.{leaf}")
+    return found
 
 
 def changed_by(subject: LoadedModel) -> str | None:

@@ -241,7 +241,7 @@ def shared(subject: LoadedModel, step: Step, recipe: Recipe) -> Step:
     if mesh.sharers == 1 and not mesh.zero and recipe.lora is None:
         step = step._replace(makers=mesh.tp)  # of a table divided by rows torch makes the gradient whole
     if mesh.replicas > 1 and mesh.fsdp == 1 and not mesh.zero:
-        own = step.adapter_bytes if step.adapters else sum(buckets(subject.ledger, mesh, each.bits))
+        own = step.adapter_bytes if step.adapters else sum(buckets(subject.ledger, mesh, each.bits, {}))
         step = step._replace(buckets=own)
     shares = along_copies(mesh) if mesh.zero else mesh
     if shares.sharers == 1:

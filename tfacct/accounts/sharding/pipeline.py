@@ -33,6 +33,7 @@ def in_pipeline(
     train: bool = False,
     shares: int | None = None,
     modules: Mapping[str, str] | None = None,
+    tensors: Mapping[str, str] | None = None,
     after: AfterHead = "divided",
     reduced: int | None = None,
 ) -> list[list[Collective]]:
@@ -54,6 +55,7 @@ def in_pipeline(
             train=train,
             shares=shares,
             modules=modules,
+            tensors=tensors,
             after=after,
             reduced=reduced,
         )

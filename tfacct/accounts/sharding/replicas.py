@@ -8,7 +8,7 @@ with them, want a scatter of the sums and a gather of what was updated.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from tfacct.accounts.sharding.mesh import Mesh
@@ -23,8 +23,8 @@ FIRST, OTHERS = 1 * MEBIBYTE, 25 * MEBIBYTE
 """Bytes at which DistributedDataParallel closes a bucket: the first early, so that reducing starts early."""
 
 
-def of_replicas(ledger: Ledger, mesh: Mesh, bits: int) -> Iterator[Collective]:
-    """Collectives over `dp` of a training step."""
+def of_replicas(ledger: Ledger, mesh: Mesh, bits: int, tensors: Mapping[str, str]) -> Iterator[Collective]:
+    """Collectives over `dp` of a training step. `tensors`: as `buckets` takes them."""
     if mesh.zero:
         for unit in gathered(ledger, along_copies(mesh)):
             part = whole_bytes(sum(one.elements for one in unit.shards), bits)
@@ -41,7 +41,7 @@ def of_replicas(ledger: Ledger, mesh: Mesh, bits: int) -> Iterator[Collective]:
                 unit.what, "all-reduce", axis(mesh), "backward", "weights", unit.times, part, mesh.replicas, "B"
             )
     else:
-        for size in buckets(ledger, mesh, bits):
+        for size in buckets(ledger, mesh, bits, tensors):
             yield collective("gradients", "all-reduce", axis(mesh), "backward", "weights", 1, size, mesh.replicas, "B")
 
 
@@ -55,9 +55,13 @@ def along_copies(mesh: Mesh) -> Mesh:
     return replace(mesh, fsdp=mesh.dp, dp=1, zero=0)
 
 
-def buckets(ledger: Ledger, mesh: Mesh, bits: int) -> list[int]:
-    """Bytes of each bucket, once they follow the order in which gradients are ready, from the second step on."""
-    return filled(reversed(_sizes(ledger, mesh, bits)))
+def buckets(ledger: Ledger, mesh: Mesh, bits: int, tensors: Mapping[str, str]) -> list[int]:
+    """Bytes of each bucket, once they follow the order in which gradients are ready, from the second step on.
+
+    `tensors`: in the order in which the model's class computes with them, the tensor there that one here is, or is a
+    part of. What it does not name has the ledger's order.
+    """
+    return filled(reversed(_sizes(ledger, mesh, bits, tensors)))
 
 
 def filled(sizes: Iterable[int]) -> list[int]:
@@ -72,14 +76,18 @@ def filled(sizes: Iterable[int]) -> list[int]:
     return [*found, held] if held else found
 
 
-def _sizes(ledger: Ledger, mesh: Mesh, bits: int) -> list[int]:
+def _sizes(ledger: Ledger, mesh: Mesh, bits: int, tensors: Mapping[str, str]) -> list[int]:
     """Bytes of every tensor on one rank, in the order of the forward pass; a tied one is a table's."""
+    place = {path: number for number, path in enumerate(tensors)}
     ends: dict[str, int] = {}
     behind: list[str] = []
     blocks: dict[int, list[int]] = {}
     for group, weights in ledger.weights:
         own = {path: shard(one, group.axes, mesh) for path, one in weights.items()}
-        sizes = {path: whole_bytes(one.rows * one.columns, bits) for path, one in own.items()}
+        sizes: dict[str, int] = {}
+        for path, one in sorted(own.items(), key=lambda found: place.get(found[0], 0)):
+            name = tensors.get(path, path)
+            sizes[name] = sizes.get(name, 0) + whole_bytes(one.rows * one.columns, bits)
         if any(map(paths.repeated, own)):
             blocks.update((number, [*sizes.values()]) for number in group.numbers)
         else:

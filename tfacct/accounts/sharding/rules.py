@@ -26,13 +26,14 @@ def collectives(
     train: bool = False,
     shares: int | None = None,
     modules: Mapping[str, str] | None = None,
+    tensors: Mapping[str, str] | None = None,
     after: AfterHead = "divided",
     reduced: int | None = None,
 ) -> list[Collective]:
     """Every collective of a forward pass, or with `train` of a training step, in numbers of so many bits. `shares`:
     bits of the weights by which a token's experts are summed, where those are others. `modules`: of products that the
-    model's class runs as one, its name. `after`: what becomes of logits. `reduced`: bits in which gradients of weights
-    are summed over batches, where those are others.
+    model's class runs as one, its name. `tensors`: those of the class, as `buckets` takes them. `after`: what becomes
+    of logits. `reduced`: bits in which gradients of weights are summed over batches, where those are others.
 
     Raises UsageError for a mesh that does not divide what it must.
     """
@@ -47,7 +48,7 @@ def collectives(
     if mesh.sharers > 1 or mesh.copies > 1:
         found += _of_weights(ledger, mesh, bits, train, reduced or bits)
     if mesh.replicas > 1 and train:
-        found += of_replicas(ledger, mesh, reduced or bits)
+        found += of_replicas(ledger, mesh, reduced or bits, tensors or {})
     return found
 
 
