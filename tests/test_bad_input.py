@@ -371,7 +371,7 @@ def test_other_names_of_the_same_class(model_type: str, classes: object) -> None
         ("prophetnet", "ProphetNetForConditionalGeneration", None),
         ("xlnet", "XLNetLMHeadModel", None),
         ("deepseek_v5", "DeepseekV5ForCausalLM", None),
-        ("kimi_vl", "DeepseekV3ForCausalLM", "deepseek_v3"),
+        ("deepseek_vl_v2", "DeepseekV3ForCausalLM", "deepseek_v3"),
         ("lama", "LlamaForCausalLM", "llama"),
         (None, "MistralForCausalLM", "mistral"),
     ],

@@ -336,3 +336,30 @@ def test_what_a_body_is_called_whose_file_names_a_head_too(run, tmp_path, family
     file.write_text(json.dumps({**TINY[family], "architectures": [f"{stem}Model", f"{stem}{other}"]}))
     said = " ".join(run("params", str(file)).err.split())
     assert f"only the {word} is counted, not {stem}{other}" in said
+
+
+def test_angles_that_are_made_anew_for_longer_texts_change_no_count() -> None:
+    """InternLM's files: rope_scaling dynamic. The class asks how long a text is, and on meta nothing can be asked."""
+    pytest.importorskip("transformers")
+    from tests.test_transformers import agree
+
+    scaled = {"rope_type": "dynamic", "factor": 2.0}
+    ours = subject("mine", {**TINY["internlm3"], "rope_scaling": scaled})
+    agree(ours, *(Workload(tokens, tokens, 2) for tokens in (5, 2 * ours.context)))
+
+
+def test_kimi_vls_language_model_is_deepseek_v3s() -> None:
+    """Its text_config says no model_type, and its whole that the head is not tied."""
+    text = {name: value for name, value in TINY["deepseek_v3"].items() if name != "model_type"}
+    whole = {"model_type": "kimi_vl", "architectures": ["KimiVLForConditionalGeneration"], "vision_config": {"a": 1}}
+    ours = subject("mine", {**whole, "text_config": text, "tie_word_embeddings": False})
+    assert (ours.family, ours.unknown, ours.left_out) == ("deepseek_v3", (), ("vision_config",))
+    assert ours.ledger.parameters() == subject("mine", TINY["deepseek_v3"]).ledger.parameters()
+
+
+def test_the_first_generation_of_ling_is_refused_by_its_class() -> None:
+    with pytest.raises(ConfigError, match="names no class of bailing_moe"):
+        subject("mine", {**TINY["bailing_moe"], "architectures": ["BailingMoeForCausalLM"]})
+    for field, value in (("use_bias", True), ("moe_shared_expert_intermediate_size", 11)):
+        with pytest.raises(ConfigError, match=f"{field} = .* changes the counts"):
+            subject("mine", {**TINY["bailing_moe"], field: value})

@@ -96,6 +96,7 @@ WRAPPERS: Mapping[str, Wrapper] = {
     "internvl": Wrapper("qwen2", default=True),
     "janus": Wrapper("llama", default=True),
     "kimi_k25": Wrapper("deepseek_v3", default=True),
+    "kimi_vl": Wrapper("deepseek_v3"),
     "lfm2_vl": Wrapper("lfm2", default=True),
     "lighton_ocr": Wrapper("qwen3", default=True),
     "llama4": Wrapper("llama4_text", "own"),

@@ -36,7 +36,7 @@ class Config(PartRotated):
     divided: ClassVar = frozenset({"fp32"})
     habits: ClassVar = frozenset({"scored", "wide_corrections", "rejoins", "joins_inside", "norms_last"})
     switched_habits: ClassVar = {"shared_out": ("norm_topk_prob", True)}
-    stems: ClassVar = ("Glm4Moe",)
+    stems: ClassVar[tuple[str, ...]] = ("Glm4Moe",)
     uncounted: ClassVar = PartRotated.uncounted | {"num_nextn_predict_layers"}
     aliases: ClassVar = {"num_local_experts": "n_routed_experts", "num_mtp_layers": "num_nextn_predict_layers"}
     harmless: ClassVar = frozenset({"n_group", "topk_group", "routed_scaling_factor"})

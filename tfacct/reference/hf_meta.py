@@ -22,7 +22,7 @@ LOOPS = {
 @contextmanager
 def as_on_meta(config: Any) -> Iterator[None]:
     """What a class runs, with everything left out that no count depends on, and that cannot run on meta."""
-    with _brief_recurrence(config), _no_global_tokens(config), _unasked(config):
+    with _brief_recurrence(config), _no_global_tokens(config), _unasked(config), _same_angles(config):
         yield
 
 
@@ -62,6 +62,20 @@ def _no_global_tokens(config: Any) -> Iterator[None]:
         yield
     finally:
         torch.Tensor.item = plain  # type: ignore[method-assign]
+
+
+@contextmanager
+def _same_angles(config: Any) -> Iterator[None]:
+    """Angles that are made anew for longer texts: the class asks how long the text is, and on meta it is not asked."""
+    if "'dynamic'" not in str(getattr(config.get_text_config(), "rope_parameters", None)):
+        yield
+        return
+    plain = torch.Tensor.__bool__
+    torch.Tensor.__bool__ = lambda own: not own.is_meta and plain(own)  # type: ignore[method-assign, assignment]
+    try:
+        yield
+    finally:
+        torch.Tensor.__bool__ = plain  # type: ignore[method-assign]
 
 
 @contextmanager

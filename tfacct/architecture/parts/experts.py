@@ -12,6 +12,7 @@ from typing import ClassVar
 
 from tfacct.architecture.parts.feed_forward import projections
 from tfacct.architecture.parts.part import Part
+from tfacct.architecture.parts.shared import ALONE
 from tfacct.base.record import record
 from tfacct.ledger.einsum import Size
 from tfacct.ledger.lines import Line, Matmul, Pointwise
@@ -68,7 +69,7 @@ class Experts(Part):
         "Fe": "width of one expert",
         "Fs": "width of the shared network",
         "Dl": "width of a token in the experts",
-        "U": "1: the gate of the shared network",
+        **ALONE,
     }
 
     made: ClassVar[dict[str, str]] = {"U": "1"}

@@ -10,7 +10,7 @@ from functools import cache
 from typing import ClassVar, Literal
 
 from tfacct.architecture.parts.part import Part
-from tfacct.architecture.parts.shared import JOINED
+from tfacct.architecture.parts.shared import ALONE, JOINED
 from tfacct.base.record import record
 from tfacct.ledger.einsum import Size
 from tfacct.ledger.lines import Line, Matmul, Pointwise, Unused
@@ -66,7 +66,7 @@ class FeedForward(Part):
         "D": "hidden size",
         "F": "feed-forward width",
         "Ra": JOINED["Ra"],
-        "U": "1: a number of a whole layer",
+        **ALONE,
     }
 
     def derived(self) -> dict[str, str]:

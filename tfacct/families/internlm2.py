@@ -1,0 +1,41 @@
+"""InternLM2 and 2.5: Llama's block; q, k and v in one matrix of their own files."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from pydantic import Field
+
+from tfacct.families._base import Count, Layers, Switch
+from tfacct.families._endings import DECODER
+from tfacct.families.llama import Config as Llama
+
+
+class Config(Llama):
+    """`InternLM2Config` of its own code, with its defaults, sizes too: transformers has no class for it."""
+
+    vocab_size: Count = 103168
+    hidden_size: Count = 4096
+    intermediate_size: Count = 11008
+    num_hidden_layers: Layers = 32
+    num_attention_heads: Count = 32
+    num_key_value_heads: Count = Field(default_factory=lambda fields: fields["num_attention_heads"])
+    max_position_embeddings: Count = 2048
+    attention_bias: Switch = True
+
+    stems: ClassVar = ("InternLM2", "Llama")
+    class_type: ClassVar = "llama"
+    trains: ClassVar[frozenset[str]] = frozenset()
+    divided: ClassVar[frozenset[str]] = frozenset()
+    inside: ClassVar[Mapping[str, int]] = {}  # its fields have them
+    heads: ClassVar = DECODER
+    aliases: ClassVar = {"bias": "attention_bias"}
+    gotchas: ClassVar = (
+        "transformers has no class for internlm2: its configs come with code of their own, whose block is Llama's with "
+        "q, k and v in one matrix. The witness is the class of Llama, given the same sizes.",
+        "bias (true if absent) puts biases on all four projections of attention.",
+        "An absent or null head_dim means hidden_size / num_attention_heads.",
+    )
+
+    def class_fields(self) -> Mapping[str, Any]:
+        """Its fields, with their defaults, by Llama's names."""
+        return self.model_dump(include=set(Llama.model_fields), exclude_none=True)
