@@ -144,12 +144,17 @@ def test_what_has_no_parts_is_refused_by_name(run: Callable[..., Ran], arguments
     assert ran.code == 2 and said in words and "Traceback" not in words, words
 
 
-def test_a_forward_pass_of_fused_products_has_no_buckets() -> None:
+def test_only_a_step_has_buckets() -> None:
     model = tfacct.load("gpt2")
     # Queries, keys, values and the result of 12 blocks, 64/4 tokens of 768 numbers of 2 bytes; 3/4 of each is sent.
-    assert model.comms(ulysses=4, ctx=64, tokens=64).sent_bytes == 12 * 4 * 16 * 768 * 2 * 3 // 4
+    forward = 12 * 4 * 16 * 768 * 2 * 3 // 4
+    assert model.comms(ulysses=4, ctx=64, tokens=64).sent_bytes == forward
+    # A step sends them once more, backward, and all-reduces 124,439,808 gradients over 4 ranks: 2 * 3/4 of 2 bytes each.
+    assert model.comms(ulysses=4, ctx=64, train=True).sent_bytes == 2 * forward + 124_439_808 * 2 * 2 * 3 // 4
+    gated = tfacct.load("qwen1.5-moe-a2.7b")  # Its shared network has a gate of one number a token.
+    assert gated.comms(ulysses=4, ctx=64, tokens=64).sent_bytes == 24 * 4 * 16 * 2048 * 2 * 3 // 4
     with pytest.raises(tfacct.TfacctError, match="share a bucket of ulysses was not compared") as told:
-        model.comms(ulysses=4, ctx=64, train=True)
+        gated.comms(ulysses=4, ctx=64, train=True)
     assert told.value.hint == "fsdp and zero reduce without such buckets"
 
 
