@@ -149,9 +149,9 @@ def test_only_a_step_has_buckets() -> None:
     # Queries, keys, values and the result of 12 blocks, 64/4 tokens of 768 numbers of 2 bytes; 3/4 of each is sent.
     forward = 12 * 4 * 16 * 768 * 2 * 3 // 4
     assert model.comms(ulysses=4, ctx=64, tokens=64).sent_bytes == forward
-    # A step sends them once more, backward, and all-reduces 124,439,808 gradients over 4 ranks: 2 * 3/4 of 2 bytes each.
+    # A step sends them once more, backward, and all-reduces 124,439,808 gradients of 2 bytes over 4 ranks.
     assert model.comms(ulysses=4, ctx=64, train=True).sent_bytes == 2 * forward + 124_439_808 * 2 * 2 * 3 // 4
-    gated = tfacct.load("qwen1.5-moe-a2.7b")  # Its shared network has a gate of one number a token.
+    gated = tfacct.load("qwen1.5-moe-a2.7b")  # Its shared network has a gate: a number a token.
     assert gated.comms(ulysses=4, ctx=64, tokens=64).sent_bytes == 24 * 4 * 16 * 2048 * 2 * 3 // 4
     with pytest.raises(tfacct.TfacctError, match="share a bucket of ulysses was not compared") as told:
         gated.comms(ulysses=4, ctx=64, train=True)
