@@ -219,7 +219,7 @@ def show(results: Sequence[Result]) -> None:
 
 
 def main() -> None:
-    """ScoreFunction everything and print it."""
+    """Measure everything and print it."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("--runs", type=int, default=15, help="runs of each command (default 15)")
     runs: int = parser.parse_args().runs

@@ -64,6 +64,8 @@ class PairTimeline:
                 self.writes.angles = (*self.writes.angles, Angles(ATTENDED, each[ZEROS], 0, 0))
         for side in (self.reads, self.writes):
             side.angles = (*side.angles, *_distances(side))
+        shared = self.reads.tied if step.accumulate else 0  # the gradient of a table of both, which each has
+        self.read_earlier, self.written_earlier = self.reads.earlier - shared, self.writes.earlier - shared
         read = reading.run.front
         self.source = sum([self.reads.held(read, (line,)) for line in read.run.kept if line.path == TOKENS])
 
@@ -77,18 +79,25 @@ class PairTimeline:
         whole = one._replace(name=f"encoder, {one.name}", weights=one.weights + self.buffers)
         if forward:
             shifted = 0 if SHIFT in self.writes.run.front.run.order else self.ids
-            return whole._replace(kept=whole.kept + self.labels + shifted)
+            return whole._replace(
+                gradients=whole.gradients + self.written_earlier, kept=whole.kept + self.labels + shifted
+            )
         tied = self.reads.tied if one.name.startswith("table") else 0
+        done = self.written_earlier if self.step.accumulate else self.writes.all_gradients - tied
         always = 2 * self.writes.loss + self.writes.logits
         return whole._replace(
-            gradients=whole.gradients + self.writes.all_gradients - tied,
+            gradients=whole.gradients + done,
             kept=whole.kept + self.labels,
             held=whole.held + always,
         )
 
     def writing(self, one: Instant) -> Instant:
         """An instant of the decoder's, beside all that the encoder keeps."""
-        return one._replace(kept=one.kept + self.source_kept, held=one.held + self.reads.again)
+        return one._replace(
+            gradients=one.gradients + self.read_earlier,
+            kept=one.kept + self.source_kept,
+            held=one.held + self.reads.again,
+        )
 
     def always(self) -> Iterator[Instant]:
         """Instants that every step has."""
@@ -112,7 +121,7 @@ class PairTimeline:
         """The norm behind the encoder's blocks, backwards."""
         read, back = self.reads, self.reads.run.back
         found = [
-            read._backward("final norm, backward", back, moment, read.kept_front + read.kept_blocks, 0, read.again)
+            read._backward("final norm, backward", back, moment, read.kept_front + read.kept_blocks, read.tied if read.step.accumulate else 0, read.again)
             for moment in read.moments(back)
         ]
         if found:

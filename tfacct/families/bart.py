@@ -19,7 +19,7 @@ class Config(BartLike):
     normalize_embedding: Switch = True
     static_position_embeddings: Switch = False
 
-    trains: ClassVar = frozenset({"sdpa", "eager"})
+    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate"})
     dropouts: ClassVar = DROPOUTS
     habits: ClassVar = frozenset({"norms_sums", "narrow_softmax"})
     changes_training: ClassVar = LAYERS_DROPPED

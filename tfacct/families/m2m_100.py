@@ -16,7 +16,7 @@ class Config(PreNorm):
     activation_function: Word = "relu"
     scale_embedding: Switch = True
 
-    trains: ClassVar = frozenset({"sdpa", "eager"})
+    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate"})
     dropouts: ClassVar = {**DROPOUTS, "attention": ("attention_dropout", 0.1)}
     habits: ClassVar = frozenset({"narrow_softmax"})
     changes_training: ClassVar = LAYERS_DROPPED

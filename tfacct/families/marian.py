@@ -20,7 +20,7 @@ class Config(BartLike):
     normalize_embedding: Switch = False
     static_position_embeddings: Switch = True
 
-    trains: ClassVar = frozenset({"sdpa", "eager"})
+    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate"})
     dropouts: ClassVar = DROPOUTS
     habits: ClassVar = frozenset({"narrow_softmax", "norms_sums", "ones_stay"})
     changes_training: ClassVar = LAYERS_DROPPED

@@ -15,7 +15,7 @@ class Config(PreNorm):
     vocab_size: Count = 50265
     normalize_embedding: Switch = True
 
-    trains: ClassVar = frozenset({"sdpa", "eager"})
+    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate"})
     dropouts: ClassVar = DROPOUTS
     habits: ClassVar = frozenset({"narrow_softmax", "ones_stay"})
     changes_training: ClassVar = LAYERS_DROPPED

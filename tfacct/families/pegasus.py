@@ -14,7 +14,7 @@ class Config(PreNorm):
     vocab_size: Count = 50265
     static_position_embeddings: Switch = True
 
-    trains: ClassVar = frozenset({"sdpa", "eager"})
+    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate"})
     dropouts: ClassVar = DROPOUTS
     habits: ClassVar = frozenset({"narrow_softmax"})
     changes_training: ClassVar = LAYERS_DROPPED

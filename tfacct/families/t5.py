@@ -39,7 +39,7 @@ class Config(FamilyConfig):
     relative_attention_max_distance: Count = 128
     layer_norm_epsilon: Real = 1e-6
 
-    trains: ClassVar[frozenset[str]] = frozenset({"sdpa", "eager", "whole"})
+    trains: ClassVar[frozenset[str]] = frozenset({"sdpa", "eager", "whole", "accumulate"})
     dropouts: ClassVar = dict.fromkeys(("embedding", "residual", "attention", "drops_product"), ("dropout_rate", 0.1))
     habits: ClassVar = frozenset({"narrow_softmax"})
     stems: ClassVar = ("T5",)
