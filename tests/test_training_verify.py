@@ -80,7 +80,7 @@ def test_optimizers_of_torch_are_asked_for_their_states() -> None:
         ("gpt2 --optimizer sgd", "--optimizer needs --train"),
         ("gpt2 --train --decode", "whole sequences"),
         ("gpt2 --train --against torch", "--against knows transformers"),
-        ("pegasus-large --checkpoint attention --lora 64 --ctx 509", "not been measured with attention that runs again"),
+        ("pegasus-large --train --lora 64 --ctx 509", "not been measured with adapters"),
     ],
 )
 def test_what_makes_no_sense_is_said(run: Callable[..., Ran], arguments: str, says: str) -> None:

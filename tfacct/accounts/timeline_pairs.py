@@ -120,8 +120,9 @@ class PairTimeline:
     def _final(self) -> Iterator[Instant]:
         """The norm behind the encoder's blocks, backwards."""
         read, back = self.reads, self.reads.run.back
+        kept, waits = read.kept_front + read.kept_blocks, read.tied if self.step.accumulate else 0
         found = [
-            read._backward("final norm, backward", back, moment, read.kept_front + read.kept_blocks, read.tied if read.step.accumulate else 0, read.again)
+            read._backward("final norm, backward", back, moment, kept, waits, read.again)
             for moment in read.moments(back)
         ]
         if found:
