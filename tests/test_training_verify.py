@@ -81,6 +81,7 @@ def test_optimizers_of_torch_are_asked_for_their_states() -> None:
         ("gpt2 --train --decode", "whole sequences"),
         ("gpt2 --train --against torch", "--against knows transformers"),
         ("pegasus-large --train --lora 64 --ctx 509", "not been measured with adapters"),
+        ("bert-base --train --ctx 513", "its class cannot take a step of 513 tokens: The expanded size"),
     ],
 )
 def test_what_makes_no_sense_is_said(run: Callable[..., Ran], arguments: str, says: str) -> None:

@@ -136,13 +136,18 @@ def opt(pick: Pick, config: Config) -> Config:
 
 def phi3(pick: Pick, config: Config) -> Config:
     taken = of_hidden(pick, config, kv=True)
+    share = pick([1.0, 0.5])
+    pairs = int(taken["hidden_size"] // taken["num_attention_heads"] * share) // 2
+    factors = {f"{name}_factor": [1.0] * pairs for name in ("short", "long")}
     return {
         **taken,
         "intermediate_size": config["intermediate_size"],
-        "partial_rotary_factor": pick([1.0, 0.5]),
+        "partial_rotary_factor": share,
         "sliding_window": pick([None, None, 2, 8, 17, 40]),
         "resid_pdrop": pick([0.0, 0.0, 0.1]),
         "attention_dropout": pick([0.0, 0.0, 0.1]),
+        "rope_scaling": pick([None, {"type": "longrope", **factors}]),
+        "original_max_position_embeddings": 64,
         **{"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2},
     }
 

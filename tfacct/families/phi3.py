@@ -5,6 +5,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
+from tfacct.architecture.parts import Rotary
 from tfacct.architecture.transformer import Transformer
 from tfacct.families._base import Count, Fraction, Real, even, turned_part
 from tfacct.families._llama_like import LlamaLike
@@ -54,6 +55,13 @@ class Config(LlamaLike):
         "phi-3.5-mini and phi-4-mini 262,144, twice their context.",
         "There are no biases. The attention_bias of published configs is not read, nor does the class read it.",
     )
+
+    def rotary(self) -> Rotary:
+        """Scaled as `longrope` under either of its earlier names."""
+        own = LlamaLike.rotary(self)
+        if own.scaled not in ("su", "yarn"):
+            return own
+        return own._replace(scaling={**(own.scaling or {}), "rope_type": "longrope"})
 
     def architecture(self) -> Transformer:
         """No biases; a part of each head may keep its position to itself."""

@@ -5,7 +5,7 @@ Read off the classes of transformers 5 and held against them by their saved tens
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from tfacct.architecture.blocks import Block
 from tfacct.architecture.parts import Attention, Experts, FeedForward, LatentAttention, Norm, Part
@@ -263,10 +263,10 @@ class Transformers(Attending):
         return masks(shape, self.attention, self.tokens, unused, always=self.habits.masked)
 
     def buffers(self, shape: Transformer) -> tuple[Kept, ...]:
-        """The angles' frequencies, twice, as they are used and as they were at first; a scale of the embeddings; what
-        corrects experts' scores."""
+        """The angles' frequencies, twice, as they are used and as they were at first, and once more where those of long
+        contexts are others; a scale of the embeddings; what corrects experts' scores."""
         scale = (Kept("embed.scale", "", by=()),) if shape.embed.scaled and shape.embed.factor is None else ()
-        turned = ("H" if rotary.rope_dim is None else "Hr" for rotary in self._turns(shape).values())
+        angles = (one for part in self._turns(shape).values() for one in _frequencies(part))
         biases = corrections(shape, self.habits)
         learned = shape.positions
         mask: tuple[Kept, ...] = ()
@@ -275,7 +275,7 @@ class Transformers(Attending):
             mask = (Kept("mask", "P", by=(), role="flag", times=blocks * learned.rows),)
         if self.habits.own_sines:
             return (Kept("sines", "P Hr", by=(), role="full", times=sum(stack.count for stack in shape.stacks)),)
-        return (*(Kept("frequencies", axis, by=(), role="full") for axis in turned), *scale, *biases, *mask)
+        return (*angles, *scale, *biases, *mask)
 
     def _turns(self, shape: Transformer) -> dict[str, Attention | LatentAttention]:
         """Attention that turns queries and keys, the first for each set of angles, by the operation that does."""
@@ -294,3 +294,11 @@ class Transformers(Attending):
         turns = self._turns(shape).values() if self.habits.repeats_angles else ()
         role: Role = "full" if self.habits.wide_angles else "work"
         return tuple(Held("T H" if part.rope_dim is None else "T Hr", role, 2) for part in turns)
+
+
+def _frequencies(part: Attention | LatentAttention) -> Iterator[Kept]:
+    """One of 4 bytes for each pair of a head's numbers, and a copy; and one for long contexts, in torch's longrope."""
+    turned = "H" if part.rope_dim is None else "Hr"
+    yield Kept("frequencies", turned, by=(), role="full")
+    if part.rotary is not None and part.rotary.scaled == "longrope":
+        yield Kept("frequencies.long", turned, by=(), role="flag", times=2)

@@ -76,23 +76,24 @@ def frequencies(part: parts.Rotary, head_dim: int) -> Tensor:
     exponents = torch.arange(head_dim // 2, dtype=torch.float64, device="cpu") * 2 / head_dim
     plain = _number(part.base, "rope_theta") ** -exponents
     scaling = part.scaling or {}
-    kind = scaling.get("rope_type", scaling.get("type", "default"))
     if part.timed:  # those of frames, rows and columns
         pairs = head_dim // 6
         own = _number(part.base, "rope_theta") ** -(torch.arange(pairs, dtype=torch.float64, device="cpu") / pairs)
         return own.repeat(3)
     if part.grid:  # those of rows, then those of columns
         return torch.cat((plain[0::2], plain[1::2] if part.tiles is None else plain[0::2]))
-    if kind == "default":
+    if part.scaled == "default":
         return plain
-    if kind == "proportional":  # transformers' _compute_proportional_rope_parameters: the rest of the head stays
+    if part.scaled == "proportional":  # transformers' _compute_proportional_rope_parameters: the rest of the head stays
         turned = int(scaling.get("partial_rotary_factor", 1.0) * head_dim // 2)
         return torch.cat((plain[:turned], torch.zeros_like(plain[turned:]))) / float(scaling.get("factor", 1.0))
-    if kind == "linear":
+    if part.scaled == "linear":
         return plain / _number(scaling.get("factor"), "factor")
-    if kind == "llama3":
+    if part.scaled == "llama3":
         return _llama3(plain, scaling)
-    raise ConfigError(f"the reference model has no rope_type {kind!r}", "it has default, linear, llama3, proportional")
+    raise ConfigError(
+        f"the reference model has no rope_type {part.scaled!r}", "it has default, linear, llama3, proportional"
+    )
 
 
 def in_tiles(positions: Tensor, tiles: tuple[int, ...]) -> Tensor:

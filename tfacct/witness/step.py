@@ -52,17 +52,19 @@ def step_checks(
         if small is not None:
             found[1:1] = _for_all_blocks(given, work, how, step)
     except (RuntimeError, AttributeError, ValueError) as error:
-        raise _cannot(given, error) from None
+        raise _cannot(given, work, error) from None
     return [*found, *_whole(given, how, step(given))]
 
 
-def _cannot(given: LoadedModel, error: Exception) -> Exception:
+def _cannot(given: LoadedModel, work: Workload, error: Exception) -> Exception:
     """What is said of a step that the class, or a kernel, cannot take; an error of any other kind as it is."""
     if "multiple of 16 bytes" in str(error):
         sizes = "multiples of 8 in 2 bytes each, of 4 in fp32"
         return UsageError(f"{given.name}: torch multiplies experts whose widths are {sizes}, and takes no others")
-    if isinstance(error, ValueError):
-        return UsageError(f"{given.name}: its class cannot take a step: {cut(str(error), 200)}")
+    longer = isinstance(error, RuntimeError) and work.context > given.context
+    if isinstance(error, ValueError) or longer:
+        tokens = f" of {work.context:,} tokens" if longer else ""
+        return UsageError(f"{given.name}: its class cannot take a step{tokens}: {cut(str(error).splitlines()[0], 200)}")
     missing = re.search(r"'(\w+Config)' object has no attribute '(\w+)'", str(error))
     if missing is None:
         return error

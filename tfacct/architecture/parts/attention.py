@@ -49,6 +49,12 @@ class Rotary(NamedTuple):
     marked: bool = False
     backwards: bool = False
 
+    @property
+    def scaled(self) -> str:
+        """How angles are scaled for longer contexts, as transformers calls it: `rope_type`, or `type` before."""
+        spelled = self.scaling or {}
+        return str(spelled.get("rope_type", spelled.get("type", "default")))
+
 
 class QKNorm(NamedTuple):
     """Norm of queries and keys: of each head by itself, or of all heads `together`. It stands before their rotation;
