@@ -38,6 +38,7 @@ pytest.importorskip("transformers")
         ("llama", {"cp": 2, "fsdp": 2}, "torch"),
         ("llama", {"cp": 2, "tp": 2}, "torch"),
         ("qwen3-0.6b", {"cp": 4}, "torch"),  # heads of a width of their own
+        ("falcon-7b", {"cp": 4}, "torch"),  # one head of keys, under a name of its own
         ("trinity-nano", {"fsdp": 2}, "torch"),  # what corrects the choice of experts has no gradient
     ],
 )
@@ -69,6 +70,16 @@ def test_stages_send_what_torchs_schedule_does(name: str, schedule: str) -> None
     # Between four ranks: of each microbatch a message over each border, of two stages on each rank over seven.
     borders = 7 if schedule == "interleaved" else 3
     assert found.witnesses[1]["measured"] == 2 * 4 * borders
+
+
+@pytest.mark.parametrize("name", ["gpt2", "mixtral-8x7b", "camembert-base", "opt-125m", "embeddinggemma-300m"])
+def test_of_two_stages_each_is_in_front_of_the_other_and_behind_it(name: str) -> None:
+    """And classes make in front of the blocks what runs behind them: CamemBERT's its head, OPT's the last norm."""
+    for schedule in ("gpipe", "1f1b", "interleaved"):
+        found = tfacct.load(name).verify(shard=True, ctx=64, batch=2, pp=2, schedule=schedule)
+        assert found.agrees
+        borders = 3 if schedule == "interleaved" else 1
+        assert found.witnesses[1]["measured"] == 2 * 2 * borders
 
 
 def test_a_full_size_without_weights() -> None:
@@ -116,6 +127,7 @@ def test_what_was_asked_is_said(run: Callable[..., Ran], monkeypatch: pytest.Mon
         ("qwen1.5-moe-a2.7b --shard --fsdp 2 --ep 2", "no plan of --ep 2 was compared with its class"),
         ("llama-3.1-8b --shard --ulysses 2", "--ulysses 2 is not verified here"),
         ("llama-3.1-8b --shard --cp 2 --cp-method gather", "is not verified here: torch runs a ring"),
+        ("llama-3.1-8b --shard --pp 2 --ctx 64", "torch's 1F1B takes 2 microbatches or more in 2 stages, not 1"),
         ("llama-3.1-8b --shard --pp 2 --tp 2", "--pp 2 is not verified beside another axis"),
         ("llama-3.1-8b --shard --pp 2 --schedule zero-bubble", "--pp 2 is not verified beside zero bubble"),
         ("llama-3.1-8b --shard --dp 2 --zero 1", "is not verified here"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import torch
@@ -26,7 +26,18 @@ SINGLE: dict[str, Any] = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B}
 
 
 class _Agreed(PipelineStage):
-    """A stage whose neighbours, who are not there, agree that shapes are known."""
+    """A stage whose neighbours, who are not there, agree that shapes are known. It remembers what it hands on forwards:
+    of two ranks each is in front of the other and behind it, so who receives a message does not say its pass."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.ahead: dict[int, Any] = {}
+
+    def get_fwd_send_ops(self, fwd_chunk_id: int) -> list[Any]:
+        """As in torch, and remembered."""
+        made = super().get_fwd_send_ops(fwd_chunk_id)
+        self.ahead |= {id(one): one for one in made}
+        return made
 
     def _warmup_backward_result(self, received_result: Any = None) -> Any:  # noqa: ARG002
         return torch.ones(1, dtype=torch.int32)
@@ -44,6 +55,14 @@ class _Stream(nn.Module):
         return stream + self.weight
 
 
+class Heads(NamedTuple):
+    """Heads of queries and of keys on one rank, and numbers of each."""
+
+    query: int
+    keys: int
+    width: int
+
+
 def handed_on(
     ranks: int, rank: int, chunks: int, microbatches: int, schedule: str, shape: Sequence[int], dtype: str
 ) -> Counter[tuple[str, int]]:
@@ -54,7 +73,7 @@ def handed_on(
     def watched(operations: Sequence[Any], desc: str | None = None) -> list[Any]:  # noqa: ARG001
         for one in operations:
             if one.op is dist.isend:
-                when = "forward" if one.peer == (rank + 1) % ranks else "backward"
+                when = "forward" if any(id(one) in stage.ahead for stage in own) else "backward"
                 found[when, one.tensor.numel() * one.tensor.element_size()] += 1
         return []
 
@@ -89,49 +108,58 @@ def _loss(made: Any, _: Any) -> Any:
     return made.sum()
 
 
-def parameters_of_rank(config: Mapping[str, Any], every: Sequence[Sequence[range]], rank: int) -> dict[str, int]:
-    """Elements of each parameter of the class on one rank. `every`: the blocks of each rank's stages. What stands in
-    front of the list of blocks is in the first stage, what stands behind it in the last."""
+def parameters_of_rank(
+    config: Mapping[str, Any], every: Sequence[Sequence[range]], rank: int, auto: str
+) -> dict[str, int]:
+    """Elements of each parameter of the class on one rank. `every`: the blocks of each rank's stages. What runs before
+    the first block is in the first stage, what runs behind it in the last. `auto` builds the class."""
     fields = {name: value for name, value in config.items() if name != "model_type"}
     made = transformers.AutoConfig.for_model(config["model_type"], **fields)
     with torch.device("meta"):
-        model = transformers.AutoModelForCausalLM.from_config(made)  # type: ignore[no-untyped-call]
+        model = getattr(transformers, auto).from_config(made)
     blocks = blocks_of(model)
     inside = next(name for name, module in model.named_modules() if module is blocks)
-    weights = list(model.named_parameters(remove_duplicate=False))
     known = {id(weight): name for name, weight in model.named_parameters()}
-    first = next(at for at, (name, _) in enumerate(weights) if name.startswith(f"{inside}."))
+    ahead = _before(model, blocks[0])
 
-    def here(at: int, name: str) -> bool:
+    def here(name: str) -> bool:
         if not name.startswith(f"{inside}."):
-            return rank == (0 if at < first else len(every) - 1)
+            return rank == (0 if name.rpartition(".")[0] in ahead else len(every) - 1)
         number = int(name.removeprefix(f"{inside}.").split(".")[0])
         return any(number in stage for stage in every[rank])
 
-    return {known[id(weight)]: weight.numel() for at, (name, weight) in enumerate(weights) if here(at, name)}
+    weights = model.named_parameters(remove_duplicate=False)
+    return {known[id(weight)]: weight.numel() for name, weight in weights if here(name)}
 
 
-def ring(config: Mapping[str, Any], ranks: int, tp: int, batch: int, tokens: int, dtype: str) -> Counter[Any]:
-    """Messages of all blocks' attention in a ring of so many ranks, forward and backward: pass, kind and bytes."""
+def _before(model: Any, block: Any) -> set[str]:
+    """Names of the modules that run before a block does: some classes make in front what they run behind."""
+    ran: list[str] = []
+    ahead: set[str] = set()
+    for name, module in model.named_modules():
+        module.register_forward_pre_hook(lambda *_, name=name: ran.append(name))
+    block.register_forward_pre_hook(lambda *_: ahead.update(ran))
+    with torch.no_grad():
+        model(input_ids=torch.zeros(1, 2, dtype=torch.long, device="meta"))
+    return ahead
+
+
+def ring(heads: Heads, blocks: int, ranks: int, batch: int, tokens: int, dtype: str) -> Counter[Any]:
+    """Messages of so many blocks' attention in a ring of ranks, forward and backward: pass, kind and bytes."""
     from torch.distributed.tensor.experimental._context_parallel import _attention as torchs
 
-    fields = {name: value for name, value in config.items() if name != "model_type"}
-    made = transformers.AutoConfig.for_model(config["model_type"], **fields).get_text_config()
-    query = made.num_attention_heads
-    width = getattr(made, "head_dim", None) or made.hidden_size // query
-    keys = getattr(made, "num_key_value_heads", None) or query
     found: Counter[Any] = Counter()
     torchs._cp_options.rotate_method = torchs._RotateMethod.ALL_TO_ALL
 
     def watched(when: str) -> Any:
         def told(_: str, kind: str, size: int) -> None:
-            found[when, kind, size] += made.num_hidden_layers
+            found[when, kind, size] += blocks
 
         return watching(KINDS, told)
 
     with fake_ranks(ranks), torch.no_grad():
         group: Any = dist.group.WORLD
-        shapes = [(batch, heads // tp, tokens, width) for heads in (query, keys, keys)]
+        shapes = [(batch, count, tokens, heads.width) for count in (heads.query, heads.keys, heads.keys)]
         q, k, v = (torch.zeros(shape, device="meta", dtype=DTYPES[dtype]) for shape in shapes)
         with watched("forward"):
             out, logs = torchs._templated_ring_attention(group, 2, _kernel, q, k, v, is_causal=True)  # type: ignore[arg-type]

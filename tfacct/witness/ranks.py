@@ -12,6 +12,7 @@ from tfacct.accounts.sharding.mesh import Mesh
 from tfacct.accounts.sharding.sends import Collective
 from tfacct.accounts.sharding.shards import shard
 from tfacct.accounts.sharding.stages import blocks_in, microbatches, part, stages
+from tfacct.architecture.parts import Attention
 from tfacct.base.errors import MissingExtraError, UsageError, cut
 from tfacct.base.spelling import option
 from tfacct.ledger.workload import Workload
@@ -39,6 +40,9 @@ def stage_checks(
     the rules."""
     room, own = _room("passing"), stages(blocks_in(subject.ledger), mesh)
     times = microbatches(mesh, work.axes(), train=True)
+    if mesh.schedule == "1f1b" and times < mesh.pp:
+        said = f"torch's 1F1B takes {mesh.pp:,} microbatches or more in {mesh.pp:,} stages, not {times:,}"
+        raise UsageError(said, f"give a larger {option('batch')}, or {option('schedule', 'gpipe')}")
     width = next(group.axes["D"] for group in subject.ledger.groups if group.numbers)
     shape = (work.batch // times, work.tokens, width)
     seen: Counter[tuple[str, str, int]] = Counter()
@@ -52,15 +56,22 @@ def stage_checks(
     ]
     fullest = max(range(mesh.pp), key=lambda rank: sum(stored[rank].values()))
     named = renamed(stored[fullest], subject.config.paths(), subject.config.tensors())
-    theirs = room.parameters_of_rank(subject.of_class, [[stage.blocks for stage in each] for each in own], fullest)
+    blocks = [[stage.blocks for stage in each] for each in own]
+    theirs = room.parameters_of_rank(subject.of_class, blocks, fullest, subject.config.ending.auto)
     sends = [one for lines in every for one in lines if one.kind == "send"]
     return _checks(named, theirs, sends, seen, f"parameters of stage {fullest + 1}")
 
 
 def _ring(subject: LoadedModel, work: Workload, mesh: Mesh, dtype: str) -> Counter[tuple[str, str, int]]:
-    found: Counter[tuple[str, str, int]] = _room("passing").ring(
-        subject.of_class, mesh.cp, mesh.tp, work.batch, work.tokens // mesh.cp, dtype
-    )
+    room = _room("passing")
+    found: Counter[tuple[str, str, int]] = Counter()
+    kinds: Counter[tuple[int, int, int]] = Counter()
+    for stack in subject.architecture.stacks:
+        part = stack.block.attention
+        assert isinstance(part, Attention)  # the only kind with a rule beside cp
+        kinds[part.kv_heads * part.group // mesh.tp, part.kv_heads // mesh.tp, part.head_dim] += stack.count
+    for heads, blocks in kinds.items():
+        found += room.ring(room.Heads(*heads), blocks, mesh.cp, work.batch, work.tokens // mesh.cp, dtype)
     return found
 
 
