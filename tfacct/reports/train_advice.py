@@ -34,6 +34,7 @@ def advice(subject: LoadedModel, recipe: Recipe) -> str:
     named = on_attention(subject, recipe.lora) if recipe.lora is not None else []
     ways: dict[str, tuple[bool, dict[str, Any]]] = {
         f"{option('attention', other)} is counted": (True, {"attention": other}),
+        f"{option('dtype', 'bf16')} is counted": (recipe.dtype != "bf16", {"dtype": "bf16"}),
         f"{option('checkpoint', 'full')} is counted": (recipe.checkpoint == "attention", {"checkpoint": "full"}),
         f"{option('loss', 'whole')} is counted": (recipe.loss == CHUNKED, {"loss": "whole"}),
         f"{option('weights', NF4)} is counted": (unpacked, {"weights": NF4}),

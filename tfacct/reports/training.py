@@ -225,8 +225,8 @@ def _unmeasured(subject: LoadedModel, recipe: Recipe) -> str | None:
         return changed
     if recipe.dtype == "fp16" and subject.architecture.encoder is not None:
         return "results of its blocks are bounded in fp16, which has not been measured"
-    if recipe.full and any(isinstance(part, Experts) for part in subject.architecture.parts()):
-        return "the training step of its experts has been measured in 16 bits alone"
+    if recipe.dtype != "bf16" and any(isinstance(part, Experts) for part in subject.architecture.parts()):
+        return "the training step of its experts has been measured in bf16 alone"
     if subject.quantized and recipe.lora is not None and recipe.weights is None:
         return "the weights are stored quantized: adapters beside them have been measured in nf4 alone"
     for part in subject.architecture.attentions if recipe.attention == "sdpa" else ():
