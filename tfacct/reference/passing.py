@@ -116,7 +116,7 @@ def parameters_of_rank(
     fields = {name: value for name, value in config.items() if name != "model_type"}
     made = transformers.AutoConfig.for_model(config["model_type"], **fields)
     with torch.device("meta"):
-        model = getattr(transformers, auto).from_config(made)
+        model = getattr(transformers, auto).from_config(made, dtype=torch.bfloat16)  # experts take no other
     blocks = blocks_of(model)
     inside = next(name for name, module in model.named_modules() if module is blocks)
     known = {id(weight): name for name, weight in model.named_parameters()}
