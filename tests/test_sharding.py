@@ -299,6 +299,8 @@ def test_a_budget_is_of_one_rank(run) -> None:
     refused = run("memory", "mamba-130m", "--tp", "2")
     assert refused.code == 2 and "no rule for Mamba" in refused.err
     assert run("memory", "llama-3.1-70b", "--tp", "0").code == 2
+    more = run("memory", "mixtral-8x7b", "--fsdp", "2", "--ep", "8")  # of two ranks: none has a copy of an expert
+    assert more.code == 2 and "sizes that they have: 2" in more.err
     rows = run("memory", "llama-3.1-70b", "llama-3.1-8b", "--ctx", "8k", "--tp", "8").out
     assert "on one of 8 ranks" in rows and "134 GiB" in rows
     assert "at batch 8: 151 GiB" in run("memory", "llama-3.1-70b", "--ctx", "8k", "--tp", "8", "--batch", "1,8").out

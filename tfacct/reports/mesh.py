@@ -53,7 +53,7 @@ def checked(mesh: Mesh) -> Mesh:
         raise UsageError(f"{option('tp_plan')} is torch or megatron, not {mesh.plan!r}")
     check_sequence(mesh)
     mesh = pipes.checked_axes(_checked_copies(mesh))
-    _check_experts(mesh)
+    check_experts(mesh)
     if mesh.ranks == 1:
         raise UsageError("one rank sends nothing", f"give {option('tp', 8)} or {option('fsdp', 8)}")
     return mesh
@@ -97,7 +97,7 @@ def check_buckets(subject: LoadedModel, mesh: Mesh) -> None:
         )
 
 
-def _check_experts(mesh: Mesh) -> None:
+def check_experts(mesh: Mesh) -> None:
     """Raises UsageError for ranks that cannot divide experts."""
     if mesh.ep > 1 and (mesh.ep % mesh.tp or mesh.tp * mesh.fsdp % mesh.ep):
         sizes = [mesh.tp * n for n in divisors([mesh.fsdp]) if mesh.tp * n > 1]
