@@ -133,7 +133,8 @@ def random_config(kind: str, rng: random.Random, mesh: Mesh) -> dict[str, Any]:
 def built(config: dict[str, Any]) -> Any:
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    own = AutoConfig.for_model(**config, use_cache=False, pad_token_id=None, bos_token_id=0, eos_token_id=0)
+    tokens = {"pad_token_id": None, "bos_token_id": 0, "eos_token_id": 0}
+    own = AutoConfig.for_model(**{**config, "use_cache": False, **tokens})
     own._attn_implementation = "eager" if config["model_type"] == "gemma2" else "sdpa"
     return AutoModelForCausalLM.from_config(own)
 

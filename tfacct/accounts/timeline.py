@@ -31,6 +31,7 @@ LET_GO = ("loss.mean", "lm_head.norm")
 """Behind the body of an encoder, which has let go of what waited in it."""
 BEHIND = 3
 """Instants in front of the blocks' backward pass: the forward pass ends, loss, head."""
+LOSS = "loss, backward"
 SECOND = 1
 """The first block in whose backward pass the angles stay to its end: an earlier block still needs them."""
 
@@ -118,7 +119,7 @@ class Timeline(StepSums):
         if not self.run.back.run.moments:
             return  # the next stage has them
         *heads, loss = self.moments(self.run.back)
-        for name, moments in (("loss, backward", [loss]), ("head, backward", heads)):
+        for name, moments in ((LOSS, [loss]), ("head, backward", heads)):
             yield self.fullest(
                 self._backward(name, self.run.back, moment, self.kept_front + self.kept_blocks, 0, self.again)
                 for moment in moments
@@ -212,15 +213,19 @@ class Timeline(StepSums):
 
     def update(self) -> Instant:
         """The optimizer's step, beside the batch."""
-        front = self.run.front
-        tokens = self.step.bytes(front, (line for line in front.run.kept if line.path == TOKENS))
         return self.instant(
             "optimizer step",
             "",
             self.all_gradients + self.whole_table - self.earlier,
-            tokens - self.flying,
+            self.tokens - self.flying,
             self.step.update + self.logits,
         )
+
+    @property
+    def tokens(self) -> Size:
+        """Bytes of the batch."""
+        front = self.run.front
+        return self.step.bytes(front, (line for line in front.run.kept if line.path == TOKENS))
 
     def inside_blocks(self, ends: Sequence[tuple[int, Section]]) -> Iterator[tuple[int, Instant]]:
         """Instants that decide in few models, by block: inside the forward pass, of blocks that run again, of block 1,

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tfacct.accounts.timeline import Fullest, Instant, Timeline, peak
+from tfacct.accounts.timeline import LOSS, Fullest, Instant, Timeline, peak
 from tfacct.accounts.training import ENDS, Step, Units, kind_of
-from tfacct.ledger.einsum import Size
+from tfacct.ledger.einsum import Size, letters
 from tfacct.ledger.kept import Section
 
 GATHER = "all-gather"
+SCATTER = "reduce-scatter"
 
 
 class UnitTimeline(Timeline):
@@ -29,11 +30,12 @@ class UnitTimeline(Timeline):
         blocks = sum(part.count * self.finished(part, part.run.order) for part in self.run.blocks)
         self.scattered: Size = sum(part.count * self._scattered(part) for part in self.run.blocks)
         self.ends = 0 if units.lent is not None else units.stored.bytes(units.root)
+        self.summed: Size = sum(part.count * self._summed(part) for part in self.run.blocks)
+        self.all_gradients += self.summed - blocks
         if units.accumulates:  # each sum is added to its own, and goes
             self.earlier = self.scattered + self.ends
-            self.all_gradients -= blocks
         else:
-            self.all_gradients += self.scattered - blocks
+            self.all_gradients += self.scattered
         self.root = self._whole(units.root)
 
     @property
@@ -47,7 +49,16 @@ class UnitTimeline(Timeline):
 
     def left(self, section: Section) -> Size:
         """Bytes that a block's gradients add once they are scattered."""
-        return 0 if self._units.accumulates else self._scattered(section)
+        return self._summed(section) + (0 if self._units.accumulates else self._scattered(section))
+
+    def _summed(self, section: Section) -> Size:
+        """Bytes of a block's gradients as copies sum them, which fully_shard keeps to the end of the backward pass,
+        where these are not the ones that are stored: they are cast, or added to earlier ones."""
+        units = self._units
+        apart = units.stored != self.step.pass_ or units.accumulates
+        if not (units.copied and self._scatters and apart):
+            return 0
+        return self.step.pass_.bytes(units.blocks[kind_of(section.numbers)])
 
     def _scattered(self, section: Section) -> Size:
         kind, lent = kind_of(section.numbers), self._units.lent
@@ -65,6 +76,14 @@ class UnitTimeline(Timeline):
         own = self._whole(self._units.blocks[part.numbers[0]]) + others
         return own + self.sums(number) if self._units.lent is not None else own
 
+    def _copied_in(self, number: int) -> Size:
+        """Bytes of the rank's part of a block's weights in the pass's dtype, where they are stored in another one: it
+        is there while the block is gathered."""
+        part, units = self.order.get(number), self._units
+        if part is None or not self._scatters or units.stored == self.step.pass_:
+            return 0
+        return self.step.pass_.bytes(units.blocks[kind_of(part.numbers)])
+
     def sums(self, number: int) -> Size:
         """Bytes of a block's gradients of all ranks, which are those of its weights, or of its adapters alone."""
         part, lent = self.order.get(number), self._units.lent
@@ -78,8 +97,14 @@ class UnitTimeline(Timeline):
 
     def behind(self) -> Iterator[Instant]:
         """The backward pass of loss and head, while the last block is gathered."""
-        last = self.unit(max(self.order))
-        return (instant._replace(gathered=self.root + last) for instant in super().behind())
+        last = max(self.order)
+        gathered = self.root + self.unit(last)
+        for instant in super().behind():
+            found = [instant._replace(gathered=gathered)]
+            if (copied := self._copied_in(last)) and instant.name == LOSS:
+                starts = self.forward_ends()._replace(name=LOSS, operation=GATHER)
+                found.append(starts._replace(gathered=gathered + copied))
+            yield self.fullest(found)
 
     def block(self, number: int, section: Section) -> Instant:
         """The backward pass of one block at its fullest: while it runs, or once its weights are copied out."""
@@ -89,13 +114,44 @@ class UnitTimeline(Timeline):
         kept = self.in_front[number] - self.turned(number) + self.kept_in(section)
         held = scatters + self.stream + self.logits + 2 * self.loss + self.closures(number)
         there = self.instant(runs.name, GATHER, self.done_behind[number], kept, held)
-        return self.fullest((runs, there._replace(gathered=self.root + 2 * self.unit(number))))
+        found = [runs, there._replace(gathered=self.root + 2 * self.unit(number))]
+        if copied := self._copied_in(number - 1):
+            found.append(there._replace(gathered=self.root + self.unit(number) + next_ + copied))
+        if self._scatters and not self._units.experts(kind_of(section.numbers)).elements:
+            own = self._scattering(kind_of(section.numbers), self.sums(number))
+            held = own + self.stream + self.logits + 2 * self.loss + self.closures(number - 1)
+            kept = self.in_front[number] - self.turned(number - 1)
+            one = self.instant(runs.name, SCATTER, self.done_behind[number], kept, held)
+            found.append(one._replace(gathered=self.root + next_))
+        return self.fullest(found)
 
     def front(self) -> Iterator[Instant]:
-        """The backward pass of what stands in front of the blocks, beside the gradients that block 0 scatters."""
+        """The backward pass of what stands in front of the blocks, beside the gradients that block 0 scatters; or the
+        end of it, where those of what is in no block are."""
         scatters = self.sums(min(self.order))
         for instant in super().front():
-            yield instant._replace(held=instant.held + scatters, gathered=self.root)
+            yield self.fullest((instant._replace(held=instant.held + scatters, gathered=self.root), *self._scatter()))
+
+    @property
+    def _scatters(self) -> bool:
+        """True if gradients of all weights are scattered, unit by unit."""
+        return self._units.gathers and self._units.lent is None
+
+    def _scattering(self, kind: int, whole: Size) -> Size:
+        """Bytes held while a unit's gradients are scattered, its weights let go of: all gradients in one buffer, that
+        of the last parameter beside it, the rank's part, and this in the dtype that it is stored in."""
+        pass_, units = self.step.pass_, self._units
+        part = units.root if kind == ENDS else units.blocks[kind]
+        cast = units.stored.bytes(part) if units.stored != pass_ else 0
+        return whole + pass_.bytes(units.last[kind] + part) + cast
+
+    def _scatter(self) -> Iterator[Instant]:
+        """The gradients of what is in no block are scattered."""
+        if not self.ends or not self._scatters:
+            return
+        held = self._scattering(ENDS, self.root) + self.logits + 2 * self.loss
+        done = self.summed + (0 if self._units.accumulates else self.scattered)
+        yield self.instant("table, backward", SCATTER, done, self.tokens, held)
 
     def update(self) -> Instant:
         """The optimizer's step, of what the rank stores."""
@@ -123,11 +179,19 @@ class UnitTimeline(Timeline):
         yield from super().inside_blocks(ends)
         waiting = self.again if self.step.checkpoint else self.held(self.run.front, self.run.waiting)
         first = min(self.order)
-        starts = self.instant("first block gathered", GATHER, 0, self.kept_front, waiting)
-        yield ENDS, starts._replace(gathered=2 * self.root + self.unit(first))
+        starts = self.instant("first block gathered", GATHER, 0, self.kept_front, self._embedded())
+        yield ENDS, starts._replace(gathered=2 * (self.root + self.unit(first)))
         for section in self.run.blocks:
             for number in {section.numbers[0], section.numbers[-1]} - {first}:
                 yield number, self._copied(number, waiting)
+
+    def _embedded(self) -> Size:
+        """Bytes held in front of the blocks: what block 0 reads, and what it was made of, where that is another tensor;
+        and what blocks that run again are handed."""
+        run, handed = self.run, {one.held for one in self.run.handed} if self.step.checkpoint else set()
+        streams = sum(one.times for one in run.waiting if "D" in letters(one.spec))
+        others = (one for one in run.waiting if one not in handed and (streams > 1 or "D" not in letters(one.spec)))
+        return self.stream + self.held(run.front, others) + (self.again if self.step.checkpoint else 0)
 
     def _copied(self, number: int, waiting: Size) -> Instant:
         """A block is gathered into a buffer, and copied out of it, while the buffer of the one in front is there."""

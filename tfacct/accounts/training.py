@@ -68,7 +68,8 @@ class Units(NamedTuple):
     dtype, that of the gradients once they are scattered, and of the optimizer's state. `gathers`: the weights are
     shared too. `accumulates`: scattered gradients of earlier batches are there. `apart`: experts that other ranks
     share, by the first block of a kind. `lent`: bytes of the adapters of a block on the fullest rank, by the first of a
-    section, where they alone are trained."""
+    section, where they alone are trained. `last`: elements of the last parameter of a block,
+    and of what is in no block, on all ranks. `copied`: gradients are summed among copies too."""
 
     ranks: int
     stored: Width
@@ -79,6 +80,8 @@ class Units(NamedTuple):
     accumulates: bool = False
     apart: tuple[tuple[int, Apart], ...] = ()
     lent: Mapping[int, int] | None = None
+    last: Mapping[int, int] = {}
+    copied: bool = False
 
     def experts(self, kind: int) -> Apart:
         """Experts of a kind of block that other ranks share."""

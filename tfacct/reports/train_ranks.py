@@ -11,7 +11,7 @@ from tfacct.accounts.sharding.experts import received
 from tfacct.accounts.sharding.mesh import LIVES, Mesh, divisors, padded, replicated
 from tfacct.accounts.sharding.replicas import along_copies, buckets
 from tfacct.accounts.sharding.stages import Stage, microbatches, part
-from tfacct.accounts.sharding.steps import along_tokens, laid_apart, units, updated, vocabulary
+from tfacct.accounts.sharding.steps import along_tokens, laid_apart, units, updated, vocabulary, with_wide_buffers
 from tfacct.accounts.timeline import peak, timeline
 from tfacct.accounts.training import Step
 from tfacct.architecture.parts import Attention, Embedding, Experts, LatentAttention
@@ -48,7 +48,6 @@ BLOCK_BY_BLOCK = (
     "Weights are gathered block by block, the next one while a block runs backwards, as fully_shard does; what is"
     " outside the blocks stays gathered."
 )
-GATHERED_EXPERTS = "What ranks of fsdp hold of experts was not measured to the byte."
 RAN_AGAIN = "Where blocks run again, peaks of small models were within 10% of this under transformers' own exchange."
 NOT_MEASURED = "What ranks of ep hold on the way was not measured here."
 
@@ -254,6 +253,8 @@ def shared(subject: LoadedModel, step: Step, recipe: Recipe) -> Step:
     if mesh.zero == 1:
         return step
     parts = units(subject.ledger, shares, each)._replace(gathers=not mesh.zero, accumulates=recipe.accumulate)
+    if recipe.shares_weights and each.bits != numbers.dtype_bits(recipe.dtype):
+        step = with_wide_buffers(step)
     return step._replace(units=parts, accumulate=step.accumulate and mesh.pp > 1)  # microbatches add up whole ones
 
 
@@ -273,7 +274,7 @@ def unmeasured(one: Trained) -> str:
 
         return of_stages(subject, one.recipe, one.work)
     if mesh.tp == 1:
-        return GATHERED_EXPERTS if mesh.fsdp > 1 and subject.architecture.having(Experts) else ""
+        return ""
     shape = subject.architecture
     narrow = isinstance(shape.embed, Embedding) and shape.embed.vocab < shape.embed.hidden  # then the loss may decide
     alone = mesh.sp or mesh.plan != "torch" or shape.having(Experts) or (shape.head is not None and shape.head.tied)
@@ -362,7 +363,6 @@ def notes(one: Trained, found: dict[str, Any]) -> list[str]:
         said.append(
             f"Each rank of fsdp has a batch of its own. {of_units(mesh) if mesh.pp > 1 else BLOCK_BY_BLOCK}"
             f"{' Only gradients of adapters are scattered.' if recipe.lora is not None else ''}"
-            f" {GATHERED_EXPERTS if unmeasured(one) == GATHERED_EXPERTS else ''}".rstrip()
         )
     if mesh.ep > 1:
         said += _of_experts(one.subject, mesh)

@@ -78,7 +78,7 @@ def gathered(ledger: Ledger, mesh: Mesh) -> Iterator[Unit]:
     for group, weights in ledger.weights:
         own = {path: shard(one, group.axes, mesh) for path, one in weights.items()}
         if not any(map(paths.repeated, own)):
-            root = {**own, **root}
+            root = {**root, **own}
             continue
         what = next(iter(own)).split("*")[0] + "*"
         apart = [own[path] for path, one in weights.items() if one.bank and mesh.ep > 1]

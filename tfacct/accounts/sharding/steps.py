@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from tfacct.accounts.sharding.mesh import LIVES, Mesh
-from tfacct.accounts.sharding.shards import gathered, stored_elements
+from tfacct.accounts.sharding.shards import Unit, gathered, stored_elements
 from tfacct.accounts.training import ENDS, Apart, Step, Units
 from tfacct.accounts.updates import Parameter
 from tfacct.ledger import paths
@@ -37,16 +38,36 @@ def units(ledger: Ledger, mesh: Mesh, stored: Width) -> Units:
     kinds = iter([group.numbers[0] for group in ledger.groups if group.numbers])
     found: dict[int, int] = {}
     apart: list[tuple[int, Apart]] = []
-    kind = ENDS
+    kind, last = ENDS, dict[int, int]()
     for unit in gathered(ledger, mesh):
         elements = sum(one.elements for one in unit.shards)
         if unit.what and not unit.what.endswith("*"):  # experts stand behind the rest of their block
             apart.append((kind, Apart(elements, unit.ranks)))
             continue
         kind = next(kinds) if unit.what else ENDS
-        found[kind] = elements
+        found[kind], last[kind] = elements, _last(unit)
     root = found.pop(ENDS, 0)
-    return Units(mesh.sharers, stored, found, root, stored_elements(ledger, mesh), apart=tuple(apart))
+    whole = stored_elements(ledger, mesh)
+    return Units(mesh.sharers, stored, found, root, whole, apart=tuple(apart), last=last, copied=mesh.dp > 1)
+
+
+def _last(unit: Unit) -> int:
+    """Elements of the last parameter of a unit, on all ranks. Classes make the norms of a block behind its products, or
+    the last product has a bias."""
+    trained = [one for one in unit.shards if one.trained]
+    vectors = [one for one in trained if one.columns == 1] if unit.what else []
+    one = (vectors or trained or unit.shards)[-1]
+    return one.rows * one.columns
+
+
+def with_wide_buffers(step: Step) -> Step:
+    """A step whose weights are stored in fp32 and cast as they are gathered: buffers stay as they are stored, and the
+    scale of the embeddings is cast where it is read."""
+    run = step.run
+    scales = [Kept(f"{one.path}.cast", one.spec, by=(one.path,)) for one in run.buffers if one.path == "embed.scale"]
+    front = run.front.run._replace(kept=(*run.front.run.kept, *scales))
+    buffers = tuple(replace(one, role="full") if one.role == "work" else one for one in run.buffers)
+    return step._replace(run=run._replace(buffers=buffers, front=run.front._replace(run=front)))
 
 
 def updated(ledger: Ledger, mesh: Mesh) -> list[Parameter]:
