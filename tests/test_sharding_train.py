@@ -319,8 +319,11 @@ def peak_on_one_rank(
     return alive.peak.bytes
 
 
-def peak_compared(kind: str, mesh: str, seed: int, *, wide: bool = False, **recipe: Any) -> None:
-    """`wide`: the stream is wider than what ranks divide, so that what they gather of it decides."""
+def peak_compared(
+    kind: str, mesh: str, seed: int, *, wide: bool = False, uneven: bool = False, **recipe: Any
+) -> None:
+    """`wide`: the stream is wider than what ranks divide, so that what they gather of it decides. `uneven`: the last
+    ranks have a row less of the vocabulary."""
     rng, own = random.Random(f"peak {kind} {mesh} {seed}"), MESHES[mesh]
     config = {**random_config(kind, rng, own), "head_dim": 8 * rng.randint(1, 3), "max_position_embeddings": 512}
     config["vocab_size"] = own.tp * rng.choice((8, 50, 500, 4000))
@@ -329,6 +332,7 @@ def peak_compared(kind: str, mesh: str, seed: int, *, wide: bool = False, **reci
         config["hidden_size"] = 8 * config["num_attention_heads"] * rng.randint(2, 6)
         config["vocab_size"], config["intermediate_size"] = config["hidden_size"], own.tp * rng.choice((8, 40))
         config["head_dim"] = config["hidden_size"] // config["num_attention_heads"] if kind == "starcoder2" else 8
+    config["vocab_size"] -= rng.randint(1, own.tp - 1) if uneven else 0
     batch, tokens = rng.randint(1, 3), own.tp * rng.choice((2, 8, 40, 96))
     asked = Recipe(optimizer="none", mesh=own, **recipe)
     one = trained(tfacct.load(config).loaded, Workload(tokens, tokens, batch), asked)
@@ -349,6 +353,8 @@ PEAKS: list[tuple[str, str, dict[str, Any]]] = [
     ("llama", "sp", {"checkpoint": "full", "wide": True}),
     ("starcoder2", "sp", {"wide": True}),
     ("qwen2", "megatron", {}),
+    ("llama", "megatron", {"uneven": True}),
+    ("qwen2", "sp", {"uneven": True}),
 ]
 
 
@@ -366,7 +372,8 @@ def test_random_peaks_among_ranks_are_what_is_alive_there(kind: str, mesh: str) 
     for seed in range(1, 13):
         again = ("none", "full", "none" if kind == "starcoder2" else "attention")
         recipe: dict[str, Any] = {"checkpoint": again[seed % 3], "accumulate": seed % 4 == 0}
-        peak_compared(kind, mesh, seed, **recipe, hold_logits=seed % 5 == 0, wide=mesh == "sp" and seed % 2 == 0)
+        shape = {"wide": mesh == "sp" and seed % 2 == 0, "uneven": seed % 3 == 2}
+        peak_compared(kind, mesh, seed, **recipe, hold_logits=seed % 5 == 0, **shape)
 
 
 @pytest.mark.parametrize(("tied", "most"), [(False, 2 + 1 + 2), (True, 1 + 1 + 2 + 1 + 1)])
@@ -427,7 +434,8 @@ def test_the_divided_step_is_the_whole_one_where_nothing_is_divided() -> None:
         ("llama-3.1-70b --tp 3", "does not divide K = 8 (key/value heads)"),
         ("llama-3.1-70b --tp 16", "a rank's step is counted where --tp divides heads"),
         ("llama-3.1-70b --tp 16", "--tp 16 does not divide K = 8; sizes that divide all: 1, 2, 4, 8"),
-        ("gpt2 --tp 2", "--tp 2 does not divide V = 50,257; sizes that divide all: 1"),
+        ("llama-3.2-1b --tp 16", "--tp 16 does not divide K = 8; sizes that divide all: 1, 2, 4, 8"),
+        ("llama-3.1-8b --tp 3", "--tp 3 does not divide K = 8 (key/value heads)"),
         ("llama-3.1-8b --tp 2 --fsdp 2 --lora 16", "leave --lora or the other axes out"),
         ("llama-3.1-8b --tp 2 --sp --ctx 4095", "--tp 2 does not divide T = 4,095 (tokens)"),
         (

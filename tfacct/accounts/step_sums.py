@@ -47,7 +47,8 @@ class StepSums:
         self.last = self.kinds[-1][0] if self.kinds else 0
         self.collected = tuple(self._collected())
         self.all_collected = sum([bytes_ for _, bytes_ in self.collected])
-        self.other_rows = (step.makers - 1) * found.rows  # of the table's gradient, those of other ranks
+        others, own = step.rows
+        self.other_rows = found.rows * others // own  # of the table's gradient, those of other ranks
         self.whole_table = 0 if self.tied else self.other_rows
         self.earlier = self.all_gradients + self.whole_table if step.accumulate else 0
         self.logits = self.held(self.run.back, (self.run.logits,)) if step.holds_logits else 0

@@ -118,8 +118,8 @@ class Step(NamedTuple):
     where they are not stored as the pass is. `wide`: the dtype of weights, gradients and the stream under autocast,
     where it is not the pass's. `kept_input`: what a checkpointed block keeps, where that is a part of its input.
     `units`: the weights, where ranks share them. `buckets`: bytes that gradients are reduced in. `stage`: that of
-    a pipeline, whose pass it is. `makers`: ranks that each make the gradient of all rows of the table, of which they
-    have a part. `side`: the side whose gradients are counted, of a model of two.
+    a pipeline, whose pass it is. `rows`: those of the table that other ranks have, of which this one makes the gradient
+    too, and its own. `side`: the side whose gradients are counted, of a model of two.
     """
 
     run: Pass
@@ -139,7 +139,7 @@ class Step(NamedTuple):
     units: Units | None = None
     buckets: Size = 0
     stage: InFlight | None = None
-    makers: int = 1
+    rows: tuple[int, int] = (0, 1)
     side: Literal["", "encoder", "decoder"] = ""
 
     @property

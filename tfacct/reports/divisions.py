@@ -107,7 +107,9 @@ class _Training:
         self.whys: dict[tuple[int, int], str | None] = {}
         self.steps: dict[tuple[Mesh, int, bool], Step] = {}
         self.kept: dict[Mesh, int] = {}
-        self.stages: dict[tuple[Mesh, int], list[tuple[list[Stage], Step, dict[int, list[Instant]], int]]] = {}
+        self.stages: dict[
+            tuple[Mesh, int], list[tuple[list[Stage], Step, dict[tuple[int, int], list[Instant]], int]]
+        ] = {}
 
     def tried(self, devices: int) -> Tried:
         found = Tried([], [], [])
@@ -202,10 +204,10 @@ class _Training:
                 if beside + more <= first:  # as many such blocks, no table and no head, and less beside them
                     continue
             step = train_ranks.on_stages(self.subject, own, bare, recipe)
-            makers = step.makers if own[0].first or (own[-1].last and self.tied) else 1  # of the table
-            if makers not in timelines:
-                timelines[makers] = timeline(bare._replace(states=0, update=0, makers=makers))
-            *others, update = timelines[makers]
+            rows = step.rows if own[0].first or (own[-1].last and self.tied) else (0, 1)  # of the table
+            if rows not in timelines:
+                timelines[rows] = timeline(bare._replace(states=0, update=0, rows=rows))
+            *others, update = timelines[rows]
             stays = int(flights.stays(bare, own[0], rest))
             losses = rest * bytes_each(bare.run.loss, bare.stored) if own[0].last and bare.accumulate else 0
             there = (update.total + step.update, peak(others).total + losses)

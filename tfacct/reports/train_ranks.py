@@ -8,10 +8,10 @@ from typing import Any
 
 from tfacct.accounts.optimizers import optimizer
 from tfacct.accounts.sharding.experts import received
-from tfacct.accounts.sharding.mesh import LIVES, Mesh, divisors, padded, replicated
+from tfacct.accounts.sharding.mesh import LIVES, VOCABULARY, Mesh, divisors, uneven
 from tfacct.accounts.sharding.replicas import along_copies, buckets
 from tfacct.accounts.sharding.stages import Stage, microbatches, part
-from tfacct.accounts.sharding.steps import along_tokens, laid_apart, units, updated, vocabulary, with_wide_buffers
+from tfacct.accounts.sharding.steps import along_tokens, laid_apart, rows, units, updated, vocabulary, with_wide_buffers
 from tfacct.accounts.timeline import peak, timeline
 from tfacct.accounts.training import Step
 from tfacct.architecture.parts import Attention, Embedding, Experts, LatentAttention
@@ -95,8 +95,8 @@ def _unruled(subject: LoadedModel, recipe: Recipe) -> Iterator[str]:
         yield "no rule for parallel sublayers on a mesh"
     if any(odd.alibi or odd.sinks or odd.gated or odd.temperature for odd in _attentions(subject)):
         yield "no rule for attention with ALiBi, sinks, gates or a temperature on a mesh"
-    if mesh.tp > 1 and (replicated(subject.ledger, mesh) or padded(subject.ledger, mesh)):
-        yield f"a rank's step is counted where {option('tp')} divides heads, networks and the vocabulary evenly"
+    if uneven(subject.ledger, mesh):
+        yield f"a rank's step is counted where {option('tp')} divides heads and networks evenly"
     if mesh.ep > 1 and mesh.parts > 1:
         yield f"experts that {option('ep')} divides are not counted beside {option('cp')} or {option('ulysses')}"
     if mesh.ep > 1 and any(isinstance(part, Experts) and part.bias for _, part in _blocks(subject)):
@@ -129,7 +129,8 @@ def _advice(subject: LoadedModel, recipe: Recipe, why: str) -> str | None:
     assert mesh is not None
     if why.endswith("evenly"):
         groups = subject.ledger.groups
-        found = {(letter, group.axes[letter]) for group in groups for letter in LIVES if letter in group.axes}
+        divided = [letter for letter in LIVES if letter != VOCABULARY]
+        found = {(letter, group.axes[letter]) for group in groups for letter in divided if letter in group.axes}
         odd = ", ".join(f"{letter} = {size:,}" for letter, size in sorted(found) if size % mesh.tp)
         sizes = ", ".join(f"{n:,}" for n in divisors([size for _, size in found]))
         return f"{option('tp', mesh.tp)} does not divide {odd}; sizes that divide all: {sizes}"
@@ -237,8 +238,8 @@ def shared(subject: LoadedModel, step: Step, recipe: Recipe) -> Step:
     """The step where further ranks share weights, gradients or moments, or reduce gradients in buckets."""
     mesh, each = recipe.mesh, width(recipe.weights or recipe.dtype)
     assert mesh is not None
-    if mesh.sharers == 1 and not mesh.zero and recipe.lora is None:
-        step = step._replace(makers=mesh.tp)  # of a table divided by rows torch makes the gradient whole
+    if mesh.tp > 1 and mesh.sharers == 1 and not mesh.zero and recipe.lora is None:
+        step = step._replace(rows=rows(subject.ledger, mesh))
     if mesh.replicas > 1 and mesh.fsdp == 1 and not mesh.zero:
         own = step.adapter_bytes if step.adapters else sum(buckets(subject.ledger, mesh, each.bits, {}))
         step = step._replace(buckets=own)
@@ -383,12 +384,11 @@ def notes(one: Trained, found: dict[str, Any]) -> list[str]:
         stream = (
             ", and the stream's tokens except in what products read" if mesh.sp else "; the stream is whole on each"
         )
-        said.append(
-            f"The ranks of tp divide heads, networks and the loss's vocabulary{stream}. {unmeasured(one)}".strip()
-        )
+        divided = f"The ranks of tp divide heads, networks and the loss's vocabulary{stream}. {unmeasured(one)}"
+        said += [divided.strip(), *meshes.uneven([one.subject], mesh)]
     if mesh.tp > 1 and one.subject.architecture.having(LatentAttention):
         said.append("Latents are whole on each rank; heads are divided as DeepSeek-V2's plan in transformers has them.")
-    if one.step.makers > 1:
+    if one.step.rows[0]:
         said.append("The gradient of the token table is made of all its rows on each rank, as torch's table makes it.")
     again = ""
     if recipe.checkpoint != "none" and mesh.tp * mesh.ep > 1:

@@ -16,6 +16,7 @@ from tfacct.ledger.lines import EXPERTS
 
 LIVES = ("K", "N", "F", "Fe", "Fs", "V")
 """Letters that `tp` divides: heads, widths of networks, the vocabulary."""
+VOCABULARY = LIVES[-1]
 HEADS = ("K", "N")
 """Those that stay whole numbers on every rank."""
 TOKENS = ("T", "O")
@@ -189,6 +190,13 @@ def padded(ledger: Ledger, mesh: Mesh) -> list[tuple[str, int]]:
     """Letters, with their sizes, of which the last ranks of `tp` have fewer than the first."""
     found = {(letter, group.axes[letter]) for group in ledger.groups for letter in _lives(group, mesh)}
     return sorted((letter, whole) for letter, whole in found if letter not in HEADS and whole % mesh.tp)
+
+
+def uneven(ledger: Ledger, mesh: Mesh) -> bool:
+    """True if ranks of `tp` have heads in common, or parts of networks of several widths."""
+    return mesh.tp > 1 and bool(
+        replicated(ledger, mesh) or [1 for axis, _ in padded(ledger, mesh) if axis != VOCABULARY]
+    )
 
 
 def _lives(group: Group, mesh: Mesh) -> Iterator[str]:

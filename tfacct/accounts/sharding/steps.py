@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from tfacct.accounts.sharding.mesh import LIVES, Mesh
+from tfacct.accounts.sharding.mesh import LIVES, VOCABULARY, Mesh
 from tfacct.accounts.sharding.shards import Unit, gathered, stored_elements
 from tfacct.accounts.training import ENDS, Apart, Step, Units
 from tfacct.accounts.updates import Parameter
 from tfacct.ledger import paths
-from tfacct.ledger.einsum import Axes, letters, renamed
+from tfacct.ledger.einsum import Axes, letters, renamed, rounded_up
 from tfacct.ledger.groups import Ledger
 from tfacct.ledger.kept import AGAIN, Held, Kept, Moment, Run, Section
 from tfacct.ledger.storage import Width
@@ -68,6 +68,14 @@ def with_wide_buffers(step: Step) -> Step:
     front = run.front.run._replace(kept=(*run.front.run.kept, *scales))
     buffers = tuple(replace(one, role="full") if one.role == "work" else one for one in run.buffers)
     return step._replace(run=run._replace(buffers=buffers, front=run.front._replace(run=front)))
+
+
+def rows(ledger: Ledger, mesh: Mesh) -> tuple[int, int]:
+    """Rows of the token table that other ranks of `tp` have, and those of the first one, which has most: torch makes
+    the gradient of all of them on each."""
+    whole = next((group.axes[VOCABULARY] for group in ledger.groups if VOCABULARY in group.axes), 0)
+    own = rounded_up(whole, mesh.tp)
+    return whole - own, max(own, 1)
 
 
 def updated(ledger: Ledger, mesh: Mesh) -> list[Parameter]:
