@@ -319,9 +319,7 @@ def peak_on_one_rank(
     return alive.peak.bytes
 
 
-def peak_compared(
-    kind: str, mesh: str, seed: int, *, wide: bool = False, uneven: bool = False, **recipe: Any
-) -> None:
+def peak_compared(kind: str, mesh: str, seed: int, *, wide: bool = False, uneven: bool = False, **recipe: Any) -> None:
     """`wide`: the stream is wider than what ranks divide, so that what they gather of it decides. `uneven`: the last
     ranks have a row less of the vocabulary."""
     rng, own = random.Random(f"peak {kind} {mesh} {seed}"), MESHES[mesh]
