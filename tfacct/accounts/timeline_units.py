@@ -37,6 +37,7 @@ class UnitTimeline(Timeline):
         else:
             self.all_gradients += self.scattered
         self.root = self._whole(units.root)
+        self.sizes: dict[int, Size] = {}  # of units, by the first block of a kind
 
     @property
     def _units(self) -> Units:
@@ -71,10 +72,13 @@ class UnitTimeline(Timeline):
         part = self.order.get(number)
         if part is None:
             return 0
-        experts = self._units.experts(part.numbers[0])
-        others = self.step.pass_.bytes(experts.ranks * experts.elements) if experts.ranks > 1 else 0
-        own = self._whole(self._units.blocks[part.numbers[0]]) + others
-        return own + self.sums(number) if self._units.lent is not None else own
+        kind = part.numbers[0]
+        if kind not in self.sizes:
+            experts = self._units.experts(kind)
+            others = self.step.pass_.bytes(experts.ranks * experts.elements) if experts.ranks > 1 else 0
+            own = self._whole(self._units.blocks[kind]) + others
+            self.sizes[kind] = own + self.sums(number) if self._units.lent is not None else own
+        return self.sizes[kind]
 
     def _copied_in(self, number: int) -> Size:
         """Bytes of the rank's part of a block's weights in the pass's dtype, where they are stored in another one: it

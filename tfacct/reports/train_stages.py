@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from tfacct.accounts.sharding.flights import (
     Instant,
@@ -62,6 +62,10 @@ def _steps(mesh: Mesh, rank: int, own: list[Stage], times: int, accumulate: bool
     ]
     weights = [one.parameters for one in parts]
     kept = [one.kept() + one.closures() for one in parts]
+    gives = [
+        _Gives(returned(each, stage, 1), stream(each), logits(each)) for each, stage in zip(parts, own, strict=True)
+    ]
+    loss = bytes_each(parts[-1].run.loss, parts[-1].stored)
     pending = waits(parts[0]) if mesh.schedule == "zero-bubble" else 0
 
     def gradients(start: Instant) -> Any:
@@ -71,7 +75,7 @@ def _steps(mesh: Mesh, rank: int, own: list[Stage], times: int, accumulate: bool
 
     def beside(start: Instant) -> int:
         flying = sum(count * size for count, size in zip(start.flying, kept, strict=True))
-        given, _ = _given(mesh, parts, own, start)
+        given, _ = _given(mesh, gives, own, start, loss)
         return int(flying + start.waiting * pending + gradients(start) + given)
 
     most: dict[tuple[int, bool], Instant] = {}
@@ -85,7 +89,7 @@ def _steps(mesh: Mesh, rank: int, own: list[Stage], times: int, accumulate: bool
     for (stage, earlier), start in most.items():
         passes = tuple(zip(runs, start.flying, strict=True))
         others = sum(weights) - weights[stage]
-        given, forwards = _given(mesh, parts, own, start)
+        given, forwards = _given(mesh, gives, own, start, loss)
         flight = InFlight(
             passes,
             own[stage].blocks.start,
@@ -101,20 +105,28 @@ def _steps(mesh: Mesh, rank: int, own: list[Stage], times: int, accumulate: bool
         yield parts[stage]._replace(stage=flight, accumulate=earlier, holds_logits=own[stage].last)
 
 
-def _given(mesh: Mesh, parts: list[Step], own: list[Stage], start: Instant) -> tuple[Any, Any]:
+class _Gives(NamedTuple):
+    """Bytes of what a stage gave on of a microbatch, less what it keeps of it; of the stream; of the logits."""
+
+    returned: Any
+    stream: Any
+    logits: Any
+
+
+def _given(mesh: Mesh, gives: list[_Gives], own: list[Stage], start: Instant, loss: int) -> tuple[Any, Any]:
     """Bytes of what a rank's stages gave on and back, but for the logits of the one that runs, and what comes to these
-    in a forward pass, in which its own is not there yet."""
-    given = sum(returned(part, stage, flying) for part, stage, flying in zip(parts, own, start.flying, strict=True))
-    runs, later = parts[start.stage], bool(start.done)
+    in a forward pass, in which its own is not there yet. `loss`: bytes of one."""
+    given = sum(flying * each.returned for each, flying in zip(gives, start.flying, strict=True))
+    runs, later = gives[start.stage], bool(start.done)
     last = own[start.stage].last
     if mesh.schedule == "1f1b" and later and not own[0].first:  # torch's loop names what it gave back until the next
-        given += stream(runs)
+        given += runs.stream
     if own[-1].last:  # the losses of all microbatches up to here stay
-        given += (start.forwards - last) * bytes_each(parts[-1].run.loss, runs.stored)
+        given += (start.forwards - last) * loss
     if not last:
-        return given, -stream(runs)
+        return given, -runs.stream
     named = mesh.schedule == "gpipe" or (mesh.schedule == "1f1b" and later)  # and the last logits, up to the next ones
-    return given - logits(runs), logits(runs) if named else 0
+    return given - runs.logits, runs.logits if named else 0
 
 
 def facts(mesh: Mesh, work: Workload, step: Step) -> dict[str, Any]:

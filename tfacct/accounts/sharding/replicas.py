@@ -8,6 +8,7 @@ with them, want a scatter of the sums and a gather of what was updated.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
@@ -41,8 +42,10 @@ def of_replicas(ledger: Ledger, mesh: Mesh, bits: int, tensors: Mapping[str, str
                 unit.what, "all-reduce", axis(mesh), "backward", "weights", unit.times, part, mesh.replicas, "B"
             )
     else:
-        for size in buckets(ledger, mesh, bits, tensors):
-            yield collective("gradients", "all-reduce", axis(mesh), "backward", "weights", 1, size, mesh.replicas, "B")
+        for size, count in Counter(buckets(ledger, mesh, bits, tensors)).items():
+            yield collective(
+                "gradients", "all-reduce", axis(mesh), "backward", "weights", count, size, mesh.replicas, "B"
+            )
 
 
 def axis(mesh: Mesh) -> Over:
