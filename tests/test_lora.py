@@ -199,7 +199,10 @@ def test_a_layer_of_bitsandbytes_itself() -> None:
             "gpt-neo-1.3b --attention eager --lora 16",
             "gpt_neo has not been measured with adapters hint:",
         ),
-        ("phi-2 --lora 16 --checkpoint full", "adapters on phi have not been measured where blocks run again"),
+        (
+            "stablelm-2-1.6b --lora 16 --checkpoint full",
+            "adapters on stablelm have not been measured where blocks run again",
+        ),
         ("gpt2 --lora 16:q_proj", "an adapter is on all of c_attn, or on none of it: the class has them in one"),
         (
             "gpt2 --lora 16:c_atn",

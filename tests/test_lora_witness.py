@@ -38,7 +38,7 @@ FURTHER = (
     *("cohere", "cohere2", "nemotron", "stablelm"),
     *("bloom", "ernie4_5", "eurobert", "gpt_bigcode", "hunyuan_v1_dense", "vaultgemma", "youtu"),
 )
-ONCE = ("cohere", "cohere2", "gpt_bigcode", "gpt_neox", "granitemoe", "phi", "stablelm")
+ONCE = ("gpt_bigcode", "granitemoe", "stablelm")
 """Families with adapters where nothing runs again."""
 WHOLE = ("cohere", "cohere2", "nemotron", "stablelm")
 """Families with adapters where the loss is of all tokens at once."""

@@ -31,8 +31,10 @@ CHOICE = "loss.choose"
 ATTENTION, NETWORK = "blocks.*.attn", "blocks.*.mlp"
 NORMS = frozenset(f"{sublayer}_norm" for sublayer in (ATTENTION, NETWORK))
 """What sublayers read, where norms stand in front of them."""
-SUM, INPUT = "blocks.*.sum", "blocks.*.in"
-"""The sum of parts that stand side by side, and what they read."""
+VALUES, COPY = f"{ATTENTION}.values", f"{ATTENTION}.values_copy"
+"""What attention gave, and as the next product reads it, where that is a copy."""
+SUM, INPUT, MID = "blocks.*.sum", "blocks.*.in", "blocks.*.mid"
+"""The sum of parts that stand side by side, and what they read; what networks behind attention read."""
 ACTIVATED = f"{NETWORK}.act.result"
 READ_BY_SUMS = {f"{ATTENTION}_norm": INPUT, f"{NETWORK}_norm": f"{ATTENTION}_norm", "blocks.*.mid": ""}
 READ_BY_SUMS |= {f"{ATTENTION}_norm.scaled": "", f"{NETWORK}_norm.scaled": "", f"{NETWORK}.product": ACTIVATED}
@@ -241,7 +243,12 @@ def _there(run: Run, adapters: Adapters, moment: Moment) -> Iterator[Held]:
     if _sums(run):
         yield from _beside_sums(moment, adapters)
         return
+    copied = any(line.path == COPY for line in run.kept)
     for held in moment.held:
+        if copied and held.path == VALUES:
+            held = held._replace(path=COPY)
+        if down and held.path == MID and SUM in run.order:
+            continue  # beside a network attention's result is what its last product names
         if plain and held.path in GATED:
             yield from (held._replace(path=ACTIVATED),) if down else ()
         elif held.path in absent and SUM in run.order:  # parts that stand side by side may read one norm

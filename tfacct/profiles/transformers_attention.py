@@ -245,7 +245,7 @@ class Attending:
                 *values,
             ),
             (Moment(by[0], (Held("B T N H", times=2), Held("B S K H", times=2))),),
-            (Moment(by[0], beside),),
+            (Moment(by[0], beside), *((Moment(out, (Held("B T D"), *halves)),) if apart else ())),
         )
 
     def _beside_values(self, at: str, names: Mapping[str, str], by: tuple[str, ...]) -> tuple[Kept, ...]:
