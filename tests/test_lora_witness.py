@@ -259,7 +259,7 @@ def test_many_steps_with_adapters_where_attention_runs_again(family: str) -> Non
 
 
 @pytest.mark.parametrize(
-    "family", [*FAMILIES, "gpt2", "phi3", "mixtral", "qwen2_moe", "bloom", "ernie4_5", "deepseek_v3"]
+    "family", [*FAMILIES, "gpt2", "phi3", "mixtral", "qwen2_moe", "bloom", "ernie4_5", "deepseek_v3", "cohere", "phi"]
 )
 def test_a_step_with_weights_in_4_bits_is_bitsandbytes_own(family: str) -> None:
     pytest.importorskip("bitsandbytes")
@@ -272,7 +272,7 @@ def test_adapters_beside_a_loss_in_chunks_are_refused_where_they_were_not_measur
     assert said == "adapters on nemotron have not been measured with a loss in chunks"
 
 
-@pytest.mark.parametrize("family", ["olmo2", "olmo3"])
+@pytest.mark.parametrize("family", ["nemotron", "olmo3"])
 def test_what_is_not_counted_beside_weights_in_4_bits_is_refused(family: str) -> None:
     refused = "is not counted with weights in nf4"
     model = subject(family, drawn(family, 1)[0], {"num_hidden_layers": 2}, None)

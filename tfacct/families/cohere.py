@@ -13,7 +13,7 @@ class Config(CohereLike):
     rope_theta: Real | None = 500_000.0
     use_qk_norm: Switch = False
 
-    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "chunked", "lora", "lora_whole"})
+    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "chunked", "lora", "nf4", "lora_whole"})
     divided: ClassVar = frozenset({"published"})
     stems: ClassVar = ("Cohere",)
     gotchas: ClassVar = (

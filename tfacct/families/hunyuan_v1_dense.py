@@ -9,7 +9,7 @@ from tfacct.families._hunyuan_like import HunyuanLike
 class Config(HunyuanLike):
     """`HunYuanDenseV1Config`, with its class's defaults, sizes too."""
 
-    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "autocast", "lora", "selective"})
+    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "autocast", "lora", "nf4", "selective"})
     stems: ClassVar = ("HunYuanDenseV1",)
 
     def architecture(self) -> Transformer:

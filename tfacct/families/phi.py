@@ -44,7 +44,7 @@ class Config(FamilyConfig):
     rope_parameters: Fields | None = None
 
     trains: ClassVar = frozenset(
-        {"sdpa", "eager", "accumulate", "selective", "chunked", "lora", "autocast", "autocast_written"}
+        {"sdpa", "eager", "accumulate", "selective", "chunked", "lora", "nf4", "autocast", "autocast_written"}
     )
     dropouts: ClassVar = {
         "embedding": ("embd_pdrop", 0.0),

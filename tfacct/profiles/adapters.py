@@ -137,6 +137,11 @@ def _sums(run: Run) -> bool:
     return SUM not in order and norm in order and first in order and order.index(norm) > order.index(first)
 
 
+def _shares(run: Run) -> bool:
+    """True of a block whose network stands beside attention and reads the same norm."""
+    return SUM in run.order and not any(name.startswith(f"{NETWORK}_norm.") for name in run.order)
+
+
 def _beside(run: Run, gate: str, up: str) -> dict[str, tuple[str, ...]]:
     """The same of a network that stands beside attention: it reads the block's input, or the norm of that."""
     norms = [name for name in run.order if name.startswith(f"{NETWORK}_norm.")]
@@ -202,7 +207,7 @@ def _frozen(run: Run, adapters: Adapters, start: bool) -> Run:
         order += [name] if name in live else []
         if product not in adapters.products:
             continue
-        beside, early = around(product, adapters, live, sums=_sums(run)), run.early
+        beside, early = around(product, adapters, live, sums=_sums(run), shares=_shares(run)), run.early
         last = not _needed_behind(run, name, live)
         if adapters.packed and last:  # whose weight autograd does not keep
             early = (*run.early, Held(adapters.products[product].reads))

@@ -98,9 +98,11 @@ class Around(NamedTuple):
     sums: bool = False
 
 
-def around(product: str, adapters: Adapters, live: frozenset[str], *, sums: bool = False) -> Around:
+def around(
+    product: str, adapters: Adapters, live: frozenset[str], *, sums: bool = False, shares: bool = False
+) -> Around:
     """What stands around a product. `live`: operations whose inputs require a gradient. `sums`: the block's parts read
-    the stream itself."""
+    the stream itself. `shares`: its network reads what attention does, and gives back its gradient first."""
     owner, _, leaf = product.rpartition(".")
     front, behind = _beside(owner, leaf, adapters)
     made = (name for name in (f"{owner}.{each}" for each in front) if name in adapters.on or name + WEIGHT in live)
@@ -109,8 +111,9 @@ def around(product: str, adapters: Adapters, live: frozenset[str], *, sums: bool
     sublayer = owner.split(".")[2]
     weighted = owner != f"blocks.*.{sublayer}" and f"blocks.*.{sublayer}.{GATE}" in adapters.products
     apart = adapters.apart or (adapters.network_apart and sublayer == "mlp")
+    given = (Held(STREAM),) if shares and sublayer == "attn" and passes("mlp", live) else ()
     return Around(
-        (*(Held(adapters.products[name].makes) for name in made), *latent.waits(product, live, adapters.on)),
+        (*given, *(Held(adapters.products[name].makes) for name in made), *latent.waits(product, live, adapters.on)),
         (Held(adapters.products[product].reads),) if behind and there and not sums else (),
         makes or STREAM,
         bool(makes) or apart or weighted or not passes(sublayer, live),
