@@ -44,24 +44,6 @@ WHOLE = ("cohere", "cohere2", "nemotron", "stablelm")
 """Families with adapters where the loss is of all tokens at once."""
 
 
-SELECTIVE = (
-    "cwm",
-    "gemma",
-    "gemma2",
-    "glm",
-    "gpt2",
-    "helium",
-    "internlm3",
-    "iquestcoder",
-    "llama",
-    "mistral",
-    "opt",
-    "phi3",
-    "qwen2",
-    "qwen3",
-    "smollm3",
-)
-"""Families with adapters where attention runs again."""
 ENCODERS = ("bert", "camembert", "distilbert", "electra", "roberta", "xlm-roberta")
 """Encoders with adapters, whose parts read the stream itself."""
 EXPERTS = (
@@ -69,6 +51,8 @@ EXPERTS = (
     *("mixtral", "olmoe", "qwen2_moe", "qwen3_moe"),
 )
 """Families with routed experts, beside which adapters are on attention's products, or on shared networks too."""
+SELECTIVE = [one for one in FAMILIES + FURTHER + EXPERTS if "lora_selective" in config_class(one).trains]
+"""Families with adapters where attention runs again."""
 ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj", "q_a_proj", "q_b_proj", "kv_a_proj", "kv_b_proj")
 
 
@@ -244,6 +228,7 @@ def test_a_loss_in_chunks_beside_adapters(family: str) -> None:
     [
         *(("llama", 2), ("llama", 10), ("qwen2", 2), ("mistral", 2), ("opt", 1), ("phi3", 0), ("gemma", 6)),
         *(("cwm", 104), ("gemma2", 107), ("qwen3", 33), ("qwen3", 35)),
+        *(("deepseek_v3", 3), ("gpt_oss", 4), ("mixtral", 5), ("olmo2", 6), ("starcoder2", 7), ("hyperclovax", 8)),
     ],
 )
 def test_adapters_where_attention_runs_again(family: str, seed: int) -> None:
@@ -255,7 +240,9 @@ def test_adapters_where_attention_runs_again(family: str, seed: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("family", SELECTIVE)
 def test_many_steps_with_adapters_where_attention_runs_again(family: str) -> None:
-    assert sum(check(family, seed, selective=True) for seed in range(90)) > 70
+    misses: list[int] = []
+    assert sum(check(family, seed, selective=True, misses=misses) for seed in range(100)) > 75
+    assert len(misses) <= 3
 
 
 @pytest.mark.parametrize(

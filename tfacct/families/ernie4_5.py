@@ -27,7 +27,9 @@ class Config(LlamaLike):
     rms_norm_eps: Real = 1e-5
     rope_theta: Real | None = 500_000.0
 
-    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "autocast", "lora", "nf4", "selective", "chunked"})
+    trains: ClassVar = frozenset(
+        {"sdpa", "eager", "accumulate", "autocast", "lora", "lora_selective", "nf4", "selective", "chunked"}
+    )
     habits: ClassVar = frozenset({"repeats_angles", "wide_angles"})
     dropouts: ClassVar = {}
     stems: ClassVar = ("Ernie4_5",)

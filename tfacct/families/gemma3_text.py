@@ -24,7 +24,9 @@ class Config(GemmaWindows):
     sliding_window_pattern: Count = 6
     rope_local_base_freq: Real = 10_000.0
 
-    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "autocast", "selective", "chunked", "lora", "nf4"})
+    trains: ClassVar = frozenset(
+        {"sdpa", "eager", "accumulate", "autocast", "selective", "chunked", "lora", "lora_selective", "nf4"}
+    )
     divided: ClassVar = frozenset({"torch", "published"})
     habits: ClassVar = frozenset({"norms_around", "full_mask", "window_mask", "angles_apart", "norms_last"})
     changes_training: ClassVar = frozenset(

@@ -10,7 +10,9 @@ from tfacct.families._glm_like import GlmLike
 class Config(GlmLike):
     """`Glm4Config`, with its class's defaults, sizes too."""
 
-    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "chunked", "lora", "nf4"})
+    trains: ClassVar = frozenset(
+        {"sdpa", "eager", "accumulate", "selective", "chunked", "lora", "lora_selective", "nf4"}
+    )
     habits: ClassVar = frozenset(
         {"repeats_angles", "rejoins", "joins_inside", "fused_gate", "norms_around", "norms_narrow"}
     )

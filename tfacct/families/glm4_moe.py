@@ -32,7 +32,9 @@ class Config(PartRotated):
     first_k_dense_replace: UpTo = 1
     num_nextn_predict_layers: UpTo = 1
 
-    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "chunked", "lora", "nf4"})
+    trains: ClassVar = frozenset(
+        {"sdpa", "eager", "accumulate", "selective", "chunked", "lora", "lora_selective", "nf4"}
+    )
     divided: ClassVar = frozenset({"fp32"})
     habits: ClassVar = frozenset({"scored", "wide_corrections", "rejoins", "joins_inside", "norms_last"})
     switched_habits: ClassVar = {"shared_out": ("norm_topk_prob", True)}

@@ -12,7 +12,9 @@ class Config(GraniteLike):
 
     attention_multiplier: Real | None = 1.0
 
-    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "chunked", "autocast", "lora", "nf4"})
+    trains: ClassVar = frozenset(
+        {"sdpa", "eager", "accumulate", "selective", "chunked", "autocast", "lora", "lora_selective", "nf4"}
+    )
     divided: ClassVar = frozenset({"published"})
     habits: ClassVar = frozenset({"scales_results"})
     stems: ClassVar = ("Granite",)

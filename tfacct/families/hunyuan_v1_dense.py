@@ -9,7 +9,9 @@ from tfacct.families._hunyuan_like import HunyuanLike
 class Config(HunyuanLike):
     """`HunYuanDenseV1Config`, with its class's defaults, sizes too."""
 
-    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "autocast", "lora", "nf4", "selective"})
+    trains: ClassVar = frozenset(
+        {"sdpa", "eager", "accumulate", "autocast", "lora", "lora_selective", "nf4", "selective"}
+    )
     stems: ClassVar = ("HunYuanDenseV1",)
 
     def architecture(self) -> Transformer:

@@ -12,7 +12,9 @@ class Config(GraniteLike):
 
     use_post_norm: Switch = True
 
-    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "chunked", "autocast", "lora"})
+    trains: ClassVar = frozenset(
+        {"sdpa", "eager", "accumulate", "selective", "chunked", "autocast", "lora", "lora_selective"}
+    )
     divided: ClassVar = frozenset({"published"})
     habits: ClassVar = frozenset({"scales_results", "norms_narrow"})
     switched_habits: ClassVar = {"norms_around": ("use_post_norm", True)}

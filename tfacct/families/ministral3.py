@@ -48,7 +48,9 @@ class Config(LlamaLike):
     rms_norm_eps: Real = 1e-5
     rope_parameters: Fields | None = ROPE
 
-    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "autocast", "selective", "chunked", "lora", "nf4"})
+    trains: ClassVar = frozenset(
+        {"sdpa", "eager", "accumulate", "autocast", "selective", "chunked", "lora", "lora_selective", "nf4"}
+    )
     divided: ClassVar = frozenset({"published"})
     stems: ClassVar = ("Ministral3",)
     gotchas: ClassVar = (

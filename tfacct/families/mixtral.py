@@ -23,7 +23,9 @@ class Config(LlamaLike):
     num_local_experts: Count = 8
     num_experts_per_tok: Count = 2
 
-    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "chunked", "lora", "nf4"})
+    trains: ClassVar = frozenset(
+        {"sdpa", "eager", "accumulate", "selective", "chunked", "lora", "lora_selective", "nf4"}
+    )
     divided: ClassVar = frozenset({"torch", "published", "fp32"})
     habits: ClassVar = frozenset({"shared_out"})
     changes_training: ClassVar = frozenset({"router_jitter_noise", "output_router_logits"})

@@ -24,7 +24,9 @@ class Config(LlamaLike):
     attention_bias: Switch = False
     clip_qkv: Real | None = None
 
-    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "chunked", "autocast", "lora", "nf4"})
+    trains: ClassVar = frozenset(
+        {"sdpa", "eager", "accumulate", "selective", "chunked", "autocast", "lora", "lora_selective", "nf4"}
+    )
     habits: ClassVar = frozenset({"wide_angles"})
     stems: ClassVar = ("Olmo", "OLMo")  # some files write OLMo
     uncounted: ClassVar = LlamaLike.uncounted | {"clip_qkv"}

@@ -29,7 +29,7 @@ class Config(LlamaLike):
     num_experts_per_tok: Count = 8
 
     divided: ClassVar = frozenset({"gathered"})
-    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "lora", "nf4", "selective"})
+    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "lora", "lora_selective", "nf4", "selective"})
     habits: ClassVar = frozenset({"narrow_shares"})
     switched_habits: ClassVar = {"shared_out": ("norm_topk_prob", False)}
     changes_training: ClassVar = frozenset({"output_router_logits"})

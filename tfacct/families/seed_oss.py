@@ -22,7 +22,9 @@ class Config(LlamaLike):
     attention_out_bias: Switch = False
     mlp_bias: Switch = False
 
-    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "autocast", "lora", "nf4", "chunked"})
+    trains: ClassVar = frozenset(
+        {"sdpa", "eager", "accumulate", "selective", "autocast", "lora", "lora_selective", "nf4", "chunked"}
+    )
     divided: ClassVar = frozenset({"published"})
     dropouts: ClassVar = {
         "residual": ("residual_dropout", 0.1),

@@ -21,7 +21,9 @@ class Config(LlamaLike):
     hidden_act: Word = "gelu_pytorch_tanh"
     norm_epsilon: Real = 1e-5
 
-    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "chunked", "autocast", "lora", "nf4"})
+    trains: ClassVar = frozenset(
+        {"sdpa", "eager", "accumulate", "selective", "chunked", "autocast", "lora", "lora_selective", "nf4"}
+    )
     divided: ClassVar = frozenset({"torch", "published"})
     dropouts: ClassVar = {
         "embedding": ("embedding_dropout", 0.0),

@@ -24,7 +24,7 @@ class Config(GemmaWindows):
     attn_logit_softcapping: Real | None = 50.0
 
     trains: ClassVar = frozenset(
-        {"eager", "accumulate", "chunked", "lora", "nf4", "selective"}
+        {"eager", "accumulate", "chunked", "lora", "lora_selective", "nf4", "selective"}
     )  # the class refuses sdpa
     habits: ClassVar = frozenset({"full_mask", "window_mask"})
     stems: ClassVar = ("VaultGemma",)

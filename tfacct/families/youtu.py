@@ -20,7 +20,9 @@ class Config(LatentLike):
     max_position_embeddings: Count = 131072
     tie_word_embeddings: Switch = True
 
-    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "chunked", "lora", "nf4"})
+    trains: ClassVar = frozenset(
+        {"sdpa", "eager", "accumulate", "selective", "chunked", "lora", "lora_selective", "nf4"}
+    )
     divided: ClassVar = frozenset({"step"})
     stems: ClassVar = ("Youtu",)
     heads: ClassVar = DECODER
