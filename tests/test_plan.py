@@ -232,3 +232,60 @@ def test_why_no_division_is_counted(run: Callable[..., Ran]) -> None:
     assert "do not divide a batch of 1" in words and "give a multiple of 64: --batch 64" in words
     words = " ".join(run("plan", "bert-base", "--gpus", "37", "--fit", "80GB", "--train").err.split())
     assert "no rule for segments on a mesh" in words  # whatever the batch
+
+
+def test_the_least_time_comes_first() -> None:
+    """Each estimate is that of `tfacct time`, which knows Megatron's divisions and FSDP; others have none: the last."""
+    model = tfacct.load(LLAMA)
+    asked: dict[str, Any] = {"gpus": 8, "fit": "a100-sxm-80gb", "ctx": "4k", "batch": 64, "train": True}
+    found = model.plan(**asked, by="time")
+    timed = [row for row in found.divisions if row["seconds"] is not None]
+    seconds = [row["seconds"] for row in timed]
+    assert seconds == sorted(seconds, key=float) and timed == found.divisions[: len(timed)] != found.divisions
+    assert {row["fsdp"] for row in timed} == {1, 8} and not any(row["cp"] * row["ulysses"] > 1 for row in timed)
+    assert {row["dp"] for row in timed if row["tp"] * row["pp"] == 1} == {1}
+    for row in (timed[0], timed[1], timed[-1]):
+        stage = row["pp"] > 1
+        step = model.train_time(
+            on="8xa100-sxm-80gb", ctx="4k", batch=1 if stage else row["batch"],
+            accumulate=row["batch"] if stage else row["times"], tp=row["tp"], sp=row["sp"], pp=row["pp"],
+        )  # fmt: skip
+        assert step.value_seconds == row["seconds"], row
+    same = ("tp", "sp", "fsdp", "dp", "zero", "pp", "cp", "ulysses", "bytes", "sent_bytes")
+    plain = model.plan(**asked)
+    assert {tuple(row[key] for key in same) for row in plain.divisions} == {
+        tuple(row[key] for key in same) for row in found.divisions
+    }
+    assert {row["seconds"] for row in plain.divisions} == {row["time_command"] for row in plain.divisions} == {None}
+    assert f"of {len(timed)} with an estimate --fsdp 8 takes least, ≈ " in found.answer
+
+
+def test_the_time_of_a_token(run: Callable[..., Ran]) -> None:
+    found = tfacct.load("llama-3.1-70b").plan(gpus=8, fit="h100-sxm", ctx="8k", batch=64, by="time")
+    row = found.divisions[0]
+    assert (row["tp"], row["pp"]) == (8, 1) and all(one["seconds"] is None for one in found.divisions if one["pp"] > 1)
+    program, *words = shlex.split(row["time_command"])
+    ran = run(*words, "--json")
+    assert program == "tfacct" and json.loads(ran.out)["models"][0]["value_seconds"] == row["seconds"], ran.err
+    asked = ("plan", "llama-3.1-70b", "--gpus", "8", "--fit", "h100-sxm", "--ctx", "8k", "--batch", "64")
+    out = " ".join(run(*asked, "--by", "time").out.split())
+    assert "Its time is tfacct time llama-3.1-70b --on 8xh100-sxm" in out and "no time, no topology" not in out
+    assert "389 of them on this device" in out and "no time, no topology" in " ".join(run(*asked).out.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (f"{LLAMA} --fit 80GB", "--fit must name a device, not '80GB'"),
+        ("mixtral-8x7b --fit h100-sxm --train", "no training step with experts was measured"),
+        ("bert-base --fit h100-sxm", "no estimate for an encoder"),
+        (f"{LLAMA} --fit h100-sxm --train --lora 16", "no training step with --lora was measured"),
+        (f"{LLAMA} --fit h100-sxm --train --checkpoint attention", "no training step with --checkpoint attention"),
+        (f"{LLAMA} --fit v100-sxm-32gb --train", "v100-sxm-32gb has no bf16 units"),
+        ("gpt2 --fit cpu", "cpu was swept with the reference model"),
+    ],
+)
+def test_what_has_no_estimate_is_refused_by_name(run: Callable[..., Ran], arguments: str, said: str) -> None:
+    ran = run("plan", *arguments.split(), "--gpus", "8", "--ctx", "512", "--batch", "64", "--by", "time")
+    words = " ".join(ran.err.split())
+    assert ran.code == 2 and said in words and "Traceback" not in words, words

@@ -254,7 +254,8 @@ class Estimated(Asked):
         no step of one was measured.
         """
         from tfacct.accounts.divided_time import Meshed
-        from tfacct.reports.time_train import Trains, time_train
+        from tfacct.reports.step_time import Trains
+        from tfacct.reports.time_train import time_train
 
         mesh = Meshed(tp, sp, pp, pp_chunks)
         how = Trains(accumulate, recompute, tokens_total, recompute_attention, mesh)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypedDict, Unpack
+from typing import Any, Literal, TypedDict, Unpack
 
 from tfacct.api import lines as each
 from tfacct.api.answer import answered
@@ -14,7 +14,7 @@ from tfacct.ledger.workload import Whole
 
 class PlannedDivision(TypedDict):
     """A division of devices: its mesh, the sequences that a rank takes at a time and how often in a step, what it needs
-    and sends, and the command that asks for it."""
+    and sends, and the command that asks for it; estimated seconds where they were asked for, and what asks for them."""
 
     tp: int
     sp: bool
@@ -30,7 +30,9 @@ class PlannedDivision(TypedDict):
     times: int
     bytes: int
     sent_bytes: int
+    seconds: float | None
     command: str
+    time_command: str | None
 
 
 class PlanReport(_Common):
@@ -60,6 +62,7 @@ class Planned(Asked):
         dtype: str | None = None,
         kv_dtype: str | None = None,
         recipe: dict[str, Any] | None = None,
+        by: Literal["sent", "time"] = "sent",
         **step: Unpack[Whole],
     ) -> PlanReport:
         """Divisions of `gpus` devices, each with `fit` (bytes, `"80GB"`, or a device's name), that hold the model, or
@@ -72,7 +75,8 @@ class Planned(Asked):
         >>> load("llama-3.1-70b").plan(gpus=8, fit="80GB", ctx="8k", batch=64).answer
         '7 divisions of 8 devices hold it in 80 GB; --pp 4 sends least.'
 
-        `recipe`: keywords of `train`, as `{"checkpoint": "full"}`. Raises TfacctError where no division is counted.
+        `recipe`: keywords of `train`, as `{"checkpoint": "full"}`. `by="time"`: those first that are estimated to take
+        least on the device that `fit` names. Raises TfacctError where no division is counted, or none has an estimate.
         """
         from tfacct.base.errors import UsageError
         from tfacct.reports.plan import plan
@@ -81,7 +85,8 @@ class Planned(Asked):
 
         if recipe and not train:
             raise UsageError("recipe goes with train=True")
-        budget, card = budget_of(of_one(fit, gpus))
+        device = of_one(fit, gpus)
+        budget, card = budget_of(device)
         assert budget is not None
         how = Recipe(dtype or "bf16", **(recipe or {})).checked() if train else None
         asked = request(step)
@@ -95,5 +100,7 @@ class Planned(Asked):
             dtype=dtype,
             kv_dtype=kv_dtype,
             card=card,
+            by=by,
+            on=str(device),
         )
         return answered(PlanReport, report)

@@ -89,7 +89,8 @@ def time(
         ask.apart("--train", {"--decode": decode, "--prefill": prefill, "--tokens": tokens, "--ep": ep != 1})
         ask.apart("--train", {"--kv-dtype": kv_dtype, "--bound-only": bound_only})
         from tfacct.accounts.divided_time import Meshed
-        from tfacct.reports.time_train import Trains, time_train
+        from tfacct.reports.step_time import Trains
+        from tfacct.reports.time_train import time_train
 
         total = None if tokens_total is None else _tokens_total(tokens_total)
         mesh = Meshed(tp, sp, pp, pp_chunks)

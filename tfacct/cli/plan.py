@@ -1,5 +1,6 @@
 """How devices divide a model. (Annotations are not postponed: that keeps the start short.)"""
 
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -10,6 +11,13 @@ from tfacct.cli import options as opt
 from tfacct.cli.root import ACCOUNT, command
 
 
+class Order(StrEnum):
+    """What orders divisions."""
+
+    sent = "sent"
+    time = "time"
+
+
 @command(ACCOUNT, "tfacct plan llama-3.1-70b --gpus 64 --fit 80GB --ctx 8k --batch 512 --train --checkpoint full")
 def plan(
     *,
@@ -18,6 +26,9 @@ def plan(
     fit: Annotated[str, typer.Option(metavar="SIZE", help="Memory of each: 80GB, 80GiB, h100-sxm.")],
     whole: opt.Whole,
     train: Annotated[bool, typer.Option("--train", help="A training step, in place of serving.")] = False,
+    by: Annotated[
+        Order, typer.Option(help="What orders them: bytes sent, or the estimated time on the device that --fit names.")
+    ] = Order.sent,
     dtype: opt.Dtype = None,
     kv_dtype: opt.KvDtype = None,
     trained: opt.Trained,
@@ -34,7 +45,8 @@ def plan(
         raise UsageError(f"--{next(iter(given)).replace('_', '-')} goes with --train")
     if train:
         ask.apart("--train", {"--kv-dtype": kv_dtype})
-    budget, card = ask.budget(of_one(fit, gpus))
+    device = str(of_one(fit, gpus))
+    budget, card = ask.budget(device)
     assert budget is not None
     recipe = Recipe(dtype or "bf16", **given).checked() if train else None
     report = plan(
@@ -48,5 +60,7 @@ def plan(
         kv_dtype=kv_dtype,
         card=card,
         called=one.model,
+        by=by.value,
+        on=device,
     )
     ask.show(report, output)

@@ -32,13 +32,16 @@ from tfacct.reports.training import refusal as alone_refused
 
 
 class Division(NamedTuple):
-    """A mesh, the sequences that a rank takes at a time and how often in a step, the bytes that it needs and sends."""
+    """A mesh, the sequences that a rank takes at a time and how often in a step, the bytes that it needs and sends; its
+    seconds where they were asked for and there is an estimate, and the options of `tfacct time` that give them."""
 
     mesh: Mesh
     batch: int
     times: int
     bytes: int
     sent: int
+    seconds: float | None = None
+    clock: str = ""
 
 
 class Tried(NamedTuple):

@@ -1,11 +1,12 @@
-"""Which divisions of some devices hold a model, and which of them sends least."""
+"""Which divisions of some devices hold a model, and which of them sends least, or is estimated to take least time."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from shlex import quote
-from typing import Any
+from typing import Any, Literal, TypeAlias, get_args
 
 from tfacct.base import units
 from tfacct.base.errors import UsageError
@@ -16,9 +17,12 @@ from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Row, Table
 from tfacct.reports import compose, counting
 from tfacct.reports.divisions import Division, Tried, in_serving, in_training
+from tfacct.reports.plan_time import Clock, clock
 from tfacct.reports.training import Recipe, refusal
 from tfacct.reports.unruled import unruled
 
+Order: TypeAlias = Literal["sent", "time"]
+"""What orders divisions: the bytes that a rank sends, or the seconds that they are estimated to take."""
 ROWS = 16
 """Divisions that a table shows."""
 WHOLE = "no division"
@@ -38,10 +42,14 @@ def plan(
     kv_dtype: str | None = None,
     card: str = "",
     called: str | None = None,
+    by: Order = "sent",
+    on: str = "",
 ) -> Report:
     """Divisions of `gpus` devices with `fit` bytes each that hold a model, or with a `recipe` its training step, of
     which `given` was asked for. The batch is that of all devices. `called`: the word that the model was asked for by.
-    Raises UsageError."""
+    `by`: what orders them; the time is that of devices which `on` names. Raises UsageError."""
+    if by not in get_args(Order):
+        raise UsageError(f"{option('by')} is {' or '.join(get_args(Order))}, not {by!r}")
     check_size(option("gpus"), gpus)
     if gpus > LARGEST:
         raise UsageError(f"{option('gpus')} is at most {LARGEST:,}, not {gpus:,}")
@@ -54,6 +62,9 @@ def plan(
         tried = in_serving(subject, work, gpus, fit, dtype, width(counting.dtypes(dtype, kv_dtype)[1]))
     if not tried.counted:
         raise _uncounted(subject, work, recipe, tried, gpus)
+    watch = clock(subject, work, on, gpus, recipe, dtype, kv_dtype) if by == "time" else None
+    if watch is not None:
+        tried = _timed(tried, watch)
     options = {**(given or {}), "dtype": dtype, "kv_dtype": kv_dtype}
     command = _Command(subject, work, recipe, options, called or subject.name)
     stored = recipe.dtype if recipe is not None else subject.storage(dtype).name
@@ -66,13 +77,29 @@ def plan(
         [_facts(tried, work, gpus, fit, recipe, stored, command)],
         title=f"{compose.name_of(subject)}: divisions of {_devices(gpus)}, {what} in {stored},"
         f" {compose.workload_words([subject], request)}{also}",
-        answer=_answer(tried, gpus, fit, command),
+        answer=_answer(tried, gpus, fit, command, watch),
         convention="each division as `train`, `memory` and `comms` count it",
-        notes=lambda _: [*_notes(tried, command), *filter(None, [card])],
-        counted="what one rank needs and sends; no time, no topology of the links",
+        notes=lambda _: [*_notes(tried, command, watch), *filter(None, [card])],
+        counted=f"what one rank needs and sends; {'' if _clocked(tried) else 'no time, '}no topology of the links",
         requests=[request],
         headline="fitting",
     )
+
+
+def _timed(tried: Tried, watch: Clock) -> Tried:
+    """Those that fit with their seconds, the least first, those without an estimate behind. Raises UsageError."""
+    fitting = [watch.timed(one) for one in tried.fitting]
+    if fitting and all(one.seconds is None for one in fitting):
+        none = f"{watch.subject.name}: no division that holds it has an estimate of its time"
+        why = watch.why.removeprefix(f"{watch.subject.name}: ")
+        raise UsageError(f"{none}: {why}", f"leave {option('by', 'time')} out")
+    fitting.sort(key=lambda one: (one.seconds is None, one.seconds or 0, one.sent, one.bytes))
+    return tried._replace(fitting=fitting)
+
+
+def _clocked(tried: Tried) -> list[Division]:
+    """Divisions that have an estimate of their time."""
+    return [one for one in tried.fitting if one.seconds is not None]
 
 
 def _uncounted(subject: LoadedModel, work: Workload, recipe: Recipe | None, tried: Tried, gpus: int) -> UsageError:
@@ -98,7 +125,8 @@ class _Command:
     ) -> None:
         self.train = recipe is not None
         self.step = "one new token of each sequence" if subject.keeps else "one pass over each sequence"
-        sets = (f"--set {quote(f'{field}={compose.spoken(value)}')}" for field, value in subject.changed.items())
+        sets = [f"--set {quote(f'{field}={compose.spoken(value)}')}" for field, value in subject.changed.items()]
+        self.model = " ".join([quote(called), *sets])
         options = (f"--{name.replace('_', '-')} {value}" for name, value in given.items() if value is not None)
         what = "train" if self.train else "memory"
         self.start = " ".join([f"tfacct {what} {quote(called)} --ctx {work.context}", *options, *sets])
@@ -135,8 +163,12 @@ class _Command:
         """All of it."""
         return f"{self.start} {self.more(one)}"
 
+    def time(self, one: Division) -> str | None:
+        """What asks for its time; None where that has no estimate."""
+        return None if one.seconds is None else f"tfacct time {self.model} {one.clock}"
 
-def _answer(tried: Tried, gpus: int, fit: int, command: _Command) -> str:
+
+def _answer(tried: Tried, gpus: int, fit: int, command: _Command, watch: Clock | None) -> str:
     size = units.budget(fit)
     if not tried.fitting:
         nearest = tried.larger[0]
@@ -149,7 +181,20 @@ def _answer(tried: Tried, gpus: int, fit: int, command: _Command) -> str:
     divisions = f"{count:,} divisions" if count > 1 else "One division"
     hold = "hold" if count > 1 else "holds"
     least = f"{_named(best, command, gpus)} sends least" if count > 1 else f"it is {_named(best, command, gpus)}"
+    if watch is not None:
+        least = _fastest(tried, gpus, command, watch)
     return f"{divisions} of {_devices(gpus)} {hold} it in {size}; {least}."
+
+
+def _fastest(tried: Tried, gpus: int, command: _Command, watch: Clock) -> str:
+    """The division that is estimated to take least, among those that have an estimate."""
+    best, timed, count = tried.fitting[0], len(_clocked(tried)), len(tried.fitting)
+    named, takes = _named(best, command, gpus), f"≈ {units.seconds(best.seconds or 0)} for {watch.unit}"
+    if timed == 1:
+        only = "it is" if count == 1 else "the one with an estimate is"
+        return f"{only} {named}, {takes}"
+    among = "" if timed == count else f"of {timed:,} with an estimate "
+    return f"{among}{named} takes least, {takes}"
 
 
 def _named(one: Division, command: _Command, gpus: int) -> str:
@@ -170,6 +215,7 @@ def _table(tried: Tried, command: _Command) -> Table:
         Column("times", "times", "count", drop=3) if command.train else Column("copies", "copies", "count", drop=3),
         Column("bytes", "needs", "bytes"),
         Column("sent_bytes", "sends", "bytes"),
+        *([Column("seconds", "≈ time", "seconds")] if _clocked(tried) else []),
     )
     rows: tuple[Row, ...] = tuple(
         {
@@ -179,24 +225,28 @@ def _table(tried: Tried, command: _Command) -> Table:
             "copies": one.mesh.dp,
             "bytes": one.bytes,
             "sent_bytes": one.sent,
+            "seconds": None if one.seconds is None else Fraction(one.seconds),
         }
         for one in (tried.fitting or tried.larger)[:ROWS]
     )
     return columns, (rows,), ()
 
 
-def _notes(tried: Tried, command: _Command) -> list[str]:
+def _notes(tried: Tried, command: _Command, watch: Clock | None) -> list[str]:
     shown = tried.fitting or tried.larger
-    said = [f"The first is {command.whole(shown[0])}"]
+    said, timed = [f"The first is {command.whole(shown[0])}"], _clocked(tried)
+    if watch is not None and timed:
+        said += [f"Its time is {command.time(timed[0])}", *watch.said(timed)]
     if len(shown) > ROWS:
         rest = "hold it too" if tried.fitting else "need more"
         said.append(f"{len(shown) - ROWS:,} others {rest}; JSON has all.")
     staged = any(one.mesh.pp > 1 for one in shown)
+    waits = "" if timed else "; the time that they wait is not counted"
     if command.train:
         said.append(
             "Batch: sequences that a rank takes at a time, as many as fit; times: how often in a step. What is sent is"
             " that of the whole step: copies that share nothing reduce their gradients once, all others each time."
-            f"{' Stages take one sequence at a time, 1F1B; the time that they wait is not counted.' if staged else ''}"
+            f"{f' Stages take one sequence at a time, 1F1B{waits}.' if staged else ''}"
         )
     else:
         waits = " What stages wait for one another is not counted." if staged else ""
@@ -245,7 +295,9 @@ def _divisions(found: Sequence[Division], command: _Command) -> list[dict[str, A
             "times": one.times,
             "bytes": one.bytes,
             "sent_bytes": one.sent,
+            "seconds": one.seconds,
             "command": command.whole(one),
+            "time_command": command.time(one),
         }
         for one in found
     ]

@@ -6,28 +6,27 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-from tfacct.accounts import divided_time, training_time
-from tfacct.accounts.divided_time import DIVIDED, Again, DividedParts, Meshed
-from tfacct.accounts.kernels import NoKernelError
+from tfacct.accounts import divided_time
+from tfacct.accounts.divided_time import DIVIDED, DividedParts
 from tfacct.accounts.metrics import Point
 from tfacct.accounts.passes import backward_flops, forward_flops, recomputed_flops
-from tfacct.accounts.training_time import NODE, TRAINING, UTILIZATION, Parts, Trained
+from tfacct.accounts.training_time import TRAINING, UTILIZATION, Parts, Trained
 from tfacct.accounts.utilization import flops_per_token, utilization
-from tfacct.accounts.validated import STORED, VALIDATED, Validation
+from tfacct.accounts.validated import STORED, Validation
 from tfacct.base import units
-from tfacct.base.errors import ConfigError, TfacctError, UsageError
+from tfacct.base.errors import TfacctError, UsageError
 from tfacct.base.record import record
 from tfacct.base.spelling import option, spelled
-from tfacct.ledger.workload import Request, Workload, check_size
+from tfacct.ledger.workload import Request, Workload
 from tfacct.loading import devices
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import PLAIN, Column, Report, Row, Table
 from tfacct.reports import compose, counting
-from tfacct.reports.placed import MEASURED, check_heads, constants_of, through
+from tfacct.reports.placed import MEASURED, constants_of, through
+from tfacct.reports.step_time import Trains, error_said, estimated, validation
 from tfacct.reports.training import Recipe, refusal
 
 DAY = 86_400
-DTYPES = ("bf16", "fp8")
 IDLE = 0.25
 """Share of a step that stages wait, from which on it is said how they wait less."""
 NAMES = {
@@ -48,22 +47,6 @@ CONVENTION = "an estimate: seconds by a fitted law over FLOPs, bytes and launche
 DIVIDED_CONVENTION = "an estimate: seconds by a fitted law over FLOPs, bytes and launches, as Megatron divides a step"
 
 
-@record
-class Trains:
-    """How a model is trained, as a user words it: micro-batches before an update, recomputed blocks, tokens in all."""
-
-    accumulate: int = 1
-    recompute: bool = False
-    tokens_total: int | None = None
-    recompute_attention: bool = False
-    mesh: Meshed = Meshed()
-
-    @property
-    def again(self) -> Again:
-        """What runs again before its backward pass."""
-        return "blocks" if self.recompute else "attention" if self.recompute_attention else ""
-
-
 def time_train(subject: LoadedModel, request: Request, on: str, how: Trains, *, dtype: str | None = None) -> Report:
     """Seconds of a training step on devices that share it. Raises TfacctError."""
     count, device = devices.several(option("on"), on)
@@ -74,20 +57,8 @@ def time_train(subject: LoadedModel, request: Request, on: str, how: Trains, *, 
             raise UsageError(f"{device.id} was swept for a plain step: one micro-batch, no recomputation, no days")
         return time_calibrated(subject, request, device, count, train=True, dtype=dtype)
     name = units.dtype_name(dtype or counting.DEFAULT_DTYPE)
-    _check(subject, count, device, name, how)
     work = counting.workload(subject, request)
-    trained = Trained(work.context, work.batch, count, how.accumulate, how.recompute, name == "fp8")
-    parts: Parts | DividedParts
-    try:
-        if how.mesh.ranks > 1:
-            _check_mesh(subject, count, device.id, name, how)
-            shared = divided_time.work_of(subject.ledger, trained, how.mesh)
-            parts = divided_time.step(shared, device, trained, how.mesh, how.again)
-        else:
-            parts = training_time.step(training_time.work_of(subject.ledger, trained), device, trained)
-    except NoKernelError as error:
-        error.message = f"{subject.name}: {error.message}"
-        raise
+    trained, parts = estimated(subject, work, count, device, name, how)
     one = _Step(subject, work, device, trained, name, parts, how)
     where = device.name if count == 1 else f"{count:,} × {device.name}"
     return compose.report(
@@ -101,73 +72,6 @@ def time_train(subject: LoadedModel, request: Request, on: str, how: Trains, *, 
         notes=lambda _: one.notes(),
         requests=[request],
     )
-
-
-def _check(subject: LoadedModel, count: int, device: devices.Device, name: str, how: Trains) -> None:
-    """Raises TfacctError for what was not measured in any way."""
-    check_size(option("accumulate"), how.accumulate)
-    _check_how(how)
-    if how.tokens_total is not None:
-        check_size(option("tokens_total"), how.tokens_total, most=10**15)
-    if name not in DTYPES:
-        raise UsageError(f"a training step is estimated in {' or '.join(DTYPES)}, not in {name}")
-    if name not in device.peak:
-        said = f"{device.id} has no {name} units"
-        raise UsageError(
-            said, f"ask in {option('dtype', 'bf16')}" if "bf16" in device.peak else "ask for another device"
-        )
-    if "bf16" not in device.peak:
-        raise UsageError(f"{device.id} has no bf16 units", "ask for another device")
-    if count > 1 and device.link is None:
-        raise UsageError(
-            f"no link between devices is known for {device.id}", f"ask for one device: {option('on', device.id)}"
-        )
-    if subject.ledger.experts:
-        raise ConfigError(
-            f"{subject.name}: no training step with experts was measured", "dense decoders have an estimate"
-        )
-    if subject.architecture.encoder is not None or subject.architecture.mtp is not None or not subject.keeps:
-        raise ConfigError(f"{subject.name}: no estimate of its training step", "dense decoders have one")
-
-
-def _check_mesh(subject: LoadedModel, count: int, device: str, name: str, how: Trains) -> None:
-    """Raises TfacctError for a division that is none, or that was not measured."""
-    mesh, blocks = how.mesh, sum(int(group.count) for group in subject.ledger.groups if group.numbers)
-    if count % mesh.ranks:
-        asked = f"{option('tp', mesh.tp)} and {option('pp', mesh.pp)} take {mesh.ranks:,} devices"
-        raise UsageError(
-            f"{asked}, which do not divide {'1 device' if count == 1 else f'{count:,} devices'}",
-            f"give a multiple of {mesh.ranks:,}: {option('on', f'{mesh.ranks}x{device}')}",
-        )
-    if name != "bf16":
-        raise UsageError(f"a divided step is estimated in bf16, not in {name}", option("dtype", "bf16"))
-    if mesh.tp > NODE:
-        raise UsageError(f"{option('tp', mesh.tp)} is more than the {NODE} devices of a node", option("tp", NODE))
-    check_heads(subject, mesh.tp)
-    if mesh.pp * mesh.chunks > blocks:
-        parts = f" and {option('pp_chunks', mesh.chunks)}" if mesh.chunks > 1 else ""
-        raise UsageError(f"{option('pp', mesh.pp)}{parts}: {subject.name} has {blocks:,} blocks")
-
-
-def _check_how(how: Trains) -> None:
-    """Raises UsageError for options that change nothing, or contradict each other."""
-    mesh = how.mesh
-    for option_name, size in (("tp", mesh.tp), ("pp", mesh.pp), ("pp_chunks", mesh.chunks)):
-        check_size(option(option_name), size)
-    if mesh.sp and mesh.tp == 1:
-        said = f"{option('sp', True)} divides tokens among the devices of {option('tp')}"
-        raise UsageError(said, f"give their number: {option('tp', 8)}")
-    if mesh.chunks > 1 and mesh.pp == 1:
-        raise UsageError(
-            f"{option('pp_chunks', mesh.chunks)} divides a stage of {option('pp')}",
-            f"give their number: {option('pp', 8)}",
-        )
-    if how.recompute and how.recompute_attention:
-        other = option("recompute_attention", True)
-        raise UsageError(f"{option('recompute', True)} does not go with {other}", "leave one of the two out")
-    if how.recompute_attention and mesh.ranks == 1:
-        said = f"{option('recompute_attention', True)} was measured under {option('tp')} and {option('pp')} alone"
-        raise UsageError(said, option("recompute", True))
 
 
 @record
@@ -199,7 +103,7 @@ class _Step:
     @property
     def error(self) -> Validation:
         """Errors of steps that were divided alike."""
-        return VALIDATED["divided" if self.divided else "training", "step"]
+        return validation(self.divided)
 
     @property
     def tokens_total(self) -> int | None:
@@ -281,19 +185,6 @@ class _Step:
 
     def notes(self) -> list[str]:
         """What it was measured against, and what it leaves out."""
-        error = self.error
-        if self.device.vendor == MEASURED:
-            here = error.on.get(self.device.id, 0)
-            where = f"{here:,} of them" if here else "none of them"
-            whose = "GPT models as Megatron divided them" if self.divided else "Dense decoders (MPT) under FSDP"
-            said = (
-                f"Estimate. {whose}, runs never fitted: median error"
-                f" {units.percent(error.median)} on {error.runs:,} measured steps, {where} on this device"
-                f"{'' if self.interval else ', so its error here is not known'}."
-            )
-        else:
-            maker = self.device.vendor or "this maker"
-            said = f"Estimate. No step on devices of {maker} was measured, so its error is not known."
         steps = "the same steps" if self.device.vendor == MEASURED else f"steps measured on devices of {MEASURED}"
         fits = f"{spelled('`tfacct train`', '`train`')} counts whether a step fits."
         if not self.subject.config.trains:
@@ -308,7 +199,7 @@ class _Step:
             else f"A constant utilization of {units.percent(UTILIZATION)} erred 13.1%"
         )
         return [
-            said,
+            error_said(self.device, self.divided),
             f"{erred} on {steps}: a strong baseline.",
             f"Utilization (MFU) counts all pairs, and no recomputation{both}.",
             f"{self._shared()} {fits}",
@@ -342,9 +233,9 @@ class _Step:
     def facts(self) -> dict[str, Any]:
         """The step, as it stands in the JSON."""
         error, ends = self.error, self.interval
-        validation = None
+        measured = None
         if ends is not None:
-            validation = {
+            measured = {
                 "class": error.kind,
                 "metric": error.metric,
                 "points": error.runs,
@@ -375,7 +266,7 @@ class _Step:
             "mfu": self.mfu("full"),
             "mfu_palm": self.mfu("palm"),
             "days": self.days,
-            "validation": validation,
+            "validation": measured,
             "assumptions": constants_of(TRAINING) | (constants_of(DIVIDED) if self.divided else {}),
             "calibration": None,
         }

@@ -1,0 +1,149 @@
+"""How long divisions of devices take: estimates, of those that one was measured for."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import replace
+
+from tfacct.accounts.divided_time import Meshed
+from tfacct.accounts.sharding.mesh import Mesh
+from tfacct.base.errors import TfacctError, UsageError
+from tfacct.base.spelling import option
+from tfacct.ledger.workload import Workload
+from tfacct.loading import devices
+from tfacct.loading.model import LoadedModel
+from tfacct.reports import placed, step_time
+from tfacct.reports.divisions import Division
+from tfacct.reports.step_time import Trains
+from tfacct.reports.training import Recipe
+
+
+class Clock(ABC):
+    """Estimates of what divisions of `count` devices take. `why`: why the last one without an estimate has none."""
+
+    unit: str
+    """What the seconds are of."""
+
+    def __init__(self, subject: LoadedModel, work: Workload, on: str, count: int) -> None:
+        self.subject, self.work, self.count = subject, work, count
+        self.device = devices.several(option("fit"), on)[1]
+        self.why = ""
+        if self.device.calibration is not None:
+            raise UsageError(f"{self.device.id} was swept with the reference model: no division of it has an estimate")
+
+    def timed(self, one: Division) -> Division:
+        """The same with its seconds, and the words that ask for them; None where there is no estimate."""
+        try:
+            seconds, words = self.asked(one)
+        except TfacctError as error:
+            self.why = error.message
+            return one
+        return one._replace(seconds=seconds, clock=words)
+
+    @abstractmethod
+    def asked(self, one: Division) -> tuple[float, str]:
+        """Seconds, and the options of `tfacct time`. Raises TfacctError for a division that has no estimate."""
+
+    @abstractmethod
+    def said(self, shown: list[Division]) -> list[str]:
+        """What the estimates were measured against."""
+
+
+class TrainingClock(Clock):
+    """Training steps: under FSDP, or divided by tensor and pipeline parallelism as Megatron divides them."""
+
+    unit = "a step"
+
+    def __init__(self, subject: LoadedModel, work: Workload, on: str, count: int, recipe: Recipe) -> None:
+        super().__init__(subject, work, on, count)
+        self.recipe = recipe
+        unlike = {
+            option("lora"): recipe.lora is not None,
+            option("checkpoint", "attention"): recipe.checkpoint == "attention",
+            option("loss", "chunked"): recipe.loss == "chunked",
+            option("attention", "eager"): recipe.attention == "eager",
+        }
+        for name in (name for name, given in unlike.items() if given):
+            raise UsageError(f"no training step with {name} was measured", f"leave {option('by', 'time')} out")
+        step_time.check(subject, count, self.device, recipe.dtype, Trains())
+
+    def asked(self, one: Division) -> tuple[float, str]:
+        mesh, again = one.mesh, self.recipe.checkpoint == "full"
+        if mesh.fsdp == mesh.ranks:
+            batch, how = one.batch, Trains(one.times, again)
+        else:
+            if (odd := _unlike(mesh)) is not None:
+                raise UsageError(f"no training step with {odd} was measured")
+            staged = mesh.pp > 1  # stages take one sequence at a time
+            batch, times = (1, one.batch) if staged else (one.batch, one.times)
+            how = Trains(times, again, mesh=Meshed(mesh.tp, mesh.sp, mesh.pp))
+        work, name = replace(self.work, batch=batch), self.recipe.dtype
+        _, parts = step_time.estimated(self.subject, work, self.count, self.device, name, how)
+        words = [f"--train --on {self.count}x{self.device.id} --ctx {work.context} --batch {batch}"]
+        words += [f"--accumulate {how.accumulate}"] if how.accumulate > 1 else []
+        words += ["--recompute"] if again else []
+        words += [f"--{axis} {size}" for axis, size in (("tp", how.mesh.tp), ("pp", how.mesh.pp)) if size > 1]
+        words += ["--sp"] if how.mesh.sp else []
+        return parts.seconds, " ".join(words)
+
+    def said(self, shown: list[Division]) -> list[str]:
+        kinds = {one.mesh.fsdp != one.mesh.ranks for one in shown if one.seconds is not None}
+        said = [step_time.error_said(self.device, divided) for divided in sorted(kinds)]
+        both = ["Both laws take attention as it ran then: fused under FSDP, unfused as Megatron divided it."]
+        return said + (both if len(kinds) > 1 else [])
+
+
+def _unlike(mesh: Mesh) -> str | None:
+    """What of a division no measured step had, in words; None if it is Megatron's."""
+    if mesh.parts > 1:
+        return "parts of sequences"
+    if mesh.fsdp > 1:
+        return f"{option('fsdp')} beside other axes"
+    if mesh.zero > 1:
+        return option("zero", mesh.zero)
+    return "copies alone" if mesh.tp * mesh.pp == 1 else None
+
+
+class ServingClock(Clock):
+    """One new token of each sequence, on devices that divide heads and widths."""
+
+    unit = "a token"
+
+    def __init__(
+        self, subject: LoadedModel, work: Workload, on: str, count: int, dtype: str | None, kv_dtype: str | None
+    ) -> None:
+        super().__init__(subject, work, on, count)
+        self.dtype, self.kv_dtype = dtype, kv_dtype
+        self.hosts = {1: placed.put(subject, 1, self.device, dtype=dtype, kv_dtype=kv_dtype)}
+
+    def asked(self, one: Division) -> tuple[float, str]:
+        tp = one.mesh.tp
+        if one.mesh.pp > 1:
+            raise UsageError("no stages that serve were measured")
+        if tp not in self.hosts:
+            self.hosts[tp] = placed.put(self.subject, tp, self.device, dtype=self.dtype, kv_dtype=self.kv_dtype)
+        work = replace(self.work, batch=one.batch, tokens=1, logits="last")
+        on = self.device.id if tp == 1 else f"{tp}x{self.device.id}"
+        words = [f"--on {on} --ctx {work.context} --batch {one.batch}"]
+        given = {"dtype": self.dtype, "kv-dtype": self.kv_dtype}
+        words += [f"--{name} {value}" for name, value in given.items() if value is not None]
+        return self.hosts[tp].host.step(work).seconds, " ".join(words)
+
+    def said(self, shown: list[Division]) -> list[str]:
+        timed = next(one for one in shown if one.seconds is not None)
+        return [placed.error_said(self.hosts[timed.mesh.tp], timed.batch)]
+
+
+def clock(
+    subject: LoadedModel,
+    work: Workload,
+    on: str,
+    count: int,
+    recipe: Recipe | None,
+    dtype: str | None,
+    kv_dtype: str | None,
+) -> Clock:
+    """What times the divisions of a training step, or of serving. Raises TfacctError."""
+    if recipe is not None:
+        return TrainingClock(subject, work, on, count, recipe)
+    return ServingClock(subject, work, on, count, dtype, kv_dtype)
