@@ -1,7 +1,7 @@
 """Layers with a window, layers that are not rotated: shared by the families that mix layers."""
 
-from collections.abc import Callable, Sequence
-from typing import Annotated, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, TypeAlias
 
 from pydantic_core import core_schema
 
@@ -25,6 +25,14 @@ def kinds_of(given: list[str] | None, layers: int, default: Callable[[int], str]
         if kind not in known:
             raise ConfigError(f"layer_types[{number}] = {kind!r} is not understood: write {' or '.join(known)}")
     return kinds
+
+
+def angles_of(given: Mapping[str, Any] | None, default: Mapping[str, Any], window: int | None) -> Mapping[str, Any]:
+    """The angles of a layer's kind, in rope_parameters that name those of each. Raises ConfigError."""
+    spelled = (given or default).get(FULL if window is None else SLIDING)
+    if not isinstance(spelled, Mapping):
+        raise ConfigError(f"rope_parameters must have the angles of {FULL} and of {SLIDING}")
+    return spelled
 
 
 def rotated(given: list[int] | None, layers: int, interval: int) -> list[bool]:

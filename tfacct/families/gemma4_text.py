@@ -12,7 +12,7 @@ from tfacct.families._base import Count, Fields, Layers, Real, Switch, UpTo, Wor
 from tfacct.families._endings import CAUSAL_MODEL, DECODER, Ending
 from tfacct.families._experts import ROUTED_TENSORS, check_active
 from tfacct.families._gemma_like import GemmaLike
-from tfacct.families._layers import FULL, SLIDING, LayerTypes, windows
+from tfacct.families._layers import FULL, SLIDING, LayerTypes, angles_of, windows
 from tfacct.families._llama_like import QK_NORM_PATHS
 from tfacct.families.mistral import Window
 
@@ -152,9 +152,7 @@ class Config(GemmaLike):
     def of_layer(self, window: int | None, borrowed: bool, size: int, kv_heads: int) -> Attention:
         """Attention of a layer: its heads, its angles, and whose keys it reads."""
         alike = self.attention_k_eq_v and window is None
-        spelled: Any = (self.rope_parameters or ROPE).get(FULL if window is None else SLIDING)
-        if not isinstance(spelled, Mapping):
-            raise ConfigError(f"rope_parameters must have the angles of {FULL} and of {SLIDING}")
+        spelled = angles_of(self.rope_parameters, ROPE, window)
         return Attention(
             hidden=self.hidden_size,
             kv_heads=kv_heads,

@@ -1,15 +1,13 @@
 """Mellum 2: Qwen3's attention and experts; windows in the layers that a list names, with angles of their own."""
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from tfacct.architecture.parts import Attention, QKNorm, Rotary
 from tfacct.architecture.transformer import Transformer
-from tfacct.base.errors import ConfigError
 from tfacct.families._base import Count, Fields, Layers, Switch, UpTo
 from tfacct.families._endings import DECODER
 from tfacct.families._experts import ROUTED_PATHS, ROUTED_TENSORS, LayerNetworks, beside_shared, dense_or_sparse
-from tfacct.families._layers import FULL, SLIDING, LayerTypes, windows
+from tfacct.families._layers import FULL, SLIDING, LayerTypes, angles_of, windows
 from tfacct.families._llama_like import LlamaLike
 from tfacct.families.mistral import Window
 from tfacct.families.qwen3 import Config as Qwen3
@@ -58,9 +56,7 @@ class Config(LlamaLike):
 
     def turned(self, window: int | None) -> Rotary:
         """The angles of a layer's type. Raises ConfigError."""
-        spelled: Any = (self.rope_parameters or ROPE).get(FULL if window is None else SLIDING)
-        if not isinstance(spelled, Mapping):
-            raise ConfigError(f"rope_parameters must have the angles of {FULL} and of {SLIDING}")
+        spelled = angles_of(self.rope_parameters, ROPE, window)
         return Rotary(spelled.get("rope_theta") or 10_000.0, spelled)
 
     def of_layer(self, window: int | None) -> Attention:

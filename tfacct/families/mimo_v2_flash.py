@@ -1,15 +1,13 @@
 """MiMo-V2-Flash: values of a size of their own; windowed layers with twice the key heads and sinks; experts."""
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from tfacct.architecture.parts import Attention, Experts, Rotary
 from tfacct.architecture.transformer import Transformer
-from tfacct.base.errors import ConfigError
 from tfacct.families._base import Count, Fields, Layers, Real, Switch, UpTo, even, share, turned_part
 from tfacct.families._endings import DECODER
 from tfacct.families._experts import ROUTED_PATHS, ROUTED_TENSORS, LayerNetworks, check_active, dense_or_sparse
-from tfacct.families._layers import FULL, SLIDING, Flags, LayerTypes, windows
+from tfacct.families._layers import FULL, SLIDING, Flags, LayerTypes, angles_of, windows
 from tfacct.families._llama_like import LlamaLike
 from tfacct.families.mistral import Window
 
@@ -107,9 +105,7 @@ class Config(LlamaLike):
         """Attention of a layer with this window."""
         slides = window is not None
         kv_heads = self.num_key_value_heads * (2 if slides else 1)
-        spelled: Any = (self.rope_parameters or ROPE).get(SLIDING if slides else FULL)
-        if not isinstance(spelled, Mapping):
-            raise ConfigError(f"rope_parameters must have the angles of {FULL} and of {SLIDING}")
+        spelled = angles_of(self.rope_parameters, ROPE, window)
         turned = int(self.head_dim * turned_part(0.334, spelled))
         return Attention(
             hidden=self.hidden_size,

@@ -136,10 +136,18 @@ def qk_norm(part: parts.QKNorm, size: int) -> nn.Module:
 
 
 class OutputGate(nn.Module):
-    """What the heads read, each element times what the token lets through of it."""
+    """What the heads read, each element times what the token lets through of it, or of all in its head."""
+
+    def __init__(self, part: parts.Attention) -> None:
+        super().__init__()
+        self.size = 1 if part.gates == "elements" else part.head_dim
+        self.act = torch.sigmoid if part.gate_act == "sigmoid" else nn.functional.softplus
 
     def forward(self, mixed: Tensor, gate: Tensor) -> Tensor:
-        return mixed * torch.sigmoid(gate)
+        gate = self.act(gate)
+        if self.size == 1:
+            return mixed * gate
+        return (torch.unflatten(mixed, 2, (-1, self.size)) * gate.unsqueeze(-1)).flatten(2)
 
 
 def by_head(x: Tensor, heads: int, size: int) -> Tensor:
@@ -212,8 +220,9 @@ class Attention(Heads):
         self.chunked = part.chunked
         self.fused = fused and plain and not part.chunked and not self.far
         biased = part.qkv_bias and part.gate_bias
-        self.gate_proj = Linear(part.hidden, self.queries, bias=biased) if part.gated else None
-        self.gate = OutputGate() if part.gated else None
+        gates = self.queries if part.gates == "elements" else part.heads
+        self.gate_proj = Linear(part.hidden, gates, bias=biased) if part.gated else None
+        self.gate = OutputGate(part) if part.gated else None
         self.together = part.qk_norm is not None and part.qk_norm.together
         self.late = part.qk_norm is not None and part.qk_norm.late
         self.q_norm = self.k_norm = self.q_rotary = self.k_rotary = None

@@ -130,7 +130,8 @@ class Attention(Grouped):
     the one that all blocks share. `scale`: factor of the scores, None for
     head_dim^−½. `score_function`: the score of a query and a key is their product, or the largest distance between
     their elements, max |q − k|, which is no product. `gated`: another projection of the token, as wide as its queries,
-    gates what the heads read (transformers' Qwen3NextAttention); if not `gate_bias`, it never has a bias.
+    gates what the heads read (transformers' Qwen3NextAttention); if not `gate_bias`, it never has a bias; if it `gates`
+    heads, each has one number that gates all that it reads, by a sigmoid or a softplus (LagunaAttention).
     `keys_as_values`: values are the result of the keys' projection; `value_norm`: a norm without weight of each head's
     values. `borrowed`: keys and values are those of the last block before it that has its own, and of the same window
     (transformers' Gemma4TextAttention). `value_dim`: size of a head's values, None for head_dim; `value_scale`
@@ -150,6 +151,8 @@ class Attention(Grouped):
     head_dim: Size
     gated: bool = False
     gate_bias: bool = True
+    gates: Literal["elements", "heads"] = "elements"
+    gate_act: Literal["sigmoid", "softplus"] = "sigmoid"
     keys_as_values: bool = False
     value_norm: float | None = None
     borrowed: bool = False
@@ -241,7 +244,8 @@ class Attention(Grouped):
         """Four projections, QKᵀ and PV (both operands are activations), pointwise work, and the two caches."""
         causal: Mask = "prefix" if self.prefix else "chunks" if self.chunked else "causal"
         mask: Mask = causal if self.causal else "full" if self.window is None else "near"
-        gate = Matmul(f"{at}.gate_proj", "B T D, D N H -> B T N H", bias=self.gate_bias and self.qkv_bias)
+        of = "N H" if self.gates == "elements" else "N"
+        gate = Matmul(f"{at}.gate_proj", f"B T D, D {of} -> B T {of}", bias=self.gate_bias and self.qkv_bias)
         own = self.of_values
         new, seen, scores = *(("T", "S") if self.tiles is None else TILED), self.pairs
         kept: tuple[State, ...] = (State(f"{at}.k_cache", "B S K H"), State(f"{at}.v_cache", f"B S K {self.of_values}"))

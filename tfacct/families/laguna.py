@@ -1,0 +1,133 @@
+"""Laguna: gated attention with query heads of each layer's own; a dense layer, then experts beside a shared network."""
+
+from typing import Annotated, ClassVar
+
+from pydantic_core import core_schema
+
+from tfacct.architecture.parts import Attention, Experts, QKNorm, Rotary
+from tfacct.architecture.transformer import Transformer
+from tfacct.base.errors import ConfigError
+from tfacct.families._base import Checked, Count, Fields, Layers, Switch, even, share, turned_part
+from tfacct.families._endings import DECODER
+from tfacct.families._experts import (
+    BESIDE_PATHS,
+    CHOICE,
+    ROUTED_TENSORS,
+    LayerNetworks,
+    check_active,
+    dense_or_sparse,
+)
+from tfacct.families._layers import FULL, SLIDING, LayerTypes, angles_of, windows
+from tfacct.families._llama_like import QK_NORM_PATHS, LlamaLike
+from tfacct.families.mistral import Window
+
+ROPE = {
+    FULL: {"rope_type": "default", "rope_theta": 500_000.0, "partial_rotary_factor": 0.5},
+    SLIDING: {"rope_type": "default", "rope_theta": 10_000.0, "partial_rotary_factor": 1.0},
+}
+"""The class's angles where the config has none."""
+Gating = Annotated[
+    bool | str, Checked(core_schema.union_schema([core_schema.bool_schema(strict=True), core_schema.str_schema()]))
+]
+
+
+class Config(LlamaLike):
+    """`LagunaConfig`, with its class's defaults, sizes too."""
+
+    vocab_size: Count = 100352
+    hidden_size: Count = 2048
+    intermediate_size: Count = 8192
+    num_hidden_layers: Layers = 40
+    num_attention_heads: Count = 48
+    num_key_value_heads: Count = 8
+    head_dim: Count = 128
+    max_position_embeddings: Count = 131072
+    rope_parameters: Fields | None = None
+    attention_bias: Switch = False
+    gating: Gating = True
+    num_attention_heads_per_layer: list[Count] | None = None
+    sliding_window: Window = 512
+    layer_types: LayerTypes | None = None
+    mlp_layer_types: LayerNetworks | None = None
+    moe_intermediate_size: Count = 512
+    shared_expert_intermediate_size: Count = 512
+    num_experts: Count = 256
+    num_experts_per_tok: Count = 8
+
+    stems: ClassVar = ("Laguna",)
+    heads: ClassVar = DECODER
+    harmless: ClassVar = frozenset({"moe_routed_scaling_factor", "moe_router_logit_softcapping"})
+    hf_paths: ClassVar = {
+        **LlamaLike.hf_paths,
+        **BESIDE_PATHS,
+        **QK_NORM_PATHS,
+        "blocks.*.attn.gate_proj": "model.layers.*.self_attn.g_proj",
+    }
+    hf_tensors: ClassVar = {**ROUTED_TENSORS, CHOICE: "model.layers.*.mlp.gate.e_score_correction_bias"}
+    gotchas: ClassVar = (
+        "num_attention_heads_per_layer gives each layer query heads of its own; num_attention_heads is read where it is"
+        " absent. Key/value heads are the same in all layers.",
+        "A product of each token gates what attention gives: one number for each head (gating true or `per-head`), or"
+        " one for each element (`per-element`). It never has a bias; attention_bias is on q, k, v and o.",
+        "layer_types says which layers have the window (512 if absent); without it none has. mlp_layer_types says which"
+        " layers are dense; without it the first alone is. The others have a shared network of"
+        " shared_expert_intermediate_size beside the experts.",
+        "The bias by which the router chooses is a parameter in the class, and counted. Half of each head is rotated in"
+        " layers without the window, and all of it in those with it, unless rope_parameters says otherwise.",
+    )
+
+    def of_layer(self, window: int | None, heads: int) -> Attention:
+        """Attention of a layer: its window, its angles, so many query heads. Raises ConfigError."""
+        spelled, biased = angles_of(self.rope_parameters, ROPE, window), self.attention_bias
+        return Attention(
+            hidden=self.hidden_size,
+            kv_heads=self.num_key_value_heads,
+            group=share(heads, self.num_key_value_heads, "query heads of a layer by num_key_value_heads"),
+            head_dim=self.head_dim,
+            qkv_bias=biased,
+            out_bias=biased,
+            qk_norm=QKNorm(self.rms_norm_eps),
+            rotary=Rotary(spelled.get("rope_theta") or 10_000.0, spelled),
+            rope_dim=even(int(self.head_dim * turned_part(1.0, spelled)), "partial_rotary_factor · head_dim ="),
+            window=window,
+            gated=True,
+            gate_bias=False,
+            gates="elements" if self.gating == "per-element" else "heads",
+            gate_act="softplus",
+        )
+
+    def query_heads(self) -> list[int]:
+        """Query heads of each layer. Raises ConfigError."""
+        given, layers = self.num_attention_heads_per_layer, self.num_hidden_layers
+        if given is None:
+            return [self.num_attention_heads] * layers
+        if len(given) != layers:
+            raise ConfigError(
+                f"num_attention_heads_per_layer names {len(given):,} layers, and num_hidden_layers is {layers:,}"
+            )
+        return given
+
+    def architecture(self) -> Transformer:
+        """Query heads, windows and experts as the lists say."""
+        if self.gating not in (True, "per-head", "per-element"):
+            raise self.refused("gating", self.gating)
+        check_active(self.num_experts_per_tok, self.num_experts, ("num_experts_per_tok", "num_experts"))
+        experts = Experts(
+            hidden=self.hidden_size,
+            experts=self.num_experts,
+            active=self.num_experts_per_tok,
+            width=self.moe_intermediate_size,
+            shared=self.shared_expert_intermediate_size,
+            choice_bias=True,
+            activation=self.activation,
+        )
+        layers = self.num_hidden_layers
+        seen = windows(self.layer_types, layers, self.sliding_window, lambda _number: False)
+        per_layer = list(zip(seen, self.query_heads(), dense_or_sparse(self.mlp_layer_types, layers), strict=True))
+        kinds = {
+            (window, heads, routed): self.block(
+                self.of_layer(window, heads), experts if routed else self.feed_forward()
+            )
+            for window, heads, routed in dict.fromkeys(per_layer)
+        }
+        return self.decoder([kinds[kind] for kind in per_layer])
