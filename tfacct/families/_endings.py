@@ -86,6 +86,12 @@ REWARD = replace(REWARD, obeys=False, picks=True)
 STEPS = replace(REWARD, scores=2, picks=False)
 """… and two scores of every position, as in those of Qwen2.5-Math-PRM."""
 
+
+def inside(whole: str, body: str = BODY.auto) -> dict[str, Ending]:
+    """The heads of a language model that transformers has in a class of several models alone, and as a `body`."""
+    return {"ForConditionalGeneration": Ending(whole), "TextModel": replace(BODY, auto=body)}
+
+
 DECODER: Mapping[str, Ending] = {"ForCausalLM": CAUSAL_MODEL, "LMHeadModel": CAUSAL_MODEL, "Model": BODY}
 CLASSIFYING: Mapping[str, Ending] = {**DECODER, "ForSequenceClassification": SCORED}
 LABELLING: Mapping[str, Ending] = {**CLASSIFYING, "ForTokenClassification": TOKENS}

@@ -19,10 +19,13 @@ from transformers.initialization import no_init_weights
 from transformers.modeling_outputs import BaseModelOutput
 
 from tfacct.reference.counting import ByModule
+from tfacct.reference.hf_inside import of_whole, whole_of
 from tfacct.reference.hf_meta import as_on_meta
 
 CLASSED = ("vit", "clip_vision_model", "internvl_vision", "llama4_vision_model")
 """Types whose class puts a token of its own among the patches."""
+EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
+"""Fields that say how many experts a class has."""
 MASKED = ("megatron-bert",)
 """Types whose class makes a mask and reads it, and on meta nothing can be read: it is given one that masks nothing."""
 transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
@@ -34,12 +37,17 @@ def build(config: Mapping[str, Any], auto: str = "AutoModelForCausalLM", device:
     made = filled(config)
     if getattr(made, "use_cache", None) is False:  # as MPT's is by default: it would give no cache back
         made.use_cache = True
-    with torch.device(device), warnings.catch_warnings(), no_init_weights():
+    own = _class(auto)
+    whole = None if auto.startswith("Auto") else whole_of(own, made)
+    with torch.device(device if whole is None else "meta"), warnings.catch_warnings(), no_init_weights():
         warnings.simplefilter("ignore")
         built = maker(auto)(
-            made, attn_implementation="eager", **({"experts_implementation": "batched_mm"} if _routed(made) else {})
+            made if whole is None else whole,
+            attn_implementation="eager",
+            **({"experts_implementation": "batched_mm"} if _routed(made) else {}),
         )
     built.tie_weights()
+    built = built if whole is None else of_whole(built, device)
     for weight in built.parameters() if device != "meta" else ():
         weight.data.zero_()
     for module in built.modules():
@@ -57,9 +65,12 @@ def filled(config: Mapping[str, Any]) -> Any:
 def maker(auto: str) -> Any:
     """What builds this class of transformers' from a config. One that no automatic class knows is named itself, with
     its module where transformers does not have it at its top."""
+    return getattr(_class(auto), "from_config" if auto.startswith("Auto") else "_from_config")
+
+
+def _class(auto: str) -> Any:
     room, _, name = auto.rpartition(".")
-    own = getattr(import_module(f"transformers.{room}") if room else transformers, name)
-    return getattr(own, "from_config" if auto.startswith("Auto") else "_from_config")
+    return getattr(import_module(f"transformers.{room}") if room else transformers, name)
 
 
 def _quiet(*_: object) -> None:
@@ -68,7 +79,7 @@ def _quiet(*_: object) -> None:
 
 def _routed(config: Any) -> bool:
     """True if it has experts: the class counts them right in one way of running them only."""
-    return any(getattr(config, name, None) for name in ("num_local_experts", "num_experts", "n_routed_experts"))
+    return any(getattr(config, name, None) for name in EXPERTS)
 
 
 def run(

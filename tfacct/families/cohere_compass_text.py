@@ -1,0 +1,56 @@
+"""Cohere's North: Command R's block, with angles in halves; some kinds of layers may have no positions, or a window."""
+
+from typing import Any, ClassVar
+
+from tfacct.architecture.blocks import Block
+from tfacct.architecture.parts import Rotary
+from tfacct.architecture.transformer import Transformer
+from tfacct.base.errors import ConfigError
+from tfacct.families._base import Fields, Real
+from tfacct.families._cohere_like import CohereLike
+from tfacct.families._endings import BODY, CAUSAL_MODEL
+from tfacct.families._layers import FULL, SLIDING, LayerTypes, windows
+from tfacct.families.mistral import Window
+
+
+class Config(CohereLike):
+    """`CohereCompassTextConfig`, with its class's defaults, sizes too."""
+
+    logit_scale: Real | None = None  # type: ignore[assignment]
+    sliding_window: Window | None = 4096
+    layer_types: LayerTypes | None = None
+    rope_parameters: Fields
+
+    habits: ClassVar = frozenset()
+    stems: ClassVar = ("CohereCompass",)
+    heads: ClassVar = {"ForCausalLM": CAUSAL_MODEL, "TextModel": BODY}
+    harmless: ClassVar = frozenset({"pooling"})
+    gotchas: ClassVar = (
+        *CohereLike.gotchas,
+        "layer_types says which layers have the window; without it none has. rope_parameters names the angles of each"
+        " kind that there is; null there means that layers of that kind are not rotated.",
+        "The class sets head_dim itself: one other than hidden_size / num_attention_heads is refused.",
+    )
+
+    def turned(self, window: int | None) -> Rotary | None:
+        """The angles of a layer with this window; None where it is not rotated. Raises ConfigError."""
+        kind = FULL if window is None else SLIDING
+        spelled: Any = self.rope_parameters.get(kind, kind)
+        if spelled is None:
+            return None
+        if not isinstance(spelled, dict):
+            raise ConfigError(
+                f"rope_parameters must have the angles of {kind}, or null for it, as there are layers of that kind"
+            )
+        return Rotary(spelled.get("rope_theta") or 10_000.0, spelled)
+
+    def of_window(self, window: int | None) -> Block:
+        """A layer with this window. Raises ConfigError."""
+        return self.beside(self.attention(window=window, rotary=self.turned(window)))
+
+    def architecture(self) -> Transformer:
+        """Windows where layer_types says so."""
+        self.whole_heads()
+        seen = windows(self.layer_types, self.num_hidden_layers, self.sliding_window, lambda _number: False)
+        kinds = {window: self.of_window(window) for window in dict.fromkeys(seen)}
+        return self.decoder([kinds[window] for window in seen])

@@ -1,0 +1,60 @@
+"""The language model inside a transformers class of several models, where it has no class with a head of its own.
+
+The whole's class is built around it and run on tokens alone, so nothing else of it runs; its modules and tensors are
+named as a language model's are.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+TEXT = "text_config"
+INSIDE = ("language_model", "text_model")
+"""What such classes call it, in their body."""
+
+
+def whole_of(own: Any, text: Any) -> Any:
+    """The config of a class of several models around that of its language model; None if the class is none of those.
+    The other models in it are as shallow as they can be."""
+    takes = own.config_class
+    if isinstance(text, takes) or TEXT not in getattr(takes, "sub_configs", {}):
+        return None
+    made = takes(**{TEXT: text, "tie_word_embeddings": getattr(text, "tie_word_embeddings", False)})
+    for name in made.sub_configs:
+        other = getattr(made, name, None)
+        if name != TEXT and getattr(other, "num_hidden_layers", None):
+            other.num_hidden_layers = 1
+    return made
+
+
+def of_whole(whole: Any, device: str) -> nn.Module:
+    """The language model and its head, run by the whole's class, and by that class's name. The whole is on meta, for of
+    its other models there may be much; what runs goes to `device`."""
+    found = type(type(whole).__name__, (_Inside,), {})(whole)
+    if device != "meta":
+        found.to_empty(device=device)
+        whole.tie_weights()  # one tensor may be two by now
+        for numbers in found.buffers():
+            numbers.zero_()
+    return found
+
+
+class _Inside(nn.Module):
+    main_input_name = "input_ids"
+
+    def __init__(self, whole: Any) -> None:
+        super().__init__()
+        self.model = next(getattr(whole.model, name) for name in INSIDE if hasattr(whole.model, name))
+        self.lm_head = whole.lm_head
+        self.config = self.model.config
+        object.__setattr__(self, "_whole", whole)  # whose other modules are none of the language model's
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.parameters()).device
+
+    def forward(self, input_ids: Any = None, past_key_values: Any = None, **more: Any) -> Any:
+        return self._whole(input_ids=input_ids, past_key_values=past_key_values, **more)
