@@ -26,8 +26,6 @@ WITHOUT: Mapping[str, str] = {
     "nemotron-nas": "its block_configs give each layer an attention and a network of its own, or one product, or none",
     "reformer": "its attention sorts tokens by hashes, and no part here does",
     "rembert": "its head has a table of its own, wider than that of the tokens, and no part here has both",
-    "step3p5": "its windowed layers have other numbers of heads, each behind a gate, and no family here has both",
-    "step3p7": "its windowed layers have other numbers of heads, each behind a gate, and no family here has both",
     "wav2vec2": "convolutions over a waveform stand in front of its blocks, and no part here has those",
 }
 """Types that are refused by name, and that no family comes near."""

@@ -117,6 +117,15 @@ _GRANITE_DOCLING = {
     "residual_multiplier": 0.263,
     "attention_multiplier": 0.015625,
 }
+_EMU3 = {
+    "vocab_size": 184622,
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "max_position_embeddings": 9216,
+}
 _PHI4_MULTIMODAL = {
     "vocab_size": 200064,
     "hidden_size": 3072,
@@ -128,6 +137,7 @@ _PHI4_MULTIMODAL = {
 }
 _NO_WINDOW = frozenset({"use_sliding_window", "sliding_window", "layer_types"})
 TEXTS: Mapping[str, Text] = {
+    "emu3_text_model": Text("llama", _EMU3),
     "exaone4_5_text": Text("exaone4"),
     "gemma4_unified_text": Text(
         "gemma4_text",
