@@ -25,6 +25,7 @@ NOT_BUILT = {"fast_vlm", "aya_vision", "kimi_vl", "phi3_v", "phi4_multimodal", "
 own files only; the others keep the language
 model's fields among those of the whole."""
 BESIDE: Mapping[str, Mapping[str, Any]] = {
+    "emu3": {"vocabulary_map": {"<image>": 3, "<|extra_200|>": 4}},
     "fun_asr_nano": {
         "adaptor_config": {
             "hidden_size": TINY["qwen3"]["hidden_size"],
