@@ -18,7 +18,7 @@ from tfacct.loading.model import LoadedModel, subject
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from tfacct.reference import hf, model  # noqa: E402
+from tfacct.reference import hf, hf_inside, model  # noqa: E402
 
 MADE = {name: subject(name, config) for name, config in LOGITS.items()}
 CONFIGS = {name: LOGITS[name] for name, made in MADE.items() if made.keeps and made.source is None}
@@ -34,8 +34,9 @@ def theirs(config: dict):
     torch.manual_seed(0)
     plain = {"attn_implementation": "eager", **({"experts_implementation": "eager"} if "experts" in str(made) else {})}
     auto = families.read(config).config.ending.auto
-    made = hf.maker(auto)(made, **plain)
-    built = made.double().eval()
+    whole = None if "." in auto or auto.startswith("Auto") else hf_inside.whole_of(getattr(transformers, auto), made)
+    built = hf.maker(auto)(made if whole is None else whole, **plain)
+    built = (built if whole is None else hf_inside.of_whole(built)).double().eval()
     with torch.no_grad():
         for parameter in built.parameters():  # larger than its own initialisation, so that biases and norms matter
             parameter.normal_(std=0.3)
@@ -70,7 +71,7 @@ def ours(about: LoadedModel, stranger, *, fused: bool = False) -> model.Decoder:
                     each = source.unflatten(0, (len(parameter), -1))
                     parameter.copy_(each if words[-1] == "down_proj" else each.transpose(1, 2))
                     continue
-                source = source.transpose(1, 2)
+                source = source if about.config.inputs_first else source.transpose(1, 2)
                 half = source.shape[2] // 2
                 parameter.copy_({"gate_proj": source[..., :half], "up_proj": source[..., half:]}.get(words[-1], source))
                 continue

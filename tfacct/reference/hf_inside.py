@@ -30,11 +30,11 @@ def whole_of(own: Any, text: Any) -> Any:
     return made
 
 
-def of_whole(whole: Any, device: str) -> nn.Module:
-    """The language model and its head, run by the whole's class, and by that class's name. The whole is on meta, for of
-    its other models there may be much; what runs goes to `device`."""
+def of_whole(whole: Any, device: str | None = None) -> nn.Module:
+    """The language model and its head, run by the whole's class, and by that class's name. Of a whole on meta, for of
+    its other models there may be much, what runs goes to `device`, as zeros."""
     found = type(type(whole).__name__, (_Inside,), {})(whole)
-    if device != "meta":
+    if device not in (None, "meta"):
         found.to_empty(device=device)
         whole.tie_weights()  # one tensor may be two by now
         for numbers in found.buffers():
