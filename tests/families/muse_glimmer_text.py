@@ -6,11 +6,11 @@ from tests.families._drawing import ON, WINDOW, Draw, Fields, layer_types, llama
 from tests.families._sizes import Distinct, Sized, grouped
 
 TINY = {
-    "model_type": "muse_glimmer_text", "vocab_size": 467, "hidden_size": 48, "num_hidden_layers": 5,
+    "model_type": "muse_glimmer_text", "vocab_size": 467, "hidden_size": 48, "num_hidden_layers": 4,
     "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 10, "intermediate_size": 71,
     "max_position_embeddings": 39, "attention_bias": True, "sliding_window": 7,
 }  # fmt: skip
-LOGITS = {"": TINY, "all rotated": {**TINY, "layer_rope_theta": [5e5] * 5, "attention_bias": False}}
+LOGITS = {"": TINY, "all rotated": {**TINY, "layer_rope_theta": [5e5] * 4, "attention_bias": False}}
 REQUIRED = {"num_hidden_layers": 2}
 
 

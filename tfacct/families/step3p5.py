@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field
 from pydantic_core import core_schema
 
-from tfacct.architecture.parts import Attention, Experts, QKNorm, Rotary
+from tfacct.architecture.parts import Attention, Experts, Norm, QKNorm, Rotary
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
 from tfacct.families._base import Checked, Count, Fields, Layers, Real, Switch, UpTo, even, share, turned_part
@@ -105,6 +105,10 @@ class Config(LlamaLike):
         " counted, as in the class.",
     )
 
+    def norm(self) -> Norm:
+        """RMSNorm whose weight is the scale less 1."""
+        return Norm(hidden=self.hidden_size, kind="rms", eps=self.rms_norm_eps, less_one=True)
+
     def listed(self, given: list[Any], name: str) -> list[Any]:
         """A list with one entry for each layer, and, it may be, for those that predict further tokens. Raises
         ConfigError."""
@@ -174,7 +178,7 @@ class Config(LlamaLike):
             head_dim=self.head_dim,
             qkv_bias=self.attention_bias,
             out_bias=self.attention_bias,
-            qk_norm=QKNorm(self.rms_norm_eps),
+            qk_norm=QKNorm(self.rms_norm_eps, less_one=True),
             rotary=rotary,
             rope_dim=None if size == self.head_dim else size,
             scale=(self.query_pre_attn_scalar or self.head_dim) ** -0.5,

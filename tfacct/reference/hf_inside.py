@@ -33,7 +33,8 @@ def whole_of(own: Any, text: Any) -> Any:
 def of_whole(whole: Any, device: str | None = None) -> nn.Module:
     """The language model and its head, run by the whole's class, and by that class's name. Of a whole on meta, for of
     its other models there may be much, what runs goes to `device`, as zeros."""
-    found = type(type(whole).__name__, (_Inside,), {})(whole)
+    named = {"__module__": type(whole).__module__}
+    found = type(type(whole).__name__, (_Inside,), named)(whole)
     if device not in (None, "meta"):
         found.to_empty(device=device)
         whole.tie_weights()  # one tensor may be two by now
