@@ -143,7 +143,7 @@ class Config(LlamaLike):
     def sliding_heads(self) -> int:
         """Query heads of a layer with a window. Raises ConfigError."""
         other = self.attention_other_setting or {}
-        built = {"num_attention_groups": self.num_key_value_heads, "head_dim": self.head_dim}
+        built: dict[str, Any] = {"num_attention_groups": self.num_key_value_heads, "head_dim": self.head_dim}
         built |= {"true_head_dim": self.head_dim, "attention_type": SLIDING}
         for name, value in other.items():
             if name not in OTHER or value != built.get(name, value):

@@ -24,17 +24,17 @@ def whole_of(own: Any, text: Any) -> Any:
         return None
     made = takes(**{TEXT: text, "tie_word_embeddings": getattr(text, "tie_word_embeddings", False)})
     for name in made.sub_configs:
-        other = getattr(made, name, None)
+        other: Any = getattr(made, name, None)
         if name != TEXT and getattr(other, "num_hidden_layers", None):
             other.num_hidden_layers = 1
     return made
 
 
-def of_whole(whole: Any, device: str | None = None) -> nn.Module:
+def of_whole(whole: Any, device: str | None = None) -> Any:
     """The language model and its head, run by the whole's class, and by that class's name. Of a whole on meta, for of
     its other models there may be much, what runs goes to `device`, as zeros."""
     named = {"__module__": type(whole).__module__}
-    found = type(type(whole).__name__, (_Inside,), named)(whole)
+    found: Any = type(type(whole).__name__, (_Inside,), named)(whole)
     if device not in (None, "meta"):
         found.to_empty(device=device)
         whole.tie_weights()  # one tensor may be two by now
@@ -58,4 +58,5 @@ class _Inside(nn.Module):
         return next(self.parameters()).device
 
     def forward(self, input_ids: Any = None, past_key_values: Any = None, **more: Any) -> Any:
-        return self._whole(input_ids=input_ids, past_key_values=past_key_values, **more)
+        run: Any = self._whole
+        return run(input_ids=input_ids, past_key_values=past_key_values, **more)
