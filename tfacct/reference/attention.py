@@ -138,10 +138,10 @@ def qk_norm(part: parts.QKNorm, size: int) -> nn.Module:
 class OutputGate(nn.Module):
     """What the heads read, each element times what the token lets through of it, or of all in its head."""
 
-    def __init__(self, size: int = 1, act: str = "sigmoid") -> None:
+    def __init__(self, part: parts.Attention) -> None:
         super().__init__()
-        self.size = size
-        self.act = torch.sigmoid if act == "sigmoid" else nn.functional.softplus
+        self.size = 1 if part.gates == "elements" else part.head_dim
+        self.act = torch.sigmoid if part.gate_act == "sigmoid" else nn.functional.softplus
 
     def forward(self, mixed: Tensor, gate: Tensor) -> Tensor:
         gate = self.act(gate)
@@ -222,8 +222,7 @@ class Attention(Heads):
         biased = part.qkv_bias and part.gate_bias
         gates = self.queries if part.gates == "elements" else part.heads
         self.gate_proj = Linear(part.hidden, gates, bias=biased) if part.gated else None
-        size = 1 if part.gates == "elements" else part.head_dim
-        self.gate = OutputGate(size, part.gate_act) if part.gated else None
+        self.gate = OutputGate(part) if part.gated else None
         self.together = part.qk_norm is not None and part.qk_norm.together
         self.late = part.qk_norm is not None and part.qk_norm.late
         self.q_norm = self.k_norm = self.q_rotary = self.k_rotary = None

@@ -46,21 +46,16 @@ class Rate(Work):
 
 
 class Decay(Work):
-    """Logarithm of a token's decay, of each head or of each channel of its keys: below 0, and above a bound if there
-    is one."""
+    """Logarithm of a token's decay, of each head or of each channel of its keys: below 0."""
 
-    def __init__(self, bound: float | None, heads: int, *channels: int) -> None:
+    def __init__(self, heads: int, *channels: int) -> None:
         super().__init__()
-        self.bound = bound
         self.weight = nn.Parameter(torch.empty(heads))
         self.bias = nn.Parameter(torch.empty(heads, *channels))
 
     def forward(self, x: Tensor) -> Tensor:
         rate = torch.exp(self.weight)
-        rate = rate if self.bias.dim() == 1 else rate.unsqueeze(1)
-        if self.bound is not None:
-            return self.bound * torch.sigmoid(rate * (x + self.bias))
-        return -rate * nn.functional.softplus(x + self.bias)
+        return -(rate if self.bias.dim() == 1 else rate.unsqueeze(1)) * nn.functional.softplus(x + self.bias)
 
 
 class PairDecay(Work):
@@ -197,18 +192,15 @@ class DeltaNet(Mixer):
         self.q_proj, self.k_proj = Linear(hidden, keys, bias=False), Linear(hidden, keys, bias=False)
         self.v_proj = Linear(hidden, values, bias=False)
         self.rate_proj = Linear(hidden, heads, bias=False)
-        own = (part.key_dim,) if part.by_channel else ()
-        decays = heads * part.key_dim if part.by_channel else heads
-        self.decay = Decay(part.bound, heads, *own)
         if part.rank is None:
-            self.gate_proj, self.decay_proj = Linear(hidden, values, bias=False), Linear(hidden, decays, bias=False)
-        else:
-            self.gate_a_proj, self.gate_b_proj = _narrow(hidden, part.rank, values)
-            self.decay_a_proj, self.decay_b_proj = _narrow(hidden, part.rank, decays)
-        if not part.by_channel:
+            self.gate_proj, self.decay_proj = Linear(hidden, values, bias=False), Linear(hidden, heads, bias=False)
+            self.decay = Decay(heads)
             self.key_pairs, self.chunk_scores = Product(1), Product(1)
             self.new_values, self.new_keys = Solved(), Solved()
         else:
+            self.gate_a_proj, self.gate_b_proj = _narrow(hidden, part.rank, values)
+            self.decay_a_proj, self.decay_b_proj = _narrow(hidden, part.rank, heads * part.key_dim)
+            self.decay = Decay(heads, part.key_dim)
             self.key_pairs, self.chunk_scores = Pairs(), Pairs()  # type: ignore[assignment]
             self.inverse, self.new_values, self.new_keys = Inverse(), Product(1), Product(1)  # type: ignore[assignment]
         self.conv, self.conv_act = Convolution(part.channels, part.kernel, False), Activation(part.activation)
@@ -241,8 +233,10 @@ class DeltaNet(Mixer):
     def _decays(self, x: Tensor) -> Tensor:
         """What a decay is made of: one number of each head, or of each channel of its keys."""
         part = self.part
-        made: Tensor = self.decay_proj(x) if part.rank is None else self.decay_b_proj(self.decay_a_proj(x))
-        return torch.unflatten(made, 2, (part.heads, part.key_dim)) if part.by_channel else made
+        if part.rank is None:
+            made: Tensor = self.decay_proj(x)
+            return made
+        return torch.unflatten(self.decay_b_proj(self.decay_a_proj(x)), 2, (part.heads, part.key_dim))
 
     def _for_values(self, x: Tensor) -> Tensor:
         """Queries or keys by value head: those of one key head are the same."""
@@ -254,7 +248,7 @@ class DeltaNet(Mixer):
         """One token behind others."""
         q, k, v, decay, rate, state = given
         decay = decay.squeeze(2)
-        decay = decay if self.part.by_channel else decay.unsqueeze(-1)
+        decay = decay.unsqueeze(-1) if self.part.rank is None else decay
         state = self.recurrence(state, k.squeeze(2), v.squeeze(2), decay, rate.squeeze(2))
         return self.step_read(state, q.squeeze(2)).unsqueeze(2), state
 
@@ -262,7 +256,7 @@ class DeltaNet(Mixer):
         self, q: Tensor, k: Tensor, v: Tensor, decay: Tensor, rate: Tensor, state: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """Tokens padded to whole chunks, those of each chunk among each other, then chunk after chunk."""
-        tokens, by_channel = q.shape[2], self.part.by_channel
+        tokens, by_channel = q.shape[2], self.part.rank is not None
         q, k, kb, vb = (self._chunked(x) for x in (q, k, k * rate, v * rate))
         sums = self._chunked(decay if by_channel else decay.unsqueeze(-1)).cumsum(dim=3)
         between = self.pair_decay(sums.transpose(-1, -2) if by_channel else sums.squeeze(-1))

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from tfacct.architecture import parts
-from tfacct.reference.attention import Cache, OutputGate, Sinks, Softmax, Temperature, by_head
+from tfacct.reference.attention import Cache, Softmax, Temperature, by_head
 from tfacct.reference.indexer import Indexer
 from tfacct.reference.modules import Linear, PerHead, Product, RMSNorm
 from tfacct.reference.rotary import Angles, Rotary
@@ -46,10 +46,7 @@ class LatentAttention(nn.Module):
             self.v_b_proj = Linear(part.kv_rank, part.heads * part.value_dim, bias=False)
         sharing = part.heads if absorbed else 1  # of one latent that is keys and values of all heads
         self.scores, self.values = Product(sharing), Product(sharing)
-        self.softmax, self.sinks = Softmax(self.scale), Sinks(part.heads) if part.sinks else None
-        gates = part.heads * (part.value_dim if part.gate == "elements" else 1)
-        self.gate_proj = None if part.gate is None else Linear(part.hidden, gates, bias=False)
-        self.gate = None if part.gate is None else OutputGate(1 if part.gate == "elements" else part.value_dim)
+        self.softmax = Softmax(self.scale)
         self.o_proj = Linear(part.heads * part.value_dim, part.hidden, bias=part.bias)
 
     def forward(self, x: Tensor, step: Step, past: tuple[Tensor, ...] | None) -> tuple[Tensor, ...]:
@@ -72,10 +69,7 @@ class LatentAttention(nn.Module):
             shared = shared.clone()  # else the cache would hold the whole product that it is a part of
         run = {"expanded": self._expanded, "absorbed": self._absorbed, "unpacked": self._unpacked}[part.form]
         mixed, kept = run(plain, turned, latent, shared, step, past)
-        mixed = mixed.transpose(1, 2).flatten(2)
-        if self.gate is not None and self.gate_proj is not None:
-            mixed = self.gate(mixed, self.gate_proj(x))
-        return self.o_proj(mixed), *kept, *index
+        return self.o_proj(mixed.transpose(1, 2).flatten(2)), *kept, *index
 
     def _expanded(
         self, plain: Tensor, turned: Tensor, latent: Tensor, shared: Tensor, step: Step, past: Cache | None
@@ -114,8 +108,7 @@ class LatentAttention(nn.Module):
         mask = step.mask(0 if past is None else past[0].shape[2], None)
         if self.part.index_top is not None and step.chosen is not None:
             mask = mask + step.chosen
-        sinks = None if self.sinks is None else self.sinks(q.shape[0], q.shape[2])
-        mixed: Tensor = self.values(self.softmax(self.scores(q, k.transpose(2, 3)), mask, sinks), v)
+        mixed: Tensor = self.values(self.softmax(self.scores(q, k.transpose(2, 3)), mask), v)
         return mixed
 
     def _split(self, x: Tensor, size: int) -> Tensor:

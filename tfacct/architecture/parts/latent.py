@@ -36,9 +36,6 @@ class LatentAttention(Part):
     With `index_top`, an indexer of `index_heads` heads of `index_dim` chooses so many keys for each token; it `follows`
     where the choice is that of the last block before it that has an indexer. Of an indexer's head `rope_dim` numbers
     are rotated, in `index_pairs`. "DeepSeek-V3.2", section 2.1, and transformers' DeepseekV32Indexer.
-    `gate`: another product of the token gates what heads read, one number for each head (transformers'
-    BailingHybridAttention), or for each of their elements (HYV4Attention). `sinks`: one learned score per head that
-    belongs to no key.
     `auto` leaves it to each step: `expanded` or `absorbed`, whichever takes fewer FLOPs. It has no lines of its own.
     """
 
@@ -60,8 +57,6 @@ class LatentAttention(Part):
     index_top: Size | None = None
     index_pairs: Literal["halves", "neighbours"] = "halves"
     follows: bool = False
-    gate: Literal["heads", "elements"] | None = None
-    sinks: bool = False
 
     name: ClassVar[str] = "attn"
     letters: ClassVar[dict[str, str]] = {
@@ -140,19 +135,10 @@ class LatentAttention(Part):
             Pointwise(f"{at}.kv_a_norm", "B T R", weight="R"),
             *self._turned(at),
             *self._index(at),
-            *self._gated(at),
             *(self._in_latent_space(at) if self.form == "absorbed" else self._by_head(at)),
-            *((Pointwise(f"{at}.gate", "B T N Hv"),) if self.gate else ()),
             Matmul(f"{at}.o_proj", "B T N Hv, N Hv D -> B T D", bias=self.bias),
             *self._kept(at),
         )
-
-    def _gated(self, at: str) -> Iterator[Line]:
-        if self.gate is not None:
-            of = "N" if self.gate == "heads" else "N Hv"
-            yield Matmul(f"{at}.gate_proj", f"B T D, D {of} -> B T {of}")
-        if self.sinks:
-            yield Pointwise(f"{at}.sinks", "B N T", weight="N")
 
     def _turned(self, at: str) -> Iterator[Line]:
         if self.rotary is not None:
