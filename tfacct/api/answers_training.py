@@ -17,6 +17,7 @@ class TrainReport(_Common):
 
     workload: each.Workload
     profile: str
+    dtype: str
     optimizer: str
     checkpoint: Literal["none", "full", "attention"]
     loss: Literal["whole", "chunked"]
@@ -39,6 +40,7 @@ class TrainReport(_Common):
     bubble_ratio: float | None
     whole: ranks.UndividedStep | None
     instants: list[each.Instant]
+    kept: list[each.TrainLine]
     fit: each.TrainFit | None
 
 

@@ -179,12 +179,14 @@ class MemoryLine(TypedDict):
 
 
 class TrainLine(TypedDict):
-    """A tensor kept for the backward pass. `needed_by`: the operations whose gradients need it."""
+    """A tensor kept for the backward pass. `dtype`: null for a kernel's seed. `needed_by`: the operations whose
+    gradients need it."""
 
     path: str
     part: str
     spec: str
     role: str
+    dtype: str | None
     times: int
     bytes: int
     needed_by: list[str]
@@ -202,6 +204,7 @@ class Instant(TypedDict):
     held_bytes: int
     gathered_bytes: int
     total_bytes: int
+    exact: bool
 
 
 class Lora(TypedDict):

@@ -214,7 +214,7 @@ class Transformers(Attending):
                 Kept("loss.log_probabilities", "B T V", by=("loss.softmax",), role="full"),
                 Kept("loss.targets", "B T", by=("loss.choose",), role="index"),
                 *longer,
-                Kept("loss.weight", "", by=("loss.choose",), role="short"),
+                Kept("loss.weight", "", by=("loss.choose",), role="full"),
             ),
             (Moment("loss.softmax", (Held("B T V", "full", 2),)),),
         )

@@ -119,10 +119,11 @@ def _several(every: Sequence[Kept | Trained]) -> Table:
 def _facts(one: Kept | Trained, as_: str) -> dict[str, Any]:
     """As of a step whose peak is counted, null where nothing is."""
     step, recipe, known = one.step, one.recipe, one if isinstance(one, Trained) else None
-    stored = sum(step.pass_.bytes(t.count * t.elements) for t in step.ledger.tensors())
+    stored, kept = sum(step.pass_.bytes(t.count * t.elements) for t in step.ledger.tensors()), kept_lines(one)
     return {
         "workload": counting.workload_facts(one.work, dtype=recipe.dtype),
         "profile": as_,
+        "dtype": recipe.dtype,
         "optimizer": recipe.optimizer,
         "checkpoint": recipe.checkpoint,
         "loss": recipe.loss,
@@ -140,6 +141,7 @@ def _facts(one: Kept | Trained, as_: str) -> dict[str, Any]:
         "sent_bytes": None,
         "whole": None,
         "instants": [] if known is None else instant_facts(known),
-        "lines": kept_lines(one),
+        "kept": kept,
+        "lines": kept,
         "fit": None,
     }

@@ -44,21 +44,27 @@ def kept_lines(one: Stepped) -> list[dict[str, Any]]:
     for section, flying in ((section, flying) for run, flying in step.passes for section in run.sections):
         for line in step.lines_of(section) if flying else ():
             each = line.bytes({**section.axes, **step.at}, step.pass_)
-            row = found.setdefault((line, each), _row(line))
+            row = found.setdefault((line, each), _row(line, one.recipe.dtype))
             row["times"] += flying * section.count * line.times
             row["bytes"] += flying * section.count * each
     if step.stage is not None and step.stage.waiting:
-        row = _row(Kept("waiting", "", ("gradients of weights",)))
+        row = _row(Kept("waiting", "", ("gradients of weights",)), one.recipe.dtype)
         found[Kept("waiting", "", ()), 0] = {**row, "times": 1, "bytes": step.stage.waiting}
     return [*found.values()]
 
 
-def _row(line: Kept) -> dict[str, Any]:
+DTYPES = {"full": "fp32", "upcast": "fp32", "copy": "fp32", "flag": "bool", "index": "int64", "short": "int32"}
+"""Dtype of a kept tensor by its role, where it is not that of the pass."""
+
+
+def _row(line: Kept, dtype: str) -> dict[str, Any]:
+    """A line of a pass in `dtype`; a kernel's seed is two integers of its own."""
     return {
         "path": line.path,
         "part": _part(line.path, [*line.by]),
         "spec": line.spec,
         "role": line.role,
+        "dtype": None if line.role == "seed" else DTYPES.get(line.role, dtype),
         "times": 0,
         "bytes": 0,
         "needed_by": list(line.by),
@@ -137,13 +143,10 @@ def instant_facts(one: Trained) -> list[dict[str, Any]]:
             "held_bytes": each.held,
             "gathered_bytes": each.gathered,
             "total_bytes": each.total,
+            "exact": one.measured and not (each is one.instants[-1] and one.step.unsure),
         }
         for each in one.instants
     ]
-
-
-DTYPES = {"full": "fp32", "upcast": "fp32", "copy": "fp32", "flag": "bool", "index": "int64", "short": "int32"}
-"""Dtype of a kept tensor by its role, where it is not that of the pass."""
 
 
 def tensors(one: Stepped) -> Table:
@@ -162,7 +165,7 @@ def tensors(one: Stepped) -> Table:
         {
             "path": paths.short(line["path"]),
             "spec": line["spec"],
-            "dtype": DTYPES.get(line["role"], "" if line["role"] == "seed" else one.recipe.dtype),
+            "dtype": line["dtype"] or "",
             "times": line["times"],
             "bytes": line["bytes"],
             "share": Fraction(line["bytes"], whole),
@@ -189,12 +192,14 @@ def parts(one: Stepped) -> Table:
 
 def several(every: Sequence[Trained], fit: int | None) -> Table:
     """One row for each model: what decides, and at which instant."""
+    unsure = any(not each.exact for each in every)
     columns = (
         Column("model", "model"),
         Column("context", "context", "count", drop=3),
         Column("weights_bytes", "weights", "bytes", drop=2),
         Column("optimizer_bytes", "moments", "bytes", drop=4),
         Column("kept_bytes", "kept", "bytes", drop=1),
+        *((Column("unsure", ""),) if unsure else ()),
         Column("peak_bytes", "peak", "bytes"),
         Column("peak_instant", "at", drop=5),
         *((Column("fits", ""),) if fit is not None else ()),
@@ -209,6 +214,7 @@ def several(every: Sequence[Trained], fit: int | None) -> Table:
                 "weights_bytes": each.peak.weights,
                 "optimizer_bytes": each.step.states,
                 "kept_bytes": each.step.kept(),
+                **({"unsure": None if each.exact else "≈"} if unsure else {}),
                 "peak_bytes": each.peak.total,
                 "peak_instant": each.peak.name,
                 "fits": "fits" if fitting else None,

@@ -10,7 +10,7 @@ from tfacct.accounts.optimizers import optimizer
 from tfacct.accounts.sharding.mesh import Mesh
 from tfacct.accounts.timeline import Instant, peak, timeline
 from tfacct.accounts.training import Adapter, Step
-from tfacct.architecture.parts import Attention, Experts, LatentAttention
+from tfacct.architecture.parts import Experts
 from tfacct.architecture.transformer import Transformer
 from tfacct.base import units
 from tfacct.base.errors import ConfigError, UsageError
@@ -26,6 +26,7 @@ from tfacct.profiles.chunked import loss_in_chunks
 from tfacct.profiles.selective import attention_again
 from tfacct.profiles.transformers import Transformers, kernel_letters
 from tfacct.profiles.transformers_kinds import kind_of, pass_by
+from tfacct.reports.fused_heads import beyond_kernels
 from tfacct.reports.stored import changed_by, not_again, stored
 
 AttentionKind = Literal["sdpa", "eager"]
@@ -42,8 +43,6 @@ CLASSIFIERS = {"AutoModelForSequenceClassification": "sequences", "AutoModelForT
 """What stands there where a loss was measured: of one class for each sequence, or for each position."""
 MANY = 2
 """Sequences of a batch: one alone is laid out in another way, more are alike."""
-WIDEST_HEAD, HEAD_STEP = 256, 8
-"""The widest head that torch's flash kernel takes, and what it pads others to a multiple of."""
 
 
 @record
@@ -229,14 +228,8 @@ def _unmeasured(subject: LoadedModel, recipe: Recipe) -> str | None:
         return "the training step of its experts has been measured in bf16 alone"
     if subject.quantized and recipe.lora is not None and recipe.weights is None:
         return "the weights are stored quantized: adapters beside them have been measured in nf4 alone"
-    for part in subject.architecture.attentions if recipe.attention == "sdpa" else ():
-        latent = isinstance(part, LatentAttention)
-        widths = (part.query, part.value_dim) if isinstance(part, LatentAttention) else (part.head_dim,)
-        heads = next((one for one in widths if one % HEAD_STEP or (one > WIDEST_HEAD and not latent)), None)
-        if heads is not None:
-            return f"sdpa has not been measured with heads of {heads}: multiples of 8 up to 256 have"
-        if recipe.full and isinstance(part, Attention) and part.group != 1:
-            return "grouped heads in fp32 are not counted with sdpa: torch runs another kernel for them"
+    if recipe.attention == "sdpa" and (why := beyond_kernels(subject.architecture, full=recipe.full)) is not None:
+        return why
     if recipe.autocast:
         from tfacct.reports import train_autocast
 
@@ -365,17 +358,28 @@ class Trained(NamedTuple):
         return 1 in (self.work.tokens, self.work.new_source)
 
     @property
-    def exact(self) -> bool:
-        """True if no byte of the peak is unsure: what collectives hold on the way was measured, where there are any.
-        One token alone was not."""
-        if self.lone:
+    def measured(self) -> bool:
+        """True of a step whose kind was met to the byte wherever it was measured: what collectives hold on the way too,
+        where there are any. One token alone was not measured."""
+        if self.lone or nearly(self.recipe):
             return False
         if self.recipe.mesh is not None:
             from tfacct.reports.train_ranks import unmeasured
 
-            if unmeasured(self):
-                return False
-        return bool(self.least == self.peak.total)
+            return not unmeasured(self)
+        return True
+
+    @property
+    def exact(self) -> bool:
+        """True if no byte of the peak is unsure."""
+        return self.measured and bool(self.least == self.peak.total)
+
+
+def nearly(recipe: Recipe) -> bool:
+    """True of adapters beside weights in 4 bits, or where attention runs again: some measured peaks were off."""
+    return recipe.lora is not None and (
+        recipe.weights == NF4 or (recipe.checkpoint == "attention" and not recipe.autocast)
+    )
 
 
 def trained(subject: LoadedModel, work: Workload, recipe: Recipe) -> Trained:

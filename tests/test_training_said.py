@@ -1,0 +1,63 @@
+"""What a report of a training step says: its keys, what is exact, and what would run instead of what is refused."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from tests.conftest import Ran
+from tfacct import load
+
+
+def test_the_json_names_kept_tensors_their_dtypes_and_which_instants_are_exact() -> None:
+    """In bf16 a kept tensor is in the pass's dtype, in fp32, a flag or an index; a seed is no tensor of numbers."""
+    step = load("gpt2").train(ctx=32, attention="eager", optimizer="adafactor")
+    assert step.dtype == "bf16" and step.kept == step.lines
+    dtypes = {line["role"]: line["dtype"] for line in step.kept}
+    assert dtypes == {"work": "bf16", "full": "fp32", "flag": "bool", "index": "int64"}
+    assert [each["exact"] for each in step.instants] == [True] * (len(step.instants) - 1) + [False]
+    assert step.exact and step.peak_instant != "optimizer step"
+    assert {line["dtype"] for line in load("llama-3.2-1b").train(ctx=32).kept if line["role"] == "seed"} == {None}
+
+
+def test_rows_of_several_models_say_which_peaks_are_not_exact(run: Callable[..., Ran]) -> None:
+    """Adafactor's step decides gpt2's peak at 4 tokens, and what it holds depends on the parameters' order."""
+    several = ("train", "gpt2", "llama-3.2-1b", "--ctx", "4", "--optimizer", "adafactor-transformers-beta1")
+    said = run(*several).out
+    facts = json.loads(run(*several, "--json").out)["models"]
+    exact = {each["model"]: each["exact"] for each in facts}
+    rows = {line.split()[0]: "≈" in line for line in said.splitlines() if line.startswith((" gpt2", " llama"))}
+    assert rows == {name: not so for name, so in exact.items()} and not all(exact.values())
+    assert "≈: not to the byte" in said and "from ≈" in said
+    assert "≈" not in run("train", "gpt2", "llama-3.2-1b", "--ctx", "16").out
+
+
+def test_what_was_off_in_some_random_models_is_not_called_exact(run: Callable[..., Ran]) -> None:
+    for recipe in (["--weights", "nf4"], ["--checkpoint", "attention"]):
+        asked = ("train", "llama-3.2-1b", "--ctx", "64", "--lora", "8", *recipe)
+        said = " ".join(run(*asked).out.split())
+        assert "Needs ≈ " in said and "97 or more had this peak to the byte, the others within 2%" in said
+        (facts,) = json.loads(run(*asked, "--json").out)["models"]
+        assert not facts["exact"] and not any(each["exact"] for each in facts["instants"])
+    assert load("llama-3.2-1b").train(ctx=64, lora="8").exact
+
+
+def test_a_budget_smaller_than_the_weights_is_told_what_they_are(run: Callable[..., Ran]) -> None:
+    """2.30 GiB of weights: 1 GiB is less than they are, 3 GiB is more, and not enough for a step."""
+    small, larger = (run("train", "llama-3.2-1b", "--ctx", "64", "--fit", fit) for fit in ("1GiB", "3GiB"))
+    assert "not even one token fits at batch 1: the weights alone are 2.30 GiB." in " ".join(small.out.split())
+    assert "not even one token fits" in " ".join(larger.out.split()) and "weights alone" not in larger.out
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ("--set head_dim=68", "torch pads others for its flash kernel, here to 72"),
+        ("--set head_dim=320", "torch's flash kernel takes none wider, so another one would run"),
+        ("--set head_dim=68 --dtype fp32 --set num_key_value_heads=32", "multiples of 8 up to 256 have hint:"),
+        ("--dtype fp32", "torch runs its math kernel for them, which keeps the scores of every query and key"),
+    ],
+)
+def test_what_would_run_instead_of_the_fused_kernel(run: Callable[..., Ran], asked: str, says: str) -> None:
+    ran = run("train", "llama-3.2-1b", "--ctx", "64", *asked.split())
+    assert ran.code == 2 and says in " ".join(ran.err.split()), ran.err
