@@ -18,7 +18,7 @@ TINY = {
 DENSE = {**TINY, "moe_layers_enum": ""}  # the class weighs experts by sigmoids
 LISTED = {"rope_parameters": None, "rope_theta": [5e5, 1e4, 1e4, 5e5], "partial_rotary_factors": [0.5, 1, 1, 0.5]}
 LOGITS = {"": DENSE, "with a list of angles": {**DENSE, **LISTED}}
-REQUIRED = {"num_hidden_layers": 4}
+REQUIRED = {"num_hidden_layers": 4, "sliding_window": 7}  # the class makes its mask even where no layer has it
 
 
 def drawn(draw: Draw) -> Fields:

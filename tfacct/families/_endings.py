@@ -89,7 +89,7 @@ STEPS = replace(REWARD, scores=2, picks=False)
 
 def inside(whole: str, body: str = BODY.auto) -> dict[str, Ending]:
     """The heads of a language model that transformers has in a class of several models alone, and as a `body`."""
-    return {"ForConditionalGeneration": Ending(whole), "TextModel": replace(BODY, auto=body)}
+    return {"ForConditionalGeneration": Ending(whole), "Model": replace(BODY, auto=body)}
 
 
 DECODER: Mapping[str, Ending] = {"ForCausalLM": CAUSAL_MODEL, "LMHeadModel": CAUSAL_MODEL, "Model": BODY}

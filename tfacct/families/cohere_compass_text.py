@@ -22,8 +22,8 @@ class Config(CohereLike):
     rope_parameters: Fields
 
     habits: ClassVar = frozenset()
-    stems: ClassVar = ("CohereCompass",)
-    heads: ClassVar = {"ForCausalLM": CAUSAL_MODEL, "TextModel": BODY}
+    stems: ClassVar = ("CohereCompass", "CohereCompassText")
+    heads: ClassVar = {"ForCausalLM": CAUSAL_MODEL, "Model": BODY}
     harmless: ClassVar = frozenset({"pooling"})
     gotchas: ClassVar = (
         *CohereLike.gotchas,

@@ -39,7 +39,7 @@ class Config(LlamaLike):
     qk_scale_factor: Real = 3.87
     output_multiplier: Real = 0.19611613513818404
 
-    stems: ClassVar = ("MuseGlimmer",)
+    stems: ClassVar = ("MuseGlimmer", "MuseGlimmerText")
     heads: ClassVar = inside("MuseGlimmerForConditionalGeneration")
     uncounted: ClassVar = LlamaLike.uncounted | {
         "final_logit_softcapping",

@@ -64,7 +64,7 @@ class Config(LlamaLike):
     share_expert_dim: Count = 1280
     num_nextn_predict_layers: UpTo = 0
 
-    stems: ClassVar = ("Step3p7",)
+    stems: ClassVar = ("Step3p7", "Step3p7Text")
     heads: ClassVar = inside("Step3p7ForConditionalGeneration", "Step3p7TextModel")
     uncounted: ClassVar = LlamaLike.uncounted | {
         "gating",

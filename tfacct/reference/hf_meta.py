@@ -26,21 +26,38 @@ def as_on_meta(config: Any) -> Iterator[None]:
         yield
 
 
+def _of_dbrx(own: Any, rows: Any, chosen: Any) -> None:
+    sent = rows.reshape(-1, own.hidden_size).repeat_interleave(chosen.shape[-1], dim=0)
+    own.mlp(sent, *(matrix[: own.ffn_hidden_size] for matrix in (own.mlp.w1, own.mlp.v1, own.mlp.w2)))
+
+
+def _of_step(own: Any, rows: Any, chosen: Any) -> None:
+    sent = rows.repeat_interleave(chosen.shape[-1], dim=0)
+    linear = torch.nn.functional.linear
+    linear(own._apply_gate(linear(sent, own.gate_up_proj[0])), own.down_proj[0])
+
+
+ASKING = {
+    "dbrx": ("dbrx.modeling_dbrx", "DbrxExperts", _of_dbrx),
+    "step3p5": ("step3p7.modeling_step3p7", "Step3p7Experts", _of_step),
+}
+"""Types whose class asks in a loop which experts have tokens → its module, its experts, and the first one with all."""
+
+
 @contextmanager
 def _unasked(config: Any) -> Iterator[None]:
-    """DBRX's loop asks which experts have tokens, and on meta nothing can be asked: the first one gets all."""
-    if config.model_type != "dbrx":
+    """On meta no loop can ask which experts have tokens: the first one gets all."""
+    if config.model_type not in ASKING:
         yield
         return
-    experts: Any = import_module("transformers.models.dbrx.modeling_dbrx").DbrxExperts
+    module, name, first = ASKING[config.model_type]
+    experts: Any = getattr(import_module(f"transformers.models.{module}"), name)
     whole = experts.forward
 
     def forward(own: Any, rows: Any, chosen: Any, weights: Any) -> Any:
         if not rows.is_meta:
             return whole(own, rows, chosen, weights)
-        sent = rows.reshape(-1, own.hidden_size).repeat_interleave(chosen.shape[-1], dim=0)
-        first = (matrix[: own.ffn_hidden_size] for matrix in (own.mlp.w1, own.mlp.v1, own.mlp.w2))
-        own.mlp(sent, *first)
+        first(own, rows, chosen)
         return torch.zeros_like(rows)
 
     experts.forward = forward
