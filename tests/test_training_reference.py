@@ -64,14 +64,14 @@ def unruled(model: LoadedModel) -> str:
         return "convolutions over sound"
     if isinstance(model.architecture.pooler, Picked):
         return "a pooler of this kind"
-    if any(part.qk_norm is not None and not part.qk_norm.learned for part in attentions):
-        return "norms of queries and keys without a weight"
-    if any(isinstance(part, Disentangled) for part in attentions):
-        return "Disentangled"
     if any(part.gated for part in attentions) and not any(
         isinstance(part, Mixer) for part in model.architecture.parts()
     ):
         return "attention with a gate"
+    if any(part.qk_norm is not None and not part.qk_norm.learned for part in attentions):
+        return "norms of queries and keys without a weight"
+    if any(isinstance(part, Disentangled) for part in attentions):
+        return "Disentangled"
     if any(part.read_norm is not None for part in attentions):
         return "a norm of what the heads read"
     if any(isinstance(part, FeedForward) and part.bent for part in model.architecture.parts()):
