@@ -39,6 +39,7 @@ from tfacct.cli.root import REGISTERED
 from tfacct.families import FamilyConfig
 from tfacct.families._fields import CHANGES_COUNTS, HARMLESS, OF_OTHER_LAYERS, RATES, SPELLINGS
 from tfacct.families._own_tables import KEYS_OF, LISTED, CrossTable, SideTable, Table
+from tfacct.families._spelled import SPELLED
 from tfacct.families._texts import TEXTS
 from tfacct.families._wrappers import WRAPPERS
 from tfacct.ledger.workload import Workload
@@ -221,6 +222,13 @@ autocast, `--checkpoint attention`, `--loss chunked`.
 """
 
 
+OTHER_NAMES = (
+    "Types of older files, and of files with code of their own, that are read as a family here. Their fields and"
+    " defaults were read in that code or in public copies of it; it was not run, and the witness is the family's class,"
+    " given the same sizes. Fields that their code does otherwise are refused."
+)
+
+
 def models_page() -> str:
     """docs/models.md: what is known of every family."""
     known: dict[str, list[LoadedModel]] = {name: [] for name in families.names()}
@@ -235,8 +243,10 @@ def models_page() -> str:
         "Converted files keep the old name of a size next to the one the class reads. Both are accepted if they are"
         f" equal, and refused if not. Names of one size: {'; '.join(map(_words, SPELLINGS))}."
     )
+    spelled = ", ".join(f"`{name}` as `{one.family}`" for name, one in SPELLED.items())
     end = "\n\n".join(
         [
+            f"## Other names\n\n{_wrapped(f'{OTHER_NAMES} {spelled}.')}",
             "## Refused everywhere\n\nNo family understands these when they are switched on.",
             _folded("The fields", _wrapped(refused)),
             "## Harmless everywhere\n\nUnless a family reads them.",

@@ -255,10 +255,10 @@ def validate(family: type[FamilyConfig], raw: Mapping[str, Any]) -> tuple[Family
     unsaid: set[str] = set(family.model_fields)
     unknown: list[str] = []
     repeated: dict[str, str] = {}
-    for name, value in _unaliased(raw, family.aliases).items():
+    for name, value in unaliased(raw, family.aliases).items():
         if name in family.model_fields:
             if value is None and name in family.nulls:
-                given[name] = _null_means(family.nulls[name], raw)
+                given[name] = null_means(family.nulls[name], raw)
             elif value is not None or not _default_may_follow(family, name):
                 given[name] = value
                 unsaid.discard(name)
@@ -281,7 +281,7 @@ def validate(family: type[FamilyConfig], raw: Mapping[str, Any]) -> tuple[Family
     return config, {name: value for name, value in values.items() if value is not None}, unknown
 
 
-def _null_means(spelled: str, raw: Mapping[str, Any]) -> Any:
+def null_means(spelled: str, raw: Mapping[str, Any]) -> Any:
     """Value of a field that is null: another's, or one divided by another; None where those are no sizes."""
     whole, _, parts = spelled.partition(" / ")
     if not parts:
@@ -292,7 +292,7 @@ def _null_means(spelled: str, raw: Mapping[str, Any]) -> Any:
     return share(raw[whole], raw[parts], f"{whole} by {parts}")
 
 
-def _unaliased(raw: Mapping[str, Any], aliases: Mapping[str, str]) -> dict[str, Any]:
+def unaliased(raw: Mapping[str, Any], aliases: Mapping[str, str]) -> dict[str, Any]:
     """The fields under the names that the family reads them by."""
     fields: dict[str, Any] = {}
     for name, value in raw.items():

@@ -10,12 +10,10 @@ from tfacct.families import _classes as classes
 from tfacct.families._base import MOST_LAYERS, FamilyConfig, shown
 from tfacct.families._endings import CAUSAL_MODEL, Ending
 from tfacct.families._rooms import Part, class_names, config_class, names
+from tfacct.families._spelled import respelled
 
 OWN = "own"
 """The type of a model that is put together from parts: its config is tables."""
-
-SPELLED: Mapping[str, str] = {"new": "gte", "deepseek_ref": "deepseek_v4"}
-"""Types in files with code of their own, of families that transformers has by another name."""
 
 WITHOUT: Mapping[str, str] = {
     "big_bird": "its attention reads blocks of keys, some of them drawn at random, and no part here does",
@@ -69,10 +67,7 @@ def read(raw: Mapping[str, Any], sets: Mapping[str, Any] | None = None, part: Pa
     >>> reading.family, reading.unknown, reading.architecture.stacks[0].count
     ('llama', ('note',), 3)
     """
-    changed = dict(sets or {})
-    named = raw.get("model_type")
-    if isinstance(named, str) and named in SPELLED:
-        raw = {**raw, "model_type": SPELLED[named]}
+    raw, changed, taken, spelled = respelled(raw, sets or {})
     (said, left_out, filled), parts = _of_several(_own_model(raw), part)
     model_type = _model_type({**said, **changed})
     family = config_class(model_type)
@@ -80,7 +75,9 @@ def read(raw: Mapping[str, Any], sets: Mapping[str, Any] | None = None, part: Pa
     fields = _over(said, changed, family)
     ending, others = _ending(model_type, family, fields)
     config, defaulted, unknown = family.read(fields)
-    defaulted |= {name: value for name, value in filled.items() if name not in changed}
+    if spelled is not None:
+        spelled.check(config)
+    defaulted |= {name: value for name, value in {**filled, **taken}.items() if name not in changed}
     if ending is not None:
         defaulted |= config.end(ending, fields)
         if ending.head != "lm":

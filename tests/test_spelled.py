@@ -1,0 +1,164 @@
+"""Types that are a family's computation under another name: totals that were published, or by hand; what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.families import TINY
+from tfacct import families, load
+from tfacct.base.errors import ConfigError, NotFoundError
+from tfacct.families._spelled import SPELLED
+from tfacct.families._wrappers import WRAPPERS
+from tfacct.ledger.workload import Workload
+from tfacct.loading.model import subject
+
+INTERNLM_20B = {
+    "architectures": ["InternLMForCausalLM"], "bias": False, "hidden_act": "silu", "hidden_size": 5120,
+    "intermediate_size": 13824, "max_position_embeddings": 4096, "model_type": "internlm", "num_attention_heads": 40,
+    "num_hidden_layers": 60, "num_key_value_heads": 40, "rms_norm_eps": 1e-06, "rotary": {"base": 10000},
+    "tie_word_embeddings": False, "vocab_size": 103168,
+}  # fmt: skip
+LLADA_100M = {
+    "activation_type": "silu", "alibi": False, "architectures": ["LLaDAModelLM"], "attention_layer_norm": False,
+    "bias_for_layer_norm": False, "block_type": "llama", "d_model": 448, "embedding_size": 126464,
+    "include_bias": False, "include_qkv_bias": False, "input_emb_norm": False, "layer_norm_type": "rms",
+    "layer_norm_with_affine": True, "max_sequence_length": 1024, "mlp_hidden_size": 768, "mlp_ratio": 2,
+    "model_type": "llada", "multi_query_attention": None, "n_heads": 7, "n_kv_heads": 7, "n_layers": 6,
+    "rms_norm_eps": 1e-05, "rope": True, "rope_theta": 10000.0, "scale_logits": False, "vocab_size": 126464,
+    "weight_tying": False,
+}  # fmt: skip
+YI_6B = {
+    "architectures": ["YiForCausalLM"], "hidden_size": 4096, "intermediate_size": 11008, "model_type": "Yi",
+    "max_position_embeddings": 4096, "num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": 4,
+    "rms_norm_eps": 1e-05, "rope_theta": 5000000.0, "tie_word_embeddings": False, "vocab_size": 64000,
+}  # fmt: skip
+PANGU_7B = {
+    "architectures": ["PanguEmbeddedForCausalLM"], "bias": True, "hidden_size": 4096, "intermediate_size": 12800,
+    "max_position_embeddings": 32768, "model_type": "PanguEmbedded", "num_attention_heads": 32,
+    "num_hidden_layers": 34, "num_key_value_heads": 8, "rms_norm_eps": 1e-05, "tie_word_embeddings": False,
+    "vocab_size": 153376,
+}  # fmt: skip
+RW = {"architectures": ["RWForCausalLM"], "alibi": False, "bias": False, "parallel_attn": True, "vocab_size": 65024}
+RW_7B = {**RW, "model_type": "RefinedWebModel", "hidden_size": 4544, "multi_query": True, "n_head": 71, "n_layer": 32}
+RW_40B = {**RW, "model_type": "RefinedWeb", "hidden_size": 8192, "n_head": 128, "n_head_kv": 8, "n_layer": 60}
+PHI_2 = {
+    "activation_function": "gelu_new", "architectures": ["PhiForCausalLM"], "flash_attn": False, "fused_dense": False,
+    "img_processor": None, "layer_norm_epsilon": 1e-05, "model_type": "phi-msft", "n_embd": 2560, "n_head": 32,
+    "n_head_kv": None, "n_inner": None, "n_layer": 32, "n_positions": 2048, "rotary_dim": 32,
+    "tie_word_embeddings": False, "vocab_size": 51200,
+}  # fmt: skip
+STABLE_CODE_3B = {
+    "architectures": ["StableLMEpochForCausalLM"], "hidden_size": 2560, "intermediate_size": 6912,
+    "max_position_embeddings": 16384, "model_type": "stablelm_epoch", "norm_eps": 1e-05, "num_attention_heads": 32,
+    "num_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": 32, "rope_pct": 0.25,
+    "rotary_scaling_factor": 1.0, "tie_word_embeddings": False, "vocab_size": 50304,
+}  # fmt: skip
+
+
+def blocks(hidden: int, kv: int, wide: int, *, bias: bool = False) -> int:
+    """Parameters of a block of Llama's shape, `kv` numbers of keys in each token, by hand."""
+    attention = 2 * hidden * hidden + 2 * hidden * kv + bias * (2 * hidden + 2 * kv)
+    return attention + 3 * hidden * wide + 2 * hidden
+
+
+@pytest.mark.parametrize(
+    ("config", "family", "total"),
+    [
+        (INTERNLM_20B, "llama", 40_177_428_480 // 2),  # total_size of its index, two bytes each
+        (LLADA_100M, "eurobert", 124_327_616),  # of its own class, as a public training log gives it
+        (YI_6B, "llama", 2 * 64000 * 4096 + 32 * blocks(4096, 4 * 128, 11008) + 4096),
+        (PANGU_7B, "llama", 2 * 153376 * 4096 + 34 * blocks(4096, 8 * 128, 12800, bias=True) + 4096),
+        ({"model_type": "xverse"}, "llama", 2 * 100278 * 5120 + 40 * blocks(5120, 5120, 13824) + 5120),
+        ({"model_type": "internlm"}, "llama", 2 * 103168 * 4096 + 32 * blocks(4096, 4096, 11008, bias=True) + 4096),
+    ],
+)
+def test_totals_of_published_files(config: dict[str, Any], family: str, total: int) -> None:
+    ours = subject("mine", config)
+    assert (ours.family, ours.unknown, ours.parameters) == (family, (), total)
+
+
+@pytest.mark.parametrize(
+    ("config", "preset"),
+    [(RW_7B, "falcon-7b"), (RW_40B, "falcon-40b"), (PHI_2, "phi-2"), (STABLE_CODE_3B, "stablelm-3b-4e1t")],
+)
+def test_older_files_are_what_the_newer_ones_are(config: dict[str, Any], preset: str) -> None:
+    """The same tensors, products and cache: those files were converted to transformers' own names."""
+    ours, theirs = subject("mine", config), load(preset).loaded
+    assert (ours.family, ours.unknown) == (theirs.family, ())
+    at = Workload(context=64, tokens=64, batch=1).axes()
+    assert ours.ledger.parameters() == theirs.ledger.parameters()
+    assert ours.ledger.flops(at) == theirs.ledger.flops(at)
+    assert ours.ledger.states(at) == theirs.ledger.states(at)
+
+
+def test_llada_sees_all_tokens_and_keeps_nothing() -> None:
+    ours = subject("mine", LLADA_100M)
+    assert not ours.keeps and not any(part.causal for part in ours.architecture.attentions)
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({**YI_6B, "head_dim": 64}, "head_dim = 64"),
+        ({**YI_6B, "attention_bias": True}, "attention_bias = true"),
+        ({**INTERNLM_20B, "num_key_value_heads": 8}, "num_key_value_heads = 8"),
+        ({**INTERNLM_20B, "mlp_bias": True}, "mlp_bias = true"),
+        ({**LLADA_100M, "block_type": "sequential"}, 'block_type = "sequential"'),
+        ({**LLADA_100M, "include_qkv_bias": True}, "include_qkv_bias = true"),
+        ({**LLADA_100M, "attention_layer_norm": True}, "attention_layer_norm = true"),
+        ({**RW_40B, "new_decoder_architecture": False}, "new_decoder_architecture = false"),
+        ({**PHI_2, "num_local_experts": 4}, "num_local_experts = 4"),  # phixtral
+        ({**RW_7B, "num_hidden_layers": 9}, "num_hidden_layers = 9 contradicts|contradicts num_hidden_layers = "),
+    ],
+)
+def test_what_their_code_does_otherwise_is_refused(config: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        subject("mine", config)
+
+
+@pytest.mark.parametrize(
+    ("config", "name"),
+    [
+        (YI_6B, None), (LLADA_100M, "block_type"), (LLADA_100M, "mlp_hidden_size"), (RW_40B, "n_head_kv"),
+        (PHI_2, "n_layer"),
+    ],
+)  # fmt: skip
+def test_what_is_not_said_is_known_or_asked_for(config: dict[str, Any], name: str | None) -> None:
+    """YiConfig's defaults were read; that of LLaDA's block is another one."""
+    fewer = {field: value for field, value in config.items() if field not in (name, "num_key_value_heads")}
+    if name is None:
+        ours = subject("mine", fewer)
+        assert ours.defaulted["num_key_value_heads"] == 4
+        assert ours.parameters == subject("mine", config).parameters
+        return
+    with pytest.raises(ConfigError, match="is missing"):
+        subject("mine", fewer)
+
+
+def test_fields_are_set_under_either_name() -> None:
+    for name in ("n_layer", "num_hidden_layers"):
+        assert len(subject("mine", RW_7B, {name: 3}).architecture.blocks()) == 3
+    tied = subject("mine", LLADA_100M, {"weight_tying": True})
+    assert tied.parameters == 124_327_616 - 126464 * 448
+    with pytest.raises(NotFoundError, match="no field 'n_layers' in falcon"):
+        subject("mine", RW_7B, {"n_layers": 3})
+
+
+def test_another_type_may_be_set_over_it() -> None:
+    fields = {**TINY["llama"], "model_type": "xverse"}
+    assert subject("mine", fields, {"model_type": "llama"}).family == "llama"
+    plain = {name: value for name, value in fields.items() if name not in ("attention_bias", "mlp_bias", "head_dim")}
+    assert subject("mine", {**plain, "model_type": "llama"}, {"model_type": "Yi"}).family == "llama"
+
+
+def test_each_is_read_as_a_family_and_no_other_type_has_its_name() -> None:
+    known = {*families.names(), *WRAPPERS}
+    assert {spelled.family for spelled in SPELLED.values()} <= known
+    assert not known & SPELLED.keys()
+
+
+def test_a_class_of_another_model_is_refused() -> None:
+    with pytest.raises(ConfigError, match="names no class of llama"):
+        subject("mine", {**YI_6B, "architectures": ["YaForCausalLM"]})
