@@ -248,7 +248,10 @@ def test_one_new_token() -> None:
         ("gpt2 --fsdp 7 --train", "pads attn_norm.weight (768)"),
         ("mixtral-8x7b --tp 2 --sp --tokens 2", "no rule for experts beside --sp"),
         ("mixtral-8x7b --fsdp 3 --ep 3", "--ep 3 does not divide E = 8 (experts) sizes that divide all: 1, 2, 4, 8"),
-        ("mixtral-8x7b --ep 8", "among the ranks of --tp and --fsdp, a batch's ranks together give --fsdp 8 too"),
+        (
+            "mixtral-8x7b --tp 2 --ep 3",
+            "of --tp and --dp, a batch's ranks together sizes that they have: 2",
+        ),
         ("mixtral-8x7b --tp 4 --fsdp 2 --ep 2", "sizes that they have: 4, 8"),
         ("mixtral-8x7b --tp 2 --imbalance 1.5", "applies to tokens that go to experts: it needs --ep 2 or more"),
         ("mixtral-8x7b --fsdp 8 --ep 8 --imbalance 9", "over the mean: from 1 to 8"),

@@ -49,7 +49,7 @@ def comms(
     mesh = checked(mesh)
     check_step(mesh)
     ends = ends_of(mesh, train, after, reduce_dtype)
-    if not train and mesh.ranks == mesh.dp:
+    if not train and mesh.ranks == mesh.dp and mesh.ep == 1:
         raise UsageError(f"{option('dp', mesh.dp)} sends gradients alone", f"{option('train', True)} counts them")
     name = units.dtype_name(dtype or counting.DEFAULT_DTYPE)
     if name not in DTYPES:
@@ -245,7 +245,7 @@ def _notes(subjects: Sequence[LoadedModel], every: Sequence[Counted], mesh: Mesh
         notes += _of_stages(subjects[0], every[0], mesh, train)
     notes += of_parts(mesh, train)
     if mesh.dp > 1:
-        notes.append(of_copies(mesh))
+        notes.append(of_copies(mesh) if train else f"{mesh.dp:,} copies have a batch each.")
     if any(line.over == "ep" for one in every for line in one.lines):
         notes.append(
             "Tokens are spread evenly over the ranks of ep."
@@ -271,10 +271,21 @@ def of_copies(mesh: Mesh) -> str:
     said = f"{mesh.dp:,} copies have a batch each"
     if mesh.zero:
         also = " and gradients" if mesh.zero > 1 else ""
-        return f"{said} and divide moments{also}, as ZeRO {mesh.zero} does; sums are scattered block by block."
+        how = f"{said} and divide moments{also}, as ZeRO {mesh.zero} does; sums are scattered block by block."
+        return f"{how}{_alone(mesh)}"
     if mesh.fsdp > 1:
         return f"{said}; they reduce the gradients that fsdp has scattered, as HSDP does."
-    return f"{said}; gradients are reduced in buckets of 25 MiB, as DistributedDataParallel does, the first of 1 MiB."
+    buckets = "gradients are reduced in buckets of 25 MiB, as DistributedDataParallel does, the first of 1 MiB."
+    return f"{said}; {buckets}{_alone(mesh)}"
+
+
+def _alone(mesh: Mesh) -> str:
+    """How many of the copies sum the gradients of an expert."""
+    if mesh.ep == 1:
+        return ""
+    if mesh.twins == 1:
+        return " Each expert is on one rank, which has all of its gradient."
+    return f" Each expert is on {mesh.twins:,} ranks, which sum its gradient by themselves."
 
 
 def _facts(one: Counted, mesh: Mesh, train: bool, dtype: str, ends: Ends) -> dict[str, Any]:

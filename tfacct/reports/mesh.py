@@ -28,14 +28,12 @@ from tfacct.ledger.einsum import Axes
 from tfacct.ledger.workload import check_size
 from tfacct.loading.model import LoadedModel
 from tfacct.reports import pipes
-from tfacct.reports.stored import names, stored
+from tfacct.reports.stored import names
 from tfacct.reports.unruled import unruled
 
 TORCH, PUBLISHED = "torch", "published"
 OWN, FP32 = "own", "fp32"
 GATHERED = "gathered"
-_BATCH = ("fsdp", "tp")
-"""The axis among whose ranks experts are divided, and the one beside stages, where weights are gathered nowhere."""
 HEADS_NORMS, NORMS_LAST = (".q_norm", ".k_norm"), "norms_last"
 """Norms of queries and keys, and among a family's `habits` where they stand behind all three products."""
 STEP = "step"
@@ -72,8 +70,11 @@ def _checked_copies(mesh: Mesh) -> Mesh:
         raise UsageError(f"{option('zero')} is 1, 2 or 3, not {mesh.zero}", f"{option('dp', 8)} alone divides nothing")
     if mesh.zero and (mesh.dp == 1 or mesh.fsdp > 1):
         raise UsageError(f"{option('zero', mesh.zero)} goes with {option('dp')}, without {option('fsdp')}")
-    if mesh.dp > 1 and mesh.ep > 1:
-        raise UsageError(f"{option('ep')} is not counted beside {option('dp')}", f"give {option('fsdp')} in its place")
+    if mesh.dp > 1 and mesh.ep > 1 and mesh.fsdp > 1:
+        said = f"{option('ep')} is not counted beside {option('dp')} with {option('fsdp')}"
+        raise UsageError(said, "leave out one of the three")
+    if mesh.ep > mesh.tp and mesh.fsdp == mesh.dp == mesh.parts == 1 and mesh.ep % mesh.tp == 0:
+        mesh = replace(mesh, dp=mesh.ep // mesh.tp)  # all else is whole on each, as where a model is served
     return replace(mesh, fsdp=mesh.dp, dp=1, zero=0) if mesh.zero == 3 else mesh
 
 
@@ -85,8 +86,7 @@ def check_buckets(subject: LoadedModel, mesh: Mesh) -> None:
     said = {
         "its experts have biases": any(part.bias or part.choice_bias for part in experts),
         "its shared network has a gate": any(part.shared_gate for part in experts),
-        f"beside {option('tp', mesh.tp)} its class fuses products": mesh.tp > 1
-        and len(stored(subject)) < len(subject.ledger.tensors()),
+        f"beside {option('tp', mesh.tp)} its class fuses products": mesh.tp > 1 and _fuses(subject, mesh),
     }
     why = next((reason for reason, holds in said.items() if holds), None)
     if why is not None:
@@ -97,16 +97,23 @@ def check_buckets(subject: LoadedModel, mesh: Mesh) -> None:
         )
 
 
+def _fuses(subject: LoadedModel, mesh: Mesh) -> bool:
+    """True if a class stores several products as one tensor, of those whose gradients share buckets."""
+    theirs = names(subject)
+    every = [one.path for one in subject.ledger.tensors() if not (mesh.ep > 1 and one.parameter.bank)]
+    return len({theirs.get(path, path) for path in every}) < len({*every})
+
+
 def check_experts(mesh: Mesh) -> None:
     """Raises UsageError for ranks that cannot divide experts."""
-    if mesh.ep > 1 and (mesh.ep % mesh.tp or mesh.tp * mesh.fsdp % mesh.ep):
-        sizes = [mesh.tp * n for n in divisors([mesh.fsdp]) if mesh.tp * n > 1]
+    batches = "dp" if mesh.dp > 1 or (mesh.fsdp == 1 and mesh.parts == 1) else "fsdp"
+    groups = getattr(mesh, batches)
+    if mesh.ep > 1 and (mesh.ep % mesh.tp or mesh.tp * groups % mesh.ep):
+        sizes = [mesh.tp * n for n in divisors([groups]) if mesh.tp * n > 1]
         raise UsageError(
             f"{option('ep', mesh.ep)} divides experts among the ranks of {option('tp')} and"
-            f" {option('fsdp')}, a batch's ranks together",
-            f"sizes that they have: {', '.join(map(str, sizes))}"
-            if sizes
-            else f"give {option(_BATCH[mesh.pp > 1], mesh.ep)} too",
+            f" {option(batches)}, a batch's ranks together",
+            f"sizes that they have: {', '.join(map(str, sizes))}" if sizes else f"give {option(batches, mesh.ep)} too",
         )
     if mesh.imbalance != 1 and mesh.ep == 1:
         given = option("imbalance", f"{float(mesh.imbalance):g}")

@@ -266,7 +266,9 @@ def unmeasured(one: Trained) -> str:
     if mesh.parts > 1 or mesh.zero:
         return "What collectives hold on the way is not counted."
     latent = subject.architecture.having(LatentAttention)
-    if mesh.ep > 1 and (mesh.fsdp > 1 or mesh.imbalance != 1 or latent):
+    seen = subject.config.divided & {meshes.TORCH, meshes.STEP}
+    alike = mesh.ep == mesh.tp if mesh.tp > 1 else mesh.twins == 1 and seen
+    if mesh.ep > 1 and (mesh.fsdp > 1 or mesh.imbalance != 1 or (latent and mesh.tp > 1) or not alike):
         return NOT_MEASURED
     if mesh.ep > 1 and one.recipe.checkpoint == "full":
         return RAN_AGAIN
@@ -280,7 +282,7 @@ def unmeasured(one: Trained) -> str:
     narrow = isinstance(shape.embed, Embedding) and shape.embed.vocab < shape.embed.hidden  # then the loss may decide
     alone = mesh.sp or mesh.plan != "torch" or shape.having(Experts) or (shape.head is not None and shape.head.tied)
     beside = mesh.dp > 1 or (mesh.fsdp > 1 and (alone or latent)) or (mesh.plan != "torch" and latent)
-    beside = beside or not subject.config.divided & {meshes.TORCH, meshes.STEP}
+    beside = beside or not seen
     if beside or (mesh.sp and (one.work.tokens == mesh.tp or narrow)):
         return "What collectives of tp hold on the way is not counted."
     if one.peak.name == "optimizer step" and (mesh.sp or one.step.update):
@@ -338,8 +340,7 @@ def _of_experts(subject: LoadedModel, mesh: Mesh) -> list[str]:
     dealt = "Tokens are spread evenly over the experts."
     if mesh.imbalance != 1:
         dealt = f"Shown is a rank that receives {float(mesh.imbalance):g} times as many rows as the mean."
-    more = f" {NOT_MEASURED}" if mesh.tp == 1 else ""
-    return [f"A rank has {shares} experts, each of which is whole; tokens go to their experts and back. {dealt}{more}"]
+    return [f"A rank has {shares} experts, each of which is whole; tokens go to their experts and back. {dealt}"]
 
 
 def _received(mesh: Mesh, recipe: Recipe) -> str:
@@ -367,6 +368,7 @@ def notes(one: Trained, found: dict[str, Any]) -> list[str]:
         )
     if mesh.ep > 1:
         said += _of_experts(one.subject, mesh)
+        said += [why] if mesh.tp == 1 and (why := unmeasured(one)) in (NOT_MEASURED, RAN_AGAIN) else []
     if mesh.pp > 1:
         from tfacct.reports.train_stages import notes as of_stages
 

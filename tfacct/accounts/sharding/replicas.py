@@ -28,13 +28,15 @@ def of_replicas(ledger: Ledger, mesh: Mesh, bits: int, tensors: Mapping[str, str
     """Collectives over `dp` of a training step. `tensors`: as `buckets` takes them."""
     if mesh.zero:
         for unit in gathered(ledger, along_copies(mesh)):
+            if unit.ranks == 1:  # experts that no other rank has
+                continue
             part = whole_bytes(sum(one.elements for one in unit.shards), bits)
             steps: tuple[tuple[Kind, When, int], ...] = (
                 ("reduce-scatter", "backward", part),
-                ("all-gather", "update", mesh.replicas * part),
+                ("all-gather", "update", unit.ranks * part),
             )
             for kind, when, result in steps:
-                yield collective(unit.what, kind, axis(mesh), when, "weights", unit.times, result, mesh.replicas, "B")
+                yield collective(unit.what, kind, axis(mesh), when, "weights", unit.times, result, unit.ranks, "B")
     elif mesh.fsdp > 1:
         for unit in gathered(ledger, mesh):
             part = whole_bytes(sum(one.elements for one in unit.shards), bits)
@@ -46,6 +48,12 @@ def of_replicas(ledger: Ledger, mesh: Mesh, bits: int, tensors: Mapping[str, str
             yield collective(
                 "gradients", "all-reduce", axis(mesh), "backward", "weights", count, size, mesh.replicas, "B"
             )
+        for unit in gathered(ledger, mesh) if mesh.ep > 1 and mesh.twins > 1 else ():
+            if unit.apart:
+                part = whole_bytes(sum(one.elements for one in unit.shards), bits)
+                yield collective(
+                    unit.what, "all-reduce", "dp", "backward", "weights", unit.times, part, mesh.twins, "B"
+                )
 
 
 def axis(mesh: Mesh) -> Over:
@@ -55,14 +63,15 @@ def axis(mesh: Mesh) -> Over:
 
 def along_copies(mesh: Mesh) -> Mesh:
     """The mesh whose copies divide what ranks of `fsdp` would."""
-    return replace(mesh, fsdp=mesh.dp, dp=1, zero=0)
+    return replace(mesh, fsdp=mesh.dp, dp=1)
 
 
 def buckets(ledger: Ledger, mesh: Mesh, bits: int, tensors: Mapping[str, str]) -> list[int]:
     """Bytes of each bucket, once they follow the order in which gradients are ready, from the second step on.
 
     `tensors`: in the order in which the model's class computes with them, the tensor there that one here is, or is a
-    part of. What it does not name has the ledger's order.
+    part of. What it does not name has the ledger's order. Experts that `ep` divides are in none: fewer ranks have the
+    same.
     """
     return filled(reversed(_sizes(ledger, mesh, bits, tensors)))
 
@@ -86,7 +95,8 @@ def _sizes(ledger: Ledger, mesh: Mesh, bits: int, tensors: Mapping[str, str]) ->
     behind: list[str] = []
     blocks: dict[int, list[int]] = {}
     for group, weights in ledger.weights:
-        own = {path: shard(one, group.axes, mesh) for path, one in weights.items()}
+        apart = mesh.ep > 1
+        own = {path: shard(one, group.axes, mesh) for path, one in weights.items() if not (apart and one.bank)}
         sizes: dict[str, int] = {}
         for path, one in sorted(own.items(), key=lambda found: place.get(found[0], 0)):
             name = tensors.get(path, path)

@@ -43,7 +43,9 @@ class Shard(NamedTuple):
 def shard(parameter: Parameter, axes: Axes, mesh: Mesh) -> Shard:
     """A tensor on one rank. Its rows are the outputs of a product, the rows of a table, the experts of a bank, and all
     of a vector."""
-    if parameter.embedding or parameter.bank:
+    if mesh.zero:  # engines cut tensors that lie one behind the other, wherever their rows end
+        along = parameter.axes
+    elif parameter.embedding or parameter.bank:
         along = parameter.axes[:1]
     elif parameter.inputs:
         along = tuple(axis for axis in parameter.axes if axis not in parameter.inputs)
@@ -70,6 +72,11 @@ class Unit(NamedTuple):
     times: int
     ranks: int
     shards: list[Shard]
+
+    @property
+    def apart(self) -> bool:
+        """True if these are the experts of a block."""
+        return bool(self.what) and not self.what.endswith("*")
 
 
 def gathered(ledger: Ledger, mesh: Mesh) -> Iterator[Unit]:

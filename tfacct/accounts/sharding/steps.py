@@ -41,7 +41,7 @@ def units(ledger: Ledger, mesh: Mesh, stored: Width) -> Units:
     kind, last = ENDS, dict[int, int]()
     for unit in gathered(ledger, mesh):
         elements = sum(one.elements for one in unit.shards)
-        if unit.what and not unit.what.endswith("*"):  # experts stand behind the rest of their block
+        if unit.apart:  # they stand behind the rest of their block
             apart.append((kind, Apart(elements, unit.ranks)))
             continue
         kind = next(kinds) if unit.what else ENDS
