@@ -55,6 +55,40 @@ STABLE_CODE_3B = {
     "num_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": 32, "rope_pct": 0.25,
     "rotary_scaling_factor": 1.0, "tie_word_embeddings": False, "vocab_size": 50304,
 }  # fmt: skip
+DEEPSEEK_MOE_16B = {
+    "architectures": ["DeepseekForCausalLM"], "attention_bias": False, "aux_loss_alpha": 0.001,
+    "first_k_dense_replace": 1, "hidden_size": 2048, "intermediate_size": 10944, "max_position_embeddings": 4096,
+    "model_type": "deepseek", "moe_intermediate_size": 1408, "moe_layer_freq": 1, "n_routed_experts": 64,
+    "n_shared_experts": 2, "norm_topk_prob": False, "num_attention_heads": 16, "num_experts_per_tok": 6,
+    "num_hidden_layers": 28, "num_key_value_heads": 16, "rms_norm_eps": 1e-06, "scoring_func": "softmax",
+    "seq_aux": True, "tie_word_embeddings": False, "vocab_size": 102400,
+}  # fmt: skip
+LING = {
+    "architectures": ["BailingMoeForCausalLM"], "first_k_dense_replace": 0, "hidden_size": 2048,
+    "intermediate_size": 5632, "max_position_embeddings": 16384, "model_type": "bailing_moe",
+    "moe_intermediate_size": 1408, "norm_head": True, "num_attention_heads": 16, "num_experts": 64,
+    "num_experts_per_tok": 6, "num_hidden_layers": 28, "num_key_value_heads": 4, "num_shared_experts": 2,
+    "rms_norm_eps": 1e-06, "tie_word_embeddings": False, "use_bias": False, "use_qkv_bias": False,
+    "vocab_size": 126464,
+}  # fmt: skip
+CHATGLM3_6B = {
+    "add_bias_linear": False, "add_qkv_bias": True, "apply_query_key_layer_scaling": True,
+    "apply_residual_connection_post_layernorm": False, "architectures": ["ChatGLMModel"],
+    "attention_softmax_in_fp32": True, "bias_dropout_fusion": True, "ffn_hidden_size": 13696,
+    "fp32_residual_connection": False, "hidden_size": 4096, "kv_channels": 128, "layernorm_epsilon": 1e-05,
+    "model_type": "chatglm", "multi_query_attention": True, "multi_query_group_num": 2, "num_attention_heads": 32,
+    "num_layers": 28, "original_rope": True, "padded_vocab_size": 65024, "post_layer_norm": True,
+    "quantization_bit": 0, "rmsnorm": True, "seq_length": 8192, "tie_word_embeddings": False,
+}  # fmt: skip
+GLM_4_9B = {
+    **CHATGLM3_6B, "layernorm_epsilon": 1.5625e-07, "num_hidden_layers": 40, "num_layers": 40,
+    "padded_vocab_size": 151552, "rope_ratio": 500, "seq_length": 131072, "vocab_size": 151552,
+}  # fmt: skip
+ORION_14B = {
+    "architectures": ["OrionForCausalLM"], "attention_bias": False, "hidden_size": 5120, "intermediate_size": 15360,
+    "max_position_embeddings": 4096, "model_type": "orion", "num_attention_heads": 40, "num_hidden_layers": 40,
+    "num_key_value_heads": 40, "rms_norm_eps": 1e-05, "tie_word_embeddings": False, "vocab_size": 84608,
+}  # fmt: skip
 
 
 def blocks(hidden: int, kv: int, wide: int, *, bias: bool = False) -> int:
@@ -70,6 +104,14 @@ def blocks(hidden: int, kv: int, wide: int, *, bias: bool = False) -> int:
         (LLADA_100M, "eurobert", 124_327_616),  # of its own class, as a public training log gives it
         (YI_6B, "llama", 2 * 64000 * 4096 + 32 * blocks(4096, 4 * 128, 11008) + 4096),
         (PANGU_7B, "llama", 2 * 153376 * 4096 + 34 * blocks(4096, 8 * 128, 12800, bias=True) + 4096),
+        (DEEPSEEK_MOE_16B, "glm4_moe", 16_375_728_128),  # by the metadata of its files
+        (CHATGLM3_6B, "glm", 6_243_584_000),  # of its own class, as public logs give it
+        (ORION_14B, "stablelm", 2 * 84608 * 5120 + 40 * (blocks(5120, 5120, 15360) + 2 * 5120) + 2 * 5120),
+        (
+            LING,
+            "glm4_moe",
+            2 * 126464 * 2048 + 28 * (blocks(2048, 512, 1408) + 65 * 3 * 2048 * 1408 + 64 * 2048) + 2048,
+        ),
         ({"model_type": "xverse"}, "llama", 2 * 100278 * 5120 + 40 * blocks(5120, 5120, 13824) + 5120),
         ({"model_type": "internlm"}, "llama", 2 * 103168 * 4096 + 32 * blocks(4096, 4096, 11008, bias=True) + 4096),
     ],
@@ -81,7 +123,13 @@ def test_totals_of_published_files(config: dict[str, Any], family: str, total: i
 
 @pytest.mark.parametrize(
     ("config", "preset"),
-    [(RW_7B, "falcon-7b"), (RW_40B, "falcon-40b"), (PHI_2, "phi-2"), (STABLE_CODE_3B, "stablelm-3b-4e1t")],
+    [
+        (RW_7B, "falcon-7b"),
+        (RW_40B, "falcon-40b"),
+        (PHI_2, "phi-2"),
+        (STABLE_CODE_3B, "stablelm-3b-4e1t"),
+        (GLM_4_9B, "glm-4-9b-chat"),
+    ],
 )
 def test_older_files_are_what_the_newer_ones_are(config: dict[str, Any], preset: str) -> None:
     """The same tensors, products and cache: those files were converted to transformers' own names."""
@@ -110,6 +158,10 @@ def test_llada_sees_all_tokens_and_keeps_nothing() -> None:
         ({**LLADA_100M, "attention_layer_norm": True}, "attention_layer_norm = true"),
         ({**RW_40B, "new_decoder_architecture": False}, "new_decoder_architecture = false"),
         ({**PHI_2, "num_local_experts": 4}, "num_local_experts = 4"),  # phixtral
+        ({**CHATGLM3_6B, "multi_query_attention": False}, "multi_query_attention = false"),
+        ({**CHATGLM3_6B, "add_bias_linear": True}, "add_bias_linear = true"),
+        ({**DEEPSEEK_MOE_16B, "moe_layer_freq": 2}, "moe_layer_freq = 2"),
+        ({**LING, "use_bias": True}, "use_bias = true"),
         ({**RW_7B, "num_hidden_layers": 9}, "num_hidden_layers = 9 contradicts|contradicts num_hidden_layers = "),
     ],
 )
@@ -122,7 +174,8 @@ def test_what_their_code_does_otherwise_is_refused(config: dict[str, Any], said:
     ("config", "name"),
     [
         (YI_6B, None), (LLADA_100M, "block_type"), (LLADA_100M, "mlp_hidden_size"), (RW_40B, "n_head_kv"),
-        (PHI_2, "n_layer"),
+        (PHI_2, "n_layer"), (CHATGLM3_6B, "padded_vocab_size"), (ORION_14B, "vocab_size"),
+        (LING, "use_bias"),
     ],
 )  # fmt: skip
 def test_what_is_not_said_is_known_or_asked_for(config: dict[str, Any], name: str | None) -> None:

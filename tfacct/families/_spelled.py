@@ -51,6 +51,24 @@ class Spelled(NamedTuple):
                 raise config.refused(name, sizes[name])
 
 
+SIZES = (
+    *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads"),
+    *("intermediate_size", "max_position_embeddings"),
+)
+"""Sizes that a config has to say where the family has defaults for all of them."""
+DEEPSEEK_MOE = Spelled(
+    "glm4_moe",
+    {"Deepseek": "Glm4Moe"},
+    absent={"use_qk_norm": False, "partial_rotary_factor": 1.0},
+    needs=(*SIZES, *("moe_intermediate_size", "num_experts_per_tok", "first_k_dense_replace")),
+    only={
+        **{"attention_bias": (False, None), "use_qk_norm": (False, None), "moe_layer_freq": (1,)},
+        "scoring_func": ("softmax",),
+    },
+    silent=frozenset({"aux_loss_alpha", "seq_aux", "ep_size", "topk_method"}),
+    follows=HEAD,
+)
+"""DeepSeekMoE's shape: Llama's attention, dense layers first, then experts beside a shared network."""
 LLADA_ONLY: Mapping[str, tuple[Any, ...]] = {
     "block_type": ("llama",),
     "activation_type": ("silu",),
@@ -157,6 +175,44 @@ SPELLED: Mapping[str, Spelled] = {
         silent=frozenset({"rotary_dim", "flash_attn", "flash_rotary", "fused_dense"}),
         wide=True,
     ),
+    "deepseek": DEEPSEEK_MOE._replace(needs=(*DEEPSEEK_MOE.needs, "n_routed_experts", "n_shared_experts")),
+    "chatglm": Spelled(
+        "glm",
+        {"ChatGLMModel": "GlmForCausalLM", "ChatGLMForConditionalGeneration": "GlmForCausalLM"},
+        names={
+            **{"num_layers": "num_hidden_layers", "ffn_hidden_size": "intermediate_size", "kv_channels": "head_dim"},
+            **{"multi_query_group_num": "num_key_value_heads", "add_qkv_bias": "attention_bias"},
+            **{"seq_length": "max_position_embeddings", "layernorm_epsilon": "rms_norm_eps"},
+        },
+        instead={"padded_vocab_size": "vocab_size"},
+        absent={"attention_bias": False, "pad_token_id": None},
+        needs=(
+            *("padded_vocab_size", "num_layers", "hidden_size", "ffn_hidden_size", "kv_channels", "seq_length"),
+            *("num_attention_heads", "multi_query_attention", "multi_query_group_num"),
+        ),
+        only={
+            **{"multi_query_attention": (True,), "add_bias_linear": (False,), "rmsnorm": (True,)},
+            **{"post_layer_norm": (True,), "apply_residual_connection_post_layernorm": (False,)},
+            **{"pre_seq_len": (None,), "tie_word_embeddings": (False, None), "partial_rotary_factor": (0.5,)},
+        },
+        silent=frozenset(
+            """
+            apply_query_key_layer_scaling attention_softmax_in_fp32 bias_dropout_fusion fp32_residual_connection
+            original_rope prefix_projection quantization_bit rope_ratio hidden_dropout classifier_dropout
+            """.split()
+        ),
+    ),
+    "orion": Spelled(
+        "stablelm",
+        {"Orion": "StableLm"},
+        names={"rms_norm_eps": "layer_norm_eps"},
+        absent={"partial_rotary_factor": 1.0},
+        needs=SIZES,
+        only={
+            **{"attention_bias": (False, None), "use_qkv_bias": (False, None), "qk_layernorm": (False, None)},
+            "use_parallel_residual": (False, None),
+        },
+    ),
     "llada": Spelled(
         "eurobert",
         {"LLaDAModelLM": "EuroBertForMaskedLM"},
@@ -166,7 +222,7 @@ SPELLED: Mapping[str, Spelled] = {
             **{"max_sequence_length": "max_position_embeddings", "weight_tying": "tie_word_embeddings"},
         },
         instead={"embedding_size": "vocab_size"},
-        absent={"tie_word_embeddings": True, "max_position_embeddings": 1024},
+        absent={"tie_word_embeddings": True, "max_position_embeddings": 1024, "pad_token_id": None},
         needs=(
             *("d_model", "n_layers", "n_heads", "mlp_hidden_size", "embedding_size"),
             *("block_type", "activation_type", "layer_norm_type", "rope"),
@@ -182,6 +238,17 @@ SPELLED: Mapping[str, Spelled] = {
     ),
 }
 """Types, and the families that they are read as."""
+BY_CLASS: Mapping[str, Spelled] = {
+    "BailingMoeForCausalLM": DEEPSEEK_MOE._replace(
+        classes={"BailingMoe": "Glm4Moe"},
+        names={"num_experts": "n_routed_experts", "num_shared_experts": "n_shared_experts"},
+        needs=(*DEEPSEEK_MOE.needs, "num_experts", "num_shared_experts", "use_bias"),
+        only={**DEEPSEEK_MOE.only, "use_bias": (False,), "use_qkv_bias": (False, None)},
+        silent=frozenset({"norm_head", "embedding_dropout", "output_dropout"}),
+        follows={},
+    )
+}
+"""Classes whose type is that of another generation: Ling's first, which is no `bailing_moe` of today."""
 
 
 def respelled(
@@ -191,6 +258,8 @@ def respelled(
     and how it is spelled, None where it is spelled as the family. Raises ConfigError."""
     named = sets.get("model_type", raw.get("model_type"))
     spelled = SPELLED.get(named) if isinstance(named, str) else None
+    if named == "bailing_moe":
+        spelled = BY_CLASS.get(next(iter(_listed(sets.get("architectures", raw.get("architectures")))), ""))
     if spelled is None:
         return raw, dict(sets), {}, None
     over, said = _translated(sets, spelled), _translated(raw, spelled)
@@ -203,8 +272,8 @@ def respelled(
     if spelled.wide and there.get("intermediate_size") is None and isinstance(hidden, int):
         filled["intermediate_size"] = 4 * hidden
     over.pop("model_type", None)
-    defaulted = {name: value for name, value in filled.items() if name not in spelled.only or name not in raw}
-    return {**said, **filled, "model_type": spelled.family}, over, defaulted, spelled
+    counted = (name for name in filled if name != "pad_token_id" and not (name in spelled.only and name in raw))
+    return {**said, **filled, "model_type": spelled.family}, over, {name: filled[name] for name in counted}, spelled
 
 
 def _translated(fields: Mapping[str, Any], spelled: Spelled) -> dict[str, Any]:
@@ -221,9 +290,15 @@ def _translated(fields: Mapping[str, Any], spelled: Spelled) -> dict[str, Any]:
     return named
 
 
+def _listed(named: Any) -> list[str]:
+    """The classes that a config names; none where those are no names."""
+    listed = named if isinstance(named, list) else [named]
+    return listed if all(isinstance(name, str) for name in listed) else []
+
+
 def _classes(named: Any, own: Mapping[str, str]) -> Any:
     """The family's classes for those of its own code."""
-    if not isinstance(named, list) or not all(isinstance(name, str) for name in named):
+    if not _listed(named) or not isinstance(named, list):
         return named
     begins = [next((ours for ours in own if name.startswith(ours)), "") for name in named]
     return [own.get(ours, "") + name.removeprefix(ours) for name, ours in zip(named, begins, strict=True)]
