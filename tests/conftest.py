@@ -76,6 +76,7 @@ def has_numbers(shape: Transformer) -> bool:
     return not any(turn.scaling and turn.scaling.get("rope_type") == "yarn" for turn in turns)
 
 
+@cache
 def kind_of_preset(name: str) -> object:
     """The kind of a preset. What tells it from others of its kind, tests/families draws."""
     return kind_of(presets.load(name))
