@@ -15,6 +15,7 @@ from tfacct.families._texts import TEXTS
 from tfacct.families._wrappers import WRAPPERS
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import subject
+from tfacct.reports.compose import unknown_hints
 from tfacct.witness.renamed import renamed
 
 TOWER = {"vision_config": {"hidden_size": 9}}
@@ -353,3 +354,22 @@ def test_verify_says_whose_class_was_asked(run) -> None:
 def test_a_type_that_no_part_here_expresses_says_why(name: str, why: str) -> None:
     with pytest.raises(ConfigError, match=f"model_type '{name}' is not counted: .*{why}"):
         subject("mine", {"model_type": name, "text_config": {"model_type": f"{name}_text"}})
+
+
+def test_a_head_tied_by_the_whole_alone_is_said() -> None:
+    """Of Mistral 3: files are published with a head of their own whose config says nothing of it."""
+    text = {**without_tie(TINY["mistral"]), "model_type": "mistral"}
+    silent = subject("m", {"model_type": "mistral3", "text_config": text}, {})
+    (said,) = [hint for hint in unknown_hints([silent]) if "tied" in hint]
+    assert said.startswith("warning: m: its config does not say whether the head is tied; it is counted as tied")
+    for config in (
+        {"model_type": "mistral3", "text_config": text, TIED: True},
+        {"model_type": "llava", "text_config": text},  # not tied by either
+        {**text},
+        {**TINY["gpt2"]},
+    ):
+        assert not [hint for hint in unknown_hints([subject("m", config, {})]) if "tied" in hint]
+
+
+def without_tie(config: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in config.items() if name != TIED}

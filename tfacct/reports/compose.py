@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from tfacct.architecture.parts import Patches, Stem
 from tfacct.base import units
 from tfacct.base.errors import listed
-from tfacct.families import OWN
+from tfacct.families import OWN, config_class
 from tfacct.ledger.workload import Request, new_tokens
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Row, Table
@@ -227,6 +227,13 @@ def shared_defaults(settings: Sequence[LoadedModel]) -> dict[str, Any]:
     return {field: value for field, value in first if all(s.defaulted.get(field) == value for s in settings)}
 
 
+TIED = "tie_word_embeddings"
+UNSAID = (
+    "warning: {}: its config does not say whether the head is tied; it is counted as tied, its class's default. "
+    "A checkpoint may store a head of its own: --set tie_word_embeddings=false counts it"
+)
+
+
 def unknown_hints(subjects: Sequence[Subject]) -> list[str]:
     """Names the fields that nobody here knows, and the models beside the language model."""
     unknown = [
@@ -237,7 +244,16 @@ def unknown_hints(subjects: Sequence[Subject]) -> list[str]:
     return [
         *unknown,
         *dict.fromkeys(_left_out(subject, len(subjects)) for subject in subjects if subject.left_out),
+        *dict.fromkeys(UNSAID.format(subject.name) for subject in subjects if _unsaid(subject)),
     ]
+
+
+def _unsaid(subject: Subject) -> bool:
+    """True if a whole's class ties a head by default that its language model's class has not tied: files are published
+    of either kind, and nothing in their configs tells which."""
+    if not isinstance(subject, LoadedModel) or subject.defaulted.get(TIED) is not True:
+        return False
+    return config_class(subject.family).model_fields[TIED].default is False
 
 
 def _left_out(subject: Subject, count: int) -> str:
