@@ -14,7 +14,10 @@ TARGETS = ("loss.targets", "loss.padding")
 
 
 def chunked_narrow(run: Run, *, several: bool) -> Run:
-    """The end of a pass under autocast, its loss computed chunk by chunk. `several`: there is more than one chunk."""
+    """The end of a pass under autocast, its loss computed chunk by chunk. `several`: there is more than one chunk.
+
+    A head's bias is cast beside its weight, and its gradient is added up as that is.
+    """
     norm = tuple(name for name in run.order if name.startswith("final_norm"))
     kept = (
         *(line for line in run.kept if not line.path.startswith(("loss.", "lm_head."))),
@@ -22,8 +25,9 @@ def chunked_narrow(run: Run, *, several: bool) -> Run:
         *(Kept(line.path, line.spec, (MATMUL,), line.role) for line in run.kept if line.path in TARGETS),
     )
     table, own, done = Held("V D"), Held("Tc D"), Held("Td D", "full")
-    others = (table, done) if several else ()  # the weight's gradient and those of the chunks that are done
-    added = (Moment(CAST, (table._replace(times=3), own, done)),) if several else ()
+    bias = (Held("V"),) if any(Held("V") in moment.held for moment in run.moments) else ()
+    others = (table, done, *bias) if several else ()  # the weight's gradient and those of the chunks that are done
+    added = (Moment(CAST, (table._replace(times=3), own, done, *bias, *bias)),) if several else ()
     moments = (
         *(moment for moment in run.moments if moment.at in norm),
         Moment(SPLIT, (Held("B T D", "full", 2),)),
@@ -33,6 +37,6 @@ def chunked_narrow(run: Run, *, several: bool) -> Run:
         Moment(MATMUL, (Held("Tc V"), own, own, table, table, *others)),
         Moment(SOFTMAX, (Held("Tc V", "full", 3), own, table, *others)),
     )
-    forward = Moment(CHOOSE, (Held("Tc V", "full", 2), table, Held("", "full", 2 + several)))
+    forward = Moment(CHOOSE, (Held("Tc V", "full", 2), table, *bias, Held("", "full", 2 + several)))
     ahead = (*(moment for moment in run.ahead if moment.at in norm), forward)
     return Run((*norm, SPLIT, WEIGHT, CAST, MATMUL, SOFTMAX, CHOOSE), kept, moments, ahead)

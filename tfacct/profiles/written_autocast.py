@@ -19,6 +19,7 @@ from tfacct.profiles import written_operations as ops
 from tfacct.profiles.adapters import ended
 from tfacct.profiles.adapters_parts import RANK, Adapters
 from tfacct.profiles.autocast import Autocast
+from tfacct.profiles.autocast_parts import full
 from tfacct.profiles.base import Habits
 from tfacct.profiles.transformers_masks import ALIGNED
 from tfacct.profiles.transformers_parts import STREAM
@@ -27,7 +28,10 @@ from tfacct.profiles.written_operations import Weights
 
 MOST = 64
 KNOWN = frozenset(
-    ("attention", "angles_apart", "full_mask", "norms_behind", "wide_angles", "wide_norms", "window_mask")
+    """
+    attention angles_apart full_mask norms_around norms_behind norms_last scales_results wide_angles wide_norms
+    window_mask
+    """.split()
 )
 """Habits of classes that are written out here."""
 SMOOTH = ("silu", "gelu", "gelu_pytorch_tanh")
@@ -94,6 +98,9 @@ class Written(Autocast):
         how = self._how(block)
         if fronts == (None, None) and behind[0] is not None and behind[1] is not None:
             return decoders.normed_behind(t, how, attn, behind[0], mlp, behind[1])
+        if None not in (*fronts, *behind):
+            around = fronts, attn, mlp, behind
+            return decoders.normed_around(t, how, *around)
         if first.norm is None or second.norm is None or behind != (None, None):
             raise ConfigError(f"{self.name}: no rule for these blocks")
         return decoders.sequential(t, how, first.norm, attn, second.norm, mlp)
@@ -103,14 +110,14 @@ class Written(Autocast):
         self._check_attention(attn)
         habits = {field.name for field in fields(Habits) if getattr(self.habits, field.name)}
         how = attn.qk_norm
-        others = attn.clip, attn.temperature, attn.softcap, attn.rope_dim, attn.value_dim, attn.adapter, mlp.norm
+        others = attn.clip, attn.temperature, attn.rope_dim, attn.value_dim, attn.adapter, mlp.norm
         if (
             not habits <= KNOWN
             or any(each is not None for each in others)
             or attn.rotary is None
             or attn.rotary.pairs != "halves"
-            or (how is not None and (how.kind != "rms" or how.late or how.less_one))
-            or any(part.less_one or part.kind != "rms" for _, part in block.parts() if isinstance(part, Norm))
+            or (how is not None and (how.kind != "rms" or how.late))
+            or any(part.kind != "rms" for _, part in block.parts() if isinstance(part, Norm))
             or not mlp.gated
             or mlp.activation not in SMOOTH
         ):
@@ -167,4 +174,5 @@ def lent(profile: Written, whole: Pass, shape: Transformer) -> Pass:
                 blocks.append(Section(profile.block(stack.block, flows=flows), axes, len(numbers), numbers))
     found = ended(whole, adapters, tuple(blocks), profile.frozen_end(shape))
     embedded = () if adapters.embedded else (Held("B T D", "full"),)  # no block keeps the embeddings
-    return found._replace(waiting=(*found.waiting, *embedded))
+    handed = tuple(each._replace(held=full((each.held,))[0]) for each in found.handed)
+    return found._replace(waiting=(*found.waiting, *embedded), handed=handed)

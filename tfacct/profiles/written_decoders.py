@@ -15,6 +15,8 @@ from tfacct.profiles.written import Trace, Value
 from tfacct.profiles.written_operations import Weights
 from tfacct.profiles.written_storage import Axes
 
+LETTERS = {"q": "N", "k": "K", "v": "K"}
+"""What heads of queries, keys and values are counted by."""
 ATTN, NETWORK = (paths.in_every(paths.BLOCKS, name) for name in ("attn", "mlp"))
 
 
@@ -36,8 +38,13 @@ class How(NamedTuple):
 def norm(t: Trace, how: How, x: Value, name: str, part: Norm) -> Value:
     """A norm of the stream."""
     if part.kind == "rms":
-        return ops.rms_norm(t, x, name, ("D",), trained=how.weights.trained, late_cast=how.habits.wide_norms)
+        return _rms(t, how, x, name, ("D",), part)
     return ops.layer_norm(t, x, name, trained=how.weights.trained)
+
+
+def _rms(t: Trace, how: How, x: Value, name: str, each: Axes, part: Norm) -> Value:
+    wide = part.less_one or how.habits.wide_norms
+    return ops.rms_norm(t, x, name, each, trained=how.weights.trained, late_cast=wide, less_one=part.less_one)
 
 
 def product(t: Trace, how: How, x: Value, name: str, makes: Axes, *, bias: bool = False) -> Value:
@@ -69,13 +76,15 @@ def attention_values(
     """Values as they are summed, token by token, and what they were weighted by; what the module has beside them."""
     at, bias = ATTN, part.qkv_bias
     made: dict[str, Value] = {}
-    for which, letter in (("q", "N"), ("k", "K"), ("v", "K")):
+    for which, letter in LETTERS.items():
         one = product(t, how, x, f"{at}.{which}_proj", (letter, "H"), bias=bias)
-        if which != "v" and part.qk_norm is not None:
-            together = ((letter, "H") if part.qk_norm.together else ("H",)), how.habits.wide_norms
-            one = _qk_norm(t, how, one, f"{at}.{which}_norm", *together)
+        if not how.habits.norms_last:
+            one = _qk_norm(t, how, one, which, letter, part)
         made[which] = one.viewed(("B", letter, "T", "H"))
         del one
+    if how.habits.norms_last:
+        for which in ("q", "k"):
+            made[which] = _qk_norm(t, how, made[which], which, LETTERS[which], part)
     q, k, v = made.pop("q"), made.pop("k"), made.pop("v")
     if how.turn:
         q, k = _turned(t, how, q, k)
@@ -96,8 +105,12 @@ def attended(t: Trace, how: How, x: Value, part: Attention) -> tuple[Value, Valu
     return t.rerun(x, lambda t, x: attention(t, how, x, part))
 
 
-def _qk_norm(t: Trace, how: How, x: Value, name: str, each: Axes, late_cast: bool) -> Value:
-    return ops.rms_norm(t, x, name, each, trained=how.weights.trained, late_cast=late_cast)
+def _qk_norm(t: Trace, how: How, x: Value, which: str, letter: str, part: Attention) -> Value:
+    """Queries or keys normed, where they are."""
+    if which == "v" or part.qk_norm is None:
+        return x
+    each = (letter, "H") if part.qk_norm.together else ("H",)
+    return _rms(t, how, x, f"{ATTN}.{which}_norm", each, part.qk_norm)
 
 
 def _turned(t: Trace, how: How, q: Value, k: Value) -> tuple[Value, Value]:
@@ -125,6 +138,10 @@ def _eager(t: Trace, how: How, q: Value, k: Value, v: Value, part: Attention) ->
     names = f"{at}.q_rotary", f"{at}.k_copies" if part.group != 1 else f"{at}.k_rotary"
     weights = heads.multiplied(t, q, keys, f"{at}.scores", pairs, names)
     weights = ops.scaled(t, weights)
+    if part.softcap is not None:
+        weights = ops.scaled(t, weights)
+        weights = ops.activation(t, weights, f"{at}.softcap", result=True)
+        weights = ops.scaled(t, weights)
     if not how.seen:
         weights = ops.masked(t, weights)
     weights = heads.softmax(t, weights, f"{at}.softmax")
@@ -154,10 +171,31 @@ def sequential(t: Trace, how: How, attn_norm: Norm, attn: Attention, mlp_norm: N
     x = t.start
     h = norm(t, how, x, f"{ATTN}_norm", attn_norm)
     h, _weights = attended(t, how, h, attn)
-    mid = ops.total(t, x, h, "blocks.*.mid")
+    mid = ops.total(t, x, scaled(t, how, h), "blocks.*.mid")
     del h
     h = norm(t, how, mid, f"{NETWORK}_norm", mlp_norm)
     h = network(t, how, h, mlp)
+    return ops.total(t, mid, scaled(t, how, h))
+
+
+def scaled(t: Trace, how: How, h: Value) -> Value:
+    """A part's result, multiplied by a constant where it is."""
+    return ops.scaled(t, h) if how.habits.scales_results else h
+
+
+def normed_around(
+    t: Trace, how: How, fronts: tuple[Norm, Norm], attn: Attention, mlp: FeedForward, behind: tuple[Norm, Norm]
+) -> Value:
+    """A block of Gemma 2's kind: norms in front of its parts and behind."""
+    x = t.start
+    h = norm(t, how, x, f"{ATTN}_norm", fronts[0])
+    h, _weights = attended(t, how, h, attn)
+    h = norm(t, how, h, f"{ATTN}_post_norm", behind[0])
+    mid = ops.total(t, x, h, "blocks.*.mid")
+    del h
+    h = norm(t, how, mid, f"{NETWORK}_norm", fronts[1])
+    h = network(t, how, h, mlp)
+    h = norm(t, how, h, f"{NETWORK}_post_norm", behind[1])
     return ops.total(t, mid, h)
 
 

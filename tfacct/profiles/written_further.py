@@ -40,6 +40,13 @@ def attention(t: Trace, how: How, x: Value, part: Attention) -> tuple[Value, Val
     return product(t, how, values, f"{ATTN}.o_proj", ("D",), bias=part.out_bias), weights
 
 
+def attended(t: Trace, how: How, x: Value, part: Attention) -> tuple[Value, Value | None]:
+    """The same, which may run again."""
+    if not how.again:
+        return attention(t, how, x, part)
+    return t.rerun(x, lambda t, x: attention(t, how, x, part))
+
+
 KNOWN = frozenset(
     """
     attention biases_apart copies_first drops_inside embedding fused fused_gate indexed masked narrow_softmax rejoins
@@ -152,7 +159,7 @@ def side_by_side(t: Trace, how: How, parts: Parts) -> Value:
     """Attention and network that read the same, each behind its norm or both behind one."""
     x = t.start
     h = norm(t, how, x, f"{ATTN}_norm", parts.attn_norm)
-    a, _weights = attention(t, how, h, parts.attn)
+    a, _weights = attended(t, how, h, parts.attn)
     a = dropped(t, how, a, ATTN)
     if parts.mlp_norm is not None:
         del h
@@ -170,7 +177,7 @@ def one_behind_other(t: Trace, how: How, parts: Parts) -> Value:
     x = t.start
     assert parts.mlp_norm is not None
     h = norm(t, how, x, f"{ATTN}_norm", parts.attn_norm)
-    a, _weights = attention(t, how, h, parts.attn)
+    a, _weights = attended(t, how, h, parts.attn)
     del h
     mid = _summed(t, how, x, a, ATTN)
     del a
@@ -232,8 +239,8 @@ class Further(Written):
             or (attn.rotary is not None and attn.rotary.pairs != "halves")
             or any(part.less_one or part.learned == "none" for part in norms)
             or any(each.post_norm is not None for each in block.sublayers)
-            or self.adapters is not None
-            or self.selective
+            or (self.adapters is not None and (self.habits.fused or self.habits.fused_gate))
+            or (self.selective and not self.habits.rejoins)
             or (mlp.gated and mlp.activation not in SMOOTH)
         ):
             raise ConfigError(f"{self.name}: no rule for all that this class does, whose blocks are written out")

@@ -252,9 +252,19 @@ def loss_narrow(t: Trace, logits: Value) -> Value:
     return Value(loss, (), node)
 
 
-def rms_norm(t: Trace, x: Value, name: str, each: Axes, *, trained: bool = True, late_cast: bool = False) -> Value:
+def rms_norm(
+    t: Trace,
+    x: Value,
+    name: str,
+    each: Axes,
+    *,
+    trained: bool = True,
+    late_cast: bool = False,
+    less_one: bool = False,
+) -> Value:
     """The classes' RMSNorm, written out in fp32: a square, its mean, a root, a product, a cast back, and the weight's
-    product. `each`: axes of what is normed together. `late_cast`: the cast comes last."""
+    product. `each`: axes of what is normed together. `late_cast`: the cast comes last. `less_one`: the weight is
+    stored less 1, and that is added each time."""
     whole, one, own = x.axes, tuple(axis for axis in x.axes if axis not in each), x.role
     x = cast(t, x, "full", f"{name}.upcast")
 
@@ -306,12 +316,33 @@ def rms_norm(t: Trace, x: Value, name: str, each: Axes, *, trained: bool = True,
     x = Value(t.new(whole_laid, "full", f"{name}.scaled"), whole, node)
     del root, node
     narrow = x if late_cast else cast(t, x, own, f"{name}.scaled")
-    result = _weighed(t, narrow, name, trained=trained)
+    result = (_above_one if less_one else _weighed)(t, narrow, name, each, trained=trained)
     del narrow
     return cast(t, result, own) if late_cast else result
 
 
-def _weighed(t: Trace, x: Value, name: str, *, trained: bool) -> Value:
+def _above_one(t: Trace, x: Value, name: str, each: Axes, *, trained: bool) -> Value:
+    """A norm's weight and 1, in fp32, times what it scales."""
+    flows = x.node is not None
+    t.named(f"{name}.weight" if trained else f"{name}.plus_one")
+    weight = Value(t.new(each, "full", f"{name}.plus_one"), each, t.node((LEAF if trained else None,), _finishes))
+    t.named(f"{name}.multiplied")
+
+    def back(b: Trace, g: Storage) -> list[Storage | None]:
+        made = b.new(g.laid, "full") if flows else None
+        whole = b.new(g.laid, "full") if trained else None
+        b.after = True
+        summed = b.new(each, "full") if trained else None
+        del whole
+        return [made, summed]
+
+    node = t.node((x.node, weight.node), back)
+    t.save(node, *((weight.storage,) if flows else ()), *((x.storage,) if trained else ()))
+    t.after = True
+    return Value(t.new(x.storage.laid, "full", name), x.axes, node)
+
+
+def _weighed(t: Trace, x: Value, name: str, _: Axes, *, trained: bool) -> Value:
     """A norm's weight in fp32 times what it scales."""
     own, flows = x.role, x.node is not None
     t.named(f"{name}.weight" if trained else f"{name}.multiplied")
