@@ -98,12 +98,10 @@ class Written(Autocast):
         how = self._how(block)
         if fronts == (None, None) and behind[0] is not None and behind[1] is not None:
             return decoders.normed_behind(t, how, attn, behind[0], mlp, behind[1])
-        if None not in (*fronts, *behind):
-            around = fronts, attn, mlp, behind
-            return decoders.normed_around(t, how, *around)
-        if first.norm is None or second.norm is None or behind != (None, None):
+        around = (behind[0] is None) == (behind[1] is None)
+        if first.norm is None or second.norm is None or not around:
             raise ConfigError(f"{self.name}: no rule for these blocks")
-        return decoders.sequential(t, how, first.norm, attn, second.norm, mlp)
+        return decoders.sequential(t, how, (first.norm, second.norm), attn, mlp, behind)
 
     def _check(self, attn: Attention, mlp: FeedForward, block: Block) -> None:
         """Raise ConfigError for what is not written out."""

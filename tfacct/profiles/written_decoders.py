@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from tfacct.architecture.parts import Attention, FeedForward, Norm
+from tfacct.architecture.parts import Attention, FeedForward, Norm, QKNorm
 from tfacct.base.errors import ConfigError
 from tfacct.ledger import paths
 from tfacct.profiles import written_heads as heads
@@ -42,7 +42,7 @@ def norm(t: Trace, how: How, x: Value, name: str, part: Norm) -> Value:
     return ops.layer_norm(t, x, name, trained=how.weights.trained)
 
 
-def _rms(t: Trace, how: How, x: Value, name: str, each: Axes, part: Norm) -> Value:
+def _rms(t: Trace, how: How, x: Value, name: str, each: Axes, part: Norm | QKNorm) -> Value:
     wide = part.less_one or how.habits.wide_norms
     return ops.rms_norm(t, x, name, each, trained=how.weights.trained, late_cast=wide, less_one=part.less_one)
 
@@ -166,37 +166,29 @@ def network(t: Trace, how: How, x: Value, part: FeedForward) -> Value:
     return product(t, how, both, f"{at}.down_proj", ("D",), bias=part.bias)
 
 
-def sequential(t: Trace, how: How, attn_norm: Norm, attn: Attention, mlp_norm: Norm, mlp: FeedForward) -> Value:
-    """A block of Llama's kind."""
+Two = tuple[Norm | None, Norm | None]
+"""Norms behind attention and behind the network."""
+
+
+def sequential(
+    t: Trace, how: How, fronts: tuple[Norm, Norm], attn: Attention, mlp: FeedForward, behind: Two = (None, None)
+) -> Value:
+    """A block of Llama's kind, or of Gemma 2's, whose parts have norms behind them too."""
     x = t.start
-    h = norm(t, how, x, f"{ATTN}_norm", attn_norm)
+    h = norm(t, how, x, f"{ATTN}_norm", fronts[0])
     h, _weights = attended(t, how, h, attn)
+    h = h if behind[0] is None else norm(t, how, h, f"{ATTN}_post_norm", behind[0])
     mid = ops.total(t, x, scaled(t, how, h), "blocks.*.mid")
     del h
-    h = norm(t, how, mid, f"{NETWORK}_norm", mlp_norm)
+    h = norm(t, how, mid, f"{NETWORK}_norm", fronts[1])
     h = network(t, how, h, mlp)
+    h = h if behind[1] is None else norm(t, how, h, f"{NETWORK}_post_norm", behind[1])
     return ops.total(t, mid, scaled(t, how, h))
 
 
 def scaled(t: Trace, how: How, h: Value) -> Value:
     """A part's result, multiplied by a constant where it is."""
     return ops.scaled(t, h) if how.habits.scales_results else h
-
-
-def normed_around(
-    t: Trace, how: How, fronts: tuple[Norm, Norm], attn: Attention, mlp: FeedForward, behind: tuple[Norm, Norm]
-) -> Value:
-    """A block of Gemma 2's kind: norms in front of its parts and behind."""
-    x = t.start
-    h = norm(t, how, x, f"{ATTN}_norm", fronts[0])
-    h, _weights = attended(t, how, h, attn)
-    h = norm(t, how, h, f"{ATTN}_post_norm", behind[0])
-    mid = ops.total(t, x, h, "blocks.*.mid")
-    del h
-    h = norm(t, how, mid, f"{NETWORK}_norm", fronts[1])
-    h = network(t, how, h, mlp)
-    h = norm(t, how, h, f"{NETWORK}_post_norm", behind[1])
-    return ops.total(t, mid, h)
 
 
 def normed_behind(t: Trace, how: How, attn: Attention, attn_norm: Norm, mlp: FeedForward, mlp_norm: Norm) -> Value:
