@@ -37,7 +37,12 @@ class Config(FamilyConfig):
     rope_scaling: Fields | None = None
     rope_parameters: Fields | None = None
 
-    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "chunked", "autocast", "autocast_written"})
+    trains: ClassVar = frozenset(
+        {
+            *("sdpa", "eager", "accumulate", "chunked"),
+            *("autocast", "autocast_chunked", "autocast_written"),
+        }
+    )
     dropouts: ClassVar = {"residual": ("hidden_dropout", 0.0)}
     habits: ClassVar = frozenset({"narrow_softmax", "fused", "sliced", "sums_first", "masked", "biases_apart"})
     switched_habits: ClassVar = {

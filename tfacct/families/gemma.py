@@ -16,7 +16,10 @@ class Config(GemmaLike):
     use_bidirectional_attention: Switch | None = None
 
     trains: ClassVar = frozenset(
-        {"sdpa", "eager", "accumulate", "selective", "chunked", "autocast", "lora", "lora_selective", "nf4"}
+        {
+            *("sdpa", "eager", "accumulate", "selective", "chunked", "lora", "lora_selective", "nf4"),
+            *("autocast", "autocast_chunked"),
+        }
     )
     divided: ClassVar = frozenset({"torch", "published"})
     changes_training: ClassVar = frozenset({"use_bidirectional_attention"})

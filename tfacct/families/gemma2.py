@@ -21,7 +21,10 @@ class Config(GemmaWindows):
         "num_attention_heads": 8,
     }
     trains: ClassVar = frozenset(
-        {"eager", "accumulate", "autocast", "selective", "chunked", "lora", "lora_selective", "nf4"}
+        {
+            *("eager", "accumulate", "selective", "chunked", "lora", "lora_selective", "nf4"),
+            *("autocast", "autocast_chunked"),
+        }
     )  # the class refuses sdpa
     divided: ClassVar = frozenset({"torch", "published"})
     habits: ClassVar = frozenset({"norms_around", "full_mask", "window_mask"})

@@ -25,7 +25,10 @@ class Config(GemmaWindows):
     rope_local_base_freq: Real = 10_000.0
 
     trains: ClassVar = frozenset(
-        {"sdpa", "eager", "accumulate", "autocast", "selective", "chunked", "lora", "lora_selective", "nf4"}
+        {
+            *("sdpa", "eager", "accumulate", "selective", "chunked", "lora", "lora_selective", "nf4"),
+            *("autocast", "autocast_chunked"),
+        }
     )
     divided: ClassVar = frozenset({"torch", "published"})
     habits: ClassVar = frozenset({"norms_around", "full_mask", "window_mask", "angles_apart", "norms_last"})

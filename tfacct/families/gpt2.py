@@ -34,7 +34,10 @@ class Config(FamilyConfig):
         """.split()
     )
     trains: ClassVar = frozenset(
-        {"sdpa", "eager", "accumulate", "selective", "chunked", "autocast", "lora", "nf4", "lora_selective"}
+        {
+            *("sdpa", "eager", "accumulate", "selective", "chunked", "lora", "nf4", "lora_selective"),
+            *("autocast", "autocast_chunked"),
+        }
     )
     dropouts: ClassVar = {
         "embedding": ("embd_pdrop", 0.1),

@@ -25,16 +25,8 @@ class Config(LlamaLike):
     divided: ClassVar = frozenset({"gathered"})
     trains: ClassVar = frozenset(
         {
-            "sdpa",
-            "eager",
-            "accumulate",
-            "selective",
-            "lora",
-            "lora_selective",
-            "nf4",
-            "chunked",
-            "autocast",
-            "autocast_written",
+            *("sdpa", "eager", "accumulate", "selective", "lora", "lora_selective", "nf4", "chunked"),
+            *("autocast", "autocast_chunked", "autocast_written"),
         }
     )
     habits: ClassVar = frozenset({"wide_norms", "wide_angles", "norms_behind"})

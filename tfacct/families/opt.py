@@ -32,7 +32,10 @@ class Config(FamilyConfig):
     activation_function: Word = "relu"
 
     trains: ClassVar = frozenset(
-        {"sdpa", "eager", "accumulate", "selective", "chunked", "autocast", "lora", "lora_selective", "nf4"}
+        {
+            *("sdpa", "eager", "accumulate", "selective", "chunked", "lora", "lora_selective", "nf4"),
+            *("autocast", "autocast_chunked"),
+        }
     )
     dropouts: ClassVar = {"residual": ("dropout", 0.1), "attention": ("attention_dropout", 0.0)}
     habits: ClassVar = frozenset({"own_positions", "inline_network"})
