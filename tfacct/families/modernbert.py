@@ -88,7 +88,7 @@ class Config(FamilyConfig):
         "lm_head.norm": "head.norm",
         "lm_head": "decoder",
     }
-    gotchas: ClassVar = (
+    gotchas: ClassVar[tuple[str, ...]] = (
         "An encoder: nothing is kept between steps, and there is no decode step.",
         "local_attention = 128 is a window of 64 tokens before and 64 behind a token, its own between them: 129 keys."
         " Every third layer, the first among them, sees all tokens, unless global_attn_every_n_layers or layer_types"
@@ -142,6 +142,11 @@ class Config(FamilyConfig):
             rotary=rotary(theta or BASES[kind], None, (self.rope_parameters or {}).get(kind)),
         )
 
+    @property
+    def around(self) -> int:
+        """Keys that a query in a window sees, its own between them."""
+        return 2 * (self.local_attention // 2) + 1
+
     def architecture(self) -> Transformer:
         """The first block has a norm less; the window is in the layers that the pattern names."""
         network = FeedForward(
@@ -152,8 +157,7 @@ class Config(FamilyConfig):
             activation=self.hidden_activation,
         )
         every, norm = self.global_attn_every_n_layers, self.norm()
-        around = 2 * (self.local_attention // 2) + 1
-        per_layer = windows(self.layer_types, self.num_hidden_layers, around, lambda number: bool(number % every))
+        per_layer = windows(self.layer_types, self.num_hidden_layers, self.around, lambda number: bool(number % every))
         kinds = {window: Block.of(self.attention(window), network, norm=norm) for window in dict.fromkeys(per_layer)}
         first = Block((Sublayer(self.attention(per_layer[0])), Sublayer(network, norm)))
         return Transformer(
