@@ -610,7 +610,7 @@ def test_every_way_to_vary_a_side(run) -> None:
     ("arguments", "says"),
     [
         ("lama", ["no preset or file named 'lama'", "did you mean llama"]),
-        ("qwen", ["no preset or file named 'qwen'", "did you mean qwen3"]),
+        ("qwem", ["no preset or file named 'qwem'", "did you mean qwen"]),
         ("gpt2xl", ["no preset or file named 'gpt2xl'", "did you mean gpt2-xl"]),
         ("nosuch.json", ["no file 'nosuch.json' here"]),
         ("llama --latex --json", ["--latex does not go with --json"]),

@@ -89,6 +89,13 @@ ORION_14B = {
     "max_position_embeddings": 4096, "model_type": "orion", "num_attention_heads": 40, "num_hidden_layers": 40,
     "num_key_value_heads": 40, "rms_norm_eps": 1e-05, "tie_word_embeddings": False, "vocab_size": 84608,
 }  # fmt: skip
+DREAM_7B = {
+    "architectures": ["DreamModel"], "hidden_size": 3584, "intermediate_size": 18944, "mask_token_id": 151666,
+    "max_position_embeddings": 131072, "max_window_layers": 28, "model_type": "Dream", "num_attention_heads": 28,
+    "num_hidden_layers": 28, "num_key_value_heads": 4, "rms_norm_eps": 1e-06, "rope_theta": 1000000.0,
+    "sliding_window": None, "tie_word_embeddings": False, "use_mrope": False, "use_sliding_window": False,
+    "vocab_size": 152064,
+}  # fmt: skip
 
 
 def blocks(hidden: int, kv: int, wide: int, *, bias: bool = False) -> int:
@@ -141,8 +148,13 @@ def test_older_files_are_what_the_newer_ones_are(config: dict[str, Any], preset:
     assert ours.ledger.states(at) == theirs.ledger.states(at)
 
 
-def test_llada_sees_all_tokens_and_keeps_nothing() -> None:
-    ours = subject("mine", LLADA_100M)
+def test_dream_has_the_weights_of_qwen() -> None:
+    assert subject("mine", DREAM_7B).ledger.parameters() == load("qwen2.5-7b").loaded.ledger.parameters()
+
+
+@pytest.mark.parametrize("config", [LLADA_100M, DREAM_7B])
+def test_models_that_fill_masks_see_all_tokens_and_keep_nothing(config: dict[str, Any]) -> None:
+    ours = subject("mine", config)
     assert not ours.keeps and not any(part.causal for part in ours.architecture.attentions)
 
 

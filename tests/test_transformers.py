@@ -295,9 +295,9 @@ SILENT = {
 def test_what_is_called_harmless_changes_no_parameter_of_the_class(family: str) -> None:
     tiny = subject("mine", TINY[family])
     plain, auto = tiny.of_class, tiny.config.ending.auto
-    said = {**plain, **SILENT, **getattr(room(family), "SILENT", {})}
-    assert hf.parameters(hf.build(said, auto)) == hf.parameters(hf.build(plain, auto))
-    assert subject("mine", {**said, "model_type": family}).unknown == ()
+    silent = {**SILENT, **getattr(room(family), "SILENT", {})}
+    assert hf.parameters(hf.build({**plain, **silent}, auto)) == hf.parameters(hf.build(plain, auto))
+    assert subject("mine", {**TINY[family], **silent}).unknown == ()
 
 
 @pytest.mark.parametrize("projection", ["relu", "gated-gelu"])

@@ -213,6 +213,15 @@ SPELLED: Mapping[str, Spelled] = {
             "use_parallel_residual": (False, None),
         },
     ),
+    "Dream": Spelled(
+        "qwen2",
+        {"DreamModel": "Qwen2ForCausalLM", "DreamForCausalLM": "Qwen2ForCausalLM"},
+        absent={"is_causal": False},
+        needs=SIZES,
+        only={"is_causal": (False, None)},
+        silent=frozenset({"mask_token_id"}),
+        follows=HEAD,
+    ),
     "llada": Spelled(
         "eurobert",
         {"LLaDAModelLM": "EuroBertForMaskedLM"},

@@ -1,0 +1,82 @@
+"""MiniCPM 1 to 4 (dense): Llama's block; constants multiply token rows, results and what the head reads."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from pydantic import Field
+
+from tfacct.architecture.blocks import Block
+from tfacct.architecture.parts import Embedding, Head
+from tfacct.architecture.transformer import Transformer
+from tfacct.families._base import Count, Layers, Real, Switch
+from tfacct.families._endings import DECODER
+from tfacct.families._llama_like import LlamaLike
+
+
+class Config(LlamaLike):
+    """`MiniCPMConfig` of its own code, with its defaults, sizes too. The head is tied unless the config says
+    otherwise."""
+
+    vocab_size: Count = 32000
+    hidden_size: Count = 4096
+    intermediate_size: Count = 11008
+    num_hidden_layers: Layers = 32
+    num_attention_heads: Count = 32
+    num_key_value_heads: Count = Field(default_factory=lambda fields: fields["num_attention_heads"])
+    max_position_embeddings: Count = 2048
+    tie_word_embeddings: Switch = True
+    attention_bias: Switch = False
+    scale_emb: Real = 1.0
+    scale_depth: Real = 1.0
+    dim_model_base: Real = 1.0
+
+    stems: ClassVar = ("MiniCPM", "Granite")
+    class_type: ClassVar = "granite"
+    uncounted: ClassVar = LlamaLike.uncounted | {"scale_emb", "scale_depth", "dim_model_base"}
+    heads: ClassVar = DECODER
+    harmless: ClassVar = frozenset({"mup_denominator"})
+    gotchas: ClassVar = (
+        "transformers has no class for minicpm: its configs come with code of their own, whose block is Llama's. The "
+        "witness is the class of Granite, given the same sizes and constants.",
+        "Token rows are multiplied by scale_emb, results of attention and network by scale_depth / "
+        "√num_hidden_layers, and what the head reads by dim_model_base / hidden_size: pointwise work.",
+        "The head is tied by class default. attention_bias puts biases on all four projections of attention.",
+        "A head_dim other than hidden_size / num_attention_heads is refused: that code does not read it.",
+        "Experts (MiniCPM-MoE), sparse attention (sparse_config, in MiniCPM 4.1) and other mixers (mixer_types) are "
+        "refused.",
+    )
+
+    @property
+    def depth_scale(self) -> float:
+        """Factor of what attention and network give."""
+        return float(self.scale_depth / self.num_hidden_layers**0.5)
+
+    def decoder(self, blocks: Sequence[Block], **own: Any) -> Transformer:
+        """Token rows and logits times constants."""
+        vocab, hidden = self.vocab_size, self.hidden_size
+        ends = {
+            "embed": Embedding(vocab=vocab, hidden=hidden, scaled=True, factor=self.scale_emb),
+            "head": Head(
+                hidden=hidden, vocab=vocab, tied=self.tie_word_embeddings, logit_scale=self.dim_model_base / hidden
+            ),
+        }
+        return LlamaLike.decoder(self, blocks, **{**ends, **own})
+
+    def architecture(self) -> Transformer:
+        """Equal blocks, whose results are multiplied before they are added. Raises ConfigError."""
+        self.whole_heads()
+        attention = self.attention(qkv_bias=self.attention_bias, out_bias=self.attention_bias)
+        block = self.block(attention, self.feed_forward())
+        added = tuple(replace(one, factor=self.depth_scale) for one in block.sublayers)
+        return self.decoder(self.equal_blocks(replace(block, sublayers=added)))
+
+    def class_fields(self) -> Mapping[str, Any]:
+        """Its fields, with their defaults, and its constants, by Granite's names."""
+        return {
+            **self.model_dump(exclude={"scale_emb", "scale_depth", "dim_model_base"}, exclude_none=True),
+            "embedding_multiplier": self.scale_emb,
+            "residual_multiplier": self.depth_scale,
+            "logits_scaling": self.hidden_size / self.dim_model_base,
+            "attention_multiplier": self.head_dim**-0.5,
+        }
