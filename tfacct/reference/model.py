@@ -119,6 +119,7 @@ class Decoder(nn.Module):
         table: Any = _front(shape.embed)
         self.embed = table
         self.pos_embed = _positions(shape.positions)
+        self.positions_behind = shape.positions is not None and shape.positions.behind
         self.type_embed = None if shape.segments is None else Segments(shape.segments)
         self.task_embed = None if shape.tasks is None else Segments(shape.tasks)
         self.rel_bias = None if shape.bias is None else RelativeBias(shape.bias, both_ways=_sees_all(shape.stacks))
@@ -175,11 +176,10 @@ class Decoder(nn.Module):
                 raise ValueError("a model with windows needs the positions of its new tokens")
             old = self._old(past)
             positions = torch.arange(old, old + x.shape[1], device=tokens.device)
-        if self.pos_embed is not None:
-            x = self.pos_embed(x, positions.to(tokens.device))
+        x = self._placed(x, positions, behind=False)
         for beside in (self.type_embed, self.task_embed):
             x = x if beside is None else beside(x, positions)
-        x = self.embed.widened(through(self.embed_norm, x))
+        x = self.embed.widened(self._placed(through(self.embed_norm, x), positions, behind=True))
         read = None if self.encoder is None or source is None else self.encoder(source)
         step = Step(x, positions, self._bias(past, positions))
         step.rows = None if self.rel_embed is None else self.rel_embed.all()
@@ -218,6 +218,13 @@ class Decoder(nn.Module):
             logits.append(further)
             kept += own
         return (torch.cat(logits, dim=1) if self.mtp else logits[0], *kept)
+
+    def _placed(self, x: Tensor, positions: Tensor, *, behind: bool) -> Tensor:
+        """The stream with its positions, where they are added here: in front of the tables' norm, or behind it."""
+        if self.pos_embed is None or behind != self.positions_behind:
+            return x
+        placed: Tensor = self.pos_embed(x, positions.to(x.device))
+        return placed
 
     def _old(self, past: Kept) -> int:
         """Number of tokens in the past: those that the first cache holds; a state of fixed size does not tell."""

@@ -112,7 +112,8 @@ class Positions(Part):
     M2M100SinusoidalPositionalEmbedding; after `every` positions they are counted anew. `narrow`: `hidden` is the width
     of a token table with short rows. With `tiles` the table is resampled to the sides of each image, whose patches come
     tile by tile, of so many on a side (transformers' Qwen3VLVisionModel). `crossed`: one table of columns and one of
-    rows, of which a patch gets a row each (Gemma4VisionPatchEmbedder).
+    rows, of which a patch gets a row each (Gemma4VisionPatchEmbedder). If they stand `behind` the norm of the tables,
+    they are added to its result (BlenderbotSmallDecoder).
     """
 
     rows: Size
@@ -125,6 +126,7 @@ class Positions(Part):
     narrow: bool = False
     tiles: tuple[int, ...] | None = None
     crossed: bool = False
+    behind: bool = False
 
     name: ClassVar[str] = "pos_embed"
     letters: ClassVar[dict[str, str]] = {"rows": "P", "hidden": "D"}
