@@ -70,6 +70,8 @@ def unruled(model: LoadedModel) -> str:
         return "attention with a gate"
     if any(part.qk_norm is not None and not part.qk_norm.learned for part in attentions):
         return "norms of queries and keys without a weight"
+    if any(part.qk_norm is not None and part.qk_norm.own for part in attentions):
+        return "norms of heads with scales of their own"
     if any(isinstance(part, Disentangled) for part in attentions):
         return "Disentangled"
     if any(part.read_norm is not None for part in attentions):

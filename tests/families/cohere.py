@@ -8,11 +8,13 @@ TINY = {
     "num_key_value_heads": 2, "head_dim": 10, "intermediate_size": 71, "max_position_embeddings": 65,
     "attention_bias": True, "logit_scale": 0.3,
 }  # fmt: skip
+VARIANTS = {"normed": {**TINY, "use_qk_norm": True}}
+LOGITS = {"": TINY, **VARIANTS}
 REQUIRED = {"num_hidden_layers": 2}  # every size has a default
 
 
 def drawn(draw: Draw) -> Fields:
-    return some(draw, llama_like(draw), attention_bias=ON, head_dim=EVEN)
+    return some(draw, llama_like(draw), attention_bias=ON, use_qk_norm=ON, head_dim=EVEN)
 
 
 def sized(of: Distinct) -> Sized:

@@ -8,8 +8,9 @@ TINY = {
     "num_key_value_heads": 2, "intermediate_size": 71, "max_position_embeddings": 73, "use_qkv_bias": True,
     "partial_rotary_factor": 0.5,
 }  # fmt: skip
-VARIANTS = {"parallel": {**TINY, "use_parallel_residual": True, "use_qkv_bias": False}}
-LOGITS = {"": TINY, **VARIANTS}
+PARALLEL = {"parallel": {**TINY, "use_parallel_residual": True, "use_qkv_bias": False}}
+VARIANTS = {**PARALLEL, "normed": {**TINY, "qk_layernorm": True}}
+LOGITS = {"": TINY, **PARALLEL}  # the class has a module for the norm of each head: Cohere's are one
 REQUIRED = {"num_hidden_layers": 2}  # every size has a default
 
 
@@ -18,7 +19,7 @@ def drawn(draw: Draw) -> Fields:
     parts = 2 if draw(ON) else 1  # what of a head is turned has to be even
     fields["hidden_size"] *= parts
     fields["partial_rotary_factor"] = 1 / parts
-    return some(draw, fields, use_qkv_bias=ON, use_parallel_residual=ON)
+    return some(draw, fields, use_qkv_bias=ON, use_parallel_residual=ON, qk_layernorm=ON)
 
 
 def sized(of: Distinct) -> Sized:

@@ -2,9 +2,11 @@
 
 from typing import ClassVar
 
+from tfacct.architecture.parts import QKNorm
 from tfacct.architecture.transformer import Transformer
 from tfacct.families._base import Real, Switch
 from tfacct.families._cohere_like import CohereLike
+from tfacct.families._llama_like import QK_NORM_PATHS
 
 
 class Config(CohereLike):
@@ -15,14 +17,16 @@ class Config(CohereLike):
 
     trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "chunked", "lora", "nf4", "lora_whole"})
     divided: ClassVar = frozenset({"published"})
+    changes_training: ClassVar = frozenset({"use_qk_norm"})
     stems: ClassVar = ("Cohere",)
+    hf_paths: ClassVar = {**CohereLike.hf_paths, **QK_NORM_PATHS}
     gotchas: ClassVar = (
         *CohereLike.gotchas,
-        "use_qk_norm = true, as in Command R+, is refused: each head has a scale of its own there.",
+        "use_qk_norm, as in Command R+: a LayerNorm of each head's queries and keys, with a scale of its own and no "
+        "shift.",
     )
 
     def architecture(self) -> Transformer:
         """Equal parallel blocks."""
-        if self.use_qk_norm:
-            raise self.refused("use_qk_norm", True)
-        return self.decoder(self.equal_blocks(self.beside(self.attention())))
+        norm = QKNorm(self.layer_norm_eps, kind="layer", own=True) if self.use_qk_norm else None
+        return self.decoder(self.equal_blocks(self.beside(self.attention(qk_norm=norm))))

@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 from tfacct.architecture.blocks import Block, Sublayer
-from tfacct.architecture.parts import Norm
+from tfacct.architecture.parts import Norm, QKNorm
 from tfacct.architecture.transformer import Transformer
 from tfacct.families._base import Count, Fraction, Layers, Real, Switch
 from tfacct.families._part_rotated import PartRotated
@@ -28,14 +28,21 @@ class Config(PartRotated):
     trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "chunked", "lora_once", "lora_whole"})
     dropouts: ClassVar = {"network": ("hidden_dropout", 0.0), "attention": ("attention_dropout", 0.0)}
     habits: ClassVar = frozenset({"rejoins", "lingers"})
+    changes_training: ClassVar = frozenset({"qk_layernorm"})
     stems: ClassVar = ("StableLm", "StableLM", "StableLMEpoch")  # older files write LM, the first ones Epoch
     uncounted: ClassVar = PartRotated.uncounted | {"layer_norm_eps"}
     aliases: ClassVar = {"norm_eps": "layer_norm_eps", "rope_pct": "partial_rotary_factor"}
+    hf_paths: ClassVar = {
+        **PartRotated.hf_paths,
+        "blocks.*.attn.q_norm": "model.layers.*.self_attn.q_layernorm",
+        "blocks.*.attn.k_norm": "model.layers.*.self_attn.k_layernorm",
+    }
     gotchas: ClassVar = (
         "Norms are LayerNorms, with scale and shift. A quarter of each head is rotated: no count changes.",
         "use_qkv_bias is about q, k and v. With use_parallel_residual attention and network run side by side behind "
         "one norm.",
-        "qk_layernorm = true (stablelm-2-12b) is refused: it gives every head a norm with a scale of its own.",
+        "qk_layernorm (stablelm-2-12b): a LayerNorm of each head's queries and keys, with a scale of its own and no "
+        "shift. The class has a module for each head.",
     )
 
     def norm(self) -> Norm:
@@ -45,9 +52,8 @@ class Config(PartRotated):
     def architecture(self) -> Transformer:
         """A norm each, or side by side behind one."""
         self.whole_heads()
-        if self.qk_layernorm:
-            raise self.refused("qk_layernorm", True)
-        attention, network = self.attention(qkv_bias=self.use_qkv_bias), self.feed_forward()
+        norm = QKNorm(self.layer_norm_eps, kind="layer", own=True) if self.qk_layernorm else None
+        attention, network = self.attention(qkv_bias=self.use_qkv_bias, qk_norm=norm), self.feed_forward()
         block = self.block(attention, network)
         if self.use_parallel_residual:
             block = Block((Sublayer(attention, self.norm()), Sublayer(network)), "parallel")

@@ -257,6 +257,8 @@ class Reference(Lines):
     def _qk_norms(self, at: str, how: QKNorm, now: dict[str, str]) -> Iterator[Kept]:
         if not how.learned:
             raise ConfigError(f"{self.name}: no rule for norms of queries and keys without a weight")
+        if how.own:
+            raise ConfigError(f"{self.name}: no rule for norms of heads with scales of their own")
         for which, count in (("q", "N"), ("k", "K")):
             spec, norm = f"B T {count} H", f"{at}.{which}_norm"
             each, last = ("B T", f"{count} H") if how.together else (f"B T {count}", "H")

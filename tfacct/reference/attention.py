@@ -128,8 +128,23 @@ class Temperature(nn.Module):
         return q * factor[:, None]
 
 
-def qk_norm(part: parts.QKNorm, size: int) -> nn.Module:
-    """Norm of queries or keys."""
+class HeadsNorm(nn.Module):
+    """LayerNorm of each head, with a scale of its own (transformers' CohereAttention)."""
+
+    def __init__(self, heads: int, size: int, eps: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(heads, size))
+        self.size, self.eps = size, eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.layer_norm(x, (self.size,), None, None, self.eps) * self.weight[:, None]
+
+
+def qk_norm(part: parts.QKNorm, heads: int, head_dim: int) -> nn.Module:
+    """Norm of so many heads of queries or keys."""
+    if part.own:
+        return HeadsNorm(heads, head_dim, part.eps)
+    size = heads * head_dim if part.together else head_dim
     if not part.learned:
         return PlainRMSNorm(size, part.eps)
     return LayerNorm((size,), part.eps) if part.kind == "layer" else RMSNorm(size, part.eps, part.less_one)
@@ -227,8 +242,8 @@ class Attention(Heads):
         self.late = part.qk_norm is not None and part.qk_norm.late
         self.q_norm = self.k_norm = self.q_rotary = self.k_rotary = None
         if part.qk_norm is not None:
-            self.q_norm = qk_norm(part.qk_norm, self.queries if self.together else part.head_dim)
-            self.k_norm = qk_norm(part.qk_norm, self.keys if self.together else part.head_dim)
+            self.q_norm = qk_norm(part.qk_norm, part.heads, part.head_dim)
+            self.k_norm = qk_norm(part.qk_norm, part.kv_heads, part.head_dim)
         self.k_scale = None if part.key_scale is None else Scale(part.key_scale)
         self.v_scale = None if part.value_scale is None else Scale(part.value_scale)
         self.v_norm = None if part.value_norm is None else PlainRMSNorm(part.head_dim, part.value_norm)

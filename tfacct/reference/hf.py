@@ -6,7 +6,9 @@ that say shapes only are written in Python.
 
 from __future__ import annotations
 
+import re
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
@@ -344,6 +346,14 @@ def _kept_by(layer: Any, keys_first: bool) -> list[Any]:
     return [kept for kept in both if kept is not None]
 
 
+BY_HEAD = re.compile(r"_layernorm\.norms\.\d+\.")
+"""A norm of one head, in StableLM's class, which has a module for each."""
+
+
 def parameters(model: Any) -> dict[str, int]:
-    """Elements of each parameter by its name; a tied one once, and one of none not at all."""
-    return {name: parameter.numel() for name, parameter in model.named_parameters() if parameter.numel()}
+    """Elements of each parameter by its name; a tied one once, and one of none not at all. Norms of heads, each in a
+    module of its own, are one."""
+    found: Counter[str] = Counter()
+    for name, parameter in model.named_parameters():
+        found[BY_HEAD.sub("_layernorm.", name)] += parameter.numel()
+    return {name: count for name, count in found.items() if count}

@@ -58,7 +58,8 @@ class Rotary(NamedTuple):
 
 class QKNorm(NamedTuple):
     """Norm of queries and keys: of each head by itself, or of all heads `together`. It stands before their rotation;
-    if `late`, behind it. If not `learned`, it has no weight."""
+    if `late`, behind it. If not `learned`, it has no weight; if `own`, each head has a scale of its own, and no shift
+    (transformers' CohereAttention)."""
 
     eps: float
     together: bool = False
@@ -66,6 +67,7 @@ class QKNorm(NamedTuple):
     less_one: bool = False
     late: bool = False
     learned: bool = True
+    own: bool = False
 
 
 class Temperature(NamedTuple):
@@ -344,9 +346,9 @@ class Attention(Grouped):
         if self.qk_norm is None:
             return
         for name, heads in (("q_norm", "N"), *(() if self.borrowed else (("k_norm", "K"),))):
-            scale = f"{heads} H" if self.qk_norm.together else "H"
+            scale = f"{heads} H" if self.qk_norm.together or self.qk_norm.own else "H"
             scale = scale if self.qk_norm.learned else ""
-            shift = scale if self.qk_norm.kind == "layer" else ""
+            shift = scale if self.qk_norm.kind == "layer" and not self.qk_norm.own else ""
             yield Pointwise(f"{at}.{name}", f"B T {heads} H", weight=scale, bias=shift)
 
     def _of_scores(self, at: str) -> Iterator[Line]:
