@@ -21,8 +21,6 @@ from tfacct.reports import ranks
 from tfacct.reports.counting import MOVED
 from tfacct.reports.flops_tables import Counted
 
-UNREAD = "which experts a rank of {} reads depends on the tokens that it is sent"
-
 
 def computed(counted: Counted, mesh: Mesh) -> Counted:
     """The products of one rank, of a model as its ranks of `tp` have it. Raises TfacctError."""
@@ -74,8 +72,6 @@ def points_of(
         raise UsageError(said, "total_flops, total_params, total_bytes and other amounts are")
     checked = ranks.checked(mesh)
     assert checked is not None
-    if mesh.ep > 1 and (moved := next((metric.name for metric in metrics if metric.name in MOVED), None)):
-        raise UsageError(f"{moved}: {UNREAD.format(option('ep', mesh.ep))}", f"leave {option('ep')} out")
     if mesh.cp > 1:
         if any(metric.unit != "bytes" or metric.name in MOVED for metric in metrics):
             on_rank(subject, subject.ledger.products(point.at), mesh, point.work, masked=point.masked)

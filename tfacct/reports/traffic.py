@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfacct.accounts.metrics import Point
 from tfacct.base import units
-from tfacct.base.errors import UsageError
 from tfacct.base.record import record
-from tfacct.base.spelling import option, spelled
 from tfacct.ledger import paths
 from tfacct.ledger.cost import Cost
 from tfacct.ledger.evaluated import Product
@@ -67,11 +65,6 @@ def traffic(
     subjects, left_out = counting.with_known_bytes(subjects, dtype)
     subjects, stepless = counting.steppable(subjects, request)
     stored = counting.stored_name(subjects, dtype)
-    if mesh is not None and mesh.ep > 1:
-        from tfacct.reports.computed import UNREAD
-
-        said = UNREAD.format(option("ep", mesh.ep))
-        raise UsageError(f"{spelled('--bytes', 'traffic')}: {said}", "leave one of the two out")
     counted, unfit = _counted(subjects, request, dtype, kept, mesh)
     subjects = [c.subject for c in counted]
     table = _by_line(counted[0]) if len(counted) == 1 else _side_by_side(counted)
@@ -122,15 +115,22 @@ def _notes(counted: Sequence[_Counted], dtype: str | None, stored: str, kept: st
     return [
         *([] if stored == kept else [f"Weights in {stored}; {_activations(subjects)} in {kept}."]),
         *storage_notes(subjects, dtype),
-        *(
-            ["Expert weights: those of min(E, B·T·A) experts, as many as a step can touch."]
-            if _routed(subjects)
-            else []
-        ),
+        *([_touched(counted[0].mesh)] if _routed(subjects) else []),
         *sentences.block_notes(undivided),
         *latent.step_notes([(c.subject, Point(c.subject.ledger, c.work)) for c in counted]),
         *(ranks.of_work(undivided, counted[0].stage, counted[0].mesh) if counted[0].mesh else ()),
     ]
+
+
+def _touched(mesh: Mesh | None) -> str:
+    """Which experts a step reads."""
+    if mesh is None or mesh.ep == 1:
+        return "Expert weights: those of min(E, B·T·A) experts, as many as a step can touch."
+    pairs = "B·T·A" if mesh.tp == 1 else f"B·T·A / {mesh.tp:,}"
+    return (
+        f"Expert weights: those of min(E / {mesh.ep:,}, {pairs}) experts, as many as the rows that come to a rank can"
+        " touch. Each row is read by itself."
+    )
 
 
 def _unfused(subjects: Sequence[LoadedModel]) -> list[str]:

@@ -43,7 +43,7 @@ def of_rank(product: Product, mesh: Mesh) -> Product:
     of token and expert are dealt out to the ranks of a batch evenly."""
     if mesh.parts > 1:
         product = _of_tokens(product, mesh)
-    if mesh.ep > 1 and mesh.tp > 1 and product.line.bank:
+    if mesh.ep > 1 and product.line.bank:
         product = _of_pairs(product, mesh)
     return product
 
@@ -63,6 +63,9 @@ def _of_tokens(product: Product, mesh: Mesh) -> Product:
 def _of_pairs(product: Product, mesh: Mesh) -> Product:
     pairs = product.axes["B"] * product.axes["T"] * product.axes[ACTIVE]
     own = rounded_up(pairs, mesh.tp)
+    product = product._replace(axes={**product.axes, "B": own, "T": 1, ACTIVE: 1})  # a pair is a row
+    if mesh.tp == 1:
+        return product
 
     def share(flops: Size) -> Size:
         return divided(flops, pairs) * own
