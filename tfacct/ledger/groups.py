@@ -5,11 +5,12 @@ Leaves only: every subtotal is computed, so nothing is counted twice. This room 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
 from math import lcm, prod
+from typing import Any
 
 from tfacct.base.record import record
 from tfacct.ledger import paths
@@ -241,6 +242,11 @@ class Ledger:
     def experts(self) -> bool:
         """True if it has banks of experts."""
         return any(isinstance(line, Matmul) and line.bank for group in self.groups for line in group.lines)
+
+    @cached_property
+    def known(self) -> dict[Hashable, Any]:
+        """What others have worked out of these lines, by name and by all else that it depends on."""
+        return {}
 
     @cached_property
     def weights(self) -> list[tuple[Group, dict[str, Parameter]]]:

@@ -106,9 +106,12 @@ class _Training:
         self.subject, self.recipe, self.work, self.budget = subject, recipe, work, budget
         head = subject.architecture.head
         self.tied = head is not None and head.tied
+        self.pads = meshes.TORCH in subject.config.divided
+        self.unruled: dict[Mesh, str | None] = {}
         self.ranks: dict[tuple[int, int], LoadedModel] = {}
         self.whys: dict[tuple[int, int], str | None] = {}
         self.steps: dict[tuple[Mesh, int, bool], Step] = {}
+        self.undivided: dict[tuple[Mesh, bool], Step] = {}
         self.kept: dict[Mesh, int] = {}
         self.stages: dict[
             tuple[Mesh, int], list[tuple[list[Stage], Step, dict[tuple[int, int], list[Instant]], int]]
@@ -137,7 +140,12 @@ class _Training:
         if mesh.tp > heads:
             return f"{option('tp')} divides no more ranks than heads"
         recipe = replace(self.recipe, mesh=mesh)
-        if (why := train_ranks.unruled(self.subject, recipe)) is not None:
+        # How many copies, and stages, is no matter to the rules; nor of ranks of fsdp, where all rows are padded.
+        shares = min(mesh.fsdp, 2) if self.pads else mesh.fsdp
+        alike = replace(mesh, dp=min(mesh.dp, 2), pp=min(mesh.pp, 2), fsdp=shares)
+        if mesh.ep > 1 or alike not in self.unruled:
+            self.unruled[alike] = train_ranks.unruled(self.subject, recipe)
+        if (why := self.unruled[alike]) is not None:
             return why
         key = mesh.tp, mesh.ep
         if key not in self.whys:
@@ -197,7 +205,11 @@ class _Training:
             tokens = self.work.tokens // mesh.parts
             work = replace(self.work, batch=key[-1], tokens=tokens, context=tokens)
             few = replace(recipe, mesh=replace(mesh, dp=1, zero=0))
-            found = train_ranks.of_stages(self.ranks[mesh.tp, mesh.ep], work, few)
+            one = self.ranks[mesh.tp, mesh.ep]
+            all_ = replace(key[0], pp=1), key[-1] > 1
+            if all_ not in self.undivided:
+                self.undivided[all_] = train_ranks.of_all_stages(one, work, few)
+            found = train_ranks.of_stages(one, work, few, self.undivided[all_])
             self.stages[key] = [(own, step, {}, _beside(step)) for own, step in found]
         most, rest = 0, batch - key[-1]
         (front, *_, first), *_ = self.stages[key]

@@ -18,6 +18,13 @@ SINES = frozenset(("pos_embed.weight", "encoder.pos_embed.weight"))
 
 def stored(subject: LoadedModel) -> list[Parameter]:
     """The parameters as the class stores them, in order: q, k and v are one tensor where it fuses them."""
+    if "stored" not in subject.ledger.known:
+        subject.ledger.known["stored"] = _stored(subject)
+    found: list[Parameter] = subject.ledger.known["stored"]
+    return found
+
+
+def _stored(subject: LoadedModel) -> list[Parameter]:
     named, stacks = names(subject), dict[int, int]()
     found: dict[tuple[str, int | None], Parameter] = {}
     positions = subject.architecture.positions
@@ -40,8 +47,11 @@ def stored(subject: LoadedModel) -> list[Parameter]:
 
 def names(subject: LoadedModel) -> dict[str, str]:
     """The tensor of the class in which each of the ledger's is stored, its own path where the class is not known."""
+    if "names" in subject.ledger.known:
+        known: dict[str, str] = subject.ledger.known["names"]
+        return known
     modules, named = subject.config.paths(), subject.config.tensors()
-    found: dict[str, str] = {}
+    found: dict[str, str] = subject.ledger.known.setdefault("names", {})
     for tensor in subject.ledger.tensors():
         owner, _, leaf = tensor.path.rpartition(".")
         found[tensor.path] = named.get(tensor.path, f"{modules.get(owner, owner)}.{leaf}")

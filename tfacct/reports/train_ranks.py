@@ -193,16 +193,22 @@ def on_stages(subject: LoadedModel, own: Sequence[Stage], step: Step, recipe: Re
     return shared(replace(subject, ledger=part(subject.ledger, own)), step, recipe)
 
 
-def of_stages(one: LoadedModel, work: Workload, recipe: Recipe) -> list[tuple[list[Stage], Step]]:
-    """Steps of ranks among which the fullest is, whatever their copies share."""
+def of_all_stages(one: LoadedModel, work: Workload, recipe: Recipe) -> Step:
+    """The step that one microbatch would take on a rank with all stages."""
+    assert recipe.mesh is not None
+    each = replace(work, batch=work.batch // microbatches(recipe.mesh, work.axes(), train=True))
+    return computed(one, each, replace(recipe, accumulate=recipe.accumulate or each.batch < work.batch))
+
+
+def of_stages(
+    one: LoadedModel, work: Workload, recipe: Recipe, whole: Step | None = None
+) -> list[tuple[list[Stage], Step]]:
+    """Steps of ranks among which the fullest is, whatever their copies share; `whole`: that of all stages."""
     from tfacct.reports.train_stages import candidates
 
     mesh = recipe.mesh
     assert mesh is not None
-    each = replace(work, batch=work.batch // microbatches(mesh, work.axes(), train=True))
-
-    later = recipe.accumulate or each.batch < work.batch
-    whole = computed(one, each, replace(recipe, accumulate=later))
+    whole = whole or of_all_stages(one, work, recipe)
     how, wide = optimizer(recipe.optimizer), width(recipe.weights or recipe.dtype).bits // 8
 
     def made(own: list[Stage]) -> Step:

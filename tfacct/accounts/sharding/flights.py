@@ -108,13 +108,18 @@ def _for_blocks(front: Run) -> Run:
 
 def ledger_of_stage(ledger: Ledger, stage: Stage) -> Ledger:
     """The ledger of one stage, its blocks counted from 0."""
+    key = "stage", stage
+    if key in ledger.known:
+        known: Ledger = ledger.known[key]
+        return known
     groups = [
         replace(group, numbers=tuple(number - stage.blocks.start for number in group.numbers))
         if group.numbers
         else group
         for group in ledger.groups
     ]
-    return replace(ledger, groups=tuple(groups))
+    found: Ledger = ledger.known.setdefault(key, replace(ledger, groups=tuple(groups)))
+    return found
 
 
 def lent_to(adapters: Iterable[Adapter], stage: Stage) -> tuple[Adapter, ...]:

@@ -73,7 +73,11 @@ def buckets(ledger: Ledger, mesh: Mesh, bits: int, tensors: Mapping[str, str]) -
     part of. What it does not name has the ledger's order. Experts that `ep` divides are in none: fewer ranks have the
     same.
     """
-    return filled(reversed(_sizes(ledger, mesh, bits, tensors)))
+    key = "buckets", mesh.tp, mesh.ep, bits, bool(tensors), FIRST, OTHERS
+    if key not in ledger.known:
+        ledger.known[key] = filled(reversed(_sizes(ledger, mesh, bits, tensors)))
+    found: list[int] = ledger.known[key]
+    return found
 
 
 def filled(sizes: Iterable[int]) -> list[int]:

@@ -79,8 +79,16 @@ class Unit(NamedTuple):
         return bool(self.what) and not self.what.endswith("*")
 
 
-def gathered(ledger: Ledger, mesh: Mesh) -> Iterator[Unit]:
+def gathered(ledger: Ledger, mesh: Mesh) -> list[Unit]:
     """Weights that are gathered together, for each kind of blocks."""
+    key = "gathered", mesh.tp, mesh.ep, mesh.sharers, mesh.copies, mesh.zero > 0
+    if key not in ledger.known:
+        ledger.known[key] = list(_gathered(ledger, mesh))
+    found: list[Unit] = ledger.known[key]
+    return found
+
+
+def _gathered(ledger: Ledger, mesh: Mesh) -> Iterator[Unit]:
     root: dict[str, Shard] = {}
     for group, weights in ledger.weights:
         own = {path: shard(one, group.axes, mesh) for path, one in weights.items()}

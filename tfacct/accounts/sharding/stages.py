@@ -55,7 +55,12 @@ def stages(blocks: int, mesh: Mesh) -> list[list[Stage]]:
 
 def part(ledger: Ledger, own: Sequence[Stage]) -> Ledger:
     """The lines that some stages run."""
-    return Ledger(tuple(_groups(ledger, own)), None if ledger.instead is None else part(ledger.instead, own))
+    key = "part", *own
+    if key not in ledger.known:
+        instead = None if ledger.instead is None else part(ledger.instead, own)
+        ledger.known[key] = Ledger(tuple(_groups(ledger, own)), instead)
+    found: Ledger = ledger.known[key]
+    return found
 
 
 def _groups(ledger: Ledger, own: Sequence[Stage]) -> Iterator[Group]:
