@@ -78,7 +78,7 @@ def test_whole_experts_among_ranks_of_fsdp(name: str, again: Any) -> None:
     """Each of the ranks has as many of 8, or of 128; groups of tp stay whole."""
     model = tfacct.load(name)
     found = model.plan(gpus=8, fit="80GB", train=True, ctx="2k", batch=8, recipe={"checkpoint": again})
-    rows = [row for row in (*found.divisions, *found.larger) if row["ep"] > 1]
+    rows = [row for row in (*found.divisions, *found.larger) if row["ep"] > 1 and row["fsdp"] > 1]
     assert {(row["tp"], row["fsdp"], row["ep"]) for row in rows} == {
         *((1, 8, ep) for ep in (2, 4, 8)), *((2, 4, ep) for ep in (2, 4, 8)), *((4, 2, ep) for ep in (4, 8)),
     }  # fmt: skip
@@ -87,6 +87,28 @@ def test_whole_experts_among_ranks_of_fsdp(name: str, again: Any) -> None:
         step = model.train(ctx="2k", batch=row["batch"], accumulate=row["times"] > 1, checkpoint=again, **mesh)
         assert (step.peak_bytes, row["times"] * step.sent_bytes) == (row["bytes"], row["sent_bytes"])
         assert f"--ep {row['ep']}" in row["command"]
+
+
+@pytest.mark.parametrize(("name", "again"), [("mixtral-8x7b", "none"), ("qwen3-30b-a3b", "full")])
+def test_whole_experts_among_copies_and_in_stages(name: str, again: Any) -> None:
+    model = tfacct.load(name)
+    found = model.plan(gpus=8, fit="80GB", train=True, ctx="2k", batch=8, recipe={"checkpoint": again})
+    rows = [row for row in (*found.divisions, *found.larger) if row["ep"] > 1 and row["fsdp"] == 1]
+    axes = ("tp", "pp", "ep", "dp", "zero")
+    said = {tuple(row[axis] for axis in axes) for row in rows}
+    assert said >= {(1, 1, 8, 8, 0), (1, 1, 4, 8, 2), (1, 2, 4, 4, 1), (2, 2, 4, 2, 0), (2, 4, 2, 1, 0)}
+    for row in rows[:: 1 if again == "none" else 5]:
+        mesh = {axis: row[axis] for axis in axes}
+        step = model.train(ctx="2k", batch=row["batch"], accumulate=row["times"] > 1, checkpoint=again, **mesh)
+        assert step.peak_bytes == row["bytes"], row
+        assert step.sent_bytes == row["sent_bytes"] or row["times"] > 1, row
+        assert f"--ep {row['ep']}" in row["command"]
+
+
+def test_deepseek_fits_as_it_was_trained() -> None:
+    asked = {"gpus": 2048, "fit": "80GB", "train": True, "ctx": "4k", "batch": 15360}
+    found = tfacct.load("deepseek-v3").plan(recipe={"checkpoint": "full"}, **asked)
+    assert any((row["pp"], row["ep"], row["dp"], row["zero"]) == (16, 64, 128, 1) for row in found.divisions)
 
 
 def test_parts_of_sequences_stand_beside_stages_and_heads() -> None:
@@ -101,15 +123,27 @@ def test_parts_of_sequences_stand_beside_stages_and_heads() -> None:
     assert f"--ulysses {both[0]['ulysses']}" in both[0]["command"]
 
 
+def test_experts_that_serve() -> None:
+    """By hand: of mixtral-8x7b eight copies have an expert of each block, and all else."""
+    found = tfacct.load("mixtral-8x7b").plan(gpus=8, fit="24GB", ctx="2k", batch=64)
+    row = next(row for row in found.divisions if (row["tp"], row["pp"], row["ep"]) == (1, 1, 8))
+    weights = 46_702_792_704 - 7 * 32 * 3 * 4096 * 14336
+    assert row["bytes"] == 2 * weights + 8 * 2048 * 32 * 2 * 8 * 128 * 2 and (row["batch"], row["dp"]) == (8, 8)
+    # Of 8 new tokens 2 rows each go to experts and come back, and numbers of them first; a rank sends 7 of 8 shares.
+    assert row["sent_bytes"] == 32 * 7 * (2 * 8 * 2 * 4096 * 2 + 8 * 8) // 8
+    assert row["command"].endswith("--ep 8 --batch 8")
+
+
 @pytest.mark.parametrize("name", ["llama-3.1-8b", "mixtral-8x7b", "deepseek-v2-lite", "mamba-130m", "gemma-3-1b"])
 def test_every_row_of_serving_is_what_its_command_says(name: str) -> None:
     model = tfacct.load(name)
     found = model.plan(gpus=8, fit="80GB", ctx="2k", batch=64)
     for row in (*found.divisions, *found.larger):
-        held = model.memory(ctx="2k", batch=row["batch"], tp=row["tp"], pp=row["pp"])
+        mesh = {axis: row[axis] for axis in ("tp", "pp", "ep")}
+        held = model.memory(ctx="2k", batch=row["batch"], **mesh)
         assert held.total_bytes == row["bytes"] and row["tp"] * row["pp"] * row["dp"] == 8
-        if row["tp"] * row["pp"] > 1:
-            sent = model.comms(ctx="2k", batch=row["batch"], tp=row["tp"], pp=row["pp"], decode=True).sent_bytes
+        if row["tp"] * row["pp"] * row["ep"] > 1:
+            sent = model.comms(ctx="2k", batch=row["batch"], **mesh, decode=True).sent_bytes
             assert sent == row["sent_bytes"], row
 
 

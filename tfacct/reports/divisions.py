@@ -68,25 +68,33 @@ def in_serving(subject: LoadedModel, work: Workload, devices: int, budget: int, 
     stored = subject.storage(dtype)
     sends = units.dtype_bits(stored.name if stored.name in meshes.DTYPES else "bf16")
     found = Tried([], [], [])
-    ranked: dict[int, LoadedModel] = {}
-    for tp, pp in _stages(subject, devices):
-        mesh = Mesh(tp, dp=devices // tp // pp, pp=pp)
+    ranked: dict[tuple[int, int], LoadedModel] = {}
+    for mesh in _served(subject, devices):
+        key = mesh.tp, mesh.ep
         try:
-            if tp not in ranked:
-                ranked[tp] = as_one_has_them([subject], tp, dtype)[0]
-            if pp > 1:
+            if key not in ranked:
+                ranked[key] = as_one_has_them([subject], mesh.tp, dtype, mesh.ep)[0]
+            if mesh.pp > 1:
                 pipes.check_axes(subject, mesh)
             own = replace(work, batch=rounded_up(work.batch, mesh.dp))
             step = (replace(own, tokens=1) if subject.keeps else own).axes()
-            alone = replace(mesh, dp=1)
+            alone = replace(mesh, dp=max(1, mesh.ep // mesh.tp))
             sent = sum(each.sent for each in meshes.calls(subject, alone, step, sends)) if alone.ranks > 1 else 0
         except TfacctError as error:
             found.refused.append(_said(subject, error))
             continue
-        held = (one for _, one in stages_of(ranked[tp], pp))
+        held = (one for _, one in stages_of(ranked[key], mesh.pp))
         needs = max(footprint(one.ledger, own.axes(), one.storage(dtype), kv).total for one in held)
         (found.fitting if needs <= budget else found.larger).append(Division(mesh, own.batch, 1, needs, sent))
     return _sorted(found)
+
+
+def _served(subject: LoadedModel, devices: int) -> Iterator[Mesh]:
+    """Copies by tp and pp; those that divide experts by whole ones too."""
+    experts = _experts(subject)
+    for tp, pp in _stages(subject, devices):
+        mesh = Mesh(tp, dp=devices // tp // pp, pp=pp)
+        yield from (mesh, *(replace(mesh, ep=ep) for ep in _whole(experts, tp, devices // pp)))
 
 
 def _sorted(found: Tried) -> Tried:
@@ -143,7 +151,7 @@ class _Training:
         # How many copies, and stages, is no matter to the rules; nor of ranks of fsdp, where all rows are padded.
         shares = min(mesh.fsdp, 2) if self.pads else mesh.fsdp
         alike = replace(mesh, dp=min(mesh.dp, 2), pp=min(mesh.pp, 2), fsdp=shares)
-        if mesh.ep > 1 or alike not in self.unruled:
+        if alike not in self.unruled:
             self.unruled[alike] = train_ranks.unruled(self.subject, recipe)
         if (why := self.unruled[alike]) is not None:
             return why
@@ -266,6 +274,8 @@ def _stages(subject: LoadedModel, devices: int) -> Iterator[tuple[int, int]]:
 
 MOST_PARTS = 16
 """Parts of a sequence beyond which a plan does not look."""
+MOST_BESIDE = 8
+"""Ranks of `tp` beyond which a plan does not look beside stages with whole experts."""
 LEAST_TOKENS = 2048
 """Tokens of a sequence on a rank below which it does not either."""
 
@@ -278,15 +288,17 @@ def _parts(devices: int, tokens: int) -> list[int]:
 
 def _meshes(subject: LoadedModel, devices: int, tokens: int) -> Iterator[Mesh]:
     """Divisions by tp, fsdp, dp and ZeRO's stages; in stages with copies that share moments or nothing; of sequences
-    with ranks of fsdp, or in stages; of experts by whole ones, with ranks of fsdp."""
+    with ranks of fsdp, or in stages; of experts by whole ones, with ranks of fsdp, or among copies, also in stages."""
     windows = any(part.window is not None for _, part in subject.architecture.having(Attention))
     method: Method = "gather" if windows else "ring"
-    experts = gcd(*(group.axes[EXPERTS] for group in subject.ledger.groups if EXPERTS in group.axes))
+    experts = _experts(subject)
     heads = gcd(*(group.axes["K"] for group in subject.ledger.groups if "K" in group.axes))  # 0 where there are none
     for tp, pp in _stages(subject, devices):
         if pp > 1:
             for sp in (False, True) if tp > 1 else (False,):
                 yield from _staged(Mesh(tp, sp, pp=pp), devices // tp // pp)
+            for ep in _whole(experts, tp, devices // pp) if tp <= MOST_BESIDE else ():
+                yield from _staged(Mesh(tp, pp=pp, ep=ep), devices // tp // pp)
             for cp in _parts(devices // tp // pp, tokens):  # long sequences, whose stream is divided where it can be
                 yield from _staged(Mesh(tp, tp > 1, pp=pp, cp=cp, cp_method=method), devices // tp // pp // cp)
     for tp in divisors([devices]):
@@ -303,9 +315,21 @@ def _meshes(subject: LoadedModel, devices: int, tokens: int) -> Iterator[Mesh]:
                 dp = devices // tp // fsdp
                 for zero in (0, 1, 2) if fsdp == 1 < dp else (0,):
                     yield Mesh(tp, sp, fsdp, dp=dp, zero=zero)
-                if experts and fsdp > 1 == dp and not sp:
-                    whole = (ep for ep in divisors([experts, devices]) if ep > 1 and ep % tp == 0)
-                    yield from (Mesh(tp, fsdp=fsdp, ep=ep) for ep in whole)
+                for ep in _whole(experts, tp, devices) if 1 in (fsdp, dp) and not sp else ():
+                    if fsdp > 1:
+                        yield Mesh(tp, fsdp=fsdp, ep=ep)
+                    else:
+                        yield from (Mesh(tp, dp=dp, ep=ep, zero=zero) for zero in ((0, 1, 2) if dp > 1 else (0,)))
+
+
+def _experts(subject: LoadedModel) -> int:
+    """Number of experts that whole ones of all blocks divide; 0 where there are none."""
+    return gcd(*(group.axes[EXPERTS] for group in subject.ledger.groups if EXPERTS in group.axes))
+
+
+def _whole(experts: int, tp: int, devices: int) -> list[int]:
+    """Numbers of ranks that divide so many experts, whole groups of `tp`; none where there are no experts."""
+    return [ep for ep in divisors([experts, devices]) if ep > 1 and ep % tp == 0] if experts else []
 
 
 def _staged(mesh: Mesh, copies: int) -> Iterator[Mesh]:

@@ -154,9 +154,8 @@ class _Command:
 
     def more(self, one: Division) -> str:
         """The options of its mesh and of its batch."""
-        mesh = (
-            "" if one.mesh.ranks == 1 or (not self.train and one.mesh.tp * one.mesh.pp == 1) else f"{self.mesh(one)} "
-        )
+        alone = one.mesh.ranks == 1 or (not self.train and one.mesh.tp * one.mesh.pp * one.mesh.ep == 1)
+        mesh = "" if alone else f"{self.mesh(one)} "
         return f"{mesh}--batch {one.batch}{' --accumulate' if one.times > 1 else ''}"
 
     def whole(self, one: Division) -> str:

@@ -69,6 +69,8 @@ class TrainingClock(Clock):
 
     def asked(self, one: Division) -> tuple[float, str]:
         mesh, again = one.mesh, self.recipe.checkpoint == "full"
+        if mesh.ep > 1:
+            raise UsageError("no training step with whole experts was measured")
         if mesh.fsdp == mesh.ranks:
             batch, how = one.batch, Trains(one.times, again)
         else:
@@ -120,6 +122,8 @@ class ServingClock(Clock):
         tp = one.mesh.tp
         if one.mesh.pp > 1:
             raise UsageError("no stages that serve were measured")
+        if one.mesh.ep > 1:
+            raise UsageError("whole experts are timed by `tfacct time --ep`, their tokens among all devices")
         if tp not in self.hosts:
             self.hosts[tp] = placed.put(self.subject, tp, self.device, dtype=self.dtype, kv_dtype=self.kv_dtype)
         work = replace(self.work, batch=one.batch, tokens=1, logits="last")
