@@ -19,7 +19,7 @@ from tests.test_sharding_train import without_seeds
 from tfacct.accounts.sharding.mesh import Mesh
 from tfacct.accounts.timeline import timeline
 from tfacct.ledger.workload import Workload
-from tfacct.reports.train_ranks import HIGHER
+from tfacct.reports.train_ranks_said import HIGHER
 from tfacct.reports.training import Recipe, step_of
 
 

@@ -21,7 +21,7 @@ from tfacct.accounts.sharding.mesh import Mesh
 from tfacct.accounts.timeline import timeline
 from tfacct.ledger.workload import Workload
 from tfacct.reports.mesh import computed
-from tfacct.reports.train_ranks import OF_ZERO
+from tfacct.reports.train_ranks_said import OF_ZERO
 from tfacct.reports.training import Recipe, trained
 
 CONFIG = {"hidden_size": 256, "intermediate_size": 1024, "num_attention_heads": 4, "num_key_value_heads": 2}

@@ -95,6 +95,9 @@ def as_planned(kind: str) -> None:
     from transformers import AutoConfig, AutoModelForCausalLM
 
     config = {**TINY[kind], "tie_word_embeddings": False}  # plans take a head and its table apart
+    config |= (
+        {"clip_qkv": None} if kind == "olmoe" else {}
+    )  # which bounds in place what torch gathered, and torch refuses
     own = AutoConfig.for_model(**config)
     own.use_cache, own._attn_implementation = False, "eager"
     model = AutoModelForCausalLM.from_config(own).to(torch.bfloat16)

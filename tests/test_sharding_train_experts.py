@@ -12,7 +12,7 @@ from unittest.mock import patch
 import pytest
 
 import tfacct
-from tests.test_sharding import fake_ranks, plan_of, random_config
+from tests.test_sharding import KINDS, fake_ranks, plan_of, random_config
 from tests.test_sharding_lora import local, witnessed
 from tfacct.accounts.sharding.mesh import Mesh
 from tfacct.ledger.workload import Workload
@@ -88,13 +88,13 @@ def compared(kind: str, seed: int) -> None:
 
 
 def sums(found: dict[Any, Counter[int]], when: str) -> Any:
-    """Counts all-reduces: torch's, which are functions, and transformers', which write into what they are given."""
+    """Counts collectives: torch's, which are functions, and transformers', which write into what they are given."""
     from tests.collectives import watching
 
     def sent(_: str, kind: str, size: int) -> None:
         found.setdefault(("tp", when, kind), Counter())[size] += 1
 
-    return watching({"all_reduce": "all-reduce", "allreduce_": "all-reduce"}, sent)
+    return watching({**KINDS, "allreduce_": "all-reduce"}, sent)
 
 
 @pytest.mark.parametrize(("kind", "seed"), [("mixtral", 0), ("mixtral", 2), ("qwen3_moe", 1), ("qwen2_moe", 3)])
@@ -124,7 +124,6 @@ def test_mixtral_by_hand() -> None:
         ("mixtral-8x7b --tp 2 --sp", "no rule for experts beside --sp hint: leave --sp out"),
         ("gpt-oss-20b --tp 2", "hint: the step of one device alone is counted, with --attention eager"),
         ("deepseek-v3 --cp 2", "is sent by choice hint: --fsdp divides weights and leaves sequences whole"),
-        ("olmoe-1b-7b --tp 2", "no rule for a norm over all heads together on a mesh"),
     ],
 )
 def test_what_is_not_counted_is_refused_by_name(run: Any, arguments: str, said: str) -> None:

@@ -167,10 +167,6 @@ GATHERED = {
     "qwen3-next-80b-a3b": 2,
     "qwen3.5-0.8b": 4,
     "qwen3.5-35b-a3b": 2,
-    "olmo-2-1b": 8,
-    "olmo-3-7b": 2,
-    "olmoe-1b-7b": 4,
-    "minimax-m2": 4,
     "minimax-m3": 2,
     "gemma-3n-e4b-text": 2,
     "gemma-4-31b-text": 2,
@@ -181,7 +177,7 @@ GATHERED = {
     "lfm2-8b-a1b": 2,
 }
 """Models with parts that have no rule on a mesh, and ranks that divide their weights."""
-QUICK = ("mamba-130m", "falcon-h1-0.5b", "lfm2-1.2b", "olmoe-1b-7b")
+QUICK = ("mamba-130m", "falcon-h1-0.5b", "lfm2-1.2b")
 
 
 def gathered(name: str) -> None:
@@ -208,7 +204,6 @@ def test_every_family_with_parts_without_a_rule_gathers_its_weights(name: str) -
     [
         ("comms mamba-130m --dp 8 --train", "which tensors share a bucket was not compared"),
         ("comms mamba-130m --tp 2", "no rule for Mamba on a mesh hint: --fsdp alone is counted"),
-        ("train olmoe-1b-7b --fsdp 8", "no rule for a norm over all heads together on a mesh"),
         # 8,192 + 2 · 128 channels with 4 taps each: the class divides channels, not taps.
         ("params bamba-9b --fsdp 5", "--fsdp 5 pads"),
         ("params zamba2-1.2b --fsdp 2", "no rule for Mamba-2 on a mesh hint: blocks of its class share weights"),

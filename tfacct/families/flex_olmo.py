@@ -29,6 +29,7 @@ class Config(LlamaLike):
     num_experts: Count = 7
     num_experts_per_tok: Count = 5
 
+    divided: ClassVar = frozenset({"published", "own"})
     stems: ClassVar = ("FlexOlmo",)
     heads: ClassVar = DECODER
     aliases: ClassVar = {"num_local_experts": "num_experts"}

@@ -30,7 +30,7 @@ class Config(LlamaLike):
     num_experts_per_tok: Count = 8
     attn_type_list: Flags | None = None
 
-    divided: ClassVar = frozenset({"gathered"})
+    divided: ClassVar = frozenset({"published", "fp32", "step"})
     trains: ClassVar = frozenset(
         {"sdpa", "eager", "accumulate", "selective", "chunked", "lora", "lora_selective", "nf4"}
     )

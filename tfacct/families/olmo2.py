@@ -22,7 +22,7 @@ class Config(LlamaLike):
     attention_bias: Switch = False
     rms_norm_eps: Real = 1e-5
 
-    divided: ClassVar = frozenset({"gathered"})
+    divided: ClassVar = frozenset({"torch", "published"})
     trains: ClassVar = frozenset(
         {
             *("sdpa", "eager", "accumulate", "selective", "lora", "lora_selective", "nf4", "chunked"),

@@ -28,7 +28,7 @@ class Config(LlamaLike):
     num_experts: Count = 64
     num_experts_per_tok: Count = 8
 
-    divided: ClassVar = frozenset({"gathered"})
+    divided: ClassVar = frozenset({"published", "own", "step"})
     trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "lora", "lora_selective", "nf4", "selective"})
     habits: ClassVar = frozenset({"narrow_shares"})
     switched_habits: ClassVar = {"shared_out": ("norm_topk_prob", False)}

@@ -158,12 +158,19 @@ def plan_of(model: Any, *, sp: bool, together: bool) -> dict[str, Any]:
     """torch's plan for each module, as its tutorials of tensor and sequence parallelism have it."""
     stream: Placement = Shard(1) if sp else Replicate()
     plan: dict[str, Any] = {}
+    gathered = {name for name, module in model.named_modules() if _over_heads(module)}
     for name, _ in model.named_modules():
-        leaf = name.rpartition(".")[2]
+        owner, _, leaf = name.rpartition(".")
         if leaf == "embed_tokens":
             plan[name] = RowwiseParallel(input_layouts=Replicate(), output_layouts=stream)
         elif leaf == "lm_head":
             plan[name] = ColwiseParallel(input_layouts=stream, output_layouts=Shard(-1), use_local_output=False)
+        elif owner in gathered and leaf in COLUMNS:
+            plan[name] = ColwiseParallel(output_layouts=Replicate())
+        elif owner in gathered and leaf in ROWS:
+            plan[name] = RowwiseParallel(input_layouts=Replicate(), output_layouts=stream)
+        elif owner in gathered:
+            continue
         elif leaf in COLUMNS:
             plan[name] = ColwiseParallel()
         elif leaf in ROWS:
@@ -180,6 +187,12 @@ def plan_of(model: Any, *, sp: bool, together: bool) -> dict[str, Any]:
         elif leaf == "mlp" and together:
             plan[name] = PrepareModuleInput(input_layouts=(stream,), desired_input_layouts=(Replicate(),))
     return plan
+
+
+def _over_heads(attention: Any) -> bool:
+    """True of attention whose queries pass a norm over more than one head: it reads them gathered."""
+    weight = getattr(getattr(attention, "q_norm", None), "weight", None)
+    return weight is not None and weight.numel() > attention.head_dim
 
 
 def _by_published_plan(model: Any, ranks: Any, tp: int, fsdp: int, ep: int) -> None:

@@ -183,9 +183,7 @@ def _because(lines: Sequence[Collective]) -> str:
     named = " ".join(letters)
     if first.of == "shared weights":
         return f"weights contract {named}"  # norms', positions'
-    if first.kind == "all-gather":
-        return "T is divided"
-    return f"{named} {'are' if len(letters) > 1 else 'is'} contracted"
+    return f"{named} {'are' if len(letters) > 1 else 'is'} {'divided' if first.kind == 'all-gather' else 'contracted'}"
 
 
 def _row(lines: Sequence[Collective]) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from tfacct.ledger.lines import ACTIVE, Matmul
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.reports import ranks as one_rank
-from tfacct.reports.mesh import check_divided, check_ruled, check_sequence, check_sizes, on_ranks
+from tfacct.reports.mesh import check_divided, check_ruled, check_sequence, check_sizes, gathers_heads, on_ranks
 from tfacct.reports.pipes import check_axes, checked_axes
 from tfacct.reports.ranks import IDLE
 
@@ -144,6 +144,9 @@ def _check_ep(subject: LoadedModel, numbers: Mapping[str, int | None], work: Wor
 
 
 def _check_tp(subject: LoadedModel, number: int | None, ep: int) -> None:
+    if gathers_heads(subject):
+        said = f"{subject.name}: {option('tp')} gathers queries and keys for a norm over all heads together, which is"
+        raise ConfigError(f"{said} not written in letters", "`tfacct flops`, `params` and `kv` count it")
     if number is None:
         check_ruled(subject, Mesh(2), train=False)
         return

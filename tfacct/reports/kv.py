@@ -11,6 +11,7 @@ from tfacct.accounts.memory import cache_bytes, next_token_bytes, token_bytes
 from tfacct.accounts.metrics import Point, cache_overtakes
 from tfacct.architecture.parts import Attention, CompressedAttention, LatentAttention
 from tfacct.base import units
+from tfacct.base.errors import listed
 from tfacct.ledger.einsum import letters
 from tfacct.ledger.groups import Ledger
 from tfacct.ledger.lines import RATES, WINDOW, State
@@ -197,13 +198,18 @@ def _of_ranks(undivided: Sequence[LoadedModel], facts: Sequence[dict[str, Any]],
 def _of_heads(undivided: Sequence[LoadedModel], tp: int) -> list[str]:
     """Which heads a rank has."""
     from tfacct.accounts.sharding.mesh import Mesh
-    from tfacct.reports.mesh import uneven
+    from tfacct.reports.mesh import gathers_heads, uneven
 
     said = uneven(undivided, Mesh(tp))
+    gathered = [one.name for one in undivided if gathers_heads(one)]
+    if gathered and len(undivided) > 1:
+        said.append(f"Those of {listed(gathered)} are whole on every rank: a norm reads all heads together.")
     latents = [one.name for one in undivided if is_latent(one)]
     if latents:
         said.append("A latent is whole on every rank: the heads that read it are divided.")
-    return said if len(latents) == len(undivided) else ["A rank keeps keys and values of its heads.", *said]
+    return (
+        said if len({*latents, *gathered}) == len(undivided) else ["A rank keeps keys and values of its heads.", *said]
+    )
 
 
 def _sharing(subjects: Sequence[LoadedModel]) -> list[str]:
@@ -360,6 +366,8 @@ def _compressed(rates: Mapping[str, str]) -> dict[str, str]:
 def _formula(subject: LoadedModel, request: Request, cached: str, mesh: Mesh | None = None) -> str:
     """The cache as a product of named sizes, read off the ledger's State lines, with S left open. `mesh`: ranks among
     which the whole model's heads, and the tokens, are divided."""
+    from tfacct.accounts.sharding.mesh import over_heads
+
     tp, cp = (1, 1) if mesh is None else (mesh.tp, mesh.cp)
     kept: dict[tuple[int, str, str], dict[str, int]] = {}  # what states of one kind take, by their blocks
     blocks = _block_letters(subject)
@@ -377,7 +385,7 @@ def _formula(subject: LoadedModel, request: Request, cached: str, mesh: Mesh | N
 
             if cp > 1:
                 named = [keys if name == "S" else name for name in named]
-            if tp > 1:
+            if tp > 1 and not over_heads(group):
                 named = [f"⌈{name} / {tp}⌉" if name in ("K", "N") else name for name in named]
             name = " · ".join([*named, "bytes" if bits is None else str(each)])
             values = " · ".join([*(str(sizes[axis]) for axis in spec), str(each)])

@@ -9,13 +9,14 @@ from typing import Any
 
 from tfacct import families
 from tfacct.accounts.sharding.logits import AfterHead
-from tfacct.accounts.sharding.mesh import LIVES, Mesh, check, divisors, padded, replicated
+from tfacct.accounts.sharding.mesh import HEADS_NORMS, LIVES, Mesh, check, divisors, padded, replicated
 from tfacct.accounts.sharding.pipeline import in_pipeline
 from tfacct.accounts.sharding.rules import collectives
 from tfacct.accounts.sharding.sends import Collective
-from tfacct.accounts.sharding.shards import gathered, with_experts_here
+from tfacct.accounts.sharding.shards import gathered, with_experts_here, with_heads_here
 from tfacct.architecture.blocks import Stack
 from tfacct.architecture.parts import (
+    Attention,
     Experts,
     Grouped,
     LatentAttention,
@@ -34,8 +35,12 @@ from tfacct.reports.unruled import unruled
 TORCH, PUBLISHED = "torch", "published"
 OWN, FP32 = "own", "fp32"
 GATHERED = "gathered"
-HEADS_NORMS, NORMS_LAST = (".q_norm", ".k_norm"), "norms_last"
-"""Norms of queries and keys, and among a family's `habits` where they stand behind all three products."""
+NORMS_LAST = "norms_last"
+"""Among a family's `habits` where norms of queries and keys stand behind all three products."""
+HEADS_GATHERED = (
+    "Queries, keys and values are gathered, because a norm reads all heads together: attention and what is kept of keys"
+    " and values are whole on each rank, as under the plan that transformers publishes."
+)
 STEP = "step"
 """Stand among a family's `divided`; the last where a rank's training step was measured under transformers' plan."""
 
@@ -289,6 +294,8 @@ def _on_rank(subject: LoadedModel, mesh: Mesh) -> LoadedModel:
     def divided(part: Part) -> Part:
         own = {field: (letter, getattr(part, field)) for field, letter in part.sizes().items() if letter in LIVES}
         sizes: dict[str, Any] = {field: mesh.share(letter, whole) for field, (letter, whole) in own.items()}
+        if norms_all_heads(part):
+            return part
         if isinstance(part, Grouped):
             sizes["group"] = part.heads // mesh.tp // sizes["kv_heads"]  # of one that several ranks have, fewer
         if isinstance(part, Experts) and mesh.ep > 1:  # each expert is whole, and a shared network as wide is not
@@ -297,12 +304,14 @@ def _on_rank(subject: LoadedModel, mesh: Mesh) -> LoadedModel:
         return replace(part, **sizes) if sizes else part
 
     shape = subject.architecture.mapped(divided)
-    ledger = shape.ledger() if mesh.ep == 1 else with_experts_here(shape.ledger(), mesh)
+    ledger = with_heads_here(shape.ledger(), mesh)
+    ledger = ledger if mesh.ep == 1 else with_experts_here(ledger, mesh)
     return replace(subject, architecture=shape, ledger=ledger)
 
 
 def uneven(subjects: Sequence[LoadedModel], mesh: Mesh) -> list[str]:
-    """Sentences on one model's heads that several ranks have, and on letters of which the last ranks have fewer."""
+    """Sentences on one model's heads that several ranks have, or all, and on letters of which the last ranks have
+    fewer."""
     if len(subjects) != 1 or mesh.tp == 1:
         return []
     ledger = subjects[0].ledger
@@ -311,6 +320,7 @@ def uneven(subjects: Sequence[LoadedModel], mesh: Mesh) -> list[str]:
         f" {mesh.tp // heads:,} ranks: its weights, and what is kept of it."
         for heads in replicated(ledger, mesh)
     ]
+    said += [HEADS_GATHERED] if gathers_heads(subjects[0]) else []
     for letter, whole in padded(ledger, mesh):
         share = mesh.share(letter, whole)
         said.append(f"{letter} = {whole:,} is not divided evenly: the fullest rank has {share:,}, the last ones fewer.")
@@ -369,6 +379,16 @@ def _rows(subject: LoadedModel, mesh: Mesh) -> tuple[dict[str, list[int]], dict[
 def rows_divisors(subject: LoadedModel, mesh: Mesh) -> list[int]:
     """Numbers of ranks that divide the rows of all tensors of the blocks, so that none is padded."""
     return divisors([size for own in _rows(subject, mesh)[0].values() for size in own])
+
+
+def norms_all_heads(part: Part) -> bool:
+    """True of attention whose queries and keys pass a norm over all heads together, which no rank has by itself."""
+    return isinstance(part, Attention) and part.qk_norm is not None and part.qk_norm.together
+
+
+def gathers_heads(subject: LoadedModel) -> bool:
+    """True of a model with such attention: ranks of `tp` divide its products and gather what they make."""
+    return any(map(norms_all_heads, subject.architecture.attentions))
 
 
 def in_parallel(stack: Stack) -> bool:

@@ -204,17 +204,17 @@ def _adapters(one: Trained) -> dict[str, Any]:
 
 
 def _of_rank(one: Trained, facts: dict[str, Any]) -> list[str]:
-    from tfacct.reports import train_ranks
+    from tfacct.reports import train_ranks_said
 
-    return train_ranks.notes(one, facts)
+    return train_ranks_said.notes(one, facts)
 
 
 def _divided(one: Trained) -> dict[str, Any]:
     if one.recipe.mesh is None:
         return {"mesh": None, "sent_bytes": None, "whole": None}
-    from tfacct.reports import train_ranks
+    from tfacct.reports import train_ranks_said
 
-    return train_ranks.facts(one)
+    return train_ranks_said.facts(one)
 
 
 def _lent(one: Trained) -> list[str]:

@@ -15,6 +15,7 @@ from tfacct.architecture.parts import Embedding, Experts, LatentAttention
 from tfacct.base import units as numbers
 from tfacct.base.spelling import option
 from tfacct.loading.model import LoadedModel
+from tfacct.reports.mesh import norms_all_heads
 from tfacct.reports.training import NF4, Recipe
 
 DTYPE = "with weights in the pass's dtype"
@@ -27,6 +28,8 @@ def unruled(subject: LoadedModel, recipe: Recipe, mesh: Mesh) -> Iterator[str]:
         yield "adapters beside experts are not counted on a mesh"
     if subject.architecture.having(LatentAttention):
         yield "adapters on latent attention are not counted on a mesh"
+    if mesh.tp > 1 and any(map(norms_all_heads, subject.architecture.attentions)):
+        yield f"adapters beside a norm over all heads together are not counted beside {option('tp')}"
     others = mesh.ranks > max(mesh.tp * mesh.dp, mesh.fsdp * mesh.dp, mesh.pp) or mesh.ep > 1
     if others or mesh.zero or mesh.sp or mesh.plan != "torch":
         with_dp = f"with {option('tp')} or {option('fsdp')}, each with {option('dp')} or without"

@@ -364,7 +364,7 @@ class Trained(NamedTuple):
         if self.lone or nearly(self.recipe):
             return False
         if self.recipe.mesh is not None:
-            from tfacct.reports.train_ranks import unmeasured
+            from tfacct.reports.train_ranks_said import unmeasured
 
             return not unmeasured(self)
         return True

@@ -67,7 +67,7 @@ def _of_part(part: Part) -> Iterator[str]:
                 yield "an indexer that chooses blocks of keys"
             if part.borrowed or part.keys_as_values:
                 yield "attention with borrowed or shared projections"
-            if (part.qk_norm is not None and part.qk_norm.together) or part.read_norm is not None:
+            if part.read_norm is not None:
                 yield "a norm over all heads together"
         case FeedForward():
             if part.bent:

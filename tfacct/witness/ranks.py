@@ -123,10 +123,9 @@ def _step(subject: LoadedModel, work: Workload, mesh: Mesh, dtype: str, *, publi
     size: dict[str, Any] = {"batch": work.batch, "tokens": work.tokens // mesh.parts}
     try:
         return _room("ranks").step(subject.of_class, **divided, **size, dtype=dtype, published=published)
-    except AssertionError as error:  # weights of two dtypes, of which fully_shard makes no unit
-        raise UsageError(
-            f"{subject.name}: torch does not divide its class so: {error}", f"leave {option('fsdp')} out"
-        ) from None
+    except (AssertionError, RuntimeError) as error:  # weights of two dtypes, of which fully_shard makes no unit
+        said = f"{subject.name}: torch does not divide its class so: {cut(str(error), 200)}"
+        raise UsageError(said, f"leave {option('fsdp' if isinstance(error, AssertionError) else 'tp')} out") from None
     except (KeyError, ValueError, TypeError) as error:
         raise UsageError(
             f"{subject.name}: the transformers class refuses this config: {cut(repr(error), 200)}"

@@ -10,15 +10,18 @@ from typing import Literal, TypeAlias
 from tfacct.base.errors import UsageError
 from tfacct.base.record import record
 from tfacct.base.spelling import option
+from tfacct.ledger import paths
 from tfacct.ledger.einsum import Axes, Letters, Size, rounded_up
 from tfacct.ledger.groups import Group, Ledger
-from tfacct.ledger.lines import EXPERTS
+from tfacct.ledger.lines import EXPERTS, Parameter, Pointwise
 
 LIVES = ("K", "N", "F", "Fe", "Fs", "V")
 """Letters that `tp` divides: heads, widths of networks, the vocabulary."""
 VOCABULARY = LIVES[-1]
 HEADS = ("K", "N")
 """Those that stay whole numbers on every rank."""
+HEADS_NORMS = (".q_norm", ".k_norm")
+"""Norms of queries and keys."""
 TOKENS = ("T", "O")
 """Letters of the stream that `sp` divides beside them."""
 BOTH = 2
@@ -144,7 +147,13 @@ def check(ledger: Ledger, mesh: Mesh, at: Axes) -> None:
         fitting = ", ".join(map(str, divisors(banks)))
         said = f"{option('ep', mesh.ep)} does not divide E = {uneven[0]:,} ({NAMES['E']})"
         raise UsageError(said, f"sizes that divide all: {fitting}")
-    wrong = sorted({(letter, axes[letter]) for axes, letter in everywhere if not mesh.fits(letter, axes, mesh.tp)})
+    gathered = [group.axes for group in ledger.groups if over_heads(group)]
+
+    def fits(axes: Axes, letter: str, ranks: int) -> bool:
+        whole = letter == "K" and any(axes is each for each in gathered)  # no rank has a copy of what is gathered
+        return not (whole and axes[letter] % ranks) and mesh.fits(letter, axes, ranks)
+
+    wrong = sorted({(letter, axes[letter]) for axes, letter in everywhere if not fits(axes, letter, mesh.tp)})
     if not wrong:
         return
     named = ", ".join(f"{letter} = {whole:,} ({NAMES[letter]})" for letter, whole in wrong)
@@ -153,7 +162,7 @@ def check(ledger: Ledger, mesh: Mesh, at: Axes) -> None:
         raise UsageError(said, f"{option('sp', True)} divides the tokens: ask for a multiple of {mesh.tp}")
     heads = {axes[letter] for axes, letter in everywhere if letter == "N"}
     tried = divisors(heads or {whole for _, whole in wrong})
-    possible = [n for n in tried if all(mesh.fits(letter, axes, n) for axes, letter in everywhere if letter != "T")]
+    possible = [n for n in tried if all(fits(axes, letter, n) for axes, letter in everywhere if letter != "T")]
     raise UsageError(said, f"sizes that divide all: {', '.join(map(str, possible))}")
 
 
@@ -184,6 +193,17 @@ def _check_parts(ledger: Ledger, mesh: Mesh, at: Axes) -> None:
         if any(whole % mesh.tp for _, whole in heads):
             fitting = f"no size does: {option('tp', mesh.tp)} alone does not divide all of them"
         raise UsageError(f"{option('ulysses', mesh.ulysses)}{also} does not divide {said}", fitting)
+
+
+def over_heads(group: Group) -> bool:
+    """True if its queries and keys are normed over all heads together, which reads them whole."""
+    norms = (line for line in group.lines if isinstance(line, Pointwise) and line.path.endswith(HEADS_NORMS))
+    return any(whole_norm(parameter) for line in norms for parameter in line.parameters())
+
+
+def whole_norm(parameter: Parameter) -> bool:
+    """True of the scale of a norm over all heads together, which every rank has."""
+    return paths.module_of(parameter.path).endswith(HEADS_NORMS) and not {*HEADS}.isdisjoint(parameter.axes)
 
 
 def replicated(ledger: Ledger, mesh: Mesh) -> list[int]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from tfacct.accounts.sharding.context import of_context
 from tfacct.accounts.sharding.experts import of_experts
 from tfacct.accounts.sharding.logits import AfterHead, of_logits
-from tfacct.accounts.sharding.mesh import TOKENS, Mesh, check
+from tfacct.accounts.sharding.mesh import HEADS, TOKENS, Mesh, check, over_heads
 from tfacct.accounts.sharding.replicas import of_replicas
 from tfacct.accounts.sharding.sends import Collective, Kind, Of, When, collective
 from tfacct.accounts.sharding.shards import gathered
@@ -82,6 +82,8 @@ def _of_group(
                 whole.add((when, what, read))
                 yield sent(line.path, "all-gather", when, read, "T")
             if letter in made:
+                if letter in HEADS and over_heads(group):  # a norm over all heads, or attention behind it, reads it
+                    yield sent(line.path, "all-gather", when, made, letter)
                 continue
             if when == "backward":
                 together = mesh.sp or mesh.plan == "megatron"

@@ -7,14 +7,16 @@ from dataclasses import replace
 from math import prod
 from typing import NamedTuple
 
-from tfacct.accounts.sharding.mesh import Mesh
+from tfacct.accounts.sharding.mesh import HEADS, Mesh, over_heads, whole_norm
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import Axes, rounded_up
-from tfacct.ledger.groups import Ledger
+from tfacct.ledger.groups import Group, Ledger
 from tfacct.ledger.lines import EXPERTS, GATE, RATES, Line, Matmul, Parameter
 
 HERE = "Er"
 """Experts of one rank."""
+HEADS_HERE = {"K": "Kr", "N": "Nr"}
+"""Heads of one rank, where only their weights are divided."""
 COLUMNS = ("Kc", "Ns")
 """Letters of what each row has, in weights that are no products': taps of a convolution, states of a channel."""
 
@@ -54,7 +56,7 @@ def shard(parameter: Parameter, axes: Axes, mesh: Mesh) -> Shard:
         if parameter.axes[0] in RATES.values():  # of what is added to the tokens of a key, a row for each of them
             along = parameter.axes[:1]
         along = along or tuple(axis for axis in parameter.axes if axis not in COLUMNS) or parameter.axes
-    letter = mesh.divided(parameter.axes, parameter.bank)
+    letter = None if whole_norm(parameter) else mesh.divided(parameter.axes, parameter.bank)
     local = {axis: mesh.share(axis, axes[axis]) if axis == letter else axes[axis] for axis in parameter.axes}
     if parameter.bank:
         local[parameter.axes[0]] //= mesh.ep
@@ -121,6 +123,22 @@ def with_experts_here(ledger: Ledger, mesh: Mesh) -> Ledger:
         for group in ledger.groups
     )
     return replace(ledger, groups=tuple(groups))
+
+
+def with_heads_here(ledger: Ledger, mesh: Mesh) -> Ledger:
+    """The ledger of one rank among those that divide the weights of heads alone: a norm over all heads together reads
+    queries and keys that are gathered, and attention runs on all of them."""
+
+    def here(line: Line) -> Line:
+        return line.renamed(HEADS_HERE) if isinstance(line, Matmul) and line.weight_axes() is not None else line
+
+    def own(group: Group) -> Group:
+        if not over_heads(group):
+            return group
+        shares = {HEADS_HERE[letter]: group.axes[letter] // mesh.tp for letter in HEADS}
+        return replace(group, lines=tuple(map(here, group.lines)), axes={**group.axes, **shares})
+
+    return replace(ledger, groups=tuple(map(own, ledger.groups)))
 
 
 def stored_elements(ledger: Ledger, mesh: Mesh) -> int:

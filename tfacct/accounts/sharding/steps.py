@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from tfacct.accounts.sharding.mesh import LIVES, VOCABULARY, Mesh
-from tfacct.accounts.sharding.shards import Unit, gathered, stored_elements
+from tfacct.accounts.sharding.shards import HEADS_HERE, Unit, gathered, stored_elements
 from tfacct.accounts.training import ENDS, Apart, Step, Units
 from tfacct.accounts.updates import Parameter
 from tfacct.ledger import paths
@@ -26,7 +26,8 @@ OF_LOSS = (
 """What the gradient of a divided vocabulary's loss holds."""
 PART = "Tsp"
 """The tokens of one rank under sequence parallelism."""
-SUMMED = ("o_proj.weight", "down_proj.weight")
+OUT = "o_proj.weight"
+SUMMED = (OUT, "down_proj.weight")
 """Products whose results are summed over ranks: where these live divided along tokens, their gradients are gathered."""
 INPUT = paths.in_every(paths.BLOCKS, "in")
 WHOLE, OWN = Held("B T D"), Held(f"B {PART} D")
@@ -124,6 +125,26 @@ def laid_apart(step: Step, mesh: Mesh) -> Step:
     def section(one: Section) -> Section:
         kept = tuple(each for line in one.run.kept for each in both(line, one.axes))
         return one._replace(run=one.run._replace(kept=kept))
+
+    return step._replace(run=step.run._replace(blocks=tuple(map(section, step.run.blocks))))
+
+
+def with_heads_gathered(step: Step, mesh: Mesh) -> Step:
+    """A step whose norms of queries and keys read all heads, so that attention runs on all of them: the product behind
+    it reads and keeps a copy of what the rank's own heads made."""
+    own = HEADS_HERE["N"]
+
+    def both(line: Kept) -> Iterator[Kept]:
+        behind = tuple(name for name in line.by if name.endswith(OUT))
+        others = tuple(name for name in line.by if name not in behind)
+        if others or not behind:
+            yield replace(line, by=others)
+        if behind:
+            yield replace(line, path=f"{line.path}.own", spec=renamed(line.spec, {"N": own}), by=behind)
+
+    def section(one: Section) -> Section:
+        kept = tuple(each for line in one.run.kept for each in both(line))
+        return one._replace(run=one.run._replace(kept=kept), axes={**one.axes, own: one.axes["N"] // mesh.tp})
 
     return step._replace(run=step.run._replace(blocks=tuple(map(section, step.run.blocks))))
 
