@@ -39,7 +39,7 @@ from tfacct.cli.root import REGISTERED
 from tfacct.families import FamilyConfig
 from tfacct.families._fields import CHANGES_COUNTS, HARMLESS, OF_OTHER_LAYERS, RATES, SPELLINGS
 from tfacct.families._own_tables import KEYS_OF, LISTED, CrossTable, SideTable, Table
-from tfacct.families._spelled import SPELLED
+from tfacct.families._spelled_types import SPELLED
 from tfacct.families._texts import TEXTS
 from tfacct.families._wrappers import WRAPPERS
 from tfacct.ledger.workload import Workload

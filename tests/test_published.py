@@ -38,6 +38,10 @@ KIMI_LINEAR = {
         ("mimo_v2_flash", {"sliding_window_size": 128, "attention_chunk_size": 128, "layernorm_epsilon": 1e-5}),
         ("minimax_m2", {"attn_type_list": [1] * TINY["minimax_m2"]["num_hidden_layers"]}),
         ("nemotron_h", {"norm_eps": 1e-5}),
+        ("dots1", {"v_head_dim": 8}),
+        ("qwen3_moe", {"dual_chunk_attention_config": {"chunk_size": 9, "sparse_attention_enabled": True}}),
+        ("t5", {"tie_word_embeddings": None}),
+        ("starcoder2", {"scale_attn_weights": True, "mlp_type": "default", "norm_type": "layer_norm"}),
         ("qwen3_5_text", {"output_gate_type": "swish"}),  # Qwen3.6
         ("ernie4_5_moe", {"num_nextn_predict_layers": 1}),
         ("qwen2", {"attention_bias": True}),
@@ -61,6 +65,8 @@ def test_fields_of_published_files_that_change_no_count_are_read(family: str, fi
     [
         ("mimo_v2_flash", {"sliding_window_size": 128, "attention_chunk_size": 64}, "attention_chunk_size"),
         ("minimax_m2", {"attn_type_list": [0, 1]}, "attn_type_list"),
+        ("dots1", {"v_head_dim": 4}, "v_head_dim"),
+        ("llama4_text", {"interleave_moe_layer_step": 0}, "interleave_moe_layer_step"),
         ("kimi_linear", {"mla_use_output_gate": True}, "mla_use_output_gate"),  # Kimi K3, and those below
         ("kimi_linear", {"routed_expert_hidden_size": 3584}, "routed_expert_hidden_size"),
         ("kimi_linear", {"attn_res_block_size": 12}, "attn_res_block_size"),
@@ -357,9 +363,10 @@ def test_kimi_vls_language_model_is_deepseek_v3s() -> None:
     assert ours.ledger.parameters() == subject("mine", TINY["deepseek_v3"]).ledger.parameters()
 
 
-def test_the_first_generation_of_ling_is_refused_by_its_class() -> None:
-    with pytest.raises(ConfigError, match="names no class of bailing_moe"):
-        subject("mine", {**TINY["bailing_moe"], "architectures": ["BailingMoeForCausalLM"]})
+def test_ling_2s_fields_are_not_those_of_the_first_generation() -> None:
+    """Whose class has no norms of queries and keys; tests/test_spelled.py has a file of it."""
+    with pytest.raises(ConfigError, match="use_qk_norm = true changes the counts"):
+        subject("mine", {**TINY["bailing_moe"], "use_bias": False, "architectures": ["BailingMoeForCausalLM"]})
     for field, value in (("use_bias", True), ("moe_shared_expert_intermediate_size", 11)):
         with pytest.raises(ConfigError, match=f"{field} = .* changes the counts"):
             subject("mine", {**TINY["bailing_moe"], field: value})

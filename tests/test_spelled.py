@@ -9,7 +9,7 @@ import pytest
 from tests.families import TINY
 from tfacct import families, load
 from tfacct.base.errors import ConfigError, NotFoundError
-from tfacct.families._spelled import SPELLED
+from tfacct.families._spelled_types import SPELLED
 from tfacct.families._wrappers import WRAPPERS
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import subject
@@ -96,6 +96,17 @@ DREAM_7B = {
     "sliding_window": None, "tie_word_embeddings": False, "use_mrope": False, "use_sliding_window": False,
     "vocab_size": 152064,
 }  # fmt: skip
+OLMO_7B = {
+    "activation_type": "swiglu", "alibi": False, "architectures": ["OLMoForCausalLM"], "attention_layer_norm": False,
+    "bias_for_layer_norm": False, "block_type": "sequential", "d_model": 4096, "embedding_size": 50304,
+    "include_bias": False, "layer_norm_type": "default", "layer_norm_with_affine": False, "max_sequence_length": 2048,
+    "mlp_hidden_size": 22016, "mlp_ratio": 4, "model_type": "hf_olmo", "multi_query_attention": False, "n_heads": 32,
+    "n_layers": 32, "rope": True, "scale_logits": False, "vocab_size": 50280, "weight_tying": False,
+}  # fmt: skip
+OLMO_1B = {
+    **OLMO_7B, "d_model": 2048, "mlp_hidden_size": None, "mlp_ratio": 8, "n_heads": 16, "n_layers": 16,
+    "weight_tying": True,
+}  # fmt: skip
 
 
 def blocks(hidden: int, kv: int, wide: int, *, bias: bool = False) -> int:
@@ -136,6 +147,8 @@ def test_totals_of_published_files(config: dict[str, Any], family: str, total: i
         (PHI_2, "phi-2"),
         (STABLE_CODE_3B, "stablelm-3b-4e1t"),
         (GLM_4_9B, "glm-4-9b-chat"),
+        (OLMO_7B, "olmo-7b"),
+        (OLMO_1B, "olmo-1b"),
     ],
 )
 def test_older_files_are_what_the_newer_ones_are(config: dict[str, Any], preset: str) -> None:
@@ -173,6 +186,7 @@ def test_models_that_fill_masks_see_all_tokens_and_keep_nothing(config: dict[str
         ({**CHATGLM3_6B, "multi_query_attention": False}, "multi_query_attention = false"),
         ({**CHATGLM3_6B, "add_bias_linear": True}, "add_bias_linear = true"),
         ({**DEEPSEEK_MOE_16B, "moe_layer_freq": 2}, "moe_layer_freq = 2"),
+        ({**OLMO_7B, "layer_norm_with_affine": True}, "layer_norm_with_affine = true"),
         ({**LING, "use_bias": True}, "use_bias = true"),
         ({**RW_7B, "num_hidden_layers": 9}, "num_hidden_layers = 9 contradicts|contradicts num_hidden_layers = "),
     ],
@@ -185,7 +199,7 @@ def test_what_their_code_does_otherwise_is_refused(config: dict[str, Any], said:
 @pytest.mark.parametrize(
     ("config", "name"),
     [
-        (YI_6B, None), (LLADA_100M, "block_type"), (LLADA_100M, "mlp_hidden_size"), (RW_40B, "n_head_kv"),
+        (YI_6B, None), (LLADA_100M, "block_type"), (LLADA_100M, "d_model"), (RW_40B, "n_head_kv"),
         (PHI_2, "n_layer"), (CHATGLM3_6B, "padded_vocab_size"), (ORION_14B, "vocab_size"),
         (LING, "use_bias"),
     ],
@@ -211,6 +225,21 @@ def test_fields_are_set_under_either_name() -> None:
         subject("mine", RW_7B, {"n_layers": 3})
 
 
+def test_hunyuans_first_files_mean_a_family_by_their_class() -> None:
+    for family, named in (("hunyuan_v1_moe", "HunYuanMoEV1"), ("hunyuan_v1_dense", "HunYuanDenseV1")):
+        fields = {**TINY[family], "model_type": "hunyuan", "architectures": [f"{named}ForCausalLM"]}
+        ours = subject("mine", fields)
+        assert (ours.family, ours.ledger.parameters()) == (family, subject("mine", TINY[family]).ledger.parameters())
+        with pytest.raises(ConfigError, match="unknown model_type 'hunyuan'"):  # Hunyuan-Large shares caches
+            subject("mine", {**fields, "architectures": ["HunYuanForCausalLM"]})
+
+
+def test_it_is_read_inside_a_whole_too() -> None:
+    whole = {"model_type": "internvl_chat", "llm_config": INTERNLM_20B, "vision_config": {"model_type": "intern_vit"}}
+    ours = subject("mine", whole)
+    assert (ours.family, ours.parameters, ours.left_out) == ("llama", 40_177_428_480 // 2, ("vision_config",))
+
+
 def test_another_type_may_be_set_over_it() -> None:
     fields = {**TINY["llama"], "model_type": "xverse"}
     assert subject("mine", fields, {"model_type": "llama"}).family == "llama"
@@ -225,5 +254,7 @@ def test_each_is_read_as_a_family_and_no_other_type_has_its_name() -> None:
 
 
 def test_a_class_of_another_model_is_refused() -> None:
-    with pytest.raises(ConfigError, match="names no class of llama"):
+    with pytest.raises(ConfigError, match="names no class of Yi, which is read as llama"):
         subject("mine", {**YI_6B, "architectures": ["YaForCausalLM"]})
+    with pytest.raises(ConfigError, match="the head of this class is not understood"):
+        subject("mine", {**YI_6B, "architectures": ["YiForImageClassification"]})

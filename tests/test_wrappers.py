@@ -21,9 +21,9 @@ from tfacct.witness.renamed import renamed
 TOWER = {"vision_config": {"hidden_size": 9}}
 TIED = "tie_word_embeddings"
 SAID = ({}, {TIED: True}, {TIED: False})
-NOT_BUILT = {"fast_vlm", "aya_vision", "kimi_vl", "phi3_v", "phi4_multimodal", "phi4mm"}
-"""One needs a library for its tower, another's tower has no sizes that build by default; Kimi-VL has a class of its
-own files only; the others keep the language
+NOT_BUILT = {"fast_vlm", "aya_vision", "kimi_vl", "dots_ocr", "phi3_v", "phi4_multimodal", "phi4mm"}
+"""One needs a library for its tower, another's tower has no sizes that build by default; Kimi-VL and dots.ocr have
+classes of their own files only; the others keep the language
 model's fields among those of the whole."""
 BESIDE: Mapping[str, Mapping[str, Any]] = {
     "emu3": {"vocabulary_map": {"<image>": 3, "<|extra_200|>": 4}},

@@ -12,6 +12,8 @@ TINY = {
     "num_experts_per_tok": 5, "interleave_moe_layer_step": 2, "floor_scale": 4, "attention_bias": True,
 }  # fmt: skip
 DENSE = {**TINY, "moe_layers": []}  # the class runs all experts, and weighs what they read
+NONE = {**DENSE, "num_local_experts": 0, "num_experts_per_tok": 0, "interleave_moe_layer_step": 0}
+VARIANTS = {"without experts": NONE}  # Llama Guard 4
 LOGITS = {
     "": DENSE,
     "without norms": {**DENSE, "use_qk_norm": False, "no_rope_layers": [1, 0, 1, 0, 1], "attention_chunk_size": 11},

@@ -67,8 +67,8 @@ def read(raw: Mapping[str, Any], sets: Mapping[str, Any] | None = None, part: Pa
     >>> reading.family, reading.unknown, reading.architecture.stacks[0].count
     ('llama', ('note',), 3)
     """
-    raw, changed, taken, spelled = respelled(raw, sets or {})
     (said, left_out, filled), parts = _of_several(_own_model(raw), part)
+    said, changed, taken, spelled = respelled(said, sets or {})
     model_type = _model_type({**said, **changed})
     family = config_class(model_type)
     _check_names(said, changed, model_type, family)

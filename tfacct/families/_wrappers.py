@@ -14,6 +14,7 @@ from tfacct.families._base import shown
 from tfacct.families._fields import changes_counts
 from tfacct.families._parts import PAIRS, encoders, part_of
 from tfacct.families._rooms import Part, config_class, names
+from tfacct.families._spelled_types import SPELLED
 from tfacct.families._texts import TEXTS, Text
 
 FIELDS = ("text_config", "llm_config", "language_config")
@@ -70,6 +71,7 @@ WRAPPERS: Mapping[str, Wrapper] = {
     "cohere_compass": Wrapper("cohere_compass_text"),
     "deepseek_vl": Wrapper("llama", default=True),
     "deepseek_vl_hybrid": Wrapper("llama", default=True),
+    "dots_ocr": Wrapper("qwen2", flat=True, named="DotsOCRForCausalLM"),
     "emu3": Wrapper("emu3_text_model"),
     "exaone4_5": Wrapper("exaone4"),
     "fast_vlm": Wrapper("qwen2", "either"),
@@ -349,9 +351,9 @@ def _unknown(raw: Mapping[str, Any], model_type: str, field: str) -> Unwrapped:
     """The language model of a class that nobody here knows: as its own config says, with its own class."""
     inside: Mapping[str, Any] = raw[field]
     family = inside.get("model_type")
-    if not isinstance(family, str) or family not in names():
+    if not isinstance(family, str) or (family not in names() and family not in SPELLED):
         return Unwrapped(raw)
-    heads = config_class(family).heads.values()
+    heads = config_class(SPELLED[family].family if family in SPELLED else family).heads.values()
     if not heads or next(iter(heads)).auto != "AutoModelForCausalLM":
         return Unwrapped(raw)
     for name in ("hidden_size", "vocab_size"):  # of which its class may make the head

@@ -33,6 +33,7 @@ class Config(LlamaLike):
     sliding_window: Window | None = 4096
     max_window_layers: UpTo = 62
     layer_types: LayerTypes | None = None
+    v_head_dim: Count | None = None
 
     trains: ClassVar = frozenset(
         {"sdpa", "eager", "accumulate", "selective", "chunked", "lora", "lora_selective", "nf4"}
@@ -40,6 +41,7 @@ class Config(LlamaLike):
     habits: ClassVar = frozenset({"scored"})
     switched_habits: ClassVar = {"shared_out": ("norm_topk_prob", False)}
     stems: ClassVar = ("Dots1",)
+    uncounted: ClassVar = LlamaLike.uncounted | {"v_head_dim"}
     nulls: ClassVar = {"num_key_value_heads": "num_attention_heads"}
     aliases: ClassVar = {"num_local_experts": "n_routed_experts"}
     harmless: ClassVar = frozenset(
@@ -58,7 +60,8 @@ class Config(LlamaLike):
         "Queries and keys pass through an RMSNorm over each head. attention_bias is on q, k, v and o.",
         "Layers from max_window_layers on (62 if absent) have the window, or those that layer_types names. An absent "
         "sliding_window means 4,096.",
-        "The router's bias is a buffer in the class and not a parameter here.",
+        "The router's bias is a buffer in the class and not a parameter here. A v_head_dim other than head_dim is "
+        "refused: the class does not read it.",
     )
 
     def of_window(self, window: int | None) -> Attention:
@@ -67,7 +70,9 @@ class Config(LlamaLike):
         return self.attention(qkv_bias=biased, out_bias=biased, qk_norm=norm, window=window)
 
     def architecture(self) -> Transformer:
-        """Dense layers in front, experts behind; windows in the last."""
+        """Dense layers in front, experts behind; windows in the last. Raises ConfigError."""
+        if self.v_head_dim not in (None, self.head_dim):
+            raise self.refused("v_head_dim", self.v_head_dim)
         experts, dense = beside_shared(self, self.n_routed_experts, self.n_shared_experts), self.feed_forward()
         first = self.max_window_layers
         slides = windows(

@@ -32,10 +32,10 @@ class Config(LlamaLike):
     rms_norm_eps: Real = 1e-5
     rope_theta: Real | None = 500_000.0
     attention_bias: Switch = False
-    num_local_experts: Count = 16
-    num_experts_per_tok: Count = 1
+    num_local_experts: UpTo = 16
+    num_experts_per_tok: UpTo = 1
     moe_layers: list[UpTo] | None = None
-    interleave_moe_layer_step: Count = 1
+    interleave_moe_layer_step: UpTo = 1
     use_qk_norm: Switch = True
     no_rope_layers: Flags | None = None
     no_rope_layer_interval: Count = 4
@@ -123,8 +123,14 @@ class Config(LlamaLike):
 
     def networks(self) -> dict[bool, FeedForward | Experts]:
         """Network of a layer, by whether it has experts."""
-        check_active(self.num_experts_per_tok, self.num_local_experts, ("num_experts_per_tok", "num_local_experts"))
         hidden, act = self.hidden_size, self.activation
+        dense = FeedForward(hidden=hidden, width=self.intermediate_size_mlp, gated=True, activation=act)
+        if not any(self.routed()):
+            return {False: dense}
+        for name in ("num_local_experts", "num_experts_per_tok"):
+            if getattr(self, name) == 0:
+                raise ConfigError(f"{name} = 0, and there are layers with experts")
+        check_active(self.num_experts_per_tok, self.num_local_experts, ("num_experts_per_tok", "num_local_experts"))
         experts = Experts(
             hidden=hidden,
             experts=self.num_local_experts,
@@ -133,14 +139,13 @@ class Config(LlamaLike):
             shared_alike=True,
             activation=act,
         )
-        return {
-            True: experts,
-            False: FeedForward(hidden=hidden, width=self.intermediate_size_mlp, gated=True, activation=act),
-        }
+        return {True: experts, False: dense}
 
     def routed(self) -> list[bool]:
         """Booleans, one for each layer: whether it has experts."""
         step, layers = self.interleave_moe_layer_step, self.num_hidden_layers
+        if self.moe_layers is None and step == 0:
+            raise self.refused("interleave_moe_layer_step", 0)
         return (
             with_experts(layers, step, None)
             if self.moe_layers is None

@@ -41,11 +41,13 @@ class Config(QwenLike):
     nulls: ClassVar = {}
     aliases: ClassVar = {"num_local_experts": "num_experts"}
     harmless: ClassVar = frozenset(
-        {"use_qk_norm", "qkv_bias"}
+        {"use_qk_norm", "qkv_bias", "dual_chunk_attention_config"}
     )  # the class has the norms and no such biases, whatever they say
     hf_paths: ClassVar = {**Qwen3.hf_paths, **ROUTED_PATHS}
     hf_tensors: ClassVar = ROUTED_TENSORS
     gotchas: ClassVar = (
+        "dual_chunk_attention_config (files for a million tokens) is an engine's own, and so is what it says of sparse "
+        "attention: the class attends to all pairs, and they are counted.",
         "An absent head_dim means hidden_size / num_attention_heads, not 128 as in Qwen3.",
         "A layer is dense, with a network of intermediate_size, if mlp_only_layers names it or if its number, counted "
         "from 1, is not a multiple of decoder_sparse_step.",

@@ -33,7 +33,12 @@ class Config(LlamaLike):
     habits: ClassVar = frozenset({"drops_inside", "undropped_stay"})
     stems: ClassVar = ("Starcoder2",)
     uncounted: ClassVar = LlamaLike.uncounted | {"norm_epsilon"}
-    harmless: ClassVar = frozenset({"embedding_dropout"})
+    harmless: ClassVar = frozenset(
+        """
+        embedding_dropout attention_softmax_in_fp32 scale_attention_softmax_in_fp32 scale_attn_weights mlp_type
+        norm_type
+        """.split()
+    )
     hf_paths: ClassVar = {
         **LlamaLike.hf_paths,
         "blocks.*.mlp.up_proj": "model.layers.*.mlp.c_fc",

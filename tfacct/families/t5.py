@@ -32,7 +32,7 @@ class Config(FamilyConfig):
     num_heads: Count = 8
     relative_attention_num_buckets: Count = 32
     feed_forward_proj: Word = "relu"
-    tie_word_embeddings: Switch = True
+    tie_word_embeddings: Switch | None = True
     is_encoder_decoder: Switch = True
     is_gated_act: Switch | None = None
     n_positions: Count = 512
@@ -113,9 +113,14 @@ class Config(FamilyConfig):
         reading = {our.removeprefix("encoder."): their for our, their in table.items() if our.startswith("encoder.")}
         return {"embed": table["embed"], **reading}
 
+    @property
+    def tied(self) -> bool:
+        """Whether the head is; null says nothing."""
+        return self.tie_word_embeddings is not False
+
     def class_cannot(self) -> str | None:
         """It ties the head, where it has one, whatever the config says."""
-        tied = self.tie_word_embeddings or self.ending.head != "lm"
+        tied = self.tied or self.ending.head != "lm"
         return None if tied else "it ties the head although tie_word_embeddings = false"
 
     @property
@@ -185,7 +190,7 @@ class Config(FamilyConfig):
             head=Head(
                 hidden=hidden,
                 vocab=self.vocab_size,
-                tied=self.tie_word_embeddings,
-                scale=hidden**-0.5 if self.tie_word_embeddings and self.tied_scale else None,
+                tied=self.tied,
+                scale=hidden**-0.5 if self.tied and self.tied_scale else None,
             ),
         )
