@@ -40,7 +40,7 @@ STEPS = (("bf16", 2, 5), ("fp32", 3, 4), ("bf16", 1, 7), ("fp32", 1, 1))
 def unruled(model: LoadedModel) -> str:
     """What of a model has no rule: nothing, one of its parts, or its encoder."""
     if model.architecture.encoder is not None:
-        return "an encoder"
+        return model.architecture.encoder.words
     if isinstance(model.architecture.embed, Patches):
         return "patches of images"
     latent = [part for part in model.architecture.parts() if isinstance(part, LatentAttention)]

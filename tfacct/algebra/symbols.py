@@ -85,7 +85,7 @@ LEGEND = {
 }
 """The letters that belong to no part."""
 MARKED = (
-    *("encoder", "attention", "latent", *MIXERS, "windowed", "experts", "sparse", "unrotated", "borrowing"),
+    *("encoder", "attention", "latent", "cross", *MIXERS, "windowed", "experts", "sparse", "unrotated", "borrowing"),
     "following",
     "lightly",
     "heavily",

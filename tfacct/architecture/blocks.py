@@ -66,7 +66,8 @@ class Sublayer:
     `scale` what the part reads. If it is `normed`, the result is added to what the part read, in place of the stream,
     and `stream` multiplies that (MiniMaxDecoderLayer). One that stands `beside` reads what the sublayer before it read
     (FalconH1DecoderLayer). What it `gives` to the `next` sublayer is read there in place of the stream, a `sum` is that
-    of its result and the stream; neither is added to the stream itself (Zamba2HybridLayer).
+    of its result and the stream; neither is added to the stream itself (Zamba2HybridLayer). If it is `gated`, the tanh
+    of a learned number multiplies its result.
     A part that is not called is not added either, and must come with a norm that is not called.
     """
 
@@ -80,6 +81,7 @@ class Sublayer:
     normed: bool = False
     stream: float | None = None
     gives: Literal["stream", "next", "sum"] = "stream"
+    gated: bool = False
 
     @property
     def name(self) -> str:
@@ -109,7 +111,12 @@ class Sublayer:
         if self.called and self.gives != "next":
             others = isinstance(self.part, PerLayerInput) and self.part.others
             add = Residual(
-                hidden=self.part.hidden, factor=self.factor, after=self.after, others=others, stream=self.stream
+                hidden=self.part.hidden,
+                factor=self.factor,
+                after=self.after,
+                others=others,
+                stream=self.stream,
+                gated=self.gated,
             )
             yield f"{self.name}_add", add
 
@@ -181,6 +188,8 @@ class Block:
         if attends or mixers:
             kind = "latent" if self.find(LatentAttention) else "attention"
             found["sequence"] = " ".join([*([kind] if attends else []), *mixers])
+        elif self.find(CrossAttention) is not None:
+            found["sequence"] = CrossAttention.name
         if attends:
             tiled = isinstance(attention, Attention) and attention.tiles is not None
             found["window"] = "full" if self.window is None and not tiled else "windowed"

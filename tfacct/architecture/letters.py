@@ -29,6 +29,7 @@ MARKS = {
     MTP: "mtp",
     "attention": "att",
     "latent": "lat",
+    "cross": "cro",
     **{name: name[:3] for name in MIXERS},
     "windowed": "win",
     "full": "full",

@@ -57,7 +57,8 @@ from tfacct.ledger.workload import PADDED
 @record
 class Encoder:
     """Encoder of a source, read whole at once: blocks that are not causal, between tables and a norm of its own. In
-    place of a token table it may have a `stem`: then its tokens are positions of audio.
+    place of a token table it may have a `stem`: then its tokens are positions of audio. With neither the source is
+    `given`, rows as wide as the model, and what makes them is not counted.
 
     `apart`: the letters whose sizes are its own, even where the decoder's are the same numbers.
     """
@@ -70,6 +71,16 @@ class Encoder:
     final_norm: Norm | None = None
     stem: Stem | None = None
     apart: frozenset[str] = frozenset()
+
+    @property
+    def given(self) -> bool:
+        """True if the source comes as rows that another model made."""
+        return self.embed is None and self.stem is None
+
+    @property
+    def words(self) -> str:
+        """What a text calls it."""
+        return "a source that another model has read" if self.given else "an encoder"
 
     @property
     def longest(self) -> Size | None:
@@ -189,7 +200,7 @@ class Transformer:
 
     def _encoder(self, kinds: Sequence[str], ends: Names, names: Sequence[Names]) -> Iterator[Group]:
         """Groups of the encoder: the lines of a decoder, with source tokens for tokens."""
-        if self.encoder is None:
+        if self.encoder is None or self.encoder.given:
             return
         stacks = self.encoder.stacks
         front, back = (_group(own.items(), ends) for own in self.encoder.ends())

@@ -20,7 +20,6 @@ WITHOUT: Mapping[str, str] = {
     "diffllama": "its heads are subtracted from one another in pairs, and no part here does that",
     "florence2": "its language model's encoder reads the rows of an image in front of its tokens",
     "mistral_large4": "its layers may read the latents that another layer keeps, and no latent part here does",
-    "mllama": "some layers of its language model attend to an image's patches, with gates that no part here has",
     "nemotron-nas": "its block_configs give each layer an attention and a network of its own, or one product, or none",
     "reformer": "its attention sorts tokens by hashes, and no part here does",
     "rembert": "its head has a table of its own, wider than that of the tokens, and no part here has both",

@@ -115,6 +115,7 @@ WRAPPERS: Mapping[str, Wrapper] = {
     "minimax_m3_vl": Wrapper("minimax_m3_vl_text"),
     "mistral3": Wrapper("mistral", default=True),
     "moss_transcribe_diarize": Wrapper("qwen3", default=True),
+    "mllama": Wrapper("mllama_text_model", "never"),
     "muse_glimmer": Wrapper("muse_glimmer_text"),
     "musicflamingo": Wrapper("qwen2", "never"),
     "nemotron_h_omni": Wrapper("nemotron_h", "own", older="llm_config", named="NemotronH_Omni_Reasoning_V3"),

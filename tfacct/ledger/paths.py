@@ -39,11 +39,11 @@ class Path(NamedTuple):
 
     @property
     def heading(self) -> str:
-        """Heading that the path is summed under: its part's name, one for all norms, one for a whole encoder or all MTP
-        heads."""
+        """Heading that the path is summed under: its part's name, that of the part whose result is added, one for all
+        norms, one for a whole encoder or all MTP heads."""
         if self.side or self.stack == MTP:
             return self.side or self.stack
-        return NORMS if self.part.endswith("_norm") else self.part
+        return NORMS if self.part.endswith("_norm") else self.part.removesuffix("_add")
 
 
 @cache

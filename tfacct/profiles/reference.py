@@ -44,7 +44,7 @@ class Reference(Lines):
     def passed(self, shape: Transformer) -> Pass:
         """The pass of a model. Raises ConfigError for a part without a rule, by its name."""
         ruled = {
-            "an encoder": shape.encoder is None,
+            "an encoder" if shape.encoder is None else shape.encoder.words: shape.encoder is None,
             "multi-token prediction": shape.mtp is None,
             "a convolution beside a block": shape.beside is None,
             "convolutions over sound": not isinstance(shape.embed, Stem),

@@ -64,7 +64,7 @@ class Block(nn.Module):
             self.add_module(f"{name}_scale", None if sublayer.scale is None else Scale(sublayer.scale))
             self.add_module(name, module)
             self.add_module(f"{name}_post_norm", own_norm(sublayer.post_norm))
-            self.add_module(f"{name}_add", Add(sublayer.factor, sublayer.after, sublayer.stream))
+            self.add_module(f"{name}_add", Add(sublayer.factor, sublayer.after, sublayer.stream, gated=sublayer.gated))
             self.states += [f"{name}.{cache}" for cache in getattr(module, "caches", ())]
         for name, part in norms.items():
             if part is not None and part.shared:

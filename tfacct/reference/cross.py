@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from tfacct.architecture import parts
 from tfacct.reference.attention import Cache, Heads, Softmax
-from tfacct.reference.modules import Softcap
+from tfacct.reference.modules import RMSNorm, Softcap
 
 
 class CrossAttention(Heads):
@@ -20,13 +20,18 @@ class CrossAttention(Heads):
     def __init__(self, part: parts.CrossAttention, *, fused: bool) -> None:
         super().__init__(part)
         self.fused = fused and not self.far and part.softcap is None
+        self.q_norm = self.k_norm = None
+        if part.qk_norm is not None:
+            self.q_norm, self.k_norm = (RMSNorm(part.head_dim, part.qk_norm) for _ in "qk")
         self.softcap = None if part.softcap is None else Softcap(part.softcap, self.scale)
         self.softmax = Softmax(self.scale if part.softcap is None else None)
 
     def forward(self, x: Tensor, source: Tensor | None, past: Cache | None) -> tuple[Tensor, Tensor, Tensor]:
         q = self._split(self.q_proj(x), self.heads)
+        q = q if self.q_norm is None else self.q_norm(q)
         if source is not None:
             k, v = (self._split(made(source), self.kv_heads) for made in (self.k_proj, self.v_proj))
+            k = k if self.k_norm is None else self.k_norm(k)
         elif past is not None:
             k, v = past
         else:

@@ -28,6 +28,8 @@ CLASSED = ("vit", "clip_vision_model", "internvl_vision", "llama4_vision_model")
 """Types whose class puts a token of its own among the patches."""
 EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
 """Fields that say how many experts a class has."""
+GIVEN = "cross_attention_states"
+"""What a class is given of a source that another model has read."""
 MASKED = ("megatron-bert",)
 """Types whose class makes a mask and reads it, and on meta nothing can be read: it is given one that masks nothing."""
 transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
@@ -107,11 +109,13 @@ def run(
         wide = block.lru_width
         block.conv1d_state = torch.zeros(batch, wide, block.conv1d_width - 1, device=model.device)
         block.rg_lru.recurrent_states = torch.zeros(batch, wide, device=model.device)
-    reads = model.main_input_name
+    reads, beside = model.main_input_name, bool(source) and GIVEN not in takes
     if source:
         read = {reads: given(source)}
         if reads == "input_features":  # frames of audio, two for each position
             read = {reads: torch.zeros(batch, model.config.num_mel_bins, 2 * source, device=model.device)}
+        if GIVEN in takes:
+            read = {GIVEN: torch.zeros(batch, source, model.config.hidden_size, device=model.device)}
     if model.config.model_type == "t5gemma":  # it looks for padding among its tokens, and on meta there are none
         unmasked = dict.fromkeys(("full_attention", "sliding_attention"))
         masks = {"attention_mask": unmasked, "decoder_attention_mask": unmasked}
@@ -130,12 +134,12 @@ def run(
         return _of_image(model, batch, tokens), {}
     if old:
         with as_on_meta(model.config):
-            first = model(**(read if source else before), **_tokens(source, given(old)))
+            first = model(**(read if source else before), **_tokens(beside, given(old)))
         before |= {keeps: first[keeps] if held is None else held}
-        if source and not new_source:
+        if beside and not new_source:
             before |= {"encoder_outputs": BaseModelOutput(last_hidden_state=first.encoder_last_hidden_state)}
     with as_on_meta(model.config), ByModule(model) as counter:
-        result = model(**before, **_tokens(source, given(tokens)))
+        result = model(**before, **_tokens(beside, given(tokens)))
     cached = _cached(result.get(keeps) if held is None else held, keys_first=model.config.model_type == "zamba2")
     return dict(counter.own), {**cached, **_on_modules(model)}
 
@@ -270,9 +274,9 @@ def _unmasked(model: Any) -> Iterator[None]:
         module.create_bidirectional_mask = made
 
 
-def _tokens(source: int, tokens: Any) -> dict[str, Any]:
-    """Name that the class has for the new tokens: with an encoder, the usual one is the source's."""
-    return {"decoder_input_ids" if source else "input_ids": tokens}
+def _tokens(beside: bool, tokens: Any) -> dict[str, Any]:
+    """Name that the class has for the new tokens: with an encoder `beside`, the usual one is the source's."""
+    return {"decoder_input_ids" if beside else "input_ids": tokens}
 
 
 def _cached(past: Any, *, keys_first: bool = False) -> dict[str, int]:

@@ -368,10 +368,12 @@ def inputs(
 def _source(shape: architecture.Transformer, batch: int, count: int, device: str, dtype: torch.dtype) -> Tensor:
     """A source of so many positions: tokens, or frames of audio. The backward pass goes on to what frames were made of,
     as it does to the rows of tokens."""
-    stem = None if shape.encoder is None else shape.encoder.stem
-    if stem is None:
+    encoder = shape.encoder
+    if encoder is not None and encoder.given:
+        return torch.zeros(batch, count, shape.embed.hidden, device=device, dtype=dtype).requires_grad_()
+    if encoder is None or encoder.stem is None:
         return torch.zeros(batch, count, dtype=torch.long, device=device)
-    return _frames(stem, batch, count, device, dtype)
+    return _frames(encoder.stem, batch, count, device, dtype)
 
 
 def _frames(stem: parts.Stem, batch: int, count: int, device: str, dtype: torch.dtype) -> Tensor:

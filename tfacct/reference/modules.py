@@ -60,7 +60,8 @@ class Tokens(Embedding):
     """
 
     def __init__(self, part: parts.Embedding) -> None:
-        super().__init__(part.vocab, part.hidden if part.width is None else part.width)
+        rows = part.vocab if part.rows is None else part.rows
+        super().__init__(rows, part.hidden if part.width is None else part.width)
         self.project = None if part.width is None else Linear(part.width, part.hidden, bias=part.bias)
         factor = part.hidden**0.5 if part.factor is None else part.factor
         self.scale = Scale(factor) if part.scaled else None
@@ -228,18 +229,38 @@ class PerHead(nn.Module):
         return x @ (matrices if self.into_latent else matrices.transpose(1, 2))
 
 
+class LearnedGate(Work):
+    """A result times the tanh of a learned number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.weight.tanh()
+
+
 class Add(nn.Module):
     """A sublayer's result added to the stream, each multiplied by a constant first where there is one, and the sum
     `after` it."""
 
-    def __init__(self, factor: float | None = None, after: float | None = None, stream: float | None = None) -> None:
+    def __init__(
+        self,
+        factor: float | None = None,
+        after: float | None = None,
+        stream: float | None = None,
+        *,
+        gated: bool = False,
+    ) -> None:
         super().__init__()
+        self.gate = LearnedGate() if gated else None
         self.stream_scale = None if stream is None else Scale(stream)
         self.scale = None if factor is None else Scale(factor)
         self.sum_scale = None if after is None else Scale(after)
 
     def forward(self, stream: Tensor, result: Tensor) -> Tensor:
         stream = stream if self.stream_scale is None else self.stream_scale(stream)
+        result = result if self.gate is None else self.gate(result)
         total = stream + (result if self.scale is None else self.scale(result))
         return total if self.sum_scale is None else self.sum_scale(total)
 

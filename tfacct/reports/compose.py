@@ -303,12 +303,18 @@ def _without_logits(groups: Sequence[Sequence[LoadedModel]], request: Request) -
     return [f"hint: --logits changes nothing for {', '.join(names)}: no logits are computed"]
 
 
+def _bounded(subject: LoadedModel) -> bool:
+    """Whether its source is bounded: one of images may be of any number of them."""
+    encoder = subject.architecture.encoder
+    return encoder is not None and not encoder.given
+
+
 def _past_source(groups: Sequence[Sequence[LoadedModel]], request: Request) -> list[str]:
     asked = request.source or 0
     read = {
         group[0].name: sources
         for group in groups
-        if (sources := [s.source for s in group if s.source is not None and asked > s.source])
+        if (sources := [s.source for s in group if _bounded(s) and s.source is not None and asked > s.source])
     }
     if not read:
         return []

@@ -20,7 +20,7 @@ from tfacct.loading.model import LoadedModel
 
 FRONT = frozenset(("embed", "pos_embed", "type_embed", "task_embed", "embed_norm"))
 """What may stand in front of the blocks: it is read there alone."""
-ENCODER = "an encoder"
+READS = "all blocks of the decoder read what the encoder gives"
 MTP = "multi-token prediction heads"
 BACK = frozenset(("final_norm", "lm_head", "pooler", "classifier", "contacts"))
 
@@ -81,8 +81,10 @@ def check_axes(subject: LoadedModel, mesh: Mesh) -> None:
         if said:
             without = f"{option('set', 'mtp=false')} counts the model without them"
             hint = "stages hand on the stream alone: blocks that read nothing else have a rule"
-            if said == ENCODER:
-                hint = f"all blocks of the decoder read what the encoder gives: leave {option('pp')} out"
+            encoder = subject.architecture.encoder
+            if encoder is not None:
+                what = "blocks of several stages read the source" if encoder.given else READS
+                hint = f"{what}: leave {option('pp')} out"
             raise ConfigError(
                 f"{subject.name}: no rule for {said} beside {option('pp')}", without if said == MTP else hint
             )
@@ -97,7 +99,7 @@ def check_axes(subject: LoadedModel, mesh: Mesh) -> None:
 def _unstaged(shape: Transformer) -> Iterator[str]:
     """What reads more than the stream, so that stages would send more."""
     if shape.encoder is not None:
-        yield ENCODER
+        yield shape.encoder.words
     if shape.mtp is not None:
         yield MTP
     front, back = shape.ends()

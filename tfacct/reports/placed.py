@@ -134,7 +134,10 @@ def undivided(dtype: str | None) -> bool:
 def _odd(subject: LoadedModel) -> str | None:
     if subject.architecture.mtp is not None:
         return "multi-token prediction heads"
-    return "an encoder" if subject.architecture.encoder is not None or not subject.keeps else None
+    encoder = subject.architecture.encoder
+    if encoder is not None:
+        return encoder.words
+    return None if subject.keeps else "an encoder"
 
 
 def unlowered(subject: LoadedModel) -> str | None:

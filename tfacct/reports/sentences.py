@@ -267,6 +267,10 @@ def source_notes(subjects: Sequence[LoadedModel], work: Workload | None = None) 
         return []
     read = work is None or work.new_source
     encoder = subjects[0].architecture.encoder
+    if encoder is not None and encoder.given:
+        what = "The source is what another model, which is not counted here, makes of an image."
+        kept = "The cross keys and values made from it are kept."
+        return [f"{what} {kept}" if read else f"{what} Its cross keys and values are kept: they cost nothing here."]
     longest, padding = (encoder and encoder.longest) or 1, ""
     if work is not None and work.source % longest:
         padding = f", padded to {rounded_up(work.source, longest) * longest:,} tokens, whole windows of {longest:,}"

@@ -28,7 +28,7 @@ def unruled(shape: Transformer) -> str | None:
 
 def _unruled(shape: Transformer) -> Iterator[str]:
     if shape.encoder is not None:
-        yield "an encoder"
+        yield shape.encoder.words
     if shape.mtp is not None:
         yield "multi-token prediction heads"
     if shape.head is None:

@@ -25,7 +25,8 @@ class CrossAttention(Grouped):
     """Attention of the decoder's tokens to all tokens of a source that an encoder has read.
 
     Keys and values of the source are computed once, in the step that reads it, and kept. `source_hidden`: width of the
-    source, where it is another. The other fields mean what they mean in Attention.
+    source, where it is another. `qk_norm`: RMSNorms of each head's queries and keys (MllamaTextCrossAttention). The
+    other fields mean what they mean in Attention.
     """
 
     hidden: Size
@@ -39,6 +40,7 @@ class CrossAttention(Grouped):
     score_function: ScoreFunction = "product"
     source_hidden: Size | None = None
     softcap: float | None = None
+    qk_norm: float | None = None
 
     name: ClassVar[str] = "cross"
     letters: ClassVar[dict[str, str]] = {
@@ -60,6 +62,8 @@ class CrossAttention(Grouped):
             Matmul(f"{at}.q_proj", "B T D, D N H -> B T N H", bias=self.qkv_bias),
             Matmul(f"{at}.k_proj", f"B I {read}, {read} K H -> B I K H", bias=self.qkv_bias and self.key_bias),
             Matmul(f"{at}.v_proj", f"B I {read}, {read} K H -> B I K H", bias=self.qkv_bias),
+            *(() if self.qk_norm is None else (Pointwise(f"{at}.q_norm", "B T N H", weight="H"),)),
+            *(() if self.qk_norm is None else (Pointwise(f"{at}.k_norm", "B I K H", weight="H"),)),
             Pointwise(f"{at}.scores", "B K G T J H")
             if self.score_function == "distance"
             else Matmul(f"{at}.scores", "B T K G H, B J K H -> B K G T J"),

@@ -30,7 +30,7 @@ class Embedding(Part):
 
     `width`: length of its rows if it is not `hidden`; a product then projects them, `bias` being its own. `late`: it
     stands behind the other tables and their norm, which are as narrow. `shared`: the rows are those of the decoder's
-    table, and stored there.
+    table, and stored there. `rows`: how many it has, where they are not as many as the vocabulary.
     """
 
     vocab: Size
@@ -41,10 +41,21 @@ class Embedding(Part):
     late: bool = False
     bias: bool = False
     shared: bool = False
+    rows: Size | None = None
 
     name: ClassVar[str] = "embed"
-    letters: ClassVar[dict[str, str]] = {"vocab": "V", "hidden": "D", "width": "De"}
-    legend: ClassVar[dict[str, str]] = {"V": "vocabulary", "D": "hidden size", "De": "width of the token table"}
+    letters: ClassVar[dict[str, str]] = {"vocab": "V", "hidden": "D", "width": "De", "rows": "Vr"}
+    legend: ClassVar[dict[str, str]] = {
+        "V": "vocabulary",
+        "D": "hidden size",
+        "De": "width of the token table",
+        "Vr": "rows of the token table",
+    }
+
+    def sizes(self) -> dict[str, str]:
+        """Return field → axis; a table that says its rows has no other number of them."""
+        found = Part.sizes(self)
+        return found if self.rows is None else {field: axis for field, axis in found.items() if field != "vocab"}
 
     def axes(self) -> dict[str, Size]:
         """Sizes of the part's axes; a shared table has only that of its rows, if they are scaled."""
@@ -58,7 +69,7 @@ class Embedding(Part):
         if self.shared:
             return scale
         if self.width is None:
-            return (Table(at, "V D"), *scale)
+            return (Table(at, "V D" if self.rows is None else "Vr D"), *scale)
         return (Table(at, "V De"), Matmul(f"{at}.project", "B T De, De D -> B T D", bias=self.bias), *scale)
 
 

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from tfacct.architecture.parts.altup import LEGEND, MADE, OTHER
 from tfacct.architecture.parts.part import Part
+from tfacct.architecture.parts.shared import ALONE
 from tfacct.base.record import record
 from tfacct.ledger.einsum import Size
 from tfacct.ledger.lines import Line, Pointwise
@@ -14,30 +15,33 @@ from tfacct.ledger.lines import Line, Pointwise
 @record(kw_only=True)
 class Residual(Part):
     """Addition of a sublayer's result to the stream that it read, or, with `others`, to those beside it. `factor`
-    multiplies the result first, `stream` the stream, `after` the sum."""
+    multiplies the result first, `stream` the stream, `after` the sum. If it is `gated`, the tanh of a learned number
+    multiplies the result (MllamaCrossAttentionDecoderLayer)."""
 
     hidden: Size
     factor: float | None = None
     after: float | None = None
     others: bool = False
     stream: float | None = None
+    gated: bool = False
 
     letters: ClassVar[dict[str, str]] = {"hidden": "D"}
-    legend: ClassVar[dict[str, str]] = {name: LEGEND[name] for name in ("D", OTHER)}
+    legend: ClassVar[dict[str, str]] = {**{name: LEGEND[name] for name in ("D", OTHER)}, **ALONE}
     made: ClassVar[dict[str, str]] = {OTHER: MADE[OTHER]}
 
     def derived(self) -> dict[str, str]:
-        """Other streams, where it adds to them."""
-        return self.made if self.others else {}
+        """Other streams, where it adds to them, and U, where a number is learned."""
+        return {**(self.made if self.others else {}), **({"U": "1"} if self.gated else {})}
 
     def lines(self, at: str) -> tuple[Line, ...]:
         """Addition, and the multiplications before and after it."""
         if self.others:
             return (Pointwise(at, "B T Xo D", sums=True),)
+        gate = (Pointwise(f"{at}.gate", "B T D U", weight="U"),) if self.gated else ()
         scale = () if self.factor is None else (Pointwise(f"{at}.scale", "B T D", sums=True),)
         after = () if self.after is None else (Pointwise(f"{at}.sum_scale", "B T D", sums=True),)
         stream = () if self.stream is None else (Pointwise(f"{at}.stream_scale", "B T D", sums=True),)
-        return (*stream, *scale, Pointwise(at, "B T D", sums=True), *after)
+        return (*stream, *gate, *scale, Pointwise(at, "B T D", sums=True), *after)
 
 
 @record(kw_only=True)
