@@ -430,9 +430,6 @@ def test_the_divided_step_is_the_whole_one_where_nothing_is_divided() -> None:
     ("arguments", "said"),
     [
         ("llama-3.1-70b --tp 3", "does not divide K = 8 (key/value heads)"),
-        ("llama-3.1-70b --tp 16", "a rank's step is counted where --tp divides heads"),
-        ("llama-3.1-70b --tp 16", "--tp 16 does not divide K = 8; sizes that divide all: 1, 2, 4, 8"),
-        ("llama-3.2-1b --tp 16", "--tp 16 does not divide K = 8; sizes that divide all: 1, 2, 4, 8"),
         ("llama-3.1-8b --tp 3", "--tp 3 does not divide K = 8 (key/value heads)"),
         ("llama-3.1-8b --tp 2 --fsdp 2 --lora 16", "leave --lora or the other axes out"),
         ("llama-3.1-8b --tp 2 --sp --ctx 4095", "--tp 2 does not divide T = 4,095 (tokens)"),

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from tfacct.accounts.memory import footprint
 from tfacct.accounts.sharding import flights
-from tfacct.accounts.sharding.mesh import Mesh, Method, divisors
+from tfacct.accounts.sharding.mesh import Mesh, Method, divisors, replicated
 from tfacct.accounts.sharding.stages import Stage, blocks_in
 from tfacct.accounts.timeline import Instant, peak, timeline
 from tfacct.accounts.training import Step
@@ -147,6 +147,8 @@ class _Training:
         heads = max((part.heads for part in self.subject.architecture.attentions), default=1)
         if mesh.tp > heads:
             return f"{option('tp')} divides no more ranks than heads"
+        if replicated(self.subject.ledger, mesh):
+            return f"{option('tp')} beyond the key/value heads copies them: a plan looks no further"
         recipe = replace(self.recipe, mesh=mesh)
         # How many copies, and stages, is no matter to the rules; nor of ranks of fsdp, where all rows are padded.
         shares = min(mesh.fsdp, 2) if self.pads else mesh.fsdp

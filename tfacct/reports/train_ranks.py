@@ -8,7 +8,7 @@ from typing import Any
 
 from tfacct.accounts.optimizers import optimizer
 from tfacct.accounts.sharding.experts import received
-from tfacct.accounts.sharding.mesh import LIVES, VOCABULARY, Mesh, divisors, uneven
+from tfacct.accounts.sharding.mesh import LIVES, VOCABULARY, Mesh, divisors, padded, replicated
 from tfacct.accounts.sharding.replicas import along_copies, buckets
 from tfacct.accounts.sharding.stages import Stage, microbatches, part
 from tfacct.accounts.sharding.steps import (
@@ -82,8 +82,8 @@ def _unruled(subject: LoadedModel, recipe: Recipe) -> Iterator[str]:
         yield "no rule for parallel sublayers on a mesh"
     if any(odd.alibi or odd.sinks or odd.gated or odd.temperature for odd in _attentions(subject)):
         yield "no rule for attention with ALiBi, sinks, gates or a temperature on a mesh"
-    if uneven(subject.ledger, mesh):
-        yield f"a rank's step is counted where {option('tp')} divides heads and networks evenly"
+    if recipe.lora is not None and (replicated(subject.ledger, mesh) or {*_padded(subject, mesh)} - {VOCABULARY}):
+        yield f"adapters are counted where {option('tp')} divides heads and networks evenly"
     if mesh.ep > 1 and mesh.parts > 1:
         yield f"experts that {option('ep')} divides are not counted beside {option('cp')} or {option('ulysses')}"
     if mesh.ep > 1 and any(isinstance(part, Experts) and part.bias for _, part in _blocks(subject)):
@@ -116,11 +116,8 @@ def _advice(subject: LoadedModel, recipe: Recipe, why: str) -> str | None:
     assert mesh is not None
     if why.endswith("evenly"):
         groups = subject.ledger.groups
-        divided = [letter for letter in LIVES if letter != VOCABULARY]
-        found = {(letter, group.axes[letter]) for group in groups for letter in divided if letter in group.axes}
-        odd = ", ".join(f"{letter} = {size:,}" for letter, size in sorted(found) if size % mesh.tp)
-        sizes = ", ".join(f"{n:,}" for n in divisors([size for _, size in found]))
-        return f"{option('tp', mesh.tp)} does not divide {odd}; sizes that divide all: {sizes}"
+        sizes = [group.axes[letter] for group in groups for letter in LIVES if letter in group.axes]
+        return f"sizes that divide all: {', '.join(f'{n:,}' for n in divisors(sizes))}"
     if why.startswith("experts that"):
         return (
             f"leave {option('ep')} out: {option('tp')} divides the width of each expert, {option('fsdp')} its weights"
@@ -140,6 +137,11 @@ def _advice(subject: LoadedModel, recipe: Recipe, why: str) -> str | None:
         return None
     also = "" if other == recipe.attention else f", with {option('attention', other)}"
     return f"the step of one device alone is counted{also}"
+
+
+def _padded(subject: LoadedModel, mesh: Mesh) -> list[str]:
+    """Letters of which the last ranks of `tp` have fewer than the first, the one whose step is counted."""
+    return [letter for letter, _ in padded(subject.ledger, mesh)]
 
 
 def _blocks(subject: LoadedModel) -> Iterator[tuple[str, Any]]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from tfacct.accounts.optimizers import optimizer
-from tfacct.accounts.sharding.mesh import Mesh
+from tfacct.accounts.sharding.mesh import VOCABULARY, Mesh, padded
 from tfacct.architecture.parts import Embedding, Experts, LatentAttention
 from tfacct.base import units as numbers
 from tfacct.ledger.lines import EXPERTS
@@ -39,6 +39,11 @@ BLOCK_BY_BLOCK = (
     " outside the blocks stays gathered."
 )
 RAN_AGAIN = "Where blocks run again, peaks of small models were within 10% of this under transformers' own exchange."
+OF_UNEVEN = 60
+UNEVEN = (
+    "Widths that ranks divide unevenly run under transformers' plan alone: it kept the same bytes, and peaks of small"
+    f" models were up to {OF_UNEVEN}% higher in its networks."
+)
 NOT_MEASURED = "What ranks of ep hold on the way was not measured here."
 OWN_ANGLES = "Angles in fp32, which each block casts where it gathers weights stored in fp32, are not counted."
 NEARLY = "Peaks of small models were within 2% of this under the same plans."
@@ -51,6 +56,8 @@ def unmeasured(one: Trained) -> str:
     if mesh.parts > 1 or mesh.zero:
         return "What collectives hold on the way is not counted."
     latent = subject.architecture.having(LatentAttention)
+    if any(letter != VOCABULARY for letter, _ in padded(subject.ledger, mesh)):
+        return UNEVEN
     seen = subject.config.divided & {meshes.TORCH, meshes.STEP}
     alike = mesh.ep == mesh.tp if mesh.tp > 1 else mesh.twins == 1 and seen
     if mesh.ep > 1 and (mesh.fsdp > 1 or mesh.imbalance != 1 or (latent and mesh.tp > 1) or not alike):

@@ -218,13 +218,6 @@ def padded(ledger: Ledger, mesh: Mesh) -> list[tuple[str, int]]:
     return sorted((letter, whole) for letter, whole in found if letter not in HEADS and whole % mesh.tp)
 
 
-def uneven(ledger: Ledger, mesh: Mesh) -> bool:
-    """True if ranks of `tp` have heads in common, or parts of networks of several widths."""
-    return mesh.tp > 1 and bool(
-        replicated(ledger, mesh) or [1 for axis, _ in padded(ledger, mesh) if axis != VOCABULARY]
-    )
-
-
 def _lives(group: Group, mesh: Mesh) -> Iterator[str]:
     """Letters of a group that `tp` divides."""
     there = [letter for letter in LIVES if letter in group.axes]
