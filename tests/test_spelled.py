@@ -225,6 +225,29 @@ def test_fields_are_set_under_either_name() -> None:
         subject("mine", RW_7B, {"n_layers": 3})
 
 
+def test_llamas_body_that_sees_all_tokens() -> None:
+    """NVIDIA's models of embeddings; those that score pairs have a head that EuroBERT's class has not."""
+    sizes = {name: value for name, value in TINY["llama"].items() if not name.endswith("_bias")}
+    fields = {**sizes, "model_type": "llama_bidirec", "architectures": ["LlamaBidirectionalModel"], "pooling": "avg"}
+    ours, theirs = subject("mine", fields), subject("mine", {**sizes, "architectures": ["LlamaModel"]})
+    assert ours.ledger.parameters() == theirs.ledger.parameters()
+    assert not ours.keeps and not any(part.causal for part in ours.architecture.attentions)
+    with pytest.raises(ConfigError, match="names no class of llama_bidirec"):
+        subject("mine", {**fields, "architectures": ["LlamaBidirectionalForSequenceClassification"]})
+
+
+@pytest.mark.parametrize(("family", "named"), [("minimax_m2", "MiniMaxM2"), ("minimax_m1", "MiniMaxM1")])
+def test_minimaxs_files_that_say_minimax_mean_a_family_by_their_class(family: str, named: str) -> None:
+    ours = subject("mine", {**TINY[family], "model_type": "minimax", "architectures": [f"{named}ForCausalLM"]})
+    assert (ours.family, ours.unknown) == (family, ())
+
+
+@pytest.mark.parametrize("model_type", ["openelm", "phi3small", "llada2_moe", "minicpmv", "ernie4_5_moe_vl"])
+def test_types_that_no_family_comes_near_are_refused_with_the_reason(model_type: str) -> None:
+    with pytest.raises(ConfigError, match=f"model_type '{model_type}' is not counted: [a-z]"):
+        subject("mine", {"model_type": model_type, "hidden_size": 8})
+
+
 def test_hunyuans_first_files_mean_a_family_by_their_class() -> None:
     for family, named in (("hunyuan_v1_moe", "HunYuanMoEV1"), ("hunyuan_v1_dense", "HunYuanDenseV1")):
         fields = {**TINY[family], "model_type": "hunyuan", "architectures": [f"{named}ForCausalLM"]}

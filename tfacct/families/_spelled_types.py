@@ -235,6 +235,13 @@ SPELLED: Mapping[str, Spelled] = {
         silent=frozenset({"mask_token_id"}),
         follows=HEAD,
     ),
+    "llama_bidirec": Spelled(
+        "eurobert",
+        {"LlamaBidirectionalModel": "EuroBertModel"},
+        absent={"pad_token_id": None},
+        needs=SIZES,
+        silent=frozenset({"pooling", "temperature"}),
+    ),
     "llada": Spelled(
         "eurobert",
         {"LLaDAModelLM": "EuroBertForMaskedLM"},
@@ -282,6 +289,8 @@ BY_CLASS: Mapping[tuple[str, str], Spelled] = {
         silent=frozenset({"norm_head", "embedding_dropout", "output_dropout"}),
         follows={},
     ),
+    ("minimax", "MiniMaxM2ForCausalLM"): Spelled("minimax_m2"),
+    ("minimax", "MiniMaxM1ForCausalLM"): Spelled("minimax_m1"),
     ("hunyuan", "HunYuanMoEV1ForCausalLM"): Spelled("hunyuan_v1_moe"),
     ("hunyuan", "HunYuanDenseV1ForCausalLM"): Spelled("hunyuan_v1_dense"),
 }
