@@ -17,19 +17,17 @@ from tfacct.base.record import record
 from tfacct.reference import blocks
 from tfacct.reference.altup import Streams
 from tfacct.reference.blocks import Kept, MtpHead, own_norm, run, share, through
-from tfacct.reference.compressed import kept_compressed
+from tfacct.reference.convolutions import FirstConvolution, Stem
 from tfacct.reference.distances import Distances, RelativeBias
+from tfacct.reference.given import frames, kept_sizes, source_of
 from tfacct.reference.hyper import HyperHead
 from tfacct.reference.images import AttentionPooler, Merger, Patches, Picked, merging
 from tfacct.reference.lightning import LightningAttention
-from tfacct.reference.mixers import module_of
 from tfacct.reference.modules import (
     ACTIVATIONS,
     Classes,
-    FirstConvolution,
     Head,
     Pooler,
-    Stem,
     Tokens,
     Unused,
 )
@@ -346,14 +344,14 @@ def inputs(
     """
     old = context - tokens
     past: list[Tensor] = []
-    read = _source(shape, batch, new_source, device, dtype) if new_source else None
+    read = source_of(shape, batch, new_source, device, dtype) if new_source else None
     further = [] if shape.mtp is None else [shape.mtp.block] * shape.mtp.count
     for block in (*shape.blocks(), *further):
         there = old
         if block.window is not None:  # the new token is one of those that its window holds
             there = min(old, block.window - 1) if in_window is None else in_window
         for sublayer in block.sublayers:
-            sizes = _kept_sizes(sublayer.part, batch, there, source if read is None else 0, old)
+            sizes = kept_sizes(sublayer.part, batch, there, source if read is None else 0, old)
             past += [torch.zeros(size, device=device, dtype=dtype) for size in sizes]
     positions = torch.arange(old, context, device="meta" if device == "meta" else "cpu")
     given = torch.zeros(batch, tokens, dtype=torch.long, device=device)
@@ -361,41 +359,5 @@ def inputs(
         patches, numbers = tokens - (shape.embed.front or 0), shape.embed.channels * shape.embed.pixels
         given = torch.zeros(batch, patches, numbers, device=device, dtype=dtype).requires_grad_()
     if isinstance(shape.embed, parts.Stem):
-        given = _frames(shape.embed, batch, tokens, device, dtype)
+        given = frames(shape.embed, batch, tokens, device, dtype)
     return Inputs(given, tuple(past) if old else (), positions, read)
-
-
-def _source(shape: architecture.Transformer, batch: int, count: int, device: str, dtype: torch.dtype) -> Tensor:
-    """A source of so many positions: tokens, or frames of audio. The backward pass goes on to what frames were made of,
-    as it does to the rows of tokens."""
-    encoder = shape.encoder
-    if encoder is not None and encoder.given:
-        return torch.zeros(batch, count, shape.embed.hidden, device=device, dtype=dtype).requires_grad_()
-    if encoder is None or encoder.stem is None:
-        return torch.zeros(batch, count, dtype=torch.long, device=device)
-    return _frames(encoder.stem, batch, count, device, dtype)
-
-
-def _frames(stem: parts.Stem, batch: int, count: int, device: str, dtype: torch.dtype) -> Tensor:
-    return torch.zeros(batch, stem.bins, stem.STRIDE * count, device=device, dtype=dtype).requires_grad_()
-
-
-def _kept_sizes(part: parts.Part, batch: int, tokens: int, source: int, old: int) -> tuple[tuple[int, ...], ...]:
-    """The sizes of what a sublayer keeps of so many tokens, of the `old` ones, and of a source that was read before."""
-    match part:
-        case parts.Mixer():
-            return module_of(part).kept(part, batch)
-        case parts.Attention() if part.keeps:
-            size = part.head_dim if part.value_dim is None else part.value_dim
-            keys: Any = () if part.chosen is None else ((batch, 1, tokens, part.index_dim),)
-            return (batch, part.kv_heads, tokens, part.head_dim), (batch, part.kv_heads, tokens, size), *keys
-        case parts.CompressedAttention():
-            return (batch, 1, tokens, part.head_dim), *kept_compressed(part, batch, old)
-        case parts.CrossAttention() if source:
-            return ((batch, part.kv_heads, source, part.head_dim),) * 2
-        case parts.LatentAttention():
-            of_heads = (batch, part.heads, tokens, part.query), (batch, part.heads, tokens, part.value_dim)
-            latents = (batch, 1, tokens, part.kv_rank), (batch, 1, tokens, part.rope_dim)
-            index = ((batch, 1, tokens, part.index_dim),) if part.indexes else ()
-            return (*(of_heads if part.form == "unpacked" else latents), *index)
-    return ()
