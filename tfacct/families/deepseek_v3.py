@@ -36,7 +36,10 @@ class Config(DeepseekLike):
         "num_attention_heads": 128,
     }
     trains: ClassVar = frozenset(
-        {"sdpa", "eager", "accumulate", "selective", "chunked", "lora", "lora_selective", "nf4"}
+        {
+            *("sdpa", "eager", "accumulate", "selective", "chunked", "experts_in_full"),
+            *("lora", "lora_selective", "nf4"),
+        }
     )
     divided: ClassVar = frozenset({"published", "fp32", "step"})
     habits: ClassVar = frozenset({"scored"})

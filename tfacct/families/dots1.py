@@ -36,7 +36,10 @@ class Config(LlamaLike):
     v_head_dim: Count | None = None
 
     trains: ClassVar = frozenset(
-        {"sdpa", "eager", "accumulate", "selective", "chunked", "lora", "lora_selective", "nf4"}
+        {
+            *("sdpa", "eager", "accumulate", "selective", "chunked", "experts_in_full"),
+            *("lora", "lora_selective", "nf4"),
+        }
     )
     habits: ClassVar = frozenset({"scored"})
     switched_habits: ClassVar = {"shared_out": ("norm_topk_prob", False)}

@@ -33,7 +33,10 @@ class Config(PartRotated):
     num_nextn_predict_layers: UpTo = 1
 
     trains: ClassVar = frozenset(
-        {"sdpa", "eager", "accumulate", "selective", "chunked", "lora", "lora_selective", "nf4"}
+        {
+            *("sdpa", "eager", "accumulate", "selective", "chunked", "experts_in_full"),
+            *("lora", "lora_selective", "nf4"),
+        }
     )
     divided: ClassVar = frozenset({"fp32"})
     habits: ClassVar = frozenset({"scored", "wide_corrections", "rejoins", "joins_inside", "norms_last"})

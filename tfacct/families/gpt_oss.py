@@ -27,7 +27,9 @@ class Config(LlamaLike):
     num_experts_per_tok: Count = 4
 
     trains: ClassVar = frozenset(
-        {"eager", "accumulate", "selective", "chunked", "lora", "lora_selective", "nf4"}
+        {
+            *("eager", "accumulate", "selective", "chunked", "lora", "lora_selective", "nf4", "experts_in_full"),
+        }
     )  # the class refuses sdpa
     habits: ClassVar = frozenset(
         {"narrow_softmax", "wide_norms", "full_mask", "window_mask", "half_angles", "clamped", "narrow_shares"}

@@ -24,7 +24,10 @@ class Config(LlamaLike):
     num_experts_per_tok: Count = 2
 
     trains: ClassVar = frozenset(
-        {"sdpa", "eager", "accumulate", "selective", "chunked", "lora", "lora_selective", "nf4"}
+        {
+            *("sdpa", "eager", "accumulate", "selective", "chunked", "experts_in_full"),
+            *("lora", "lora_selective", "nf4"),
+        }
     )
     divided: ClassVar = frozenset({"torch", "published", "fp32"})
     habits: ClassVar = frozenset({"shared_out"})

@@ -30,7 +30,10 @@ class Config(QwenLike):
         "num_attention_heads": 16,
     }
     trains: ClassVar = frozenset(
-        {"sdpa", "eager", "accumulate", "selective", "chunked", "lora", "lora_networks", "nf4"}
+        {
+            *("sdpa", "eager", "accumulate", "selective", "chunked", "experts_in_full"),
+            *("lora", "lora_networks", "nf4"),
+        }
     )
     divided: ClassVar = frozenset({"own"})
     habits: ClassVar = frozenset({"narrow_shares"})

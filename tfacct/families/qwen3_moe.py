@@ -25,7 +25,10 @@ class Config(QwenLike):
     mlp_only_layers: list[UpTo] | None = None
 
     trains: ClassVar = frozenset(
-        {"sdpa", "eager", "accumulate", "selective", "chunked", "lora", "lora_selective", "nf4"}
+        {
+            *("sdpa", "eager", "accumulate", "selective", "chunked", "experts_in_full"),
+            *("lora", "lora_selective", "nf4"),
+        }
     )
     divided: ClassVar = frozenset({"torch", "published", "own"})
     habits: ClassVar = frozenset({"narrow_shares"})

@@ -15,7 +15,7 @@ STREAM = "B T D"
 BESIDE = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
 """Products that read one tensor, in their order: backwards, the gradients of what they make wait for each other."""
 READING = frozenset(name for row in BESIDE for name in row)
-ROUTER = Held("D E", "full")
+ROUTER = Held("D E", "copy")
 """The gradient of a router's weight that was copied to fp32."""
 STREAMS = {"attn": ("blocks.*.in",), "mlp": ("blocks.*.in", "blocks.*.mid")}
 """What of the stream a sublayer's caller holds while it runs forwards."""

@@ -100,7 +100,7 @@ class Transformers(Attending):
             if self.habits.mixed:
                 return mixed_experts(at, reads, part, self.habits)
             if self.habits.scored:
-                return scored_experts(at, reads, part, self.habits)
+                return scored_experts(at, reads, part, self.habits, full=self.full)
             return (experts if part.shared_width is None else shared_experts)(at, reads, part, self.habits)
         raise ConfigError(f"{self.name}: no rule for {in_words(part)}")
 

@@ -13,27 +13,28 @@ from tfacct.profiles.transformers_parts import beside, experts, network
 from tfacct.profiles.transformers_shared import lettered
 
 
-def scored_experts(at: str, reads: str, part: Experts, habits: Habits) -> Run:
-    """The experts run first, then the shared network, whose gradient of what both read waits for theirs."""
+def scored_experts(at: str, reads: str, part: Experts, habits: Habits, *, full: bool) -> Run:
+    """The experts run first, then the shared network, whose gradient of what both read waits for theirs. `full`: the
+    pass is in fp32, in which the router reads what they do."""
     if part.shared_gate or part.shared_bias:
         raise ConfigError("transformers: no rule for a shared network with a gate or biases beside scored experts")
-    routed = _scored(at, experts(at, reads, replace(part, shared=None), habits), habits)
+    routed = _scored(at, experts(at, reads, replace(part, shared=None), habits), habits, reads if full else "")
     if part.shared is None:
         return routed
     shape = FeedForward(hidden=part.hidden, width=part.shared, gated=True, activation=part.activation)
     return joined(beside(routed, Held("B T D")), lettered(network(f"{at}.shared", reads, shape)))
 
 
-def _scored(at: str, run: Run, habits: Habits) -> Run:
-    """The run of experts, its router's lines those of scores in fp32."""
+def _scored(at: str, run: Run, habits: Habits, reads: str) -> Run:
+    """The run of experts, its router's lines those of scores in fp32. `reads`: what it reads, unless that is copied."""
     router, routing, scores = f"{at}.router.weight", f"{at}.router.softmax", f"{at}.router.scores"
     shares = (
         Kept(f"{at}.sum", "B T", by=(routing,), role="full"),
         Kept(f"{at}.shares", "B T A", by=(routing,), role="full"),
     )
     scoring: tuple[Kept, ...] = (
-        Kept(f"{at}.router.upcast", "B T D", by=(router,), role="upcast"),
-        Kept(f"{at}.router.copy", "D E", by=(scores,), role="full"),
+        Kept(reads or f"{at}.router.upcast", "B T D", by=(router,), role="upcast"),
+        Kept(f"{at}.router.copy", "D E", by=(scores,), role="copy"),
     )
     if habits.narrow_router:
         scoring = tuple(line for line in run.kept if line.by == (router,))
@@ -45,7 +46,7 @@ def _scored(at: str, run: Run, habits: Habits) -> Run:
     )
     kept = (*own, *(line for line in run.kept if {router, routing}.isdisjoint(line.by)))
     order = run.order if habits.narrow_router else (scores, *run.order)  # the copy of the weight, frozen or not
-    held: tuple[Held, ...] = (Held("B T D", times=2), Held("B T D", "full"), Held("B T E", "full"), Held("D E", "full"))
+    held: tuple[Held, ...] = (Held("B T D", times=2), Held("B T D", "full"), Held("B T E", "full"), Held("D E", "copy"))
     if habits.narrow_router:
         held = (Held("B T D", times=2), Held("B T E"))
     moments = (

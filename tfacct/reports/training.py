@@ -37,6 +37,8 @@ FP32, NF4 = "fp32", "nf4"
 ACCUMULATES, SELECTIVE, CHUNKED = "accumulate", "selective", "chunked"
 """Stand among a family's `trains` where gradients of earlier batches were measured, attention that runs again, and a
 loss in chunks."""
+EXPERTS_IN_FULL = "experts_in_full"
+"""Stands there where experts were measured in fp32 too."""
 CLASSIFIER = "classifier"
 """Dropout in front of classes."""
 CLASSIFIERS = {"AutoModelForSequenceClassification": "sequences", "AutoModelForTokenClassification": "positions"}
@@ -224,8 +226,10 @@ def _unmeasured(subject: LoadedModel, recipe: Recipe) -> str | None:
         return changed
     if recipe.dtype == "fp16" and subject.architecture.encoder is not None:
         return "results of its blocks are bounded in fp16, which has not been measured"
-    if recipe.dtype != "bf16" and any(isinstance(part, Experts) for part in subject.architecture.parts()):
-        return "the training step of its experts has been measured in bf16 alone"
+    routed = any(isinstance(part, Experts) for part in subject.architecture.parts())
+    measured = "bf16", *((FP32,) if EXPERTS_IN_FULL in subject.config.trains else ())
+    if routed and recipe.dtype not in measured:
+        return f"the training step of its experts has been measured in {' and '.join(measured)} alone"
     if subject.quantized and recipe.lora is not None and recipe.weights is None:
         return "the weights are stored quantized: adapters beside them have been measured in nf4 alone"
     if recipe.attention == "sdpa" and (why := beyond_kernels(subject.architecture, full=recipe.full)) is not None:
