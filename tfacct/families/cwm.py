@@ -38,7 +38,10 @@ class Config(LlamaLike):
     rope_parameters: Fields | None = ROPE
 
     trains: ClassVar = frozenset(
-        {"sdpa", "eager", "accumulate", "selective", "autocast", "lora", "lora_selective", "nf4", "chunked"}
+        {
+            *("sdpa", "eager", "accumulate", "selective", "lora", "lora_selective", "nf4", "chunked"),
+            *("autocast", "autocast_chunked"),
+        }
     )
     divided: ClassVar = frozenset({"published"})
     stems: ClassVar = ("Cwm",)

@@ -37,8 +37,7 @@ class Config(LlamaLike):
 
     trains: ClassVar = frozenset(
         {
-            *("sdpa", "eager", "accumulate", "selective", "chunked", "experts_in_full"),
-            *("lora", "lora_selective", "nf4"),
+            *("sdpa", "eager", "accumulate", "selective", "chunked", "lora", "lora_selective", "nf4"),
         }
     )
     habits: ClassVar = frozenset({"scored"})

@@ -28,7 +28,10 @@ class Config(LlamaLike):
     rope_theta: Real | None = 500_000.0
 
     trains: ClassVar = frozenset(
-        {"sdpa", "eager", "accumulate", "autocast", "lora", "lora_selective", "nf4", "selective", "chunked"}
+        {
+            *("sdpa", "eager", "accumulate", "lora", "lora_selective", "nf4", "selective", "chunked"),
+            *("autocast", "autocast_chunked"),
+        }
     )
     habits: ClassVar = frozenset({"repeats_angles", "wide_angles"})
     dropouts: ClassVar = {}

@@ -25,7 +25,10 @@ class Config(LlamaLike):
     rope_theta: Real | None = 100_000.0
 
     trains: ClassVar = frozenset(
-        {"sdpa", "eager", "accumulate", "autocast", "selective", "lora", "lora_selective", "nf4", "chunked"}
+        {
+            *("sdpa", "eager", "accumulate", "selective", "lora", "lora_selective", "nf4", "chunked"),
+            *("autocast", "autocast_chunked"),
+        }
     )
     divided: ClassVar = frozenset({"published"})
     habits: ClassVar = frozenset({"repeats_angles", "wide_norms", "casts_scales"})

@@ -13,7 +13,10 @@ class Config(GraniteLike):
     use_post_norm: Switch = True
 
     trains: ClassVar = frozenset(
-        {"sdpa", "eager", "accumulate", "selective", "chunked", "autocast", "lora", "lora_selective"}
+        {
+            *("sdpa", "eager", "accumulate", "selective", "chunked", "lora", "lora_selective"),
+            *("autocast", "autocast_chunked"),
+        }
     )
     divided: ClassVar = frozenset({"published"})
     habits: ClassVar = frozenset({"scales_results", "norms_narrow"})

@@ -49,7 +49,10 @@ class Config(LlamaLike):
     rope_parameters: Fields | None = ROPE
 
     trains: ClassVar = frozenset(
-        {"sdpa", "eager", "accumulate", "autocast", "selective", "chunked", "lora", "lora_selective", "nf4"}
+        {
+            *("sdpa", "eager", "accumulate", "selective", "chunked", "lora", "lora_selective", "nf4"),
+            *("autocast", "autocast_chunked"),
+        }
     )
     divided: ClassVar = frozenset({"published"})
     stems: ClassVar = ("Ministral3",)

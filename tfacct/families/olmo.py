@@ -25,7 +25,10 @@ class Config(LlamaLike):
     clip_qkv: Real | None = None
 
     trains: ClassVar = frozenset(
-        {"sdpa", "eager", "accumulate", "selective", "chunked", "autocast", "lora", "lora_selective", "nf4"}
+        {
+            *("sdpa", "eager", "accumulate", "selective", "chunked", "lora", "lora_selective", "nf4"),
+            *("autocast", "autocast_chunked"),
+        }
     )
     habits: ClassVar = frozenset({"wide_angles"})
     stems: ClassVar = ("Olmo", "OLMo")  # some files write OLMo

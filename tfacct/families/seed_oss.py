@@ -23,7 +23,10 @@ class Config(LlamaLike):
     mlp_bias: Switch = False
 
     trains: ClassVar = frozenset(
-        {"sdpa", "eager", "accumulate", "selective", "autocast", "lora", "lora_selective", "nf4", "chunked"}
+        {
+            *("sdpa", "eager", "accumulate", "selective", "lora", "lora_selective", "nf4", "chunked"),
+            *("autocast", "autocast_chunked"),
+        }
     )
     divided: ClassVar = frozenset({"published"})
     dropouts: ClassVar = {

@@ -30,7 +30,10 @@ class Config(LlamaLike):
     no_rope_layer_interval: Count = 4
 
     trains: ClassVar = frozenset(
-        {"sdpa", "eager", "accumulate", "selective", "lora", "nf4", "chunked", "autocast", "lora_selective"}
+        {
+            *("sdpa", "eager", "accumulate", "selective", "lora", "nf4", "chunked", "lora_selective"),
+            *("autocast", "autocast_chunked"),
+        }
     )
     divided: ClassVar = frozenset({"published"})
     habits: ClassVar = frozenset({"always_angles"})

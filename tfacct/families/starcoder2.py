@@ -22,7 +22,10 @@ class Config(LlamaLike):
     norm_epsilon: Real = 1e-5
 
     trains: ClassVar = frozenset(
-        {"sdpa", "eager", "accumulate", "selective", "chunked", "autocast", "lora", "lora_selective", "nf4"}
+        {
+            *("sdpa", "eager", "accumulate", "selective", "chunked", "lora", "lora_selective", "nf4"),
+            *("autocast", "autocast_chunked"),
+        }
     )
     divided: ClassVar = frozenset({"torch", "published"})
     dropouts: ClassVar = {
