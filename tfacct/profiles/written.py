@@ -108,6 +108,7 @@ class Trace:
         self.early: dict[Kind, int] | None = None
         self.at, self.done, self.after = "", True, False
         self.enters = Node("", (), lambda _t, _g: ())
+        self.running = self.enters
         self.seen = self.forwards
         self.start = Value(Storage(self.elsewhere, STREAM, "full", reads), STREAM, self.enters if flows else None)
 
@@ -195,6 +196,11 @@ class Trace:
 
     # Backwards.
 
+    def let_go(self) -> None:
+        """An operation is over but for what is summed of its gradients: what was made again for it is gone."""
+        if self.running.frame is not None:
+            self.running.saved = []
+
     def gradient(self) -> None:
         """A parameter's gradient is there: with it the operation is done."""
         self.done = True
@@ -245,6 +251,7 @@ class Trace:
         self._backward({loss: Grad(Storage(self.elsewhere, (), "full"))}, ("", "full"))
 
     def _given(self, node: Node, grad: Storage) -> list[Storage | None]:
+        self.running = node
         given = list(node.back(self, grad))
         node.saved, node.frame = [], None
         return given

@@ -41,6 +41,29 @@ def turned(t: Trace, x: Value, name: str, *, last: bool = False) -> Value:
     return Value(t.new(laid, "full", f"{name}.turned"), x.axes, t.node((one.node, other.node), both))
 
 
+def turned_copies(t: Trace, x: Value, name: str, *, last: bool = False) -> Value:
+    """The same of two copies in fp32: one that angles multiply, and one whose halves change places."""
+    t.named(name)
+
+    def alike(b: Trace, g: Storage) -> list[Storage | None]:
+        b.after = b.after or last
+        return [b.new(g.laid, "full")]
+
+    def both(_b: Trace, g: Storage) -> list[Storage | None]:
+        return [g, g]
+
+    one = _multiplied(t, cast(t, x, "full"), alike)
+    other = cast(t, x, "full")
+    halves = [t.node((other.node,), alike) for _ in range(2)]
+    other = Value(t.new(dense(other), "full"), x.axes, t.node(halves, both))
+    other = _multiplied(t, other, alike)
+    return Value(t.new(dense(other), "full"), x.axes, t.node((one.node, other.node), both))
+
+
+def _multiplied(t: Trace, x: Value, back: Back) -> Value:
+    return Value(t.new(dense(x), "full"), x.axes, _unpacking(t, x, back))
+
+
 def _unpacking(t: Trace, x: Value, back: Back) -> Node | None:
     """An operation that saves what is accounted for elsewhere."""
     node = t.node((x.node,), back)

@@ -199,6 +199,7 @@ def linear(
     def back(b: Trace, _g: Storage) -> list[Storage | None]:
         given = [b.new((*rows_of, *reads)) if flows else None, b.new(weight) if trained else None]
         b.after = True
+        b.let_go()
         return [*given, b.new(makes) if trains_bias else None]
 
     node = t.node((read.node, w_cast.node, None if b_cast is None else b_cast.node), back)
@@ -247,6 +248,23 @@ def loss_narrow(t: Trace, logits: Value) -> Value:
     axes = wide.axes
     node = t.node((wide.node,), lambda b, _g: (b.new(axes, "full"),))
     t.save(node, wide.storage)
+    loss, weight = t.new((), "full"), t.new((), "full", "loss.weight")
+    t.save(node, weight)
+    return Value(loss, (), node)
+
+
+def loss_wide(t: Trace, logits: Value) -> Value:
+    """A cross entropy of a copy of the scores in fp32."""
+    wide = cast(t, logits, "full", "loss.copy")
+    t.named("loss.softmax")
+    node = t.node((wide.node,), lambda b, g: (b.new(g.laid, "full"),))
+    chances = Value(t.new(wide.storage.laid, "full", "loss.log_probabilities"), wide.axes, node)
+    t.save(node, chances.storage)
+    t.after = True
+    t.named("loss.choose")
+    axes = wide.axes
+    node = t.node((chances.node,), lambda b, _g: (b.new(axes, "full"),))
+    t.save(node, chances.storage)
     loss, weight = t.new((), "full"), t.new((), "full", "loss.weight")
     t.save(node, weight)
     return Value(loss, (), node)

@@ -125,6 +125,7 @@ def products(
     def back(b: Trace, _g: Storage) -> list[Storage | None]:
         given: list[Storage | None] = [b.new((*rows, *reads)), b.joint(each(*reads), (*laid, *reads))]
         b.after = True
+        b.let_go()
         return [*given, b.joint(each(), laid) if bias else None]
 
     node = t.node((read.node, of_weight, of_bias), back)

@@ -45,12 +45,18 @@ def profile(subject: LoadedModel, recipe: Recipe) -> Callable[..., Transformers]
 
 
 def _encoders(subject: LoadedModel, recipe: Recipe) -> Callable[..., Transformers]:
-    from tfacct.profiles.transformers_encoders import Encoders
-    from tfacct.profiles.written_encoders import WrittenEncoders
+    from tfacct.profiles.transformers_encoders import Encoders, Predicting
 
-    if kind_of(subject.architecture) is not Encoders:
-        raise ConfigError("transformers under autocast: no rule for this kind of encoder")
-    return partial(WrittenEncoders, again=recipe.checkpoint == "full")
+    kind, again = kind_of(subject.architecture), recipe.checkpoint == "full"
+    if kind is Encoders:
+        from tfacct.profiles.written_encoders import WrittenEncoders
+
+        return partial(WrittenEncoders, again=again)
+    if kind is Predicting:
+        from tfacct.profiles.written_predicting import WrittenPredicting
+
+        return partial(WrittenPredicting, again=again)
+    raise ConfigError("transformers under autocast: no rule for this kind of encoder")
 
 
 def changed(profile: Transformers, whole: Pass, shape: Transformer) -> Pass:
