@@ -23,7 +23,7 @@ class Config(GemmaWindows):
     trains: ClassVar = frozenset(
         {
             *("eager", "accumulate", "selective", "chunked", "lora", "lora_selective", "nf4"),
-            *("autocast", "autocast_chunked"),
+            *("autocast", "autocast_chunked", "autocast_lora", "autocast_selective"),
         }
     )  # the class refuses sdpa
     divided: ClassVar = frozenset({"torch", "published"})

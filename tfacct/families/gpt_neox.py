@@ -45,7 +45,7 @@ class Config(FamilyConfig):
     trains: ClassVar = frozenset(
         {
             *("sdpa", "eager", "accumulate", "selective", "chunked", "lora", "nf4"),
-            *("autocast", "autocast_chunked", "autocast_written"),
+            *("autocast", "autocast_chunked", "autocast_selective", "autocast_written"),
         }
     )
     dropouts: ClassVar = {

@@ -153,7 +153,7 @@ class Written(Autocast):
             node = ops.linear(trace, normed, "lm_head", ("V",), trained=False).node
             del normed
             trace.backward(node, ("B", "T", "V"), "work")
-            return run_of(trace, Trace(frozenset()))
+            return run_of(trace, Trace(frozenset()), STREAM)
 
         run = cached(("frozen end", repr(final), how), make)
         ahead = tuple(moment for moment in run.ahead if moment.at.startswith("final_norm"))

@@ -170,7 +170,7 @@ class WrittenEncoders(Encoders):
             node = ops.loss_narrow(t, made(t)).node
             t.cache = None
             t.backward_of_loss(node)
-            run = run_of(t, Trace(frozenset()))
+            run = run_of(t, Trace(frozenset()), STREAM)
             heads = [m for m in run.moments if not m.at.startswith("loss.")]
             # The choice of targets is fuller than the logarithms behind it, which come next.
             return run._replace(moments=(*heads, next(m for m in run.moments if m.at == CHOICE)))

@@ -121,7 +121,7 @@ class WrittenPredicting(Predicting):
             t.cache = None
             del normed, h
             t.backward_of_loss(node)
-            run = run_of(t, Trace(frozenset()))
+            run = run_of(t, Trace(frozenset()), STREAM)
             behind = [m for m in run.moments if not m.at.startswith("loss.")]
             return run._replace(moments=(*behind, next(m for m in run.moments if m.at == SOFTMAX)))
 
