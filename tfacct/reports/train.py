@@ -161,7 +161,7 @@ def _notes(every: Sequence[Trained], facts: Sequence[dict[str, Any]]) -> list[st
     return [
         *([unsure] if one.least < one.peak.total else []),
         *([LONE] if one.lone else []),
-        *([NEARLY] if nearly(one.recipe) else []),
+        *([NEARLY] if nearly(one.subject, one.recipe) else []),
         *paged,
         *([CHUNKED] if one.recipe.loss == "chunked" else []),
         f"Kept for the backward pass: {units.binary(one.step.kept())} ({named}).",

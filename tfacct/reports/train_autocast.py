@@ -79,7 +79,7 @@ def refusal(subject: LoadedModel, recipe: Recipe) -> str | None:
     if any(isinstance(part, Experts) for part in subject.architecture.parts()):
         return (
             "autocast does not reach the products of experts: transformers casts what they read to the dtype of their"
-            " weights, fp32, in which they have not been measured"
+            " weights, fp32, which has not been measured beside a stream in fp32"
         )
     if AUTOCAST not in trains:
         return f"the training step of {family} has not been measured under autocast"

@@ -226,9 +226,8 @@ def _unmeasured(subject: LoadedModel, recipe: Recipe) -> str | None:
         return changed
     if recipe.dtype == "fp16" and subject.architecture.encoder is not None:
         return "results of its blocks are bounded in fp16, which has not been measured"
-    routed = any(isinstance(part, Experts) for part in subject.architecture.parts())
     measured = "bf16", *((FP32,) if EXPERTS_IN_FULL in subject.config.trains else ())
-    if routed and recipe.dtype not in measured:
+    if _routed(subject) and recipe.dtype not in measured:
         return f"the training step of its experts has been measured in {' and '.join(measured)} alone"
     if subject.quantized and recipe.lora is not None and recipe.weights is None:
         return "the weights are stored quantized: adapters beside them have been measured in nf4 alone"
@@ -365,7 +364,7 @@ class Trained(NamedTuple):
     def measured(self) -> bool:
         """True of a step whose kind was met to the byte wherever it was measured: what collectives hold on the way too,
         where there are any. One token alone was not measured."""
-        if self.lone or nearly(self.recipe):
+        if self.lone or nearly(self.subject, self.recipe):
             return False
         if self.recipe.mesh is not None:
             from tfacct.reports.train_ranks_said import unmeasured
@@ -379,11 +378,18 @@ class Trained(NamedTuple):
         return self.measured and bool(self.least == self.peak.total)
 
 
-def nearly(recipe: Recipe) -> bool:
-    """True of adapters beside weights in 4 bits, or where attention runs again: some measured peaks were off."""
+def nearly(subject: LoadedModel, recipe: Recipe) -> bool:
+    """True of adapters beside weights in 4 bits, or where attention runs again, and of experts in fp32: some measured
+    peaks were off."""
+    if recipe.full and _routed(subject):
+        return True
     return recipe.lora is not None and (
         recipe.weights == NF4 or (recipe.checkpoint == "attention" and not recipe.autocast)
     )
+
+
+def _routed(subject: LoadedModel) -> bool:
+    return any(isinstance(part, Experts) for part in subject.architecture.parts())
 
 
 def trained(subject: LoadedModel, work: Workload, recipe: Recipe) -> Trained:
