@@ -15,7 +15,7 @@ from tfacct.ledger.workload import Request
 from tfacct.loading.model import LoadedModel
 from tfacct.output.derivation import Component, Derivation
 from tfacct.output.report import Report
-from tfacct.reports import cells, compose, counting, sentences, takeaway
+from tfacct.reports import cells, compose, counting, sentences, sight, takeaway
 from tfacct.reports import latent_attention as latent
 from tfacct.reports.derived import Entry, SpelledModel, spelled_model
 from tfacct.reports.flops import flops
@@ -105,7 +105,7 @@ def explained(
 
 def _kept_notes(subject: LoadedModel) -> list[str]:
     """The notes of `kv` about what is kept as built."""
-    own = [*sentences.state_notes([subject]), *sentences.window_notes([subject], kept=True)]
+    own = [*sentences.state_notes([subject]), *sight.window_notes([subject], kept=True)]
     return [*own, *latent.kept_notes([subject])]
 
 

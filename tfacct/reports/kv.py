@@ -19,7 +19,7 @@ from tfacct.ledger.storage import Width, storage, width
 from tfacct.ledger.workload import COMPRESSED, LARGEST, Request, Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Table
-from tfacct.reports import cells, compose, counting, ranks, sentences
+from tfacct.reports import cells, compose, counting, ranks, sentences, sight
 from tfacct.reports import latent_attention as latent
 
 if TYPE_CHECKING:
@@ -133,8 +133,8 @@ def _notes(
     yield from _sharing(subjects)
     yield from sentences.state_notes(subjects, staged="pp" in facts[0])
     yield from _crossing(facts)
-    yield from sentences.window_notes(undivided, kept=True) if len(subjects) == 1 else ()
-    yield from sentences.shrinking(facts)
+    yield from sight.window_notes(undivided, kept=True) if len(subjects) == 1 else ()
+    yield from sight.shrinking(facts)
     yield from latent.kept_notes(subjects)
 
 

@@ -18,7 +18,7 @@ from tfacct.ledger.storage import Storage, Width, width
 from tfacct.ledger.workload import LARGEST, Request, Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import PLAIN, Column, Report, Row, Table
-from tfacct.reports import cells, compose, counting, pages, ranks, sentences
+from tfacct.reports import cells, compose, counting, pages, ranks, sentences, sight
 from tfacct.reports.cells import dtypes_by_part
 from tfacct.reports.sentences import storage_notes
 
@@ -150,7 +150,7 @@ def _notes(
         *storage_notes(subjects, dtype),
         *sentences.cache_notes(subjects, facts),
         *sentences.state_notes(subjects, staged="pp" in facts[0]),
-        *sentences.shrinking(facts),
+        *sight.shrinking(facts),
         *sentences.source_notes(subjects),
         *_fit_notes(subjects, facts, fit),
     ]
