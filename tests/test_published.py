@@ -199,7 +199,7 @@ def test_deepseek_v4_by_the_name_of_its_own_code() -> None:
     )
     assert ours.family == "deepseek_v4"
     assert ours.ledger.parameters() == subject("mine", TINY["deepseek_v4"]).ledger.parameters()
-    with pytest.raises(ConfigError, match="names no class of deepseek_v4"):
+    with pytest.raises(ConfigError, match="names no class of deepseek_ref, which is read as deepseek_v4"):
         subject(
             "mine", {**TINY["deepseek_v4"], "model_type": "deepseek_ref", "architectures": ["DeepseekV9ForCausalLM"]}
         )

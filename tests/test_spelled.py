@@ -281,3 +281,33 @@ def test_a_class_of_another_model_is_refused() -> None:
         subject("mine", {**YI_6B, "architectures": ["YaForCausalLM"]})
     with pytest.raises(ConfigError, match="the head of this class is not understood"):
         subject("mine", {**YI_6B, "architectures": ["YiForImageClassification"]})
+
+
+OCR = {
+    "model_type": "deepseek_vl_v2", "architectures": ["DeepseekOCRForCausalLM"], "vision_config": {"image_size": 1024},
+    "language_config": {
+        "architectures": ["DeepseekV2ForCausalLM"], "first_k_dense_replace": 1, "hidden_size": 1280,
+        "intermediate_size": 6848, "kv_lora_rank": None, "lm_head": True, "max_position_embeddings": 8192,
+        "moe_intermediate_size": 896, "n_group": 1, "n_routed_experts": 64, "n_shared_experts": 2,
+        "num_attention_heads": 10, "num_experts_per_tok": 6, "num_hidden_layers": 12, "num_key_value_heads": 10,
+        "q_lora_rank": None, "qk_nope_head_dim": 0, "qk_rope_head_dim": 0, "rm_head": False, "topk_group": 1,
+        "topk_method": "greedy", "use_mla": False, "v_head_dim": 0, "vocab_size": 129280,
+    },
+}  # fmt: skip
+
+
+def test_deepseek_ocrs_language_model_has_plain_heads_by_hand() -> None:
+    """use_mla = false: DeepSeek-MoE's attention. Its own code gives 2 · 1,280 numbers of norms in each layer."""
+    ours = subject("mine", OCR)
+    experts, dense = 66 * 3 * 1280 * 896 + 64 * 1280, 3 * 1280 * 6848
+    by_hand = 2 * 129280 * 1280 + 12 * (4 * 1280**2 + 2 * 1280) + 11 * experts + dense + 1280
+    assert (ours.family, ours.parameters, ours.left_out) == ("glm4_moe", by_hand, ("vision_config",))
+    with pytest.raises(ConfigError, match="kv_lora_rank = 512 changes the counts"):
+        subject("mine", {**OCR, "language_config": {**OCR["language_config"], "kv_lora_rank": 512}})
+
+
+def test_deepseek_vl2s_language_model_is_deepseek_v2s() -> None:
+    whole = {"model_type": "deepseek_vl_v2", "language_config": {**TINY["deepseek_v2"], "use_mla": True}}
+    ours = subject("mine", {**whole, "architectures": ["DeepseekVLV2ForCausalLM"], "projector_config": {"a": 1}})
+    assert (ours.family, ours.unknown, ours.left_out) == ("deepseek_v2", (), ("projector_config",))
+    assert ours.ledger.parameters() == subject("mine", TINY["deepseek_v2"]).ledger.parameters()

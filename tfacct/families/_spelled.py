@@ -5,6 +5,7 @@ from typing import Any
 
 from tfacct.base.errors import ConfigError
 from tfacct.base.spelling import setting
+from tfacct.families import _classes as classes
 from tfacct.families._base import FamilyConfig, shown, unaliased
 from tfacct.families._rooms import config_class
 from tfacct.families._spelled_types import BY_CLASS, SPELLED, Spelled
@@ -48,14 +49,15 @@ def _translated(fields: Mapping[str, Any], spelled: Spelled) -> dict[str, Any]:
     for name in spelled.halved & named.keys():
         named[name] = named[name] // 2 if isinstance(named[name], int) else named[name]
     if "architectures" in named:
-        named["architectures"] = _classes(named["architectures"], spelled.classes)
+        listed = _listed(named["architectures"])
+        named["architectures"] = [_class(name, spelled.classes) or name for name in listed] or named["architectures"]
     return named
 
 
 def _check_classes(named: str, listed: list[str], spelled: Spelled) -> None:
     """Refuse classes that are neither its own nor the family's: they are other models. Raises ConfigError."""
-    begins = (*spelled.classes, *config_class(spelled.family).stems)
-    if spelled.classes and not all(name.startswith(begins) for name in listed):
+    stems = config_class(spelled.family).stems
+    if not all(_class(name, spelled.classes) or classes.ending(name, stems) for name in listed):
         raise ConfigError(
             f"architectures = {shown(listed)} names no class of {named}, which is read as {spelled.family}",
             f"to count it as that anyway: {setting('architectures')}",
@@ -68,9 +70,9 @@ def _listed(named: Any) -> list[str]:
     return listed if all(isinstance(name, str) for name in listed) else []
 
 
-def _classes(named: Any, own: Mapping[str, str]) -> Any:
-    """The family's classes for those of its own code."""
-    if not _listed(named) or not isinstance(named, list):
-        return named
-    begins = [next((ours for ours in own if name.startswith(ours)), "") for name in named]
-    return [own.get(ours, "") + name.removeprefix(ours) for name, ours in zip(named, begins, strict=True)]
+def _class(name: str, own: Mapping[str, str]) -> str | None:
+    """The family's class for one of its own code; None where it is none of that."""
+    if name in own:
+        return own[name]
+    found = ((theirs, classes.ending(name, (ours,))) for ours, theirs in own.items())
+    return next((f"{theirs}{ending}" for theirs, ending in found if ending), None)

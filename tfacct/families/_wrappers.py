@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 from tfacct.base.errors import ConfigError
 from tfacct.base.spelling import setting
 from tfacct.families import _classes as classes
+from tfacct.families import _deepseek_vl
 from tfacct.families._base import shown
 from tfacct.families._fields import changes_counts
 from tfacct.families._parts import PAIRS, encoders, part_of
@@ -193,6 +194,8 @@ def unwrapped(raw: Mapping[str, Any], part: Part = "text") -> Unwrapped:
         return _known(raw, model_type, wrapper)
     if model_type in TEXTS:
         return _inside(raw, model_type, {}, ())
+    if model_type == _deepseek_vl.TYPE:
+        raw = _deepseek_vl.told(raw)
     field = next((name for name in FIELDS if isinstance(raw.get(name), Mapping)), None)
     return Unwrapped(raw) if field is None else _unknown(raw, model_type, field)
 
