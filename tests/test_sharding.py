@@ -246,7 +246,8 @@ def test_one_new_token() -> None:
         ("llama-3.1-8b --tp 2 --train --tokens 5", "whole sequences"),
         ("llama-3.1-8b --tp 2 --dtype int4", "ranks send fp32, bf16, fp16, not int4"),
         ("gpt2 --fsdp 7 --train", "pads attn_norm.weight (768)"),
-        ("mixtral-8x7b --tp 2 --sp --tokens 2", "no rule for experts beside --sp"),
+        ("gpt-oss-20b --tp 2 --sp --train --ctx 2", "what its router's gradients sum to, which --tp sends, was not"),
+        ("ernie-4.5-21b-a3b --tp 2 --sp --train --ctx 2", "no rule for a router with weights in fp32 beside --sp"),
         ("mixtral-8x7b --fsdp 3 --ep 3", "--ep 3 does not divide E = 8 (experts) sizes that divide all: 1, 2, 4, 8"),
         (
             "mixtral-8x7b --tp 2 --ep 3",
@@ -259,7 +260,7 @@ def test_one_new_token() -> None:
         ("llama-3.1-8b --fsdp 8 --ep 8", "llama-3.1-8b has no experts for --ep 8 to divide"),
         ("phi-3.5-moe --tp 2 --train", "sums experts, which --tp sends, was not compared it was for deepseek_v2"),
         ("gemma-4-e2b-text --tp 2", "on a mesh"),
-        ("deepseek-v3 --tp 2 --sp --tokens 2", "no rule for experts beside --sp"),
+        ("deepseek-v3 --tp 2 --sp --tokens 2", "no rule for latent attention beside --sp"),
         ("deepseek-v3 --tp 3", "does not divide N = 128 (query heads)"),
         ("deepseek-v3 --tp 2 --train --set latent_attention=absorbed", "no rule for absorbed latent attention"),
         ("mamba-130m --tp 2", "no rule for Mamba on a mesh"),

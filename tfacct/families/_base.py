@@ -109,8 +109,8 @@ class FamilyConfig(BaseModel):
     divided: ClassVar[frozenset[str]] = frozenset()
     """Plans by which ranks divided the class where what they send was compared: `torch` (its own, also where ranks of
     fsdp do not divide the rows of a tensor) and `published` (that of transformers). Of experts, the dtype of the
-    weights that sum a token's: `own`, that of the stream, or `fp32`. `gathered`: fully_shard divided the weights of
-    parts that have no rule of their own."""
+    weights that sum a token's: `own`, that of the stream, or `fp32`; `wide_router`: its router's weights are in fp32
+    whatever the stream is. `gathered`: fully_shard divided the weights of parts that have no rule of their own."""
     ungathered: ClassVar[str] = ""
     """Reason why fully_shard does not divide the class's weights as counted, where it was asked."""
     dropouts: ClassVar[Mapping[str, tuple[str, float | None]]] = {}

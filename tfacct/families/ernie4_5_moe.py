@@ -13,7 +13,7 @@ from tfacct.families._llama_like import LlamaLike
 class Config(LlamaLike):
     """`Ernie4_5_MoeConfig`, with its class's defaults, sizes too. The head is tied unless the config says otherwise."""
 
-    divided: ClassVar = frozenset({"published", "own"})
+    divided: ClassVar = frozenset({"published", "own", "wide_router"})
 
     vocab_size: Count = 103424
     hidden_size: Count = 2560

@@ -19,9 +19,10 @@ from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
 
 
-def exchange(model: Any, ranks: Any, tp: int, fsdp: int, ep: int) -> set[nn.Parameter]:
+def exchange(model: Any, ranks: Any, tp: int, fsdp: int, ep: int, *, apart: bool = False) -> set[nn.Parameter]:
     """Divide the experts of a model among `ep` of its ranks, `tp` of them to a batch, and what these leave of each
-    expert's weights among the others that have it. Returns the weights that `fsdp` leaves alone.
+    expert's weights among the others that have it; `apart`: each of a batch's ranks has tokens of its own. Returns the
+    weights that `fsdp` leaves alone.
 
     Raises UsageError for a class without a plan of its experts.
     """
@@ -34,6 +35,8 @@ def exchange(model: Any, ranks: Any, tp: int, fsdp: int, ep: int) -> set[nn.Para
     copies = tp * fsdp // ep
     with unset_fake_temporarily():
         mesh = init_device_mesh("cpu", (copies, ep), mesh_dim_names=("copies", "ep"))
+        if apart:
+            ranks = init_device_mesh("cpu", (tp * fsdp, 1), mesh_dim_names=("others", "batch"))["batch"]
     apply_expert_parallelism(model, mesh["ep"], ranks, plan)
     every = [module for name, module in model.named_modules() if name.endswith("mlp.experts")]
     if copies == 1:

@@ -144,23 +144,31 @@ def _divide(
     if tp > 1 and published:
         _by_published_plan(model, ranks["tp"], tp, fsdp, ep)
     elif tp > 1:
-        parallelize_module(model, ranks["tp"], plan_of(model, sp=sp, together=together))
+        parallelize_module(model, ranks["tp"], plan_of(model, sp=sp, together=together, whole=ep > 1))
         if tied:  # the plan takes it apart
             model.lm_head.weight = model.get_input_embeddings().weight
-    alone = exchange(model, ranks["tp"], tp, fsdp, ep) if ep > 1 else set()
+    alone = exchange(model, ranks["tp"], tp, fsdp, ep, apart=sp) if ep > 1 else set()
     if fsdp > 1:
         sharers = ranks["dp", "fsdp"] if dp > 1 else ranks["fsdp"]
         for part in (*blocks_of(model), model):
             fully_shard(part, mesh=sharers, ignored_params=alone)
 
 
-def plan_of(model: Any, *, sp: bool, together: bool) -> dict[str, Any]:
-    """torch's plan for each module, as its tutorials of tensor and sequence parallelism have it."""
+def plan_of(model: Any, *, sp: bool, together: bool, whole: bool = False) -> dict[str, Any]:
+    """torch's plan for each module, as its tutorials of tensor and sequence parallelism have it. `whole`: ranks have
+    whole experts."""
     stream: Placement = Shard(1) if sp else Replicate()
     plan: dict[str, Any] = {}
     gathered = {name for name, module in model.named_modules() if _over_heads(module)}
+    inside: tuple[str, ...] = ()
+    if sp:
+        from tfacct.reference import scattering
+
+        plan, inside = scattering.plan_of(model, whole=whole)
     for name, _ in model.named_modules():
         owner, _, leaf = name.rpartition(".")
+        if name.startswith(inside):
+            continue
         if leaf == "embed_tokens":
             plan[name] = RowwiseParallel(input_layouts=Replicate(), output_layouts=stream)
         elif leaf == "lm_head":

@@ -33,7 +33,7 @@ from tfacct.reports.stored import names
 from tfacct.reports.unruled import unruled
 
 TORCH, PUBLISHED = "torch", "published"
-OWN, FP32 = "own", "fp32"
+OWN, FP32, WIDE_ROUTER = "own", "fp32", "wide_router"
 GATHERED = "gathered"
 NORMS_LAST = "norms_last"
 """Among a family's `habits` where norms of queries and keys stand behind all three products."""
@@ -137,11 +137,13 @@ def routing_bits(subject: LoadedModel, mesh: Mesh, bits: int, *, train: bool) ->
     if not sent or not any(isinstance(part, Experts) for part in subject.architecture.parts()):
         return bits
     if not subject.config.divided & {OWN, FP32}:
-        said = (
-            f"{subject.name}: the dtype in which its class sums experts, which {option('tp')} sends, was not compared"
-        )
+        what = "what its router's gradients sum to" if mesh.sp else "the dtype in which its class sums experts"
+        said = f"{subject.name}: {what}, which {option('tp')} sends, was not compared"
         routed = (name for name in families.names() if families.config_class(name).divided & {OWN, FP32})
         raise ConfigError(said, f"it was for {listed(sorted(routed))}")
+    if mesh.sp and WIDE_ROUTER in subject.config.divided:
+        said = f"{subject.name}: no rule for a router with weights in fp32 beside {option('sp', True)}"
+        raise ConfigError(said, f"leave {option('sp', True)} out")
     return max(bits, 32) if FP32 in subject.config.divided else bits
 
 
@@ -225,8 +227,6 @@ def check_ruled(subject: LoadedModel, mesh: Mesh, *, train: bool = True) -> None
         check_buckets(subject, mesh)
     experts = any(isinstance(part, Experts) for part in subject.architecture.parts())
     without = f"leave {option('sp', True)} out"
-    if mesh.sp and experts:
-        raise ConfigError(f"{subject.name}: no rule for experts beside {option('sp', True)}", without)
     if mesh.sp and subject.architecture.having(LatentAttention):
         raise ConfigError(f"{subject.name}: no rule for latent attention beside {option('sp', True)}", without)
     if mesh.ep > 1 and not experts:

@@ -145,11 +145,14 @@ def _by_published_plan(subject: LoadedModel, mesh: Mesh) -> bool:
     if mesh.tp > 1 and replicated(subject.ledger, mesh):
         raise ConfigError(f"{subject.name}: no plan gives several ranks of {option('tp', mesh.tp)} the same heads")
     whole = not padded(subject.ledger, mesh)  # torch's products by rows fail where a width is not divided evenly
-    if mesh.ep > 1 and meshes.PUBLISHED not in subject.config.divided:
+    routed = mesh.sp and experts and subject.config.divided & {meshes.OWN, meshes.FP32}
+    if mesh.ep > 1 and meshes.PUBLISHED not in subject.config.divided and not routed:
         said = f"{subject.name}: no plan of {option('ep', mesh.ep)} was compared with its class"
         raise ConfigError(said, f"leave {option('ep')} out")
     if mesh.tp == 1 or (meshes.TORCH in subject.config.divided and not experts and whole):
         return False
+    if routed and whole:
+        return False  # torch's plan of the rest, between which experts run
     if mesh.sp or mesh.plan != "torch" or meshes.PUBLISHED not in subject.config.divided:
         how = option("sp", True) if mesh.sp else option("tp", mesh.tp)
         raise ConfigError(f"{subject.name}: no plan of {how} was compared with its class", f"ask with {option('fsdp')}")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from tfacct.accounts.sharding.context import of_context
-from tfacct.accounts.sharding.experts import of_experts
+from tfacct.accounts.sharding.experts import between, of_experts
 from tfacct.accounts.sharding.logits import AfterHead, of_logits
 from tfacct.accounts.sharding.mesh import HEADS, TOKENS, Mesh, check, over_heads
 from tfacct.accounts.sharding.replicas import of_replicas
 from tfacct.accounts.sharding.sends import Collective, Kind, Of, When, collective
-from tfacct.accounts.sharding.shards import gathered
+from tfacct.accounts.sharding.shards import gathered, trained
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import Axes, Letters, letters, size, whole_bytes
 from tfacct.ledger.groups import Group, Ledger
@@ -66,9 +66,10 @@ def _of_group(
 
     whole: set[tuple[str, str, Letters]] = set()
     reduced: set[tuple[str, Letters]] = set()
+    inside = between(group, mesh)
     for line in _products(group):
         letter = mesh.divided(line.einsum.every)
-        if letter is None or line.bank:
+        if letter is None or line.bank or (inside is not None and line.path.startswith(inside)):
             continue
         reads = paths.module_of(line.path)
         for when in whens:
@@ -135,7 +136,8 @@ def _shared(group: Group) -> Iterator[tuple[str, Letters, Letters]]:
     for line in group.lines:
         if isinstance(line, Pointwise):
             for parameter in line.parameters():
-                yield parameter.path, letters(line.spec), parameter.axes
+                if trained(parameter.path):
+                    yield parameter.path, letters(line.spec), parameter.axes
         elif isinstance(line, Table) and "V" not in letters(line.spec):
             yield f"{line.path}.weight", ("B", "T", "D"), letters(line.spec)
 

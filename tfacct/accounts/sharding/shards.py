@@ -38,8 +38,8 @@ class Shard(NamedTuple):
 
     @property
     def trained(self) -> bool:
-        """True if a step has its gradient: not of what only chooses keys, or corrects the choice of experts."""
-        return ".indexer." not in self.path and not self.path.endswith(".routing.bias")
+        """True if a step has its gradient."""
+        return trained(self.path)
 
 
 def shard(parameter: Parameter, axes: Axes, mesh: Mesh) -> Shard:
@@ -64,6 +64,12 @@ def shard(parameter: Parameter, axes: Axes, mesh: Mesh) -> Shard:
     columns = prod(size_ for axis, size_ in local.items() if axis not in along)
     padded = rounded_up(rows, mesh.copies if parameter.bank else mesh.sharers)
     return Shard(parameter.path, rows, columns, padded, not {*parameter.axes} & {*COLUMNS})
+
+
+def trained(path: str) -> bool:
+    """True of a weight of which a step has a gradient: not of what only chooses keys, or corrects the choice of
+    experts."""
+    return ".indexer." not in path and not path.endswith(".routing.bias")
 
 
 class Unit(NamedTuple):

@@ -1,0 +1,74 @@
+"""Experts beside sequence parallelism: between a gather of the stream and a scatter of their sums, or whole, on the
+tokens of a rank. Against the classes' own modules under DTensor, in a process group that sends nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import tfacct
+
+TOKENS: dict[str, Any] = {"sp": True, "ctx": 64, "batch": 2, "shard": True}
+MESHES = [{"tp": 2}, {"tp": 4, "fsdp": 2}, {"tp": 2, "ep": 2}, {"tp": 2, "fsdp": 2, "ep": 4}]
+
+
+def compared(name: str, mesh: dict[str, Any]) -> None:
+    found = tfacct.load(name).verify(**TOKENS, **mesh)
+    assert found.agrees and found.plan == "torch" and found.rank_params == found.measured_rank_params
+
+
+@pytest.mark.parametrize(
+    ("name", "mesh"),
+    [
+        ("mixtral-8x7b", {"tp": 4, "fsdp": 2}),
+        ("mixtral-8x7b", {"tp": 2, "fsdp": 4, "ep": 4}),  # two ranks have each expert
+        ("qwen1.5-moe-a2.7b", {"tp": 2}),  # with a gated network beside them
+        ("qwen1.5-moe-a2.7b", {"tp": 2, "ep": 2}),
+        ("olmoe-1b-7b", {"tp": 2}),  # and heads that are gathered
+    ],
+)
+def test_experts_beside_divided_tokens_send_what_is_counted(name: str, mesh: dict[str, Any]) -> None:
+    compared(name, mesh)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mesh", MESHES, ids=str)
+@pytest.mark.parametrize("name", ["qwen3-30b-a3b", "qwen1.5-moe-a2.7b", "glm-4.5-air", "dots.llm1", "minimax-m2"])
+def test_every_family_sends_what_is_counted(name: str, mesh: dict[str, Any]) -> None:
+    compared(name, mesh)
+
+
+def rows(**mesh: Any) -> dict[tuple[str, str, str], list[tuple[int, int]]]:
+    """Calls and bytes of mixtral-8x7b at 4,096 tokens, by axis, pass and kind."""
+    found: dict[tuple[str, str, str], list[tuple[int, int]]] = {}
+    for one in tfacct.load("mixtral-8x7b").comms(train=True, ctx="4k", sp=True, **mesh).collectives:
+        found.setdefault((one["over"], one["when"], one["kind"]), []).append((one["calls"], one["bytes"]))
+    return found
+
+
+STREAM = 4096 * 4096 * 2
+"""Bytes of mixtral-8x7b's stream at 4,096 tokens in bf16. It has 32 blocks, and a router of 8 experts in each."""
+
+
+def test_mixtral_by_hand() -> None:
+    sent = rows(tp=8)
+    for when in ("forward", "backward"):  # attention and experts of each block; the table, or the head
+        assert sent["tp", when, "all-gather"] == [(33, 33 * STREAM), (32, 32 * STREAM)]
+        assert sent["tp", when, "reduce-scatter"] == [(33, 33 * STREAM // 8), (32, 32 * STREAM // 8)]
+    # Norms, two in each block and the last, and routers.
+    assert sent["tp", "backward", "all-reduce"] == [(65 + 32, 2 * (65 * 4096 + 32 * 8 * 4096))]
+
+
+def test_tokens_of_a_rank_go_to_their_experts_without_a_gather() -> None:
+    sent = rows(tp=8, ep=8)
+    pairs = 2 * STREAM // 8  # of the rank's part of the tokens, to two experts each
+    assert sent["ep", "forward", "all-to-all"] == [(96, 32 * (2 * pairs + 8 * 8))]
+    assert sent["ep", "backward", "all-to-all"] == [(64, 32 * 2 * pairs)]
+    for when in ("forward", "backward"):
+        assert sent["tp", when, "all-gather"] == [(33, 33 * STREAM)]
+
+
+def test_a_rank_stores_what_it_does_without() -> None:
+    model = tfacct.load("mixtral-8x7b")
+    assert model.comms(tp=8, sp=True, ctx=64, train=True).rank_params == model.params(tp=8).rank_params

@@ -1,0 +1,98 @@
+"""Experts beside sequence parallelism: a class's mixtures between a gather of the stream and a scatter of their sums,
+as torchtitan prepares them (`apply_moe_ep_tp`), or, where ranks have whole experts, on the tokens of a rank.
+
+No plan of transformers has the two together: the modules are the class's own, and what they send is DTensor's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor.parallel import ParallelStyle
+from torch.nn.utils.stateless import _reparametrize_module
+
+COLUMNS, ROWS = ("gate_up_proj", "gate_proj", "up_proj"), ("down_proj",)
+BANK = ("gate_up_proj", "down_proj")
+
+
+def mixes(module: Any) -> bool:
+    """True of a class's mixture of experts."""
+    return isinstance(getattr(module, "experts", None), nn.Module)
+
+
+def plan_of(model: Any, *, whole: bool) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """How the modules of each mixture are divided, and beginnings of their names; `whole`: experts are not."""
+    mixtures = {name: module for name, module in model.named_modules() if mixes(module)}
+    if not whole:
+        return {name: Between() for name in mixtures}, tuple(mixtures)
+    plan: dict[str, Any] = {}
+    for name, mixture in mixtures.items():
+        for leaf, module in mixture.named_children():
+            if leaf != "experts":
+                plan[f"{name}.{leaf}"] = Between() if hasattr(module, "down_proj") else Whole()
+    return plan, tuple(mixtures)
+
+
+class Between(ParallelStyle):
+    """A mixture, or a network, whose widths are divided: it reads the stream gathered, once, and what each rank makes
+    is a part of a sum, which is scattered. Inside nothing is sent: gradients are parts of sums too."""
+
+    def _apply(self, module: nn.Module, device_mesh: Any) -> nn.Module:
+        for name, weight in [*module.named_parameters()]:
+            _put(module, name, distribute_tensor(weight, device_mesh, [_placed(name, weight)], src_data_rank=None))
+        forward: Callable[..., Any] = module.forward
+
+        def run(hidden: Any, *args: Any, **named: Any) -> Any:
+            part = Shard(hidden.ndim - 2)  # some classes lay sequences one behind the other
+            stream = DTensor.from_local(hidden, device_mesh, [part], run_check=False)
+            whole = stream.redistribute(placements=[Replicate()]).to_local(grad_placements=[Partial()])
+            with _reparametrize_module(module, _own(module)):
+                made = forward(whole, *args, **named)
+            whole = DTensor.from_local(made, device_mesh, [Partial()], run_check=False)
+            return whole.redistribute(placements=[part]).to_local()
+
+        module.forward = run
+        return module
+
+
+class Whole(ParallelStyle):
+    """A module that each rank has and runs on its own tokens: the gradients of its weights are parts of a sum."""
+
+    def _apply(self, module: nn.Module, device_mesh: Any) -> nn.Module:
+        for name, weight in [*module.named_parameters()]:
+            _put(module, name, distribute_tensor(weight, device_mesh, [Replicate()], src_data_rank=None))
+        forward: Callable[..., Any] = module.forward
+
+        def run(*args: Any, **named: Any) -> Any:
+            with _reparametrize_module(module, _own(module)):
+                return forward(*args, **named)
+
+        module.forward = run
+        return module
+
+
+def _own(module: nn.Module) -> dict[str, Any]:
+    """A rank's parts of a module's weights, with their gradients as parts of a sum where every rank has them whole."""
+    found = {}
+    for name, weight in module.named_parameters():
+        assert isinstance(weight, DTensor)
+        placed = [Partial() if each.is_replicate() else each for each in weight.placements]
+        found[name] = weight.to_local(grad_placements=placed)
+    return found
+
+
+def _placed(name: str, weight: Any) -> Placement:
+    """How a weight of a mixture is divided: an expert's by its width, a router's not at all."""
+    module, _, leaf = name.rpartition(".")
+    which = leaf if leaf in BANK else module.rpartition(".")[2]
+    if which in COLUMNS:
+        return Shard(weight.ndim - 2)
+    return Shard(weight.ndim - 1) if which in ROWS else Replicate()
+
+
+def _put(module: nn.Module, name: str, weight: Any) -> None:
+    owner, _, leaf = name.rpartition(".")
+    module.get_submodule(owner).register_parameter(leaf, nn.Parameter(weight))
