@@ -348,7 +348,6 @@ def test_verify_says_whose_class_was_asked(run) -> None:
         ("big_bird", "drawn at random"),
         ("diffllama", "in pairs"),
         ("reformer", "by hashes"),
-        ("rembert", "a table of its own"),
     ],
 )
 def test_a_type_that_no_part_here_expresses_says_why(name: str, why: str) -> None:

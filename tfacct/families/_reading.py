@@ -30,7 +30,6 @@ WITHOUT: Mapping[str, str] = {
     "phi3small": "most of its layers read blocks of keys that a pattern chooses, and no part here does",
     "phi4flash": "its upper layers read the keys, values or states of one before them, and no part here does so",
     "reformer": "its attention sorts tokens by hashes, and no part here does",
-    "rembert": "its head has a table of its own, wider than that of the tokens, and no part here has both",
     "wav2vec2": "convolutions over a waveform stand in front of its blocks, and no part here has those",
 }
 """Types that are refused by name, and that no family comes near."""

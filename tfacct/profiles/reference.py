@@ -143,7 +143,7 @@ class Reference(Lines):
             reads = f"{at}.scale"
         if part.transform is not None:
             yield Kept(reads, rows, by=(f"{at}.transform.weight",))
-            rows = "B T D" if part.width is None else "B T De"
+            rows = "B T D" if part.row == "Dt" else f"B T {part.row}"
             yield from self.activated(f"{at}.act", f"{at}.transform", part.transform, rows)
             yield from self.layer(f"{at}.norm", f"{at}.act", rows, "B T")
             reads = f"{at}.norm"

@@ -165,7 +165,7 @@ class Written:
         tape, words = self.tape, ("B", "T", "V")
         x = self.norm("final_norm", self.start, final)
         if part.transform is not None:
-            x = ops.product(tape, x, STREAM if part.width is None else ("B", "T", "De"), "lm_head.transform.weight")
+            x = ops.product(tape, x, STREAM if part.row == "Dt" else ("B", "T", part.row), "lm_head.transform.weight")
             x = ops.layer_norm(tape, ops.activated(tape, x, part.transform, "lm_head.act"), "lm_head.norm")
         elif part.width is not None:
             x = ops.product(tape, x, ("B", "T", "De"), "lm_head.project.weight")

@@ -92,11 +92,12 @@ class Head(Linear):
     """Logits of all tokens, or of the last."""
 
     def __init__(self, part: parts.Head, last: bool) -> None:
-        super().__init__(part.hidden if part.width is None else part.width, part.vocab, bias=part.bias)
+        wide = part.hidden if part.width is None else part.width
+        rows = wide if part.own is None else part.own
+        super().__init__(rows, part.vocab, bias=part.bias)
         self.project = self.transform = self.act = self.norm = None
         self.scale = None if part.scale is None else Scale(part.scale)
         if part.transform is not None:
-            rows = part.hidden if part.width is None else part.width
             self.transform = Linear(part.hidden, rows, bias=part.transform_bias)
             self.act, self.norm = Activation(part.transform), LayerNorm((rows,), part.eps, bias=part.norm_bias)
         elif part.width is not None:

@@ -207,7 +207,8 @@ class Head(Part):
 
     `tied`: the token table is the weight, stored once and used by two lines. `width`: length of the table's rows if it
     is not `hidden`; a product then projects every token's vector to it first. `transform`: a product, this activation
-    and a LayerNorm stand before the logits; with a `width` that product gives rows of it. `transform_bias` and
+    and a LayerNorm stand before the logits; with a `width` that product gives rows of it, and with `own` rows of that
+    length, of a table of the head's own (transformers' RemBertLMPredictionHead). `transform_bias` and
     `norm_bias`: the product has a bias, the norm a shift. `logit_scale` multiplies the logits, `softcap` bounds them,
     `scale` multiplies the vectors that they are computed from.
     """
@@ -217,6 +218,7 @@ class Head(Part):
     tied: bool = False
     bias: bool = False
     width: Size | None = None
+    own: Size | None = None
     logit_scale: float | None = None
     softcap: float | None = None
     transform: str | None = None
@@ -226,22 +228,25 @@ class Head(Part):
     scale: float | None = None
 
     name: ClassVar[str] = "lm_head"
-    letters: ClassVar[dict[str, str]] = {"hidden": "D", "vocab": "V", "width": "De"}
+    letters: ClassVar[dict[str, str]] = {"hidden": "D", "vocab": "V", "width": "De", "own": "Dr"}
     legend: ClassVar[dict[str, str]] = {
         "D": "hidden size",
         "V": "vocabulary",
         "De": "width of the token table",
+        "Dr": "width of the head's own table",
         "Dt": "result of the head's transform, as wide as D",
     }
     made: ClassVar[dict[str, str]] = {"Dt": "D"}
 
     def derived(self) -> dict[str, str]:
         """Dt where there is a transform that keeps the width."""
-        return {} if self.transform is None or self.width is not None else self.made
+        return {} if self.transform is None or self.row != "Dt" else self.made
 
     @property
     def row(self) -> str:
         """Axis of the vectors that the logits are computed from."""
+        if self.own is not None:
+            return "Dr"
         return "De" if self.width is not None else "Dt" if self.transform is not None else "D"
 
     def lines(self, at: str) -> tuple[Line, ...]:
