@@ -43,6 +43,12 @@ def theirs(config: dict):
         for name, buffer in built.named_buffers():
             if name.endswith("tid2eid"):  # DeepSeek-V4's table of experts: each token goes to all
                 buffer.copy_(torch.arange(buffer.shape[1]).expand_as(buffer))
+        for module in built.modules():
+            if hasattr(module, "create_weight"):  # RoFormer's class keeps its sines and cosines among its parameters
+                rows, size = module.weight.shape
+                turns = torch.arange(rows)[:, None] / 10_000 ** (torch.arange(0, size, 2, dtype=torch.float64) / size)
+                module.weight.copy_(torch.cat((turns.sin(), turns.cos()), dim=1))
+                assert gap(module.create_weight(), module.weight) < 1e-6
     return built
 
 

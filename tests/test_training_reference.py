@@ -43,6 +43,8 @@ def unruled(model: LoadedModel) -> str:
         return model.architecture.encoder.words
     if isinstance(model.architecture.embed, Patches):
         return "patches of images"
+    if model.architecture.turns is not None:
+        return "a table of angles"
     latent = [part for part in model.architecture.parts() if isinstance(part, LatentAttention)]
     if any(part.form == "absorbed" for part in latent):
         return "latent attention in its absorbed form"

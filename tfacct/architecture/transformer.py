@@ -44,6 +44,7 @@ from tfacct.architecture.parts import (
     Stem,
     Streams,
     Tasks,
+    Turns,
 )
 from tfacct.base.errors import UsageError
 from tfacct.base.record import record
@@ -125,6 +126,7 @@ class Transformer:
     contacts: Contacts | None = None
     tasks: Tasks | None = None
     distances: Distances | None = None
+    turns: Turns | None = None
     per_layer: PerLayerEmbedding | None = None
     beside: FirstConvolution | None = None
     streams: Streams | None = None
@@ -137,7 +139,7 @@ class Transformer:
         """Parts before the blocks and parts behind them, by their names in paths."""
         front: dict[str, Part | None]
         front = {"embed": self.embed, "pos_embed": self.positions, "type_embed": self.segments}
-        front |= {"task_embed": self.tasks, "rel_bias": self.bias, "rel_embed": self.distances}
+        front |= {"task_embed": self.tasks, "rel_bias": self.bias, "rel_embed": self.distances, "turns": self.turns}
         front |= {
             "embed_norm": self.embed_norm,
             "per_layer": self.per_layer,

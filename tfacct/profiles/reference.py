@@ -45,6 +45,7 @@ class Reference(Lines):
         """The pass of a model. Raises ConfigError for a part without a rule, by its name."""
         ruled = {
             "an encoder" if shape.encoder is None else shape.encoder.words: shape.encoder is None,
+            "a table of angles": shape.turns is None,
             "multi-token prediction": shape.mtp is None,
             "a convolution beside a block": shape.beside is None,
             "convolutions over sound": not isinstance(shape.embed, Stem),

@@ -31,6 +31,9 @@ from tfacct.reference.modules import (
     Tokens,
     Unused,
 )
+from tfacct.reference.modules import (
+    Embedding as Tables,
+)
 from tfacct.reference.overlapping import padded
 from tfacct.reference.per_layer import PerLayerEmbedding, PerLayerInput
 from tfacct.reference.positions import Crossed, Positions, Segments, Sines
@@ -122,6 +125,9 @@ class Decoder(nn.Module):
         self.task_embed = None if shape.tasks is None else Segments(shape.tasks)
         self.rel_bias = None if shape.bias is None else RelativeBias(shape.bias, both_ways=_sees_all(shape.stacks))
         self.rel_embed = None if shape.distances is None else Distances(shape.distances)
+        if shape.turns is not None:  # stored only: angles are computed here
+            self.turns = Tables(shape.turns.rows, shape.turns.head_dim)
+            self.turns.weight.requires_grad = False
         self.encoder = None
         if shape.encoder is not None:
             self.encoder = Encoder(shape.encoder, fused=fused, recompute=recompute)

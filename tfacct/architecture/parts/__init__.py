@@ -7,7 +7,7 @@ from tfacct.architecture.parts.compressed import CompressedAttention
 from tfacct.architecture.parts.convolution import FirstConvolution, ShortConvolution
 from tfacct.architecture.parts.cross import OF_SOURCE, CrossAttention, Disentangled, Distances, RelativeBias
 from tfacct.architecture.parts.delta import DeltaNet
-from tfacct.architecture.parts.embedding import Embedding, Head, Positions, Segments, Stem, Tasks
+from tfacct.architecture.parts.embedding import Embedding, Head, Positions, Segments, Stem, Tasks, Turns
 from tfacct.architecture.parts.experts import Experts
 from tfacct.architecture.parts.feed_forward import FeedForward
 from tfacct.architecture.parts.hyper import HyperConnection, HyperHead, HyperResult
@@ -29,7 +29,7 @@ from tfacct.architecture.parts.shared import SharedOutput
 from tfacct.ledger.paths import ENCODER, MTP
 
 _READ: tuple[type[Part], ...] = (
-    *(Embedding, PerLayerEmbedding, Streams, Positions, Segments, Tasks, RelativeBias, Distances),
+    *(Embedding, PerLayerEmbedding, Streams, Positions, Segments, Tasks, Turns, RelativeBias, Distances),
     FirstConvolution,
     *(
         Attention,
@@ -129,4 +129,5 @@ __all__ = [
     "Tasks",
     "Temperature",
     "TimeMix",
+    "Turns",
 ]

@@ -167,6 +167,27 @@ class Positions(Part):
 
 
 @record(kw_only=True)
+class Turns(Part):
+    """Table of the sines and cosines by which queries and keys turn, stored with the weights: it never changes
+    (transformers' RoFormerSinusoidalPositionalEmbedding)."""
+
+    rows: Size
+    head_dim: Size
+
+    name: ClassVar[str] = "turns"
+    letters: ClassVar[dict[str, str]] = {"rows": "P", "head_dim": "H"}
+    legend: ClassVar[dict[str, str]] = {"P": "rows of the position table", "H": "size of one head"}
+
+    def multiples(self) -> dict[str, int]:
+        """A sine and a cosine for each pair."""
+        return {"H": 2}
+
+    def lines(self, at: str) -> tuple[Line, ...]:
+        """Table."""
+        return (Table(at, "P H", embedding=False),)
+
+
+@record(kw_only=True)
 class Segments(Part):
     """Learned table of a text's segments, added to the token's row. `narrow`: `hidden` is the width of that row."""
 

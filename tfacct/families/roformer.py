@@ -1,0 +1,64 @@
+"""RoFormer: BERT's encoder with rotary positions, whose sines and cosines are stored with the weights."""
+
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from tfacct.architecture.parts import Attention, Pooler, Positions, Rotary, Turns
+from tfacct.architecture.transformer import Transformer
+from tfacct.families._base import Count, Switch, even
+from tfacct.families._bert_like import ENCODING, AbleToDecode, class_table
+from tfacct.families._endings import BODY
+
+HEAD = {"lm_head.transform": "transform.dense", "lm_head.norm": "transform.LayerNorm", "lm_head": "decoder"}
+BASE = 10_000.0
+"""Base of the angles in the class."""
+
+
+class Config(AbleToDecode):
+    """`RoFormerConfig`, with its class's defaults: `RoFormerForMaskedLM`, or the class that `architectures` names."""
+
+    vocab_size: Count = 50000
+    embedding_size: Count | None = None
+    max_position_embeddings: Count = 1536
+    rotary_value: Switch = False
+
+    stems: ClassVar = ("RoFormer",)
+    uncounted: ClassVar = AbleToDecode.uncounted | {"rotary_value"}
+    understood: ClassVar = {**AbleToDecode.understood, "rotary_value": False}
+    heads: ClassVar = {**ENCODING, "Model": BODY}
+    body: ClassVar = "roformer."
+    hf_paths: ClassVar = {
+        **class_table("roformer.", {ours: f"cls.predictions.{theirs}" for ours, theirs in HEAD.items()}),
+        "embed.project": "roformer.embeddings_project",
+        "turns": "roformer.encoder.embed_positions",
+    }
+    hf_tensors: ClassVar = {"lm_head.bias": "cls.predictions.bias"}
+    gotchas: ClassVar = (
+        "An encoder: every token sees all others, nothing is kept between steps, and there is no decode step.",
+        "Queries and keys turn by sines and cosines of a table that is stored with the weights, one row as long as a"
+        " head for each position: it is counted, and never trained. rotary_value = true is refused.",
+        "An absent or null embedding_size means hidden_size. Where it is another, tables have rows of that length, a"
+        " product behind their norm makes them as long as the model is wide, and the head makes them short again.",
+        "RoFormerModel has no pooler. A position_embedding_type other than absolute is refused, and so is"
+        " is_decoder = true.",
+    )
+
+    def pooler(self, hidden: Any) -> Pooler:
+        """Product of the first position, and the networks' activation."""
+        return Pooler(hidden=hidden, activation=self.hidden_act)
+
+    def attention(self) -> Attention:
+        """BERT's, of which neighbours turn together."""
+        plain = super().attention()
+        return replace(
+            plain, head_dim=even(plain.head_dim, "the size of a head"), rotary=Rotary(BASE, pairs="neighbours")
+        )
+
+    def positions(self) -> Positions | None:
+        """None are added to the rows of tokens."""
+        return None
+
+    def architecture(self) -> Transformer:
+        """BERT's, and the table by which its heads turn."""
+        turns = Turns(rows=self.max_position_embeddings, head_dim=self.attention().head_dim)
+        return replace(super().architecture(), turns=turns)
