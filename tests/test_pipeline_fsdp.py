@@ -21,6 +21,7 @@ from tests.torch_stages import alone, blocks_of
 from tfacct.accounts.sharding.mesh import Mesh
 from tfacct.accounts.sharding.stages import stages
 from tfacct.accounts.timeline import timeline
+from tfacct.accounts.timeline_stage import SCATTERED
 from tfacct.accounts.training import Step
 from tfacct.ledger.workload import Workload
 from tfacct.reports.mesh import by_stage
@@ -56,18 +57,20 @@ def sizes() -> Any:
 
 
 def ran(
-    config: dict[str, Any], mesh: Mesh, rank: int, batch: int, tokens: int, again: bool, earlier: bool
+    config: dict[str, Any], mesh: Mesh, rank: int, batch: int, tokens: int, again: bool, earlier: bool, wide: bool
 ) -> tuple[int, dict[str, Counter[int]]]:
     """The most bytes in a rank's second step up to the scatter of its gradients, and what it gathers and scatters in
-    its first. `again`: blocks run again; `earlier`: the gradients of the first step stay."""
+    its first. `again`: blocks run again; `earlier`: the gradients of the first step stay; `wide`: weights are stored in
+    fp32 and cast as they are gathered."""
     import torch
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
     from torch.distributed.pipelining import Schedule1F1B, ScheduleGPipe
     from torch.distributed.pipelining import schedules as torchs
 
     (stage,) = stages(config["num_hidden_layers"], mesh)[rank]
-    model, each = built(config).to(torch.bfloat16).train(), batch // mesh.microbatches
+    model, each = built(config).to(torch.float32 if wide else torch.bfloat16).train(), batch // mesh.microbatches
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16) if wide else MixedPrecisionPolicy()
     for module in model.modules():  # frequencies stay as they are where weights are made in bf16
         for name, buffer in module.named_buffers(recurse=False):
             module._buffers[name] = buffer.float()
@@ -90,7 +93,7 @@ def ran(
         ranks = init_device_mesh("cpu", (mesh.pp, mesh.fsdp), mesh_dim_names=("pp", "fsdp"))
         part = blocks_of(model, stage, tokens)
         for module in (*part.layers, part):
-            fully_shard(module, mesh=ranks["fsdp"], reshard_after_forward=False)
+            fully_shard(module, mesh=ranks["fsdp"], reshard_after_forward=False, mp_policy=policy)
         given = (ids[:each] if stage.first else stream,)
         made = (logits if stage.last else stream,)
         own = alone(part, rank, mesh.pp, torch.device("cpu"), given, made, group=ranks["pp"].get_group())
@@ -127,7 +130,7 @@ def bare(step: Step) -> Step:
     return without_seeds(step)._replace(stage=step.stage._replace(passes=passes))
 
 
-def compared(kind: str, seed: int) -> None:
+def compared(kind: str, seed: int, wide: bool = False) -> None:
     rng = random.Random(f"stages that share {kind} {seed}")
     pp, fsdp, again, earlier = rng.choice((2, 3)), rng.choice((2, 3, 4)), seed % 4 == 1, seed % 3 == 2
     times = rng.choice((pp, pp + 1, 2 * pp + 1))
@@ -137,13 +140,17 @@ def compared(kind: str, seed: int) -> None:
     config["hidden_size"] = config["num_attention_heads"] * rng.choice((8, 11, 16))
     config["vocab_size"] = rng.choice((24, 97, 400))
     batch, tokens, rank = times * rng.choice((1, 2)), rng.choice((1, 8, 32)), rng.randrange(pp)
-    recipe = {"checkpoint": "full" if again else "none", "accumulate": earlier}
-    most, sent = ran(config, mesh, rank, batch, tokens, again, earlier)
+    recipe = {"checkpoint": "full" if again else "none", "accumulate": earlier, "weights": "fp32" if wide else None}
+    most, sent = ran(config, mesh, rank, batch, tokens, again, earlier, wide)
     model, own = tfacct.load(config).loaded, stages(config["num_hidden_layers"], mesh)[rank]
     asked = Recipe(optimizer="none", mesh=mesh, **recipe).checked()  # type: ignore[arg-type]
     steps = [on_stages(model, own, step, asked) for step in steps_of(config, mesh, rank, batch, tokens, **recipe)]
     found = [one for step in steps for one in timeline(bare(step)) if one.name != "optimizer step"]
-    assert max(int(one.total) for one in found) == most, (config, mesh, rank, batch, tokens, recipe)
+    ours = max(found, key=lambda one: int(one.total))
+    if wide and ours.name == SCATTERED:  # what schedules hold of their last microbatch is not counted there
+        assert ours.total <= most <= 1.02 * ours.total, (config, mesh, rank, batch, tokens, recipe)
+    else:
+        assert int(ours.total) == most, (config, mesh, rank, batch, tokens, recipe)
     theirs: dict[str, Counter[int]] = {}
     for one in by_stage(model, mesh, Workload(tokens, tokens, batch).axes(), 16, train=True)[rank]:
         if one.over == "fsdp":
@@ -151,16 +158,19 @@ def compared(kind: str, seed: int) -> None:
     assert theirs == sent, (config, mesh, rank)
 
 
-@pytest.mark.parametrize(("kind", "seed"), [("llama", 0), ("qwen3", 1), ("llama", 2)])
-def test_stages_that_share_weights_are_torchs(kind: str, seed: int) -> None:
-    compared(kind, seed)
+@pytest.mark.parametrize(
+    ("kind", "seed", "wide"), [("llama", 0, False), ("qwen3", 1, False), ("llama", 2, True), ("llama", 5, True)]
+)
+def test_stages_that_share_weights_are_torchs(kind: str, seed: int, wide: bool) -> None:
+    compared(kind, seed, wide)
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("wide", [False, True])
 @pytest.mark.parametrize("kind", ["llama", "mistral", "qwen2", "qwen3"])
-def test_random_stages_that_share_weights_are_torchs(kind: str) -> None:
+def test_random_stages_that_share_weights_are_torchs(kind: str, wide: bool) -> None:
     for seed in range(3, 15):
-        compared(kind, seed)
+        compared(kind, seed, wide)
 
 
 def test_stages_of_llama_8b_that_share_weights_by_hand() -> None:
@@ -186,7 +196,6 @@ def test_what_is_said_of_stages_that_share_weights(run: Callable[..., Ran]) -> N
         assert "Weights are gathered once for all microbatches, gradients scattered after the last, as torch's" in words
     for given, said in {
         "--pp 2 --fsdp 2 --schedule zero-bubble": "--fsdp beside --pp is counted under 1f1b and gpipe",
-        "--pp 2 --fsdp 2 --weights fp32": "weights in fp32 are not counted beside --pp with --fsdp",
         "--pp 2 --fsdp 2 --lora 16": "adapters are counted with --tp or --fsdp",
     }.items():
         found = run("train", "llama-3.2-1b", *given.split())

@@ -15,6 +15,8 @@ from tfacct.ledger import paths
 from tfacct.ledger.einsum import Size
 from tfacct.ledger.kept import Section
 
+SCATTERED = "gradients scattered"
+
 
 class StageTimeline(Timeline):
     """The sums of a timeline, beside what its stage receives, and has given on."""
@@ -77,6 +79,8 @@ class GatheredStageTimeline(StageTimeline):
         self.units = step.units
         self.shards = step.units.stored.bytes(step.units.whole)
         self.gathered = step.pass_.bytes(step.units.ranks * step.units.whole)
+        kinds = zip(step.run.blocks, step.units.blocks, strict=True)
+        self.kind = {number: kind for section, kind in kinds for number in section.numbers}
 
     def instant(self, name: str, operation: str, gradients: Size, kept: Size, held: Size) -> Instant:
         """An instant beside the whole weights, and the shares of gradients of earlier batches."""
@@ -90,8 +94,22 @@ class GatheredStageTimeline(StageTimeline):
         first = self.units.root or next(iter(self.units.blocks.values()))
         own = self.step.pass_.bytes(self.units.ranks * first)
         gradients = 0 if self.step.accumulate else self.all_gradients
-        one = self.instant("gradients scattered", "reduce-scatter", gradients, -self.flying, own - self._stage.returned)
+        one = self.instant(SCATTERED, "reduce-scatter", gradients, -self.flying, own - self._stage.returned)
         yield ENDS, one._replace(gathered=self.gathered - own)
+        if self.units.stored != self.step.pass_:
+            yield from ((ENDS, each) for each in self._cast(one._replace(held=one.held - own)))
+
+    def _cast(self, one: Instant) -> Iterator[Instant]:
+        """Of each unit: its gradients are gone into the buffer, but for the last parameter's; beside it there are the
+        rank's part and this as it is stored."""
+        pass_, units = self.step.pass_, self.units
+        blocks = [(kind, units.blocks[kind]) for _, kind in sorted(self.kind.items())]
+        for kind, elements in [(ENDS, units.root)] * (units.root > 0) + blocks:
+            own, cast = pass_.bytes(units.ranks * elements), units.stored.bytes(elements)
+            one = one._replace(gathered=one.gathered - own, gradients=one.gradients - own)
+            beside = own + pass_.bytes(elements + units.last[kind])
+            yield one._replace(held=one.held + beside, gradients=one.gradients + cast)
+            one = one._replace(gradients=one.gradients + (0 if units.accumulates else cast))
 
     def update(self) -> Instant:
         """The optimizer's step, of what the rank stores."""

@@ -94,8 +94,6 @@ def _unruled(subject: LoadedModel, recipe: Recipe) -> Iterator[str]:
         yield f"weights in fp32 are not counted beside {option('ep')}"
     if mesh.ep > 1 and recipe.checkpoint == "attention":
         yield f"experts that {option('ep')} divides are not counted beside {option('checkpoint', 'attention')}"
-    if mesh.pp > 1 and mesh.fsdp > 1 and recipe.weights is not None:
-        yield f"weights in fp32 are not counted beside {option('pp')} with {option('fsdp')}"
     if recipe.lora is not None:
         yield from adapters.unruled(subject, recipe, mesh)
     if recipe.loss != "whole":
