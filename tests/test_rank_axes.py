@@ -173,7 +173,7 @@ def test_every_axis_is_answered_or_refused_by_name(run: Callable[..., Ran], comm
         ("memory llama-3.1-8b --fsdp 8 --fit 24GiB", "--fit does not go with --fsdp"),
         ("memory llama-3.1-8b --cp 2 --kv-block 16 --ctx 1k", "--kv-block is not counted beside --cp"),
         ("memory llama-3.1-8b --fsdp 8 --dtype q4_k_m", "are not divided by --fsdp"),
-        ("memory mixtral-8x7b --ep 2 --cp 2 --ctx 1k", "--ep is not counted beside --cp or --ulysses"),
+        ("memory mixtral-8x7b --ep 2 --cp 2 --ctx 1k", "--ep is not counted beside --cp here"),
         ("kv llama-3.1-8b --cp 2 --plot x.svg --ctx 1k", "a picture of the cache shows no --cp"),
         ("time llama-3.1-8b --on 2xh100-sxm --cp 2", "--cp 2 is not timed: no run whose ranks divide a sequence"),
         ("time llama-3.1-8b --on 2xh100-sxm --train --cp 2", "`tfacct comms --cp 2` count what a rank computes"),
@@ -334,7 +334,7 @@ def test_tokens_of_the_stream_are_divided_where_they_are_counted(run: Callable[.
         ("llama --ep e", "llama-3.1-405b has no experts for --ep to divide"),
         ("mixtral-8x7b --ep 3", "--ep 3 does not divide E = 8 (experts) hint: sizes that divide all: 1, 2, 4, 8"),
         ("mixtral-8x7b --tp 2 --ep 3", "a multiple of 2, such as --ep 2"),
-        ("mixtral-8x7b --ep e --cp c", "--ep is not counted beside --cp or --ulysses"),
+        ("mixtral-8x7b --ep e --cp c", "--ep is not counted beside --cp here"),
         ("mixtral-8x7b --tp 4 --ep 4 --decode", "--tp 4 does not divide 2 pairs of token and expert evenly"),
     ],
 )

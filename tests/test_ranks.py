@@ -188,8 +188,11 @@ def test_ranks_beside_the_unknown_ones_are_named(run: Callable[..., Ran]) -> Non
     assert "The smallest fsdp is 1: peak_bytes stays within 52.5 GB on each rank." in words  # there are two
     words = " ".join(run("solve", "phi-3-medium-4k", "--for", "tp", "--until", "kv_cache_bytes=200MB").out.split())
     assert "Not counted: 4." in words  # 40 query heads, 10 key/value heads
-    said = run("solve", "llama-3.1-8b", "--for", "tp", "--until", "peak_bytes=10GB", "--ctx", "4k").err
-    assert "with --tp 8; more ranks are not counted" in " ".join(said.split())  # a step's heads are on one rank each
+    asked = ("solve", "llama-3.1-8b", "--for", "tp", "--until")
+    said = run(*asked, "peak_bytes=10GB", "--ctx", "4k").err
+    assert "still above 10 GB with --tp 32" in " ".join(said.split())  # of which four have each key/value head
+    said = run(*asked, "peak_bytes=1GB", "--ctx", "1k", "--lora", "8").err
+    assert "with --tp 8; more ranks are not counted" in " ".join(said.split())  # adapters of common heads are not
 
 
 def test_a_mesh_that_is_refused_is_not_called_unmeasured(run: Callable[..., Ran]) -> None:

@@ -159,6 +159,31 @@ def test_what_a_rank_of_mixtral_holds() -> None:
     assert plain.sent_bytes == model.comms(ep=8, train=True, ctx="4k").sent_bytes
 
 
+def test_experts_beside_parts_of_sequences_and_in_stages() -> None:
+    """Ranks of a sequence divide experts too: of 8,192 tokens each sends its part, 2 rows for each."""
+    model = tfacct.load("mixtral-8x7b")
+    rows = {(one["over"], one["when"], one["kind"], one["of"]): one for one in model.comms(
+        cp=4, ep=4, train=True, ctx="8k"
+    ).collectives}  # fmt: skip
+    pairs = 2048 * 2 * 4096 * 2
+    assert rows["ep", "backward", "all-to-all", "experts"]["bytes"] == 32 * 2 * pairs
+    assert rows["cp", "backward", "all-reduce", "weights"]["bytes"] == 2 * REST  # each expert is on one rank
+    assert model.train(cp=4, ep=4, ctx="8k").weights_bytes == 2 * (REST + 2 * EXPERTS)
+    shared = model.comms(cp=2, fsdp=8, ep=8, train=True, ctx="8k")
+    # Of two ranks with the same expert each pads to one; a router's 8 rows are padded to 16.
+    assert shared.rank_params == REST // 16 + EXPERTS + 32 * 8 * 4096 // 16
+    # In stages: half of the blocks, gathered once; each expert of a stage is on one rank, or on two.
+    held = model.train(pp=2, fsdp=8, ep=8, ctx="4k", batch=4)
+    block = (REST - 2 * 32000 * 4096 - 4096) // 32
+    assert held.weights_bytes == 2 * (16 * (block // 8 + EXPERTS // 32) + 32000 * 4096 // 8) and not held.exact
+    assert {one["gathered_bytes"] for one in held.instants} == {2 * (16 * block + 32000 * 4096), 0}
+    twice = model.train(pp=2, fsdp=8, ep=4, ctx="4k", batch=4)
+    more = 2 * 16 * 2 * EXPERTS // 32
+    assert {one["gathered_bytes"] for one in twice.instants} == {2 * (16 * block + 32000 * 4096) + more, 0}
+    sent = model.comms(pp=2, fsdp=8, ep=4, ctx="4k", batch=4, train=True)
+    assert sent.sent_bytes == twice.sent_bytes
+
+
 def test_deepseek_as_it_was_trained() -> None:
     """DeepSeek-V3 (arXiv 2412.19437), section 3.2: 16 stages, 64 ranks of experts, ZeRO 1 among 2,048 devices."""
     model = tfacct.load("deepseek-v3")

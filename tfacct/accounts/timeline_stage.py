@@ -78,9 +78,18 @@ class GatheredStageTimeline(StageTimeline):
         assert step.units is not None
         self.units = step.units
         self.shards = step.units.stored.bytes(step.units.whole)
-        self.gathered = step.pass_.bytes(step.units.ranks * step.units.whole)
+        apart = [step.units.experts(kind) for kind in self._kinds(step).values()]
+        others = sum(one.ranks * one.elements for one in apart if one.ranks > 1)  # what one rank has is not gathered
+        own = step.units.whole - sum(one.elements for one in apart)
+        self.gathered = step.pass_.bytes(step.units.ranks * own + others)
+        self.kind = self._kinds(step)
+
+    @staticmethod
+    def _kinds(step: Step) -> dict[int, int]:
+        """The kind of each block, as the units of weights are called."""
+        assert step.units is not None
         kinds = zip(step.run.blocks, step.units.blocks, strict=True)
-        self.kind = {number: kind for section, kind in kinds for number in section.numbers}
+        return {number: kind for section, kind in kinds for number in section.numbers}
 
     def instant(self, name: str, operation: str, gradients: Size, kept: Size, held: Size) -> Instant:
         """An instant beside the whole weights, and the shares of gradients of earlier batches."""

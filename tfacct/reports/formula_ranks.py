@@ -26,7 +26,7 @@ from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.reports import ranks as one_rank
 from tfacct.reports.mesh import check_divided, check_ruled, check_sequence, check_sizes, gathers_heads, on_ranks
-from tfacct.reports.pipes import check_axes, checked_axes
+from tfacct.reports.pipes import check_axes
 from tfacct.reports.ranks import IDLE
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def _check_ep(subject: LoadedModel, numbers: Mapping[str, int | None], work: Wor
     """Raises TfacctError for experts that are not whole on a rank, and for pairs of token and expert that the ranks of
     a batch do not share evenly."""
     tp, ep = numbers.get("tp", 1), numbers["ep"]
-    checked_axes(Mesh(ep=ep or LETTER, cp=LETTER if "cp" in numbers else 1))
+    one_rank.checked(Mesh(ep=ep or LETTER, cp=LETTER if "cp" in numbers else 1))
     if not any(ACTIVE in group.axes for group in subject.ledger.groups):
         raise ConfigError(f"{subject.name} has no experts for {option('ep')} to divide", f"leave {option('ep')} out")
     check_ruled(subject, Mesh(ep=ep or LETTER), train=False)

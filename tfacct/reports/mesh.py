@@ -111,13 +111,15 @@ def _fuses(subject: LoadedModel, mesh: Mesh) -> bool:
 
 def check_experts(mesh: Mesh) -> None:
     """Raises UsageError for ranks that cannot divide experts."""
-    batches = "dp" if mesh.dp > 1 or (mesh.fsdp == 1 and mesh.parts == 1) else "fsdp"
-    groups = getattr(mesh, batches)
+    batches = "fsdp" if mesh.fsdp > 1 else "dp"
+    groups = getattr(mesh, batches) * mesh.parts
     if mesh.ep > 1 and (mesh.ep % mesh.tp or mesh.tp * groups % mesh.ep):
         sizes = [mesh.tp * n for n in divisors([groups]) if mesh.tp * n > 1]
+        also = f"{option('tp')} and {option(batches)}"
+        if mesh.parts > 1:
+            also = f"{option('tp')}, {option(batches)} and {option('cp' if mesh.cp > 1 else 'ulysses')}"
         raise UsageError(
-            f"{option('ep', mesh.ep)} divides experts among the ranks of {option('tp')} and"
-            f" {option(batches)}, a batch's ranks together",
+            f"{option('ep', mesh.ep)} divides experts among the ranks of {also}, a batch's ranks together",
             f"sizes that they have: {', '.join(map(str, sizes))}" if sizes else f"give {option(batches, mesh.ep)} too",
         )
     if mesh.imbalance != 1 and mesh.ep == 1:

@@ -49,9 +49,6 @@ def checked_axes(mesh: Mesh) -> Mesh:
         )
     if mesh.chunks > 1 and mesh.schedule != "interleaved":
         raise UsageError(f"{option('pp_chunks', mesh.chunks)} goes with {option('schedule', 'interleaved')}")
-    if mesh.parts > 1 and mesh.ep > 1:
-        both = f"{option('ep')} is not counted beside {option('cp')} or {option('ulysses')}"
-        raise UsageError(both, f"leave {option('ep')} out, or the sequences whole")
     interleaved = mesh.schedule == "interleaved" and mesh.chunks == 1
     return replace(mesh, chunks=2) if interleaved else mesh
 
@@ -61,11 +58,6 @@ def check_step(mesh: Mesh) -> None:
     if mesh.pp > 1 and mesh.fsdp > 1 and mesh.schedule not in ("1f1b", "gpipe"):
         said = f"{option('fsdp')} beside {option('pp')} is counted under 1f1b and gpipe, not {mesh.schedule}"
         raise UsageError(said, f"{option('schedule', '1f1b')} is counted, and so is {option('pp')} alone")
-    if mesh.pp > 1 and mesh.fsdp > 1 and mesh.ep > 1:
-        raise UsageError(
-            f"{option('ep')} is not counted beside {option('pp')} with {option('fsdp')}",
-            f"leave out {option('ep')}, or {option('pp')}",
-        )
     if mesh.pp > 1 and mesh.zero > 1:
         said = f"{option('zero', mesh.zero)} is not counted beside {option('pp')}: it scatters gradients while stages"
         counted = (

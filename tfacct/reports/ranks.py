@@ -92,6 +92,9 @@ def checked(mesh: Mesh | None) -> Mesh | None:
     from tfacct.reports.pipes import checked_axes
 
     check_sequence(mesh)
+    if mesh.parts > 1 and mesh.ep > 1:
+        both = f"{option('ep')} is not counted beside {option('cp')} here"
+        raise UsageError(both, "`tfacct train`, `comms` and `params` do, among the ranks of --fsdp or --dp")
     return checked_axes(mesh)
 
 

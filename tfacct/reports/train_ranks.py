@@ -86,8 +86,6 @@ def _unruled(subject: LoadedModel, recipe: Recipe) -> Iterator[str]:
         yield f"adapters are counted where {option('tp')} divides heads and networks evenly"
     if mesh.sp and subject.architecture.having(Experts):
         yield f"experts are not counted beside {option('sp', True)}"
-    if mesh.ep > 1 and mesh.parts > 1:
-        yield f"experts that {option('ep')} divides are not counted beside {option('cp')} or {option('ulysses')}"
     if mesh.ep > 1 and any(isinstance(part, Experts) and part.bias for _, part in _blocks(subject)):
         yield f"experts with biases that {option('ep')} divides are not counted"
     if mesh.ep > 1 and recipe.weights == FP32 and not recipe.full:

@@ -49,13 +49,13 @@ Method: TypeAlias = Literal["ring", "gather"]
 class Mesh:
     """Ranks: `fsdp` groups of `tp` each. `sp`: the stream's tokens are divided too. `plan`: whether products that
     read one tensor each reduce its gradient, as torch's plan has it, or together, as Megatron does. `ep`: so many
-    of the ranks divide the experts, which `tp` then leaves whole: those of `tp` and of `fsdp`, or of `dp`.
-    `imbalance`: the pairs of token and expert that the fullest of them receives, over the mean. `dp`: copies of all
-    that, each with a batch of its own; `zero`: the stage of ZeRO by which these divide moments (1) and gradients
-    (2). `pp`: stages that divide the blocks, by a `schedule` over so many `microbatches` (0: one sequence each in a
-    training step, one in all else); `chunks`: stages of each rank. `cp` and `ulysses`: ranks that divide a
-    sequence's tokens and have all weights; attention is brought together by keys and values (`cp_method`), or by
-    heads."""
+    of the ranks divide the experts, which `tp` then leaves whole: those of `tp` and of `fsdp`, or of `dp`, and of
+    parts of sequences. `imbalance`: the pairs of token and expert that the fullest of them receives, over the mean.
+    `dp`: copies of all that, each with a batch of its own; `zero`: the stage of ZeRO by which these divide moments
+    (1) and gradients (2). `pp`: stages that divide the blocks, by a `schedule` over so many `microbatches` (0: one
+    sequence each in a training step, one in all else); `chunks`: stages of each rank. `cp` and `ulysses`: ranks
+    that divide a sequence's tokens and have all weights; attention is brought together by keys and values
+    (`cp_method`), or by heads."""
 
     tp: int = 1
     sp: bool = False
@@ -101,12 +101,12 @@ class Mesh:
     @property
     def copies(self) -> int:
         """Number of ranks that `fsdp` divides the same experts among."""
-        return self.tp * self.fsdp // self.ep if self.ep > 1 and self.fsdp > 1 else self.sharers
+        return self.tp * self.sharers // self.ep if self.ep > 1 and self.fsdp > 1 else self.sharers
 
     @property
     def twins(self) -> int:
         """Number of ranks of `dp` that have the same experts, each of them whole, and sum their gradients."""
-        return self.tp * self.dp // self.ep if self.ep > 1 else self.replicas
+        return self.tp * self.replicas // self.ep if self.ep > 1 else self.replicas
 
     def own(self, at: Axes) -> Axes:
         """Sizes of a step on a rank that has its part of each sequence."""

@@ -52,7 +52,7 @@ def of_replicas(ledger: Ledger, mesh: Mesh, bits: int, tensors: Mapping[str, str
             if unit.apart:
                 part = whole_bytes(sum(one.elements for one in unit.shards), bits)
                 yield collective(
-                    unit.what, "all-reduce", "dp", "backward", "weights", unit.times, part, mesh.twins, "B"
+                    unit.what, "all-reduce", axis(mesh), "backward", "weights", unit.times, part, mesh.twins, "B"
                 )
 
 
