@@ -45,6 +45,8 @@ def unruled(model: LoadedModel) -> str:
         return "patches of images"
     if model.architecture.turns is not None:
         return "a table of angles"
+    if model.architecture.boxes is not None:
+        return "tables of boxes"
     latent = [part for part in model.architecture.parts() if isinstance(part, LatentAttention)]
     if any(part.form == "absorbed" for part in latent):
         return "latent attention in its absorbed form"

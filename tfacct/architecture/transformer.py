@@ -14,6 +14,7 @@ from tfacct.architecture.parts import (
     Attention,
     AttentionPooler,
     Averaged,
+    Boxes,
     Classes,
     CompressedAttention,
     Contacts,
@@ -27,6 +28,7 @@ from tfacct.architecture.parts import (
     Grouped,
     Head,
     HyperHead,
+    Idle,
     LatentAttention,
     Merged,
     Merger,
@@ -124,7 +126,9 @@ class Transformer:
     pooler: Pooler | AttentionPooler | Picked | None = None
     classes: Classes | None = None
     contacts: Contacts | None = None
+    idle: Idle | None = None
     tasks: Tasks | None = None
+    boxes: Boxes | None = None
     distances: Distances | None = None
     turns: Turns | None = None
     per_layer: PerLayerEmbedding | None = None
@@ -139,7 +143,8 @@ class Transformer:
         """Parts before the blocks and parts behind them, by their names in paths."""
         front: dict[str, Part | None]
         front = {"embed": self.embed, "pos_embed": self.positions, "type_embed": self.segments}
-        front |= {"task_embed": self.tasks, "rel_bias": self.bias, "rel_embed": self.distances, "turns": self.turns}
+        front |= {"task_embed": self.tasks, "box_embed": self.boxes, "rel_bias": self.bias}
+        front |= {"rel_embed": self.distances, "turns": self.turns}
         front |= {
             "embed_norm": self.embed_norm,
             "per_layer": self.per_layer,
@@ -148,9 +153,8 @@ class Transformer:
         }
         back: dict[str, Part | None] = {"deepstack": self.deepstack, "merged": self.merged, "hc_head": self.hyper}
         back |= {"final_norm": self.final_norm, "lm_head": self.head, "merger": self.merger}
-        return _there(front), _there(
-            {**back, "pooler": self.pooler, "classifier": self.classes, "contacts": self.contacts}
-        )
+        back |= {"pooler": self.pooler, "classifier": self.classes, "contacts": self.contacts, "idle": self.idle}
+        return _there(front), _there(back)
 
     @property
     def every_stack(self) -> tuple[Stack, ...]:

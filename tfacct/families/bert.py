@@ -8,14 +8,20 @@ from tfacct.families._bert_like import ENCODING, PRETRAINED, AbleToDecode, class
 from tfacct.families._endings import Ending
 
 
+def of_texts(body: str) -> Mapping[str, Ending]:
+    """Classes of a body by this name, whose pooler stands in front of the classes of a text."""
+    paths = {"pooler": f"{body}pooler.dense", "classifier": "classifier"}
+    return {**ENCODING, "ForSequenceClassification": replace(ENCODING["ForSequenceClassification"], paths=paths)}
+
+
 def with_pairs(body: str) -> Mapping[str, Ending]:
     """BERT's classes, of a body by this name: two also score whether one text follows another, by two numbers."""
     pooled, of_pair = {"pooler": f"{body}pooler.dense"}, {"classifier": "cls.seq_relationship"}
-    classes = replace(ENCODING["ForSequenceClassification"], paths={**pooled, "classifier": "classifier"})
+    texts = of_texts(body)
+    classes = texts["ForSequenceClassification"]
     pair = replace(classes, auto="AutoModelForNextSentencePrediction", paths={**pooled, **of_pair})
     return {
-        **ENCODING,
-        "ForSequenceClassification": classes,
+        **texts,
         "ForPreTraining": replace(PRETRAINED, paths={**pooled, **of_pair}, scores=2, obeys=False),
         "ForNextSentencePrediction": replace(pair, scores=2, obeys=False, picks=False),
     }

@@ -6,10 +6,9 @@ from typing import ClassVar
 from tfacct.architecture.parts import Head
 from tfacct.families._base import Count, Layers, Switch
 from tfacct.families._bert_like import AbleToDecode, Sizes, class_table
-from tfacct.families.bert import with_pairs
+from tfacct.families.bert import of_texts
 
 HEAD = {"lm_head.transform": "dense", "lm_head.norm": "LayerNorm", "lm_head": "decoder"}
-ENDINGS = with_pairs("rembert.")
 
 
 class Config(AbleToDecode):
@@ -25,9 +24,7 @@ class Config(AbleToDecode):
     tie_word_embeddings: Switch = False
 
     stems: ClassVar = ("RemBert",)
-    heads: ClassVar = {
-        name: end for name, end in ENDINGS.items() if name not in ("ForPreTraining", "ForNextSentencePrediction")
-    }
+    heads: ClassVar = of_texts("rembert.")
     body: ClassVar = "rembert."
     hf_paths: ClassVar = {
         **class_table("rembert.", {ours: f"cls.predictions.{theirs}" for ours, theirs in HEAD.items()}),

@@ -46,6 +46,7 @@ class Reference(Lines):
         ruled = {
             "an encoder" if shape.encoder is None else shape.encoder.words: shape.encoder is None,
             "a table of angles": shape.turns is None,
+            "tables of boxes": shape.boxes is None,
             "multi-token prediction": shape.mtp is None,
             "a convolution beside a block": shape.beside is None,
             "convolutions over sound": not isinstance(shape.embed, Stem),

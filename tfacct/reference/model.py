@@ -36,7 +36,7 @@ from tfacct.reference.modules import (
 )
 from tfacct.reference.overlapping import padded
 from tfacct.reference.per_layer import PerLayerEmbedding, PerLayerInput
-from tfacct.reference.positions import Crossed, Positions, Segments, Sines
+from tfacct.reference.positions import Boxes, Crossed, Positions, Segments, Sines
 from tfacct.reference.rotary import Angles
 from tfacct.reference.step import Step
 
@@ -123,6 +123,7 @@ class Decoder(nn.Module):
         self.positions_behind = shape.positions is not None and shape.positions.behind
         self.type_embed = None if shape.segments is None else Segments(shape.segments)
         self.task_embed = None if shape.tasks is None else Segments(shape.tasks)
+        self.box_embed = None if shape.boxes is None else Boxes(shape.boxes)
         self.rel_bias = None if shape.bias is None else RelativeBias(shape.bias, both_ways=_sees_all(shape.stacks))
         self.rel_embed = None if shape.distances is None else Distances(shape.distances)
         if shape.turns is not None:  # stored only: angles are computed here
@@ -155,6 +156,7 @@ class Decoder(nn.Module):
         self.contacts = None
         if shape.contacts is not None:
             self.contacts = nn.ModuleDict({"regression": Unused(shape.contacts.maps, 1, bias=True)})
+        self.idle = None if shape.idle is None else Unused(shape.idle.hidden, shape.idle.hidden, bias=True)
         self.mtp = nn.ModuleList()
         if shape.mtp is not None and shape.head is not None and self.lm_head is not None:
             turned = _angles(shape.mtp.block.attention)
@@ -181,7 +183,7 @@ class Decoder(nn.Module):
             old = self._old(past)
             positions = torch.arange(old, old + x.shape[1], device=tokens.device)
         x = self._placed(x, positions, behind=False)
-        for beside in (self.type_embed, self.task_embed):
+        for beside in (self.type_embed, self.task_embed, self.box_embed):
             x = x if beside is None else beside(x, positions)
         x = self.embed.widened(self._placed(through(self.embed_norm, x), positions, behind=True))
         read = None if self.encoder is None or source is None else self.encoder(source)

@@ -18,11 +18,11 @@ from tfacct.ledger.groups import Ledger
 from tfacct.ledger.workload import check_size
 from tfacct.loading.model import LoadedModel
 
-FRONT = frozenset(("embed", "pos_embed", "type_embed", "task_embed", "embed_norm"))
+FRONT = frozenset(("embed", "pos_embed", "type_embed", "task_embed", "box_embed", "embed_norm"))
 """What may stand in front of the blocks: it is read there alone."""
 READS = "all blocks of the decoder read what the encoder gives"
 MTP = "multi-token prediction heads"
-BACK = frozenset(("final_norm", "lm_head", "pooler", "classifier", "contacts"))
+BACK = frozenset(("final_norm", "lm_head", "pooler", "classifier", "contacts", "idle"))
 
 
 def checked_axes(mesh: Mesh) -> Mesh:

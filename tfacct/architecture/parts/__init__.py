@@ -2,12 +2,12 @@
 
 from tfacct.architecture.parts.altup import AltUp, Laurel, Merged, Streams
 from tfacct.architecture.parts.attention import Attention, Blocks, Grouped, QKNorm, Rotary, Temperature
-from tfacct.architecture.parts.classes import Classes, Contacts, Picked, Pooler
+from tfacct.architecture.parts.classes import Classes, Contacts, Idle, Picked, Pooler
 from tfacct.architecture.parts.compressed import CompressedAttention
 from tfacct.architecture.parts.convolution import FirstConvolution, ShortConvolution
 from tfacct.architecture.parts.cross import OF_SOURCE, CrossAttention, Disentangled, Distances, RelativeBias
 from tfacct.architecture.parts.delta import DeltaNet
-from tfacct.architecture.parts.embedding import Embedding, Head, Positions, Segments, Stem, Tasks, Turns
+from tfacct.architecture.parts.embedding import Boxes, Embedding, Head, Positions, Segments, Stem, Tasks, Turns
 from tfacct.architecture.parts.experts import Experts
 from tfacct.architecture.parts.feed_forward import FeedForward
 from tfacct.architecture.parts.hyper import HyperConnection, HyperHead, HyperResult
@@ -29,7 +29,7 @@ from tfacct.architecture.parts.shared import SharedOutput
 from tfacct.ledger.paths import ENCODER, MTP
 
 _READ: tuple[type[Part], ...] = (
-    *(Embedding, PerLayerEmbedding, Streams, Positions, Segments, Tasks, Turns, RelativeBias, Distances),
+    *(Embedding, PerLayerEmbedding, Streams, Positions, Segments, Tasks, Boxes, Turns, RelativeBias, Distances),
     FirstConvolution,
     *(
         Attention,
@@ -59,6 +59,7 @@ _READ: tuple[type[Part], ...] = (
         Pooler,
         Classes,
         Contacts,
+        Idle,
     ),
 )
 HEADINGS = (ENCODER, *dict.fromkeys(part.name for part in _READ), MTP)
@@ -76,6 +77,7 @@ __all__ = [
     "AttentionPooler",
     "Averaged",
     "Blocks",
+    "Boxes",
     "ChannelMix",
     "Classes",
     "CompressedAttention",
@@ -97,6 +99,7 @@ __all__ = [
     "HyperConnection",
     "HyperHead",
     "HyperResult",
+    "Idle",
     "LatentAttention",
     "Laurel",
     "LightningAttention",

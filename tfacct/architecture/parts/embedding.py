@@ -223,6 +223,27 @@ class Tasks(Segments):
 
 
 @record(kw_only=True)
+class Boxes(Part):
+    """Learned tables of where on a page a token's box begins and ends, of its height and its width; six rows of them
+    are added to the token's (transformers' LayoutLMEmbeddings)."""
+
+    rows: Size
+    hidden: Size
+
+    TABLES: ClassVar[tuple[str, ...]] = ("x", "y", "h", "w")
+    ADDED: ClassVar[tuple[str, ...]] = ("left", "upper", "right", "lower", "height", "width")
+
+    name: ClassVar[str] = "box_embed"
+    letters: ClassVar[dict[str, str]] = {"rows": "Vb", "hidden": "D"}
+    legend: ClassVar[dict[str, str]] = {"Vb": "places across a page", "D": WIDTHS["D"]}
+
+    def lines(self, at: str) -> tuple[Line, ...]:
+        """Tables and additions."""
+        tables = (Table(f"{at}.{name}", "Vb D") for name in self.TABLES)
+        return (*tables, *(Pointwise(f"{at}.{name}_add", "B T D", sums=True) for name in self.ADDED))
+
+
+@record(kw_only=True)
 class Head(Part):
     """Logits over the vocabulary, for the O positions that the workload asks for.
 
