@@ -244,7 +244,6 @@ def test_what_a_copy_holds() -> None:
         ),
         ("train qwen1.5-moe-a2.7b --dp 8", "its shared network has a gate, and which tensors share a bucket of --dp"),
         ("comms mixtral-8x7b --dp 2 --tp 2 --train", "beside --tp 2 its class fuses products"),
-        ("comms mixtral-8x7b --dp 2 --fsdp 2 --ep 2 --train", "--ep is not counted beside --dp with --fsdp"),
         ("train llama-3.1-8b --dp 2 --weights fp32", "autocast is not counted on a mesh"),
     ],
 )

@@ -184,6 +184,23 @@ def test_experts_beside_parts_of_sequences_and_in_stages() -> None:
     assert sent.sent_bytes == twice.sent_bytes
 
 
+def test_copies_of_ranks_that_divide_experts_and_weights() -> None:
+    """HSDP: what ranks of fsdp, or of the same experts, have scattered is reduced among copies."""
+    rows = {(one["over"], one["kind"]): one for one in tfacct.load("mixtral-8x7b").comms(
+        fsdp=8, ep=8, dp=2, train=True, ctx="4k"
+    ).collectives}  # fmt: skip
+    assert rows["dp", "all-reduce"]["bytes"] == 2 * (REST // 8 + EXPERTS) and rows["dp", "all-reduce"]["calls"] == 65
+
+
+def test_experts_that_are_stored_in_fp32_by_hand() -> None:
+    rank = tfacct.load("mixtral-8x7b").train(fsdp=8, ep=8, ctx="4k", weights="fp32")
+    assert rank.weights_bytes == rank.gradients_bytes == 4 * (REST // 8 + EXPERTS) and not rank.exact
+    # A block's rest is gathered beside the next one's, and the expert of each is cast; in no block: table, head, norm.
+    block, root = (REST - 2 * 32000 * 4096 - 4096) // 32, 2 * 32000 * 4096 + 4096
+    at = {each["instant"]: each for each in rank.instants}
+    assert at["block 31, backward"]["gathered_bytes"] == 2 * (root + 2 * (block + EXPERTS // 32))
+
+
 def test_deepseek_as_it_was_trained() -> None:
     """DeepSeek-V3 (arXiv 2412.19437), section 3.2: 16 stages, 64 ranks of experts, ZeRO 1 among 2,048 devices."""
     model = tfacct.load("deepseek-v3")

@@ -75,7 +75,9 @@ class UnitTimeline(Timeline):
         kind = part.numbers[0]
         if kind not in self.sizes:
             experts = self._units.experts(kind)
-            others = self.step.pass_.bytes(experts.ranks * experts.elements) if experts.ranks > 1 else 0
+            # One rank's experts are gathered nowhere; they are cast there, as fully_shard among one rank does.
+            copied = experts.ranks > 1 or self._units.stored != self.step.pass_
+            others = self.step.pass_.bytes(experts.ranks * experts.elements) if copied else 0
             own = self._whole(self._units.blocks[kind]) + others
             self.sizes[kind] = own + self.sums(number) if self._units.lent is not None else own
         return self.sizes[kind]

@@ -75,9 +75,6 @@ def _checked_copies(mesh: Mesh) -> Mesh:
         raise UsageError(f"{option('zero')} is 1, 2 or 3, not {mesh.zero}", f"{option('dp', 8)} alone divides nothing")
     if mesh.zero and (mesh.dp == 1 or mesh.fsdp > 1):
         raise UsageError(f"{option('zero', mesh.zero)} goes with {option('dp')}, without {option('fsdp')}")
-    if mesh.dp > 1 and mesh.ep > 1 and mesh.fsdp > 1:
-        said = f"{option('ep')} is not counted beside {option('dp')} with {option('fsdp')}"
-        raise UsageError(said, "leave out one of the three")
     if mesh.ep > mesh.tp and mesh.fsdp == mesh.dp == mesh.parts == 1 and mesh.ep % mesh.tp == 0:
         mesh = replace(mesh, dp=mesh.ep // mesh.tp)  # all else is whole on each, as where a model is served
     return replace(mesh, fsdp=mesh.dp, dp=1, zero=0) if mesh.zero == 3 else mesh

@@ -88,8 +88,6 @@ def _unruled(subject: LoadedModel, recipe: Recipe) -> Iterator[str]:
         yield f"experts are not counted beside {option('sp', True)}"
     if mesh.ep > 1 and any(isinstance(part, Experts) and part.bias for _, part in _blocks(subject)):
         yield f"experts with biases that {option('ep')} divides are not counted"
-    if mesh.ep > 1 and recipe.weights == FP32 and not recipe.full:
-        yield f"weights in fp32 are not counted beside {option('ep')}"
     if mesh.ep > 1 and recipe.checkpoint == "attention":
         yield f"experts that {option('ep')} divides are not counted beside {option('checkpoint', 'attention')}"
     if recipe.lora is not None:
