@@ -276,8 +276,8 @@ def _stages(subject: LoadedModel, devices: int) -> Iterator[tuple[int, int]]:
 
 MOST_PARTS = 16
 """Parts of a sequence beyond which a plan does not look."""
-MOST_BESIDE = 8
-"""Ranks of `tp` beyond which a plan does not look beside stages with whole experts."""
+MOST_BESIDE = 2
+"""Ranks of `tp` beyond which a plan does not look beside whole experts in stages, which are trained with few."""
 LEAST_TOKENS = 2048
 """Tokens of a sequence on a rank below which it does not either."""
 
