@@ -345,7 +345,6 @@ def test_verify_says_whose_class_was_asked(run) -> None:
     ("name", "why"),
     [
         ("mistral_large4", "read the latents"),
-        ("big_bird", "drawn at random"),
         ("diffllama", "in pairs"),
         ("reformer", "by hashes"),
     ],

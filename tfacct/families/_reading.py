@@ -16,7 +16,6 @@ OWN = "own"
 """The type of a model that is put together from parts: its config is tables."""
 
 WITHOUT: Mapping[str, str] = {
-    "big_bird": "its attention reads blocks of keys, some of them drawn at random, and no part here does",
     "deci": "each of its layers has a number of key heads of its own",
     "diffllama": "its heads are subtracted from one another in pairs, and no part here does that",
     "ernie4_5_moe_vl": "its language model has experts of two widths, for text and for images",

@@ -3,16 +3,17 @@
 from dataclasses import replace
 from typing import ClassVar
 
-from tfacct.architecture.parts import Boxes, Idle, Pooler
+from tfacct.architecture.parts import Boxes
 from tfacct.architecture.transformer import Transformer
 from tfacct.families import bert
 from tfacct.families._base import Count
 from tfacct.families._endings import ANSWERS
+from tfacct.families._idle_pooler import StoresPooler
 
 BODY_AT = "layoutlm."
 
 
-class Config(bert.Config):
+class Config(StoresPooler, bert.Config):
     """`LayoutLMConfig`, with its class's defaults: `LayoutLMForMaskedLM`, or the class that `architectures` names."""
 
     max_2d_position_embeddings: Count = 1024
@@ -24,7 +25,6 @@ class Config(bert.Config):
         "ForQuestionAnswering": replace(ANSWERS, auto="LayoutLMForQuestionAnswering"),
     }
     body: ClassVar = BODY_AT
-    class_extra: ClassVar = "it runs the pooler, whose result nothing reads"
     hf_paths: ClassVar = {
         **{ours: theirs.replace("bert.", BODY_AT) for ours, theirs in bert.Config.hf_paths.items()},
         "idle": f"{BODY_AT}pooler.dense",
@@ -35,20 +35,10 @@ class Config(bert.Config):
         "An encoder: every token sees all others, nothing is kept between steps, and there is no decode step.",
         "Four tables of max_2d_position_embeddings rows: of columns, rows, heights and widths. A token's box reads the"
         " first two twice, so six rows are added to its own. Heads are BERT's, with the same names.",
-        "Every class stores the pooler, and only LayoutLMModel and the classes of a text read what it makes: its product"
-        " is counted in those alone.",
+        "Every class stores the pooler, and only LayoutLMModel and the classes of a text read what it makes: its"
+        " product is counted in those alone.",
         "A position_embedding_type other than absolute is refused, and so is is_decoder = true.",
     )
-
-    def transformer(self) -> Transformer:
-        """Where the pooler does not run, it is stored all the same."""
-        shape = super().transformer()
-        return shape if shape.pooler is not None else replace(shape, idle=Idle(hidden=self.hidden_size))
-
-    def class_multiplies(self) -> Transformer | None:
-        """It runs the pooler everywhere."""
-        shape = self.transformer()
-        return None if shape.idle is None else replace(shape, idle=None, pooler=Pooler(hidden=self.hidden_size))
 
     def architecture(self) -> Transformer:
         """BERT's, with the tables of boxes."""
