@@ -129,7 +129,7 @@ def test_experts_of_random_ranks_are_transformers_own(kind: str, monkeypatch: py
             with_experts(kind, seed, patched)
 
 
-NEARLY = 0.02
+NEARLY = 0.05
 """The most by which peaks under `sp` differed."""
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
+import tfacct
 from tests.conftest import TINY, Ran
 from tfacct import load
 from tfacct.base.errors import UsageError
@@ -177,3 +178,14 @@ def test_recipes_are_asked_of_the_class_too(run: Callable[..., Ran], asked: str)
 def test_what_is_not_proven_is_refused(run: Callable[..., Ran]) -> None:
     ran = run("verify", "--prove", "llama", "--train", "--weights", "fp32")
     assert ran.code == 2 and "--weights fp32 is not proven" in ran.err
+
+
+def test_experts_that_are_weighted_in_the_passs_dtype_need_no_cast() -> None:
+    sizes = {"hidden_size": 64, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8, "vocab_size": 16}
+    sizes |= {"num_hidden_layers": 1, "num_experts": 4, "num_experts_per_tok": 4, "moe_intermediate_size": 8}
+    model = tfacct.load({"model_type": "qwen3_moe", "tie_word_embeddings": False, **sizes})
+    found = model.verify(train=True, ctx=64, batch=2, optimizer="none")
+    assert found.agrees
+    # Three tensors of each token's experts, as wide as the stream, decide at this size.
+    step = model.train(ctx=64, batch=2, optimizer="none")
+    assert step.peak_instant == "block 0, backward" and step.exact

@@ -51,7 +51,7 @@ UNEVEN = (
 )
 NOT_MEASURED = "What ranks of ep hold on the way was not measured here."
 OWN_ANGLES = "Angles in fp32, which each block casts where it gathers weights stored in fp32, are not counted."
-NEARLY = "Peaks of small models were within 2% of this under the same plans."
+NEARLY = "Peaks of small models were within 5% of this under the same plans."
 
 
 def unmeasured(one: Trained) -> str:
@@ -69,7 +69,8 @@ def unmeasured(one: Trained) -> str:
         return NOT_MEASURED
     if mesh.ep > 1 and one.recipe.checkpoint == "full":
         return RAN_AGAIN
-    if mesh.tp > 1 and mesh.pp == 1 and (mesh.ep > 1 or mesh.sp) and meshes.gathers_heads(subject):
+    nearly = meshes.gathers_heads(subject) if mesh.ep > 1 or mesh.sp else False
+    if mesh.tp == mesh.ranks > 1 and (nearly or (mesh.sp and subject.architecture.having(Experts) and not seen)):
         return NEARLY
     if mesh.pp > 1:
         from tfacct.reports.train_stages import unmeasured as of_stages

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from tfacct.accounts.sharding.mesh import LIVES, VOCABULARY, Mesh
@@ -13,6 +13,7 @@ from tfacct.ledger import paths
 from tfacct.ledger.einsum import Axes, letters, renamed, rounded_up
 from tfacct.ledger.groups import Ledger
 from tfacct.ledger.kept import AGAIN, Held, Kept, Moment, Run, Section
+from tfacct.ledger.lines import ACTIVE
 from tfacct.ledger.storage import Width
 
 POSITIONS = Held("T", "index")
@@ -30,6 +31,8 @@ OUT = "o_proj.weight"
 SUMMED = (OUT, "down_proj.weight")
 """Products whose results are summed over ranks: where these live divided along tokens, their gradients are gathered."""
 INPUT = paths.in_every(paths.BLOCKS, "in")
+EXPERTS_OF = ".experts."
+"""Stands in the names of what a part's experts do."""
 WHOLE, OWN = Held("B T D"), Held(f"B {PART} D")
 """A tensor of the stream's width, of all tokens and of those of one rank."""
 
@@ -158,12 +161,15 @@ def vocabulary(step: Step) -> Step:
 
 
 def _along(run: Run, many: bool) -> Run:
+    mixture = _mixture(run)
+    summed = frozenset(at for at in run.order if at.endswith(SUMMED) and at not in mixture) | {*mixture[-1:]}
+
     def moment(one: Moment) -> Moment:
         return one._replace(held=tuple(map(_tokens, one.held))) if _of_stream([one.at]) else one
 
     def forwards(one: Moment) -> Moment:
-        held = tuple(_tokens(held) if held.path else held for held in moment(one).held)
-        inside = one.at.endswith(SUMMED) and not one.after
+        held = tuple(_tokens(held) if _streamed(held) else held for held in moment(one).held)
+        inside = (one.at in summed or one.at in mixture) and not (one.after and one.at in summed)
         # What the norm gave is there while the sublayer runs, beside all that was gathered of it.
         return moment(one)._replace(held=(*held, OWN) if inside else held)
 
@@ -176,17 +182,28 @@ def _along(run: Run, many: bool) -> Run:
             *(
                 Moment(norm, (WHOLE, WHOLE, OWN), done=False) for norm in read
             ),  # the gradient of what is read, scattered
-            *(each for one in run.moments for each in _backwards(moment(one), many)),
+            *((Moment(mixture[-1], (WHOLE, WHOLE), done=False),) if mixture and many else ()),
+            *(each for one in run.moments for each in _backwards(moment(one), mixture, summed, many)),
         ),
-        ahead=tuple(map(forwards, run.ahead)) + tuple(_forwards(run, read, many)),
-        early=(*map(_part, run.early), *((WHOLE,) if any(at.endswith(SUMMED) for at in run.order) else ())),
+        ahead=tuple(map(forwards, run.ahead)) + tuple(_forwards(run, read, summed, many)),
+        early=(*map(_part, run.early), *((WHOLE,) if summed else ())),
     )
 
 
-def _backwards(one: Moment, many: bool) -> Iterator[Moment]:
+def _mixture(run: Run) -> tuple[str, ...]:
+    """Operations of a part with experts, which reads the stream gathered and makes one sum."""
+    of = next((at.partition(EXPERTS_OF)[0] for at in run.order if EXPERTS_OF in at), None)
+    return tuple(at for at in run.order if of is not None and at.startswith(f"{of}.") and not at.endswith(".drop"))
+
+
+def _backwards(one: Moment, mixture: Sequence[str], summed: frozenset[str], many: bool) -> Iterator[Moment]:
     """A moment of the backward pass; the gradient of what was summed over ranks is gathered, its tokens put together
     from the ranks' sequences where there are many."""
-    if not one.at.endswith(SUMMED):
+    if one.at in mixture:
+        behind = mixture[max(place for place, at in enumerate(mixture) if EXPERTS_OF in at) + 1 :]
+        yield one._replace(held=(*one.held, WHOLE)) if one.at in behind else one
+        return
+    if one.at not in summed:
         yield one
         return
     if many:
@@ -194,16 +211,16 @@ def _backwards(one: Moment, many: bool) -> Iterator[Moment]:
     yield one._replace(held=(*one.held, WHOLE))
 
 
-def _forwards(run: Run, read: Iterable[str], many: bool) -> Iterator[Moment]:
+def _forwards(run: Run, read: Iterable[str], summed: frozenset[str], many: bool) -> Iterator[Moment]:
     """Norms' results as they are gathered, and what is summed over ranks as it is scattered: both by ranks first."""
-    streams = {_sublayer(one.at): held for one in run.ahead for held in one.held if held.path}
+    streams = {_sublayer(one.at): held for one in run.ahead for held in one.held if _streamed(held)}
     for at in run.order:
         stream = [_tokens(streams[_sublayer(at)])] if _sublayer(at) in streams else []
         if at in read:
             # Behind the final norm its result is there, and what the blocks' caller held is not.
             beside = [OWN, *stream] if paths.repeated(at) else []
             yield Moment(at, (*((WHOLE,) * (1 + many)), *beside), after=True)
-        elif at.endswith(SUMMED):
+        elif at in summed:
             # Beside both layouts and the sum: the norm's own result, what the block read, what the sum is added to.
             others = {held.path: held for held in (OWN._replace(path=INPUT), *stream)}
             yield Moment(at, (WHOLE, WHOLE, OWN, OWN, *others.values()), after=True)
@@ -221,7 +238,13 @@ def _kept(line: Kept) -> Kept:
 
 
 def _part(held: Held) -> Held:
-    return _tokens(held) if "D" in letters(held.spec) else held  # positions are whole
+    # Positions are whole, and what a token's experts make.
+    return _tokens(held) if "D" in letters(held.spec) and ACTIVE not in letters(held.spec) else held
+
+
+def _streamed(held: Held) -> bool:
+    """True of the stream as others hold it, and of nothing that a token's experts read."""
+    return bool(held.path) and ACTIVE not in letters(held.spec)
 
 
 def _tokens(held: Held) -> Held:
