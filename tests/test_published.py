@@ -370,3 +370,19 @@ def test_ling_2s_fields_are_not_those_of_the_first_generation() -> None:
     for field, value in (("use_bias", True), ("moe_shared_expert_intermediate_size", 11)):
         with pytest.raises(ConfigError, match=f"{field} = .* changes the counts"):
             subject("mine", {**TINY["bailing_moe"], field: value})
+
+
+def test_grok_1_by_hand() -> None:
+    """Its README says 314B parameters, 64 layers, 48 heads over 8, 8 experts of which 2 are used, 131,072 tokens."""
+    fields = {"vocab_size": 131072, "hidden_size": 6144, "intermediate_size": 32768, "num_hidden_layers": 64}
+    fields |= {"num_attention_heads": 48, "num_key_value_heads": 8, "num_experts": 8, "num_experts_per_tok": 2}
+    grok = {"model_type": "grok-1", **fields, "max_position_embeddings": 8192, "tie_word_embeddings": True}
+    ours = subject("grok", {**grok, "architectures": ["Grok1ModelForCausalLM"]})
+    layer = 2 * 6144 * 6144 + 2 * 6144 * 1024 + 8 * 6144 + 8 * 3 * 6144 * 32768 + 4 * 6144
+    assert ours.parameters == 64 * layer + 131072 * 6144 + 6144 == 315_684_820_992
+    with pytest.raises(ConfigError, match="residual_moe"):
+        subject("grok", {**grok, "residual_moe": True})
+
+
+def test_step_3_5_by_its_own_class() -> None:
+    assert subject("mine", {**TINY["step3p5"], "architectures": ["Step3p5ForCausalLM"]}).family == "step3p5"

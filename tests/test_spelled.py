@@ -311,3 +311,25 @@ def test_deepseek_vl2s_language_model_is_deepseek_v2s() -> None:
     ours = subject("mine", {**whole, "architectures": ["DeepseekVLV2ForCausalLM"], "projector_config": {"a": 1}})
     assert (ours.family, ours.unknown, ours.left_out) == ("deepseek_v2", (), ("projector_config",))
     assert ours.ledger.parameters() == subject("mine", TINY["deepseek_v2"]).ledger.parameters()
+
+
+def test_families_without_a_class_by_hand() -> None:
+    """TeleChat's biases are on o and down alone; Jais has three matrices with biases, and no table with ALiBi."""
+    sizes = {"vocab_size": 1000, "hidden_size": 64, "n_layer": 3, "n_head": 4}
+    chat = {"model_type": "telechat", **sizes, "ffn_hidden_size": 96, "tie_word_embeddings": False}
+    layer = 4 * 64 * 64 + 64 + 3 * 64 * 96 + 64 + 2 * 64
+    assert subject("chat", {**chat, "architectures": ["TelechatForCausalLM"]}).parameters == 2000 * 64 + 3 * layer + 64
+    for name in ("embed_layernorm", "apply_residual_connection_post_layernorm"):
+        with pytest.raises(ConfigError, match=name):
+            subject("chat", {**chat, name: True})
+    with pytest.raises(ConfigError, match="tie_word_embeddings"):
+        subject("chat", {key: value for key, value in chat.items() if key != "tie_word_embeddings"})
+    jais = {"model_type": "jais", "vocab_size": 1000, "n_embd": 64, "n_layer": 3, "n_head": 4, "n_positions": 50}
+    jais |= {"n_inner": 96, "architectures": ["JAISLMHeadModel"]}
+    attention = 4 * (64 * 64 + 64) + 4 * 64
+    both = 1000 * 64 + 3 * attention + 2 * 64
+    assert subject("jais", jais).parameters == both + 50 * 64 + 3 * (2 * 64 * 96 + 96 + 64)
+    own = {**jais, "activation_function": "swiglu", "position_embedding_type": "alibi"}
+    assert subject("jais", own).parameters == both + 3 * (3 * 64 * 96 + 2 * 96 + 64)
+    with pytest.raises(ConfigError, match="position_embedding_type"):
+        subject("jais", {**jais, "position_embedding_type": "rotary"})

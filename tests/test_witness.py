@@ -215,7 +215,8 @@ def test_tiny_models_verify_with_transformers_asked_too(family: str) -> None:
     report = verify([about], Request(ctx=context, tokens=None if whole else 13, batch=9), against="transformers")
     holds(report, 1)
     said = [w["witness"] for w in report.models[0]["witnesses"] if w["witness"].startswith("transformers")]
-    assert len(said) == {"cs336": 0, "own": 0}.get(family, 2 if alone(family) or config.class_whole else 3)
+    of_class = 2 if alone(family) or config.class_whole else 3
+    assert len(said) == (of_class if config.hf_paths else 0)
 
 
 @pytest.mark.parametrize("family", by_kind(SHAPES))

@@ -291,6 +291,7 @@ BY_CLASS: Mapping[tuple[str, str], Spelled] = {
     ),
     ("minimax", "MiniMaxM2ForCausalLM"): Spelled("minimax_m2"),
     ("minimax", "MiniMaxM1ForCausalLM"): Spelled("minimax_m1"),
+    ("step3p5", "Step3p5ForCausalLM"): Spelled("step3p5", {"Step3p5ForCausalLM": "Step3p7ForConditionalGeneration"}),
     ("hunyuan", "HunYuanMoEV1ForCausalLM"): Spelled("hunyuan_v1_moe"),
     ("hunyuan", "HunYuanDenseV1ForCausalLM"): Spelled("hunyuan_v1_dense"),
 }
