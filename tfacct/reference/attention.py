@@ -147,7 +147,9 @@ def qk_norm(part: parts.QKNorm, heads: int, head_dim: int) -> nn.Module:
     size = heads * head_dim if part.together else head_dim
     if not part.learned:
         return PlainRMSNorm(size, part.eps)
-    return LayerNorm((size,), part.eps) if part.kind == "layer" else RMSNorm(size, part.eps, part.less_one)
+    if part.kind == "layer":
+        return LayerNorm((size,), part.eps, bias=part.shift)
+    return RMSNorm(size, part.eps, part.less_one)
 
 
 class OutputGate(nn.Module):
