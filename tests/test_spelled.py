@@ -333,3 +333,7 @@ def test_families_without_a_class_by_hand() -> None:
     assert subject("jais", own).parameters == both + 3 * (3 * 64 * 96 + 2 * 96 + 64)
     with pytest.raises(ConfigError, match="position_embedding_type"):
         subject("jais", {**jais, "position_embedding_type": "rotary"})
+    btlm = {**own, "model_type": "btlm", "architectures": ["BTLMLMHeadModel"]}
+    assert subject("btlm", btlm).ledger.parameters() == subject("jais", own).ledger.parameters()
+    with pytest.raises(ConfigError, match="names no class of btlm"):
+        subject("btlm", {**btlm, "architectures": ["GPT2LMHeadModel"]})

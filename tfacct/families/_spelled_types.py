@@ -2,7 +2,7 @@
 
 Transformers has no class of these names. Their fields, with what is taken where a config leaves one out, were read in
 their makers' code or in public copies of it. None of that code was run: the witness is the family's class, given the
-same sizes.
+same sizes, where it has one.
 """
 
 from collections.abc import Mapping
@@ -175,6 +175,7 @@ SPELLED: Mapping[str, Spelled] = {
         only={"new_decoder_architecture": (True,), "num_ln_in_parallel_attn": (2, None)},
     ),
     "stablelm_epoch": Spelled("stablelm", silent=frozenset({"rotary_scaling_factor"})),
+    "btlm": Spelled("jais", {"BTLM": "JAIS"}, needs=("n_inner", "position_embedding_type", "activation_function")),
     "phi-msft": Spelled(
         "phi",
         names={
