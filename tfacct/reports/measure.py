@@ -173,7 +173,8 @@ def _check_fits(subject: LoadedModel, work: Workload, plan: Plan, free: int) -> 
 
     context = largest_that_fits(lambda n: at(n, work.batch), budget, min(work.context, LARGEST))
     batch = largest_that_fits(lambda n: at(work.context, n), budget, work.batch)
-    blocks = subject.architecture.stacks[0].count
+    stacks = subject.architecture.every_stack
+    blocks = min(stack.count for stack in stacks)
 
     def with_layers(count: int) -> int:
         fewer = subject.with_layers(count)
@@ -187,7 +188,12 @@ def _check_fits(subject: LoadedModel, work: Workload, plan: Plan, free: int) -> 
         hint = f"{option('batch', batch)} would fit"
     else:
         layers = largest_that_fits(with_layers, budget, blocks)
-        hint = f"its first {layers:,} of {blocks:,} layers would fit" if layers else "not even one layer would fit"
+        some = (
+            f"its first {layers:,} of {blocks:,} layers"
+            if len(stacks) == 1
+            else f"{layers:,} of each kind of its layers"
+        )
+        hint = f"{some} would fit" if layers else "not even one layer would fit"
     raise UsageError(
         f"{subject.name} needs about {units.binary(needed)} ({needed:,} bytes) in {plan.dtype},"
         f" and {units.binary(free)} is free",
