@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 import tfacct
+from tests import test_sharding_train_exchange as exchange
 from tests import test_sharding_train_experts as experts
 from tests.test_sharding_train import peak_on_one_rank
+from tfacct.accounts.sharding.mesh import Mesh
 from tfacct.reports.training import Recipe, trained
 
 TOKENS: dict[str, Any] = {"sp": True, "ctx": 64, "batch": 2, "shard": True}
@@ -143,3 +145,50 @@ def test_a_published_model_is_counted(run: Any) -> None:
     assert rank.sent_bytes == sent
     words = " ".join(run("train", "glm-4.5-air", "--tp", "8", "--sp", "--ctx", "1k").out.split())
     assert "Needs ≈ " in words and "within 5% of this under the same plans" in words
+
+
+def divided(config: dict[str, Any], mesh: Mesh, _: bool) -> Any:
+    """The class with transformers' own all-to-all of the tokens of a rank, and torch's plan for the rest."""
+    import torch
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor.parallel import parallelize_module
+    from transformers.distributed import DistributedConfig
+    from transformers.distributed.expert_parallel import apply_expert_parallelism
+
+    from tfacct.reference import keeping, ranks
+
+    model = keeping.trainable(tfacct.load(config).loaded.of_class, "sdpa", "bf16")
+    *_, plan, _ = model._resolve_parallel_plans(DistributedConfig(tp_size=mesh.tp, fsdp_size=1, ep_size=mesh.ep))
+    both = init_device_mesh("cpu", (mesh.tp, 1), mesh_dim_names=("ranks", "batch"))
+    parallelize_module(model, both["ranks"], ranks.plan_of(model, sp=True, together=True, whole=True))
+    apply_expert_parallelism(model, both["ranks"], both["batch"], plan)
+    forward, places = model.forward, dict[int, Any]()  # the caller's, which stay
+
+    def run(*args: Any, **named: Any) -> Any:
+        tokens = named["input_ids"].shape[1]
+        if tokens not in places:
+            places[tokens] = torch.arange(tokens, device="meta")[None]
+        return forward(*args, position_ids=places[tokens], **named)
+
+    model.forward = run
+    return model
+
+
+def whole_compared(kind: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    mesh = Mesh(tp=(2, 4)[seed % 2], ep=(2, 4)[seed % 2], sp=True)
+    config, work = exchange.drawn(kind, mesh, seed)
+    one = trained(tfacct.load(config).loaded, work, Recipe(optimizer="none", mesh=mesh))
+    monkeypatch.setattr(exchange, "divided", divided)
+    assert (one.step.kept(), peak_of(one)) == exchange.witnessed(config, mesh, work), (config, work)
+
+
+@pytest.mark.parametrize(("kind", "seed"), [("mixtral", 4), ("qwen3_moe", 1)])
+def test_whole_experts_keep_the_tokens_of_a_rank(kind: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole_compared(kind, seed, monkeypatch)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["mixtral", "qwen3_moe"])
+def test_random_whole_experts_keep_the_tokens_of_a_rank(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for seed in range(5, 15):
+        whole_compared(kind, seed, monkeypatch)

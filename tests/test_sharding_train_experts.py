@@ -121,7 +121,7 @@ def test_mixtral_by_hand() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ("mixtral-8x7b --tp 2 --sp --ep 2", "experts that --ep divides are not counted beside --sp"),
+        ("glm-4.5-air --tp 2 --sp --ep 2", "divides are not counted beside --sp and a shared network"),
         ("gpt-oss-20b --tp 2", "hint: the step of one device alone is counted, with --attention eager"),
         ("deepseek-v3 --cp 2", "is sent by choice hint: --fsdp divides weights and leaves sequences whole"),
     ],

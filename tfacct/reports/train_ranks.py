@@ -84,8 +84,9 @@ def _unruled(subject: LoadedModel, recipe: Recipe) -> Iterator[str]:
         yield "no rule for attention with ALiBi, sinks, gates or a temperature on a mesh"
     if recipe.lora is not None and (replicated(subject.ledger, mesh) or {*_padded(subject, mesh)} - {VOCABULARY}):
         yield f"adapters are counted where {option('tp')} divides heads and networks evenly"
-    if mesh.sp and mesh.ep > 1:
-        yield f"experts that {option('ep')} divides are not counted beside {option('sp', True)}"
+    shared = any(isinstance(part, Experts) and part.shared_width is not None for _, part in _blocks(subject))
+    if mesh.sp and mesh.ep > 1 and shared:
+        yield f"experts that {option('ep')} divides are not counted beside {option('sp', True)} and a shared network"
     if mesh.ep > 1 and any(isinstance(part, Experts) and part.bias for _, part in _blocks(subject)):
         yield f"experts with biases that {option('ep')} divides are not counted"
     if mesh.ep > 1 and recipe.checkpoint == "attention":

@@ -67,7 +67,10 @@ def unmeasured(one: Trained) -> str:
     alike = mesh.ep == mesh.tp if mesh.tp > 1 else mesh.twins == 1 and seen
     if mesh.ep > 1 and (mesh.fsdp > 1 or mesh.imbalance != 1 or (latent and mesh.tp > 1) or not alike):
         return NOT_MEASURED
-    if mesh.ep > 1 and one.recipe.checkpoint == "full":
+    again = one.recipe.checkpoint == "full"
+    if mesh.ep > 1 and mesh.sp and (again or meshes.gathers_heads(subject)):
+        return NOT_MEASURED
+    if mesh.ep > 1 and again:
         return RAN_AGAIN
     nearly = meshes.gathers_heads(subject) if mesh.ep > 1 or mesh.sp else False
     if mesh.tp == mesh.ranks > 1 and (nearly or (mesh.sp and subject.architecture.having(Experts) and not seen)):

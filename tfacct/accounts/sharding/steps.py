@@ -31,8 +31,8 @@ OUT = "o_proj.weight"
 SUMMED = (OUT, "down_proj.weight")
 """Products whose results are summed over ranks: where these live divided along tokens, their gradients are gathered."""
 INPUT = paths.in_every(paths.BLOCKS, "in")
-EXPERTS_OF = ".experts."
-"""Stands in the names of what a part's experts do."""
+EXPERTS_OF, EXCHANGED = ".experts.", ".experts.ones"
+"""Stands in the names of what a part's experts do, and what they do that run on rows of other ranks."""
 WHOLE, OWN = Held("B T D"), Held(f"B {PART} D")
 """A tensor of the stream's width, of all tokens and of those of one rank."""
 
@@ -162,7 +162,12 @@ def vocabulary(step: Step) -> Step:
 
 def _along(run: Run, many: bool) -> Run:
     mixture = _mixture(run)
-    summed = frozenset(at for at in run.order if at.endswith(SUMMED) and at not in mixture) | {*mixture[-1:]}
+    if any(at.endswith(EXCHANGED) for at in mixture):  # whole experts on the tokens of a rank
+        run, mixture = _own_tokens(run, mixture), ()
+    experts = frozenset(at for at in run.order if EXPERTS_OF in at)
+    summed = frozenset(at for at in run.order if at.endswith(SUMMED) and at not in {*mixture, *experts}) | {
+        *mixture[-1:]
+    }
 
     def moment(one: Moment) -> Moment:
         return one._replace(held=tuple(map(_tokens, one.held))) if _of_stream([one.at]) else one
@@ -176,6 +181,8 @@ def _along(run: Run, many: bool) -> Run:
     norms = [line.path for line in run.kept if line.path.endswith("norm")]
     # The last operation of each norm: one without a scale has no weight.
     read = [[at for at in run.order if at.rpartition(".")[0] == norm][-1] for norm in norms]
+    if experts and not mixture:
+        read = [at for at in read if not at.startswith(next(iter(experts)).partition(EXPERTS_OF)[0])]
     return run._replace(
         kept=tuple(map(_kept, run.kept)),
         moments=(
@@ -194,6 +201,20 @@ def _mixture(run: Run) -> tuple[str, ...]:
     """Operations of a part with experts, which reads the stream gathered and makes one sum."""
     of = next((at.partition(EXPERTS_OF)[0] for at in run.order if EXPERTS_OF in at), None)
     return tuple(at for at in run.order if of is not None and at.startswith(f"{of}.") and not at.endswith(".drop"))
+
+
+def _own_tokens(run: Run, mixture: Sequence[str]) -> Run:
+    """A run whose experts are on several ranks, each of which routes and sends tokens of its own."""
+
+    def moment(one: Moment) -> Moment:
+        return one._replace(held=tuple(map(_tokens, one.held))) if one.at in mixture else one
+
+    def kept(line: Kept) -> Kept:
+        own = all(name in mixture for name in line.by) and not _divided(line.spec)
+        return replace(line, spec=renamed(line.spec, {"T": PART})) if own else line
+
+    moments, ahead = tuple(map(moment, run.moments)), tuple(map(moment, run.ahead))
+    return run._replace(kept=tuple(map(kept, run.kept)), moments=moments, ahead=ahead)
 
 
 def _backwards(one: Moment, mixture: Sequence[str], summed: frozenset[str], many: bool) -> Iterator[Moment]:
