@@ -39,6 +39,7 @@ from tfacct.cli.root import REGISTERED
 from tfacct.families import FamilyConfig
 from tfacct.families._fields import CHANGES_COUNTS, HARMLESS, OF_OTHER_LAYERS, RATES, SPELLINGS
 from tfacct.families._own_tables import KEYS_OF, LISTED, CrossTable, SideTable, Table
+from tfacct.families._rooms import newest_first, released
 from tfacct.families._spelled_types import SPELLED
 from tfacct.families._texts import TEXTS
 from tfacct.families._wrappers import WRAPPERS
@@ -204,7 +205,8 @@ def cli_reference() -> str:
 MODELS = """\
 # Models
 
-Printed by the program: `python docs/build.py`. One section for each `model_type`.
+Printed by the program: `python docs/build.py`. One section for each `model_type`, the newest first: by the month in
+which its first model, or the paper about it, came out.
 
 A config's field is *read*, *harmless*, *refused* or *unknown* ([conventions.md](conventions.md)). The tables list the
 fields that are read and counted, the meaning of an absent field (the default of the transformers class) and of a null
@@ -231,11 +233,14 @@ OTHER_NAMES = (
 
 def models_page() -> str:
     """docs/models.md: what is known of every family."""
-    known: dict[str, list[LoadedModel]] = {name: [] for name in families.names()}
+    known: dict[str, list[LoadedModel]] = {name: [] for name in newest_first(families.names())}
     for model in presets.load_all():
         known[model.family].append(model)
-    rows = [f"| [{name}](#{name}) | {_differs(name)} | {len(known[name])} | {_trains(name)} |" for name in known]
-    table = "\n".join(["| family | what it is | presets | training |", "|---|---|---:|---|", *rows])
+    rows = [
+        f"| [{name}](#{name}) | {released(name) or '–'} | {_differs(name)} | {len(known[name])} | {_trains(name)} |"
+        for name in known
+    ]
+    table = "\n".join(["| family | since | what it is | presets | training |", "|---|---|---|---:|---|", *rows])
     read = {name for family in known for name in _understood(families.config_class(family))}
     refused = f"{_words(CHANGES_COUNTS - read - HARMLESS)}, and all that begin with {_words(OF_OTHER_LAYERS)}."
     harmless = f"{_words(HARMLESS)}, and all with {_words(RATES)} in their names."

@@ -9,6 +9,7 @@ from tests.conftest import by_kind, every_step, kind
 from tests.families import LOGITS, SHAPES, TINY, names, room, sampled
 from tfacct import families
 from tfacct.base.errors import ConfigError, NotFoundError
+from tfacct.families._rooms import newest_first, released
 from tfacct.loading.model import subject
 
 OWN = "own"
@@ -46,6 +47,17 @@ def test_a_sized_config_says_its_letters(family: str) -> None:
     axes = {letter: size for group in reading.architecture.ledger().groups for letter, size in group.axes.items()}
     shared = axes.keys() & sizes.keys()
     assert shared and {letter: axes[letter] for letter in shared} == {letter: sizes[letter] for letter in shared}
+
+
+def test_families_are_listed_newest_first() -> None:
+    """A few months as their papers have them; each family but that of own models says its own."""
+    known = {"bert": "2018-10", "gpt2": "2019-02", "llama": "2023-02", "qwen3": "2025-04"}
+    assert {name: released(name) for name in known} == known
+    assert [name for name in FAMILIES if not re.fullmatch(r"20\d\d-(0[1-9]|1[0-2])", released(name))] == [OWN]
+    assert newest_first(["gpt2", "qwen3", "bert", "llama"]) == ["qwen3", "llama", "gpt2", "bert"]
+    page = (Path(__file__).parents[1] / "docs" / "models.md").read_text()
+    assert re.findall(r"^\| \[(.+?)\]\(#", page, re.MULTILINE) == newest_first(FAMILIES)
+    assert re.findall(r"^## (\S+)$", page, re.MULTILINE) == newest_first(FAMILIES)
 
 
 def test_no_other_test_lists_the_families() -> None:

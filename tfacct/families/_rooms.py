@@ -1,8 +1,10 @@
 """The families there are, by their files: named as their `model_type`, with `__` for a hyphen."""
 
+from collections.abc import Iterable
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Literal
 
 from tfacct.families._base import FamilyConfig
@@ -20,8 +22,23 @@ def names() -> list[str]:
 
 def config_class(model_type: str) -> type[FamilyConfig]:
     """The config of one family."""
-    config: type[FamilyConfig] = import_module(f"tfacct.families.{model_type.replace('-', '__')}").Config
+    config: type[FamilyConfig] = _room(model_type).Config
     return config
+
+
+def released(model_type: str) -> str:
+    """The month in which a family's first model was released, as `2024-02`; nothing of own models."""
+    month: str = getattr(_room(model_type), "RELEASED", "")
+    return month
+
+
+def newest_first(model_types: Iterable[str]) -> list[str]:
+    """Families by the month of their release, those of one month by name."""
+    return sorted(sorted(model_types), key=released, reverse=True)
+
+
+def _room(model_type: str) -> ModuleType:
+    return import_module(f"tfacct.families.{model_type.replace('-', '__')}")
 
 
 def class_names(family: type[FamilyConfig]) -> list[str]:

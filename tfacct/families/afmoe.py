@@ -14,6 +14,8 @@ from tfacct.families._layers import LayerTypes, windows
 from tfacct.families._llama_like import QK_NORM_PATHS, LlamaLike
 from tfacct.families.mistral import Window
 
+RELEASED = "2025-12"
+
 
 class Config(LlamaLike):
     """`AfmoeConfig`, with its class's defaults, sizes too."""

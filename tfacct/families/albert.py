@@ -6,6 +6,8 @@ from typing import ClassVar
 from tfacct.families._base import Count, Word
 from tfacct.families._bert_like import ENCODING, PRETRAINED, TABLES, BertLike, Sizes
 
+RELEASED = "2019-09"
+
 LAYER = {
     "attn.q_proj": "attention.query",
     "attn.k_proj": "attention.key",

@@ -10,6 +10,8 @@ from tfacct.families._base import Count, Fields, Layers, Real, Switch, Word
 from tfacct.families._endings import DECODER, TOKENS
 from tfacct.families._llama_like import QK_NORM_PATHS, LlamaLike
 
+RELEASED = "2025-09"
+
 SCALING: dict[str, Any] = {
     "rope_type": "llama3",
     "factor": 8.0,

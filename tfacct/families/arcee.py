@@ -9,6 +9,8 @@ from tfacct.architecture.transformer import Transformer
 from tfacct.families._base import Count, Layers, Real, Switch, Word
 from tfacct.families._llama_like import LlamaLike
 
+RELEASED = "2025-06"
+
 
 class Config(LlamaLike):
     """`ArceeConfig`, with its class's defaults, sizes too."""

@@ -12,6 +12,8 @@ from tfacct.families._endings import DECODER
 from tfacct.families._experts import BESIDE_PATHS, ROUTED_TENSORS, check_active
 from tfacct.families._llama_like import OWN_SHARE, LlamaLike
 
+RELEASED = "2024-10"
+
 
 class Config(LlamaLike):
     """`AriaTextConfig`, with its class's defaults, sizes too. intermediate_size is the width of one expert."""

@@ -5,6 +5,8 @@ from typing import ClassVar
 from tfacct.families import qwen2_audio_encoder
 from tfacct.families._endings import Ending
 
+RELEASED = "2025-07"
+
 
 class Config(qwen2_audio_encoder.Config):
     """`AudioFlamingo3EncoderConfig`, with its class's defaults."""

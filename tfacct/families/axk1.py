@@ -10,6 +10,8 @@ from tfacct.families._endings import CLASSIFYING
 from tfacct.families._experts import BESIDE_PATHS, ROUTED_TENSORS, LayerNetworks, beside_shared, dense_or_sparse
 from tfacct.families._latent_like import LatentLike
 
+RELEASED = "2026-01"
+
 
 class Config(LatentLike):
     """`AXK1Config`, with its class's defaults, sizes too."""

@@ -10,6 +10,8 @@ from tfacct.families._base import Count, Layers
 from tfacct.families._endings import DECODER
 from tfacct.families._llama_like import LlamaLike
 
+RELEASED = "2023-06"
+
 CONTEXT = 4096
 """Longest context where a config says none, in the code of both sizes."""
 

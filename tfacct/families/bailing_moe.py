@@ -7,6 +7,8 @@ from tfacct.architecture.transformer import Transformer
 from tfacct.families._base import Count, Fraction, Layers, Real, Switch
 from tfacct.families.glm4_moe import Config as Glm4Moe
 
+RELEASED = "2025-09"
+
 
 class Config(Glm4Moe):
     """`BailingMoeV2Config` of its own code, with its defaults, sizes too: transformers has no class for it."""

@@ -9,6 +9,8 @@ from tfacct.families._base import Count, Layers, Real, Switch, UpTo, even
 from tfacct.families._endings import DECODER
 from tfacct.families._mamba_hybrid import FULL, MAMBA, MambaHybrid
 
+RELEASED = "2024-12"
+
 NETWORK = ("gate_proj", "up_proj", "down_proj")
 
 

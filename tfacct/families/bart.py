@@ -8,6 +8,8 @@ from tfacct.families._bart_like import DROPOUTS, LAYERS_DROPPED, BartLike
 from tfacct.families._base import Count, Switch
 from tfacct.families._endings import BODY, SEQ2SEQ, Ending
 
+RELEASED = "2019-10"
+
 OFFSET = 2
 """Rows in front of the first position's."""
 

@@ -7,6 +7,8 @@ from typing import ClassVar
 from tfacct.families._bert_like import ENCODING, PRETRAINED, AbleToDecode, class_table
 from tfacct.families._endings import Ending
 
+RELEASED = "2018-10"
+
 
 def of_texts(body: str) -> Mapping[str, Ending]:
     """Classes of a body by this name, whose pooler stands in front of the classes of a text."""

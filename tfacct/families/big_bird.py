@@ -12,6 +12,8 @@ from tfacct.families._bert_like import ENCODING, MASKED, class_table
 from tfacct.families._endings import TOKENS_CLASSIFIED
 from tfacct.families._idle_pooler import StoresPooler
 
+RELEASED = "2020-07"
+
 HEAD = {"lm_head.transform": "transform.dense", "lm_head.norm": "transform.LayerNorm", "lm_head": "decoder"}
 FULL = "original_full"
 

@@ -8,6 +8,8 @@ from tfacct.families._base import Count, FamilyConfig, Layers, Switch, Word
 from tfacct.families._endings import CLASSIFYING, TOKENS_CLASSIFIED
 from tfacct.families._fairseq_like import OFFSET, class_table, language_model
 
+RELEASED = "2022-10"
+
 
 class Config(FamilyConfig):
     """`BioGptConfig`, with its class's defaults, sizes too."""

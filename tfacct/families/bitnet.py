@@ -8,6 +8,8 @@ from tfacct.families._base import Count, Layers, Real, Switch, Word
 from tfacct.families._endings import DECODER
 from tfacct.families._llama_like import LlamaLike
 
+RELEASED = "2025-04"
+
 
 class Config(LlamaLike):
     """`BitNetConfig`, with its class's defaults, sizes too."""

@@ -7,6 +7,8 @@ from tfacct.architecture.transformer import Transformer
 from tfacct.families._bart_like import PreNorm
 from tfacct.families._base import Count, Layers
 
+RELEASED = "2020-04"
+
 
 class Config(PreNorm):
     """`BlenderbotConfig`, with its class's defaults, sizes too."""

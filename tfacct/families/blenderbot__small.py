@@ -9,6 +9,8 @@ from tfacct.families._bart_like import BartLike
 from tfacct.families._base import Count, Layers, Switch
 from tfacct.families._endings import BODY, SEQ2SEQ
 
+RELEASED = "2020-04"
+
 
 class Config(BartLike):
     """`BlenderbotSmallConfig`, with its class's defaults, sizes too."""

@@ -8,6 +8,8 @@ from tfacct.architecture.transformer import Transformer
 from tfacct.families._base import Count, FamilyConfig, Layers, Real, Switch, share
 from tfacct.families._endings import CLASSIFYING, TOKENS_CLASSIFIED
 
+RELEASED = "2022-07"
+
 
 class Config(FamilyConfig):
     """`BloomConfig`, with its class's defaults. The head is tied unless the config says otherwise."""

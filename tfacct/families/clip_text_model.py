@@ -9,6 +9,8 @@ from tfacct.families._base import Count, Word
 from tfacct.families._endings import Ending
 from tfacct.families._towers import TextTower, class_table
 
+RELEASED = "2021-03"
+
 
 class Config(TextTower):
     """`CLIPTextConfig`, with its class's defaults."""

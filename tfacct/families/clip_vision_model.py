@@ -9,6 +9,8 @@ from tfacct.families._base import Count, Word
 from tfacct.families._endings import Ending
 from tfacct.families._towers import PATCHES_SAID, ImageTower, class_table
 
+RELEASED = "2021-03"
+
 
 class Config(ImageTower):
     """`CLIPVisionConfig`, with its class's defaults."""

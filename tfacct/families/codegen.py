@@ -7,6 +7,8 @@ from tfacct.base.errors import ConfigError
 from tfacct.families._endings import DECODER
 from tfacct.families._gptj_like import GPTJLike
 
+RELEASED = "2022-03"
+
 SPLIT = 4
 """Number of parts in which the class keeps the heads of its matrix for q, k and v."""
 

@@ -8,6 +8,8 @@ from tfacct.families._base import Real, Switch
 from tfacct.families._cohere_like import CohereLike
 from tfacct.families._llama_like import QK_NORM_PATHS
 
+RELEASED = "2024-03"
+
 
 class Config(CohereLike):
     """`CohereConfig`, with its class's defaults, sizes too."""

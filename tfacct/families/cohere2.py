@@ -8,6 +8,8 @@ from tfacct.families._cohere_like import CohereLike
 from tfacct.families._layers import LayerTypes, windows
 from tfacct.families.mistral import Window
 
+RELEASED = "2024-12"
+
 
 class Config(CohereLike):
     """`Cohere2Config`, with its class's defaults, sizes too."""

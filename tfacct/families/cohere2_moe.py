@@ -12,6 +12,8 @@ from tfacct.families._experts import BESIDE_PATHS, ROUTED_TENSORS, LayerNetworks
 from tfacct.families._layers import LayerTypes, windows
 from tfacct.families.mistral import Window
 
+RELEASED = "2026-05"
+
 CHOICES = {"expert_selection_fn": ("softmax", "sigmoid"), "shared_expert_combination_strategy": ("sum", "average")}
 """What the class knows."""
 

@@ -12,6 +12,8 @@ from tfacct.families._endings import BODY, CAUSAL_MODEL
 from tfacct.families._layers import FULL, SLIDING, LayerTypes, windows
 from tfacct.families.mistral import Window
 
+RELEASED = "2026-08"
+
 
 class Config(CohereLike):
     """`CohereCompassTextConfig`, with its class's defaults, sizes too."""

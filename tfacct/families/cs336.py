@@ -11,6 +11,8 @@ from tfacct.architecture.parts import Attention, Embedding, FeedForward, Head, N
 from tfacct.architecture.transformer import Transformer
 from tfacct.families._base import Count, FamilyConfig, Layers, Real, even, share
 
+RELEASED = "2024-04"
+
 
 class Config(FamilyConfig):
     """The course's constructor arguments."""

@@ -9,6 +9,8 @@ from tfacct.families._layers import LayerTypes, windows
 from tfacct.families._llama_like import LlamaLike
 from tfacct.families.mistral import Window
 
+RELEASED = "2025-09"
+
 ROPE = {
     "rope_theta": 1_000_000.0,
     "factor": 16.0,

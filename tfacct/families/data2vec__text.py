@@ -5,6 +5,8 @@ from typing import ClassVar
 from tfacct.families import roberta
 from tfacct.families._base import Count
 
+RELEASED = "2022-02"
+
 
 class Config(roberta.Config):
     """`Data2VecTextConfig`, with its class's defaults."""

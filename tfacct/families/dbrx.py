@@ -23,6 +23,8 @@ from tfacct.families._base import (
 from tfacct.families._endings import DECODER
 from tfacct.families._experts import check_active
 
+RELEASED = "2024-03"
+
 INNER: Mapping[str, Mapping[str, Any]] = {
     "attn_config": {"kv_n_heads": 1, "clip_qkv": None, "rope_theta": None},
     "ffn_config": {"ffn_hidden_size": 3584, "moe_num_experts": 4, "moe_top_k": 1, "ffn_act_fn": None},

@@ -11,6 +11,8 @@ from tfacct.families._base import Count, Real, Switch, UpTo, Word
 from tfacct.families._bert_like import ENCODING, LAYER, TABLES, BertLike
 from tfacct.families._endings import BODY
 
+RELEASED = "2020-06"
+
 BODY_AT = "deberta."
 PROJECTIONS = {
     "attn.q_proj": "attention.self.query_proj",

@@ -6,6 +6,8 @@ from tfacct.families._base import Count, Switch, UpTo
 from tfacct.families._deepseek_like import DeepseekLike
 from tfacct.families._endings import CLASSIFYING
 
+RELEASED = "2024-05"
+
 
 class Config(DeepseekLike):
     """`DeepseekV2Config`, with its class's defaults."""

@@ -10,6 +10,8 @@ from tfacct.architecture.transformer import Transformer
 from tfacct.families._base import Count, Switch, UpTo, whole
 from tfacct.families._deepseek_like import DeepseekLike
 
+RELEASED = "2024-12"
+
 
 class Config(DeepseekLike):
     """`DeepseekV3Config`, with its class's defaults.

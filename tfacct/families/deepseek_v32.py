@@ -10,6 +10,8 @@ from tfacct.families._base import Count, Layers, Switch, whole
 from tfacct.families._experts import beside_shared
 from tfacct.families._indexed import Indexed
 
+RELEASED = "2025-12"
+
 
 class Config(Indexed):
     """`DeepseekV32Config`, with its class's defaults, sizes too.

@@ -41,6 +41,8 @@ from tfacct.families._experts import BESIDE_PATHS, ROUTED_TENSORS, check_active
 from tfacct.families._layers import LayerTypes, kinds_of_layers
 from tfacct.families.mistral import Window
 
+RELEASED = "2026-04"
+
 PLAIN, LIGHT, HEAVY = "sliding_attention", "compressed_sparse_attention", "heavily_compressed_attention"
 RATIOS = {0: PLAIN, 4: LIGHT, 128: HEAVY}
 """Kinds of layers as compress_ratios spells them, whatever compress_rates says."""

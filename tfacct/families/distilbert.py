@@ -9,6 +9,8 @@ from tfacct.families._base import Count, Layers, Switch, Word
 from tfacct.families._bert_like import ENCODING, Encoding, Sizes
 from tfacct.families._endings import BODY
 
+RELEASED = "2019-10"
+
 FRONT = {
     "embed": "word_embeddings",
     "pos_embed": "position_embeddings",

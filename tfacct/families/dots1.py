@@ -11,6 +11,8 @@ from tfacct.families._layers import LayerTypes, windows
 from tfacct.families._llama_like import QK_NORM_PATHS, LlamaLike
 from tfacct.families.mistral import Window
 
+RELEASED = "2025-06"
+
 
 class Config(LlamaLike):
     """`Dots1Config`, with its class's defaults, sizes too. The class has numbers of experts in no default."""

@@ -8,6 +8,8 @@ from tfacct.families._base import Count
 from tfacct.families._bert_like import ENCODING, AbleToDecode, class_table
 from tfacct.families._endings import BODY, TOKENS
 
+RELEASED = "2020-03"
+
 DISCRIMINATOR = replace(
     TOKENS,
     auto="AutoModelForPreTraining",

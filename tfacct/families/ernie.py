@@ -8,6 +8,8 @@ from tfacct.architecture.transformer import Transformer
 from tfacct.families import bert
 from tfacct.families._base import Count, Switch
 
+RELEASED = "2019-04"
+
 
 class Config(bert.Config):
     """`ErnieConfig`, with its class's defaults: `ErnieForMaskedLM`, or the class that `architectures` names."""

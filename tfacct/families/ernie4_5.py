@@ -8,6 +8,8 @@ from tfacct.families._base import Count, Layers, Real, Switch
 from tfacct.families._endings import DECODER
 from tfacct.families._llama_like import OWN_SHARE, LlamaLike
 
+RELEASED = "2025-06"
+
 
 class Config(LlamaLike):
     """`Ernie4_5Config`, with its class's defaults, sizes too. The head is tied unless the config says otherwise."""

@@ -9,6 +9,8 @@ from tfacct.families._endings import DECODER
 from tfacct.families._experts import BESIDE_PATHS, CHOICE, ROUTED_TENSORS, beside_shared
 from tfacct.families._llama_like import LlamaLike
 
+RELEASED = "2025-06"
+
 
 class Config(LlamaLike):
     """`Ernie4_5_MoeConfig`, with its class's defaults, sizes too. The head is tied unless the config says otherwise."""

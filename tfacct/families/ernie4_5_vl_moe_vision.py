@@ -8,6 +8,8 @@ from tfacct.families._base import Count, Real, Word
 from tfacct.families._endings import Ending
 from tfacct.families._qwen_vision import PATHS, QwenVision
 
+RELEASED = "2025-06"
+
 
 class Config(QwenVision):
     """`Ernie4_5_VLMoeVisionConfig`, with its class's defaults."""

@@ -13,6 +13,8 @@ from tfacct.families._bert_like import ENCODING, MASKED
 from tfacct.families._endings import BODY, TOKENS, Ending
 from tfacct.families._llama_like import OWN_SHARE, QK_NORM_PATHS, LlamaLike
 
+RELEASED = "2024-12"
+
 BODY_AT = "esmc."
 EPS = 1e-5
 """ε of all norms in the class."""

@@ -11,6 +11,8 @@ from tfacct.families._bert_like import MASKED
 from tfacct.families._endings import BODY, TOKENS_CLASSIFIED, Ending
 from tfacct.families._llama_like import LlamaLike
 
+RELEASED = "2025-03"
+
 
 class Config(LlamaLike):
     """`EuroBertConfig`, with its class's defaults: `EuroBertForMaskedLM`, or what `architectures` names."""

@@ -10,6 +10,8 @@ from tfacct.families._base import Count, Layers, Real, Switch
 from tfacct.families._endings import DECODER
 from tfacct.families.llama import Config as Llama
 
+RELEASED = "2024-08"
+
 
 class Config(Llama):
     """`ExaoneConfig` of its own code, with its defaults, sizes too: transformers has no class for it."""

@@ -13,6 +13,8 @@ from tfacct.families._layers import LayerTypes, windows
 from tfacct.families._llama_like import QK_NORM_PATHS, LlamaLike
 from tfacct.families.mistral import Window
 
+RELEASED = "2025-07"
+
 Pattern = Annotated[
     int | str, Checked(core_schema.union_schema([core_schema.int_schema(ge=0), core_schema.str_schema()]))
 ]

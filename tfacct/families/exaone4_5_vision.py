@@ -7,6 +7,8 @@ from tfacct.architecture.parts import Attention
 from tfacct.families import qwen2_5_vl_vision
 from tfacct.families._base import Count, share
 
+RELEASED = "2026-04"
+
 
 class Config(qwen2_5_vl_vision.Config):
     """`Exaone4_5_VisionConfig`, with its class's defaults."""

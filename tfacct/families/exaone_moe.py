@@ -13,6 +13,8 @@ from tfacct.families._layers import windows
 from tfacct.families._llama_like import QK_NORM_PATHS, LlamaLike
 from tfacct.families.mistral import Window
 
+RELEASED = "2025-12"
+
 
 class Config(exaone4.Config):
     """`ExaoneMoeConfig`, with its class's defaults, sizes too."""

@@ -13,6 +13,8 @@ from tfacct.base.errors import ConfigError
 from tfacct.families._base import Count, FamilyConfig, Fields, Layers, Real, Switch, Word, even, rotary, share
 from tfacct.families._endings import CLASSIFYING, TOKENS_CLASSIFIED
 
+RELEASED = "2023-05"
+
 
 class Config(FamilyConfig):
     """`FalconConfig`, with its class's defaults. The head is tied unless the config says otherwise."""

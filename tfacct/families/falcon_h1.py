@@ -13,6 +13,8 @@ from tfacct.families._endings import DECODER
 from tfacct.families._llama_like import head_dim_from
 from tfacct.families._mamba_hybrid import MambaHybrid
 
+RELEASED = "2025-05"
+
 NETWORK = ("gate_proj", "up_proj", "down_proj")
 MULTIPLIERS = frozenset(
     """

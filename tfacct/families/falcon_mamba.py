@@ -5,6 +5,8 @@ from typing import Any, ClassVar
 from tfacct.families._base import Count, Real
 from tfacct.families.mamba import Config as MambaConfig
 
+RELEASED = "2024-08"
+
 
 class Config(MambaConfig):
     """`FalconMambaConfig`, with its class's defaults, sizes too. The head is tied unless the config says otherwise."""

@@ -12,6 +12,8 @@ from tfacct.families._endings import DECODER
 from tfacct.families._experts import ROUTED_PATHS, ROUTED_TENSORS, check_active
 from tfacct.families._llama_like import QK_NORM_PATHS, LlamaLike
 
+RELEASED = "2025-07"
+
 
 class Config(LlamaLike):
     """`FlexOlmoConfig`, with its class's defaults, sizes too. intermediate_size is the width of one expert."""

@@ -11,6 +11,8 @@ from tfacct.families._layers import LayerTypes, windows
 from tfacct.families._llama_like import QK_NORM_PATHS, LlamaLike
 from tfacct.families.mistral import Window
 
+RELEASED = "2026-09"
+
 
 class Config(LlamaLike):
     """`FlintConfig`, with its class's defaults, sizes too."""

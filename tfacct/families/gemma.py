@@ -7,6 +7,8 @@ from tfacct.architecture.transformer import Transformer
 from tfacct.families._base import Count, Switch
 from tfacct.families._gemma_like import PREFIX_SAID, GemmaLike
 
+RELEASED = "2024-02"
+
 
 class Config(GemmaLike):
     """`GemmaConfig`, with its class's defaults."""

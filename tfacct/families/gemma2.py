@@ -7,6 +7,8 @@ from tfacct.families._base import Real
 from tfacct.families._gemma_like import PREFIX_SAID
 from tfacct.families._gemma_windows import GemmaWindows
 
+RELEASED = "2024-06"
+
 
 class Config(GemmaWindows):
     """`Gemma2Config`, with its class's defaults."""

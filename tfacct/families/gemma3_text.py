@@ -12,6 +12,8 @@ from tfacct.families._endings import CAUSAL_MODEL, CLASSIFYING
 from tfacct.families._gemma_windows import GemmaWindows
 from tfacct.families._llama_like import QK_NORM_PATHS
 
+RELEASED = "2025-03"
+
 
 class Config(GemmaWindows):
     """`Gemma3TextConfig`, with its class's defaults, which published configs rely on for sizes too."""

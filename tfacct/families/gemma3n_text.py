@@ -30,6 +30,8 @@ from tfacct.families._layers import FULL, SLIDING, LayerTypes, windows
 from tfacct.families._llama_like import QK_NORM_PATHS
 from tfacct.families.mistral import Window
 
+RELEASED = "2025-05"
+
 SPARSE, FIRST = 0.95, 10
 """Share of a gate that is set to 0 in the first layers, where activation_sparsity_pattern is absent."""
 ROUTER = "model.layers.*.altup"

@@ -16,6 +16,8 @@ from tfacct.families._layers import FULL, SLIDING, LayerTypes, angles_of, window
 from tfacct.families._llama_like import QK_NORM_PATHS
 from tfacct.families.mistral import Window
 
+RELEASED = "2026-04"
+
 ROPE = {
     SLIDING: {"rope_type": "default", "rope_theta": 10_000.0},
     FULL: {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1_000_000.0},

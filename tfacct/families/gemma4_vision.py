@@ -13,6 +13,8 @@ from tfacct.families._qwen_vision import turned_by
 from tfacct.ledger.lines import FLOPS_PER_MULTIPLY_ADD
 from tfacct.ledger.workload import Workload
 
+RELEASED = "2026-04"
+
 CHANNELS = 3
 BASE = 100.0
 LAYER = "encoder.layers.*"

@@ -5,6 +5,8 @@ from typing import ClassVar
 from tfacct.architecture.transformer import Transformer
 from tfacct.families._glm_like import GlmLike
 
+RELEASED = "2024-06"
+
 
 class Config(GlmLike):
     """`GlmConfig`, with its class's defaults, sizes too."""

@@ -6,6 +6,8 @@ from tfacct.architecture.blocks import Block
 from tfacct.architecture.transformer import Transformer
 from tfacct.families._glm_like import GlmLike
 
+RELEASED = "2025-04"
+
 
 class Config(GlmLike):
     """`Glm4Config`, with its class's defaults, sizes too."""

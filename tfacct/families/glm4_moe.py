@@ -10,6 +10,8 @@ from tfacct.families._experts import ROUTED_PATHS, ROUTED_TENSORS, check_active
 from tfacct.families._llama_like import QK_NORM_PATHS
 from tfacct.families._part_rotated import PartRotated
 
+RELEASED = "2025-07"
+
 
 class Config(PartRotated):
     """`Glm4MoeConfig`, with its class's defaults, sizes too."""

@@ -8,6 +8,8 @@ from tfacct.families._endings import DECODER
 from tfacct.families._experts import BESIDE_PATHS, ROUTED_TENSORS, LayerNetworks, beside_shared, dense_or_sparse
 from tfacct.families._latent_like import LatentLike
 
+RELEASED = "2026-01"
+
 
 class Config(LatentLike):
     """`Glm4MoeLiteConfig`, with its class's defaults, sizes too."""

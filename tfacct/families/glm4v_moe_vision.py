@@ -4,6 +4,8 @@ from typing import ClassVar
 
 from tfacct.families import glm4v_vision
 
+RELEASED = "2025-08"
+
 
 class Config(glm4v_vision.Config):
     """`Glm4vMoeVisionConfig`, with its class's defaults."""

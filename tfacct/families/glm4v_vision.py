@@ -9,6 +9,8 @@ from tfacct.base.errors import ConfigError
 from tfacct.families._base import Count, Real, Switch
 from tfacct.families._qwen_vision import IMAGES_SAID, PATHS, QwenVision
 
+RELEASED = "2025-07"
+
 NETWORK = ("gate", "up", "down")
 ENDS = {
     "final_norm": "post_layernorm",

@@ -9,6 +9,8 @@ from tfacct.base.errors import ConfigError
 from tfacct.families._base import Checked, Count, Layers, Real, UpTo
 from tfacct.families._indexed import Indexed
 
+RELEASED = "2026-02"
+
 Kinds = Annotated[
     list[str], Checked(core_schema.list_schema(core_schema.literal_schema(["full", "shared"]), strict=True))
 ]

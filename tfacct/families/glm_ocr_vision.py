@@ -9,6 +9,8 @@ from tfacct.families import glm4v_vision
 from tfacct.families._base import Count, Switch
 from tfacct.families._qwen_vision import IMAGES_SAID, PATHS
 
+RELEASED = "2026-01"
+
 
 class Config(glm4v_vision.Config):
     """`GlmOcrVisionConfig`, with its class's defaults."""

@@ -10,6 +10,8 @@ from tfacct.architecture.transformer import Transformer
 from tfacct.families._base import Count, FamilyConfig, Layers, Real, Switch, Word, share
 from tfacct.families._endings import CAUSAL_MODEL, CLASSIFYING, TOKENS_CLASSIFIED
 
+RELEASED = "2019-02"
+
 
 class Config(FamilyConfig):
     """`GPT2Config`, with its class's defaults."""

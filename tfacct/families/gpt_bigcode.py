@@ -12,6 +12,8 @@ from tfacct.families._base import Count, FamilyConfig, Layers, Real, Switch, Wor
 from tfacct.families._endings import CLASSIFYING, TOKENS_CLASSIFIED
 from tfacct.families.gpt2 import Config as Gpt2
 
+RELEASED = "2023-01"
+
 
 class Config(FamilyConfig):
     """`GPTBigCodeConfig`, with its class's defaults, sizes too."""

@@ -13,6 +13,8 @@ from tfacct.families._base import Checked, Count, FamilyConfig, Layers, Real, Sw
 from tfacct.families._endings import CLASSIFYING, TOKENS_CLASSIFIED
 from tfacct.families.gpt2 import Config as Gpt2
 
+RELEASED = "2021-03"
+
 Listed = Annotated[list[Any], Checked(core_schema.list_schema(strict=True))]
 GLOBAL, LOCAL = "global", "local"
 

@@ -21,6 +21,8 @@ from tfacct.families._base import (
 )
 from tfacct.families._endings import CLASSIFYING, TOKENS_CLASSIFIED
 
+RELEASED = "2022-04"
+
 
 class Config(FamilyConfig):
     """`GPTNeoXConfig`, with its class's defaults."""

@@ -23,6 +23,8 @@ from tfacct.families._base import (
 from tfacct.families._endings import DECODER
 from tfacct.families.gpt_neox import Config as GptNeox
 
+RELEASED = "2022-07"
+
 BODY_AT = "gpt_neox_japanese."
 
 

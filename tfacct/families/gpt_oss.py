@@ -10,6 +10,8 @@ from tfacct.families._layers import LayerTypes, windows
 from tfacct.families._llama_like import LlamaLike
 from tfacct.families.mistral import Window
 
+RELEASED = "2025-08"
+
 
 class Config(LlamaLike):
     """`GptOssConfig`, with its class's defaults. intermediate_size is the width of one expert."""

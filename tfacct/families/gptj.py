@@ -5,6 +5,8 @@ from typing import ClassVar
 from tfacct.families._endings import CLASSIFYING
 from tfacct.families._gptj_like import GPTJLike
 
+RELEASED = "2021-06"
+
 
 class Config(GPTJLike):
     """`GPTJConfig`, with its class's defaults, sizes too."""

@@ -6,6 +6,8 @@ from tfacct.architecture.transformer import Transformer
 from tfacct.families._base import Real
 from tfacct.families._granite_like import GraniteLike
 
+RELEASED = "2024-08"
+
 
 class Config(GraniteLike):
     """`GraniteConfig`, with its class's defaults, sizes too."""

@@ -14,6 +14,8 @@ from tfacct.families._layers import LayerTypes, windows
 from tfacct.families.granite import Config as Granite
 from tfacct.families.mistral import Window
 
+RELEASED = "2026-07"
+
 Bases: TypeAlias = Annotated[
     list[float],
     Checked(core_schema.list_schema(core_schema.float_schema(strict=True, ge=0, allow_inf_nan=False), strict=True)),

@@ -8,6 +8,8 @@ from tfacct.families._base import Count, Real
 from tfacct.families._experts import ROUTED_TENSORS, check_active
 from tfacct.families._granite_like import GraniteLike
 
+RELEASED = "2024-08"
+
 _EXPERTS = "model.layers.*.block_sparse_moe.experts"
 
 

@@ -5,6 +5,8 @@ from typing import ClassVar
 from tfacct.architecture.transformer import Transformer
 from tfacct.families import granite_swa, granitemoeshared
 
+RELEASED = "2026-07"
+
 
 class Config(granite_swa.Windowed, granitemoeshared.Config):
     """`GraniteMoeSWAConfig`, with its class's defaults, sizes too. intermediate_size is the width of one expert."""

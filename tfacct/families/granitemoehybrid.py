@@ -13,6 +13,8 @@ from tfacct.families._granite_like import GraniteLike
 from tfacct.families._layers import LayerTypes, kinds_of_layers
 from tfacct.families._mamba_hybrid import FULL, MAMBA, OLDER, MambaHybrid
 
+RELEASED = "2025-05"
+
 _EXPERTS = "model.layers.*.block_sparse_moe.experts"
 
 

@@ -8,6 +8,8 @@ from tfacct.architecture.parts import Experts
 from tfacct.families import granitemoe
 from tfacct.families._base import UpTo
 
+RELEASED = "2025-02"
+
 
 class Config(granitemoe.Config):
     """`GraniteMoeSharedConfig`, with its class's defaults, sizes too. intermediate_size is the width of one expert."""

@@ -9,6 +9,8 @@ from tfacct.families._base import Count, FamilyConfig, Layers, Real, Switch, Wor
 from tfacct.families._endings import CAUSAL_MODEL
 from tfacct.families._experts import check_active
 
+RELEASED = "2024-03"
+
 
 class Config(FamilyConfig):
     """`Grok1Config` of the port that its published files in PyTorch come with. No field that counts has a default."""

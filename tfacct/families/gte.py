@@ -6,6 +6,8 @@ from tfacct.families._base import Count, UpTo, Word
 from tfacct.families._bert_like import LM_HEAD
 from tfacct.families._rotary_bert import RotaryBert, class_table, heads_of
 
+RELEASED = "2024-07"
+
 
 class Config(RotaryBert):
     """`GteConfig`, with its class's defaults: `GteForMaskedLM`, or what `architectures` names."""

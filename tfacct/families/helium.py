@@ -7,6 +7,8 @@ from tfacct.architecture.transformer import Transformer
 from tfacct.families._base import Count, Layers, Real, Switch
 from tfacct.families._llama_like import LlamaLike
 
+RELEASED = "2025-01"
+
 
 class Config(LlamaLike):
     """`HeliumConfig`, with its class's defaults, sizes too."""

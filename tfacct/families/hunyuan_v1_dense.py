@@ -5,6 +5,8 @@ from typing import ClassVar
 from tfacct.architecture.transformer import Transformer
 from tfacct.families._hunyuan_like import HunyuanLike
 
+RELEASED = "2025-07"
+
 
 class Config(HunyuanLike):
     """`HunYuanDenseV1Config`, with its class's defaults, sizes too."""

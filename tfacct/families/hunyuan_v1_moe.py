@@ -10,6 +10,8 @@ from tfacct.families._base import Count, CountOrList
 from tfacct.families._experts import ROUTED_PATHS, ROUTED_TENSORS, check_active
 from tfacct.families._hunyuan_like import HunyuanLike
 
+RELEASED = "2024-11"
+
 
 class Config(HunyuanLike):
     """`HunYuanMoEV1Config`, with its class's defaults, sizes too. intermediate_size is the width of one expert, and of

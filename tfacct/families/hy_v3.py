@@ -10,6 +10,8 @@ from tfacct.families._endings import DECODER
 from tfacct.families._experts import BESIDE_PATHS, ROUTED_TENSORS, LayerNetworks, beside_shared, dense_or_sparse
 from tfacct.families._llama_like import QK_NORM_PATHS, LlamaLike
 
+RELEASED = "2026-04"
+
 
 class Config(LlamaLike):
     """`HYV3Config`, with its class's defaults, sizes too."""

@@ -6,6 +6,8 @@ from tfacct.architecture.transformer import Transformer
 from tfacct.families._base import Switch
 from tfacct.families._granite_like import GraniteLike
 
+RELEASED = "2025-07"
+
 
 class Config(GraniteLike):
     """`HyperCLOVAXConfig`, with its class's defaults, sizes too."""

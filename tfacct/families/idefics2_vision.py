@@ -7,6 +7,8 @@ from tfacct.families._base import Count
 from tfacct.families._endings import Ending
 from tfacct.families._towers import PATCHES_SAID
 
+RELEASED = "2024-04"
+
 
 class Config(idefics3_vision.Config):
     """`Idefics2VisionConfig`, with its class's defaults."""

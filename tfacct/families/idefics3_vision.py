@@ -8,6 +8,8 @@ from tfacct.families._base import Count, Real, Word
 from tfacct.families._endings import Ending
 from tfacct.families._towers import PATCHES_SAID, ImageTower, class_table
 
+RELEASED = "2024-08"
+
 
 class Config(ImageTower):
     """`Idefics3VisionConfig`, with its class's defaults."""

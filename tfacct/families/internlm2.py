@@ -9,6 +9,8 @@ from tfacct.families._base import Count, Layers, Switch
 from tfacct.families._endings import DECODER
 from tfacct.families.llama import Config as Llama
 
+RELEASED = "2024-01"
+
 
 class Config(Llama):
     """`InternLM2Config` of its own code, with its defaults, sizes too: transformers has no class for it."""

@@ -10,6 +10,8 @@ from tfacct.families._endings import DECODER
 from tfacct.families._llama_like import OWN_SHARE
 from tfacct.families.llama import Config as Llama
 
+RELEASED = "2025-01"
+
 
 class Config(Llama):
     """`InternLM3Config`, with its class's defaults, sizes too."""

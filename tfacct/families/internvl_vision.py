@@ -13,6 +13,8 @@ from tfacct.families._base import Count, Layers, Real, Switch, Word
 from tfacct.families._endings import Ending
 from tfacct.families._towers import PATCHES_SAID, ImageTower
 
+RELEASED = "2025-04"
+
 LAYER = "encoder.layer.*"
 OWN_EPS = 1e-6
 """That of the norms of queries and keys, which no field says."""

@@ -8,6 +8,8 @@ from tfacct.families._endings import DECODER
 from tfacct.families._llama_like import OWN_SHARE
 from tfacct.families.llama import Config as Llama
 
+RELEASED = "2026-01"
+
 
 class Config(Llama):
     """`IQuestCoderConfig`, with its class's defaults, sizes too."""

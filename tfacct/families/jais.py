@@ -10,6 +10,8 @@ from tfacct.architecture.transformer import Transformer
 from tfacct.families._base import Count, FamilyConfig, Fields, Layers, Real, Switch, Word, share
 from tfacct.families._endings import CAUSAL_MODEL
 
+RELEASED = "2023-08"
+
 GATED, ALIBI = "swiglu", "alibi"
 
 

@@ -10,6 +10,8 @@ from tfacct.families._base import Count, Layers, Real, Switch, Word
 from tfacct.families._endings import DECODER
 from tfacct.families._llama_like import LlamaLike
 
+RELEASED = "2025-12"
+
 
 class Config(LlamaLike):
     """`Jais2Config`, with its class's defaults, sizes too."""

@@ -15,6 +15,8 @@ from tfacct.families._mixing import convolved_more
 from tfacct.families.mamba import AUTO, Rank, ranked
 from tfacct.ledger.workload import Workload
 
+RELEASED = "2024-03"
+
 NETWORK = ("gate_proj", "up_proj", "down_proj")
 
 

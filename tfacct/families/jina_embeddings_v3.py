@@ -6,6 +6,8 @@ from tfacct.families._base import Count, Real, UpTo
 from tfacct.families._bert_like import ENCODING, LM_HEAD, BertLike
 from tfacct.families._rotary_bert import RotaryBert, class_table
 
+RELEASED = "2024-09"
+
 
 class Config(RotaryBert):
     """`JinaEmbeddingsV3Config`, with its class's defaults: `JinaEmbeddingsV3ForMaskedLM`, or what `architectures`

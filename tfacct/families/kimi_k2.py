@@ -4,6 +4,8 @@ from typing import ClassVar
 
 from tfacct.families.deepseek_v3 import Config as DeepseekV3
 
+RELEASED = "2025-07"
+
 
 class Config(DeepseekV3):
     """The fields of `DeepseekV3Config`, with that class's defaults: transformers has no class of its own for it."""

@@ -10,6 +10,8 @@ from tfacct.families._endings import Ending
 from tfacct.families._qwen_vision import turned_by
 from tfacct.families._towers import Tower
 
+RELEASED = "2026-01"
+
 CHANNELS = 3
 LAYER = "layers.*"
 

@@ -16,6 +16,8 @@ from tfacct.families._latent_like import LatentLike
 from tfacct.families._layers import FULL, LayerTypes, kinds_of_layers
 from tfacct.ledger.workload import Workload
 
+RELEASED = "2025-10"
+
 _OWN_PRODUCTS = "new_values new_keys held state_read chunk_values state_write"
 DENSE, SPARSE = "dense", "sparse"
 PUBLISHED = {"head_dim": "linear_head_dim", "num_heads": "linear_num_heads"}

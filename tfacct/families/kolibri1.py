@@ -12,6 +12,8 @@ from tfacct.families._layers import LayerTypes, windows
 from tfacct.families._llama_like import QK_NORM_PATHS, LlamaLike
 from tfacct.families.mistral import Window
 
+RELEASED = "2026-10"
+
 
 class Config(LlamaLike):
     """`Kolibri1Config`, with its class's defaults, sizes too. It has no intermediate_size."""

@@ -21,6 +21,8 @@ from tfacct.families._layers import FULL, SLIDING, LayerTypes, angles_of, window
 from tfacct.families._llama_like import QK_NORM_PATHS, LlamaLike
 from tfacct.families.mistral import Window
 
+RELEASED = "2026-04"
+
 ROPE = {
     FULL: {"rope_type": "default", "rope_theta": 500_000.0, "partial_rotary_factor": 0.5},
     SLIDING: {"rope_type": "default", "rope_theta": 10_000.0, "partial_rotary_factor": 1.0},

@@ -10,6 +10,8 @@ from tfacct.families._base import Count
 from tfacct.families._endings import ANSWERS
 from tfacct.families._idle_pooler import StoresPooler
 
+RELEASED = "2019-12"
+
 BODY_AT = "layoutlm."
 
 

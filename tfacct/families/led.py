@@ -11,6 +11,8 @@ from tfacct.families._bart_like import ELSEWHERE, Sides, class_attention, class_
 from tfacct.families._base import Count, CountOrList, Switch
 from tfacct.families._endings import BODY, SEQ2SEQ
 
+RELEASED = "2020-04"
+
 WINDOWED = "led.encoder.layers.*.self_attn"
 OWN = f"{WINDOWED}.longformer_self_attn"
 NAMES = {"q": "query", "k": "key", "v": "value"}

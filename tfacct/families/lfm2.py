@@ -16,6 +16,8 @@ from tfacct.families._llama_like import LlamaLike
 from tfacct.families._mixing import convolved_more
 from tfacct.ledger.workload import Workload
 
+RELEASED = "2025-07"
+
 CONV = "conv"
 
 

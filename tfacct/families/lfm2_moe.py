@@ -9,6 +9,8 @@ from tfacct.families._experts import check_active
 from tfacct.families._layers import FULL, LayerTypes, kinds_of_layers
 from tfacct.families.lfm2 import CONV, Lfm2Like
 
+RELEASED = "2025-10"
+
 
 class Config(Lfm2Like):
     """`Lfm2MoeConfig`, with its class's defaults, sizes too. It has none for layer_types."""

@@ -13,6 +13,8 @@ from tfacct.families._llama_like import QK_NORM_PATHS, LlamaLike
 from tfacct.families.lfm2 import CONV, Lfm2Like
 from tfacct.families.mistral import Window
 
+RELEASED = "2026-09"
+
 ROPE = {
     FULL: {"rope_type": "proportional", "rope_theta": 1_000_000.0, "partial_rotary_factor": 0.5},
     SLIDING: {"rope_type": "default", "rope_theta": 10_000.0},

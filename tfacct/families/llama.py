@@ -9,6 +9,8 @@ from tfacct.architecture.transformer import Transformer
 from tfacct.families._base import Count, Switch
 from tfacct.families._llama_like import LlamaLike
 
+RELEASED = "2023-02"
+
 
 class Config(LlamaLike):
     """`LlamaConfig`, with its class's defaults."""

@@ -13,6 +13,8 @@ from tfacct.families._layers import FULL, Flags, LayerTypes, kinds_of, rotated
 from tfacct.families._llama_like import LlamaLike
 from tfacct.families.mistral import Window
 
+RELEASED = "2025-04"
+
 CHUNKED = "chunked_attention"
 
 

@@ -11,6 +11,8 @@ from tfacct.families._endings import Ending
 from tfacct.families._qwen_vision import BASE, turned_by
 from tfacct.families._towers import ImageTower
 
+RELEASED = "2025-04"
+
 LAYER = "model.layers.*"
 
 

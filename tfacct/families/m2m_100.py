@@ -8,6 +8,8 @@ from tfacct.families._bart_like import DROPOUTS, LAYERS_DROPPED, PreNorm
 from tfacct.families._base import Count, Switch, Word
 from tfacct.families.bart import OFFSET
 
+RELEASED = "2020-10"
+
 
 class Config(PreNorm):
     """`M2M100Config`, with its class's defaults. NLLB-200's dense models are of this family."""

@@ -15,6 +15,8 @@ from tfacct.families._endings import DECODER
 from tfacct.families._mixing import convolved_more
 from tfacct.ledger.workload import Workload
 
+RELEASED = "2023-12"
+
 AUTO = "auto"
 """A rank of a sixteenth of the hidden size, rounded up."""
 

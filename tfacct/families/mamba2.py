@@ -12,6 +12,8 @@ from tfacct.families._endings import DECODER
 from tfacct.families._mixing import MAMBA2_EXTRA, mamba2_more, mamba2_paths, mamba2_tensors, passed
 from tfacct.ledger.workload import Workload
 
+RELEASED = "2024-05"
+
 
 class Config(FamilyConfig):
     """`Mamba2Config`, with its class's defaults, sizes too."""

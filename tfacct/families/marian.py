@@ -10,6 +10,8 @@ from tfacct.families._bart_like import DROPOUTS, LAYERS_DROPPED, BartLike
 from tfacct.families._base import Count, Switch
 from tfacct.families._endings import BODY, SEQ2SEQ
 
+RELEASED = "2018-04"
+
 
 class Config(BartLike):
     """`model_type = "marian"`."""

@@ -8,6 +8,8 @@ from tfacct.families._bart_like import DROPOUTS, LAYERS_DROPPED, PreNorm
 from tfacct.families._base import Count, Switch
 from tfacct.families.bart import OFFSET
 
+RELEASED = "2020-01"
+
 
 class Config(PreNorm):
     """`MBartConfig`, with its class's defaults."""

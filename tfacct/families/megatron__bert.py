@@ -6,6 +6,8 @@ from tfacct.families import bert
 from tfacct.families._base import Count, Layers
 from tfacct.families._bert_like import AbleToDecode
 
+RELEASED = "2019-09"
+
 
 class Config(AbleToDecode):
     """`MegatronBertConfig`, with its class's defaults: `MegatronBertForMaskedLM`, or what `architectures` names."""

@@ -12,6 +12,8 @@ from tfacct.families._llama_like import LlamaLike
 from tfacct.families.mistral import Window
 from tfacct.families.qwen3 import Config as Qwen3
 
+RELEASED = "2026-05"
+
 ROPE = {
     FULL: {"rope_type": "default", "rope_theta": 500_000.0},
     SLIDING: {"rope_type": "default", "rope_theta": 10_000.0},

@@ -5,6 +5,8 @@ from typing import ClassVar
 from tfacct.families._endings import DECODER
 from tfacct.families.qwen2 import Config as Qwen2
 
+RELEASED = "2025-05"
+
 
 class Config(Qwen2):
     """The fields of `Qwen2Config`, with that class's defaults: transformers has no class of its own for it."""

@@ -11,6 +11,8 @@ from tfacct.families._layers import FULL, SLIDING, Flags, LayerTypes, angles_of,
 from tfacct.families._llama_like import LlamaLike
 from tfacct.families.mistral import Window
 
+RELEASED = "2025-12"
+
 ROPE = {
     FULL: {"rope_type": "default", "rope_theta": 5_000_000.0, "partial_rotary_factor": 0.334},
     SLIDING: {"rope_type": "default", "rope_theta": 10_000.0, "partial_rotary_factor": 0.334},

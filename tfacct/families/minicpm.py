@@ -13,6 +13,8 @@ from tfacct.families._base import Count, Layers, Real, Switch
 from tfacct.families._endings import DECODER
 from tfacct.families._llama_like import LlamaLike
 
+RELEASED = "2024-02"
+
 
 class Config(LlamaLike):
     """`MiniCPMConfig` of its own code, with its defaults, sizes too. The head is tied unless the config says

@@ -13,6 +13,8 @@ from tfacct.families._base import Count, Layers, Real, Switch, share
 from tfacct.families._endings import CLASSIFYING
 from tfacct.families._latent_like import LatentLike
 
+RELEASED = "2024-09"
+
 
 class Config(LatentLike):
     """`MiniCPM3Config`, with its class's defaults, sizes too. The head is tied unless the config says otherwise."""

@@ -15,6 +15,8 @@ from tfacct.ledger.einsum import chunks, one_by_one
 from tfacct.ledger.lines import FLOPS_PER_MULTIPLY_ADD
 from tfacct.ledger.workload import Workload
 
+RELEASED = "2025-01"
+
 LINEAR = "linear_attention"
 MIXER = "model.layers.*.self_attn"
 FACTORS = frozenset(

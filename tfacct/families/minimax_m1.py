@@ -9,6 +9,8 @@ from tfacct.families._layers import FULL, Flags
 from tfacct.families.minimax import LINEAR
 from tfacct.families.minimax import Config as MiniMax
 
+RELEASED = "2025-06"
+
 FACTORS: Mapping[str, str] = {
     f"layernorm_{part}_{which}": f"{theirs}_{which}_factor"
     for part, theirs in (("full_attention", "full_attn"), ("linear_attention", "linear_attn"), ("mlp", "mlp"))

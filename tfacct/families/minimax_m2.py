@@ -11,6 +11,8 @@ from tfacct.families._experts import ROUTED_PATHS, ROUTED_TENSORS, check_active
 from tfacct.families._layers import Flags
 from tfacct.families._llama_like import QK_NORM_PATHS, LlamaLike
 
+RELEASED = "2025-10"
+
 
 class Config(LlamaLike):
     """`MiniMaxM2Config`, with its class's defaults, sizes too. intermediate_size is the width of one expert."""

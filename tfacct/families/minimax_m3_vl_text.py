@@ -25,6 +25,8 @@ from tfacct.families._experts import BESIDE_PATHS, ROUTED_TENSORS, LayerNetworks
 from tfacct.families._layers import FULL, Flags, LayerTypes, kinds_of_layers
 from tfacct.families._llama_like import LlamaLike
 
+RELEASED = "2026-06"
+
 SPARSE = "minimax_m3_sparse"
 OF_INDEXER: Mapping[str, str] = {
     "sparse_num_index_heads": "index_n_heads",

@@ -10,6 +10,8 @@ from tfacct.families._endings import Ending
 from tfacct.families._qwen_vision import turned_by
 from tfacct.families._towers import LAYER, ImageTower
 
+RELEASED = "2026-06"
+
 AXES = 3
 """Frame, row and column, of which each turns as many pairs of a head."""
 

@@ -4,6 +4,8 @@ from typing import ClassVar
 
 from tfacct.families.minimax_m1 import Config as MiniMaxM1
 
+RELEASED = "2025-01"
+
 
 class Config(MiniMaxM1):
     """The fields of MiniMax-Text-01's own code."""

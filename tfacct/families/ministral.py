@@ -8,6 +8,8 @@ from tfacct.families._layers import LayerTypes, windows
 from tfacct.families._llama_like import LlamaLike
 from tfacct.families.mistral import Window
 
+RELEASED = "2024-10"
+
 
 class Config(LlamaLike):
     """`MinistralConfig`, with its class's defaults, sizes too."""

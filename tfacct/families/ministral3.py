@@ -9,6 +9,8 @@ from tfacct.families._base import Count, Fields, Layers, Real
 from tfacct.families._llama_like import LlamaLike
 from tfacct.families.mistral import Window
 
+RELEASED = "2025-12"
+
 ROPE = {
     "rope_type": "yarn",
     "rope_theta": 1_000_000.0,

@@ -7,6 +7,8 @@ from tfacct.architecture.transformer import Transformer
 from tfacct.families._base import Count, whole
 from tfacct.families._llama_like import LlamaLike
 
+RELEASED = "2023-10"
+
 Window = Annotated[int, whole(2)]
 
 

@@ -9,6 +9,8 @@ from tfacct.families._deepseek_like import DeepseekLike
 from tfacct.families._endings import CAUSAL_MODEL, LABELLING
 from tfacct.families.ministral3 import growth
 
+RELEASED = "2026-03"
+
 ROPE = {
     "type": "yarn",
     "rope_theta": 10_000.0,

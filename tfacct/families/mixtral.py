@@ -10,6 +10,8 @@ from tfacct.families._experts import ROUTED_PATHS, ROUTED_TENSORS, check_active
 from tfacct.families._llama_like import LlamaLike
 from tfacct.families.mistral import Window
 
+RELEASED = "2023-12"
+
 
 class Config(LlamaLike):
     """`MixtralConfig`, with its class's defaults."""

@@ -12,6 +12,8 @@ from tfacct.families._base import Checked, Count, Layers, Real
 from tfacct.families._endings import Ending
 from tfacct.families._llama_like import LlamaLike
 
+RELEASED = "2024-09"
+
 Numbers: TypeAlias = Annotated[list[int], Checked(core_schema.list_schema(core_schema.int_schema(strict=True)))]
 CROSSING = [3, 8, 13, 18, 23, 28, 33, 38]
 """Layers that attend to an image where a config does not say which."""

@@ -11,6 +11,8 @@ from tfacct.families._endings import BODY, Ending
 from tfacct.families._layers import LayerTypes, windows
 from tfacct.families.mistral import Window
 
+RELEASED = "2024-12"
+
 HEAD = {"pooler": "head.dense", "pooler.norm": "head.norm", "classifier": "classifier"}
 BASES = {"full_attention": 160_000.0, "sliding_attention": 10_000.0}
 """Bases of the angles in the class, in layers that see all tokens and in those with a window."""

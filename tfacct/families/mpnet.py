@@ -8,6 +8,8 @@ from tfacct.base.errors import ConfigError
 from tfacct.families._base import Count
 from tfacct.families._bert_like import LM_HEAD, BertLike, class_table
 
+RELEASED = "2020-04"
+
 ATTENTION = {
     **{f"attn.{ours}": f"attention.attn.{ours[0]}" for ours in ("q_proj", "k_proj", "v_proj", "o_proj")},
     **dict.fromkeys(("attn.scores", "attn.values"), "attention.attn"),

@@ -9,6 +9,8 @@ from tfacct.base.errors import ConfigError
 from tfacct.families._base import Count, FamilyConfig, Fields, Layers, Real, Switch, share, shown
 from tfacct.families._endings import CLASSIFYING, TOKENS_CLASSIFIED
 
+RELEASED = "2023-05"
+
 READ = frozenset(("clip_qkv", "softmax_scale"))
 AS_BUILT = {"attn_type": "multihead_attention", "alibi": True, "qk_ln": False, "prefix_lm": False}
 """Fields of attn_config that the class does not read, and what it builds."""

@@ -5,6 +5,8 @@ from typing import ClassVar
 from tfacct.families import t5
 from tfacct.families._base import Count, Layers, Word
 
+RELEASED = "2020-10"
+
 
 class Config(t5.Config):
     """`MT5Config`, with its class's defaults."""

@@ -14,6 +14,8 @@ from tfacct.families._layers import LayerTypes, windows
 from tfacct.families._llama_like import LlamaLike
 from tfacct.families.mistral import Window
 
+RELEASED = "2026-08"
+
 Bases = Annotated[list[float], Checked(core_schema.list_schema(core_schema.float_schema(ge=0), strict=True))]
 
 

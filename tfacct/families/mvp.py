@@ -5,6 +5,8 @@ from typing import ClassVar
 from tfacct.families import plbart
 from tfacct.families._base import Count, Layers, Switch, UpTo
 
+RELEASED = "2022-06"
+
 
 class Config(plbart.Config):
     """`MvpConfig`, with its class's defaults, sizes too."""

@@ -7,6 +7,8 @@ from tfacct.architecture.transformer import Transformer
 from tfacct.families._base import Count, Fraction, Layers, Real, Switch, Word
 from tfacct.families._part_rotated import PartRotated
 
+RELEASED = "2024-02"
+
 
 class Config(PartRotated):
     """`NemotronConfig`, with its class's defaults, sizes too."""

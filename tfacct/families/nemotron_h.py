@@ -17,6 +17,8 @@ from tfacct.families._llama_like import LlamaLike
 from tfacct.families._mixing import MAMBA2_EXTRA, mamba2_more, mamba2_paths, mamba2_tensors, passed
 from tfacct.ledger.workload import Workload
 
+RELEASED = "2025-04"
+
 MAMBA, FULL, MLP, MOE = "linear_attention", "full_attention", "mlp", "moe"
 LETTERS = {"M": MAMBA, "*": FULL, "-": MLP, "E": MOE}
 """Kinds of layers in hybrid_override_pattern."""

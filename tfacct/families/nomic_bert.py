@@ -7,6 +7,8 @@ from tfacct.base.errors import ConfigError
 from tfacct.families._base import Count, FamilyConfig, Real, Switch, Word, shown
 from tfacct.families._rotary_bert import RotaryBert, class_table, heads_of
 
+RELEASED = "2024-02"
+
 ELSEWHERE = {
     "qkv_proj_bias": False,
     "mlp_fc1_bias": False,

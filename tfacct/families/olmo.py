@@ -10,6 +10,8 @@ from tfacct.families._base import Count, Layers, Real, Switch
 from tfacct.families._endings import CLASSIFYING
 from tfacct.families._llama_like import LlamaLike
 
+RELEASED = "2024-02"
+
 
 class Config(LlamaLike):
     """`OlmoConfig`, with its class's defaults, sizes too."""

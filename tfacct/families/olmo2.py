@@ -12,6 +12,8 @@ from tfacct.families._base import Count, Real, Switch
 from tfacct.families._endings import CLASSIFYING
 from tfacct.families._llama_like import QK_NORM_PATHS, LlamaLike
 
+RELEASED = "2024-11"
+
 
 class Config(LlamaLike):
     """`Olmo2Config`, with its class's defaults."""

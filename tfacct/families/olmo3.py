@@ -10,6 +10,8 @@ from tfacct.families._layers import LayerTypes, windows
 from tfacct.families.mistral import Window
 from tfacct.families.olmo2 import Config as Olmo2
 
+RELEASED = "2025-11"
+
 
 class Config(Olmo2):
     """`Olmo3Config`, with its class's defaults."""

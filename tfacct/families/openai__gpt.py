@@ -11,6 +11,8 @@ from tfacct.families._base import Count, FamilyConfig, Layers, Real, Switch, Wor
 from tfacct.families._endings import BODY, CAUSAL_MODEL, SCORED, Ending
 from tfacct.families.gpt2 import Config as Gpt2
 
+RELEASED = "2018-06"
+
 ACTIVATIONS = {"gelu": "gelu_new"}
 """Names by which the class runs another activation."""
 TABLES = {"embed": "transformer.tokens_embed", "pos_embed": "transformer.positions_embed"}

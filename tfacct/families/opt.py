@@ -10,6 +10,8 @@ from tfacct.base.errors import ConfigError
 from tfacct.families._base import Count, FamilyConfig, Layers, Switch, Word, share
 from tfacct.families._endings import CLASSIFYING
 
+RELEASED = "2022-05"
+
 OFFSET = 2
 """Rows of the position table before that of the first token."""
 

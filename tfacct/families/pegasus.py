@@ -7,6 +7,8 @@ from tfacct.architecture.transformer import Transformer
 from tfacct.families._bart_like import DROPOUTS, LAYERS_DROPPED, PreNorm
 from tfacct.families._base import Count, Switch
 
+RELEASED = "2019-12"
+
 
 class Config(PreNorm):
     """`PegasusConfig`, with its class's defaults."""

@@ -9,6 +9,8 @@ from tfacct.architecture.transformer import Transformer
 from tfacct.families._base import Count, Fraction, Layers, Real, Switch, Word
 from tfacct.families._part_rotated import PartRotated
 
+RELEASED = "2023-09"
+
 
 class Config(PartRotated):
     """`PersimmonConfig`, with its class's defaults, sizes too."""

@@ -23,6 +23,8 @@ from tfacct.families._base import (
 )
 from tfacct.families._endings import LABELLING
 
+RELEASED = "2023-06"
+
 
 class Config(FamilyConfig):
     """`PhiConfig`, with its class's defaults."""

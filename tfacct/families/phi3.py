@@ -11,6 +11,8 @@ from tfacct.families._base import Count, Fraction, Real, even, turned_part
 from tfacct.families._llama_like import LlamaLike
 from tfacct.families.mistral import Window
 
+RELEASED = "2024-04"
+
 
 class Config(LlamaLike):
     """`Phi3Config`, with its class's defaults."""

@@ -8,6 +8,8 @@ from tfacct.families._base import Count, Layers
 from tfacct.families._endings import Ending
 from tfacct.families._towers import PATCHES_SAID
 
+RELEASED = "2025-03"
+
 
 class Config(siglip_vision_model.Config):
     """`Phi4MultimodalVisionConfig`, with its class's defaults."""

@@ -11,6 +11,8 @@ from tfacct.families._experts import ROUTED_PATHS, ROUTED_TENSORS, check_active
 from tfacct.families._llama_like import LlamaLike
 from tfacct.families.mistral import Window
 
+RELEASED = "2024-04"
+
 
 class Config(LlamaLike):
     """`PhimoeConfig`, with its class's defaults, sizes too. intermediate_size is the width of one expert."""

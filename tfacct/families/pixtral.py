@@ -12,6 +12,8 @@ from tfacct.families._towers import PATCHES_SAID, ImageTower
 from tfacct.ledger.lines import FLOPS_PER_MULTIPLY_ADD
 from tfacct.ledger.workload import Workload
 
+RELEASED = "2024-09"
+
 EPS = 1e-5
 LAYER = "transformer.layers.*"
 

@@ -5,6 +5,8 @@ from typing import ClassVar
 from tfacct.families import bart
 from tfacct.families._base import Count, Layers, Switch
 
+RELEASED = "2021-03"
+
 
 class Config(bart.Config):
     """`PLBartConfig`, with its class's defaults, sizes too."""

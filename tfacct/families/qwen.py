@@ -11,6 +11,8 @@ from tfacct.families._base import Count, Fraction, Layers, Switch
 from tfacct.families._endings import DECODER
 from tfacct.families._part_rotated import PartRotated
 
+RELEASED = "2023-08"
+
 
 class Config(PartRotated):
     """`QWenConfig` of its own code, with its defaults, sizes too: transformers has no class for it."""

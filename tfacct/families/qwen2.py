@@ -8,6 +8,8 @@ from tfacct.architecture.transformer import Transformer
 from tfacct.families._endings import LABELLING, REWARD, STEPS, Ending
 from tfacct.families._qwen_like import QwenLike
 
+RELEASED = "2024-07"
+
 
 class Config(QwenLike):
     """`Qwen2Config`, with its class's defaults."""

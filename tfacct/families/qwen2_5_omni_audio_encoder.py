@@ -11,6 +11,8 @@ from tfacct.families._base import Count
 from tfacct.families._endings import Ending
 from tfacct.families.qwen2_audio_encoder import AVERAGED
 
+RELEASED = "2025-03"
+
 
 class Config(voxtral_encoder.Config):
     """`Qwen2_5OmniAudioEncoderConfig`, with its class's defaults."""

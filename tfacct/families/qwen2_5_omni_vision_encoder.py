@@ -5,6 +5,8 @@ from typing import ClassVar
 from tfacct.families import qwen2_5_vl_vision
 from tfacct.families._endings import Ending
 
+RELEASED = "2025-03"
+
 
 class Config(qwen2_5_vl_vision.Config):
     """`Qwen2_5OmniVisionEncoderConfig`, with its class's defaults."""

@@ -10,6 +10,8 @@ from tfacct.base.errors import ConfigError
 from tfacct.families._base import Count, UpTo
 from tfacct.families._qwen_vision import IMAGES_SAID, LARGEST, PATHS, QwenVision
 
+RELEASED = "2025-02"
+
 
 class Config(QwenVision):
     """`Qwen2_5_VLVisionConfig`, with its class's defaults."""

@@ -6,6 +6,8 @@ from tfacct.architecture.parts import Averaged
 from tfacct.families import voxtral_encoder
 from tfacct.families._endings import Ending
 
+RELEASED = "2024-07"
+
 AVERAGED = 2
 
 

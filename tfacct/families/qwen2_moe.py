@@ -9,6 +9,8 @@ from tfacct.families._experts import ROUTED_PATHS, ROUTED_TENSORS, SHARED_PATHS,
 from tfacct.families._layers import windows
 from tfacct.families._qwen_like import QwenLike
 
+RELEASED = "2024-03"
+
 
 class Config(QwenLike):
     """`Qwen2MoeConfig`, with its class's defaults."""

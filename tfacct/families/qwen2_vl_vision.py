@@ -8,6 +8,8 @@ from tfacct.families._base import Count, Word
 from tfacct.families._endings import Ending
 from tfacct.families._qwen_vision import IMAGES_SAID, PATHS, QwenVision
 
+RELEASED = "2024-09"
+
 
 class Config(QwenVision):
     """`Qwen2VLVisionConfig`, with its class's defaults."""

@@ -9,6 +9,8 @@ from tfacct.families._base import Count, Switch
 from tfacct.families._llama_like import QK_NORM_PATHS
 from tfacct.families._qwen_like import QwenLike
 
+RELEASED = "2025-04"
+
 
 class Config(QwenLike):
     """`Qwen3Config`, with its class's defaults. An absent head_dim is 128, whatever the hidden size."""

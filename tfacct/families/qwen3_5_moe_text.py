@@ -10,6 +10,8 @@ from tfacct.families._experts import ROUTED_PATHS, ROUTED_TENSORS, SHARED_PATHS,
 from tfacct.families._qwen_delta import TENSORS, QwenDelta
 from tfacct.families.qwen3_5_text import Config as Qwen3_5
 
+RELEASED = "2026-02"
+
 
 class Config(QwenDelta):
     """`Qwen3_5MoeTextConfig`, with its class's defaults, sizes too. It reads no intermediate_size."""

@@ -4,6 +4,8 @@ from typing import ClassVar
 
 from tfacct.families import qwen3_5_vision
 
+RELEASED = "2026-02"
+
 
 class Config(qwen3_5_vision.Config):
     """`Qwen3_5MoeVisionConfig`, with its class's defaults."""

@@ -8,6 +8,8 @@ from tfacct.families._delta_like import delta_paths
 from tfacct.families._endings import CLASSIFYING
 from tfacct.families._qwen_delta import BEHIND, TENSORS, QwenDelta
 
+RELEASED = "2026-02"
+
 SPLIT = {
     **dict.fromkeys(("q_proj", "k_proj", "v_proj"), "in_proj_qkv"),
     "gate_proj": "in_proj_z",

@@ -5,6 +5,8 @@ from typing import ClassVar
 from tfacct.families import qwen3_vl_vision
 from tfacct.families._base import UpTo
 
+RELEASED = "2026-02"
+
 
 class Config(qwen3_vl_vision.Config):
     """`Qwen3_5VisionConfig`, with its class's defaults."""

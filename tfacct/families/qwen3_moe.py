@@ -11,6 +11,8 @@ from tfacct.families._layers import SLIDING
 from tfacct.families._qwen_like import QwenLike
 from tfacct.families.qwen3 import Config as Qwen3
 
+RELEASED = "2025-04"
+
 
 class Config(QwenLike):
     """`Qwen3MoeConfig`, with its class's defaults. The window, where its switch is on, is in every layer."""

@@ -10,6 +10,8 @@ from tfacct.families._delta_like import delta_paths
 from tfacct.families._experts import ROUTED_PATHS, ROUTED_TENSORS, SHARED_PATHS, beside_gated, with_experts
 from tfacct.families._qwen_delta import BEHIND, TENSORS, QwenDelta
 
+RELEASED = "2025-09"
+
 
 class Config(QwenDelta):
     """`Qwen3NextConfig`, with its class's defaults, sizes too."""

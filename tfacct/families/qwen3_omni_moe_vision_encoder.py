@@ -5,6 +5,8 @@ from typing import ClassVar
 from tfacct.families import qwen3_vl_vision
 from tfacct.families._endings import Ending
 
+RELEASED = "2025-09"
+
 MERGER = {"norm": "ln_q", "up_proj": "mlp.0", "down_proj": "mlp.2"}
 
 

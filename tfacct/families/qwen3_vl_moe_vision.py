@@ -4,6 +4,8 @@ from typing import ClassVar
 
 from tfacct.families import qwen3_vl_vision
 
+RELEASED = "2025-09"
+
 
 class Config(qwen3_vl_vision.Config):
     """`Qwen3VLMoeVisionConfig`, with its class's defaults."""

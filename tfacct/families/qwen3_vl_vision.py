@@ -9,6 +9,8 @@ from tfacct.base.errors import ConfigError
 from tfacct.families._base import Count, UpTo, Word
 from tfacct.families._qwen_vision import EPS, IMAGES_SAID, PATHS, QwenVision
 
+RELEASED = "2025-09"
+
 
 class Config(QwenVision):
     """`Qwen3VLVisionConfig`, with its class's defaults."""

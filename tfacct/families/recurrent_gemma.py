@@ -18,6 +18,8 @@ from tfacct.families._llama_like import LlamaLike, head_dim_from
 from tfacct.ledger.lines import FLOPS_PER_MULTIPLY_ADD
 from tfacct.ledger.workload import Workload
 
+RELEASED = "2024-04"
+
 LRU, ATTENDS = "recurrent", "attention"
 TEMPORAL = "model.layers.*.temporal_block"
 TRAINED = 8192

@@ -8,6 +8,8 @@ from tfacct.families._base import Count, Layers, Switch
 from tfacct.families._bert_like import AbleToDecode, Sizes, class_table
 from tfacct.families.bert import of_texts
 
+RELEASED = "2020-10"
+
 HEAD = {"lm_head.transform": "dense", "lm_head.norm": "LayerNorm", "lm_head": "decoder"}
 
 

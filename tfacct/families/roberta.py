@@ -7,6 +7,8 @@ from tfacct.base.errors import ConfigError
 from tfacct.families._base import Count, UpTo
 from tfacct.families._bert_like import LM_HEAD, AbleToDecode, class_table
 
+RELEASED = "2019-07"
+
 
 class Config(AbleToDecode):
     """`RobertaConfig`, with its class's defaults: `RobertaForMaskedLM`, or the class that `architectures` names."""

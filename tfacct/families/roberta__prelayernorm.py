@@ -5,6 +5,8 @@ from typing import ClassVar
 from tfacct.families import roberta
 from tfacct.families._bert_like import LM_HEAD, class_table
 
+RELEASED = "2019-04"
+
 BODY_AT = "roberta_prelayernorm."
 
 

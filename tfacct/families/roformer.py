@@ -9,6 +9,8 @@ from tfacct.families._base import Count, Switch, even
 from tfacct.families._bert_like import ENCODING, AbleToDecode, class_table
 from tfacct.families._endings import BODY
 
+RELEASED = "2021-04"
+
 HEAD = {"lm_head.transform": "transform.dense", "lm_head.norm": "transform.LayerNorm", "lm_head": "decoder"}
 BASE = 10_000.0
 """Base of the angles in the class."""

@@ -14,6 +14,8 @@ from tfacct.families._endings import DECODER
 from tfacct.ledger.paths import starred
 from tfacct.ledger.workload import Workload
 
+RELEASED = "2023-05"
+
 FINAL_EPS = 1e-5
 """Epsilon of the last norm, which the class builds without that of its config."""
 MIXER, NETWORK = "rwkv.blocks.*.attention", "rwkv.blocks.*.feed_forward"

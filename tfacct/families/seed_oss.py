@@ -6,6 +6,8 @@ from tfacct.architecture.transformer import Transformer
 from tfacct.families._base import Count, Layers, Switch
 from tfacct.families._llama_like import OWN_SHARE, LlamaLike
 
+RELEASED = "2025-08"
+
 
 class Config(LlamaLike):
     """`SeedOssConfig`, with its class's defaults, sizes too."""

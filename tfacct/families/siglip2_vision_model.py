@@ -6,6 +6,8 @@ from tfacct.base.errors import ConfigError
 from tfacct.families import siglip_vision_model
 from tfacct.families._base import Count
 
+RELEASED = "2025-02"
+
 
 class Config(siglip_vision_model.Config):
     """`Siglip2VisionConfig`, with its class's defaults."""

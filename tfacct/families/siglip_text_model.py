@@ -9,6 +9,8 @@ from tfacct.families._base import Count, Real, Word
 from tfacct.families._endings import Ending
 from tfacct.families._towers import TextTower, class_table
 
+RELEASED = "2023-03"
+
 
 class Config(TextTower):
     """`SiglipTextConfig`, with its class's defaults."""

@@ -9,6 +9,8 @@ from tfacct.families._base import Real, Switch, Word
 from tfacct.families._endings import Ending
 from tfacct.families._towers import PATCHES_SAID, ImageTower, class_table
 
+RELEASED = "2023-03"
+
 HEAD = {
     **{f"pooler.{name}": "head.attention" for name in ("q_proj", "k_proj", "v_proj", "scores", "values", "o_proj")},
     "pooler.norm": "head.layernorm",

@@ -8,6 +8,8 @@ from tfacct.families._layers import Flags, LayerTypes, rotated, windows
 from tfacct.families._llama_like import LlamaLike
 from tfacct.families.mistral import Window
 
+RELEASED = "2025-07"
+
 
 class Config(LlamaLike):
     """`SmolLM3Config`, with its class's defaults, sizes too. The head is tied unless the config says otherwise."""

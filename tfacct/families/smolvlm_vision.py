@@ -4,6 +4,8 @@ from typing import ClassVar
 
 from tfacct.families.idefics3_vision import Config as Idefics3Vision
 
+RELEASED = "2025-02"
+
 
 class Config(Idefics3Vision):
     """`SmolVLMVisionConfig`, with its class's defaults."""

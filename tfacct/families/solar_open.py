@@ -8,6 +8,8 @@ from tfacct.families._endings import DECODER
 from tfacct.families._experts import BESIDE_PATHS, ROUTED_TENSORS, beside_shared
 from tfacct.families._part_rotated import PartRotated
 
+RELEASED = "2026-01"
+
 
 class Config(PartRotated):
     """`SolarOpenConfig`, with its class's defaults, sizes too."""

@@ -8,6 +8,8 @@ from tfacct.architecture.transformer import Transformer
 from tfacct.families._base import Count, Fraction, Layers, Real, Switch
 from tfacct.families._part_rotated import PartRotated
 
+RELEASED = "2023-09"
+
 
 class Config(PartRotated):
     """`StableLmConfig`, with its class's defaults, sizes too."""

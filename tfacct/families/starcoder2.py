@@ -8,6 +8,8 @@ from tfacct.families._base import Count, Real, Switch, Word
 from tfacct.families._llama_like import LlamaLike
 from tfacct.families.mistral import Window
 
+RELEASED = "2024-02"
+
 
 class Config(LlamaLike):
     """`Starcoder2Config`, with its class's defaults. The head is tied unless the config says otherwise."""

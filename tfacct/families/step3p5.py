@@ -16,6 +16,8 @@ from tfacct.families._layers import FULL, SLIDING, LayerTypes, kinds_of_layers
 from tfacct.families._llama_like import QK_NORM_PATHS, LlamaLike
 from tfacct.families.mistral import Window
 
+RELEASED = "2026-02"
+
 _NUMBER = core_schema.float_schema(gt=0)
 RealOrList = Annotated[
     float | list[float],

@@ -12,6 +12,8 @@ from tfacct.base.spelling import setting
 from tfacct.families._base import Count, FamilyConfig, Layers, Real, Switch, Word
 from tfacct.families._endings import BODY, SEQ2SEQ, TOKENS_CLASSIFIED, Ending
 
+RELEASED = "2019-10"
+
 ATTENTION = {"q_proj": "q", "k_proj": "k", "v_proj": "v", "o_proj": "o"}
 
 

@@ -13,6 +13,8 @@ from tfacct.families._endings import BODY, SEQ2SEQ
 from tfacct.families._gemma_windows import GemmaWindows
 from tfacct.families._layers import windows
 
+RELEASED = "2025-04"
+
 SIDES = ("encoder", "decoder")
 LAYER = {
     "attn_norm": "pre_self_attn_layernorm",

@@ -10,6 +10,8 @@ from tfacct.architecture.transformer import Transformer
 from tfacct.families._base import Count, FamilyConfig, Layers, Real, Switch, even, share
 from tfacct.families._endings import CAUSAL_MODEL
 
+RELEASED = "2024-01"
+
 
 class Config(FamilyConfig):
     """`TelechatConfig` and `Telechat2Config` of its own code. No size has a default, nor has the head."""

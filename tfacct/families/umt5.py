@@ -5,6 +5,8 @@ from typing import ClassVar
 
 from tfacct.families import mt5, t5
 
+RELEASED = "2023-04"
+
 
 class Config(mt5.Config):
     """`UMT5Config`, with its class's defaults."""

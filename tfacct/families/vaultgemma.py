@@ -10,6 +10,8 @@ from tfacct.families._endings import DECODER
 from tfacct.families._gemma_like import GemmaLike
 from tfacct.families._gemma_windows import GemmaWindows
 
+RELEASED = "2025-09"
+
 
 class Config(GemmaWindows):
     """`VaultGemmaConfig`, with its class's defaults, sizes too."""

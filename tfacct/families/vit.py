@@ -9,6 +9,8 @@ from tfacct.families._base import Real, Switch, Word
 from tfacct.families._endings import Ending
 from tfacct.families._towers import PATCHES_SAID, ImageTower
 
+RELEASED = "2020-10"
+
 LAYER = {
     **{f"attn.{name}_proj": f"attention.{name}_proj" for name in "qkvo"},
     "attn.scores": "attention",

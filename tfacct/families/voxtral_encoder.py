@@ -8,6 +8,8 @@ from tfacct.families._base import Count, Layers, Word
 from tfacct.families._endings import Ending
 from tfacct.families._towers import Tower
 
+RELEASED = "2025-07"
+
 LAYER = "layers.*"
 
 

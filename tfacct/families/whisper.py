@@ -9,6 +9,8 @@ from tfacct.families._bart_like import Sides, class_attention, class_stack
 from tfacct.families._base import Count, Layers
 from tfacct.families._endings import BODY, Ending
 
+RELEASED = "2022-09"
+
 
 class Config(Sides):
     """`WhisperConfig`, with its class's defaults."""

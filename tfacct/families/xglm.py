@@ -8,6 +8,8 @@ from tfacct.families._base import Count, FamilyConfig, Layers, Switch, Word
 from tfacct.families._endings import DECODER
 from tfacct.families._fairseq_like import OFFSET, class_table, language_model
 
+RELEASED = "2021-12"
+
 
 class Config(FamilyConfig):
     """`XGLMConfig`, with its class's defaults, sizes too."""

@@ -5,6 +5,8 @@ from typing import ClassVar
 from tfacct.families import roberta
 from tfacct.families._base import Count
 
+RELEASED = "2019-11"
+
 
 class Config(roberta.Config):
     """`XLMRobertaConfig`, with its class's defaults."""

@@ -6,6 +6,8 @@ from tfacct.families import roberta
 from tfacct.families._base import Count, Layers, Real
 from tfacct.families._bert_like import LM_HEAD, class_table
 
+RELEASED = "2021-05"
+
 
 class Config(roberta.Config):
     """`XLMRobertaXLConfig`, with its class's defaults, sizes too."""

@@ -7,6 +7,8 @@ from tfacct.families._base import Count, Layers, Switch
 from tfacct.families._endings import DECODER
 from tfacct.families._latent_like import LatentLike
 
+RELEASED = "2025-12"
+
 
 class Config(LatentLike):
     """`YoutuConfig`, with its class's defaults, sizes too. The head is tied unless the config says otherwise."""

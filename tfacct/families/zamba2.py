@@ -16,6 +16,8 @@ from tfacct.families._llama_like import LlamaLike
 from tfacct.families._mixing import MAMBA2_EXTRA, mamba2_more, mamba2_paths, mamba2_tensors, passed
 from tfacct.ledger.workload import Workload
 
+RELEASED = "2024-11"
+
 MAMBA, HYBRID = "linear_attention", "hybrid"
 OLDER = {"mamba": MAMBA}
 DEFAULT_KINDS = [HYBRID if number in (6, 12, 18, 24, 30, 36, 42, 47, 51) else MAMBA for number in range(54)]
