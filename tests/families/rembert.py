@@ -24,5 +24,5 @@ def sized(of: Distinct) -> Sized:
     return {**config, "input_embedding_size": narrow, "output_embedding_size": wide}, {
         **sizes,
         "De": narrow,
-        "Dr": wide,
+        "Dd": wide,
     }

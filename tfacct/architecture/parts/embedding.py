@@ -270,12 +270,12 @@ class Head(Part):
     scale: float | None = None
 
     name: ClassVar[str] = "lm_head"
-    letters: ClassVar[dict[str, str]] = {"hidden": "D", "vocab": "V", "width": "De", "own": "Dr"}
+    letters: ClassVar[dict[str, str]] = {"hidden": "D", "vocab": "V", "width": "De", "own": "Dd"}
     legend: ClassVar[dict[str, str]] = {
         "D": "hidden size",
         "V": "vocabulary",
         "De": "width of the token table",
-        "Dr": "width of the head's own table",
+        "Dd": "width of the head's own table",
         "Dt": "result of the head's transform, as wide as D",
     }
     made: ClassVar[dict[str, str]] = {"Dt": "D"}
@@ -288,7 +288,7 @@ class Head(Part):
     def row(self) -> str:
         """Axis of the vectors that the logits are computed from."""
         if self.own is not None:
-            return "Dr"
+            return "Dd"
         return "De" if self.width is not None else "Dt" if self.transform is not None else "D"
 
     def lines(self, at: str) -> tuple[Line, ...]:
