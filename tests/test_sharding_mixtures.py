@@ -125,10 +125,11 @@ def test_a_peak_beside_divided_tokens_is_what_is_alive(kind: str, seed: int, mon
 def test_random_peaks_beside_divided_tokens_are_what_is_alive(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in range(8, 26):
         one, most = step(kind, seed, monkeypatch)
-        assert peak_of(one) == most, (seed, one.recipe, one.peak)
+        exactly = not one.recipe.accumulate
+        assert peak_of(one) == most if exactly else abs(most / peak_of(one) - 1) < NEARLY, (seed, one.recipe, one.peak)
 
 
-NEARLY = 0.05
+NEARLY = 0.1
 
 
 @pytest.mark.parametrize("kind", ["qwen2_moe", "glm4_moe"])
@@ -144,7 +145,7 @@ def test_a_published_model_is_counted(run: Any) -> None:
     sent = tfacct.load("mixtral-8x7b").comms(tp=8, sp=True, train=True, ctx="2k").sent_bytes
     assert rank.sent_bytes == sent
     words = " ".join(run("train", "glm-4.5-air", "--tp", "8", "--sp", "--ctx", "1k").out.split())
-    assert "Needs ≈ " in words and "within 5% of this under the same plans" in words
+    assert "Needs ≈ " in words and "within 10% of this under the same plans" in words
 
 
 def divided(config: dict[str, Any], mesh: Mesh, _: bool) -> Any:

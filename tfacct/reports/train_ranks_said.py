@@ -51,7 +51,7 @@ UNEVEN = (
 )
 NOT_MEASURED = "What ranks of ep hold on the way was not measured here."
 OWN_ANGLES = "Angles in fp32, which each block casts where it gathers weights stored in fp32, are not counted."
-NEARLY = "Peaks of small models were within 5% of this under the same plans."
+NEARLY = "Peaks of small models were within 10% of this under the same plans."
 
 
 def unmeasured(one: Trained) -> str:
@@ -68,12 +68,14 @@ def unmeasured(one: Trained) -> str:
     if mesh.ep > 1 and (mesh.fsdp > 1 or mesh.imbalance != 1 or (latent and mesh.tp > 1) or not alike):
         return NOT_MEASURED
     again = one.recipe.checkpoint == "full"
-    if mesh.ep > 1 and mesh.sp and (again or meshes.gathers_heads(subject)):
+    if mesh.ep > 1 and mesh.sp and (again or one.recipe.accumulate or meshes.gathers_heads(subject)):
         return NOT_MEASURED
     if mesh.ep > 1 and again:
         return RAN_AGAIN
     nearly = meshes.gathers_heads(subject) if mesh.ep > 1 or mesh.sp else False
-    if mesh.tp == mesh.ranks > 1 and (nearly or (mesh.sp and subject.architecture.having(Experts) and not seen)):
+    # Beside gradients of earlier batches three of 36 peaks were up to 9% higher.
+    nearly = nearly or (mesh.sp and bool(subject.architecture.having(Experts)) and (not seen or one.recipe.accumulate))
+    if mesh.tp == mesh.ranks > 1 and nearly:
         return NEARLY
     if mesh.pp > 1:
         from tfacct.reports.train_stages import unmeasured as of_stages
