@@ -34,7 +34,7 @@ class Config(QwenLike):
     trains: ClassVar = frozenset(
         {
             *("sdpa", "eager", "accumulate", "selective", "chunked", "experts_in_full"),
-            *("lora", "lora_networks", "nf4"),
+            *("lora", "lora_networks", "nf4", "lora_selective"),
         }
     )
     divided: ClassVar = frozenset({"own"})
