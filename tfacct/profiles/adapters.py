@@ -41,6 +41,7 @@ READ_BY_SUMS |= {f"{ATTENTION}_norm.scaled": "", f"{NETWORK}_norm.scaled": "", f
 """What parts read whose sums are normed, by what others do."""
 GATED = frozenset((ACTIVATED, f"{NETWORK}.product"))
 """What stands in a network beside its products, where it is gated; else its last product reads what is activated."""
+ROW = Held("B T D")
 EMBEDDED = Held("B T D", "cast")
 """Embeddings that wait in 16 bits alone, for block 0 keeps them in fp32; with adapters it need not."""
 
@@ -72,8 +73,8 @@ def ended(run: Pass, adapters: Adapters, blocks: tuple[Section, ...], back: Run)
     scaled = Handed(Held(f"B T {narrow}"))  # embeddings that require a gradient stay beside what is made of them
     waiting = tuple(held._replace(role="work") if held == EMBEDDED else held for held in run.waiting)
     waiting += tuple(each.held for each in positions if each.held not in waiting)
-    if sums and all(line.path != INPUT for line in blocks[0].run.kept):
-        waiting += (Held("B T D"),)  # what the first block reads, which its caller has meanwhile
+    if all(line.path != INPUT for line in blocks[0].run.kept) and (sums or ROW not in waiting):
+        waiting += (ROW,)  # what the first block reads, which its caller has meanwhile
     return run._replace(
         front=run.front._replace(run=front),
         blocks=blocks,
@@ -211,7 +212,7 @@ def _frozen(run: Run, adapters: Adapters, start: bool) -> Run:
         last = not _needed_behind(run, name, live)
         if adapters.packed and last:  # whose weight autograd does not keep
             early = (*run.early, Held(adapters.products[product].reads))
-        moments += of_product(product, adapters, beside) if beside.there else ()
+        moments += of_product(product, adapters, beside, live) if beside.there else ()
         if product in adapters.on:
             forwards = next((moment.held for moment in run.ahead if moment.at == name), ())
             if adapters.lingers and not forwards and product.startswith(f"{NETWORK}."):

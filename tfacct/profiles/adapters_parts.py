@@ -49,7 +49,8 @@ class Adapters(NamedTuple):
     stream's. `remakes`: block 0 does not read the embeddings themselves.
     `inline`: the network's products are the block's own, and what the first one read is gone at the last. `lingers`:
     attention's result is there while the network runs. `leaves`: attention's function is over when its last product
-    runs. `network_apart`: the gradient of the network's result alone is not the stream's.
+    runs. `network_apart`: the gradient of the network's result alone is not the stream's. `sums_first`: results of
+    parts side by side are summed before numbers of them are dropped, so both have one gradient.
     """
 
     rank: int
@@ -65,6 +66,7 @@ class Adapters(NamedTuple):
     lingers: bool = False
     leaves: bool = False
     network_apart: bool = False
+    sums_first: bool = False
 
     @property
     def role(self) -> Role:
@@ -112,6 +114,8 @@ def around(
     weighted = owner != f"blocks.*.{sublayer}" and f"blocks.*.{sublayer}.{GATE}" in adapters.products
     apart = adapters.apart or (adapters.network_apart and sublayer == "mlp")
     given = (Held(STREAM),) if shares and sublayer == "attn" and passes("mlp", live) else ()
+    if adapters.sums_first and adapters.apart and leaf == "up_proj" and _gives("attn", adapters, live):
+        given = (Held(STREAM),)  # attention's result has the same
     return Around(
         (*given, *(Held(adapters.products[name].makes) for name in made), *latent.waits(product, live, adapters.on)),
         (Held(adapters.products[product].reads),) if behind and there and not sums else (),
@@ -129,6 +133,11 @@ def _beside(owner: str, leaf: str, adapters: Adapters) -> tuple[tuple[str, ...],
     found = next((row for row in BESIDE if leaf in row), (leaf,))
     row = tuple(name for name in found if f"{owner}.{name}" in adapters.products)
     return row[: row.index(leaf)], row[row.index(leaf) + 1 :]
+
+
+def _gives(sublayer: str, adapters: Adapters, live: frozenset[str]) -> bool:
+    """True if the gradient of a sublayer's result is needed."""
+    return passes(sublayer, live) or any(product.startswith(f"blocks.*.{sublayer}.") for product in adapters.on)
 
 
 def passes(sublayer: str, live: frozenset[str]) -> bool:
@@ -171,7 +180,7 @@ def of_adapter(product: str, adapters: Adapters, beside: Around, forwards: tuple
     return Run((*((drop,) if drops else ()), down, up), tuple(kept), tuple(moments), ahead, (*given, made))
 
 
-def of_product(product: str, adapters: Adapters, beside: Around) -> Iterator[Moment]:
+def of_product(product: str, adapters: Adapters, beside: Around, live: frozenset[str]) -> Iterator[Moment]:
     """The gradient of what a frozen product reads: its own part, its adapter's, that from products behind it."""
     sides, adapter = adapters.products[product], product in adapters.on
     at, spec = product + WEIGHT, sides.reads
@@ -188,7 +197,9 @@ def of_product(product: str, adapters: Adapters, beside: Around) -> Iterator[Mom
         yield Moment(at, (*there, *sides.unpacked), done=not late)
     yield Moment(at, (*there, *sides.unpacked[:1], Held(spec)), done=not late)
     if adapter or beside.summed or beside.sums:
-        yield Moment(at, (*beside.waits, Held(spec, times=2 if beside.sums else 3)))
+        both = adapters.sums_first and adapters.apart and product.endswith("mlp.down_proj")
+        one = (Held(STREAM),) if both and _gives("attn", adapters, live) else ()
+        yield Moment(at, (*beside.waits, *one, Held(spec, times=2 if beside.sums else 3)))
 
 
 def of_frozen(moment: Moment, live: frozenset[str]) -> Moment:

@@ -264,6 +264,7 @@ def adapters_of(subject: LoadedModel, recipe: Recipe) -> Adapters:
         lingers=own.lingers and all(stack.block.order != "parallel" for stack in shape.stacks),
         network_apart=own.norms_sums and own.network,
         leaves=own.norms_sums and _leaves(subject),
+        sums_first=own.sums_first,
         remakes=shape.embed.factor is not None or shape.positions is not None or own.embedding,
     )
 
