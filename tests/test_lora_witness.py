@@ -35,12 +35,14 @@ FURTHER = (
     ),
     *("opt", "phi3", "seed_oss", "smollm3", "starcoder2"),
     *("exaone4", "glm4", "gpt_neox", "hyperclovax", "ministral3", "olmo", "phi"),
-    *("cohere", "cohere2", "nemotron", "stablelm"),
+    *("cohere", "cohere2", "falcon", "nemotron", "stablelm"),
     *("bloom", "ernie4_5", "eurobert", "gpt_bigcode", "hunyuan_v1_dense", "vaultgemma", "youtu"),
 )
-ONCE = ("gpt_bigcode", "granitemoe", "stablelm")
+ONCE = ("falcon", "gpt_bigcode", "granitemoe", "stablelm")
 """Families with adapters where nothing runs again."""
-WHOLE = ("cohere", "cohere2", "nemotron", "stablelm")
+NEARLY = ("falcon",)
+"""Families whose peaks with adapters are not called exact."""
+WHOLE = ("cohere", "cohere2", "falcon", "nemotron", "stablelm")
 """Families with adapters where the loss is of all tokens at once."""
 
 
@@ -278,7 +280,9 @@ def test_many_steps_with_weights_in_4_bits_are_bitsandbytes_own(family: str) -> 
 @pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES + FURTHER)
 def test_many_steps_with_adapters_are_pefts_own(family: str) -> None:
-    assert sum(check(family, seed) for seed in range(100, 300)) > 150
+    misses: list[int] = []
+    assert sum(check(family, seed, misses=misses) for seed in range(100, 300)) > 150
+    assert len(misses) <= (4 if family in NEARLY else 0)
 
 
 @pytest.mark.slow

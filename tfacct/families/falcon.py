@@ -41,7 +41,7 @@ class Config(FamilyConfig):
 
     trains: ClassVar = frozenset(
         {
-            *("sdpa", "eager", "accumulate", "chunked"),
+            *("sdpa", "eager", "accumulate", "chunked", "lora_once", "lora_whole", "lora_nearly"),
             *("autocast", "autocast_chunked", "autocast_written"),
         }
     )

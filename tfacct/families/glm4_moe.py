@@ -36,8 +36,7 @@ class Config(PartRotated):
 
     trains: ClassVar = frozenset(
         {
-            *("sdpa", "eager", "accumulate", "selective", "chunked", "experts_in_full"),
-            *("lora", "lora_selective", "nf4"),
+            *("sdpa", "eager", "accumulate", "selective", "chunked", "lora", "lora_selective", "nf4"),
         }
     )
     divided: ClassVar = frozenset({"fp32"})

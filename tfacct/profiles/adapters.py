@@ -41,7 +41,7 @@ READ_BY_SUMS |= {f"{ATTENTION}_norm.scaled": "", f"{NETWORK}_norm.scaled": "", f
 """What parts read whose sums are normed, by what others do."""
 GATED = frozenset((ACTIVATED, f"{NETWORK}.product"))
 """What stands in a network beside its products, where it is gated; else its last product reads what is activated."""
-ROW = Held("B T D")
+ROW, TWO_ROWS = Held("B T D"), Held("B T D", times=2)
 EMBEDDED = Held("B T D", "cast")
 """Embeddings that wait in 16 bits alone, for block 0 keeps them in fp32; with adapters it need not."""
 
@@ -215,6 +215,11 @@ def _frozen(run: Run, adapters: Adapters, start: bool) -> Run:
         moments += of_product(product, adapters, beside, live) if beside.there else ()
         if product in adapters.on:
             forwards = next((moment.held for moment in run.ahead if moment.at == name), ())
+            if product == f"{NETWORK}.down_proj":  # of whose bias there may be moments instead, the last behind it
+                biased = (moment.held for moment in reversed(run.ahead) if moment.at == product + BIAS)
+                forwards = forwards or next(biased, ())
+            if product + BIAS in run.order:  # what its product made is gone behind its bias
+                forwards = tuple(held._replace(times=1) if held == TWO_ROWS else held for held in forwards)
             if adapters.lingers and not forwards and product.startswith(f"{NETWORK}."):
                 forwards = (Held("B T D"),)
             own = of_adapter(product, adapters, beside, forwards)

@@ -241,7 +241,7 @@ def experts(at: str, reads: str, part: Experts, habits: Habits) -> Run:
         (
             Moment(back, (Held("B T A D", width, 3),)),
             Moment(share, (Held("B T A D", width, 3),)),
-            *((Moment(share, (Held("B T A D", width, 3), Held("B T A D")), after=True),) if wide else ()),  # and a cast
+            *((Moment(share, (Held("B T A D", width, 3), Held("B T A D", "cast")), after=True),) if wide else ()),
             Moment(down, (Held("B T A D"), Held("B T A Fe"), shares)),
             Moment(product, (Held("B T A Fe", times=3), shares)),
             Moment(gate, (Held("B T A Fe", times=2), Held("B T A D"), shares)),

@@ -39,6 +39,8 @@ ACCUMULATES, SELECTIVE, CHUNKED = "accumulate", "selective", "chunked"
 loss in chunks."""
 EXPERTS_IN_FULL = "experts_in_full"
 """Stands there where experts were measured in fp32 too."""
+LORA_NEARLY = "lora_nearly"
+"""Stands there where some measured peaks with adapters were off."""
 CLASSIFIER = "classifier"
 """Dropout in front of classes."""
 CLASSIFIERS = {"AutoModelForSequenceClassification": "sequences", "AutoModelForTokenClassification": "positions"}
@@ -379,12 +381,14 @@ class Trained(NamedTuple):
 
 
 def nearly(subject: LoadedModel, recipe: Recipe) -> bool:
-    """True of adapters beside weights in 4 bits, or where attention runs again, and of experts in fp32: some measured
-    peaks were off."""
+    """True of adapters beside weights in 4 bits, where attention runs again or on a family that says so, of experts in
+    fp32: some measured peaks were off."""
     if recipe.full and _routed(subject):
         return True
     return recipe.lora is not None and (
-        recipe.weights == NF4 or (recipe.checkpoint == "attention" and not recipe.autocast)
+        recipe.weights == NF4
+        or (recipe.checkpoint == "attention" and not recipe.autocast)
+        or LORA_NEARLY in subject.config.trains
     )
 
 
