@@ -239,7 +239,7 @@ def experts(at: str, reads: str, part: Experts, habits: Habits) -> Run:
             Kept(back, "B T A", by=(back,), role="index"),
         ),
         (
-            Moment(back, (Held("B T A D", width, 3),)),
+            Moment(back, (Held("B T A D", width, 2), Held("B T A D", "copy" if wide else "cast"))),
             Moment(share, (Held("B T A D", width, 3),)),
             *((Moment(share, (Held("B T A D", width, 3), Held("B T A D", "cast")), after=True),) if wide else ()),
             Moment(down, (Held("B T A D"), Held("B T A Fe"), shares)),
@@ -256,7 +256,12 @@ def experts(at: str, reads: str, part: Experts, habits: Habits) -> Run:
             Moment(back, (Held("B T A D", width, 2), *there, *behind), after=True),
             *((Moment(back, (*alone, *there, *behind), after=True),) if wide and part.active == 1 else ()),
         ),
-        () if habits.narrow_shares and part.active == 1 else (Held("B T A D", width),),  # of one it is the stream's
+        # Of one it is the stream's, unless that is cast.
+        (Held("B T A D", "copy" if wide else "work"),)
+        if part.active == 1 and wide
+        else ()
+        if part.active == 1
+        else (Held("B T A D", width),),
     )
     if habits.exchanged:
         from tfacct.profiles.transformers_exchanged import exchanged
