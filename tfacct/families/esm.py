@@ -9,7 +9,7 @@ from tfacct.base.errors import ConfigError
 from tfacct.families._base import Count, Fields, Real, Switch, UpTo, Word, even, shown
 from tfacct.families._bert_like import ENCODING, LM_HEAD, BertLike, class_table
 
-RELEASED = "2021-04"
+RELEASED = "2019-04"
 
 BODY_AT = "esm."
 UNMASKED = 0.88

@@ -11,7 +11,7 @@ from tfacct.families._layers import LayerTypes, windows
 from tfacct.families._llama_like import QK_NORM_PATHS, LlamaLike
 from tfacct.families.mistral import Window
 
-RELEASED = "2026-09"
+RELEASED = "2026-10"
 
 
 class Config(LlamaLike):

@@ -23,7 +23,7 @@ from tfacct.families._base import (
 from tfacct.families._endings import DECODER
 from tfacct.families.gpt_neox import Config as GptNeox
 
-RELEASED = "2022-07"
+RELEASED = "2022-09"
 
 BODY_AT = "gpt_neox_japanese."
 

@@ -10,7 +10,7 @@ from tfacct.families._base import Count, CountOrList
 from tfacct.families._experts import ROUTED_PATHS, ROUTED_TENSORS, check_active
 from tfacct.families._hunyuan_like import HunyuanLike
 
-RELEASED = "2024-11"
+RELEASED = "2025-06"
 
 
 class Config(HunyuanLike):

@@ -13,7 +13,7 @@ from tfacct.families._llama_like import QK_NORM_PATHS, LlamaLike
 from tfacct.families.lfm2 import CONV, Lfm2Like
 from tfacct.families.mistral import Window
 
-RELEASED = "2026-09"
+RELEASED = "2026-10"
 
 ROPE = {
     FULL: {"rope_type": "proportional", "rope_theta": 1_000_000.0, "partial_rotary_factor": 0.5},

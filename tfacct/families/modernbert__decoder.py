@@ -9,7 +9,7 @@ from tfacct.families import modernbert
 from tfacct.families._endings import BODY, CAUSAL_MODEL, SCORED
 from tfacct.families._layers import SLIDING
 
-RELEASED = "2024-12"
+RELEASED = "2025-07"
 
 OWN = {f"blocks.*.attn.{name}_proj": f"model.layers.*.attn.{name}_proj" for name in "qkv"}
 HEAD = {"lm_head.transform": "lm_head.dense", "lm_head.norm": "lm_head.norm", "lm_head": "decoder"}

@@ -14,7 +14,7 @@ from tfacct.families._endings import DECODER
 from tfacct.families._layers import FULL, LayerTypes
 from tfacct.families._llama_like import QK_NORM_PATHS
 
-RELEASED = "2026-03"
+RELEASED = "2026-02"
 
 _EPS = 1e-5
 """Of the norm behind DeltaNet: the class's own number."""

@@ -11,7 +11,7 @@ from tfacct.families._experts import ROUTED_PATHS, ROUTED_TENSORS, check_active
 from tfacct.families._llama_like import LlamaLike
 from tfacct.families.mistral import Window
 
-RELEASED = "2024-04"
+RELEASED = "2024-08"
 
 
 class Config(LlamaLike):

@@ -10,7 +10,7 @@ from tfacct.base.errors import ConfigError
 from tfacct.families._base import Count, UpTo
 from tfacct.families._qwen_vision import IMAGES_SAID, LARGEST, PATHS, QwenVision
 
-RELEASED = "2025-02"
+RELEASED = "2025-01"
 
 
 class Config(QwenVision):
