@@ -73,7 +73,8 @@ def ended(run: Pass, adapters: Adapters, blocks: tuple[Section, ...], back: Run)
     scaled = Handed(Held(f"B T {narrow}"))  # embeddings that require a gradient stay beside what is made of them
     waiting = tuple(held._replace(role="work") if held == EMBEDDED else held for held in run.waiting)
     waiting += tuple(each.held for each in positions if each.held not in waiting)
-    if all(line.path != INPUT for line in blocks[0].run.kept) and (sums or ROW not in waiting):
+    there = ROW in waiting or adapters.autocast  # where the rules of block 0 hold it
+    if all(line.path != INPUT for line in blocks[0].run.kept) and (sums or not there):
         waiting += (ROW,)  # what the first block reads, which its caller has meanwhile
     return run._replace(
         front=run.front._replace(run=front),

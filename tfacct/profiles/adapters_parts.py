@@ -50,7 +50,8 @@ class Adapters(NamedTuple):
     `inline`: the network's products are the block's own, and what the first one read is gone at the last. `lingers`:
     attention's result is there while the network runs. `leaves`: attention's function is over when its last product
     runs. `network_apart`: the gradient of the network's result alone is not the stream's. `sums_first`: results of
-    parts side by side are summed before numbers of them are dropped, so both have one gradient.
+    parts side by side are summed before numbers of them are dropped, so both have one gradient. `autocast`: the pass
+    casts weights that are in fp32.
     """
 
     rank: int
@@ -67,6 +68,7 @@ class Adapters(NamedTuple):
     leaves: bool = False
     network_apart: bool = False
     sums_first: bool = False
+    autocast: bool = False
 
     @property
     def role(self) -> Role:

@@ -265,6 +265,7 @@ def adapters_of(subject: LoadedModel, recipe: Recipe) -> Adapters:
         network_apart=own.norms_sums and own.network,
         leaves=own.norms_sums and _leaves(subject),
         sums_first=own.sums_first,
+        autocast=recipe.autocast,
         remakes=shape.embed.factor is not None or shape.positions is not None or own.embedding,
     )
 
