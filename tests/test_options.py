@@ -79,6 +79,7 @@ def test_models_by_a_part_of_their_name(run) -> None:
     assert named(run("models", "llama").out) == [
         "llama-3.2-1b", "llama-3.2-3b", "llama-2-7b", "llama-3-8b", "llama-3.1-8b", "llama-2-70b", "llama-3.1-70b",
         "llama-3.1-405b", "llama-4-scout-text", "llama-4-maverick-text", "llama-4-scout-vision",
+        "llama-3.2-11b-vision-text", "llama-3.2-90b-vision-text",
     ]  # fmt: skip
     assert named(run("models", "LLaMA", "8b").out) == ["llama-3-8b", "llama-3.1-8b"]
     assert set(named(run("models", "qwen3_moe").out)) == {"qwen3-30b-a3b", "qwen3-235b-a22b", "qwen3-coder-480b"}

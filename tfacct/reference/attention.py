@@ -24,6 +24,7 @@ from tfacct.reference.modules import (
     RMSNorm,
     Scale,
     Softcap,
+    Work,
 )
 from tfacct.reference.rotary import Angles, Rotary
 from tfacct.reference.step import Step
@@ -128,7 +129,7 @@ class Temperature(nn.Module):
         return q * factor[:, None]
 
 
-class HeadsNorm(nn.Module):
+class HeadsNorm(Work):
     """LayerNorm of each head, with a scale of its own (transformers' CohereAttention)."""
 
     def __init__(self, heads: int, size: int, eps: float) -> None:

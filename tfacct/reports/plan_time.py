@@ -123,7 +123,7 @@ class ServingClock(Clock):
         if one.mesh.pp > 1:
             raise UsageError("no stages that serve were measured")
         if one.mesh.ep > 1:
-            raise UsageError("whole experts are timed by `tfacct time --ep`, their tokens among all devices")
+            raise UsageError(f"whole experts are timed by `tfacct time` with {option('ep')}, among all devices")
         if tp not in self.hosts:
             self.hosts[tp] = placed.put(self.subject, tp, self.device, dtype=self.dtype, kv_dtype=self.kv_dtype)
         work = replace(self.work, batch=one.batch, tokens=1, logits="last")

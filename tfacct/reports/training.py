@@ -385,11 +385,8 @@ def nearly(subject: LoadedModel, recipe: Recipe) -> bool:
     fp32: some measured peaks were off."""
     if recipe.full and _routed(subject):
         return True
-    return recipe.lora is not None and (
-        recipe.weights == NF4
-        or (recipe.checkpoint == "attention" and not recipe.autocast)
-        or LORA_NEARLY in subject.config.trains
-    )
+    again = recipe.checkpoint == "attention" and not recipe.autocast
+    return recipe.lora is not None and (recipe.weights == NF4 or again or LORA_NEARLY in subject.config.trains)
 
 
 def _routed(subject: LoadedModel) -> bool:
