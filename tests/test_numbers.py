@@ -83,8 +83,8 @@ def test_every_preset_meets_its_expected_total(name: str) -> None:
 
 
 def evaluated(working: str) -> int:
-    """Integer arithmetic in a string: + · ** only."""
-    operators = {ast.Add: operator.add, ast.Mult: operator.mul, ast.Pow: operator.pow}
+    """Integer arithmetic in a string: + − · ** only."""
+    operators = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Pow: operator.pow}
 
     def value(node: ast.AST) -> int:
         if isinstance(node, ast.BinOp):

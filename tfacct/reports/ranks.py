@@ -94,7 +94,9 @@ def checked(mesh: Mesh | None) -> Mesh | None:
     check_sequence(mesh)
     if mesh.parts > 1 and mesh.ep > 1:
         both = f"{option('ep')} is not counted beside {option('cp')} here"
-        raise UsageError(both, "`tfacct train`, `comms` and `params` do, among the ranks of --fsdp or --dp")
+        raise UsageError(
+            both, f"`tfacct train`, `comms` and `params` do, among ranks of {option('fsdp')} or {option('dp')}"
+        )
     return checked_axes(mesh)
 
 
