@@ -36,10 +36,15 @@ def test_what_was_off_in_some_random_models_is_not_called_exact(run: Callable[..
     for recipe in (["--weights", "nf4"], ["--checkpoint", "attention"]):
         asked = ("train", "llama-3.2-1b", "--ctx", "64", "--lora", "8", *recipe)
         said = " ".join(run(*asked).out.split())
-        assert "Needs ≈ " in said and "97 or more had this peak to the byte, the others within 2%" in said
+        assert "Needs ≈ " in said and "97% or more had this peak to the byte, the others within 2%" in said
         (facts,) = json.loads(run(*asked, "--json").out)["models"]
         assert not facts["exact"] and not any(each["exact"] for each in facts["instants"])
     assert load("llama-3.2-1b").train(ctx=64, lora="8").exact
+    # Of Falcon's adapters one peak of 40 was 8% off; of parallel blocks that run again 5 of 800.
+    asked = ("train", "falcon-7b", "--ctx", "64", "--attention", "eager", "--lora", "8")
+    assert "39 had this peak to the byte; one, of two blocks, had 8% more" in " ".join(run(*asked).out.split())
+    assert not load("phi-2").train(ctx=64, lora="8", checkpoint="full").exact
+    assert load("phi-2").train(ctx=64, checkpoint="full").exact
 
 
 def test_a_budget_smaller_than_the_weights_is_told_what_they_are(run: Callable[..., Ran]) -> None:

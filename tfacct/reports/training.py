@@ -381,12 +381,12 @@ class Trained(NamedTuple):
 
 
 def nearly(subject: LoadedModel, recipe: Recipe) -> bool:
-    """True of adapters beside weights in 4 bits, where attention runs again or on a family that says so, of experts in
-    fp32: some measured peaks were off."""
-    if recipe.full and _routed(subject):
-        return True
-    again = recipe.checkpoint == "attention" and not recipe.autocast
-    return recipe.lora is not None and (recipe.weights == NF4 or again or LORA_NEARLY in subject.config.trains)
+    """True of experts in fp32, and of adapters beside weights in 4 bits, on a family that says so, where attention runs
+    again, or a block whose parts stand side by side: some measured peaks were off."""
+    parallel = any(stack.block.order == "parallel" for stack in subject.architecture.stacks)
+    again = recipe.checkpoint == "attention" or (recipe.checkpoint == "full" and parallel)
+    unsure = recipe.weights == NF4 or again or LORA_NEARLY in subject.config.trains
+    return (recipe.lora is not None and unsure) or (recipe.full and _routed(subject))
 
 
 def _routed(subject: LoadedModel) -> bool:
