@@ -43,7 +43,9 @@ def drawn(kind: str, seed: int) -> tuple[dict[str, Any], Recipe, Workload]:
     return config, recipe, Workload(tokens, tokens, rng.randint(1, 3))
 
 
-def divided(config: dict[str, Any], recipe: Recipe) -> Any:
+def divided(config: dict[str, Any], recipe: Recipe, published: str = ".experts") -> Any:
+    """The class, of which modules with these words in their names are divided by transformers' own plan, the rest by
+    torch's."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor.parallel import parallelize_module
     from transformers.distributed import DistributedConfig
@@ -56,10 +58,9 @@ def divided(config: dict[str, Any], recipe: Recipe) -> Any:
     model = keeping.trainable(tfacct.load(config).loaded.of_class, "sdpa", "bf16")
     ranks = init_device_mesh("cpu", (mesh.tp,), mesh_dim_names=("tp",))
     theirs, *_ = model._resolve_parallel_plans(DistributedConfig(tp_size=mesh.tp))
-    parallelize_module(
-        model, ranks, {name: how for name, how in plan_of(model, mesh).items() if ".experts" not in name}
-    )
-    apply_tensor_parallelism(model, ranks, {name: how for name, how in theirs.items() if ".experts" in name})
+    own = {name: how for name, how in plan_of(model, mesh).items() if published not in name}
+    parallelize_module(model, ranks, own)
+    apply_tensor_parallelism(model, ranks, {name: how for name, how in theirs.items() if published in name})
     if recipe.checkpoint == "full":
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import warnings
 from collections import Counter
 from typing import Any
 
@@ -11,8 +10,9 @@ import pytest
 
 import tfacct
 from tests.conftest import Ran
-from tests.test_sharding import fake_ranks, plan_of, random_config
+from tests.test_sharding import fake_ranks, random_config
 from tests.test_sharding_lora import local, witnessed
+from tests.test_sharding_train_experts import divided
 from tfacct.accounts.sharding.mesh import Mesh
 from tfacct.ledger.workload import Workload
 from tfacct.reports import mesh as meshes
@@ -31,37 +31,12 @@ def drawn(kind: str, seed: int) -> tuple[dict[str, Any], Recipe, Workload]:
     return config, recipe, Workload(tokens, tokens, rng.randint(1, 2))
 
 
-def divided(config: dict[str, Any], recipe: Recipe) -> Any:
-    """The class with its networks by transformers' own plan, which runs where a width is no multiple, and the rest by
-    torch's."""
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.tensor.parallel import parallelize_module
-    from transformers.distributed import DistributedConfig
-    from transformers.distributed.tensor_parallel import apply_tensor_parallelism
-
-    from tfacct.reference import keeping
-
-    mesh = recipe.mesh
-    assert mesh is not None
-    model = keeping.trainable(tfacct.load(config).loaded.of_class, "sdpa", "bf16")
-    ranks = init_device_mesh("cpu", (mesh.tp,), mesh_dim_names=("tp",))
-    theirs, *_ = model._resolve_parallel_plans(DistributedConfig(tp_size=mesh.tp))
-    own = {name: how for name, how in plan_of(model, mesh).items() if ".mlp." not in name}
-    parallelize_module(model, ranks, own)
-    apply_tensor_parallelism(model, ranks, {name: how for name, how in theirs.items() if ".mlp." in name})
-    if recipe.checkpoint == "full":
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-    return model
-
-
 def compared(kind: str, seed: int) -> None:
     config, recipe, work = drawn(kind, seed)
     one = trained(tfacct.load(config).loaded, work, recipe)
     assert recipe.mesh is not None
     with fake_ranks(recipe.mesh.tp):
-        model = divided(config, recipe)
+        model = divided(config, recipe, ".mlp.")  # theirs runs where a width is no multiple
         kept, most, _ = witnessed(model, int(work.batch), int(work.tokens))
         stored = sum(2 * local(weight).numel() for weight in model.parameters())
     assert one.step.parameters == stored

@@ -58,9 +58,14 @@ class GraniteLike(LlamaLike):
 
     def decoder(self, blocks: Sequence[Block], **own: Any) -> Transformer:
         """Token rows and logits times constants."""
-        vocab, hidden, tied = self.vocab_size, self.hidden_size, self.tie_word_embeddings
-        ends = {
-            "embed": Embedding(vocab=vocab, hidden=hidden, scaled=True, factor=self.embedding_multiplier),
-            "head": Head(vocab=vocab, hidden=hidden, tied=tied, logit_scale=self.logit_scale),
-        }
-        return LlamaLike.decoder(self, blocks, **{**ends, **own})
+        return scaled(self, blocks, self.embedding_multiplier, self.logit_scale, **own)
+
+
+def scaled(config: LlamaLike, blocks: Sequence[Block], rows: float, logits: float, **own: Any) -> Transformer:
+    """Llama's model, whose token rows and logits are multiplied by constants."""
+    vocab, hidden, tied = config.vocab_size, config.hidden_size, config.tie_word_embeddings
+    ends = {
+        "embed": Embedding(vocab=vocab, hidden=hidden, scaled=True, factor=rows),
+        "head": Head(vocab=vocab, hidden=hidden, tied=tied, logit_scale=logits),
+    }
+    return LlamaLike.decoder(config, blocks, **{**ends, **own})

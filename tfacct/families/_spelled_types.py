@@ -98,6 +98,13 @@ LLADA_ONLY: Mapping[str, tuple[Any, ...]] = {
     "use_scheduler_head": (False,),
     **UNBIASED,
 }
+GROUPED = Spelled(
+    "llama",
+    needs=("intermediate_size", "num_key_value_heads", "max_position_embeddings"),
+    only=UNBIASED,
+    follows=HEAD,
+)
+"""Llama's shape with grouped heads; what it takes for absent sizes was not seen."""
 SPELLED: Mapping[str, Spelled] = {
     "new": Spelled("gte"),
     "deepseek_ref": Spelled("deepseek_v4"),
@@ -111,13 +118,7 @@ SPELLED: Mapping[str, Spelled] = {
         only=UNBIASED,
         follows=HEAD,
     ),
-    "aquila": Spelled(
-        "llama",
-        {"Aquila": "Llama"},
-        needs=("intermediate_size", "num_key_value_heads", "max_position_embeddings"),
-        only=UNBIASED,
-        follows=HEAD,
-    ),
+    "aquila": GROUPED._replace(classes={"Aquila": "Llama"}),
     "xverse": Spelled(
         "llama",
         {"Xverse": "Llama"},
@@ -129,13 +130,7 @@ SPELLED: Mapping[str, Spelled] = {
         silent=frozenset({"quantization_bit", "initializer_weight"}),
         follows=EACH_ITS_KEYS,
     ),
-    "skywork": Spelled(
-        "llama",
-        {"Skywork": "Llama"},
-        needs=("intermediate_size", "num_key_value_heads", "max_position_embeddings"),
-        only=UNBIASED,
-        follows=HEAD,
-    ),
+    "skywork": GROUPED._replace(classes={"Skywork": "Llama"}),
     "internlm": Spelled(
         "llama",
         {"InternLM": "Llama"},

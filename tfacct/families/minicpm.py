@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from tfacct.architecture.blocks import Block
-from tfacct.architecture.parts import Embedding, Head
 from tfacct.architecture.transformer import Transformer
 from tfacct.families._base import Count, Layers, Real, Switch
 from tfacct.families._endings import DECODER
+from tfacct.families._granite_like import scaled
 from tfacct.families._llama_like import LlamaLike
 
 RELEASED = "2024-02"
@@ -56,14 +56,7 @@ class Config(LlamaLike):
 
     def decoder(self, blocks: Sequence[Block], **own: Any) -> Transformer:
         """Token rows and logits times constants."""
-        vocab, hidden = self.vocab_size, self.hidden_size
-        ends = {
-            "embed": Embedding(vocab=vocab, hidden=hidden, scaled=True, factor=self.scale_emb),
-            "head": Head(
-                hidden=hidden, vocab=vocab, tied=self.tie_word_embeddings, logit_scale=self.dim_model_base / hidden
-            ),
-        }
-        return LlamaLike.decoder(self, blocks, **{**ends, **own})
+        return scaled(self, blocks, self.scale_emb, self.dim_model_base / self.hidden_size, **own)
 
     def architecture(self) -> Transformer:
         """Equal blocks, whose results are multiplied before they are added. Raises ConfigError."""
