@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import chain
 from math import lcm, prod
 from typing import Any
 
@@ -29,6 +28,7 @@ from tfacct.ledger.einsum import (
     smaller,
 )
 from tfacct.ledger.evaluated import Product, Tensor, kept_bytes, same_sizes
+from tfacct.ledger.known import Lines
 from tfacct.ledger.lines import (
     ACTIVE,
     CHUNK,
@@ -70,6 +70,16 @@ class Group:
     names: Mapping[str, str] = field(default_factory=dict)
     once: bool = False
     shared: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.lines, Lines):
+            object.__setattr__(self, "lines", Lines(self.lines))
+
+    @property
+    def own(self) -> Lines:
+        """Its lines, and what is known of them."""
+        assert isinstance(self.lines, Lines)
+        return self.lines
 
     def named(self) -> dict[str, Size]:
         """Sizes of its axes, by the letters of the model."""
@@ -251,7 +261,7 @@ class Ledger:
     @cached_property
     def weights(self) -> list[tuple[Group, dict[str, Parameter]]]:
         """Groups, and the weights of each by path."""
-        return [(group, {one.path: one for line in group.lines for one in line.parameters()}) for group in self.groups]
+        return [(group, {one.path: one for one in group.own.parameters}) for group in self.groups]
 
     def products(self, at: Axes, *, masked: bool = False) -> list[Product]:
         """Every Matmul evaluated for a step: m × k × n, how often it runs, and its FLOPs forward and backward."""
@@ -314,7 +324,7 @@ class Ledger:
     def _tensors(self, unfolded: bool) -> list[Tensor]:
         found: dict[tuple[str, int], Tensor] = {}
         for index, group in enumerate(self.groups):
-            for parameter in chain.from_iterable(line.parameters() for line in group.lines):
+            for parameter in group.own.parameters:
                 shape = tuple([group.axes[axis] for axis in parameter.axes])
                 elements = prod(shape)
                 active = divided(elements, shape[0]) * group.axes[ACTIVE] if parameter.bank else elements

@@ -27,10 +27,9 @@ COUNT_BITS = 64
 
 def of_experts(group: Group, mesh: Mesh, at: Axes, bits: int, shares: int, train: bool) -> Iterator[Collective]:
     """Collectives of a group's experts, in numbers of so many bits; `shares`: those of the weights that sum them."""
-    last = [line for line in group.lines if isinstance(line, Matmul) and line.bank][-1:]
-    if not last:
+    what = of_banks(group)
+    if what is None:
         return
-    what = last[0].path.rpartition(".")[0]
     axes = group.bound(at)
     if mesh.sp and train:
         yield from _of_routers(group, mesh, axes, bits)
@@ -48,8 +47,18 @@ def between(group: Group, mesh: Mesh) -> str | None:
     of all their sums at once; None if there is none."""
     if not mesh.sp or mesh.ep > 1:
         return None
-    banks = (line for line in group.lines if isinstance(line, Matmul) and line.bank)
-    return next((f"{paths.module_of(paths.module_of(line.path))}." for line in banks), None)
+    what = of_banks(group)
+    return None if what is None else f"{paths.module_of(what)}."
+
+
+def of_banks(group: Group) -> str | None:
+    """What the banks of a group stand in; None where it has none."""
+
+    def found() -> str | None:
+        banks = (line for line in reversed(group.lines) if isinstance(line, Matmul) and line.bank)
+        return next((paths.module_of(line.path) for line in banks), None)
+
+    return group.own.once(of_banks, found)
 
 
 def _scattered(what: str, group: Group, mesh: Mesh, axes: Axes, bits: int, train: bool) -> Iterator[Collective]:

@@ -197,8 +197,12 @@ def _check_parts(ledger: Ledger, mesh: Mesh, at: Axes) -> None:
 
 def over_heads(group: Group) -> bool:
     """True if its queries and keys are normed over all heads together, which reads them whole."""
-    norms = (line for line in group.lines if isinstance(line, Pointwise) and line.path.endswith(HEADS_NORMS))
-    return any(whole_norm(parameter) for line in norms for parameter in line.parameters())
+
+    def found() -> bool:
+        norms = (line for line in group.lines if isinstance(line, Pointwise) and line.path.endswith(HEADS_NORMS))
+        return any(whole_norm(parameter) for line in norms for parameter in line.parameters())
+
+    return group.own.once(over_heads, found)
 
 
 def whole_norm(parameter: Parameter) -> bool:
@@ -222,9 +226,14 @@ def _lives(group: Group, mesh: Mesh) -> Iterator[str]:
     """Letters of a group that `tp` divides."""
     there = [letter for letter in LIVES if letter in group.axes]
     if mesh.ep > 1 and EXPERTS in group.axes:  # those of experts alone are whole
-        shared = {axis for line in group.lines for one in line.parameters() if not one.bank for axis in one.axes}
-        there = [letter for letter in there if letter != "Fe" or letter in shared]
+        there = [letter for letter in there if letter != "Fe" or letter in _outside_banks(group)]
     yield from there
+
+
+def _outside_banks(group: Group) -> frozenset[str]:
+    """Letters of a group's parameters that are no banks."""
+    own = group.own
+    return own.once(_outside_banks, lambda: frozenset(a for one in own.parameters if not one.bank for a in one.axes))
 
 
 def divisors(sizes: Iterable[int]) -> list[int]:

@@ -30,7 +30,7 @@ def of_replicas(ledger: Ledger, mesh: Mesh, bits: int, tensors: Mapping[str, str
         for unit in gathered(ledger, along_copies(mesh)):
             if unit.ranks == 1:  # experts that no other rank has
                 continue
-            part = whole_bytes(sum(one.elements for one in unit.shards), bits)
+            part = whole_bytes(unit.elements, bits)
             steps: tuple[tuple[Kind, When, int], ...] = (
                 ("reduce-scatter", "backward", part),
                 ("all-gather", "update", unit.ranks * part),
@@ -39,7 +39,7 @@ def of_replicas(ledger: Ledger, mesh: Mesh, bits: int, tensors: Mapping[str, str
                 yield collective(unit.what, kind, axis(mesh), when, "weights", unit.times, result, unit.ranks, "B")
     elif mesh.fsdp > 1:
         for unit in gathered(ledger, mesh):
-            part = whole_bytes(sum(one.elements for one in unit.shards), bits)
+            part = whole_bytes(unit.elements, bits)
             yield collective(
                 unit.what, "all-reduce", axis(mesh), "backward", "weights", unit.times, part, mesh.replicas, "B"
             )
@@ -50,7 +50,7 @@ def of_replicas(ledger: Ledger, mesh: Mesh, bits: int, tensors: Mapping[str, str
             )
         for unit in gathered(ledger, mesh) if mesh.ep > 1 and mesh.twins > 1 else ():
             if unit.apart:
-                part = whole_bytes(sum(one.elements for one in unit.shards), bits)
+                part = whole_bytes(unit.elements, bits)
                 yield collective(
                     unit.what, "all-reduce", axis(mesh), "backward", "weights", unit.times, part, mesh.twins, "B"
                 )

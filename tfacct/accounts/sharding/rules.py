@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 from tfacct.accounts.sharding.context import of_context
 from tfacct.accounts.sharding.experts import between, of_experts
@@ -52,21 +53,46 @@ def collectives(
     return found
 
 
+class Sent(NamedTuple):
+    """A collective over `tp` that lines need, whatever their sizes: of an `operand` with these axes on all ranks."""
+
+    what: str
+    kind: Kind
+    when: When
+    operand: Letters
+    because: str
+    of: Of = "stream"
+
+
 def _of_group(
     group: Group, mesh: Mesh, at: Axes, bits: int, train: bool, modules: Mapping[str, str]
 ) -> Iterator[Collective]:
     """Collectives over `tp` of one group of blocks."""
     axes = group.bound(at)
-    whens: tuple[When, ...] = ("forward", "backward") if train else ("forward",)
 
-    def sent(what: str, kind: Kind, when: When, operand: Letters, because: str, of: Of = "stream") -> Collective:
-        elements = size(axes, operand)
-        result = elements // mesh.tp if kind == "reduce-scatter" else elements
-        return collective(what, kind, "tp", when, of, group.count, whole_bytes(result, bits), mesh.tp, because)
+    def sent(one: Sent) -> Collective:
+        elements = size(axes, one.operand)
+        result = elements // mesh.tp if one.kind == "reduce-scatter" else elements
+        each = group.count, whole_bytes(result, bits), mesh.tp
+        return collective(one.what, one.kind, "tp", one.when, one.of, *each, one.because)
 
+    key = mesh.sp, mesh.plan, mesh.ep > 1, train, "N" in axes
+    of_products, of_work = group.own.once(
+        (_of_group, *key, *modules.items()),
+        lambda: ([*_of_products(group, mesh, train, modules)], [*_of_work(group, mesh)] if train else []),
+    )
+    yield from map(sent, of_products)
+    if train and mesh.tp > axes.get("K", mesh.tp):
+        yield from _of_copied_heads(group, mesh, axes, bits)
+    yield from map(sent, of_work)
+
+
+def _of_products(group: Group, mesh: Mesh, train: bool, modules: Mapping[str, str]) -> Iterator[Sent]:
+    """What a group's products need of the ranks that divide them."""
     whole: set[tuple[str, str, Letters]] = set()
     reduced: set[tuple[str, Letters]] = set()
     inside = between(group, mesh)
+    whens: tuple[When, ...] = ("forward", "backward") if train else ("forward",)
     for line in _products(group):
         letter = mesh.divided(line.einsum.every)
         if letter is None or line.bank or (inside is not None and line.path.startswith(inside)):
@@ -81,10 +107,10 @@ def _of_group(
             what = reads if when == "forward" else line.path
             if mesh.sp and _streams(read, letter) and (when, what, read) not in whole:
                 whole.add((when, what, read))
-                yield sent(line.path, "all-gather", when, read, "T")
+                yield Sent(line.path, "all-gather", when, read, "T")
             if letter in made:
                 if letter in HEADS and over_heads(group):  # a norm over all heads, or attention behind it, reads it
-                    yield sent(line.path, "all-gather", when, made, letter)
+                    yield Sent(line.path, "all-gather", when, made, letter)
                 continue
             if when == "backward":
                 together = mesh.sp or mesh.plan == "megatron"
@@ -92,16 +118,18 @@ def _of_group(
                 if gradient in reduced:
                     continue  # one tensor's gradients are added up before they are reduced
                 reduced.add(gradient)
-            yield sent(line.path, "reduce-scatter" if mesh.sp else "all-reduce", when, made, letter)
-    for line in _products(group) if train and "N" in axes else ():
+            yield Sent(line.path, "reduce-scatter" if mesh.sp else "all-reduce", when, made, letter)
+    for line in _products(group) if train and "N" in group.axes else ():
         if line.einsum.out[-1] == "Rs":  # of the latent's product all heads read the rotated part as it is
-            yield sent(line.path, "all-reduce", "backward", ("B", "T", "Hr"), "N")
-    if train and mesh.tp > axes.get("K", mesh.tp):
-        yield from _of_copied_heads(group, mesh, axes, bits)
-    for path, spec, weight in _shared(group) if train else ():
+            yield Sent(line.path, "all-reduce", "backward", ("B", "T", "Hr"), "N")
+
+
+def _of_work(group: Group, mesh: Mesh) -> Iterator[Sent]:
+    """Sums of the gradients of weights of work that is no product."""
+    for path, spec, weight in _shared(group):
         letter = mesh.divided(spec) or ("T" if mesh.sp else None)
         if letter is not None and letter not in weight:
-            yield sent(path, "all-reduce", "backward", weight, letter, "shared weights")
+            yield Sent(path, "all-reduce", "backward", weight, letter, "shared weights")
 
 
 def _of_copied_heads(group: Group, mesh: Mesh, axes: Axes, bits: int) -> Iterator[Collective]:
@@ -121,14 +149,18 @@ def _streams(operand: Letters, letter: str) -> bool:
     return letter not in operand and any(axis in TOKENS for axis in operand)
 
 
-def _products(group: Group) -> Iterator[Matmul]:
+def _products(group: Group) -> tuple[Matmul, ...]:
     """Products of a group. Looking rows up is one: of tokens, each a row of zeros and a one, and the table."""
-    for line in group.lines:
-        if isinstance(line, Matmul) and line.weight_axes() is not None:
-            yield line
-        elif isinstance(line, Table) and "V" in letters(line.spec):
-            # No gradient is asked of the tokens, and the table's own needs no sum over V.
-            yield Matmul(line.path, f"B T V, {line.spec} -> B T D")
+
+    def found() -> Iterator[Matmul]:
+        for line in group.lines:
+            if isinstance(line, Matmul) and line.weight_axes() is not None:
+                yield line
+            elif isinstance(line, Table) and "V" in letters(line.spec):
+                # No gradient is asked of the tokens, and the table's own needs no sum over V.
+                yield Matmul(line.path, f"B T V, {line.spec} -> B T D")
+
+    return group.own.once(_products, lambda: tuple(found()))
 
 
 def _shared(group: Group) -> Iterator[tuple[str, Letters, Letters]]:
@@ -147,13 +179,11 @@ def _of_weights(ledger: Ledger, mesh: Mesh, bits: int, train: bool, reduced: int
     for unit in gathered(ledger, mesh):
         if unit.ranks == 1:
             continue
-        elements = sum(one.elements for one in unit.shards)
-        part = whole_bytes(elements, bits)
+        part = whole_bytes(unit.elements, bits)
         steps: list[tuple[Kind, When, int]] = [("all-gather", "forward", unit.ranks * part)]
         if train:
             # Blocks let go of their weights behind the forward pass; what is in no block stays.
             steps += [("all-gather", "backward", unit.ranks * part)] if unit.what else []
-            trained = sum(one.elements for one in unit.shards if one.trained)
-            steps.append(("reduce-scatter", "backward", whole_bytes(trained, reduced)))
+            steps.append(("reduce-scatter", "backward", whole_bytes(unit.trained, reduced)))
         for kind, when, result in steps:
             yield collective(unit.what, kind, "fsdp", when, "weights", unit.times, result, unit.ranks, "B")

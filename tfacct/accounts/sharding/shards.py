@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cached_property
 from math import prod
 from typing import NamedTuple
 
@@ -72,14 +73,26 @@ def trained(path: str) -> bool:
     return ".indexer." not in path and not path.endswith(".routing.bias")
 
 
-class Unit(NamedTuple):
-    """Weights that are gathered together, among so many ranks: those of a block, `times` times, those of its experts
-    where `ep` divides them, or (`what` is empty) all that is in no block."""
-
+class _Unit(NamedTuple):
     what: str
     times: int
     ranks: int
     shards: list[Shard]
+
+
+class Unit(_Unit):
+    """Weights that are gathered together, among so many ranks: those of a block, `times` times, those of its experts
+    where `ep` divides them, or (`what` is empty) all that is in no block."""
+
+    @cached_property
+    def elements(self) -> int:
+        """Number of elements that the fullest rank stores, padding included."""
+        return sum([one.elements for one in self.shards])
+
+    @cached_property
+    def trained(self) -> int:
+        """The same of those that a step has gradients of."""
+        return sum([one.elements for one in self.shards if one.trained])
 
     @property
     def apart(self) -> bool:
@@ -149,4 +162,4 @@ def with_heads_here(ledger: Ledger, mesh: Mesh) -> Ledger:
 
 def stored_elements(ledger: Ledger, mesh: Mesh) -> int:
     """Number of elements that the fullest rank stores, padding included."""
-    return sum(unit.times * one.elements for unit in gathered(ledger, mesh) for one in unit.shards)
+    return sum(unit.times * unit.elements for unit in gathered(ledger, mesh))

@@ -44,7 +44,7 @@ def units(ledger: Ledger, mesh: Mesh, stored: Width) -> Units:
     apart: list[tuple[int, Apart]] = []
     kind, last = ENDS, dict[int, int]()
     for unit in gathered(ledger, mesh):
-        elements = sum(one.elements for one in unit.shards)
+        elements = unit.elements
         if unit.apart:  # they stand behind the rest of their block
             apart.append((kind, Apart(elements, unit.ranks)))
             continue

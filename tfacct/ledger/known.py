@@ -1,0 +1,31 @@
+"""Lines, and what follows from them alone: worked out once for all blocks, sizes and ranks that have them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from functools import cached_property
+from typing import Any, TypeVar
+
+from tfacct.ledger.lines import Line, Parameter
+
+T = TypeVar("T")
+
+
+class Lines(tuple[Line, ...]):
+    """The lines of a group: a stage's group, or a rank's, has the same ones as the model's."""
+
+    @cached_property
+    def _known(self) -> dict[Hashable, Any]:
+        return {}
+
+    def once(self, key: Hashable, work: Callable[[], T]) -> T:
+        """What others work out of these lines and of nothing else than the key: the first time."""
+        if key not in self._known:
+            self._known[key] = work()
+        found: T = self._known[key]
+        return found
+
+    @cached_property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """Their parameters, in their order."""
+        return tuple([parameter for line in self for parameter in line.parameters()])
