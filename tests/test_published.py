@@ -297,7 +297,6 @@ def test_a_body_that_a_file_names_before_a_head_is_counted_and_the_head_said_to_
         ("bert", {"architectures": ["HF_ColBERT"]}, "a short vector of each token"),
         ("llama", {"architectures": ["LlamaForRewardModelWithGating"]}, "weighs the scores of several objectives"),
         ("nomic_bert", {"num_experts": 8, "moe_top_k": 2}, "num_experts = 8: .* neither transformers' class nor"),
-        ("llama", {"model_type": "nemotron-nas"}, "block_configs"),
         ("bert", {"model_type": "big_bird"}, "drawn at random"),
         ("llama", {"model_type": "wav2vec2"}, "convolutions over a waveform"),
     ],

@@ -115,6 +115,21 @@ def test_compressed_tensors_of_five_families(family: str) -> None:
     assert weighed(FIVE[family], {**said, "quant_method": "compressed-tensors"}) == compressed(FIVE[family], said)
 
 
+def test_rotations_of_weights_are_within_them() -> None:
+    """As in Laguna's files, which a Hadamard matrix was multiplied into. One that turns what a product reads runs
+    beside it, and may be stored."""
+    group = {"targets": ["Linear"], "weights": W4}
+    said = {"quant_method": "compressed-tensors", "config_groups": {"group_0": group}, "format": "pack-quantized"}
+
+    def turned(*places: str) -> dict[str, Any]:
+        applied = [{"targets": ["re:.*o_proj$"], "location": place, "inverse": False} for place in places]
+        return {**said, "transform_config": {"config_groups": {"R1": {"type": "hadamard", "apply": applied}}}}
+
+    assert weighed(LLAMA, turned("weight_output", "weight_input")) == weighed(LLAMA, said)
+    with pytest.raises(TfacctError, match=r"config_groups.R1.apply = .* only transforms of weights"):
+        weighed(LLAMA, turned("weight_output", "input"))
+
+
 def compressed(config: dict[str, Any], said: dict[str, Any]) -> int:
     """Bytes of the files that compressed-tensors writes."""
     pytest.importorskip("compressed_tensors")

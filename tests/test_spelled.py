@@ -242,7 +242,7 @@ def test_minimaxs_files_that_say_minimax_mean_a_family_by_their_class(family: st
     assert (ours.family, ours.unknown) == (family, ())
 
 
-@pytest.mark.parametrize("model_type", ["openelm", "phi3small", "llada2_moe", "minicpmv", "ernie4_5_moe_vl"])
+@pytest.mark.parametrize("model_type", ["phi3small", "llada2_moe", "minicpmv", "ernie4_5_moe_vl"])
 def test_types_that_no_family_comes_near_are_refused_with_the_reason(model_type: str) -> None:
     with pytest.raises(ConfigError, match=f"model_type '{model_type}' is not counted: [a-z]"):
         subject("mine", {"model_type": model_type, "hidden_size": 8})

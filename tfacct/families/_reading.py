@@ -16,7 +16,6 @@ OWN = "own"
 """The type of a model that is put together from parts: its config is tables."""
 
 WITHOUT: Mapping[str, str] = {
-    "deci": "each of its layers has a number of key heads of its own",
     "diffllama": "its heads are subtracted from one another in pairs, and no part here does that",
     "ernie4_5_moe_vl": "its language model has experts of two widths, for text and for images",
     "florence2": "its language model's encoder reads the rows of an image in front of its tokens",
@@ -24,8 +23,6 @@ WITHOUT: Mapping[str, str] = {
     "minicpmo": "its config does not say whose blocks its language model has",
     "minicpmv": "its config does not say whose blocks its language model has",
     "mistral_large4": "its layers may read the latents that another layer keeps, and no latent part here does",
-    "nemotron-nas": "its block_configs give each layer an attention and a network of its own, or one product, or none",
-    "openelm": "each of its layers has heads and a network of other sizes, which factors in its config give",
     "phi3small": "most of its layers read blocks of keys that a pattern chooses, and no part here does",
     "phi4flash": "its upper layers read the keys, values or states of one before them, and no part here does so",
     "reformer": "its attention sorts tokens by hashes, and no part here does",

@@ -58,7 +58,9 @@ class Config(LlamaLike):
 
     stems: ClassVar = ("Laguna",)
     heads: ClassVar = DECODER
-    harmless: ClassVar = frozenset({"moe_routed_scaling_factor", "moe_router_logit_softcapping"})
+    harmless: ClassVar = frozenset(
+        {"moe_apply_router_weight_on_input", "moe_routed_scaling_factor", "moe_router_logit_softcapping"}
+    )
     hf_paths: ClassVar = {
         **LlamaLike.hf_paths,
         **BESIDE_PATHS,

@@ -23,6 +23,8 @@ FORMATS = (
     "mxfp4-pack-quantized",
     "mixed-precision",
 )
+OFFLINE = ("weight_input", "weight_output")
+"""Places of transforms that were multiplied into the weights before these were stored."""
 SHAPE = 2 * 8
 """Bytes of `weight_shape`, two numbers of 64 bits."""
 GLOBAL = 4
@@ -48,12 +50,25 @@ def storage_of(subject: LoadedModel, read: Read) -> Storage:
     sparse = read.inner("sparsity_config")
     if sparse is not None and sparse.get("format") not in (None, "dense"):
         raise sparse.refuse("format", "dense is")
-    read.none("transform_config", "moe_sparsity_config")
+    read.none("moe_sparsity_config")
+    _check_transforms(read)
     read.done(
         "kv_cache_scheme quantization_status global_compression_ratio version run_compressed sparsity_config"
         " dequantize use_optimized_inference"
     )
     return by_schemes(subject, schemes, by_target(ignored))
+
+
+def _check_transforms(read: Read) -> None:
+    """Rotations of weights are within the stored weights and add nothing; those that run beside the pass are refused.
+    compressed-tensors' TransformLocation. Raises ConfigError."""
+    transforms = read.inner("transform_config")
+    groups = None if transforms is None else transforms.inner("config_groups")
+    for group in () if groups is None else _groups(groups):
+        applied = group.get("apply")
+        places = [each.get("location") if isinstance(each, dict) else None for each in applied or ()]
+        if not all(place in OFFLINE for place in places):
+            raise group.refuse("apply", f"only transforms of weights ({' or '.join(OFFLINE)}) are")
 
 
 def _groups(groups: Read) -> Iterator[Read]:

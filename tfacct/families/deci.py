@@ -1,0 +1,60 @@
+"""DeciLM: Llama's block, with key heads of each layer's own."""
+
+from typing import ClassVar
+
+from pydantic import Field
+
+from tfacct.architecture.parts import Attention
+from tfacct.architecture.transformer import Transformer
+from tfacct.base.errors import ConfigError
+from tfacct.families._base import Count, Switch, even, share
+from tfacct.families._endings import CAUSAL_MODEL
+from tfacct.families._llama_like import LlamaLike, head_dim_from
+
+RELEASED = "2023-12"
+
+
+class Config(LlamaLike):
+    """`DeciLMConfig` of its own code of 2023, read in public copies. No size has a default."""
+
+    num_key_value_heads_per_layer: list[Count]
+    num_key_value_heads: Count | None = None  # type: ignore[assignment]
+    head_dim: Count = Field(default_factory=head_dim_from)
+    attention_bias: Switch = False
+
+    stems: ClassVar = ("DeciLM",)
+    heads: ClassVar = {"ForCausalLM": CAUSAL_MODEL}
+    hf_paths: ClassVar[dict[str, str]] = {}
+    uncounted: ClassVar = LlamaLike.uncounted | {"num_key_value_heads"}
+    gotchas: ClassVar = (
+        "transformers has no class for deci: its configs come with code of their own, which was read in public copies "
+        "and not run. Only the reference model and hand arithmetic check it.",
+        "num_key_value_heads_per_layer gives each layer key heads of its own; a num_key_value_heads beside it is "
+        "refused. Later models of the same code (model_type nemotron-nas) list whole layers instead.",
+    )
+
+    def of_layer(self, kv_heads: int) -> Attention:
+        """Attention of a layer with so many key heads. Raises ConfigError."""
+        self.whole_heads()
+        biased = self.attention_bias
+        return Attention(
+            hidden=self.hidden_size,
+            kv_heads=kv_heads,
+            group=share(self.num_attention_heads, kv_heads, "num_attention_heads by key heads of a layer"),
+            head_dim=even(self.head_dim),
+            rotary=self.rotary(),
+            qkv_bias=biased,
+            out_bias=biased,
+        )
+
+    def architecture(self) -> Transformer:
+        """Equal networks; key heads as the list says. Raises ConfigError."""
+        given, layers = self.num_key_value_heads_per_layer, self.num_hidden_layers
+        if len(given) != layers:
+            raise ConfigError(
+                f"num_key_value_heads_per_layer names {len(given):,} layers, and num_hidden_layers is {layers:,}"
+            )
+        if self.num_key_value_heads is not None:
+            raise self.refused("num_key_value_heads", self.num_key_value_heads)
+        kinds = {heads: self.block(self.of_layer(heads), self.feed_forward()) for heads in dict.fromkeys(given)}
+        return self.decoder([kinds[heads] for heads in given])
