@@ -183,6 +183,23 @@ def test_vit_base_by_hand() -> None:
     assert load("vit-base-patch16-224", image_size=384).flops().models[0]["workload"]["tokens"] == 577
 
 
+def test_dinov2_and_deit_by_hand() -> None:
+    """DINOv2 stores a class token, one for hidden patches, and two factors of each block; a register has a row and no
+    position. DeiT has a token, a position and a product of 1,000 classes more than ViT."""
+    layer = 4 * (768**2 + 768) + (2 * 768 * 3072 + 3072 + 768) + 2 * 2 * 768
+    front = (3 * 14**2 + 1) * 768 + 768 + 768 + (37**2 + 1) * 768
+    whole = front + 12 * (layer + 2 * 768) + 2 * 768
+    assert load("dinov2-base").params().models[0]["total_params"] == whole == 86_580_480
+    with_registers = load("dinov2-with-registers-base")
+    assert with_registers.params().models[0]["total_params"] == whole + 4 * 768
+    tokens = 37**2 + 1 + 4
+    blocks = 12 * (2 * tokens * (4 * 768**2 + 2 * 768 * 3072) + 4 * tokens**2 * 768)
+    assert with_registers.flops().models[0]["total_flops"] == 2 * 37**2 * 3 * 14**2 * 768 + blocks
+    more = 2 * 768 + 768 * 1000 + 1000
+    taught = load("deit-base-distilled-patch16-224").params().models[0]["total_params"]
+    assert taught == load("vit-base-patch16-224").params().models[0]["total_params"] + more
+
+
 @pytest.mark.parametrize(
     ("image", "text", "more", "total"),
     [

@@ -28,6 +28,7 @@ ENDINGS = (
     "Encoder",
     "DoubleHeadsModel",
     "ForImageClassification",
+    "ForImageClassificationWithTeacher",
     "ModelWithProjection",
     "EncoderModel",
     "Transformer",

@@ -27,7 +27,8 @@ class Ending:
     only side there is, of a model that has two. `gives`: whether it gives back what it keeps between steps. `picks`: of
     each sequence it keeps the scores of one position. `scores`: how many there are, where the class runs with no other
     number; it `obeys` a config that says another, and then does not run, or builds its own number anyway. `also`: it
-    scores classes of each sequence beside a language model's head, behind the pooler (BertForPreTraining).
+    scores classes of each sequence beside a language model's head, behind the pooler (BertForPreTraining). `taught`: it
+    scores the second position too, by a product of its own.
     """
 
     auto: str
@@ -43,6 +44,7 @@ class Ending:
     scores: int | None = None
     obeys: bool = True
     also: bool = False
+    taught: bool = False
 
     @property
     def scores_classes(self) -> bool:
@@ -57,7 +59,8 @@ class Ending:
             raise ConfigError("layers that predict further tokens (MTP) need a language model's head: there is none")
         hidden = shape.embed.hidden
         pooled = self.first or (pooler is not None and getattr(pooler, "reads", "") != "each")
-        scores = Classes(hidden=hidden, classes=classes, bias=self.bias, pooled=pooled) if self.scores_classes else None
+        own = {"bias": self.bias, "pooled": pooled, "taught": self.taught}
+        scores = Classes(hidden=hidden, classes=classes, **own) if self.scores_classes else None
         return replace(shape, head=shape.head if self.also else None, pooler=pooler, classes=scores)
 
     def renamed(self, table: Mapping[str, str], body: str) -> dict[str, str]:

@@ -94,15 +94,16 @@ class ImageTower(Tower):
 
     patch_bias: ClassVar[bool] = True
     class_token: ClassVar[bool] = True
+    further: ClassVar[int] = 0
     fixed: ClassVar = Tower.fixed | {"Xc"}
 
     @property
     def context(self) -> int:
-        """Patches of an image, with the class token where there is one. Raises ConfigError."""
+        """Patches of an image, with the learned tokens where there are any. Raises ConfigError."""
         side = self.image_size // self.patch_size
         if side == 0:
             raise ConfigError(f"image_size {self.image_size:,} is smaller than patch_size {self.patch_size:,}")
-        return side**2 + self.class_token
+        return side**2 + self.class_token + self.further
 
     def tables(self) -> dict[str, Any]:
         """Patches, and a table of positions."""

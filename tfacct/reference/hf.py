@@ -24,8 +24,11 @@ from tfacct.reference.counting import ByModule
 from tfacct.reference.hf_inside import of_whole, whole_of
 from tfacct.reference.hf_meta import as_on_meta
 
-CLASSED = ("vit", "clip_vision_model", "internvl_vision", "llama4_vision_model")
-"""Types whose class puts a token of its own among the patches."""
+CLASSED = {
+    **dict.fromkeys(("vit", "clip_vision_model", "internvl_vision", "llama4_vision_model", "dinov2"), 1),
+    **{"deit": 2, "dinov2_with_registers": 1},
+}
+"""Types whose class puts tokens of its own among the patches, and how many."""
 EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
 """Fields that say how many experts a class has."""
 GIVEN = "cross_attention_states"
@@ -149,7 +152,7 @@ def _of_image(model: Any, batch: int, tokens: int) -> dict[str, int]:
     config = model.config
     if config.model_type == "gemma4_vision":
         return _of_placed(model, batch, tokens)
-    first = 1 if config.model_type in CLASSED else 0  # the class token
+    first = CLASSED.get(config.model_type, 0) + getattr(config, "num_register_tokens", 0)
     patch = config.patch_size if isinstance(config.patch_size, int) else config.patch_size[0]
     sides = patch, patch * (tokens - first)
     image = torch.zeros(batch, config.num_channels, *sides, device=model.device)

@@ -27,6 +27,14 @@ class Token(nn.Module):
         return self.weight.unsqueeze(0).expand(batch, -1, -1)
 
 
+class Hidden(nn.Module):
+    """A learned vector that stands for patches which training hides: nothing reads it."""
+
+    def __init__(self, hidden: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(hidden))
+
+
 class Patches(nn.Module):
     """One product for every patch, and the class token in front of them."""
 
@@ -35,7 +43,10 @@ class Patches(nn.Module):
         self.project = Linear(part.channels * part.pixels, part.hidden, bias=part.bias)
         self.norm = None if part.norm_eps is None else RMSNorm(part.hidden, part.norm_eps)
         if part.front is not None:
-            self.add_module("class", Token(part.front, part.hidden))
+            further = 1 if part.taught else part.further
+            self.add_module("class", Token(part.front if further is None else 1, part.hidden))
+            self.further = None if further is None else Token(further, part.hidden)
+        self.mask = Hidden(part.hidden) if part.masked else None
         self.last = part.last
 
     def forward(self, patches: Tensor) -> Tensor:
@@ -45,6 +56,8 @@ class Patches(nn.Module):
         if front is None:
             return rows
         tokens = front(rows.shape[0])
+        if self.further is not None:
+            tokens = torch.cat((tokens, self.further(rows.shape[0])), dim=1)
         return torch.cat((rows, tokens) if self.last else (tokens, rows), dim=1)
 
     def widened(self, rows: Tensor) -> Tensor:

@@ -36,7 +36,7 @@ from tfacct.reference.modules import (
 )
 from tfacct.reference.overlapping import padded
 from tfacct.reference.per_layer import PerLayerEmbedding, PerLayerInput
-from tfacct.reference.positions import Boxes, Crossed, Positions, Segments, Sines
+from tfacct.reference.positions import Boxes, ClassAndPatches, Crossed, Positions, Segments, Sines
 from tfacct.reference.rotary import Angles
 from tfacct.reference.step import Step
 
@@ -52,6 +52,8 @@ def _positions(part: parts.Positions | None) -> nn.Module | None:
         return None
     if part.crossed:
         return Crossed(part)
+    if part.front is not None:
+        return ClassAndPatches(part)
     return Positions(part) if part.stored else Sines(part)
 
 

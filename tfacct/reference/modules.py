@@ -144,8 +144,13 @@ class Classes(Linear):
     def __init__(self, part: parts.Classes, last: bool) -> None:
         super().__init__(part.hidden, part.classes, bias=part.bias)
         self.last, self.pooled = last and not part.pooled, part.pooled
+        self.taught = Linear(part.hidden, part.classes, bias=part.bias) if part.taught else None
+        self.mean = Add() if part.taught else None
 
     def forward(self, x: Tensor) -> Tensor:
+        if self.taught is not None and self.mean is not None:
+            both: Tensor = self.mean(super().forward(x[:, 0]) / 2, self.taught(x[:, 1]) / 2)
+            return both
         if self.pooled and x.dim() > 2:
             x = x[:, 0]
         return super().forward(x[:, -1:] if self.last else x)

@@ -30,6 +30,20 @@ class Positions(Embedding):
         return out
 
 
+class ClassAndPatches(Embedding):
+    """A table of positions of the class token and of patches; learned tokens between them have none."""
+
+    def __init__(self, part: parts.Positions) -> None:
+        super().__init__(part.rows, part.hidden)
+        self.between, self.class_add, self.add = part.front, Add(), Add()
+
+    def forward(self, x: Tensor, positions: Tensor) -> Tensor:  # type: ignore[override]
+        first, others, patches = x[:, :1], x[:, 1 : self.between], x[:, self.between :]
+        own = self.class_add(first, super().forward(positions[:1]))
+        placed = self.add(patches, super().forward(positions[1 : positions.shape[0] - self.between + 1]))
+        return torch.cat((own, others, placed), dim=1)
+
+
 class Crossed(nn.Module):
     """A row of the columns' table and one of the rows' table, for each patch of a square image."""
 

@@ -86,7 +86,9 @@ def head_notes(subjects: Sequence[LoadedModel]) -> list[str]:
     if shape.classes.pooled:
         who = "the pooler" if shape.pooler is not None else "the classifier"
         beside = "" if shape.head is None else " too, beside the logits"
-        reads = READ[getattr(shape.pooler, "reads", "first")]
+        reads = (
+            "each of the first two positions" if shape.classes.taught else READ[getattr(shape.pooler, "reads", "first")]
+        )
         return [f"Classes are scored once per sequence{beside}: {who} reads {reads}."]
     if not subjects[0].config.ending.picks:
         return ["The classifier scores every position."]

@@ -73,13 +73,15 @@ class Classes(Part):
     """Scores of classes for the O positions that the workload asks for, or, `pooled`, for each sequence: of its
     pooler's vector, or where there is none of its first position's.
 
-    With one class it is a reward model: one number for each position or sequence.
+    With one class it is a reward model: one number for each position or sequence. If `taught`, a second product scores
+    the second position, and the result is the mean of both (transformers' DeiTForImageClassificationWithTeacher).
     """
 
     hidden: Size
     classes: Size
     bias: bool = False
     pooled: bool = False
+    taught: bool = False
 
     name: ClassVar[str] = "classifier"
     letters: ClassVar[dict[str, str]] = {"hidden": "D", "classes": "Y"}
@@ -87,9 +89,12 @@ class Classes(Part):
     cases: ClassVar[frozenset[str]] = frozenset("Y")
 
     def lines(self, at: str) -> tuple[Line, ...]:
-        """Product of hidden states with the classes' matrix."""
+        """Product of hidden states with the classes' matrix, or two and their mean."""
         spec = "B D, D Y -> B Y" if self.pooled else "B O D, D Y -> B O Y"
-        return (Matmul(at, spec, bias=self.bias),)
+        product = Matmul(at, spec, bias=self.bias)
+        if not self.taught:
+            return (product,)
+        return (product, Matmul(f"{at}.taught", spec, bias=self.bias), Pointwise(f"{at}.mean", "B Y", sums=True))
 
 
 @record(kw_only=True)

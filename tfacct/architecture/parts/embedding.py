@@ -11,9 +11,11 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from tfacct.architecture.parts.part import Part
+from tfacct.architecture.parts.shared import ALONE
 from tfacct.base.record import record
 from tfacct.ledger.einsum import Size
-from tfacct.ledger.lines import Line, Matmul, Pointwise, Table
+from tfacct.ledger.lines import FRONT, Line, Matmul, Pointwise, Table
+from tfacct.ledger.workload import PATCHES
 
 WIDTHS = {"D": "hidden size", "De": "width of the token table"}
 
@@ -124,7 +126,8 @@ class Positions(Part):
     of a token table with short rows. With `tiles` the table is resampled to the sides of each image, whose patches come
     tile by tile, of so many on a side (transformers' Qwen3VLVisionModel). `crossed`: one table of columns and one of
     rows, of which a patch gets a row each (Gemma4VisionPatchEmbedder). If they stand `behind` the norm of the tables,
-    they are added to its result (BlenderbotSmallDecoder).
+    they are added to its result (BlenderbotSmallDecoder). `front`: learned tokens in front of the patches, of which the
+    class token alone has a position (Dinov2WithRegistersEmbeddings).
     """
 
     rows: Size
@@ -138,19 +141,23 @@ class Positions(Part):
     tiles: tuple[int, ...] | None = None
     crossed: bool = False
     behind: bool = False
+    front: Size | None = None
 
     name: ClassVar[str] = "pos_embed"
-    letters: ClassVar[dict[str, str]] = {"rows": "P", "hidden": "D"}
+    letters: ClassVar[dict[str, str]] = {"rows": "P", "hidden": "D", "front": FRONT}
     legend: ClassVar[dict[str, str]] = {
         "P": "rows of the position table",
         "Xy": "position tables, of columns and of rows",
+        FRONT: "learned tokens in front of the patches",
+        **ALONE,
         **WIDTHS,
     }
-    made: ClassVar[dict[str, str]] = {"Xy": "2"}
+    made: ClassVar[dict[str, str]] = {"Xy": "2", "U": "1"}
 
     def derived(self) -> dict[str, str]:
-        """Return the number of tables, where it is not one."""
-        return self.made if self.crossed else {}
+        """Return the number of tables, where it is not one, and of learned tokens that have a position."""
+        there = {"Xy": self.crossed, "U": self.front is not None}
+        return {axis: made for axis, made in self.made.items() if there[axis]}
 
     def sizes(self) -> dict[str, str]:
         """Return field → axis; without a table there are no rows."""
@@ -160,6 +167,9 @@ class Positions(Part):
     def lines(self, at: str) -> tuple[Line, ...]:
         """Table, where there is one, and the addition."""
         added = Pointwise(f"{at}.add", f"B T {row(self.narrow)}", sums=True)
+        if self.front is not None:
+            own = Pointwise(f"{at}.class_add", "B U D", sums=True)
+            return (Table(at, "P D"), own, Pointwise(f"{at}.add", f"B {PATCHES} D", sums=True))
         if self.crossed:
             return (Table(at, "Xy P D"), Pointwise(f"{at}.join", "B T D", sums=True), added)
         resampled = () if self.tiles is None else (Pointwise(f"{at}.resample", f"B T {row(self.narrow)}", sums=True),)

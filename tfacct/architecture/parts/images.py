@@ -11,9 +11,10 @@ from typing import ClassVar
 
 from tfacct.architecture.parts.feed_forward import FeedForward, projections
 from tfacct.architecture.parts.part import Part
+from tfacct.architecture.parts.shared import ALONE
 from tfacct.base.record import record
 from tfacct.ledger.einsum import Size
-from tfacct.ledger.lines import FRONT, Line, Matmul, Pointwise, Table
+from tfacct.ledger.lines import FRONT, Line, Matmul, Pointwise, Table, Unused
 from tfacct.ledger.workload import PATCHES
 
 
@@ -23,7 +24,10 @@ class Patches(Part):
 
     `pixels`: of one patch, in each of `channels`. `front`: learned tokens in front of those of the patches, a class
     token; None where there is none. The context is the number of all of them. `norm_eps`: that of an RMSNorm behind the
-    product, where there is one. If `last`, the learned tokens stand behind the patches.
+    product, where there is one. If `last`, the learned tokens stand behind the patches. `further`: those of `front`
+    behind the class token, in a table of their own (transformers' Dinov2WithRegistersEmbeddings); `taught`: that is one
+    token (DeiTEmbeddings). If `masked`, a learned token is
+    stored that stands for patches which training hides: no pass holds it (Dinov2Embeddings).
     """
 
     channels: Size
@@ -33,27 +37,49 @@ class Patches(Part):
     bias: bool = True
     norm_eps: float | None = None
     last: bool = False
+    further: Size | None = None
+    taught: bool = False
+    masked: bool = False
 
     scaled: ClassVar[bool] = False
     factor: ClassVar[float | None] = None
     width: ClassVar[Size | None] = None
     late: ClassVar[bool] = False
     name: ClassVar[str] = "embed"
-    letters: ClassVar[dict[str, str]] = {"channels": "Cc", "pixels": "Px", "hidden": "D", "front": FRONT}
+    letters: ClassVar[dict[str, str]] = {
+        "channels": "Cc",
+        "pixels": "Px",
+        "hidden": "D",
+        "front": FRONT,
+        "further": "Xr",
+    }
     legend: ClassVar[dict[str, str]] = {
         "Cc": "colour channels of an image",
         "Px": "pixels of a patch",
         "D": "hidden size",
         FRONT: "learned tokens in front of the patches",
+        "Xr": "those of them behind the class token",
+        **ALONE,
     }
+    made: ClassVar[dict[str, str]] = {"U": "1"}
+
+    def derived(self) -> dict[str, str]:
+        """U, where the class token has others beside it."""
+        return {} if self.further is None and not self.taught else self.made
 
     def lines(self, at: str) -> tuple[Line, ...]:
         """The product, and the class token where there is one."""
         rows = "T" if self.front is None else PATCHES
         product = Matmul(f"{at}.project", f"B {rows} Cc Px, Cc Px D -> B {rows} D", bias=self.bias)
         norm = () if self.norm_eps is None else (Pointwise(f"{at}.norm", f"B {rows} D", weight="D"),)
-        front = () if self.front is None else (Table(f"{at}.class", f"{FRONT} D", embedding=False),)
-        return (product, *norm, *front)
+        hidden = (Unused(Pointwise(f"{at}.mask", f"B {rows} D", weight="D")),) if self.masked else ()
+        if self.front is None:
+            return (product, *norm, *hidden)
+        tables = {"class": FRONT}
+        if self.taught or self.further is not None:
+            tables = {"class": "U", "further": "U" if self.taught else "Xr"}
+        front = (Table(f"{at}.{name}", f"{axis} D", embedding=False) for name, axis in tables.items())
+        return (product, *norm, *front, *hidden)
 
 
 @record(kw_only=True)

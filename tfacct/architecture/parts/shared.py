@@ -15,7 +15,7 @@ from tfacct.ledger.lines import Line, Matmul
 
 JOINED = {"Dj": "stream and token row side by side, 2 · D", "Ra": "rank of the adapters of shared weights"}
 BOTH = {"Dj": "2 · D"}
-ALONE = {"U": "1: a number that stands alone, as the gate of a shared network"}
+ALONE = {"U": "1: what stands alone, as a class token or the gate of a shared network"}
 
 
 @record(kw_only=True)
