@@ -84,10 +84,10 @@ class Config(ImageTower):
         """Patches behind the learned tokens, and a table of positions for all of them but the further ones."""
         hidden, pixels = self.hidden_size, self.patch_size**2
         front, further = 1 + self.further, self.further or None
-        patches = {"channels": self.num_channels, "pixels": pixels, "hidden": hidden, "masked": self.masked}
+        tokens: dict[str, Any] = {"front": front, "further": further, "masked": self.masked}
         rows = self.context - self.further
         return {
-            "embed": Patches(**patches, front=front, further=further),
+            "embed": Patches(channels=self.num_channels, pixels=pixels, hidden=hidden, **tokens),
             "positions": Positions(rows=rows, hidden=hidden, front=front if further else None),
         }
 

@@ -35,7 +35,7 @@ class ClassAndPatches(Embedding):
 
     def __init__(self, part: parts.Positions) -> None:
         super().__init__(part.rows, part.hidden)
-        self.between, self.class_add, self.add = part.front, Add(), Add()
+        self.between, self.class_add, self.add = part.front or 1, Add(), Add()
 
     def forward(self, x: Tensor, positions: Tensor) -> Tensor:  # type: ignore[override]
         first, others, patches = x[:, :1], x[:, 1 : self.between], x[:, self.between :]
