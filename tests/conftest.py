@@ -36,10 +36,22 @@ settings.register_profile("same", derandomize=True, database=None)
 settings.load_profile("same")
 
 
+_kernels = contextlib.ExitStack()
+
+
 def pytest_collection_finish() -> None:
-    """Tests and their modules live to the end: the collector of garbage need not look at them again."""
+    """Tests and their modules live to the end: the collector of garbage need not look at them again. Kernels for shapes
+    are changed once for all tests that use torch."""
+    if "torch" in sys.modules:
+        from tfacct.reference.meta_kernels import compiled
+
+        _kernels.enter_context(compiled())
     gc.collect()
     gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    _kernels.close()
 
 
 def tiny(name: str, **sets: object) -> LoadedModel:

@@ -23,6 +23,7 @@ from tfacct.reference.blocks import Block
 from tfacct.reference.compressed import GroupedLinear
 from tfacct.reference.experts import Bank, Routing, Weighting
 from tfacct.reference.lru import BlockGate
+from tfacct.reference.meta_kernels import compiled
 from tfacct.reference.mixing import Convolution
 from tfacct.reference.model import Decoder, Inputs
 from tfacct.reference.modules import Activation, Add, PerHead, Product, RMSNorm, Scale, Softcap, Work
@@ -54,6 +55,7 @@ class PrivateInterfaceError(RuntimeError):
     """Torch's symbolic shapes are not what they were when they were first used here."""
 
 
+@compiled()
 def multiply_adds(model: Decoder, given: Inputs) -> dict[str, int]:
     """Multiply-adds of each product by its module's path, as fvcore counts them (not FLOPs: those are twice)."""
     with warnings.catch_warnings(), torch.no_grad():
@@ -76,6 +78,7 @@ def multiply_adds(model: Decoder, given: Inputs) -> dict[str, int]:
     return leaves
 
 
+@compiled()
 def module_flops(model: Decoder, given: Inputs) -> dict[str, int]:
     """FLOPs of each product of a forward pass by its module's path, by the formulas of torch's FlopCounterMode: the
     count is read when the module starts and when it ends."""
@@ -179,6 +182,7 @@ class Passes:
     caches: list[Tensor]
 
 
+@compiled()
 def passes(model: Decoder, given: Inputs) -> Passes:
     """Both passes, by the formulas of torch's FlopCounterMode: one run, the counter read where one thing ends and the
     next begins. A model that keeps its activations runs nothing again."""
@@ -249,6 +253,7 @@ class Seen:
     states: dict[str, int] = field(default_factory=dict)
 
 
+@compiled()
 def seen(model: Decoder, given: Inputs) -> Seen:
     """Run the model once and write down the shapes."""
     found = Seen()

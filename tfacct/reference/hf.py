@@ -23,6 +23,7 @@ from transformers.modeling_outputs import BaseModelOutput
 from tfacct.reference.counting import ByModule
 from tfacct.reference.hf_inside import of_whole, whole_of
 from tfacct.reference.hf_meta import as_on_meta
+from tfacct.reference.meta_kernels import compiled
 
 CLASSED = {
     **dict.fromkeys(("vit", "clip_vision_model", "internvl_vision", "llama4_vision_model", "dinov2"), 1),
@@ -38,6 +39,7 @@ MASKED = ("megatron-bert", "rembert", "roformer", "big_bird")
 transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
 
 
+@compiled()
 def build(config: Mapping[str, Any], auto: str = "AutoModelForCausalLM", device: str = "meta") -> Any:
     """The model of a config, as this class of transformers' builds it, its weights on `device`: zeros, for no count
     depends on them, and numbers that are drawn take half of the time."""
@@ -89,6 +91,7 @@ def _routed(config: Any) -> bool:
     return any(getattr(config, name, None) for name in EXPERTS)
 
 
+@compiled()
 def run(
     model: Any, *, batch: int, tokens: int, context: int, source: int = 0, new_source: int = 0, gives: bool = True
 ) -> tuple[dict[str, int], dict[str, int]]:

@@ -22,6 +22,7 @@ from transformers.initialization import no_init_weights
 
 from tfacct.reference.alive import Alive, Peak
 from tfacct.reference.autocasting import again, autocast
+from tfacct.reference.meta_kernels import compiled
 from tfacct.reference.saving import Saved, saved
 from tfacct.reference.selective import attention_again
 
@@ -152,6 +153,7 @@ def loss_of(model: Any, ids: Tensor, source: Tensor | None = None) -> Any:
 def as_on_cuda() -> Iterator[None]:
     """On meta torch takes its plainest kernels; on a card it takes these, and does not look for packed sequences."""
     with (
+        compiled(),
         patch.object(nn.functional, "scaled_dot_product_attention", scaled_dot_product_attention),
         patch.object(nn.functional, "dropout", _dropout),
         patch("transformers.masking_utils.find_packed_sequence_indices", lambda *_, **__: None),

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from tfacct.architecture.transformer import Transformer
 from tfacct.reference.alive import Alive, Peak
+from tfacct.reference.meta_kernels import compiled
 from tfacct.reference.model import Inputs, build, inputs
 from tfacct.reference.running import DTYPES
 
@@ -75,6 +76,7 @@ def mean_of(model: nn.Module, given: Inputs) -> Tensor:
     return results.float().mean()
 
 
+@compiled()
 def kept(shape: Transformer, dtype: str, batch: int, tokens: int) -> list[Saved]:
     """Tensors that the reference model saves in a training pass over whole sequences, on meta."""
     model = build(shape, dtype=DTYPES[dtype])
@@ -82,6 +84,7 @@ def kept(shape: Transformer, dtype: str, batch: int, tokens: int) -> list[Saved]
     return saved(model, lambda: mean_of(model, given))
 
 
+@compiled()
 def peak(shape: Transformer, dtype: str, batch: int, tokens: int) -> Peak:
     """The most bytes alive at any operator of the reference model's step, from its forward pass to its last gradient,
     on meta. The inputs are the caller's."""

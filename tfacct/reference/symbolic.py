@@ -23,6 +23,7 @@ from torch.utils._sympy.value_ranges import bound_sympy
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.record import record
 from tfacct.reference.counting import PrivateInterfaceError, passes
+from tfacct.reference.meta_kernels import of_symbols
 from tfacct.reference.model import Decoder, inputs
 from tfacct.reference.running import DTYPES
 from tfacct.reference.saving import mean_of, saved
@@ -37,6 +38,7 @@ class Polynomials:
     guards: list[str]
 
 
+@of_symbols()
 def polynomials(
     open_shape: Callable[[Callable[[str], Any]], Transformer],
     letters: Iterable[str],
@@ -77,6 +79,7 @@ def polynomials(
     return _found(env, own, fixed, counts)
 
 
+@of_symbols()
 def kept(
     open_shape: Callable[[Callable[[str], Any]], Transformer],
     letters: Iterable[str],
