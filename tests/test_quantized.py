@@ -77,6 +77,7 @@ W4: dict[str, Any] = {"num_bits": 4, "type": "int", "strategy": "group", "group_
 FP8: dict[str, Any] = {"num_bits": 8, "type": "float", "strategy": "channel", "symmetric": True}
 STATIC: dict[str, Any] = {"num_bits": 8, "type": "float", "strategy": "tensor", "symmetric": True, "dynamic": False}
 NVFP4: dict[str, Any] = {"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16}
+MX: dict[str, Any] = {**NVFP4, "strategy": "group", "group_size": 32, "scale_dtype": "torch.uint8"}
 TOKENS: dict[str, Any] = {"num_bits": 8, "type": "float", "strategy": "token", "dynamic": True}
 SCHEMES: dict[str, tuple[str, dict[str, Any]]] = {
     "w4a16": ("pack-quantized", {"weights": W4}),
@@ -93,6 +94,10 @@ SCHEMES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "mxfp4": ("mxfp4-pack-quantized", {"weights": {**NVFP4, "strategy": "group", "group_size": 32}}),
     "nvfp4": ("nvfp4-pack-quantized", {"weights": NVFP4}),
+    "nvfp4, its scales said": ("nvfp4-pack-quantized", {"weights": {**NVFP4, "scale_dtype": "torch.float8_e4m3fn"}}),
+    "mxfp4, its scales said": ("mxfp4-pack-quantized", {"weights": MX}),
+    "mxfp6 blocks": ("mxfp6-pack-quantized", {"weights": {**MX, "num_bits": 6}}),
+    "mxfp8 blocks": ("mxfp8-quantized", {"weights": {**MX, "num_bits": 8}}),
     "nvfp4a4": ("nvfp4-pack-quantized", {"weights": NVFP4, "input_activations": {**NVFP4, "dynamic": "local"}}),
 }
 EVEN = {"hidden_size": 96, "head_dim": 16, "num_attention_heads": 4, "intermediate_size": 160}
@@ -103,7 +108,7 @@ EVEN = {"hidden_size": 96, "head_dim": 16, "num_attention_heads": 4, "intermedia
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_compressed_tensors_to_the_byte(scheme: str, ignore: list[str]) -> None:
     form, group = SCHEMES[scheme]
-    config = {**LLAMA, **EVEN} if "fp4" in scheme else LLAMA
+    config = {**LLAMA, **EVEN} if "fp4" in scheme or "blocks" in scheme else LLAMA
     said = {"config_groups": {"group_0": {"targets": ["Linear"], **group}}, "format": form, "ignore": ignore}
     assert weighed(config, {**said, "quant_method": "compressed-tensors"}) == compressed(config, said)
 

@@ -48,6 +48,13 @@ def blocks(name: str, numbers: int, size: int, about: str, tensor: int = 0) -> F
 MXFP4 = blocks("mxfp4", 32, 17, "blocks of 32 with an 8-bit scale")
 """32 inputs of 4 bits (E2M1) and a scale of 8 (E8M0). OCP Microscaling Formats (MX) 1.0, section 5."""
 
+MX = {
+    4: MXFP4,
+    6: blocks("mxfp6", 32, 25, "blocks of 32 with an 8-bit scale"),
+    8: blocks("mxfp8", 32, 33, "blocks of 32 with an 8-bit scale"),
+}
+"""OCP's formats by the bits of their numbers."""
+
 NVFP4 = blocks("nvfp4", 16, 9, "blocks of 16 with an 8-bit scale, and a 32-bit scale for each tensor", tensor=4)
 """16 inputs of 4 bits (E2M1) and a scale of 8 (E4M3), and one scale of 32 for the tensor: `weight`, `weight_scale` and
 `weight_scale_2` of NVIDIA's Model Optimizer. The scale of the activations is not counted."""

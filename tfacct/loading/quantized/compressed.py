@@ -21,6 +21,8 @@ FORMATS = (
     "naive-quantized",
     "nvfp4-pack-quantized",
     "mxfp4-pack-quantized",
+    "mxfp6-pack-quantized",
+    "mxfp8-quantized",
     "mixed-precision",
 )
 OFFLINE = ("weight_input", "weight_output")
@@ -97,10 +99,10 @@ def _format(weights: Read, inputs: Read | None, form: str, wide: str) -> Format:
     group, block = weights.whole("group_size", 0, least=-1), weights.pair("block_structure", None)
     symmetric = weights.switch("symmetric", default=True)
     indexed = weights.get("actorder") == "group"
+    weights.done("dynamic observer observer_kwargs actorder zp_dtype scale_dtype")
+    if kind == "float" and (bits in (4, 6) or form == "mxfp8-quantized"):
+        return _in_small_blocks(weights, (bits, strategy, group), inputs)
     weights.none("scale_dtype", "zp_dtype") if symmetric else weights.none("scale_dtype")
-    weights.done("dynamic observer observer_kwargs actorder zp_dtype")
-    if kind == "float" and bits == 4:
-        return _fp4(weights, strategy, group, inputs)
     scale = width(wide).bits // 8
     extra = _static(inputs, scale)
     packed = form == "pack-quantized" or (form == "mixed-precision" and bits < 8) or (form == "" and bits < 8)
@@ -128,12 +130,16 @@ def _unsaid(weights: Read) -> str:
     return "tensor" if size is None else "channel" if size == -1 else "group"
 
 
-def _fp4(weights: Read, strategy: str, group: int, inputs: Read | None) -> Format:
-    if strategy == "tensor_group" and group == 16:
+def _in_small_blocks(weights: Read, kind: tuple[int, str, int], inputs: Read | None) -> Format:
+    """NVFP4, or one of OCP's MX formats. Their scales have eight bits, which a config may say."""
+    if kind == (4, "tensor_group", 16):
+        weights.one("scale_dtype", ("torch.float8_e4m3fn",), "")
         return nvfp4(extra=1 + (inputs is not None and inputs.said.get("dynamic") is not True))
-    if strategy == "group" and group == 32:
-        return formats.MXFP4
-    raise weights.refuse("group_size", "16 (nvfp4) or 32 (mxfp4) is, for 4-bit floats")
+    bits, *of_groups = kind
+    if of_groups == ["group", 32]:
+        weights.one("scale_dtype", ("torch.uint8",), "")
+        return formats.MX[bits]
+    raise weights.refuse("group_size", "16 (nvfp4) or 32 (mxfp4, mxfp6, mxfp8) is, for floats in small blocks")
 
 
 def nvfp4(extra: int) -> Format:
