@@ -9,11 +9,12 @@ import pytest
 import torch
 from torch import nn
 
-from tests.conftest import TINY
+from tests.conftest import TINY, tiny
 from tfacct import load
 from tfacct.base.errors import TfacctError
 from tfacct.ledger import formats
 from tfacct.loading.quantized.gguf import TYPES, more_bits
+from tfacct.reference import hf
 
 # Sizes that fill no block: heads · head_dim (60) is not the width (72), and grouped heads
 LLAMA = {
@@ -185,6 +186,35 @@ def test_fp8_against_the_module_of_transformers(scheme: str, block: list[int] | 
 
     said = {"quant_method": "fp8", "weight_block_size": block, "activation_scheme": scheme}
     assert weighed(FIVE[family], said) == in_format(FIVE[family], stored)
+
+
+@pytest.mark.parametrize("experts", ["fp4", "fp8"])
+def test_deepseek_v4_in_fp8_with_experts_of_their_own(experts: str) -> None:
+    """The class with its modules replaced, on meta. What compresses keys stays; weights of its streams are no module."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers.quantizers.auto import AutoHfQuantizer
+    from transformers.utils.quantization_config import FineGrainedFP8Config
+
+    config = {**TINY["deepseek_v4"], "hidden_size": 64, "moe_intermediate_size": 96, "dtype": "bfloat16"}
+    fields = {name: value for name, value in config.items() if name != "model_type"}
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(AutoConfig.for_model("deepseek_v4", **fields)).to(torch.bfloat16)
+    said = FineGrainedFP8Config(weight_block_size=(16, 16), scale_fmt="ue8m0", expert_dtype=experts)
+    AutoHfQuantizer.from_config(said, pre_quantized=True)._process_model_before_weight_loading(model)
+    fp8 = {"quant_method": "fp8", "fmt": "e4m3", "scale_fmt": "ue8m0", "weight_block_size": [16, 16]}
+    assert weighed({**config, "expert_dtype": experts}, fp8) == held(model.parameters())
+    assert weighed(config, {**fp8, "expert_dtype": experts}) == held(model.parameters())
+    with pytest.raises(TfacctError, match='expert_dtype = "int3" is not known'):
+        weighed({**config, "expert_dtype": "int3"}, fp8)
+
+
+@pytest.mark.parametrize(
+    "family", ["deepseek_v32", "deepseek_v4", "glm_moe_dsa", "llama", "mt5", "qwen3_moe", "t5", "umt5"]
+)
+def test_what_a_class_keeps_its_family_keeps(family: str) -> None:
+    ours = tiny(family)
+    built = hf.build(ours.of_class, ours.config.ending.auto)
+    assert set(ours.config.kept_wide) == set(built._keep_in_fp32_modules or [])
 
 
 def test_configs_as_published() -> None:

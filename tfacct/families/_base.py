@@ -96,6 +96,9 @@ class FamilyConfig(BaseModel):
     """Other names that the class reads a field by."""
     hf_tensors: ClassVar[Mapping[str, str]] = {}
     """Our tensors → the class's, where a parameter of it is no module's `weight` or `bias`."""
+    kept_wide: ClassVar[tuple[str, ...]] = ()
+    """Matrices that methods of quantization leave as they are, as the class names their modules in
+    `_keep_in_fp32_modules`."""
     inputs_first: ClassVar[tuple[str, ...]] = ()
     """Beginnings of our paths of matrices that the class stores by inputs, then outputs, unlike nn.Linear."""
     trains: ClassVar[frozenset[str]] = frozenset()

@@ -120,6 +120,10 @@ class Config(FamilyConfig):
         """.split()
     )
     aliases: ClassVar = {"num_local_experts": "n_routed_experts", "intermediate_size": "moe_intermediate_size"}
+    kept_wide: ClassVar = tuple(
+        f"self_attn.compressor.{name}"
+        for name in ("kv_proj", "gate_proj", "indexer.kv_proj", "indexer.gate_proj", "indexer.scorer.weights_proj")
+    )
     harmless: ClassVar = frozenset("topk_method n_group topk_group expert_dtype rope_interleave".split())
     heads: ClassVar = DECODER
     class_differs: ClassVar = (

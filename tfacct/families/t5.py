@@ -68,6 +68,7 @@ class Config(FamilyConfig):
     """Where the scores of distances are: a table on each side, or one in each block."""
     tied_scale: ClassVar[bool] = True
     """Whether the input of a tied head is scaled."""
+    kept_wide: ClassVar = ("wo",)
     hf_paths: ClassVar = {
         "embed": "shared",
         "encoder.rel_bias": "encoder.block.0.layer.0.SelfAttention.relative_attention_bias",

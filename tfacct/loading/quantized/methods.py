@@ -7,13 +7,14 @@ Fields that change no byte are named as such; any other is refused. Sources: the
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from tfacct.base.errors import ConfigError, nearest
 from tfacct.families._base import shown
 from tfacct.ledger import formats
 from tfacct.ledger.formats import Format
-from tfacct.ledger.storage import MATRICES, Role, Storage, width
+from tfacct.ledger.storage import MATRICES, Role, Storage, Stored, width
 from tfacct.loading.model import LoadedModel
 from tfacct.loading.quantized import compressed, modelopt
 from tfacct.loading.quantized.fields import Read
@@ -72,26 +73,47 @@ def made(
     )
 
 
-def _listed(read: Read, field: str = SKIPPED, *, adds: bool = False) -> tuple[Skips | None, frozenset[Role]]:
-    """A list of modules that stay as they are, and the roles that are taken: the head too where a list is given that
-    does not name it, unless the method `adds` it."""
+def _listed(
+    subject: LoadedModel, read: Read, field: str = SKIPPED, *, adds: bool = False
+) -> tuple[Skips | None, frozenset[Role]]:
+    """A list of modules that stay as they are, with those that the class adds to any list, and the roles that are
+    taken: the head too where a list is given that does not name it, unless the method `adds` it."""
     said = read.get(field)
-    names = patterns(field, said)
+    names = [*patterns(field, said), *subject.config.kept_wide]
     head = frozenset[Role]() if said is None or adds else HEAD
     return (by_transformers(names) if names else None), MATRICES | head
 
 
 def _fp8(subject: LoadedModel, read: Read) -> Storage:
+    # DeepSeek-V4's configs say the dtype of their experts outside; its class moves it here.
+    read = Read({"expert_dtype": subject.raw.get("expert_dtype"), **read.said})
     block = read.pair("weight_block_size", (128, 128) if not read.has("weight_block_size") else None)
     scheme = read.one("activation_scheme", ("dynamic", "static"), "dynamic")
     scale = {"float": 4, "ue8m0": 1}[read.one("scale_fmt", ("float", "ue8m0"), "float")]
     read.one("fmt", ("e4m3", "float8_e4m3fn"), "e4m3")
-    read.one("expert_dtype", ("fp8",), "fp8")
-    skips, takes = _listed(read, "ignored_layers" if read.has("ignored_layers") else SKIPPED)
+    experts = read.one("expert_dtype", ("fp8", "fp4"), "fp8")
+    skips, takes = _listed(subject, read, "ignored_layers" if read.has("ignored_layers") else SKIPPED)
     read.done("dequantize")
     if scale == 1 and subject.family == "deepseek_v3":
         scale = 4  # DeepSeek-V3.1 rounds its scales to powers of two and stores them in 32 bits
-    return made(subject, formats.fp8(block, scale=scale, static=scheme == "static"), takes=takes, skips=skips)
+    found = made(subject, formats.fp8(block, scale=scale, static=scheme == "static"), takes=takes, skips=skips)
+    if experts == "fp8":
+        return found
+    if (scheme, scale) != ("dynamic", 1):
+        raise read.refuse("expert_dtype", "fp4 is beside scale_fmt ue8m0 and activations that are dynamic")
+    return _experts_in_fp4(found)
+
+
+def _experts_in_fp4(found: Storage) -> Storage:
+    """What is stored in fp8, but experts in blocks of 32. transformers' `FP8Experts`."""
+    taken = formats.MXFP4
+
+    def choose(tensor: Stored) -> Format | None:
+        in_fp8 = found.choose(tensor)
+        return taken if in_fp8 is not None and tensor.role == "expert" else in_fp8
+
+    about = f"{found.about}; experts in 4-bit floats, {taken.about}"
+    return replace(found, name=f"{found.name} + {taken.name}", choose=choose, about=about)
 
 
 def _bits(read: Read, known: tuple[int, ...]) -> int:
@@ -133,7 +155,7 @@ def _awq(subject: LoadedModel, read: Read) -> Storage:
 def _bitsandbytes(subject: LoadedModel, read: Read) -> Storage:
     switches = {bits: [read.switch(f"{way}load_in_{bits}bit") for way in ("", "_")] for bits in (4, 8)}
     four, eight = (any(switches[bits]) for bits in (4, 8))
-    skips, takes = _listed(read, "llm_int8_skip_modules")
+    skips, takes = _listed(subject, read, "llm_int8_skip_modules")
     kind = read.one("bnb_4bit_quant_type", ("nf4", "fp4"), "fp4")
     double = read.switch("bnb_4bit_use_double_quant")
     half = read.switch("llm_int8_has_fp16_weight")
@@ -145,13 +167,13 @@ def _bitsandbytes(subject: LoadedModel, read: Read) -> Storage:
 
 
 def _mxfp4(subject: LoadedModel, read: Read) -> Storage:
-    skips, _ = _listed(read)
+    skips, _ = _listed(subject, read)
     read.done("dequantize")
     return made(subject, formats.MXFP4, takes=EXPERTS, skips=skips)
 
 
 def _fbgemm(subject: LoadedModel, read: Read) -> Storage:
-    skips, takes = _listed(read)
+    skips, takes = _listed(subject, read)
     read.done("activation_scale_ub")
     return made(subject, formats.rows8("fp8-row"), takes=takes, skips=skips)
 
@@ -184,7 +206,7 @@ def _torchao(subject: LoadedModel, read: Read) -> Storage:
         spelled.done()
         data = made_of.inner("_data") or Read({}, "quant_type._data")
         taken = _torchao_format(str(made_of.get("_type")), made_of.whole("_version", 1), data)
-    skips, takes = _listed(read)
+    skips, takes = _listed(subject, read)
     read.done("quant_type_kwargs")
     return made(subject, taken, takes=takes, skips=skips)
 
@@ -220,7 +242,7 @@ def _mlx(subject: LoadedModel, read: Read) -> Storage:
 
 
 def _bitnet(subject: LoadedModel, read: Read) -> Storage:
-    skips, takes = _listed(read)
+    skips, takes = _listed(subject, read)
     read.one("linear_class", ("bitlinear", "autobitlinear"), "bitlinear")
     read.one("quantization_mode", ("offline",), "offline")
     read.none("use_rms_norm")
