@@ -190,7 +190,7 @@ def test_fp8_against_the_module_of_transformers(scheme: str, block: list[int] | 
 
 @pytest.mark.parametrize("experts", ["fp4", "fp8"])
 def test_deepseek_v4_in_fp8_with_experts_of_their_own(experts: str) -> None:
-    """The class with its modules replaced, on meta. What compresses keys stays; weights of its streams are no module."""
+    """The class with its modules replaced, on meta. What compresses keys stays; its streams' weights are no module."""
     from transformers import AutoConfig, AutoModelForCausalLM
     from transformers.quantizers.auto import AutoHfQuantizer
     from transformers.utils.quantization_config import FineGrainedFP8Config

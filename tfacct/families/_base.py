@@ -71,7 +71,6 @@ class FamilyConfig(BaseModel):
     hf_paths: ClassVar[Mapping[str, str]] = {}
     """Our module path → the transformers class's. Several of ours may be one of theirs; `scores` and `values`
     are what their attention module computes itself."""
-
     inside: ClassVar[Mapping[str, int]] = {}
     """Sizes that the class has where a config leaves them out: read of a config inside another, which may do so."""
     fixed: ClassVar[frozenset[str]] = frozenset()
@@ -97,8 +96,7 @@ class FamilyConfig(BaseModel):
     hf_tensors: ClassVar[Mapping[str, str]] = {}
     """Our tensors → the class's, where a parameter of it is no module's `weight` or `bias`."""
     kept_wide: ClassVar[tuple[str, ...]] = ()
-    """Matrices that methods of quantization leave as they are, as the class names their modules in
-    `_keep_in_fp32_modules`."""
+    """Modules whose matrices quantization leaves as they are: the class's `_keep_in_fp32_modules`."""
     inputs_first: ClassVar[tuple[str, ...]] = ()
     """Beginnings of our paths of matrices that the class stores by inputs, then outputs, unlike nn.Linear."""
     trains: ClassVar[frozenset[str]] = frozenset()
@@ -133,13 +131,12 @@ class FamilyConfig(BaseModel):
     stems: ClassVar[tuple[str, ...]] = ()
     """How its classes begin, up to the kind of head; none where no class stands behind the family."""
     heads: ClassVar[Mapping[str, Ending]] = {}
-    """How the names of the classes end that are counted, and what each has behind its blocks; the first where
-    `architectures` names none."""
+    """How its counted classes' names end → what each has behind its blocks; the first where a config names none."""
     body: ClassVar[str] = "model."
     """Prefix of the paths in hf_paths that a bare body's own paths lack."""
     nulls: ClassVar[Mapping[str, str]] = {}
-    """Fields that may be null although their default is a number: null means the value of this other field, or of one
-    divided by another, spelled `hidden_size / num_attention_heads`."""
+    """Fields that may be null although their default is a number → the field whose value null means, or the quotient of
+    two, spelled `hidden_size / num_attention_heads`."""
 
     _ending: Ending | None = PrivateAttr(default=None)
     _labels: int = PrivateAttr(default=DEFAULT_LABELS)
