@@ -248,6 +248,13 @@ def test_a_list_without_the_head_takes_it() -> None:
     assert weighed(LLAMA, said) == kept - 2 * 96 * 72 + head
 
 
+def test_a_head_that_a_list_leaves_is_not_among_what_is_taken(run, tmp_path: Path) -> None:
+    config, said = tmp_path / "config.json", {"quant_method": "fp8", "modules_to_not_convert": ["lm_head"]}
+    config.write_text(json.dumps({**LLAMA, "quantization_config": said}))
+    told = " ".join(run("memory", str(config)).out.split())
+    assert "the matrices of the blocks, in 8-bit numbers" in told and "So do, by name: lm_head." in told
+
+
 def test_single_blocks_by_name() -> None:
     """Blocks 0 and 2 stay as they are: 2 bytes for each of their numbers."""
     every = {"quant_method": "fp8", "weight_block_size": [8, 8]}

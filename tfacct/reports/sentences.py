@@ -248,6 +248,7 @@ def _eight(subject: LoadedModel) -> bool:
     return isinstance(scheme, Mapping) and scheme.get("num_bits") == 8
 
 
+HEAD = "lm_head.weight"
 SHOWN = 4
 """Names of matrices that a sentence gives before it counts the others."""
 
@@ -265,7 +266,7 @@ def _left(how: Storage) -> str:
 def _taken(subjects: Sequence[LoadedModel], how: Storage) -> str:
     ends = [name for role, name in (("head", "the head"), ("table", "the table of tokens")) if role in how.takes]
     tied = all(subject.architecture.head is None or subject.architecture.head.tied for subject in subjects)
-    ends = [name for name in ends if name != "the head" or not tied]
+    ends = [name for name in ends if name != "the head" or not (tied or HEAD in how.left)]
     experts = {subject.ledger.experts and "beside" not in how.takes for subject in subjects}
     matrices = "the matrices of the blocks"
     if experts == {True, False}:
