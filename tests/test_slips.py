@@ -94,8 +94,9 @@ def apart(part: Part) -> Part:
         return replace(part, inner=53)
     if isinstance(part, Averaged) and part.out is not None:  # two positions in a mean, and two rows for begin and end
         return replace(part, patches=4)
-    alike = isinstance(part, DeltaNet) and part.rank is not None
-    return replace(part, group=2, value_dim=11, rank=19) if alike else part
+    if not isinstance(part, DeltaNet) or not part.by_channel:
+        return part
+    return replace(part, group=2, value_dim=11, rank=None if part.rank is None else 19)
 
 
 class Outside:

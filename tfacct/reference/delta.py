@@ -48,14 +48,18 @@ class Rate(Work):
 class Decay(Work):
     """Logarithm of a token's decay, of each head or of each channel of its keys: below 0."""
 
-    def __init__(self, heads: int, *channels: int) -> None:
+    def __init__(self, heads: int, *channels: int, floor: float | None = None) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(heads))
         self.bias = nn.Parameter(torch.empty(heads, *channels))
+        self.floor = floor
 
     def forward(self, x: Tensor) -> Tensor:
         rate = torch.exp(self.weight)
-        return -(rate if self.bias.dim() == 1 else rate.unsqueeze(1)) * nn.functional.softplus(x + self.bias)
+        rate = rate if self.bias.dim() == 1 else rate.unsqueeze(1)
+        if self.floor is not None:
+            return self.floor * torch.sigmoid(rate * (x + self.bias))
+        return -rate * nn.functional.softplus(x + self.bias)
 
 
 class PairDecay(Work):
@@ -192,15 +196,18 @@ class DeltaNet(Mixer):
         self.q_proj, self.k_proj = Linear(hidden, keys, bias=False), Linear(hidden, keys, bias=False)
         self.v_proj = Linear(hidden, values, bias=False)
         self.rate_proj = Linear(hidden, heads, bias=False)
+        decays = heads * part.key_dim if part.by_channel else heads
         if part.rank is None:
-            self.gate_proj, self.decay_proj = Linear(hidden, values, bias=False), Linear(hidden, heads, bias=False)
+            self.gate_proj, self.decay_proj = Linear(hidden, values, bias=False), Linear(hidden, decays, bias=False)
+        else:
+            self.gate_a_proj, self.gate_b_proj = _narrow(hidden, part.rank, values)
+            self.decay_a_proj, self.decay_b_proj = _narrow(hidden, part.rank, decays)
+        if not part.by_channel:
             self.decay = Decay(heads)
             self.key_pairs, self.chunk_scores = Product(1), Product(1)
             self.new_values, self.new_keys = Solved(), Solved()
         else:
-            self.gate_a_proj, self.gate_b_proj = _narrow(hidden, part.rank, values)
-            self.decay_a_proj, self.decay_b_proj = _narrow(hidden, part.rank, heads * part.key_dim)
-            self.decay = Decay(heads, part.key_dim)
+            self.decay = Decay(heads, part.key_dim, floor=part.floor)
             self.key_pairs, self.chunk_scores = Pairs(), Pairs()  # type: ignore[assignment]
             self.inverse, self.new_values, self.new_keys = Inverse(), Product(1), Product(1)  # type: ignore[assignment]
         self.conv, self.conv_act = Convolution(part.channels, part.kernel, False), Activation(part.activation)
@@ -233,10 +240,8 @@ class DeltaNet(Mixer):
     def _decays(self, x: Tensor) -> Tensor:
         """What a decay is made of: one number of each head, or of each channel of its keys."""
         part = self.part
-        if part.rank is None:
-            made: Tensor = self.decay_proj(x)
-            return made
-        return torch.unflatten(self.decay_b_proj(self.decay_a_proj(x)), 2, (part.heads, part.key_dim))
+        made: Tensor = self.decay_proj(x) if part.rank is None else self.decay_b_proj(self.decay_a_proj(x))
+        return torch.unflatten(made, 2, (part.heads, part.key_dim)) if part.by_channel else made
 
     def _for_values(self, x: Tensor) -> Tensor:
         """Queries or keys by value head: those of one key head are the same."""
@@ -248,7 +253,7 @@ class DeltaNet(Mixer):
         """One token behind others."""
         q, k, v, decay, rate, state = given
         decay = decay.squeeze(2)
-        decay = decay.unsqueeze(-1) if self.part.rank is None else decay
+        decay = decay if self.part.by_channel else decay.unsqueeze(-1)
         state = self.recurrence(state, k.squeeze(2), v.squeeze(2), decay, rate.squeeze(2))
         return self.step_read(state, q.squeeze(2)).unsqueeze(2), state
 
@@ -256,7 +261,7 @@ class DeltaNet(Mixer):
         self, q: Tensor, k: Tensor, v: Tensor, decay: Tensor, rate: Tensor, state: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """Tokens padded to whole chunks, those of each chunk among each other, then chunk after chunk."""
-        tokens, by_channel = q.shape[2], self.part.rank is not None
+        tokens, by_channel = q.shape[2], self.part.by_channel
         q, k, kb, vb = (self._chunked(x) for x in (q, k, k * rate, v * rate))
         sums = self._chunked(decay if by_channel else decay.unsqueeze(-1)).cumsum(dim=3)
         between = self.pair_decay(sums.transpose(-1, -2) if by_channel else sums.squeeze(-1))

@@ -8,9 +8,16 @@ from torch import Tensor, nn
 from tfacct.architecture import parts
 from tfacct.reference.attention import Cache, Softmax, Temperature, by_head
 from tfacct.reference.indexer import Indexer
-from tfacct.reference.modules import Linear, PerHead, Product, RMSNorm
+from tfacct.reference.modules import Linear, PerHead, Product, RMSNorm, Work
 from tfacct.reference.rotary import Angles, Rotary
 from tfacct.reference.step import Step
+
+
+class HeadGate(Work):
+    """What each head read, times the share of it that the token lets through."""
+
+    def forward(self, mixed: Tensor, gate: Tensor) -> Tensor:
+        return mixed * torch.sigmoid(gate).unsqueeze(-1)
 
 
 class LatentAttention(nn.Module):
@@ -47,6 +54,8 @@ class LatentAttention(nn.Module):
         sharing = part.heads if absorbed else 1  # of one latent that is keys and values of all heads
         self.scores, self.values = Product(sharing), Product(sharing)
         self.softmax = Softmax(self.scale)
+        self.gate_proj = Linear(part.hidden, part.heads, bias=False) if part.gated else None
+        self.gate = HeadGate() if part.gated else None
         self.o_proj = Linear(part.heads * part.value_dim, part.hidden, bias=part.bias)
 
     def forward(self, x: Tensor, step: Step, past: tuple[Tensor, ...] | None) -> tuple[Tensor, ...]:
@@ -69,7 +78,10 @@ class LatentAttention(nn.Module):
             shared = shared.clone()  # else the cache would hold the whole product that it is a part of
         run = {"expanded": self._expanded, "absorbed": self._absorbed, "unpacked": self._unpacked}[part.form]
         mixed, kept = run(plain, turned, latent, shared, step, past)
-        return self.o_proj(mixed.transpose(1, 2).flatten(2)), *kept, *index
+        mixed = mixed.transpose(1, 2)
+        if self.gate is not None and self.gate_proj is not None:
+            mixed = self.gate(mixed, self.gate_proj(x))
+        return self.o_proj(mixed.flatten(2)), *kept, *index
 
     def _expanded(
         self, plain: Tensor, turned: Tensor, latent: Tensor, shared: Tensor, step: Step, past: Cache | None

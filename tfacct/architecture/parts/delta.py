@@ -26,7 +26,9 @@ class DeltaNet(Mixer):
     tokens. Several new tokens run in chunks of `chunk`, padded to whole ones: inside a chunk tokens meet as in
     attention, and the matrix is read and written once for each chunk. The token of a decode step is taken by itself.
     With a `rank` each channel of a key decays by a number of its own, made by way of `rank` numbers, as the gate is;
-    without one a head has one decay. `doubled`: the rate is between 0 and 2 instead of 0 and 1.
+    without one a head has one decay, or, if `whole`, each channel has one and is made by one product, as the gate is
+    (transformers' BailingHybridForgetGate). `floor`: the logarithm of a decay is this at least, by a sigmoid in place
+    of a softplus. `doubled`: the rate is between 0 and 2 instead of 0 and 1.
     """
 
     hidden: Size
@@ -36,6 +38,8 @@ class DeltaNet(Mixer):
     value_dim: Size
     kernel: Size
     rank: Size | None = None
+    whole: bool = False
+    floor: float | None = None
     doubled: bool = False
     gate: Literal["silu", "sigmoid"] = "silu"
     activation: str = "silu"
@@ -76,6 +80,11 @@ class DeltaNet(Mixer):
     )
 
     @property
+    def by_channel(self) -> bool:
+        """True if each channel of a key decays by a number of its own."""
+        return self.whole or self.rank is not None
+
+    @property
     def heads(self) -> Size:
         """Number of value heads, Nd = Kd · Gd."""
         return self.key_heads * self.group
@@ -112,7 +121,8 @@ class DeltaNet(Mixer):
             yield Matmul(f"{at}.gate_b_proj", "B T Rd, Rd Nd Hv -> B T Nd Hv")
         yield Matmul(f"{at}.rate_proj", "B T D, D Nd -> B T Nd")
         if self.rank is None:
-            yield Matmul(f"{at}.decay_proj", "B T D, D Nd -> B T Nd")
+            made = "Nd Hk" if self.whole else "Nd"
+            yield Matmul(f"{at}.decay_proj", f"B T D, D {made} -> B T {made}")
         else:
             yield Matmul(f"{at}.decay_a_proj", "B T D, D Rd -> B T Rd")
             yield Matmul(f"{at}.decay_b_proj", "B T Rd, Rd Nd Hk -> B T Nd Hk")
@@ -121,14 +131,14 @@ class DeltaNet(Mixer):
         yield Pointwise(f"{at}.q_norm", "B T Nd Hk")
         yield Pointwise(f"{at}.k_norm", "B T Nd Hk")
         yield Pointwise(f"{at}.rate", "B T Kd Gd")
-        decays = "Nd" if self.rank is None else "Nd Hk"
+        decays = "Nd Hk" if self.by_channel else "Nd"
         yield Pointwise(f"{at}.decay", f"B T {decays}", weight="Nd", bias=decays)
 
     def _in_chunks(self, at: str) -> Iterator[Line]:
         """Tokens of a chunk among each other, then chunk after chunk with the matrix: what it holds at the keys, what
         it gives at the queries, and what is written to it."""
         pairs, ahead = "B Nc Nd Pc Qc", "B Nc Qc Nd Hv -> B Nc Pc Nd Hv"
-        if self.rank is None:
+        if not self.by_channel:
             yield Pointwise(f"{at}.pair_decay", pairs)
             for name in ("key_pairs", "chunk_scores"):
                 yield Matmul(f"{at}.{name}", f"B Nc Pc Nd Hk, B Nc Qc Nd Hk -> {pairs}")

@@ -36,6 +36,7 @@ class LatentAttention(Part):
     With `index_top`, an indexer of `index_heads` heads of `index_dim` chooses so many keys for each token; it `follows`
     where the choice is that of the last block before it that has an indexer. Of an indexer's head `rope_dim` numbers
     are rotated, in `index_pairs`. "DeepSeek-V3.2", section 2.1, and transformers' DeepseekV32Indexer.
+    If `gated`, one number of each head gates all that it reads, by a sigmoid (BailingHybridAttention).
     `auto` leaves it to each step: `expanded` or `absorbed`, whichever takes fewer FLOPs. It has no lines of its own.
     """
 
@@ -57,6 +58,7 @@ class LatentAttention(Part):
     index_top: Size | None = None
     index_pairs: Literal["halves", "neighbours"] = "halves"
     follows: bool = False
+    gated: bool = False
 
     name: ClassVar[str] = "attn"
     letters: ClassVar[dict[str, str]] = {
@@ -136,6 +138,8 @@ class LatentAttention(Part):
             *self._turned(at),
             *self._index(at),
             *(self._in_latent_space(at) if self.form == "absorbed" else self._by_head(at)),
+            *((Matmul(f"{at}.gate_proj", "B T D, D N -> B T N"),) if self.gated else ()),
+            *((Pointwise(f"{at}.gate", "B T N Hv"),) if self.gated else ()),
             Matmul(f"{at}.o_proj", "B T N Hv, N Hv D -> B T D", bias=self.bias),
             *self._kept(at),
         )
