@@ -29,7 +29,7 @@ class Config(LatentLike, DeltaLike):
     num_hidden_layers: Layers = 42
     num_attention_heads: Count = 32
     num_key_value_heads: Count = 32
-    head_dim: Count = 128  # type: ignore[assignment]
+    head_dim: Count = 128
     max_position_embeddings: Count = 262144
     rope_theta: Real | None = 6_000_000.0
     q_lora_rank: Count | None = None

@@ -26,12 +26,16 @@ class Angles:
         self.frequencies, self.grid, self.tiles = frequencies(part, size), part.grid, part.tiles
         self.backwards = part.backwards
         self.timed, self.woven, self.marked = part.timed, part.woven, part.marked
+        self.centred = part.centred
 
     def turn(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Cosine and sine of every position's angles, where the frequencies are; the sine with the signs of a turn."""
         positions = positions if self.tiles is None else in_tiles(positions, self.tiles)
         places = positions.to(self.frequencies.device)[:, None]
-        if self.grid and isinstance(positions.shape[0], int) and isinstance(self.frequencies.shape[0], int):
+        known = isinstance(positions.shape[0], int) and isinstance(self.frequencies.shape[0], int)
+        if self.centred is not None and known:
+            places = self._centred(places - self.centred, positions.shape[0] - self.centred)
+        elif self.grid and known:
             side = max(math.isqrt(positions.shape[0] - self.marked), 1)
             each = [places.expand(-1, own.shape[0]) for own in torch.tensor_split(self.frequencies, 2 + self.timed)]
             by_row, by_column = each[-2:]
@@ -45,6 +49,14 @@ class Angles:
             angles = torch.stack(torch.tensor_split(angles, 2, dim=1)[::-1], dim=2).flatten(1)
         cos, sin = angles.cos(), (-angles if self.backwards else angles).sin()
         return torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)
+
+    def _centred(self, places: Tensor, count: int) -> Tensor:
+        """Rows and columns of so many patches, from −1 to 1 by whole turns, for every pair; 0 in front of them."""
+        side, pairs = max(math.isqrt(count), 1), self.frequencies.shape[0] // 2
+        own = [
+            (2 * (by.double() + 0.5) / side - 1) * 2 * math.pi * (places >= 0) for by in (places // side, places % side)
+        ]
+        return torch.cat([by.expand(-1, pairs) for by in own], dim=1)
 
 
 class Rotary(nn.Module):

@@ -36,7 +36,8 @@ class Rotary(NamedTuple):
     (MiniMaxM3VLVisionRotaryEmbedding); if `woven`, pairs turn by column and row in turn
     (Kimi_K25VisionRotaryEmbedding). If `marked`, a learned token behind the patches does not turn, rows and columns
     are counted from 1, and columns stand first (Llama4VisionRotaryEmbedding). If it goes `backwards`, pairs
-    turn the other way (NanoChatAttention).
+    turn the other way (NanoChatAttention). `centred`: so many learned tokens in front do not turn, and the rows and
+    columns of patches are places between −1 and 1, by whole turns (DINOv3ViTRopePositionEmbedding).
     """
 
     base: float
@@ -48,6 +49,7 @@ class Rotary(NamedTuple):
     woven: bool = False
     marked: bool = False
     backwards: bool = False
+    centred: int | None = None
 
     @property
     def scaled(self) -> str:
