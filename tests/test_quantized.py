@@ -354,6 +354,24 @@ def test_gptq_and_awq_by_hand() -> None:
     assert weighed(LLAMA, {**GPTQ, "lm_head": True}) == plain - gone - 2 * 96 * 72 + formats.gptq(4, 24).matrix(96, 72)
 
 
+def test_gptq_with_rules_for_modules(run, tmp_path: Path) -> None:
+    """As Qwen3.5's published files have them: the first rule that matches counts, and an empty one changes nothing."""
+    kept = {"lm_head": {}, "-:.*attn.*": {}, "-:.*mtp.*": {}, "-:.*visual.*": {}}
+    network = [(136, 72), (136, 72), (72, 136)]
+    plain = load(LLAMA).memory().models[0]["weights_bytes"]
+    gone = 3 * sum(2 * out * into - formats.gptq(4, 24).matrix(out, into) for out, into in network)
+    assert weighed(LLAMA, {**GPTQ, "dynamic": kept}) == plain - gone
+    own = {r"+:.*\.down_proj": {"bits": 8, "group_size": 34}, "-:.*down_proj": {}, **kept}
+    wider = 3 * (formats.gptq(8, 34).matrix(72, 136) - formats.gptq(4, 24).matrix(72, 136))
+    assert weighed(LLAMA, {**GPTQ, "dynamic": own}) == plain - gone + wider
+    first = {r"-:model\.layers\.0\..*": {}}
+    assert plain - weighed(LLAMA, {**GPTQ, "dynamic": first}) == 2 * (plain - weighed(LLAMA, GPTQ)) // 3
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({**LLAMA, "quantization_config": {**GPTQ, "dynamic": kept}}))
+    told = " ".join(run("memory", str(config)).out.split())
+    assert "So do, by name: attn.k_proj, attn.o_proj, attn.q_proj, attn.v_proj and 1 more." in told
+
+
 def test_the_rest_is_in_the_dtype_of_the_config() -> None:
     wide = weighed({**LLAMA, "torch_dtype": "float32"}, GPTQ) - weighed(LLAMA, GPTQ)
     biases = 3 * (60 + 20 + 20 + 72 + 136 + 136 + 72)
@@ -426,7 +444,9 @@ def test_modelopt_that_lists_every_expert_or_all_at_once() -> None:
         ({**GPTQ, "group_size": 0}, "group_size"),
         ({**GPTQ, "group_size": 10**30}, "group_size"),
         ({"quant_method": "gptq", "bits": 4}, "group_size is missing"),
-        ({**GPTQ, "dynamic": {"-:.*": {}}}, "dynamic"),
+        ({**GPTQ, "dynamic": {".*": {"bits": 5}}}, "2, 3, 4, 8"),
+        ({**GPTQ, "dynamic": {".*": {"adapter": {}}}}, "adapter"),
+        ({**GPTQ, "dynamic": ["-:.*"]}, "dynamic"),
         ({**GPTQ, "surprise": 1}, "surprise = 1 is not known"),
         ({"quant_method": "fp8", "weight_block_size": [128]}, "weight_block_size"),
         ({"quant_method": "fp8", "modules_to_not_convert": "lm_head"}, "list of names"),

@@ -60,6 +60,11 @@ NVFP4 = blocks("nvfp4", 16, 9, "blocks of 16 with an 8-bit scale, and a 32-bit s
 `weight_scale_2` of NVIDIA's Model Optimizer. The scale of the activations is not counted."""
 
 
+def _a(bits: int) -> str:
+    """So many bits, with the article that they are read with."""
+    return f"{'an' if bits == 8 else 'a'} {bits}-bit"
+
+
 def _of(size: int | None) -> str:
     return "each output" if size is None else f"groups of {size} inputs"
 
@@ -72,7 +77,7 @@ def awq(bits: int = 4, group: int | None = 128) -> Format:
         words = _words(outputs, bits)
         return WORD * inputs * words + grouped(inputs, group) * (2 * outputs + WORD * words)
 
-    return Format("awq", matrix, f"{_of(group)}, each with a 16-bit scale and a {bits}-bit zero")
+    return Format("awq", matrix, f"{_of(group)}, each with a 16-bit scale and {_a(bits)} zero")
 
 
 def gptq(bits: int = 4, group: int | None = 128) -> Format:
@@ -83,7 +88,7 @@ def gptq(bits: int = 4, group: int | None = 128) -> Format:
         scales = grouped(inputs, group) * (2 * outputs + WORD * _words(outputs, bits))
         return WORD * _words(inputs, bits) * outputs + scales + WORD * inputs
 
-    about = f"{_of(group)}, each with a 16-bit scale and a {bits}-bit zero, and the number of each input's group"
+    about = f"{_of(group)}, each with a 16-bit scale and {_a(bits)} zero, and the number of each input's group"
     return Format("gptq", matrix, about)
 
 
@@ -124,7 +129,7 @@ def scaled(
 
     per = "each tensor" if whole else f"blocks of {block[0]} × {block[1]}" if block else _of(group)
     zeros = f" and a {zero}-bit zero point" if zero is not None else ""
-    return Format(name, matrix, f"{bits}-bit numbers, {per} with a {8 * scale}-bit scale{zeros}")
+    return Format(name, matrix, f"{bits}-bit numbers, {per} with {_a(8 * scale)} scale{zeros}")
 
 
 CODE, NESTED_CODE, OFFSET = 16 * 4, 256 * 4, 4
@@ -149,7 +154,7 @@ def bnb4(*, double: bool = True, name: str = "nf4", tables: bool = True) -> Form
 
 def rows8(name: str, scale: int = 4) -> Format:
     """8 bits a number, and a scale of `scale` bytes for each output: bitsandbytes (`SCB`), FBGEMM (`weight_scale`)."""
-    about = f"8-bit numbers, and a {8 * scale}-bit scale for each output"
+    about = f"8-bit numbers, and {_a(8 * scale)} scale for each output"
     return scaled(name, 8, packed=False, scale=scale)._replace(about=about)
 
 
@@ -158,7 +163,7 @@ def fp8(block: tuple[int, int] | None = (128, 128), *, scale: int = 4, static: b
     `weight_scale_inv` of DeepSeek-V3. `static`: one of 32 bits for the activations (`activation_scale`)."""
     name, per = ("fp8-tensor", "a 32-bit scale for each tensor")
     if block is not None:
-        name, per = "fp8-block", f"blocks of {block[0]} × {block[1]} with a {8 * scale}-bit scale"
+        name, per = "fp8-block", f"blocks of {block[0]} × {block[1]} with {_a(8 * scale)} scale"
     taken = scaled(name, 8, packed=False, scale=scale, block=block, whole=block is None, tensor=4 if static else 0)
     return taken._replace(about=f"8-bit numbers, {per}")
 
@@ -169,7 +174,7 @@ def affine(bits: int, group: int, scale: int = 2) -> Format:
     def matrix(outputs: Size, inputs: Size) -> Size:
         return outputs * (WORD * _words(inputs, bits) + grouped(inputs, group) * 2 * scale)
 
-    return Format(f"mlx-{bits}bit", matrix, f"groups of {group} inputs, each with a {8 * scale}-bit scale and bias")
+    return Format(f"mlx-{bits}bit", matrix, f"groups of {group} inputs, each with {_a(8 * scale)} scale and bias")
 
 
 def hqq(bits: int, group: int, axis: int = 1, scale: int = 2) -> Format:
@@ -182,7 +187,7 @@ def hqq(bits: int, group: int, axis: int = 1, scale: int = 2) -> Format:
         packed = WORD * rounded_up(rows, 10) if bits == 3 else rounded_up(rows * bits, 8)
         return packed * columns + groups * 2 * scale
 
-    return Format(f"hqq-{bits}bit", matrix, f"groups of {group} numbers, each with a {8 * scale}-bit scale and zero")
+    return Format(f"hqq-{bits}bit", matrix, f"groups of {group} numbers, each with {_a(8 * scale)} scale and zero")
 
 
 TILE = 8, 1024

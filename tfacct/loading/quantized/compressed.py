@@ -166,6 +166,10 @@ def by_schemes(subject: LoadedModel, schemes: list[Scheme], ignored: Skips) -> S
     untouched, mixed = modules.left(ignored, TAKES)
     found = [modules.left(scheme.targets, TAKES) for scheme in schemes]
     by_block = mixed or any(block for _, block in found)
+    left = set(untouched)
+    for number, scheme in enumerate(schemes):
+        if scheme.taken is None:
+            left |= found[number][0].difference(*(named for named, _ in found[:number]))
 
     def choose(tensor: Stored) -> Format | None:
         if tensor.role not in TAKES or among(tensor.path, untouched):
@@ -186,5 +190,5 @@ def by_schemes(subject: LoadedModel, schemes: list[Scheme], ignored: Skips) -> S
         about=about,
         by_block=by_block,
         ahead=modules.ahead(),
-        left=untouched,
+        left=frozenset(left),
     )

@@ -18,7 +18,7 @@ from tfacct.ledger.storage import MATRICES, Role, Storage, Stored, width
 from tfacct.loading.model import LoadedModel
 from tfacct.loading.quantized import compressed, modelopt
 from tfacct.loading.quantized.fields import Read
-from tfacct.loading.quantized.names import Modules, Skips, by_part, by_transformers, patterns, rest
+from tfacct.loading.quantized.names import Modules, Skips, by_part, by_target, by_transformers, patterns, rest
 
 HEAD: frozenset[Role] = frozenset(("head",))
 EXPERTS: frozenset[Role] = frozenset(("expert",))
@@ -131,7 +131,8 @@ def _group(read: Read) -> int | None:
 def _gptq(subject: LoadedModel, read: Read) -> Storage:
     bits, group = _bits(read, (2, 3, 4, 8)), _group(read)
     head = read.switch("lm_head")
-    read.none("dynamic", "modules_in_block_to_quantize", "block_name_to_quantize", "hyb_act")
+    rules = _dynamic(read.inner("dynamic"), (bits, group))
+    read.none("modules_in_block_to_quantize", "block_name_to_quantize", "hyb_act")
     read.one("pack_dtype", ("int32",), "int32")
     read.done(
         "desc_act sym true_sequential static_groups damp_percent damp_auto_increment model_name_or_path"
@@ -139,7 +140,27 @@ def _gptq(subject: LoadedModel, read: Read) -> Storage:
         " act_group_aware dataset tokenizer batch_size model_seqlen pad_token_id max_input_length use_cuda_fp16"
         " module_name_preceding_first_block cache_block_outputs disable_exllama mse offload_to_disk"
     )
-    return made(subject, formats.gptq(bits, group), takes=MATRICES | (HEAD if head else frozenset()))
+    if not rules:
+        return made(subject, formats.gptq(bits, group), takes=MATRICES | (HEAD if head else frozenset()))
+    rest = compressed.Scheme(by_target(["Linear"]), formats.gptq(bits, group))
+    return compressed.by_schemes(subject, [*rules, rest], by_target([] if head else ["lm_head"]))
+
+
+def _dynamic(rules: Read | None, given: tuple[int, int | None]) -> list[compressed.Scheme]:
+    """GPTQModel's rules for modules, the first that matches: `-:` leaves them as they are, others say what differs."""
+    found = []
+    for rule in () if rules is None else rules.said:
+        pattern = rule.removeprefix("-:").removeprefix("+:")
+        (matched,) = patterns("dynamic", [f"re:{pattern}"])
+        if rule.startswith("-:"):
+            found.append(compressed.Scheme(by_target([matched]), None))
+            continue
+        own = rules.inner(rule) or Read({})
+        bits = own.number("bits", (2, 3, 4, 8), given[0])
+        group = _group(own) if own.has("group_size") else given[1]
+        own.done("desc_act sym damp_percent mse")
+        found.append(compressed.Scheme(by_target([matched]), formats.gptq(bits, group)))
+    return found
 
 
 def _awq(subject: LoadedModel, read: Read) -> Storage:
