@@ -148,8 +148,10 @@ def _gptq(subject: LoadedModel, read: Read) -> Storage:
 
 def _dynamic(rules: Read | None, given: tuple[int, int | None]) -> list[compressed.Scheme]:
     """GPTQModel's rules for modules, the first that matches: `-:` leaves them as they are, others say what differs."""
-    found = []
-    for rule in () if rules is None else rules.said:
+    found: list[compressed.Scheme] = []
+    if rules is None:
+        return found
+    for rule in rules.said:
         pattern = rule.removeprefix("-:").removeprefix("+:")
         (matched,) = patterns("dynamic", [f"re:{pattern}"])
         if rule.startswith("-:"):
