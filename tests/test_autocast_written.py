@@ -10,7 +10,6 @@ from tests.training_configs import drawn
 from tfacct import load
 from tfacct.accounts.timeline import peak, timeline
 from tfacct.base.errors import UsageError
-from tfacct.families import config_class
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel, subject
 from tfacct.profiles.written import Trace
@@ -223,16 +222,6 @@ def test_experts_are_refused_with_the_reason() -> None:
             torch.nn.functional.grouped_mm(torch.ones(2, 8).bfloat16(), weight, offs=ends)
     with pytest.raises(UsageError, match="autocast does not reach the products of experts"):
         load("mixtral-8x7b").train(ctx=64, weights="fp32")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("family", LLAMAS)
-def test_blocks_written_out_are_those_made_of_their_parts(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The hand-written rules of autocast and the blocks written out agree with the classes alike."""
-    kind = config_class(family)
-    monkeypatch.setattr(kind, "trains", kind.trains | {"autocast_written"})
-    for seed in range(300, 350):
-        check(family, seed)
 
 
 def test_a_frozen_weight_is_cast_and_kept_where_a_gradient_goes_through_it() -> None:

@@ -6,35 +6,31 @@ there in the forward pass, though nothing needs it, and so is that of any bias.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from tfacct.accounts.gradients import PRODUCT_BIAS
 from tfacct.accounts.inside import Within
 from tfacct.accounts.step_sums import running
-from tfacct.accounts.training import ENDS, kind_of
+from tfacct.accounts.training import ENDS
 from tfacct.ledger.einsum import Size
 from tfacct.ledger.kept import AGAIN, Section
-from tfacct.ledger.storage import Width
 
 if TYPE_CHECKING:
     from tfacct.accounts.timeline import Instant, Timeline
 
-CHOOSE, CAST = "loss.choose", ".weight_cast"
+CHOOSE = "loss.choose"
 
 
 class Casts:
-    """What casts take in a step whose weights are `wide`."""
+    """What casts take in a step. Blocks say themselves what they cast."""
 
-    def __init__(self, whole: Timeline, wide: Width) -> None:
+    def __init__(self, whole: Timeline) -> None:
         self.whole, self.step = whole, whole.step
-        share = wide.bits // whole.step.pass_.bits
-        apart = ((owner, size) for owner, size in whole.gradients.items() if owner[1].endswith(PRODUCT_BIAS))
-        biases = {owner: size // share for owner, size in (*whole.biases.items(), *apart)}
         blocks = whole.run.blocks
-        self.of_biases = {id(section): self._unsaved(section, biases) for section in blocks}
-        self.made = {id(section): self._made(section) for section in blocks}
+        self.unsaved = {id(section): self._casts(section, kept=False) for section in blocks}
+        again = self.step.checkpoint
+        self.made = {id(each): self._casts(each, kept=True) if again else self.unsaved[id(each)] for each in blocks}
         each = [self.made[id(section)][-1] for section in blocks]
         self.in_front = running(whole.kinds, each, 0)
         self.all = sum([section.count * one for section, one in zip(blocks, each, strict=True)])
@@ -64,36 +60,14 @@ class Casts:
 
     def again(self, section: Section, found: Iterable[Within]) -> list[Within]:
         """Moments of a block that runs again beside the casts of biases that it has made."""
-        made, place = self.of_biases[id(section)], self.whole.insides[id(section)].place
+        made, place = self.unsaved[id(section)], self.whole.insides[id(section)].place
         return [(at, kept, held + made[place[at]], new, after) for at, kept, held, new, after in found]
 
-    def _made(self, section: Section) -> list[Size]:
-        """Bytes of the casts that one block has made, by the place of its operations: of biases, and of weights where
-        it keeps its input alone."""
-        made = self.of_biases[id(section)]
-        if not self.step.checkpoint:
-            return made
-        if section.run.casts is not None:
-            return self._written(section, kept=True)
-        lines = (line for line in section.run.kept if line.path.endswith(CAST))
-        casts = {line.path.removesuffix(CAST): self.whole.held(section, (line,)) for line in lines}
-        weights = accumulate([casts.pop(name.removesuffix(".weight"), 0) for name in section.run.order])
-        return [biases + own for biases, own in zip(made, weights, strict=True)]
-
-    def _unsaved(self, section: Section, biases: Mapping[tuple[int, str], Size]) -> list[Size]:
-        """Bytes of those that no line keeps, as those of biases, by the place of its operations."""
-        return _biases(section, biases) if section.run.casts is None else self._written(section, kept=False)
-
-    def _written(self, section: Section, *, kept: bool) -> list[Size]:
-        """The same of a run that says itself what is cast. `kept`: those that lines keep too."""
+    def _casts(self, section: Section, *, kept: bool) -> list[Size]:
+        """Bytes of the casts that one block has made, by the place of its operations. `kept`: those that lines keep
+        too, which stay no longer where it keeps its input alone."""
         made: dict[str, Size] = {}
         for each in section.run.casts or ():
             if kept or not each.kept:
                 made[each.at] = made.get(each.at, 0) + self.whole.held(section, (each.held,))
         return [*accumulate([made.get(name, 0) for name in section.run.order])]
-
-
-def _biases(section: Section, biases: Mapping[tuple[int, str], Size]) -> list[Size]:
-    """Bytes of the casts of biases that one block has made, by the place of its operations."""
-    kind = kind_of(section.numbers)
-    return [*accumulate([biases.get((kind, name), 0) for name in section.run.order])]

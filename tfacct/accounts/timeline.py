@@ -90,7 +90,7 @@ class Timeline(StepSums):
         self.inside_backward: dict[int, list[Within]] = {}  # of blocks' moments, by the section
         self.decisive: dict[int, list[Within]] = {}
         self.run_again: dict[int, list[Within]] = {}
-        self.casts = None if step.wide is None else Casts(self, step.wide)
+        self.casts = None if step.wide is None else Casts(self)
         if self.casts is not None:  # under which a bias's gradient has moments of its own
             self.biases = {}
 

@@ -48,7 +48,7 @@ class Config(FamilyConfig):
     trains: ClassVar = frozenset(
         {
             *("sdpa", "eager", "accumulate", "selective", "chunked", "lora", "nf4"),
-            *("autocast", "autocast_chunked", "autocast_lora", "autocast_selective", "autocast_written"),
+            *("autocast", "autocast_chunked", "autocast_lora", "autocast_selective"),
         }
     )
     dropouts: ClassVar = {

@@ -32,14 +32,14 @@ Back: TypeAlias = Callable[["Trace", Storage], Sequence["Storage | None"]]
 
 class Node:
     """An operation that gradients go through: what it saved, and the operations that made what it read. `at`: the last
-    one with a name."""
+    one with a name. `after`: where its gradients are added up, the angles that it needs are gone."""
 
-    __slots__ = ("at", "back", "frame", "inputs", "saved", "unpacks")
+    __slots__ = ("after", "at", "back", "frame", "inputs", "saved", "unpacks")
 
     def __init__(self, at: str, inputs: Iterable[Node | None], back: Back) -> None:
         self.at, self.inputs, self.back = at, tuple(inputs), back
         self.saved: list[Storage] = []
-        self.unpacks = False
+        self.unpacks = self.after = False
         self.frame: Frame | None = None  # what saves its tensors once it runs again
 
 
@@ -239,7 +239,7 @@ class Trace:
             if node.frame is not None and not node.frame.made:
                 self._again(node.frame)
             given = self._given(node, waiting.pop(node).storage)
-            self.done, self.after = True, False
+            self.done, self.after = True, node.after
             for source, grad in zip(node.inputs, given, strict=True):
                 if source is not None and grad is not None and source is not LEAF:
                     self._deliver(waiting, source, grad)

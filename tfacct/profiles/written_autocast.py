@@ -7,35 +7,36 @@ from dataclasses import fields
 from typing import Any
 
 from tfacct.architecture.blocks import Block
-from tfacct.architecture.parts import Attention, FeedForward, Norm
+from tfacct.architecture.parts import Attention, FeedForward
 from tfacct.architecture.transformer import Transformer
 from tfacct.architecture.words import in_words
 from tfacct.base.errors import ConfigError
 from tfacct.base.record import record
 from tfacct.ledger.einsum import Size
-from tfacct.ledger.kept import Held, Pass, Run, Section, joined
+from tfacct.ledger.kept import Handed, Held, Kept, Moment, Pass, Run, Section, joined
 from tfacct.profiles import written_decoders as decoders
 from tfacct.profiles import written_operations as ops
 from tfacct.profiles.adapters import ended
 from tfacct.profiles.adapters_parts import RANK, Adapters
-from tfacct.profiles.autocast import Autocast
-from tfacct.profiles.autocast_parts import full
+from tfacct.profiles.autocast_parts import STREAM_WIDE, as_full, full
 from tfacct.profiles.base import Habits
+from tfacct.profiles.transformers import Transformers
 from tfacct.profiles.transformers_masks import ALIGNED
 from tfacct.profiles.transformers_parts import STREAM
 from tfacct.profiles.written import Trace, Value, let_go, run_of
+from tfacct.profiles.written_networks import SMOOTH
 from tfacct.profiles.written_operations import Weights
+from tfacct.profiles.written_parts import How, norm
 
 MOST = 64
 KNOWN = frozenset(
     """
-    attention angles_apart full_mask norms_around norms_behind norms_last scales_results wide_angles wide_norms
-    window_mask
+    always_angles angles_apart attention casts_scales drops_inside embedding full_mask fused hands_mask inline_network
+    lingers narrow_softmax norms_around norms_behind norms_last norms_narrow own_positions repeats_angles residual
+    scales_results undropped_stay wide_angles wide_norms window_mask
     """.split()
 )
 """Habits of classes that are written out here."""
-SMOOTH = ("silu", "gelu", "gelu_pytorch_tanh")
-"""Activations that are operations of torch and keep their input."""
 _RUNS: dict[Any, Run] = {}
 """Runs of blocks: they depend on no size but those of 1, and whether a window is reached across."""
 
@@ -56,14 +57,31 @@ def ones_of(part: Attention, batch: Size) -> frozenset[str]:
 
 
 @record
-class Written(Autocast):
-    """A class under autocast, its blocks written out. `adapters`: they alone are trained.
-    `selective`: attention runs again; `again`:
-    blocks do."""
+class Written(Transformers):
+    """A class under autocast in 16 bits over weights in fp32, its blocks written out: what is around them runs as in
+    fp32, but for the head. `adapters`: they alone are trained. `selective`: attention runs again; `again`: blocks
+    do."""
 
     adapters: Adapters | None = None
     selective: bool = False
     again: bool = False
+
+    @property
+    def name(self) -> str:
+        """Name of the profile."""
+        return f"transformers with {self.attention} under autocast"
+
+    def front(self, shape: Transformer) -> Run:
+        """As in fp32."""
+        return as_full(Transformers.front(self, shape))
+
+    def buffers(self, shape: Transformer) -> tuple[Kept, ...]:
+        """As in fp32."""
+        return as_full(Run(kept=Transformers.buffers(self, shape))).kept
+
+    def handed(self, shape: Transformer) -> tuple[Handed, ...]:
+        """As in fp32."""
+        return tuple(each._replace(held=full([each.held])[0]) for each in Transformers.handed(self, shape))
 
     def block(self, block: Block, *, flows: bool = True) -> Run:
         """The run of a block. `flows`: what it reads requires a gradient."""
@@ -73,7 +91,7 @@ class Written(Autocast):
     def waiting(self, shape: Transformer) -> tuple[Held, ...]:
         """As in fp32, and the embeddings, where block 0 keeps no more than casts of them."""
         casts = self.habits.norms_behind and not self.again
-        return (*Autocast.waiting(self, shape), *((Held("B T D", "full"),) if casts else ()))
+        return (*full(Transformers.waiting(self, shape)), *((STREAM_WIDE,) if casts else ()))
 
     def _run(self, block: Block, flows: bool) -> Run:
         kept, bare = (Trace(self._ones(block), keeps=keeps, flows=flows) for keeps in (True, False))
@@ -94,8 +112,10 @@ class Written(Autocast):
         fronts, behind = (first.norm, second.norm), (first.post_norm, second.post_norm)
         if not isinstance(attn, Attention) or type(mlp) is not FeedForward or block.order != "pre":
             raise ConfigError(f"{self.name}: no rule for these blocks")
-        self._check(attn, mlp, block)
+        self._check(attn, mlp)
         how = self._how(block)
+        if self.habits.lingers and first.norm is not None and second.norm is not None and behind == (None, None):
+            return decoders.lingering(t, how, (first.norm, second.norm), attn, mlp)
         if fronts == (None, None) and behind[0] is not None and behind[1] is not None:
             return decoders.normed_behind(t, how, attn, behind[0], mlp, behind[1])
         around = (behind[0] is None) == (behind[1] is None)
@@ -103,29 +123,26 @@ class Written(Autocast):
             raise ConfigError(f"{self.name}: no rule for these blocks")
         return decoders.sequential(t, how, (first.norm, second.norm), attn, mlp, behind)
 
-    def _check(self, attn: Attention, mlp: FeedForward, block: Block) -> None:
+    def _check(self, attn: Attention, mlp: FeedForward) -> None:
         """Raise ConfigError for what is not written out."""
         self._check_attention(attn)
         habits = {field.name for field in fields(Habits) if getattr(self.habits, field.name)}
         how = attn.qk_norm
-        others = attn.clip, attn.temperature, attn.rope_dim, attn.value_dim, attn.adapter, mlp.norm
+        others = attn.rope_dim, attn.value_dim, attn.adapter, mlp.norm
         if (
             not habits <= KNOWN
             or any(each is not None for each in others)
-            or attn.rotary is None
-            or attn.rotary.pairs != "halves"
-            or (how is not None and (how.kind != "rms" or how.late))
-            or any(part.kind != "rms" for _, part in block.parts() if isinstance(part, Norm))
-            or not mlp.gated
-            or mlp.activation not in SMOOTH
+            or (attn.rotary is not None and (attn.rotary.pairs != "halves") != self.habits.repeats_angles)
+            or (how is not None and how.kind != "rms")
+            or (mlp.gated and mlp.activation not in SMOOTH)
         ):
             raise ConfigError(f"{self.name}: no rule for all that this class does, whose blocks are written out")
 
-    def _how(self, block: Block) -> decoders.How:
+    def _how(self, block: Block) -> How:
         attn = block.sublayers[0].part
         if not isinstance(attn, Attention):
             raise ConfigError(f"{self.name}: no rule for {in_words(attn)}")
-        return decoders.How(
+        return How(
             self.attention,
             self.habits,
             self.weights,
@@ -141,23 +158,32 @@ class Written(Autocast):
             raise ConfigError(f"{self.name}: no rule for {in_words(attn)}")
         return ones_of(attn, self.batch)
 
-    def frozen_end(self, shape: Transformer) -> Run:
-        """The final norm and the head of a frozen model, and its loss."""
-        assert shape.final_norm is not None
-        how = self._how(shape.stacks[0].block)
-        final = shape.final_norm
+    def back(self, shape: Transformer) -> Run:
+        """The final norm, the head in 16 bits, frozen or not, and the loss in fp32. The cast of a head's bias stays."""
+        final, how = shape.final_norm, self._how(shape.stacks[0].block)
+        biased = shape.head is not None and shape.head.bias
 
         def make() -> Run:
             trace = Trace(frozenset(), reads=STREAM)
-            normed = decoders.norm(trace, how, trace.start, "final_norm", final)
-            node = ops.linear(trace, normed, "lm_head", ("V",), trained=False).node
+            normed = trace.start if final is None else norm(trace, how, trace.start, "final_norm", final)
+            node = ops.linear(trace, normed, "lm_head", ("V",), trained=how.weights.trained, bias=biased).node
             del normed
             trace.backward(node, ("B", "T", "V"), "work")
             return run_of(trace, Trace(frozenset()), STREAM)
 
-        run = cached(("frozen end", repr(final), how), make)
+        run = cached(("end", repr(final), how, biased), make)
         ahead = tuple(moment for moment in run.ahead if moment.at.startswith("final_norm"))
-        return joined(run._replace(ahead=ahead, bare=()), self.loss_wide(shape))
+        bias = (Held("V"),) if biased else ()
+        loss = self._loss_wide(shape)
+        behind = tuple(moment._replace(held=(*moment.held, *bias)) for moment in loss.ahead)
+        return joined(run._replace(ahead=ahead, bare=()), loss._replace(ahead=behind))
+
+    def _loss_wide(self, shape: Transformer) -> Run:
+        """The loss in fp32 of logits in 16 bits."""
+        longer = (Held("B T", "index"), Held("B", "index")) if self.batch > 1 else ()  # labels, before they are shifted
+        made = Held("B T V"), Held("B T V", "full"), STREAM_WIDE, *longer, Held("", "full")
+        loss = self._loss_of(shape)
+        return loss._replace(ahead=(Moment("loss.choose", made),))
 
 
 def lent(profile: Written, whole: Pass, shape: Transformer) -> Pass:
@@ -170,7 +196,7 @@ def lent(profile: Written, whole: Pass, shape: Transformer) -> Pass:
         for numbers, flows in ((section.numbers[:first], adapters.embedded), (section.numbers[first:], True)):
             if numbers:
                 blocks.append(Section(profile.block(stack.block, flows=flows), axes, len(numbers), numbers))
-    found = ended(whole, adapters, tuple(blocks), profile.frozen_end(shape))
+    found = ended(whole, adapters, tuple(blocks), profile.back(shape))
     embedded = () if adapters.embedded else (Held("B T D", "full"),)  # no block keeps the embeddings
     handed = tuple(each._replace(held=full((each.held,))[0]) for each in found.handed)
     return found._replace(waiting=(*found.waiting, *embedded), handed=handed)

@@ -7,12 +7,10 @@ from tfacct.profiles import written_heads as heads
 from tfacct.profiles import written_operations as ops
 from tfacct.profiles import written_views as views
 from tfacct.profiles.written import Trace, Value
-from tfacct.profiles.written_decoders import ATTN, NETWORK, How, norm, product
-from tfacct.profiles.written_parts import Parts
+from tfacct.profiles.written_parts import ATTN, LETTERS, NETWORK, How, Parts, norm, product
 from tfacct.profiles.written_storage import Storage
 
 PAIRS = ("B", "N", "T", "S")
-HEADS = {"q": "N", "k": "K", "v": "K"}
 
 
 def block_of_bloom(t: Trace, how: How, parts: Parts) -> Value:
@@ -35,7 +33,7 @@ def _added(t: Trace, how: How, result: Value, x: Value, at: str) -> Value:
 def _attention(t: Trace, how: How, h: Value, x: Value, part: Attention) -> tuple[Value, Value]:
     """Attention and its sum with the stream, and what values were weighted by."""
     at = ATTN
-    each = [(f"{at}.{which}_proj", (letter, "H")) for which, letter in HEADS.items()]
+    each = [(f"{at}.{which}_proj", (letter, "H")) for which, letter in LETTERS.items()]
     whole, node = views.products(t, h, each, ("N", views.APART, "H"), bias=part.qkv_bias)
     laid = ("B", "T", "N", views.APART, "H")
     made = []

@@ -2,94 +2,74 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
-
-from tfacct.architecture.parts import Attention, FeedForward, Norm, QKNorm
-from tfacct.base.errors import ConfigError
-from tfacct.ledger import paths
+from tfacct.architecture.parts import Attention, FeedForward, Norm
 from tfacct.profiles import written_heads as heads
 from tfacct.profiles import written_operations as ops
-from tfacct.profiles.adapters_parts import RANK
-from tfacct.profiles.base import Habits
+from tfacct.profiles import written_views as views
 from tfacct.profiles.written import Trace, Value
-from tfacct.profiles.written_operations import Weights
-from tfacct.profiles.written_storage import Axes
-
-LETTERS = {"q": "N", "k": "K", "v": "K"}
-"""What heads of queries, keys and values are counted by."""
-ATTN, NETWORK = (paths.in_every(paths.BLOCKS, name) for name in ("attn", "mlp"))
-
-
-class How(NamedTuple):
-    """How a class runs. `turn`: the operation that turns queries and keys; `masks`: torch's attention is handed one,
-    whose rows need no padding if `aligned`. `again`: attention runs again. `seen`: every
-    token sees all others, so eager attention has no mask."""
-
-    attention: Literal["sdpa", "eager"]
-    habits: Habits
-    weights: Weights
-    turn: str = ""
-    masks: bool = False
-    aligned: bool = True
-    again: bool = False
-    seen: bool = False
-
-
-def norm(t: Trace, how: How, x: Value, name: str, part: Norm) -> Value:
-    """A norm of the stream."""
-    if part.kind == "rms":
-        return _rms(t, how, x, name, ("D",), part)
-    return ops.layer_norm(t, x, name, trained=how.weights.trained)
-
-
-def _rms(t: Trace, how: How, x: Value, name: str, each: Axes, part: Norm | QKNorm) -> Value:
-    wide = part.less_one or how.habits.wide_norms
-    return ops.rms_norm(t, x, name, each, trained=how.weights.trained, late_cast=wide, less_one=part.less_one)
-
-
-def product(t: Trace, how: How, x: Value, name: str, makes: Axes, *, bias: bool = False) -> Value:
-    """A product with a weight, and with its adapter, if it has one."""
-    weights = how.weights
-    if name not in weights.on:
-        return ops.linear(t, x, name, makes, trained=weights.trained, bias=bias)
-    result = ops.linear(t, x, name, makes, trained=False, bias=bias)
-    wide = ops.cast(t, x, "full", f"{name}.lora_in")
-    read = ops.dropout(t, wide, f"{name}.lora_drop") if weights.drops else wide
-    down = ops.linear(t, read, f"{name}.lora_A", (RANK,))
-    del read
-    up = ops.linear(t, down, f"{name}.lora_B", makes)
-    del down
-    more = ops.scaled(t, up)
-    del up
-    return ops.total(t, result, more, name)
+from tfacct.profiles.written_networks import acted, network
+from tfacct.profiles.written_parts import ATTN, LETTERS, NETWORK, How, dropped, norm, product, rms
 
 
 def attention(t: Trace, how: How, x: Value, part: Attention) -> tuple[Value, Value | None]:
     """Attention of Llama's kind, and what values were weighted by."""
     rows, weights, _there = attention_values(t, how, x, part)
-    return product(t, how, rows, f"{ATTN}.o_proj", ("D",), bias=part.out_bias), weights
+    rows = product(t, how, rows, f"{ATTN}.o_proj", ("D",), bias=part.out_bias)
+    if how.habits.drops_inside:
+        rows = dropped(t, how, rows, ATTN)
+    return rows, weights
 
 
-def attention_values(
-    t: Trace, how: How, x: Value, part: Attention
-) -> tuple[Value, Value | None, tuple[Value, Value, Value]]:
+Three = tuple[Value, Value, Value]
+"""Queries, keys and values."""
+
+
+def attention_values(t: Trace, how: How, x: Value, part: Attention) -> tuple[Value, Value | None, Three]:
     """Values as they are summed, token by token, and what they were weighted by; what the module has beside them."""
-    at, bias = ATTN, part.qkv_bias
-    made: dict[str, Value] = {}
-    for which, letter in LETTERS.items():
-        one = product(t, how, x, f"{at}.{which}_proj", (letter, "H"), bias=bias)
-        if not how.habits.norms_last:
-            one = _qk_norm(t, how, one, which, letter, part)
-        made[which] = one.viewed(("B", letter, "T", "H"))
-        del one
-    if how.habits.norms_last:
-        for which in ("q", "k"):
-            made[which] = _qk_norm(t, how, made[which], which, LETTERS[which], part)
-    q, k, v = made.pop("q"), made.pop("k"), made.pop("v")
+    q, k, v = (_split if how.habits.fused else _apart)(t, how, x, part)
+    if part.clip is not None:
+        q, k, v = (heads.bounded(t, one, f"{ATTN}.{which}") for one, which in zip((q, k, v), "qkv", strict=True))
     if how.turn:
         q, k = _turned(t, how, q, k)
+    if part.qk_norm is not None and part.qk_norm.late:
+        q = _qk_norm(t, how, q, "q", part)
+        k = _qk_norm(t, how, k, "k", part)
+    if part.temperature is not None:
+        q = heads.tempered(t, q, f"{ATTN}.q_scale", f"{ATTN}.temperature")
     values, weights = attend(t, how, q, k, v, part)
     return values, weights, (q, k, v)
+
+
+def _apart(t: Trace, how: How, x: Value, part: Attention) -> Three:
+    """Queries, keys and values of products of their own."""
+    at, early = ATTN, part.qk_norm is not None and not part.qk_norm.late
+    made: dict[str, Value] = {}
+    for which, letter in LETTERS.items():
+        one = product(t, how, x, f"{at}.{which}_proj", (letter, "H"), bias=part.qkv_bias)
+        if how.habits.inline_network and which == "q":  # OPT's, scaled in front of its scores
+            one = ops.scaled(t, one, f"{at}.q_scaled")
+        if early and not how.habits.norms_last:
+            one = _qk_norm(t, how, one, which, part)
+        made[which] = one.viewed(("B", letter, "T", "H"))
+        del one
+    if early and how.habits.norms_last:
+        for which in ("q", "k"):
+            made[which] = _qk_norm(t, how, made[which], which, part)
+    return made["q"], made["k"], made["v"]
+
+
+def _split(t: Trace, how: How, x: Value, part: Attention) -> Three:
+    """The same, pieces of one product by one operation."""
+    each = [(f"{ATTN}.{which}_proj", (letter, "H")) for which, letter in LETTERS.items()]
+    whole, node = views.products(t, x, each, (views.APART, "N", "H"), bias=part.qkv_bias, conv=how.conv)
+    shape, laid = ("B", "T", views.APART), ("B", "T", views.APART, "N", "H")
+    pieces = views.chunks(t, whole, node, shape, laid, [("B", "T", *makes) for _, makes in each])
+    del whole, node
+    q, k, v = (
+        views.rows_apart(t, one, makes).viewed(("B", makes[0], "T", "H"))
+        for one, (_, makes) in zip(pieces, each, strict=True)
+    )
+    return q, k, v
 
 
 def attend(t: Trace, how: How, q: Value, k: Value, v: Value, part: Attention) -> tuple[Value, Value | None]:
@@ -105,16 +85,20 @@ def attended(t: Trace, how: How, x: Value, part: Attention) -> tuple[Value, Valu
     return t.rerun(x, lambda t, x: attention(t, how, x, part))
 
 
-def _qk_norm(t: Trace, how: How, x: Value, which: str, letter: str, part: Attention) -> Value:
+def _qk_norm(t: Trace, how: How, x: Value, which: str, part: Attention) -> Value:
     """Queries or keys normed, where they are."""
     if which == "v" or part.qk_norm is None:
         return x
-    each = (letter, "H") if part.qk_norm.together else ("H",)
-    return _rms(t, how, x, f"{ATTN}.{which}_norm", each, part.qk_norm)
+    each = (LETTERS[which], "H") if part.qk_norm.together else ("H",)
+    return rms(t, how, x, f"{ATTN}.{which}_norm", each, part.qk_norm)
 
 
 def _turned(t: Trace, how: How, q: Value, k: Value) -> tuple[Value, Value]:
-    made, other = heads.turned(t, q, how.turn, last=True), heads.turned(t, k, how.turn)
+    if how.habits.repeats_angles:
+        made, other = heads.turned_neighbours(t, (q, k), how.turn, ATTN, wide=how.habits.wide_angles)
+    else:
+        made = heads.turned(t, q, how.turn, f"{ATTN}.q_turned", last=True)
+        other = heads.turned(t, k, how.turn, f"{ATTN}.k_turned")
     if not how.habits.wide_angles:
         return made, other
     return ops.cast(t, made, "work", f"{ATTN}.q_rotary"), ops.cast(t, other, "work", f"{ATTN}.k_rotary")
@@ -144,26 +128,17 @@ def _eager(t: Trace, how: How, q: Value, k: Value, v: Value, part: Attention) ->
         weights = ops.scaled(t, weights)
     if not how.seen:
         weights = ops.masked(t, weights)
-    weights = heads.softmax(t, weights, f"{at}.softmax")
-    if not how.habits.narrow_softmax:  # which asks for no dtype, and gets fp32
-        weights = ops.cast(t, weights, wide, f"{at}.softmax.cast")
+    if how.habits.narrow_softmax:  # which asks for no dtype, and gets fp32
+        weights = heads.softmax(t, weights, f"{at}.softmax")
+        if how.conv:
+            weights = ops.cast(t, weights, "work", f"{at}.softmax.cast")
+    else:
+        weights = ops.cast(t, heads.softmax(t, weights, f"{at}.softmax"), wide, f"{at}.softmax.cast")
     if how.habits.attention:
         weights = ops.dropout(t, weights, f"{at}.softmax.drop")
     names = f"{at}.softmax.cast", f"{at}.v_copies" if part.group != 1 else f"{at}.v_proj"
     result = heads.multiplied(t, weights, values, f"{at}.values", ("B", "N", "T", "H"), names)
     return heads.contiguous(t, result, ("B", "T", "N", "H"), f"{at}.values"), weights
-
-
-def network(t: Trace, how: How, x: Value, part: FeedForward) -> Value:
-    """A network, gated or not."""
-    at = NETWORK
-    if not part.gated:
-        raise ConfigError("no rule for a network without a gate")
-    act = ops.activation(t, product(t, how, x, f"{at}.gate_proj", ("F",), bias=part.bias), f"{at}.act")
-    up = product(t, how, x, f"{at}.up_proj", ("F",), bias=part.bias)
-    both = ops.times(t, act, up, f"{at}.product")
-    del act, up
-    return product(t, how, both, f"{at}.down_proj", ("D",), bias=part.bias)
 
 
 Two = tuple[Norm | None, Norm | None]
@@ -177,13 +152,32 @@ def sequential(
     x = t.start
     h = norm(t, how, x, f"{ATTN}_norm", fronts[0])
     h, _weights = attended(t, how, h, attn)
+    h = h if how.habits.drops_inside else dropped(t, how, h, ATTN)
     h = h if behind[0] is None else norm(t, how, h, f"{ATTN}_post_norm", behind[0])
     mid = ops.total(t, x, scaled(t, how, h), "blocks.*.mid")
     del h
     h = norm(t, how, mid, f"{NETWORK}_norm", fronts[1])
-    h = network(t, how, h, mlp)
+    if how.habits.inline_network:
+        h = product(t, how, h, f"{NETWORK}.up_proj", ("F",), bias=mlp.bias)
+        h = acted(t, h, mlp)
+        h = product(t, how, h, f"{NETWORK}.down_proj", ("D",), bias=mlp.bias)
+        h = dropped(t, how, h, NETWORK)
+    else:
+        h = dropped(t, how, network(t, how, h, mlp), NETWORK)
     h = h if behind[1] is None else norm(t, how, h, f"{NETWORK}_post_norm", behind[1])
     return ops.total(t, mid, scaled(t, how, h))
+
+
+def lingering(t: Trace, how: How, fronts: tuple[Norm, Norm], attn: Attention, mlp: FeedForward) -> Value:
+    """A block of GPT-2's kind, whose variables are there to its end: what parts gave, and the norm in front of one."""
+    x = t.start
+    h = norm(t, how, x, f"{ATTN}_norm", fronts[0])
+    attended_to, _weights = attended(t, how, h, attn)
+    h = ops.total(t, attended_to, x, "blocks.*.mid")
+    mid = h
+    h = norm(t, how, mid, f"{NETWORK}_norm", fronts[1])
+    made = dropped(t, how, network(t, how, h, mlp), NETWORK)
+    return ops.total(t, mid, made)
 
 
 def scaled(t: Trace, how: How, h: Value) -> Value:

@@ -16,20 +16,9 @@ from tfacct.profiles.transformers_encoders import CHOICE, TRANSFORM, Encoders
 from tfacct.profiles.transformers_parts import STREAM
 from tfacct.profiles.written import Trace, Value, let_go, run_of
 from tfacct.profiles.written_autocast import cached, ones_of
-from tfacct.profiles.written_decoders import ATTN, NETWORK, How, product
+from tfacct.profiles.written_networks import activated
 from tfacct.profiles.written_operations import Weights
-
-OWN, RESULTS = ("gelu", "relu", "silu", "gelu_pytorch_tanh", "tanh"), ("relu", "tanh")
-"""Activations that are operations of torch, and those that save their results."""
-
-
-def activated(t: Trace, x: Value, name: str, function: str) -> Value:
-    """An activation that is an operation of torch. Raises ConfigError for another."""
-    if function == "gelu_new":
-        return ops.cubed(t, x, name)
-    if function not in OWN:
-        raise ConfigError(f"transformers under autocast: no rule for the activation {function!r}")
-    return ops.activation(t, x, name, result=function in RESULTS)
+from tfacct.profiles.written_parts import ATTN, NETWORK, How, product
 
 
 def result(t: Trace, how: How, x: Value, at: str, product_of: str) -> Value:

@@ -11,26 +11,18 @@ from tfacct.architecture.parts import Attention, FeedForward, Norm
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
 from tfacct.base.record import record
-from tfacct.ledger.kept import SHARES, Held, Run, joined
+from tfacct.ledger.kept import SHARES, Held, Run
 from tfacct.profiles import written_decoders as decoders
 from tfacct.profiles import written_operations as ops
 from tfacct.profiles import written_views as views
-from tfacct.profiles.autocast_parts import Product
-from tfacct.profiles.autocast_parts import product as head_of
 from tfacct.profiles.base import Habits
 from tfacct.profiles.written import Trace, Value
-from tfacct.profiles.written_autocast import SMOOTH, Written
+from tfacct.profiles.written_autocast import Written
 from tfacct.profiles.written_biased import block_of_bloom
-from tfacct.profiles.written_decoders import ATTN, NETWORK, How, norm, product
-from tfacct.profiles.written_encoders import activated
 from tfacct.profiles.written_indexed import block_of_falcon
-from tfacct.profiles.written_parts import Parts
+from tfacct.profiles.written_networks import SMOOTH, network
+from tfacct.profiles.written_parts import ATTN, LETTERS, NETWORK, How, Parts, dropped, norm, product
 from tfacct.profiles.written_storage import Axes
-
-
-def dropped(t: Trace, how: How, x: Value, at: str) -> Value:
-    """A part's result, numbers of it dropped where the class does."""
-    return ops.dropout(t, x, f"{at}.drop") if how.habits.residual else x
 
 
 def attention(t: Trace, how: How, x: Value, part: Attention) -> tuple[Value, Value | None]:
@@ -55,13 +47,12 @@ KNOWN = frozenset(
 )
 """Habits of classes that are written out here."""
 Three: TypeAlias = tuple[Value, Value, Value]
-HEADS = {"q": "N", "k": "K", "v": "K"}
 
 
 def apart(t: Trace, how: How, x: Value, part: Attention) -> tuple[Three, list[Value]]:
     """Queries, keys and values of products of their own; their parts stay, as they were and as they turned."""
     made = []
-    for which, letter in HEADS.items():
+    for which, letter in LETTERS.items():
         one = product(t, how, x, f"{ATTN}.{which}_proj", (letter, "H"), bias=part.qkv_bias)
         made.append(one.viewed(("B", letter, "T", "H")))
         del one
@@ -73,13 +64,13 @@ def apart(t: Trace, how: How, x: Value, part: Attention) -> tuple[Three, list[Va
 
 def fused(t: Trace, how: How, x: Value, part: Attention) -> tuple[Three, list[Value]]:
     """The same of one product."""
-    each = [(f"{ATTN}.{which}_proj", (letter, "H")) for which, letter in HEADS.items()]
+    each = [(f"{ATTN}.{which}_proj", (letter, "H")) for which, letter in LETTERS.items()]
     if how.habits.sliced:
         q, k, v = _sliced(t, x, each, bias=part.qkv_bias)
     else:
         whole, node = views.products(t, x, each, ("N", views.APART, "H"), bias=part.qkv_bias)
         shape, laid = ("B", "N", "T", views.APART, "H"), ("B", "T", "N", views.APART, "H")
-        axes = [("B", letter, "T", "H") for letter in HEADS.values()]
+        axes = [("B", letter, "T", "H") for letter in LETTERS.values()]
         q, k, v = views.chunks(t, whole, node, shape, laid, axes)
         del whole
     (q, k), _parts = _turned(t, how, q, k, part)
@@ -115,44 +106,6 @@ def _turned(t: Trace, how: How, q: Value, k: Value, part: Attention) -> tuple[tu
         if how.habits.fused:  # in a function's variable, which is another's then
             turned["qk".index(which)] = made[-1]
     return (made[0], made[1]), [*turned, *(rest for _, rest in old)]
-
-
-def gated(t: Trace, how: How, x: Value, part: FeedForward) -> Value:
-    """A gated network whose gate and up come from one product."""
-    at = NETWORK
-    whole, node = views.products(t, x, [(f"{at}.{which}_proj", ("F",)) for which in ("gate", "up")], (views.APART,))
-    gate, up = views.chunks(
-        t, whole, node, ("B", "T", views.APART), ("B", "T", views.APART, "F"), [("B", "T", "F")] * 2
-    )
-    del whole, node
-    act = ops.activation(t, gate, f"{at}.act")
-    up = ops.times(t, up, act, f"{at}.product")
-    del act
-    return product(t, how, up, f"{at}.down_proj", ("D",), bias=part.bias)
-
-
-def network(t: Trace, how: How, x: Value, part: FeedForward) -> Value:
-    """A network, gated or not."""
-    at = NETWORK
-    if part.gated:
-        return (gated if how.habits.fused_gate else decoders.network)(t, how, x, part)
-    h = product(t, how, x, f"{at}.up_proj", ("F",), bias=part.bias)
-    h = (fast if part.activation == "gelu_fast" else activated)(t, h, f"{at}.act", part.activation)
-    return product(t, how, h, f"{at}.down_proj", ("D",), bias=part.bias)
-
-
-def fast(t: Trace, x: Value, name: str, _: str) -> Value:
-    """FastGELUActivation: the tanh approximation written out, all of it in 16 bits."""
-    half = ops.scaled(t, x, path=f"{name}.half")
-    slope = ops.scaled(t, x, path=f"{name}.slope")
-    square = ops.scaled(t, x, path=f"{name}.bent")
-    square = ops.times(t, square, x, f"{name}.square")
-    square = ops.shifted(t, square, f"{name}.shifted")
-    inner = ops.times(t, slope, square, f"{name}.inner")
-    del slope, square
-    inner = ops.activation(t, inner, f"{name}.tanh", result=True)
-    inner = ops.shifted(t, inner, f"{name}.sum")
-    return ops.times(t, half, inner, name)
 
 
 def side_by_side(t: Trace, how: How, parts: Parts) -> Value:
@@ -245,13 +198,3 @@ class Further(Written):
         ):
             raise ConfigError(f"{self.name}: no rule for all that this class does, whose blocks are written out")
         return Parts(first.norm, attn, second.norm, mlp)
-
-    def back(self, shape: Transformer) -> Run:
-        """The final norm, the head, which may have a bias, and the loss."""
-        if shape.head is None or not shape.head.bias:
-            return Written.back(self, shape)
-        head = head_of(Product("lm_head", "B T D", "B T V", "V D", bias="V"), "")
-        final, _head, loss = self.ends(shape)
-        bias = Held("V")  # its cast, which stays
-        ahead = tuple(moment._replace(held=(*moment.held, bias)) for moment in loss.ahead)
-        return joined(final, head, loss._replace(ahead=ahead))

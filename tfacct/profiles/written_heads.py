@@ -9,7 +9,7 @@ from tfacct.profiles.written_operations import cast, dense
 from tfacct.profiles.written_storage import Axes, Storage
 
 
-def turned(t: Trace, x: Value, name: str, *, last: bool = False) -> Value:
+def turned(t: Trace, x: Value, name: str, path: str, *, last: bool = False) -> Value:
     """Heads turned by angles in fp32: halves change places. `last`: backwards, the one that frees the angles.
 
     Halves that are negated for it are there no longer than what is larger.
@@ -36,9 +36,12 @@ def turned(t: Trace, x: Value, name: str, *, last: bool = False) -> Value:
     laid = x.storage.laid
     one = Value(t.new(laid, "full"), x.axes, _unpacking(t, x, by_cosine))
     halves = [t.node((x.node,), half) for _ in range(2)]
+    for each in halves:
+        if each is not None:
+            each.after = last
     other = Value(t.new(laid, own), x.axes, t.node(halves, both))
     other = Value(t.new(laid, "full"), x.axes, _unpacking(t, other, by_sine))
-    return Value(t.new(laid, "full", f"{name}.turned"), x.axes, t.node((one.node, other.node), both))
+    return Value(t.new(laid, "full", path), x.axes, t.node((one.node, other.node), both))
 
 
 def turned_copies(t: Trace, x: Value, name: str, *, last: bool = False) -> Value:
@@ -58,6 +61,66 @@ def turned_copies(t: Trace, x: Value, name: str, *, last: bool = False) -> Value
     other = Value(t.new(dense(other), "full"), x.axes, t.node(halves, both))
     other = _multiplied(t, other, alike)
     return Value(t.new(dense(other), "full"), x.axes, t.node((one.node, other.node), both))
+
+
+def turned_neighbours(t: Trace, both: tuple[Value, Value], name: str, at: str, *, wide: bool) -> tuple[Value, Value]:
+    """Queries and keys turned by angles that the block repeats for both of two neighbours. `wide`: of copies in
+    fp32."""
+    t.named(name)
+    angles = [t.new(("T", "H"), "full", f"{at}.{which}") for which in ("cos", "sin")]
+    made = [_neighbours(t, one, angles, wide=wide) for one in both]
+    return made[0], made[1]
+
+
+def _neighbours(t: Trace, x: Value, angles: Sequence[Storage], *, wide: bool) -> Value:
+    own = x.role
+
+    def by_angle(b: Trace, g: Storage) -> list[Storage | None]:
+        made = b.new(g.laid, "full")
+        return [made if wide or own == "full" else b.new(g.laid, own)]
+
+    def half(b: Trace, g: Storage) -> list[Storage | None]:
+        return [b.new(g.laid, g.role)]
+
+    def both(_b: Trace, g: Storage) -> list[Storage | None]:
+        return [g, g]
+
+    def times(y: Value, angle: Storage) -> Value:
+        node = t.node((y.node,), by_angle)
+        t.save(node, angle)
+        return Value(t.new(dense(y), "full"), y.axes, node)
+
+    one = times(cast(t, x, "full") if wide else x, angles[0])
+    halves = [t.node((x.node,), half) for _ in range(2)]
+    other = Value(t.new(dense(x), own), x.axes, t.node(halves, both))
+    other = cast(t, other, "full") if wide else other
+    other = times(other, angles[1])
+    return Value(t.new(dense(x), "full"), x.axes, t.node((one.node, other.node), both))
+
+
+def bounded(t: Trace, x: Value, at: str) -> Value:
+    """Heads bounded in place: what they were is kept."""
+    t.named(f"{at}_clip")
+    before = t.new(dense(x), x.role, f"{at}_unbounded")
+
+    def back(b: Trace, g: Storage) -> list[Storage | None]:
+        masks = [b.new(g.laid, "flag") for _ in range(2)]
+        made = b.new(g.laid, g.role)
+        del masks
+        return [made]
+
+    node = t.node((x.node,), back)
+    t.save(node, before)
+    return Value(x.storage, x.axes, node)
+
+
+def tempered(t: Trace, x: Value, name: str, path: str) -> Value:
+    """Queries times a number of their position, in their dtype."""
+    t.named(name)
+    numbers = t.new(("T",), x.role, path)
+    node = t.node((x.node,), lambda b, g: (b.new(g.laid, g.role),))
+    t.save(node, numbers)
+    return Value(t.new(dense(x), x.role), x.axes, node)
 
 
 def _multiplied(t: Trace, x: Value, back: Back) -> Value:
@@ -102,10 +165,10 @@ def multiplied(
     t: Trace, x: Value, y: Value, name: str, makes: Axes, paths: Sequence[str], *, expands: bool = False
 ) -> Value:
     """Heads multiplied: both cast to 16 bits, copied where they do not lie head by head. `expands`: one for all."""
-    y = cast(t, y, "work", paths[1])
-    x = cast(t, x, "work", paths[0])
-    y = _expanded(t, y) if expands else y
-    x = batched(t, x, paths[0])
+    narrow_y = cast(t, y, "work", paths[1])
+    narrow_x = cast(t, x, "work", paths[0])  # both are there to the end
+    y = _expanded(t, narrow_y) if expands else narrow_y
+    x = batched(t, narrow_x, paths[0])
     y = batched(t, y, paths[1])
     t.named(name)
     first, second, of_x, of_y = x.node is not None, y.node is not None, x.axes, y.axes
@@ -158,7 +221,7 @@ def flash(t: Trace, q: Value, k: Value, v: Value, at: str) -> Value:
 
     node = t.node((q.node, k.node, v.node), back)
     t.save(node, q.storage, k.storage, v.storage)
-    made = t.new(q.storage.laid, "work", f"{at}.values")
+    made = t.new(dense(q), "work", f"{at}.values")
     sums = t.new(("B", "N", "T"), "full", f"{at}.softmax.logsum")
     seed = t.new((), "seed", f"{at}.seed")
     t.save(node, made, sums, seed)

@@ -11,13 +11,11 @@ from tfacct.profiles import written_heads as heads
 from tfacct.profiles import written_operations as ops
 from tfacct.profiles import written_views as views
 from tfacct.profiles.written import LEAF, Node, Trace, Value
-from tfacct.profiles.written_decoders import ATTN, NETWORK, How, norm
-from tfacct.profiles.written_encoders import activated
+from tfacct.profiles.written_networks import activated
 from tfacct.profiles.written_operations import ROWS
-from tfacct.profiles.written_parts import Parts
+from tfacct.profiles.written_parts import ATTN, LETTERS, NETWORK, How, Parts, norm
 from tfacct.profiles.written_storage import Axes, Joint, Storage
 
-HEADS = {"q": "N", "k": "K", "v": "K"}
 SUM = "blocks.*.sum"
 Named = Sequence[tuple[str, Axes]]
 
@@ -97,7 +95,7 @@ def _products(t: Trace, x: Value, parts: Named, laid: Axes, *, bias: bool) -> tu
 def _attention(t: Trace, how: How, h: Value, part: Attention) -> tuple[Value, Value | None]:
     """FalconAttention, and what values were weighted by."""
     at = ATTN
-    each = [(f"{at}.{which}_proj", (letter, "H")) for which, letter in HEADS.items()]
+    each = [(f"{at}.{which}_proj", (letter, "H")) for which, letter in LETTERS.items()]
     laid = (views.APART,) if how.habits.indexed and not how.habits.copies_first else ("K", views.APART, "H")
     whole, node = _products(t, h, each, laid, bias=part.qkv_bias)
     q, k, v = _split(t, how, whole, node, part)
@@ -119,7 +117,7 @@ def _split(t: Trace, how: How, whole: Joint, node: Node | None, part: Attention)
         return _copied(t, whole, node, part)
     if not how.habits.indexed:
         laid = ("B", "T", "N", views.APART, "H")
-        found = [views.sliced(t, whole, node, laid, ("B", letter, "T", "H")) for letter in HEADS.values()]
+        found = [views.sliced(t, whole, node, laid, ("B", letter, "T", "H")) for letter in LETTERS.values()]
         return found[0], found[1], found[2]
     q = views.sliced(t, whole, node, ("B", "T", views.APART, "N", "H"), ("B", "N", "T", "H"))
     k, v = (_indexed(t, whole, node, which) for which in "kv")

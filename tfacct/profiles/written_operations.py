@@ -191,6 +191,8 @@ def linear(
     if bias and conv:
         b_cast = parameter("bias")
     t.named(f"{name}.matmul")
+    if conv:
+        t.record()
     rows = t.merged(read.storage, rows_of, reads)
 
     def flat(b: Trace, g: Storage) -> list[Storage | None]:
@@ -321,6 +323,8 @@ def rms_norm(
     variance = Value(t.new(one, "full"), one, t.node((squares.node,), back_mean))
     del squares, node
     shifted = Value(t.new(one, "full"), one, variance.node)
+    if less_one:  # written as one expression
+        del variance
     t.named(f"{name}.root")
     node = t.node((shifted.node,), back_root)
     root = Value(t.new(one, "full", f"{name}.rms"), one, node)

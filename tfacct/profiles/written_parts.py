@@ -1,10 +1,21 @@
-"""Parts of blocks that are written out, by their places."""
+"""What blocks that are written out are made of: how a class runs, its parts by their places, norms, products."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-from tfacct.architecture.parts import Attention, FeedForward, Norm
+from tfacct.architecture.parts import Attention, FeedForward, Norm, QKNorm
+from tfacct.ledger import paths
+from tfacct.profiles import written_operations as ops
+from tfacct.profiles.adapters_parts import RANK
+from tfacct.profiles.base import Habits
+from tfacct.profiles.written import Trace, Value
+from tfacct.profiles.written_operations import Weights
+from tfacct.profiles.written_storage import Axes
+
+LETTERS = {"q": "N", "k": "K", "v": "K"}
+"""What heads of queries, keys and values are counted by."""
+ATTN, NETWORK = (paths.in_every(paths.BLOCKS, name) for name in ("attn", "mlp"))
 
 
 class Parts(NamedTuple):
@@ -14,3 +25,58 @@ class Parts(NamedTuple):
     attn: Attention
     mlp_norm: Norm | None
     mlp: FeedForward
+
+
+class How(NamedTuple):
+    """How a class runs. `turn`: the operation that turns queries and keys; `masks`: torch's attention is handed one,
+    whose rows need no padding if `aligned`. `again`: attention runs again. `seen`: every
+    token sees all others, so eager attention has no mask."""
+
+    attention: Literal["sdpa", "eager"]
+    habits: Habits
+    weights: Weights
+    turn: str = ""
+    masks: bool = False
+    aligned: bool = True
+    again: bool = False
+    seen: bool = False
+
+    @property
+    def conv(self) -> bool:
+        """True if products are of GPT-2's own class."""
+        return self.habits.hands_mask
+
+
+def norm(t: Trace, how: How, x: Value, name: str, part: Norm) -> Value:
+    """A norm of the stream."""
+    if part.kind == "rms":
+        return rms(t, how, x, name, ("D",), part)
+    return ops.layer_norm(t, x, name, trained=how.weights.trained and part.learned != "none")
+
+
+def rms(t: Trace, how: How, x: Value, name: str, each: Axes, part: Norm | QKNorm) -> Value:
+    """RMSNorm of some axes."""
+    wide = part.less_one or how.habits.wide_norms
+    return ops.rms_norm(t, x, name, each, trained=how.weights.trained, late_cast=wide, less_one=part.less_one)
+
+
+def product(t: Trace, how: How, x: Value, name: str, makes: Axes, *, bias: bool = False) -> Value:
+    """A product with a weight, and with its adapter, if it has one."""
+    weights = how.weights
+    if name not in weights.on:
+        return ops.linear(t, x, name, makes, trained=weights.trained, bias=bias, conv=how.conv)
+    result = ops.linear(t, x, name, makes, trained=False, bias=bias)
+    wide = ops.cast(t, x, "full", f"{name}.lora_in")
+    read = ops.dropout(t, wide, f"{name}.lora_drop") if weights.drops else wide
+    down = ops.linear(t, read, f"{name}.lora_A", (RANK,))
+    del read
+    up = ops.linear(t, down, f"{name}.lora_B", makes)
+    del down
+    more = ops.scaled(t, up)
+    del up
+    return ops.total(t, result, more, name)
+
+
+def dropped(t: Trace, how: How, x: Value, at: str) -> Value:
+    """A part's result, numbers of it dropped where the class does."""
+    return ops.dropout(t, x, f"{at}.drop") if how.habits.residual else x

@@ -17,10 +17,10 @@ from tfacct.profiles.transformers_encoders import TRANSFORM, Predicting
 from tfacct.profiles.transformers_masks import ALIGNED
 from tfacct.profiles.transformers_parts import STREAM
 from tfacct.profiles.written import Trace, Value, let_go, run_of
-from tfacct.profiles.written_autocast import SMOOTH, cached, ones_of
-from tfacct.profiles.written_decoders import ATTN, LETTERS, NETWORK, How, product
-from tfacct.profiles.written_encoders import activated
+from tfacct.profiles.written_autocast import cached, ones_of
+from tfacct.profiles.written_networks import SMOOTH, activated
 from tfacct.profiles.written_operations import Weights
+from tfacct.profiles.written_parts import ATTN, LETTERS, NETWORK, How, product
 
 SOFTMAX = "loss.softmax"
 

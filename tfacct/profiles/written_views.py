@@ -80,9 +80,10 @@ def lesser(t: Trace, whole: Axes, lacks: Axes, role: Role) -> Storage:
 
 
 def products(
-    t: Trace, x: Value, parts: Sequence[tuple[str, Axes]], laid: Axes, *, bias: bool = False
+    t: Trace, x: Value, parts: Sequence[tuple[str, Axes]], laid: Axes, *, bias: bool = False, conv: bool = False
 ) -> tuple[Joint, Node | None]:
-    """A product with the weights of several `parts` in one, by their paths and axes; how these lie in it."""
+    """A product with the weights of several `parts` in one, by their paths and axes; how these lie in it. `conv`: of
+    GPT-2's own class."""
     rows = tuple(axis for axis in x.axes if axis in ROWS)
     reads = tuple(axis for axis in x.axes if axis not in ROWS)
 
@@ -111,12 +112,13 @@ def products(
             t.casts.append((t.at, one.kind, one.path if saved else ""))
         return joint, node
 
-    of_bias = parameter("bias")[1] if bias else None
+    of_bias = parameter("bias")[1] if bias and not conv else None
     weight, of_weight = parameter("weight")
     first = parts[0][0]
     if x.role == "full":
         t.named(f"{first}.cast")
     read = cast(t, x, "work", f"{first}.in")
+    of_bias = parameter("bias")[1] if bias and conv else of_bias
     t.named(f"{first}.matmul")
 
     def flat(b: Trace, g: Storage) -> list[Storage | None]:
@@ -162,7 +164,12 @@ def chunks(t: Trace, whole: Joint, node: Node | None, shape: Axes, laid: Axes, e
         return t.node((split,), given)
 
     nodes = [piece(not number) for number in range(len(each))]
-    return [Value(Joint(whole.parts, laid), axes, one) for axes, one in zip(each, nodes, strict=True)]
+    return [Value(Joint(whole.parts, _lies(laid, axes)), axes, one) for axes, one in zip(each, nodes, strict=True)]
+
+
+def _lies(laid: Axes, axes: Axes) -> Axes:
+    """How a piece lies, by the letter of its own heads."""
+    return laid if "N" in axes else tuple("K" if axis == "N" else axis for axis in laid)
 
 
 def _bare(t: Trace, whole: Joint) -> Joint:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tfacct.architecture.parts import Attention, Experts
+from tfacct.architecture.parts import Experts
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
 from tfacct.base.spelling import option
@@ -19,11 +19,9 @@ from tfacct.profiles.transformers_kinds import kind_of
 if TYPE_CHECKING:
     from tfacct.reports.training import Recipe
 
-AUTOCAST, IN_CHUNKS, ADAPTED, SELECTIVE, WRITTEN = (
-    f"autocast{rest}" for rest in ("", "_chunked", "_lora", "_selective", "_written")
-)
+AUTOCAST, IN_CHUNKS, ADAPTED, SELECTIVE = (f"autocast{rest}" for rest in ("", "_chunked", "_lora", "_selective"))
 """Stand among a family's `trains` where a step under autocast was measured: at all, with a loss in chunks, with
-adapters, with attention that runs again; and where its blocks are written out operation by operation."""
+adapters, with attention that runs again."""
 
 
 def profile(subject: LoadedModel, recipe: Recipe) -> Callable[..., Transformers]:
@@ -31,17 +29,12 @@ def profile(subject: LoadedModel, recipe: Recipe) -> Callable[..., Transformers]
     shape = subject.architecture
     if kind_of(shape) is not Transformers:
         return _encoders(subject, recipe)
-    turned = any(isinstance(part, Attention) and part.rotary is not None for part in shape.parts())
-    if recipe.lora is None and recipe.checkpoint != "attention" and WRITTEN not in subject.config.trains:
-        from tfacct.profiles.autocast import Autocast
-
-        return partial(Autocast, unturned=not turned)
     from tfacct.profiles.written_further import Further
     from tfacct.reports.lora import adapters_of
 
     adapters = None if recipe.lora is None else adapters_of(subject, recipe)
     attends, again = (recipe.checkpoint == how for how in ("attention", "full"))
-    return partial(Further, unturned=not turned, adapters=adapters, selective=attends, again=again)
+    return partial(Further, adapters=adapters, selective=attends, again=again)
 
 
 def _encoders(subject: LoadedModel, recipe: Recipe) -> Callable[..., Transformers]:
