@@ -22,6 +22,7 @@ class Config(BartLike):
     static_position_embeddings: Switch = False
 
     trains: ClassVar = frozenset({"sdpa", "eager", "accumulate"})
+    divided: ClassVar = frozenset({"torch"})
     dropouts: ClassVar = DROPOUTS
     habits: ClassVar = frozenset({"norms_sums", "narrow_softmax"})
     changes_training: ClassVar = LAYERS_DROPPED

@@ -33,6 +33,7 @@ class Config(AbleToDecode):
     """`model_type = "bert"`: `BertForMaskedLM`, or the class that `architectures` names."""
 
     trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "sequences", "positions", "autocast", "lora"})
+    divided: ClassVar = frozenset({"torch"})
     stems: ClassVar = ("Bert",)
     harmless: ClassVar = frozenset(
         """

@@ -24,6 +24,7 @@ class Config(PreNorm):
     max_position_embeddings: Count = 128
 
     stems: ClassVar = ("Blenderbot",)
+    divided: ClassVar = frozenset({"torch"})
     harmless: ClassVar = PreNorm.harmless | {"layernorm_variant"}
     understood: ClassVar = {
         **PreNorm.understood,

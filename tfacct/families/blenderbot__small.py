@@ -27,6 +27,7 @@ class Config(BartLike):
     do_blenderbot_90_layernorm: Switch = True
 
     stems: ClassVar = ("BlenderbotSmall",)
+    divided: ClassVar = frozenset({"torch"})
     uncounted: ClassVar = BartLike.uncounted | {"normalize_embedding", "static_position_embeddings"}
     harmless: ClassVar = BartLike.harmless | {"layernorm_variant"}
     understood: ClassVar = {

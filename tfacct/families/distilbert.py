@@ -43,6 +43,7 @@ class Config(Encoding):
     activation: Word = "gelu"
 
     trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "sequences", "autocast", "lora"})
+    divided: ClassVar = frozenset({"torch"})
     dropouts: ClassVar = {
         "embedding": ("dropout", 0.1),
         "network": ("dropout", 0.1),

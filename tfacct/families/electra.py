@@ -29,6 +29,7 @@ class Config(AbleToDecode):
     intermediate_size: Count = 1024
 
     trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "sequences", "positions", "autocast", "lora"})
+    divided: ClassVar = frozenset({"torch"})
     habits: ClassVar = AbleToDecode.habits | {"drops_first"}
     stems: ClassVar = ("Electra",)
     harmless: ClassVar = frozenset("summary_type summary_use_proj summary_activation".split())

@@ -30,6 +30,7 @@ class Config(LlamaLike):
     rms_norm_eps: Real = 1e-5
 
     trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "lora", "nf4"})
+    divided: ClassVar = frozenset({"torch"})
     stems: ClassVar = ("EuroBert",)
     uncounted: ClassVar = LlamaLike.uncounted | {"classifier_pooling"}
     harmless: ClassVar = frozenset(

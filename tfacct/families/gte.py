@@ -19,6 +19,7 @@ class Config(RotaryBert):
     position_embedding_type: Word = "rope"
 
     trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "sequences", "positions"})
+    divided: ClassVar = frozenset({"torch"})
     dropouts: ClassVar = {
         "embedding": ("hidden_dropout_prob", 0.1),
         "residual": ("hidden_dropout_prob", 0.1),

@@ -19,6 +19,7 @@ class Config(PreNorm):
     scale_embedding: Switch = True
 
     trains: ClassVar = frozenset({"sdpa", "eager", "accumulate"})
+    divided: ClassVar = frozenset({"torch"})
     dropouts: ClassVar = {**DROPOUTS, "attention": ("attention_dropout", 0.1)}
     habits: ClassVar = frozenset({"narrow_softmax"})
     changes_training: ClassVar = LAYERS_DROPPED

@@ -23,6 +23,7 @@ class Config(BartLike):
     static_position_embeddings: Switch = True
 
     trains: ClassVar = frozenset({"sdpa", "eager", "accumulate"})
+    divided: ClassVar = frozenset({"torch"})
     dropouts: ClassVar = DROPOUTS
     habits: ClassVar = frozenset({"narrow_softmax", "norms_sums", "ones_stay"})
     changes_training: ClassVar = LAYERS_DROPPED

@@ -18,6 +18,7 @@ class Config(PreNorm):
     normalize_embedding: Switch = True
 
     trains: ClassVar = frozenset({"sdpa", "eager", "accumulate"})
+    divided: ClassVar = frozenset({"torch"})
     dropouts: ClassVar = DROPOUTS
     habits: ClassVar = frozenset({"narrow_softmax", "ones_stay"})
     changes_training: ClassVar = LAYERS_DROPPED

@@ -26,6 +26,7 @@ class Config(BertLike):
     relative_attention_num_buckets: Count = 32
 
     trains: ClassVar = frozenset({"eager", "accumulate", "once", "sequences", "positions"})  # the class refuses sdpa
+    divided: ClassVar = frozenset({"torch"})
     dropouts: ClassVar = {
         "embedding": ("hidden_dropout_prob", 0.1),
         "residual": ("hidden_dropout_prob", 0.1),

@@ -39,6 +39,7 @@ class Config(RotaryBert):
     rotary_emb_fraction: Real = 1.0
 
     trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "sequences", "positions"})
+    divided: ClassVar = frozenset({"torch"})
     dropouts: ClassVar = {
         "embedding": ("hidden_dropout_prob", 0.0),
         "residual": ("hidden_dropout_prob", 0.0),

@@ -17,6 +17,7 @@ class Config(PreNorm):
     static_position_embeddings: Switch = True
 
     trains: ClassVar = frozenset({"sdpa", "eager", "accumulate"})
+    divided: ClassVar = frozenset({"torch"})
     dropouts: ClassVar = DROPOUTS
     habits: ClassVar = frozenset({"narrow_softmax"})
     changes_training: ClassVar = LAYERS_DROPPED

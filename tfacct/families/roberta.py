@@ -17,6 +17,7 @@ class Config(AbleToDecode):
     pad_token_id: UpTo = 1
 
     trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "sequences", "positions", "autocast", "lora"})
+    divided: ClassVar = frozenset({"torch"})
     habits: ClassVar = AbleToDecode.habits | {"own_positions", "drops_first"}
     stems: ClassVar[tuple[str, ...]] = ("Roberta",)
     uncounted: ClassVar = AbleToDecode.uncounted | {"pad_token_id"}

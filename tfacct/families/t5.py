@@ -42,6 +42,7 @@ class Config(FamilyConfig):
     layer_norm_epsilon: Real = 1e-6
 
     trains: ClassVar[frozenset[str]] = frozenset({"sdpa", "eager", "whole", "accumulate"})
+    divided: ClassVar[frozenset[str]] = frozenset({"torch"})
     dropouts: ClassVar = dict.fromkeys(("embedding", "residual", "attention", "drops_product"), ("dropout_rate", 0.1))
     habits: ClassVar = frozenset({"narrow_softmax"})
     stems: ClassVar = ("T5",)
@@ -155,6 +156,7 @@ class Config(FamilyConfig):
             kv_heads=heads,
             group=1,
             furthest=self.relative_attention_max_distance,
+            within=True,
         )
 
         shared = bias if self.tables == "sides" else None

@@ -1,8 +1,7 @@
 """The lines: products, tables, states and pointwise work as data, and what follows from each.
 
-A product is written as an einsum over named axes, `B T D, D N H -> B T N H`. Its FLOPs, its parameters,
-its m × k × n and the bits it moves are all read off those letters, so none of them is ever written twice.
-This room knows axes, not transformers.
+A product is written as an einsum over named axes, `B T D, D N H -> B T N H`. Its FLOPs, its parameters, its m × k × n
+and the bits it moves are all read off those letters, so none is ever written twice. This room knows no transformers.
 """
 
 from __future__ import annotations
@@ -55,8 +54,7 @@ BESIDE = "Kb"
 FRONT = "Xc"
 """The axis of the learned tokens in front of an image's patches; the ledger binds by it how many patches there are."""
 MERGE, TILE = "Mp", "Wp"
-"""The axes of the patches that are merged into one, and of those in a window that sees itself alone; the ledger binds
-by them how many rows are left, and how many windows there are."""
+"""The axes of the patches merged into one, and of those in a window by itself; the ledger binds by them how many."""
 HALF, WHOLE, LONGEST = "Wo", "Wf", "Wl"
 """The axes of half a window that overlaps the next, of a whole one, and of the longest; the ledger binds by them."""
 OF_TOKENS = frozenset((*workload.AXES, workload.PADDED, TILE, HALF, WHOLE))
@@ -71,7 +69,7 @@ class Parameter(NamedTuple):
 
     `bank`: the first axis counts experts, of which a token uses some. `embedding`: the tensor is a table whose rows are
     looked up. `inputs`: the axes that a matrix is multiplied along; a table, a vector, a depthwise convolution, a
-    router and a gate have none.
+    router and a gate have none. `table`: the line of a table, whose first axis counts rows.
     """
 
     path: str
@@ -79,6 +77,7 @@ class Parameter(NamedTuple):
     bank: bool = False
     embedding: bool = False
     inputs: Letters = ()
+    table: Table | None = None
 
 
 class Dims(NamedTuple):
@@ -288,12 +287,15 @@ class Matmul:
 class Table:
     """A table that is read by row and not multiplied.
 
-    `embedding`: its rows are vectors of tokens, positions or segments. Raises SpecError for an axis of the workload.
+    `embedding`: its rows are vectors of tokens, positions or segments. `trained`: a step has its gradient. `within`:
+    its class has it in the first block of its side. Raises SpecError for an axis of the workload.
     """
 
     path: str
     spec: str
     embedding: bool = True
+    trained: bool = True
+    within: bool = False
 
     def __post_init__(self) -> None:
         stored(self.path, self.spec)
@@ -304,15 +306,13 @@ class Table:
 
     def parameters(self) -> tuple[Parameter, ...]:
         """Return the table itself."""
-        return (Parameter(f"{self.path}.weight", letters(self.spec), embedding=self.embedding),)
+        return (Parameter(f"{self.path}.weight", letters(self.spec), embedding=self.embedding, table=self),)
 
 
 @record
 class State:
-    """A tensor that is kept between steps: a key or value cache, a latent, or a state of fixed size.
-
-    `bits`: width of its elements, where they are not stored as the cache is.
-    """
+    """A tensor that is kept between steps: a key or value cache, a latent, or a state of fixed size. `bits`: width of
+    its elements, where they are not stored as the cache is."""
 
     path: str
     spec: str

@@ -10,6 +10,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
@@ -31,6 +32,7 @@ from torch.distributed.tensor.parallel import (
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tfacct.base.errors import UsageError
+from tfacct.reference import encoding
 from tfacct.reference.exchanging import evenly, exchange
 from tfacct.reference.keeping import DTYPES
 
@@ -55,6 +57,10 @@ HEADS = ("q_norm", "k_norm")
 """Modules of the classes: products by columns and by rows, and norms of the heads that a rank has."""
 
 
+RESULTS = ("logits", "last_hidden_state", "prediction_logits", "seq_relationship_logits", "start_logits", "end_logits")
+"""What a class may give, of which all that it does is summed."""
+
+
 class Seen(NamedTuple):
     """What a rank holds: elements by parameter. What it sends: calls by pass, kind and bytes of the result."""
 
@@ -75,11 +81,15 @@ def step(
     dtype: str,
     batch: int,
     tokens: int,
+    source: int,
+    auto: str,
+    encodes: bool,
 ) -> Seen:
-    """A forward and a backward pass of rank 0, the fullest one, without a loss. `dp`: copies of the ranks that divide
-    weights, whose scattered gradients are reduced. `ep`: so many of the ranks divide the experts, to which tokens are
-    dealt out evenly. `sp`: the stream's tokens are divided; `together`: gradients of one tensor are added up before
-    they are reduced; `published`: by transformers' own plan.
+    """A forward and a backward pass of rank 0, the fullest one, without a loss, of the class that `auto` builds.
+    `encodes`: it has an encoder, alone or in front of a decoder, which reads `source` tokens. `dp`: copies of the ranks
+    that divide weights, whose scattered gradients are reduced. `ep`: so many of the ranks divide the experts, to which
+    tokens are dealt out evenly. `sp`: the stream's tokens are divided; `together`: gradients of one tensor are added up
+    before they are reduced; `published`: by transformers' own plan.
 
     Raises UsageError in a process that has a process group, ValueError, KeyError or TypeError for a config that the
     class refuses.
@@ -91,24 +101,34 @@ def step(
     fake = FakeTensorMode(allow_non_fake_inputs=True)
     with fake_ranks(tp * fsdp * dp), warnings.catch_warnings(), fake, evenly(ep):
         warnings.simplefilter("ignore")
-        model = transformers.AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
+        model = getattr(transformers, auto).from_config(
             made, attn_implementation="sdpa" if sp else "eager", dtype=DTYPES[dtype]
         )  # eager masks of divided tokens are too small
         if getattr(model, "_can_set_experts_implementation", lambda: False)():
             model.set_experts_implementation("batched_mm")
         tied = made.get_text_config().tie_word_embeddings
-        _divide(model, tp, fsdp, dp, ep, sp=sp, together=together, published=published, tied=tied)
-        ids = torch.zeros(batch, tokens, dtype=torch.long)
+        plan = None if encodes else (sp, together, published, tied)
+        _divide(model, tp, fsdp, dp, ep, plan)
         with _counting(sent, "forward"), patch(PACKED, lambda *_, **__: None):
-            logits = model(input_ids=ids, position_ids=torch.arange(tokens)[None]).logits
+            given = model(**_read(model.config, encodes, batch, tokens, source))
         with _counting(sent, "backward"):
-            _local(logits).sum().backward()
+            sum(_local(given[name]).sum() for name in RESULTS if name in given).backward()
             for parameter in model.parameters():
                 gradient = parameter.grad
                 if isinstance(gradient, DTensor) and any(placed.is_partial() for placed in gradient.placements):
                     gradient.full_tensor()  # torch leaves the sum open until an optimizer asks for it
         held = {name: _local(parameter).numel() for name, parameter in model.named_parameters()}
     return Seen(held, sent)
+
+
+def _read(config: Any, encodes: bool, batch: int, tokens: int, source: int) -> dict[str, Any]:
+    """What the class is given. Of audio two frames are a token."""
+    ids = torch.zeros(batch, tokens, dtype=torch.long)
+    if source and (bins := getattr(config, "num_mel_bins", None)):
+        return {"input_features": torch.zeros(batch, bins, 2 * source, dtype=config.dtype), "decoder_input_ids": ids}
+    if source:
+        return {"input_ids": torch.zeros(batch, source, dtype=torch.long), "decoder_input_ids": ids}
+    return {"input_ids": ids} if encodes else {"input_ids": ids, "position_ids": torch.arange(tokens)[None]}
 
 
 @contextmanager
@@ -136,12 +156,14 @@ def _on_real_tensors(made: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def _divide(
-    model: Any, tp: int, fsdp: int, dp: int, ep: int, *, sp: bool, together: bool, published: bool, tied: bool
-) -> None:
+def _divide(model: Any, tp: int, fsdp: int, dp: int, ep: int, plan: tuple[bool, bool, bool, bool] | None) -> None:
+    """`plan`: of a decoder, `sp`, `together`, `published` and whether its head is tied; of an encoder there is one."""
+    sp, together, published, tied = plan or (False, False, False, False)
     with unset_fake_temporarily():
         ranks = init_device_mesh("cpu", (dp, fsdp, tp), mesh_dim_names=("dp", "fsdp", "tp"))
-    if tp > 1 and published:
+    if tp > 1 and plan is None:
+        encoding.divide(model, ranks["tp"], tp)
+    elif tp > 1 and published:
         _by_published_plan(model, ranks["tp"], tp, fsdp, ep)
     elif tp > 1:
         parallelize_module(model, ranks["tp"], plan_of(model, sp=sp, together=together, whole=ep > 1))
@@ -150,7 +172,8 @@ def _divide(
     alone = exchange(model, ranks["tp"], tp, fsdp, ep, apart=sp) if ep > 1 else set()
     if fsdp > 1:
         sharers = ranks["dp", "fsdp"] if dp > 1 else ranks["fsdp"]
-        for part in (*blocks_of(model), model):
+        blocks = blocks_of(model) if plan is not None else chain.from_iterable(encoding.blocks_of(model))
+        for part in (*blocks, model):
             fully_shard(part, mesh=sharers, ignored_params=alone)
 
 

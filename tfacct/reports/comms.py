@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from tfacct.accounts.sharding.mesh import LIVES, Mesh, padded
+from tfacct.accounts.sharding.mesh import LIVES, Mesh, lives, padded
 from tfacct.accounts.sharding.sends import Collective
 from tfacct.accounts.sharding.shards import stored_elements
 from tfacct.accounts.sharding.stages import microbatches
@@ -179,7 +179,9 @@ def _because(lines: Sequence[Collective]) -> str:
         return "V is divided" if first.kind == "all-gather" else "the loss contracts V"
     if first.kind == "all-to-all":
         return "E is divided"
-    letters = [letter for letter in (*LIVES, "G", "E", "T") if any(line.because == letter for line in lines)]
+    order = (*LIVES, "G", "E", "T")
+    there = {line.because: lives(line.because) or line.because for line in lines}
+    letters = sorted((one for one in there if there[one] in order), key=lambda one: (order.index(there[one]), one))
     named = " ".join(letters)
     if first.of == "shared weights":
         return f"weights contract {named}"  # norms', positions'

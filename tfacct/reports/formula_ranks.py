@@ -12,7 +12,7 @@ from itertools import groupby
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from tfacct.accounts.sharding.mesh import LIVES, Mesh, divisors, padded, replicated
+from tfacct.accounts.sharding.mesh import Mesh, divisors, lives, padded, place, replicated
 from tfacct.algebra.factored import Factored
 from tfacct.algebra.symbols import SymbolicModel
 from tfacct.base.errors import ConfigError, UsageError
@@ -193,7 +193,7 @@ def divides(path: str, letters: Iterable[str], axes: Mapping[str, str], of: str,
     tokens = {"S"} if of == "kv" else {"T", "O"} if of != "params" else set()
     whole = bank and "ep" in axes and of == "params"
     so = {
-        "tp": not whole and not there.isdisjoint(LIVES),
+        "tp": not whole and any(map(lives, there)),
         "ep": whole,
         "pp": paths.repeated(path),
         "cp": not there.isdisjoint(tokens),
@@ -261,7 +261,7 @@ def _notes(specs: Mapping[str, set[str]], axes: Mapping[str, str], of: str) -> l
     there = set().union(*specs.values())
     said = []
     if "tp" in axes:
-        named, tp = " ".join(letter for letter in LIVES if letter in there), axes["tp"]
+        named, tp = " ".join(sorted(filter(lives, there), key=place)), axes["tp"]
         said.append(f"{tp} ranks divide {named}: on one rank, a line with any of these letters is divided once.")
     if "cp" in axes:
         cp, letter = axes["cp"], "S" if of == "kv" else "T"

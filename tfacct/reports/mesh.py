@@ -14,7 +14,6 @@ from tfacct.accounts.sharding.pipeline import in_pipeline
 from tfacct.accounts.sharding.rules import collectives
 from tfacct.accounts.sharding.sends import Collective
 from tfacct.accounts.sharding.shards import gathered, with_experts_here, with_heads_here
-from tfacct.architecture.blocks import Stack
 from tfacct.architecture.parts import (
     Attention,
     Experts,
@@ -30,7 +29,7 @@ from tfacct.ledger.workload import check_size
 from tfacct.loading.model import LoadedModel
 from tfacct.reports import pipes
 from tfacct.reports.stored import names
-from tfacct.reports.unruled import unruled
+from tfacct.reports.unruled import encodes, gathered_elsewhere, in_parallel, unruled
 
 TORCH, PUBLISHED = "torch", "published"
 OWN, FP32, WIDE_ROUTER = "own", "fp32", "wide_router"
@@ -86,6 +85,7 @@ def check_buckets(subject: LoadedModel, mesh: Mesh) -> None:
         return
     experts = [part for part in subject.architecture.parts() if isinstance(part, Experts)]
     said = {
+        "it has an encoder": encodes(subject.architecture),
         "its experts have biases": any(part.bias or part.choice_bias for part in experts),
         "its shared network has a gate": any(part.shared_gate for part in experts),
         f"beside {option('tp', mesh.tp)} its class fuses products": mesh.tp > 1 and _fuses(subject, mesh),
@@ -216,7 +216,7 @@ def check_ruled(subject: LoadedModel, mesh: Mesh, *, train: bool = True) -> None
         check_gathered(subject, mesh, said, train=train)
         return
     if said:
-        kinds = "decoders of attention, latent or not, feed-forward networks, experts and norms have rules"
+        kinds = "attention, latent or not, feed-forward networks, experts, norms and tables have rules"
         if GATHERED in subject.config.divided:
             kinds = f"{option('fsdp')} alone is counted: it divides weights, whatever computes with them"
         if mesh.fsdp > 1 and subject.config.ungathered:
@@ -226,6 +226,8 @@ def check_ruled(subject: LoadedModel, mesh: Mesh, *, train: bool = True) -> None
         check_buckets(subject, mesh)
     experts = any(isinstance(part, Experts) for part in subject.architecture.parts())
     without = f"leave {option('sp', True)} out"
+    if mesh.sp and (said := next(gathered_elsewhere(subject.architecture), None)):
+        raise ConfigError(f"{subject.name}: no rule for {said} beside {option('sp', True)}", without)
     if mesh.sp and subject.architecture.having(LatentAttention):
         raise ConfigError(f"{subject.name}: no rule for latent attention beside {option('sp', True)}", without)
     if mesh.ep > 1 and not experts:
@@ -388,8 +390,3 @@ def norms_all_heads(part: Part) -> bool:
 def gathers_heads(subject: LoadedModel) -> bool:
     """True of a model with such attention: ranks of `tp` divide its products and gather what they make."""
     return any(map(norms_all_heads, subject.architecture.attentions))
-
-
-def in_parallel(stack: Stack) -> bool:
-    """True if sublayers of its blocks read one tensor, or stand beside another."""
-    return stack.block.order == "parallel" or any(sublayer.beside for sublayer in stack.block.sublayers)

@@ -112,9 +112,13 @@ def _unstaged(shape: Transformer) -> Iterator[str]:
 def _unparted(shape: Transformer, mesh: Mesh) -> Iterator[str]:
     """Attention of which what goes to other ranks is a choice, or not known."""
     cp, ulysses = option("cp", mesh.cp), option("ulysses", mesh.ulysses)
+    if shape.encoder is not None:
+        yield f"{shape.encoder.words} beside {cp if mesh.cp > 1 else ulysses}"
     for part in shape.attentions:
         if isinstance(part, Attention) and mesh.tp > 1 and part.qk_norm is not None and part.qk_norm.together:
             yield f"a norm over all heads together beside {option('tp')} and {cp if mesh.cp > 1 else ulysses}"
+        if isinstance(part, Attention) and not part.causal:
+            yield f"attention of all tokens to all others beside {cp if mesh.cp > 1 else ulysses}"
         if isinstance(part, CompressedAttention):
             yield f"compressed keys beside {cp if mesh.cp > 1 else ulysses}: which rank makes them is not known"
         elif isinstance(part, LatentAttention):

@@ -12,8 +12,6 @@ from tfacct.ledger.evaluated import Tensor
 from tfacct.loading.model import LoadedModel
 
 IN, OUT = (paths.in_every(paths.BLOCKS, f"attn.{name}") for name in ("q_proj", "o_proj"))
-SINES = frozenset(("pos_embed.weight", "encoder.pos_embed.weight"))
-"""Tables of positions, which no optimizer is handed where they are sines."""
 
 
 def stored(subject: LoadedModel) -> list[Parameter]:
@@ -27,11 +25,10 @@ def stored(subject: LoadedModel) -> list[Parameter]:
 def _stored(subject: LoadedModel) -> list[Parameter]:
     named, stacks = names(subject), dict[int, int]()
     found: dict[tuple[str, int | None], Parameter] = {}
-    positions = subject.architecture.positions
-    frozen = SINES if positions is not None and not positions.trained else frozenset[str]()
     for tensor in subject.ledger.tensors():
-        if tensor.path in frozen:
-            continue
+        table = tensor.parameter.table
+        if table is not None and not table.trained:
+            continue  # sines, which no optimizer is handed
         inside = paths.repeated(tensor.path)
         stack = stacks.setdefault(id(tensor.axes), len(stacks)) if inside else None
         key = named[tensor.path], stack

@@ -36,6 +36,7 @@ from tfacct.reports import training
 from tfacct.reports.pipes import check_step
 from tfacct.reports.stored import stored
 from tfacct.reports.training import FP32, Recipe
+from tfacct.reports.unruled import encodes, in_parallel
 from tfacct.reports.unruled import unruled as part_without_rule
 
 
@@ -76,9 +77,11 @@ def _unruled(subject: LoadedModel, recipe: Recipe) -> Iterator[str]:
     mesh = recipe.mesh
     assert mesh is not None
     how = optimizer(recipe.optimizer)
+    if mesh.ranks > mesh.pp and encodes(subject.architecture):
+        yield "no rule for the training step of an encoder on a mesh"
     if mesh.ranks > mesh.pp and (said := part_without_rule(subject.architecture)):
         yield f"no rule for {said} on a mesh"
-    if any(map(meshes.in_parallel, subject.architecture.stacks)):
+    if any(map(in_parallel, subject.architecture.stacks)):
         yield "no rule for parallel sublayers on a mesh"
     if any(odd.alibi or odd.sinks or odd.gated or odd.temperature for odd in _attentions(subject)):
         yield "no rule for attention with ALiBi, sinks, gates or a temperature on a mesh"

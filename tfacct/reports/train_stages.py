@@ -24,9 +24,9 @@ from tfacct.architecture.parts import Attention, Embedding, FeedForward, Head, N
 from tfacct.ledger.kept import bytes_each
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
-from tfacct.reports import mesh as meshes
 from tfacct.reports import pipes
 from tfacct.reports.training import Recipe
+from tfacct.reports.unruled import in_parallel
 
 MEASURED = frozenset((Attention, FeedForward, Norm, Residual, Embedding, Head))
 """Parts of models whose stages were measured under torch's schedules."""
@@ -156,7 +156,7 @@ def unmeasured(subject: LoadedModel, recipe: Recipe, work: Workload) -> str:
     if microbatches(mesh, work.axes(), train=True) < mesh.pp:
         return "torch's own schedules take as many microbatches as there are stages, or more."
     shape = subject.architecture
-    alike = all(type(part) in MEASURED for part in shape.parts()) and not any(map(meshes.in_parallel, shape.stacks))
+    alike = all(type(part) in MEASURED for part in shape.parts()) and not any(map(in_parallel, shape.stacks))
     if recipe.hold_logits or not alike:
         return "What stages hold was measured of attention and networks one after the other, logits let go."
     return ""

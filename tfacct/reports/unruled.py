@@ -7,15 +7,22 @@ from collections.abc import Iterator
 from tfacct.architecture.blocks import Stack
 from tfacct.architecture.parts import (
     Attention,
+    Classes,
+    CrossAttention,
     Embedding,
     Experts,
     FeedForward,
     Head,
     LatentAttention,
     Norm,
+    OverlappingAttention,
     Part,
+    Pooler,
     Positions,
+    RelativeBias,
     Residual,
+    Segments,
+    Stem,
 )
 from tfacct.architecture.transformer import Transformer
 from tfacct.architecture.words import in_words
@@ -27,26 +34,20 @@ def unruled(shape: Transformer) -> str | None:
 
 
 def _unruled(shape: Transformer) -> Iterator[str]:
-    if shape.encoder is not None:
+    if shape.encoder is not None and shape.encoder.given:
         yield shape.encoder.words
     if shape.mtp is not None:
         yield "multi-token prediction heads"
-    if shape.head is None:
-        yield "a model without a language model's head"
-    elif shape.classes is not None:
-        yield "scores of classes beside a language model's head"
-    front, back = shape.ends()
-    for part in (*front.values(), *back.values()):
-        yield from _of_part(part)
-    for stack in shape.stacks:
+    for front, back in (shape.ends(), *(() if shape.encoder is None else (shape.encoder.ends(),))):
+        for part in (*front.values(), *back.values()):
+            yield from _of_part(part)
+    for stack in shape.every_stack:
         yield from _of_stack(stack)
 
 
 def _of_stack(stack: Stack) -> Iterator[str]:
     if stack.shares:
         yield "blocks that share their weights"
-    if stack.block.order == "post":
-        yield "norms behind the addition"
     for _, part in stack.block.parts():
         yield from _of_part(part)
 
@@ -54,14 +55,10 @@ def _of_stack(stack: Stack) -> Iterator[str]:
 def _of_part(part: Part) -> Iterator[str]:
     """What of a part has no rule."""
     match part:
+        case OverlappingAttention():
+            yield "attention in windows that overlap"
         case Attention():
-            if (
-                not part.causal
-                or not part.keep
-                or part.score_function != "product"
-                or part.biased
-                or part.buckets is not None
-            ):
+            if part.score_function != "product":
                 yield "attention that is not plain"
             if part.chosen is not None:
                 yield "an indexer that chooses blocks of keys"
@@ -80,19 +77,38 @@ def _of_part(part: Part) -> Iterator[str]:
         case Experts():
             if part.norms is not None or part.latent is not None:
                 yield "experts with norms of their own, or of a narrower token"
+        case CrossAttention():
+            if part.score_function != "product" or part.qk_norm is not None or part.source_hidden is not None:
+                yield "cross-attention that is not plain"
         case Norm():
-            if part.shared or part.narrow or not part.called:
-                yield "norms that are shared, narrow or never called"
+            if part.shared or not part.called:
+                yield "norms that are shared or never called"
         case Embedding():
-            if part.width is not None or part.shared:
-                yield "a token table narrower than the model, or a shared one"
-        case Positions():
-            if not (part.stored and part.trained) or part.narrow:
-                yield "positions that are not learned"
-        case Head():
-            if part.width is not None or part.transform is not None:
-                yield "a head with a transform"
-        case Residual():
+            if part.rows is not None:
+                yield "a token table of other rows than the vocabulary"
+        case Residual() | Positions() | Segments() | RelativeBias() | Head() | Pooler() | Classes() | Stem():
             return
         case _:
             yield in_words(part)
+
+
+def gathered_elsewhere(shape: Transformer) -> Iterator[str]:
+    """What of a model reads the stream elsewhere than behind a norm: which of its readers gather it is a choice."""
+    if encodes(shape):
+        yield "an encoder"
+    if shape.head is not None and shape.head.transform is not None:
+        yield "a head with a transform"
+    if any(stack.block.order == "post" for stack in shape.stacks):
+        yield "norms behind the addition"
+    if shape.segments is not None or shape.bias is not None:
+        yield "tables of segments or of distances"
+
+
+def encodes(shape: Transformer) -> bool:
+    """True of an encoder, alone or in front of a decoder."""
+    return shape.encoder is not None or any(not getattr(part, "causal", True) for part in shape.attentions)
+
+
+def in_parallel(stack: Stack) -> bool:
+    """True if sublayers of its blocks read one tensor, or stand beside another."""
+    return stack.block.order == "parallel" or any(sublayer.beside for sublayer in stack.block.sublayers)

@@ -120,9 +120,12 @@ def _step(subject: LoadedModel, work: Workload, mesh: Mesh, dtype: str, *, publi
         "sp": mesh.sp,
         "together": mesh.sp or mesh.plan == "megatron",
     }
-    size: dict[str, Any] = {"batch": work.batch, "tokens": work.tokens // mesh.parts}
+    size: dict[str, Any] = {"batch": work.batch, "tokens": work.tokens // mesh.parts, "source": work.source}
+    shape = subject.architecture
+    encodes = shape.encoder is not None or not all(getattr(part, "causal", True) for part in shape.attentions)
+    which = {"auto": subject.config.ending.auto, "encodes": encodes}
     try:
-        return _room("ranks").step(subject.of_class, **divided, **size, dtype=dtype, published=published)
+        return _room("ranks").step(subject.of_class, **divided, **size, **which, dtype=dtype, published=published)
     except (AssertionError, RuntimeError) as error:  # weights of two dtypes, of which fully_shard makes no unit
         said = f"{subject.name}: torch does not divide its class so: {cut(str(error), 200)}"
         raise UsageError(said, f"leave {option('fsdp' if isinstance(error, AssertionError) else 'tp')} out") from None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal, TypeAlias
 
-from tfacct.accounts.sharding.mesh import Mesh
+from tfacct.accounts.sharding.mesh import VOCABULARY, Mesh, lives
 from tfacct.accounts.sharding.sends import Collective, collective
 from tfacct.ledger.einsum import Axes, size, whole_bytes
 from tfacct.ledger.groups import Ledger
@@ -28,11 +28,14 @@ def of_logits(ledger: Ledger, mesh: Mesh, at: Axes, bits: int, after: AfterHead)
     for group in ledger.groups if mesh.tp > 1 and after != "divided" else ():
         axes = group.bound(at)
         for line in group.lines:
-            if not isinstance(line, Matmul) or line.weight_axes() is None or "V" not in line.einsum.out:
+            if not isinstance(line, Matmul) or line.weight_axes() is None:
                 continue
-            tokens = size(axes, tuple(axis for axis in line.einsum.out if axis != "V"))
+            letter = next((axis for axis in line.einsum.out if lives(axis) == VOCABULARY), None)
+            if letter is None:
+                continue
+            tokens = size(axes, tuple(axis for axis in line.einsum.out if axis != letter))
             if after == "gathered":
-                result = whole_bytes(tokens * mesh.tp * mesh.share("V", axes["V"]), bits)
+                result = whole_bytes(tokens * mesh.tp * mesh.share(letter, axes[letter]), bits)
                 yield collective(line.path, "all-gather", "tp", "forward", "logits", group.count, result, mesh.tp, "V")
             for name in OF_LOSS if after == "loss" else ():
                 result = whole_bytes(tokens, LOSS_BITS)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
+from functools import cache
 from math import gcd, isqrt
 from typing import Literal, TypeAlias
 
@@ -17,6 +19,8 @@ from tfacct.ledger.lines import EXPERTS, Parameter, Pointwise
 
 LIVES = ("K", "N", "F", "Fe", "Fs", "V")
 """Letters that `tp` divides: heads, widths of networks, the vocabulary."""
+MARK = re.compile("(?:full|[a-z]{3}|[0-9]+)*")
+"""What may stand behind a letter, of which a model has several sizes: an encoder's, those of a kind of blocks."""
 VOCABULARY = LIVES[-1]
 HEADS = ("K", "N")
 """Those that stay whole numbers on every rank."""
@@ -43,6 +47,22 @@ Schedule: TypeAlias = Literal["gpipe", "1f1b", "interleaved", "zero-bubble"]
 """Order in which the stages of a pipeline take microbatches."""
 Method: TypeAlias = Literal["ring", "gather"]
 """How keys and values reach the tokens of other ranks: from one rank to the next, or gathered."""
+
+
+@cache
+def lives(letter: str) -> str | None:
+    """The letter of `LIVES` that this one is, whatever mark stands behind it; None if it is none of them.
+
+    >>> lives("Nenc"), lives("Fe"), lives("Feexp"), lives("Vs")
+    ('N', 'Fe', 'Fe', None)
+    """
+    longest = sorted(LIVES, key=len, reverse=True)
+    return next((own for own in longest if letter.startswith(own) and MARK.fullmatch(letter[len(own) :])), None)
+
+
+def size_of(own: str, axes: Axes) -> Size | None:
+    """Size of a letter of `LIVES` in a group, whatever mark it has there; None where the group has none."""
+    return next((size for letter, size in axes.items() if lives(letter) == own), None)
 
 
 @record
@@ -118,9 +138,11 @@ class Mesh:
         """True if so many ranks of `tp` divide a letter. Fewer key/value heads than ranks are on several each. Of
         a width or a vocabulary the last ranks may have fewer, if `fsdp` does not divide that again."""
         whole = axes[letter]
-        if letter == "K" and ranks > whole:
+        own = lives(letter)
+        if own == "K" and ranks > whole:
             return bool(ranks % whole == 0)
-        return bool(whole % ranks == 0 or (letter not in (*HEADS, "T") and self.fsdp == 1 and whole > ranks))
+        cut = own is not None and own not in HEADS
+        return bool(whole % ranks == 0 or (cut and self.fsdp == 1 and whole > ranks))
 
     def share(self, letter: str | None, whole: Size) -> Size:
         """Size of a divided letter on the fullest rank of `tp`."""
@@ -131,7 +153,12 @@ class Mesh:
         experts that `ep` divides are whole."""
         if self.tp == 1 or (bank and self.ep > 1):
             return None
-        return next((letter for letter in LIVES if letter in every), None)
+        return min((letter for letter in every if lives(letter)), key=place, default=None)
+
+
+def place(letter: str) -> tuple[int, str]:
+    """Where a letter that is divided stands among others."""
+    return LIVES.index(lives(letter) or letter), letter
 
 
 def check(ledger: Ledger, mesh: Mesh, at: Axes) -> None:
@@ -150,17 +177,19 @@ def check(ledger: Ledger, mesh: Mesh, at: Axes) -> None:
     gathered = [group.axes for group in ledger.groups if over_heads(group)]
 
     def fits(axes: Axes, letter: str, ranks: int) -> bool:
-        whole = letter == "K" and any(axes is each for each in gathered)  # no rank has a copy of what is gathered
+        whole = lives(letter) == "K" and any(
+            axes is each for each in gathered
+        )  # no rank has a copy of what is gathered
         return not (whole and axes[letter] % ranks) and mesh.fits(letter, axes, ranks)
 
     wrong = sorted({(letter, axes[letter]) for axes, letter in everywhere if not fits(axes, letter, mesh.tp)})
     if not wrong:
         return
-    named = ", ".join(f"{letter} = {whole:,} ({NAMES[letter]})" for letter, whole in wrong)
+    named = ", ".join(f"{letter} = {whole:,} ({named_as(letter)})" for letter, whole in wrong)
     said = f"{option('tp', mesh.tp)} does not divide {named}"
     if wrong[0][0] == wrong[-1][0] == "T":
         raise UsageError(said, f"{option('sp', True)} divides the tokens: ask for a multiple of {mesh.tp}")
-    heads = {axes[letter] for axes, letter in everywhere if letter == "N"}
+    heads = {axes[letter] for axes, letter in everywhere if lives(letter) == "N"}
     tried = divisors(heads or {whole for _, whole in wrong})
     possible = [n for n in tried if all(fits(axes, letter, n) for axes, letter in everywhere if letter != "T")]
     raise UsageError(said, f"sizes that divide all: {', '.join(map(str, possible))}")
@@ -182,17 +211,22 @@ def _check_parts(ledger: Ledger, mesh: Mesh, at: Axes) -> None:
                 f"tokens are dealt out in {pieces:,} pieces: ask for a multiple of {pieces:,}",
             )
     heads = sorted(
-        {(letter, group.axes[letter]) for group in ledger.groups for letter in HEADS if letter in group.axes}
+        {(letter, size) for group in ledger.groups for letter, size in group.axes.items() if lives(letter) in HEADS}
     )
     wrong = [(letter, whole) for letter, whole in heads if mesh.ulysses > 1 and whole % (mesh.tp * mesh.ulysses)]
     if wrong:
         also = f" beside {option('tp', mesh.tp)}" if mesh.tp > 1 else ""
-        said = ", ".join(f"{letter} = {whole:,} ({NAMES[letter]})" for letter, whole in wrong)
+        said = ", ".join(f"{letter} = {whole:,} ({named_as(letter)})" for letter, whole in wrong)
         sizes = divisors(whole // mesh.tp for _, whole in heads if whole % mesh.tp == 0)
         fitting = f"sizes that divide all: {', '.join(map(str, sizes))}"
         if any(whole % mesh.tp for _, whole in heads):
             fitting = f"no size does: {option('tp', mesh.tp)} alone does not divide all of them"
         raise UsageError(f"{option('ulysses', mesh.ulysses)}{also} does not divide {said}", fitting)
+
+
+def named_as(letter: str) -> str:
+    """What a letter is the number of."""
+    return NAMES[lives(letter) or letter]
 
 
 def over_heads(group: Group) -> bool:
@@ -207,26 +241,28 @@ def over_heads(group: Group) -> bool:
 
 def whole_norm(parameter: Parameter) -> bool:
     """True of the scale of a norm over all heads together, which every rank has."""
-    return paths.module_of(parameter.path).endswith(HEADS_NORMS) and not {*HEADS}.isdisjoint(parameter.axes)
+    return paths.module_of(parameter.path).endswith(HEADS_NORMS) and any(
+        lives(axis) in HEADS for axis in parameter.axes
+    )
 
 
 def replicated(ledger: Ledger, mesh: Mesh) -> list[int]:
     """Numbers of key/value heads that are fewer than the ranks of `tp`, so that several ranks have each."""
-    found = {group.axes["K"] for group in ledger.groups if "K" in _lives(group, mesh)}
+    found = {group.axes[letter] for group in ledger.groups for letter in _lives(group, mesh) if lives(letter) == "K"}
     return sorted(heads for heads in found if heads < mesh.tp)
 
 
 def padded(ledger: Ledger, mesh: Mesh) -> list[tuple[str, int]]:
     """Letters, with their sizes, of which the last ranks of `tp` have fewer than the first."""
     found = {(letter, group.axes[letter]) for group in ledger.groups for letter in _lives(group, mesh)}
-    return sorted((letter, whole) for letter, whole in found if letter not in HEADS and whole % mesh.tp)
+    return sorted((letter, whole) for letter, whole in found if lives(letter) not in HEADS and whole % mesh.tp)
 
 
 def _lives(group: Group, mesh: Mesh) -> Iterator[str]:
     """Letters of a group that `tp` divides."""
-    there = [letter for letter in LIVES if letter in group.axes]
+    there = [letter for letter in group.axes if lives(letter)]
     if mesh.ep > 1 and EXPERTS in group.axes:  # those of experts alone are whole
-        there = [letter for letter in there if letter != "Fe" or letter in _outside_banks(group)]
+        there = [letter for letter in there if lives(letter) != "Fe" or letter in _outside_banks(group)]
     yield from there
 
 

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 from tfacct.accounts.sharding.context import of_context
 from tfacct.accounts.sharding.experts import between, of_experts
 from tfacct.accounts.sharding.logits import AfterHead, of_logits
-from tfacct.accounts.sharding.mesh import HEADS, TOKENS, Mesh, check, over_heads
+from tfacct.accounts.sharding.mesh import HEADS, TOKENS, VOCABULARY, Mesh, check, lives, over_heads, size_of
 from tfacct.accounts.sharding.replicas import of_replicas
 from tfacct.accounts.sharding.sends import Collective, Kind, Of, When, collective
 from tfacct.accounts.sharding.shards import gathered, trained
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import Axes, Letters, letters, size, whole_bytes
 from tfacct.ledger.groups import Group, Ledger
-from tfacct.ledger.lines import Matmul, Pointwise, Table
+from tfacct.ledger.lines import Line, Matmul, Pointwise, Table
 
 
 def collectives(
@@ -41,8 +41,9 @@ def collectives(
     check(ledger, mesh, at)
     at = mesh.own(at)
     found: list[Collective] = [*of_context(ledger, mesh, at, bits, train)]
+    lookups = mesh.tp > 1 and _of_source(ledger)
     for group in ledger.groups if mesh.tp > 1 else ():
-        found += _of_group(group, mesh, at, bits, train, modules or {})
+        found += _of_group(group, mesh, at, bits, train, modules or {}, lookups)
     for group in ledger.groups if mesh.ranks > 1 else ():
         found += of_experts(group, mesh, at, bits, shares or bits, train)
     found += of_logits(ledger, mesh, at, bits, after)
@@ -65,9 +66,9 @@ class Sent(NamedTuple):
 
 
 def _of_group(
-    group: Group, mesh: Mesh, at: Axes, bits: int, train: bool, modules: Mapping[str, str]
+    group: Group, mesh: Mesh, at: Axes, bits: int, train: bool, modules: Mapping[str, str], lookups: bool
 ) -> Iterator[Collective]:
-    """Collectives over `tp` of one group of blocks."""
+    """Collectives over `tp` of one group of blocks. `lookups`: the rows of its table are read for a source too."""
     axes = group.bound(at)
 
     def sent(one: Sent) -> Collective:
@@ -76,24 +77,25 @@ def _of_group(
         each = group.count, whole_bytes(result, bits), mesh.tp
         return collective(one.what, one.kind, "tp", one.when, one.of, *each, one.because)
 
-    key = mesh.sp, mesh.plan, mesh.ep > 1, train, "N" in axes
+    key = mesh.sp, mesh.plan, mesh.ep > 1, train, lookups, "N" in axes
     of_products, of_work = group.own.once(
         (_of_group, *key, *modules.items()),
-        lambda: ([*_of_products(group, mesh, train, modules)], [*_of_work(group, mesh)] if train else []),
+        lambda: ([*_of_products(group, mesh, train, modules, lookups)], [*_of_work(group, mesh)] if train else []),
     )
-    yield from map(sent, of_products)
-    if train and mesh.tp > axes.get("K", mesh.tp):
+    # A source that was read in an earlier step has no tokens in this one.
+    yield from (sent(one) for one in of_products if size(axes, one.operand) != 0)
+    if train and mesh.tp > (size_of("K", axes) or mesh.tp):
         yield from _of_copied_heads(group, mesh, axes, bits)
     yield from map(sent, of_work)
 
 
-def _of_products(group: Group, mesh: Mesh, train: bool, modules: Mapping[str, str]) -> Iterator[Sent]:
+def _of_products(group: Group, mesh: Mesh, train: bool, modules: Mapping[str, str], lookups: bool) -> Iterator[Sent]:
     """What a group's products need of the ranks that divide them."""
     whole: set[tuple[str, str, Letters]] = set()
     reduced: set[tuple[str, Letters]] = set()
     inside = between(group, mesh)
     whens: tuple[When, ...] = ("forward", "backward") if train else ("forward",)
-    for line in _products(group):
+    for line in _products(group, lookups):
         letter = mesh.divided(line.einsum.every)
         if letter is None or line.bank or (inside is not None and line.path.startswith(inside)):
             continue
@@ -109,7 +111,8 @@ def _of_products(group: Group, mesh: Mesh, train: bool, modules: Mapping[str, st
                 whole.add((when, what, read))
                 yield Sent(line.path, "all-gather", when, read, "T")
             if letter in made:
-                if letter in HEADS and over_heads(group):  # a norm over all heads, or attention behind it, reads it
+                # A norm over all heads, or attention behind it, reads them gathered.
+                if lives(letter) in HEADS and over_heads(group):
                     yield Sent(line.path, "all-gather", when, made, letter)
                 continue
             if when == "backward":
@@ -135,10 +138,13 @@ def _of_work(group: Group, mesh: Mesh) -> Iterator[Sent]:
 def _of_copied_heads(group: Group, mesh: Mesh, axes: Axes, bits: int) -> Iterator[Collective]:
     """A key/value head that several ranks have is read by other query heads on each: the gradients of its weights sum
     over G, which these divide."""
-    ranks = mesh.tp // axes["K"]
     for line in _products(group):
-        for one in line.parameters() if mesh.divided(line.einsum.every) == "K" else ():
-            result = whole_bytes(size({**axes, "K": 1}, one.axes), bits)
+        letter = mesh.divided(line.einsum.every)
+        if letter is None or lives(letter) != "K":
+            continue
+        ranks = mesh.tp // axes[letter]
+        for one in line.parameters():
+            result = whole_bytes(size({**axes, letter: 1}, one.axes), bits)
             yield collective(
                 one.path, "all-reduce", "tp", "backward", "shared weights", group.count, result, ranks, "G"
             )
@@ -149,18 +155,31 @@ def _streams(operand: Letters, letter: str) -> bool:
     return letter not in operand and any(axis in TOKENS for axis in operand)
 
 
-def _products(group: Group) -> tuple[Matmul, ...]:
+def _of_source(ledger: Ledger) -> bool:
+    """True if an encoder looks its tokens up in the decoder's table: it has none of its own, and no stem."""
+    lines = [line for group in ledger.groups for line in group.lines if paths.parse(line.path).side]
+    return bool(lines) and not any(_looks_up(line) or paths.parse(line.path).part == "stem" for line in lines)
+
+
+def _looks_up(line: Line) -> TypeGuard[Table]:
+    return isinstance(line, Table) and any(lives(axis) == VOCABULARY for axis in letters(line.spec))
+
+
+def _products(group: Group, lookups: bool = False) -> tuple[Matmul, ...]:
     """Products of a group. Looking rows up is one: of tokens, each a row of zeros and a one, and the table."""
 
     def found() -> Iterator[Matmul]:
         for line in group.lines:
             if isinstance(line, Matmul) and line.weight_axes() is not None:
                 yield line
-            elif isinstance(line, Table) and "V" in letters(line.spec):
+            elif _looks_up(line):
                 # No gradient is asked of the tokens, and the table's own needs no sum over V.
-                yield Matmul(line.path, f"B T V, {line.spec} -> B T D")
+                rows, width = letters(line.spec)
+                source = paths.parse(line.path).side
+                for tokens in ("I",) if source else ("T", "I") if lookups else ("T",):
+                    yield Matmul(line.path, f"B {tokens} {rows}, {line.spec} -> B {tokens} {width}")
 
-    return group.own.once(_products, lambda: tuple(found()))
+    return group.own.once((_products, lookups), lambda: tuple(found()))
 
 
 def _shared(group: Group) -> Iterator[tuple[str, Letters, Letters]]:
@@ -170,7 +189,7 @@ def _shared(group: Group) -> Iterator[tuple[str, Letters, Letters]]:
             for parameter in line.parameters():
                 if trained(parameter.path):
                     yield parameter.path, letters(line.spec), parameter.axes
-        elif isinstance(line, Table) and "V" not in letters(line.spec):
+        elif isinstance(line, Table) and not _looks_up(line):
             yield f"{line.path}.weight", ("B", "T", "D"), letters(line.spec)
 
 

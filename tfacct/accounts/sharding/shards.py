@@ -24,23 +24,19 @@ COLUMNS = ("Kc", "Ns")
 
 class Shard(NamedTuple):
     """A stored tensor on one rank: `rows` × `columns` of it, with `padded` rows where `fsdp` divides them. `turns`: a
-    class may have its columns in front."""
+    class may have its columns in front. `trained`: a step has its gradient."""
 
     path: str
     rows: int
     columns: int
     padded: int
     turns: bool = True
+    trained: bool = True
 
     @property
     def elements(self) -> int:
         """Number of elements that the fullest rank stores, padding included."""
         return self.padded * self.columns
-
-    @property
-    def trained(self) -> bool:
-        """True if a step has its gradient."""
-        return trained(self.path)
 
 
 def shard(parameter: Parameter, axes: Axes, mesh: Mesh) -> Shard:
@@ -48,7 +44,7 @@ def shard(parameter: Parameter, axes: Axes, mesh: Mesh) -> Shard:
     of a vector."""
     if mesh.zero:  # engines cut tensors that lie one behind the other, wherever their rows end
         along = parameter.axes
-    elif parameter.embedding or parameter.bank:
+    elif parameter.table is not None or parameter.bank:
         along = parameter.axes[:1]
     elif parameter.inputs:
         along = tuple(axis for axis in parameter.axes if axis not in parameter.inputs)
@@ -64,7 +60,8 @@ def shard(parameter: Parameter, axes: Axes, mesh: Mesh) -> Shard:
     rows = prod(local[axis] for axis in along)
     columns = prod(size_ for axis, size_ in local.items() if axis not in along)
     padded = rounded_up(rows, mesh.copies if parameter.bank else mesh.sharers)
-    return Shard(parameter.path, rows, columns, padded, not {*parameter.axes} & {*COLUMNS})
+    learns = trained(parameter.path) and (parameter.table is None or parameter.table.trained)
+    return Shard(parameter.path, rows, columns, padded, not {*parameter.axes} & {*COLUMNS}, learns)
 
 
 def trained(path: str) -> bool:
@@ -111,14 +108,21 @@ def gathered(ledger: Ledger, mesh: Mesh) -> list[Unit]:
 
 def _gathered(ledger: Ledger, mesh: Mesh) -> Iterator[Unit]:
     root: dict[str, Shard] = {}
+    within: list[Shard] = []
     for group, weights in ledger.weights:
         own = {path: shard(one, group.axes, mesh) for path, one in weights.items()}
         if not any(map(paths.repeated, own)):
+            within += [own.pop(path) for path, one in weights.items() if one.table is not None and one.table.within]
             root = {**root, **own}
             continue
         what = next(iter(own)).split("*")[0] + "*"
         apart = [own[path] for path, one in weights.items() if one.bank and mesh.ep > 1]
-        yield Unit(what, group.count, mesh.sharers, [one for one in own.values() if one not in apart])
+        together = [one for one in own.values() if one not in apart]
+        first, within = within, []
+        if first:
+            yield Unit(what, 1, mesh.sharers, [*first, *together])
+        if group.count > bool(first):
+            yield Unit(what, group.count - bool(first), mesh.sharers, together)
         if apart:
             yield Unit(paths.holder_of(apart[0].path), group.count, mesh.copies, apart)
     if root:

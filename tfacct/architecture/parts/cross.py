@@ -81,13 +81,15 @@ class RelativeBias(Grouped):
     """A learned score for each head and each of `buckets` distances between two tokens; all blocks of a stack add it.
 
     Distances of `furthest` and more share a bucket, and the smallest distances have one each: transformers'
-    T5Attention._relative_position_bucket. No count depends on `furthest`.
+    T5Attention._relative_position_bucket. No count depends on `furthest`. `within`: the class has the table in the
+    first block of the stack.
     """
 
     buckets: Size
     kv_heads: Size
     group: Size
     furthest: int = 128
+    within: bool = False
 
     name: ClassVar[str] = "rel_bias"
     letters: ClassVar[dict[str, str]] = {"buckets": "Rp", "kv_heads": "K", "group": "G"}
@@ -102,7 +104,7 @@ class RelativeBias(Grouped):
 
     def lines(self, at: str) -> tuple[Line, ...]:
         """Table of the scores."""
-        return (Table(at, "Rp N", embedding=False),)
+        return (Table(at, "Rp N", embedding=False, within=self.within),)
 
 
 @record(kw_only=True)

@@ -173,7 +173,9 @@ class Positions(Part):
         if self.crossed:
             return (Table(at, "Xy P D"), Pointwise(f"{at}.join", "B T D", sums=True), added)
         resampled = () if self.tiles is None else (Pointwise(f"{at}.resample", f"B T {row(self.narrow)}", sums=True),)
-        return (Table(at, f"P {row(self.narrow)}"), *resampled, added) if self.stored else (added,)
+        return (
+            (Table(at, f"P {row(self.narrow)}", trained=self.trained), *resampled, added) if self.stored else (added,)
+        )
 
 
 @record(kw_only=True)
@@ -194,7 +196,7 @@ class Turns(Part):
 
     def lines(self, at: str) -> tuple[Line, ...]:
         """Table."""
-        return (Table(at, "P H", embedding=False),)
+        return (Table(at, "P H", embedding=False, trained=False),)
 
 
 @record(kw_only=True)
