@@ -66,3 +66,19 @@ def test_a_budget_smaller_than_the_weights_is_told_what_they_are(run: Callable[.
 def test_what_would_run_instead_of_the_fused_kernel(run: Callable[..., Ran], asked: str, says: str) -> None:
     ran = run("train", "llama-3.2-1b", "--ctx", "64", *asked.split())
     assert ran.code == 2 and says in " ".join(ran.err.split()), ran.err
+
+
+@pytest.mark.parametrize(
+    ("asked", "instead"),
+    [
+        ("--pp 2 --lora 8 --schedule zero-bubble", "--schedule 1f1b"),
+        ("--cp 2 --attention eager", "--attention sdpa"),
+        ("--tp 2 --loss chunked", "--loss whole"),
+        ("--fsdp 2 --checkpoint attention", "--checkpoint full"),
+    ],
+)
+def test_a_mesh_that_refuses_a_recipe_says_what_would_do(run, asked: str, instead: str) -> None:
+    refused = run("train", "llama-3.2-1b", "--ctx", "64", *asked.split())
+    assert refused.code == 2 and f"hint: {instead} is counted" in refused.err
+    kept, _, _ = asked.rpartition(instead.partition(" ")[0])
+    assert run("train", "llama-3.2-1b", "--ctx", "64", *kept.split(), *instead.split()).code == 0

@@ -129,6 +129,9 @@ def _advice(subject: LoadedModel, recipe: Recipe, why: str) -> str | None:
         return f"leave {option('lora')} or the other axes out"
     if why.endswith(adapters.DTYPE):
         return f"leave {option('weights')} out"
+    for instead, changed in _instead(recipe):
+        if refusal(subject, changed) is None:
+            return f"{instead} is counted"
     alike: tuple[training.AttentionKind, ...] = (recipe.attention, "eager")
     other = next(
         (kind for kind in alike if not training.refusal(subject, replace(alone(recipe), attention=kind))), None
@@ -137,6 +140,17 @@ def _advice(subject: LoadedModel, recipe: Recipe, why: str) -> str | None:
         return None
     also = "" if other == recipe.attention else f", with {option('attention', other)}"
     return f"the step of one device alone is counted{also}"
+
+
+def _instead(recipe: Recipe) -> Iterator[tuple[str, Recipe]]:
+    """What could stand in place of a part of the recipe on its mesh."""
+    mesh = recipe.mesh
+    assert mesh is not None
+    if mesh.pp > 1:
+        yield option("schedule", "1f1b"), replace(recipe, mesh=replace(mesh, schedule="1f1b"))
+    yield option("attention", "sdpa"), replace(recipe, attention="sdpa")
+    yield option("loss", "whole"), replace(recipe, loss="whole")
+    yield option("checkpoint", "full"), replace(recipe, checkpoint="full")
 
 
 def _padded(subject: LoadedModel, mesh: Mesh) -> list[str]:
