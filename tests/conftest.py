@@ -65,20 +65,23 @@ def _read(name: str) -> LoadedModel:
 
 
 @cache
-def kind(name: str) -> tuple[object, ...]:
-    """The kind of a shape."""
+def kind(name: str) -> frozenset[object]:
+    """The traits of a shape."""
     return kind_of(tiny(name))
 
 
-def kind_of(ours: LoadedModel) -> tuple[object, ...]:
-    """What sort of model it is: which sides it has, in which orders their blocks run, of which parts, windowed or not,
-    latent attention in which form, the head tied or not. Sizes, biases and kinds of norm tell no kinds apart."""
-    blocks = frozenset(
+def kind_of(ours: LoadedModel) -> frozenset[object]:
+    """What sort of model it is, trait by trait: each sort of block that it has (its order, and its parts, windowed or
+    not, latent attention in which form), what it reads and gives, its sides, whether the head is tied. Sizes, biases
+    and kinds of norm are no traits."""
+    blocks = {
         (stack.block.order, *(_sort(sublayer.part) for sublayer in stack.block.sublayers))
         for stack in ours.architecture.every_stack
-    )
+    }
     head = ours.architecture.head
-    return ours.architecture.encoder is not None, ours.keeps, blocks, head is not None and head.tied
+    ends = {("end", type(end).__name__) for end in (ours.architecture.embed, ours.architecture.pooler)}
+    sides = ("sides", ours.architecture.encoder is not None, ours.keeps)
+    return frozenset({*blocks, *ends, sides, ("head", head is not None and head.tied)})
 
 
 def has_numbers(shape: Transformer) -> bool:
@@ -89,8 +92,8 @@ def has_numbers(shape: Transformer) -> bool:
 
 
 @cache
-def kind_of_preset(name: str) -> object:
-    """The kind of a preset. What tells it from others of its kind, tests/families draws."""
+def kind_of_preset(name: str) -> frozenset[object]:
+    """The traits of a preset. What tells it from others that have them, tests/families draws."""
     return kind_of(presets.load(name))
 
 
@@ -98,13 +101,16 @@ def _sort(part: Part) -> tuple[object, ...]:
     return type(part).__name__, getattr(part, "form", None), getattr(part, "window", None) is not None
 
 
-def by_kind(names: Iterable[str], of: Callable[[str], object] = kind) -> list[Any]:
-    """The shapes, or presets, for a test in which only the kind matters: the first of each kind, and the others behind
-    `-m slow`. Shapes that take any number of tokens go before the others of their kind."""
-    names, first = [*names], dict[object, str]()
-    for name in sorted(names, key=lambda name: tiny(name).ledger.together > 1) if of is kind else names:
-        first.setdefault(of(name), name)
-    asked = {*first.values()}
+def by_kind(names: Iterable[str], of: Callable[[str], frozenset[object]] = kind) -> list[Any]:
+    """The shapes, or presets, for a test in which only the kind matters: as few as have every trait between them, and
+    the others behind `-m slow`. Shapes that take any number of tokens go before others with as many."""
+    names, asked = [*names], set[str]()
+    order = sorted(names, key=lambda name: tiny(name).ledger.together > 1) if of is kind else names
+    left = frozenset[object]().union(*map(of, order))
+    while left:
+        most = max(order, key=lambda name: len(of(name) & left))
+        asked.add(most)
+        left -= of(most)
     return [pytest.param(name, marks=() if name in asked else (pytest.mark.slow,), id=name) for name in names]
 
 
@@ -119,7 +125,7 @@ def every_other(shapes: Iterable[Any], questions: Sequence[object]) -> list[Any]
 
 
 def every_step(works: Iterable[str], alone: str, reading: str) -> list[Any]:
-    """Each shape with each step: of one shape of each kind all, of the others one, `alone` or, with a source,
+    """Each shape with each step: of the shapes that `by_kind` asks all, of the others one, `alone` or, with a source,
     `reading`; the rest behind `-m slow`."""
     first = {param.id for param in by_kind(sorted(SHAPES)) if not param.marks}
     params = []

@@ -178,7 +178,7 @@ def pair(request: pytest.FixtureRequest):
 
 @pytest.fixture(params=by_kind(CONFIGS, lambda name: kind_of(MADE[name])))
 def kind_pair(request: pytest.FixtureRequest):
-    """For what the reference model says of itself: one of each kind, and the others behind `-m slow`."""
+    """For what the reference model says of itself: every kind of block, and the others behind `-m slow`."""
     yield from in_its_dtype(request.param)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import by_kind, kind_of
 from tests.families import LOGITS, TINY
 from tfacct.architecture.parts import Patches, Stem
 from tfacct.loading.model import LoadedModel, subject
@@ -144,6 +145,12 @@ def pair(request: pytest.FixtureRequest) -> Pair:
     return Pair(CONFIGS[request.param])
 
 
+@pytest.fixture(params=by_kind(CONFIGS, lambda name: kind_of(MADE[name])))
+def kind_pair(request: pytest.FixtureRequest) -> Pair:
+    """For what the reference model says of itself: every kind of block, and the others behind `-m slow`."""
+    return Pair(CONFIGS[request.param])
+
+
 def test_logits_are_the_classs(pair: Pair) -> None:
     bound = 5e-5 if pair.about.family == "t5gemma" else 1e-5  # six norms in a block of its class, all in float32
     with torch.no_grad():
@@ -194,37 +201,37 @@ def test_decode_and_chunks_behind_the_source_give_the_logits_of_the_whole(name: 
     assert gap(torch.cat(parts, dim=1), whole) <= 1e-12
 
 
-def test_fused_attention_gives_the_same_logits(pair: Pair) -> None:
+def test_fused_attention_gives_the_same_logits(kind_pair: Pair) -> None:
     with torch.no_grad():
-        whole, *_ = pair.mine()(pair.tokens, source=pair.source)
-        assert gap(pair.mine(fused=True)(pair.tokens, source=pair.source)[0], whole) <= 1e-12
+        whole, *_ = kind_pair.mine()(kind_pair.tokens, source=kind_pair.source)
+        assert gap(kind_pair.mine(fused=True)(kind_pair.tokens, source=kind_pair.source)[0], whole) <= 1e-12
 
 
-def test_recomputation_gives_the_same_gradients(pair: Pair) -> None:
+def test_recomputation_gives_the_same_gradients(kind_pair: Pair) -> None:
     gradients = []
     for recompute in (False, True):
-        mine = pair.mine()
+        mine = kind_pair.mine()
         mine.recompute = recompute
         if mine.encoder is not None:
             mine.encoder.recompute = recompute
-        mine(pair.tokens, source=pair.source)[0].sum().backward()
+        mine(kind_pair.tokens, source=kind_pair.source)[0].sum().backward()
         gradients.append([parameter.grad for parameter in mine.parameters() if parameter.requires_grad])
     both = [(a, b) for a, b in zip(*gradients, strict=True) if a is not None or b is not None]  # LED's run never
     assert all(torch.allclose(a, b, rtol=1e-12) for a, b in both)
 
 
-def test_a_wrong_weight_is_seen(pair: Pair) -> None:
+def test_a_wrong_weight_is_seen(kind_pair: Pair) -> None:
     """The comparison is not blind: one number changed, on either side, moves the logits far more than its bound."""
     with torch.no_grad():
-        right = pair.logits()
+        right = kind_pair.logits()
         sides = [lambda mine: mine.blocks[0].attn]
-        if pair.source is not None:
+        if kind_pair.source is not None:
             sides += [lambda mine: next(block.cross for block in mine.blocks if hasattr(block, "cross"))]
-            sides += [] if pair.made else [lambda mine: mine.encoder.blocks[0].attn]
+            sides += [] if kind_pair.made else [lambda mine: mine.encoder.blocks[0].attn]
         for side in sides:
-            mine = pair.mine()
+            mine = kind_pair.mine()
             side(mine).o_proj.weight[0, 0] += 0.5
-            assert gap(mine(pair.tokens, source=pair.source)[0], right) > 1e-5
+            assert gap(mine(kind_pair.tokens, source=kind_pair.source)[0], right) > 1e-5
 
 
 def test_a_decoder_with_no_source_says_so() -> None:

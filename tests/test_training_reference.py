@@ -195,6 +195,7 @@ def test_a_wrong_rule_is_not_proven(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("sympy")
     monkeypatch.setattr(rules, "RESULT", rules.RESULT | rules.INPUT)  # each activation keeps its result alone
     monkeypatch.setattr(rules, "INPUT", frozenset())
+    monkeypatch.setattr("tfacct.witness.reference_proof._edges", lambda _: ())  # what a symbol leaves out: above
     proof = load(SHAPES["gpt2"]).prove(train=True, as_="reference", dtype="bf16")
     assert not proof.agrees and proof.statements[0]["difference"] == "2*B*F*L*T"
 

@@ -59,6 +59,7 @@ WRONG = {
 }
 
 
+@pytest.mark.slow
 def test_mypy_knows_the_public_api(tmp_path: Path) -> None:
     """Strictly: a user's script has no errors, and each slip is one."""
     pytest.importorskip("mypy")
