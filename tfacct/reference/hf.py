@@ -36,6 +36,8 @@ GIVEN = "cross_attention_states"
 """What a class is given of a source that another model has read."""
 MASKED = ("megatron-bert", "rembert", "roformer", "big_bird")
 """Types whose class makes a mask and reads it, and on meta nothing can be read: it is given one that masks nothing."""
+LENGTHS = ("xlm", "flaubert")
+"""Types whose class reads how long its texts are."""
 transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
 
 
@@ -130,6 +132,9 @@ def run(
         before |= {"attention_mask": dict.fromkeys(("full_attention", "linear_attention"))}
     if model.config.model_type in MASKED:
         before |= {"attention_mask": torch.zeros(batch, 1, tokens, context, device=model.device)}
+    if model.config.model_type in LENGTHS:
+        whole = torch.ones(batch, tokens, device=model.device)
+        before |= {"lengths": torch.full((batch,), tokens, device="cpu"), "attention_mask": whole}
     if source and new_source:
         before |= read
     if "input_features" in takes and "input_ids" not in takes and not source:

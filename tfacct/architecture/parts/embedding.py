@@ -209,7 +209,7 @@ class Segments(Part):
 
     name: ClassVar[str] = "type_embed"
     letters: ClassVar[dict[str, str]] = {"rows": "Vs", "hidden": "D"}
-    legend: ClassVar[dict[str, str]] = {"Vs": "segments of a text", **WIDTHS}
+    legend: ClassVar[dict[str, str]] = {"Vs": "segments of a text, or its languages", **WIDTHS}
     counted: ClassVar[str] = "Vs"
 
     def sizes(self) -> dict[str, str]:
