@@ -1,6 +1,5 @@
 """FlauBERT: XLM's encoder, for French; its large models have the norms in front of the sublayers."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar
 
@@ -20,7 +19,7 @@ class Config(xlm.Config):
     stems: ClassVar = ("Flaubert",)
     heads: ClassVar = xlm.Config.heads
     harmless: ClassVar = xlm.Config.harmless | {"layerdrop"}
-    hf_paths: ClassVar[Mapping[str, str]] = xlm.Config.hf_paths
+    hf_paths: ClassVar = xlm.Config.hf_paths
     gotchas: ClassVar = (
         *xlm.Config.gotchas[:3],
         "The head is one product over the tied token table, with a bias. Classes of a text are scored of its first"
