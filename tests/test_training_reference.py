@@ -16,6 +16,7 @@ from tfacct.architecture.parts import (
     Attention,
     CompressedAttention,
     Disentangled,
+    Experts,
     FeedForward,
     LatentAttention,
     Mixer,
@@ -64,6 +65,8 @@ def unruled(model: LoadedModel) -> str:
         return "values of a size of their own"
     if model.architecture.beside is not None:
         return "a convolution beside a block"
+    if any(isinstance(part, Experts) and part.late for part in model.architecture.parts()):
+        return "experts whose result comes a block later"
     if isinstance(model.architecture.embed, Stem):
         return "convolutions over sound"
     if isinstance(model.architecture.pooler, Picked):

@@ -276,6 +276,8 @@ class Reference(Lines):
             raise ConfigError(f"{self.name}: no rule for experts between norms of their own")
         if not part.gated or part.latent is not None:
             raise ConfigError(f"{self.name}: no rule for experts without a gate or behind a latent")
+        if part.late:
+            raise ConfigError(f"{self.name}: no rule for experts whose result comes a block later")
         own, routing, weighting = f"{at}.experts", f"{at}.routing", f"{at}.weighting"
         gate, up, down, act = (f"{own}.{which}" for which in ("gate_proj", "up_proj", "down_proj", "act"))
         yield Kept(reads, "B T D", by=(f"{at}.router.weight",))

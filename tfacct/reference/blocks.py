@@ -87,7 +87,12 @@ class Block(nn.Module):
             return self._on_streams(self.altup, x, step, past)
         if self.hc is not None:
             return self._on_mixed(self.hc, x, step, past)
-        return (self._on(x, self.names, step, past, source, kept), *kept)
+        arrived, step.late = step.late, None
+        x = self._on(x, self.names, step, past, source, kept)
+        if arrived is not None:
+            add, result = arrived
+            x = add(x, result)
+        return x, *kept
 
     def _on_streams(self, altup: AltUp, streams: Tensor, step: Step, past: Kept) -> tuple[Tensor, ...]:
         """Streams behind the block, and its states: all sublayers but the last work on the first prediction."""
@@ -146,6 +151,8 @@ class Block(nn.Module):
         x = through(getattr(self, f"{name}_scale"), x)
         if isinstance(module, (FeedForward, Experts, Laurel, SharedOutput)):
             out = module(x)
+            if isinstance(module, Experts) and module.waiting is not None:
+                step.late, module.waiting = (module.shared_add, module.waiting), None
         else:
             before = past[: len(module.caches)] or None
             if isinstance(module, CrossAttention):

@@ -99,8 +99,11 @@ class Experts(nn.Module):
 
     def __init__(self, part: parts.Experts) -> None:
         super().__init__()
-        self.active, self.scaling = part.active, part.scaling
-        self.router, self.routing = Linear(part.hidden, part.experts, bias=part.bias), Routing(part)
+        self.active, self.scaling, self.count = part.active, part.scaling, part.experts
+        self.late = part.late
+        self.waiting: Tensor | None = None
+        choices = part.experts if part.idle is None else part.experts + part.idle
+        self.router, self.routing = Linear(part.hidden, choices, bias=part.bias), Routing(part)
         self.experts, self.weighting = Networks(part), Weighting()
         self.router_norm = self.experts_norm = self.experts_post_norm = self.shared_norm = self.shared_post_norm = None
         if part.norms is not None:
@@ -131,7 +134,7 @@ class Experts(nn.Module):
         batch, tokens, _ = x.shape
         scores = self.routing(self.router(x if self.router_norm is None else self.router_norm(x) * self.root))
         turns = torch.arange(batch * tokens * self.active, device=x.device).view(batch, tokens, self.active)
-        weights = torch.gather(scores, 2, turns % scores.shape[2]).unsqueeze(3)
+        weights = torch.gather(scores, 2, turns % self.count).unsqueeze(3)
         if self.scaling is not None:
             weights = weights / weights.sum(dim=2, keepdim=True) * self.scaling
         read = x if self.experts_norm is None else self.experts_norm(x)
@@ -142,9 +145,12 @@ class Experts(nn.Module):
         out = out if self.experts_post_norm is None else self.experts_post_norm(out)
         if self.shared is None:
             return out
-        shared = self.shared(x if self.shared_norm is None else self.shared_norm(x))
+        shared: Tensor = self.shared(x if self.shared_norm is None else self.shared_norm(x))
         shared = shared if self.shared_post_norm is None else self.shared_post_norm(shared)
         if self.shared_gate is not None and self.shared_weighting is not None:
             shared = self.shared_weighting(shared, torch.sigmoid(self.shared_gate(x)))
+        if self.late:
+            self.waiting = out
+            return shared
         added: Tensor = self.shared_add(out, shared)
         return added

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from tfacct.architecture import parts
 from tfacct.reference.attention import Cache, Softmax, Temperature, by_head
 from tfacct.reference.indexer import Indexer
-from tfacct.reference.modules import Linear, PerHead, Product, RMSNorm, Work
+from tfacct.reference.modules import Linear, PerHead, Product, RMSNorm, Scale, Work
 from tfacct.reference.rotary import Angles, Rotary
 from tfacct.reference.step import Step
 
@@ -42,6 +42,10 @@ class LatentAttention(nn.Module):
         self.q_scale = None if part.temperature is None else Temperature(part.temperature)
         self.kv_a_proj = Linear(part.hidden, part.kv_rank + part.rope_dim, bias=part.bias)
         self.kv_a_norm = RMSNorm(part.kv_rank, part.eps)
+        self.q_stretch = self.kv_stretch = None
+        if part.stretched and part.q_rank is not None:
+            self.q_stretch = Scale((part.hidden / part.q_rank) ** 0.5)
+            self.kv_stretch = Scale((part.hidden / part.kv_rank) ** 0.5)
         self.q_rotary = None if part.rotary is None else Rotary(part.rotary, part.rope_dim)
         self.k_rotary = None if part.rotary is None else Rotary(part.rotary, part.rope_dim)
         absorbed = part.form == "absorbed"
@@ -64,6 +68,7 @@ class LatentAttention(nn.Module):
         heads = self._split(queries, part.query)
         if self.q_scale is not None:
             heads = self.q_scale(heads, step.positions)
+        heads = heads if self.q_stretch is None else self.q_stretch(heads)
         plain, turned = torch.split(heads, [part.nope_dim, part.rope_dim], dim=-1)
         index: tuple[Tensor, ...] = ()
         if self.indexer is not None:
@@ -71,6 +76,7 @@ class LatentAttention(nn.Module):
         past = None if past is None else (past[0], past[1])
         latent, shared = torch.split(self.kv_a_proj(x).unsqueeze(1), [part.kv_rank, part.rope_dim], dim=-1)
         latent = self.kv_a_norm(latent)
+        latent = latent if self.kv_stretch is None else self.kv_stretch(latent)
         if self.angles is not None and self.q_rotary is not None and self.k_rotary is not None:
             turn = step.turn(self.angles)
             turned, shared = self.q_rotary(turned, *turn), self.k_rotary(shared, *turn)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tfacct.reference.rotary import Angles
 
@@ -13,13 +13,14 @@ class Step:
     of their distances. Each is computed once. `rows`: the vectors of all distances, where there are some. `per_layer`:
     the rows of every layer, (batch, tokens, layers, width). `lent`: keys and values that later blocks borrow, by their
     window; None where none do. `first`: what the first block reads. `chosen`: mask of the keys that an indexer chose
-    last.
+    last. `late`: what experts gave that joins the stream behind the next block, and the addition.
     """
 
     rows: Tensor | None = None
     per_layer: Tensor | None = None
     chosen: Tensor | None = None
     first: Tensor | None = None
+    late: tuple[nn.Module, Tensor] | None = None
     source: int = 0
     lent: dict[int | None, tuple[Tensor, Tensor]] | None = None
 

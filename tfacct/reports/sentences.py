@@ -105,6 +105,12 @@ def _distance_notes(subjects: Sequence[LoadedModel]) -> list[str]:
     return [f"Scores are max |q − k|, pointwise work in no total: {', '.join(far)} (--pointwise)."] if far else []
 
 
+IDLE = (
+    "Some of the router's choices are no experts, and how many of them a token meets differs from token to token:"
+    " counted is one that meets none, the most that a token takes."
+)
+
+
 def expert_notes(subjects: Sequence[LoadedModel]) -> list[str]:
     """How many experts a token meets, and what its active parameters are."""
     if len(subjects) != 1:
@@ -123,6 +129,8 @@ def expert_notes(subjects: Sequence[LoadedModel]) -> list[str]:
         for (active, experts, shared), count in found.items()
     ]
     said[-1] += " Active parameters: all stored ones, embeddings included, less the experts that a token skips."
+    if any(part.idle is not None for _, part in routed):
+        said.append(IDLE)
     return said
 
 

@@ -32,7 +32,9 @@ class Experts(Part):
     the shared network each read the stream through one, and the last two have one behind them; a number for each expert
     multiplies its weight (transformers' Gemma4TextDecoderLayer). No count depends on how experts are weighed: by a
     softmax over all, or by a `scoring` of each, which are then made to sum to `scaling` (DeepseekV4TopKRouter). `bound`
-    limits what is multiplied inside an expert.
+    limits what is multiplied inside an expert. `idle`: the router has so many more choices, which give back what they
+    read; a token is counted as if none of its own were among them. If `late`, what the experts give joins the stream
+    behind the next block, that of the shared network at once (LongcatFlashDecoderLayer); no count depends on it.
     """
 
     hidden: Size
@@ -52,6 +54,8 @@ class Experts(Part):
     scoring: str = "softmax"
     scaling: float | None = None
     bound: float | None = None
+    idle: Size | None = None
+    late: bool = False
 
     name: ClassVar[str] = "mlp"
     letters: ClassVar[dict[str, str]] = {
@@ -61,6 +65,7 @@ class Experts(Part):
         "width": "Fe",
         "shared": "Fs",
         "latent": "Dl",
+        "idle": "Ez",
     }
     legend: ClassVar[dict[str, str]] = {
         "D": "hidden size",
@@ -69,10 +74,12 @@ class Experts(Part):
         "Fe": "width of one expert",
         "Fs": "width of the shared network",
         "Dl": "width of a token in the experts",
+        "Ez": "choices of the router that give back what they read",
+        "Er": "choices of the router, E + Ez",
         **ALONE,
     }
 
-    made: ClassVar[dict[str, str]] = {"U": "1"}
+    made: ClassVar[dict[str, str]] = {"U": "1", "Er": "E + Ez"}
     cases: ClassVar[frozenset[str]] = frozenset("A")
     at_most: ClassVar[dict[str, str]] = {"A": "E"}
     dealt: ClassVar[str | None] = "E"
@@ -88,8 +95,9 @@ class Experts(Part):
         return "Fe" if self.shared_alike else "Fs"
 
     def derived(self) -> dict[str, str]:
-        """U where there is a gate."""
-        return self.made if self.shared_gate else {}
+        """U where there is a gate, Er where there are further choices."""
+        there = {"U": self.shared_gate, "Er": self.idle is not None}
+        return {axis: made for axis, made in self.made.items() if there[axis]}
 
     def lines(self, at: str) -> tuple[Line, ...]:
         """Router, products of the experts, and those of the shared network."""
@@ -97,12 +105,13 @@ class Experts(Part):
             name: (Pointwise(f"{at}.{name}", "B T D", weight="D"),) if self.norms is not None else ()
             for name in ("router_norm", "experts_norm", "experts_post_norm", "shared_norm", "shared_post_norm")
         }
+        choices = "E" if self.idle is None else "Er"
         routed = (
             *normed["router_norm"],
-            Matmul(f"{at}.router", "B T D, D E -> B T E", bias=self.bias),
+            Matmul(f"{at}.router", f"B T D, D {choices} -> B T {choices}", bias=self.bias),
             Pointwise(
                 f"{at}.routing",
-                "B T E",
+                f"B T {choices}",
                 weight="" if self.norms is None else "E",
                 bias="E" if self.choice_bias else "",
             ),

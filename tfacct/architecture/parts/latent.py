@@ -36,6 +36,8 @@ class LatentAttention(Part):
     With `index_top`, an indexer of `index_heads` heads of `index_dim` chooses so many keys for each token; it `follows`
     where the choice is that of the last block before it that has an indexer. Of an indexer's head `rope_dim` numbers
     are rotated, in `index_pairs`. "DeepSeek-V3.2", section 2.1, and transformers' DeepseekV32Indexer.
+    If `stretched`, factors multiply queries and the normed latent, √(hidden / q_rank) and √(hidden / kv_rank)
+    (LongcatFlashMLA).
     If `gated`, one number of each head gates all that it reads, by a sigmoid (BailingHybridAttention).
     `auto` leaves it to each step: `expanded` or `absorbed`, whichever takes fewer FLOPs. It has no lines of its own.
     """
@@ -59,6 +61,7 @@ class LatentAttention(Part):
     index_pairs: Literal["halves", "neighbours"] = "halves"
     follows: bool = False
     gated: bool = False
+    stretched: bool = False
 
     name: ClassVar[str] = "attn"
     letters: ClassVar[dict[str, str]] = {
@@ -133,8 +136,10 @@ class LatentAttention(Part):
         return (
             *self._queries(at),
             *(() if self.temperature is None else (Pointwise(f"{at}.q_scale", "B T N Hq"),)),
+            *((Pointwise(f"{at}.q_stretch", "B T N Hq"),) if self.stretched else ()),
             Matmul(f"{at}.kv_a_proj", "B T D, D Rs -> B T Rs", bias=self.bias),
             Pointwise(f"{at}.kv_a_norm", "B T R", weight="R"),
+            *((Pointwise(f"{at}.kv_stretch", "B T R"),) if self.stretched else ()),
             *self._turned(at),
             *self._index(at),
             *(self._in_latent_space(at) if self.form == "absorbed" else self._by_head(at)),
