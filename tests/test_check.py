@@ -315,7 +315,7 @@ def test_heads_that_are_modules_and_layers_in_two_lists_are_paired() -> None:
     assert {place.template for place in places(flat, 3).values()} == {"layers.2*+0.norm.g", "layers.2*+1.to_q.weight"}
 
 
-@pytest.mark.parametrize("name", ["gpt2", "llama-3.1-8b", "qwen2-0.5b"])
+@pytest.mark.parametrize("name", ["gpt2", pytest.param("llama-3.1-8b", marks=pytest.mark.slow), "qwen2-0.5b"])
 def test_transformers_classes_agree_in_full_size_and_a_planted_mistake_is_found(name: str) -> None:
     transformers = pytest.importorskip("transformers", reason="its classes are checked")
     model = tfacct.load(name)
@@ -338,7 +338,7 @@ def test_transformers_classes_agree_in_full_size_and_a_planted_mistake_is_found(
     assert (tfacct.check(build(**wrong), model, tokens=16).first_difference or "").startswith(first)
 
 
-@pytest.mark.parametrize("name", ["gpt2", "qwen2-0.5b"])
+@pytest.mark.parametrize("name", ["gpt2", pytest.param("qwen2-0.5b", marks=pytest.mark.slow)])
 def test_what_a_training_step_keeps_is_compared_to_the_byte(name: str) -> None:
     transformers = pytest.importorskip("transformers", reason="its classes are checked")
     model = tfacct.load(name)

@@ -24,12 +24,12 @@ COMMANDS = [
     "flops llama-3.1-405b --ctx 1m --batch 64", "flops llama-3.1-8b --masked --decode", "flops gpt2 --by part",
     "flops gemma-3-4b-text --by block", "flops t5-base", "flops mamba-130m", "flops mixtral-8x7b --logits last",
     "flops gpt2-xl --generate 100 --ctx 512", "flops deepseek-v3 --bytes --dtype bf16",
-    *(f"flops{models}{step}" for models in ("", f" {' '.join(THREE)}")
-      for step in ("", " --train", " --generate 100 --ctx 128", " --bytes --dtype bf16")),
+    "flops", *(f"flops {' '.join(THREE)}{step}"
+               for step in ("", " --train", " --generate 100 --ctx 128", " --bytes --dtype bf16")),
     "flops gpt2 gpt2-xl --set n_layer=3 --set vocab_size=99991",
-    *(f"params {models}" for models in ("deepseek-v3", "t5-base", "mamba-130m", " ".join(THREE), "")),
-    *(f"memory {models}{fit} --dtype bf16" for models in ("deepseek-v3", "t5-base", "gpt2 llama-3.1-8b", "")
-      for fit in ("", " --fit 2TiB")),
+    *(f"params {models}" for models in ("deepseek-v3", "t5-base", "mamba-130m", " ".join(THREE))),
+    *(f"memory {models}{fit} --dtype bf16" for models in ("deepseek-v3", "t5-base", "gpt2 llama-3.1-8b")
+      for fit in ("", " --fit 2TiB")), "memory --fit 2TiB --dtype bf16",
     "train llama-3.1-405b --ctx 8k", "train llama-3.1-8b --ctx 8k --fit 80GiB", "train llama-3.1-8b qwen3-8b --ctx 4k",
     *(f"comms llama-3.1-70b {mesh}" for mesh in ("--tp 8", "--tp 8 --sp --fsdp 8 --train --ctx 8k")),
     "train llama-3.1-70b --ctx 8k --tp 8 --sp --fsdp 8", "train llama-3.1-8b --ctx 8k --fsdp 8 --fit 16GiB",

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.conftest import SHAPES, tiny
+from tests.conftest import SHAPES, by_kind, tiny
 from tfacct import load
 from tfacct.accounts.passes import backward_flops, forward_flops, recomputed_flops
 from tfacct.base.errors import UsageError
@@ -29,7 +29,7 @@ def test_gpt2_by_hand(run) -> None:
     assert "runs every block again, up to the last product that it needs: 155 G FLOPs." in out
 
 
-@pytest.mark.parametrize("name", sorted(SHAPES))
+@pytest.mark.parametrize("name", by_kind(sorted(SHAPES)))
 def test_every_shape_adds_what_verify_holds_against_torch(name: str) -> None:
     subject = tiny(name)
     at, ledger = workload(subject, Request()).axes(), subject.ledger

@@ -22,6 +22,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.flop_counter import flop_registry
 
 from tfacct.base.errors import UsageError
+from tfacct.reference.meta_kernels import compiled
 from tfacct.reference.own_code import failure
 
 KEPT = ("past_key_values", "cache_params", "state", "cache", "kv_cache")
@@ -130,6 +131,7 @@ def _refuse(func: Any) -> None:
         raise UsageError(f"it runs {func}, which is not counted here", "let it run plain products where it is checked")
 
 
+@compiled()
 def watch(
     module: nn.Module, batch: int, tokens: int, *, source: int = 0, given: Any = None, device: str = "meta"
 ) -> Watched:
