@@ -80,6 +80,8 @@ def read(raw: Mapping[str, Any], sets: Mapping[str, Any] | None = None, part: Pa
     if spelled is not None:
         spelled.check(config)
     defaulted |= {name: value for name, value in {**filled, **taken}.items() if name not in changed}
+    if ending is None and config.ending.scores_classes:  # a family's first class
+        ending = config.ending
     if ending is not None:
         defaulted |= config.end(ending, fields)
         if ending.head != "lm":

@@ -1,0 +1,83 @@
+"""OpenAI's privacy filter: gpt-oss's blocks as an encoder that labels tokens; every layer has a window both ways."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from tfacct.architecture.parts import Experts
+from tfacct.architecture.transformer import Transformer
+from tfacct.families._base import Count, Layers, Real, Switch
+from tfacct.families._endings import BODY, TOKENS, Ending
+from tfacct.families._experts import check_active
+from tfacct.families._llama_like import LlamaLike
+from tfacct.families.gpt_oss import Config as GptOss
+
+RELEASED = "2026-04"
+
+LABELS = 33
+"""Labels that the class has where its config does not say how many: eight kinds of spans, by their places, and none."""
+
+
+class Config(LlamaLike):
+    """`OpenAIPrivacyFilterConfig`, with its class's defaults, sizes too: `OpenAIPrivacyFilterForTokenClassification`,
+    or what `architectures` names. intermediate_size is the width of one expert."""
+
+    vocab_size: Count = 200064
+    hidden_size: Count = 640
+    intermediate_size: Count = 640
+    num_hidden_layers: Layers = 8
+    num_attention_heads: Count = 14
+    num_key_value_heads: Count = 2
+    head_dim: Count = 64
+    max_position_embeddings: Count = 131072
+    sliding_window: Count = 128
+    attention_bias: Switch = True
+    rms_norm_eps: Real = 1e-5
+    rope_theta: Real | None = 150_000.0
+    num_local_experts: Count = 128
+    num_experts_per_tok: Count = 4
+
+    stems: ClassVar = ("OpenAIPrivacyFilter",)
+    uncounted: ClassVar = LlamaLike.uncounted | {"tie_word_embeddings"}  # there is no head
+    aliases: ClassVar = GptOss.aliases
+    harmless: ClassVar = GptOss.harmless
+    heads: ClassVar[Mapping[str, Ending]] = {"ForTokenClassification": TOKENS, "Model": replace(BODY, gives=False)}
+    hf_paths: ClassVar = {ours: theirs for ours, theirs in GptOss.hf_paths.items() if ours != "lm_head"}
+    hf_tensors: ClassVar = GptOss.hf_tensors
+    inputs_first: ClassVar = GptOss.inputs_first
+    gotchas: ClassVar = (
+        "An encoder: a token sees sliding_window tokens on each side, nothing is kept between steps, and there is no"
+        " decode step.",
+        "Each query head has a sink: one learned score that belongs to no key. q, k, v, o, the router and the experts"
+        " have biases; attention_bias is about the first four only.",
+        "Every position is labelled, by a product with a bias: 33 labels where the config does not say how many.",
+        "An absent head_dim means 64, and a null one hidden_size / num_attention_heads.",
+    )
+
+    def end(self, ending: Ending, raw: Mapping[str, Any]) -> dict[str, Any]:
+        """Its class has labels of its own by default."""
+        defaulted = super().end(ending, raw)
+        if "num_labels" not in defaulted:
+            return defaulted
+        self._labels = LABELS
+        return {"num_labels": LABELS}
+
+    def architecture(self) -> Transformer:
+        """Blocks that are not causal. Raises ConfigError."""
+        check_active(self.num_experts_per_tok, self.num_local_experts, ("num_experts_per_tok", "num_local_experts"))
+        experts = Experts(
+            hidden=self.hidden_size,
+            experts=self.num_local_experts,
+            active=self.num_experts_per_tok,
+            width=self.intermediate_size,
+            bias=True,
+            activation=self.activation,
+        )
+        attention = self.attention(
+            qkv_bias=self.attention_bias,
+            out_bias=self.attention_bias,
+            sinks=True,
+            causal=False,
+            window=2 * self.sliding_window + 1,
+        )
+        return replace(self.decoder(self.equal_blocks(self.block(attention, experts))), head=None)
