@@ -187,7 +187,11 @@ def test_what_a_block_keeps_by_hand() -> None:
         ("mpt-7b", {"attention": "eager"}, "mpt has not been measured under autocast"),
         ("gpt2", {"lora": "16"}, "autocast has not been measured with adapters on gpt2"),
         ("llama-3.1-8b", {"lora": "16", "loss": "chunked"}, "a loss in chunks beside adapters on llama"),
-        ("gpt2", {"checkpoint": "attention"}, "autocast has not been measured with attention that runs again on gpt2"),
+        (
+            "olmo-2-7b",
+            {"checkpoint": "attention"},
+            "autocast has not been measured with attention that runs again on olmo2",
+        ),
     ],
 )
 def test_what_was_not_measured_is_refused(model: str, asked: dict[str, str], says: str) -> None:

@@ -32,7 +32,7 @@ class Config(LlamaLike):
     trains: ClassVar = frozenset(
         {
             *("sdpa", "eager", "accumulate", "lora", "lora_selective", "nf4", "selective", "chunked"),
-            *("autocast", "autocast_chunked"),
+            *("autocast", "autocast_chunked", "autocast_lora", "autocast_selective"),
         }
     )
     habits: ClassVar = frozenset({"repeats_angles", "wide_angles"})

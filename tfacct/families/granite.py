@@ -17,7 +17,7 @@ class Config(GraniteLike):
     trains: ClassVar = frozenset(
         {
             *("sdpa", "eager", "accumulate", "selective", "chunked", "lora", "lora_selective", "nf4"),
-            *("autocast", "autocast_chunked"),
+            *("autocast", "autocast_chunked", "autocast_lora", "autocast_selective"),
         }
     )
     divided: ClassVar = frozenset({"published"})

@@ -12,7 +12,10 @@ class Config(HunyuanLike):
     """`HunYuanDenseV1Config`, with its class's defaults, sizes too."""
 
     trains: ClassVar = frozenset(
-        {"sdpa", "eager", "accumulate", "autocast", "lora", "lora_selective", "nf4", "selective"}
+        {
+            *("sdpa", "eager", "accumulate", "autocast", "autocast_lora", "autocast_selective"),
+            *("lora", "lora_selective", "nf4", "selective"),
+        }
     )
     stems: ClassVar = ("HunYuanDenseV1",)
 

@@ -27,7 +27,7 @@ class Config(LlamaLike):
 
     trains: ClassVar = frozenset(
         {
-            *("sdpa", "eager", "accumulate", "selective", "chunked", "experts_in_full"),
+            *("sdpa", "eager", "accumulate", "selective", "chunked", "experts_in_full", "autocast"),
             *("lora", "lora_selective", "nf4"),
         }
     )

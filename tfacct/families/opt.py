@@ -36,7 +36,7 @@ class Config(FamilyConfig):
     trains: ClassVar = frozenset(
         {
             *("sdpa", "eager", "accumulate", "selective", "chunked", "lora", "lora_selective", "nf4"),
-            *("autocast", "autocast_chunked"),
+            *("autocast", "autocast_chunked", "autocast_lora", "autocast_selective"),
         }
     )
     dropouts: ClassVar = {"residual": ("dropout", 0.1), "attention": ("attention_dropout", 0.0)}

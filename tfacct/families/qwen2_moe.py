@@ -33,7 +33,7 @@ class Config(QwenLike):
     }
     trains: ClassVar = frozenset(
         {
-            *("sdpa", "eager", "accumulate", "selective", "chunked", "experts_in_full"),
+            *("sdpa", "eager", "accumulate", "selective", "chunked", "experts_in_full", "autocast"),
             *("lora", "lora_networks", "nf4", "lora_selective"),
         }
     )

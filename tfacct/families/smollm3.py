@@ -34,7 +34,7 @@ class Config(LlamaLike):
     trains: ClassVar = frozenset(
         {
             *("sdpa", "eager", "accumulate", "selective", "lora", "nf4", "chunked", "lora_selective"),
-            *("autocast", "autocast_chunked"),
+            *("autocast", "autocast_chunked", "autocast_lora", "autocast_selective"),
         }
     )
     divided: ClassVar = frozenset({"published"})

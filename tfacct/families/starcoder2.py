@@ -26,7 +26,7 @@ class Config(LlamaLike):
     trains: ClassVar = frozenset(
         {
             *("sdpa", "eager", "accumulate", "selective", "chunked", "lora", "lora_selective", "nf4"),
-            *("autocast", "autocast_chunked"),
+            *("autocast", "autocast_chunked", "autocast_lora", "autocast_selective"),
         }
     )
     divided: ClassVar = frozenset({"torch", "published"})

@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 from tfacct.architecture.blocks import Block
-from tfacct.architecture.parts import Attention, FeedForward
+from tfacct.architecture.parts import Attention, Experts, FeedForward
 from tfacct.architecture.transformer import Transformer
 from tfacct.architecture.words import in_words
 from tfacct.base.errors import ConfigError
@@ -33,7 +33,7 @@ KNOWN = frozenset(
     """
     always_angles angles_apart attention casts_scales drops_inside embedding full_mask fused hands_mask inline_network
     lingers narrow_softmax norms_around norms_behind norms_last norms_narrow own_positions repeats_angles residual
-    scales_results undropped_stay wide_angles wide_norms window_mask
+    narrow_shares scales_results shared_out undropped_stay wide_angles wide_norms window_mask
     """.split()
 )
 """Habits of classes that are written out here."""
@@ -110,10 +110,16 @@ class Written(Transformers):
         first, second = block.sublayers
         attn, mlp = first.part, second.part
         fronts, behind = (first.norm, second.norm), (first.post_norm, second.post_norm)
-        if not isinstance(attn, Attention) or type(mlp) is not FeedForward or block.order != "pre":
+        known = isinstance(mlp, Experts) or type(mlp) is FeedForward
+        if not isinstance(attn, Attention) or not known or block.order != "pre":
             raise ConfigError(f"{self.name}: no rule for these blocks")
+        assert isinstance(mlp, (Experts, FeedForward))
         self._check(attn, mlp)
         how = self._how(block)
+        if isinstance(mlp, Experts):
+            if first.norm is None or second.norm is None or behind != (None, None):
+                raise ConfigError(f"{self.name}: no rule for these blocks")
+            return decoders.sequential(t, how, (first.norm, second.norm), attn, mlp)
         if self.habits.lingers and first.norm is not None and second.norm is not None and behind == (None, None):
             return decoders.lingering(t, how, (first.norm, second.norm), attn, mlp)
         if fronts == (None, None) and behind[0] is not None and behind[1] is not None:
@@ -123,12 +129,12 @@ class Written(Transformers):
             raise ConfigError(f"{self.name}: no rule for these blocks")
         return decoders.sequential(t, how, (first.norm, second.norm), attn, mlp, behind)
 
-    def _check(self, attn: Attention, mlp: FeedForward) -> None:
+    def _check(self, attn: Attention, mlp: FeedForward | Experts) -> None:
         """Raise ConfigError for what is not written out."""
         self._check_attention(attn)
         habits = {field.name for field in fields(Habits) if getattr(self.habits, field.name)}
         how = attn.qk_norm
-        others = attn.rope_dim, attn.value_dim, attn.adapter, mlp.norm
+        others = attn.rope_dim, attn.value_dim, attn.adapter, getattr(mlp, "norm", None)
         if (
             not habits <= KNOWN
             or any(each is not None for each in others)
@@ -156,7 +162,9 @@ class Written(Transformers):
         attn = block.sublayers[0].part
         if not isinstance(attn, Attention):
             raise ConfigError(f"{self.name}: no rule for {in_words(attn)}")
-        return ones_of(attn, self.batch)
+        mlp = block.sublayers[-1].part
+        one = frozenset("A") if isinstance(mlp, Experts) and mlp.active == 1 else frozenset[str]()
+        return ones_of(attn, self.batch) | one
 
     def back(self, shape: Transformer) -> Run:
         """The final norm, the head in 16 bits, frozen or not, and the loss in fp32. The cast of a head's bias stays."""

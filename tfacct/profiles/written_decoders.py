@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from tfacct.architecture.parts import Attention, FeedForward, Norm
+from tfacct.architecture.parts import Attention, Experts, FeedForward, Norm
 from tfacct.profiles import written_heads as heads
 from tfacct.profiles import written_operations as ops
 from tfacct.profiles import written_views as views
 from tfacct.profiles.written import Trace, Value
+from tfacct.profiles.written_experts import routed
 from tfacct.profiles.written_networks import acted, network
 from tfacct.profiles.written_parts import ATTN, LETTERS, NETWORK, How, dropped, norm, product, rms
 
@@ -146,7 +147,12 @@ Two = tuple[Norm | None, Norm | None]
 
 
 def sequential(
-    t: Trace, how: How, fronts: tuple[Norm, Norm], attn: Attention, mlp: FeedForward, behind: Two = (None, None)
+    t: Trace,
+    how: How,
+    fronts: tuple[Norm, Norm],
+    attn: Attention,
+    mlp: FeedForward | Experts,
+    behind: Two = (None, None),
 ) -> Value:
     """A block of Llama's kind, or of Gemma 2's, whose parts have norms behind them too."""
     x = t.start
@@ -157,7 +163,9 @@ def sequential(
     mid = ops.total(t, x, scaled(t, how, h), "blocks.*.mid")
     del h
     h = norm(t, how, mid, f"{NETWORK}_norm", fronts[1])
-    if how.habits.inline_network:
+    if isinstance(mlp, Experts):
+        h = routed(t, how, h, mlp)
+    elif how.habits.inline_network:
         h = product(t, how, h, f"{NETWORK}.up_proj", ("F",), bias=mlp.bias)
         h = acted(t, h, mlp)
         h = product(t, how, h, f"{NETWORK}.down_proj", ("D",), bias=mlp.bias)

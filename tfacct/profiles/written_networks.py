@@ -19,7 +19,7 @@ def network(t: Trace, how: How, x: Value, part: FeedForward) -> Value:
     """A network, gated or not."""
     at = NETWORK
     if part.gated:
-        return (_joint if how.habits.fused_gate else _gated)(t, how, x, part)
+        return (_joint if how.habits.fused_gate else gated)(t, how, x, part)
     h = acted(t, product(t, how, x, f"{at}.up_proj", ("F",), bias=part.bias), part)
     return product(t, how, h, f"{at}.down_proj", ("D",), bias=part.bias)
 
@@ -29,10 +29,10 @@ def acted(t: Trace, x: Value, part: FeedForward) -> Value:
     return (fast if part.activation == "gelu_fast" else activated)(t, x, f"{NETWORK}.act", part.activation)
 
 
-def _gated(t: Trace, how: How, x: Value, part: FeedForward) -> Value:
-    at = NETWORK
-    act = ops.activation(t, product(t, how, x, f"{at}.gate_proj", ("F",), bias=part.bias), f"{at}.act")
-    up = product(t, how, x, f"{at}.up_proj", ("F",), bias=part.bias)
+def gated(t: Trace, how: How, x: Value, part: FeedForward, *, at: str = NETWORK, wide: str = "F") -> Value:
+    """A gated network. `wide`: the letter of its width."""
+    act = ops.activation(t, product(t, how, x, f"{at}.gate_proj", (wide,), bias=part.bias), f"{at}.act")
+    up = product(t, how, x, f"{at}.up_proj", (wide,), bias=part.bias)
     both = ops.times(t, act, up, f"{at}.product")
     del act, up
     return product(t, how, both, f"{at}.down_proj", ("D",), bias=part.bias)

@@ -69,10 +69,10 @@ def changed(profile: Transformers, whole: Pass, shape: Transformer) -> Pass:
 def refusal(subject: LoadedModel, recipe: Recipe) -> str | None:
     """Reason why a step under autocast is not counted; None if it is."""
     trains, family = subject.config.trains, subject.family
-    if any(isinstance(part, Experts) for part in subject.architecture.parts()):
+    if AUTOCAST not in trains and any(isinstance(part, Experts) for part in subject.architecture.parts()):
         return (
             "autocast does not reach the products of experts: transformers casts what they read to the dtype of their"
-            " weights, fp32, which has not been measured beside a stream in fp32"
+            f" weights, fp32, which has not been measured on {family} beside a stream in fp32"
         )
     if AUTOCAST not in trains:
         return f"the training step of {family} has not been measured under autocast"
