@@ -1,7 +1,7 @@
 """A training step against the transformers classes themselves, on meta dressed as CUDA: random small models.
 
 Every byte that autograd saves is compared by the modules that asked for it, and the most bytes alive at any operator
-of a step, to the byte; within 2% where `train` prints it with an ≈.
+of a step, to the byte; within 3% where `train` prints it with an ≈.
 """
 
 from dataclasses import replace
@@ -66,7 +66,7 @@ def check(family: str, seed: int, *, accumulate: bool = False, hold_logits: bool
     most = keeping.peak(run, work.batch, work.tokens, source=work.source, **held)
     found = peak(instant for instant in timeline(step) if instant.name != "optimizer step")
     off = abs(int(found.total) - most.bytes)
-    assert off <= (most.bytes // 50 if nearly(model, recipe) else 0), (config, recipe, work, found, most)
+    assert off <= (3 * most.bytes // 100 if nearly(model, recipe) else 0), (config, recipe, work, found, most)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

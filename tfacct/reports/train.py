@@ -175,7 +175,7 @@ UNSURE = "≈: not to the byte; ask for one of these models to read why."
 LONE = "A single token is laid out differently in memory, which was not measured for all classes."
 NEARLY = (
     "≈: of the random small models of each family that were measured, 97% or more had this peak to the byte, the others"
-    " within 2%. What is kept is exact."
+    " within 3%. What is kept is exact."
 )
 SELDOM = (
     "≈: of 40 random small models that were measured, 39 had this peak to the byte; one, of two blocks, had 8% more."
