@@ -32,14 +32,14 @@ class Casts:
         again = self.step.checkpoint
         self.made = {id(each): self._casts(each, kept=True) if again else self.unsaved[id(each)] for each in blocks}
         each = [self.made[id(section)][-1] for section in blocks]
-        self.in_front = running(whole.kinds, each, 0)
+        self.in_front = running(whole.order, each, 0)
         self.all = sum([section.count * one for section, one in zip(blocks, each, strict=True)])
 
     def forward(self) -> Iterator[tuple[int, Instant]]:
         """The loss, and the last block of each kind where blocks keep their inputs alone, by block."""
         whole, step = self.whole, self.step
         behind = whole.insides[id(whole.run.back)]
-        for at, own, held, *_ in behind.within(behind.places.ahead):
+        for at, own, held, *_ in behind.within(behind.places.ahead, ahead=True):
             if at == CHOOSE or (step.checkpoint and behind.run.casts is not None):
                 kept, name = whole.kept_front + whole.kept_blocks + own, "loss" if at == CHOOSE else "head"
                 yield ENDS, whole.instant(f"{name}, forward", at, 0, kept, held + self.all + whole.again)
@@ -57,6 +57,10 @@ class Casts:
         """Moments of a block's forward pass beside the casts that are there."""
         front, made, place = self.in_front[number], self.made[id(section)], self.whole.insides[id(section)].place
         return [(at, kept, held + front + made[place[at]], new, after) for at, kept, held, new, after in found]
+
+    def most_beside(self, number: int, section: Section) -> Size:
+        """Bytes of the casts that are there at the end of a block's forward pass, when most are."""
+        return self.in_front[number] + (self.made[id(section)][-1] if section.run.order else 0)
 
     def again(self, section: Section, found: Iterable[Within]) -> list[Within]:
         """Moments of a block that runs again beside the casts of biases that it has made."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 
 from tfacct.accounts.training import ENDS, Step
 from tfacct.ledger.einsum import Size
+from tfacct.ledger.groups import Group
 
 TABLE, POSITIONS, HEAD = "embed", "pos_embed", "lm_head.weight"
 PRODUCT_BIAS = "_proj.bias"
@@ -42,7 +43,11 @@ def _twice(step: Step) -> bool:
         return False
     if step.side == "encoder":
         return step.shares_table()
-    return any(line.path == "lm_head" and getattr(line, "weight", None) for g in step.ledger.groups for line in g.lines)
+    return any(group.own.once(_twice, partial(_tied_head, group)) for group in step.ledger.groups)
+
+
+def _tied_head(group: Group) -> bool:
+    return any(line.path == "lm_head" and getattr(line, "weight", None) for line in group.lines)
 
 
 @cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from itertools import accumulate
 from typing import TypeAlias
 
@@ -12,7 +13,6 @@ from tfacct.ledger.kept import Held, Kept, Section, Sizes
 from tfacct.ledger.places import Places, Reached
 from tfacct.ledger.storage import Width
 
-NOTHING: Sequence[Size] = ()
 Within: TypeAlias = tuple[str, Size, Size, Size, bool]
 """A moment of one block: what runs, bytes kept by its own lines, held, and of new gradients, and its `after`."""
 
@@ -38,12 +38,24 @@ class Inside:
         self.place = self.places.of
         self.of_kind = self._of_kind(self.places)
         self.up_to = self._up_to(self.places.added)
+        self.sums = sums_of(self.places.sums[: self.places.backwards], self.of_kind)
         self.remade = self._up_to(self.places.remade) if self.places.remade else ()
 
     def _of_kind(self, places: Places) -> list[Size]:
         """Bytes of a tensor of each kind."""
         sizes = self.sizes
         return [sizes[kind] for kind in places.kinds]
+
+    @cached_property
+    def sums_ahead(self) -> list[Size]:
+        """Bytes of what moments of the backward pass hold, and of what those of the forward pass do."""
+        return [*self.sums, *sums_of(self.places.sums[self.places.backwards :], self.of_kind)]
+
+    @cached_property
+    def most_ahead(self) -> Size:
+        """Bytes that no moment of the forward pass is fuller than: all that is kept, and the most of each kind held."""
+        (held,) = sums_of((self.places.fullest_ahead,), self.of_kind)
+        return held + (self.up_to[-1] if self.up_to else 0)
 
     def _up_to(self, tensors: Iterable[tuple[int, int, int]]) -> list[Size]:
         """Bytes of tensors, each given by its place, kind and number, up to each place."""
@@ -67,37 +79,37 @@ class Inside:
         always: Size = 0,
         stream: Size = 0,
         new: tuple[Sequence[Size], Sequence[Size]] | None = None,
+        *,
+        ahead: bool = False,
     ) -> list[Within]:
-        """What there is at moments. `always` is held at each, `stream` at those that are not alone; `new`: bytes of
-        gradients by the place of an operation, its own among them or not."""
-        up_to, of_kind, remade = self.up_to, self.of_kind, self.remade
-        both, (done_there, left_there) = always + stream, new or (NOTHING, NOTHING)
-        found = []
-        for at, here, terms, done, after, alone, again in moments:
-            held = always if alone else both
-            for kind, times in terms:
-                held += times * of_kind[kind]
+        """What there is at moments of the backward pass, or `ahead` of it. `always` is held at each, `stream` at those
+        that are not alone; `new`: bytes of gradients by the place of an operation, its own among them or not."""
+        up_to, remade, both = self.up_to, self.remade, always + stream
+        if ahead:
+            sums = self.sums_ahead
+            return [
+                (at, up_to[here], (always if alone else both) + sums[held], 0, after)
+                for at, here, held, _, after, alone, _ in moments
+            ]
+        none = (0,) * len(up_to) if new is None else ()
+        sums, (done_there, left_there), found = self.sums, new or (none, none), []
+        for at, here, held, done, after, alone, again in moments:
+            beside = (always if alone else both) + sums[held]
             if again >= 0:
-                held += remade[again]
-            made = done_there if done else left_there
-            found.append((at, up_to[here], held, made[here] if new else 0, after))
+                beside += remade[again]
+            found.append((at, up_to[here], beside, done_there[here] if done else left_there[here], after))
         return found
 
     def first_ahead(self) -> list[Within]:
         """What there is at the moments of block 0's forward pass, which reads what waits anyway."""
         places = self.run.places_again
-        of_kind = self._of_kind(places)
-        return [
-            (each.at, self.up_to[each.place], sum([times * of_kind[kind] for kind, times in each.terms]), 0, each.after)
-            for each in places.ahead
-        ]
+        sums = self.sums_ahead if places is self.places else sums_of(places.sums, self._of_kind(places))
+        return [(each.at, self.up_to[each.place], sums[each.held], 0, each.after) for each in places.ahead]
 
     def bare(self) -> list[Within]:
         """What is held at the moments of a forward pass that keeps nothing."""
-        of_kind = self.of_kind
-        return [
-            (at, 0, sum([times * of_kind[kind] for kind, times in terms]), 0, False) for at, terms in self.places.bare
-        ]
+        sums = sums_of([terms for _, terms in self.places.bare], self.of_kind)
+        return [(at, 0, held, 0, False) for (at, _), held in zip(self.places.bare, sums, strict=True)]
 
     def together(self, behind: Sequence[Size]) -> list[Size]:
         """Of sums behind each place, the share of an operation and those behind it that have no moments of their own:
@@ -124,6 +136,21 @@ class Inside:
         return found
 
 
+class Insides:
+    """Sections of steps of one pass at one workload, of whatever number of blocks, each worked out once."""
+
+    def __init__(self) -> None:
+        self.known: dict[tuple[int, int, bool], tuple[Section, Inside]] = {}  # with what the ids are of
+
+    def of(self, section: Section, at: Axes, pass_: Width, *, again: bool) -> Inside:
+        """What is known of one."""
+        key = id(section.run), id(section.axes), again
+        if key not in self.known:
+            others = [inside for _, inside in self.known.values()]
+            self.known[key] = section, Inside(section, at, pass_, again=again, others=others)
+        return self.known[key][1]
+
+
 class RanAgain:
     """What is made again by the operations that need it, and operations that need what was there all the time."""
 
@@ -133,6 +160,17 @@ class RanAgain:
             for operation in line.by:
                 self.needed.setdefault(operation, []).append(line)
         self.stay = frozenset(operation for line in there for operation in line.by)
+
+
+def sums_of(every: Iterable[Sequence[tuple[int, int]]], of_kind: Sequence[Size]) -> list[Size]:
+    """Bytes of so many tensors of each kind, for each of several moments."""
+    found: list[Size] = []
+    for terms in every:
+        held: Size = 0
+        for kind, times in terms:
+            held += times * of_kind[kind]
+        found.append(held)
+    return found
 
 
 def suffixes(order: Iterable[str], kind: int, gradients: Mapping[tuple[int, str], Size]) -> list[Size]:

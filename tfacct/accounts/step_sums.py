@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 
 from tfacct.accounts.gradients import HEAD, Gradients
-from tfacct.accounts.inside import Inside, RanAgain, Within, suffixes
+from tfacct.accounts.inside import Inside, Insides, RanAgain, Within, suffixes
 from tfacct.accounts.training import INPUT, Step, kind_of
 from tfacct.ledger.einsum import Size
 from tfacct.ledger.kept import Held, Kept, Section, bytes_each
@@ -13,18 +14,19 @@ from tfacct.ledger.places import Reached
 
 
 class StepSums:
-    """Bytes of a step: of all together, and beside and inside its blocks."""
+    """Bytes of a step: of all together, and beside and inside its blocks. `known`: sections of other stages of its
+    pass."""
 
-    def __init__(self, step: Step) -> None:
+    def __init__(self, step: Step, known: Insides | None = None) -> None:
+        asked = step
         blocks = tuple([part for section in step.run.blocks for part in section.apart()])
         self.step = step = step._replace(run=step.run._replace(blocks=blocks))
         self.run = step.run
-        self.flying = step.beside()
         self.insides: dict[int, Inside] = {}
+        known = known or Insides()
         for section in self.run.sections:
             again = step.checkpoint and bool(section.numbers)
-            inside = Inside(section, step.at, step.pass_, again=again, others=self.insides.values())
-            self.insides[id(section)] = inside
+            self.insides[id(section)] = known.of(section, step.at, step.pass_, again=again)
         self.handed: dict[int, Size] = {}  # by the block
         self.made: dict[int, tuple[Sequence[Size], Sequence[Size]]] = {}  # gradients, by the section
         self.weights = step.weights
@@ -37,14 +39,16 @@ class StepSums:
         self.kept_front = self.kept_in(self.run.front)
         self.inside = [self.kept_in(section) for section in self.run.blocks]
         self.kept_blocks = sum(part.count * kept for part, kept in zip(self.run.blocks, self.inside, strict=True))
+        own = self.kept_front + self.kept_blocks + self.kept_in(self.run.back) + self.again
+        self.flying = asked.beside(own)
         found = Gradients(step)
         self.gradients, self.biases, self.tied, self.all_gradients = found.of, found.biases, found.tied, found.all
-        kinds = ((number, kind) for kind, part in enumerate(self.run.blocks) for number in part.numbers)
-        self.kinds = sorted(kinds)  # of all blocks, by their numbers
+        self.order = in_order(*[tuple(part.numbers) for part in self.run.blocks])
         done = self.finished(self.run.back, self.run.back.run.order)
-        self.in_front = running(self.kinds, self.inside, self.kept_front)
-        self.done_behind = running(self.kinds[::-1], [self.left(part) for part in self.run.blocks], done)
-        self.last = self.kinds[-1][0] if self.kinds else 0
+        self.in_front = running(self.order, self.inside, self.kept_front)
+        self.done_behind = running(self.order[::-1], [self.left(part) for part in self.run.blocks], done)
+        self.last, behind = self.order[-1] if self.order else (0, 0)
+        self.last_block = self.insides[id(self.run.blocks[behind])] if self.order else None
         self.collected = tuple(self._collected())
         self.all_collected = sum([bytes_ for _, bytes_ in self.collected])
         others, own = step.rows
@@ -99,8 +103,8 @@ class StepSums:
 
     def _collected(self) -> Iterator[tuple[int, Size]]:
         """Gradients to which every block adds: the place of the operation in the last block, and their bytes."""
-        if self.run.collected:
-            inside = self.insides[id(self.run.blocks[self.kinds[-1][1]])]
+        inside = self.last_block
+        if inside is not None:
             yield from ((inside.place[each.at], inside.bytes(each.held)) for each in self.run.collected)
 
     def adds_to(self, _: int) -> bool:
@@ -112,9 +116,9 @@ class StepSums:
         The last block, which makes them, has them once that operation is behind."""
         if number < self.last:
             return self.all_collected
-        if not at or not self.collected:
+        if not at or not self.collected or self.last_block is None:
             return 0
-        place = self.insides[id(self.run.blocks[self.kinds[-1][1]])].place[at]
+        place = self.last_block.place[at]
         return sum([bytes_ for first, bytes_ in self.collected if place < first])
 
     def turned(self, number: int) -> Size:
@@ -175,10 +179,16 @@ class StepSums:
         return {operation: size for (owner, operation), size in self.biases.items() if owner == kind}
 
 
-def running(kinds: Iterable[tuple[int, int]], each: Sequence[Size], start: Size) -> dict[int, Size]:
-    """Bytes in front of each block, by its number. `kinds`: numbers of blocks and their kinds; `each`: of a kind."""
+@lru_cache(maxsize=64)
+def in_order(*numbers: Sequence[int]) -> Sequence[tuple[int, int]]:
+    """Numbers of all blocks in their order, each with its kind, of the numbers of each kind."""
+    return sorted((number, kind) for kind, own in enumerate(numbers) for number in own)
+
+
+def running(order: Sequence[tuple[int, int]], each: Sequence[Size], start: Size) -> dict[int, Size]:
+    """Bytes in front of each block, by its number. `order`: numbers of blocks and their kinds; `each`: of a kind."""
     found: dict[int, Size] = {}
-    for number, kind in kinds:
+    for number, kind in order:
         found[number] = start
         start += each[kind]
     return found

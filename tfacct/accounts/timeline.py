@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from tfacct.accounts.casts import CHOOSE, Casts
 from tfacct.accounts.gradients import TABLE
-from tfacct.accounts.inside import Within, totals
+from tfacct.accounts.inside import Insides, Within, totals
 from tfacct.accounts.instants import Fullest as Fullest
 from tfacct.accounts.instants import Instant as Instant
 from tfacct.accounts.instants import peak as peak
@@ -36,8 +36,8 @@ SECOND = 1
 """The first block in whose backward pass the angles stay to its end: an earlier block still needs them."""
 
 
-def timeline(step: Step) -> list[Instant]:
-    """The instants of a step, in their order: the peak is the fullest.
+def timeline(step: Step, known: Insides | None = None) -> list[Instant]:
+    """The instants of a step, in their order: the peak is the fullest. `known`: sections of other stages of its pass.
 
     Instants inside the forward pass, of blocks that run again, and block 1 are there only where they decide.
     """
@@ -45,10 +45,10 @@ def timeline(step: Step) -> list[Instant]:
         from tfacct.accounts.timeline_pairs import pair_timeline
 
         return pair_timeline(step)
-    whole = sums(step)
+    whole = sums(step, known=known)
     ends = list(ends_of_stacks(whole.step))
     always = list(whole.always(ends))
-    most = max(int(instant.total) for instant in always)
+    whole.most = most = max(int(instant.total) for instant in always)
     inside = [(number, one) for number, one in whole.inside_blocks(ends) if int(one.total) > most]
     if not inside:
         return always
@@ -58,17 +58,17 @@ def timeline(step: Step) -> list[Instant]:
     return [*always[:place], fullest, *always[place:]]
 
 
-def sums(step: Step, fullest: Fullest | None = None) -> Timeline:
+def sums(step: Step, fullest: Fullest | None = None, known: Insides | None = None) -> Timeline:
     """The sums that the instants of a step share; `fullest` stands for some instants, the peak of them by default."""
     if step.stage is not None:
         from tfacct.accounts.timeline_stage import GatheredStageTimeline, StageTimeline
 
-        return (StageTimeline if step.units is None else GatheredStageTimeline)(step, fullest or peak)
+        return (StageTimeline if step.units is None else GatheredStageTimeline)(step, fullest or peak, known)
     if step.units is None:
-        return Timeline(step, fullest or peak)
+        return Timeline(step, fullest or peak, known)
     from tfacct.accounts.timeline_units import UnitTimeline
 
-    return UnitTimeline(step, fullest or peak)
+    return UnitTimeline(step, fullest or peak, known)
 
 
 def ends_of_stacks(step: Step) -> Iterator[tuple[int, Section]]:
@@ -83,9 +83,10 @@ def ends_of_stacks(step: Step) -> Iterator[tuple[int, Section]]:
 class Timeline(StepSums):
     """The instants of a step, of sums that they share."""
 
-    def __init__(self, step: Step, fullest: Fullest = peak) -> None:
-        super().__init__(step)
+    def __init__(self, step: Step, fullest: Fullest = peak, known: Insides | None = None) -> None:
+        super().__init__(step, known)
         self.fullest = fullest
+        self.most: Size | None = None  # of the instants that every step has, once they are known
         self.ids: Size = 0  # of tokens that are no one else's, which go with the table's gradient
         self.inside_backward: dict[int, list[Within]] = {}  # of blocks' moments, by the section
         self.decisive: dict[int, list[Within]] = {}
@@ -279,14 +280,18 @@ class Timeline(StepSums):
         waiting += sum([each.bytes for each in self.turns]) if self.run.again else 0
         for section in self.run.blocks:
             number, inside = section.numbers[-1], self.insides[id(section)]
-            found = inside.within(inside.places.ahead) if number else inside.first_ahead()
+            before, beside = self.in_front[number], self._returned(number) + waiting
+            casts = 0 if self.casts is None else self.casts.most_beside(number, section)
+            if self._below(self.ahead_of(number), before, inside.most_ahead + beside + casts):
+                continue
+            found = inside.within(inside.places.ahead, ahead=True) if number else inside.first_ahead()
             if self.casts is not None:
                 found = self.casts.beside(number, section, found)
-            name, before, beside = f"{self._called(number)}, forward", self.in_front[number], self._returned(number)
+            name = f"{self._called(number)}, forward"
             for at, kept, held, *_ in self.decides(found):
-                yield number, self.instant(name, at, 0, before + kept, held + beside + waiting)
+                yield number, self.instant(name, at, 0, before + kept, held + beside)
         behind = self.insides[id(self.run.back)]
-        for at, own, beside, *_ in behind.within(behind.places.ahead):
+        for at, own, beside, *_ in behind.within(behind.places.ahead, ahead=True):
             if at == CHOOSE:
                 continue
             outside = next((name for part, name in OUTSIDE.items() if at.startswith(part)), "")
@@ -295,6 +300,18 @@ class Timeline(StepSums):
             kept = self.kept_front + self.kept_blocks + own
             beside += self._returned() + (0 if self.casts is None else self.casts.all)
             yield ENDS, self.instant(f"{outside or 'final norm'}, forward", at, 0, kept, beside)
+
+    def _below(self, more: Size, kept: Size, held: Size, done: Size = 0) -> bool:
+        """True if no instant with so much, and `more`, is fuller than those that every step has."""
+        return self.most is not None and bool(self.instant("", "", done, kept, held).total + more <= self.most)
+
+    def ahead_of(self, _: int) -> Size:
+        """Bytes beside a block's forward pass that the sums do not have: none."""
+        return 0
+
+    def again_of(self, _: int) -> Size:
+        """The same where it runs again."""
+        return 0
 
     def _returned(self, behind: int | None = None) -> Size:
         """Bytes of what blocks have returned beside the stream, those in front of one, or all."""
@@ -315,17 +332,27 @@ class Timeline(StepSums):
         kept, done = self.around(number, section)
         name, handed = f"{self._called(number)}, forward again", self.closures(number) + self.added_to(number)
         if id(section) not in self.run_again:
+            most = self.insides[id(section)].most_ahead + handed + self._beside_again(section)
+            casts = 0 if self.casts is None else self.casts.of_biases[id(section)][-1]
+            if self._below(self.again_of(number), kept, most + casts, done + self._ran_last(section)):
+                return
             self.run_again[id(section)] = self.decides(self._ran_again(section))
         for at, own, held, new, _ in self.run_again[id(section)]:
             yield self.instant(name, at, done + new, kept + own, held + handed)
 
     def _ran_again(self, section: Section) -> list[Within]:
         """What there is in a second forward pass, whichever block of its kind runs."""
-        run, last, inside = section.run, section.run.last, self.insides[id(section)]
-        new: Size = 0
-        if not self.step.accumulate:  # biases behind the last product need nothing that is made again
-            new = self.finished(section, run.order[last + 1 :])
-        beside = self.held(section, run.early) + self.stream + self.logits + 2 * self.loss
+        last, inside = section.run.last, self.insides[id(section)]
+        new, beside = self._ran_last(section), self._beside_again(section)
         ahead = [each for each in inside.places.ahead if (each.place, each.after) <= (last, False)]
-        found = [(at, kept, held, new, after) for at, kept, held, _, after in inside.within(ahead, beside)]
+        found = [(at, kept, held, new, after) for at, kept, held, _, after in inside.within(ahead, beside, ahead=True)]
         return found if self.casts is None else self.casts.again(section, found)
+
+    def _ran_last(self, section: Section) -> Size:
+        """Bytes of the gradients that are there as a block runs again: biases behind its last product need nothing that
+        is made again."""
+        return 0 if self.step.accumulate else self.finished(section, section.run.order[section.run.last + 1 :])
+
+    def _beside_again(self, section: Section) -> Size:
+        """Bytes held beside a block that runs again."""
+        return self.held(section, section.run.early) + self.stream + self.logits + 2 * self.loss

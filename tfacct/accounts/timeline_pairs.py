@@ -128,8 +128,13 @@ class PairTimeline:
         if found:
             yield read.fullest(found)
 
-    def inside(self) -> Iterator[Instant]:
-        """Instants that decide in few models."""
+    def inside(self, most: Size) -> Iterator[Instant]:
+        """Instants that decide in few models, but for those that are surely no fuller than this."""
+        writes = self.writes
+        writes.most = most - self.read_earlier - self.source_kept - self.reads.again
+        ahead = self.written_earlier + self.ids
+        behind = max(self.written_earlier, writes.all_gradients) + 2 * writes.loss + writes.logits
+        self.reads.most = most - self.buffers - self.labels - max(ahead, behind)
         for _, one in self.reads.inside_blocks(list(ends_of_stacks(self.reads.step))):
             yield self.reading(one, forward="again" not in one.name and "backward" not in one.name)
         for _, one in self.writes.inside_blocks(list(ends_of_stacks(self.writes.step))):
@@ -141,7 +146,7 @@ def pair_timeline(step: Step) -> list[Instant]:
     whole = PairTimeline(step)
     always = list(whole.always())
     most = max(int(instant.total) for instant in always)
-    fullest = max(whole.inside(), key=lambda each: int(each.total), default=always[0])
+    fullest = max(whole.inside(most), key=lambda each: int(each.total), default=always[0])
     if int(fullest.total) <= most:
         return always
     place = 0 if fullest.gradients == 0 else len(always) - 1

@@ -8,7 +8,9 @@ schedules of one stage on a rank, what it last gave back stays as well (`torch.d
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
+from tfacct.accounts.inside import Insides
 from tfacct.accounts.timeline import Fullest, Instant, Timeline, peak
 from tfacct.accounts.training import ENDS, InFlight, Step
 from tfacct.ledger import paths
@@ -21,10 +23,13 @@ SCATTERED = "gradients scattered"
 class StageTimeline(Timeline):
     """The sums of a timeline, beside what its stage receives, and has given on."""
 
-    def __init__(self, step: Step, fullest: Fullest = peak) -> None:
-        super().__init__(step, fullest)
-        numbers = (number for section in self.run.blocks for number in section.numbers)
-        self.end = max(numbers) if self._stage.received else None
+    def __init__(self, step: Step, fullest: Fullest = peak, known: Insides | None = None) -> None:
+        super().__init__(step, fullest, known)
+        self.end: int | None = None
+        self.received: frozenset[str] = frozenset()
+        if self._stage.received and self.run.blocks:
+            behind = max(self.run.blocks, key=lambda section: section.numbers[-1])
+            self.end, self.received = behind.numbers[-1], _last_sublayer(behind.run.order)
 
     @property
     def _stage(self) -> InFlight:
@@ -51,12 +56,13 @@ class StageTimeline(Timeline):
 
     def added_to(self, number: int, at: str = "") -> Size:
         """Less the gradient that is among what the stage receives."""
-        return super().added_to(number, at) - (self.stream if number == self.end and self._received(at) else 0)
+        there = number == self.end and (
+            not at or at in self.received
+        )  # up to the end of the last block's last sublayer
+        return super().added_to(number, at) - (self.stream if there else 0)
 
-    def _received(self, at: str) -> bool:
-        """True in front of the last block's backward pass, and in its last sublayer, that one's norms among it."""
-        (run,) = (section.run for section in self.run.blocks if self.end in section.numbers)
-        return not at or _sublayer(at) == _sublayer(run.order[-1])
+    def ahead_of(self, _: int) -> Size:
+        return self._stage.forwards
 
     def _forward(self) -> Iterator[tuple[int, Instant]]:
         yield from ((number, self._on_the_way(one)) for number, one in super()._forward())
@@ -73,8 +79,8 @@ class GatheredStageTimeline(StageTimeline):
     of behind the last, whose backward pass is followed by the scatter of all gradients, unit by unit. Up to there they
     are whole (`torch.distributed.pipelining` on modules of fully_shard that are not resharded)."""
 
-    def __init__(self, step: Step, fullest: Fullest = peak) -> None:
-        super().__init__(step, fullest)
+    def __init__(self, step: Step, fullest: Fullest = peak, known: Insides | None = None) -> None:
+        super().__init__(step, fullest, known)
         assert step.units is not None
         self.units = step.units
         self.shards = step.units.stored.bytes(step.units.whole)
@@ -123,6 +129,12 @@ class GatheredStageTimeline(StageTimeline):
     def update(self) -> Instant:
         """The optimizer's step, of what the rank stores."""
         return super().update()._replace(gathered=0, gradients=self.shards)
+
+
+@lru_cache(maxsize=64)
+def _last_sublayer(order: tuple[str, ...]) -> frozenset[str]:
+    """Operations of a block's last sublayer, that one's norms among them."""
+    return frozenset(at for at in order if _sublayer(at) == _sublayer(order[-1]))
 
 
 def _sublayer(at: str) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from tfacct.accounts.inside import Insides
 from tfacct.accounts.timeline import LOSS, Fullest, Instant, Timeline, peak
 from tfacct.accounts.training import ENDS, Step, Units, kind_of
 from tfacct.ledger.einsum import Size, letters
@@ -23,10 +24,10 @@ SCATTER = "reduce-scatter"
 class UnitTimeline(Timeline):
     """The sums of a timeline, with weights gathered and gradients scattered unit by unit."""
 
-    def __init__(self, step: Step, fullest: Fullest = peak) -> None:
-        super().__init__(step, fullest)
+    def __init__(self, step: Step, fullest: Fullest = peak, known: Insides | None = None) -> None:
+        super().__init__(step, fullest, known)
         units = self._units
-        self.order = {number: part for part in self.run.blocks for number in part.numbers}
+        self.sections = {number: part for part in self.run.blocks for number in part.numbers}
         blocks = sum(part.count * self.finished(part, part.run.order) for part in self.run.blocks)
         self.scattered: Size = sum(part.count * self._scattered(part) for part in self.run.blocks)
         self.ends = 0 if units.lent is not None else units.stored.bytes(units.root)
@@ -69,7 +70,7 @@ class UnitTimeline(Timeline):
 
     def unit(self, number: int) -> Size:
         """Bytes of a block's weights of all ranks; 0 where no block has this number."""
-        part = self.order.get(number)
+        part = self.sections.get(number)
         if part is None:
             return 0
         kind = part.numbers[0]
@@ -85,14 +86,14 @@ class UnitTimeline(Timeline):
     def _copied_in(self, number: int) -> Size:
         """Bytes of the rank's part of a block's weights in the pass's dtype, where they are stored in another one: it
         is there while the block is gathered."""
-        part, units = self.order.get(number), self._units
+        part, units = self.sections.get(number), self._units
         if part is None or not self._scatters or units.stored == self.step.pass_:
             return 0
         return self.step.pass_.bytes(units.blocks[kind_of(part.numbers)])
 
     def sums(self, number: int) -> Size:
         """Bytes of a block's gradients of all ranks, which are those of its weights, or of its adapters alone."""
-        part, lent = self.order.get(number), self._units.lent
+        part, lent = self.sections.get(number), self._units.lent
         if lent is None or part is None:
             return self.unit(number)
         return self._units.ranks * lent[part.numbers[0]]
@@ -103,7 +104,7 @@ class UnitTimeline(Timeline):
 
     def behind(self) -> Iterator[Instant]:
         """The backward pass of loss and head, while the last block is gathered."""
-        last = max(self.order)
+        last = max(self.sections)
         gathered = self.root + self.unit(last)
         for instant in super().behind():
             found = [instant._replace(gathered=gathered)]
@@ -134,7 +135,7 @@ class UnitTimeline(Timeline):
     def front(self) -> Iterator[Instant]:
         """The backward pass of what stands in front of the blocks, beside the gradients that block 0 scatters; or the
         end of it, where those of what is in no block are."""
-        scatters = self.sums(min(self.order))
+        scatters = self.sums(min(self.sections))
         for instant in super().front():
             yield self.fullest((instant._replace(held=instant.held + scatters, gathered=self.root), *self._scatter()))
 
@@ -175,16 +176,21 @@ class UnitTimeline(Timeline):
                 yield from ((number, section) for number in self.most_beside(numbers))
 
     def _forward(self) -> Iterator[tuple[int, Instant]]:
-        for number, instant in super()._forward():
-            behind = max(self.order)
-            buffer = self.unit(behind) if number == ENDS else 2 * self.unit(number)
-            yield number, instant._replace(gathered=self.root + buffer)
+        yield from (
+            (number, instant._replace(gathered=self.ahead_of(number))) for number, instant in super()._forward()
+        )
+
+    def ahead_of(self, number: int) -> Size:
+        return self.root + (self.unit(max(self.sections)) if number == ENDS else 2 * self.unit(number))
+
+    def again_of(self, number: int) -> Size:
+        return self.root + self.unit(number) + self.unit(number - 1) + self.sums(number + 1)
 
     def inside_blocks(self, ends: Sequence[tuple[int, Section]]) -> Iterator[tuple[int, Instant]]:
         """Besides, of the forward pass, the first block of each kind and the last while they are gathered."""
         yield from super().inside_blocks(ends)
         waiting = self.again if self.step.checkpoint else self.held(self.run.front, self.run.waiting)
-        first = min(self.order)
+        first = min(self.sections)
         starts = self.instant("first block gathered", GATHER, 0, self.kept_front, self._embedded())
         yield ENDS, starts._replace(gathered=2 * (self.root + self.unit(first)))
         for section in self.run.blocks:

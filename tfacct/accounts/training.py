@@ -90,11 +90,11 @@ class Units(NamedTuple):
 
 class InFlight(NamedTuple):
     """What a stage of a pipeline has beside the microbatch that runs: `passes` in flight, its own among them, and how
-    many of each. `first`: its first block's number in the model. `waiting`: bytes that gradients of weights still wait
-    with. `weights`, `gradients`: bytes of the rank's other stages, once they are there. `rank`: its number. `stays`:
-    bytes that are there all the time, `returned` those of what stages gave on and back, but for the logits of the one
-    that runs; `forwards` come to these in a forward pass. `received`: the gradient of the last block's result is among
-    what stays."""
+    many of each. `first`: its first block's number in the model.
+    `waiting`: bytes that gradients of weights still wait with. `weights`, `gradients`: bytes of the rank's other
+    stages, once they are there. `rank`: its number. `stays`: bytes that are there all the time, `returned` those of
+    what stages gave on and back, but for the logits of the one that runs; `forwards` come to these in a forward pass.
+    `received`: the gradient of the last block's result is among what stays."""
 
     passes: tuple[tuple[Pass, int], ...]
     first: int = 0
@@ -277,12 +277,16 @@ class Step(NamedTuple):
         """Passes whose backward pass is still to come, and how many there are of each."""
         return ((self.run, 1),) if self.stage is None else self.stage.passes
 
-    def beside(self) -> Size:
-        """Bytes kept by microbatches in flight other than the one that runs."""
+    def beside(self, own: Size) -> Size:
+        """Bytes kept by microbatches in flight other than the one that runs, which keeps `own` and what it is
+        handed."""
         if self.stage is None:
             return 0
-        handed = sum(times * self._replace(run=run).closures() for run, times in self.passes) - self.closures()
-        return self.kept() - self.kept_of(self.run) + handed
+        kept = sum([times * (own if run is self.run else self._whole(run)) for run, times in self.passes])
+        return self.stage.waiting + kept - own
+
+    def _whole(self, run: Pass) -> Size:
+        return self.kept_of(run) + self._replace(run=run).closures()
 
 
 INPUT = Kept(IN, "B T D", by=(AGAIN,))

@@ -129,6 +129,18 @@ class Group:
         windows = at[f"{OVERLAPPING}{mark}"] if f"{OVERLAPPING}{mark}" in at else halves - smaller(halves, 1)
         return {PADDED: padded, HALVES: halves, OVERLAPPING: windows}
 
+    def sized(self) -> list[tuple[Parameter, tuple[Size, ...], Size, Size]]:
+        """Parameters of its lines, each with its shape, its elements, and those that a token meets."""
+
+        def found() -> Iterator[tuple[Parameter, tuple[Size, ...], Size, Size]]:
+            for parameter in self.own.parameters:
+                shape = tuple([self.axes[axis] for axis in parameter.axes])
+                elements = prod(shape)
+                active = divided(elements, shape[0]) * self.axes[ACTIVE] if parameter.bank else elements
+                yield parameter, shape, elements, active
+
+        return self.own.once((Group.sized, *self.axes.items()), lambda: list(found()))
+
     def places(self, path: str, unfolded: bool) -> Iterator[tuple[str, Size]]:
         """Paths and counts of a line: once for all blocks together, or, unfolded, once for each block."""
         if unfolded and self.numbers:
@@ -140,7 +152,7 @@ class Group:
     def stored(self, path: str, unfolded: bool) -> Iterator[tuple[str, Size]]:
         """Paths and counts of a tensor: those of its line, or, where all blocks share it, the first block's alone."""
         places = self.places(path, unfolded)
-        if not self.once and not paths.among(path, self.shared):
+        if not self.once and not (self.shared and paths.among(path, self.shared)):
             return places
         first, _ = next(places)
         return iter([(first, 1)])
@@ -251,7 +263,7 @@ class Ledger:
     @cached_property
     def experts(self) -> bool:
         """True if it has banks of experts."""
-        return any(isinstance(line, Matmul) and line.bank for group in self.groups for line in group.lines)
+        return any(group.own.banks for group in self.groups)
 
     @cached_property
     def known(self) -> dict[Hashable, Any]:
@@ -323,13 +335,11 @@ class Ledger:
 
     def _tensors(self, unfolded: bool) -> list[Tensor]:
         found: dict[tuple[str, int], Tensor] = {}
+        experts = self.experts
         for index, group in enumerate(self.groups):
-            for parameter in group.own.parameters:
-                shape = tuple([group.axes[axis] for axis in parameter.axes])
-                elements = prod(shape)
-                active = divided(elements, shape[0]) * group.axes[ACTIVE] if parameter.bank else elements
+            for parameter, shape, elements, active in group.sized():
                 for path, count in group.stored(parameter.path, unfolded):
-                    tensor = Tensor(path, shape, elements, active, count, parameter, group.axes, self.experts)
+                    tensor = Tensor(path, shape, elements, active, count, parameter, group.axes, experts)
                     owner = index if paths.repeated(path) else -1  # blocks of another kind own other tensors
                     known = found.setdefault((path, owner), tensor)
                     if known is not tensor and not same_sizes(known.shape, shape):

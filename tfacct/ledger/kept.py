@@ -323,8 +323,9 @@ def joined(*runs: Run) -> Run:
     lines: dict[str, Kept] = {}
     for line in (line for run in runs for line in run.kept):
         known = lines.get(line.path)
-        by = line.by if known is None else (*known.by, *line.by)
-        lines[line.path] = Kept(line.path, line.spec, tuple(dict.fromkeys(by)), line.role, line.times)
+        every = line.by if known is None else (*known.by, *line.by)
+        by = tuple(dict.fromkeys(every))
+        lines[line.path] = line if by == line.by else Kept(line.path, line.spec, by, line.role, line.times)
     order = tuple(name for run in runs for name in run.order)
     moments = tuple(moment for run in runs for moment in run.moments)
     early = next((run.early for run in reversed(runs) if run.kept), ())

@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable
 from functools import cached_property
 from typing import Any, TypeVar
 
-from tfacct.ledger.lines import Line, Parameter
+from tfacct.ledger.lines import Line, Matmul, Parameter
 
 T = TypeVar("T")
 
@@ -29,3 +29,8 @@ class Lines(tuple[Line, ...]):
     def parameters(self) -> tuple[Parameter, ...]:
         """Their parameters, in their order."""
         return tuple([parameter for line in self for parameter in line.parameters()])
+
+    @cached_property
+    def banks(self) -> bool:
+        """True if there are banks of experts among them."""
+        return any(isinstance(line, Matmul) and line.bank for line in self)

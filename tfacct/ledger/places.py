@@ -11,12 +11,12 @@ if TYPE_CHECKING:
 
 
 class Reached(NamedTuple):
-    """A moment, the place of its operation, and what is held: how many tensors of each kind, but for those that kept
-    lines are. `again`: the place up to which attention has run again, or −1."""
+    """A moment, the place of its operation, and what is held, by its number among `Places.sums`. `again`: the place up
+    to which attention has run again, or −1."""
 
     at: str
     place: int
-    terms: tuple[tuple[int, int], ...]
+    held: int
     done: bool
     after: bool
     alone: bool
@@ -27,12 +27,15 @@ class Places:
     """The places of a run's operations, and by them its lines and moments. Lines of a `known` name are there all the
     time, and counted elsewhere.
 
-    Tensors of the same axes and role are of one kind, and `kinds` numbers these.
+    Tensors of the same axes and role are of one kind, and `kinds` numbers these. `sums`: what moments hold, each once:
+    how many tensors of each kind, but for those that kept lines are; `backwards` is the number of those of the backward
+    pass, which stand in front.
     """
 
     def __init__(self, run: Run, known: str = "") -> None:
         self.run, order = run, run.order
         self._numbers: dict[tuple[str, Role], int] = {}
+        self._sums: dict[tuple[tuple[int, int], ...], int] = {}
         place = self.of = dict(zip(reversed(order), range(len(order) - 1, -1, -1), strict=True))
         first = self.first = dict[str, int]()  # place of the first operation that needs a line
         added: dict[tuple[int, int], int] = {}
@@ -49,9 +52,11 @@ class Places:
         self.remade = tuple(
             (min([place[name] for name in line.by]), self.kind(line), line.times) for line in run.remade
         )
-        self.moments, self.ahead = self._reached(run.moments), self._reached(run.ahead)
+        self.moments = self._reached(run.moments)
+        self.backwards = len(self._sums)
+        self.ahead = self._reached(run.ahead)
         self.bare = tuple((moment.at, self._terms(moment.held)) for moment in run.bare)
-        self.kinds = tuple(self._numbers)
+        self.kinds, self.sums = tuple(self._numbers), tuple(self._sums)
 
     def kind(self, tensor: Held | Kept) -> int:
         """The number of a tensor's kind."""
@@ -61,6 +66,15 @@ class Places:
     def stops(self) -> Sequence[int]:
         """Places of operations that have moments of their own, and the end."""
         return [*sorted({moment.place for moment in self.moments}), len(self.run.order)]
+
+    @cached_property
+    def fullest_ahead(self) -> tuple[tuple[int, int], ...]:
+        """Most tensors of each kind that a moment of the forward pass holds: no moment holds more than all of these."""
+        most: dict[int, int] = {}
+        for moment in self.ahead:
+            for kind, times in self.sums[moment.held]:
+                most[kind] = max(times, most.get(kind, 0))
+        return tuple(most.items())
 
     def _terms(self, tensors: Iterable[Held]) -> tuple[tuple[int, int], ...]:
         """How many tensors there are of each kind."""
@@ -77,5 +91,6 @@ class Places:
     def _one(self, moment: Moment) -> Reached:
         here = self.of[moment.at]
         terms = self._terms(each for each in moment.held if not each.path or self.first.get(each.path, here + 1) > here)
+        held = self._sums.setdefault(terms, len(self._sums))
         again = self.of[moment.again] if moment.again else -1
-        return Reached(moment.at, here, terms, moment.done, moment.after, moment.alone, again)
+        return Reached(moment.at, here, held, moment.done, moment.after, moment.alone, again)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from tfacct import families
 from tfacct.architecture.parts import Form, Mixer
@@ -18,6 +18,7 @@ from tfacct.ledger.groups import Ledger
 from tfacct.ledger.storage import BF16, Storage, storage
 from tfacct.ledger.workload import Workload
 
+T = TypeVar("T")
 WITNESSES = {
     "published": "published total",
     "transformers": "total of the transformers class built from this config",
@@ -70,6 +71,14 @@ class LoadedModel:
     """Its parts that are counted together."""
     part: str = ""
     """Which part of it, where the user asked for one; `both` of one of two that are counted together."""
+
+    def once(self, work: Callable[[LoadedModel], T]) -> T:
+        """What is worked out of the model alone: the first time."""
+        known = self.ledger.known
+        if work not in known:
+            known[work] = work(self)
+        found: T = known[work]
+        return found
 
     @property
     def context(self) -> int:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from math import gcd
 from typing import NamedTuple
 
+from tfacct.accounts.inside import Insides
 from tfacct.accounts.memory import footprint
 from tfacct.accounts.sharding import flights
 from tfacct.accounts.sharding.mesh import Mesh, Method, divisors, replicated
@@ -114,15 +115,17 @@ class _Training:
         self.subject, self.recipe, self.work, self.budget = subject, recipe, work, budget
         head = subject.architecture.head
         self.tied = head is not None and head.tied
+        self.heads = max((part.heads for part in subject.architecture.attentions), default=1)
         self.pads = meshes.TORCH in subject.config.divided
-        self.unruled: dict[Mesh, str | None] = {}
+        self.unruled: dict[tuple[Alike, int, int, int, int], str | None] = {}
         self.ranks: dict[tuple[int, int], LoadedModel] = {}
         self.whys: dict[tuple[int, int], str | None] = {}
-        self.steps: dict[tuple[Mesh, int, bool], Step] = {}
-        self.undivided: dict[tuple[Mesh, bool], Step] = {}
-        self.kept: dict[Mesh, int] = {}
+        self.steps: dict[tuple[Alike, int, bool], Step] = {}
+        self.undivided: dict[tuple[Alike, bool], Step] = {}
+        self.insides: dict[tuple[Alike, bool], Insides] = {}
+        self.kept: dict[Alike, int] = {}
         self.stages: dict[
-            tuple[Mesh, int], list[tuple[list[Stage], Step, dict[tuple[int, int], list[Instant]], int]]
+            tuple[Alike, int], list[tuple[list[Stage], Step, dict[tuple[int, int], list[Instant]], int]]
         ] = {}
 
     def tried(self, devices: int) -> Tried:
@@ -144,23 +147,22 @@ class _Training:
             return f"{groups:,} groups of ranks do not divide a batch of {self.work.batch:,}"
         if mesh.sp and self.work.tokens % mesh.tp:
             return f"{mesh.tp:,} ranks do not divide {self.work.tokens:,} tokens"
-        heads = max((part.heads for part in self.subject.architecture.attentions), default=1)
-        if mesh.tp > heads:
+        if mesh.tp > self.heads:
             return f"{option('tp')} divides no more ranks than heads"
         if replicated(self.subject.ledger, mesh):
             return f"{option('tp')} beyond the key/value heads copies them: a plan looks no further"
-        recipe = replace(self.recipe, mesh=mesh)
         # How many copies, and stages, is no matter to the rules; nor of ranks of fsdp, where all rows are padded.
         shares = min(mesh.fsdp, 2) if self.pads else mesh.fsdp
-        alike = replace(mesh, dp=min(mesh.dp, 2), pp=min(mesh.pp, 2), fsdp=shares)
-        if alike not in self.unruled:
-            self.unruled[alike] = train_ranks.unruled(self.subject, recipe)
-        if (why := self.unruled[alike]) is not None:
+        ruled = _alike(mesh)._replace(pp=min(mesh.pp, 2)), mesh.cp, min(mesh.dp, 2), mesh.zero, shares
+        if ruled not in self.unruled:
+            self.unruled[ruled] = train_ranks.unruled(self.subject, replace(self.recipe, mesh=mesh))
+        if (why := self.unruled[ruled]) is not None:
             return why
         key = mesh.tp, mesh.ep
         if key not in self.whys:
             self.ranks[key] = meshes.on_ranks([self.subject], *key)[0]
-            self.whys[key] = alone_refused(self.ranks[key], train_ranks.alone(recipe))
+            recipe = train_ranks.computing(replace(self.recipe, mesh=mesh))
+            self.whys[key] = alone_refused(self.ranks[key], recipe, self._work(mesh, 1))
         return self.whys[key]
 
     def _fullest(self, mesh: Mesh) -> Division:
@@ -187,7 +189,7 @@ class _Training:
         step, key = self._step(mesh, batch, recipe), _alike(mesh)
         if key not in self.kept:
             self.kept[key] = int(step.kept())
-        step = train_ranks.shared(self.subject, step, recipe)
+        step = train_ranks.shared(self.subject.ledger, step, recipe)
         room = self.budget - int(step.parameters + step.states)
         return max(0, sum(bool(self.kept[key] * size <= room * batch) for size in sizes) - 1)
 
@@ -195,43 +197,47 @@ class _Training:
         """Bytes at the peak."""
         recipe = replace(self.recipe, mesh=mesh, accumulate=batch < own)
         step = self._step(mesh, batch, recipe)
-        return int(peak(timeline(train_ranks.shared(self.subject, step, recipe))).total)
+        return int(peak(timeline(train_ranks.shared(self.subject.ledger, step, recipe))).total)
 
     def _step(self, mesh: Mesh, batch: int, recipe: Recipe) -> Step:
         """What a rank computes."""
         key = _alike(mesh), batch, recipe.accumulate
         if key not in self.steps:
-            tokens = self.work.tokens // mesh.parts
-            work = replace(self.work, batch=batch, tokens=tokens, context=tokens)
-            self.steps[key] = train_ranks.computed(self.ranks[mesh.tp, mesh.ep], work, recipe)
+            self.steps[key] = train_ranks.computed(self.ranks[mesh.tp, mesh.ep], self._work(mesh, batch), recipe)
         return self.steps[key]
+
+    def _work(self, mesh: Mesh, batch: int) -> Workload:
+        """So many sequences on a rank that has its part of each."""
+        tokens = self.work.tokens // mesh.parts
+        return replace(self.work, batch=batch, tokens=tokens, context=tokens)
 
     def _staged(self, mesh: Mesh, batch: int) -> int:
         """Bytes at the peak of a pipeline's fullest rank. Beside what copies share they are the same for all of them:
         moments and buckets are there at every instant, and so is what further microbatches are received into."""
         recipe = replace(self.recipe, mesh=mesh)
         key = _alike(mesh), min(batch, mesh.pp + 1)
+        all_ = key[0]._replace(pp=1), key[-1] > 1
         if key not in self.stages:
-            tokens = self.work.tokens // mesh.parts
-            work = replace(self.work, batch=key[-1], tokens=tokens, context=tokens)
+            work = self._work(mesh, key[-1])
             few = replace(recipe, mesh=replace(mesh, dp=1, zero=0))
             one = self.ranks[mesh.tp, mesh.ep]
-            all_ = replace(key[0], pp=1), key[-1] > 1
             if all_ not in self.undivided:
+                self.insides[all_] = Insides()
                 self.undivided[all_] = train_ranks.of_all_stages(one, work, few)
             found = train_ranks.of_stages(one, work, few, self.undivided[all_])
             self.stages[key] = [(own, step, {}, _beside(step)) for own, step in found]
-        most, rest = 0, batch - key[-1]
-        (front, *_, first), *_ = self.stages[key]
-        for own, bare, timelines, beside in self.stages[key]:
-            if not (own[0].first or own[-1].last) and len(bare.run.blocks) == 1:
-                more = flights.stays(bare, own[0], rest) - flights.stays(bare, front[0], rest)
-                if beside + more <= first:  # as many such blocks, no table and no head, and less beside them
-                    continue
+        most, rest, before = 0, batch - key[-1], list[tuple[Step, int]]()
+        for own, bare, timelines, own_beside in self.stages[key]:
+            beside = own_beside + int(flights.stays(bare, own[0], rest))
+            if not (own[0].first or own[-1].last) and any(
+                there >= beside and _covers(one, bare) for one, there in before
+            ):
+                continue  # no table and no head, no more blocks of any kind, and no more beside them
+            before.append((bare, beside))
             step = train_ranks.on_stages(self.subject, own, bare, recipe)
             rows = step.rows if own[0].first or (own[-1].last and self.tied) else (0, 1)  # of the table
             if rows not in timelines:
-                timelines[rows] = timeline(bare._replace(states=0, update=0, rows=rows))
+                timelines[rows] = timeline(bare._replace(states=0, update=0, rows=rows), self.insides[all_])
             *others, update = timelines[rows]
             stays = int(flights.stays(bare, own[0], rest))
             losses = rest * bytes_each(bare.run.loss, bare.stored) if own[0].last and bare.accumulate else 0
@@ -247,24 +253,43 @@ class _Training:
         if self.recipe.lora is not None and found:
             recipe = replace(self.recipe, mesh=mesh, accumulate=times > 1)
             step = self._step(mesh, batch, recipe)
-            found = adapters.sent(self.subject, recipe, train_ranks.shared(self.subject, step, recipe), found)
+            found = adapters.sent(self.subject, recipe, train_ranks.shared(self.subject.ledger, step, recipe), found)
         return sum(
             one.sent if one.when == "update" or (one.over == "dp" and once) else times * one.sent for one in found
         )
 
 
-def _alike(mesh: Mesh) -> Mesh:
-    """The mesh whose ranks compute what those of this one do, however many copies share weights or moments. A ring
-    keeps what exchanged heads do, but of one head on a rank, which none exchange."""
-    same = replace(mesh, fsdp=1, dp=1, zero=0)
-    apart = mesh.ulysses == 1 and mesh.cp_method == "gather"
-    return same if apart else replace(same, cp=1, ulysses=mesh.parts, cp_method="ring")
+class Alike(NamedTuple):
+    """What of a mesh decides what its ranks compute, however many copies share weights or moments."""
+
+    tp: int
+    sp: bool
+    ep: int
+    pp: int
+    gathered: int
+    parts: int
+
+
+def _alike(mesh: Mesh) -> Alike:
+    """A ring keeps what exchanged heads do, but of one head on a rank, which none exchange."""
+    gathered = mesh.cp if mesh.ulysses == 1 and mesh.cp_method == "gather" else 1
+    return Alike(mesh.tp, mesh.sp, mesh.ep, mesh.pp, gathered, mesh.parts)
+
+
+def _covers(one: Step, other: Step) -> bool:
+    """True if a stage has as many blocks of each kind as another of the same pass, or more, and its gradients too."""
+    if other.accumulate and not one.accumulate:
+        return False
+    there = {id(section.run): section.count for section in one.run.blocks}
+    return all(section.count <= there.get(id(section.run), 0) for section in other.run.blocks)
 
 
 def _beside(step: Step) -> int:
     """Bytes of all that a stage has of its microbatches."""
-    assert step.stage is not None
-    return int(step.kept_of(step.run) + step.beside() + step.stage.stays + step.stage.returned)
+    stage = step.stage
+    assert stage is not None
+    own = step.kept_of(step.run)
+    return int(own + step.beside(own + step.closures()) + stage.stays + stage.returned)
 
 
 def _stages(subject: LoadedModel, devices: int) -> Iterator[tuple[int, int]]:

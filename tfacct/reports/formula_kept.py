@@ -29,7 +29,8 @@ from tfacct.reports.formula import Line, legend_of, sizes_of, title_of
 from tfacct.reports.formula_legend import legend_notes
 from tfacct.reports.formula_ranks import Divided, letters_of
 from tfacct.reports.kept_as import REFERENCE, TRANSFORMERS, check, kept_step, runner
-from tfacct.reports.training import FP32, MANY, Recipe, pass_of, stepper
+from tfacct.reports.passes import MANY, pass_of
+from tfacct.reports.training import FP32, Recipe, stepper
 
 
 class Tensor(NamedTuple):

@@ -19,8 +19,9 @@ from tfacct.loading.model import LoadedModel
 from tfacct.profiles.fused import fused
 from tfacct.profiles.reference import Reference
 from tfacct.reports.counting import LeftOut
+from tfacct.reports.passes import MANY
 from tfacct.reports.stored import stored
-from tfacct.reports.training import MANY, Recipe
+from tfacct.reports.training import Recipe
 
 As = Literal["transformers", "reference", "fused"]
 TRANSFORMERS: As = "transformers"

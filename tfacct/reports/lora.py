@@ -247,7 +247,7 @@ class Lent(NamedTuple):
 
 def adapters_of(subject: LoadedModel, recipe: Recipe) -> Adapters:
     """The adapters of a recipe on a model."""
-    from tfacct.reports.training import habits
+    from tfacct.reports.passes import habits
 
     asked, shape, own = read(recipe.lora or ""), subject.architecture, habits(subject)
     packed = recipe.weights == NF4
@@ -278,7 +278,7 @@ def _leaves(subject: LoadedModel) -> bool:
 
 def lent(subject: LoadedModel, recipe: Recipe, run: Pass) -> Lent:
     """Adapters of a recipe on a model, and its pass with them."""
-    from tfacct.reports.training import habits
+    from tfacct.reports.passes import habits
 
     asked, shape, own = read(recipe.lora or ""), subject.architecture, habits(subject)
     on = chosen(subject, asked)

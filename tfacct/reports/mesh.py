@@ -83,7 +83,7 @@ def check_buckets(subject: LoadedModel, mesh: Mesh) -> None:
     """Refuse buckets of gradients where which tensors share one was not compared."""
     if mesh.replicas == 1 or mesh.fsdp > 1 or mesh.zero:
         return
-    experts = [part for part in subject.architecture.parts() if isinstance(part, Experts)]
+    experts = subject.once(_experts)
     said = {
         "it has an encoder": encodes(subject.architecture),
         "its experts have biases": any(part.bias or part.choice_bias for part in experts),
@@ -133,7 +133,7 @@ def routing_bits(subject: LoadedModel, mesh: Mesh, bits: int, *, train: bool) ->
     """Bits of the weights by which a token's experts are summed, where they, their gradients or what is summed by them
     are sent. Raises ConfigError for a class that was not asked."""
     sent = mesh.tp > 1 and (train or mesh.ep not in (1, mesh.tp))
-    if not sent or not any(isinstance(part, Experts) for part in subject.architecture.parts()):
+    if not sent or not subject.once(_experts):
         return bits
     if not subject.config.divided & {OWN, FP32}:
         what = "what its router's gradients sum to" if mesh.sp else "the dtype in which its class sums experts"
@@ -196,8 +196,8 @@ def by_stage(
     how: dict[str, Any] = {
         "train": train,
         "shares": routing_bits(subject, mesh, bits, train=train),
-        "modules": fused(subject),
-        "tensors": computed(subject) if train and mesh.replicas > 1 else None,
+        "modules": subject.once(fused),
+        "tensors": subject.once(computed) if train and mesh.replicas > 1 else None,
         "after": after,
         "reduced": reduced,
     }
@@ -211,7 +211,7 @@ def check_ruled(subject: LoadedModel, mesh: Mesh, *, train: bool = True) -> None
     pipes.check_axes(subject, mesh)
     if mesh.ranks == mesh.pp and mesh.ep == 1:
         return  # stages send the stream, whatever is inside them
-    said = unruled(subject.architecture)
+    said = subject.once(_unruled)
     if said and _divides_weights(subject, mesh):
         check_gathered(subject, mesh, said, train=train)
         return
@@ -224,7 +224,7 @@ def check_ruled(subject: LoadedModel, mesh: Mesh, *, train: bool = True) -> None
         raise ConfigError(f"{subject.name}: no rule for {said} on a mesh", kinds)
     if train:
         check_buckets(subject, mesh)
-    experts = any(isinstance(part, Experts) for part in subject.architecture.parts())
+    experts = subject.once(_experts)
     without = f"leave {option('sp', True)} out"
     if mesh.sp and (said := next(gathered_elsewhere(subject.architecture), None)):
         raise ConfigError(f"{subject.name}: no rule for {said} beside {option('sp', True)}", without)
@@ -240,6 +240,14 @@ def check_ruled(subject: LoadedModel, mesh: Mesh, *, train: bool = True) -> None
         raise ConfigError(f"{subject.name}: no rule for a table of positions beside {option('sp', True)}", without)
     if mesh.sp and subject.architecture.embed.scaled:  # inside its module torch needs whole sums, outside it does not
         raise ConfigError(f"{subject.name}: no rule for a scaled token table beside {option('sp', True)}", without)
+
+
+def _unruled(subject: LoadedModel) -> str | None:
+    return unruled(subject.architecture)
+
+
+def _experts(subject: LoadedModel) -> list[Experts]:
+    return [part for part in subject.architecture.parts() if isinstance(part, Experts)]
 
 
 def _divides_weights(subject: LoadedModel, mesh: Mesh) -> bool:

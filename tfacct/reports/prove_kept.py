@@ -16,8 +16,9 @@ from tfacct.reports.conventions import TRAINING
 from tfacct.reports.counting import Counting
 from tfacct.reports.formula_kept import written_kept
 from tfacct.reports.kept_as import REFERENCE, RUNNERS, runner
+from tfacct.reports.passes import MANY
 from tfacct.reports.statements import DTYPES, proof_report
-from tfacct.reports.training import MANY, Recipe, refusal, step_of
+from tfacct.reports.training import Recipe, refusal, step_of
 from tfacct.witness.proof import Proven
 from tfacct.witness.step import Run
 from tfacct.witness.step_proof import Grid, Point

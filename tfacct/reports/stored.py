@@ -3,36 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from tfacct.accounts.updates import Parameter
 from tfacct.base.spelling import option
 from tfacct.ledger import paths
-from tfacct.ledger.evaluated import Tensor
+from tfacct.ledger.einsum import Letters, Size
+from tfacct.ledger.groups import Ledger
 from tfacct.loading.model import LoadedModel
 
 IN, OUT = (paths.in_every(paths.BLOCKS, f"attn.{name}") for name in ("q_proj", "o_proj"))
 
 
-def stored(subject: LoadedModel) -> list[Parameter]:
-    """The parameters as the class stores them, in order: q, k and v are one tensor where it fuses them."""
-    if "stored" not in subject.ledger.known:
-        subject.ledger.known["stored"] = _stored(subject)
-    found: list[Parameter] = subject.ledger.known["stored"]
+def stored(subject: LoadedModel, part: Ledger | None = None) -> list[Parameter]:
+    """The parameters as the class stores them, in order: q, k and v are one tensor where it fuses them. `part`: the
+    part of the ledger whose parameters they are, if not all."""
+    ledger = part or subject.ledger
+    if "stored" not in ledger.known:
+        ledger.known["stored"] = _stored(subject, ledger)
+    found: list[Parameter] = ledger.known["stored"]
     return found
 
 
-def _stored(subject: LoadedModel) -> list[Parameter]:
+def _stored(subject: LoadedModel, ledger: Ledger) -> list[Parameter]:
     named, stacks = names(subject), dict[int, int]()
     found: dict[tuple[str, int | None], Parameter] = {}
-    for tensor in subject.ledger.tensors():
+    for tensor in ledger.tensors():
         table = tensor.parameter.table
         if table is not None and not table.trained:
             continue  # sines, which no optimizer is handed
         inside = paths.repeated(tensor.path)
         stack = stacks.setdefault(id(tensor.axes), len(stacks)) if inside else None
         key = named[tensor.path], stack
-        shape = _flat(tensor)
+        shape = _flat(tensor.parameter.axes, tensor.shape)
         if key in found:  # one behind the other, of the same inputs
             shape = (*shape[:-1], found[key].shape[-1] + shape[-1])
         found[key] = Parameter(shape, int(tensor.count), stack, tensor.embedding)
@@ -103,11 +107,12 @@ def _out_first(found: Mapping[tuple[str, int | None], Parameter], made: str, out
     return [found[key] for key in order]
 
 
-def _flat(tensor: Tensor) -> tuple[int, ...]:
+@lru_cache(maxsize=1024)
+def _flat(axes: Letters, sizes: tuple[Size, ...]) -> tuple[int, ...]:
     """Shape of a tensor whose heads lie side by side, as all classes store them."""
     shape: list[int] = []
     before = ""
-    for axis, size in zip(tensor.parameter.axes, tensor.shape, strict=True):
+    for axis, size in zip(axes, sizes, strict=True):
         if axis[0] == "H" and before in ("N", "K"):
             shape[-1] *= int(size)
         else:

@@ -9,7 +9,8 @@ from tfacct import families
 from tfacct.base.spelling import option, setting, spelled
 from tfacct.loading.model import LoadedModel
 from tfacct.reports.lora import on_attention
-from tfacct.reports.training import CHUNKED, FP32, NF4, AttentionKind, Recipe, refusal
+from tfacct.reports.passes import CHUNKED
+from tfacct.reports.training import FP32, NF4, AttentionKind, Recipe, refusal
 
 
 def advice(subject: LoadedModel, recipe: Recipe) -> str:

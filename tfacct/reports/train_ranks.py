@@ -27,6 +27,7 @@ from tfacct.architecture.parts import Attention, Experts
 from tfacct.base import units as numbers
 from tfacct.base.errors import TfacctError, UsageError
 from tfacct.base.spelling import option
+from tfacct.ledger.groups import Ledger
 from tfacct.ledger.storage import width
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
@@ -65,6 +66,12 @@ def _attentions(subject: LoadedModel) -> list[Attention]:
 def alone(recipe: Recipe) -> Recipe:
     """The recipe of what one rank computes: on weights that it has gathered, in the dtype of the pass."""
     return replace(recipe, mesh=None, weights=None if recipe.shares_weights else recipe.weights)
+
+
+def computing(recipe: Recipe) -> Recipe:
+    """The same, whose tokens go to the experts of other ranks where these divide them."""
+    assert recipe.mesh is not None
+    return replace(alone(recipe), exchanged=recipe.mesh.ep > 1)
 
 
 def _on_rank(subject: LoadedModel, mesh: Mesh) -> LoadedModel:
@@ -181,7 +188,7 @@ def step_of(subject: LoadedModel, work: Workload, recipe: Recipe) -> Step:
         meshes.check_sizes(subject, mesh, work.axes())
         work = replace(work, tokens=work.tokens // mesh.parts, context=work.context // mesh.parts)
     if mesh.pp == 1:
-        return shared(subject, computed(one, work, recipe), recipe)
+        return shared(subject.ledger, computed(one, work, recipe), recipe)
     return in_stages(subject, one, work, recipe)
 
 
@@ -193,7 +200,7 @@ def in_stages(subject: LoadedModel, one: LoadedModel, work: Workload, recipe: Re
 
 def on_stages(subject: LoadedModel, own: Sequence[Stage], step: Step, recipe: Recipe) -> Step:
     """The step of a rank with some stages, whose copies share moments, or reduce gradients in buckets."""
-    return shared(replace(subject, ledger=part(subject.ledger, own)), step, recipe)
+    return shared(part(subject.ledger, own), step, recipe)
 
 
 def of_all_stages(one: LoadedModel, work: Workload, recipe: Recipe) -> Step:
@@ -218,7 +225,7 @@ def of_stages(
         ledger = part(one.ledger, own)
         if whole.adapters:
             return adapters.staged(whole, own, recipe)._replace(ledger=ledger)
-        tensors = stored(replace(one, ledger=ledger))
+        tensors = stored(one, ledger)
         update = how.update(tensors, wide)
         less = update.most - update.least
         return whole._replace(ledger=ledger, states=how.states(tensors, wide), update=update.most, unsure=less)
@@ -229,7 +236,7 @@ def of_stages(
 def computed(one: LoadedModel, work: Workload, recipe: Recipe) -> Step:
     """The step of the model that a rank of `tp` has, the stream and the loss as its ranks divide them."""
     assert recipe.mesh is not None
-    step = training.step_of(one, work, replace(alone(recipe), exchanged=recipe.mesh.ep > 1))
+    step = training.step_of(one, work, computing(recipe))
     if recipe.mesh.ep > 1:
         step = received(step, recipe.mesh)
     if recipe.mesh.ulysses > 1 or (recipe.mesh.cp > 1 and recipe.mesh.cp_method == "ring"):
@@ -245,26 +252,26 @@ def computed(one: LoadedModel, work: Workload, recipe: Recipe) -> Step:
     return along_tokens(step, recipe.mesh) if recipe.mesh.sp else step
 
 
-def shared(subject: LoadedModel, step: Step, recipe: Recipe) -> Step:
+def shared(ledger: Ledger, step: Step, recipe: Recipe) -> Step:
     """The step where further ranks share weights, gradients or moments, or reduce gradients in buckets."""
     mesh, each = recipe.mesh, width(recipe.weights or recipe.dtype)
     assert mesh is not None
     if mesh.tp > 1 and mesh.sharers == 1 and not mesh.zero and recipe.lora is None:
-        step = step._replace(rows=rows(subject.ledger, mesh))
+        step = step._replace(rows=rows(ledger, mesh))
     if mesh.replicas > 1 and mesh.fsdp == 1 and not mesh.zero:
-        own = step.adapter_bytes if step.adapters else sum(buckets(subject.ledger, mesh, each.bits, {}))
+        own = step.adapter_bytes if step.adapters else sum(buckets(ledger, mesh, each.bits, {}))
         step = step._replace(buckets=own)
     shares = along_copies(mesh) if mesh.zero else mesh
     if shares.sharers == 1:
         return step
     if step.adapters:
-        return adapters.shared(subject, step, recipe, units(subject.ledger, mesh, each))
-    own, how = updated(subject.ledger, shares), optimizer(recipe.optimizer)
+        return adapters.shared(ledger, step, recipe, units(ledger, mesh, each))
+    own, how = updated(ledger, shares), optimizer(recipe.optimizer)
     states, update = how.states(own, each.bits // 8), how.update(own, each.bits // 8)
     step = step._replace(states=states, update=update.most)
     if mesh.zero == 1:
         return step
-    parts = units(subject.ledger, shares, each)._replace(gathers=not mesh.zero, accumulates=recipe.accumulate)
+    parts = units(ledger, shares, each)._replace(gathers=not mesh.zero, accumulates=recipe.accumulate)
     if recipe.shares_weights and each.bits != numbers.dtype_bits(recipe.dtype):
         step = with_wide_buffers(step)
     return step._replace(units=parts, accumulate=step.accumulate and mesh.pp > 1)  # microbatches add up whole ones

@@ -14,6 +14,7 @@ from tfacct.accounts.updates import Parameter
 from tfacct.architecture.parts import Embedding, Experts, LatentAttention
 from tfacct.base import units as numbers
 from tfacct.base.spelling import option
+from tfacct.ledger.groups import Ledger
 from tfacct.loading.model import LoadedModel
 from tfacct.reports.mesh import norms_all_heads
 from tfacct.reports.training import NF4, Recipe
@@ -59,7 +60,7 @@ def roomy(subject: LoadedModel, tp: int) -> bool:
     return isinstance(embed, Embedding) and bool(embed.vocab >= NARROW * embed.hidden * tp)
 
 
-def shared(subject: LoadedModel, step: Step, recipe: Recipe, parts: Units) -> Step:
+def shared(ledger: Ledger, step: Step, recipe: Recipe, parts: Units) -> Step:
     """The step where ranks share frozen weights, and the adapters beside them."""
     from tfacct.accounts.sharding.adapters import shares, with_units
     from tfacct.reports import lora
@@ -67,7 +68,7 @@ def shared(subject: LoadedModel, step: Step, recipe: Recipe, parts: Units) -> St
     assert recipe.lora is not None and recipe.mesh is not None
     how, wide = optimizer(recipe.optimizer), numbers.dtype_bits(recipe.adapters) // 8
     own = shares(step, recipe.mesh, lora.read(recipe.lora).rank)
-    step = with_units(step, parts._replace(accumulates=recipe.accumulate), own, subject.ledger)
+    step = with_units(step, parts._replace(accumulates=recipe.accumulate), own, ledger)
     return step._replace(states=how.states(own, wide), update=how.update(own, wide).most, accumulate=False)
 
 

@@ -17,6 +17,7 @@ from tfacct.reports import mesh as meshes
 from tfacct.reports import train_ranks_lora as adapters
 from tfacct.reports import training
 from tfacct.reports.comms import of_copies
+from tfacct.reports.passes import habits
 from tfacct.reports.pipes import of_parts, of_units
 from tfacct.reports.stored import stored
 from tfacct.reports.train_ranks import alone
@@ -82,7 +83,7 @@ def unmeasured(one: Trained) -> str:
 
         scattered = one.recipe.weights == FP32 and one.peak.name == SCATTERED
         return of_stages(subject, one.recipe, one.work) or (LAST if scattered else "")
-    if mesh.fsdp > 1 and one.recipe.weights == FP32 and training.habits(subject).wide_angles:
+    if mesh.fsdp > 1 and one.recipe.weights == FP32 and habits(subject).wide_angles:
         return OWN_ANGLES
     if mesh.tp == 1:
         return ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal, NamedTuple, get_args
 
@@ -11,42 +11,30 @@ from tfacct.accounts.sharding.mesh import Mesh
 from tfacct.accounts.timeline import Instant, peak, timeline
 from tfacct.accounts.training import Adapter, Step
 from tfacct.architecture.parts import Experts
-from tfacct.architecture.transformer import Transformer
 from tfacct.base import units
 from tfacct.base.errors import ConfigError, UsageError
 from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.ledger.einsum import Size
-from tfacct.ledger.kept import Pass, known
 from tfacct.ledger.storage import width
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
-from tfacct.profiles.base import Habits
-from tfacct.profiles.chunked import loss_in_chunks
-from tfacct.profiles.selective import attention_again
-from tfacct.profiles.transformers import Transformers, kernel_letters
-from tfacct.profiles.transformers_kinds import kind_of, pass_by
 from tfacct.reports.fused_heads import beyond_kernels
+from tfacct.reports.passes import CHUNKED, ONE, pass_of
 from tfacct.reports.stored import changed_by, not_again, stored
 
 AttentionKind = Literal["sdpa", "eager"]
 Checkpoint = Literal["none", "full", "attention"]
 Loss = Literal["whole", "chunked"]
-ONE = Workload(context=1, tokens=1, batch=1)
 FP32, NF4 = "fp32", "nf4"
-ACCUMULATES, SELECTIVE, CHUNKED = "accumulate", "selective", "chunked"
-"""Stand among a family's `trains` where gradients of earlier batches were measured, attention that runs again, and a
-loss in chunks."""
+ACCUMULATES, SELECTIVE = "accumulate", "selective"
+"""Stand among a family's `trains` where gradients of earlier batches were measured, and attention that runs again."""
 EXPERTS_IN_FULL = "experts_in_full"
 """Stands there where experts were measured in fp32 too."""
 LORA_NEARLY = "lora_nearly"
 """Stands there where some measured peaks with adapters were off."""
-CLASSIFIER = "classifier"
-"""Dropout in front of classes."""
 CLASSIFIERS = {"AutoModelForSequenceClassification": "sequences", "AutoModelForTokenClassification": "positions"}
 """What stands there where a loss was measured: of one class for each sequence, or for each position."""
-MANY = 2
-"""Sequences of a batch: one alone is laid out in another way, more are alike."""
 
 
 @record
@@ -161,7 +149,7 @@ class Recipe:
         return self.dtype == "fp32"
 
 
-def refusal(subject: LoadedModel, recipe: Recipe) -> str | None:
+def refusal(subject: LoadedModel, recipe: Recipe, work: Workload = ONE) -> str | None:
     """Reason why a model's training step is not counted; None if it is."""
     if recipe.mesh is not None:
         from tfacct.reports import train_ranks
@@ -170,41 +158,10 @@ def refusal(subject: LoadedModel, recipe: Recipe) -> str | None:
     why = _unmeasured(subject, recipe)
     if why is None:
         try:
-            pass_of(subject, recipe)
+            pass_of(subject, recipe, work)
         except ConfigError as error:
             return str(error)
     return why
-
-
-def pass_of(
-    subject: LoadedModel,
-    recipe: Recipe,
-    work: Workload = ONE,
-    shape: Transformer | None = None,
-    kernel: Mapping[str, Size] | None = None,
-) -> Pass:
-    """The pass of a model that was measured. Raises ConfigError for parts that its profile has no rule for.
-
-    `shape` and `kernel`: the model and the kernels' letters with symbols for sizes, laid out as this workload is.
-    """
-    batch = work.batch if isinstance(work.batch, int) else MANY  # a symbol stands for more than one sequence
-    kind: Callable[..., Transformers] = kind_of(subject.architecture)
-    if recipe.autocast:
-        from tfacct.reports import train_autocast
-
-        kind = train_autocast.profile(subject, recipe)
-    own = replace(habits(subject), exchanged=recipe.exchanged)
-    profile = kind(recipe.attention, own, recipe.full, batch, work.tokens)
-    letters, of_source = kernel or kernel_letters(work.tokens), kernel_letters(work.new_source)
-    whole = pass_by(profile, shape or subject.architecture, letters, of_source, subject.config.context, work.new_source)
-    if recipe.autocast:
-        whole = train_autocast.changed(profile, whole, shape or subject.architecture)
-    elif recipe.checkpoint == "attention" and recipe.lora is None:
-        drops = profile.habits.drops_inside and profile.habits.residual
-        whole = attention_again(whole, drops=drops, copies=profile.habits.starts_biased)
-    if recipe.loss == CHUNKED:
-        return loss_in_chunks(whole, work.batch, work.tokens, frozen=recipe.lora is not None)
-    return whole
 
 
 def _unmeasured(subject: LoadedModel, recipe: Recipe) -> str | None:
@@ -285,8 +242,7 @@ def step_of(subject: LoadedModel, work: Workload, recipe: Recipe) -> Step:
     again = recipe.checkpoint == "full"
     less = update.most - update.least
     loop = recipe.accumulate, recipe.hold_logits
-    run, ledger = known(run), subject.ledger
-    return Step(run, ledger, work.axes(), each, states, update.most, again, *loop, less, adapters, frozen, wide)
+    return Step(run, subject.ledger, work.axes(), each, states, update.most, again, *loop, less, adapters, frozen, wide)
 
 
 def unsure(subject: LoadedModel, recipe: Recipe) -> bool:
@@ -324,21 +280,6 @@ def _advice(subject: LoadedModel, recipe: Recipe) -> str:
     from tfacct.reports.train_advice import advice
 
     return advice(subject, recipe)
-
-
-def habits(subject: LoadedModel) -> Habits:
-    """What the class drops, by its fields, and how it runs eager attention. Raises UsageError for an odd dropout."""
-    found = {place: subject.raw.get(field, absent) for place, (field, absent) in subject.config.dropouts.items()}
-    if found.get(CLASSIFIER, 0) is None:  # of the classes as of the stream
-        found[CLASSIFIER] = found["residual"]
-    for place, share in found.items():
-        if not isinstance(share, (int, float)) or isinstance(share, bool) or not 0 <= share < 1:
-            field = subject.config.dropouts[place][0]
-            raise UsageError(f"{subject.name}: {field} is a share of 1, not {share!r}")
-    fields = subject.config.switched_habits.items()
-    switched = {habit for habit, (field, absent) in fields if subject.raw.get(field, absent)}
-    on = {place for place, share in found.items() if share} | switched | subject.config.habits
-    return Habits(**dict.fromkeys(on, True))
 
 
 class Trained(NamedTuple):

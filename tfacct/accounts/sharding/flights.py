@@ -17,10 +17,12 @@ from tfacct.accounts.training import INPUT, Adapter, Step
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import Size, letters, size
 from tfacct.ledger.groups import Group, Ledger
-from tfacct.ledger.kept import Held, Kept, Pass, Run
+from tfacct.ledger.kept import Held, Kept, Pass, Run, met
 from tfacct.ledger.lines import Matmul, Pointwise
 
 TOKENS = Kept("tokens", "B T", by=(), role="index")
+NOTHING = Run()
+"""What stands behind a stage that is not the last."""
 ROUNDS = 3
 """Rounds of microbatches after which an interleaved schedule repeats itself."""
 
@@ -83,8 +85,9 @@ def pass_of_stage(run: Pass, stage: Stage) -> Pass:
             blocks.append(section._replace(count=len(numbers), numbers=numbers))
     front = run.front if stage.first else run.front._replace(run=_for_blocks(run.front.run))
     idle = _idle(front.run, {name for section in blocks for name in section.run.order})
-    front = front._replace(run=front.run._replace(kept=tuple(line for line in front.run.kept if line not in idle)))
-    back = run.back if stage.last else run.back._replace(run=Run())
+    kept = tuple(line for line in front.run.kept if line not in idle)
+    front = front._replace(run=met(front.run._replace(kept=kept)))
+    back = run.back if stage.last else run.back._replace(run=NOTHING)
     waiting = run.waiting
     if not stage.first or len(stage.blocks) > 1:  # the stream is the next block's as soon as a block is through
         waiting = tuple(held for held in waiting if "D" not in letters(held.spec))

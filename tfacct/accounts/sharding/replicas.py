@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from tfacct.accounts.sharding.mesh import Mesh
 from tfacct.accounts.sharding.sends import Collective, Kind, Over, When, collective
-from tfacct.accounts.sharding.shards import gathered, shard
+from tfacct.accounts.sharding.shards import gathered, shards
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import whole_bytes
 from tfacct.ledger.groups import Ledger
@@ -100,7 +100,7 @@ def _sizes(ledger: Ledger, mesh: Mesh, bits: int, tensors: Mapping[str, str]) ->
     blocks: dict[int, list[int]] = {}
     for group, weights in ledger.weights:
         apart = mesh.ep > 1
-        own = {path: shard(one, group.axes, mesh) for path, one in weights.items() if not (apart and one.bank)}
+        own = {path: one for path, one in shards(group, mesh).items() if not (apart and weights[path].bank)}
         sizes: dict[str, int] = {}
         for path, one in sorted(own.items(), key=lambda found: place.get(found[0], 0)):
             name = tensors.get(path, path)

@@ -18,7 +18,7 @@ HERE = "Er"
 """Experts of one rank."""
 HEADS_HERE = {"K": "Kr", "N": "Nr"}
 """Heads of one rank, where only their weights are divided."""
-COLUMNS = ("Kc", "Ns")
+COLUMNS = frozenset(("Kc", "Ns"))
 """Letters of what each row has, in weights that are no products': taps of a convolution, states of a channel."""
 
 
@@ -42,6 +42,17 @@ class Shard(NamedTuple):
 def shard(parameter: Parameter, axes: Axes, mesh: Mesh) -> Shard:
     """A tensor on one rank. Its rows are the outputs of a product, the rows of a table, the experts of a bank, and all
     of a vector."""
+    return _padded(parameter, *_sides(parameter, axes, mesh), mesh)
+
+
+def _padded(parameter: Parameter, rows: int, columns: int, mesh: Mesh) -> Shard:
+    padded = rounded_up(rows, mesh.copies if parameter.bank else mesh.sharers)
+    learns = trained(parameter.path) and (parameter.table is None or parameter.table.trained)
+    return Shard(parameter.path, rows, columns, padded, COLUMNS.isdisjoint(parameter.axes), learns)
+
+
+def _sides(parameter: Parameter, axes: Axes, mesh: Mesh) -> tuple[int, int]:
+    """Rows and columns of a tensor on one rank, however many share the rows."""
     if mesh.zero:  # engines cut tensors that lie one behind the other, wherever their rows end
         along = parameter.axes
     elif parameter.table is not None or parameter.bank:
@@ -57,11 +68,8 @@ def shard(parameter: Parameter, axes: Axes, mesh: Mesh) -> Shard:
     local = {axis: mesh.share(axis, axes[axis]) if axis == letter else axes[axis] for axis in parameter.axes}
     if parameter.bank:
         local[parameter.axes[0]] //= mesh.ep
-    rows = prod(local[axis] for axis in along)
-    columns = prod(size_ for axis, size_ in local.items() if axis not in along)
-    padded = rounded_up(rows, mesh.copies if parameter.bank else mesh.sharers)
-    learns = trained(parameter.path) and (parameter.table is None or parameter.table.trained)
-    return Shard(parameter.path, rows, columns, padded, not {*parameter.axes} & {*COLUMNS}, learns)
+    rows = prod([local[axis] for axis in along])
+    return rows, prod([size_ for axis, size_ in local.items() if axis not in along])
 
 
 def trained(path: str) -> bool:
@@ -106,11 +114,21 @@ def gathered(ledger: Ledger, mesh: Mesh) -> list[Unit]:
     return found
 
 
+def shards(group: Group, mesh: Mesh) -> dict[str, Shard]:
+    """The weights of a group on one rank, by path."""
+
+    def found() -> list[tuple[Parameter, int, int]]:
+        return [(one, *_sides(one, group.axes, mesh)) for one in group.own.parameters]
+
+    key = shards, mesh.tp, mesh.ep, mesh.zero > 0, *group.axes.items()
+    return {one.path: _padded(one, rows, columns, mesh) for one, rows, columns in group.own.once(key, found)}
+
+
 def _gathered(ledger: Ledger, mesh: Mesh) -> Iterator[Unit]:
     root: dict[str, Shard] = {}
     within: list[Shard] = []
     for group, weights in ledger.weights:
-        own = {path: shard(one, group.axes, mesh) for path, one in weights.items()}
+        own = shards(group, mesh)
         if not any(map(paths.repeated, own)):
             within += [own.pop(path) for path, one in weights.items() if one.table is not None and one.table.within]
             root = {**root, **own}
