@@ -333,7 +333,7 @@ class Timeline(StepSums):
         name, handed = f"{self._called(number)}, forward again", self.closures(number) + self.added_to(number)
         if id(section) not in self.run_again:
             most = self.insides[id(section)].most_ahead + handed + self._beside_again(section)
-            casts = 0 if self.casts is None else self.casts.of_biases[id(section)][-1]
+            casts = 0 if self.casts is None else self.casts.unsaved[id(section)][-1]
             if self._below(self.again_of(number), kept, most + casts, done + self._ran_last(section)):
                 return
             self.run_again[id(section)] = self.decides(self._ran_again(section))
