@@ -111,6 +111,17 @@ def test_deepseek_fits_as_it_was_trained() -> None:
     assert any((row["pp"], row["ep"], row["dp"], row["zero"]) == (16, 64, 128, 1) for row in found.divisions)
 
 
+def test_stages_of_other_blocks_are_not_passed_over() -> None:
+    """The second stage has experts alone, the first one dense blocks too, and more in flight."""
+    model, mesh = tfacct.load("glm-4.5"), {"pp": 4, "dp": 8, "cp": 2}
+    found = model.plan(gpus=64, fit=80 * 10**9, train=True, ctx="8k", batch=512)
+    rows = (*found.divisions, *found.larger)
+    (row,) = (
+        one for one in rows if all(one[axis] == mesh.get(axis, 1) for axis in ("tp", "ep", *mesh)) and not one["zero"]
+    )
+    assert row["bytes"] == model.train(ctx="8k", batch=row["batch"], **mesh).peak_bytes
+
+
 def test_parts_of_sequences_stand_beside_stages_and_heads() -> None:
     found = tfacct.load(LLAMA).plan(gpus=64, fit="80GB", train=True, ctx="64k", batch=8, recipe={"checkpoint": "full"})
     rows = [*found.divisions, *found.larger]
