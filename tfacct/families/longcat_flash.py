@@ -84,8 +84,8 @@ class Config(LatentLike):
         "Some of the router's choices, zero_expert_num, give back what they read and are no networks. How many of its"
         " moe_topk experts a token finds among them differs from token to token, so products and active parameters are"
         " those of a token that finds none: the most. The paper says 18.6 to 31.3 billion parameters for a token.",
-        "The class stores a first matrix for each of those choices too, which published files do not have. So it is"
-        " asked about models without them alone.",
+        "The class stores a first matrix for each of those choices too, which published files do not have. Small models"
+        " without such choices were compared with it on a CPU; at full size it cannot be asked.",
         LatentLike.gotchas[0],
         "The router's bias is a buffer in the class and not a parameter here. A router_bias, which the class stores and"
         " does not read, is refused; so are other kinds of zero experts.",
@@ -115,11 +115,10 @@ class Config(LatentLike):
         return self.ending.renamed(found, self.body)
 
     def class_cannot(self) -> str | None:
-        """It stores matrices for choices that are no networks."""
-        stored = "it stores a matrix for each of the zero_expert_num choices that are no networks"
-        if self.num_experts_per_tok == 1:
-            return "it does not run with moe_topk = 1"
-        return super().class_cannot() or (stored if self.count else None)
+        """It stores matrices for choices that are no networks, and runs on real numbers alone."""
+        if self.count:
+            return "it stores a matrix for each of the zero_expert_num choices that are no networks"
+        return "its experts look for the tokens that are sent to each, and on the meta device there are none"
 
     def architecture(self) -> Transformer:
         """Two blocks in each layer, the first with experts beside its network. Raises ConfigError."""
