@@ -19,7 +19,6 @@ from tests.families import SHAPES, room
 from tests.families import TINY as TINY
 from tests.families import VARIANTS as VARIANTS
 from tfacct.architecture.parts import Part
-from tfacct.architecture.transformer import Transformer
 from tfacct.ledger.einsum import Axes, rounded_up
 from tfacct.ledger.lines import Matmul
 from tfacct.ledger.workload import Workload
@@ -82,13 +81,6 @@ def kind_of(ours: LoadedModel) -> frozenset[object]:
     ends = {("end", type(end).__name__) for end in (ours.architecture.embed, ours.architecture.pooler)}
     sides = ("sides", ours.architecture.encoder is not None, ours.keeps)
     return frozenset({*blocks, *ends, sides, ("head", head is not None and head.tied)})
-
-
-def has_numbers(shape: Transformer) -> bool:
-    """True if the reference model can run with numbers: it turns by YaRN's angles on meta alone, where none is read."""
-    parts = [part for stack in shape.every_stack for _, part in stack.block.parts()]
-    turns = [part.rotary for part in parts if getattr(part, "rotary", None) is not None]
-    return not any(turn.scaling and turn.scaling.get("rope_type") == "yarn" for turn in turns)
 
 
 @cache

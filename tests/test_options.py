@@ -58,7 +58,8 @@ def test_other_names_of_the_batch(run, typed: str) -> None:
 def test_no_other_name_is_another_option(run) -> None:
     assert run("params", "gpt2", "--context", "9").code == 2
     for command in REGISTERED:
-        assert not any(f"--{name}" in run(command, "--help", columns=200).out.split() for name in ALSO)
+        said = run(command, "--help", columns=200).out.split()
+        assert not any(f"--{name}" in said for name in ALSO)
 
 
 def test_sizes_as_people_write_them(run) -> None:

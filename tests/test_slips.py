@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import TINY, VARIANTS, asked, has_numbers, ran, tiny
+from tests.conftest import TINY, VARIANTS, asked, ran, tiny
 from tfacct.architecture.parts import Attention, Averaged, DeltaNet, Part, TimeMix
 from tfacct.ledger.einsum import Axes, SpecError
 from tfacct.ledger.groups import Group, Ledger
@@ -112,11 +112,10 @@ class Outside:
         chunked = any(CHUNK in group.axes for group in self.ledger.groups)
         steps = IN_WINDOWS if self.ledger.together > 13 else WORKLOADS
         self.works = [asked(tiny(family), work) for work in (*steps, *(IN_CHUNKS if chunked else ()))]
-        device = "cpu" if has_numbers(shape) else "meta"
-        references = [model.build(shape, logits=work.logits, device=device) for work in self.works]
+        references = [model.build(shape, logits=work.logits) for work in self.works]
         self.parameters = counting.parameters(references[0])
         self.seen = [
-            counting.seen(reference, model.inputs(shape, **work.sizes, device=device))
+            counting.seen(reference, model.inputs(shape, **work.sizes))
             for work, reference in zip(self.works, references, strict=True)
         ]
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 
 class Peak(NamedTuple):
@@ -40,11 +40,21 @@ class Alive(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = operator(*args, **(kwargs or {}))
-        for leaf in tree_leaves((args, result)):  # an index written as a list is no operator's result
-            if isinstance(leaf, Tensor) and leaf.device.type == self.device:
-                self.add(leaf)
+        for tensor in _tensors((args, result)):  # an index written as a list is no operator's result
+            if tensor.device.type == self.device:
+                self.add(tensor)
         if not self.backward:
             self.forward = max(self.forward, self.now)
         if self.now > self.peak.bytes:
             self.peak = Peak(self.now, self.backward, str(operator))
         return result
+
+
+def _tensors(of: tuple[Any, ...] | list[Any]) -> Iterator[Tensor]:
+    """Tensors in what an operator is given or gives, no deeper than lists: torch's walk through any nest takes as long
+    as the operator."""
+    for one in of:
+        if isinstance(one, Tensor):
+            yield one
+        elif isinstance(one, tuple | list):
+            yield from _tensors(one)

@@ -1,7 +1,6 @@
 """The transformers model of the same config, on meta, as a witness: nobody here wrote it.
 
-A small one may run on the CPU instead: what it counts is the same, and takes a third of the time, for torch's kernels
-that say shapes only are written in Python.
+A small one may run on the CPU instead, with numbers: what it counts is the same, and takes as long.
 """
 
 from __future__ import annotations
