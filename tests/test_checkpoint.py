@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import warnings
 from collections.abc import Callable, Mapping
 from math import prod
@@ -213,6 +214,39 @@ def test_older_spellings_and_bodies_have_their_lines() -> None:
     ours = tiny("llama")
     for prefix in ("language_model.", "_orig_mod.", "module."):
         assert differences(ours, {f"{prefix}{name}": held for name, held in of_class(ours).items()}) == []
+
+
+SPELLED = {
+    "baichuan": {},
+    "qwen": {
+        "model.embed_tokens.": "transformer.wte.", "model.layers.": "transformer.h.",
+        "model.norm.": "transformer.ln_f.", "input_layernorm": "ln_1", "post_attention_layernorm": "ln_2",
+        "self_attn.o_proj": "attn.c_proj",
+        "mlp.up_proj": "mlp.w1", "mlp.gate_proj": "mlp.w2", "mlp.down_proj": "mlp.c_proj",
+    },
+    "bailing_moe": {
+        "model.embed_tokens.": "model.word_embeddings.", "self_attn.o_proj": "attention.dense",
+        "self_attn.q_norm": "attention.query_layernorm", "self_attn.k_norm": "attention.key_layernorm",
+    },
+}  # fmt: skip
+"""Names of the class → those of published files, which come with code of their own."""
+ONE_MATRIX = {"baichuan": "self_attn.W_pack", "qwen": "attn.c_attn", "bailing_moe": "attention.query_key_value"}
+
+
+@pytest.mark.parametrize("name", SPELLED)
+def test_files_with_code_of_their_own_have_q_k_and_v_in_one(name: str) -> None:
+    ours, files = tiny(name), dict[str, tuple[str, tuple[int, ...]]]()
+    for theirs, (dtype, shape) in of_class(ours).items():
+        if match := re.search(r"self_attn\.[qkv]_proj", theirs):
+            theirs = theirs.replace(match[0], ONE_MATRIX[name])
+        for own, published in SPELLED[name].items():
+            theirs = theirs.replace(own, published)
+        rows = files[theirs][1][0] if theirs in files else 0
+        files[theirs] = (dtype, (rows + shape[0], *shape[1:]))
+    assert not [path for path in files if "qkv_proj" in path or ".q_proj" in path]
+    assert differences(ours, files) == []
+    files.pop(next(path for path in files if ONE_MATRIX[name] in path))
+    assert len(differences(ours, files)) == 3
 
 
 def test_a_tied_head_is_a_copy_or_not_there_and_nothing_else() -> None:

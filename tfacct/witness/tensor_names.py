@@ -39,6 +39,22 @@ OTHER_NAMES: Sequence[tuple[str, str]] = (
     (r"\.mlp\.fc2\.", ".mlp.down_proj."),
     (r"\.emb_ln\.", ".embeddings.LayerNorm."),
     (r"^lm_head\.norm\.", "lm_head.layer_norm."),
+    (r"\.W_pack\.", ".qkv_proj."),  # Baichuan
+    (r"^transformer\.wte\.", "model.embed_tokens."),  # the first Qwen, from here on
+    (r"^transformer\.h\.\*\.", "model.layers.*."),
+    (r"^transformer\.ln_f\.", "model.norm."),
+    (r"\.attn\.c_attn\.", ".self_attn.qkv_proj."),
+    (r"\.attn\.c_proj\.", ".self_attn.o_proj."),
+    (r"\.ln_1\.", ".input_layernorm."),
+    (r"\.ln_2\.", ".post_attention_layernorm."),
+    (r"\.mlp\.w1\.", ".mlp.up_proj."),
+    (r"\.mlp\.w2\.", ".mlp.gate_proj."),
+    (r"\.mlp\.c_proj\.", ".mlp.down_proj."),
+    (r"^model\.word_embeddings\.", "model.embed_tokens."),  # Ling, from here on
+    (r"\.attention\.query_key_value\.", ".self_attn.qkv_proj."),
+    (r"\.attention\.dense\.", ".self_attn.o_proj."),
+    (r"\.attention\.query_layernorm\.", ".self_attn.q_norm."),
+    (r"\.attention\.key_layernorm\.", ".self_attn.k_norm."),
 )
 """How files spell what the class of today calls otherwise: a pattern, and what to put in its place."""
 WRAPPERS = (
