@@ -347,6 +347,8 @@ def test_verify_says_whose_class_was_asked(run) -> None:
         ("mistral_large4", "read the latents"),
         ("diffllama", "in pairs"),
         ("reformer", "by hashes"),
+        ("jetmoe", "pass experts"),
+        ("deberta", "as far as a text is long"),
     ],
 )
 def test_a_type_that_no_part_here_expresses_says_why(name: str, why: str) -> None:

@@ -16,9 +16,12 @@ OWN = "own"
 """The type of a model that is put together from parts: its config is tables."""
 
 WITHOUT: Mapping[str, str] = {
+    "axk2": "its queries are made of a latent beside its own norm, and no latent part here does that",
+    "deberta": "its table of distances is multiplied as far as a text is long, and no part here does that",
     "diffllama": "its heads are subtracted from one another in pairs, and no part here does that",
     "ernie4_5_moe_vl": "its language model has experts of two widths, for text and for images",
     "florence2": "its language model's encoder reads the rows of an image in front of its tokens",
+    "jetmoe": "its queries, and what its attention reads, pass experts, and no part here does that",
     "llada2_moe": "the tokens of a block see one another and all blocks before, and no part here counts such pairs",
     "minicpmo": "its config does not say whose blocks its language model has",
     "minicpmv": "its config does not say whose blocks its language model has",
@@ -26,6 +29,7 @@ WITHOUT: Mapping[str, str] = {
     "phi3small": "most of its layers read blocks of keys that a pattern chooses, and no part here does",
     "phi4flash": "its upper layers read the keys, values or states of one before them, and no part here does so",
     "reformer": "its attention sorts tokens by hashes, and no part here does",
+    "switch_transformers": "an expert takes so many tokens of a text and no more, and no part here leaves tokens out",
     "wav2vec2": "convolutions over a waveform stand in front of its blocks, and no part here has those",
 }
 """Types that are refused by name, and that no family comes near."""
