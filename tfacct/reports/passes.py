@@ -13,8 +13,6 @@ from tfacct.ledger.kept import Pass, known
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.profiles.base import Habits
-from tfacct.profiles.chunked import loss_in_chunks
-from tfacct.profiles.selective import attention_again
 from tfacct.profiles.transformers import Transformers, kernel_letters
 from tfacct.profiles.transformers_kinds import kind_of, pass_by
 
@@ -74,9 +72,13 @@ def _pass_of(
     if recipe.autocast:
         whole = train_autocast.changed(profile, whole, shape or subject.architecture)
     elif recipe.checkpoint == "attention" and recipe.lora is None:
+        from tfacct.profiles.selective import attention_again
+
         drops = profile.habits.drops_inside and profile.habits.residual
         whole = attention_again(whole, drops=drops, copies=profile.habits.starts_biased)
     if recipe.loss == CHUNKED:
+        from tfacct.profiles.chunked import loss_in_chunks
+
         return loss_in_chunks(whole, work.batch, work.tokens, frozen=recipe.lora is not None)
     return whole
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from shlex import quote
-from typing import Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from tfacct.base import units
 from tfacct.base.errors import UsageError
@@ -17,9 +17,11 @@ from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Row, Table
 from tfacct.reports import compose, counting
 from tfacct.reports.divisions import Division, Tried, in_serving, in_training
-from tfacct.reports.plan_time import Clock, clock
 from tfacct.reports.training import Recipe, refusal
 from tfacct.reports.unruled import unruled
+
+if TYPE_CHECKING:
+    from tfacct.reports.plan_time import Clock
 
 Order: TypeAlias = Literal["sent", "time"]
 """What orders divisions: the bytes that a rank sends, or the seconds that they are estimated to take."""
@@ -62,8 +64,11 @@ def plan(
         tried = in_serving(subject, work, gpus, fit, dtype, width(counting.dtypes(dtype, kv_dtype)[1]))
     if not tried.counted:
         raise _uncounted(subject, work, recipe, tried, gpus)
-    watch = clock(subject, work, on, gpus, recipe, dtype, kv_dtype) if by == "time" else None
-    if watch is not None:
+    watch: Clock | None = None
+    if by == "time":
+        from tfacct.reports.plan_time import clock
+
+        watch = clock(subject, work, on, gpus, recipe, dtype, kv_dtype)
         tried = _timed(tried, watch)
     options = {**(given or {}), "dtype": dtype, "kv_dtype": kv_dtype}
     command = _Command(subject, work, recipe, options, called or subject.name)
