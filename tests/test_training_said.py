@@ -36,7 +36,7 @@ def test_what_was_off_in_some_random_models_is_not_called_exact(run: Callable[..
     for recipe in (["--weights", "nf4"], ["--checkpoint", "attention"]):
         asked = ("train", "llama-3.2-1b", "--ctx", "64", "--lora", "8", *recipe)
         said = " ".join(run(*asked).out.split())
-        assert "Needs ≈ " in said and "97% or more had this peak to the byte, the others within 2%" in said
+        assert "Needs ≈ " in said and "97% or more had this peak to the byte, the others within 3%" in said
         (facts,) = json.loads(run(*asked, "--json").out)["models"]
         assert not facts["exact"] and not any(each["exact"] for each in facts["instants"])
     assert load("llama-3.2-1b").train(ctx=64, lora="8").exact
