@@ -11,7 +11,7 @@ from tfacct.accounts.sharding.sends import Collective
 from tfacct.accounts.sharding.shards import stored_elements
 from tfacct.accounts.sharding.stages import microbatches
 from tfacct.base import units
-from tfacct.base.errors import UsageError, listed
+from tfacct.base.errors import ConfigError, UsageError, listed
 from tfacct.base.spelling import option
 from tfacct.ledger.workload import Request, whole_sequences
 from tfacct.loading.model import LoadedModel
@@ -21,6 +21,7 @@ from tfacct.reports.comms_ends import COUNTED, Ends, ends_of
 from tfacct.reports.counting import LeftOut
 from tfacct.reports.mesh import DTYPES, TORCH, by_stage, check_rows, check_ruled, checked, facts, uneven
 from tfacct.reports.pipes import check_step, division, ledgers, of_parts, of_units, waits, waits_facts
+from tfacct.reports.unruled import encodes
 
 _ORDER = ("all-gather", "reduce-scatter", "all-reduce", "all-to-all", "send")
 _OVER = ("tp", "cp", "ulysses", "ep", "pp", "fsdp", "dp")
@@ -118,6 +119,8 @@ def _place(lines: Sequence[Collective]) -> tuple[int, int, int]:
 
 def _of(subject: LoadedModel, request: Request, mesh: Mesh, train: bool, dtype: str, ends: Ends) -> Counted:
     check_ruled(subject, mesh, train=train)
+    if train:
+        _check_order(subject, mesh)
     work = counting.workload(subject, request)
     try:
         reduced = None if ends.reduced is None else units.dtype_bits(ends.reduced)
@@ -138,6 +141,16 @@ def _of(subject: LoadedModel, request: Request, mesh: Mesh, train: bool, dtype: 
         check_rows(subject, mesh)
     stored = [stored_elements(own, mesh) for own in ledgers(subject.ledger, mesh)]
     return Counted(work, lines, max(stored), subject.parameters, sizes, stored)
+
+
+def _check_order(subject: LoadedModel, mesh: Mesh) -> None:
+    """Raises ConfigError for buckets of a class whose gradients are ready in an order that was not compared."""
+    if mesh.replicas > 1 and mesh.fsdp == 1 and not mesh.zero and encodes(subject.architecture):
+        raise ConfigError(
+            f"{subject.name}: it has an encoder, and which tensors share a bucket of {option('dp')} was not compared",
+            f"{option('fsdp')} and {option('zero')} reduce without such buckets; all of them together have the bytes of"
+            " the gradients",
+        )
 
 
 def _answer(subjects: Sequence[LoadedModel], every: Sequence[Counted], train: bool) -> str:

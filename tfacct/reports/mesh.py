@@ -29,7 +29,7 @@ from tfacct.ledger.workload import check_size
 from tfacct.loading.model import LoadedModel
 from tfacct.reports import pipes
 from tfacct.reports.stored import names
-from tfacct.reports.unruled import encodes, gathered_elsewhere, in_parallel, unruled
+from tfacct.reports.unruled import gathered_elsewhere, in_parallel, unruled
 
 TORCH, PUBLISHED = "torch", "published"
 OWN, FP32, WIDE_ROUTER = "own", "fp32", "wide_router"
@@ -85,7 +85,6 @@ def check_buckets(subject: LoadedModel, mesh: Mesh) -> None:
         return
     experts = subject.once(_experts)
     said = {
-        "it has an encoder": encodes(subject.architecture),
         "its experts have biases": any(part.bias or part.choice_bias for part in experts),
         "its shared network has a gate": any(part.shared_gate for part in experts),
         f"beside {option('tp', mesh.tp)} its class fuses products": mesh.tp > 1 and _fuses(subject, mesh),

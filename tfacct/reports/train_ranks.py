@@ -27,6 +27,7 @@ from tfacct.architecture.parts import Attention, Experts
 from tfacct.base import units as numbers
 from tfacct.base.errors import TfacctError, UsageError
 from tfacct.base.spelling import option
+from tfacct.ledger.einsum import letters
 from tfacct.ledger.groups import Ledger
 from tfacct.ledger.storage import width
 from tfacct.ledger.workload import Workload
@@ -85,7 +86,7 @@ def _unruled(subject: LoadedModel, recipe: Recipe) -> Iterator[str]:
     assert mesh is not None
     how = optimizer(recipe.optimizer)
     if mesh.ranks > mesh.pp and encodes(subject.architecture):
-        yield "no rule for the training step of an encoder on a mesh"
+        yield from _unruled_encoder(subject, recipe, mesh)
     if mesh.ranks > mesh.pp and (said := part_without_rule(subject.architecture)):
         yield f"no rule for {said} on a mesh"
     if any(map(in_parallel, subject.architecture.stacks)):
@@ -117,10 +118,25 @@ def _unruled(subject: LoadedModel, recipe: Recipe) -> Iterator[str]:
         yield f"{how.name} is not counted on a mesh: optimizers that take each number by itself are"
 
 
+def _unruled_encoder(subject: LoadedModel, recipe: Recipe, mesh: Mesh) -> Iterator[str]:
+    """What of an encoder's step has no rule here."""
+    if mesh.pp > 1:
+        yield f"stages of an encoder are counted without another axis than {option('pp')}"
+    if subject.architecture.encoder is not None and (mesh.fsdp > 1 or mesh.zero > 1):
+        yield f"an encoder with a decoder is counted among ranks of {option('tp')} and {option('dp')}"
+    if recipe.lora is not None:
+        yield "adapters of an encoder are not counted on a mesh"
+
+
 def _advice(subject: LoadedModel, recipe: Recipe, why: str) -> str | None:
     """Sizes of `tp` that would do, or what to leave out; None where the reason says it."""
     mesh = recipe.mesh
     assert mesh is not None
+    if why.startswith(("stages of an encoder", "an encoder with a decoder")):
+        axes = ["pp"] if why.startswith("stages") else [name for name in ("fsdp", "zero") if getattr(mesh, name) > 1]
+        return f"leave {option(axes[0])} out"
+    if why.startswith("adapters of an encoder"):
+        return f"leave {option('lora')} or the mesh out"
     if why.endswith("evenly"):
         groups = subject.ledger.groups
         sizes = [group.axes[letter] for group in groups for letter in LIVES if letter in group.axes]
@@ -242,7 +258,8 @@ def computed(one: LoadedModel, work: Workload, recipe: Recipe) -> Step:
     if recipe.mesh.ulysses > 1 or (recipe.mesh.cp > 1 and recipe.mesh.cp_method == "ring"):
         step = laid_apart(step, recipe.mesh)
     if recipe.mesh.tp > 1:
-        step = vocabulary(step)
+        if VOCABULARY in letters(step.run.logits.spec):
+            step = vocabulary(step)
         if meshes.gathers_heads(one):
             step = with_heads_gathered(step, recipe.mesh)
     if recipe.lora is not None and recipe.mesh.tp > 1:

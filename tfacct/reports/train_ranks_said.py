@@ -10,6 +10,7 @@ from tfacct.accounts.sharding.mesh import VOCABULARY, Mesh, padded
 from tfacct.accounts.timeline_stage import SCATTERED
 from tfacct.architecture.parts import Embedding, Experts, LatentAttention
 from tfacct.base import units as numbers
+from tfacct.ledger.einsum import letters
 from tfacct.ledger.lines import EXPERTS
 from tfacct.ledger.storage import width
 from tfacct.loading.model import LoadedModel
@@ -22,6 +23,7 @@ from tfacct.reports.pipes import of_parts, of_units
 from tfacct.reports.stored import stored
 from tfacct.reports.train_ranks import alone
 from tfacct.reports.training import FP32, Recipe, Trained
+from tfacct.reports.unruled import encodes
 
 HIGHER = {"ring": (24, 46), "gather": (9, 10), "ulysses": (0, 0)}
 WHERE = {
@@ -52,6 +54,8 @@ UNEVEN = (
 )
 NOT_MEASURED = "What ranks of ep hold on the way was not measured here."
 OWN_ANGLES = "Angles in fp32, which each block casts where it gathers weights stored in fp32, are not counted."
+OF_ENCODERS = "Peaks of small encoders, alone or in front of a decoder, were within 5% of this under torch's plans."
+UNCOUNTED = "What collectives hold on the way is not counted."
 NEARLY = "Peaks of small models were within 10% of this under the same plans."
 
 
@@ -60,11 +64,13 @@ def unmeasured(one: Trained) -> str:
     mesh, subject = one.recipe.mesh, one.subject
     assert mesh is not None
     if mesh.parts > 1 or mesh.zero:
-        return "What collectives hold on the way is not counted."
+        return UNCOUNTED
     latent = subject.architecture.having(LatentAttention)
     if any(letter != VOCABULARY for letter, _ in padded(subject.ledger, mesh)):
         return UNEVEN
     seen = subject.config.divided & {meshes.TORCH, meshes.STEP}
+    if encodes(subject.architecture) and (mesh.tp > 1 or mesh.fsdp > 1):
+        return OF_ENCODERS if seen and mesh.ranks in (mesh.tp, mesh.fsdp) else UNCOUNTED
     alike = mesh.ep == mesh.tp if mesh.tp > 1 else mesh.twins == 1 and seen
     if mesh.ep > 1 and (mesh.fsdp > 1 or mesh.imbalance != 1 or (latent and mesh.tp > 1) or not alike):
         return NOT_MEASURED
@@ -192,13 +198,14 @@ def notes(one: Trained, found: dict[str, Any]) -> list[str]:
         )
         engine = engine if mesh.zero else ""
         said.append(f"{of_copies(mesh)}{stays}{engine}")
-    if mesh.tp == 1 and unmeasured(one) == OWN_ANGLES:
-        said.append(OWN_ANGLES)
+    if mesh.tp == 1 and (why := unmeasured(one)) in (OWN_ANGLES, OF_ENCODERS):
+        said.append(why)
     if mesh.tp > 1:
         stream = (
             ", and the stream's tokens except in what products read" if mesh.sp else "; the stream is whole on each"
         )
-        divided = f"The ranks of tp divide heads, networks and the loss's vocabulary{stream}. {unmeasured(one)}"
+        last = "the loss's vocabulary" if VOCABULARY in letters(one.step.run.logits.spec) else "the token table"
+        divided = f"The ranks of tp divide heads, networks and {last}{stream}. {unmeasured(one)}"
         said += [divided.strip(), *meshes.uneven([one.subject], mesh)]
     if mesh.tp > 1 and one.subject.architecture.having(LatentAttention):
         said.append("Latents are whole on each rank; heads are divided as DeepSeek-V2's plan in transformers has them.")

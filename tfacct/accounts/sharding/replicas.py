@@ -97,16 +97,19 @@ def _sizes(ledger: Ledger, mesh: Mesh, bits: int, tensors: Mapping[str, str]) ->
     place = {path: number for number, path in enumerate(tensors)}
     ends: dict[str, int] = {}
     behind: list[str] = []
-    blocks: dict[int, list[int]] = {}
+    blocks: dict[tuple[bool, int], list[int]] = {}
     for group, weights in ledger.weights:
         apart = mesh.ep > 1
-        own = {path: one for path, one in shards(group, mesh).items() if not (apart and weights[path].bank)}
+        learned = {path for path, one in weights.items() if one.table is None or one.table.trained}
+        every = shards(group, mesh).items()
+        own = {path: one for path, one in every if path in learned and not (apart and weights[path].bank)}
         sizes: dict[str, int] = {}
         for path, one in sorted(own.items(), key=lambda found: place.get(found[0], 0)):
             name = tensors.get(path, path)
             sizes[name] = sizes.get(name, 0) + whole_bytes(one.rows * one.columns, bits)
         if any(map(paths.repeated, own)):
-            blocks.update((number, [*sizes.values()]) for number in group.numbers)
+            side = not paths.parse(next(iter(own))).side  # an encoder's blocks run first
+            blocks.update(((side, number), [*sizes.values()]) for number in group.numbers)
         else:
             behind += [path for path in sizes if blocks and path not in ends]
             ends = {**sizes, **ends}
