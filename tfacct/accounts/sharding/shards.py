@@ -130,8 +130,9 @@ def _gathered(ledger: Ledger, mesh: Mesh) -> Iterator[Unit]:
     for group, weights in ledger.weights:
         own = shards(group, mesh)
         if not any(map(paths.repeated, own)):
-            within += [own.pop(path) for path, one in weights.items() if one.table is not None and one.table.within]
-            root = {**root, **own}
+            of_block = {path for path, one in weights.items() if one.table is not None and one.table.within}
+            within += [one for path, one in own.items() if path in of_block]
+            root |= {path: one for path, one in own.items() if path not in of_block}
             continue
         what = next(iter(own)).split("*")[0] + "*"
         apart = [own[path] for path, one in weights.items() if one.bank and mesh.ep > 1]
