@@ -19,8 +19,13 @@ class Lines(tuple[Line, ...]):
         return {}
 
     def once(self, key: Hashable, work: Callable[[], T]) -> T:
-        """What others work out of these lines and of nothing else than the key: the first time."""
-        if key not in self._known:
+        """What others work out of these lines and of nothing else than the key: the first time, or with arrays among
+        the sizes of the key each time."""
+        try:
+            there = key in self._known
+        except TypeError:
+            return work()
+        if not there:
             self._known[key] = work()
         found: T = self._known[key]
         return found
