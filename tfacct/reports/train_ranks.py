@@ -160,7 +160,8 @@ def _advice(subject: LoadedModel, recipe: Recipe, why: str) -> str | None:
         (kind for kind in alike if not training.refusal(subject, replace(alone(recipe), attention=kind))), None
     )
     if other is None:
-        return None
+        counts = meshes.GATHERED in subject.config.divided and mesh.sharers > 1
+        return f"`tfacct params` and `comms` count its weights under {option('fsdp')}" if counts else None
     also = "" if other == recipe.attention else f", with {option('attention', other)}"
     return f"the step of one device alone is counted{also}"
 
