@@ -30,7 +30,7 @@ SINCE = (
 """Those of Llama's kind, and of others whose parts run one after the other, with adapters and attention again."""
 ATTENDING = ("gpt2", "gpt_neox", "phi3", *SINCE)
 """Further families whose attention was measured that runs again."""
-LENT = ("helium", *SINCE)
+LENT = ("gpt2", "helium", "phi3", *SINCE)
 """Further families that were measured with adapters."""
 
 
@@ -41,9 +41,9 @@ def check(family: str, seed: int, *, lora: bool = False, selective: bool = False
     config, recipe, work = drawn(family, seed)
     pick = random.Random(seed)
     if lora:
-        config |= {"num_hidden_layers": max(2, config["num_hidden_layers"])}
-        config |= {"vocab_size": 2 * config["hidden_size"] + seed}
-    if lora and len(config.get("layer_types") or ()) != config["num_hidden_layers"]:
+        depth, width = ("n_layer", "n_embd") if family == "gpt2" else ("num_hidden_layers", "hidden_size")
+        config |= {depth: max(2, config[depth]), "vocab_size": 2 * config[width] + seed}
+    if lora and family != "gpt2" and len(config.get("layer_types") or ()) != config["num_hidden_layers"]:
         config["layer_types"] = None
     model = subject(family, config, {}, None)
     loop = {"accumulate": pick.random() < 0.2, "hold_logits": pick.random() < 0.2}
@@ -98,7 +98,7 @@ def test_attention_runs_again_under_autocast(family: str, lora: bool) -> None:
     check(family, 3, lora=lora, selective=True)
 
 
-@pytest.mark.parametrize("family", (*FURTHER, "hunyuan_v1_dense", "opt", "smollm3", "starcoder2"))
+@pytest.mark.parametrize("family", (*FURTHER, "gpt2", "hunyuan_v1_dense", "opt", "phi3", "smollm3", "starcoder2"))
 def test_adapters_on_a_further_family_are_pefts_own(family: str) -> None:
     pytest.importorskip("peft")
     assert check(family, 102, lora=True)  # phi: embeddings stay beside what a dropout leaves of them
@@ -191,6 +191,11 @@ def test_many_steps_with_adapters_or_attention_again(family: str, how: str) -> N
         pytest.importorskip("peft")
     done = [check(family, seed, lora=how != "attention again", selective=how != "adapters") for seed in range(100, 300)]
     assert sum(done) >= 150
+
+
+def test_what_an_adapter_reads_in_fp32_stays_to_its_end() -> None:
+    pytest.importorskip("peft")
+    assert check("phi3", 108, lora=True)
 
 
 @pytest.mark.slow

@@ -38,7 +38,7 @@ class Config(FamilyConfig):
     trains: ClassVar = frozenset(
         {
             *("sdpa", "eager", "accumulate", "selective", "chunked", "lora", "nf4", "lora_selective"),
-            *("autocast", "autocast_chunked", "autocast_selective"),
+            *("autocast", "autocast_chunked", "autocast_lora", "autocast_selective"),
         }
     )
     dropouts: ClassVar = {

@@ -33,7 +33,7 @@ class Config(LlamaLike):
     trains: ClassVar = frozenset(
         {
             *("sdpa", "eager", "accumulate", "selective", "chunked", "lora", "lora_selective", "nf4"),
-            *("autocast", "autocast_chunked", "autocast_selective"),
+            *("autocast", "autocast_chunked", "autocast_lora", "autocast_selective"),
         }
     )
     dropouts: ClassVar = {"residual": ("resid_pdrop", 0.0), "attention": ("attention_dropout", 0.0)}

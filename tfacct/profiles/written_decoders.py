@@ -9,7 +9,7 @@ from tfacct.profiles import written_views as views
 from tfacct.profiles.written import Trace, Value
 from tfacct.profiles.written_experts import routed
 from tfacct.profiles.written_networks import acted, network
-from tfacct.profiles.written_parts import ATTN, LETTERS, NETWORK, How, dropped, norm, product, rms
+from tfacct.profiles.written_parts import ATTN, LETTERS, NETWORK, How, dropped, norm, product, products, rms
 
 
 def attention(t: Trace, how: How, x: Value, part: Attention) -> tuple[Value, Value | None]:
@@ -62,7 +62,7 @@ def _apart(t: Trace, how: How, x: Value, part: Attention) -> Three:
 def _split(t: Trace, how: How, x: Value, part: Attention) -> Three:
     """The same, pieces of one product by one operation."""
     each = [(f"{ATTN}.{which}_proj", (letter, "H")) for which, letter in LETTERS.items()]
-    whole, node = views.products(t, x, each, (views.APART, "N", "H"), bias=part.qkv_bias, conv=how.conv)
+    whole, node = products(t, how, x, each, (views.APART, "N", "H"), bias=part.qkv_bias)
     shape, laid = ("B", "T", views.APART), ("B", "T", views.APART, "N", "H")
     pieces = views.chunks(t, whole, node, shape, laid, [("B", "T", *makes) for _, makes in each])
     del whole, node

@@ -21,7 +21,7 @@ from tfacct.profiles.written_autocast import Written
 from tfacct.profiles.written_biased import block_of_bloom
 from tfacct.profiles.written_indexed import block_of_falcon
 from tfacct.profiles.written_networks import SMOOTH, network
-from tfacct.profiles.written_parts import ATTN, LETTERS, NETWORK, How, Parts, dropped, norm, product
+from tfacct.profiles.written_parts import ATTN, LETTERS, NETWORK, How, Parts, dropped, norm, product, products
 from tfacct.profiles.written_storage import Axes
 
 
@@ -66,9 +66,9 @@ def fused(t: Trace, how: How, x: Value, part: Attention) -> tuple[Three, list[Va
     """The same of one product."""
     each = [(f"{ATTN}.{which}_proj", (letter, "H")) for which, letter in LETTERS.items()]
     if how.habits.sliced:
-        q, k, v = _sliced(t, x, each, bias=part.qkv_bias)
+        q, k, v = _sliced(t, how, x, each, bias=part.qkv_bias)
     else:
-        whole, node = views.products(t, x, each, ("N", views.APART, "H"), bias=part.qkv_bias)
+        whole, node = products(t, how, x, each, ("N", views.APART, "H"), bias=part.qkv_bias)
         shape, laid = ("B", "N", "T", views.APART, "H"), ("B", "T", "N", views.APART, "H")
         axes = [("B", letter, "T", "H") for letter in LETTERS.values()]
         q, k, v = views.chunks(t, whole, node, shape, laid, axes)
@@ -77,9 +77,9 @@ def fused(t: Trace, how: How, x: Value, part: Attention) -> tuple[Three, list[Va
     return (q, k, v), []
 
 
-def _sliced(t: Trace, x: Value, each: Sequence[tuple[str, Axes]], *, bias: bool) -> list[Value]:
+def _sliced(t: Trace, how: How, x: Value, each: Sequence[tuple[str, Axes]], *, bias: bool) -> list[Value]:
     """Pieces of one product, each by an operation of its own."""
-    whole, node = views.products(t, x, each, (views.APART,), bias=bias)
+    whole, node = products(t, how, x, each, (views.APART,), bias=bias)
     found = []
     for _, (letter, dim) in each:
         one = views.sliced(t, whole, node, ("B", "T", views.APART, letter, dim), ("B", "T", letter, dim))
@@ -192,7 +192,7 @@ class Further(Written):
             or (attn.rotary is not None and attn.rotary.pairs != "halves")
             or any(part.less_one or part.learned == "none" for part in norms)
             or any(each.post_norm is not None for each in block.sublayers)
-            or (self.adapters is not None and (self.habits.fused or self.habits.fused_gate))
+            or (self.adapters is not None and (self.habits.biases_apart or self.habits.starts_biased))
             or (self.selective and not self.habits.rejoins)
             or (mlp.gated and mlp.activation not in SMOOTH)
         ):

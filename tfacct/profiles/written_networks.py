@@ -7,7 +7,7 @@ from tfacct.base.errors import ConfigError
 from tfacct.profiles import written_operations as ops
 from tfacct.profiles import written_views as views
 from tfacct.profiles.written import Trace, Value
-from tfacct.profiles.written_parts import NETWORK, How, product
+from tfacct.profiles.written_parts import NETWORK, How, product, products
 
 SMOOTH = ("silu", "gelu", "gelu_pytorch_tanh")
 """Activations that are operations of torch and keep their input."""
@@ -41,7 +41,7 @@ def gated(t: Trace, how: How, x: Value, part: FeedForward, *, at: str = NETWORK,
 def _joint(t: Trace, how: How, x: Value, part: FeedForward) -> Value:
     """A gated network whose gate and up come from one product."""
     at = NETWORK
-    whole, node = views.products(t, x, [(f"{at}.{which}_proj", ("F",)) for which in ("gate", "up")], (views.APART,))
+    whole, node = products(t, how, x, [(f"{at}.{which}_proj", ("F",)) for which in ("gate", "up")], (views.APART,))
     gate, up = views.chunks(
         t, whole, node, ("B", "T", views.APART), ("B", "T", views.APART, "F"), [("B", "T", "F")] * 2
     )

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from tfacct.architecture.parts import Attention, FeedForward, Norm, QKNorm
 from tfacct.ledger import paths
 from tfacct.profiles import written_operations as ops
+from tfacct.profiles import written_views as views
 from tfacct.profiles.adapters_parts import RANK
 from tfacct.profiles.base import Habits
-from tfacct.profiles.written import Trace, Value
+from tfacct.profiles.written import Node, Trace, Value
 from tfacct.profiles.written_operations import Weights
-from tfacct.profiles.written_storage import Axes
+from tfacct.profiles.written_storage import Axes, Joint
 
 LETTERS = {"q": "N", "k": "K", "v": "K"}
 """What heads of queries, keys and values are counted by."""
@@ -65,16 +67,38 @@ def product(t: Trace, how: How, x: Value, name: str, makes: Axes, *, bias: bool 
     weights = how.weights
     if name not in weights.on:
         return ops.linear(t, x, name, makes, trained=weights.trained, bias=bias, conv=how.conv)
-    result = ops.linear(t, x, name, makes, trained=False, bias=bias)
-    wide = ops.cast(t, x, "full", f"{name}.lora_in")
-    read = ops.dropout(t, wide, f"{name}.lora_drop") if weights.drops else wide
-    down = ops.linear(t, read, f"{name}.lora_A", (RANK,))
-    del read
+    result = ops.linear(t, x, name, makes, trained=False, bias=bias, conv=how.conv)
+    down, _wide = _narrowed(t, how, x, name)
     up = ops.linear(t, down, f"{name}.lora_B", makes)
     del down
     more = ops.scaled(t, up)
     del up
     return ops.total(t, result, more, name)
+
+
+def products(
+    t: Trace, how: How, x: Value, parts: Sequence[tuple[str, Axes]], laid: Axes, *, bias: bool = False
+) -> tuple[Joint, Node | None]:
+    """The same of several weights in one, which have one adapter."""
+    weights, name = how.weights, parts[0][0]
+    whole = views.products(t, x, parts, laid, bias=bias, conv=how.conv, trained=weights.trained)
+    if name not in weights.on:
+        return whole
+    down, _wide = _narrowed(t, how, x, name)
+    more = views.products(t, down, [(f"{path}.lora_B", makes) for path, makes in parts], laid)
+    del down
+    made, node = more
+    del more
+    many = views.multiple(t, made, node)
+    del made
+    return views.summed(t, whole, many, parts)
+
+
+def _narrowed(t: Trace, how: How, x: Value, name: str) -> tuple[Value, Value]:
+    """What an adapter makes first of what its product reads, and that in fp32, which it has to its end."""
+    wide = ops.cast(t, x, "full", f"{name}.lora_in")
+    read = ops.dropout(t, wide, f"{name}.lora_drop") if how.weights.drops else wide
+    return ops.linear(t, read, f"{name}.lora_A", (RANK,)), wide
 
 
 def dropped(t: Trace, how: How, x: Value, at: str) -> Value:

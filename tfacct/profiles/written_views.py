@@ -80,10 +80,18 @@ def lesser(t: Trace, whole: Axes, lacks: Axes, role: Role) -> Storage:
 
 
 def products(
-    t: Trace, x: Value, parts: Sequence[tuple[str, Axes]], laid: Axes, *, bias: bool = False, conv: bool = False
+    t: Trace,
+    x: Value,
+    parts: Sequence[tuple[str, Axes]],
+    laid: Axes,
+    *,
+    bias: bool = False,
+    conv: bool = False,
+    trained: bool = True,
 ) -> tuple[Joint, Node | None]:
     """A product with the weights of several `parts` in one, by their paths and axes; how these lie in it. `conv`: of
     GPT-2's own class."""
+    flows = x.node is not None
     rows = tuple(axis for axis in x.axes if axis in ROWS)
     reads = tuple(axis for axis in x.axes if axis not in ROWS)
 
@@ -92,6 +100,9 @@ def products(
 
     def parameter(kind: str) -> tuple[Joint, Node | None]:
         more = () if kind == "bias" else reads
+        if not trained:
+            casts = [((*makes, *more), f"{path}.{kind}_cast") for path, makes in parts]
+            return t.joint(casts, (*laid, *more)), None
         saved = kind == "weight" and t.keeps
         kept_there = saved or t.cache is not None
         there = t.there if kept_there else t.elsewhere
@@ -112,29 +123,45 @@ def products(
             t.casts.append((t.at, one.kind, one.path if saved else ""))
         return joint, node
 
-    of_bias = parameter("bias")[1] if bias and not conv else None
+    nothing: tuple[Joint | None, Node | None] = None, None
+    of_bias = parameter("bias") if bias and not conv else nothing
     weight, of_weight = parameter("weight")
     first = parts[0][0]
-    if x.role == "full":
+    if x.role == "full" and (trained or flows):
         t.named(f"{first}.cast")
     read = cast(t, x, "work", f"{first}.in")
-    of_bias = parameter("bias")[1] if bias and conv else of_bias
+    of_bias = parameter("bias") if bias and conv else of_bias
     t.named(f"{first}.matmul")
 
     def flat(b: Trace, g: Storage) -> list[Storage | None]:
         return [b.merged(g, ROWS, laid)]
 
     def back(b: Trace, _g: Storage) -> list[Storage | None]:
-        given: list[Storage | None] = [b.new((*rows, *reads)), b.joint(each(*reads), (*laid, *reads))]
+        given = b.new((*rows, *reads)) if flows else None
+        own = b.joint(each(*reads), (*laid, *reads)) if trained else None
         b.after = True
         b.let_go()
-        return [*given, b.joint(each(), laid) if bias else None]
+        return [given, own, b.joint(each(), laid) if bias and trained else None]
 
-    node = t.node((read.node, of_weight, of_bias), back)
-    t.save(node, read.storage, weight)
+    node = t.node((read.node, of_weight, of_bias[1]), back)
+    t.save(node, *((read.storage,) if trained else ()), *((weight,) if flows else ()))
     t.after = True
     made = t.joint([((*rows, *makes), path) for path, makes in parts], (*rows, *laid))
     return made, t.node((node,), flat)
+
+
+def multiple(t: Trace, whole: Joint, node: Node | None) -> tuple[Joint, Node | None]:
+    """A tensor of several parts times a constant."""
+    made = t.joint([(one.laid, "") for one in whole.parts], whole.laid)
+    return made, t.node((node,), lambda b, g: [b.like(g, g.laid, g.role)])
+
+
+def summed(
+    t: Trace, whole: tuple[Joint, Node | None], more: tuple[Joint, Node | None], parts: Sequence[tuple[str, Axes]]
+) -> tuple[Joint, Node | None]:
+    """The sum of two tensors of several parts, by their paths."""
+    made = t.joint([(one.laid, path) for one, (path, _) in zip(whole[0].parts, parts, strict=True)], whole[0].laid)
+    return made, t.node((whole[1], more[1]), lambda _b, g: [g, g])
 
 
 def finish(b: Trace, _g: Storage) -> list[Storage | None]:
