@@ -129,6 +129,11 @@ def every_step(works: Iterable[str], alone: str, reading: str) -> list[Any]:
     return params
 
 
+def headed() -> list[str]:
+    """Families whose tiny model gives logits: a metric may ask about their head."""
+    return [name for name in TINY if tiny(name).architecture.head is not None]
+
+
 def of_family(question: str, family: str) -> str:
     """A metric or an equation about attention, asked of a family that has it not: of what it has instead."""
     for attention, instead in getattr(room(family), "INSTEAD", {}).items():
