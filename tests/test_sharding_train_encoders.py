@@ -48,7 +48,7 @@ def given(model: Any, work: Workload, device: str) -> dict[str, Any]:
     ids = torch.zeros(work.batch, work.tokens, dtype=torch.long, device=device)
     if work.source:
         return {"input_ids": torch.zeros(work.batch, work.source, dtype=torch.long, device=device), "labels": ids}
-    return {"input_ids": ids, "labels": ids[:, 0].clone() if "Sequence" in type(model).__name__ else ids}
+    return {"input_ids": ids, "labels": ids[:, 0] if "Sequence" in type(model).__name__ else ids}
 
 
 @contextmanager
