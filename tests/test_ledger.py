@@ -262,7 +262,8 @@ def test_every_letter_is_explained_once_and_every_spec_uses_explained_letters(ti
             bound |= {HALVES, OVERLAPPING} if LONGEST in part.axes() else set()
             assert used <= set(workload.AXES) | bound | set(part.axes()), f"{line.path}: {used}"
             lettered |= used
-        # A part says the size of every letter that it writes, and of no other but its window.
+        # A part says the size of every letter that it writes or makes one of, and of no other but its window.
+        lettered |= set(" ".join(part.derived().values()).split())
         assert set(part.axes()) - lettered <= WINDOWS | {FRONT, LONGEST}
 
 

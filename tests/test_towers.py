@@ -196,7 +196,7 @@ def test_dinov2_and_deit_by_hand() -> None:
     blocks = 12 * (2 * tokens * (4 * 768**2 + 2 * 768 * 3072) + 4 * tokens**2 * 768)
     assert with_registers.flops().models[0]["total_flops"] == 2 * 37**2 * 3 * 14**2 * 768 + blocks
     more = 2 * 768 + 768 * 1000 + 1000
-    taught = load("deit-base-distilled-patch16-224").params().models[0]["total_params"]
+    taught = load("deit-base-distilled").params().models[0]["total_params"]
     assert taught == load("vit-base-patch16-224").params().models[0]["total_params"] + more
 
 

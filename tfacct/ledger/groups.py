@@ -139,7 +139,8 @@ class Group:
                 active = divided(elements, shape[0]) * self.axes[ACTIVE] if parameter.bank else elements
                 yield parameter, shape, elements, active
 
-        return self.own.once((Group.sized, *self.axes.items()), lambda: list(found()))
+        kinds = frozenset(map(type, self.axes.values()))  # a number that spells itself equals one that does not
+        return self.own.once((Group.sized, kinds, *self.axes.items()), lambda: list(found()))
 
     def places(self, path: str, unfolded: bool) -> Iterator[tuple[str, Size]]:
         """Paths and counts of a line: once for all blocks together, or, unfolded, once for each block."""
