@@ -134,7 +134,7 @@ def test_parts_of_a_sequence_sum_gradients_as_copies_do() -> None:
         ("deepseek-v3 --cp 4 --ctx 8k --train", "no rule for latent attention beside --cp 4"),
         ("deepseek-v3 --ulysses 4 --ctx 8k --train", "no rule for latent attention beside --ulysses 4"),
         ("mamba-130m --cp 4 --ctx 2k --train", "no rule for Mamba on a mesh"),
-        ("t5-base --cp 4 --train", "no rule for an encoder on a mesh"),
+        ("t5-base --cp 4 --train", "no rule for an encoder beside --cp 4"),
         ("mixtral-8x7b --fsdp 4 --ep 3 --cp 2 --ctx 8k --train", "among the ranks of --tp, --fsdp and --cp"),
     ],
 )

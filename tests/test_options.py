@@ -77,14 +77,12 @@ def named(out: str) -> list[str]:
 
 
 def test_models_by_a_part_of_their_name(run) -> None:
-    assert named(run("models", "llama").out) == [
-        "llama-3.2-1b", "llama-3.2-3b", "llama-2-7b", "llama-3-8b", "llama-3.1-8b", "llama-2-70b", "llama-3.1-70b",
-        "llama-3.1-405b", "llama-4-scout-text", "llama-4-maverick-text", "llama-4-scout-vision",
-        "llama-3.2-11b-vision-text", "llama-3.2-90b-vision-text",
-    ]  # fmt: skip
+    found = named(run("models", "llama").out)
+    assert {"llama-3.2-1b", "llama-4-scout-vision", "smollm2-135m", "tinyllama-1.1b"} < {*found}  # some by their family
+    assert {name for name in presets.names() if "llama" in name} < {*found} and "gpt2" not in found
     assert named(run("models", "LLaMA", "8b").out) == ["llama-3-8b", "llama-3.1-8b"]
     assert set(named(run("models", "qwen3_moe").out)) == {"qwen3-30b-a3b", "qwen3-235b-a22b", "qwen3-coder-480b"}
-    assert named(run("models", "llama", "--max-params", "2B").out) == ["llama-3.2-1b", "llama-4-scout-vision"]
+    assert named(run("models", "llama", "4", "--max-params", "2B").out) == ["llama-4-scout-vision"]
     assert len(named(run("models").out)) == len(presets.names())
 
 
@@ -92,7 +90,7 @@ def test_no_model_of_that_name(run) -> None:
     ran = run("models", "lamma")
     assert (ran.code, ran.out) == (2, "") and "error: no preset has lamma in its name or family" in ran.err
     assert "did you mean gemma" in ran.err or "did you mean llama" in ran.err
-    assert "no preset has llama, 9b in its name or family" in run("models", "llama", "9b").err
+    assert "no preset has llama, 19b in its name or family" in run("models", "llama", "19b").err
     assert "no preset passes these filters" in run("models", "llama", "--family", "qwen2").err
 
 

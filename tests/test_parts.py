@@ -316,9 +316,9 @@ def test_where_one_of_two_is_left_out_not_both_are_counted(run, llava: str, aske
     assert "llava.json:vision" in err
 
 
-def test_an_encoder_with_a_classifier_has_no_language_models_head(run) -> None:
+def test_an_encoder_of_images_has_no_rules_on_a_mesh(run) -> None:
     err = " ".join(run("comms", "vit-base-patch16-224", "--tp", "2").err.split())
-    assert "no rule for a model without a language model's head on a mesh" in err
+    assert "no rule for patches on a mesh" in err
 
 
 VOXTRAL: dict[str, Any] = {

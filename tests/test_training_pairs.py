@@ -64,7 +64,7 @@ def test_parts_of_a_step_of_two_sides(run: Callable[..., Ran], columns: int) -> 
     ("more", "why"),
     [
         (("--lora", "8"), "has not been measured with adapters"),
-        (("--fsdp", "2"), "no rule for an encoder on a mesh"),
+        (("--fsdp", "2"), "an encoder with a decoder is counted among ranks of --tp and --dp"),
         (("--dtype", "fp16"), "results of its blocks are bounded in fp16"),
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",

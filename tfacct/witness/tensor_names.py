@@ -171,8 +171,8 @@ class Spelled(NamedTuple):
 def spellings(starred: str, body: str) -> tuple[Spelled, ...]:
     """Names that a class may have for a tensor of a file, the file's own first. `body`: how a whole model's begin.
 
-    >>> [one.name for one in spellings("h.*.ln_1.weight", "transformer.")]
-    ['h.*.ln_1.weight', 'transformer.h.*.ln_1.weight']
+    >>> [one.name for one in spellings("h.*.mlp.c_fc.weight", "transformer.")]
+    ['h.*.mlp.c_fc.weight', 'transformer.h.*.mlp.c_fc.weight']
     >>> spellings("model.layers.*.block_sparse_moe.experts.*.w1.weight", "model.")[-1]
     Spelled(name='layers.*.mlp.experts.gate_proj.weight', expert=1)
     """

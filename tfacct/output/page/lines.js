@@ -131,7 +131,7 @@ function ofProduct(line) {
 function inputs(line, weight) {
 	const { left, out } = einsum.einsum(line.spec);
 	const results = weight.filter(axis => out.includes(axis));
-	if (!results.some(axis => ![...left, "E", "U"].includes(axis))) return [];
+	if (!results.some(axis => ![...left, "E", "U", "Er", "Xw"].includes(axis))) return [];
 	return results.includes(weight[0]) ? weight.slice(0, 1) : weight.filter(axis => !results.includes(axis));
 }
 
