@@ -469,3 +469,9 @@ def test_all_parts_of_one_that_reads_hears_and_sees_are_counted_together() -> No
 def test_what_qwen2_5_omnis_class_does_not_run_is_refused(fields: dict, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         subject("mine", {"model_type": "qwen2_5_omni_audio_encoder", **fields})
+
+
+@pytest.mark.parametrize("name", ["glm-4.1v-9b-vision", "kimi-k2.5-vision", "qwen3-vl-4b-vision", "dinov3-vits16"])
+def test_a_tower_of_published_size_is_verified(name: str) -> None:
+    """Its places in the table of positions are numbers on meta too, where torch's own kernels mix no devices."""
+    assert load(name).verify().agrees

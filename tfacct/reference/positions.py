@@ -17,14 +17,14 @@ class Positions(Embedding):
 
     def __init__(self, part: parts.Positions) -> None:
         super().__init__(part.rows, part.hidden)
-        self.offset, self.add = part.offset, Add()
+        self.offset, self.rows, self.add = part.offset, part.rows, Add()
         self.weight.requires_grad = part.trained
         self.tiles = part.tiles
         self.resample = None if part.tiles is None else Resampled()
 
     def forward(self, x: Tensor, positions: Tensor) -> Tensor:  # type: ignore[override]
         if self.resample is not None and self.tiles is not None:
-            places = in_tiles(positions, self.tiles).to(x.device).clamp(max=self.weight.shape[0] - 1)
+            places = in_tiles(positions, self.tiles).to(x.device).clamp(max=self.rows - 1)
             return self.add(x, self.resample(super().forward(places), x))  # type: ignore[no-any-return]
         out: Tensor = self.add(x, super().forward(positions + self.offset))
         return out
