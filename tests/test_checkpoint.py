@@ -108,7 +108,13 @@ def test_what_transformers_saves_of_every_family_has_its_line(name: str, tmp_pat
     assert reconcile(tiny(name), files.tensors).differences == []
 
 
-@pytest.mark.parametrize("name", ["llama", "gpt2", "deepseek_v3", "gpt_oss", "t5", "mamba", "own"])
+OF_IMAGES = ("vit", "siglip_vision_model", "clip_vision_model", "kimi_k25_vision", "qwen2_vl_vision", "dinov3_vit")
+ODDLY_SHAPED = ("deepseek_v4", "rwkv", "recurrent_gemma", "dbrx")
+
+
+@pytest.mark.parametrize(
+    "name", ["llama", "gpt2", "deepseek_v3", "gpt_oss", "t5", "mamba", "own", *OF_IMAGES, *ODDLY_SHAPED]
+)
 def test_what_the_class_calls_its_tensors_has_its_line(name: str) -> None:
     """Of an own model, whose class nobody wrote, the ledger's own names."""
     ours = tiny(name)

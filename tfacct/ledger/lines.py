@@ -36,7 +36,7 @@ FLOPS_PER_MULTIPLY_ADD = 2
 
 ACTIVE = "A"
 """The axis of the experts that each token is sent to."""
-EXPERTS, GATE, CHOICES, MIXED = "E", "U", "Er", "Xw"
+NO_MATRIX = EXPERTS, GATE, CHOICES, MIXED = "E", "U", "Er", "Xw"
 """The axes of what only weighs: one number for each expert, or one alone."""
 WINDOW = "W"
 """The axis of the keys that a query of a windowed block sees; the ledger binds S by it."""
@@ -265,7 +265,7 @@ class Matmul:
         """Axes of the weight that are its module's input. They are written first in a spec; a weight that is not summed
         over its first axis is read transposed (a tied head)."""
         results = tuple(axis for axis in weight if axis in self.einsum.out)
-        own = [axis for axis in results if axis not in (*self.einsum.left, EXPERTS, GATE, CHOICES, MIXED)]
+        own = [axis for axis in results if axis not in (*self.einsum.left, *NO_MATRIX)]
         if not own:
             return ()
         return weight[:1] if weight[0] in results else tuple(axis for axis in weight if axis not in results)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from tfacct.base.record import record
 from tfacct.ledger import paths
-from tfacct.ledger.lines import EXPERTS, GATE
+from tfacct.ledger.lines import NO_MATRIX
 from tfacct.loading.headers import Held
 from tfacct.loading.model import LoadedModel
 from tfacct.witness import tensor_names as names
@@ -127,7 +127,9 @@ def _as_good(slot: Slot) -> tuple[tuple[int, ...], ...]:
     """Other shapes of what is no matrix: heads apart as in the ledger, or side by side; one more axis of 1."""
     first = slot.tensors[0]
     axes = first.parameter.axes
-    if len(slot.tensors) > 1 or first.parameter.inputs or (len(axes) > 1 and axes[-1] in (EXPERTS, GATE)):
+    if len(slot.tensors) > 1 and all(paths.name_of(one.path) == "bias" for one in slot.tensors):
+        return ((prod(slot.shape),),)
+    if len(slot.tensors) > 1 or first.parameter.inputs or (len(axes) > 1 and axes[-1] in NO_MATRIX):
         return ()
     shape = tuple(int(size) for size in first.shape)
     if first.embedding:

@@ -36,7 +36,11 @@ class Packing(NamedTuple):
             return held.shape[0] == -(-prod(wanted) // 2)
         if "modelopt" in formats and held.dtype == "uint8":
             return held.shape == _narrower(wanted, 4, 8)
-        return held.shape in (wanted, *as_good) or (len(held.shape) == 3 and _flat(held.shape) == wanted)
+        if held.shape in (wanted, *as_good) or _bare(held.shape) == _bare(wanted):
+            return True
+        if len(held.shape) == 2 and len(wanted) == 3:  # a bank, its experts one behind the other
+            return held.shape == _rows(wanted)
+        return len(held.shape) > 2 and wanted in (_flat(held.shape), _flat(held.shape)[::-1], _rows(held.shape))
 
     def _packed(self, held: Held, wanted: tuple[int, ...], aid: Aid) -> bool | None:
         if len(wanted) < 2 or (aid.format != "mxfp4" and held.dtype not in WORDS):
@@ -90,4 +94,14 @@ def _narrower(shape: tuple[int, ...], bits: int, word: int) -> tuple[int, ...]:
 
 def _flat(shape: tuple[int, ...]) -> tuple[int, ...]:
     """A convolution's outputs, and the channels and positions that each is computed from."""
-    return shape[0], shape[1] * shape[2]
+    return shape[0], prod(shape[1:])
+
+
+def _rows(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The rows of a table that lies in a grid, or of a bank."""
+    return prod(shape[:-1]), shape[-1]
+
+
+def _bare(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """A shape without axes of 1."""
+    return tuple(size for size in shape if size != 1)

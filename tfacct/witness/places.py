@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from tfacct.ledger import paths
 from tfacct.ledger.evaluated import Tensor
-from tfacct.ledger.lines import EXPERTS, GATE
+from tfacct.ledger.lines import NO_MATRIX
 from tfacct.loading.headers import Held
 from tfacct.loading.model import LoadedModel
 from tfacct.witness import tensor_names as names
@@ -217,6 +217,6 @@ def shape_in_torch(tensor: Tensor) -> tuple[int, ...]:
         return (*first, prod(outputs), prod(sizes[axis] for axis in rest if axis in inputs))
     if len(rest) == 2 and rest[1][0] == "H" and rest[0] in ("N", "K"):
         return (*first, sizes[rest[0]] * sizes[rest[1]])
-    if len(rest) == 2 and rest[1] in (EXPERTS, GATE):  # a router, which formats do not take
-        return (*first, sizes[rest[1]], sizes[rest[0]])
+    if len(rest) > 1 and rest[-1] in NO_MATRIX:  # a router, which formats do not take
+        return (*first, sizes[rest[-1]], prod(sizes[axis] for axis in rest[:-1]))
     return (*first, *(sizes[axis] for axis in rest))

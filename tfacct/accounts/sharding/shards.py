@@ -12,7 +12,7 @@ from tfacct.accounts.sharding.mesh import HEADS, Mesh, over_heads, whole_norm
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import Axes, rounded_up
 from tfacct.ledger.groups import Group, Ledger
-from tfacct.ledger.lines import EXPERTS, GATE, RATES, Line, Matmul, Parameter
+from tfacct.ledger.lines import NO_MATRIX, RATES, Line, Matmul, Parameter
 
 HERE = "Er"
 """Experts of one rank."""
@@ -60,7 +60,7 @@ def _sides(parameter: Parameter, axes: Axes, mesh: Mesh) -> tuple[int, int]:
     elif parameter.inputs:
         along = tuple(axis for axis in parameter.axes if axis not in parameter.inputs)
     else:  # a router's rows are experts, and a gate has one
-        along = tuple(axis for axis in parameter.axes if axis in (EXPERTS, GATE))
+        along = tuple(axis for axis in parameter.axes if axis in NO_MATRIX)
         if parameter.axes[0] in RATES.values():  # of what is added to the tokens of a key, a row for each of them
             along = parameter.axes[:1]
         along = along or tuple(axis for axis in parameter.axes if axis not in COLUMNS) or parameter.axes
