@@ -12,7 +12,7 @@ from tfacct.accounts.sharding.mesh import HEADS, Mesh, over_heads, whole_norm
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import Axes, rounded_up
 from tfacct.ledger.groups import Group, Ledger
-from tfacct.ledger.lines import NO_MATRIX, RATES, Line, Matmul, Parameter
+from tfacct.ledger.lines import EXPERTS, NO_MATRIX, RATES, Line, Matmul, Parameter
 
 HERE = "Er"
 """Experts of one rank."""
