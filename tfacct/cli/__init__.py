@@ -10,8 +10,8 @@ import sys
 
 from tfacct.output import signs
 
-THRESHOLD = 100_000
-"""New objects between two searches for cycles. A report makes fewer; the default of 700 searches a hundred times."""
+THRESHOLD = 1_000_000
+"""New objects between two searches for cycles. Reports make fewer; the default of 700 searches a hundred times."""
 
 
 def main() -> None:

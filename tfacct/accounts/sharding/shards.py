@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from math import prod
@@ -114,14 +114,18 @@ def gathered(ledger: Ledger, mesh: Mesh) -> list[Unit]:
     return found
 
 
-def shards(group: Group, mesh: Mesh) -> dict[str, Shard]:
+def shards(group: Group, mesh: Mesh) -> Mapping[str, Shard]:
     """The weights of a group on one rank, by path."""
+    sizes = mesh.tp, mesh.ep, mesh.zero > 0, *group.axes.items()
 
-    def found() -> list[tuple[Parameter, int, int]]:
+    def sides() -> list[tuple[Parameter, int, int]]:
         return [(one, *_sides(one, group.axes, mesh)) for one in group.own.parameters]
 
-    key = shards, mesh.tp, mesh.ep, mesh.zero > 0, *group.axes.items()
-    return {one.path: _padded(one, rows, columns, mesh) for one, rows, columns in group.own.once(key, found)}
+    def found() -> dict[str, Shard]:
+        each = group.own.once((_sides, *sizes), sides)
+        return {one.path: _padded(one, rows, columns, mesh) for one, rows, columns in each}
+
+    return group.own.once((shards, mesh.sharers, mesh.copies, *sizes), found)
 
 
 def _gathered(ledger: Ledger, mesh: Mesh) -> Iterator[Unit]:
