@@ -343,9 +343,9 @@ def _own_section(models: list[LoadedModel], family: type[FamilyConfig]) -> str:
 
 
 def _differs(name: str) -> str:
-    """The first line of a family's room."""
+    """What a family's room says of it first."""
     doc = sys.modules[families.config_class(name).__module__].__doc__ or ""
-    return doc.partition("\n")[0]
+    return " ".join(doc.partition("\n\n")[0].split())
 
 
 def _wrapped(text: str, indent: str = "") -> str:
@@ -428,7 +428,11 @@ def _preset(model: LoadedModel, routed: bool) -> str:
     total, active = (sum(counts.values()) for counts in (model.ledger.parameters(), model.ledger.active_parameters()))
     shape = model.architecture
     parts = []
-    for stack, kind in zip(shape.every_stack, shape.kinds(), strict=True):
+    kinds = shape.kinds()
+    if len(kinds) > 1 and all(kind.isdigit() for kind in kinds):  # no word tells them apart
+        parts.append(f"{sum(int(stack.count) for stack in shape.every_stack):,}, of {len(kinds)} kinds")
+        kinds = []
+    for stack, kind in zip(shape.every_stack, kinds, strict=False):
         window = f", window {stack.block.window:,}" if stack.block.window else ""
         parts.append(f"{stack.count:,} {kind or ('decoder' if shape.encoder else '')}".strip() + window)
     source = model.provenance.expected_from if model.provenance else ""
