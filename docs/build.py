@@ -34,6 +34,7 @@ from tfacct.accounts.metrics import METRICS
 from tfacct.accounts.optimizers import OPTIMIZERS, Optimizer
 from tfacct.accounts.step_metrics import STEP_METRICS
 from tfacct.api.schema import KINDS, PAGES, schema
+from tfacct.architecture.transformer import Transformer
 from tfacct.cli import app as _commands  # noqa: F401  which registers them
 from tfacct.cli.root import REGISTERED
 from tfacct.families import FamilyConfig
@@ -426,18 +427,21 @@ def _witnesses(name: str, models: list[LoadedModel]) -> str:
 
 def _preset(model: LoadedModel, routed: bool) -> str:
     total, active = (sum(counts.values()) for counts in (model.ledger.parameters(), model.ledger.active_parameters()))
-    shape = model.architecture
-    parts = []
-    kinds = shape.kinds()
-    if len(kinds) > 1 and all(kind.isdigit() for kind in kinds):  # no word tells them apart
-        parts.append(f"{sum(int(stack.count) for stack in shape.every_stack):,}, of {len(kinds)} kinds")
-        kinds = []
-    for stack, kind in zip(shape.every_stack, kinds, strict=False):
-        window = f", window {stack.block.window:,}" if stack.block.window else ""
-        parts.append(f"{stack.count:,} {kind or ('decoder' if shape.encoder else '')}".strip() + window)
     source = model.provenance.expected_from if model.provenance else ""
     middle = f" {active:,} |" if routed else ""
-    return f"| {model.name} | {total:,} |{middle} {'; '.join(parts)} | {source} |"
+    return f"| {model.name} | {total:,} |{middle} {_blocks(model.architecture)} | {source} |"
+
+
+def _blocks(shape: Transformer) -> str:
+    """How many blocks there are of each kind; of how many kinds, where no word tells these apart."""
+    stacks, kinds = shape.every_stack, shape.kinds()
+    if len(kinds) > 1 and all(kind.isdigit() for kind in kinds):
+        return f"{sum(int(stack.count) for stack in stacks):,}, of {len(kinds)} kinds"
+    parts = []
+    for stack, kind in zip(stacks, kinds, strict=True):
+        window = f", window {stack.block.window:,}" if stack.block.window else ""
+        parts.append(f"{stack.count:,} {kind or ('decoder' if shape.encoder else '')}".strip() + window)
+    return "; ".join(parts)
 
 
 def schemas() -> dict[Path, str]:

@@ -10,6 +10,7 @@ from tfacct.architecture.parts import Experts, Part
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
 from tfacct.families._base import Checked
+from tfacct.families._layers import one_each
 
 ROUTED_PATHS: Mapping[str, str] = {
     "blocks.*.mlp.router": "model.layers.*.mlp.gate",
@@ -100,9 +101,5 @@ def dense_or_sparse(given: list[str] | None, layers: int) -> list[bool]:
     first layer is dense and all others have experts. Raises ConfigError."""
     if given is None:
         return [number > 0 for number in range(layers)]
-    if len(given) != layers:
-        raise ConfigError(
-            f"mlp_layer_types names {len(given):,} layers, and num_hidden_layers is {layers:,}",
-            "mlp_layer_types=null gives the family's own pattern",
-        )
+    one_each("mlp_layer_types", given, layers, "mlp_layer_types=null gives the family's own pattern")
     return [kind == "sparse" for kind in given]

@@ -11,16 +11,20 @@ from tfacct.families._base import Checked
 LayerTypes: TypeAlias = Annotated[list[str], Checked(core_schema.list_schema(core_schema.str_schema(), strict=True))]
 Flags: TypeAlias = Annotated[list[int], Checked(core_schema.list_schema(core_schema.int_schema(ge=0, le=1)))]
 FULL, SLIDING = "full_attention", "sliding_attention"
+HIDDEN = "num_hidden_layers"
+
+
+def one_each(name: str, given: Sequence[object], layers: int, hint: str | None = None, *, of: str = HIDDEN) -> None:
+    """Refuse a list of a config that has not one entry for each layer. `of`: the field that says how many there are.
+    Raises ConfigError."""
+    if len(given) != layers:
+        raise ConfigError(f"{name} names {len(given):,} layers, and {of} is {layers:,}", hint)
 
 
 def kinds_of(given: list[str] | None, layers: int, default: Callable[[int], str], known: tuple[str, str]) -> list[str]:
     """The kind of each layer, by the config's layer_types, or, where it has none, by `default`. Raises ConfigError."""
     kinds = given if given is not None else [default(number) for number in range(layers)]
-    if len(kinds) != layers:
-        raise ConfigError(
-            f"layer_types names {len(kinds):,} layers, and num_hidden_layers is {layers:,}",
-            "layer_types=null gives the family's own pattern",
-        )
+    one_each("layer_types", kinds, layers, "layer_types=null gives the family's own pattern")
     for number, kind in enumerate(kinds):
         if kind not in known:
             raise ConfigError(f"layer_types[{number}] = {kind!r} is not understood: write {' or '.join(known)}")
@@ -67,8 +71,7 @@ def windows(
 
 def kinds_of_layers(given: list[str], layers: int, known: Sequence[str], field: str = "layer_types") -> list[str]:
     """The kinds that a list names, one for each layer. Raises ConfigError."""
-    if len(given) != layers:
-        raise ConfigError(f"{field} names {len(given):,} layers, and num_hidden_layers is {layers:,}")
+    one_each(field, given, layers)
     for number, kind in enumerate(given):
         if kind not in known:
             raise ConfigError(f"{field}[{number}] = {kind!r} is not understood: write {' or '.join(known)}")

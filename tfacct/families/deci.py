@@ -6,9 +6,9 @@ from pydantic import Field
 
 from tfacct.architecture.parts import Attention
 from tfacct.architecture.transformer import Transformer
-from tfacct.base.errors import ConfigError
 from tfacct.families._base import Count, Switch, even, share
 from tfacct.families._endings import CAUSAL_MODEL
+from tfacct.families._layers import one_each
 from tfacct.families._llama_like import LlamaLike, head_dim_from
 
 RELEASED = "2023-12"
@@ -50,10 +50,7 @@ class Config(LlamaLike):
     def architecture(self) -> Transformer:
         """Equal networks; key heads as the list says. Raises ConfigError."""
         given, layers = self.num_key_value_heads_per_layer, self.num_hidden_layers
-        if len(given) != layers:
-            raise ConfigError(
-                f"num_key_value_heads_per_layer names {len(given):,} layers, and num_hidden_layers is {layers:,}"
-            )
+        one_each("num_key_value_heads_per_layer", given, layers)
         if self.num_key_value_heads is not None:
             raise self.refused("num_key_value_heads", self.num_key_value_heads)
         kinds = {heads: self.block(self.of_layer(heads), self.feed_forward()) for heads in dict.fromkeys(given)}

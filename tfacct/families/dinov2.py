@@ -13,6 +13,28 @@ from tfacct.families._towers import PATCHES_SAID, ImageTower
 RELEASED = "2023-04"
 
 LAYER = "encoder.layer.*"
+
+
+def block_paths(layer: str) -> dict[str, str]:
+    """Norms and attention of a block, ours → the class's, in DINOv3 too."""
+    return {
+        "blocks.*.attn_norm": f"{layer}.norm1",
+        **{f"blocks.*.attn.{name}_proj": f"{layer}.attention.{name}_proj" for name in "qkvo"},
+        **{f"blocks.*.attn.{name}": f"{layer}.attention" for name in ("scores", "values")},
+        "blocks.*.mlp_norm": f"{layer}.norm2",
+    }
+
+
+def block_tensors(layer: str) -> dict[str, str]:
+    """Factors of its channels, and the two tokens in front of the patches."""
+    return {
+        "embed.class.weight": "embeddings.cls_token",
+        "embed.mask.weight": "embeddings.mask_token",
+        "blocks.*.attn.channel_scale.weight": f"{layer}.layer_scale1.lambda1",
+        "blocks.*.mlp.channel_scale.weight": f"{layer}.layer_scale2.lambda1",
+    }
+
+
 NETWORK = {
     False: {"up_proj": "fc1", "down_proj": "fc2"},
     True: {name: name for name in ("gate_proj", "up_proj", "down_proj")},
@@ -43,18 +65,12 @@ class Config(ImageTower):
     heads: ClassVar[Mapping[str, Ending]] = {"Model": Ending("AutoModel", "none", body="")}
     hf_paths: ClassVar = {
         "embed.project": "embeddings.patch_embeddings.projection",
-        "blocks.*.attn_norm": f"{LAYER}.norm1",
-        **{f"blocks.*.attn.{name}_proj": f"{LAYER}.attention.{name}_proj" for name in "qkvo"},
-        **{f"blocks.*.attn.{name}": f"{LAYER}.attention" for name in ("scores", "values")},
-        "blocks.*.mlp_norm": f"{LAYER}.norm2",
+        **block_paths(LAYER),
         "final_norm": "layernorm",
     }
     hf_tensors: ClassVar = {
-        "embed.class.weight": "embeddings.cls_token",
-        "embed.mask.weight": "embeddings.mask_token",
+        **block_tensors(LAYER),
         "pos_embed.weight": "embeddings.position_embeddings",
-        "blocks.*.attn.channel_scale.weight": f"{LAYER}.layer_scale1.lambda1",
-        "blocks.*.mlp.channel_scale.weight": f"{LAYER}.layer_scale2.lambda1",
     }
     gotchas: ClassVar[tuple[str, ...]] = (
         PATCHES_SAID,

@@ -39,19 +39,13 @@ class Config(ImageTower):
     heads: ClassVar[Mapping[str, Ending]] = {"Model": Ending("AutoModel", "none", body="")}
     hf_paths: ClassVar = {
         "embed.project": "embeddings.patch_embeddings",
-        "blocks.*.attn_norm": f"{LAYER}.norm1",
-        **{f"blocks.*.attn.{name}_proj": f"{LAYER}.attention.{name}_proj" for name in "qkvo"},
-        **{f"blocks.*.attn.{name}": f"{LAYER}.attention" for name in ("scores", "values")},
-        "blocks.*.mlp_norm": f"{LAYER}.norm2",
+        **dinov2.block_paths(LAYER),
         **{f"blocks.*.mlp.{name}": f"{LAYER}.mlp.{name}" for name in ("gate_proj", "up_proj", "down_proj")},
         "final_norm": "norm",
     }
     hf_tensors: ClassVar = {
-        "embed.class.weight": "embeddings.cls_token",
+        **dinov2.block_tensors(LAYER),
         "embed.further.weight": "embeddings.register_tokens",
-        "embed.mask.weight": "embeddings.mask_token",
-        "blocks.*.attn.channel_scale.weight": f"{LAYER}.layer_scale1.lambda1",
-        "blocks.*.mlp.channel_scale.weight": f"{LAYER}.layer_scale2.lambda1",
     }
     gotchas: ClassVar = (
         "The context is one image in patches, with a class token and the registers in front of them: --ctx is an image"

@@ -26,7 +26,7 @@ from tfacct.base.errors import ConfigError
 from tfacct.families._base import Checked, Count, CountOrList, Layers, Real, Switch, UpTo, Word, even, share
 from tfacct.families._endings import CAUSAL_MODEL, DECODER, Ending
 from tfacct.families._gemma_like import GemmaLike
-from tfacct.families._layers import FULL, SLIDING, LayerTypes, windows
+from tfacct.families._layers import FULL, SLIDING, LayerTypes, one_each, windows
 from tfacct.families._llama_like import QK_NORM_PATHS
 from tfacct.families.mistral import Window
 
@@ -125,8 +125,7 @@ class Config(GemmaLike):
         """Width of the network in each layer. Raises ConfigError."""
         given, layers = self.intermediate_size, self.num_hidden_layers
         widths = given if isinstance(given, list) else [given] * layers
-        if len(widths) != layers:
-            raise ConfigError(f"intermediate_size names {len(widths):,} layers, and num_hidden_layers is {layers:,}")
+        one_each("intermediate_size", widths, layers)
         return widths
 
     def shares(self) -> list[float]:
@@ -135,10 +134,7 @@ class Config(GemmaLike):
         if given is None:
             sparse = FIRST if layers > FIRST else 0
             return [SPARSE] * sparse + [0.0] * (layers - sparse)
-        if len(given) != layers:
-            raise ConfigError(
-                f"activation_sparsity_pattern names {len(given):,} layers, and num_hidden_layers is {layers:,}"
-            )
+        one_each("activation_sparsity_pattern", given, layers)
         return given
 
     def of_layer(self, window: int | None, borrowed: bool) -> Attention:

@@ -11,6 +11,7 @@ from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
 from tfacct.families._base import Checked, Count, FamilyConfig, Layers, Real, Switch, Word, share, shown
 from tfacct.families._endings import CLASSIFYING, TOKENS_CLASSIFIED
+from tfacct.families._layers import one_each
 from tfacct.families.gpt2 import Config as Gpt2
 
 RELEASED = "2021-03"
@@ -97,8 +98,7 @@ class Config(FamilyConfig):
         kinds = listed([[[GLOBAL, LOCAL], 12]] if self.attention_types is None else self.attention_types)
         if self.attention_layers not in (None, kinds):
             raise ConfigError("attention_layers contradicts attention_types", "drop it: attention_layers=null")
-        if len(kinds) != self.num_layers:
-            raise ConfigError(f"attention_types names {len(kinds):,} layers, and num_layers is {self.num_layers:,}")
+        one_each("attention_types", kinds, self.num_layers, of="num_layers")
         for number, kind in enumerate(kinds):
             if kind not in (GLOBAL, LOCAL):
                 raise ConfigError(f"layer {number} of attention_types is {shown(kind)}: write {GLOBAL} or {LOCAL}")

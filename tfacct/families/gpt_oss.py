@@ -13,7 +13,26 @@ from tfacct.families.mistral import Window
 RELEASED = "2025-08"
 
 
-class Config(LlamaLike):
+class Biased(LlamaLike):
+    """Experts with biases in every layer, which the privacy filter has too."""
+
+    num_local_experts: Count = 128
+    num_experts_per_tok: Count = 4
+
+    def experts(self) -> Experts:
+        """They are as wide as intermediate_size says. Raises ConfigError."""
+        check_active(self.num_experts_per_tok, self.num_local_experts, ("num_experts_per_tok", "num_local_experts"))
+        return Experts(
+            hidden=self.hidden_size,
+            experts=self.num_local_experts,
+            active=self.num_experts_per_tok,
+            width=self.intermediate_size,
+            bias=True,
+            activation=self.activation,
+        )
+
+
+class Config(Biased):
     """`GptOssConfig`, with its class's defaults. intermediate_size is the width of one expert."""
 
     intermediate_size: Count = 2880
@@ -25,8 +44,6 @@ class Config(LlamaLike):
     attention_bias: Switch = True
     rms_norm_eps: Real = 1e-5
     rope_theta: Real | None = 150_000.0
-    num_local_experts: Count = 128
-    num_experts_per_tok: Count = 4
 
     trains: ClassVar = frozenset(
         {
@@ -68,15 +85,7 @@ class Config(LlamaLike):
 
     def architecture(self) -> Transformer:
         """Biases on the router and the experts, and where attention_bias says so on all four projections."""
-        check_active(self.num_experts_per_tok, self.num_local_experts, ("num_experts_per_tok", "num_local_experts"))
-        experts = Experts(
-            hidden=self.hidden_size,
-            experts=self.num_local_experts,
-            active=self.num_experts_per_tok,
-            width=self.intermediate_size,
-            bias=True,
-            activation=self.activation,
-        )
+        experts = self.experts()
         own = {"qkv_bias": self.attention_bias, "out_bias": self.attention_bias, "sinks": True}
         per_layer = windows(
             self.layer_types, self.num_hidden_layers, self.sliding_window, lambda number: number % 2 == 0

@@ -6,7 +6,6 @@ from pydantic_core import core_schema
 
 from tfacct.architecture.parts import Attention, Experts, QKNorm, Rotary
 from tfacct.architecture.transformer import Transformer
-from tfacct.base.errors import ConfigError
 from tfacct.families._base import Checked, Count, Fields, Layers, Switch, even, share, turned_part
 from tfacct.families._endings import DECODER
 from tfacct.families._experts import (
@@ -17,7 +16,7 @@ from tfacct.families._experts import (
     check_active,
     dense_or_sparse,
 )
-from tfacct.families._layers import FULL, SLIDING, LayerTypes, angles_of, windows
+from tfacct.families._layers import FULL, SLIDING, LayerTypes, angles_of, one_each, windows
 from tfacct.families._llama_like import QK_NORM_PATHS, LlamaLike
 from tfacct.families.mistral import Window
 
@@ -105,10 +104,7 @@ class Config(LlamaLike):
         given, layers = self.num_attention_heads_per_layer, self.num_hidden_layers
         if given is None:
             return [self.num_attention_heads] * layers
-        if len(given) != layers:
-            raise ConfigError(
-                f"num_attention_heads_per_layer names {len(given):,} layers, and num_hidden_layers is {layers:,}"
-            )
+        one_each("num_attention_heads_per_layer", given, layers)
         return given
 
     def architecture(self) -> Transformer:

@@ -7,10 +7,9 @@ from pydantic_core import core_schema
 from tfacct.architecture.blocks import Block
 from tfacct.architecture.parts import Attention, Head, Norm, QKNorm
 from tfacct.architecture.transformer import Transformer
-from tfacct.base.errors import ConfigError
 from tfacct.families._base import Checked, Count, Layers, Real, Switch, Word
 from tfacct.families._endings import inside
-from tfacct.families._layers import LayerTypes, windows
+from tfacct.families._layers import LayerTypes, one_each, windows
 from tfacct.families._llama_like import LlamaLike
 from tfacct.families.mistral import Window
 
@@ -86,8 +85,7 @@ class Config(LlamaLike):
         given, layers = self.layer_rope_theta, self.num_hidden_layers
         if given is None:
             return [not self.seldom(number) for number in range(layers)]
-        if len(given) != layers:
-            raise ConfigError(f"layer_rope_theta names {len(given):,} layers, and num_hidden_layers is {layers:,}")
+        one_each("layer_rope_theta", given, layers)
         return [base > 0 for base in given]
 
     def attending(self, window: int | None, rotated: bool) -> Attention:

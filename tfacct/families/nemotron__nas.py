@@ -11,6 +11,7 @@ from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
 from tfacct.families._base import Count, Fields, Layers, Real, Switch, even, share, shown
 from tfacct.families._endings import CAUSAL_MODEL
+from tfacct.families._layers import one_each
 from tfacct.families._llama_like import LlamaLike
 
 RELEASED = "2024-09"
@@ -68,8 +69,7 @@ class Config(LlamaLike):
     def listed(self) -> list[Layer]:
         """Each layer, as block_configs has it. Raises ConfigError."""
         given, layers = self.block_configs, self.num_hidden_layers
-        if len(given) != layers:
-            raise ConfigError(f"block_configs names {len(given):,} layers, and num_hidden_layers is {layers:,}")
+        one_each("block_configs", given, layers)
         if self.num_key_value_heads is not None or self.intermediate_size is not None:
             name = "num_key_value_heads" if self.num_key_value_heads is not None else "intermediate_size"
             raise ConfigError(f"{name} = {getattr(self, name)} contradicts block_configs, which has one for each layer")

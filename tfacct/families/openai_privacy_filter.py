@@ -4,12 +4,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from tfacct.architecture.parts import Experts
 from tfacct.architecture.transformer import Transformer
 from tfacct.families._base import Count, Layers, Real, Switch
 from tfacct.families._endings import BODY, TOKENS, Ending
-from tfacct.families._experts import check_active
 from tfacct.families._llama_like import LlamaLike
+from tfacct.families.gpt_oss import Biased
 from tfacct.families.gpt_oss import Config as GptOss
 
 RELEASED = "2026-04"
@@ -18,7 +17,7 @@ LABELS = 33
 """Labels that the class has where its config does not say how many: eight kinds of spans, by their places, and none."""
 
 
-class Config(LlamaLike):
+class Config(Biased):
     """`OpenAIPrivacyFilterConfig`, with its class's defaults, sizes too: `OpenAIPrivacyFilterForTokenClassification`,
     or what `architectures` names. intermediate_size is the width of one expert."""
 
@@ -34,8 +33,6 @@ class Config(LlamaLike):
     attention_bias: Switch = True
     rms_norm_eps: Real = 1e-5
     rope_theta: Real | None = 150_000.0
-    num_local_experts: Count = 128
-    num_experts_per_tok: Count = 4
 
     stems: ClassVar = ("OpenAIPrivacyFilter",)
     uncounted: ClassVar = LlamaLike.uncounted | {"tie_word_embeddings"}  # there is no head
@@ -64,15 +61,6 @@ class Config(LlamaLike):
 
     def architecture(self) -> Transformer:
         """Blocks that are not causal. Raises ConfigError."""
-        check_active(self.num_experts_per_tok, self.num_local_experts, ("num_experts_per_tok", "num_local_experts"))
-        experts = Experts(
-            hidden=self.hidden_size,
-            experts=self.num_local_experts,
-            active=self.num_experts_per_tok,
-            width=self.intermediate_size,
-            bias=True,
-            activation=self.activation,
-        )
         attention = self.attention(
             qkv_bias=self.attention_bias,
             out_bias=self.attention_bias,
@@ -80,4 +68,4 @@ class Config(LlamaLike):
             causal=False,
             window=2 * self.sliding_window + 1,
         )
-        return replace(self.decoder(self.equal_blocks(self.block(attention, experts))), head=None)
+        return replace(self.decoder(self.equal_blocks(self.block(attention, self.experts()))), head=None)

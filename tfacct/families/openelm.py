@@ -6,9 +6,9 @@ from typing import ClassVar, NamedTuple
 from tfacct.architecture.blocks import Block, stacks
 from tfacct.architecture.parts import Attention, Embedding, FeedForward, Head, Norm, QKNorm, Rotary
 from tfacct.architecture.transformer import Transformer
-from tfacct.base.errors import ConfigError
 from tfacct.families._base import Count, FamilyConfig, Layers, Real, Switch, Word, even, share
 from tfacct.families._endings import CAUSAL_MODEL
+from tfacct.families._layers import one_each
 
 RELEASED = "2024-04"
 
@@ -78,9 +78,7 @@ class Config(FamilyConfig):
         """Sizes of each layer. Raises ConfigError."""
         lists = {name: getattr(self, name) for name in ("num_query_heads", "num_kv_heads", "ffn_multipliers")}
         for name, given in lists.items():
-            if len(given) != self.num_transformer_layers:
-                layers = f"num_transformer_layers is {self.num_transformer_layers:,}"
-                raise ConfigError(f"{name} names {len(given):,} layers, and {layers}")
+            one_each(name, given, self.num_transformer_layers, of="num_transformer_layers")
         widths = (self.width(times) for times in self.ffn_multipliers)
         return [Layer(*sizes) for sizes in zip(self.num_query_heads, self.num_kv_heads, widths, strict=True)]
 

@@ -142,8 +142,8 @@ def _gptq(subject: LoadedModel, read: Read) -> Storage:
     )
     if not rules:
         return made(subject, formats.gptq(bits, group), takes=MATRICES | (HEAD if head else frozenset()))
-    rest = compressed.Scheme(by_target(["Linear"]), formats.gptq(bits, group))
-    return compressed.by_schemes(subject, [*rules, rest], by_target([] if head else ["lm_head"]))
+    every = compressed.Scheme(by_target(["Linear"]), formats.gptq(bits, group))
+    return compressed.by_schemes(subject, [*rules, every], by_target([] if head else ["lm_head"]))
 
 
 def _dynamic(rules: Read | None, given: tuple[int, int | None]) -> list[compressed.Scheme]:

@@ -127,11 +127,14 @@ function ofProduct(line) {
 	return found;
 }
 
+// The axes of what only weighs, as ledger/lines.py has them.
+const NO_MATRIX = ["E", "U", "Er", "Xw"];
+
 // Axes of the weight that are its module's input; a tied head is read transposed.
 function inputs(line, weight) {
 	const { left, out } = einsum.einsum(line.spec);
 	const results = weight.filter(axis => out.includes(axis));
-	if (!results.some(axis => ![...left, "E", "U", "Er", "Xw"].includes(axis))) return [];
+	if (!results.some(axis => ![...left, ...NO_MATRIX].includes(axis))) return [];
 	return results.includes(weight[0]) ? weight.slice(0, 1) : weight.filter(axis => !results.includes(axis));
 }
 
