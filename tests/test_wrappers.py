@@ -184,6 +184,31 @@ def test_a_flat_config_is_read_as_its_class_reads_it() -> None:
     assert (ours.family, ours.left_out, ours.unknown) == ("qwen2", ("vision_config",), ())
 
 
+@pytest.mark.parametrize(
+    ("whole", "family", "named"),
+    [("kimi_k25", "deepseek_v3", "KimiK25ForConditionalGeneration"), ("step3p7", "step3p5", "Step3p7FlashForCausalLM")],
+)
+def test_a_planners_flat_config_is_the_language_models(whole: str, family: str, named: str) -> None:
+    """aiconfigurator writes those of Kimi-K2.5 and Step-3.7 with the language model's fields beside the tower's."""
+    ours = subject(
+        "mine", {**TINY[family], "model_type": whole, "architectures": [named], "vision_config": {"depth": 2}}
+    )
+    assert (ours.family, ours.left_out, ours.unknown) == (family, ("vision_config",), ())
+    assert ours.ledger.parameters() == subject("mine", TINY[family]).ledger.parameters()
+
+
+def test_a_planners_minimax_m3() -> None:
+    """Its text model by a type of its own, with words that the class does not read and that must say the same."""
+    text = TINY["minimax_m3_vl_text"]
+    raw = {**text, "model_type": "minimax_m3", "architectures": ["MiniMaxM3ForCausalLM"], "first_k_dense_replace": 1}
+    raw |= {"moe_intermediate_size": text["intermediate_size"], "num_nextn_predict_layers": 1}
+    assert subject("mine", raw).ledger.parameters() == subject("mine", text).ledger.parameters()
+    with pytest.raises(ConfigError, match="first_k_dense_replace = 2 contradicts the layers"):
+        subject("mine", {**raw, "first_k_dense_replace": 2})
+    with pytest.raises(ConfigError, match="moe_intermediate_size = 38 contradicts intermediate_size"):
+        subject("mine", {**raw, "moe_intermediate_size": 38})
+
+
 def test_a_field_and_a_class_of_older_names_are_read() -> None:
     """Nemotron's: published before its class was, which has a name of its own."""
     text = text_of("nemotron_h_omni")

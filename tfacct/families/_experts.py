@@ -1,6 +1,6 @@
 """Shared by the families with experts: which layers have them, and the names the transformers classes give them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, TypeAlias
 
@@ -45,6 +45,15 @@ SHARED_PATHS: Mapping[str, str] = {
     "blocks.*.mlp.shared_gate": "model.layers.*.mlp.shared_expert_gate",
 }
 """Qwen's one shared network, and its gate."""
+
+
+def check_first_dense(said: int | None, routed: Sequence[bool]) -> None:
+    """Raise ConfigError where first_k_dense_replace, which a class does not read, says other layers than it builds."""
+    if said is not None and [number >= said for number in range(len(routed))] != list(routed):
+        first = next((number for number, one in enumerate(routed) if one), len(routed))
+        raise ConfigError(
+            f"first_k_dense_replace = {said:,} contradicts the layers: the first with experts is layer {first:,}"
+        )
 
 
 def check_active(active: int, experts: int, names: tuple[str, str]) -> None:

@@ -151,6 +151,7 @@ TEXTS: Mapping[str, Text] = {
     "granite4_vision_text": Text("granite"),
     "granite_docling_text": Text("granite", _GRANITE_DOCLING, tied=True),
     "hunyuan_vl_text": Text("hunyuan_v1_dense", tied=True),
+    "minimax_m3": Text("minimax_m3_vl_text"),
     "paddleocr_vl_text": Text("ernie4_5", tied=True),
     "phi4_multimodal_text": Text("phi3", _PHI4_MULTIMODAL),
     "qwen2_5_omni_text": Text("qwen2", _QWEN2_5_OMNI),

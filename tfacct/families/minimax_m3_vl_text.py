@@ -21,7 +21,7 @@ from tfacct.families._base import (
     validate,
 )
 from tfacct.families._endings import BODY, CAUSAL_MODEL, Ending
-from tfacct.families._experts import BESIDE_PATHS, ROUTED_TENSORS, LayerNetworks, check_active
+from tfacct.families._experts import BESIDE_PATHS, ROUTED_TENSORS, LayerNetworks, check_active, check_first_dense
 from tfacct.families._layers import FULL, Flags, LayerTypes, kinds_of_layers
 from tfacct.families._llama_like import LlamaLike
 
@@ -65,6 +65,8 @@ class Config(LlamaLike):
     num_experts_per_tok: Count = 4
     mlp_layer_types: LayerNetworks | None = None
     moe_layer_freq: Flags | None = None
+    first_k_dense_replace: UpTo | None = None
+    moe_intermediate_size: Count | None = None
     layer_types: LayerTypes | None = None
     sparse_attention_config: Fields | None = None
     index_n_heads: Count = 4
@@ -74,19 +76,22 @@ class Config(LlamaLike):
     index_local_blocks: UpTo = 1
 
     divided: ClassVar = frozenset({"gathered"})
-    stems: ClassVar = ("MiniMaxM3VL", "MiniMaxM3VLText", "MiniMaxM3Sparse")
+    stems: ClassVar = ("MiniMaxM3VL", "MiniMaxM3VLText", "MiniMaxM3Sparse", "MiniMaxM3")
     uncounted: ClassVar = LlamaLike.uncounted | {
         "rotary_dim",
         "partial_rotary_factor",
         "index_block_size",
         "index_topk_blocks",
         "index_local_blocks",
+        "first_k_dense_replace",
+        "moe_intermediate_size",
     }
     aliases: ClassVar = {"num_experts": "num_local_experts"}
     harmless: ClassVar = frozenset(
         """
         routed_scaling_factor swiglu_alpha swiglu_limit scoring_func use_routing_bias use_qk_norm qk_norm_type
-        use_gemma_norm n_shared_experts num_mtp_modules use_mtp mtp_transformer_layers attention_output_gate
+        use_gemma_norm num_nextn_predict_layers n_shared_experts num_mtp_modules use_mtp mtp_transformer_layers
+        attention_output_gate
         """.split()
     )
     heads: ClassVar[Mapping[str, Ending]] = {
@@ -166,6 +171,7 @@ class Config(LlamaLike):
         if given is None:
             return [True] * self.num_hidden_layers
         kinds = kinds_of_layers(given, self.num_hidden_layers, ("dense", "sparse"), "mlp_layer_types")
+        check_first_dense(self.first_k_dense_replace, [kind == "sparse" for kind in kinds])
         return [kind == "sparse" for kind in kinds]
 
     def turned(self) -> int:
@@ -198,6 +204,11 @@ class Config(LlamaLike):
 
     def architecture(self) -> Transformer:
         """Attention to all keys or to chosen ones, a network or experts, in four kinds of blocks at most."""
+        if self.moe_intermediate_size not in (None, self.intermediate_size):  # the class does not read it
+            raise ConfigError(
+                f"moe_intermediate_size = {self.moe_intermediate_size:,} contradicts intermediate_size ="
+                f" {self.intermediate_size:,}, the width of an expert"
+            )
         check_active(self.num_experts_per_tok, self.num_local_experts, ("num_experts_per_tok", "num_local_experts"))
         experts = Experts(
             hidden=self.hidden_size,

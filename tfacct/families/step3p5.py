@@ -11,7 +11,7 @@ from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
 from tfacct.families._base import Checked, Count, Fields, Layers, Real, Switch, UpTo, even, share, turned_part
 from tfacct.families._endings import inside
-from tfacct.families._experts import BESIDE_PATHS, ROUTED_TENSORS, LayerNetworks, check_active
+from tfacct.families._experts import BESIDE_PATHS, ROUTED_TENSORS, LayerNetworks, check_active, check_first_dense
 from tfacct.families._layers import FULL, SLIDING, LayerTypes, kinds_of_layers
 from tfacct.families._llama_like import QK_NORM_PATHS, LlamaLike
 from tfacct.families.mistral import Window
@@ -60,15 +60,18 @@ class Config(LlamaLike):
     layer_types: LayerTypes | None = None
     mlp_layer_types: LayerNetworks | None = None
     moe_layers_enum: Numbers | None = None
+    first_k_dense_replace: UpTo | None = None
     moe_intermediate_size: Count = 1280
     n_routed_experts: Count = 288
     num_experts_per_tok: Count = 8
     share_expert_dim: Count = 1280
     num_nextn_predict_layers: UpTo = 0
 
-    stems: ClassVar = ("Step3p7", "Step3p7Text")
+    stems: ClassVar = ("Step3p7", "Step3p7Text", "Step3p7Flash")
     heads: ClassVar = inside("Step3p7ForConditionalGeneration", "Step3p7TextModel")
+    heads |= {"ForCausalLM": heads["ForConditionalGeneration"]}
     uncounted: ClassVar = LlamaLike.uncounted | {
+        "first_k_dense_replace",
         "gating",
         "num_nextn_predict_layers",
         "query_pre_attn_scalar",
@@ -77,6 +80,7 @@ class Config(LlamaLike):
     aliases: ClassVar = {
         "num_attention_groups": "num_key_value_heads",
         "moe_num_experts": "n_routed_experts",
+        "num_experts": "n_routed_experts",
         "moe_top_k": "num_experts_per_tok",
         "share_expert_dims": "share_expert_dim",
     }
@@ -84,7 +88,7 @@ class Config(LlamaLike):
         """
         moe_router_scaling_factor swiglu_limits swiglu_limits_shared mtp_layer_types mtp_mlp_layer_types att_impl_type
         moe_router_activation norm_expert_weight need_fp32_gate use_moe_router_bias use_moe zero_centered
-        yarn_only_types moe_layer_offset moe_every_n_layer use_rope_layers
+        yarn_only_types n_shared_experts scoring_func moe_layer_offset moe_every_n_layer use_rope_layers
         """.split()
     )
     hf_paths: ClassVar = {
@@ -207,6 +211,7 @@ class Config(LlamaLike):
         )
         kinds, dense = self.kinds(), self.feed_forward(bias=self.mlp_bias)
         attentions = {kind: self.of_kind(kind, kinds) for kind in dict.fromkeys(kinds)}
+        check_first_dense(self.first_k_dense_replace, self.routed())
         per_layer = list(zip(kinds, self.routed(), strict=True))
         made = {
             (kind, routed): self.block(attentions[kind], experts if routed else dense)

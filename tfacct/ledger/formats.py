@@ -80,16 +80,16 @@ def awq(bits: int = 4, group: int | None = 128) -> Format:
     return Format("awq", matrix, f"{_of(group)}, each with a 16-bit scale and {_a(bits)} zero")
 
 
-def gptq(bits: int = 4, group: int | None = 128) -> Format:
-    """Inputs packed into words (`qweight`); scales and zeros as AWQ has them; and for each input the number of its
-    group in 32 bits (`g_idx`). GPTQModel and AutoGPTQ, `QuantLinear`."""
+def gptq(bits: int = 4, group: int | None = 128, *, indexed: bool = True) -> Format:
+    """Inputs packed into words (`qweight`); scales and zeros as AWQ has them; and where they are `indexed`, for each
+    input the number of its group in 32 bits (`g_idx`). GPTQModel, AutoGPTQ and AutoRound, `QuantLinear`."""
 
     def matrix(outputs: Size, inputs: Size) -> Size:
         scales = grouped(inputs, group) * (2 * outputs + WORD * _words(outputs, bits))
-        return WORD * _words(inputs, bits) * outputs + scales + WORD * inputs
+        return WORD * _words(inputs, bits) * outputs + scales + (WORD * inputs if indexed else 0)
 
-    about = f"{_of(group)}, each with a 16-bit scale and {_a(bits)} zero, and the number of each input's group"
-    return Format("gptq", matrix, about)
+    about = f"{_of(group)}, each with a 16-bit scale and {_a(bits)} zero"
+    return Format("gptq", matrix, f"{about}, and the number of each input's group" if indexed else about)
 
 
 def scaled(

@@ -16,7 +16,7 @@ from tfacct.ledger import formats
 from tfacct.ledger.formats import Format
 from tfacct.ledger.storage import MATRICES, Role, Storage, Stored, width
 from tfacct.loading.model import LoadedModel
-from tfacct.loading.quantized import compressed, modelopt
+from tfacct.loading.quantized import auto_round, compressed, modelopt
 from tfacct.loading.quantized.fields import Read
 from tfacct.loading.quantized.names import Modules, Skips, by_part, by_target, by_transformers, patterns, rest
 
@@ -39,12 +39,15 @@ def storage_of(subject: LoadedModel, said: Mapping[str, Any]) -> Storage:
 
 
 def _method(said: Mapping[str, Any]) -> str:
-    """The method, which bitsandbytes and MLX once left out."""
+    """The method, which bitsandbytes, MLX and Model Optimizer once left out."""
     method = said.get("quant_method")
     if method is None and any(said.get(f"load_in_{bits}bit") for bits in (4, 8)):
         return "bitsandbytes"
     if method is None and {"bits", "group_size"} <= set(said) <= {"bits", "group_size", "mode"}:
         return "mlx"
+    producer = said.get("producer")
+    if method is None and isinstance(producer, Mapping) and producer.get("name") == "modelopt":
+        return "modelopt"
     return str(method)
 
 
@@ -92,21 +95,23 @@ def _fp8(subject: LoadedModel, read: Read) -> Storage:
     scale = {"float": 4, "ue8m0": 1}[read.one("scale_fmt", ("float", "ue8m0"), "float")]
     read.one("fmt", ("e4m3", "float8_e4m3fn"), "e4m3")
     experts = read.one("expert_dtype", ("fp8", "fp4"), "fp8")
+    of_experts = modelopt.of_experts(subject, read) if read.has("moe_quant_algo") else formats.MXFP4
     skips, takes = _listed(subject, read, "ignored_layers" if read.has("ignored_layers") else SKIPPED)
     read.done("dequantize")
     if scale == 1 and subject.family == "deepseek_v3":
         scale = 4  # DeepSeek-V3.1 rounds its scales to powers of two and stores them in 32 bits
     found = made(subject, formats.fp8(block, scale=scale, static=scheme == "static"), takes=takes, skips=skips)
     if experts == "fp8":
+        if read.has("moe_quant_algo"):
+            raise read.refuse("moe_quant_algo", "expert_dtype fp4 is beside it")
         return found
     if (scheme, scale) != ("dynamic", 1):
         raise read.refuse("expert_dtype", "fp4 is beside scale_fmt ue8m0 and activations that are dynamic")
-    return _experts_in_fp4(found)
+    return _experts_in_fp4(found, of_experts)
 
 
-def _experts_in_fp4(found: Storage) -> Storage:
-    """What is stored in fp8, but experts in blocks of 32. transformers' `FP8Experts`."""
-    taken = formats.MXFP4
+def _experts_in_fp4(found: Storage, taken: Format) -> Storage:
+    """What is stored in fp8, but experts in small blocks. transformers' `FP8Experts`, and Model Optimizer's."""
 
     def choose(tensor: Stored) -> Format | None:
         in_fp8 = found.choose(tensor)
@@ -281,6 +286,7 @@ METHODS: Mapping[str, Callable[[LoadedModel, Read], Storage]] = {
     "mxfp4": _mxfp4,
     "compressed-tensors": compressed.storage_of,
     "modelopt": modelopt.storage_of,
+    "auto-round": auto_round.storage_of,
     "fbgemm_fp8": _fbgemm,
     "hqq": _hqq,
     "torchao": _torchao,

@@ -20,7 +20,15 @@ FORMATS: Mapping[str, Format] = {
     "NVFP4": nvfp4(extra=2),
     "W4A16_NVFP4": nvfp4(extra=1),  # no scale of activations
     "FP8": formats.fp8(None, static=True),
+    "MXFP8": formats.MX[8],
+    "FP8_PB_WO": formats.fp8(),
+    "FP8_PER_CHANNEL_PER_TOKEN": formats.rows8("fp8-row"),
 }
+SPELLED = {"fp8_pb_wo": "FP8_PB_WO"}
+"""As its export writes one where it lists modules."""
+GROUPS: Mapping[str, tuple[int, ...]] = {"NVFP4": (16,), "W4A16_NVFP4": (16,), "MXFP8": (32,), "FP8_PB_WO": (128,)}
+"""Sizes of a block that a config may say; others have none."""
+EXPERTS = re.compile(r"(?:model\.)?layers\.(\d{1,6})\.(?:ffn|mlp)\.experts")
 MOST = 500_000
 """Modules of a list that are read: it may name every expert of every layer."""
 BESIDE = re.compile(r"(^|\.)(mtp|visual|vision\w*|audio\w*)\.")
@@ -30,14 +38,13 @@ BESIDE = re.compile(r"(^|\.)(mtp|visual|vision\w*|audio\w*)\.")
 def storage_of(subject: LoadedModel, read: Read) -> Storage:
     """Storage of a checkpoint of Model Optimizer. Raises ConfigError."""
     inner = read.inner("quantization") or read
-    name = inner.one("quant_algo", (*FORMATS, MIXED), "")
+    name = _named(inner, MIXED)
     if not name:
         raise inner.refuse("quant_algo", f"{' or '.join(FORMATS)} is")
     schemes = _listed(subject, inner) if name == MIXED else [Scheme(lambda _: True, FORMATS[name])]
     field = "exclude_modules" if inner.has("exclude_modules") else "ignore"
     ignored = patterns(field, inner.get(field))
-    if inner.has("group_size"):
-        inner.number("group_size", (16,), 16)
+    _check_group(inner, name if name != MIXED else "NVFP4")
     inner.done("config_groups producer kv_cache_quant_algo kv_cache_scheme quant_library")
     if inner is not read:
         read.done("producer quant_algo")
@@ -70,11 +77,43 @@ def _scheme(named: Mapping[str, str], name: str) -> Scheme:
 def _algorithm(listed: Read, name: str) -> str:
     """Format of one module."""
     entry = listed.inner(name) or Read({}, f"{listed.where}.{name}")
-    algorithm = entry.needed("quant_algo").one("quant_algo", tuple(FORMATS), "")
-    if entry.has("group_size") and algorithm != "FP8":
-        entry.number("group_size", (16,), 16)
+    algorithm = _named(entry.needed("quant_algo"))
+    _check_group(entry, algorithm)
     entry.done("group_size")
     return algorithm
+
+
+def _named(read: Read, *more: str) -> str:
+    """The algorithm that an object of fields names."""
+    name = read.one("quant_algo", (*FORMATS, *SPELLED, *more), "")
+    return SPELLED.get(name, name)
+
+
+def _check_group(read: Read, algorithm: str) -> None:
+    """Refuse blocks of another size than the algorithm's. Raises ConfigError."""
+    if read.has("group_size") and algorithm in GROUPS:
+        read.number("group_size", GROUPS[algorithm], GROUPS[algorithm][0])
+
+
+def of_experts(subject: LoadedModel, read: Read) -> Format:
+    """The format of all experts of a model whose other matrices are in its own fp8, as DeepSeek-V4's in NVFP4.
+    Raises ConfigError."""
+    algorithm = read.one("moe_quant_algo", ("NVFP4",), "NVFP4")
+    read.one("quant_algo", (MIXED,), MIXED)
+    _check_group(read, algorithm)
+    listed = read.inner(LISTED) or Read({})
+    numbers = set[int]()
+    for name in listed.said:
+        found = EXPERTS.fullmatch(name)
+        if found is None or _algorithm(listed, name) != algorithm:
+            raise ConfigError(f"quantization_config.{LISTED} names {shown(name)}, which is not all experts of a layer")
+        numbers.add(int(found[1]))
+    layers = range(int(subject.config.num_hidden_layers))
+    if not numbers.issuperset(layers):
+        raise ConfigError(f"quantization_config.{LISTED} does not name the experts of every layer")
+    for field in ("ignore", "config_groups", "producer", "kv_cache_quant_algo"):
+        read.get(field)  # what is not in this format stays in fp8
+    return FORMATS[algorithm]
 
 
 def _by_first_expert(named: Mapping[str, str]) -> dict[str, str]:

@@ -14,15 +14,24 @@ LONGEST, MOST = 300, 20_000
 """Characters of a pattern, and patterns of a list, that are read."""
 OUTER = ("", "model.", "language_model.", "model.language_model.", "language_model.model.", "backbone.")
 """What published files put in front of a language model's paths."""
-OLDER = (
+_W = (
     (".mlp.", ".block_sparse_moe."),
     (".gate_proj", ".w1"),
     (".up_proj", ".w3"),
     (".down_proj", ".w2"),
 )
-"""Names of modules in files that were published before the class renamed them …"""
-RENAMED = ("mixtral", "phimoe", "minimax_m2")
-"""… and the families whose files have them."""
+_M3 = (
+    *((f".mlp.experts.0{now}", f".block_sparse_moe.experts.0{then}") for now, then in _W[1:]),
+    (".mlp.shared_experts.", ".block_sparse_moe.shared_experts."),
+    (".indexer.", ".index_"),
+)
+OLDER: Mapping[str, tuple[tuple[str, str], ...]] = {
+    **dict.fromkeys(("mixtral", "phimoe", "minimax_m2"), _W),
+    "minimax_m3_vl_text": _M3,
+}
+"""Families whose published files have other names of modules than their class: those of the class, and the files'."""
+JOINED = "gate_up_proj"
+"""A class's one matrix for what may be two in the files."""
 
 Skips = Callable[[str], bool]
 
@@ -42,12 +51,15 @@ class Modules:
             return
         if role == "expert":
             named = f"{named.removesuffix('.experts')}.experts.0.{module.rpartition('.')[2]}"
-        if self.subject.family in RENAMED and ".mlp." in named:
-            for now, then in OLDER:
-                named = named.replace(now, then)
-        inner = re.sub(r"^(model|transformer)\.", "", named)
-        yield from (f"{outer}{inner}" for outer in OUTER)
-        yield named
+        front, _, last = named.rpartition(".")
+        apart = [f"{front}.{module.rpartition('.')[2]}"] if last == JOINED else []
+        for each in (*apart, named):
+            then = each
+            for old in OLDER.get(self.subject.family, ()):
+                then = then.replace(*old)
+            inner = re.sub(r"^(model|transformer)\.", "", then)
+            yield from (f"{outer}{inner}" for outer in OUTER)
+            yield then
 
     def left(self, skips: Skips, roles: Iterable[str]) -> tuple[frozenset[str], bool]:
         """Paths of the matrices that a list leaves as they are, and whether they differ from block to block.
@@ -143,6 +155,12 @@ def by_target(names: Sequence[str]) -> Skips:
     whole = frozenset(name for name in names if not name.startswith("re:"))
     found = [one for name in names if name.startswith("re:") and (one := _compiled(name[3:])) is not None]
     return lambda path: "Linear" in whole or path in whole or any(one.match(path) for one in found)
+
+
+def by_name(name: str) -> Skips:
+    """The test of AutoRound's rules: the path, or a pattern that is all of it."""
+    found = _compiled(name)
+    return lambda path: path == name or (found is not None and found.fullmatch(path) is not None)
 
 
 def by_wildcard(names: Sequence[str]) -> Skips:

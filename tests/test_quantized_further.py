@@ -1,0 +1,131 @@
+"""Checkpoints of AutoRound and of Model Optimizer's further formats, by hand from the libraries' modules."""
+
+from typing import Any
+
+import pytest
+
+from tests.conftest import tiny
+from tests.test_quantized import LLAMA, MIXED, TINY, weighed
+from tfacct import load
+from tfacct.base.errors import TfacctError
+from tfacct.ledger import formats
+
+ROUND: dict[str, Any] = {"quant_method": "auto-round", "bits": 4, "group_size": 24, "sym": True}
+MATRICES = [(60, 72), (20, 72), (20, 72), (72, 60), (136, 72), (136, 72), (72, 136)]
+"""Outputs and inputs of one block of LLAMA, of which it has three."""
+
+
+def gone(outputs: int, inputs: int, taken: formats.Format) -> int:
+    """Bytes that a matrix of bf16 loses in a format."""
+    return 2 * outputs * inputs - int(taken.matrix(outputs, inputs))
+
+
+def test_auto_round_packs_as_gptq_without_groups_of_inputs() -> None:
+    """`qweight`, `qzeros` and `scales` of auto_round_extension's `QuantLinear`; `g_idx` where its packing is
+    GPTQModel's alone."""
+    assert formats.gptq(4, 24, indexed=False).matrix(136, 72) == 4 * 9 * 136 + 3 * (2 * 136 + 4 * 17)
+    plain = int(load(LLAMA).memory().models[0]["weights_bytes"])
+    for packing, taken in {
+        None: formats.gptq(4, 24, indexed=False),
+        "auto_round:auto_gptq": formats.gptq(4, 24, indexed=False),
+        "auto_round:gptqmodel": formats.gptq(4, 24),
+        "auto_round:auto_awq": formats.awq(4, 24),
+    }.items():
+        said = {
+            **ROUND,
+            "packing_format": packing,
+            "autoround_version": "0.9",
+            "block_name_to_quantize": "model.layers",
+        }
+        assert weighed(LLAMA, said) == plain - 3 * sum(gone(*matrix, taken) for matrix in MATRICES)
+
+
+def test_auto_round_with_modules_of_their_own() -> None:
+    plain = int(load(LLAMA).memory().models[0]["weights_bytes"])
+    every = weighed(LLAMA, ROUND)
+    own: dict[str, Any] = {
+        "model.layers.1.mlp.up_proj": {"bits": 16, "data_type": "float"},
+        r".*down_proj": {"bits": 8, "group_size": 34},
+        "lm_head": {"bits": 4, "group_size": 36, "sym": True, "data_type": "int", "act_bits": None},
+        "model.visual.blocks.0.attn.qkv": {"bits": 16, "data_type": "fp"},
+    }
+    packed, eight = formats.gptq(4, 24, indexed=False), formats.gptq(8, 34, indexed=False)
+    more = gone(136, 72, packed) + 3 * (gone(72, 136, packed) - gone(72, 136, eight))
+    less = gone(96, 72, formats.gptq(4, 36, indexed=False))
+    assert weighed(LLAMA, {**ROUND, "extra_config": own}) == every + more - less < plain
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ({"group_size": None}, "group_size is missing"),
+        ({"packing_format": "auto_round:llm_compressor"}, "auto_round:llm_compressor"),
+        ({"packing_format": "auto_round:auto_awq", "bits": 3}, "4 is, as AWQ packs them"),
+        ({"data_type": "mx_fp"}, "mx_fp"),
+        ({"act_bits": 8}, "16 is"),
+        ({"block_name_to_quantize": "model.layers.0"}, "a name of all layers is"),
+        ({"extra_config": {"lm_head": {"bits": 4, "data_type": "nv_fp"}}}, "nv_fp"),
+        ({"extra_config": {"lm_head": 4}}, "lm_head"),
+        ({"surprise": 1}, "surprise = 1 is not known"),
+    ],
+)
+def test_what_auto_round_may_say_and_is_not_counted(said: dict[str, Any], words: str) -> None:
+    with pytest.raises(TfacctError) as raised:
+        weighed(LLAMA, {**ROUND, **said})
+    assert words in f"{raised.value}"
+
+
+def test_modelopt_in_blocks_of_outputs_and_inputs() -> None:
+    """FP8_PB_WO: a byte a number, 4 for each block of 128 × 128; MXFP8: 33 for each 32 inputs; a scale for each output
+    in FP8_PER_CHANNEL_PER_TOKEN. Without a quant_method the producer says whose it is, as older files have it."""
+    config = {**LLAMA, "hidden_size": 64, "num_attention_heads": 8, "head_dim": 8, "intermediate_size": 160}
+    plain = int(load(config).memory().models[0]["weights_bytes"])
+    listed = {
+        "model.layers.0.self_attn": {"quant_algo": "fp8_pb_wo", "group_size": 128},
+        "model.layers.1.mlp": {"quant_algo": "MXFP8", "group_size": 32},
+        "lm_head": {"quant_algo": "FP8_PER_CHANNEL_PER_TOKEN"},
+    }
+    saved = 2 * (64 * 64 - 4) + 2 * (16 * 64 - 4)  # q and o, k and v: one block each
+    saved += 3 * (2 * 64 * 160 - 33 * 64 * 160 // 32) + 96 * 64 - 4 * 96
+    assert plain - weighed(config, {**MIXED, "quantized_layers": listed}) == saved
+    every = {"producer": {"name": "modelopt", "version": "0.31.0"}, "ignore": ["lm_head"]}
+    by_block = weighed(config, {**every, "quant_algo": "FP8_PB_WO"})
+    assert by_block == weighed(config, {"quant_method": "fp8"})
+    with pytest.raises(TfacctError, match="group_size = 64 is not known: 128 is"):
+        weighed(config, {**every, "quant_algo": "FP8_PB_WO", "group_size": 64})
+
+
+def test_deepseek_v4_with_experts_of_model_optimizer() -> None:
+    """As NVIDIA's files: all experts in NVFP4, each matrix with two scales of 4 bytes; the rest in the model's fp8."""
+    config = {**TINY["deepseek_v4"], "hidden_size": 64, "moe_intermediate_size": 96, "dtype": "bfloat16"}
+    config |= {"expert_dtype": "fp4"}
+    fp8 = {"quant_method": "fp8", "fmt": "e4m3", "scale_fmt": "ue8m0", "weight_block_size": [16, 16]}
+    layers = int(config["num_hidden_layers"])
+    nvfp4 = {"quant_algo": "NVFP4", "group_size": 16}
+    listed = {f"layers.{number}.ffn.experts": nvfp4 for number in range(layers)}
+    own = {"moe_quant_algo": "NVFP4", "quant_algo": "MIXED_PRECISION", "ignore": ["*.attn.*", "head"]}
+    said = {**fp8, **own, "quantized_layers": listed}
+    experts = 3 * layers * int(tiny("deepseek_v4").raw["n_routed_experts"])
+    # from 17 bytes for 32 inputs to 9 for 16, and 8 more
+    assert weighed(config, said) - weighed(config, fp8) == experts * (64 * 96 // 32 + 8)
+    for wrong, words in (
+        ({"quantized_layers": {**listed, "layers.0.attn.wq_a": nvfp4}}, "which is not all experts of a layer"),
+        ({"quantized_layers": {"layers.0.ffn.experts": nvfp4}}, "does not name the experts of every layer"),
+        ({"expert_dtype": "fp8"}, "expert_dtype fp4 is beside it"),
+    ):
+        with pytest.raises(TfacctError, match=words):
+            weighed(config, {**said, **wrong})
+
+
+def test_minimax_m3_in_the_names_of_its_files() -> None:
+    """Two matrices for the class's joined one, experts and shared networks in block_sparse_moe, the indexer's two."""
+    config = {**TINY["minimax_m3_vl_text"], "hidden_size": 64, "intermediate_size": 32, "num_local_experts": 3}
+    config |= {"num_experts_per_tok": 2, "shared_intermediate_size": 32}
+    front = "language_model.model.layers.1"
+    names = {f"block_sparse_moe.experts.{number}.w{one}" for number in range(3) for one in (1, 2, 3)}
+    names |= {"block_sparse_moe.shared_experts.gate_proj", "self_attn.index_k_proj"}
+    listed = {f"{front}.{name}": {"quant_algo": "MXFP8"} for name in names}
+    listed["language_model.model.layers.0.mlp.up_proj"] = {"quant_algo": "MXFP8"}
+    plain = int(load(config).memory().models[0]["weights_bytes"])
+    numbers = 10 * 64 * 32 + 64 * 14 + 64 * 71
+    assert plain - weighed(config, {**MIXED, "quantized_layers": listed}) == 2 * numbers - 33 * numbers // 32
