@@ -190,9 +190,8 @@ def test_a_flat_config_is_read_as_its_class_reads_it() -> None:
 )
 def test_a_planners_flat_config_is_the_language_models(whole: str, family: str, named: str) -> None:
     """aiconfigurator writes those of Kimi-K2.5 and Step-3.7 with the language model's fields beside the tower's."""
-    ours = subject(
-        "mine", {**TINY[family], "model_type": whole, "architectures": [named], "vision_config": {"depth": 2}}
-    )
+    own = {"model_type": whole, "architectures": [named], "vision_config": {"depth": 2}, TIED: False}
+    ours = subject("mine", {**TINY[family], **own})
     assert (ours.family, ours.left_out, ours.unknown) == (family, ("vision_config",), ())
     assert ours.ledger.parameters() == subject("mine", TINY[family]).ledger.parameters()
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from tfacct.base.errors import ConfigError
 from tfacct.families._base import shown
-from tfacct.ledger import formats
+from tfacct.ledger import formats, paths
 from tfacct.ledger.formats import Format
 from tfacct.ledger.storage import Storage
 from tfacct.loading.model import LoadedModel
@@ -108,8 +108,8 @@ def of_experts(subject: LoadedModel, read: Read) -> Format:
         if found is None or _algorithm(listed, name) != algorithm:
             raise ConfigError(f"quantization_config.{LISTED} names {shown(name)}, which is not all experts of a layer")
         numbers.add(int(found[1]))
-    layers = range(int(subject.config.num_hidden_layers))
-    if not numbers.issuperset(layers):
+    tensors = (tensor for tensor in subject.ledger.tensors(unfolded=True) if tensor.stored.role == "expert")
+    if not numbers.issuperset(int(paths.parse(tensor.path).number) for tensor in tensors):
         raise ConfigError(f"quantization_config.{LISTED} does not name the experts of every layer")
     for field in ("ignore", "config_groups", "producer", "kv_cache_quant_algo"):
         read.get(field)  # what is not in this format stays in fp8
