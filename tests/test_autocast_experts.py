@@ -2,13 +2,16 @@
 
 import pytest
 
+from tests.test_autocast import check as check_loss
 from tests.test_autocast_written import check
 from tfacct import load
 from tfacct.ledger.workload import Workload
 from tfacct.reports.training import Recipe, step_of
 
 pytest.importorskip("transformers")
-FAMILIES = ("mixtral", "qwen2_moe", "qwen3_moe")
+FAMILIES = ("gpt_oss", "mixtral", "qwen2_moe", "qwen3_moe")
+MASKED = ("qwen2_moe", 137)
+"""Its class makes a mask of windows that no block has, 2,312 bytes, not counted."""
 
 
 @pytest.mark.parametrize(
@@ -18,6 +21,8 @@ FAMILIES = ("mixtral", "qwen2_moe", "qwen3_moe")
         ("mixtral", 104),  # both banks' gradients, of one tensor, are done together
         ("qwen2_moe", 101),  # a shared network in 16 bits beside experts in fp32
         ("qwen3_moe", 102),  # shares in 16 bits weight results in fp32
+        ("gpt_oss", 101),  # sinks, and halves of heads that turn each by itself
+        ("gpt_oss", 106),
     ],
 )
 def test_a_step_of_experts_under_autocast_is_its_classes_own(family: str, seed: int) -> None:
@@ -27,22 +32,41 @@ def test_a_step_of_experts_under_autocast_is_its_classes_own(family: str, seed: 
 @pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_many_steps_of_experts_under_autocast(family: str) -> None:
-    """But for one of qwen2_moe: its class makes a mask of windows that no block has, 2,312 bytes, not counted."""
-    assert all(check(family, seed) for seed in range(100, 300) if (family, seed) != ("qwen2_moe", 137))
+    assert all(check(family, seed) for seed in range(100, 300) if (family, seed) != MASKED)
+
+
+@pytest.mark.parametrize(("family", "seed"), [("gpt_oss", 102), ("qwen2_moe", 103)])
+def test_attention_runs_again_beside_experts(family: str, seed: int) -> None:
+    assert check(family, seed, selective=True)
+
+
+@pytest.mark.parametrize(("family", "seed"), [("gpt_oss", 100), ("mixtral", 101), ("qwen3_moe", 102)])
+def test_a_loss_in_chunks_behind_experts(family: str, seed: int) -> None:
+    check_loss(family, seed, chunked=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", FAMILIES)
+def test_many_steps_of_experts_with_attention_again_or_a_loss_in_chunks(family: str) -> None:
+    for seed in range(100, 200):
+        if (family, seed) != MASKED:
+            assert check(family, seed, selective=True)
+            check_loss(family, seed, chunked=True)
 
 
 @pytest.mark.parametrize(
-    ("name", "batch", "context", "checkpoint", "kept", "most"),
+    ("name", "batch", "context", "more", "kept", "most"),
     [
-        ("mixtral-8x7b", 1, 2048, "none", 45_457_647_372, 373_897_470_528),
-        ("qwen3-30b-a3b", 2, 1500, "full", 3_686_709_860, 244_281_581_512),
+        ("mixtral-8x7b", 1, 2048, {}, 45_457_647_372, 373_897_470_528),
+        ("qwen3-30b-a3b", 2, 1500, {"checkpoint": "full"}, 3_686_709_860, 244_281_581_512),
+        ("gpt-oss-20b", 1, 2048, {"attention": "eager"}, 68_237_388_812, 168_353_420_552),
     ],
 )
 def test_published_sizes_meet_what_was_measured(
-    name: str, batch: int, context: int, checkpoint: str, kept: int, most: int
+    name: str, batch: int, context: int, more: dict[str, str], kept: int, most: int
 ) -> None:
     """Read off the classes on meta: bytes kept, and the most alive without an optimizer."""
-    step = load(name).train(ctx=context, batch=batch, weights="fp32", optimizer="none", checkpoint=checkpoint)
+    step = load(name).train(ctx=context, batch=batch, weights="fp32", optimizer="none", **more)
     assert (step.kept_bytes, step.peak_bytes) == (kept, most)
 
 

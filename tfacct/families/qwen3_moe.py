@@ -28,7 +28,8 @@ class Config(QwenLike):
 
     trains: ClassVar = frozenset(
         {
-            *("sdpa", "eager", "accumulate", "selective", "chunked", "experts_in_full", "autocast"),
+            *("sdpa", "eager", "accumulate", "selective", "chunked", "experts_in_full"),
+            *("autocast", "autocast_chunked", "autocast_selective"),
             *("lora", "lora_selective", "nf4"),
         }
     )

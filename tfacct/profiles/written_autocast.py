@@ -31,9 +31,10 @@ from tfacct.profiles.written_parts import How, norm
 MOST = 64
 KNOWN = frozenset(
     """
-    always_angles angles_apart attention casts_scales drops_inside embedding full_mask fused hands_mask inline_network
-    lingers narrow_softmax norms_around norms_behind norms_last norms_narrow own_positions repeats_angles residual
-    narrow_shares scales_results shared_out undropped_stay wide_angles wide_norms window_mask
+    always_angles angles_apart attention casts_scales clamped drops_inside embedding full_mask fused half_angles
+    hands_mask inline_network lingers narrow_shares narrow_softmax norms_around norms_behind norms_last norms_narrow
+    own_positions repeats_angles residual scales_results shared_out undropped_stay wide_angles wide_norms
+    window_mask
     """.split()
 )
 """Habits of classes that are written out here."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tfacct.architecture.parts import Attention, Experts, FeedForward, Norm
 from tfacct.profiles import written_heads as heads
 from tfacct.profiles import written_operations as ops
+from tfacct.profiles import written_sinks as sinks
 from tfacct.profiles import written_views as views
 from tfacct.profiles.written import Trace, Value
 from tfacct.profiles.written_experts import routed
@@ -97,6 +98,9 @@ def _qk_norm(t: Trace, how: How, x: Value, which: str, part: Attention) -> Value
 def _turned(t: Trace, how: How, q: Value, k: Value) -> tuple[Value, Value]:
     if how.habits.repeats_angles:
         made, other = heads.turned_neighbours(t, (q, k), how.turn, ATTN, wide=how.habits.wide_angles)
+    elif how.habits.half_angles:
+        made = sinks.turned(t, q, how.turn, last=True)
+        other = sinks.turned(t, k, how.turn)
     else:
         made = heads.turned(t, q, how.turn, f"{ATTN}.q_turned", last=True)
         other = heads.turned(t, k, how.turn, f"{ATTN}.k_turned")
@@ -116,6 +120,8 @@ def _sdpa(t: Trace, how: How, q: Value, k: Value, v: Value, part: Attention) -> 
 
 
 def _eager(t: Trace, how: How, q: Value, k: Value, v: Value, part: Attention) -> tuple[Value, Value]:
+    if part.sinks:
+        return sinks.eager(t, how, q, k, v, part)
     at, pairs, wide = ATTN, ("B", "N", "T", "S"), q.role
     keys, values = k, v
     if part.group != 1:
@@ -163,7 +169,9 @@ def sequential(
     mid = ops.total(t, x, scaled(t, how, h), "blocks.*.mid")
     del h
     h = norm(t, how, mid, f"{NETWORK}_norm", fronts[1])
-    if isinstance(mlp, Experts):
+    if isinstance(mlp, Experts) and how.habits.clamped:
+        h, _weights = sinks.routed(t, h)
+    elif isinstance(mlp, Experts):
         h = routed(t, how, h, mlp)
     elif how.habits.inline_network:
         h = product(t, how, h, f"{NETWORK}.up_proj", ("F",), bias=mlp.bias)

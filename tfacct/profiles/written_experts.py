@@ -108,35 +108,39 @@ def _grouped(t: Trace, x: Value, shares: Value) -> Value:
     t.named(f"{OWN}.sent")
     ids, order = t.new(CHOSEN, "index"), t.new(CHOSEN, "index", f"{OWN}.order")
     tokens = t.new(CHOSEN, "index", f"{OWN}.tokens")
-    sent = _read_off(t, x, tokens, x.axes, SENT, f"{OWN}.sent")
+    sent = read_off(t, x, tokens, x.axes, SENT, f"{OWN}.sent")
     del tokens
     t.named(f"{OWN}.order")
-    shares = _read_off(t, shares, order, CHOSEN, CHOSEN, f"{OWN}.share")
+    shares = read_off(t, shares, order, CHOSEN, CHOSEN, f"{OWN}.share")
     t.named(f"{OWN}.grouped")
     numbers, count = t.new(CHOSEN, "short"), t.new(("E",), "short")
     ends = t.new(("E",), "short", f"{OWN}.ends")
-    whole = _product(t, sent, [f"{OWN}.{which}_proj.weight" for which in ("gate", "up")], ends, WIDE)
+    whole = product(t, sent, [f"{OWN}.{which}_proj.weight" for which in ("gate", "up")], ends, WIDE)
     laid = ("B", "T", "A", views.APART)
     inner = _acted(t, whole, laid)
     del whole
-    made = _product(t, inner, [f"{OWN}.down_proj.weight"], ends, SENT)
+    made = product(t, inner, [f"{OWN}.down_proj.weight"], ends, SENT)
     del inner
-    weighted = _shared_out(t, made[0].parts[0], made[1], shares)  # beside what it was made of, to the end
+    result = put_back(t, shared_out(t, made[0].parts[0], made[1], shares))  # beside what it was made of, to the end
+    del ids, numbers, count
+    return result
+
+
+def put_back(t: Trace, weighted: Value) -> Value:
+    """Results in the order of tokens, those of each summed."""
     t.named(f"{OWN}.back")
     again, places = t.new(CHOSEN, "index", f"{OWN}.back"), t.new(CHOSEN, "index")
     del places
-    weighted = _read_off(t, weighted, again, SENT, SENT, "")
+    weighted = read_off(t, weighted, again, SENT, SENT, "")
     one = "A" in t.ones
 
     def summed(b: Trace, g: Storage) -> list[Storage | None]:
         return [g if one else b.new(SENT, "full")]
 
-    result = Value(t.new(("B", "T", "D"), "full"), ("B", "T", "D"), t.node((weighted.node,), summed))
-    del ids, numbers, count
-    return result
+    return Value(t.new(("B", "T", "D"), "full"), ("B", "T", "D"), t.node((weighted.node,), summed))
 
 
-def _read_off(t: Trace, x: Value, index: Storage, axes: Axes, makes: Axes, path: str) -> Value:
+def read_off(t: Trace, x: Value, index: Storage, axes: Axes, makes: Axes, path: str) -> Value:
     """What an index says, which is kept: its gradient is put among zeros."""
     role = x.role
 
@@ -152,7 +156,7 @@ def _read_off(t: Trace, x: Value, index: Storage, axes: Axes, makes: Axes, path:
     return Value(t.new(makes, role, path), makes, node)
 
 
-def _product(t: Trace, x: Value, names: list[str], ends: Storage, makes: Axes) -> tuple[Joint, Node | None]:
+def product(t: Trace, x: Value, names: list[str], ends: Storage, makes: Axes) -> tuple[Joint, Node | None]:
     """Grouped products of banks that lie in one, in fp32: what is made of each."""
     for name in names:
         t.named(name)
@@ -177,7 +181,7 @@ def _acted(t: Trace, whole: tuple[Joint, Node | None], laid: Axes) -> Value:
     return ops.times(t, act, up, f"{OWN}.product")
 
 
-def _shared_out(t: Trace, storage: Storage, node: Node | None, shares: Value) -> Value:
+def shared_out(t: Trace, storage: Storage, node: Node | None, shares: Value) -> Value:
     """Results times the numbers that weight them."""
     t.named(f"{OWN}.share")
     narrow = shares.role
