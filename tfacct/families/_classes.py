@@ -31,6 +31,8 @@ ENDINGS = (
     "ForImageClassificationWithTeacher",
     "ModelWithProjection",
     "EncoderModel",
+    "QuestionEncoder",
+    "ContextEncoder",
     "Transformer",
     "Model",
 )

@@ -33,7 +33,7 @@ EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_expe
 """Fields that say how many experts a class has."""
 GIVEN = "cross_attention_states"
 """What a class is given of a source that another model has read."""
-MASKED = ("megatron-bert", "rembert", "roformer", "big_bird")
+MASKED = ("megatron-bert", "rembert", "roformer", "big_bird", "dpr")
 """Types whose class makes a mask and reads it, and on meta nothing can be read: it is given one that masks nothing."""
 LENGTHS = ("xlm", "flaubert")
 """Types whose class reads how long its texts are."""
