@@ -62,14 +62,17 @@ FIVE = ("llama", "qwen2_moe", "mixtral", "gpt2", "gemma2", "bert")
 def saved(name: str, path: Path, dtype: str = "float32", **how: Any) -> Path:
     """A model of the family, with random numbers, as `save_pretrained` writes it."""
     torch = pytest.importorskip("torch")
-    transformers = pytest.importorskip("transformers")
+    pytest.importorskip("transformers")
+    from tfacct.reference import hf
+    from tfacct.reference.hf_inside import whole_of
+
     ours = tiny(name)
-    fields = {key: value for key, value in ours.of_class.items() if key != "model_type"}
-    made = transformers.AutoConfig.for_model(ours.of_class["model_type"], **fields)
+    made, auto = hf.filled(ours.of_class), ours.config.ending.auto
+    maker = hf.maker(auto)
+    whole = None if auto.startswith("Auto") else whole_of(maker.__self__, made)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model = getattr(transformers, ours.config.ending.auto).from_config(made).to(getattr(torch, dtype))
-        model.save_pretrained(path, **how)
+        maker(made if whole is None else whole).to(getattr(torch, dtype)).save_pretrained(path, **how)
     return path
 
 
@@ -100,12 +103,58 @@ def test_what_transformers_saves_is_counted_to_the_byte(name: str, shards: bool,
     assert "every tensor has its line and every line a tensor." in report.answer
 
 
+RENAMED = (
+    *("deepseek_v4", "vit", "dinov2, gated", "kimi_linear", "olmo_hybrid", "stablelm, normed", "esm"),
+    *("longcat_flash, with choices that are no experts", "bailing_hybrid", "dbrx", "modernbert-decoder", "mamba"),
+)
+
+
+def _all_have_their_line(name: str, path: Path) -> None:
+    """As a stranger asks: the folder, with the config that the class wrote; the family's own where it has no class."""
+    ours = tiny(name)
+    files = saved(name, path)
+    report = tfacct.load(dict(ours.raw)).checkpoint(files) if ours.config.class_type else tfacct.checkpoint(files)
+    assert report.differences == []
+    assert report.equal_tensors == len(ours.ledger.tensors(unfolded=True))
+
+
+@pytest.mark.parametrize("name", RENAMED)
+def test_what_a_class_spells_otherwise_when_it_saves_has_its_line(name: str, tmp_path: Path) -> None:
+    _all_have_their_line(name, tmp_path / "saved")
+
+
+def test_a_planted_difference_among_pieces_goes_red(tmp_path: Path) -> None:
+    """Heads, convolutions and experts that files hold one by one."""
+    norm, conv = "model.layers.1.self_attn.q_layernorm.norms.1.weight", "model.layers.0.self_attn.v_conv1d.weight"
+    gate = "model.layers.0.mlp.experts.{}.gate_proj.weight"
+
+    def with_files(name: str, change: Callable[[dict[str, Any]], None]) -> list[tuple[str, str]]:
+        ours = tiny(name)
+        found = {one.name: one for one in checkpoint.local(saved(name, tmp_path / name)).tensors}
+        assert reconcile(ours, found.values()).differences == []
+        change(found)
+        return [tuple(one) for one in reconcile(ours, found.values()).differences]
+
+    assert with_files("stablelm, normed", lambda found: found.pop(norm)) == [
+        ("blocks.1.attn.q_norm.weight", "missing: head 1 of 6")
+    ]
+    ((_, said),) = with_files("kimi_linear", lambda found: found.update({conv: found[conv]._replace(shape=(35, 1, 5))}))
+    assert said.endswith("has shape 107 × 1 × 5, the ledger 108 × 5")
+    assert [said for _, said in with_files("kimi_linear", lambda found: found.pop(conv))] == [
+        "missing: convolution 2 of 3"
+    ]
+    own = "longcat_flash, with choices that are no experts"
+    idle = with_files(
+        own, lambda found: found.update({gate.format(19): found[gate.format(18)]._replace(name=gate.format(19))})
+    )
+    assert [said.partition(" of ")[2] for _, said in idle] == ["20 experts, the ledger's of 15"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in SHAPES if tiny(name).config.paths() and "t5, untied" not in name])
 def test_what_transformers_saves_of_every_family_has_its_line(name: str, tmp_path: Path) -> None:
     """(transformers 5.23 ties an untied T5 before it saves it.)"""
-    files = checkpoint.local(saved(name, tmp_path / "saved"))
-    assert reconcile(tiny(name), files.tensors).differences == []
+    _all_have_their_line(name, tmp_path / "saved")
 
 
 OF_IMAGES = ("vit", "siglip_vision_model", "clip_vision_model", "kimi_k25_vision", "qwen2_vl_vision", "dinov3_vit")

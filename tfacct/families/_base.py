@@ -95,6 +95,8 @@ class FamilyConfig(BaseModel):
     """Other names that the class reads a field by."""
     hf_tensors: ClassVar[Mapping[str, str]] = {}
     """Our tensors → the class's, where a parameter of it is no module's `weight` or `bias`."""
+    in_files: ClassVar[tuple[tuple[str, str], ...]] = ()
+    """Patterns in files' names (`*` for numbers) and what to put in the place of each, in turn, for the class's."""
     kept_wide: ClassVar[tuple[str, ...]] = ()
     """Modules whose matrices quantization leaves as they are: the class's `_keep_in_fp32_modules`."""
     inputs_first: ClassVar[tuple[str, ...]] = ()
@@ -328,12 +330,10 @@ def _refuse_if_other(name: str, value: object, field: str, counted: object) -> N
         )
 
 
-def _dotted(loc: tuple[Any, ...]) -> str:
-    return ".".join(map(str, loc))
-
-
 def config_error(
-    error: ValidationError, raw: Mapping[str, Any], named: Callable[[tuple[Any, ...]], str] = _dotted
+    error: ValidationError,
+    raw: Mapping[str, Any],
+    named: Callable[[tuple[Any, ...]], str] = lambda loc: ".".join(map(str, loc)),
 ) -> ConfigError:
     """The first complaint of pydantic in the tool's own words, `named` by its place. A missing field explains those
     that follow from it."""

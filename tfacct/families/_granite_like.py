@@ -37,6 +37,11 @@ class GraniteLike(LlamaLike):
         "residual_multiplier",
         "attention_multiplier",
     }
+    in_files: ClassVar = (
+        (r"\.input_linear\.weight$", ".experts.gate_up_proj"),
+        (r"\.output_linear\.weight$", ".experts.down_proj"),
+        (r"\.router\.layer\.", ".router."),
+    )
     heads: ClassVar = DECODER
 
     @property

@@ -52,6 +52,16 @@ class RotaryBert(BertLike):
     tie_word_embeddings: Switch = True
 
     uncounted: ClassVar = BertLike.uncounted | {"rope_theta", "rope_scaling", "rope_parameters"}
+    in_files: ClassVar = (
+        (r"\.encoder\.layers?\.", ".layers."),
+        (r"\.attention\.(o_proj|qkv_proj)\.", r".self_attn.\1."),
+        (r"\.(attn|mixer)\.Wqkv\.", ".self_attn.qkv_proj."),
+        (r"\.(attn|mixer)\.out_proj\.", ".self_attn.o_proj."),
+        (r"\.(attn_ln|norm1)\.", ".post_attention_layernorm."),
+        (r"\.(mlp_ln|norm2)\.", ".post_mlp_layernorm."),
+        (r"\.mlp\.up_gate_proj\.", ".mlp.gate_up_proj."),
+        (r"\.emb_ln\.", ".embeddings.LayerNorm."),
+    )
     theta: ClassVar[float] = 10_000.0
     """Base of the angles where the config has none."""
     qkvo_bias: ClassVar[bool] = False

@@ -19,6 +19,12 @@ LAYER = {
 }
 """Modules of one layer of CLIP and SigLIP, ours → the class's."""
 
+ATTENTION_IN_FILES = (
+    *((rf"\.attention\.attention\.{name}\.", f".attention.{name[0]}_proj.") for name in ("query", "key", "value")),
+    (r"\.attention\.output\.dense\.", ".attention.o_proj."),
+)
+"""How files of ViT and DINOv2 spell attention's products."""
+
 
 def class_table(body: str, front: str, norm: tuple[str, str], **others: str) -> dict[str, str]:
     """Our paths → those of a class whose body stands under `body`; `front`: its table of tokens, or of patches; `norm`:

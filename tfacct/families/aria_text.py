@@ -32,6 +32,10 @@ class Config(LlamaLike):
     moe_num_shared_experts: UpTo = 2
 
     stems: ClassVar = ("AriaText",)
+    in_files: ClassVar = (
+        (r"\.experts\.fc1\.weight$", ".experts.gate_up_proj"),
+        (r"\.experts\.fc2\.weight$", ".experts.down_proj"),
+    )
     heads: ClassVar = DECODER
     nulls: ClassVar = OWN_SHARE
     inputs_first: ClassVar = ("blocks.*.mlp.experts.",)

@@ -33,6 +33,7 @@ class Config(LatentLike):
     moe_layer_freq: Count = 1
 
     stems: ClassVar = ("AXK1",)
+    in_files: ClassVar = ((r"(?<!mlp)\.post_mlp_layernorm\.", ".mlp.post_mlp_layernorm."),)
     aliases: ClassVar = {"num_local_experts": "n_routed_experts"}
     harmless: ClassVar = LatentLike.harmless | frozenset(
         "n_group topk_group routed_scaling_factor topk_method scoring_func aux_loss_alpha seq_aux ep_size".split()

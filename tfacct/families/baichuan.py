@@ -29,6 +29,7 @@ class Config(LlamaLike):
     model_max_length: Count | None = None
 
     stems: ClassVar = ("Baichuan", "BaiChuan", "Llama")
+    in_files: ClassVar = ((r"\.W_pack\.", ".qkv_proj."),)
     class_type: ClassVar = "llama"
     fixed: ClassVar = frozenset("G")
     heads: ClassVar = DECODER

@@ -44,10 +44,19 @@ class Config(LatentLike, DeltaLike):
     short_conv_kernel_size: Count = 4
     kda_safe_gate: Switch = True
     kda_lower_bound: float = -5.0
+    linear_num_heads: Count | None = None
+    linear_head_dim: Count | None = None
+    linear_conv_kernel_dim: Count | None = None
 
     uncounted: ClassVar = (LatentLike.uncounted - {"head_dim"}) | {"kda_safe_gate", "kda_lower_bound"}
     fixed: ClassVar = DeltaLike.fixed | {"Gd"}
     stems: ClassVar = ("BailingHybrid", "BailingMoeV3")
+    in_files: ClassVar = (
+        (r"^model\.word_embeddings\.", "model.embed_tokens."),
+        (r"\.attention\.", ".self_attn."),
+        (r"\.self_attn\.(f_proj|dt_bias|A_log)", r".self_attn.forget_gate.\1"),
+        (r"\.self_attn\.dense\.", ".self_attn.o_proj."),
+    )
     heads: ClassVar = {name: DECODER[name] for name in ("ForCausalLM", "Model")}
     aliases: ClassVar[Mapping[str, str]] = {
         "num_experts": "num_local_experts",
@@ -83,7 +92,10 @@ class Config(LatentLike, DeltaLike):
     hf_tensors: ClassVar = {**ROUTED_TENSORS, **delta_tensors("self_attn", "forget_gate.")}
     gotchas: ClassVar[tuple[str, ...]] = (
         "layer_types says which layers have DeltaNet; without it every layer_group_size-th layer (6 if absent) has "
-        "latent attention. DeltaNet has num_attention_heads heads of head_dim numbers.",
+        "latent attention. DeltaNet has num_attention_heads heads of head_dim numbers, and convolves "
+        "short_conv_kernel_size tokens. Files that the class wrote say that again, as linear_num_heads, "
+        "linear_head_dim and linear_conv_kernel_dim, which are read first: head_dim is then the rotated part of a "
+        "head of latent attention.",
         "Each channel of a key decays by a number of its own. So the scores inside a chunk are no product in the "
         "class, and pointwise work here; what it multiplies instead is the inverse of each triangular system.",
         "Ling 2.5 and 2.6, whose files say bailing_hybrid too, are other models (BailingMoeV2_5ForCausalLM), and"
@@ -99,15 +111,16 @@ class Config(LatentLike, DeltaLike):
     @property
     def kernel(self) -> int:
         """Tokens that the convolution sees."""
-        return self.short_conv_kernel_size
+        return self.linear_conv_kernel_dim or self.short_conv_kernel_size
 
     def delta(self) -> DeltaNet:
         """DeltaNet with a decay for each channel of a key, made by one product."""
+        heads, size = self.linear_num_heads or self.num_attention_heads, self.linear_head_dim or self.head_dim
         return self.deltas(
-            self.num_attention_heads,
-            self.num_attention_heads,
-            key_dim=self.head_dim,
-            value_dim=self.head_dim,
+            heads,
+            heads,
+            key_dim=size,
+            value_dim=size,
             whole=True,
             floor=self.kda_lower_bound if self.kda_safe_gate else None,
             kernel=self.kernel,

@@ -22,6 +22,7 @@ from tfacct.families._base import (
 )
 from tfacct.families._endings import DECODER
 from tfacct.families._experts import check_active
+from tfacct.families._fields import is_harmless
 
 RELEASED = "2024-03"
 
@@ -33,7 +34,7 @@ INNER: Mapping[str, Mapping[str, Any]] = {
 SILENT = frozenset(
     """
     attn_pdrop moe_jitter_eps moe_loss_weight moe_normalize_expert_weights uniform_expert_assignment hidden_size
-    model_type
+    model_type id2label
     """.split()
 )
 """Fields of them that change no count."""
@@ -51,13 +52,14 @@ class Config(FamilyConfig):
     max_seq_len: Count = 2048
     attn_config: Fields | None = None
     ffn_config: Fields | None = None
+    num_key_value_heads: Count | None = None
     tie_word_embeddings: Switch = False
     rope_theta: Real | None = None
     rope_scaling: Fields | None = None
     rope_parameters: Fields | None = None
 
     stems: ClassVar = ("Dbrx",)
-    uncounted: ClassVar = frozenset({"rope_theta", "rope_scaling", "rope_parameters"})
+    uncounted: ClassVar = frozenset({"rope_theta", "rope_scaling", "rope_parameters", "num_key_value_heads"})
     aliases: ClassVar = {
         "hidden_size": "d_model",
         "num_hidden_layers": "n_layers",
@@ -118,7 +120,7 @@ class Config(FamilyConfig):
         """Values of an inner config. Raises ConfigError for a field that is not understood, or a size that is none."""
         known, given = INNER[field], getattr(self, field) or {}
         for name, value in given.items():
-            if name not in known and name not in SILENT and value not in (None, False, 0):
+            if name not in known and name not in SILENT and not is_harmless(name) and value not in (None, False, 0):
                 raise self.refused(f"{field}.{name}", value)
         found = {**known, **{name: value for name, value in given.items() if name in known}}
         for name, default in known.items():
@@ -135,6 +137,8 @@ class Config(FamilyConfig):
         if self.tie_word_embeddings:
             raise self.refused("tie_word_embeddings", True)
         own, network = self.inside_of("attn_config"), self.inside_of("ffn_config")
+        if self.num_key_value_heads not in (None, own["kv_n_heads"]):  # which the class writes beside it
+            raise self.refused("num_key_value_heads", self.num_key_value_heads)
         check_active(network["moe_top_k"], network["moe_num_experts"], ("moe_top_k", "moe_num_experts"))
         act = network["ffn_act_fn"] or {}
         if not isinstance(act, Mapping):

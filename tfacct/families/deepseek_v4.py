@@ -110,6 +110,30 @@ class Config(FamilyConfig):
 
     divided: ClassVar = frozenset({"gathered", "torch"})
     stems: ClassVar = ("DeepseekV4",)
+    in_files: ClassVar = (
+        (r"\.attn\.", ".self_attn."),
+        (r"\.ffn\.", ".mlp."),
+        (r"^(model\.)?embed\.", "model.embed_tokens."),
+        (r"^(model\.)?head\.", "lm_head."),
+        (r"(^|\.)hc_head_(fn|base|scale)$", r"\1hc_head.hc_\2"),
+        (r"\.hc_(attn|ffn)_(fn|base|scale)$", r".\1_hc.\2"),
+        (r"\.attn_norm\.", ".input_layernorm."),
+        (r"\.ffn_norm\.", ".post_attention_layernorm."),
+        (r"\.attn_sink$", ".sinks"),
+        (r"\.indexer\.compressor\.", ".compressor.indexer."),
+        (r"\.self_attn\.indexer\.wq_b\.", ".self_attn.compressor.indexer.q_b_proj."),
+        (r"\.self_attn\.indexer\.", ".self_attn.compressor.indexer.scorer."),
+        (r"(?<!^model)\.norm\.", ".kv_norm."),
+        (r"\.q_norm\.", ".q_a_norm."),
+        (r"\.ape$", ".position_bias"),
+        (r"\.w(o_a|o_b|q_a|q_b|kv)\.", r".\1_proj."),
+        (r"\.wgate\.", ".gate_proj."),
+        (r"\.gate\.bias$", ".gate.e_score_correction_bias"),
+        *(
+            (rf"\.shared_experts\.w{n}\.", f".shared_experts.{name}_proj.")
+            for n, name in enumerate(("gate", "down", "up"), 1)
+        ),
+    )
     fixed: ClassVar = frozenset({"Xf", "Xg"})
     dropouts: ClassVar = {"attention": ("attention_dropout", 0.0)}
     uncounted: ClassVar = frozenset(

@@ -8,7 +8,7 @@ from tfacct.architecture.parts import Attention, FeedForward, Patches, Positions
 from tfacct.architecture.transformer import Transformer
 from tfacct.families._base import Count, Real, Switch
 from tfacct.families._endings import Ending
-from tfacct.families._towers import PATCHES_SAID, ImageTower
+from tfacct.families._towers import ATTENTION_IN_FILES, PATCHES_SAID, ImageTower
 
 RELEASED = "2023-04"
 
@@ -54,6 +54,11 @@ class Config(ImageTower):
     use_mask_token: Switch = True
 
     stems: ClassVar = ("Dinov2",)
+    in_files: ClassVar = (
+        *ATTENTION_IN_FILES,
+        (r"\.mlp\.weights_in\.", ".mlp.gate_up_proj."),
+        (r"\.mlp\.weights_out\.", ".mlp.down_proj."),
+    )
     body: ClassVar = ""
     uncounted: ClassVar = ImageTower.uncounted | {"intermediate_size"}
     harmless: ClassVar = ImageTower.harmless | frozenset(

@@ -32,6 +32,7 @@ class Config(ImageTower):
     num_register_tokens: UpTo = 0
 
     stems: ClassVar = ("DINOv3ViT",)
+    in_files: ClassVar = ((r"^layer\.", "model.layer."),)
     body: ClassVar = ""
     uncounted: ClassVar = ImageTower.uncounted | {"rope_theta"}
     harmless: ClassVar = dinov2.Config.harmless | {"pos_embed_shift", "pos_embed_jitter", "pos_embed_rescale"}

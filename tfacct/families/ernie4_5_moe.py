@@ -37,6 +37,7 @@ class Config(LlamaLike):
     moe_layer_interval: Count = 1
 
     stems: ClassVar = ("Ernie4_5_Moe",)
+    in_files: ClassVar = ((r"\.mlp\.moe_statics\.", ".mlp.gate.moe_statics."),)
     aliases: ClassVar = {"num_experts": "moe_num_experts", "num_experts_per_tok": "moe_k"}
     harmless: ClassVar = frozenset(
         """

@@ -36,6 +36,7 @@ class Config(LlamaLike):
     mlp_only_layers: list[UpTo] | None = None
 
     stems: ClassVar = ("Flint",)
+    in_files: ClassVar = ((r"\.softmax_offset$", ".sinks"),)
     heads: ClassVar = DECODER
     hf_paths: ClassVar = {
         **LlamaLike.hf_paths,

@@ -43,6 +43,13 @@ class Config(PartRotated):
     habits: ClassVar = frozenset({"scored", "wide_corrections", "rejoins", "joins_inside", "norms_last"})
     switched_habits: ClassVar = {"shared_out": ("norm_topk_prob", True)}
     stems: ClassVar[tuple[str, ...]] = ("Glm4Moe",)
+    in_files: ClassVar[tuple[tuple[str, str], ...]] = (  # of Ling, whose rooms are this one's
+        (r"^model\.word_embeddings\.", "model.embed_tokens."),
+        (r"\.attention\.query_key_value\.", ".self_attn.qkv_proj."),
+        (r"\.attention\.dense\.", ".self_attn.o_proj."),
+        (r"\.attention\.query_layernorm\.", ".self_attn.q_norm."),
+        (r"\.attention\.key_layernorm\.", ".self_attn.k_norm."),
+    )
     uncounted: ClassVar = PartRotated.uncounted | {"num_nextn_predict_layers"}
     aliases: ClassVar = {"num_local_experts": "n_routed_experts", "num_mtp_layers": "num_nextn_predict_layers"}
     harmless: ClassVar = frozenset({"n_group", "topk_group", "routed_scaling_factor"})

@@ -57,6 +57,7 @@ class Config(FamilyConfig):
     }
     habits: ClassVar = frozenset({"fused", "rejoins", "undropped_stay"})
     stems: ClassVar = ("GPTNeoX",)
+    in_files: ClassVar = ((r"^embed_out\.", "lm_head."),)
     fixed: ClassVar = frozenset({"G"})  # every head has its own keys
     uncounted: ClassVar = frozenset(
         """

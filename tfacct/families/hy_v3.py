@@ -36,6 +36,7 @@ class Config(LlamaLike):
     num_nextn_predict_layers: UpTo = 0
 
     stems: ClassVar = ("HYV3",)
+    in_files: ClassVar = ((r"\.mlp\.router\.gate\.", ".mlp.gate."), (r"\.mlp\.shared_mlp\.", ".mlp.shared_experts."))
     uncounted: ClassVar = LlamaLike.uncounted | {"num_nextn_predict_layers", "mlp_bias"}
     aliases: ClassVar = {"num_local_experts": "num_experts"}
     harmless: ClassVar = frozenset({"router_scaling_factor", "enable_moe_fp32_combine"})

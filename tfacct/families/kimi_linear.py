@@ -55,6 +55,7 @@ class Config(LatentLike, DeltaLike):
     uncounted: ClassVar = LatentLike.uncounted | {"mla_use_nope", "moe_layer_freq"}
     fixed: ClassVar = DeltaLike.fixed | {"Gd"}
     stems: ClassVar = ("KimiLinear",)
+    in_files: ClassVar = ((r"\.self_attn\.(f_a_proj|f_b_proj|dt_bias|A_log)", r".self_attn.forget_gate.\1"),)
     heads: ClassVar = DECODER
     aliases: ClassVar[Mapping[str, str]] = {
         "num_experts": "num_local_experts",

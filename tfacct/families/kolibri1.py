@@ -34,6 +34,11 @@ class Config(LlamaLike):
     num_experts_per_tok: Count = 6
 
     stems: ClassVar = ("Kolibri1",)
+    in_files: ClassVar = (
+        (r"\.post_attn_norm\.", ".post_self_attn_layernorm."),
+        (r"\.post_ffn_norm\.", ".post_mlp_layernorm."),
+        (r"\.moe\.router\.expert_bias$", ".mlp.gate.e_score_correction_bias"),
+    )
     uncounted: ClassVar = LlamaLike.uncounted | {"intermediate_size"}
     aliases: ClassVar = {"num_local_experts": "num_experts"}
     heads: ClassVar = DECODER

@@ -56,6 +56,10 @@ class Config(LlamaLike):
     num_experts_per_tok: Count = 8
 
     stems: ClassVar = ("Laguna",)
+    in_files: ClassVar = (
+        (r"\.mlp\.experts\.e_score_correction_bias$", ".mlp.gate.e_score_correction_bias"),
+        (r"\.mlp\.shared_expert\.", ".mlp.shared_experts."),
+    )
     heads: ClassVar = DECODER
     harmless: ClassVar = frozenset(
         {"moe_apply_router_weight_on_input", "moe_routed_scaling_factor", "moe_router_logit_softcapping"}

@@ -43,6 +43,7 @@ class Config(Lfm2Like):
 
     divided: ClassVar = frozenset()
     stems: ClassVar = ("Lfm3",)
+    in_files: ClassVar = ((r"\.self_attn\.gate_proj\.", ".self_attn.g_proj."),)
     hf_paths: ClassVar = {
         **Lfm2Like.hf_paths,
         **QK_NORM_PATHS,

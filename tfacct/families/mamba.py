@@ -93,7 +93,7 @@ class Config(FamilyConfig):
         "The state kept between steps has a fixed size: the last conv_kernel tokens of the convolution and the state "
         "of the recurrence. Its bytes do not depend on the context. One token fewer of the convolution would be "
         "enough between two steps; the class keeps them all.",
-        "The width is intermediate_size if it is given, else expand · hidden_size; if both are given, they must agree. "
+        "The width is intermediate_size if it is given, else expand · hidden_size; an expand other than 2 must agree. "
         "d_model, d_inner and n_layer repeat hidden_size, intermediate_size and num_hidden_layers in published "
         "configs. The class does not read them, and a value that differs is refused.",
         "The recurrence is pointwise work, in its own column and in no total. Reading from its states is a product. "
@@ -145,7 +145,8 @@ class Config(FamilyConfig):
     def _check_width(self) -> None:
         """Refuse a width that is given twice with different values."""
         wide = self.expand * self.hidden_size
-        if {"expand", "intermediate_size"} <= self.model_fields_set and self.intermediate_size != wide:
+        default = type(self).model_fields["expand"].default  # which the class writes beside any width
+        if self.expand != default and "intermediate_size" in self.model_fields_set and self.intermediate_size != wide:
             raise ConfigError(
                 f"intermediate_size = {self.intermediate_size:,} contradicts expand · hidden_size = {wide:,}",
                 f"drop one: {setting('intermediate_size')} takes expand",

@@ -57,6 +57,7 @@ class Config(LlamaLike):
     add_full_attention_sink_bias: Switch = False
 
     stems: ClassVar = ("MiMoV2Flash",)
+    in_files: ClassVar = ((r"\.attention_sink_bias$", ".sinks"),)
     uncounted: ClassVar = LlamaLike.uncounted | {
         "add_full_attention_sink_bias",
         "add_swa_attention_sink_bias",

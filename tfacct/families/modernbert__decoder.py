@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 from tfacct.architecture.parts import Attention, Pooler
 from tfacct.architecture.transformer import Transformer
 from tfacct.families import modernbert
+from tfacct.families._base import Count
 from tfacct.families._endings import BODY, CAUSAL_MODEL, SCORED
 from tfacct.families._layers import SLIDING
 
@@ -19,10 +20,13 @@ class Config(modernbert.Config):
     """`ModernBertDecoderConfig`, with its class's defaults: `ModernBertDecoderForCausalLM`, or what `architectures`
     names."""
 
+    sliding_window: Count | None = None
+
     trains: ClassVar = frozenset()
     habits: ClassVar = frozenset()
     changes_training: ClassVar = frozenset()
     stems: ClassVar = ("ModernBertDecoder",)
+    uncounted: ClassVar = modernbert.Config.uncounted | {"sliding_window"}
     harmless: ClassVar = modernbert.Config.harmless | {"causal_mask"}
     heads: ClassVar = {
         "ForCausalLM": CAUSAL_MODEL,
@@ -53,6 +57,8 @@ class Config(modernbert.Config):
     def around(self) -> int:
         """Keys that a query in a window sees. Raises ConfigError."""
         window = self.local_attention // 2
+        if self.sliding_window not in (None, window):  # which the class writes beside it
+            raise self.refused("sliding_window", self.sliding_window)
         if window < 2 and (self.layer_types is None or SLIDING in self.layer_types):
             raise self.refused("local_attention", self.local_attention)
         return window

@@ -70,6 +70,7 @@ class Config(LlamaLike):
 
     divided: ClassVar = frozenset({"gathered"})
     stems: ClassVar = ("NemotronH",)
+    in_files: ClassVar = ((r"^backbone\.", "model."),)
     uncounted: ClassVar = LlamaLike.uncounted | {
         "mlp_hidden_act",
         "mamba_hidden_act",

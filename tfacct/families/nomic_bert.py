@@ -48,6 +48,12 @@ class Config(RotaryBert):
     }
     habits: ClassVar = frozenset({"lingers", "norms_sums", "narrow_softmax", "stores_positions"})
     stems: ClassVar = ("NomicBert",)
+    in_files: ClassVar = (
+        *RotaryBert.in_files,
+        (r"\.mlp\.fc11\.", ".mlp.up_proj."),
+        (r"\.mlp\.fc12\.", ".mlp.gate_proj."),
+        (r"\.mlp\.fc2\.", ".mlp.down_proj."),
+    )
     aliases: ClassVar = {
         "n_embd": "hidden_size",
         "n_head": "num_attention_heads",

@@ -50,6 +50,10 @@ class Config(DeltaLike):
         {"linear_a_log_min", "linear_a_log_max", "linear_dt_min", "linear_dt_max", "linear_dt_init_floor"}
     )
     stems: ClassVar = ("OlmoHybrid",)
+    in_files: ClassVar = (
+        (r"\.attention_layer_norm\.", ".input_layernorm."),
+        (r"\.feedforward_layer_norm\.", ".post_attention_layernorm."),
+    )
     heads: ClassVar = DECODER
     ungathered: ClassVar = "its class has weights in fp32 beside those in bf16, and fully_shard gathers no unit of both"
     hf_paths: ClassVar = {

@@ -37,6 +37,7 @@ class Config(LlamaLike):
     changes_training: ClassVar = frozenset({"input_jitter_noise", "output_router_logits"})
     fixed: ClassVar = frozenset({"A"})  # the class picks two experts
     stems: ClassVar = ("Phimoe", "PhiMoE")  # the published files write PhiMoE
+    in_files: ClassVar = ((r"\.(block_sparse_moe|mlp)\.gate\.", ".mlp.router."),)
     heads: ClassVar = CLASSIFYING
     aliases: ClassVar = {"num_experts": "num_local_experts"}
     harmless: ClassVar = frozenset({"input_jitter_noise"})

@@ -30,6 +30,18 @@ class Config(PartRotated):
     use_cache_quantization: Switch = False
 
     stems: ClassVar = ("QWen", "Qwen2")
+    in_files: ClassVar = (
+        (r"^transformer\.wte\.", "model.embed_tokens."),
+        (r"^transformer\.h\.", "model.layers."),
+        (r"^transformer\.ln_f\.", "model.norm."),
+        (r"\.attn\.c_attn\.", ".self_attn.qkv_proj."),
+        (r"\.attn\.c_proj\.", ".self_attn.o_proj."),
+        (r"\.ln_1\.", ".input_layernorm."),
+        (r"\.ln_2\.", ".post_attention_layernorm."),
+        (r"\.mlp\.w1\.", ".mlp.up_proj."),
+        (r"\.mlp\.w2\.", ".mlp.gate_proj."),
+        (r"\.mlp\.c_proj\.", ".mlp.down_proj."),
+    )
     class_type: ClassVar = "qwen2"
     fixed: ClassVar = frozenset("G")
     uncounted: ClassVar = PartRotated.uncounted | {"no_bias", "use_cache_quantization"}

@@ -68,6 +68,12 @@ class Config(LlamaLike):
     num_nextn_predict_layers: UpTo = 0
 
     stems: ClassVar = ("Step3p7", "Step3p7Text", "Step3p7Flash")
+    in_files: ClassVar = (
+        (r"^model\.layers\.\*\.moe\.(gate|up|down)_proj\.weight$", r"blocks.*.mlp.experts.\1_proj.weight"),
+        (r"\.moe\.router_bias$", ".mlp.gate.e_score_correction_bias"),
+        (r"\.moe\.gate\.", ".mlp.gate."),
+        (r"\.share_expert\.", ".mlp.shared_experts."),
+    )
     heads: ClassVar = inside("Step3p7ForConditionalGeneration", "Step3p7TextModel")
     heads |= {"ForCausalLM": heads["ForConditionalGeneration"]}
     uncounted: ClassVar = LlamaLike.uncounted | {

@@ -7,7 +7,7 @@ from tfacct.architecture.parts import Pooler
 from tfacct.architecture.transformer import Transformer
 from tfacct.families._base import Real, Switch, Word
 from tfacct.families._endings import Ending
-from tfacct.families._towers import PATCHES_SAID, ImageTower
+from tfacct.families._towers import ATTENTION_IN_FILES, PATCHES_SAID, ImageTower
 
 RELEASED = "2020-10"
 
@@ -31,6 +31,12 @@ class Config(ImageTower):
     pooler_act: Word = "tanh"
 
     stems: ClassVar = ("ViT",)
+    in_files: ClassVar = (
+        (r"(^|\.)encoder\.layer\.", r"\1layers."),
+        *ATTENTION_IN_FILES,
+        (r"\.intermediate\.dense\.", ".mlp.fc1."),
+        (r"\.output\.dense\.", ".mlp.fc2."),
+    )
     body: ClassVar = "vit."
     uncounted: ClassVar = ImageTower.uncounted | {"pooler_output_size", "pooler_act"}
     harmless: ClassVar = ImageTower.harmless | {"encoder_stride"}

@@ -14,7 +14,7 @@ from tfacct.loading.headers import Held
 from tfacct.loading.model import LoadedModel
 from tfacct.witness import tensor_names as names
 from tfacct.witness.packed import Packing, packing
-from tfacct.witness.places import COPY, Found, Places, Slot
+from tfacct.witness.places import CONVOLUTION, COPY, Found, Places, Slot
 
 
 class Difference(NamedTuple):
@@ -104,18 +104,19 @@ class _Judged:
 
     def _problem(self, slot: Slot, values: Sequence[Found]) -> str:
         """How the tensors in a place differ from what the ledger has there; empty where they do not."""
-        experts, count = Counter(value.expert for value in values), slot.experts or 1
-        if over := [expert for expert in experts if expert >= count]:
-            return f"{values[0].held.name} and others are of {over[0] + 1:,} experts, the ledger's of {count:,}"
-        if twice := [expert for expert, times in experts.items() if times > 1]:
+        pieces, count = Counter(value.piece for value in values), len(slot.pieces) or 1
+        if over := [piece for piece in pieces if piece >= count]:
+            return f"{values[0].held.name} and others are of {over[0] + 1:,} {slot.each}s, the ledger's of {count:,}"
+        if twice := [piece for piece, times in pieces.items() if times > 1]:
             return f"stored twice: {_named(values, twice[0])}"
-        if len(experts) < count:
-            lost = next(number for number in range(count) if number not in experts)
-            return f"missing: expert {lost:,} of {count:,}"
-        wanted = slot.shape[1:] if slot.experts else slot.shape
+        if len(pieces) < count:
+            lost = next(number for number in range(count) if number not in pieces)
+            return f"missing: {slot.each} {lost:,} of {count:,}"
         formats = self.aids[slot.name]
-        for value in values:
-            fits = self.how.fits(value.held, wanted, _as_good(slot), value.aid, formats)
+        for value in _joined(values) if slot.each == CONVOLUTION else values:
+            wanted = slot.pieces[value.piece] if slot.pieces else slot.shape
+            good = () if slot.pieces else _as_good(slot)
+            fits = self.how.fits(value.held, wanted, good, value.aid, formats)
             if fits is None:
                 self.uncompared[self.how.format_of(value.aid, formats)] += 1
             elif not fits:
@@ -138,8 +139,17 @@ def _as_good(slot: Slot) -> tuple[tuple[int, ...], ...]:
     return shape, (1, *shape), *([(prod(shape),)] if one_row else [])
 
 
-def _named(values: Sequence[Found], expert: int) -> str:
-    return " and ".join([value.held.name for value in values if value.expert == expert][:2])
+def _joined(values: Sequence[Found]) -> Sequence[Found]:
+    """Pieces that lie one behind the other, as one: how long each is, classes do not say."""
+    first, rests = values[0], {value.held.shape[1:] for value in values}
+    if len(rests) > 1 or not first.held.shape:
+        return values
+    shape = (sum(value.held.shape[0] for value in values), *first.held.shape[1:])
+    return [first._replace(held=first.held._replace(shape=shape))]
+
+
+def _named(values: Sequence[Found], piece: int) -> str:
+    return " and ".join([value.held.name for value in values if value.piece == piece][:2])
 
 
 def _spelled(shape: Sequence[Any]) -> str:

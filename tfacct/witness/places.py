@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import NamedTuple
 
+from tfacct.architecture.parts import Experts
 from tfacct.ledger import paths
 from tfacct.ledger.evaluated import Tensor
 from tfacct.ledger.lines import NO_MATRIX
@@ -18,18 +19,20 @@ from tfacct.witness.tensor_names import Aid
 
 COPY = "copy of a tied table"
 TABLE = "embed.weight"
+CONVOLUTION = "convolution"
 
 
 class Slot(NamedTuple):
     """A place for a tensor of a file: the tensors of the ledger that it holds, and its shape as the class stores it.
 
-    `experts`: the number of files' tensors that fill it, one for each; 0 where one fills it.
+    `pieces`: shapes of the files' tensors that fill it, none where one does; `each`: what one of them is of.
     """
 
     name: str
     tensors: tuple[Tensor, ...]
     shape: tuple[int, ...]
-    experts: int = 0
+    pieces: tuple[tuple[int, ...], ...] = ()
+    each: str = ""
 
     @property
     def part(self) -> str:
@@ -38,14 +41,14 @@ class Slot(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A tensor of a file: where it belongs (None: nowhere), as which expert, as what beside or in place of numbers.
+    """A tensor of a file: where it belongs (None: nowhere), as which piece, as what beside or in place of numbers.
 
     `why` says what it is where it belongs nowhere; empty where nobody knows.
     """
 
     held: Held
     slot: Slot | None
-    expert: int = 0
+    piece: int = 0
     aid: Aid | None = None
     why: str = ""
 
@@ -61,6 +64,8 @@ class Places:
         self.by_name: dict[str, Slot] = {}
         self.fused: dict[str, Slot] = {}
         """The class's places by our paths."""
+        self.piece: dict[str, int] = {}
+        """Which of a place's pieces a name is, where it does not say so by a number."""
         whole: dict[str, list[Tensor]] = defaultdict(list)
         for tensor in self.tensors:
             whole[self._name(tensor.path)].append(tensor)
@@ -70,11 +75,16 @@ class Places:
             for tensor in parts:
                 self.fused[tensor.path] = slot
                 self._apart(tensor, alone=len(parts) == 1)
-        self._together({tensor.path: tensor for tensor in self.tensors if len(self.fused[tensor.path].tensors) == 1})
+        alone = {tensor.path: tensor for tensor in self.tensors if len(self.fused[tensor.path].tensors) == 1}
+        self._together(alone)
+        self._convolved(alone)
         head = subject.architecture.head
         self.tied = f"{self.modules.get('lm_head', 'lm_head')}.weight" if head is not None and head.tied else ""
         self.copies = bool(self.tied) or subject.architecture.encoder is not None
         self.blocks = sum(stack.count for stack in subject.architecture.stacks)
+        self.idle = max(
+            (int(part.idle or 0) for part in subject.architecture.parts() if isinstance(part, Experts)), default=0
+        )
 
     def with_table(self, found: list[Found]) -> list[Found]:
         """The same where a table is not stored but one of its copies is: the first of them stands for it."""
@@ -97,19 +107,25 @@ class Places:
         return paths.looked_up(self.modules, path) or path
 
     def _apart(self, tensor: Tensor, *, alone: bool) -> None:
-        """Places of a tensor that its class fuses with others, or of one expert of a bank."""
+        """Places of a tensor that its class fuses with others, and of what files hold for each expert or head."""
         number = paths.parse(tensor.path).number
         module, leaf = paths.module_of(tensor.path), paths.name_of(tensor.path)
         shape = self._shape([tensor], as_ours=True)
         own = Slot(tensor.path, (tensor,), shape)
         if number == "" or self.modules:
             self.by_name.setdefault(tensor.path, own)
-        theirs = paths.looked_up(self.modules, module)
-        if theirs is None or (alone and not tensor.parameter.bank):
+        theirs, bank = paths.looked_up(self.modules, module), tensor.parameter.bank
+        if theirs is None:
             return
-        bank = tensor.parameter.bank
-        name = f"{theirs if bank else paths.module_of(theirs)}.{paths.name_of(module)}.{leaf}"
-        self.by_name.setdefault(name, Slot(name, (tensor,), shape, shape[0] if bank else 0))
+        if bank or not alone:
+            name = f"{theirs if bank else paths.module_of(theirs)}.{paths.name_of(module)}.{leaf}"
+            self.by_name.setdefault(
+                name, Slot(name, (tensor,), shape, (shape[1:],) * shape[0] if bank else (), "expert")
+            )
+        elif module.endswith("_norm") and len(tensor.shape) == 2:
+            heads, size = map(int, tensor.shape)
+            name = f"{theirs}.norms.{leaf}"
+            self.by_name.setdefault(name, Slot(name, (tensor,), shape, ((size,),) * heads, "head"))
 
     def _together(self, alone: Mapping[str, Tensor]) -> None:
         """Places of what files hold as one, of tensors that the class has apart."""
@@ -126,6 +142,16 @@ class Places:
                     fused = f"{paths.numbered(paths.module_of(theirs), number)}.{name}.{leaf}"
                     self.by_name.setdefault(fused, Slot(fused, tuple(parts), self._shape(parts)))
 
+    def _convolved(self, alone: Mapping[str, Tensor]) -> None:
+        """Places of what files hold apart, of tensors that the class convolves as one."""
+        for name, pieces in names.APART.items():
+            for path in (path for path in alone if paths.among(path, [name])):
+                shape = self._shape([alone[path]])
+                slot = Slot(self._name(path), (alone[path],), shape, (shape,) * len(pieces), CONVOLUTION)
+                for number, piece in enumerate(pieces):
+                    held = f"{paths.holder_of(slot.name)}.{piece}.{paths.name_of(path)}"
+                    self.by_name[held], self.piece[held] = slot, number
+
     def _shape(self, parts: Sequence[Tensor], *, as_ours: bool = False) -> tuple[int, ...]:
         """Shape of a class's tensor, which holds parts one behind the other along their outputs."""
         shape = list(shape_in_torch(parts[0]))
@@ -140,10 +166,17 @@ class Places:
     def place(self, held: Held) -> Found:
         """Where a tensor of a safetensors file belongs."""
         if paths.EVERY in held.name:  # which stands for numbers below
-            return Found(held, None)
+            return Found(held, None, why=names.known(held.name) or "")
         starred, numbers = names.NUMBER.sub("*", held.name), names.NUMBER.findall(held.name)
         if match := self._match(starred, numbers):
-            return Found(held, *match)
+            slot, piece = match
+            if (
+                slot.pieces
+                and 0 <= piece - len(slot.pieces) < self.idle
+                and not any("down_proj" in one.path for one in slot.tensors)
+            ):
+                return Found(held, None, why=names.IDLE)
+            return Found(held, slot, piece)
         if beside := names.aid(starred):
             base, aid = beside
             if match := self._match(base, numbers):
@@ -164,19 +197,22 @@ class Places:
         return Found(held, None, why=self._why(starred, numbers, held))
 
     def _match(self, starred: str, numbers: Sequence[str]) -> tuple[Slot, int] | None:
-        for spelled in names.spellings(starred, self.subject.config.body):
-            own, expert = list(numbers), 0
-            if spelled.expert is not None:
-                expert = int(own.pop(spelled.expert)[:9])
-            slot = self.by_name.get(_filled(spelled.name, own))
-            if slot is not None and bool(slot.experts) == (spelled.expert is not None):
-                return slot, expert
+        config = self.subject.config
+        for spelled in names.spellings(starred, config.body, config.in_files):
+            own = list(numbers)
+            piece = None if spelled.expert is None else int(own.pop(spelled.expert)[:9])
+            name = _filled(spelled.name, own)
+            piece = self.piece.get(name, piece)
+            slot = self.by_name.get(name)
+            if slot is not None and bool(slot.pieces) == (piece is not None):
+                return slot, piece or 0
         return None
 
     def _why(self, starred: str, numbers: Sequence[str], held: Held) -> str:
         """What a tensor is that belongs nowhere, as far as that is known."""
-        if what := names.known(starred):
-            return what
+        for spelled in names.spellings(starred, self.subject.config.body, self.subject.config.in_files):
+            if what := names.known(spelled.name):
+                return what
         table = self.table
         if self.copies and table is not None and (held.name == self.tied or re.search(names.HEADS, starred)):
             return COPY if held.shape == tuple(table.shape) else ""

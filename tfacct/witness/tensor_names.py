@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, reduce
 from typing import NamedTuple
 
 NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")
-EXPERT = ".experts.*."
+EACH = (".experts.*.", ".norms.*.")
+"""Parts of names that say which expert's or head's a tensor is, where the class has those of all as one."""
 
 OTHER_NAMES: Sequence[tuple[str, str]] = (
     (r"LayerNorm\.gamma$", "LayerNorm.weight"),  # TensorFlow's words, in BERT's first files
@@ -20,43 +21,11 @@ OTHER_NAMES: Sequence[tuple[str, str]] = (
     (r"\.experts\.\*\.w1\.", ".experts.*.gate_proj."),
     (r"\.experts\.\*\.w3\.", ".experts.*.up_proj."),
     (r"\.experts\.\*\.w2\.", ".experts.*.down_proj."),
-    (r"\.mlp\.gate\.weight$", ".mlp.router.weight"),  # PhiMoE
-    (r"\.block_sparse_moe\.input_linear\.weight$", ".block_sparse_moe.experts.gate_up_proj"),  # GraniteMoE
-    (r"\.block_sparse_moe\.output_linear\.weight$", ".block_sparse_moe.experts.down_proj"),
-    (r"\.block_sparse_moe\.router\.layer\.weight$", ".block_sparse_moe.router.weight"),
-    (r"\.mlp\.moe_statics\.", ".mlp.gate.moe_statics."),  # Ernie 4.5
-    (r"^embed_out\.", "lm_head."),  # GPT-NeoX
     (r"^backbone\.embedding\.", "backbone.embeddings."),  # Mamba's first files
-    (r"\.encoder\.layers?\.\*\.", ".layers.*."),  # GTE and NomicBERT, from here on
-    (r"\.attention\.(o_proj|qkv_proj)\.", r".self_attn.\1."),
-    (r"\.attn\.Wqkv\.", ".self_attn.qkv_proj."),
-    (r"\.attn\.out_proj\.", ".self_attn.o_proj."),
-    (r"\.(attn_ln|norm1)\.", ".post_attention_layernorm."),
-    (r"\.(mlp_ln|norm2)\.", ".post_mlp_layernorm."),
-    (r"\.mlp\.up_gate_proj\.", ".mlp.gate_up_proj."),
-    (r"\.mlp\.fc11\.", ".mlp.up_proj."),
-    (r"\.mlp\.fc12\.", ".mlp.gate_proj."),
-    (r"\.mlp\.fc2\.", ".mlp.down_proj."),
-    (r"\.emb_ln\.", ".embeddings.LayerNorm."),
     (r"^lm_head\.norm\.", "lm_head.layer_norm."),
-    (r"\.W_pack\.", ".qkv_proj."),  # Baichuan
-    (r"^transformer\.wte\.", "model.embed_tokens."),  # the first Qwen, from here on
-    (r"^transformer\.h\.\*\.", "model.layers.*."),
-    (r"^transformer\.ln_f\.", "model.norm."),
-    (r"\.attn\.c_attn\.", ".self_attn.qkv_proj."),
-    (r"\.attn\.c_proj\.", ".self_attn.o_proj."),
-    (r"\.ln_1\.", ".input_layernorm."),
-    (r"\.ln_2\.", ".post_attention_layernorm."),
-    (r"\.mlp\.w1\.", ".mlp.up_proj."),
-    (r"\.mlp\.w2\.", ".mlp.gate_proj."),
-    (r"\.mlp\.c_proj\.", ".mlp.down_proj."),
-    (r"^model\.word_embeddings\.", "model.embed_tokens."),  # Ling, from here on
-    (r"\.attention\.query_key_value\.", ".self_attn.qkv_proj."),
-    (r"\.attention\.dense\.", ".self_attn.o_proj."),
-    (r"\.attention\.query_layernorm\.", ".self_attn.q_norm."),
-    (r"\.attention\.key_layernorm\.", ".self_attn.k_norm."),
 )
-"""How files spell what the class of today calls otherwise: a pattern, and what to put in its place."""
+"""How files spell what classes of several families call otherwise today: a pattern, and what to put in its place. What
+one family's files do stands in its room, as `in_files`."""
 WRAPPERS = (
     ("language_model.model.", "model."),
     ("model.language_model.", "model."),
@@ -75,6 +44,8 @@ TOGETHER: Mapping[str, tuple[str, ...]] = {
     "gate_up_proj": ("mlp.gate_proj", "mlp.up_proj"),
 }
 """Names of what files may hold as one tensor and a class as several of ours."""
+APART: Mapping[str, tuple[str, ...]] = {"delta.conv": ("q_conv1d", "k_conv1d", "v_conv1d")}
+"""Our modules that a class has as one tensor and files as several, one behind the other."""
 
 
 class Aid(NamedTuple):
@@ -120,19 +91,21 @@ AIDS: Mapping[str, Aid] = {
 KNOWN: Sequence[tuple[str, str]] = (
     (r"(^|\.)(attn|attention|self_attention|self_attn)\.(masked_)?bias$", "buffer: a mask"),
     (r"\.causal_mask$", "buffer: a mask"),
-    (r"(^|\.)rotary_emb\.(inv_freq|cos_cached|sin_cached)$", "buffer: rotary angles"),
-    (r"\.attention\.rotary_emb\.inv_freq$", "buffer: rotary angles"),
+    (r"(^|\.)rotary_emb(eddings)?\.(inv_freq|cos_cached|sin_cached)$", "buffer: rotary angles"),
     (r"^rope_(freqs|factors_long|factors_short)\.weight$", "buffer: rotary angles"),
     (r"(^|\.)position_ids$", "buffer: numbers of positions"),
     (r"(^|\.)final_logits_bias$", "buffer: a bias of logits"),
     (r"(^|\.)(e_score_correction_bias|expert_bias)$", "buffer: the router's bias"),
     (r"\.EncDecAttention\.relative_attention_bias\.weight$", "no longer read by the class"),  # T5's first files
-    (r"\.(embed_scale|version|layer_scalar)$", "buffer"),
+    (r"\.tid2eid$", "buffer: each token's experts"),
+    (r"\.(slope_rate|(query|key|diagonal)_decay)$", "buffer: decays"),  # MiniMax's
+    (r"\.(embed_scale|version|layer_scalar|act_fn\.(beta|eps))$", "buffer"),
     (r"\.(k_scale|v_scale|q_scale|prob_scale|prob_output_scale)$", "scale of a cache"),
 )
 """Tensors that no ledger counts, because the classes do not store them as parameters: a pattern, and what they are."""
-OTHER_MODELS = r"^(model\.)?(vision|visual|audio|multi_modal|mm_|embed_vision|embed_audio|image_newline|speech)"
+OTHER_MODELS = r"^(model\.)?(vision|visual|vit_|audio|multi_modal|mm_|embed_vision|embed_audio|image_newline|speech)"
 """Beginnings of names of the other models in a file that holds several."""
+IDLE = "first matrix of a choice that is no network: never read"
 AHEAD = "layer that predicts further tokens (MTP)"
 MTP = r"^(model\.)?mtp\."
 COMPUTED: Mapping[str, tuple[str, ...]] = {"marian": ("encoder.pos_embed.weight", "pos_embed.weight")}
@@ -168,8 +141,9 @@ class Spelled(NamedTuple):
 
 
 @cache
-def spellings(starred: str, body: str) -> tuple[Spelled, ...]:
-    """Names that a class may have for a tensor of a file, the file's own first. `body`: how a whole model's begin.
+def spellings(starred: str, body: str, in_files: tuple[tuple[str, str], ...] = ()) -> tuple[Spelled, ...]:
+    """Names that a class may have for a tensor of a file, the file's own first. `body`: how a whole model's begin;
+    `in_files`: what its family's files spell otherwise.
 
     >>> [one.name for one in spellings("h.*.mlp.c_fc.weight", "transformer.")]
     ['h.*.mlp.c_fc.weight', 'transformer.h.*.mlp.c_fc.weight']
@@ -179,16 +153,18 @@ def spellings(starred: str, body: str) -> tuple[Spelled, ...]:
     names = [starred]
     for beginning, instead in WRAPPERS:
         names += [instead + name.removeprefix(beginning) for name in names if name.startswith(beginning)]
+    names += [reduce(lambda name, each: re.sub(*each, name), in_files, name) for name in names]
     for pattern, instead in OTHER_NAMES:
         names += [re.sub(pattern, instead, name) for name in names if re.search(pattern, name)]
     if body:
         names += [body + name for name in names] + [name.removeprefix(body) for name in names if name.startswith(body)]
     found: dict[Spelled, None] = {}
     for name in dict.fromkeys(names):
-        before, expert, _ = name.partition(EXPERT)
         found[Spelled(name)] = None
-        if expert:
-            found[Spelled(name.replace(EXPERT, ".experts.", 1), before.count("*"))] = None
+        for each in EACH:
+            before, expert, _ = name.partition(each)
+            if expert:
+                found[Spelled(name.replace(each, each.removesuffix("*."), 1), before.count("*"))] = None
     return tuple(found)
 
 
