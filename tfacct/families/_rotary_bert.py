@@ -52,7 +52,7 @@ class RotaryBert(BertLike):
     tie_word_embeddings: Switch = True
 
     uncounted: ClassVar = BertLike.uncounted | {"rope_theta", "rope_scaling", "rope_parameters"}
-    in_files: ClassVar = (
+    in_files: ClassVar[tuple[tuple[str, str], ...]] = (
         (r"\.encoder\.layers?\.", ".layers."),
         (r"\.attention\.(o_proj|qkv_proj)\.", r".self_attn.\1."),
         (r"\.(attn|mixer)\.Wqkv\.", ".self_attn.qkv_proj."),

@@ -153,7 +153,7 @@ def spellings(starred: str, body: str, in_files: tuple[tuple[str, str], ...] = (
     names = [starred]
     for beginning, instead in WRAPPERS:
         names += [instead + name.removeprefix(beginning) for name in names if name.startswith(beginning)]
-    names += [reduce(lambda name, each: re.sub(*each, name), in_files, name) for name in names]
+    names += [reduce(lambda name, each: re.sub(each[0], each[1], name), in_files, name) for name in names]
     for pattern, instead in OTHER_NAMES:
         names += [re.sub(pattern, instead, name) for name in names if re.search(pattern, name)]
     if body:
