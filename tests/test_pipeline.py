@@ -241,7 +241,7 @@ def test_params_of_a_stage_whose_blocks_are_all_of_one_kind() -> None:
             "comms gpt2 --pp 2 --fsdp 2 --schedule interleaved --train",
             "is counted under 1f1b and gpipe, not interleaved",
         ),
-        ("comms gpt2 --pp 2 --dp 2 --zero 2 --train", "--zero 2 is not counted beside --pp"),
+        ("comms gpt2 --pp 2 --dp 2 --zero 2 --train", "--zero 2 is not counted beside --pp: DeepSpeed refuses"),
         (
             "comms t5-base --pp 2",
             "beside --pp hint: all blocks of the decoder read what the encoder gives: leave --pp out",

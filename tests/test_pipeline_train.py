@@ -197,7 +197,7 @@ def test_of_one_stage_the_step_is_that_of_the_model() -> None:
     [
         ("llama-3.1-8b --pp 2 --fsdp 2 --schedule interleaved", "is counted under 1f1b and gpipe, not interleaved"),
         ("llama-3.1-8b --pp 33", "--pp 33 does not divide L = 32 (blocks)"),
-        ("llama-3.1-8b --pp 2 --dp 2 --zero 2", "--zero 2 is not counted beside --pp"),
+        ("llama-3.1-8b --pp 2 --dp 2 --zero 2", "--zero 2 is not counted beside --pp: DeepSpeed refuses"),
         ("llama-3.1-8b --cp 2 --attention eager", "eager attention is not counted beside --cp"),
         ("llama-3.1-8b --cp 2 --ctx 4098", "--cp 2 does not divide T = 4,098"),
         ("llama-3.1-8b --ulysses 16", "does not divide K = 8 (key/value heads)"),

@@ -59,11 +59,12 @@ def check_step(mesh: Mesh) -> None:
         said = f"{option('fsdp')} beside {option('pp')} is counted under 1f1b and gpipe, not {mesh.schedule}"
         raise UsageError(said, f"{option('schedule', '1f1b')} is counted, and so is {option('pp')} alone")
     if mesh.pp > 1 and mesh.zero > 1:
-        said = f"{option('zero', mesh.zero)} is not counted beside {option('pp')}: it scatters gradients while stages"
-        counted = (
-            f"{option('zero', 1)} is counted, and so is {option('fsdp')}, which scatters them after the last microbatch"
+        # DeepSpeed's PipelineEngine: "ZeRO-2 and ZeRO-3 are incompatible with pipeline parallelism" (0.19).
+        said = (
+            f"{option('zero', mesh.zero)} is not counted beside {option('pp')}: DeepSpeed refuses the pair, and torch's"
         )
-        raise UsageError(f"{said} still sum those of other microbatches", counted)
+        how = f"{option('zero', 1)} is counted, and so is {option('fsdp')}, which scatters gradients after the last one"
+        raise UsageError(f"{said} stages sum whole gradients until the last microbatch is through", how)
 
 
 def check_axes(subject: LoadedModel, mesh: Mesh) -> None:
