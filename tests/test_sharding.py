@@ -260,7 +260,10 @@ def test_one_new_token() -> None:
         ("llama-3.1-8b --fsdp 8 --ep 8", "llama-3.1-8b has no experts for --ep 8 to divide"),
         ("phi-3.5-moe --tp 2 --train", "sums experts, which --tp sends, was not compared it was for deepseek_v2"),
         ("gemma-4-e2b-text --tp 2", "on a mesh"),
-        ("deepseek-v3 --tp 2 --sp --tokens 2", "no rule for latent attention beside --sp"),
+        (
+            "deepseek-v3 --tp 2 --sp --tokens 2 --tp-plan megatron",
+            "no rule for latent attention beside --sp under Megatron's",
+        ),
         ("deepseek-v3 --tp 3", "does not divide N = 128 (query heads)"),
         ("deepseek-v3 --tp 2 --train --set latent_attention=absorbed", "no rule for absorbed latent attention"),
         ("mamba-130m --tp 2", "no rule for Mamba on a mesh"),

@@ -117,7 +117,7 @@ def test_what_was_asked_is_said(run: Callable[..., Ran], monkeypatch: pytest.Mon
     ("arguments", "said"),
     [
         ("gpt2 --shard --tp 2", "no plan of --tp 2 was compared with its class"),
-        ("deepseek-v3 --shard --tp 2 --sp", "no rule for latent attention beside --sp"),
+        ("minicpm3-4b --shard --tp 2 --sp", "no rule for a scaled token table beside --sp"),
         ("llama-3.1-8b --shard --tp 16", "no plan gives several ranks of --tp 16 the same heads"),
         ("llama-3.1-8b --shard --tp 3", "does not divide K = 8"),
         ("llama-3.1-8b --shard --tp 2 --sp --ctx 5", "--tp 2 does not divide T = 5"),

@@ -55,6 +55,8 @@ PACKED = "transformers.masking_utils.find_packed_sequence_indices"
 """A function that looks at the positions, of which there are none here."""
 HEADS = ("q_norm", "k_norm")
 """Modules of the classes: products by columns and by rows, and norms of the heads that a rank has."""
+LATENT_NORMS = ("q_a_layernorm", "kv_a_layernorm")
+"""Norms of what is no stream, which each rank has whole."""
 
 
 RESULTS = ("logits", "last_hidden_state", "prediction_logits", "seq_relationship_logits", "start_logits", "end_logits")
@@ -190,7 +192,7 @@ def plan_of(model: Any, *, sp: bool, together: bool, whole: bool = False) -> dic
         plan, inside = scattering.plan_of(model, whole=whole)
     for name, _ in model.named_modules():
         owner, _, leaf = name.rpartition(".")
-        if name.startswith(inside):
+        if name in plan or name.startswith(inside):
             continue
         if leaf == "embed_tokens":
             plan[name] = RowwiseParallel(input_layouts=Replicate(), output_layouts=stream)
@@ -208,6 +210,8 @@ def plan_of(model: Any, *, sp: bool, together: bool, whole: bool = False) -> dic
             plan[name] = RowwiseParallel(output_layouts=stream)
         elif leaf in HEADS:
             plan[name] = SequenceParallel(sequence_dim=2, use_local_output=True)
+        elif leaf in LATENT_NORMS:
+            continue
         elif leaf.endswith("norm") and sp:
             plan[name] = SequenceParallel(use_local_output=True)
         elif leaf == "self_attn" and together:

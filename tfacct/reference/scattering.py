@@ -1,5 +1,6 @@
-"""Experts beside sequence parallelism: a class's mixtures between a gather of the stream and a scatter of their sums,
-as torchtitan prepares them (`apply_moe_ep_tp`), or, where ranks have whole experts, on the tokens of a rank.
+"""Experts and latent attention beside sequence parallelism, as torchtitan prepares them (`apply_moe_ep_tp`, and the
+plan of its DeepSeek-V3): a class's mixtures between a gather of the stream and a scatter of their sums, or, where ranks
+have whole experts, on the tokens of a rank; latents of all tokens whole on each rank.
 
 No plan of transformers has the two together: the modules are the class's own, and what they send is DTensor's.
 """
@@ -9,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from torch import nn
+from torch import cat, nn
 from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard, distribute_tensor
-from torch.distributed.tensor.parallel import ParallelStyle
+from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle
 from torch.nn.utils.stateless import _reparametrize_module
 
 COLUMNS, ROWS = ("gate_up_proj", "gate_proj", "up_proj"), ("down_proj",)
@@ -24,16 +25,56 @@ def mixes(module: Any) -> bool:
 
 
 def plan_of(model: Any, *, whole: bool) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """How the modules of each mixture are divided, and beginnings of their names; `whole`: experts are not."""
+    """How the modules of each mixture and of latent attention are divided, and beginnings of the mixtures' names;
+    `whole`: experts are not."""
     mixtures = {name: module for name, module in model.named_modules() if mixes(module)}
+    plan = latent_plan(model)
     if not whole:
-        return {name: Between() for name in mixtures}, tuple(mixtures)
-    plan: dict[str, Any] = {}
+        return {**plan, **{name: Between() for name in mixtures}}, tuple(mixtures)
     for name, mixture in mixtures.items():
         for leaf, module in mixture.named_children():
             if leaf != "experts":
                 plan[f"{name}.{leaf}"] = Between() if hasattr(module, "down_proj") else Whole()
     return plan, tuple(mixtures)
+
+
+QUERIES, KEYS = ("q_a_proj", "q_b_proj"), ("kv_a_proj_with_mqa", "kv_b_proj")
+"""Products down to a latent and up to the heads."""
+
+
+def latent_plan(model: Any) -> dict[str, Any]:
+    """How latent attention's products are divided, where it reads the stream gathered: those down to latents not at
+    all, nor their norms, those up to heads by columns."""
+    plan: dict[str, Any] = {}
+    for name, _ in model.named_modules():
+        owner, _, leaf = name.rpartition(".")
+        if leaf in (QUERIES[0], KEYS[0]):
+            plan[name] = ToLatent(model.get_submodule(owner).qk_rope_head_dim if leaf == KEYS[0] else 0)
+        elif leaf in (QUERIES[1], KEYS[1]):
+            plan[name] = ColwiseParallel()
+    return plan
+
+
+class ToLatent(ParallelStyle):
+    """A product down to a latent, which each rank makes of all tokens. The last `turned` numbers all heads read as they
+    are, so of their gradient each rank has a part of a sum."""
+
+    def __init__(self, turned: int) -> None:
+        self.turned = turned
+
+    def _apply(self, module: nn.Module, device_mesh: Any) -> nn.Module:
+        forward: Callable[..., Any] = module.forward
+
+        def run(hidden: Any) -> Any:
+            made = forward(hidden.to_local())
+            if not self.turned:
+                return made
+            latent, turned = made.split([made.shape[-1] - self.turned, self.turned], dim=-1)
+            whole = DTensor.from_local(turned, device_mesh, [Replicate()], run_check=False)
+            return cat((latent, whole.to_local(grad_placements=[Partial()])), dim=-1)
+
+        module.forward = run
+        return module
 
 
 class Between(ParallelStyle):

@@ -14,13 +14,7 @@ from tfacct.accounts.sharding.pipeline import in_pipeline
 from tfacct.accounts.sharding.rules import collectives
 from tfacct.accounts.sharding.sends import Collective
 from tfacct.accounts.sharding.shards import gathered, with_experts_here, with_heads_here
-from tfacct.architecture.parts import (
-    Attention,
-    Experts,
-    Grouped,
-    LatentAttention,
-    Part,
-)
+from tfacct.architecture.parts import Attention, Experts, Grouped, LatentAttention, Part
 from tfacct.base.errors import ConfigError, UsageError, listed
 from tfacct.base.spelling import option
 from tfacct.ledger import paths
@@ -227,8 +221,9 @@ def check_ruled(subject: LoadedModel, mesh: Mesh, *, train: bool = True) -> None
     without = f"leave {option('sp', True)} out"
     if mesh.sp and (said := next(gathered_elsewhere(subject.architecture), None)):
         raise ConfigError(f"{subject.name}: no rule for {said} beside {option('sp', True)}", without)
-    if mesh.sp and subject.architecture.having(LatentAttention):
-        raise ConfigError(f"{subject.name}: no rule for latent attention beside {option('sp', True)}", without)
+    if mesh.sp and mesh.plan == "megatron" and subject.architecture.having(LatentAttention):
+        said = f"latent attention beside {option('sp', True)} under Megatron's plan, which gathers its latents"
+        raise ConfigError(f"{subject.name}: no rule for {said}", f"{option('tp_plan', 'torch')} has one")
     if mesh.ep > 1 and not experts:
         raise ConfigError(
             f"{subject.name} has no experts for {option('ep', mesh.ep)} to divide", f"leave {option('ep')} out"

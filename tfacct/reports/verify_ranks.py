@@ -10,7 +10,7 @@ from typing import Any
 from tfacct.accounts.sharding.mesh import Mesh, padded, replicated
 from tfacct.accounts.sharding.rules import collectives
 from tfacct.accounts.sharding.stages import blocks_in
-from tfacct.architecture.parts import Experts
+from tfacct.architecture.parts import Experts, LatentAttention
 from tfacct.base import units
 from tfacct.base.errors import ConfigError, TfacctError, UsageError, listed
 from tfacct.base.record import record
@@ -151,7 +151,8 @@ def _by_published_plan(subject: LoadedModel, mesh: Mesh) -> bool:
         raise ConfigError(said, f"leave {option('ep')} out")
     if mesh.tp == 1 or (meshes.TORCH in subject.config.divided and not experts and whole):
         return False
-    if routed and whole:
+    latent = mesh.sp and subject.architecture.having(LatentAttention) and not experts
+    if (routed or latent) and whole:
         return False  # torch's plan of the rest, between which experts run
     if mesh.sp or mesh.plan != "torch" or meshes.PUBLISHED not in subject.config.divided:
         how = option("sp", True) if mesh.sp else option("tp", mesh.tp)
@@ -269,6 +270,8 @@ def _notes(verified: Sequence[_Verified]) -> list[str]:
         own = [each.subject.name for each in verified if each.mesh.tp > 1 and each.published is published]
         if own:
             said.append(f"Divided over tp by {whose}{'' if len(verified) == 1 else f': {listed(own)}'}.")
+    if verified[0].mesh.sp and any(each.subject.architecture.having(LatentAttention) for each in verified):
+        said.append("Latent attention reads the stream gathered, as torchtitan's plan of DeepSeek-V3 has it.")
     if any(each.published and _tied(each.subject) for each in verified):
         said.append("A tied head was asked as one of its own: the published plan takes it and its table apart.")
     if verified[0].mesh.ep > 1:

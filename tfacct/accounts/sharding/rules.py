@@ -17,6 +17,9 @@ from tfacct.ledger.einsum import Axes, Letters, letters, size, whole_bytes
 from tfacct.ledger.groups import Group, Ledger
 from tfacct.ledger.lines import Line, Matmul, Pointwise, Table
 
+LATENTS = frozenset(("R", "Rq", "Rs"))
+"""Letters of latents, of which keys, values and queries of all heads are made."""
+
 
 def collectives(
     ledger: Ledger,
@@ -97,9 +100,18 @@ def _of_products(group: Group, mesh: Mesh, train: bool, modules: Mapping[str, st
     whens: tuple[When, ...] = ("forward", "backward") if train else ("forward",)
     for line in _products(group, lookups):
         letter = mesh.divided(line.einsum.every)
+        reads = paths.module_of(line.path)
+        if (
+            mesh.sp
+            and letter is None
+            and _latent(line.einsum.out)
+            and ("forward", reads, line.einsum.left) not in whole
+        ):
+            # All that attention reads is gathered as one tensor: latents are whole, and so are their gradients.
+            whole.add(("forward", reads, line.einsum.left))
+            yield Sent(line.path, "all-gather", "forward", line.einsum.left, "T")
         if letter is None or line.bank or (inside is not None and line.path.startswith(inside)):
             continue
-        reads = paths.module_of(line.path)
         for when in whens:
             # The operand that is not the weight: what a product reads, or the gradient of what it made, of which
             # `Matmul.backward` makes the gradient of what it read.
@@ -121,7 +133,8 @@ def _of_products(group: Group, mesh: Mesh, train: bool, modules: Mapping[str, st
                 if gradient in reduced:
                     continue  # one tensor's gradients are added up before they are reduced
                 reduced.add(gradient)
-            yield Sent(line.path, "reduce-scatter" if mesh.sp else "all-reduce", when, made, letter)
+            scattered = mesh.sp and not _latent(made)
+            yield Sent(line.path, "reduce-scatter" if scattered else "all-reduce", when, made, letter)
     for line in _products(group) if train and "N" in group.axes else ():
         if line.einsum.out[-1] == "Rs":  # of the latent's product all heads read the rotated part as it is
             yield Sent(line.path, "all-reduce", "backward", ("B", "T", "Hr"), "N")
@@ -130,7 +143,7 @@ def _of_products(group: Group, mesh: Mesh, train: bool, modules: Mapping[str, st
 def _of_work(group: Group, mesh: Mesh) -> Iterator[Sent]:
     """Sums of the gradients of weights of work that is no product."""
     for path, spec, weight in _shared(group):
-        letter = mesh.divided(spec) or ("T" if mesh.sp else None)
+        letter = mesh.divided(spec) or ("T" if mesh.sp and not _latent(spec) else None)
         if letter is not None and letter not in weight:
             yield Sent(path, "all-reduce", "backward", weight, letter, "shared weights")
 
@@ -152,7 +165,12 @@ def _of_copied_heads(group: Group, mesh: Mesh, axes: Axes, bits: int) -> Iterato
 
 def _streams(operand: Letters, letter: str) -> bool:
     """True if an operand is the stream, which lives divided along its tokens."""
-    return letter not in operand and any(axis in TOKENS for axis in operand)
+    return letter not in operand and any(axis in TOKENS for axis in operand) and not _latent(operand)
+
+
+def _latent(operand: Letters) -> bool:
+    """True of what attention makes of its tokens for all heads: it lives whole on each rank."""
+    return not LATENTS.isdisjoint(operand)
 
 
 def _of_source(ledger: Ledger) -> bool:

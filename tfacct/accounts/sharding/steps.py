@@ -244,7 +244,14 @@ def _forwards(run: Run, read: Iterable[str], summed: frozenset[str], many: bool)
         elif at in summed:
             # Beside both layouts and the sum: the norm's own result, what the block read, what the sum is added to.
             others = {held.path: held for held in (OWN._replace(path=INPUT), *stream)}
-            yield Moment(at, (WHOLE, WHOLE, OWN, OWN, *others.values()), after=True)
+            yield Moment(at, (WHOLE, WHOLE, OWN, OWN, *others.values(), *_stays(run, at)), after=True)
+
+
+def _stays(run: Run, at: str) -> Iterator[Held]:
+    """What the function of attention has until it ends, besides the stream."""
+    for one in run.ahead if at.endswith(OUT) else ():
+        if one.at == at and not one.after:
+            yield from (held for held in one.held if "D" not in letters(held.spec))
 
 
 def _sublayer(at: str) -> str:
