@@ -464,6 +464,35 @@ def test_quantised_tensors_belong_to_their_matrices(name: str, tmp_path: Path, r
         assert run("checkpoint", str(path)).code == 1
 
 
+def test_fp8_and_fp4_as_deepseek_v4_is_published(tmp_path: Path) -> None:
+    """Names without `model.`, `scale` beside `weight`, experts of two numbers to a byte, as its own code reads them.
+    The layer that predicts a further token is no tensor of the class."""
+    class_kept = ("compressor", "weights_proj", "gate", "embed", "head")
+    tensors: dict[str, tuple[str, tuple[int, ...]]] = {}
+    for held in checkpoint.local(saved("deepseek_v4", tmp_path / "saved")).tensors:
+        name = re.sub("^embed_tokens", "embed", held.name.removeprefix("model."))
+        stem, (rows, *rest) = name.removesuffix(".weight"), held.shape
+        if ".experts." in name:
+            tensors[name] = ("I8", (rows, -(-rest[0] // 2)))
+            tensors[f"{stem}.scale"] = ("F8_E8M0", (rows, -(-rest[0] // 32)))
+        elif len(held.shape) == 2 and name.endswith(".weight") and not any(kept in name for kept in class_kept):
+            tensors[name] = ("F8_E4M3", held.shape)
+            tensors[f"{stem}.scale"] = ("F8_E8M0", tuple(-(-size // 128) for size in held.shape))
+        else:
+            tensors[name] = ("BF16", held.shape)
+    tensors |= {f"mtp.0.{name.removeprefix('layers.0.')}": one for name, one in tensors.items() if "layers.0." in name}
+    said = {
+        "quant_method": "fp8",
+        "weight_block_size": [128, 128],
+        "scale_fmt": "ue8m0",
+        "activation_scheme": "dynamic",
+    }
+    report = tfacct.load({**tiny("deepseek_v4").raw, "expert_dtype": "fp4", "quantization_config": said}).checkpoint(
+        written(tmp_path / "published.safetensors", tensors)
+    )
+    assert report.differences == [] and report.agrees
+
+
 def test_mxfp4_as_gpt_oss_is_published() -> None:
     """`gate_up_proj_blocks`: experts, outputs, groups of 32 inputs, 16 bytes. Its experts' class stores them turned."""
     ours = tiny("gpt_oss", hidden_size=64, intermediate_size=32)

@@ -34,7 +34,7 @@ class Packing(NamedTuple):
             return self._packed(held, wanted, aid)
         if BNB in formats and held.dtype in ("uint8", "int8") and held.shape[1:] == (1,) and held.shape != wanted:
             return held.shape[0] == -(-prod(wanted) // 2)
-        if "modelopt" in formats and held.dtype == "uint8":
+        if ("modelopt" in formats and held.dtype == "uint8") or ("fp8" in formats and held.dtype == "int8"):
             return held.shape == _narrower(wanted, 4, 8)
         if held.shape in (wanted, *as_good) or _bare(held.shape) == _bare(wanted):
             return True

@@ -69,6 +69,7 @@ AIDS: Mapping[str, Aid] = {
     ".weight_scale_inv": Aid("fp8", "scales"),
     ".weight_scale_2": Aid("modelopt", "scales"),
     ".weight_scale": Aid("", "scales"),
+    ".scale": Aid("fp8", "scales"),  # DeepSeek-V4's
     ".input_scale": Aid("", "scales of inputs"),
     ".activation_scale": Aid("", "scales of inputs"),
     ".qweight": Aid("gptq or awq", "packed weights", packed=True),
