@@ -45,7 +45,7 @@ def check(family: str, seed: int, *, chunked: bool = False) -> None:
     if refusal(model, recipe) is not None:  # seed_oss with numbers of the stream dropped
         return
     step = step_of(model, work, recipe)
-    run = keeping.trainable(config, recipe.attention, "bf16", checkpoint=recipe.checkpoint, weights="fp32")
+    run = keeping.trainable(model.of_class, recipe.attention, "bf16", checkpoint=recipe.checkpoint, weights="fp32")
     run = loss_in_chunks(run, CHUNKS, torch.bfloat16) if chunked else run
     saved = keeping.kept(run, work.batch, work.tokens)
     assert step.kept() == sum(each.bytes for each in saved), (config, recipe, work)

@@ -9,7 +9,9 @@ from tfacct.ledger.workload import Workload
 from tfacct.reports.training import Recipe, step_of
 
 pytest.importorskip("transformers")
-FAMILIES = ("gpt_oss", "mixtral", "qwen2_moe", "qwen3_moe")
+LATENT = ("deepseek_v3", "kimi_k2", "youtu")
+FAMILIES = (*LATENT, "dots1", "gpt_oss", "mixtral", "olmoe", "qwen2_moe", "qwen3_moe")
+"""Youtu has latent attention and no experts."""
 MASKED = ("qwen2_moe", 137)
 """Its class makes a mask of windows that no block has, 2,312 bytes, not counted."""
 
@@ -23,6 +25,11 @@ MASKED = ("qwen2_moe", 137)
         ("qwen3_moe", 102),  # shares in 16 bits weight results in fp32
         ("gpt_oss", 101),  # sinks, and halves of heads that turn each by itself
         ("gpt_oss", 106),
+        ("deepseek_v3", 100),  # latents, and experts scored by a sigmoid in 16 bits
+        ("deepseek_v3", 103),
+        ("youtu", 101),
+        ("dots1", 102),
+        ("olmoe", 103),
     ],
 )
 def test_a_step_of_experts_under_autocast_is_its_classes_own(family: str, seed: int) -> None:
@@ -35,12 +42,12 @@ def test_many_steps_of_experts_under_autocast(family: str) -> None:
     assert all(check(family, seed) for seed in range(100, 300) if (family, seed) != MASKED)
 
 
-@pytest.mark.parametrize(("family", "seed"), [("gpt_oss", 102), ("qwen2_moe", 103)])
+@pytest.mark.parametrize(("family", "seed"), [("gpt_oss", 102), ("qwen2_moe", 103), ("deepseek_v3", 104)])
 def test_attention_runs_again_beside_experts(family: str, seed: int) -> None:
     assert check(family, seed, selective=True)
 
 
-@pytest.mark.parametrize(("family", "seed"), [("gpt_oss", 100), ("mixtral", 101), ("qwen3_moe", 102)])
+@pytest.mark.parametrize(("family", "seed"), [("gpt_oss", 100), ("mixtral", 101), ("deepseek_v3", 102)])
 def test_a_loss_in_chunks_behind_experts(family: str, seed: int) -> None:
     check_loss(family, seed, chunked=True)
 
@@ -60,6 +67,7 @@ def test_many_steps_of_experts_with_attention_again_or_a_loss_in_chunks(family: 
         ("mixtral-8x7b", 1, 2048, {}, 45_457_647_372, 373_897_470_528),
         ("qwen3-30b-a3b", 2, 1500, {"checkpoint": "full"}, 3_686_709_860, 244_281_581_512),
         ("gpt-oss-20b", 1, 2048, {"attention": "eager"}, 68_237_388_812, 168_353_420_552),
+        ("deepseek-v3", 1, 2048, {}, 172_034_575_324, 5_368_270_031_112),
     ],
 )
 def test_published_sizes_meet_what_was_measured(

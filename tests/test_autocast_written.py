@@ -239,8 +239,8 @@ def test_experts_are_refused_with_the_reason() -> None:
         assert torch.nn.functional.grouped_mm(torch.ones(2, 8), weight, offs=ends).dtype == torch.float32
         with pytest.raises(RuntimeError, match="same dtype"):
             torch.nn.functional.grouped_mm(torch.ones(2, 8).bfloat16(), weight, offs=ends)
-    with pytest.raises(UsageError, match="not been measured on olmoe beside a stream in fp32"):
-        load("olmoe-1b-7b").train(ctx=64, weights="fp32")
+    with pytest.raises(UsageError, match="not been measured on minimax_m2 beside a stream in fp32"):
+        load("minimax-m2").train(ctx=64, weights="fp32")
 
 
 def test_a_frozen_weight_is_cast_and_kept_where_a_gradient_goes_through_it() -> None:

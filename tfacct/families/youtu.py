@@ -23,7 +23,10 @@ class Config(LatentLike):
     tie_word_embeddings: Switch = True
 
     trains: ClassVar = frozenset(
-        {"sdpa", "eager", "accumulate", "selective", "chunked", "lora", "lora_selective", "nf4"}
+        {
+            *("sdpa", "eager", "accumulate", "selective", "chunked", "lora", "lora_selective", "nf4"),
+            *("autocast", "autocast_chunked", "autocast_selective"),
+        }
     )
     divided: ClassVar = frozenset({"step"})
     stems: ClassVar = ("Youtu",)

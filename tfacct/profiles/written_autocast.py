@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 from tfacct.architecture.blocks import Block
-from tfacct.architecture.parts import Attention, Experts, FeedForward
+from tfacct.architecture.parts import Attention, Experts, FeedForward, LatentAttention
 from tfacct.architecture.transformer import Transformer
 from tfacct.architecture.words import in_words
 from tfacct.base.errors import ConfigError
@@ -15,6 +15,7 @@ from tfacct.base.record import record
 from tfacct.ledger.einsum import Size
 from tfacct.ledger.kept import Handed, Held, Kept, Moment, Pass, Run, Section, joined
 from tfacct.profiles import written_decoders as decoders
+from tfacct.profiles import written_latent as latent
 from tfacct.profiles import written_operations as ops
 from tfacct.profiles.adapters import ended
 from tfacct.profiles.adapters_parts import RANK, Adapters
@@ -33,7 +34,7 @@ KNOWN = frozenset(
     """
     always_angles angles_apart attention casts_scales clamped drops_inside embedding full_mask fused half_angles
     hands_mask inline_network lingers narrow_shares narrow_softmax norms_around norms_behind norms_last norms_narrow
-    own_positions repeats_angles residual scales_results shared_out undropped_stay wide_angles wide_norms
+    own_positions repeats_angles residual scales_results scored shared_out undropped_stay wide_angles wide_norms
     window_mask
     """.split()
 )
@@ -51,9 +52,9 @@ def cached(key: tuple[Any, ...], make: Callable[[], Run]) -> Run:
     return _RUNS[key]
 
 
-def ones_of(part: Attention, batch: Size) -> frozenset[str]:
+def ones_of(part: Attention | LatentAttention, batch: Size) -> frozenset[str]:
     """Axes of size 1."""
-    sizes = {"B": batch, "N": part.heads, "K": part.kv_heads}
+    sizes = {"B": batch, "N": part.heads, **({"K": part.kv_heads} if isinstance(part, Attention) else {})}
     return frozenset(axis for axis, size in sizes.items() if size == 1)
 
 
@@ -112,12 +113,12 @@ class Written(Transformers):
         attn, mlp = first.part, second.part
         fronts, behind = (first.norm, second.norm), (first.post_norm, second.post_norm)
         known = isinstance(mlp, Experts) or type(mlp) is FeedForward
-        if not isinstance(attn, Attention) or not known or block.order != "pre":
+        if not isinstance(attn, (Attention, LatentAttention)) or not known or block.order != "pre":
             raise ConfigError(f"{self.name}: no rule for these blocks")
         assert isinstance(mlp, (Experts, FeedForward))
         self._check(attn, mlp)
         how = self._how(block)
-        if isinstance(mlp, Experts):
+        if isinstance(mlp, Experts) or isinstance(attn, LatentAttention):
             if first.norm is None or second.norm is None or behind != (None, None):
                 raise ConfigError(f"{self.name}: no rule for these blocks")
             return decoders.sequential(t, how, (first.norm, second.norm), attn, mlp)
@@ -130,38 +131,40 @@ class Written(Transformers):
             raise ConfigError(f"{self.name}: no rule for these blocks")
         return decoders.sequential(t, how, (first.norm, second.norm), attn, mlp, behind)
 
-    def _check(self, attn: Attention, mlp: FeedForward | Experts) -> None:
+    def _check(self, attn: Attention | LatentAttention, mlp: FeedForward | Experts) -> None:
         """Raise ConfigError for what is not written out."""
-        self._check_attention(attn)
         habits = {field.name for field in fields(Habits) if getattr(self.habits, field.name)}
-        how = attn.qk_norm
-        others = attn.rope_dim, attn.value_dim, attn.adapter, getattr(mlp, "norm", None)
-        if (
-            not habits <= KNOWN
-            or any(each is not None for each in others)
-            or (attn.rotary is not None and (attn.rotary.pairs != "halves") != self.habits.repeats_angles)
-            or (how is not None and how.kind != "rms")
-            or (mlp.gated and mlp.activation not in SMOOTH)
-        ):
+        if isinstance(attn, LatentAttention):
+            known = latent.known(attn) and self.adapters is None
+        else:
+            self._check_attention(attn)
+            others = attn.rope_dim, attn.value_dim, attn.adapter, getattr(mlp, "norm", None)
+            how = attn.qk_norm
+            known = (
+                all(each is None for each in others)
+                and (attn.rotary is None or (attn.rotary.pairs != "halves") == self.habits.repeats_angles)
+                and (how is None or how.kind == "rms")
+            )
+        if not known or not habits <= KNOWN or (mlp.gated and mlp.activation not in SMOOTH):
             raise ConfigError(f"{self.name}: no rule for all that this class does, whose blocks are written out")
 
     def _how(self, block: Block) -> How:
         attn = block.sublayers[0].part
-        if not isinstance(attn, Attention):
+        if not isinstance(attn, (Attention, LatentAttention)):
             raise ConfigError(f"{self.name}: no rule for {in_words(attn)}")
         return How(
             self.attention,
             self.habits,
             self.weights,
             self._turn(attn) if attn.rotary is not None else "",
-            self.reaches(attn.window),
+            isinstance(attn, Attention) and self.reaches(attn.window),
             not self.tokens % ALIGNED,
             self.selective,
         )
 
     def _ones(self, block: Block) -> frozenset[str]:
         attn = block.sublayers[0].part
-        if not isinstance(attn, Attention):
+        if not isinstance(attn, (Attention, LatentAttention)):
             raise ConfigError(f"{self.name}: no rule for {in_words(attn)}")
         mlp = block.sublayers[-1].part
         one = frozenset("A") if isinstance(mlp, Experts) and mlp.active == 1 else frozenset[str]()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from tfacct.architecture.parts import Attention, Experts, FeedForward, Norm
+from tfacct.architecture.parts import Attention, Experts, FeedForward, LatentAttention, Norm
 from tfacct.profiles import written_heads as heads
+from tfacct.profiles import written_latent as latent
 from tfacct.profiles import written_operations as ops
+from tfacct.profiles import written_scored as scored
+from tfacct.profiles import written_scores as scores
 from tfacct.profiles import written_sinks as sinks
 from tfacct.profiles import written_views as views
 from tfacct.profiles.written import Trace, Value
@@ -22,11 +25,7 @@ def attention(t: Trace, how: How, x: Value, part: Attention) -> tuple[Value, Val
     return rows, weights
 
 
-Three = tuple[Value, Value, Value]
-"""Queries, keys and values."""
-
-
-def attention_values(t: Trace, how: How, x: Value, part: Attention) -> tuple[Value, Value | None, Three]:
+def attention_values(t: Trace, how: How, x: Value, part: Attention) -> tuple[Value, Value | None, scores.Three]:
     """Values as they are summed, token by token, and what they were weighted by; what the module has beside them."""
     q, k, v = (_split if how.habits.fused else _apart)(t, how, x, part)
     if part.clip is not None:
@@ -42,7 +41,7 @@ def attention_values(t: Trace, how: How, x: Value, part: Attention) -> tuple[Val
     return values, weights, (q, k, v)
 
 
-def _apart(t: Trace, how: How, x: Value, part: Attention) -> Three:
+def _apart(t: Trace, how: How, x: Value, part: Attention) -> scores.Three:
     """Queries, keys and values of products of their own."""
     at, early = ATTN, part.qk_norm is not None and not part.qk_norm.late
     made: dict[str, Value] = {}
@@ -60,7 +59,7 @@ def _apart(t: Trace, how: How, x: Value, part: Attention) -> Three:
     return made["q"], made["k"], made["v"]
 
 
-def _split(t: Trace, how: How, x: Value, part: Attention) -> Three:
+def _split(t: Trace, how: How, x: Value, part: Attention) -> scores.Three:
     """The same, pieces of one product by one operation."""
     each = [(f"{ATTN}.{which}_proj", (letter, "H")) for which, letter in LETTERS.items()]
     whole, node = products(t, how, x, each, (views.APART, "N", "H"), bias=part.qkv_bias)
@@ -80,11 +79,15 @@ def attend(t: Trace, how: How, q: Value, k: Value, v: Value, part: Attention) ->
     return heads.contiguous(t, values, ("B", "T", "N", "H"), f"{ATTN}.values_copy"), weights
 
 
-def attended(t: Trace, how: How, x: Value, part: Attention) -> tuple[Value, Value | None]:
-    """The same, which may run again."""
-    if not how.again:
+def attended(t: Trace, how: How, x: Value, part: Attention | LatentAttention) -> tuple[Value, Value | None]:
+    """The same, which may run again; or latent attention."""
+
+    def run(t: Trace, x: Value) -> tuple[Value, Value | None]:
+        if isinstance(part, LatentAttention):
+            return latent.attention(t, how, x, part)
         return attention(t, how, x, part)
-    return t.rerun(x, lambda t, x: attention(t, how, x, part))
+
+    return t.rerun(x, run) if how.again else run(t, x)
 
 
 def _qk_norm(t: Trace, how: How, x: Value, which: str, part: Attention) -> Value:
@@ -122,30 +125,11 @@ def _sdpa(t: Trace, how: How, q: Value, k: Value, v: Value, part: Attention) -> 
 def _eager(t: Trace, how: How, q: Value, k: Value, v: Value, part: Attention) -> tuple[Value, Value]:
     if part.sinks:
         return sinks.eager(t, how, q, k, v, part)
-    at, pairs, wide = ATTN, ("B", "N", "T", "S"), q.role
-    keys, values = k, v
+    at, keys, values = ATTN, k, v
     if part.group != 1:
         keys, values = heads.repeated(t, k, f"{at}.k_copies"), heads.repeated(t, v, f"{at}.v_copies")
-    names = f"{at}.q_rotary", f"{at}.k_copies" if part.group != 1 else f"{at}.k_rotary"
-    weights = heads.multiplied(t, q, keys, f"{at}.scores", pairs, names)
-    weights = ops.scaled(t, weights)
-    if part.softcap is not None:
-        weights = ops.scaled(t, weights)
-        weights = ops.activation(t, weights, f"{at}.softcap", result=True)
-        weights = ops.scaled(t, weights)
-    if not how.seen:
-        weights = ops.masked(t, weights)
-    if how.habits.narrow_softmax:  # which asks for no dtype, and gets fp32
-        weights = heads.softmax(t, weights, f"{at}.softmax")
-        if how.conv:
-            weights = ops.cast(t, weights, "work", f"{at}.softmax.cast")
-    else:
-        weights = ops.cast(t, heads.softmax(t, weights, f"{at}.softmax"), wide, f"{at}.softmax.cast")
-    if how.habits.attention:
-        weights = ops.dropout(t, weights, f"{at}.softmax.drop")
-    names = f"{at}.softmax.cast", f"{at}.v_copies" if part.group != 1 else f"{at}.v_proj"
-    result = heads.multiplied(t, weights, values, f"{at}.values", ("B", "N", "T", "H"), names)
-    return heads.contiguous(t, result, ("B", "T", "N", "H"), f"{at}.values"), weights
+    own = ("k_copies", "v_copies") if part.group != 1 else ("k_rotary", "v_proj")
+    return scores.weighed(t, how, (q, keys, values), ("q_rotary", *own), part.softcap)
 
 
 Two = tuple[Norm | None, Norm | None]
@@ -156,7 +140,7 @@ def sequential(
     t: Trace,
     how: How,
     fronts: tuple[Norm, Norm],
-    attn: Attention,
+    attn: Attention | LatentAttention,
     mlp: FeedForward | Experts,
     behind: Two = (None, None),
 ) -> Value:
@@ -172,7 +156,7 @@ def sequential(
     if isinstance(mlp, Experts) and how.habits.clamped:
         h, _weights = sinks.routed(t, h)
     elif isinstance(mlp, Experts):
-        h = routed(t, how, h, mlp)
+        h = (scored.routed if how.habits.scored else routed)(t, how, h, mlp)
     elif how.habits.inline_network:
         h = product(t, how, h, f"{NETWORK}.up_proj", ("F",), bias=mlp.bias)
         h = acted(t, h, mlp)

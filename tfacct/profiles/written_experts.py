@@ -66,7 +66,7 @@ def _experts(t: Trace, how: How, x: Value, part: Experts) -> tuple[Value, tuple[
         raise ConfigError("transformers under autocast: no rule for the way its class chooses experts")
     logits = ops.linear(t, x, f"{NETWORK}.router", ("E",))
     shares, index = _chosen(t, how, logits)
-    return _grouped(t, x, shares), (logits, shares, index)
+    return grouped(t, x, shares), (logits, shares, index)
 
 
 def _chosen(t: Trace, how: How, logits: Value) -> tuple[Value, Storage]:
@@ -103,7 +103,7 @@ def _chosen(t: Trace, how: How, logits: Value) -> tuple[Value, Storage]:
     return shares, index
 
 
-def _grouped(t: Trace, x: Value, shares: Value) -> Value:
+def grouped(t: Trace, x: Value, shares: Value) -> Value:
     """Tokens in the order of their experts, none dropped, and their results in the order of tokens again."""
     t.named(f"{OWN}.sent")
     ids, order = t.new(CHOSEN, "index"), t.new(CHOSEN, "index", f"{OWN}.order")

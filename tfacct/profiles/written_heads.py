@@ -221,22 +221,23 @@ def flash(t: Trace, q: Value, k: Value, v: Value, at: str) -> Value:
 
     node = t.node((q.node, k.node, v.node), back)
     t.save(node, q.storage, k.storage, v.storage)
-    made = t.new(dense(q), "work", f"{at}.values")
+    made = t.new(tuple(v.axes[-1] if axis == q.axes[-1] else axis for axis in dense(q)), "work", f"{at}.values")
     sums = t.new(("B", "N", "T"), "full", f"{at}.softmax.logsum")
     seed = t.new((), "seed", f"{at}.seed")
     t.save(node, made, sums, seed)
     t.after = True
-    return Value(made, q.axes, node)
+    return Value(made, (*q.axes[:3], v.axes[-1]), node)
 
 
-def efficient(t: Trace, q: Value, k: Value, v: Value, at: str, *, aligned: bool) -> Value:
-    """torch's attention with a mask, which it keeps as numbers, its rows padded unless they are `aligned`."""
+def efficient(t: Trace, q: Value, k: Value, v: Value, at: str, *, aligned: bool, masked: bool = True) -> Value:
+    """torch's attention with a mask, which it keeps as numbers, its rows padded unless they are `aligned`; or, not
+    `masked`, of values that are not as wide as keys."""
     v = cast(t, v, "work", f"{at}.v_copies")
     k = cast(t, k, "work", f"{at}.k_copies")
     q = cast(t, q, "work", f"{at}.q_rotary")
     t.named(f"{at}.sdpa")
-    mask = t.new(("B", "T", "S"), "work", f"{at}.mask")
-    if not aligned:
+    mask = t.new(("B", "T", "S"), "work", f"{at}.mask") if masked else None
+    if masked and not aligned:
         mask = t.new(("B", "T", "S8"), "work", f"{at}.mask")
     laid, needed = tuple(each.axes for each in (q, k, v)), [each.node is not None for each in (q, k, v)]
 
@@ -246,9 +247,9 @@ def efficient(t: Trace, q: Value, k: Value, v: Value, at: str, *, aligned: bool)
 
     node = t.node((q.node, k.node, v.node), back)
     t.save(node, q.storage, k.storage, v.storage, mask)
-    made = t.new(("B", "T", "N", "H"), "work", f"{at}.values")
+    made = t.new(("B", "T", "N", v.axes[-1]), "work", f"{at}.values")
     sums = t.new(("B", "N", "T32"), "full", f"{at}.softmax.logsum")
     seeds = [t.new((), "index", f"{at}.{which}") for which in ("seed", "offset")]
     t.save(node, made, sums, *seeds)
     t.after = True
-    return Value(made, q.axes, node)
+    return Value(made, (*q.axes[:3], v.axes[-1]), node)

@@ -27,16 +27,6 @@ def turned(t: Trace, x: Value, name: str, *, last: bool = False) -> Value:
     own, axes = x.role, x.axes
     t.named(name)
 
-    def half(b: Trace, _g: Storage) -> list[Storage | None]:
-        b.after = b.after or last
-        made = b.new(axes, HALF["full"])
-        return [made if own == "full" else b.new(axes, HALF[own])]
-
-    def by_angle(source: Node | None) -> Node | None:
-        node = t.node((source,), half)
-        t.save(node, None)
-        return node
-
     def split(b: Trace, _g: Storage) -> list[Storage | None]:
         b.after = b.after or last
         made = b.new(axes, own)
@@ -53,7 +43,23 @@ def turned(t: Trace, x: Value, name: str, *, last: bool = False) -> Value:
 
         return t.node((whole,), given)
 
-    first, second = piece(True), piece(False)
+    return crossed(t, (piece(True), piece(False)), own, axes, last=last)
+
+
+def crossed(t: Trace, pieces: tuple[Node | None, Node | None], own: Role, axes: Axes, *, last: bool) -> Value:
+    """Each half of heads times the cosines, and less, or with, the other times the sines: joined, in fp32."""
+
+    def half(b: Trace, _g: Storage) -> list[Storage | None]:
+        b.after = b.after or last
+        made = b.new(axes, HALF["full"])
+        return [made if own == "full" else b.new(axes, HALF[own])]
+
+    def by_angle(source: Node | None) -> Node | None:
+        node = t.node((source,), half)
+        t.save(node, None)
+        return node
+
+    first, second = pieces
     one = [by_angle(first), by_angle(second)]
     less = t.node(one, lambda b, g: (g, b.new(axes, HALF["full"])))
     two = [by_angle(second), by_angle(first)]
