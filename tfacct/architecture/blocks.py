@@ -17,7 +17,6 @@ from tfacct.architecture.parts import (
     Experts,
     FeedForward,
     HyperConnection,
-    HyperResult,
     LatentAttention,
     Laurel,
     Mixer,
@@ -157,7 +156,7 @@ class Block:
                 at = f"{self.hyper.name}.{sublayer.name}"
                 yield at, self.hyper
                 yield from (*sublayer.norms(), *sublayer.result())
-                yield at, HyperResult(hidden=self.hyper.hidden, streams=self.hyper.streams)
+                yield at, self.hyper.behind()
             return
         for sublayer in self.sublayers:
             runs = (*sublayer.result(), *sublayer.added())

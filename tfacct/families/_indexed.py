@@ -49,7 +49,7 @@ class Indexed(LatentLike):
         """.split()
     )
     heads: ClassVar = DECODER
-    kept_wide: ClassVar = ("indexer.weights_proj",)
+    kept_wide: ClassVar[tuple[str, ...]] = ("indexer.weights_proj",)
     hf_paths: ClassVar = {
         **LatentLike.hf_paths,
         **BESIDE_PATHS,

@@ -57,6 +57,19 @@ Ratios = Annotated[list[int], Checked(core_schema.list_schema(core_schema.int_sc
 ATTENTION, LAYER = "model.layers.*.self_attn", "model.layers.*"
 MIXED = {"attn": "attn", "mlp": "ffn"}
 """Sublayers, and how the class calls what mixes the streams around them."""
+OF_STREAMS = {f"blocks.*.hc.{ours}.weights": f"{LAYER}.{theirs}_hc" for ours, theirs in MIXED.items()}
+OF_STREAMS |= {"hc_head.weights": "model.hc_head"}
+STREAM_TENSORS = {
+    **{
+        f"blocks.*.hc.{ours}.{tensor}": f"{LAYER}.{theirs}_hc.{name}"
+        for ours, theirs in MIXED.items()
+        for tensor, name in (("weights.weight", "fn"), ("base.bias", "base"), ("factors.weight", "scale"))
+    },
+    "hc_head.weights.weight": "model.hc_head.hc_fn",
+    "hc_head.base.bias": "model.hc_head.hc_base",
+    "hc_head.factor.weight": "model.hc_head.hc_scale",
+}
+"""Modules and tensors of what weighs the streams."""
 COMPRESSOR = ("kv_proj", "gate_proj", "kv_norm")
 
 
@@ -171,9 +184,8 @@ class Config(FamilyConfig):
         "blocks.*.attn.compressor.indexer.scores": f"{ATTENTION}.compressor.indexer.scorer",
         "blocks.*.attn.compressor.indexer.weights_proj": f"{ATTENTION}.compressor.indexer.scorer.weights_proj",
         **BESIDE_PATHS,
-        **{f"blocks.*.hc.{ours}.weights": f"{LAYER}.{theirs}_hc" for ours, theirs in MIXED.items()},
+        **OF_STREAMS,
         **{f"blocks.*.hc.{ours}.mix": LAYER for ours in ("attn", "mlp")},
-        "hc_head.weights": "model.hc_head",
         "final_norm": "model.norm",
         "lm_head": "lm_head",
     }
@@ -182,14 +194,7 @@ class Config(FamilyConfig):
         "blocks.*.attn.sinks.weight": f"{ATTENTION}.sinks",
         "blocks.*.attn.compressor.position_bias.bias": f"{ATTENTION}.compressor.position_bias",
         "blocks.*.attn.compressor.indexer.position_bias.bias": f"{ATTENTION}.compressor.indexer.position_bias",
-        **{
-            f"blocks.*.hc.{ours}.{tensor}": f"{LAYER}.{theirs}_hc.{name}"
-            for ours, theirs in MIXED.items()
-            for tensor, name in (("weights.weight", "fn"), ("base.bias", "base"), ("factors.weight", "scale"))
-        },
-        "hc_head.weights.weight": "model.hc_head.hc_fn",
-        "hc_head.base.bias": "model.hc_head.hc_base",
-        "hc_head.factor.weight": "model.hc_head.hc_scale",
+        **STREAM_TENSORS,
     }
     gotchas: ClassVar[tuple[str, ...]] = (
         "layer_types says what a layer's queries see beside the last sliding_window tokens: nothing "
@@ -329,7 +334,7 @@ class Config(FamilyConfig):
             bound=self.swiglu_limit,
             activation=self.hidden_act,
         )
-        how = {"hidden": hidden, "streams": self.hc_mult, "eps": self.hc_eps, "norm_eps": eps}
+        how: dict[str, Any] = {"hidden": hidden, "streams": self.hc_mult, "eps": self.hc_eps, "norm_eps": eps}
         hyper = HyperConnection(**how, rounds=self.hc_sinkhorn_iters)
         kinds = self.kinds()
         made = {

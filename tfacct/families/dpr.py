@@ -39,8 +39,6 @@ class Config(AbleToDecode):
         "A position_embedding_type other than absolute is refused, and so is is_decoder = true.",
     )
 
-    def pooler(self, hidden: Any) -> Picked:
-        """The first position's vector, and its product where there is one."""
-        if not self.projection_dim:
-            return Picked(hidden=hidden)
-        return Picked(hidden=hidden, width=self.projection_dim, bias=True)
+    def pooler(self, hidden: Any) -> Picked | None:
+        """Product of the first position's vector, where there is one."""
+        return Picked(hidden=hidden, width=self.projection_dim, bias=True) if self.projection_dim else None

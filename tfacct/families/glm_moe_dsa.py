@@ -16,6 +16,18 @@ Kinds = Annotated[
 ]
 
 
+def check_first_chooses(kinds: list[bool], layers: int) -> list[bool]:
+    """Whether each layer has an indexer, as a list says. Raises ConfigError for a list too short, and where the first
+    has none."""
+    if len(kinds) < layers or not kinds[0]:
+        raise ConfigError(
+            f"indexers of {len(kinds):,} layers, and num_hidden_layers is {layers:,}"
+            if len(kinds) < layers
+            else "the first layer reads keys that another chose, and there is none before it"
+        )
+    return kinds[:layers]
+
+
 class Config(Indexed):
     """`GlmMoeDsaConfig`, with its class's defaults, sizes too."""
 
@@ -59,13 +71,7 @@ class Config(Indexed):
         else:
             step, first = self.index_topk_freq, self.index_skip_topk_offset
             kinds = [max(number - first + 1, 0) % step == 0 for number in range(layers)]
-        if len(kinds) < layers or not kinds[0]:
-            raise ConfigError(
-                f"indexers of {len(kinds):,} layers, and num_hidden_layers is {layers:,}"
-                if len(kinds) < layers
-                else "the first layer reads keys that another chose, and there is none before it"
-            )
-        return kinds[:layers]
+        return check_first_chooses(kinds, layers)
 
     def architecture(self) -> Transformer:
         """Layers that choose keys, and layers that follow."""

@@ -36,7 +36,7 @@ FLOPS_PER_MULTIPLY_ADD = 2
 
 ACTIVE = "A"
 """The axis of the experts that each token is sent to."""
-NO_MATRIX = EXPERTS, GATE, CHOICES, MIXED = "E", "U", "Er", "Xw"
+NO_MATRIX = EXPERTS, GATE, CHOICES, MIXED, UNMIXED = "E", "U", "Er", "Xw", "Xk"
 """The axes of what only weighs: one number for each expert, or one alone."""
 WINDOW = "W"
 """The axis of the keys that a query of a windowed block sees; the ledger binds S by it."""

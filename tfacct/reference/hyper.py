@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from tfacct.architecture import parts
-from tfacct.architecture.parts.hyper import PARTS
+from tfacct.architecture.parts.hyper import PARTS, PARTS_UNMIXED
 from tfacct.reference.modules import Add, Linear, PlainRMSNorm, Product, Work
 
 
@@ -48,15 +48,19 @@ class Squashed(Work):
 
     def __init__(self, part: parts.HyperConnection) -> None:
         super().__init__()
-        self.streams, self.rounds, self.eps = part.streams, part.rounds, part.eps
+        self.streams, self.rounds, self.eps, self.most = part.streams, part.rounds, part.eps, part.most
 
-    def forward(self, reads: Tensor, gives: Tensor, mixes: Tensor) -> Tensor:
+    def forward(self, reads: Tensor, gives: Tensor, mixes: Tensor | None = None) -> Tensor:
+        if mixes is None:
+            return torch.cat((torch.sigmoid(reads), self.most * torch.sigmoid(gives)), dim=-1) + self.eps
         matrix = torch.softmax(square(mixes, self.streams), dim=-1) + self.eps
         matrix = matrix / (matrix.sum(dim=-2, keepdim=True) + self.eps)
         for _ in range(0 if mixes.is_meta else self.rounds - 1):  # without numbers one round says the shapes
             matrix = matrix / (matrix.sum(dim=-1, keepdim=True) + self.eps)
             matrix = matrix / (matrix.sum(dim=-2, keepdim=True) + self.eps)
-        return torch.cat((torch.sigmoid(reads) + self.eps, 2 * torch.sigmoid(gives), matrix.flatten(-2)), dim=-1)
+        return torch.cat(
+            (torch.sigmoid(reads) + self.eps, self.most * torch.sigmoid(gives), matrix.flatten(-2)), dim=-1
+        )
 
 
 class Summed(Work):
@@ -79,23 +83,27 @@ class HyperConnection(nn.Module):
     def __init__(self, part: parts.HyperConnection) -> None:
         super().__init__()
         count = part.streams
-        self.sizes = [count, count, count * count]
-        every = 2 * count + count * count
+        self.sizes = [count, count, count * count] if part.mixes else [count, count]
+        every = 2 * count + count * count if part.mixes else 2 * count
         self.norm = PlainRMSNorm(count * part.hidden, part.norm_eps)
-        self.weights, self.factors = Linear(count * part.hidden, every, bias=False), Factors(PARTS)
+        self.weights = Linear(count * part.hidden, every, bias=False)
+        self.factors = Factors(PARTS if part.mixes else PARTS_UNMIXED)
         self.base, self.squashed = Base(every), Squashed(part)
-        self.read, self.result, self.mix, self.add = Summed(), Spread(), Product(1), Add()
+        self.read, self.result, self.add = Summed(), Spread(), Add()
+        self.mix = Product(1) if part.mixes else None
 
-    def before(self, streams: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """What the sublayer reads, the weights of its result, and the matrix that mixes the streams."""
+    def before(self, streams: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """What the sublayer reads, the weights of its result, and the matrix that mixes the streams, if any does."""
         made = torch.split(self.weights(self.norm(streams.flatten(2))), self.sizes, dim=-1)
         squashed = self.squashed(*torch.split(self.base(list(made), self.factors.weight), self.sizes, dim=-1))
-        reads, gives, mixes = torch.split(squashed, self.sizes, dim=-1)
-        return self.read(streams, reads), gives, square(mixes, self.sizes[0])
+        reads, gives, *mixes = torch.split(squashed, self.sizes, dim=-1)
+        return self.read(streams, reads), gives, square(mixes[0], self.sizes[0]) if mixes else None
 
-    def behind(self, streams: Tensor, result: Tensor, gives: Tensor, mixes: Tensor) -> Tensor:
+    def behind(self, streams: Tensor, result: Tensor, gives: Tensor, mixes: Tensor | None) -> Tensor:
         """Streams behind the sublayer."""
-        out: Tensor = self.add(self.result(result, gives), self.mix(mixes.transpose(-1, -2), streams))
+        if self.mix is not None and mixes is not None:
+            streams = self.mix(mixes.transpose(-1, -2), streams)
+        out: Tensor = self.add(self.result(result, gives), streams)
         return out
 
 

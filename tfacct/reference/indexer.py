@@ -31,7 +31,7 @@ class Indexer(nn.Module):
         super().__init__()
         assert part.rotary is not None and part.index_heads is not None and part.index_dim is not None
         self.heads, self.size, self.top, self.turned = part.index_heads, part.index_dim, part.index_top, part.rope_dim
-        self.angles = angles
+        self.angles, self.last = angles, part.index_last
         self.q_proj = Linear(part.q_rank or part.hidden, self.heads * self.size, bias=False)
         self.k_proj = Linear(part.hidden, self.size, bias=False)
         self.k_norm = LayerNorm((self.size,), 1e-6)
@@ -56,6 +56,9 @@ class Indexer(nn.Module):
         return k
 
     def _turn(self, rotary: nn.Module, heads: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
+        if self.last:
+            rest, last = torch.split(heads, [self.size - self.turned, self.turned], dim=-1)
+            return torch.cat((rest, rotary(last, *turn)), dim=-1)
         first, rest = torch.split(heads, [self.turned, self.size - self.turned], dim=-1)
         return torch.cat((rotary(first, *turn), rest), dim=-1)
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from tfacct.architecture import parts
-from tfacct.reference.attention import Cache, Softmax, Temperature, by_head
+from tfacct.reference.attention import Cache, Sinks, Softmax, Temperature, by_head
 from tfacct.reference.indexer import Indexer
 from tfacct.reference.modules import Linear, PerHead, Product, RMSNorm, Scale, Work
 from tfacct.reference.rotary import Angles, Rotary
@@ -14,10 +14,11 @@ from tfacct.reference.step import Step
 
 
 class HeadGate(Work):
-    """What each head read, times the share of it that the token lets through."""
+    """What each head read, times the share that the token lets through of it, or of each of its channels."""
 
     def forward(self, mixed: Tensor, gate: Tensor) -> Tensor:
-        return mixed * torch.sigmoid(gate).unsqueeze(-1)
+        gate = torch.sigmoid(gate)
+        return mixed * (gate.unsqueeze(-1) if gate.dim() < mixed.dim() else gate)
 
 
 class LatentAttention(nn.Module):
@@ -58,7 +59,9 @@ class LatentAttention(nn.Module):
         sharing = part.heads if absorbed else 1  # of one latent that is keys and values of all heads
         self.scores, self.values = Product(sharing), Product(sharing)
         self.softmax = Softmax(self.scale)
-        self.gate_proj = Linear(part.hidden, part.heads, bias=False) if part.gated else None
+        self.sinks = Sinks(part.heads) if part.sinks else None
+        gates = part.heads * part.value_dim if part.gates == "channels" else part.heads
+        self.gate_proj = Linear(part.hidden, gates, bias=False) if part.gated else None
         self.gate = HeadGate() if part.gated else None
         self.o_proj = Linear(part.heads * part.value_dim, part.hidden, bias=part.bias)
 
@@ -86,7 +89,8 @@ class LatentAttention(nn.Module):
         mixed, kept = run(plain, turned, latent, shared, step, past)
         mixed = mixed.transpose(1, 2)
         if self.gate is not None and self.gate_proj is not None:
-            mixed = self.gate(mixed, self.gate_proj(x))
+            gate = self.gate_proj(x)
+            mixed = self.gate(mixed, gate.unflatten(2, mixed.shape[2:]) if part.gates == "channels" else gate)
         return self.o_proj(mixed.flatten(2)), *kept, *index
 
     def _expanded(
@@ -126,7 +130,8 @@ class LatentAttention(nn.Module):
         mask = step.mask(0 if past is None else past[0].shape[2], None)
         if self.part.index_top is not None and step.chosen is not None:
             mask = mask + step.chosen
-        mixed: Tensor = self.values(self.softmax(self.scores(q, k.transpose(2, 3)), mask), v)
+        sinks = None if self.sinks is None else self.sinks(q.shape[0], q.shape[2])
+        mixed: Tensor = self.values(self.softmax(self.scores(q, k.transpose(2, 3)), mask, sinks), v)
         return mixed
 
     def _split(self, x: Tensor, size: int) -> Tensor:

@@ -16,17 +16,24 @@ from tfacct.ledger.lines import Line, Matmul, Pointwise, Table
 
 PARTS = 3
 """What the weights are: of the sum that is read, of the result, of streams in streams."""
+PARTS_UNMIXED = 2
+"""The same without the last."""
 
 
 @record(kw_only=True)
 class HyperConnection(Part):
     """In front of a sublayer: of all `streams` together come the weights of the sum that it reads, those by which its
     result is added to each, and a matrix, its rows and columns made to sum to 1 by `rounds` of divisions, that mixes
-    them (see HyperResult)."""
+    them (see HyperResult).
+
+    If not `mixes`, there is no such matrix, and the weights of the result are up to `most` (HYV4HyperConnection).
+    """
 
     hidden: Size
     streams: Size
     rounds: int = 20
+    mixes: bool = True
+    most: float = 2.0
     eps: float = 1e-6
     norm_eps: float = 1e-6
 
@@ -37,27 +44,40 @@ class HyperConnection(Part):
         "Xm": "residual streams",
         "Xw": "weights that mix the streams, 2 · Xm + Xm · Xm",
         "Xf": f"factors of these weights, {PARTS}",
+        "Xk": "weights of the streams, which nothing mixes, 2 · Xm",
+        "Xl": f"factors of these weights, {PARTS_UNMIXED}",
     }
     made: ClassVar[dict[str, str]] = {"Xw": "2 · Xm + Xm · Xm", "Xf": str(PARTS)}
+    unmixed: ClassVar[dict[str, str]] = {"Xk": "2 · Xm", "Xl": str(PARTS_UNMIXED)}
+
+    def derived(self) -> dict[str, str]:
+        """Letters of the weights, with those of the matrix or without."""
+        return self.made if self.mixes else self.unmixed
 
     def lines(self, at: str) -> tuple[Line, ...]:
         """Weights, and the stream that is read."""
+        weights, factors = self.derived()
         return (
             Pointwise(f"{at}.norm", "B T Xm D"),
-            Matmul(f"{at}.weights", "B T Xm D, Xm D Xw -> B T Xw"),
-            Table(f"{at}.factors", "Xf", embedding=False),
-            Pointwise(f"{at}.base", "B T Xw", bias="Xw"),
-            Pointwise(f"{at}.squashed", "B T Xw"),
+            Matmul(f"{at}.weights", f"B T Xm D, Xm D {weights} -> B T {weights}"),
+            Table(f"{at}.factors", factors, embedding=False),
+            Pointwise(f"{at}.base", f"B T {weights}", bias=weights),
+            Pointwise(f"{at}.squashed", f"B T {weights}"),
             Pointwise(f"{at}.read", "B T D"),
         )
+
+    def behind(self) -> HyperResult:
+        """What stands behind the sublayer."""
+        return HyperResult(hidden=self.hidden, streams=self.streams, mixes=self.mixes)
 
 
 @record(kw_only=True)
 class HyperResult(Part):
-    """Behind a sublayer: its result added to all streams, which are mixed."""
+    """Behind a sublayer: its result added to all streams, which are mixed if it `mixes`."""
 
     hidden: Size
     streams: Size
+    mixes: bool = True
 
     name: ClassVar[str] = "hc"
     letters: ClassVar[dict[str, str]] = {"hidden": "D", "streams": "Xm"}
@@ -68,11 +88,16 @@ class HyperResult(Part):
     }
     made: ClassVar[dict[str, str]] = {"Xn": "Xm"}
 
+    def derived(self) -> dict[str, str]:
+        """Xn, where they are mixed."""
+        return self.made if self.mixes else {}
+
     def lines(self, at: str) -> tuple[Line, ...]:
         """The result for each stream, the streams mixed, and their sum."""
+        mixed = (Matmul(f"{at}.mix", "B T Xn Xm, B T Xn D -> B T Xm D"),) if self.mixes else ()
         return (
             Pointwise(f"{at}.result", "B T Xm D"),
-            Matmul(f"{at}.mix", "B T Xn Xm, B T Xn D -> B T Xm D"),
+            *mixed,
             Pointwise(f"{at}.add", "B T Xm D", sums=True),
         )
 

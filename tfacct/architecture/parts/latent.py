@@ -38,7 +38,9 @@ class LatentAttention(Part):
     are rotated, in `index_pairs`. "DeepSeek-V3.2", section 2.1, and transformers' DeepseekV32Indexer.
     If `stretched`, factors multiply queries and the normed latent, √(hidden / q_rank) and √(hidden / kv_rank)
     (LongcatFlashMLA).
-    If `gated`, one number of each head gates all that it reads, by a sigmoid (BailingHybridAttention).
+    If `gated`, one number of each head gates all that it reads, by a sigmoid (BailingHybridAttention), or, where
+    `gates` says "channels", each channel has one. `sinks`: one learned score per head belongs to no key
+    (HYV4Attention). `index_last`: of an indexer's head the last numbers are rotated, not the first.
     `auto` leaves it to each step: `expanded` or `absorbed`, whichever takes fewer FLOPs. It has no lines of its own.
     """
 
@@ -61,6 +63,9 @@ class LatentAttention(Part):
     index_pairs: Literal["halves", "neighbours"] = "halves"
     follows: bool = False
     gated: bool = False
+    gates: Literal["heads", "channels"] = "heads"
+    sinks: bool = False
+    index_last: bool = False
     stretched: bool = False
 
     name: ClassVar[str] = "attn"
@@ -143,11 +148,21 @@ class LatentAttention(Part):
             *self._turned(at),
             *self._index(at),
             *(self._in_latent_space(at) if self.form == "absorbed" else self._by_head(at)),
-            *((Matmul(f"{at}.gate_proj", "B T D, D N -> B T N"),) if self.gated else ()),
-            *((Pointwise(f"{at}.gate", "B T N Hv"),) if self.gated else ()),
+            *self._gate(at),
             Matmul(f"{at}.o_proj", "B T N Hv, N Hv D -> B T D", bias=self.bias),
             *self._kept(at),
         )
+
+    def _gate(self, at: str) -> Iterator[Line]:
+        if self.gated:
+            made = "N Hv" if self.gates == "channels" else "N"
+            yield Matmul(f"{at}.gate_proj", f"B T D, D {made} -> B T {made}")
+            yield Pointwise(f"{at}.gate", "B T N Hv")
+
+    def _softmax(self, at: str) -> Iterator[Line]:
+        if self.sinks:
+            yield Pointwise(f"{at}.sinks", "B N T", weight="N")
+        yield Pointwise(f"{at}.softmax", "B N T S")
 
     def _turned(self, at: str) -> Iterator[Line]:
         if self.rotary is not None:
@@ -182,13 +197,13 @@ class LatentAttention(Part):
         yield Matmul(f"{at}.k_b_proj", f"B {new} R, R N Hp -> B {new} N Hp")
         yield Matmul(f"{at}.v_b_proj", f"B {new} R, R N Hv -> B {new} N Hv")
         yield Matmul(f"{at}.scores", "B T N Hq, B S N Hq -> B N T S", mask=self.mask)
-        yield Pointwise(f"{at}.softmax", "B N T S")
+        yield from self._softmax(at)
         yield Matmul(f"{at}.values", "B N T S, B S N Hv -> B T N Hv", mask=self.mask)
 
     def _in_latent_space(self, at: str) -> Iterator[Line]:
         yield Matmul(f"{at}.k_b_proj", "B T N Hp, R N Hp -> B T N R")
         yield Matmul(f"{at}.scores", "B T N Rs, B S Rs -> B N T S", mask=self.mask)
-        yield Pointwise(f"{at}.softmax", "B N T S")
+        yield from self._softmax(at)
         yield Matmul(f"{at}.values", "B N T S, B S R -> B T N R", mask=self.mask)
         yield Matmul(f"{at}.v_b_proj", "B T N R, R N Hv -> B T N Hv")
 
