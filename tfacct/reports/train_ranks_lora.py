@@ -31,10 +31,10 @@ def unruled(subject: LoadedModel, recipe: Recipe, mesh: Mesh) -> Iterator[str]:
         yield "adapters on latent attention are not counted on a mesh"
     if mesh.tp > 1 and any(map(norms_all_heads, subject.architecture.attentions)):
         yield f"adapters beside a norm over all heads together are not counted beside {option('tp')}"
-    others = mesh.ranks > max(mesh.tp * mesh.dp, mesh.fsdp * mesh.dp, mesh.pp) or mesh.ep > 1
+    others = mesh.ranks > max(mesh.tp * mesh.fsdp * mesh.dp, mesh.pp) or mesh.ep > 1
     if others or mesh.zero or mesh.sp or mesh.plan != "torch":
-        with_dp = f"with {option('tp')} or {option('fsdp')}, each with {option('dp')} or without"
-        yield f"adapters are counted {with_dp}, or with {option('pp')} alone, under torch's plan"
+        some = f"with {option('tp')}, {option('fsdp')} and {option('dp')}, one of them or several"
+        yield f"adapters are counted {some}, or with {option('pp')} alone, under torch's plan"
     if mesh.pp > 1 and mesh.schedule not in ("1f1b", "gpipe"):
         yield f"adapters beside {option('pp')} are counted under 1f1b and gpipe"
     if mesh.fsdp > 1 and recipe.weights is not None:
@@ -88,7 +88,6 @@ def sent(subject: LoadedModel, recipe: Recipe, step: Step, found: list[Collectiv
     assert recipe.lora is not None and recipe.mesh is not None
     asked, bits = lora.read(recipe.lora), numbers.dtype_bits(recipe.adapters)
     on = lora.chosen(subject, asked)
-    if recipe.mesh.fsdp > 1:
-        return [*of_frozen(found, step), *of_units(step, recipe.mesh)]
-    inside = of_adapters(subject.ledger, recipe.mesh, on, asked.rank, step.at, bits)
-    return [*of_frozen(found, step), *inside, *of_copies(step, recipe.mesh)]
+    inside = of_adapters(subject.ledger, recipe.mesh, on, asked.rank, step.at, bits) if recipe.mesh.tp > 1 else ()
+    copies = of_units(step, recipe.mesh) if recipe.mesh.fsdp > 1 else of_copies(step, recipe.mesh)
+    return [*of_frozen(found, step), *inside, *copies]
