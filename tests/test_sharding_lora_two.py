@@ -63,7 +63,7 @@ def divided(config: dict[str, Any], recipe: Recipe, names: list[str], rank: int)
     model = built(config).to(torch.bfloat16)
     for module in model.modules():  # frequencies stay as they are where weights are made in bf16
         for name, buffer in module.named_buffers(recurse=False):
-            module._buffers[name] = buffer.float()
+            module._buffers[name] = buffer.float() if "freq" in name else buffer
     ranks = init_device_mesh("cpu", (mesh.fsdp, mesh.tp), mesh_dim_names=("fsdp", "tp"))
     plan = plan_of(model, mesh)
     lent(model, rank, names, recipe.adapters == "fp32", again=False)
