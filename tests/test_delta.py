@@ -112,4 +112,4 @@ def test_the_formula_is_proven_chunk_by_chunk(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(Sizes, "edges", lambda _: [])
     report = prove(tiny("qwen3_5_text", num_hidden_layers=3))
-    assert report.agrees and "in two and 131 in three" in report.notes[-1]
+    assert report.agrees and "a symbol in one chunk of 64 tokens, in two and in three" in report.notes[-1]

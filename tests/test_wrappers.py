@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import tfacct
 from tests.families import TINY
+from tests.test_checkpoint import written
 from tfacct import families
 from tfacct.architecture.parts import Attention
 from tfacct.base.errors import ConfigError
@@ -56,8 +59,8 @@ def text_of(whole: str) -> dict[str, Any]:
     return {**kept, "pad_token_id": 0, **layers, **({} if text in TEXTS else {"model_type": text})}
 
 
-def theirs(raw: Mapping[str, Any]) -> dict[str, int]:
-    """Parameters of the language model in the whole's class, under the names of its own class."""
+def built(raw: Mapping[str, Any]) -> Any:
+    """The whole's class, on meta."""
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
     from transformers.models.auto import modeling_auto
@@ -71,9 +74,13 @@ def theirs(raw: Mapping[str, Any]) -> dict[str, int]:
     )
     name = next(found[raw["model_type"]] for found in maps if raw["model_type"] in found)
     with torch.device("meta"):
-        built = getattr(transformers, name)._from_config(made)
+        return getattr(transformers, name)._from_config(made)
+
+
+def theirs(raw: Mapping[str, Any]) -> dict[str, int]:
+    """Parameters of the language model in the whole's class, under the names of its own class."""
     counted = {}
-    for path, parameter in built.named_parameters():
+    for path, parameter in built(raw).named_parameters():
         for prefix, own in (("model.language_model.", "model."), ("model.text_model.", "model."), ("lm_head.",) * 2):
             if path.startswith(prefix):
                 counted[own + path.removeprefix(prefix)] = parameter.numel()
@@ -126,6 +133,40 @@ def test_every_language_model_is_the_wholes_however_its_head_is_tied(whole: str,
         pytest.skip("its language model refuses a tied head")
     raw = whole_of(whole, said, of_text)
     agree({**raw, **of_head(raw)})
+
+
+def _files_agree(whole: str, path: Path) -> None:
+    """What the class would save, by its headers alone: the numbers would be hundreds of megabytes."""
+    raw = whole_of(whole, {}, {})
+    model = built({**raw, **of_head(raw)})
+    from transformers.core_model_loading import revert_weight_conversion
+
+    kept = {name: one for name, one in model.state_dict().items() if name not in model.all_tied_weights_keys}
+    tensors = revert_weight_conversion(model, kept).items()
+    written(
+        path / "model.safetensors",
+        {name: ("F32" if one.is_floating_point() else "I64", tuple(one.shape)) for name, one in tensors},
+    )
+    model.config.architectures = [type(model).__name__]
+    (path / "config.json").write_text(model.config.to_json_string())
+    report = tfacct.checkpoint(path)
+    assert report.differences == [] and report.agrees
+    others = "of another model in the same files" in {line["what"] for line in report.lines}
+    assert others is bool(tfacct.load(path).loaded.left_out) or whole.startswith("gemma4")
+
+
+@pytest.mark.parametrize("whole", ["llava", "idefics2", "kimi_k25", "emu3"])
+def test_the_language_models_tensors_have_their_lines_among_the_wholes(whole: str, tmp_path: Path) -> None:
+    _files_agree(whole, tmp_path)
+
+
+NOT_OF_ONE_LAYER = {"gemma3n", "minimax_m3_vl"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("whole", [name for name in WRAPPERS if name not in NOT_BUILT | NOT_OF_ONE_LAYER])
+def test_every_language_models_tensors_have_their_lines_among_the_wholes(whole: str, tmp_path: Path) -> None:
+    _files_agree(whole, tmp_path)
 
 
 def test_a_class_that_builds_any_language_model_of_its_kind_asks_for_the_type() -> None:

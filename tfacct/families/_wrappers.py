@@ -31,7 +31,8 @@ class Wrapper(NamedTuple):
     leaves them out. `flat`: published configs hold the language model's fields among those of the whole. `asks`: it
     builds any language model of its kind, by the type that the config says. `head`: sizes of an untied head, which it
     reads in the whole, with its class's defaults. `older`: the field that held the language model's config in files of
-    before. `named`: its class, where that is not named after its type.
+    before. `named`: its class, where that is not named after its type. `beside`: what it has beside the language model
+    and has no config.
     """
 
     text: str
@@ -43,6 +44,7 @@ class Wrapper(NamedTuple):
     head: Mapping[str, int] = {}
     older: str = "text_config"
     named: str = ""
+    beside: tuple[str, ...] = ()
 
 
 _VOXTRAL = {
@@ -77,7 +79,7 @@ WRAPPERS: Mapping[str, Wrapper] = {
     "exaone4_5": Wrapper("exaone4"),
     "fast_vlm": Wrapper("qwen2", "either"),
     "fun_asr_nano": Wrapper("qwen3", default=True),
-    "fuyu": Wrapper("persimmon"),
+    "fuyu": Wrapper("persimmon", named="FuyuForCausalLM", beside=("vision_embed_tokens",)),
     "gemma3": Wrapper("gemma3_text", default=True),
     "gemma3n": Wrapper("gemma3n_text", default=True),
     "gemma4": Wrapper("gemma4_text", default=True),
@@ -86,7 +88,7 @@ WRAPPERS: Mapping[str, Wrapper] = {
     "glm4v": Wrapper("glm4v_text", "either"),
     "glm4v_moe": Wrapper("glm4v_moe_text", "either"),
     "glm_ocr": Wrapper("glm_ocr_text", "either"),
-    "glmga": Wrapper("glm4v_text", asks=True),
+    "glmga": Wrapper("glm4v_text", asks=True, named="Glm46VForConditionalGeneration"),
     "glmasr": Wrapper("llama", default=True, filled=_GLMASR),
     "got_ocr2": Wrapper("qwen2", default=True),
     "granite4_vision": Wrapper("granite4_vision_text"),
@@ -126,7 +128,7 @@ WRAPPERS: Mapping[str, Wrapper] = {
     "phi3_v": Wrapper("phi3", flat=True, named="Phi3VForCausalLM"),
     "phi4_multimodal": Wrapper("phi4_multimodal_text", flat=True, named="Phi4MultimodalForCausalLM"),
     "phi4mm": Wrapper("phi4_multimodal_text", flat=True, named="Phi4MMForCausalLM"),
-    "pp_chart2table": Wrapper("qwen2", default=True),
+    "pp_chart2table": Wrapper("qwen2", default=True, named="GotOcr2ForConditionalGeneration"),
     "qianfan_ocr": Wrapper("qwen3"),
     "qwen2_5_omni_thinker": Wrapper("qwen2_5_omni_text"),
     "qwen2_5_vl": Wrapper("qwen2_5_vl_text", "either", flat=True),
@@ -268,7 +270,8 @@ def _known(raw: Mapping[str, Any], model_type: str, wrapper: Wrapper) -> Unwrapp
             f"{len(names())} are known: docs/models.md and `tfacct models` list them",
         )
     found = _inside({**inside, **filled, **heads, TIED: tied}, text, raw, (field,))
-    return found._replace(defaulted={**found.defaulted, **filled, **({} if said else {TIED: tied})})
+    defaulted = {**found.defaulted, **filled, **({} if said else {TIED: tied})}
+    return found._replace(left_out=(*found.left_out, *wrapper.beside), defaulted=defaulted)
 
 
 def _check_head(raw: Mapping[str, Any], inside: Mapping[str, Any], sizes: Mapping[str, int]) -> None:
@@ -305,7 +308,9 @@ def _inside(inside: Mapping[str, Any], text: str, whole: Mapping[str, Any], fiel
             _refuse_unread(name, inside, text)
     sizes = own.sizes if text in TEXTS else config_class(text).inside if text in names() else {}
     sizes = {**sizes, TIED: True} if own.tied else sizes
-    absent = {name: value for name, value in sizes.items() if inside.get(name) is None}
+    aliases = config_class(own.family).aliases if own.family in names() else {}
+    given = {aliases.get(name, name) for name, value in inside.items() if value is not None}
+    absent = {name: value for name, value in sizes.items() if name not in given}
     others = {name for name, value in whole.items() if _of_another(name, value) and name not in fields}
     others |= {name for name, value in inside.items() if name in MODELS and _of_another(name, value)}
     kept = {name: whole[name] for name in (*KEPT, "torch_dtype", "dtype") if name in whole}

@@ -15,6 +15,9 @@ from tfacct.families._layers import windows
 
 RELEASED = "2025-04"
 
+TOKENS = 256_000
+"""Rows of a table where a config says none: the class writes it beside both sides' own, and does not read it."""
+
 SIDES = ("encoder", "decoder")
 LAYER = {
     "attn_norm": "pre_self_attn_layernorm",
@@ -44,7 +47,7 @@ def _side(ours: str, theirs: str, layer: Mapping[str, str]) -> dict[str, str]:
 class Side(GemmaWindows):
     """`T5GemmaModuleConfig`, with its class's defaults: one side."""
 
-    vocab_size: Count = 256000
+    vocab_size: Count = TOKENS
     hidden_size: Count = 2304
     num_hidden_layers: Layers = 26
     num_attention_heads: Count = 8
@@ -142,7 +145,7 @@ class Config(FamilyConfig):
         if not self.is_encoder_decoder:
             raise self.refused("is_encoder_decoder", False)
         reading, writing = self.sides
-        if self.vocab_size not in (None, writing.vocab_size):
+        if self.vocab_size not in (None, TOKENS, writing.vocab_size):
             raise ConfigError(f"vocab_size = {self.vocab_size:,} contradicts {writing.vocab_size:,} in decoder")
         return Transformer(
             encoder=Encoder(

@@ -47,6 +47,7 @@ def reconcile(subject: LoadedModel, tensors: Iterable[Held], gguf: bool = False)
     """Compare the tensors of files with a model's ledger; `gguf`: they have llama.cpp's names."""
     slots = Places(subject, outputs_first=gguf)
     found = slots.with_table([slots.place_gguf(held) if gguf else slots.place(held) for held in tensors])
+    found = slots.with_others(found)
     over = [Difference(one.held.name, "no line in the ledger") for one in found if one.slot is None and not one.why]
     judged = _Judged(slots, found, packing(subject.raw))
     if slots.tied and not any(one.why == COPY for one in found):

@@ -96,6 +96,15 @@ class Places:
             found[first] = Found(found[first].held, slot)
         return found
 
+    def with_others(self, found: list[Found]) -> list[Found]:
+        """The same where files hold several models: what stands beside the names of the one that is counted is of
+        another."""
+        if not self.subject.left_out:
+            return found
+        own = {_root(one.held.name) for one in found if one.slot is not None}
+        others = (one.slot is None and not one.why and _root(one.held.name) not in own for one in found)
+        return [one._replace(why=names.OTHER_MODEL) if other else one for one, other in zip(found, others, strict=True)]
+
     def _name(self, path: str) -> str:
         """Name of the class's tensor that holds one of ours, ours where there is no class."""
         module, leaf = paths.module_of(path), paths.name_of(path)
@@ -210,14 +219,14 @@ class Places:
 
     def _why(self, starred: str, numbers: Sequence[str], held: Held) -> str:
         """What a tensor is that belongs nowhere, as far as that is known."""
+        if held.elements == 0:
+            return names.EMPTY
         for spelled in names.spellings(starred, self.subject.config.body, self.subject.config.in_files):
             if what := names.known(spelled.name):
                 return what
         table = self.table
         if self.copies and table is not None and (held.name == self.tied or re.search(names.HEADS, starred)):
             return COPY if held.shape == tuple(table.shape) else ""
-        if self.subject.left_out and re.search(names.OTHER_MODELS, starred):
-            return "of another model in the same files"
         if self.copies and starred.endswith("decoder.bias") and f"{self._name('lm_head.bias')}" in self.by_name:
             return COPY
         if self.subject.architecture.mtp is None and self._is_ahead(starred, numbers):
@@ -233,6 +242,12 @@ class Places:
             return False
         ahead = int(numbers[0][:9]) - self.blocks
         return bool(0 <= ahead < further)
+
+
+def _root(name: str) -> str:
+    """Name of the list of blocks that a tensor stands in, or of its module."""
+    numbered = names.NUMBER.search(name)
+    return paths.module_of(name) if numbered is None else name[: numbered.start()]
 
 
 def _filled(starred: str, numbers: Sequence[str]) -> str:

@@ -27,9 +27,14 @@ OTHER_NAMES: Sequence[tuple[str, str]] = (
 """How files spell what classes of several families call otherwise today: a pattern, and what to put in its place. What
 one family's files do stands in its room, as `in_files`."""
 WRAPPERS = (
+    ("language_model.model.blocks.", "model.layers."),  # as transformers 5.23 writes Kimi-K2.5's, and Qianfan-OCR's
+    ("language_model.model.encoder.layers.", "model.layers."),
     ("language_model.model.", "model."),
     ("model.language_model.", "model."),
     ("language_model.", ""),
+    ("text_model.model.", "model."),
+    ("model.text_model.", "model."),
+    ("text_model.lm_head.", "lm_head."),
     ("_orig_mod.", ""),
     ("module.", ""),
     ("base_model.model.", ""),
@@ -104,8 +109,8 @@ KNOWN: Sequence[tuple[str, str]] = (
     (r"\.(k_scale|v_scale|q_scale|prob_scale|prob_output_scale)$", "scale of a cache"),
 )
 """Tensors that no ledger counts, because the classes do not store them as parameters: a pattern, and what they are."""
-OTHER_MODELS = r"^(model\.)?(vision|visual|vit_|audio|multi_modal|mm_|embed_vision|embed_audio|image_newline|speech)"
-"""Beginnings of names of the other models in a file that holds several."""
+OTHER_MODEL = "of another model in the same files"
+EMPTY = "nothing: of no elements"  # as of 0 shared experts
 IDLE = "first matrix of a choice that is no network: never read"
 AHEAD = "layer that predicts further tokens (MTP)"
 MTP = r"^(model\.)?mtp\."
