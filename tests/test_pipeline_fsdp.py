@@ -111,7 +111,7 @@ def ran(
         for weight in part.parameters():
             weight.grad = weight.grad if earlier else None
             alive.add(weight)
-            if earlier:
+            if weight.grad is not None:
                 alive.add(weight.grad)
         for tensor in (*part.buffers(), *(one.buffer for each in received for one in each)):
             if tensor is not None:

@@ -17,7 +17,8 @@ from tfacct.ledger import paths
 from tfacct.ledger.einsum import Size
 from tfacct.ledger.kept import Section
 
-SCATTERED = "gradients scattered"
+NORM, GATHER = "final_norm", "all-gather"
+SCATTERED, GATHERED = "gradients scattered", "weights gathered"
 
 
 class StageTimeline(Timeline):
@@ -83,11 +84,14 @@ class GatheredStageTimeline(StageTimeline):
         super().__init__(step, fullest, known)
         assert step.units is not None
         self.units = step.units
-        self.shards = step.units.stored.bytes(step.units.whole)
+        adapters = (
+            step.adapter_bytes if step.units.lent is not None else 0
+        )  # which alone are trained, where there are any
+        self.shards = adapters or step.units.stored.bytes(step.units.whole)
         apart = [step.units.experts(kind) for kind in self._kinds(step).values()]
         others = sum(one.ranks * one.elements for one in apart if one.ranks > 1)  # what one rank has is not gathered
         own = step.units.whole - sum(one.elements for one in apart)
-        self.gathered = step.pass_.bytes(step.units.ranks * own + others)
+        self.gathered = step.pass_.bytes(step.units.ranks * own + others) + step.units.ranks * adapters
         self.kind = self._kinds(step)
 
     @staticmethod
@@ -102,14 +106,55 @@ class GatheredStageTimeline(StageTimeline):
         one, earlier = super().instant(name, operation, gradients, kept, held), self.units.accumulates
         return one._replace(gathered=self.gathered, gradients=one.gradients + (self.shards if earlier else 0))
 
+    def _unit(self, number: int) -> Size:
+        """Bytes of the weights of a block, or of what is in none, on all ranks."""
+        kind = self.kind.get(number, ENDS)
+        elements = self.units.root if kind == ENDS else self.units.blocks[kind]
+        lent = 0 if self.units.lent is None or kind == ENDS else self.units.lent[kind]
+        return self.step.pass_.bytes(self.units.ranks * elements) + self.units.ranks * lent
+
+    def _gathered_at(self, number: int) -> Size:
+        """Bytes of gathered weights while a block runs forwards, or all is through: in the first microbatch those up
+        to it, and the buffer that its own were copied out of."""
+        if not self._stage.gathers:
+            return self.gathered
+        last = max(self.kind) if number == ENDS else number
+        return self._unit(ENDS) + sum(self._unit(each) for each in self.kind if each <= last) + self._unit(last)
+
+    def ahead_of(self, number: int) -> Size:
+        return super().ahead_of(number) + self._gathered_at(number) - self.gathered
+
+    def _forward(self) -> Iterator[tuple[int, Instant]]:
+        for number, one in super()._forward():
+            lets_go = number == ENDS and not one.operation.startswith(NORM)  # the loss is no part of the stage
+            yield number, one if lets_go else one._replace(gathered=self._gathered_at(number))
+
+    def _bare(self) -> Iterator[tuple[int, Instant]]:
+        yield from ((number, one._replace(gathered=self._gathered_at(number))) for number, one in super()._bare())
+
+    def _copied(self) -> Iterator[tuple[int, Instant]]:
+        """The first block and the last while they are gathered into a buffer, and copied out of it, beside that of the
+        unit in front."""
+        waiting = self.again if self.step.checkpoint else self.held(self.run.front, self.run.waiting)
+        for number in {0, max(self.kind)}:
+            reads = self.stream if number or not self._stage.first else 0  # what a stage receives is there already
+            there = self._on_the_way(self.instant(GATHERED, GATHER, 0, self.in_front[number], reads + waiting))
+            more = self._unit(number - 1 if number else ENDS)
+            yield number, there._replace(gathered=self._gathered_at(number) + more)
+
     def inside_blocks(self, ends: Sequence[tuple[int, Section]]) -> Iterator[tuple[int, Instant]]:
         """Besides, once all microbatches are through: the first unit lets go of its weights, and its gradients are
         copied to be scattered, which lets go of them."""
         yield from super().inside_blocks(ends)
-        first = self.units.root or next(iter(self.units.blocks.values()))
-        own = self.step.pass_.bytes(self.units.ranks * first)
+        if self._stage.gathers:
+            yield from self._copied()
+        kind, first = (ENDS, self.units.root) if self.units.root else next(iter(self.units.blocks.items()))
+        own = sums = self.step.pass_.bytes(self.units.ranks * first)
+        if self.units.lent is not None:
+            sums = 0 if kind == ENDS else self.units.ranks * self.units.lent[kind]
+            own += sums
         gradients = 0 if self.step.accumulate else self.all_gradients
-        one = self.instant(SCATTERED, "reduce-scatter", gradients, -self.flying, own - self._stage.returned)
+        one = self.instant(SCATTERED, "reduce-scatter", gradients, -self.flying, sums - self._stage.returned)
         yield ENDS, one._replace(gathered=self.gathered - own)
         if self.units.stored != self.step.pass_:
             yield from ((ENDS, each) for each in self._cast(one._replace(held=one.held - own)))

@@ -94,7 +94,8 @@ class InFlight(NamedTuple):
     `waiting`: bytes that gradients of weights still wait with. `weights`, `gradients`: bytes of the rank's other
     stages, once they are there. `rank`: its number. `stays`: bytes that are there all the time, `returned` those of
     what stages gave on and back, but for the logits of the one that runs; `forwards` come to these in a forward pass.
-    `received`: the gradient of the last block's result is among what stays."""
+    `received`: the gradient of the last block's result is among what stays. `gathers`: it is the first microbatch, in
+    whose forward pass the weights that ranks share are gathered."""
 
     passes: tuple[tuple[Pass, int], ...]
     first: int = 0
@@ -106,6 +107,7 @@ class InFlight(NamedTuple):
     returned: Size = 0
     forwards: Size = 0
     received: bool = False
+    gathers: bool = False
 
 
 class Step(NamedTuple):

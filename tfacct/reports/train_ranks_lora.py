@@ -31,10 +31,11 @@ def unruled(subject: LoadedModel, recipe: Recipe, mesh: Mesh) -> Iterator[str]:
         yield "adapters on latent attention are not counted on a mesh"
     if mesh.tp > 1 and any(map(norms_all_heads, subject.architecture.attentions)):
         yield f"adapters beside a norm over all heads together are not counted beside {option('tp')}"
-    others = mesh.ranks > max(mesh.tp * mesh.fsdp * mesh.dp, mesh.pp) or mesh.ep > 1
-    if others or mesh.zero or mesh.sp or mesh.plan != "torch":
+    most = mesh.fsdp * mesh.pp if mesh.pp > 1 else mesh.tp * mesh.fsdp * mesh.dp
+    if mesh.ranks > most or mesh.ep > 1 or mesh.zero or mesh.sp or mesh.plan != "torch":
         some = f"with {option('tp')}, {option('fsdp')} and {option('dp')}, one of them or several"
-        yield f"adapters are counted {some}, or with {option('pp')} alone, under torch's plan"
+        staged = f"or with {option('pp')}, alone or beside {option('fsdp')}"
+        yield f"adapters are counted {some}, {staged}, under torch's plan"
     if mesh.pp > 1 and mesh.schedule not in ("1f1b", "gpipe"):
         yield f"adapters beside {option('pp')} are counted under 1f1b and gpipe"
     if mesh.fsdp > 1 and recipe.weights is not None:
@@ -69,7 +70,11 @@ def shared(ledger: Ledger, step: Step, recipe: Recipe, parts: Units) -> Step:
     how, wide = optimizer(recipe.optimizer), numbers.dtype_bits(recipe.adapters) // 8
     own = shares(step, recipe.mesh, lora.read(recipe.lora).rank)
     step = with_units(step, parts._replace(accumulates=recipe.accumulate), own, ledger)
-    return step._replace(states=how.states(own, wide), update=how.update(own, wide).most, accumulate=False)
+    return step._replace(
+        states=how.states(own, wide),
+        update=how.update(own, wide).most,
+        accumulate=step.accumulate and recipe.mesh.pp > 1,
+    )
 
 
 def staged(step: Step, own: list[Stage], recipe: Recipe) -> Step:

@@ -103,6 +103,18 @@ def _steps(mesh: Mesh, rank: int, own: list[Stage], times: int, accumulate: bool
             received=not own[stage].last,
         )
         yield parts[stage]._replace(stage=flight, accumulate=earlier, holds_logits=own[stage].last)
+    if mesh.fsdp > 1 and base.adapters:  # gradients of all weights are more than what gathering them takes
+        first = InFlight(
+            ((runs[0], 1),),
+            own[0].blocks.start,
+            rank=rank,
+            stays=there,
+            returned=gives[0].returned - (gives[0].logits if own[0].last else 0),
+            forwards=0 if own[0].last else -gives[0].stream,
+            received=not own[0].last,
+            gathers=True,
+        )
+        yield parts[0]._replace(stage=first, accumulate=False, holds_logits=own[0].last)
 
 
 class _Gives(NamedTuple):

@@ -86,12 +86,14 @@ def shares(step: Step, mesh: Mesh, rank: int) -> list[Parameter]:
 
 
 def with_units(step: Step, units: Units, own: Iterable[Parameter], ledger: Ledger) -> Step:
-    """A step whose frozen weights are gathered in these units, each block's with its adapters."""
-    blocks, lent = dict(units.blocks), dict[int, int]()
+    """A step whose frozen weights are gathered in these units, each block's with its adapters. A stage counts its
+    blocks from 0."""
+    blocks, lent = dict[int, int](), dict[int, int]()
     found = list(zip(step.adapters, own, strict=True))
+    start = 0 if step.stage is None else step.stage.first
     for section in step.run.blocks:
         first = section.numbers[0]
-        kind = next(group.numbers[0] for group in ledger.groups if first in group.numbers)
+        kind = next(group.numbers[0] for group in ledger.groups if first + start in group.numbers)
         blocks[first] = units.blocks[kind]
         each = (int(one.bytes // one.elements) * part.elements for one, part in found if first in one.numbers)
         lent[first] = sum(each)
@@ -99,20 +101,22 @@ def with_units(step: Step, units: Units, own: Iterable[Parameter], ledger: Ledge
 
 
 def of_units(step: Step, mesh: Mesh) -> Iterator[Collective]:
-    """What ranks of `fsdp` gather of frozen weights and adapters, and scatter of the gradients of these."""
+    """What ranks of `fsdp` gather of frozen weights and adapters, and scatter of the gradients of these. In a stage
+    weights stay gathered for all microbatches."""
     units = step.units
     assert units is not None and units.lent is not None
     ranks = units.ranks
     for section in step.run.blocks:
         part, count = units.lent[section.numbers[0]], int(section.count)
         whole = ranks * (units.stored.bytes(units.blocks[section.numbers[0]]) + part)
-        for when in (FORWARD, BACKWARD):
+        for when in (FORWARD, BACKWARD) if step.stage is None else (FORWARD,):
             yield collective("blocks.*", "all-gather", "fsdp", when, "weights", count, whole, ranks, "B")
         yield collective("blocks.*", "reduce-scatter", "fsdp", BACKWARD, "weights", count, part, ranks, "B")
         if mesh.replicas > 1:
             yield collective("blocks.*", "all-reduce", "dp", BACKWARD, "weights", count, part, mesh.replicas, "B")
     root = ranks * units.stored.bytes(units.root)
-    yield collective("", "all-gather", "fsdp", FORWARD, "weights", 1, root, ranks, "B")
+    if root:
+        yield collective("", "all-gather", "fsdp", FORWARD, "weights", 1, root, ranks, "B")
 
 
 def of_copies(step: Step, mesh: Mesh) -> Iterator[Collective]:
