@@ -1,5 +1,5 @@
-"""Adapters in stages whose ranks share frozen weights: torch's schedules on modules of fully_shard, with peft's adapters
-on real tensors, in a process group that sends nothing."""
+"""Adapters in stages whose ranks share frozen weights: torch's schedules on modules of fully_shard, with peft's
+adapters on real tensors, in a process group that sends nothing."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def steps_of(model: Any, asked: Recipe, rank: int, work: Workload) -> list[Any]:
     mesh = asked.mesh
     assert mesh is not None
 
-    def alone(subject: Any, mesh: Mesh, work: Workload, accumulate: bool, make: Any) -> Any:  # noqa: ARG001
+    def alone(subject: Any, mesh: Mesh, work: Workload, accumulate: bool, make: Any) -> Any:
         own = stages(int(model.config.num_hidden_layers), mesh)[rank]
         times = microbatches(mesh, work.axes(), train=True)
         return [(own, step) for step in train_stages._steps(mesh, rank, own, times, accumulate, make)]
