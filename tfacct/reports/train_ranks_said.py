@@ -168,9 +168,9 @@ def _of_stages(one: Trained, bits: int) -> Iterator[list[Collective]]:
     every = meshes.by_stage(one.subject, mesh, one.work.axes(), bits, train=True)
     (ranked,) = meshes.on_ranks([one.subject], mesh.tp, mesh.ep)
     for own, step in of_stages(ranked, one.work, one.recipe):
-        assert step.stage is not None
-        step = on_stages(one.subject, own, step, one.recipe)
-        yield adapters.sent(one.subject, one.recipe, step, every[step.stage.rank])
+        found = on_stages(one.subject, own, step, one.recipe)
+        assert found.stage is not None
+        yield adapters.sent(one.subject, one.recipe, found, every[found.stage.rank])
 
 
 def _of_experts(subject: LoadedModel, mesh: Mesh) -> list[str]:

@@ -104,7 +104,7 @@ def _steps(mesh: Mesh, rank: int, own: list[Stage], times: int, accumulate: bool
         )
         yield parts[stage]._replace(stage=flight, accumulate=earlier, holds_logits=own[stage].last)
     if mesh.fsdp > 1 and base.adapters:  # gradients of all weights are more than what gathering them takes
-        first = InFlight(
+        ahead = InFlight(
             ((runs[0], 1),),
             own[0].blocks.start,
             rank=rank,
@@ -114,7 +114,7 @@ def _steps(mesh: Mesh, rank: int, own: list[Stage], times: int, accumulate: bool
             received=not own[0].last,
             gathers=True,
         )
-        yield parts[0]._replace(stage=first, accumulate=False, holds_logits=own[0].last)
+        yield parts[0]._replace(stage=ahead, accumulate=False, holds_logits=own[0].last)
 
 
 class _Gives(NamedTuple):
