@@ -38,6 +38,14 @@ class Config(Indexed):
     hc_eps: Real = 1e-6
 
     stems: ClassVar = ("HYV4",)
+    in_files: ClassVar = (
+        (r"\.hc_pre\.hc_", ".hc_"),
+        (r"\.hc_attn_layer\.hc_", ".attn_hc."),
+        (r"\.hc_mlp_layer\.hc_", ".ffn_hc."),
+        (r"\.hc_head_(fn|base|scale)$", r".hc_\1"),
+        (r"\.learnable_sink_param$", ".sinks"),
+        (r"\.linear_gate\.", ".gate_proj."),
+    )
     fixed: ClassVar = Indexed.fixed | {"Xl", "Xg"}
     uncounted: ClassVar = Indexed.uncounted | {"first_k_dense_replace", "hc_magnitude", "hc_eps"}
     harmless: ClassVar = Indexed.harmless | {"learnable_sink_init", "swiglu_limit", "norm_topk_prob"}
