@@ -22,6 +22,7 @@ class Config(TextTower):
     projection_size: Count | None = None
 
     stems: ClassVar = ("SiglipText",)
+    in_files: ClassVar = ((r"^text_model\.", ""),)
     body: ClassVar = ""
     heads: ClassVar[Mapping[str, Ending]] = {
         "Model": Ending("SiglipTextModel", "none", pooler=True, paths={"pooler.project": "head"})

@@ -32,6 +32,7 @@ class Config(ImageTower):
     vision_use_head: Switch = True
 
     stems: ClassVar = ("SiglipVision",)
+    in_files: ClassVar = ((r"^vision_model\.", ""),)
     body: ClassVar = ""
     harmless: ClassVar = ImageTower.harmless | frozenset(
         "num_image_tokens num_positions projection_dim projector_hidden_act vocab_size".split()
