@@ -81,7 +81,11 @@ def check_axes(subject: LoadedModel, mesh: Mesh) -> None:
             raise ConfigError(
                 f"{subject.name}: no rule for {said} beside {option('pp')}", without if said == MTP else hint
             )
-        stages(blocks_in(subject.ledger), mesh)
+        try:
+            stages(blocks_in(subject.ledger), mesh)
+        except UsageError as error:
+            error.message = f"{subject.name}: {error.message}"
+            raise
     if mesh.parts > 1:
         said = next(_unparted(subject.architecture, mesh), None)
         if said:

@@ -87,8 +87,8 @@ def _unruled(subject: LoadedModel, recipe: Recipe) -> Iterator[str]:
     how = optimizer(recipe.optimizer)
     if mesh.ranks > mesh.pp and encodes(subject.architecture):
         yield from _unruled_encoder(subject, recipe, mesh)
-    if mesh.ranks > mesh.pp and (said := part_without_rule(subject.architecture)):
-        yield f"no rule for {said} on a mesh"
+    if said := _without_rule(subject, recipe):
+        yield said
     if any(map(in_parallel, subject.architecture.stacks)):
         yield "no rule for parallel sublayers on a mesh"
     if any(odd.alibi or odd.sinks or odd.gated or odd.temperature for odd in _attentions(subject)):
@@ -116,6 +116,16 @@ def _unruled(subject: LoadedModel, recipe: Recipe) -> Iterator[str]:
         yield f"eager attention is not counted beside {option('sp', True)}"
     if how.bits is not None or how.factored or how.hidden is not None or how.name.endswith("for-loop"):
         yield f"{how.name} is not counted on a mesh: optimizers that take each number by itself are"
+
+
+def _without_rule(subject: LoadedModel, recipe: Recipe) -> str | None:
+    """Why a part without a rule is refused: on one device its step may not be counted either."""
+    mesh = recipe.mesh
+    assert mesh is not None
+    said = part_without_rule(subject.architecture) if mesh.ranks > mesh.pp else None
+    if said is None:
+        return None
+    return training.refusal(subject, alone(recipe)) or f"no rule for {said} on a mesh"
 
 
 def _unruled_encoder(subject: LoadedModel, recipe: Recipe, mesh: Mesh) -> Iterator[str]:
@@ -160,7 +170,7 @@ def _advice(subject: LoadedModel, recipe: Recipe, why: str) -> str | None:
         (kind for kind in alike if not training.refusal(subject, replace(alone(recipe), attention=kind))), None
     )
     if other is None:
-        counts = meshes.GATHERED in subject.config.divided and mesh.sharers > 1
+        counts = meshes.GATHERED in subject.config.divided
         return f"`tfacct params` and `comms` count its weights under {option('fsdp')}" if counts else None
     also = "" if other == recipe.attention else f", with {option('attention', other)}"
     return f"the step of one device alone is counted{also}"
@@ -192,8 +202,9 @@ def step_of(subject: LoadedModel, work: Workload, recipe: Recipe) -> Step:
     mesh = recipe.mesh
     assert mesh is not None
     check_step(mesh)
-    one = _on_rank(subject, mesh)
-    why = next(_unruled(subject, recipe), None)
+    why = _without_rule(subject, recipe)
+    one = subject if why is not None else _on_rank(subject, mesh)
+    why = why or next(_unruled(subject, recipe), None)
     if why is not None:
         raise UsageError(f"{subject.name}: {why}", _advice(subject, recipe, why))
     if mesh.sp and work.tokens % mesh.tp:
