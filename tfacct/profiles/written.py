@@ -88,10 +88,14 @@ class Seen(NamedTuple):
 
 class Trace:
     """Operations as they run. `ones`: axes of size 1. `keeps`: operations save what their gradients need; a block that
-    will run again saves nothing. `flows`: what it reads requires a gradient."""
+    will run again saves nothing. `flows`: what it reads requires a gradient. `leaf`: no operation made that, so its
+    cast is made once, and stays until the forward pass ends, as a weight's does."""
 
-    def __init__(self, ones: frozenset[str], *, keeps: bool = True, flows: bool = True, reads: str = INPUT) -> None:
-        self.ones, self.keeps = ones, keeps
+    def __init__(
+        self, ones: frozenset[str], *, keeps: bool = True, flows: bool = True, leaf: bool = False, reads: str = INPUT
+    ) -> None:
+        self.ones, self.keeps, self.leaf = ones, keeps, leaf
+        self.narrow: Value | None = None  # the cast of a leaf
         self.there: Counter[Kind] = Counter()
         self.elsewhere: Counter[Kind] = Counter()
         self.order: list[str] = []

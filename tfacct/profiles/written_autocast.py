@@ -85,20 +85,22 @@ class Written(Transformers):
         """As in fp32."""
         return tuple(each._replace(held=full([each.held])[0]) for each in Transformers.handed(self, shape))
 
-    def block(self, block: Block, *, flows: bool = True) -> Run:
-        """The run of a block. `flows`: what it reads requires a gradient."""
-        key = repr(block), self._how(block), self._ones(block), flows, self.again
-        return cached(key, lambda: self._run(block, flows))
+    def block(self, block: Block, *, flows: bool = True, leaf: bool = False) -> Run:
+        """The run of a block. `flows`: what it reads requires a gradient; `leaf`: and was made by no operation."""
+        key = repr(block), self._how(block), self._ones(block), flows, leaf, self.again
+        return cached(key, lambda: self._run(block, flows, leaf))
 
     def waiting(self, shape: Transformer) -> tuple[Held, ...]:
         """As in fp32, and the embeddings, where block 0 keeps no more than casts of them."""
         casts = self.habits.norms_behind and not self.again
         return (*full(Transformers.waiting(self, shape)), *((STREAM_WIDE,) if casts else ()))
 
-    def _run(self, block: Block, flows: bool) -> Run:
-        kept, bare = (Trace(self._ones(block), keeps=keeps, flows=flows) for keeps in (True, False))
+    def _run(self, block: Block, flows: bool, leaf: bool) -> Run:
+        kept, bare = (Trace(self._ones(block), keeps=keeps, flows=flows, leaf=leaf) for keeps in (True, False))
         self._block(bare, block)
-        kept.backward(self._block(kept, block).node)
+        node = self._block(kept, block).node
+        kept.narrow = None
+        kept.backward(node)
         run = run_of(kept, bare)
         return let_go(run) if self.again and self.habits.norms_behind else run
 
@@ -203,11 +205,16 @@ def lent(profile: Written, whole: Pass, shape: Transformer) -> Pass:
     adapters = profile.adapters
     assert adapters is not None
     blocks: list[Section] = []
+    leaf = adapters.embedded and profile.habits.norms_behind  # which no norm reads first
     for section, stack in zip(whole.blocks, shape.stacks, strict=True):
         axes, first = {**section.axes, RANK: adapters.rank}, 1 if section.numbers[0] == 0 else 0
-        for numbers, flows in ((section.numbers[:first], adapters.embedded), (section.numbers[first:], True)):
+        for numbers, flows, once in (
+            (section.numbers[:first], adapters.embedded, leaf),
+            (section.numbers[first:], True, False),
+        ):
             if numbers:
-                blocks.append(Section(profile.block(stack.block, flows=flows), axes, len(numbers), numbers))
+                run = profile.block(stack.block, flows=flows, leaf=once)
+                blocks.append(Section(run, axes, len(numbers), numbers))
     found = ended(whole, adapters, tuple(blocks), profile.back(shape))
     embedded = () if adapters.embedded else (Held("B T D", "full"),)  # no block keeps the embeddings
     handed = tuple(each._replace(held=full((each.held,))[0]) for each in found.handed)

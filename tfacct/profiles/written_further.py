@@ -148,8 +148,8 @@ def _summed(t: Trace, how: How, x: Value, result: Value, at: str) -> Value:
 class Further(Written):
     """A class whose blocks are no Llama's."""
 
-    def _run(self, block: Block, flows: bool) -> Run:
-        run = Written._run(self, block, flows)
+    def _run(self, block: Block, flows: bool, leaf: bool) -> Run:
+        run = Written._run(self, block, flows, leaf)
         if not self.again or self.attention != "eager" or not (self.habits.starts_biased or self.habits.biases_apart):
             return run
         # The caller has what values were weighted by in the block in front.

@@ -15,7 +15,8 @@ def turned(t: Trace, x: Value, name: str, path: str, *, last: bool = False) -> V
     Halves that are negated for it are there no longer than what is larger.
     """
     own = x.role
-    t.named(name)
+    if x.node is not None:  # else nothing needs the angles
+        t.named(name)
 
     def by_sine(b: Trace, g: Storage) -> list[Storage | None]:
         made = b.new(g.laid, "full")
