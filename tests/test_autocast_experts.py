@@ -52,6 +52,22 @@ def test_a_loss_in_chunks_behind_experts(family: str, seed: int) -> None:
     check_loss(family, seed, chunked=True)
 
 
+@pytest.mark.parametrize(
+    ("family", "seed"), [("deepseek_v3", 100), ("gpt_oss", 101), ("mixtral", 102), ("qwen2_moe", 107)]
+)
+def test_adapters_beside_frozen_experts_are_pefts_own(family: str, seed: int) -> None:
+    pytest.importorskip("peft")
+    assert check(family, seed, lora=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", FAMILIES)
+def test_many_steps_with_adapters_beside_experts(family: str) -> None:
+    pytest.importorskip("peft")
+    done = [check(family, seed, lora=True) for seed in range(100, 200)]
+    assert sum(done) >= 90
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_many_steps_of_experts_with_attention_again_or_a_loss_in_chunks(family: str) -> None:

@@ -41,7 +41,7 @@ class Config(DeepseekLike):
         {
             *("sdpa", "eager", "accumulate", "selective", "chunked", "experts_in_full"),
             *("lora", "lora_selective", "nf4"),
-            *("autocast", "autocast_chunked", "autocast_selective"),
+            *("autocast", "autocast_chunked", "autocast_lora", "autocast_selective"),
         }
     )
     divided: ClassVar = frozenset({"published", "fp32", "step"})

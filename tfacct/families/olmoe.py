@@ -32,7 +32,10 @@ class Config(LlamaLike):
 
     divided: ClassVar = frozenset({"published", "own", "step"})
     trains: ClassVar = frozenset(
-        {"sdpa", "eager", "accumulate", "lora", "lora_selective", "nf4", "selective", "autocast", "autocast_selective"}
+        {
+            *("sdpa", "eager", "accumulate", "lora", "lora_selective", "nf4", "selective"),
+            *("autocast", "autocast_lora", "autocast_selective"),
+        }
     )
     habits: ClassVar = frozenset({"narrow_shares"})
     switched_habits: ClassVar = {"shared_out": ("norm_topk_prob", False)}

@@ -137,7 +137,7 @@ class Written(Transformers):
         """Raise ConfigError for what is not written out."""
         habits = {field.name for field in fields(Habits) if getattr(self.habits, field.name)}
         if isinstance(attn, LatentAttention):
-            known = latent.known(attn) and self.adapters is None
+            known = latent.known(attn)
         else:
             self._check_attention(attn)
             others = attn.rope_dim, attn.value_dim, attn.adapter, getattr(mlp, "norm", None)
@@ -173,7 +173,8 @@ class Written(Transformers):
         return ones_of(attn, self.batch) | one
 
     def back(self, shape: Transformer) -> Run:
-        """The final norm, the head in 16 bits, frozen or not, and the loss in fp32. The cast of a head's bias stays."""
+        """The final norm, the head in 16 bits, frozen or not, and the loss in fp32. The cast of a head's bias stays, if
+        it is trained."""
         final, how = shape.final_norm, self._how(shape.stacks[0].block)
         biased = shape.head is not None and shape.head.bias
 
@@ -187,7 +188,7 @@ class Written(Transformers):
 
         run = cached(("end", repr(final), how, biased), make)
         ahead = tuple(moment for moment in run.ahead if moment.at.startswith("final_norm"))
-        bias = (Held("V"),) if biased else ()
+        bias = (Held("V"),) if biased and how.weights.trained else ()
         loss = self._loss_wide(shape)
         behind = tuple(moment._replace(held=(*moment.held, *bias)) for moment in loss.ahead)
         return joined(run._replace(ahead=ahead, bare=()), loss._replace(ahead=behind))
@@ -216,6 +217,7 @@ def lent(profile: Written, whole: Pass, shape: Transformer) -> Pass:
                 run = profile.block(stack.block, flows=flows, leaf=once)
                 blocks.append(Section(run, axes, len(numbers), numbers))
     found = ended(whole, adapters, tuple(blocks), profile.back(shape))
-    embedded = () if adapters.embedded else (Held("B T D", "full"),)  # no block keeps the embeddings
+    # No block keeps the embeddings, which stay; what a dropout leaves of them does not.
+    embedded = () if adapters.embedded or STREAM_WIDE in found.waiting else (STREAM_WIDE,)
     handed = tuple(each._replace(held=full((each.held,))[0]) for each in found.handed)
     return found._replace(waiting=(*found.waiting, *embedded), handed=handed)

@@ -7,7 +7,7 @@ from tfacct.profiles import written_heads as heads
 from tfacct.profiles import written_operations as ops
 from tfacct.profiles import written_views as views
 from tfacct.profiles.written import Trace, Value
-from tfacct.profiles.written_parts import ATTN, LETTERS, NETWORK, How, Parts, norm, product
+from tfacct.profiles.written_parts import ATTN, LETTERS, NETWORK, How, Parts, norm, product, products
 from tfacct.profiles.written_storage import Storage
 
 PAIRS = ("B", "N", "T", "S")
@@ -34,7 +34,7 @@ def _attention(t: Trace, how: How, h: Value, x: Value, part: Attention) -> tuple
     """Attention and its sum with the stream, and what values were weighted by."""
     at = ATTN
     each = [(f"{at}.{which}_proj", (letter, "H")) for which, letter in LETTERS.items()]
-    whole, node = views.products(t, h, each, ("N", views.APART, "H"), bias=part.qkv_bias)
+    whole, node = products(t, how, h, each, ("N", views.APART, "H"), bias=part.qkv_bias)
     laid = ("B", "T", "N", views.APART, "H")
     made = []
     for path, (letter, _) in each:

@@ -154,7 +154,7 @@ def sequential(
     del h
     h = norm(t, how, mid, f"{NETWORK}_norm", fronts[1])
     if isinstance(mlp, Experts) and how.habits.clamped:
-        h, _weights = sinks.routed(t, h)
+        h, _weights = sinks.routed(t, how, h)
     elif isinstance(mlp, Experts):
         h = (scored.routed if how.habits.scored else routed)(t, how, h, mlp)
     elif how.habits.inline_network:

@@ -10,6 +10,7 @@ from tfacct.profiles.written import LEAF, Node, Trace, Value
 from tfacct.profiles.written_networks import SMOOTH, gated
 from tfacct.profiles.written_operations import ROWS
 from tfacct.profiles.written_parts import NETWORK, How
+from tfacct.profiles.written_parts import product as linear
 from tfacct.profiles.written_storage import Axes, Joint, Storage
 
 OWN, SOFTMAX = f"{NETWORK}.experts", f"{NETWORK}.router.softmax"
@@ -27,7 +28,7 @@ def routed(t: Trace, how: How, x: Value, part: Experts) -> Value:
     shape = FeedForward(hidden=part.hidden, width=part.shared, gated=True, activation=part.activation)
     shared = gated(t, how, x, shape, at=f"{NETWORK}.shared", wide="Fs")
     result, _there = _experts(t, how, x, part)
-    gate = ops.linear(t, x, f"{NETWORK}.shared_gate", ("U",))
+    gate = linear(t, how, x, f"{NETWORK}.shared_gate", ("U",))
     gate = ops.activation(t, gate, f"{NETWORK}.shared_sigmoid", result=True)
     shared = _weighted(t, gate, shared)
     del gate
@@ -56,17 +57,11 @@ def _experts(t: Trace, how: How, x: Value, part: Experts) -> tuple[Value, tuple[
     """What experts give, and what the block has of its router."""
     if part.bias or not part.gated or part.latent is not None or part.activation not in SMOOTH:
         raise ConfigError("transformers under autocast: no rule for experts with biases or without a gate")
-    if (
-        how.habits.chosen_first
-        or how.habits.scored
-        or how.habits.mixed
-        or how.habits.clamped
-        or not how.weights.trained
-    ):
+    if how.habits.chosen_first or how.habits.scored or how.habits.mixed or how.habits.clamped:
         raise ConfigError("transformers under autocast: no rule for the way its class chooses experts")
-    logits = ops.linear(t, x, f"{NETWORK}.router", ("E",))
+    logits = ops.linear(t, x, f"{NETWORK}.router", ("E",), trained=how.weights.trained)
     shares, index = _chosen(t, how, logits)
-    return grouped(t, x, shares), (logits, shares, index)
+    return grouped(t, x, shares, trained=how.weights.trained), (logits, shares, index)
 
 
 def _chosen(t: Trace, how: How, logits: Value) -> tuple[Value, Storage]:
@@ -103,7 +98,7 @@ def _chosen(t: Trace, how: How, logits: Value) -> tuple[Value, Storage]:
     return shares, index
 
 
-def grouped(t: Trace, x: Value, shares: Value) -> Value:
+def grouped(t: Trace, x: Value, shares: Value, *, trained: bool) -> Value:
     """Tokens in the order of their experts, none dropped, and their results in the order of tokens again."""
     t.named(f"{OWN}.sent")
     ids, order = t.new(CHOSEN, "index"), t.new(CHOSEN, "index", f"{OWN}.order")
@@ -115,11 +110,11 @@ def grouped(t: Trace, x: Value, shares: Value) -> Value:
     t.named(f"{OWN}.grouped")
     numbers, count = t.new(CHOSEN, "short"), t.new(("E",), "short")
     ends = t.new(("E",), "short", f"{OWN}.ends")
-    whole = product(t, sent, [f"{OWN}.{which}_proj.weight" for which in ("gate", "up")], ends, WIDE)
+    whole = product(t, sent, [f"{OWN}.{which}_proj" for which in ("gate", "up")], ends, WIDE, trained=trained)
     laid = ("B", "T", "A", views.APART)
     inner = _acted(t, whole, laid)
     del whole
-    made = product(t, inner, [f"{OWN}.down_proj.weight"], ends, SENT)
+    made = product(t, inner, [f"{OWN}.down_proj"], ends, SENT, trained=trained)
     del inner
     result = put_back(t, shared_out(t, made[0].parts[0], made[1], shares))  # beside what it was made of, to the end
     del ids, numbers, count
@@ -156,23 +151,30 @@ def read_off(t: Trace, x: Value, index: Storage, axes: Axes, makes: Axes, path: 
     return Value(t.new(makes, role, path), makes, node)
 
 
-def product(t: Trace, x: Value, names: list[str], ends: Storage, makes: Axes) -> tuple[Joint, Node | None]:
+def product(
+    t: Trace, x: Value, names: list[str], ends: Storage, makes: Axes, *, trained: bool
+) -> tuple[Joint, Node | None]:
     """Grouped products of banks that lie in one, in fp32: what is made of each."""
-    for name in names:
-        t.named(name)
+    for name in names if trained else ():
+        t.named(f"{name}.weight")
         t.node((LEAF,), views.finish)  # it is done with the first
-    t.at, axes = names[0], x.axes
+    if trained:
+        t.at = f"{names[0]}.weight"
+    else:
+        t.named(f"{names[0]}.multiplied")
+    axes = x.axes
 
     def back(b: Trace, _g: Storage) -> list[Storage | None]:
-        b.gradient()
+        if trained:
+            b.gradient()
         return [b.new(axes, "full"), None]
 
-    node = t.node((x.node, LEAF), back)
-    t.save(node, x.storage, None, ends)
+    node = t.node((x.node, LEAF if trained else None), back)
+    t.save(node, *((x.storage,) if trained else ()), None, ends)
     t.after = True
     apart = (views.APART,) if len(names) > 1 else ()
     laid = (*makes[:-1], *apart, makes[-1])
-    return t.joint([(makes, name.removesuffix(".weight")) for name in names], laid, "full"), node
+    return t.joint([(makes, name) for name in names], laid, "full"), node
 
 
 def _acted(t: Trace, whole: tuple[Joint, Node | None], laid: Axes) -> Value:

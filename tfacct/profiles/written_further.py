@@ -192,7 +192,6 @@ class Further(Written):
             or (attn.rotary is not None and attn.rotary.pairs != "halves")
             or any(part.less_one or part.learned == "none" for part in norms)
             or any(each.post_norm is not None for each in block.sublayers)
-            or (self.adapters is not None and (self.habits.biases_apart or self.habits.starts_biased))
             or (self.selective and not self.habits.rejoins)
             or (mlp.gated and mlp.activation not in SMOOTH)
         ):

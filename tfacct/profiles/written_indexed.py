@@ -13,7 +13,7 @@ from tfacct.profiles import written_views as views
 from tfacct.profiles.written import LEAF, Node, Trace, Value
 from tfacct.profiles.written_networks import activated
 from tfacct.profiles.written_operations import ROWS
-from tfacct.profiles.written_parts import ATTN, LETTERS, NETWORK, How, Parts, norm
+from tfacct.profiles.written_parts import ATTN, LETTERS, NETWORK, How, Parts, lent, norm
 from tfacct.profiles.written_storage import Axes, Joint, Storage
 
 SUM = "blocks.*.sum"
@@ -26,9 +26,9 @@ def block_of_falcon(t: Trace, how: How, parts: Parts) -> Value:
     own = norm(t, how, x, f"{ATTN}_norm", parts.attn_norm)
     other = own if parts.mlp_norm is None else norm(t, how, x, f"{NETWORK}_norm", parts.mlp_norm)
     attended, _weights = _attention(t, how, own, parts.attn)
-    h = _product(t, other, f"{NETWORK}.up_proj", ("F",), bias=parts.mlp.bias)
+    h = _product(t, how, other, f"{NETWORK}.up_proj", ("F",), bias=parts.mlp.bias)
     h = activated(t, h, f"{NETWORK}.act", parts.mlp.activation)
-    h = _product(t, h, f"{NETWORK}.down_proj", ("D",), bias=parts.mlp.bias)
+    h = _product(t, how, h, f"{NETWORK}.down_proj", ("D",), bias=parts.mlp.bias)
     t.named(SUM)
     both = Value(h.storage, h.axes, t.node((h.node, attended.node), lambda _b, g: (g, g)))  # in place
     del h
@@ -36,13 +36,19 @@ def block_of_falcon(t: Trace, how: How, parts: Parts) -> Value:
     return ops.total(t, x, left)
 
 
-def _product(t: Trace, x: Value, name: str, makes: Axes, *, bias: bool) -> Value:
-    made, node = _products(t, x, [(name, makes)], makes, bias=bias)
+def _product(t: Trace, how: How, x: Value, name: str, makes: Axes, *, bias: bool) -> Value:
+    made, node = _products(t, how, x, [(name, makes)], makes, bias=bias)
     return Value(made.parts[0], (*ROWS, *makes), node)
 
 
-def _products(t: Trace, x: Value, parts: Named, laid: Axes, *, bias: bool) -> tuple[Joint, Node | None]:
-    """FalconLinear."""
+def _products(t: Trace, how: How, x: Value, parts: Named, laid: Axes, *, bias: bool) -> tuple[Joint, Node | None]:
+    """FalconLinear, and its adapter, if it has one."""
+    whole = _linear(t, x, parts, laid, bias=bias, trained=how.weights.trained)
+    return whole if parts[0][0] not in how.weights.on else lent(t, how, x, whole, parts, laid)
+
+
+def _linear(t: Trace, x: Value, parts: Named, laid: Axes, *, bias: bool, trained: bool) -> tuple[Joint, Node | None]:
+    flows = x.node is not None
     reads = tuple(axis for axis in x.axes if axis not in ROWS)
     first, inner = parts[0][0], (*laid, *reads)
 
@@ -55,23 +61,24 @@ def _products(t: Trace, x: Value, parts: Named, laid: Axes, *, bias: bool) -> tu
             t.node((LEAF,), views.finish)
         return f"{first}.{kind}"
 
-    at = named("weight")
-    t.at = at
+    if trained:
+        t.at = named("weight")
     weight = t.joint(each(*reads, path=".weight_cast"), inner)
-    cast_of = t.node((LEAF,), views.finish)
-    if x.role == "full":
+    cast_of = t.node((LEAF if trained else None,), views.finish)
+    if x.role == "full" and (trained or flows):
         t.named(f"{first}.cast")
     read = ops.cast(t, x, "work", f"{first}.in")
     t.named(f"{first}.matmul")
     rows = t.merged(read.storage, ROWS, reads)
 
     def back(b: Trace, _g: Storage) -> list[Storage | None]:
-        given: list[Storage | None] = [b.new((*ROWS, *reads)), b.joint(each(*reads), inner)]
+        given = b.new((*ROWS, *reads)) if flows else None
+        own = b.joint(each(*reads), inner) if trained else None
         b.after = True
-        return given
+        return [given, own]
 
     node = t.node((read.node, cast_of), back)
-    t.save(node, rows, weight)
+    t.save(node, *((rows,) if trained else ()), *((weight,) if flows else ()))
     t.after = True
     del weight
     done = [(axes, "" if bias else name) for (name, _), (axes, _) in zip(parts, each(front=ROWS), strict=True)]
@@ -79,12 +86,13 @@ def _products(t: Trace, x: Value, parts: Named, laid: Axes, *, bias: bool) -> tu
     flat = t.node((node,), lambda b, g: [b.merged(g, ROWS, laid)])
     if not bias:
         return made, flat
-    at = named("bias")
-    t.at = at
+    if trained:
+        t.at = named("bias")
 
     def added(b: Trace, g: Storage) -> list[Storage | None]:
         narrow = b.joint(each(front=ROWS), g.laid)
-        b.gradient()
+        if trained:
+            b.gradient()
         return [narrow]
 
     summed = t.node((flat,), added)
@@ -97,7 +105,7 @@ def _attention(t: Trace, how: How, h: Value, part: Attention) -> tuple[Value, Va
     at = ATTN
     each = [(f"{at}.{which}_proj", (letter, "H")) for which, letter in LETTERS.items()]
     laid = (views.APART,) if how.habits.indexed and not how.habits.copies_first else ("K", views.APART, "H")
-    whole, node = _products(t, h, each, laid, bias=part.qkv_bias)
+    whole, node = _products(t, how, h, each, laid, bias=part.qkv_bias)
     q, k, v = _split(t, how, whole, node, part)
     q, k = views.turned(t, q, how.turn, last=True), views.turned(t, k, how.turn)
     grouped = "K" in k.axes
@@ -108,7 +116,7 @@ def _attention(t: Trace, how: How, h: Value, part: Attention) -> tuple[Value, Va
         values, weights = _scored(t, q, k, v, expands=grouped and bool(part.group != 1))
     rows = heads.contiguous(t, values, ("B", "T", "N", "H"), f"{at}.values")
     del values
-    return _product(t, rows, f"{at}.o_proj", ("D",), bias=part.out_bias), weights
+    return _product(t, how, rows, f"{at}.o_proj", ("D",), bias=part.out_bias), weights
 
 
 def _split(t: Trace, how: How, whole: Joint, node: Node | None, part: Attention) -> tuple[Value, Value, Value]:

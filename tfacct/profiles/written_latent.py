@@ -9,7 +9,7 @@ from tfacct.profiles import written_scores as scores
 from tfacct.profiles import written_sinks as sinks
 from tfacct.profiles import written_views as views
 from tfacct.profiles.written import Node, Trace, Value
-from tfacct.profiles.written_parts import ATTN, How, product
+from tfacct.profiles.written_parts import ATTN, How, product, products
 from tfacct.profiles.written_storage import Axes, Joint, Storage
 
 QUERIES: Axes = ("B", "N", "T", "Hq")
@@ -35,7 +35,7 @@ def attention(t: Trace, how: How, x: Value, part: LatentAttention) -> tuple[Valu
     latent, shared, _whole = _latent(t, how, x, part)
     turns, shared = _turned(t, how, turns, shared)
     queries = views.joined(t, turns, plain, QUERIES, f"{ATTN}.queries")
-    keys, values = _expanded(t, latent, shared)
+    keys, values = _expanded(t, how, latent, shared)
     rows, weights = _attended(t, how, queries, keys, values, part)
     rows = heads.contiguous(t, rows, ("B", "T", "N", "Hv"), f"{ATTN}.values_copy")
     return product(t, how, rows, f"{ATTN}.o_proj", ("D",), bias=part.bias), weights
@@ -95,10 +95,10 @@ def _slice(t: Trace, x: Value) -> Node | None:
     return node
 
 
-def _expanded(t: Trace, latent: Value, shared: Value) -> tuple[Value, Value]:
+def _expanded(t: Trace, how: How, latent: Value, shared: Value) -> tuple[Value, Value]:
     """Keys, written part by part into one tensor, and values, a view of the product that makes keys' numbers too."""
     parts = [(f"{ATTN}.k_b_proj", ("N", "Hp")), (f"{ATTN}.v_b_proj", ("N", "Hv"))]
-    whole, node = views.products(t, latent, parts, ("N", views.APART))
+    whole, node = products(t, how, latent, parts, ("N", views.APART))
     laid = ("B", "T", "N", "Hp", "Hv")
     plain, values = views.chunks(t, whole, node, ("B", "N", "T", views.APART), laid, (PLAIN, VALUES))
     made = t.new(QUERIES, "work", f"{ATTN}.keys")

@@ -84,7 +84,14 @@ def products(
     whole = views.products(t, x, parts, laid, bias=bias, conv=how.conv, trained=weights.trained)
     if name not in weights.on:
         return whole
-    down, _wide = _narrowed(t, how, x, name)
+    return lent(t, how, x, whole, parts, laid)
+
+
+def lent(
+    t: Trace, how: How, x: Value, whole: tuple[Joint, Node | None], parts: Sequence[tuple[str, Axes]], laid: Axes
+) -> tuple[Joint, Node | None]:
+    """What products in one make, and what their adapter adds."""
+    down, _wide = _narrowed(t, how, x, parts[0][0])
     more = views.products(t, down, [(f"{path}.lora_B", makes) for path, makes in parts], laid)
     del down
     made, node = more

@@ -20,7 +20,7 @@ def routed(t: Trace, how: How, x: Value, part: Experts) -> Value:
     if part.shared_gate or part.shared_bias or part.bias or not part.gated or part.latent is not None:
         raise ConfigError("transformers under autocast: no rule for these experts that are scored by a sigmoid")
     _logits, shares, _chosen = _scored(t, how, x)
-    result = grouped(t, x, shares)
+    result = grouped(t, x, shares, trained=how.weights.trained)
     if part.shared is None:
         return result
     shape = FeedForward(hidden=part.hidden, width=part.shared, gated=True, activation=part.activation)

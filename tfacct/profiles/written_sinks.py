@@ -142,15 +142,16 @@ def _without_sink(t: Trace, shares: Pieces) -> Value:
     return Value(Joint(shares[0].parts, PAIRS), PAIRS, t.node((shares[1],), lambda b, _g: (_with_sink(b),)))
 
 
-def routed(t: Trace, x: Value) -> tuple[Value, Value]:
+def routed(t: Trace, how: How, x: Value) -> tuple[Value, Value]:
     """Experts chosen by scores in 16 bits, of which shares are made; and those shares, which the block has then."""
-    _logits, shares = _chosen(t, x)
-    return _experts(t, x, shares), shares
+    trained = how.weights.trained
+    _logits, shares = _chosen(t, x, trained=trained)
+    return _experts(t, x, shares, trained=trained), shares
 
 
-def _chosen(t: Trace, x: Value) -> tuple[Value, Value]:
+def _chosen(t: Trace, x: Value, *, trained: bool) -> tuple[Value, Value]:
     router, softmax = f"{NETWORK}.router", routing.SOFTMAX
-    logits = ops.linear(t, x, router, ("E",), bias=True)
+    logits = ops.linear(t, x, router, ("E",), trained=trained, bias=True)
     t.named(softmax)
 
     def chosen(b: Trace, _g: Storage) -> list[Storage | None]:
@@ -170,7 +171,7 @@ def _chosen(t: Trace, x: Value) -> tuple[Value, Value]:
     return logits, Value(made, CHOSEN, node)
 
 
-def _experts(t: Trace, x: Value, shares: Value) -> Value:
+def _experts(t: Trace, x: Value, shares: Value, *, trained: bool) -> Value:
     """As written_experts has them, biases of each token's expert added to products in place."""
     t.named(f"{OWN}.sent")
     order = t.new(CHOSEN, "index", f"{OWN}.order")
@@ -183,21 +184,24 @@ def _experts(t: Trace, x: Value, shares: Value) -> Value:
     t.named(f"{OWN}.grouped")
     short, count = t.new(CHOSEN, "short"), t.new(("E",), "short")
     ends = t.new(("E",), "short", f"{OWN}.ends")
-    both = [f"{OWN}.{which}_proj" for which in ("gate", "up")]
-    biases = _biases(t, both, numbers, WIDE)
-    whole = _added(t, routing.product(t, sent, [f"{name}.weight" for name in both], ends, WIDE), biases)
+    both, down = [f"{OWN}.{which}_proj" for which in ("gate", "up")], [f"{OWN}.down_proj"]
+    biases = _biases(t, both, numbers, WIDE, trained=trained)
+    whole = _added(t, routing.product(t, sent, both, ends, WIDE, trained=trained), biases)
     inner = _bounded(t, whole)
     del whole
-    biases = _biases(t, [f"{OWN}.down_proj"], numbers, SENT)
-    made = _added(t, routing.product(t, inner, [f"{OWN}.down_proj.weight"], ends, SENT), biases)
+    biases = _biases(t, down, numbers, SENT, trained=trained)
+    made = _added(t, routing.product(t, inner, down, ends, SENT, trained=trained), biases)
     del inner
     result = routing.put_back(t, routing.shared_out(t, made[0].parts[0], made[1], shares))
     del short, count, biases
     return result
 
 
-def _biases(t: Trace, names: list[str], numbers: Storage, makes: Axes) -> Pieces:
+def _biases(t: Trace, names: list[str], numbers: Storage, makes: Axes, *, trained: bool) -> Pieces:
     """Of each token's experts: an index reads them off, which is kept."""
+    made = [(makes, "")] * len(names)
+    if not trained:
+        return t.joint(made, makes, "full"), None
     for name in names:
         t.named(f"{name}.bias")
         t.node((LEAF,), views.finish)
@@ -212,7 +216,7 @@ def _biases(t: Trace, names: list[str], numbers: Storage, makes: Axes) -> Pieces
     node = t.node((LEAF,), back)
     t.save(node, numbers)
     t.after = True
-    return t.joint([(makes, "")] * len(names), makes, "full"), node
+    return t.joint(made, makes, "full"), node
 
 
 def _added(t: Trace, whole: Pieces, biases: Pieces) -> Pieces:

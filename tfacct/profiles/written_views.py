@@ -159,9 +159,17 @@ def multiple(t: Trace, whole: Joint, node: Node | None) -> tuple[Joint, Node | N
 def summed(
     t: Trace, whole: tuple[Joint, Node | None], more: tuple[Joint, Node | None], parts: Sequence[tuple[str, Axes]]
 ) -> tuple[Joint, Node | None]:
-    """The sum of two tensors of several parts, by their paths."""
-    made = t.joint([(one.laid, path) for one, (path, _) in zip(whole[0].parts, parts, strict=True)], whole[0].laid)
-    return made, t.node((whole[1], more[1]), lambda _b, g: [g, g])
+    """The sum of two tensors of several parts, by their paths: in fp32 if the first is."""
+    role = whole[0].role
+    made = t.joint(
+        [(one.laid, path) for one, (path, _) in zip(whole[0].parts, parts, strict=True)], whole[0].laid, role
+    )
+
+    def back(b: Trace, g: Storage) -> list[Storage | None]:
+        each = [(one.laid, "") for one in g.parts]
+        return [g, g if role == "work" else b.joint(each, g.laid, "work")]
+
+    return made, t.node((whole[1], more[1]), back)
 
 
 def finish(b: Trace, _g: Storage) -> list[Storage | None]:
