@@ -25,7 +25,7 @@ class Config(FamilyConfig):
     trains: ClassVar = frozenset(
         {
             *("eager", "accumulate", "chunked", "lora", "nf4"),
-            *("autocast", "autocast_chunked", "autocast_lora"),
+            *("autocast", "autocast_chunked", "autocast_lora", "autocast_selective"),
         }
     )  # the class refuses sdpa
     dropouts: ClassVar = {"residual": ("hidden_dropout", 0.0), "attention": ("attention_dropout", 0.0)}

@@ -42,7 +42,7 @@ class Config(FamilyConfig):
     trains: ClassVar = frozenset(
         {
             *("sdpa", "eager", "accumulate", "chunked", "lora_once", "lora_whole", "lora_nearly"),
-            *("autocast", "autocast_chunked", "autocast_lora"),
+            *("autocast", "autocast_chunked", "autocast_lora", "autocast_selective"),
         }
     )
     dropouts: ClassVar = {"residual": ("hidden_dropout", 0.0)}

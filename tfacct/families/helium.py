@@ -29,7 +29,7 @@ class Config(LlamaLike):
     trains: ClassVar = frozenset(
         {
             *("sdpa", "eager", "accumulate", "selective", "lora", "lora_selective", "nf4", "chunked"),
-            *("autocast", "autocast_chunked", "autocast_lora"),
+            *("autocast", "autocast_chunked", "autocast_lora", "autocast_selective"),
         }
     )
     divided: ClassVar = frozenset({"published"})

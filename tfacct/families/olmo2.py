@@ -28,7 +28,7 @@ class Config(LlamaLike):
     trains: ClassVar = frozenset(
         {
             *("sdpa", "eager", "accumulate", "selective", "lora", "lora_selective", "nf4", "chunked"),
-            *("autocast", "autocast_chunked", "autocast_lora"),
+            *("autocast", "autocast_chunked", "autocast_lora", "autocast_selective"),
         }
     )
     habits: ClassVar = frozenset({"wide_norms", "wide_angles", "norms_behind"})

@@ -92,7 +92,7 @@ class Written(Transformers):
 
     def waiting(self, shape: Transformer) -> tuple[Held, ...]:
         """As in fp32, and the embeddings, where block 0 keeps no more than casts of them."""
-        casts = self.habits.norms_behind and not self.again
+        casts = self.habits.norms_behind and not (self.again or self.selective)
         return (*full(Transformers.waiting(self, shape)), *((STREAM_WIDE,) if casts else ()))
 
     def _run(self, block: Block, flows: bool, leaf: bool) -> Run:

@@ -7,7 +7,7 @@ from tfacct.profiles import written_heads as heads
 from tfacct.profiles import written_operations as ops
 from tfacct.profiles import written_views as views
 from tfacct.profiles.written import Trace, Value
-from tfacct.profiles.written_parts import ATTN, LETTERS, NETWORK, How, Parts, norm, product, products
+from tfacct.profiles.written_parts import ATTN, LETTERS, NETWORK, How, Parts, again, norm, product, products
 from tfacct.profiles.written_storage import Storage
 
 PAIRS = ("B", "N", "T", "S")
@@ -18,7 +18,7 @@ def block_of_bloom(t: Trace, how: How, parts: Parts) -> Value:
     x = t.start
     assert parts.mlp_norm is not None
     h = norm(t, how, x, f"{ATTN}_norm", parts.attn_norm)
-    mid, _weights = _attention(t, how, h, x, parts.attn)
+    mid, _weights = again(t, how, h, lambda t, h: _attention(t, how, h, x, parts.attn))
     h = norm(t, how, mid, f"{NETWORK}_norm", parts.mlp_norm)
     up = product(t, how, h, f"{NETWORK}.up_proj", ("F",), bias=parts.mlp.bias)
     up = gelu(t, up, f"{NETWORK}.act")

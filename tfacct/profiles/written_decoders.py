@@ -13,7 +13,7 @@ from tfacct.profiles import written_views as views
 from tfacct.profiles.written import Trace, Value
 from tfacct.profiles.written_experts import routed
 from tfacct.profiles.written_networks import acted, network
-from tfacct.profiles.written_parts import ATTN, LETTERS, NETWORK, How, dropped, norm, product, products, rms
+from tfacct.profiles.written_parts import ATTN, LETTERS, NETWORK, How, again, dropped, norm, product, products, rms
 
 
 def attention(t: Trace, how: How, x: Value, part: Attention) -> tuple[Value, Value | None]:
@@ -87,7 +87,7 @@ def attended(t: Trace, how: How, x: Value, part: Attention | LatentAttention) ->
             return latent.attention(t, how, x, part)
         return attention(t, how, x, part)
 
-    return t.rerun(x, run) if how.again else run(t, x)
+    return again(t, how, x, run)
 
 
 def _qk_norm(t: Trace, how: How, x: Value, which: str, part: Attention) -> Value:

@@ -21,7 +21,7 @@ from tfacct.profiles.written_autocast import Written
 from tfacct.profiles.written_biased import block_of_bloom
 from tfacct.profiles.written_indexed import block_of_falcon
 from tfacct.profiles.written_networks import SMOOTH, network
-from tfacct.profiles.written_parts import ATTN, LETTERS, NETWORK, How, Parts, dropped, norm, product, products
+from tfacct.profiles.written_parts import ATTN, LETTERS, NETWORK, How, Parts, again, dropped, norm, product, products
 from tfacct.profiles.written_storage import Axes
 
 
@@ -34,9 +34,7 @@ def attention(t: Trace, how: How, x: Value, part: Attention) -> tuple[Value, Val
 
 def attended(t: Trace, how: How, x: Value, part: Attention) -> tuple[Value, Value | None]:
     """The same, which may run again."""
-    if not how.again:
-        return attention(t, how, x, part)
-    return t.rerun(x, lambda t, x: attention(t, how, x, part))
+    return again(t, how, x, lambda t, x: attention(t, how, x, part))
 
 
 KNOWN = frozenset(
@@ -150,11 +148,14 @@ class Further(Written):
 
     def _run(self, block: Block, flows: bool, leaf: bool) -> Run:
         run = Written._run(self, block, flows, leaf)
-        if not self.again or self.attention != "eager" or not (self.habits.starts_biased or self.habits.biases_apart):
+        apart = self.habits.starts_biased or self.habits.biases_apart
+        if not apart or self.attention != "eager" or not (self.again or self.selective):
             return run
         # The caller has what values were weighted by in the block in front.
         front = Held("B N T S", "work" if self.habits.starts_biased else "full", path=SHARES)
-        return run._replace(bare=tuple(m._replace(held=(*m.held, front)) for m in run.bare))
+        if self.again:
+            return run._replace(bare=tuple(m._replace(held=(*m.held, front)) for m in run.bare))
+        return run._replace(ahead=tuple(m._replace(held=(*m.held, front)) for m in run.ahead))
 
     def waiting(self, shape: Transformer) -> tuple[Held, ...]:
         """As in fp32, and the slopes of biases by distance."""
@@ -192,7 +193,6 @@ class Further(Written):
             or (attn.rotary is not None and attn.rotary.pairs != "halves")
             or any(part.less_one or part.learned == "none" for part in norms)
             or any(each.post_norm is not None for each in block.sublayers)
-            or (self.selective and not self.habits.rejoins)
             or (mlp.gated and mlp.activation not in SMOOTH)
         ):
             raise ConfigError(f"{self.name}: no rule for all that this class does, whose blocks are written out")

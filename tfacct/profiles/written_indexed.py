@@ -13,7 +13,7 @@ from tfacct.profiles import written_views as views
 from tfacct.profiles.written import LEAF, Node, Trace, Value
 from tfacct.profiles.written_networks import activated
 from tfacct.profiles.written_operations import ROWS
-from tfacct.profiles.written_parts import ATTN, LETTERS, NETWORK, How, Parts, lent, norm
+from tfacct.profiles.written_parts import ATTN, LETTERS, NETWORK, How, Parts, again, lent, norm
 from tfacct.profiles.written_storage import Axes, Joint, Storage
 
 SUM = "blocks.*.sum"
@@ -25,7 +25,7 @@ def block_of_falcon(t: Trace, how: How, parts: Parts) -> Value:
     x = t.start
     own = norm(t, how, x, f"{ATTN}_norm", parts.attn_norm)
     other = own if parts.mlp_norm is None else norm(t, how, x, f"{NETWORK}_norm", parts.mlp_norm)
-    attended, _weights = _attention(t, how, own, parts.attn)
+    attended, _weights = again(t, how, own, lambda t, own: _attention(t, how, own, parts.attn))
     h = _product(t, how, other, f"{NETWORK}.up_proj", ("F",), bias=parts.mlp.bias)
     h = activated(t, h, f"{NETWORK}.act", parts.mlp.activation)
     h = _product(t, how, h, f"{NETWORK}.down_proj", ("D",), bias=parts.mlp.bias)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Literal, NamedTuple, TypeVar
 
 from tfacct.architecture.parts import Attention, FeedForward, Norm, QKNorm
 from tfacct.ledger import paths
@@ -15,6 +15,7 @@ from tfacct.profiles.written import Node, Trace, Value
 from tfacct.profiles.written_operations import Weights
 from tfacct.profiles.written_storage import Axes, Joint
 
+R = TypeVar("R")
 LETTERS = {"q": "N", "k": "K", "v": "K"}
 """What heads of queries, keys and values are counted by."""
 ATTN, NETWORK = (paths.in_every(paths.BLOCKS, name) for name in ("attn", "mlp"))
@@ -111,3 +112,8 @@ def _narrowed(t: Trace, how: How, x: Value, name: str) -> tuple[Value, Value]:
 def dropped(t: Trace, how: How, x: Value, at: str) -> Value:
     """A part's result, numbers of it dropped where the class does."""
     return ops.dropout(t, x, f"{at}.drop") if how.habits.residual else x
+
+
+def again(t: Trace, how: How, x: Value, run: Callable[[Trace, Value], R]) -> R:
+    """Attention, which may run again."""
+    return t.rerun(x, run) if how.again else run(t, x)

@@ -177,7 +177,7 @@ def _unmeasured(subject: LoadedModel, recipe: Recipe) -> str | None:
         return f"the training step of {subject.family} has not been measured with gradients of earlier batches"
     if recipe.checkpoint == "full" and (why := not_again(subject)) is not None:
         return why
-    if recipe.checkpoint == "attention" and SELECTIVE not in subject.config.trains:
+    if recipe.checkpoint == "attention" and not recipe.autocast and SELECTIVE not in subject.config.trains:
         return f"the training step of {subject.family} has not been measured with attention that runs again"
     if recipe.loss == "chunked" and CHUNKED not in subject.config.trains:
         return f"the training step of {subject.family} has not been measured with a loss in chunks"
