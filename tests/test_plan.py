@@ -337,3 +337,9 @@ def test_what_has_no_estimate_is_refused_by_name(run: Callable[..., Ran], argume
     ran = run("plan", *arguments.split(), "--gpus", "8", "--ctx", "512", "--batch", "64", "--by", "time")
     words = " ".join(ran.err.split())
     assert ran.code == 2 and said in words and "Traceback" not in words, words
+
+
+def test_a_new_token_of_a_decoder_sends_nothing_of_its_source() -> None:
+    model = tfacct.load("t5-base")
+    (row,) = (row for row in model.plan(gpus=2, fit="8GB").divisions if row["tp"] == 2)
+    assert row["sent_bytes"] == model.comms(tp=2).sent_bytes == 37 * 768 * 2

@@ -78,7 +78,7 @@ def in_serving(subject: LoadedModel, work: Workload, devices: int, budget: int, 
             if mesh.pp > 1:
                 pipes.check_axes(subject, mesh)
             own = replace(work, batch=rounded_up(work.batch, mesh.dp))
-            step = (replace(own, tokens=1) if subject.keeps else own).axes()
+            step = (replace(own, tokens=1, new_source=0) if subject.keeps else own).axes()
             alone = replace(mesh, dp=max(1, mesh.ep // mesh.tp))
             sent = sum(each.sent for each in meshes.calls(subject, alone, step, sends)) if alone.ranks > 1 else 0
         except TfacctError as error:

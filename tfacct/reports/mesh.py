@@ -211,7 +211,8 @@ def check_ruled(subject: LoadedModel, mesh: Mesh, *, train: bool = True) -> None
     if said:
         kinds = "attention, latent or not, feed-forward networks, experts, norms and tables have rules"
         if GATHERED in subject.config.divided:
-            kinds = f"{option('fsdp')} alone is counted: it divides weights, whatever computes with them"
+            counted = f"{option('fsdp')} alone is counted, by `tfacct params` and `comms`"
+            kinds = f"{counted}: it divides weights, whatever computes with them"
         if mesh.fsdp > 1 and subject.config.ungathered:
             kinds = subject.config.ungathered
         raise ConfigError(f"{subject.name}: no rule for {said} on a mesh", kinds)
