@@ -139,19 +139,21 @@ def test_a_decode_step_reads_exactly_the_kv_cache(tiny_subject) -> None:
     choosing += [
         (stack.count, part) for stack, part in tiny_subject.architecture.having(Attention) if part.chosen is not None
     ]
-    assert sum(index.values()) == sum(2 * count * 3 * 11 * part.index_dim for count, part in choosing)
+    packed = [2 * part.index_dim + 1 if getattr(part, "index_pool", None) else part.index_dim for _, part in choosing]
+    assert sum(index.values()) == sum(2 * n * 3 * 11 * each for (n, _), each in zip(choosing, packed, strict=True))
     if any(getattr(part, "borrowed", False) for part in tiny_subject.architecture.parts()):
         assert read > 8 * sum(kept.values()), "a cache that several blocks read"
         return
     attention = next(iter(tiny_subject.architecture.attentions), None)
     if isinstance(attention, LatentAttention) and attention.form != "unpacked":
+        turned = 0 if attention.rope_dim is None else 4
         heads, layers = (
             3 * 11 * 6,
             sum(stack.count for stack, _ in tiny_subject.architecture.having(LatentAttention)),
         )  # B·S·N; a query head of 8 + 4, a value head of 10, a latent of 14 + 4
-        made = {"expanded": heads * (8 + 4 + 10), "absorbed": 3 * 11 * (14 + 4 + 14)}[attention.form]
+        made = {"expanded": heads * (8 + turned + 10), "absorbed": 3 * 11 * (14 + turned + 14)}[attention.form]
         assert read == 16 * layers * made
-        assert sum(kept[path] for path in kept if path.endswith("_cache")) == 2 * layers * 3 * 11 * (14 + 4)
+        assert sum(kept[path] for path in kept if path.endswith("_cache")) == 2 * layers * 3 * 11 * (14 + turned)
     elif any(isinstance(part, TimeMix) for part in tiny_subject.architecture.parts()):
         assert read == 0 < len(kept), "RWKV reads its sums in no product"
     elif isinstance(attention, CompressedAttention):  # whose keys are read as values too, and nothing that waits

@@ -74,7 +74,7 @@ class LatentLike(LlamaLike):
             heads=self.num_attention_heads,
             kv_rank=self.kv_lora_rank,
             nope_dim=self.qk_nope_head_dim,
-            rope_dim=even(self.qk_rope_head_dim, "qk_rope_head_dim"),
+            rope_dim=even(self.qk_rope_head_dim, "qk_rope_head_dim") if self.qk_rope_head_dim else None,
             value_dim=self.v_head_dim,
             q_rank=self.q_lora_rank,
             bias=self.attention_bias,

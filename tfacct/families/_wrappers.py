@@ -86,6 +86,7 @@ WRAPPERS: Mapping[str, Wrapper] = {
     "gemma4_unified": Wrapper("gemma4_unified_text", default=True),
     "glm46v": Wrapper("glm4v_text", asks=True),
     "glm4v": Wrapper("glm4v_text", "either"),
+    "glm5_next": Wrapper("glm5_next_text", flat=True),
     "glm4v_moe": Wrapper("glm4v_moe_text", "either"),
     "glm_ocr": Wrapper("glm_ocr_text", "either"),
     "glmga": Wrapper("glm4v_text", asks=True, named="Glm46VForConditionalGeneration"),

@@ -50,7 +50,7 @@ class Config(Indexed):
     index_skip_topk_offset: UpTo = 2
     index_topk_pattern: str | list[str] | None = None
 
-    stems: ClassVar = ("GlmMoeDsa",)
+    stems: ClassVar[tuple[str, ...]] = ("GlmMoeDsa",)
     gotchas: ClassVar = (
         *Indexed.gotchas,
         "indexer_types says of every layer whether it has an indexer (`full`) or reads the keys that the last one "
@@ -61,6 +61,10 @@ class Config(Indexed):
 
     def chooses(self) -> list[bool]:
         """Booleans, one for each layer: whether it has an indexer. Raises ConfigError."""
+        return check_first_chooses(self.listed(), self.num_hidden_layers)
+
+    def listed(self) -> list[bool]:
+        """The same, as the fields say it. Raises ConfigError."""
         layers, pattern = self.num_hidden_layers, self.index_topk_pattern
         if self.indexer_types is not None:
             kinds = [kind == "full" for kind in self.indexer_types]
@@ -71,7 +75,7 @@ class Config(Indexed):
         else:
             step, first = self.index_topk_freq, self.index_skip_topk_offset
             kinds = [max(number - first + 1, 0) % step == 0 for number in range(layers)]
-        return check_first_chooses(kinds, layers)
+        return kinds
 
     def architecture(self) -> Transformer:
         """Layers that choose keys, and layers that follow."""

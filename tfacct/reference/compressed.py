@@ -99,7 +99,7 @@ class Compressor(nn.Module):
         used = count * rate
         waiting = [each.narrow(1, used, each.shape[1] - used).clone().unsqueeze(1) for each in (kv, gate)]
         kv, gate = (torch.unflatten(each.narrow(1, 0, used), 1, (count, rate)) for each in (kv, gate))
-        some, shares = _some(count), list[Tensor]()
+        some, shares = there_are(count), list[Tensor]()
         gate = self.position_bias(gate) if some else gate
         if self.overlap:
             kv, gate, *shares = self._overlapping(kv, gate, count, None if past is None else past[3:])
@@ -119,14 +119,14 @@ class Compressor(nn.Module):
         first key of all has one share: the other weighs nothing."""
         found, kept = [], []
         for which, (each, nothing) in enumerate(((kv, 0.0), (gate, float("-inf")))):
-            there = past is not None and _some(past[which].shape[2])
+            there = past is not None and there_are(past[which].shape[2])
             shape = (each.shape[0], 1, self.rate, self.size)
             first = past[which] if past is not None and there else each.new_full(shape, nothing)
             next_, own = torch.split(each, [self.size, self.size], dim=-1)
             of_before = torch.cat((first, next_), dim=1)
             found.append(torch.cat((of_before.narrow(1, 0, count), own), dim=2))
             last = of_before.narrow(1, count, 1).clone()
-            kept.append(last if there or _some(count) else last.narrow(2, 0, 0).clone())
+            kept.append(last if there or there_are(count) else last.narrow(2, 0, 0).clone())
         return found[0], found[1], kept[0], kept[1]
 
     def _turned(self, keys: Tensor, count: int, before: int) -> Tensor:
@@ -136,7 +136,7 @@ class Compressor(nn.Module):
         return turned(self.rotary, keys, self.size, self.turned, turn)
 
 
-def _some(count: int) -> bool:
+def there_are(count: int) -> bool:
     """True if there are any; of a symbol there are."""
     return isinstance(count, torch.SymInt) or int(count) > 0
 

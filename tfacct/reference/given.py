@@ -44,7 +44,9 @@ def kept_sizes(part: parts.Part, batch: int, tokens: int, source: int, old: int)
             return ((batch, part.kv_heads, source, part.head_dim),) * 2
         case parts.LatentAttention():
             of_heads = (batch, part.heads, tokens, part.query), (batch, part.heads, tokens, part.value_dim)
-            latents = (batch, 1, tokens, part.kv_rank), (batch, 1, tokens, part.rope_dim)
-            index = ((batch, 1, tokens, part.index_dim),) if part.indexes else ()
+            latents: tuple[Any, ...] = ((batch, 1, tokens, part.kv_rank),)
+            latents += () if part.rope_dim is None else ((batch, 1, tokens, part.rope_dim),)
+            own: Any = part.index_dim
+            index = ((batch, 1, tokens, own if part.index_pool is None else 2 * own + 1),) if part.indexes else ()
             return (*(of_heads if part.form == "unpacked" else latents), *index)
     return ()

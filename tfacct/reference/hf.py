@@ -357,7 +357,7 @@ def _kept_by(layer: Any, keys_first: bool) -> list[Any]:
     states = [*getattr(layer, "conv_states", {}).values(), *getattr(layer, "recurrent_states", {}).values()]
     keys = [getattr(layer, name, None) for name in ("keys", "values", "indexer_keys", "idx_keys")]
     both = (*keys, *states) if keys_first else (*states, *keys)
-    return [kept for kept in both if kept is not None]
+    return [kept for kept in both if kept is not None and kept.shape[-1]]  # some keep rotated keys of no numbers
 
 
 BY_HEAD = re.compile(r"_layernorm\.norms\.\d+\.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from typing import Any
 
@@ -22,7 +22,9 @@ LOOPS = {
 @contextmanager
 def as_on_meta(config: Any) -> Iterator[None]:
     """What a class runs, with everything left out that no count depends on, and that cannot run on meta."""
-    with _brief_recurrence(config), _no_global_tokens(config), _unasked(config), _same_angles(config):
+    with ExitStack() as left_out:
+        for part in (_brief_recurrence, _no_global_tokens, _unasked, _same_angles, _whole_pools):
+            left_out.enter_context(part(config))
         yield
 
 
@@ -79,6 +81,33 @@ def _no_global_tokens(config: Any) -> Iterator[None]:
         yield
     finally:
         torch.Tensor.item = plain  # type: ignore[method-assign]
+
+
+@contextmanager
+def _whole_pools(config: Any) -> Iterator[None]:
+    """GLM-5.3-Flash's indexer asks which groups of tokens are whole, and on meta nothing can be asked: without padding
+    all are but the last one, which may be none."""
+    if config.model_type != "glm5_next_text":
+        yield
+        return
+    room = import_module("transformers.models.glm5_next.modeling_glm5_next")
+    indexer: Any = room.Glm5NextTextIndexer
+    plain = indexer.get_pooled_states
+
+    def pooled(own: Any, packed_states: Any) -> Any:
+        if not packed_states.is_meta:
+            return plain(own, packed_states)
+        batch, tokens, _ = packed_states.shape
+        count, rate = tokens // own.index_kpool, own.index_kpool
+        keys = packed_states.narrow(1, 0, count * rate)[..., : own.head_dim].reshape(batch, count, rate, own.head_dim)
+        places = torch.zeros(batch, count, rate, dtype=torch.long, device="meta")
+        return keys.sum(dim=2), places, torch.ones(batch, count, dtype=torch.bool, device="meta")
+
+    indexer.get_pooled_states = pooled
+    try:
+        yield
+    finally:
+        indexer.get_pooled_states = plain
 
 
 @contextmanager

@@ -118,17 +118,30 @@ class Bounded(Work):
         return torch.sigmoid(x) + self.eps
 
 
+class Mean(Work):
+    """The mean of the streams."""
+
+    def forward(self, streams: Tensor) -> Tensor:
+        return streams.mean(dim=2)
+
+
 class HyperHead(nn.Module):
     """One stream of all."""
 
     def __init__(self, part: parts.HyperHead) -> None:
         super().__init__()
+        self.mean = None if part.weighs else Mean()
+        if self.mean is not None:
+            return
         count = part.streams
         self.norm = PlainRMSNorm(count * part.hidden, part.norm_eps)
         self.weights, self.factor = Linear(count * part.hidden, count, bias=False), Factors(1)
         self.base, self.squashed, self.sum = Base(count), Bounded(part.eps), Summed()
 
     def forward(self, streams: Tensor) -> Tensor:
+        if self.mean is not None:
+            averaged: Tensor = self.mean(streams)
+            return averaged
         made = self.weights(self.norm(streams.flatten(2)))
         out: Tensor = self.sum(streams, self.squashed(self.base([made], self.factor.weight)))
         return out

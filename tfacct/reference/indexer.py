@@ -30,13 +30,14 @@ class Indexer(nn.Module):
     def __init__(self, part: parts.LatentAttention, angles: Angles) -> None:
         super().__init__()
         assert part.rotary is not None and part.index_heads is not None and part.index_dim is not None
-        self.heads, self.size, self.top, self.turned = part.index_heads, part.index_dim, part.index_top, part.rope_dim
+        turned: Any = part.rope_dim
+        self.heads, self.size, self.top, self.turned = part.index_heads, part.index_dim, part.index_top, turned
         self.angles, self.last = angles, part.index_last
         self.q_proj = Linear(part.q_rank or part.hidden, self.heads * self.size, bias=False)
         self.k_proj = Linear(part.hidden, self.size, bias=False)
         self.k_norm = LayerNorm((self.size,), 1e-6)
         how = part.rotary._replace(pairs=part.index_pairs)
-        self.q_rotary, self.k_rotary = Rotary(how, part.rope_dim), Rotary(how, part.rope_dim)
+        self.q_rotary, self.k_rotary = Rotary(how, turned), Rotary(how, turned)
         self.scores, self.act, self.sum = Product(self.heads), Positive(), Product(1)
         self.weights_proj = Linear(part.hidden, self.heads, bias=False)
 
@@ -56,6 +57,10 @@ class Indexer(nn.Module):
         return k
 
     def _turn(self, rotary: nn.Module, heads: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
+        """Heads turned by their positions. A proof has symbols for sizes, or a head smaller than what is turned of one,
+        which no config has; no product depends on the turn."""
+        if not isinstance(self.turned, int) or not isinstance(self.size, int) or self.size < self.turned:
+            return heads
         if self.last:
             rest, last = torch.split(heads, [self.size - self.turned, self.turned], dim=-1)
             return torch.cat((rest, rotary(last, *turn)), dim=-1)

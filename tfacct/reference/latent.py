@@ -9,6 +9,7 @@ from tfacct.architecture import parts
 from tfacct.reference.attention import Cache, Sinks, Softmax, Temperature, by_head
 from tfacct.reference.indexer import Indexer
 from tfacct.reference.modules import Linear, PerHead, Product, RMSNorm, Scale, Work
+from tfacct.reference.pooled import PooledIndexer
 from tfacct.reference.rotary import Angles, Rotary
 from tfacct.reference.step import Step
 
@@ -30,9 +31,12 @@ class LatentAttention(nn.Module):
     def __init__(self, part: parts.LatentAttention, angles: Angles | None) -> None:
         super().__init__()
         self.part, self.angles = part, angles
-        own = ("k_cache", "v_cache") if part.form == "unpacked" else ("latent_cache", "rotary_cache")
-        self.caches = (*own, "index_cache") if part.indexes else own
-        self.indexer = Indexer(part, angles) if part.indexes and angles is not None else None
+        self.caches = _kept(part)
+        self.indexer: nn.Module | None = None
+        if part.indexes and part.index_pool is not None:
+            self.indexer = PooledIndexer(part)
+        elif part.indexes and angles is not None:
+            self.indexer = Indexer(part, angles)
         self.scale = part.query**-0.5 if part.scale is None else part.scale
         if part.q_rank is None:
             self.q_proj = Linear(part.hidden, part.heads * part.query, bias=False)
@@ -41,14 +45,16 @@ class LatentAttention(nn.Module):
             self.q_a_norm = RMSNorm(part.q_rank, part.eps)
             self.q_b_proj = Linear(part.q_rank, part.heads * part.query, bias=False)
         self.q_scale = None if part.temperature is None else Temperature(part.temperature)
-        self.kv_a_proj = Linear(part.hidden, part.kv_rank + part.rope_dim, bias=part.bias)
+        rotated = 0 if part.rope_dim is None else part.rope_dim
+        self.kv_a_proj = Linear(part.hidden, part.kv_rank + rotated, bias=part.bias)
         self.kv_a_norm = RMSNorm(part.kv_rank, part.eps)
         self.q_stretch = self.kv_stretch = None
         if part.stretched and part.q_rank is not None:
             self.q_stretch = Scale((part.hidden / part.q_rank) ** 0.5)
             self.kv_stretch = Scale((part.hidden / part.kv_rank) ** 0.5)
-        self.q_rotary = None if part.rotary is None else Rotary(part.rotary, part.rope_dim)
-        self.k_rotary = None if part.rotary is None else Rotary(part.rotary, part.rope_dim)
+        self.rotated = rotated
+        self.q_rotary = None if part.rotary is None else Rotary(part.rotary, rotated)
+        self.k_rotary = None if part.rotary is None else Rotary(part.rotary, rotated)
         absorbed = part.form == "absorbed"
         if absorbed:
             self.k_b_proj: nn.Module = PerHead(part.heads, part.nope_dim, part.kv_rank, into_latent=True)
@@ -72,12 +78,14 @@ class LatentAttention(nn.Module):
         if self.q_scale is not None:
             heads = self.q_scale(heads, step.positions)
         heads = heads if self.q_stretch is None else self.q_stretch(heads)
-        plain, turned = torch.split(heads, [part.nope_dim, part.rope_dim], dim=-1)
+        plain, turned = torch.split(heads, [part.nope_dim, self.rotated], dim=-1)
         index: tuple[Tensor, ...] = ()
+        whole = part.form != "unpacked" and part.rope_dim is None  # one state: nothing of a key is rotated
         if self.indexer is not None:
-            index = (self.indexer(x, read, step, None if past is None else past[2]),)
-        past = None if past is None else (past[0], past[1])
-        latent, shared = torch.split(self.kv_a_proj(x).unsqueeze(1), [part.kv_rank, part.rope_dim], dim=-1)
+            index = (self.indexer(x, read, step, None if past is None else past[-1]),)
+        if past is not None:
+            past = (past[0], past[0].narrow(-1, 0, 0)) if whole else (past[0], past[1])
+        latent, shared = torch.split(self.kv_a_proj(x).unsqueeze(1), [part.kv_rank, self.rotated], dim=-1)
         latent = self.kv_a_norm(latent)
         latent = latent if self.kv_stretch is None else self.kv_stretch(latent)
         if self.angles is not None and self.q_rotary is not None and self.k_rotary is not None:
@@ -91,7 +99,7 @@ class LatentAttention(nn.Module):
         if self.gate is not None and self.gate_proj is not None:
             gate = self.gate_proj(x)
             mixed = self.gate(mixed, gate.unflatten(2, mixed.shape[2:]) if part.gates == "channels" else gate)
-        return self.o_proj(mixed.flatten(2)), *kept, *index
+        return self.o_proj(mixed.flatten(2)), *(kept[:1] if whole else kept), *index
 
     def _expanded(
         self, plain: Tensor, turned: Tensor, latent: Tensor, shared: Tensor, step: Step, past: Cache | None
@@ -136,6 +144,13 @@ class LatentAttention(nn.Module):
 
     def _split(self, x: Tensor, size: int) -> Tensor:
         return by_head(x, self.part.heads, size)
+
+
+def _kept(part: parts.LatentAttention) -> tuple[str, ...]:
+    """Names of what is kept."""
+    rotated = () if part.rope_dim is None else ("rotary_cache",)
+    own = ("k_cache", "v_cache") if part.form == "unpacked" else ("latent_cache", *rotated)
+    return (*own, "index_cache") if part.indexes else own
 
 
 def _appended(past: Cache | None, first: Tensor, second: Tensor) -> Cache:

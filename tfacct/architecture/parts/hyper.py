@@ -104,12 +104,14 @@ class HyperResult(Part):
 
 @record(kw_only=True)
 class HyperHead(Part):
-    """Behind the blocks: a weighted sum of all streams, by weights made of them."""
+    """Behind the blocks: a weighted sum of all streams, by weights made of them; or their mean, if not `weighs`
+    (Glm5NextTextHyperHead)."""
 
     hidden: Size
     streams: Size
     eps: float = 1e-6
     norm_eps: float = 1e-6
+    weighs: bool = True
 
     name: ClassVar[str] = "hc_head"
     letters: ClassVar[dict[str, str]] = {"hidden": "D", "streams": "Xm"}
@@ -119,8 +121,18 @@ class HyperHead(Part):
     }
     made: ClassVar[dict[str, str]] = {"Xn": "Xm", "Xg": "1"}
 
+    def derived(self) -> dict[str, str]:
+        """Letters of the weights, where there are any."""
+        return self.made if self.weighs else {}
+
+    def sizes(self) -> dict[str, str]:
+        """Hidden size and streams; of a mean the streams make no number."""
+        return self.letters if self.weighs else {"hidden": "D"}
+
     def lines(self, at: str) -> tuple[Line, ...]:
-        """Weights, and the sum."""
+        """Weights, and the sum; or the mean."""
+        if not self.weighs:
+            return (Pointwise(f"{at}.mean", "B T D"),)
         return (
             Pointwise(f"{at}.norm", "B T Xm D"),
             Matmul(f"{at}.weights", "B T Xm D, Xm D Xn -> B T Xn"),

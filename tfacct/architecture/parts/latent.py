@@ -15,10 +15,13 @@ from tfacct.architecture.parts.attention import INDEXER, Rotary, Temperature
 from tfacct.architecture.parts.part import Part
 from tfacct.base.record import record
 from tfacct.ledger.einsum import Mask, Size
-from tfacct.ledger.lines import Line, Matmul, Pointwise, State
+from tfacct.ledger.lines import RATES, Line, Matmul, Pointwise, State
+from tfacct.ledger.workload import COMPRESSED
 
 Form: TypeAlias = Literal["auto", "expanded", "absorbed", "unpacked"]
 """Ways to run it: see LatentAttention."""
+OF_INDEXER = frozenset(("Nx", "Hx", RATES["light"]))
+"""Letters of an indexer, which a block that follows another's choice has not."""
 CHOSEN: tuple[Form, ...] = ("expanded", "absorbed")
 """Forms that `auto` chooses from: they keep the same state, so each step may run either."""
 
@@ -28,14 +31,17 @@ class LatentAttention(Part):
     """Causal self-attention whose keys and values are products of a latent of `kv_rank` numbers per token.
 
     A key has `nope_dim` numbers from the latent, without position, and `rope_dim` rotated ones that all heads share,
-    or, without `rotary`, as many that are not rotated. `temperature` multiplies the queries (Mistral4Attention).
+    or, without `rotary`, as many that are not rotated; with a `rope_dim` of None there are none of those. `temperature`
+    multiplies the queries (Mistral4Attention).
     With a `q_rank`, queries come from a latent too. Three forms give the same result:
     `expanded` keeps the latent and computes the keys and values of every token again in each step, as transformers
     does; `absorbed` keeps the latent and takes queries and results into its space, as engines do when they decode;
     `unpacked` keeps the keys and values of all heads.
     With `index_top`, an indexer of `index_heads` heads of `index_dim` chooses so many keys for each token; it `follows`
     where the choice is that of the last block before it that has an indexer. Of an indexer's head `rope_dim` numbers
-    are rotated, in `index_pairs`. "DeepSeek-V3.2", section 2.1, and transformers' DeepseekV32Indexer.
+    are rotated, in `index_pairs`. "DeepSeek-V3.2", section 2.1, and transformers' DeepseekV32Indexer. With `index_pool`
+    it scores keys made of so many tokens each, which it makes anew in each step of the keys and weights of all tokens,
+    and chooses all tokens of a key, and `index_tail`, those that make no whole key yet (Glm5NextTextIndexer).
     If `stretched`, factors multiply queries and the normed latent, √(hidden / q_rank) and √(hidden / kv_rank)
     (LongcatFlashMLA).
     If `gated`, one number of each head gates all that it reads, by a sigmoid (BailingHybridAttention), or, where
@@ -48,7 +54,7 @@ class LatentAttention(Part):
     heads: Size
     kv_rank: Size
     nope_dim: Size
-    rope_dim: Size
+    rope_dim: Size | None
     value_dim: Size
     q_rank: Size | None = None
     bias: bool = False
@@ -66,6 +72,8 @@ class LatentAttention(Part):
     gates: Literal["heads", "channels"] = "heads"
     sinks: bool = False
     index_last: bool = False
+    index_pool: Size | None = None
+    index_tail: bool = True
     stretched: bool = False
 
     name: ClassVar[str] = "attn"
@@ -80,6 +88,7 @@ class LatentAttention(Part):
         "index_heads": "Nx",
         "index_dim": "Hx",
         "index_top": "Sx",
+        "index_pool": RATES["light"],
     }
     legend: ClassVar[dict[str, str]] = {
         "D": "hidden size",
@@ -93,6 +102,8 @@ class LatentAttention(Part):
         "Hv": "size of a value head",
         **INDEXER,
         "Sx": "keys that the indexer chooses for a token",
+        RATES["light"]: "tokens that a lightly compressed key is made of",
+        "Hy": "numbers of a token that an indexer keeps: its key, their weights and a mark of padding, 2 · Hx + 1",
     }
 
     made: ClassVar[dict[str, str]] = {"Hq": "Hp + Hr", "Rs": "R + Hr"}
@@ -106,7 +117,12 @@ class LatentAttention(Part):
     @property
     def query(self) -> Size:
         """Size of a query or key head, Hq = Hp + Hr."""
-        return self.nope_dim + self.rope_dim
+        return self.nope_dim if self.rope_dim is None else self.nope_dim + self.rope_dim
+
+    def derived(self) -> dict[str, str]:
+        """Sizes of a head and of what is kept, where a part of a key is no product of the latent."""
+        sums = self.made if self.rope_dim is not None else {}
+        return {**sums, **({"Hy": "2 · Hx + 1"} if self.indexes and self.index_pool is not None else {})}
 
     def multiples(self) -> dict[str, int]:
         """Rotary positions turn numbers in pairs."""
@@ -114,8 +130,8 @@ class LatentAttention(Part):
 
     @property
     def mask(self) -> Mask:
-        """Pairs that count under a mask: those up to the query, or the chosen ones of them."""
-        return "causal" if self.index_top is None else "chosen"
+        """Pairs that count under a mask: those up to the query, or the chosen ones of them, where that is counted."""
+        return "causal" if self.index_top is None or self.index_pool is not None else "chosen"
 
     @property
     def indexes(self) -> bool:
@@ -124,8 +140,9 @@ class LatentAttention(Part):
 
     def sizes(self) -> dict[str, str]:
         """Return field → axis; a block that follows another's choice has no indexer."""
-        found = Part.sizes(self)
-        return {field: letter for field, letter in found.items() if letter not in ("Nx", "Hx") or self.indexes}
+        absent = frozenset[str]() if self.indexes else OF_INDEXER
+        absent |= {"Sx"} if self.index_pool is not None else frozenset()  # which no line and no mask reads
+        return {field: letter for field, letter in Part.sizes(self).items() if letter not in absent}
 
     def running(self, form: Form) -> LatentAttention:
         """Return the part run in another form."""
@@ -138,6 +155,10 @@ class LatentAttention(Part):
         """
         if self.form == "auto":
             raise ValueError(f"{at}: the form of latent attention is still open")
+        found = self._lines(at)
+        return found if self.rope_dim is not None else tuple(line.renamed({"Rs": "R", "Hq": "Hp"}) for line in found)
+
+    def _lines(self, at: str) -> tuple[Line, ...]:
         return (
             *self._queries(at),
             *(() if self.temperature is None else (Pointwise(f"{at}.q_scale", "B T N Hq"),)),
@@ -185,12 +206,27 @@ class LatentAttention(Part):
         yield Matmul(f"{at}.q_proj", "B T Rq, Rq Nx Hx -> B T Nx Hx")
         yield Matmul(f"{at}.k_proj", "B T D, D Hx -> B T Hx")
         yield Pointwise(f"{at}.k_norm", "B T Hx", weight="Hx", bias="Hx")
+        if self.index_pool is not None:
+            yield from self._pooled(at)
+            return
         yield Pointwise(f"{at}.q_rotary", "B T Nx Hr")
         yield Pointwise(f"{at}.k_rotary", "B T Hr")
         yield Matmul(f"{at}.scores", "B T Nx Hx, B S Hx -> B Nx T S", mask="causal")
         yield Pointwise(f"{at}.act", "B Nx T S")
         yield Matmul(f"{at}.weights_proj", "B T D, D Nx -> B T Nx")
         yield Matmul(f"{at}.sum", "B T Nx, B Nx T S -> B T S", mask="causal")
+
+    def _pooled(self, at: str) -> Iterator[Line]:
+        """Keys made of several tokens each, of all that are kept, and their scores."""
+        keys, rate = COMPRESSED["entries"]["light"], RATES["light"]
+        yield Matmul(f"{at}.gate_proj", "B T D, D Hx -> B T Hx")
+        yield Pointwise(f"{at}.position_bias", f"B {keys} {rate} Hx", bias=f"{rate} Hx")
+        yield Pointwise(f"{at}.softmax", f"B {keys} {rate} Hx")
+        yield Pointwise(f"{at}.weighting", f"B {keys} {rate} Hx")
+        yield Matmul(f"{at}.scores", f"B T Nx Hx, B {keys} Hx -> B Nx T {keys}", mask="entries")
+        yield Pointwise(f"{at}.act", f"B Nx T {keys}")
+        yield Matmul(f"{at}.weights_proj", "B T D, D Nx -> B T Nx")
+        yield Matmul(f"{at}.sum", f"B T Nx, B Nx T {keys} -> B T {keys}", mask="entries")
 
     def _by_head(self, at: str) -> Iterator[Line]:
         new = "S" if self.form == "expanded" else "T"
@@ -213,6 +249,7 @@ class LatentAttention(Part):
             yield State(f"{at}.v_cache", "B S N Hv")
         else:
             yield State(f"{at}.latent_cache", "B S R")
-            yield State(f"{at}.rotary_cache", "B S Hr")
+            if self.rope_dim is not None:
+                yield State(f"{at}.rotary_cache", "B S Hr")
         if self.indexes:
-            yield State(f"{at}.index_cache", "B S Hx")
+            yield State(f"{at}.index_cache", "B S Hx" if self.index_pool is None else "B S Hy")
