@@ -21,6 +21,7 @@ def clamped_experts(at: str, reads: str, part: Experts) -> Run:
     # The function's own, where frozen banks and biases need them not.
     there = (Held("B T A D", path=sent), Held("B T A", "index", path=numbers))
     routed = (Held("B T E"), Held("B T A", "short"), Held("E", "short"), *there)
+    each = () if part.active == 1 else (Held("B T A D"),)  # the gradient of each expert's result: of one it is a view
     return Run(
         (
             *(router, routing, sent, ordered, gate_bias, up_bias, grouped, gate, up, split, act, product),
@@ -46,9 +47,8 @@ def clamped_experts(at: str, reads: str, part: Experts) -> Run:
             Kept(back, "B T A", by=(back,), role="index"),
         ),
         (
-            Moment(back, (Held("B T A D", times=3),)),
+            Moment(back, (Held("B T A D", times=2), *each)),
             Moment(share, (Held("B T A D", times=3),)),
-            Moment(share, (Held("B T A D", times=4),), after=True),
             Moment(down, (Held("B T A D"), Held("B T A Fe"), Held("B T A"))),
             Moment(down_bias, (Held("B T A D"), Held("B T A Fe"), Held("B T A"), Held("E D"))),
             Moment(product, (Held("B T A Fe", times=3), Held("B T A"))),
@@ -67,5 +67,5 @@ def clamped_experts(at: str, reads: str, part: Experts) -> Run:
             Moment(back, (Held("B T A D", times=2), Held("B T A", "index"), Held("B T D", path=INPUT), *routed)),
             Moment(back, (Held("B T A D", times=3), Held("B T D", path=INPUT), *routed), after=True),
         ),
-        () if part.active == 1 else (Held("B T A D"),),  # of one expert the gradient is a view
+        each,
     )
