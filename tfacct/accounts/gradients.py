@@ -37,6 +37,18 @@ class Gradients:
         self.of[ENDS, HEAD] = self.of.get((ENDS, HEAD), 0) + self.tied
 
 
+def gradients_of(step: Step) -> Gradients:
+    """Gradients of a step: of a model's own weights they are worked out once, for whatever batch."""
+    if step.adapters:
+        return Gradients(step)
+    orders = [section.run.order for section in step.run.sections]
+    key, known = (Gradients, step.stored, step.side, step.run.frozen, *orders), step.ledger.known
+    if key not in known:
+        known[key] = Gradients(step)
+    found: Gradients = known[key]
+    return found
+
+
 def _twice(step: Step) -> bool:
     """True if the table's gradient is made by the head too."""
     if TABLE not in step.run.front.run.order:

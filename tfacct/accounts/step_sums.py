@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 
-from tfacct.accounts.gradients import HEAD, Gradients
+from tfacct.accounts.gradients import HEAD, gradients_of
 from tfacct.accounts.inside import Inside, Insides, RanAgain, Within, suffixes
 from tfacct.accounts.training import INPUT, Step, kind_of
 from tfacct.ledger.einsum import Size
@@ -41,7 +41,7 @@ class StepSums:
         self.kept_blocks = sum(part.count * kept for part, kept in zip(self.run.blocks, self.inside, strict=True))
         own = self.kept_front + self.kept_blocks + self.kept_in(self.run.back) + self.again
         self.flying = asked.beside(own)
-        found = Gradients(step)
+        found = gradients_of(step)
         self.gradients, self.biases, self.tied, self.all_gradients = found.of, found.biases, found.tied, found.all
         self.order = in_order(*[tuple(part.numbers) for part in self.run.blocks])
         done = self.finished(self.run.back, self.run.back.run.order)
