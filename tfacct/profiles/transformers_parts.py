@@ -212,6 +212,9 @@ def experts(at: str, reads: str, part: Experts, habits: Habits) -> Run:
     )
     wide, alone = width == "full", (Held("B T D", "full", 2), Held("B T D"))  # one expert's result, the sum, its cast
     shares = Held("B T A", width)  # the gradient of what a token's experts are weighted by
+    each = (Held("B T A D", width),)  # the gradient of each expert's result: of one it is the stream's, unless cast
+    if part.active == 1:
+        each = (Held("B T A D", "copy"),) if wide else ()
     there = (Held("B T A D", path=sent),)  # what experts read: the function's, where frozen banks need it not
     behind = (
         Held("B T E", "full" if habits.chosen_first else "work"),
@@ -239,7 +242,7 @@ def experts(at: str, reads: str, part: Experts, habits: Habits) -> Run:
             Kept(back, "B T A", by=(back,), role="index"),
         ),
         (
-            Moment(back, (Held("B T A D", width, 2), Held("B T A D", "copy" if wide else "cast"))),
+            Moment(back, (Held("B T A D", width, 2), *each)),
             Moment(share, (Held("B T A D", width, 3),)),
             *((Moment(share, (Held("B T A D", width, 3), Held("B T A D", "cast")), after=True),) if wide else ()),
             Moment(down, (Held("B T A D"), Held("B T A Fe"), shares)),
@@ -256,12 +259,7 @@ def experts(at: str, reads: str, part: Experts, habits: Habits) -> Run:
             Moment(back, (Held("B T A D", width, 2), *there, *behind), after=True),
             *((Moment(back, (*alone, *there, *behind), after=True),) if wide and part.active == 1 else ()),
         ),
-        # Of one it is the stream's, unless that is cast.
-        (Held("B T A D", "copy" if wide else "work"),)
-        if part.active == 1 and wide
-        else ()
-        if part.active == 1
-        else (Held("B T A D", width),),
+        each,
     )
     if habits.exchanged:
         from tfacct.profiles.transformers_exchanged import exchanged

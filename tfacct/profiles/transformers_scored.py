@@ -18,11 +18,13 @@ def scored_experts(at: str, reads: str, part: Experts, habits: Habits, *, full: 
     pass is in fp32, in which the router reads what they do."""
     if part.shared_gate or part.shared_bias:
         raise ConfigError("transformers: no rule for a shared network with a gate or biases beside scored experts")
-    routed = _scored(at, experts(at, reads, replace(part, shared=None), habits), habits, reads if full else "")
+    own = experts(at, reads, replace(part, shared=None), habits)
     if part.shared is None:
-        return routed
+        return _scored(at, own, habits, reads if full else "")
+    # What both read has one gradient in front of the router: the two are added there.
+    routed = _scored(at, beside(own, Held("B T D")), habits, reads if full else "")
     shape = FeedForward(hidden=part.hidden, width=part.shared, gated=True, activation=part.activation)
-    return joined(beside(routed, Held("B T D")), lettered(network(f"{at}.shared", reads, shape)))
+    return joined(routed, lettered(network(f"{at}.shared", reads, shape)))
 
 
 def _scored(at: str, run: Run, habits: Habits, reads: str) -> Run:
@@ -46,7 +48,7 @@ def _scored(at: str, run: Run, habits: Habits, reads: str) -> Run:
     )
     kept = (*own, *(line for line in run.kept if {router, routing}.isdisjoint(line.by)))
     order = run.order if habits.narrow_router else (scores, *run.order)  # the copy of the weight, frozen or not
-    held: tuple[Held, ...] = (Held("B T D", times=2), Held("B T D", "full"), Held("B T E", "full"), Held("D E", "copy"))
+    held: tuple[Held, ...] = (Held("B T D"), Held("B T D", "full"), Held("B T E", "full"), Held("D E", "copy"))
     if habits.narrow_router:
         held = (Held("B T D", times=2), Held("B T E"))
     moments = (

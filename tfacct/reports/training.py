@@ -322,12 +322,13 @@ class Trained(NamedTuple):
 
 
 def nearly(subject: LoadedModel, recipe: Recipe) -> bool:
-    """True of experts in fp32, and of adapters beside weights in 4 bits, on a family that says so, where attention runs
-    again, or a block whose parts stand side by side: some measured peaks were off."""
+    """True of adapters beside weights in 4 bits, on a family that says so, where attention runs again, or a block whose
+    parts stand side by side: some measured peaks were off."""
+    if recipe.lora is None:
+        return False
     parallel = any(stack.block.order == "parallel" for stack in subject.architecture.stacks)
     again = recipe.checkpoint == "attention" or (recipe.checkpoint == "full" and parallel)
-    unsure = recipe.weights == NF4 or again or LORA_NEARLY in subject.config.trains
-    return (recipe.lora is not None and unsure) or (recipe.full and _routed(subject))
+    return recipe.weights == NF4 or again or LORA_NEARLY in subject.config.trains
 
 
 def _routed(subject: LoadedModel) -> bool:
