@@ -36,7 +36,8 @@ class Config(PartRotated):
 
     trains: ClassVar = frozenset(
         {
-            *("sdpa", "eager", "accumulate", "selective", "chunked", "lora", "lora_selective", "nf4"),
+            *("sdpa", "eager", "accumulate", "experts_in_full", "selective", "chunked"),
+            *("lora", "lora_selective", "nf4"),
         }
     )
     divided: ClassVar = frozenset({"fp32"})

@@ -20,22 +20,22 @@ def scored_experts(at: str, reads: str, part: Experts, habits: Habits, *, full: 
         raise ConfigError("transformers: no rule for a shared network with a gate or biases beside scored experts")
     own = experts(at, reads, replace(part, shared=None), habits)
     if part.shared is None:
-        return _scored(at, own, habits, reads if full else "")
+        return _scored(at, own, habits, reads, full=full)
     # What both read has one gradient in front of the router: the two are added there.
-    routed = _scored(at, beside(own, Held("B T D")), habits, reads if full else "")
+    routed = _scored(at, beside(own, Held("B T D")), habits, reads, full=full)
     shape = FeedForward(hidden=part.hidden, width=part.shared, gated=True, activation=part.activation)
     return joined(routed, lettered(network(f"{at}.shared", reads, shape)))
 
 
-def _scored(at: str, run: Run, habits: Habits, reads: str) -> Run:
-    """The run of experts, its router's lines those of scores in fp32. `reads`: what it reads, unless that is copied."""
+def _scored(at: str, run: Run, habits: Habits, reads: str, *, full: bool) -> Run:
+    """The run of experts, its router's lines those of scores in fp32, which copies what it `reads` in narrow passes."""
     router, routing, scores = f"{at}.router.weight", f"{at}.router.softmax", f"{at}.router.scores"
     shares = (
         Kept(f"{at}.sum", "B T", by=(routing,), role="full"),
         Kept(f"{at}.shares", "B T A", by=(routing,), role="full"),
     )
     scoring: tuple[Kept, ...] = (
-        Kept(reads or f"{at}.router.upcast", "B T D", by=(router,), role="upcast"),
+        Kept(reads if full else f"{at}.router.upcast", "B T D", by=(router,), role="upcast"),
         Kept(f"{at}.router.copy", "D E", by=(scores,), role="copy"),
     )
     if habits.narrow_router:
@@ -57,9 +57,9 @@ def _scored(at: str, run: Run, habits: Habits, reads: str) -> Run:
         Moment(router, held),
     )
     ahead = run.ahead
-    if not habits.narrow_router:  # whose logits are in fp32
-        logits = Held("B T E", "full")
-        ahead = tuple(m._replace(held=tuple(logits if h == Held("B T E") else h for h in m.held)) for m in ahead)
+    if not habits.narrow_router:  # whose logits are in fp32, beside what it read, which is the layer's to its end
+        wide, read = Held("B T E", "full"), Held("B T D", path=reads)
+        ahead = tuple(m._replace(held=(*(wide if h == Held("B T E") else h for h in m.held), read)) for m in ahead)
     return run._replace(order=order, kept=kept, moments=moments, ahead=ahead)
 
 
