@@ -278,7 +278,6 @@ def test_several_models_have_a_row_each(run: Callable[..., Ran]) -> None:
         ("mamba-130m", "the training step of mamba has not been measured"),
         ("bert-base --checkpoint attention", "attention that runs again hint: --checkpoint full is counted"),
         ("llama-3.1-8b --dtype fp32", "grouped heads in fp32 are not counted with sdpa"),
-        ("granite-3.1-1b-a400m --dtype fp32 --attention eager", "its experts has been measured in bf16 alone"),
         ("gpt2 --set reorder_and_upcast_attn=true", "reorder_and_upcast_attn changes what its training step keeps"),
         ("qwen2-57b-a14b --dtype fp16", "has been measured in bf16 and fp32 alone hint: --dtype bf16 is counted"),
         ("olmoe-1b-7b --set output_router_logits=true", "output_router_logits changes what its training step keeps"),

@@ -39,7 +39,7 @@ class Config(DeepseekLike):
     }
     trains: ClassVar = frozenset(
         {
-            *("sdpa", "eager", "accumulate", "selective", "chunked", "experts_in_full"),
+            *("sdpa", "eager", "accumulate", "selective", "chunked"),
             *("lora", "lora_selective", "nf4"),
             *("autocast", "autocast_chunked", "autocast_lora", "autocast_selective"),
         }

@@ -36,7 +36,7 @@ class Config(PartRotated):
 
     trains: ClassVar = frozenset(
         {
-            *("sdpa", "eager", "accumulate", "experts_in_full", "selective", "chunked"),
+            *("sdpa", "eager", "accumulate", "selective", "chunked"),
             *("lora", "lora_selective", "nf4"),
         }
     )

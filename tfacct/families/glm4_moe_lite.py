@@ -35,9 +35,7 @@ class Config(LatentLike):
     num_nextn_predict_layers: UpTo = 1
     first_k_dense_replace: UpTo | None = None
 
-    trains: ClassVar = frozenset(
-        {"sdpa", "eager", "accumulate", "experts_in_full", "selective", "chunked", "lora", "nf4"}
-    )
+    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "chunked", "lora", "nf4"})
     habits: ClassVar = frozenset({"scored", "wide_corrections"})
     switched_habits: ClassVar = {"shared_out": ("norm_topk_prob", True)}
     stems: ClassVar = ("Glm4MoeLite",)

@@ -47,7 +47,7 @@ class Config(Biased):
 
     trains: ClassVar = frozenset(
         {
-            *("eager", "accumulate", "selective", "chunked", "lora", "lora_selective", "nf4", "experts_in_full"),
+            *("eager", "accumulate", "selective", "chunked", "lora", "lora_selective", "nf4"),
             *("autocast", "autocast_chunked", "autocast_lora", "autocast_selective"),
         }
     )  # the class refuses sdpa

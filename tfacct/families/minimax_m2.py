@@ -34,7 +34,7 @@ class Config(LlamaLike):
 
     divided: ClassVar = frozenset({"published", "fp32", "step"})
     trains: ClassVar = frozenset(
-        {"sdpa", "eager", "accumulate", "experts_in_full", "selective", "chunked", "lora", "lora_selective", "nf4"}
+        {"sdpa", "eager", "accumulate", "selective", "chunked", "lora", "lora_selective", "nf4"}
     )
     changes_training: ClassVar = frozenset({"router_jitter_noise", "output_router_logits"})
     habits: ClassVar = frozenset({"scored", "shared_out", "narrow_router", "rejoins", "joins_inside"})

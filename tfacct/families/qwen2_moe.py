@@ -33,7 +33,7 @@ class Config(QwenLike):
     }
     trains: ClassVar = frozenset(
         {
-            *("sdpa", "eager", "accumulate", "selective", "chunked", "experts_in_full"),
+            *("sdpa", "eager", "accumulate", "selective", "chunked"),
             *("autocast", "autocast_chunked", "autocast_lora", "autocast_selective"),
             *("lora", "lora_networks", "nf4", "lora_selective"),
         }

@@ -212,8 +212,9 @@ def experts(at: str, reads: str, part: Experts, habits: Habits) -> Run:
     )
     wide, alone = width == "full", (Held("B T D", "full", 2), Held("B T D"))  # one expert's result, the sum, its cast
     shares = Held("B T A", width)  # the gradient of what a token's experts are weighted by
-    each = (Held("B T A D", width),)  # the gradient of each expert's result: of one it is the stream's, unless cast
-    if part.active == 1:
+    # The gradient of each expert's result: of one it is the stream's, unless it is cast.
+    each: tuple[Held, ...] = (Held("B T A D", width),)
+    if part.active == 1 and not habits.scales_results:
         each = (Held("B T A D", "copy"),) if wide else ()
     there = (Held("B T A D", path=sent),)  # what experts read: the function's, where frozen banks need it not
     behind = (

@@ -29,8 +29,6 @@ Loss = Literal["whole", "chunked"]
 FP32, NF4 = "fp32", "nf4"
 ACCUMULATES, SELECTIVE = "accumulate", "selective"
 """Stand among a family's `trains` where gradients of earlier batches were measured, and attention that runs again."""
-EXPERTS_IN_FULL = "experts_in_full"
-"""Stands there where experts were measured in fp32 too."""
 LORA_NEARLY = "lora_nearly"
 """Stands there where some measured peaks with adapters were off."""
 CLASSIFIERS = {"AutoModelForSequenceClassification": "sequences", "AutoModelForTokenClassification": "positions"}
@@ -185,9 +183,8 @@ def _unmeasured(subject: LoadedModel, recipe: Recipe) -> str | None:
         return changed
     if recipe.dtype == "fp16" and subject.architecture.encoder is not None:
         return "results of its blocks are bounded in fp16, which has not been measured"
-    measured = "bf16", *((FP32,) if EXPERTS_IN_FULL in subject.config.trains else ())
-    if _routed(subject) and recipe.dtype not in measured:
-        return f"the training step of its experts has been measured in {' and '.join(measured)} alone"
+    if _routed(subject) and recipe.dtype not in ("bf16", FP32):
+        return "the training step of its experts has been measured in bf16 and fp32 alone"
     if subject.quantized and recipe.lora is not None and recipe.weights is None:
         return "the weights are stored quantized: adapters beside them have been measured in nf4 alone"
     if recipe.attention == "sdpa" and (why := beyond_kernels(subject.architecture, full=recipe.full)) is not None:
