@@ -129,3 +129,32 @@ def test_minimax_m3_in_the_names_of_its_files() -> None:
     plain = int(load(config).memory().models[0]["weights_bytes"])
     numbers = 10 * 64 * 32 + 64 * 14 + 64 * 71
     assert plain - weighed(config, {**MIXED, "quantized_layers": listed}) == 2 * numbers - 33 * numbers // 32
+
+
+MLX: dict[str, Any] = {"group_size": 64, "bits": 4}
+
+
+def test_mlx_with_modules_of_their_own() -> None:
+    """Routers in 8 bits beside all else in 4, as files of Qwen3's experts have it: a scale and a bias of 2 bytes for
+    each 64 inputs."""
+    config = {**TINY["qwen3_moe"], "hidden_size": 64, "moe_intermediate_size": 64, "decoder_sparse_step": 1}
+    config |= {"mlp_only_layers": [], "head_dim": 64, "num_hidden_layers": 3}
+    layers, experts = 3, int(config["num_experts"])
+    every = weighed(config, MLX)
+    routers = {f"model.layers.{layer}.mlp.gate": {"group_size": 64, "bits": 8} for layer in range(layers)}
+    saved = 2 * 64 * experts - (64 * experts + 4 * experts)
+    assert every - weighed(config, {**MLX, **routers}) == layers * saved
+    wider = {"model.layers.1.mlp.switch_mlp.up_proj": {"bits": 8}, "lm_head": False}
+    more = experts * 64 * 64 // 2
+    head = 0 if config.get("tie_word_embeddings") else int(config["vocab_size"]) * (2 * 64 - 32 - 4)
+    assert weighed(config, {**MLX, **wider}) - every == more + head
+    assert weighed(config, {"bits": 4, "group_size": 32, "mode": "mxfp4"}) < every
+    for said, words in (
+        ({"model.layers.9.mlp.gate": {"bits": 8}}, "no matrix of this model"),
+        ({"model.layers.0.mlp.gate": {"bits": 7}}, "2, 3, 4, 5, 6, 8"),
+        ({"mode": "mxfp4"}, "32 is"),
+        ({"surprise": 1}, "names no quant_method"),
+    ):
+        with pytest.raises(TfacctError, match=words):
+            weighed(config, {**MLX, **said})
+    assert weighed(config, {**MLX, "vision_tower.blocks.0": False}) == every

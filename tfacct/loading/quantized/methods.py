@@ -16,7 +16,7 @@ from tfacct.ledger import formats
 from tfacct.ledger.formats import Format
 from tfacct.ledger.storage import MATRICES, Role, Storage, Stored, width
 from tfacct.loading.model import LoadedModel
-from tfacct.loading.quantized import auto_round, compressed, modelopt
+from tfacct.loading.quantized import auto_round, compressed, mlx, modelopt
 from tfacct.loading.quantized.fields import Read
 from tfacct.loading.quantized.names import Modules, Skips, by_part, by_target, by_transformers, patterns, rest
 
@@ -43,7 +43,7 @@ def _method(said: Mapping[str, Any]) -> str:
     method = said.get("quant_method")
     if method is None and any(said.get(f"load_in_{bits}bit") for bits in (4, 8)):
         return "bitsandbytes"
-    if method is None and {"bits", "group_size"} <= set(said) <= {"bits", "group_size", "mode"}:
+    if method is None and mlx.is_mlx(said):
         return "mlx"
     producer = said.get("producer")
     if method is None and isinstance(producer, Mapping) and producer.get("name") == "modelopt":
@@ -261,14 +261,6 @@ def _torchao_format(name: str, version: int, data: Read) -> Format:
     raise ConfigError(f"torchao's {shown(name)} of version {version} is not known: its bytes are not guessed")
 
 
-def _mlx(subject: LoadedModel, read: Read) -> Storage:
-    bits, group = _bits(read, (2, 3, 4, 5, 6, 8)), read.number("group_size", (32, 64, 128), 64)
-    read.one("mode", ("affine",), "affine")
-    read.done()
-    everything: frozenset[Role] = MATRICES | HEAD | {"table"}
-    return made(subject, formats.affine(bits, group), takes=everything)
-
-
 def _bitnet(subject: LoadedModel, read: Read) -> Storage:
     skips, takes = _listed(subject, read)
     read.one("linear_class", ("bitlinear", "autobitlinear"), "bitlinear")
@@ -290,6 +282,6 @@ METHODS: Mapping[str, Callable[[LoadedModel, Read], Storage]] = {
     "fbgemm_fp8": _fbgemm,
     "hqq": _hqq,
     "torchao": _torchao,
-    "mlx": _mlx,
+    "mlx": mlx.storage_of,
     "bitnet": _bitnet,
 }

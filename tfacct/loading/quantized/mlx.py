@@ -1,0 +1,121 @@
+"""MLX: groups of inputs with a scale and a bias, or floats in small blocks; tables and the head too, and single modules
+otherwise."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from tfacct.base.errors import ConfigError
+from tfacct.families._base import shown
+from tfacct.ledger import formats, paths
+from tfacct.ledger.formats import Format
+from tfacct.ledger.storage import MATRICES, Role, Storage, Stored, width
+from tfacct.loading.model import LoadedModel
+from tfacct.loading.quantized.fields import Read
+from tfacct.loading.quantized.modelopt import BESIDE
+from tfacct.loading.quantized.names import Modules, among, rest
+
+TAKES: frozenset[Role] = MATRICES | {"head", "table"}
+OWN = ("bits", "group_size", "mode")
+"""Fields; all others are names of modules."""
+BITS = (2, 3, 4, 5, 6, 8)
+FLOATS: Mapping[str, tuple[int, int, Format]] = {
+    "mxfp4": (4, 32, formats.MXFP4),
+    "mxfp8": (8, 32, formats.MX[8]),
+    "nvfp4": (4, 16, formats.blocks("nvfp4", 16, 9, "blocks of 16 with an 8-bit scale")),
+}
+"""Modes of floats: the bits of a number, the inputs of a block, and the format. None has a scale for the tensor."""
+
+
+def is_mlx(said: Mapping[str, object]) -> bool:
+    """True if a config that names no method is one of MLX: bits, groups, and what single modules have instead."""
+    others = (value for name, value in said.items() if name not in (*OWN, "quant_method"))
+    return {"bits", "group_size"} <= said.keys() and all(isinstance(value, (Mapping, bool)) for value in others)
+
+
+def storage_of(subject: LoadedModel, read: Read) -> Storage:
+    """Storage of a checkpoint of MLX. Raises ConfigError."""
+    every = _format(read, {})
+    named: dict[str, Format | None] = {}
+    for name, value in read.said.items():
+        read.get(name)
+        if name in (*OWN, "quant_method"):
+            continue
+        rule = read.inner(name) if isinstance(value, Mapping) else None
+        named[name] = None if value is False else every if rule is None else _format(rule, read.said)
+    read.done()
+    found = _found(subject, named)
+    stars: dict[str, set[str]] = {}
+    for path, name in found.items():
+        stars.setdefault(paths.starred(path), set()).add(str(named[name]))
+    mixed = any(len(formats_of) > 1 for formats_of in stars.values()) or _some_blocks(subject, found)
+    own = {path if mixed else paths.starred(path): named[name] for path, name in found.items()}
+
+    def choose(tensor: Stored) -> Format | None:
+        if tensor.path in own:
+            taken = own[tensor.path]
+            return taken if taken is None or tensor.role in TAKES else _of_router(taken)
+        return every if tensor.role in TAKES else None
+
+    kinds = [every, *(taken for taken in own.values() if taken is not None)]
+    return Storage(
+        " + ".join(dict.fromkeys(kind.name for kind in kinds)),
+        choose,
+        width(rest(subject)),
+        TAKES,
+        rounds=True,
+        about="; ".join(dict.fromkeys(kind.about for kind in kinds)),
+        by_block=mixed,
+        ahead=Modules(subject).ahead(),
+        left=frozenset(path for path, taken in own.items() if taken is None),
+    )
+
+
+def _format(read: Read, whole: Mapping[str, object]) -> Format:
+    """The format that some fields say, with the whole's where one has none of its own. Raises ConfigError."""
+    read = Read({**{name: whole[name] for name in OWN if name in whole}, **read.said}, read.where)
+    mode = read.one("mode", ("affine", *FLOATS), "affine")
+    if mode in FLOATS:
+        bits, group, taken = FLOATS[mode]
+        read.number("bits", (bits,), bits)
+        read.number("group_size", (group,), group)
+    else:
+        bits = read.needed("bits").number("bits", BITS, 0)
+        taken = formats.affine(bits, read.number("group_size", (32, 64, 128), 64))
+    if whole:
+        read.done()
+    return taken
+
+
+def _found(subject: LoadedModel, named: Mapping[str, Format | None]) -> dict[str, str]:
+    """Tensors that have a format of their own, and the names by which it is said. Raises ConfigError for a name that is
+    none of the model's."""
+    modules, found = Modules(subject), dict[str, str]()
+    for tensor in subject.ledger.tensors(unfolded=True) if named else ():
+        if paths.name_of(tensor.path) != "weight":
+            continue
+        for spelled in modules.spelled(tensor.path, tensor.stored.role):
+            name = re.sub(r"\.experts\.0\.", ".switch_mlp.", spelled)
+            if name in named:
+                found[tensor.path] = name
+    lost = next((name for name in named if name not in found.values() and not BESIDE.search(name)), None)
+    if lost is not None:
+        raise ConfigError(f"quantization_config names {shown(lost)}, which is no matrix of this model")
+    return found
+
+
+def _some_blocks(subject: LoadedModel, found: Mapping[str, str]) -> bool:
+    """True if a matrix has a format of its own in some blocks alone."""
+    stars = {paths.starred(path) for path in found}
+    every = (tensor.path for tensor in subject.ledger.tensors(unfolded=True) if tensor.path not in found)
+    return any(among(path, frozenset(stars)) for path in every)
+
+
+def _of_router(taken: Format) -> Format:
+    """A format of a router's weight, whose groups lie along what it reads, and fill it: MLX packs no others."""
+    each = 128 * 32  # inputs that fill whole groups of every size, and whole words
+    return taken._replace(matrix=lambda outputs, inputs: outputs * inputs * taken.matrix(1, each) // each)
+
+
+__all__ = ["is_mlx", "storage_of"]
