@@ -378,7 +378,8 @@ def test_layers_that_predict_further_tokens_are_named() -> None:
     found = reconcile(ours, held({**tensors, **mtp}))
     assert found.agrees
     assert [one.why for one in found.found if one.slot is None] == ["layer that predicts further tokens (MTP)"] * 2
-    assert reconcile(ours, held({**tensors, "mtp.fc.weight": ("BF16", (3,))})).agrees  # Qwen3-Next's name
+    for name in ("mtp.fc.weight", "model.mtp_layers.0.input_proj.weight", "model.mtp_emb_norm.0.weight"):
+        assert reconcile(ours, held({**tensors, name: ("BF16", (3,))})).agrees  # Qwen3-Next's, MiMo's, Ernie's
     further = {f"model.layers.{blocks + 1}.enorm.weight": ("BF16", (48,))}
     assert len(differences(ours, {**tensors, **further})) == 1
 

@@ -6,7 +6,7 @@ from tests.families._towers import REQUIRED as REQUIRED
 from tests.families._towers import image, image_sizes
 
 TINY = {
-    "model_type": "minimax_m3_vl_vision", "hidden_size": 80, "num_hidden_layers": 2, "num_attention_heads": 5,
+    "model_type": "minimax_m3_vl_vision", "hidden_size": 96, "num_hidden_layers": 2, "num_attention_heads": 6,
     "intermediate_size": 71, "num_channels": 3, "image_size": 22, "patch_size": 5, "temporal_patch_size": 2,
     "spatial_merge_size": 2,
 }  # fmt: skip

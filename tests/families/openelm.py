@@ -4,7 +4,7 @@ from tests.families._sizes import Distinct, Sized
 
 TINY = {
     "model_type": "openelm", "vocab_size": 467, "model_dim": 44, "num_transformer_layers": 3, "head_dim": 14,
-    "max_context_length": 59, "num_query_heads": [4, 6, 6], "num_kv_heads": [2, 3, 3],
+    "max_context_length": 59, "num_query_heads": [6, 12, 12], "num_kv_heads": [2, 3, 3],
     "ffn_multipliers": [0.5, 1.3, 2.0], "ffn_dim_divisor": 16, "ffn_with_glu": True, "normalize_qk_projections": True,
     "share_input_output_layers": True,
 }  # fmt: skip

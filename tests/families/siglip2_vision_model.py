@@ -8,7 +8,7 @@ from tests.families._sizes import Distinct, Sized
 from tests.families._towers import REQUIRED as REQUIRED
 
 TINY = {
-    **without(first.TINY, "image_size"), "model_type": "siglip2_vision_model", "num_patches": 16,
+    **without(first.TINY, "image_size"), "model_type": "siglip2_vision_model", "num_patches": 25,
 }  # fmt: skip
 VARIANTS = {"without a pooler": {**TINY, "vision_use_head": False}}
 LOGITS = {"": TINY, **VARIANTS}

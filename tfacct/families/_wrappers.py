@@ -116,7 +116,7 @@ WRAPPERS: Mapping[str, Wrapper] = {
     "minicpm_ocr": Wrapper("qwen3_5_text", default=True),
     "minicpmv4_6": Wrapper("qwen3_5_text"),
     "minicpmv4_7": Wrapper("qwen3_5_text"),
-    "minimax_m3_vl": Wrapper("minimax_m3_vl_text"),
+    "minimax_m3_vl": Wrapper("minimax_m3_vl_text", "either"),
     "mistral3": Wrapper("mistral", default=True),
     "moss_transcribe_diarize": Wrapper("qwen3", default=True),
     "mllama": Wrapper("mllama_text_model", "never"),

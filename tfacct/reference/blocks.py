@@ -243,14 +243,21 @@ class MtpHead(Block):
         return x, self.lm_head(self.head_norm(x)), *kept
 
 
-def run(block: nn.Module, recompute: bool, *given: object) -> tuple[Tensor, ...]:
-    """Result of a block; with `recompute` it keeps no activations, and runs again in the backward pass."""
+def run(block: nn.Module, recompute: bool, x: Tensor, step: Step, *given: object) -> tuple[Tensor, ...]:
+    """Result of a block; with `recompute` it keeps no activations, and runs again in the backward pass, on what the
+    blocks before it handed on: by then those behind it have run again."""
     assert isinstance(block, Block)
     if not recompute or not torch.is_grad_enabled():
-        return block(*given)  # type: ignore[no-any-return]
+        return block(x, step, *given)  # type: ignore[no-any-return]
+    handed = step.chosen, step.late
+
+    def as_then(*given: object) -> object:
+        step.chosen, step.late = handed
+        return block(*given)
+
     return checkpoint(  # type: ignore[no-any-return]
-        block,
-        *given,
+        as_then,
+        *(x, step, *given),
         use_reentrant=False,
         preserve_rng_state=False,
         determinism_check="none",

@@ -113,7 +113,7 @@ OTHER_MODEL = "of another model in the same files"
 EMPTY = "nothing: of no elements"  # as of 0 shared experts
 IDLE = "first matrix of a choice that is no network: never read"
 AHEAD = "layer that predicts further tokens (MTP)"
-MTP = r"^(model\.)?mtp\."
+MTP = r"^(model\.|language_model\.)*mtp[._]"
 COMPUTED: Mapping[str, tuple[str, ...]] = {"marian": ("encoder.pos_embed.weight", "pos_embed.weight")}
 """Our tensors that a family's class computes when it is built, and does not save."""
 HEADS = r"(^|\.)(lm_head|embed_out|output|decoder|generator_lm_head|embed_tokens|word_embeddings|wte|shared)\.weight$"
