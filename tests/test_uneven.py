@@ -40,17 +40,17 @@ def test_a_width_is_rounded_as_deci_rounds_it() -> None:
 
 
 def test_keys_of_each_layer_of_deci_are_its_own() -> None:
-    """48 wide, heads of 8: keys and values of 3, 2, 1 and 2 heads."""
+    """48 wide, heads of 6: keys and values of 4, 2, 2 and 4 heads."""
     parameters = subject("deci", TINY["deci"]).ledger.parameters(unfolded=True)
     keys = [parameters[f"blocks.{number}.attn.k_proj.weight"] for number in range(4)]
-    assert keys == [48 * 8 * heads for heads in (3, 2, 1, 2)]
+    assert keys == [48 * 6 * heads for heads in (4, 2, 2, 4)]
 
 
 @pytest.mark.parametrize(
     ("family", "fields", "reason"),
     [
         ("deci", {"num_key_value_heads_per_layer": [3, 2]}, "names 2 layers, and num_hidden_layers is 4"),
-        ("deci", {"num_key_value_heads_per_layer": [3, 2, 1, 4]}, "6 is not divisible by 4"),
+        ("deci", {"num_key_value_heads_per_layer": [4, 2, 2, 3]}, "8 is not divisible by 3"),
         ("deci", {"num_key_value_heads": 3}, "num_key_value_heads = 3"),
         ("openelm", {"num_kv_heads": [2]}, "num_kv_heads names 1 layers"),
         ("openelm", {"normalization_layer_name": "layer_norm"}, "normalization_layer_name"),

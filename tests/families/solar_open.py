@@ -9,7 +9,6 @@ TINY = {
     "model_type": "solar_open", "vocab_size": 389, "hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 6,
     "num_key_value_heads": 2, "head_dim": 10, "max_position_embeddings": 117, "attention_bias": True,
     "moe_intermediate_size": 37, "n_routed_experts": 7, "n_shared_experts": 2, "num_experts_per_tok": 4,
-    "partial_rotary_factor": 0.8,
 }  # fmt: skip
 LOGITS: dict[str, Fields] = {}  # the class weighs experts by sigmoids
 REQUIRED = {"num_hidden_layers": 2}  # every size has a default
@@ -26,4 +25,4 @@ def drawn(draw: Draw) -> Fields:
 
 def sized(of: Distinct) -> Sized:
     config, sizes = routed(grouped(of, attention_bias=of.on[1]), of.more, "n_routed_experts", "moe_intermediate_size")
-    return {**config, "n_shared_experts": 2}, {**sizes, "Fs": 2 * sizes["Fe"], "Hr": of.H}
+    return {**config, "n_shared_experts": 2}, {**sizes, "Fs": 2 * sizes["Fe"]}

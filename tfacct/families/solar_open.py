@@ -1,9 +1,10 @@
 """Solar Open: Llama's attention, and GLM-4.5's experts beside a shared network in every layer."""
 
+from dataclasses import replace
 from typing import ClassVar
 
 from tfacct.architecture.transformer import Transformer
-from tfacct.families._base import Count, Fraction, Layers, Real, Switch
+from tfacct.families._base import Count, Fraction, Layers, Real, Switch, turned_part
 from tfacct.families._endings import DECODER
 from tfacct.families._experts import BESIDE_PATHS, ROUTED_TENSORS, beside_shared
 from tfacct.families._part_rotated import PartRotated
@@ -46,7 +47,10 @@ class Config(PartRotated):
     )
 
     def architecture(self) -> Transformer:
-        """Experts in every layer."""
+        """Experts in every layer. Raises ConfigError."""
         attention = self.attention(qkv_bias=self.attention_bias)
+        if attention.rope_dim != self.head_dim:  # its class turns whole heads, and fails where it is told otherwise
+            raise self.refused("partial_rotary_factor", turned_part(self.partial_rotary_factor, self.rope_parameters))
+        attention = replace(attention, rope_dim=None)
         experts = beside_shared(self, self.n_routed_experts, self.n_shared_experts)
         return self.decoder(self.equal_blocks(self.block(attention, experts)))
