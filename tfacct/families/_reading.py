@@ -15,24 +15,32 @@ from tfacct.families._spelled import respelled
 OWN = "own"
 """The type of a model that is put together from parts: its config is tables."""
 
-WITHOUT: Mapping[str, str] = {
+_WITHOUT: Mapping[str, str] = {
     "axk2": "its queries are made of a latent beside its own norm, and no latent part here does that",
     "deberta": "its table of distances is multiplied as far as a text is long, and no part here does that",
     "diffllama": "its heads are subtracted from one another in pairs, and no part here does that",
+    "dots3_note_text": "the rotated part of its keys passes a norm, and no latent part here does that",
     "ernie4_5_moe_vl": "its language model has experts of two widths, for text and for images",
     "florence2": "its language model's encoder reads the rows of an image in front of its tokens",
+    "inkling_text": "its queries make scores of distances themselves, and no part here does that",
     "jetmoe": "its queries, and what its attention reads, pass experts, and no part here does that",
     "llada2_moe": "the tokens of a block see one another and all blocks before, and no part here counts such pairs",
     "minicpmo": "its config does not say whose blocks its language model has",
     "minicpmv": "its config does not say whose blocks its language model has",
     "mistral_large4": "its layers may read the latents that another layer keeps, and no latent part here does",
+    "muse_spark_text": "learned weights of each number join a result and the stream, and no part here does that",
     "phi3small": "most of its layers read blocks of keys that a pattern chooses, and no part here does",
     "phi4flash": "its upper layers read the keys, values or states of one before them, and no part here does so",
+    "qwen4_exp_text": "its layers read tables of n-grams of tokens, and no part here does that",
     "reformer": "its attention sorts tokens by hashes, and no part here does",
     "switch_transformers": "an expert takes so many tokens of a text and no more, and no part here leaves tokens out",
     "wav2vec2": "convolutions over a waveform stand in front of its blocks, and no part here has those",
+    "zaya": "its queries and keys pass convolutions, and no part here has those in attention",
 }
-"""Types that are refused by name, and that no family comes near."""
+_WHOLES = {"dots3_note": "dots3_note", "inkling": "inkling_mm_model"}
+_WHOLES |= {name: name for name in ("muse_spark", "qwen4_exp")}
+WITHOUT = {**_WITHOUT, **{whole: _WITHOUT[f"{stem}_text"] for stem, whole in _WHOLES.items()}}
+"""Types that are refused by name, and that no family comes near; so are the wholes around those language models."""
 
 
 HEADS: Mapping[str, str] = {
