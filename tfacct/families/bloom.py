@@ -24,7 +24,7 @@ class Config(FamilyConfig):
 
     trains: ClassVar = frozenset(
         {
-            *("eager", "accumulate", "chunked", "lora", "nf4"),
+            *("eager", "accumulate", "chunked", "lora", "nf4", "selective"),
             *("autocast", "autocast_chunked", "autocast_lora", "autocast_selective"),
         }
     )  # the class refuses sdpa

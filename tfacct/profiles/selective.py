@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from tfacct.ledger import paths
-from tfacct.ledger.kept import AGAIN, TURNS, Handed, Held, Kept, Moment, Pass, Run
+from tfacct.ledger.kept import AGAIN, SHARES, TURNS, Handed, Held, Kept, Moment, Pass, Run
 
 ATTENTION = paths.in_every(paths.BLOCKS, "attn.")
 """What the names of attention's operations and tensors begin with."""
@@ -37,7 +37,8 @@ def attention_again(
 
     Beside adapters, `reads` names what attention reads, which is kept though no gradient needs it, and `apart` says
     whether the gradient of its result is not the stream's. `windowed`: each block's attention has a window. `copies`:
-    its function itself copies queries and keys for their product.
+    its function itself copies queries and keys for their product, and the caller has what the block in front gave
+    beside the stream.
     """
     blocks = tuple(section._replace(run=_again(section.run, drops, reads, apart, copies)) for section in whole.blocks)
     return with_attention_again(whole._replace(blocks=blocks), drops=drops, windowed=windowed)
@@ -115,7 +116,8 @@ def _again(run: Run, drops: bool, reads: str, apart: bool | None, copies: bool) 
         WEIGHTS: scored
     }
     more |= {moment.at: angles for moment in run.ahead if moment.at.startswith(TURNED)}
-    ahead = tuple(moment._replace(held=(*moment.held, *more[moment.at])) for moment in run.ahead)
+    front = tuple(each._replace(path=SHARES) for each in weights) if copies else ()
+    ahead = tuple(moment._replace(held=(*moment.held, *more[moment.at], *front)) for moment in run.ahead)
     return Run(run.order, kept, (*moments, *second), ahead, remade=tuple(remade))
 
 

@@ -225,7 +225,7 @@ class Transformers(Attending):
         unused = {False: self.habits.full_mask, True: self.habits.window_mask}
         mask = [held for held, _ in self._masks(shape, unused)]
         if self.habits.starts_biased:
-            return (Held("B N T"), *mask)
+            return (Held("B N T"), Held("N", "full"), *mask)  # scores by distance, and the slopes they are made of
         if self.habits.adds_distances:
             return (DISTANCES,)
         if self.habits.norms_behind:

@@ -8,7 +8,6 @@ from typing import TypeAlias
 
 from tfacct.architecture.blocks import Block
 from tfacct.architecture.parts import Attention, FeedForward, Norm
-from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
 from tfacct.base.record import record
 from tfacct.ledger.kept import SHARES, Held, Run
@@ -156,11 +155,6 @@ class Further(Written):
         if self.again:
             return run._replace(bare=tuple(m._replace(held=(*m.held, front)) for m in run.bare))
         return run._replace(ahead=tuple(m._replace(held=(*m.held, front)) for m in run.ahead))
-
-    def waiting(self, shape: Transformer) -> tuple[Held, ...]:
-        """As in fp32, and the slopes of biases by distance."""
-        slopes = (Held("N", "full"),) if self.habits.starts_biased else ()
-        return (*Written.waiting(self, shape), *slopes)
 
     def _block(self, t: Trace, block: Block) -> Value:
         if self.habits.starts_biased:

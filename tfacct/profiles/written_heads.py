@@ -78,6 +78,7 @@ def _neighbours(t: Trace, x: Value, angles: Sequence[Storage], *, wide: bool) ->
 
     def by_angle(b: Trace, g: Storage) -> list[Storage | None]:
         made = b.new(g.laid, "full")
+        b.let_go()
         return [made if wide or own == "full" else b.new(g.laid, own)]
 
     def half(b: Trace, g: Storage) -> list[Storage | None]:
