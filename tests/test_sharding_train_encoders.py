@@ -200,8 +200,22 @@ def test_buckets_come_to_the_peak_as_torchs_do(kind: str, seed: int) -> None:
     dp_compared(kind, seed)
 
 
-def test_a_rank_of_fsdp_is_nearly_as_torchs_tracker_sees_it() -> None:
-    fsdp_compared("bert", 0)
+@pytest.mark.parametrize(("kind", "seed"), [("bert", 0), ("bart", 2), ("t5", 2)])
+def test_a_rank_of_fsdp_is_nearly_as_torchs_tracker_sees_it(kind: str, seed: int) -> None:
+    fsdp_compared(kind, seed)
+
+
+def test_both_sides_of_t5_by_hand() -> None:
+    """Blocks and what is in none are shared; the table and both norms are gathered once."""
+    rank = tfacct.load("t5-base").train(ctx=128, fsdp=4)
+    at = {one["instant"]: one for one in rank.instants}
+    read, written = 4 * 768 * 768 + 2 * 768 * 3072 + 2 * 768, 8 * 768 * 768 + 2 * 768 * 3072 + 3 * 768
+    root = 32128 * 768 + 2 * 768 + 2 * 32 * 12  # and both tables of distances
+    assert rank.weights_bytes == 2 * (12 * (read + written) + root) // 4 == at["optimizer step"]["gradients_bytes"]
+    assert at["forward ends"]["gathered_bytes"] == 2 * root
+    assert at["block 0, backward"]["gathered_bytes"] == 2 * (root + written + read)  # the encoder's last one, ahead
+    assert at["encoder, final norm, backward"]["gathered_bytes"] == 2 * (root + read)
+    assert rank.sent_bytes == tfacct.load("t5-base").comms(fsdp=4, train=True, ctx=128).sent_bytes
 
 
 @pytest.mark.slow
@@ -212,7 +226,9 @@ def test_random_ranks_keep_what_their_classes_do(kind: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [kind for kind in ENCODERS if kind not in ("camembert", "eurobert", "xlm-roberta")])
+@pytest.mark.parametrize(
+    "kind", [kind for kind in ENCODERS + PAIRS if kind not in ("camembert", "eurobert", "xlm-roberta")]
+)
 def test_random_ranks_of_fsdp_are_nearly_as_torchs_tracker_sees_them(kind: str) -> None:
     for seed in range(10, 16):
         fsdp_compared(kind, seed)
@@ -228,7 +244,13 @@ def test_what_is_said_and_refused() -> None:
     assert any("The ranks of tp divide heads, networks and the token table" in note for note in classes.notes)
     both = "leave lora or the mesh out"
     for model, mesh, said, hint in (
-        (t5, {"fsdp": 2}, "an encoder with a decoder is counted among ranks of tp and dp", "leave fsdp out"),
+        (t5, {"dp": 2, "zero": 2}, "an encoder with a decoder is not counted with zero=2", "leave zero out"),
+        (
+            t5,
+            {"fsdp": 2, "weights": "fp32"},
+            "an encoder with a decoder is counted under fsdp with weights in the pass's dtype",
+            "leave weights out",
+        ),
         (bert, {"pp": 2, "dp": 2}, "stages of an encoder are counted without another axis than pp", "leave pp out"),
         (
             bert,

@@ -64,7 +64,7 @@ def test_parts_of_a_step_of_two_sides(run: Callable[..., Ran], columns: int) -> 
     ("more", "why"),
     [
         (("--lora", "8"), "has not been measured with adapters"),
-        (("--fsdp", "2"), "an encoder with a decoder is counted among ranks of --tp and --dp"),
+        (("--dp", "2", "--zero", "2"), "an encoder with a decoder is not counted with --zero 2"),
         (("--dtype", "fp16"), "results of its blocks are bounded in fp16"),
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",
@@ -127,11 +127,12 @@ def test_a_source_is_said_of_those_that_read_one(run: Callable[..., Ran]) -> Non
     assert ", source 1,024 if any, batch 1" in run("train", "bart-base", "gpt2").out.splitlines()[0]
 
 
-def test_a_page_has_the_step_of_one_device_where_ranks_have_no_rule() -> None:
+def test_a_page_has_the_steps_of_one_device_and_of_ranks_that_share_weights() -> None:
     found = training(load("bart-base").loaded, turns=True)
-    ((ranks, instant, *parts),) = found["steps"]
-    facts = load("bart-base").train().models[0]
-    assert (ranks, instant, sum(parts)) == (1, facts["peak_instant"], facts["peak_bytes"])
+    assert [ranks for ranks, *_ in found["steps"]][:2] == [1, 2]
+    for ranks, instant, *parts in found["steps"][:2]:
+        facts = load("bart-base").train(**({"fsdp": ranks} if ranks > 1 else {})).models[0]
+        assert (instant, sum(parts)) == (facts["peak_instant"], facts["peak_bytes"])
     assert found["context"] == found["source"] == 1024
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tfacct.accounts.timeline import Instant, Timeline, ends_of_stacks
+from tfacct.accounts.timeline import Instant, Timeline, ends_of_stacks, sums
+from tfacct.accounts.timeline_units import GATHERED_FIRST, SCATTER, UnitTimeline
 from tfacct.accounts.training import ENDS, Angles, Step
 from tfacct.ledger.einsum import Size
 
@@ -27,8 +28,9 @@ def sides(step: Step) -> tuple[Step, Step]:
     source = step.at["I"]
     reads = step.run.encoder._replace(buffers=())
     at = {**step.at, "T": source, "S": source}
+    units = None if step.units is None else step.units._replace(blocks=step.units.source)
     return (
-        step._replace(run=reads, at=at, side="encoder", holds_logits=False),
+        step._replace(run=reads, at=at, side="encoder", holds_logits=False, units=units),
         step._replace(run=step.run._replace(encoder=None, source=()), side="decoder"),
     )
 
@@ -49,7 +51,12 @@ class PairTimeline:
 
     def __init__(self, step: Step) -> None:
         reading, writing = sides(step)
-        self.reads, self.writes = Timeline(reading), Timeline(writing)
+        self.reads, self.writes = sums(reading), sums(writing)
+        self.ends: Size = 0  # shares of what is in no block, of which both sides have the gradients
+        if isinstance(self.reads, UnitTimeline) and isinstance(self.writes, UnitTimeline):
+            self.ends, self.writes.ends = self.writes.ends, 0  # scattered behind the encoder
+            self.writes.others[-1] = self.reads.unit(self.reads.last)
+            self.reads.others[self.reads.last + 1] = self.writes.unit(0)
         self.reads.loss = 0  # the decoder's
         self.step = step
         self.buffers = writing.weights - reading.weights
@@ -65,13 +72,17 @@ class PairTimeline:
         for side in (self.reads, self.writes):
             side.angles = (*side.angles, *_distances(side))
         shared = self.reads.tied if step.accumulate else 0  # the gradient of a table of both, which each has
+        if step.units is not None and step.units.accumulates:
+            shared = self.ends
         self.read_earlier, self.written_earlier = self.reads.earlier - shared, self.writes.earlier - shared
         read = reading.run.front
         self.source = sum([self.reads.held(read, (line,)) for line in read.run.kept if line.path == TOKENS])
 
     @property
     def all_gradients(self) -> Size:
-        """Bytes of all gradients; a table of both sides has one."""
+        """Bytes of all gradients; a table of both sides has one. Of ranks that share them, of the shares."""
+        if isinstance(self.reads, UnitTimeline) and isinstance(self.writes, UnitTimeline):
+            return self.reads.scattered + self.writes.scattered + self.ends
         return self.reads.all_gradients - self.reads.tied + self.writes.all_gradients
 
     def reading(self, one: Instant, *, forward: bool) -> Instant:
@@ -84,6 +95,10 @@ class PairTimeline:
             )
         tied = self.reads.tied if one.name.startswith("table") else 0
         done = self.written_earlier if self.step.accumulate else self.writes.all_gradients - tied
+        if self.step.units is not None and self.step.units.accumulates:
+            done += self.written_earlier
+        if isinstance(self.writes, UnitTimeline) and one.operation == SCATTER and one.name.startswith("table"):
+            done = self.writes.scattered  # all else is in the buffer
         always = 2 * self.writes.loss + self.writes.logits
         return whole._replace(
             gradients=whole.gradients + done,
@@ -126,7 +141,8 @@ class PairTimeline:
             for moment in read.moments(back)
         ]
         if found:
-            yield read.fullest(found)
+            gathered = read.root + read.unit(read.last) if isinstance(read, UnitTimeline) else 0
+            yield read.fullest(found)._replace(gathered=gathered)
 
     def inside(self, most: Size) -> Iterator[Instant]:
         """Instants that decide in few models, but for those that are surely no fuller than this."""
@@ -138,7 +154,8 @@ class PairTimeline:
         for _, one in self.reads.inside_blocks(list(ends_of_stacks(self.reads.step))):
             yield self.reading(one, forward="again" not in one.name and "backward" not in one.name)
         for _, one in self.writes.inside_blocks(list(ends_of_stacks(self.writes.step))):
-            yield self.writing(one)
+            if one.name != GATHERED_FIRST:  # with what is in no block, in front of the encoder
+                yield self.writing(one)
 
 
 def pair_timeline(step: Step) -> list[Instant]:

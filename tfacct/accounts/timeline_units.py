@@ -19,6 +19,7 @@ from tfacct.ledger.kept import Section
 
 GATHER = "all-gather"
 SCATTER = "reduce-scatter"
+GATHERED_FIRST = "first block gathered"
 
 
 class UnitTimeline(Timeline):
@@ -39,6 +40,7 @@ class UnitTimeline(Timeline):
             self.all_gradients += self.scattered
         self.root = self._whole(units.root)
         self.sizes: dict[int, Size] = {}  # of units, by the first block of a kind
+        self.others: dict[int, Size] = {}  # of the other side's next unit, by the number that it would have here
 
     @property
     def _units(self) -> Units:
@@ -72,7 +74,7 @@ class UnitTimeline(Timeline):
         """Bytes of a block's weights of all ranks; 0 where no block has this number."""
         part = self.sections.get(number)
         if part is None:
-            return 0
+            return self.others.get(number, 0)
         kind = part.numbers[0]
         if kind not in self.sizes:
             experts = self._units.experts(kind)
@@ -191,7 +193,7 @@ class UnitTimeline(Timeline):
         yield from super().inside_blocks(ends)
         waiting = self.again if self.step.checkpoint else self.held(self.run.front, self.run.waiting)
         first = min(self.sections)
-        starts = self.instant("first block gathered", GATHER, 0, self.kept_front, self._embedded())
+        starts = self.instant(GATHERED_FIRST, GATHER, 0, self.kept_front, self._embedded())
         yield ENDS, starts._replace(gathered=2 * (self.root + self.unit(first)))
         for section in self.run.blocks:
             for number in {section.numbers[0], section.numbers[-1]} - {first}:

@@ -69,7 +69,8 @@ class Units(NamedTuple):
     shared too. `accumulates`: scattered gradients of earlier batches are there. `apart`: experts that other ranks
     share, by the first block of a kind. `lent`: bytes of the adapters of a block on the fullest rank, by the first of a
     section, where they alone are trained. `last`: elements of the last parameter of a block,
-    and of what is in no block, on all ranks. `copied`: gradients are summed among copies too."""
+    and of what is in no block, on all ranks. `copied`: gradients are summed among copies too. `source`: elements of the
+    blocks of an encoder in front of a decoder, as `blocks` are."""
 
     ranks: int
     stored: Width
@@ -82,6 +83,7 @@ class Units(NamedTuple):
     lent: Mapping[int, int] | None = None
     last: Mapping[int, int] = {}
     copied: bool = False
+    source: Mapping[int, int] = {}
 
     def experts(self, kind: int) -> Apart:
         """Experts of a kind of block that other ranks share."""

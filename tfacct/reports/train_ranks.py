@@ -132,8 +132,11 @@ def _unruled_encoder(subject: LoadedModel, recipe: Recipe, mesh: Mesh) -> Iterat
     """What of an encoder's step has no rule here."""
     if mesh.pp > 1:
         yield f"stages of an encoder are counted without another axis than {option('pp')}"
-    if subject.architecture.encoder is not None and (mesh.fsdp > 1 or mesh.zero > 1):
-        yield f"an encoder with a decoder is counted among ranks of {option('tp')} and {option('dp')}"
+    if subject.architecture.encoder is not None and mesh.zero > 1:
+        yield f"an encoder with a decoder is not counted with {option('zero', mesh.zero)}"
+    if subject.architecture.encoder is not None and recipe.shares_weights and recipe.weights == FP32:
+        # bart's class adds a bias in fp32 to its logits, which are wider then.
+        yield f"an encoder with a decoder is counted under {option('fsdp')} {adapters.DTYPE}"
     if recipe.lora is not None:
         yield "adapters of an encoder are not counted on a mesh"
 
@@ -142,9 +145,10 @@ def _advice(subject: LoadedModel, recipe: Recipe, why: str) -> str | None:
     """Sizes of `tp` that would do, or what to leave out; None where the reason says it."""
     mesh = recipe.mesh
     assert mesh is not None
+    if why.endswith(adapters.DTYPE):
+        return f"leave {option('weights')} out"
     if why.startswith(("stages of an encoder", "an encoder with a decoder")):
-        axes = ["pp"] if why.startswith("stages") else [name for name in ("fsdp", "zero") if getattr(mesh, name) > 1]
-        return f"leave {option(axes[0])} out"
+        return f"leave {option('pp' if why.startswith('stages') else 'zero')} out"
     if why.startswith("adapters of an encoder"):
         return f"leave {option('lora')} or the mesh out"
     if why.endswith("evenly"):
@@ -160,8 +164,6 @@ def _advice(subject: LoadedModel, recipe: Recipe, why: str) -> str | None:
         return f"{option('tp', fewer[0])} is counted" if fewer else f"leave {option('tp')} out"
     if why.startswith("adapters are counted"):
         return f"leave {option('lora')} or the other axes out"
-    if why.endswith(adapters.DTYPE):
-        return f"leave {option('weights')} out"
     for instead, changed in _instead(recipe):
         if refusal(subject, changed) is None:
             return f"{instead} is counted"

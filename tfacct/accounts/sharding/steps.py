@@ -39,6 +39,8 @@ WHOLE, OWN = Held("B T D"), Held(f"B {PART} D")
 
 def units(ledger: Ledger, mesh: Mesh, stored: Width) -> Units:
     """The weights of a model whose ranks share them unit by unit, as its ledger of all ranks has them."""
+    if any(unit.what and paths.parse(unit.what).side for unit in gathered(ledger, mesh)):
+        return _of_sides(ledger, mesh, stored)
     kinds = iter([group.numbers[0] for group in ledger.groups if group.numbers])
     found: dict[int, int] = {}
     apart: list[tuple[int, Apart]] = []
@@ -53,6 +55,25 @@ def units(ledger: Ledger, mesh: Mesh, stored: Width) -> Units:
     root = found.pop(ENDS, 0)
     whole = stored_elements(ledger, mesh)
     return Units(mesh.sharers, stored, found, root, whole, apart=tuple(apart), last=last, copied=mesh.dp > 1)
+
+
+def _of_sides(ledger: Ledger, mesh: Mesh, stored: Width) -> Units:
+    """The same of an encoder with a decoder, each of blocks of one kind. What the first block of a side has besides, a
+    table of distances, is counted among what is in no block."""
+    sides: dict[bool, list[Unit]] = {True: [], False: []}
+    every = gathered(ledger, mesh)
+    for unit in every:
+        if unit.what:
+            sides[bool(paths.parse(unit.what).side)].append(unit)
+    (root,) = (unit for unit in every if not unit.what)
+    read, written = (min(unit.elements for unit in sides[side]) for side in (True, False))
+    beside = sum(unit.times * (unit.elements - (read if side else written)) for side in sides for unit in sides[side])
+    last = {ENDS: _last(root), 0: _last(sides[False][-1])}
+    whole = stored_elements(ledger, mesh)
+    blocks = {"blocks": {0: written}, "source": {0: read}}
+    return Units(
+        mesh.sharers, stored, root=root.elements + beside, whole=whole, last=last, copied=mesh.dp > 1, **blocks
+    )
 
 
 def _last(unit: Unit) -> int:
