@@ -70,9 +70,15 @@ def _of_sides(ledger: Ledger, mesh: Mesh, stored: Width) -> Units:
     beside = sum(unit.times * (unit.elements - (read if side else written)) for side in sides for unit in sides[side])
     last = {ENDS: _last(root), 0: _last(sides[False][-1])}
     whole = stored_elements(ledger, mesh)
-    blocks = {"blocks": {0: written}, "source": {0: read}}
     return Units(
-        mesh.sharers, stored, root=root.elements + beside, whole=whole, last=last, copied=mesh.dp > 1, **blocks
+        mesh.sharers,
+        stored,
+        blocks={0: written},
+        root=root.elements + beside,
+        whole=whole,
+        last=last,
+        copied=mesh.dp > 1,
+        source={0: read},
     )
 
 
