@@ -42,7 +42,7 @@ def reckoned(text: str) -> Fraction:
 
 def checked(report: Report, unit: str) -> None:
     """Do the whole derivation again, from the text alone."""
-    text = text_of(report)
+    text = re.sub(r"\n {6}\+ ", " + ", text_of(report))  # a sum of many goes on in the next line
     legend = {name: number.replace(",", "") for name, number in re.findall(r"^  (\S+) += +([\d,]+)  ", text, re.M)}
     steps, components, sums = [], [], []
     for line in re.findall(rf"^    (\S.* = .* {unit})$", text, re.M):
@@ -89,6 +89,10 @@ QWEN = (
 )
 TOWERS = (
     "clip_vision_model",
+    "deit",
+    "dinov2",
+    "dinov2_with_registers",
+    "dinov3_vit",
     "ernie4_5_vl_moe_vision",
     "gemma4_vision",
     "glm4v_moe_vision",
