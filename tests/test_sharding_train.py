@@ -466,3 +466,10 @@ def test_the_table_and_its_notes(run: Any) -> None:
 def test_the_longest_context_is_one_that_ranks_divide() -> None:
     fit = tfacct.load("llama-3.2-1b").train(ctx="8k", tp=8, sp=True, fit="40GiB").fit
     assert fit["largest_context"] % 8 == 0 and fit["largest_context"] > 8192
+
+
+@pytest.mark.parametrize("mesh", [{"fsdp": 4}, {"tp": 2}, {"pp": 2}], ids=str)
+def test_a_metric_of_gradients_is_what_a_rank_has(mesh: dict[str, int]) -> None:
+    model = tfacct.load("llama-3.1-8b")
+    (row,) = model.sweep("gradients_bytes", ctx=[128], **{axis: [size] for axis, size in mesh.items()}).rows
+    assert row["gradients_bytes"] == model.train(ctx=128, **mesh).gradients_bytes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tfacct.accounts.metrics import Metric, Point
-from tfacct.accounts.timeline import Timeline, peak, timeline
+from tfacct.accounts.timeline import peak, sums, timeline
 from tfacct.accounts.training import Step
 from tfacct.base.errors import UsageError
 from tfacct.ledger.einsum import Size
@@ -22,7 +22,7 @@ def _gradients(point: Point) -> Size:
         from tfacct.accounts.timeline_pairs import PairTimeline
 
         return PairTimeline(step).all_gradients
-    return Timeline(step).all_gradients
+    return sums(step).update().gradients
 
 
 def fullest(point: Point) -> str:
