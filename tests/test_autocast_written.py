@@ -20,7 +20,7 @@ from tfacct.witness.step import by_modules, grouped, known_modules
 pytest.importorskip("transformers")
 LLAMAS = ("internlm3", "iquestcoder", "llama", "mistral", "qwen2", "qwen3")
 NORMED_BEHIND = ("olmo2", "olmo3")
-ENCODERS = ("bert", "camembert", "distilbert", "electra", "modernbert", "roberta", "xlm-roberta")
+ENCODERS = ("bert", "camembert", "distilbert", "electra", "modernbert", "mpnet", "roberta", "xlm-roberta")
 FURTHER = ("gemma", "gemma2", "gemma3_text", "phi")
 """Families with norms around parts, or whose parts stand side by side, with adapters and attention that runs again."""
 SINCE = (
@@ -172,6 +172,7 @@ def test_a_step_of_an_encoder_under_autocast_is_its_classes_own(family: str, see
         ("bert", 137),  # the head's casts beside those of all blocks, which run again
         ("roberta", 126),  # what a block read goes with its first product, once it runs again
         ("distilbert", 160),  # what attention summed is gone where its block norms a sum
+        ("mpnet", 100),  # the gradient of scores of distances, cast to fp32 in each block, and summed
         ("modernbert", 107),  # the first block, without a norm, lets go of what it read with its first product
         ("modernbert", 150),  # the loss's copy in fp32, before it begins backwards
     ],

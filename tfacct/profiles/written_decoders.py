@@ -27,7 +27,7 @@ def attention(t: Trace, how: How, x: Value, part: Attention) -> tuple[Value, Val
 
 def attention_values(t: Trace, how: How, x: Value, part: Attention) -> tuple[Value, Value | None, scores.Three]:
     """Values as they are summed, token by token, and what they were weighted by; what the module has beside them."""
-    q, k, v = (_split if how.habits.fused else _apart)(t, how, x, part)
+    q, k, v = (_split if how.habits.fused else apart)(t, how, x, part)
     if part.clip is not None:
         q, k, v = (heads.bounded(t, one, f"{ATTN}.{which}") for one, which in zip((q, k, v), "qkv", strict=True))
     if how.turn:
@@ -41,7 +41,7 @@ def attention_values(t: Trace, how: How, x: Value, part: Attention) -> tuple[Val
     return values, weights, (q, k, v)
 
 
-def _apart(t: Trace, how: How, x: Value, part: Attention) -> scores.Three:
+def apart(t: Trace, how: How, x: Value, part: Attention) -> scores.Three:
     """Queries, keys and values of products of their own."""
     at, early = ATTN, part.qk_norm is not None and not part.qk_norm.late
     made: dict[str, Value] = {}

@@ -57,7 +57,7 @@ def block_of_bert(t: Trace, how: How, attn: Attention, mlp: FeedForward) -> Valu
     values, _weights = decoders.attention_values(t, how, x, attn)[:2]
     x = end(t, how, values, x, ATTN, f"{ATTN}.o_proj")
     del values
-    return _network(t, how, x, mlp)
+    return network(t, how, x, mlp)
 
 
 def _attention(t: Trace, how: How, x: Value, part: Attention) -> tuple[Value, Value | None]:
@@ -65,7 +65,7 @@ def _attention(t: Trace, how: How, x: Value, part: Attention) -> tuple[Value, Va
     return result(t, how, values, ATTN, f"{ATTN}.o_proj"), weights
 
 
-def _network(t: Trace, how: How, x: Value, mlp: FeedForward) -> Value:
+def network(t: Trace, how: How, x: Value, mlp: FeedForward) -> Value:
     up = _inner(t, how, x, mlp)
     return end(t, how, up, x, NETWORK, f"{NETWORK}.down_proj")
 
@@ -130,12 +130,16 @@ class WrittenEncoders(Encoders):
 
         def make() -> Run:
             kept, bare = (Trace(ones, keeps=keeps) for keeps in (True, False))
-            block_of_bert(bare, how, attn, mlp)
-            kept.backward(block_of_bert(kept, how, attn, mlp).node)
+            self.written(bare, how, attn, mlp)
+            kept.backward(self.written(kept, how, attn, mlp).node)
             run = run_of(kept, bare)
             return let_go(run) if self.again else run
 
-        return cached(("encoder", repr(block), how, ones, self.again), make)
+        return cached(("encoder", type(self), repr(block), how, ones, self.again), make)
+
+    def written(self, t: Trace, how: How, attn: Attention, mlp: FeedForward) -> Value:
+        """A block, operation by operation."""
+        return block_of_bert(t, how, attn, mlp)
 
     def front(self, shape: Transformer) -> Run:
         """As in fp32."""

@@ -49,6 +49,10 @@ def _encoders(subject: LoadedModel, recipe: Recipe) -> Callable[..., Transformer
         from tfacct.profiles.written_predicting import WrittenPredicting
 
         return partial(WrittenPredicting, again=again)
+    if subject.architecture.encoder is None and subject.architecture.bias is not None:
+        from tfacct.profiles.written_distances import WrittenDistances
+
+        return WrittenDistances
     raise ConfigError("transformers under autocast: no rule for this kind of encoder")
 
 
