@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from tfacct.base import units
 from tfacct.base.errors import printable
+from tfacct.base.later import Later
 from tfacct.base.record import record
 
 if TYPE_CHECKING:
@@ -236,7 +237,12 @@ class Report:
         document = {"schema": SCHEMA, "command": self.command, "answer": self.answer, "convention": self.convention}
         left_out = [dict(model) for model in self.models_left_out]
         of_no_model = {} if self.models or left_out else {"rows": self.rows}
-        return {**document, "models": list(self.models), "models_left_out": left_out, **of_no_model}
+        return {
+            **document,
+            "models": [_read(model) for model in self.models],
+            "models_left_out": left_out,
+            **of_no_model,
+        }
 
     def to_json(self) -> str:
         """The facts as JSON."""
@@ -323,7 +329,14 @@ def plain(value: Any) -> Any:
         return {key: plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [plain(item) for item in value]
+    if isinstance(value, Later):
+        return Later(len(value), lambda: plain(list(value)))
     return value
+
+
+def _read(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Facts with what is worked out when it is read, read."""
+    return {key: list(value) if isinstance(value, Later) else value for key, value in facts.items()}
 
 
 def _raw(cell: Cell, column: Column) -> list[Any]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from math import gcd
+from math import gcd, inf
 from typing import NamedTuple
 
 from tfacct.accounts.inside import Insides
@@ -17,6 +17,7 @@ from tfacct.accounts.training import Step
 from tfacct.architecture.parts import Attention
 from tfacct.base import units
 from tfacct.base.errors import TfacctError
+from tfacct.base.later import Later, Remembered
 from tfacct.base.spelling import option
 from tfacct.ledger.einsum import rounded_up
 from tfacct.ledger.kept import bytes_each
@@ -49,7 +50,7 @@ class Tried(NamedTuple):
     """Divisions that fit, those that do not with as few sequences as can be, and why others are not counted."""
 
     fitting: list[Division]
-    larger: list[Division]
+    larger: Sequence[Division]
     refused: list[str]
 
     @property
@@ -68,7 +69,7 @@ def in_serving(subject: LoadedModel, work: Workload, devices: int, budget: int, 
     for one new token of each sequence, or for what an encoder reads. `dtype`: of the weights, `kv`: of the cache."""
     stored = subject.storage(dtype)
     sends = units.dtype_bits(stored.name if stored.name in meshes.DTYPES else "bf16")
-    found = Tried([], [], [])
+    fitting, larger, refused = list[Division](), list[Division](), list[str]()
     ranked: dict[tuple[int, int], LoadedModel] = {}
     for mesh in _served(subject, devices):
         key = mesh.tp, mesh.ep
@@ -82,12 +83,12 @@ def in_serving(subject: LoadedModel, work: Workload, devices: int, budget: int, 
             alone = replace(mesh, dp=max(1, mesh.ep // mesh.tp))
             sent = sum(each.sent for each in meshes.calls(subject, alone, step, sends)) if alone.ranks > 1 else 0
         except TfacctError as error:
-            found.refused.append(_said(subject, error))
+            refused.append(_said(subject, error))
             continue
         held = (one for _, one in stages_of(ranked[key], mesh.pp))
         needs = max(footprint(one.ledger, own.axes(), one.storage(dtype), kv).total for one in held)
-        (found.fitting if needs <= budget else found.larger).append(Division(mesh, own.batch, 1, needs, sent))
-    return _sorted(found)
+        (fitting if needs <= budget else larger).append(Division(mesh, own.batch, 1, needs, sent))
+    return Tried(_by_sent(fitting), _by_bytes(larger), refused)
 
 
 def _served(subject: LoadedModel, devices: int) -> Iterator[Mesh]:
@@ -98,10 +99,12 @@ def _served(subject: LoadedModel, devices: int) -> Iterator[Mesh]:
         yield from (mesh, *(replace(mesh, ep=ep) for ep in _whole(experts, tp, devices // pp)))
 
 
-def _sorted(found: Tried) -> Tried:
-    found.fitting.sort(key=lambda one: (one.sent, one.bytes))
-    found.larger.sort(key=lambda one: one.bytes)
-    return found
+def _by_sent(found: Iterable[Division]) -> list[Division]:
+    return sorted(found, key=lambda one: (one.sent, one.bytes))
+
+
+def _by_bytes(found: Iterable[Division]) -> list[Division]:
+    return sorted(found, key=lambda one: one.bytes)
 
 
 def _said(subject: LoadedModel, error: TfacctError) -> str:
@@ -125,19 +128,25 @@ class _Training:
         self.insides: dict[tuple[Alike, bool], Insides] = {}
         self.kept: dict[Alike, int] = {}
         self.stages: dict[
-            tuple[Alike, int], list[tuple[list[Stage], Step, dict[tuple[int, int], list[Instant]], int]]
+            tuple[Alike, int], Remembered[tuple[list[Stage], Step, dict[tuple[int, int], list[Instant]], int]]
         ] = {}
 
     def tried(self, devices: int) -> Tried:
-        found = Tried([], [], [])
+        """Of those that do not fit, how many bytes they need is worked out once somebody asks."""
+        fitting, larger, refused = list[Division](), list[Mesh](), list[str]()
         for mesh in _meshes(self.subject, devices, self.work.tokens):
             why = self._refused(mesh)
             if why is not None:
-                found.refused.append(why)
-                continue
-            one = self._fullest(mesh)
-            (found.fitting if one.bytes <= self.budget else found.larger).append(one)
-        return _sorted(found)
+                refused.append(why)
+            elif (one := self._fullest(mesh, self.budget)) is None:
+                larger.append(mesh)
+            else:
+                fitting.append(one)
+
+        def exactly() -> list[Division]:
+            return _by_bytes(filter(None, map(self._fullest, larger)))
+
+        return Tried(_by_sent(fitting), Later(len(larger), exactly), refused)
 
     def _refused(self, mesh: Mesh) -> str | None:
         groups = mesh.fsdp * mesh.dp
@@ -165,33 +174,36 @@ class _Training:
             self.whys[key] = alone_refused(self.ranks[key], recipe, self._work(mesh, 1))
         return self.whys[key]
 
-    def _fullest(self, mesh: Mesh) -> Division:
-        """A division with as many sequences at a time as fit, or with one; in stages, each takes one at a time."""
+    def _fullest(self, mesh: Mesh, budget: float = inf) -> Division | None:
+        """A division with as many sequences at a time as fit, or with one; in stages, each takes one at a time. None
+        for one that needs more than the budget, as soon as that is known."""
         if mesh.pp > 1:
-            own = self.work.batch // mesh.dp
-            return Division(mesh, own, 1, self._staged(mesh, own), self._sent(mesh, own, 1))
-        own = self.work.batch // (mesh.fsdp * mesh.dp)
-        sizes = divisors([own])
-        place = self._most(mesh, sizes)
-        needs = self._needs(mesh, sizes[place], own)
-        while needs > self.budget and place:
-            place -= 1
+            own = batch = self.work.batch // mesh.dp
+            times, needs = 1, self._staged(mesh, own, budget)
+        else:
+            own = self.work.batch // (mesh.fsdp * mesh.dp)
+            sizes = divisors([own])
+            place = self._most(mesh, sizes)
+            if place < 0 and budget < inf:
+                return None
+            place = max(place, 0)
             needs = self._needs(mesh, sizes[place], own)
-        batch = sizes[place]
-        return Division(mesh, batch, own // batch, needs, self._sent(mesh, batch, own // batch))
+            while needs > self.budget and place:
+                place -= 1
+                needs = self._needs(mesh, sizes[place], own)
+            batch, times = sizes[place], own // sizes[place]
+        return None if needs > budget else Division(mesh, batch, times, needs, self._sent(mesh, batch, times))
 
     def _most(self, mesh: Mesh, sizes: list[int]) -> int:
-        """The place of the largest size whose kept tensors fit beside weights and moments: no larger one does. A
-        sequence of a larger batch keeps no more than one of a smaller one."""
-        if len(sizes) == 1:
-            return 0
+        """The place of the largest size whose kept tensors fit beside weights and moments: no larger one does; -1 where
+        none does. A sequence of a larger batch keeps no more than one of a smaller one."""
         recipe, batch = replace(self.recipe, mesh=mesh, accumulate=True), self.work.batch
         step, key = self._step(mesh, batch, recipe), _alike(mesh)
         if key not in self.kept:
             self.kept[key] = int(step.kept())
         step = train_ranks.shared(self.subject.ledger, step, recipe)
         room = self.budget - int(step.parameters + step.states)
-        return max(0, sum(bool(self.kept[key] * size <= room * batch) for size in sizes) - 1)
+        return sum(bool(self.kept[key] * size <= room * batch) for size in sizes) - 1
 
     def _needs(self, mesh: Mesh, batch: int, own: int) -> int:
         """Bytes at the peak."""
@@ -211,9 +223,10 @@ class _Training:
         tokens = self.work.tokens // mesh.parts
         return replace(self.work, batch=batch, tokens=tokens, context=tokens)
 
-    def _staged(self, mesh: Mesh, batch: int) -> int:
-        """Bytes at the peak of a pipeline's fullest rank. Beside what copies share they are the same for all of them:
-        moments and buckets are there at every instant, and so is what further microbatches are received into."""
+    def _staged(self, mesh: Mesh, batch: int, budget: float) -> int:
+        """Bytes at the peak of a pipeline's fullest rank, or of the first that needs more than the budget. Beside what
+        copies share they are the same for all of them: moments and buckets are there at every instant, and so is what
+        further microbatches are received into."""
         recipe = replace(self.recipe, mesh=mesh)
         key = _alike(mesh), min(batch, mesh.pp + 1)
         all_ = key[0]._replace(pp=1), key[-1] > 1
@@ -225,7 +238,7 @@ class _Training:
                 self.insides[all_] = Insides()
                 self.undivided[all_] = train_ranks.of_all_stages(one, work, few)
             found = train_ranks.of_stages(one, work, few, self.undivided[all_])
-            self.stages[key] = [(own, step, {}, _beside(step)) for own, step in found]
+            self.stages[key] = Remembered((own, step, {}, _beside(step)) for own, step in found)
         most, rest, before = 0, batch - key[-1], list[tuple[Step, int]]()
         for own, bare, timelines, own_beside in self.stages[key]:
             beside = own_beside + int(flights.stays(bare, own[0], rest))
@@ -243,6 +256,8 @@ class _Training:
             losses = rest * bytes_each(bare.run.loss, bare.stored) if own[0].last and bare.accumulate else 0
             there = (update.total + step.update, peak(others).total + losses)
             most = max(most, *(int(step.states + step.buckets + stays + each) for each in there))
+            if most > budget:
+                break
         return most
 
     def _sent(self, mesh: Mesh, batch: int, times: int) -> int:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from tfacct.base import units
 from tfacct.base.errors import UsageError
+from tfacct.base.later import Later
 from tfacct.base.spelling import option
 from tfacct.ledger.storage import width
 from tfacct.ledger.workload import Request, Workload, check_size, whole_sequences
@@ -278,7 +279,7 @@ def _facts(
         "tried": tried.counted,
         "not_counted": dict(Counter(tried.refused)),
         "divisions": _divisions(tried.fitting, command),
-        "larger": _divisions(tried.larger, command),
+        "larger": Later(len(tried.larger), lambda: _divisions(tried.larger, command)),
     }
 
 

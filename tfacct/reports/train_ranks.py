@@ -242,7 +242,7 @@ def of_all_stages(one: LoadedModel, work: Workload, recipe: Recipe) -> Step:
 
 def of_stages(
     one: LoadedModel, work: Workload, recipe: Recipe, whole: Step | None = None
-) -> list[tuple[list[Stage], Step]]:
+) -> Iterator[tuple[list[Stage], Step]]:
     """Steps of ranks among which the fullest is, whatever their copies share; `whole`: that of all stages."""
     from tfacct.reports.train_stages import candidates
 

@@ -36,17 +36,15 @@ Make = Callable[[list[Stage]], Step]
 
 def candidates(
     subject: LoadedModel, mesh: Mesh, work: Workload, accumulate: bool, make: Make
-) -> list[tuple[list[Stage], Step]]:
+) -> Iterator[tuple[list[Stage], Step]]:
     """Steps of ranks among which the one with the highest peak is, with the stages of each. Raises TfacctError."""
     times = microbatches(mesh, work.axes(), train=True)
     every = stages(blocks_in(subject.ledger), mesh)
-    found: list[tuple[list[Stage], Step]] = []
     for alike in sorts(subject.ledger, every).values():
         # Earlier ranks have more in flight, later ones more that waits.
         ends = {alike[0], alike[-1]} if mesh.schedule == "zero-bubble" else alike[:1]
         for rank in ends:
-            found += ((every[rank], step) for step in _steps(mesh, rank, every[rank], times, accumulate, make))
-    return found
+            yield from ((every[rank], step) for step in _steps(mesh, rank, every[rank], times, accumulate, make))
 
 
 def _steps(mesh: Mesh, rank: int, own: list[Stage], times: int, accumulate: bool, make: Make) -> Iterator[Step]:

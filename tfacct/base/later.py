@@ -1,0 +1,66 @@
+"""What is worked out when it is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
+from itertools import islice
+from typing import Generic, TypeVar, overload
+
+T = TypeVar("T")
+
+
+class Later(Sequence[T]):
+    """A sequence whose length is known, and whose entries are worked out once the first is asked for.
+
+    >>> squares = Later(3, lambda: [n * n for n in range(3)])
+    >>> len(squares), squares[2], squares
+    (3, 4, [0, 1, 4])
+    """
+
+    def __init__(self, count: int, work: Callable[[], Sequence[T]]) -> None:
+        self._count, self._work = count, work
+
+    @cached_property
+    def _entries(self) -> list[T]:
+        return list(self._work())
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, at: int) -> T: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[T]: ...
+    def __getitem__(self, at: int | slice) -> T | list[T]:
+        return self._entries[at]
+
+    def __eq__(self, other: object) -> bool:
+        return self._entries == (other._entries if isinstance(other, Later) else other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return repr(self._entries)
+
+
+class Remembered(Generic[T]):
+    """What an iterator gives, each entry taken from it once, when the first reader comes to it.
+
+    >>> read = Remembered(iter("abc"))
+    >>> next(iter(read)), list(read), list(read)
+    ('a', ['a', 'b', 'c'], ['a', 'b', 'c'])
+    """
+
+    def __init__(self, entries: Iterable[T]) -> None:
+        self._known, self._rest = list[T](), iter(entries)
+
+    def __iter__(self) -> Iterator[T]:
+        at = 0
+        while True:
+            if at == len(self._known):
+                self._known.extend(islice(self._rest, 1))
+            if at == len(self._known):
+                return
+            yield self._known[at]
+            at += 1
