@@ -4,6 +4,7 @@ import doctest
 import importlib
 import importlib.util
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def builder():
+    sys.path[:0] = [folder] if (folder := str(ROOT / "docs")) not in sys.path else []  # its rooms stand beside it
     spec = importlib.util.spec_from_file_location("docs_build", ROOT / "docs" / "build.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
