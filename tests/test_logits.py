@@ -237,6 +237,7 @@ def exact_scales(body, hidden: int) -> None:
 def test_logits_are_the_classs(pair) -> None:
     about, stranger, tokens = pair
     bound = 1e-4 if about.architecture.having(DeltaNet) else 2e-6  # the class norms in float32, and recurs in it
+    bound = 2e-5 if about.family == "muse_spark_text" else bound  # the most norms, three behind another
     with torch.no_grad():
         assert gap(ours(about, stranger)(tokens)[0], stranger(tokens).logits) <= bound
 

@@ -66,7 +66,8 @@ class Sublayer:
     and `stream` multiplies that (MiniMaxDecoderLayer). One that stands `beside` reads what the sublayer before it read
     (FalconH1DecoderLayer). What it `gives` to the `next` sublayer is read there in place of the stream, a `sum` is that
     of its result and the stream; neither is added to the stream itself (Zamba2HybridLayer). If it is `gated`, the tanh
-    of a learned number multiplies its result.
+    of a learned number multiplies its result; if it is `weighed`, learned numbers over this temperature weigh it and
+    the stream.
     A part that is not called is not added either, and must come with a norm that is not called.
     """
 
@@ -81,6 +82,7 @@ class Sublayer:
     stream: float | None = None
     gives: Literal["stream", "next", "sum"] = "stream"
     gated: bool = False
+    weighed: float | None = None
 
     @property
     def name(self) -> str:
@@ -116,6 +118,7 @@ class Sublayer:
                 others=others,
                 stream=self.stream,
                 gated=self.gated,
+                weighed=self.weighed,
             )
             yield f"{self.name}_add", add
 

@@ -28,7 +28,6 @@ _WITHOUT: Mapping[str, str] = {
     "minicpmo": "its config does not say whose blocks its language model has",
     "minicpmv": "its config does not say whose blocks its language model has",
     "mistral_large4": "its layers may read the latents that another layer keeps, and no latent part here does",
-    "muse_spark_text": "learned weights of each number join a result and the stream, and no part here does that",
     "phi3small": "most of its layers read blocks of keys that a pattern chooses, and no part here does",
     "phi4flash": "its upper layers read the keys, values or states of one before them, and no part here does so",
     "qwen4_exp_text": "its layers read tables of n-grams of tokens, and no part here does that",
@@ -38,7 +37,7 @@ _WITHOUT: Mapping[str, str] = {
     "zaya": "its queries and keys pass convolutions, and no part here has those in attention",
 }
 _WHOLES = {"dots3_note": "dots3_note", "inkling": "inkling_mm_model"}
-_WHOLES |= {name: name for name in ("muse_spark", "qwen4_exp")}
+_WHOLES |= {"qwen4_exp": "qwen4_exp"}
 WITHOUT = {**_WITHOUT, **{whole: _WITHOUT[f"{stem}_text"] for stem, whole in _WHOLES.items()}}
 """Types that are refused by name, and that no family comes near; so are the wholes around those language models."""
 

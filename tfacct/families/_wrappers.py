@@ -121,6 +121,7 @@ WRAPPERS: Mapping[str, Wrapper] = {
     "moss_transcribe_diarize": Wrapper("qwen3", default=True),
     "mllama": Wrapper("mllama_text_model", "never"),
     "muse_glimmer": Wrapper("muse_glimmer_text"),
+    "muse_spark": Wrapper("muse_spark_text", "never"),
     "musicflamingo": Wrapper("qwen2", "never"),
     "nemotron_h_omni": Wrapper("nemotron_h", "own", older="llm_config", named="NemotronH_Omni_Reasoning_V3"),
     "ovis2": Wrapper("qwen2", default=True, head={"hidden_size": 1536, "vocab_size": 151643}),

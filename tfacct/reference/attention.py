@@ -263,6 +263,7 @@ class Attention(Heads):
         if part.biased:
             self.rel_bias = Add() if part.buckets is None else OwnBias(part)
         self.sinks = Sinks(part.heads) if part.sinks else None
+        self.head_norm = None if part.head_norm is None else PlainRMSNorm(self.value_dim, part.head_norm)
         self.read_norm = None if part.read_norm is None else RMSNorm(part.heads * self.value_dim, part.read_norm)
         self.channel_scale = ChannelScale(part.hidden) if part.channel_scale else None
         scaled = self.softcap is not None or self.alibi is not None or part.biased  # before the softmax
@@ -308,7 +309,8 @@ class Attention(Heads):
         return (result, self._kept(k), self._kept(v)) if self.caches else (result,)
 
     def _result(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor, step: Step, old: int) -> Tensor:
-        mixed = self._mixed(q, k, v, step, old).transpose(1, 2).flatten(2)
+        mixed = self._mixed(q, k, v, step, old).transpose(1, 2)
+        mixed = (mixed if self.head_norm is None else self.head_norm(mixed)).flatten(2)
         if self.gate is not None and self.gate_proj is not None:
             mixed = self.gate(mixed, self.gate_proj(x))
         result: Tensor = self.o_proj(mixed if self.read_norm is None else self.read_norm(mixed))

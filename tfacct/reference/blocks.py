@@ -28,6 +28,7 @@ from tfacct.reference.per_layer import PerLayerInput
 from tfacct.reference.rotary import Angles
 from tfacct.reference.shared import AdaptedNetwork, SharedOutput
 from tfacct.reference.step import Step
+from tfacct.reference.weighing import Left, Weighed
 
 Kept: TypeAlias = tuple[Tensor, ...]
 """States that blocks keep between steps, block by block."""
@@ -64,7 +65,11 @@ class Block(nn.Module):
             self.add_module(f"{name}_scale", None if sublayer.scale is None else Scale(sublayer.scale))
             self.add_module(name, module)
             self.add_module(f"{name}_post_norm", own_norm(sublayer.post_norm))
-            self.add_module(f"{name}_add", Add(sublayer.factor, sublayer.after, sublayer.stream, gated=sublayer.gated))
+            add = Add(sublayer.factor, sublayer.after, sublayer.stream, gated=sublayer.gated)
+            if sublayer.weighed is not None:
+                add.gate = Weighed(sublayer.part.hidden, sublayer.weighed)
+                add.stream_gate = Left(add.gate)
+            self.add_module(f"{name}_add", add)
             self.states += [f"{name}.{cache}" for cache in getattr(module, "caches", ())]
         for name, part in norms.items():
             if part is not None and part.shared:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from tfacct.architecture import parts
-from tfacct.reference.modules import Activation, Add, FeedForward, Linear, RMSNorm
+from tfacct.reference.modules import Activation, Add, FeedForward, Linear, RMSNorm, ScaledFirst
 
 
 class Bank(nn.Module):
@@ -115,6 +116,11 @@ class Experts(nn.Module):
         if part.latent is not None:
             self.latent_down = Linear(part.hidden, part.latent, bias=part.shared_bias)
             self.latent_up = Linear(part.latent, part.hidden, bias=part.shared_bias)
+        self.latent_norm = self.result_norm = None
+        if part.latent_norms is not None:
+            latent: Any = part.latent
+            self.latent_norm = RMSNorm(latent, part.latent_norms[0], less_one=True)
+            self.result_norm = ScaledFirst(latent, part.latent_norms[1])
         self.shared = None
         if part.shared_width is not None:
             network = parts.FeedForward(
@@ -139,8 +145,11 @@ class Experts(nn.Module):
             weights = weights / weights.sum(dim=2, keepdim=True) * self.scaling
         read = x if self.experts_norm is None else self.experts_norm(x)
         read = read if self.latent_down is None else self.latent_down(read)
+        read = read if self.latent_norm is None else self.latent_norm(read)
         sent = read.unsqueeze(2).expand(batch, tokens, self.active, read.shape[2])
-        out: Tensor = self.weighting(self.experts(sent), weights).sum(dim=2)
+        made = self.experts(sent)
+        made = made if self.result_norm is None else self.result_norm(made)
+        out: Tensor = self.weighting(made, weights).sum(dim=2)
         out = out if self.latent_up is None else self.latent_up(out)
         out = out if self.experts_post_norm is None else self.experts_post_norm(out)
         if self.shared is None:

@@ -15,6 +15,9 @@ TEXT = "text_config"
 INSIDE = ("language_model", "text_model")
 """What such classes call it, in their body."""
 
+AS_WIDE = {"muse_spark_text": {"audio_config": "out_hidden_size"}}
+"""Language models whose whole is refused unless another model gives rows as wide as theirs: its config, the field."""
+
 
 def whole_of(own: Any, text: Any) -> Any:
     """The config of a class of several models around that of its language model; None if the class is none of those.
@@ -22,7 +25,8 @@ def whole_of(own: Any, text: Any) -> Any:
     takes = own.config_class
     if isinstance(text, takes) or TEXT not in getattr(takes, "sub_configs", {}):
         return None
-    made = takes(**{TEXT: text, "tie_word_embeddings": getattr(text, "tie_word_embeddings", False)})
+    others = {name: {field: text.hidden_size} for name, field in AS_WIDE.get(text.model_type, {}).items()}
+    made = takes(**{TEXT: text, **others, "tie_word_embeddings": getattr(text, "tie_word_embeddings", False)})
     for name in made.sub_configs:
         other: Any = getattr(made, name, None)
         if name != TEXT and getattr(other, "num_hidden_layers", None):

@@ -207,13 +207,15 @@ class Add(nn.Module):
         gated: bool = False,
     ) -> None:
         super().__init__()
-        self.gate = LearnedGate() if gated else None
+        self.gate: nn.Module | None = LearnedGate() if gated else None
+        self.stream_gate: nn.Module | None = None
         self.stream_scale = None if stream is None else Scale(stream)
         self.scale = None if factor is None else Scale(factor)
         self.sum_scale = None if after is None else Scale(after)
 
     def forward(self, stream: Tensor, result: Tensor) -> Tensor:
         stream = stream if self.stream_scale is None else self.stream_scale(stream)
+        stream = stream if self.stream_gate is None else self.stream_gate(stream)
         result = result if self.gate is None else self.gate(result)
         total = stream + (result if self.scale is None else self.scale(result))
         return total if self.sum_scale is None else self.sum_scale(total)
@@ -230,6 +232,13 @@ class RMSNorm(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         scale = self.weight + 1 if self.less_one else self.weight
         return nn.functional.rms_norm(x, (self.hidden,), scale, self.eps)
+
+
+class ScaledFirst(RMSNorm):
+    """RMSNorm of what is scaled by its weight and 1 (transformers' MuseSparkTextInputScaledRMSNorm)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.rms_norm(x * (1 + self.weight), (self.hidden,), None, self.eps)
 
 
 class PlainRMSNorm(Work):
@@ -265,6 +274,8 @@ def norm(part: parts.Norm) -> nn.Module:
         learned = part.learned != "none"
         made = LayerNormAroundOne if part.less_one else LayerNorm
         return made((part.hidden,), part.eps, elementwise_affine=learned, bias=part.learned == "both")
+    if part.scales_first:
+        return ScaledFirst(part.hidden, part.eps)
     return RMSNorm(part.hidden * 2 if part.joined else part.hidden, part.eps, part.less_one)
 
 

@@ -165,6 +165,7 @@ class Attention(Grouped):
     value_scale: float | None = None
     key_scale: float | None = None
     read_norm: float | None = None
+    head_norm: float | None = None
     channel_scale: bool = False
     joined: bool = False
     adapter: Size | None = None
@@ -267,6 +268,7 @@ class Attention(Grouped):
             else Matmul(f"{at}.scores", f"B {new} K G H, B {seen} K H -> B K G {scores}", mask=mask),
             *self._of_scores(at),
             Matmul(f"{at}.values", f"B K G {scores}, B {seen} K {own} -> B {new} K G {own}", mask=mask),
+            *((Pointwise(f"{at}.head_norm", f"B T N {own}"),) if self.head_norm is not None else ()),
             *((Pointwise(f"{at}.gate", "B T N H"),) if self.gated else ()),
             *((Pointwise(f"{at}.read_norm", f"B T N {own}", weight=f"N {own}"),) if self.read_norm is not None else ()),
             Matmul(f"{at}.o_proj", f"B T N {own}, N {own} D -> B T D", bias=self.out_bias),

@@ -23,7 +23,8 @@ class Experts(Part):
     """Networks of `width`, gated or not: `experts` are stored, and each token is sent to `active` of them.
 
     `latent`: the experts read and make tokens of this width, between two products of their own for all of them
-    (transformers' NemotronHMoE).
+    (transformers' NemotronHMoE). `latent_norms`: ε of a norm behind the first of these, and of one behind each expert,
+    with one weight for all of them (MuseSparkMoE).
     `shared`: width of one more network that every token passes; `shared_alike`: it has one as wide as an expert, in
     place of a width of its own. `shared_gate`: its result is weighted by one number per token. `bias`: the router's and
     the experts' products have biases; `shared_bias`: those of the shared network do, and those around the latent.
@@ -51,6 +52,7 @@ class Experts(Part):
     activation: str = "silu"
     gated: bool = True
     latent: Size | None = None
+    latent_norms: tuple[float, float] | None = None
     scoring: str = "softmax"
     scaling: float | None = None
     bound: float | None = None
@@ -135,11 +137,15 @@ class Experts(Part):
         into = f"B T A {of}, {of} Fe -> B T A Fe"
         if self.latent is not None:
             yield Matmul(f"{at}.latent_down", "B T D, D Dl -> B T Dl", bias=self.shared_bias)
+        if self.latent_norms is not None:
+            yield Pointwise(f"{at}.latent_norm", "B T Dl", weight="Dl")
         if self.gated:
             yield Matmul(f"{experts}.gate_proj", into, bias=self.bias, bank="E")
         yield Matmul(f"{experts}.up_proj", into, bias=self.bias, bank="E")
         yield Pointwise(f"{experts}.act", "B T A Fe")
         yield Matmul(f"{experts}.down_proj", f"B T A Fe, Fe {of} -> B T A {of}", bias=self.bias, bank="E")
+        if self.latent_norms is not None:
+            yield Pointwise(f"{at}.result_norm", "B T A Dl", weight="Dl")
         yield Pointwise(f"{at}.weighting", f"B T A {of}")
         if self.latent is not None:
             yield Matmul(f"{at}.latent_up", "B T Dl, Dl D -> B T D", bias=self.shared_bias)

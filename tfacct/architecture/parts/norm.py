@@ -23,7 +23,8 @@ class Norm(Part):
 
     `learned`: which of these a LayerNorm has, `both`, the `scale` alone (transformers' CohereLayerNorm), or `none`
     (OlmoLayerNorm); an RMSNorm may have `none` too (NanoChatRMSNorm). `less_one`: the stored weight is the scale less
-    1; no count depends on it. `narrow`: `hidden` is the width of short token rows. `joined`: it reads two vectors of
+    1, and `scales_first`, that it multiplies before (MuseSparkTextInputScaledRMSNorm); no count depends on either.
+    `narrow`: `hidden` is the width of short token rows. `joined`: it reads two vectors of
     that width side by side. `shared`: it reads the scale and shift that all norms of its block share. If not `called`,
     it is stored and never runs.
     """
@@ -33,6 +34,7 @@ class Norm(Part):
     eps: float = 1e-5
     learned: Literal["both", "scale", "none"] = "both"
     less_one: bool = False
+    scales_first: bool = False
     narrow: bool = False
     joined: bool = False
     shared: bool = False

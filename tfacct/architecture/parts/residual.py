@@ -16,7 +16,8 @@ from tfacct.ledger.lines import Line, Pointwise
 class Residual(Part):
     """Addition of a sublayer's result to the stream that it read, or, with `others`, to those beside it. `factor`
     multiplies the result first, `stream` the stream, `after` the sum. If it is `gated`, the tanh of a learned number
-    multiplies the result (MllamaCrossAttentionDecoderLayer)."""
+    multiplies the result (MllamaCrossAttentionDecoderLayer). If it is `weighed`, learned numbers, one for each of the
+    hidden size, over this temperature weigh the result and, by what they leave, the stream (MuseSparkResidualGate)."""
 
     hidden: Size
     factor: float | None = None
@@ -24,6 +25,7 @@ class Residual(Part):
     others: bool = False
     stream: float | None = None
     gated: bool = False
+    weighed: float | None = None
 
     letters: ClassVar[dict[str, str]] = {"hidden": "D"}
     legend: ClassVar[dict[str, str]] = {**{name: LEGEND[name] for name in ("D", OTHER)}, **ALONE}
@@ -37,11 +39,14 @@ class Residual(Part):
         """Addition, and the multiplications before and after it."""
         if self.others:
             return (Pointwise(at, "B T Xo D", sums=True),)
+        if self.weighed is not None:
+            stream = Pointwise(f"{at}.stream_gate", "B T D")
+            return (stream, Pointwise(f"{at}.gate", "B T D", weight="D"), Pointwise(at, "B T D", sums=True))
         gate = (Pointwise(f"{at}.gate", "B T D U", weight="U"),) if self.gated else ()
         scale = () if self.factor is None else (Pointwise(f"{at}.scale", "B T D", sums=True),)
         after = () if self.after is None else (Pointwise(f"{at}.sum_scale", "B T D", sums=True),)
-        stream = () if self.stream is None else (Pointwise(f"{at}.stream_scale", "B T D", sums=True),)
-        return (*stream, *gate, *scale, Pointwise(at, "B T D", sums=True), *after)
+        before = () if self.stream is None else (Pointwise(f"{at}.stream_scale", "B T D", sums=True),)
+        return (*before, *gate, *scale, Pointwise(at, "B T D", sums=True), *after)
 
 
 @record(kw_only=True)
