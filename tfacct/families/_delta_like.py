@@ -17,6 +17,9 @@ LINEAR = "linear_attention"
 CHUNKED = "key_pairs chunk_scores held state_read chunk_values state_write"
 """Products of a chunk: the class runs them in its own module."""
 
+FORGET_IN_FILES = (r"\.self_attn\.(f_a_proj|f_b_proj|f_proj|dt_bias|A_log)", r".self_attn.forget_gate.\1")
+"""How files spell what makes the decays of channels: not in a module of its own."""
+
 
 def delta_paths(module: str, fused: str = CHUNKED, **own: str) -> Mapping[str, str]:
     """Our modules of DeltaNet → the class's, in its `module`; `own` are those that have a name there."""

@@ -8,7 +8,7 @@ from typing import ClassVar
 from tfacct.architecture.parts import DeltaNet, LatentAttention
 from tfacct.architecture.transformer import Transformer
 from tfacct.families._base import Count, Layers, Real, Switch, UpTo
-from tfacct.families._delta_like import DeltaLike, delta_paths, delta_tensors
+from tfacct.families._delta_like import FORGET_IN_FILES, DeltaLike, delta_paths, delta_tensors
 from tfacct.families._endings import DECODER
 from tfacct.families._experts import BESIDE_PATHS, ROUTED_TENSORS, LayerNetworks, beside_shared, dense_or_sparse
 from tfacct.families._latent_like import LatentLike
@@ -54,7 +54,7 @@ class Config(LatentLike, DeltaLike):
     in_files: ClassVar = (
         (r"^model\.word_embeddings\.", "model.embed_tokens."),
         (r"\.attention\.", ".self_attn."),
-        (r"\.self_attn\.(f_proj|dt_bias|A_log)", r".self_attn.forget_gate.\1"),
+        FORGET_IN_FILES,
         (r"\.self_attn\.dense\.", ".self_attn.o_proj."),
     )
     heads: ClassVar = {name: DECODER[name] for name in ("ForCausalLM", "Model")}

@@ -70,6 +70,8 @@ STREAM_TENSORS = {
     "hc_head.factor.weight": "model.hc_head.hc_scale",
 }
 """Modules and tensors of what weighs the streams."""
+MIXED_IN_FILES = (r"\.hc_(attn|ffn)_(fn|base|scale)$", r".\1_hc.\2")
+"""How files spell its tensors."""
 COMPRESSOR = ("kv_proj", "gate_proj", "kv_norm")
 
 
@@ -129,7 +131,7 @@ class Config(FamilyConfig):
         (r"^(model\.)?embed\.", "model.embed_tokens."),
         (r"^(model\.)?head\.", "lm_head."),
         (r"(^|\.)hc_head_(fn|base|scale)$", r"\1hc_head.hc_\2"),
-        (r"\.hc_(attn|ffn)_(fn|base|scale)$", r".\1_hc.\2"),
+        MIXED_IN_FILES,
         (r"\.attn_norm\.", ".input_layernorm."),
         (r"\.ffn_norm\.", ".post_attention_layernorm."),
         (r"\.attn_sink$", ".sinks"),

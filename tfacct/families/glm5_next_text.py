@@ -11,12 +11,12 @@ from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
 from tfacct.families import glm_moe_dsa
 from tfacct.families._base import Count, Fields, Layers, Real, Switch, UpTo, shown
-from tfacct.families._delta_like import LINEAR, DeltaLike, delta_paths, delta_tensors
+from tfacct.families._delta_like import FORGET_IN_FILES, LINEAR, DeltaLike, delta_paths, delta_tensors
 from tfacct.families._endings import inside
 from tfacct.families._experts import beside_shared, check_first_dense
 from tfacct.families._indexed import INDEXED
 from tfacct.families._layers import FULL, kinds_of_layers
-from tfacct.families.deepseek_v4 import LAYER, OF_STREAMS, STREAM_TENSORS
+from tfacct.families.deepseek_v4 import LAYER, MIXED_IN_FILES, OF_STREAMS, STREAM_TENSORS
 from tfacct.ledger.workload import Workload
 
 RELEASED = "2026-08"
@@ -57,6 +57,7 @@ class Config(glm_moe_dsa.Config, DeltaLike):
 
     divided: ClassVar = frozenset()
     stems: ClassVar = ("Glm5Next", "Glm5NextText")
+    in_files: ClassVar = (FORGET_IN_FILES, MIXED_IN_FILES)
     heads: ClassVar = inside("Glm5NextForConditionalGeneration", "Glm5NextTextModel")
     fixed: ClassVar = DeltaLike.fixed | {"Gd", "Xf"}
     uncounted: ClassVar = glm_moe_dsa.Config.uncounted | {

@@ -9,7 +9,7 @@ from tfacct.architecture.parts import DeltaNet, Experts, LatentAttention
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
 from tfacct.families._base import Count, Fields, Layers, Real, Switch, UpTo, shown
-from tfacct.families._delta_like import LINEAR, DeltaLike, delta_paths, delta_tensors
+from tfacct.families._delta_like import FORGET_IN_FILES, LINEAR, DeltaLike, delta_paths, delta_tensors
 from tfacct.families._endings import DECODER
 from tfacct.families._experts import ROUTED_PATHS, ROUTED_TENSORS, check_active
 from tfacct.families._latent_like import LatentLike
@@ -55,7 +55,7 @@ class Config(LatentLike, DeltaLike):
     uncounted: ClassVar = LatentLike.uncounted | {"mla_use_nope", "moe_layer_freq"}
     fixed: ClassVar = DeltaLike.fixed | {"Gd"}
     stems: ClassVar = ("KimiLinear",)
-    in_files: ClassVar = ((r"\.self_attn\.(f_a_proj|f_b_proj|dt_bias|A_log)", r".self_attn.forget_gate.\1"),)
+    in_files: ClassVar = (FORGET_IN_FILES,)
     heads: ClassVar = DECODER
     aliases: ClassVar[Mapping[str, str]] = {
         "num_experts": "num_local_experts",
