@@ -42,6 +42,7 @@ class Config(glm_moe_dsa.Config, DeltaLike):
     q_lora_rank: Count = 1536
     qk_nope_head_dim: Count = 256
     qk_rope_head_dim: UpTo = 0
+    head_dim: UpTo | None = None  # type: ignore[assignment]  # the rotated part, as the class writes it
     n_routed_experts: Count = 288
     first_k_dense_replace: UpTo | None = None  # type: ignore[assignment]
     index_kpool: Count = 16
@@ -49,7 +50,7 @@ class Config(glm_moe_dsa.Config, DeltaLike):
     linear_head_dim: Count = 128
     linear_num_heads: Count = 64
     linear_conv_kernel_dim: Count = 4
-    linear_lower_bound: Real | None = -5.0
+    linear_lower_bound: float | None = -5.0
     linear_attn_config: Fields | None = None
     hc_mult: Count = 4
     hc_sinkhorn_iters: Count = 20
