@@ -13,16 +13,14 @@ export const COMPRESSED = {
 	light: { entries: "Sc", made: "Tc", waiting: "Zc", any: "Uc" },
 	heavy: { entries: "Sh", made: "Th", waiting: "Zh" },
 };
-export const OF_KEYS = Object.values(COMPRESSED).flatMap(named => Object.values(named));
+const OF_KEYS = Object.values(COMPRESSED).flatMap(named => Object.values(named));
 // Axes that a step binds where a source is padded to whole windows that overlap: its tokens, halves and windows.
 export const PADDED = "Ip";
 export const HALVES = "Ih";
 export const OVERLAPPING = "Iw";
-export const OF_WINDOWS = [PADDED, HALVES, OVERLAPPING];
-const OF_STEPS = new Set([
-	...[...WORKLOAD, CHUNKS, ONE_BY_ONE, PATCHES, "Sp"],
-	...[...Object.keys(SHARES), ...OF_KEYS, ...OF_WINDOWS],
-]);
+// All that a step binds beside what is asked for.
+export const BOUND = [...Object.keys(SHARES), ...OF_KEYS, PADDED, HALVES, OVERLAPPING];
+const OF_STEPS = new Set([...WORKLOAD, CHUNKS, ONE_BY_ONE, PATCHES, "Sp", ...BOUND]);
 
 const parsed = new Map();
 

@@ -53,9 +53,8 @@ function letters({ way, sizes, at }) {
 		const seen = ledger.bound(group, at),
 			kept = ledger.bound(group, at, true);
 		if ("W" in group.axes) Object.assign(found, { Sw: seen.S, Sk: kept.S });
-		const once = [einsum.CHUNKS, einsum.ONE_BY_ONE, einsum.PATCHES],
-			shared = [...Object.keys(einsum.SHARES), ...einsum.OF_KEYS, ...einsum.OF_WINDOWS];
-		for (const axis of [...once, ...shared]) if (axis in seen) found[axis] = seen[axis];
+		const made = [einsum.CHUNKS, einsum.ONE_BY_ONE, einsum.PATCHES, ...einsum.BOUND];
+		for (const axis of made) if (axis in seen) found[axis] = seen[axis];
 	}
 	return found;
 }
@@ -105,7 +104,7 @@ export function evaluated([coefficient, powers, inside], values) {
 	return terms.includes(null) ? null : product * einsum.sum(terms);
 }
 
-export function lettersOf([, powers, inside]) {
+function lettersOf([, powers, inside]) {
 	return [...factors(powers).map(([letter]) => letter), ...(inside ?? []).flatMap(lettersOf)];
 }
 

@@ -112,14 +112,6 @@ export function parameters(ledger) {
 	return einsum.sum(tensors(ledger).map(tensor => tensor.count * tensor.elements));
 }
 
-export function activeParameters(ledger) {
-	return einsum.sum(tensors(ledger).map(tensor => tensor.count * tensor.active));
-}
-
-export function weightBytes(ledger, weights) {
-	return einsum.sum(tensors(ledger).map(tensor => tensor.count * weights(tensor.stored)));
-}
-
 // Lines of one kind with the sizes of their axes, and how many blocks have them.
 function each(ledger, kind, at) {
 	return ledger.groups.flatMap(group => {

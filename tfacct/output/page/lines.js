@@ -2,10 +2,10 @@
 
 import * as einsum from "./einsum.js";
 
-export const FLOPS_PER_MULTIPLY_ADD = 2n;
+const MULTIPLY_ADD = 2n;
 export const WINDOW = "W";
-export const AROUND = "Wb";
-export const CHOSEN = "Sx";
+const AROUND = "Wb";
+const CHOSEN = "Sx";
 export const POSITIONS = "Sp";
 export const ACTIVE = "A";
 export const CHUNK = "Pc";
@@ -16,7 +16,7 @@ export const LONGEST = "Wl";
 // Axes of tokens beside those of the workload.
 const IN_WINDOWS = ["Wp", HALF, "Wf", "Ip"];
 // Masks of compressed keys: those that are full before a query, and at most so many of them as an indexer chooses.
-export const COMPRESSED_MASKS = ["entries", "chosen entries"];
+const COMPRESSED = ["entries", "chosen entries"];
 
 // A line that never runs is no product, but its parameters count.
 export function isProduct(line) {
@@ -33,25 +33,25 @@ export function weightAxes(line) {
 export function queriesAndKeys(line) {
 	const { every } = einsum.einsum(line.spec);
 	const entries = every.find(axis => axis === "Sc" || axis === "Sh");
-	if (COMPRESSED_MASKS.includes(line.mask)) return ["T", entries];
+	if (COMPRESSED.includes(line.mask)) return ["T", entries];
 	return line.mask === "near" && every.includes("I") && every.includes("J") ? ["I", "J"] : ["T", "S"];
 }
 
 // Factors of the FLOPs: 2 per multiply-add, and every axis once, or for two of them the pairs that a mask keeps.
 export function factors(line, axes, masked) {
 	const { every } = einsum.einsum(line.spec);
-	if (!masked || !line.mask) return [FLOPS_PER_MULTIPLY_ADD, ...every.map(axis => axes[axis])];
+	if (!masked || !line.mask) return [MULTIPLY_ADD, ...every.map(axis => axes[axis])];
 	const [queries, keys] = queriesAndKeys(line);
 	const others = every.filter(axis => axis !== queries && axis !== keys).map(axis => axes[axis]);
-	if (COMPRESSED_MASKS.includes(line.mask)) {
+	if (COMPRESSED.includes(line.mask)) {
 		const rate = axes[einsum.RATES[keys === "Sc" ? "light" : "heavy"]],
 			most = line.mask === "chosen entries" ? axes[CHOSEN] : undefined;
 		const pairs = einsum.compressedPairs(axes[queries], axes[POSITIONS] ?? axes.S, rate, most);
-		return [FLOPS_PER_MULTIPLY_ADD, pairs, ...others];
+		return [MULTIPLY_ADD, pairs, ...others];
 	}
 	const window = axes[{ near: AROUND, chosen: CHOSEN }[line.mask] ?? WINDOW];
 	const seen = line.mask === "chunks" ? (axes[POSITIONS] ?? axes[keys]) : axes[keys];
-	return [FLOPS_PER_MULTIPLY_ADD, einsum.pairs(line.mask, axes[queries], seen, window), ...others];
+	return [MULTIPLY_ADD, einsum.pairs(line.mask, axes[queries], seen, window), ...others];
 }
 
 export function flops(line, axes, masked) {

@@ -89,7 +89,7 @@ function axes(group, lines) {
 			for (const axis of text.match(/[A-Z][a-z]*[0-9]*/g) ?? []) found[axis] ??= group.names?.[axis] ?? axis;
 		}
 	}
-	const bound = ["Nc", "Tr", "Ti", ...Object.keys(einsum.SHARES), ...einsum.OF_KEYS, ...einsum.OF_WINDOWS];
+	const bound = ["Nc", "Tr", "Ti", ...einsum.BOUND];
 	for (const axis of [..."BTSOIJ", ...bound]) delete found[axis];
 	return found;
 }
