@@ -201,7 +201,6 @@ def test_what_blocks_that_run_again_hold_beside_adapters(family: str, seed: int)
     [
         ("dots1", 28),
         ("dots1", 75),
-        ("glm4_moe", 11),
         ("glm4_moe", 96),
         ("gpt_oss", 0),
         ("gpt_oss", 43),

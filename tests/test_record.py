@@ -106,6 +106,16 @@ def test_a_record_is_pickled_by_its_fields() -> None:
     assert repr(pickle.loads(pickle.dumps(one))) == repr(one)
 
 
+def test_a_frozen_dataclass_inherits_from_a_record() -> None:
+    @dataclass(frozen=True, slots=True)
+    class Wider(Base):
+        more: int = 3
+
+    assert Wider(1, more=2) == Wider(1, more=2) != Wider(1) and Wider(1).depth == 2
+    with pytest.raises(TypeError, match="frozen"):
+        dataclass(type("Loose", (Base,), {}))
+
+
 def test_a_class_s_signature_is_known_before_an_object_is_made() -> None:
     mine, theirs = families(record), families(frozen)
     for cls, other in zip(mine, theirs, strict=True):

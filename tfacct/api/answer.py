@@ -50,6 +50,7 @@ AnswerT = TypeVar("AnswerT", bound=Answer)
 
 def answered(kind: type[AnswerT], report: Report, chart: Callable[[], Chart] | None = None) -> AnswerT:
     """The report with its facts as attributes; `chart` makes what `plot` draws."""
-    answer = kind(**{entry.name: getattr(report, entry.name) for entry in fields(report)})
+    read = {"models": tuple(report.document()["models"])}  # nothing is left for later
+    answer = kind(**{entry.name: getattr(report, entry.name) for entry in fields(report)} | read)
     object.__setattr__(answer, "_chart", chart)
     return answer

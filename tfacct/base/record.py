@@ -32,7 +32,13 @@ def record(cls: type[ClassT] | None = None, /, *, kw_only: bool = False) -> Any:
     """
 
     def made(cls: type[ClassT]) -> type[ClassT]:
+        # Frozen in name, for classes that inherit; a dataclass compiles what freezes it.
+        bases = [vars(base)["__dataclass_params__"] for base in cls.__mro__ if "__dataclass_params__" in vars(base)]
+        for base in bases:
+            base.frozen = False
         done: Any = dataclass(slots=True, kw_only=kw_only, init=False, eq=False, repr=False)(cls)
+        for base in (*bases, done.__dataclass_params__):
+            base.frozen = True
         for name, method in (_SHARED | _by_fields(fields(done)) | {"__init__": _first(done)}).items():
             if name not in vars(cls):
                 setattr(done, name, method)

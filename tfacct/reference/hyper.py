@@ -101,9 +101,12 @@ class HyperConnection(nn.Module):
 
     def behind(self, streams: Tensor, result: Tensor, gives: Tensor, mixes: Tensor | None) -> Tensor:
         """Streams behind the sublayer."""
+        spread = self.result(
+            result, gives
+        )  # first, as the class does: what a block runs again ends with its last product
         if self.mix is not None and mixes is not None:
             streams = self.mix(mixes.transpose(-1, -2), streams)
-        out: Tensor = self.add(self.result(result, gives), streams)
+        out: Tensor = self.add(spread, streams)
         return out
 
 
