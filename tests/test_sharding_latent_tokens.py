@@ -15,7 +15,6 @@ from tfacct.reports.training import Recipe, trained
 
 
 def divided(config: dict[str, Any], recipe: Recipe) -> Any:
-    import torch
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor.parallel import parallelize_module
 
@@ -28,7 +27,14 @@ def divided(config: dict[str, Any], recipe: Recipe) -> Any:
     parallelize_module(model, own, ranks.plan_of(model, sp=True, together=True))
     if config["tie_word_embeddings"]:
         model.lm_head.weight = model.model.embed_tokens.weight
-    forward, places = model.forward, dict[int, Any]()  # the caller's, which stay
+    return given_places(model)
+
+
+def given_places(model: Any) -> Any:
+    """A model that its caller gives the positions, which stay."""
+    import torch
+
+    forward, places = model.forward, dict[int, Any]()
 
     def run(*args: Any, **named: Any) -> Any:
         tokens = named["input_ids"].shape[1]

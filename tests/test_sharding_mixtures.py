@@ -11,6 +11,7 @@ import pytest
 import tfacct
 from tests import test_sharding_train_exchange as exchange
 from tests import test_sharding_train_experts as experts
+from tests.test_sharding_latent_tokens import given_places
 from tests.test_sharding_train import peak_on_one_rank
 from tfacct.accounts.sharding.mesh import Mesh
 from tfacct.reports.training import Recipe, trained
@@ -150,7 +151,6 @@ def test_a_published_model_is_counted(run: Any) -> None:
 
 def divided(config: dict[str, Any], mesh: Mesh, _: bool) -> Any:
     """The class with transformers' own all-to-all of the tokens of a rank, and torch's plan for the rest."""
-    import torch
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor.parallel import parallelize_module
     from transformers.distributed import DistributedConfig
@@ -163,16 +163,7 @@ def divided(config: dict[str, Any], mesh: Mesh, _: bool) -> Any:
     both = init_device_mesh("cpu", (mesh.tp, 1), mesh_dim_names=("ranks", "batch"))
     parallelize_module(model, both["ranks"], ranks.plan_of(model, sp=True, together=True, whole=True))
     apply_expert_parallelism(model, both["ranks"], both["batch"], plan)
-    forward, places = model.forward, dict[int, Any]()  # the caller's, which stay
-
-    def run(*args: Any, **named: Any) -> Any:
-        tokens = named["input_ids"].shape[1]
-        if tokens not in places:
-            places[tokens] = torch.arange(tokens, device="meta")[None]
-        return forward(*args, position_ids=places[tokens], **named)
-
-    model.forward = run
-    return model
+    return given_places(model)
 
 
 def whole_compared(kind: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:

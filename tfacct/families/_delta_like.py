@@ -17,6 +17,9 @@ LINEAR = "linear_attention"
 CHUNKED = "key_pairs chunk_scores held state_read chunk_values state_write"
 """Products of a chunk: the class runs them in its own module."""
 
+OF_CHANNELS = "new_values new_keys held state_read chunk_values state_write"
+"""The same where each channel has a decay of its own."""
+
 FORGET_IN_FILES = (r"\.self_attn\.(f_a_proj|f_b_proj|f_proj|dt_bias|A_log)", r".self_attn.forget_gate.\1")
 """How files spell what makes the decays of channels: not in a module of its own."""
 
@@ -40,6 +43,22 @@ def delta_tensors(module: str, decay: str = "") -> Mapping[str, str]:
         f"{at}.decay.weight": f"{theirs}.{decay}A_log",
         f"{at}.decay.bias": f"{theirs}.{decay}dt_bias",
     }
+
+
+KDA_PATHS = delta_paths(
+    "self_attn",
+    OF_CHANNELS,
+    **{name: name for name in ("q_proj", "k_proj", "v_proj")},
+    gate_a_proj="g_a_proj",
+    gate_b_proj="g_b_proj",
+    rate_proj="b_proj",
+    decay_a_proj="forget_gate.f_a_proj",
+    decay_b_proj="forget_gate.f_b_proj",
+    out_norm="o_norm",
+    out_proj="o_proj",
+)
+"""Kimi's delta attention, as its class and GLM-5.3's have it."""
+KDA_TENSORS = delta_tensors("self_attn", "forget_gate.")
 
 
 class DeltaLike(LlamaLike):

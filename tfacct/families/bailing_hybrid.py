@@ -8,7 +8,7 @@ from typing import ClassVar
 from tfacct.architecture.parts import DeltaNet, LatentAttention
 from tfacct.architecture.transformer import Transformer
 from tfacct.families._base import Count, Layers, Real, Switch, UpTo
-from tfacct.families._delta_like import FORGET_IN_FILES, DeltaLike, delta_paths, delta_tensors
+from tfacct.families._delta_like import FORGET_IN_FILES, KDA_TENSORS, OF_CHANNELS, DeltaLike, delta_paths
 from tfacct.families._endings import DECODER
 from tfacct.families._experts import BESIDE_PATHS, ROUTED_TENSORS, LayerNetworks, beside_shared, dense_or_sparse
 from tfacct.families._latent_like import LatentLike
@@ -16,8 +16,6 @@ from tfacct.families._layers import LayerTypes
 from tfacct.ledger.workload import Workload
 
 RELEASED = "2026-08"
-
-_OWN_PRODUCTS = "new_values new_keys held state_read chunk_values state_write"
 
 
 class Config(LatentLike, DeltaLike):
@@ -80,7 +78,7 @@ class Config(LatentLike, DeltaLike):
         "blocks.*.attn.gate_proj": "model.layers.*.self_attn.g_proj",
         **delta_paths(
             "self_attn",
-            _OWN_PRODUCTS,
+            OF_CHANNELS,
             **{name: name for name in ("q_proj", "k_proj", "v_proj")},
             gate_proj="g_proj",
             rate_proj="b_proj",
@@ -89,7 +87,7 @@ class Config(LatentLike, DeltaLike):
             out_proj="o_proj",
         ),
     }
-    hf_tensors: ClassVar = {**ROUTED_TENSORS, **delta_tensors("self_attn", "forget_gate.")}
+    hf_tensors: ClassVar = {**ROUTED_TENSORS, **KDA_TENSORS}
     gotchas: ClassVar[tuple[str, ...]] = (
         "layer_types says which layers have DeltaNet; without it every layer_group_size-th layer (6 if absent) has "
         "latent attention. DeltaNet has num_attention_heads heads of head_dim numbers, and convolves "

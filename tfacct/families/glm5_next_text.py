@@ -11,7 +11,7 @@ from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
 from tfacct.families import glm_moe_dsa
 from tfacct.families._base import Count, Fields, Layers, Real, Switch, UpTo, shown
-from tfacct.families._delta_like import FORGET_IN_FILES, LINEAR, DeltaLike, delta_paths, delta_tensors
+from tfacct.families._delta_like import FORGET_IN_FILES, KDA_PATHS, KDA_TENSORS, LINEAR, DeltaLike
 from tfacct.families._endings import inside
 from tfacct.families._experts import beside_shared, check_first_dense
 from tfacct.families._indexed import INDEXED
@@ -21,7 +21,6 @@ from tfacct.ledger.workload import Workload
 
 RELEASED = "2026-08"
 
-_OWN_PRODUCTS = "new_values new_keys held state_read chunk_values state_write"
 OF_DELTA = {"head_dim": "linear_head_dim", "num_heads": "linear_num_heads"}
 OF_DELTA |= {"short_conv_kernel_size": "linear_conv_kernel_dim", "gate_lower_bound": "linear_lower_bound"}
 """Fields of linear_attn_config, and those of the class."""
@@ -74,25 +73,14 @@ class Config(glm_moe_dsa.Config, DeltaLike):
     )
     hf_paths: ClassVar = {
         **glm_moe_dsa.Config.hf_paths,
-        **delta_paths(
-            "self_attn",
-            _OWN_PRODUCTS,
-            **{name: name for name in ("q_proj", "k_proj", "v_proj")},
-            gate_a_proj="g_a_proj",
-            gate_b_proj="g_b_proj",
-            rate_proj="b_proj",
-            decay_a_proj="forget_gate.f_a_proj",
-            decay_b_proj="forget_gate.f_b_proj",
-            out_norm="o_norm",
-            out_proj="o_proj",
-        ),
+        **KDA_PATHS,
         "blocks.*.attn.indexer.gate_proj": "model.layers.*.self_attn.indexer",
         **_of_delta(OF_STREAMS),
         **{f"blocks.*.hc.{ours}.mix": LAYER for ours in ("attn", "delta", "mlp")},
     }
     hf_tensors: ClassVar = {
         **glm_moe_dsa.Config.hf_tensors,
-        **delta_tensors("self_attn", "forget_gate."),
+        **KDA_TENSORS,
         "blocks.*.attn.indexer.gate_proj.weight": "model.layers.*.self_attn.indexer.index_kpool_compress_gate",
         "blocks.*.attn.indexer.position_bias.bias": "model.layers.*.self_attn.indexer.index_kpool_compress_ape",
         **_of_delta(STREAM_TENSORS),

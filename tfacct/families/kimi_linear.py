@@ -9,7 +9,7 @@ from tfacct.architecture.parts import DeltaNet, Experts, LatentAttention
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
 from tfacct.families._base import Count, Fields, Layers, Real, Switch, UpTo, shown
-from tfacct.families._delta_like import FORGET_IN_FILES, LINEAR, DeltaLike, delta_paths, delta_tensors
+from tfacct.families._delta_like import FORGET_IN_FILES, KDA_PATHS, KDA_TENSORS, LINEAR, DeltaLike
 from tfacct.families._endings import DECODER
 from tfacct.families._experts import ROUTED_PATHS, ROUTED_TENSORS, check_active
 from tfacct.families._latent_like import LatentLike
@@ -18,7 +18,6 @@ from tfacct.ledger.workload import Workload
 
 RELEASED = "2025-10"
 
-_OWN_PRODUCTS = "new_values new_keys held state_read chunk_values state_write"
 DENSE, SPARSE = "dense", "sparse"
 PUBLISHED = {"head_dim": "linear_head_dim", "num_heads": "linear_num_heads"}
 PUBLISHED |= {"short_conv_kernel_size": "linear_conv_kernel_dim"}
@@ -79,20 +78,9 @@ class Config(LatentLike, DeltaLike):
             f"blocks.*.mlp.shared.{name}": f"model.layers.*.mlp.shared_experts.{name}"
             for name in ("gate_proj", "up_proj", "down_proj")
         },
-        **delta_paths(
-            "self_attn",
-            _OWN_PRODUCTS,
-            **{name: name for name in ("q_proj", "k_proj", "v_proj")},
-            gate_a_proj="g_a_proj",
-            gate_b_proj="g_b_proj",
-            rate_proj="b_proj",
-            decay_a_proj="forget_gate.f_a_proj",
-            decay_b_proj="forget_gate.f_b_proj",
-            out_norm="o_norm",
-            out_proj="o_proj",
-        ),
+        **KDA_PATHS,
     }
-    hf_tensors: ClassVar = {**ROUTED_TENSORS, **delta_tensors("self_attn", "forget_gate.")}
+    hf_tensors: ClassVar = {**ROUTED_TENSORS, **KDA_TENSORS}
     gotchas: ClassVar[tuple[str, ...]] = (
         "linear_attn_config says the heads of DeltaNet and, by numbers that begin with 1, which layers have it; "
         "layer_types comes first where both are there. If neither says it, every fourth layer behind the first has "
