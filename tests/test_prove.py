@@ -11,6 +11,7 @@ from tests.conftest import SHAPES, TINY, tiny
 from tfacct.algebra.symbols import in_symbols
 from tfacct.architecture import letters
 from tfacct.architecture.parts import CrossAttention, FeedForward
+from tfacct.base.errors import UsageError
 from tfacct.ledger.lines import Matmul
 from tfacct.loading import presets
 from tfacct.loading.model import subject
@@ -532,3 +533,12 @@ def test_a_mistake_of_ours_is_no_excuse_for_the_grid(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(room, "_formulas", broken)
     with pytest.raises(TypeError, match="ours"):
         prove(tiny("gpt2"))
+
+
+def test_a_model_that_does_not_run_with_symbols_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise RuntimeError("torch needs a number")
+
+    monkeypatch.setattr("tfacct.reports.prove.proven", fails)
+    with pytest.raises(UsageError, match="tiny.*does not run with symbols"):
+        prove(tiny("llama"))
