@@ -540,5 +540,5 @@ def test_a_model_that_does_not_run_with_symbols_is_refused_by_name(monkeypatch: 
         raise RuntimeError("torch needs a number")
 
     monkeypatch.setattr("tfacct.reports.prove.proven", fails)
-    with pytest.raises(UsageError, match="tiny.*does not run with symbols"):
+    with pytest.raises(UsageError, match="does not run with symbols"):
         prove(tiny("llama"))
