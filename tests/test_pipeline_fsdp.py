@@ -130,16 +130,23 @@ def bare(step: Step) -> Step:
     return without_seeds(step)._replace(stage=step.stage._replace(passes=passes))
 
 
-def compared(kind: str, seed: int, wide: bool = False) -> None:
-    rng = random.Random(f"stages that share {kind} {seed}")
+def drawn(kind: str, rng: random.Random, seed: int) -> tuple[Mesh, dict[str, Any], bool, bool]:
+    """A mesh of stages whose ranks share weights, a config but for its vocabulary, and whether blocks run again, and
+    gradients of earlier batches are there."""
     pp, fsdp, again, earlier = rng.choice((2, 3)), rng.choice((2, 3, 4)), seed % 4 == 1, seed % 3 == 2
     times = rng.choice((pp, pp + 1, 2 * pp + 1))
     mesh = Mesh(pp=pp, fsdp=fsdp, schedule=("1f1b", "gpipe")[seed % 2], microbatches=times)  # type: ignore[arg-type]
     config = {**random_config(kind, rng, Mesh()), "head_dim": 8 * rng.randint(1, 2), "max_position_embeddings": 512}
     config["num_hidden_layers"], config["intermediate_size"] = rng.randint(pp, pp + 3), rng.choice((16, 80, 301))
     config["hidden_size"] = config["num_attention_heads"] * rng.choice((8, 11, 16))
+    return mesh, config, again, earlier
+
+
+def compared(kind: str, seed: int, wide: bool = False) -> None:
+    rng = random.Random(f"stages that share {kind} {seed}")
+    mesh, config, again, earlier = drawn(kind, rng, seed)
     config["vocab_size"] = rng.choice((24, 97, 400))
-    batch, tokens, rank = times * rng.choice((1, 2)), rng.choice((1, 8, 32)), rng.randrange(pp)
+    batch, tokens, rank = mesh.microbatches * rng.choice((1, 2)), rng.choice((1, 8, 32)), rng.randrange(mesh.pp)
     recipe = {"checkpoint": "full" if again else "none", "accumulate": earlier, "weights": "fp32" if wide else None}
     most, sent = ran(config, mesh, rank, batch, tokens, again, earlier, wide)
     model, own = tfacct.load(config).loaded, stages(config["num_hidden_layers"], mesh)[rank]

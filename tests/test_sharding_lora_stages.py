@@ -11,7 +11,6 @@ import pytest
 
 import tfacct
 from tests import test_pipeline_fsdp as shared
-from tests.test_sharding import random_config
 from tests.test_sharding_lora import PRODUCTS, lent
 from tfacct.accounts.sharding.adapters import of_units
 from tfacct.accounts.sharding.mesh import Mesh
@@ -44,17 +43,12 @@ def steps_of(model: Any, asked: Recipe, rank: int, work: Workload) -> list[Any]:
 
 def compared(kind: str, seed: int) -> None:
     rng = random.Random(f"lora stages that share {kind} {seed}")
-    pp, fsdp, again, earlier = rng.choice((2, 3)), rng.choice((2, 3, 4)), seed % 4 == 1, seed % 3 == 2
-    times = rng.choice((pp, pp + 1, 2 * pp + 1))
-    mesh = Mesh(pp=pp, fsdp=fsdp, schedule=("1f1b", "gpipe")[seed % 2], microbatches=times)  # type: ignore[arg-type]
-    config = {**random_config(kind, rng, Mesh()), "head_dim": 8 * rng.randint(1, 2), "max_position_embeddings": 512}
-    config["num_hidden_layers"], config["intermediate_size"] = rng.randint(pp, pp + 3), rng.choice((16, 80, 301))
-    config["hidden_size"] = config["num_attention_heads"] * rng.choice((8, 11, 16))
+    mesh, config, again, earlier = shared.drawn(kind, rng, seed)
     config["vocab_size"] = 2 * config["hidden_size"] + rng.choice((0, 97, 400))
     config["tie_word_embeddings"] = False
     wide, size = bool(rng.randint(0, 1)), rng.choice((1, 4, 5))
     names = [*PRODUCTS] if seed % 3 == 0 else rng.sample(PRODUCTS, rng.randint(1, 5))
-    batch, tokens, rank = times * rng.choice((1, 2)), rng.choice((1, 8, 32)), rng.randrange(pp)
+    batch, tokens, rank = mesh.microbatches * rng.choice((1, 2)), rng.choice((1, 8, 32)), rng.randrange(mesh.pp)
     built = shared.built
 
     def lending(config: dict[str, Any]) -> Any:

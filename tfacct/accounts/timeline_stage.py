@@ -84,9 +84,8 @@ class GatheredStageTimeline(StageTimeline):
         super().__init__(step, fullest, known)
         assert step.units is not None
         self.units = step.units
-        adapters = (
-            step.adapter_bytes if step.units.lent is not None else 0
-        )  # which alone are trained, where there are any
+        # Adapters alone are trained, where there are any.
+        adapters = step.adapter_bytes if step.units.lent is not None else 0
         self.shards = adapters or step.units.stored.bytes(step.units.whole)
         apart = [step.units.experts(kind) for kind in self._kinds(step).values()]
         others = sum(one.ranks * one.elements for one in apart if one.ranks > 1)  # what one rank has is not gathered

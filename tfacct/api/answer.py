@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from tfacct.output.drawn import Drawn
-from tfacct.output.report import Report
+from tfacct.output.report import Report, read
 
 if TYPE_CHECKING:
     from tfacct.output.chart import Chart
@@ -50,7 +50,7 @@ AnswerT = TypeVar("AnswerT", bound=Answer)
 
 def answered(kind: type[AnswerT], report: Report, chart: Callable[[], Chart] | None = None) -> AnswerT:
     """The report with its facts as attributes; `chart` makes what `plot` draws."""
-    read = {"models": tuple(report.document()["models"])}  # nothing is left for later
-    answer = kind(**{entry.name: getattr(report, entry.name) for entry in fields(report)} | read)
+    whole = {"models": tuple(map(read, report.models))}  # nothing is left for later
+    answer = kind(**{entry.name: getattr(report, entry.name) for entry in fields(report)} | whole)
     object.__setattr__(answer, "_chart", chart)
     return answer

@@ -14,7 +14,7 @@ class Later(Sequence[T]):
     """A sequence whose length is known, and whose entries are worked out once the first is asked for.
 
     >>> squares = Later(3, lambda: [n * n for n in range(3)])
-    >>> len(squares), squares[2], squares
+    >>> len(squares), squares[2], list(squares)
     (3, 4, [0, 1, 4])
     """
 
@@ -34,14 +34,6 @@ class Later(Sequence[T]):
     def __getitem__(self, at: slice) -> list[T]: ...
     def __getitem__(self, at: int | slice) -> T | list[T]:
         return self._entries[at]
-
-    def __eq__(self, other: object) -> bool:
-        return self._entries == (other._entries if isinstance(other, Later) else other)
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        return repr(self._entries)
 
 
 class Remembered(Generic[T]):

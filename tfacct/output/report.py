@@ -237,12 +237,7 @@ class Report:
         document = {"schema": SCHEMA, "command": self.command, "answer": self.answer, "convention": self.convention}
         left_out = [dict(model) for model in self.models_left_out]
         of_no_model = {} if self.models or left_out else {"rows": self.rows}
-        return {
-            **document,
-            "models": [_read(model) for model in self.models],
-            "models_left_out": left_out,
-            **of_no_model,
-        }
+        return {**document, "models": list(map(read, self.models)), "models_left_out": left_out, **of_no_model}
 
     def to_json(self) -> str:
         """The facts as JSON."""
@@ -334,7 +329,7 @@ def plain(value: Any) -> Any:
     return value
 
 
-def _read(facts: Mapping[str, Any]) -> dict[str, Any]:
+def read(facts: Mapping[str, Any]) -> dict[str, Any]:
     """Facts with what is worked out when it is read, read."""
     return {key: list(value) if isinstance(value, Later) else value for key, value in facts.items()}
 

@@ -100,6 +100,3 @@ def _check_blocks(read: Read) -> None:
 def _flat(named: list[Any]) -> list[str]:
     """Names, out of a list of lists."""
     return [name for one in named for name in (_flat(one) if isinstance(one, list) else [str(one)])]
-
-
-__all__ = ["storage_of"]

@@ -116,6 +116,3 @@ def _of_router(taken: Format) -> Format:
     """A format of a router's weight, whose groups lie along what it reads, and fill it: MLX packs no others."""
     each = 128 * 32  # inputs that fill whole groups of every size, and whole words
     return taken._replace(matrix=lambda outputs, inputs: outputs * inputs * taken.matrix(1, each) // each)
-
-
-__all__ = ["is_mlx", "storage_of"]
