@@ -86,6 +86,15 @@ def test_a_step_of_a_near_relative_is_its_classes_own(family: str, seed: int) ->
     check(family, seed, hold_logits=seed == 0, accumulate=seed == 1)
 
 
+@pytest.mark.parametrize(
+    ("family", "seed"),
+    [("gpt_oss", 233), ("gpt_oss", 282), ("kimi_k2", 101), ("kimi_k2", 239), ("granitemoe", 453), ("dots1", 505)],
+)
+def test_what_experts_hold_at_their_fullest(family: str, seed: int) -> None:
+    """In fp32 the gradient of each result, and none beside a router; what it read while a block runs again."""
+    check(family, seed, accumulate=family == "dots1")
+
+
 @pytest.mark.parametrize("family", FURTHER + NEAR + SINCE + ENCODERS + PAIRS)
 def test_what_random_configs_keep_is_what_their_class_keeps(family: str) -> None:
     """Which is quicker to ask than for the peak as well: twenty configs of each family, with those above."""
