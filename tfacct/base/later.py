@@ -11,19 +11,19 @@ T = TypeVar("T")
 
 
 class Later(Sequence[T]):
-    """A sequence whose length is known, and whose entries are worked out once the first is asked for.
+    """A sequence whose length is known, and whose entries are worked out once they are asked for, or one behind them.
 
-    >>> squares = Later(3, lambda: [n * n for n in range(3)])
-    >>> len(squares), squares[2], list(squares)
-    (3, 4, [0, 1, 4])
+    >>> squares = Later(3, lambda: (n * n for n in range(3)))
+    >>> len(squares), squares[1], squares[:2], squares[-1], list(squares)
+    (3, 1, [0, 1], 4, [0, 1, 4])
     """
 
-    def __init__(self, count: int, work: Callable[[], Sequence[T]]) -> None:
-        self._count, self._work = count, work
+    def __init__(self, count: int, work: Callable[[], Iterable[T]]) -> None:
+        self._count, self._work, self._known = count, work, list[T]()
 
     @cached_property
-    def _entries(self) -> list[T]:
-        return list(self._work())
+    def _rest(self) -> Iterator[T]:
+        return iter(self._work())
 
     def __len__(self) -> int:
         return self._count
@@ -33,7 +33,10 @@ class Later(Sequence[T]):
     @overload
     def __getitem__(self, at: slice) -> list[T]: ...
     def __getitem__(self, at: int | slice) -> T | list[T]:
-        return self._entries[at]
+        places = range(self._count)[at]
+        end = places + 1 if isinstance(places, int) else max(places, default=-1) + 1
+        self._known.extend(islice(self._rest, max(0, end - len(self._known))))
+        return self._known[places] if isinstance(places, int) else [self._known[place] for place in places]
 
 
 class Remembered(Generic[T]):

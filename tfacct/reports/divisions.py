@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from math import gcd, inf
+from heapq import heapify, heappop, heappush
+from math import inf
 from typing import NamedTuple
 
 from tfacct.accounts.inside import Insides
 from tfacct.accounts.memory import footprint
 from tfacct.accounts.sharding import flights
-from tfacct.accounts.sharding.mesh import Mesh, Method, divisors, replicated
-from tfacct.accounts.sharding.stages import Stage, blocks_in
+from tfacct.accounts.sharding.mesh import Mesh, divisors, replicated
+from tfacct.accounts.sharding.stages import Stage
 from tfacct.accounts.timeline import Instant, peak, timeline
 from tfacct.accounts.training import Step
-from tfacct.architecture.parts import Attention
 from tfacct.base import units
 from tfacct.base.errors import TfacctError
 from tfacct.base.later import Later, Remembered
 from tfacct.base.spelling import option
 from tfacct.ledger.einsum import rounded_up
 from tfacct.ledger.kept import bytes_each
-from tfacct.ledger.lines import EXPERTS
 from tfacct.ledger.storage import Width
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.reports import mesh as meshes
 from tfacct.reports import pipes, train_ranks
 from tfacct.reports import train_ranks_lora as adapters
+from tfacct.reports.meshes_tried import served, trained
 from tfacct.reports.ranks import as_one_has_them, stages_of
 from tfacct.reports.training import Recipe
 from tfacct.reports.training import refusal as alone_refused
@@ -47,16 +47,23 @@ class Division(NamedTuple):
 
 
 class Tried(NamedTuple):
-    """Divisions that fit, those that do not with as few sequences as can be, and why others are not counted."""
+    """Divisions that fit, those that do not with as few sequences as can be, the ones that need least first, with their
+    meshes in any order, and why others are not counted."""
 
     fitting: list[Division]
     larger: Sequence[Division]
+    too_large: list[Mesh]
     refused: list[str]
 
     @property
     def counted(self) -> int:
         """Number of divisions that are counted."""
         return len(self.fitting) + len(self.larger)
+
+    @property
+    def shown(self) -> list[Mesh]:
+        """Meshes of those that fit; where none does, of all others."""
+        return [one.mesh for one in self.fitting] or self.too_large
 
 
 def in_training(subject: LoadedModel, recipe: Recipe, work: Workload, devices: int, budget: int) -> Tried:
@@ -71,7 +78,7 @@ def in_serving(subject: LoadedModel, work: Workload, devices: int, budget: int, 
     sends = units.dtype_bits(stored.name if stored.name in meshes.DTYPES else "bf16")
     fitting, larger, refused = list[Division](), list[Division](), list[str]()
     ranked: dict[tuple[int, int], LoadedModel] = {}
-    for mesh in _served(subject, devices):
+    for mesh in served(subject, devices):
         key = mesh.tp, mesh.ep
         try:
             if key not in ranked:
@@ -88,23 +95,27 @@ def in_serving(subject: LoadedModel, work: Workload, devices: int, budget: int, 
         held = (one for _, one in stages_of(ranked[key], mesh.pp))
         needs = max(footprint(one.ledger, own.axes(), one.storage(dtype), kv).total for one in held)
         (fitting if needs <= budget else larger).append(Division(mesh, own.batch, 1, needs, sent))
-    return Tried(_by_sent(fitting), _by_bytes(larger), refused)
-
-
-def _served(subject: LoadedModel, devices: int) -> Iterator[Mesh]:
-    """Copies by tp and pp; those that divide experts by whole ones too."""
-    experts = _experts(subject)
-    for tp, pp in _stages(subject, devices):
-        mesh = Mesh(tp, dp=devices // tp // pp, pp=pp)
-        yield from (mesh, *(replace(mesh, ep=ep) for ep in _whole(experts, tp, devices // pp)))
+    larger.sort(key=lambda one: one.bytes)
+    return Tried(_by_sent(fitting), larger, [one.mesh for one in larger], refused)
 
 
 def _by_sent(found: Iterable[Division]) -> list[Division]:
     return sorted(found, key=lambda one: (one.sent, one.bytes))
 
 
-def _by_bytes(found: Iterable[Division]) -> list[Division]:
-    return sorted(found, key=lambda one: one.bytes)
+def _by_bytes(least: Sequence[int], exact: Callable[[int], Division]) -> Iterator[Division]:
+    """Divisions by the bytes that they need, of each of which no less than so many are known: only those that may come
+    next are worked out. Of equal ones the first comes first."""
+    found: dict[int, Division] = {}
+    waiting = [(bytes_, False, nth) for nth, bytes_ in enumerate(least)]
+    heapify(waiting)
+    while waiting:
+        _, known, nth = heappop(waiting)
+        if known:
+            yield found[nth]
+        else:
+            found[nth] = exact(nth)
+            heappush(waiting, (found[nth].bytes, True, nth))
 
 
 def _said(subject: LoadedModel, error: TfacctError) -> str:
@@ -133,20 +144,18 @@ class _Training:
 
     def tried(self, devices: int) -> Tried:
         """Of those that do not fit, how many bytes they need is worked out once somebody asks."""
-        fitting, larger, refused = list[Division](), list[Mesh](), list[str]()
-        for mesh in _meshes(self.subject, devices, self.work.tokens):
+        fitting, larger, least, refused = list[Division](), list[Mesh](), list[int](), list[str]()
+        for mesh in trained(self.subject, devices, self.work.tokens):
             why = self._refused(mesh)
             if why is not None:
                 refused.append(why)
-            elif (one := self._fullest(mesh, self.budget)) is None:
-                larger.append(mesh)
-            else:
+            elif isinstance(one := self._within(mesh, self.budget), Division):
                 fitting.append(one)
-
-        def exactly() -> list[Division]:
-            return _by_bytes(filter(None, map(self._fullest, larger)))
-
-        return Tried(_by_sent(fitting), Later(len(larger), exactly), refused)
+            else:
+                larger.append(mesh)
+                least.append(one)
+        by_bytes = Later(len(larger), lambda: _by_bytes(least, lambda nth: self._fullest(larger[nth])))
+        return Tried(_by_sent(fitting), by_bytes, larger, refused)
 
     def _refused(self, mesh: Mesh) -> str | None:
         groups = mesh.fsdp * mesh.dp
@@ -174,36 +183,44 @@ class _Training:
             self.whys[key] = alone_refused(self.ranks[key], recipe, self._work(mesh, 1))
         return self.whys[key]
 
-    def _fullest(self, mesh: Mesh, budget: float = inf) -> Division | None:
-        """A division with as many sequences at a time as fit, or with one; in stages, each takes one at a time. None
-        for one that needs more than the budget, as soon as that is known."""
+    def _fullest(self, mesh: Mesh) -> Division:
+        """A division with as many sequences at a time as fit, or with one."""
+        found = self._within(mesh, inf)
+        assert isinstance(found, Division)
+        return found
+
+    def _within(self, mesh: Mesh, budget: float) -> Division | int:
+        """The same; in stages, each takes one at a time. For one that needs more than the budget, bytes that it needs
+        at least, as soon as they are known to be more."""
         if mesh.pp > 1:
             own = batch = self.work.batch // mesh.dp
             times, needs = 1, self._staged(mesh, own, budget)
         else:
             own = self.work.batch // (mesh.fsdp * mesh.dp)
             sizes = divisors([own])
-            place = self._most(mesh, sizes)
+            place, least = self._most(mesh, sizes)
             if place < 0 and budget < inf:
-                return None
+                return least
             place = max(place, 0)
             needs = self._needs(mesh, sizes[place], own)
             while needs > self.budget and place:
                 place -= 1
                 needs = self._needs(mesh, sizes[place], own)
             batch, times = sizes[place], own // sizes[place]
-        return None if needs > budget else Division(mesh, batch, times, needs, self._sent(mesh, batch, times))
+        return needs if needs > budget else Division(mesh, batch, times, needs, self._sent(mesh, batch, times))
 
-    def _most(self, mesh: Mesh, sizes: list[int]) -> int:
+    def _most(self, mesh: Mesh, sizes: list[int]) -> tuple[int, int]:
         """The place of the largest size whose kept tensors fit beside weights and moments: no larger one does; -1 where
-        none does. A sequence of a larger batch keeps no more than one of a smaller one."""
+        none does. A sequence of a larger batch keeps no more than one of a smaller one. Also the bytes of all that with
+        the smallest."""
         recipe, batch = replace(self.recipe, mesh=mesh, accumulate=True), self.work.batch
         step, key = self._step(mesh, batch, recipe), _alike(mesh)
         if key not in self.kept:
             self.kept[key] = int(step.kept())
         step = train_ranks.shared(self.subject.ledger, step, recipe)
-        room = self.budget - int(step.parameters + step.states)
-        return sum(bool(self.kept[key] * size <= room * batch) for size in sizes) - 1
+        stays = int(step.parameters + step.states)
+        place = sum(bool(self.kept[key] * size <= (self.budget - stays) * batch) for size in sizes) - 1
+        return place, stays + -(-self.kept[key] * sizes[0] // batch)
 
     def _needs(self, mesh: Mesh, batch: int, own: int) -> int:
         """Bytes at the peak."""
@@ -305,75 +322,3 @@ def _beside(step: Step) -> int:
     assert stage is not None
     own = step.kept_of(step.run)
     return int(own + step.beside(own + step.closures()) + stage.stays + stage.returned)
-
-
-def _stages(subject: LoadedModel, devices: int) -> Iterator[tuple[int, int]]:
-    """Ranks of `tp`, and stages, no more than blocks."""
-    blocks = blocks_in(subject.ledger)
-    for tp in divisors([devices]):
-        yield from ((tp, pp) for pp in divisors([devices // tp]) if pp <= blocks)
-
-
-MOST_PARTS = 16
-"""Parts of a sequence beyond which a plan does not look."""
-MOST_BESIDE = 2
-"""Ranks of `tp` beyond which a plan does not look beside whole experts in stages, which are trained with few."""
-LEAST_TOKENS = 2048
-"""Tokens of a sequence on a rank below which it does not either."""
-
-
-def _parts(devices: int, tokens: int) -> list[int]:
-    """Numbers of parts of a sequence that are tried, from 2 on."""
-    most = min(MOST_PARTS, tokens // LEAST_TOKENS)
-    return [parts for parts in divisors([devices])[1:] if parts <= most]
-
-
-def _meshes(subject: LoadedModel, devices: int, tokens: int) -> Iterator[Mesh]:
-    """Divisions by tp, fsdp, dp and ZeRO's stages; in stages with copies that share moments or nothing; of sequences
-    with ranks of fsdp, or in stages; of experts by whole ones, with ranks of fsdp, or among copies, also in stages."""
-    windows = any(part.window is not None for _, part in subject.architecture.having(Attention))
-    method: Method = "gather" if windows else "ring"
-    experts = _experts(subject)
-    heads = gcd(*(group.axes["K"] for group in subject.ledger.groups if "K" in group.axes))  # 0 where there are none
-    for tp, pp in _stages(subject, devices):
-        if pp > 1:
-            for sp in (False, True) if tp > 1 else (False,):
-                yield from _staged(Mesh(tp, sp, pp=pp), devices // tp // pp)
-            for ep in _whole(experts, tp, devices // pp) if tp <= MOST_BESIDE else ():
-                yield from _staged(Mesh(tp, pp=pp, ep=ep), devices // tp // pp)
-            for cp in _parts(devices // tp // pp, tokens):  # long sequences, whose stream is divided where it can be
-                yield from _staged(Mesh(tp, tp > 1, pp=pp, cp=cp, cp_method=method), devices // tp // pp // cp)
-    for tp in divisors([devices]):
-        for sp in (False, True) if tp > 1 else (False,):
-            for parts in _parts(devices // tp, tokens):
-                fsdp = devices // tp // parts
-                for ulysses in (
-                    sorted({1, gcd(parts, heads // tp) if heads >= tp else 1}) if fsdp > 1 else ()
-                ):  # none, or as many as share the heads
-                    cp = parts // ulysses
-                    how = method if cp > 1 else "ring"
-                    yield Mesh(tp, sp, fsdp, cp=cp, cp_method=how, ulysses=ulysses)
-            for fsdp in divisors([devices // tp]):
-                dp = devices // tp // fsdp
-                for zero in (0, 1, 2) if fsdp == 1 < dp else (0,):
-                    yield Mesh(tp, sp, fsdp, dp=dp, zero=zero)
-                for ep in _whole(experts, tp, devices) if 1 in (fsdp, dp) and not sp else ():
-                    if fsdp > 1:
-                        yield Mesh(tp, fsdp=fsdp, ep=ep)
-                    else:
-                        yield from (Mesh(tp, dp=dp, ep=ep, zero=zero) for zero in ((0, 1, 2) if dp > 1 else (0,)))
-
-
-def _experts(subject: LoadedModel) -> int:
-    """Number of experts that whole ones of all blocks divide; 0 where there are none."""
-    return gcd(*(group.axes[EXPERTS] for group in subject.ledger.groups if EXPERTS in group.axes))
-
-
-def _whole(experts: int, tp: int, devices: int) -> list[int]:
-    """Numbers of ranks that divide so many experts, whole groups of `tp`; none where there are no experts."""
-    return [ep for ep in divisors([experts, devices]) if ep > 1 and ep % tp == 0] if experts else []
-
-
-def _staged(mesh: Mesh, copies: int) -> Iterator[Mesh]:
-    """Stages with so many copies, which share moments or nothing."""
-    yield from (replace(mesh, dp=copies, zero=zero) for zero in ((0, 1) if copies > 1 else (0,)))

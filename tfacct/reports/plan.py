@@ -245,7 +245,7 @@ def _notes(tried: Tried, command: _Command, watch: Clock | None) -> list[str]:
     if len(shown) > ROWS:
         rest = "hold it too" if tried.fitting else "need more"
         said.append(f"{len(shown) - ROWS:,} others {rest}; JSON has all.")
-    staged = any(one.mesh.pp > 1 for one in shown)
+    staged = any(mesh.pp > 1 for mesh in tried.shown)
     waits = "" if timed else "; the time that they wait is not counted"
     if command.train:
         said.append(
@@ -256,7 +256,7 @@ def _notes(tried: Tried, command: _Command, watch: Clock | None) -> list[str]:
     else:
         waits = " What stages wait for one another is not counted." if staged else ""
         said.append(f"Each copy takes its part of the batch. What is sent is that of {command.step}.{waits}")
-    if any(one.mesh.ep > 1 for one in shown):
+    if any(mesh.ep > 1 for mesh in tried.shown):
         said.append("Tokens are spread evenly over the experts.")
     if tried.refused:
         why, _ = Counter(tried.refused).most_common(1)[0]
