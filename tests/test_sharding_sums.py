@@ -11,7 +11,8 @@ from tfacct.base.errors import TfacctError
 from tfacct.ledger.workload import Workload
 from tfacct.loading import presets
 from tfacct.loading.model import LoadedModel
-from tfacct.reports.mesh import check_ruled, on_ranks
+from tfacct.reports.mesh import check_ruled
+from tfacct.reports.one_rank import on_ranks
 
 MESHES = (
     Mesh(tp=2),

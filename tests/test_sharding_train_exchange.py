@@ -19,7 +19,7 @@ from tests.test_sharding_train import alive_on_a_rank
 from tfacct.accounts.sharding.mesh import Mesh
 from tfacct.accounts.timeline import timeline
 from tfacct.ledger.workload import Workload
-from tfacct.reports import mesh as meshes
+from tfacct.reports.one_rank import on_ranks
 from tfacct.reports.train_ranks import computed
 from tfacct.reports.training import Recipe, trained
 
@@ -201,7 +201,7 @@ def ran_again(kind: str, mesh: Mesh, seed: int) -> float:
     config, work = drawn(kind, mesh, seed)
     kept, most = witnessed(config, mesh, work, again=True)
     recipe = Recipe(optimizer="none", mesh=mesh, checkpoint="full")
-    one = meshes.on_ranks([tfacct.load(config).loaded], mesh.tp, mesh.ep)[0]
+    one = on_ranks([tfacct.load(config).loaded], mesh.tp, mesh.ep)[0]
     step = computed(one, work, recipe)._replace(rows=(mesh.tp - 1, 1))
     assert step.kept() == kept, (config, work)
     return max(int(each.total) for each in timeline(step) if each.name != "optimizer step") / most - 1

@@ -28,6 +28,7 @@ from tfacct.reports import mesh as meshes
 from tfacct.reports import pipes, train_ranks
 from tfacct.reports import train_ranks_lora as adapters
 from tfacct.reports.meshes_tried import served, trained
+from tfacct.reports.one_rank import on_ranks
 from tfacct.reports.ranks import as_one_has_them, stages_of
 from tfacct.reports.training import Recipe
 from tfacct.reports.training import refusal as alone_refused
@@ -178,7 +179,7 @@ class _Training:
             return why
         key = mesh.tp, mesh.ep
         if key not in self.whys:
-            self.ranks[key] = meshes.on_ranks([self.subject], *key)[0]
+            self.ranks[key] = on_ranks([self.subject], *key)[0]
             recipe = train_ranks.computing(replace(self.recipe, mesh=mesh))
             self.whys[key] = alone_refused(self.ranks[key], recipe, self._work(mesh, 1))
         return self.whys[key]
@@ -265,6 +266,9 @@ class _Training:
                 continue  # no table and no head, no more blocks of any kind, and no more beside them
             before.append((bare, beside))
             step = train_ranks.on_stages(self.subject, own, bare, recipe)
+            least = int(beside + bare.parameters + step.states + step.buckets)  # once all is through forwards
+            if least > budget:
+                return max(most, least)
             rows = step.rows if own[0].first or (own[-1].last and self.tied) else (0, 1)  # of the table
             if rows not in timelines:
                 timelines[rows] = timeline(bare._replace(states=0, update=0, rows=rows), self.insides[all_])

@@ -25,7 +25,8 @@ from tfacct.ledger.lines import ACTIVE, Matmul
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.reports import ranks as one_rank
-from tfacct.reports.mesh import check_divided, check_ruled, check_sequence, check_sizes, gathers_heads, on_ranks
+from tfacct.reports.mesh import check_divided, check_ruled, check_sequence, check_sizes, gathers_heads
+from tfacct.reports.one_rank import on_ranks
 from tfacct.reports.pipes import check_axes
 from tfacct.reports.ranks import IDLE
 

@@ -9,12 +9,12 @@ from typing import Any
 
 from tfacct import families
 from tfacct.accounts.sharding.logits import AfterHead
-from tfacct.accounts.sharding.mesh import HEADS_NORMS, LIVES, Mesh, check, divisors, padded, replicated
+from tfacct.accounts.sharding.mesh import HEADS_NORMS, Mesh, check, divisors, padded, replicated
 from tfacct.accounts.sharding.pipeline import in_pipeline
 from tfacct.accounts.sharding.rules import collectives
 from tfacct.accounts.sharding.sends import Collective
-from tfacct.accounts.sharding.shards import gathered, with_experts_here, with_heads_here
-from tfacct.architecture.parts import Attention, Experts, Grouped, LatentAttention, Part
+from tfacct.accounts.sharding.shards import gathered
+from tfacct.architecture.parts import Attention, Experts, LatentAttention, Part
 from tfacct.base.errors import ConfigError, UsageError, listed
 from tfacct.base.spelling import option
 from tfacct.ledger import paths
@@ -260,17 +260,6 @@ def check_gathered(subject: LoadedModel, mesh: Mesh, part: str, *, train: bool) 
         )
 
 
-def on_ranks(subjects: Sequence[LoadedModel], tp: int, ep: int = 1) -> list[LoadedModel]:
-    """The models as one of `tp` ranks has them: its heads, its part of the networks' width and of the vocabulary.
-    `ep`: ranks, `tp` of them to a batch, that divide the experts, each of which is whole. Raises TfacctError."""
-    check_size(option("tp"), tp)
-    check_size(option("ep"), ep)
-    if ep % tp and ep > 1:
-        said = f"{option('ep', ep)} divides experts among whole groups of {option('tp', tp)}"
-        raise UsageError(said, f"a multiple of {tp}, such as {option('ep', tp)}")
-    return [_on_rank(subject, Mesh(tp, ep=ep)) if tp * ep > 1 else subject for subject in subjects]
-
-
 def check_sizes(subject: LoadedModel, mesh: Mesh, at: Axes) -> None:
     """Raises UsageError, which names the model, for sizes that the mesh does not divide."""
     try:
@@ -286,31 +275,6 @@ def check_divided(subject: LoadedModel, mesh: Mesh) -> None:
     check_sizes(subject, mesh, {})
     if TORCH not in subject.config.divided:
         check_rows(subject, mesh)
-
-
-def _on_rank(subject: LoadedModel, mesh: Mesh) -> LoadedModel:
-    if mesh.ep > 1:  # engines pad nothing
-        check_ruled(subject, mesh)
-        check_sizes(subject, mesh, {})
-    else:
-        check_divided(subject, mesh)
-
-    def divided(part: Part) -> Part:
-        own = {field: (letter, getattr(part, field)) for field, letter in part.sizes().items() if letter in LIVES}
-        sizes: dict[str, Any] = {field: mesh.share(letter, whole) for field, (letter, whole) in own.items()}
-        if norms_all_heads(part):
-            return part
-        if isinstance(part, Grouped):
-            sizes["group"] = part.heads // mesh.tp // sizes["kv_heads"]  # of one that several ranks have, fewer
-        if isinstance(part, Experts) and mesh.ep > 1:  # each expert is whole, and a shared network as wide is not
-            shared = {"shared": sizes["width"], "shared_alike": False} if part.shared_alike else {}
-            sizes |= {"width": part.width, **shared}
-        return replace(part, **sizes) if sizes else part
-
-    shape = subject.architecture.mapped(divided)
-    ledger = with_heads_here(shape.ledger(), mesh)
-    ledger = ledger if mesh.ep == 1 else with_experts_here(ledger, mesh)
-    return replace(subject, architecture=shape, ledger=ledger)
 
 
 def uneven(subjects: Sequence[LoadedModel], mesh: Mesh) -> list[str]:

@@ -15,6 +15,7 @@ from tfacct.loading.model import LoadedModel
 from tfacct.profiles.base import Habits
 from tfacct.profiles.transformers import Transformers, kernel_letters
 from tfacct.profiles.transformers_kinds import kind_of, pass_by
+from tfacct.reports.stored import RUNS
 
 if TYPE_CHECKING:
     from tfacct.reports.training import Recipe
@@ -45,7 +46,7 @@ def pass_of(
         return _pass_of(subject, recipe, work, shape, kernel)
     alike = replace(recipe, accumulate=False, hold_logits=False)  # neither changes what is kept
     key = alike, _sequences(work), work.tokens, work.new_source
-    found: dict[object, Pass] = subject.ledger.known.setdefault(pass_of, {})
+    found: dict[object, Pass] = subject.ledger.known.setdefault(RUNS, {})
     if key not in found:
         if len(found) == PASSES:
             found.clear()

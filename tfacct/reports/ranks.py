@@ -16,6 +16,7 @@ from tfacct.ledger.lines import WINDOW, State
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.reports.counting import LeftOut, on_a_mesh
+from tfacct.reports.one_rank import on_ranks
 
 if TYPE_CHECKING:
     from tfacct.accounts.sharding.mesh import Mesh, Method, Plan, Schedule
@@ -106,7 +107,7 @@ def as_one_has_them(subjects: Sequence[LoadedModel], tp: int, dtype: str | None,
         return subjects
     from tfacct.reports import mesh
 
-    ranked = mesh.on_ranks(subjects, tp, ep)
+    ranked = on_ranks(subjects, tp, ep)
     for whole, one in zip(subjects, ranked, strict=True):
         mesh.check_formats(whole, one, dtype)
     return ranked
@@ -128,9 +129,8 @@ def as_one_runs(
     """The same for what does not depend on how weights are stored."""
     if mesh is None:
         return subjects, subjects, []
-    from tfacct.reports import mesh as meshes
 
-    return on_a_mesh(subjects, lambda one: meshes.on_ranks([staged(one, mesh.pp)], mesh.tp, mesh.ep)[0])
+    return on_a_mesh(subjects, lambda one: on_ranks([staged(one, mesh.pp)], mesh.tp, mesh.ep)[0])
 
 
 def staged(subject: LoadedModel, pp: int) -> LoadedModel:

@@ -13,6 +13,8 @@ from tfacct.ledger.einsum import Letters, Size
 from tfacct.ledger.groups import Ledger
 from tfacct.loading.model import LoadedModel
 
+RUNS = "runs"
+"""Among what is known of a ledger, the passes of its model."""
 IN, OUT = (paths.in_every(paths.BLOCKS, f"attn.{name}") for name in ("q_proj", "o_proj"))
 
 

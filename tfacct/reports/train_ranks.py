@@ -35,6 +35,7 @@ from tfacct.loading.model import LoadedModel
 from tfacct.reports import mesh as meshes
 from tfacct.reports import train_ranks_lora as adapters
 from tfacct.reports import training
+from tfacct.reports.one_rank import on_ranks
 from tfacct.reports.pipes import check_step
 from tfacct.reports.stored import stored
 from tfacct.reports.training import FP32, Recipe
@@ -78,7 +79,7 @@ def computing(recipe: Recipe) -> Recipe:
 def _on_rank(subject: LoadedModel, mesh: Mesh) -> LoadedModel:
     meshes.check_ruled(subject, mesh)
     meshes.check_divided(subject, replace(mesh, sp=False))
-    return meshes.on_ranks([subject], mesh.tp, mesh.ep)[0]
+    return on_ranks([subject], mesh.tp, mesh.ep)[0]
 
 
 def _unruled(subject: LoadedModel, recipe: Recipe) -> Iterator[str]:

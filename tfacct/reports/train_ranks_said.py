@@ -20,6 +20,7 @@ from tfacct.reports import mesh as meshes
 from tfacct.reports import train_ranks_lora as adapters
 from tfacct.reports import training
 from tfacct.reports.comms import of_copies
+from tfacct.reports.one_rank import on_ranks
 from tfacct.reports.passes import habits
 from tfacct.reports.pipes import of_parts, of_units
 from tfacct.reports.stored import stored
@@ -166,7 +167,7 @@ def _of_stages(one: Trained, bits: int) -> Iterator[list[Collective]]:
     mesh = one.recipe.mesh
     assert mesh is not None
     every = meshes.by_stage(one.subject, mesh, one.work.axes(), bits, train=True)
-    (ranked,) = meshes.on_ranks([one.subject], mesh.tp, mesh.ep)
+    (ranked,) = on_ranks([one.subject], mesh.tp, mesh.ep)
     for own, step in of_stages(ranked, one.work, one.recipe):
         found = on_stages(one.subject, own, step, one.recipe)
         assert found.stage is not None
