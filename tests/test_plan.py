@@ -13,6 +13,9 @@ import pytest
 
 import tfacct
 from tests.conftest import Ran
+from tfacct.ledger.workload import Workload
+from tfacct.reports import divisions
+from tfacct.reports.training import Recipe
 
 LLAMA = "llama-3.1-8b"
 
@@ -213,6 +216,20 @@ def test_where_nothing_fits_the_nearest_is_said(run: Callable[..., Ran]) -> None
     assert "None of 10 divisions of 8 devices holds it in 80 GB: the nearest, --" in words
     one = " ".join(run(*asked, "--gpus", "1").out.split())
     assert "The one division of 1 device, the whole model, needs" in one and "more than 80 GB" in one, one
+
+
+def test_those_that_do_not_fit_are_worked_out_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bound says that a division does not fit; the order is that of what each needs, worked out up to the last row
+    that is read."""
+    exact, whole = list[object](), divisions._Training._fullest
+    monkeypatch.setattr(divisions._Training, "_fullest", lambda self, mesh: exact.append(mesh) or whole(self, mesh))
+    work, recipe = Workload(context=8192, tokens=8192, batch=64), Recipe("bf16").checked()
+    tried = divisions.in_training(tfacct.load("llama-3.1-70b").loaded, recipe, work, 16, 24 * 10**9)
+    first = tried.larger[:3]
+    assert not tried.fitting and len(tried.shown) == tried.counted and 3 <= len(exact) < tried.counted
+    needs = [one.bytes for one in tried.larger]
+    assert [one.bytes for one in first] == needs[:3] and needs == sorted(needs) and min(needs) > 24e9
+    assert len(exact) == len(needs) == tried.counted
 
 
 def test_an_encoder_sends_what_it_reads(run: Callable[..., Ran]) -> None:
