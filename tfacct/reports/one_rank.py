@@ -66,4 +66,5 @@ def _with_shares(subject: LoadedModel, mesh: Mesh) -> tuple[Transformer, Ledger]
 
     shape = subject.architecture.mapped(divided)
     found = shape, with_heads_here(shape.ledger(), mesh)
-    return subject.ledger.known.setdefault(key, found)
+    subject.ledger.known[key] = found
+    return found
