@@ -180,7 +180,7 @@ class LoadedModel:
             return BF16
         from tfacct.loading import quantized
 
-        return quantized.as_published(self)
+        return self.once(quantized.as_published)
 
 
 def subject(

@@ -9,7 +9,7 @@ from math import inf
 from typing import NamedTuple
 
 from tfacct.accounts.inside import Insides
-from tfacct.accounts.memory import footprint
+from tfacct.accounts.memory import cache_bytes
 from tfacct.accounts.sharding import flights
 from tfacct.accounts.sharding.mesh import Mesh, divisors, replicated
 from tfacct.accounts.sharding.stages import Stage
@@ -93,8 +93,14 @@ def in_serving(subject: LoadedModel, work: Workload, devices: int, budget: int, 
         except TfacctError as error:
             refused.append(_said(subject, error))
             continue
-        held = (one for _, one in stages_of(ranked[key], mesh.pp))
-        needs = max(footprint(one.ledger, own.axes(), one.storage(dtype), kv).total for one in held)
+        whole, at = ranked[key], own.axes()
+        held = [one for _, one in stages_of(whole, mesh.pp)]
+        # As published, a stage's tensors are stored as they are in the whole; a format's mix may go by their number.
+        needs = max(
+            sum(one.ledger.weight_bytes((whole if dtype is None else one).storage(dtype)).values())
+            + cache_bytes(one.ledger, at, kv)
+            for one in held
+        )
         (fitting if needs <= budget else larger).append(Division(mesh, own.batch, 1, needs, sent))
     larger.sort(key=lambda one: one.bytes)
     return Tried(_by_sent(fitting), larger, [one.mesh for one in larger], refused)
