@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from heapq import heapify, heappop, heappush
@@ -144,6 +145,7 @@ class _Training:
         self.steps: dict[tuple[Alike, int, bool], Step] = {}
         self.undivided: dict[tuple[Alike, bool], Step] = {}
         self.insides: dict[tuple[Alike, bool], Insides] = {}
+        self.inside = defaultdict[tuple[Alike, int], Insides](Insides)
         self.kept: dict[Alike, int] = {}
         self.stages: dict[
             tuple[Alike, int], Remembered[tuple[list[Stage], Step, dict[tuple[int, int], list[Instant]], int]]
@@ -233,7 +235,8 @@ class _Training:
         """Bytes at the peak."""
         recipe = replace(self.recipe, mesh=mesh, accumulate=batch < own)
         step = self._step(mesh, batch, recipe)
-        return int(peak(timeline(train_ranks.shared(self.subject.ledger, step, recipe))).total)
+        inside = self.inside[_alike(mesh), batch]
+        return int(peak(timeline(train_ranks.shared(self.subject.ledger, step, recipe), inside)).total)
 
     def _step(self, mesh: Mesh, batch: int, recipe: Recipe) -> Step:
         """What a rank computes."""
