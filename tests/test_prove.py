@@ -49,13 +49,15 @@ BART = [*COUNTS[:7], *(f"all four at {edge} = 1" for edge in ("Kenc", "G", "K"))
 BART += ["all four at J = 1", "all four at I = 0"]
 
 # One of each kind: experts; windows between full layers; windows in all; experts beside a shared network behind a
-# latent, dense first; post-norm blocks of narrower tokens; parallel blocks with two norms; experts with windows and
-# sinks; an encoder; an encoder and a decoder with scores for distances; both with tables of positions.
+# latent, dense first; the same with an indexer; post-norm blocks of narrower tokens; parallel blocks with two norms;
+# experts with windows and sinks; an encoder; an encoder and a decoder with scores for distances; both with tables of
+# positions.
 KINDS = {
     "mixtral-8x7b": looked_at("KGA"),
     "gemma-2-2b": looked_at("KG", window=True),
     "mistral-7b-v0.1": looked_at("KG", window=True),
     "deepseek-v2-lite": looked_at("NA"),
+    "deepseek-v3.2": looked_at("NA"),
     "opt-350m": looked_at("KG"),
     "falcon-40b": looked_at("KG"),
     "gpt-oss-20b": looked_at("KGA", window=True),
@@ -114,6 +116,8 @@ def test_a_mixer_with_every_bias_is_proven() -> None:
         ("nemotron_h", {"hybrid_override_pattern": "*E"}),
         ("gemma3n_text", {"layer_types": FULL, "num_kv_shared_layers": 0, "activation_sparsity_pattern": [0.5] * 6}),
         ("gemma4_text", {"layer_types": FULL, "num_kv_shared_layers": 0}),
+        ("glm5_next_text", {}),
+        ("hy_v4", {}),
         *(("deepseek_v4", {"layer_types": [kind] * 3}) for kind in DEEPSEEK),
     ],
 )
@@ -139,6 +143,14 @@ def test_every_kind_of_compressed_keys_is_proven_of_one_sequence(monkeypatch: py
     monkeypatch.setattr(Sizes, "edges", lambda _: alone)
     report = prove(subject("small", TINY["deepseek_v4"]))
     assert report.agrees and [row["evidence"] for row in report.rows[4:]] == ["no assumption"] * 2
+
+
+def test_tokens_in_a_chunk_that_come_together() -> None:
+    """Those of a group of keys, of which a chunk of a recurrence holds 16: none of these steps has a second chunk."""
+    sizes = sizes_of_tiny("glm5_next_text")
+    assert (sizes.together, sizes.chunk) == (4, 64)
+    edges = [edge.sizes for edge in sizes.edges() if "T" in edge.sizes]
+    assert edges == [{"T": 4, "Nc": 1}, {"T": 64, "Nc": 1}]
 
 
 def test_tokens_of_one_sequence_are_multiples_of_all_that_they_come_in() -> None:
@@ -237,6 +249,7 @@ SLOW = (
     "mixtral-8x7b",
     "mistral-7b-v0.1",
     "deepseek-v2-lite",
+    "deepseek-v3.2",
     "gpt-oss-20b",
     "transformer-base",
     "gemma-2-2b",

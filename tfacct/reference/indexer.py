@@ -68,11 +68,11 @@ class Indexer(nn.Module):
         return torch.cat((rotary(first, *turn), rest), dim=-1)
 
     def _mask(self, scores: Tensor) -> Tensor | None:
-        """Mask of shape (batch, 1, new, keys): −∞ where a key is not chosen. Where there are no numbers all are, by a
-        mask made of the scores: a trace would drop scores that nothing reads."""
+        """Mask of shape (batch, 1, new, keys): −∞ where a key is not chosen. Where there are no numbers, or symbols for
+        sizes, all are, by a mask made of the scores: a trace would drop scores that nothing reads."""
         if not isinstance(self.top, int):
             return None
-        if scores.is_meta:
+        if scores.is_meta or not all(isinstance(size, int) for size in scores.shape):
             return scores * 0.0
         best = scores.detach().topk(min(self.top, scores.shape[-1]), dim=-1).indices
         return torch.full_like(scores, float("-inf")).scatter(-1, best, 0.0)

@@ -141,7 +141,7 @@ class Decoder(nn.Module):
         self.streams = None if shape.streams is None else Streams(shape.streams)
         self.merged = None if shape.merged is None else Streams(shape.merged)
         self.hc_head = None if shape.hyper is None else HyperHead(shape.hyper)
-        self.each = 1 if shape.hyper is None else shape.hyper.streams
+        self.each = next((stack.block.hyper.streams for stack in shape.stacks if stack.block.hyper is not None), 1)
         self.lends = any(isinstance(part, parts.Attention) and part.borrowed for part in shape.attentions)
         self.blocks = _blocks(shape.stacks, fused=fused, keep_all=keep_all)
         self.first_conv = None if shape.beside is None else FirstConvolution(shape.beside)

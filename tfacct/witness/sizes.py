@@ -123,10 +123,11 @@ class Sizes:
         return Edge(", ".join(f"{letter} = {size}" for letter, size in told.items()), {**sizes, **chunks})
 
     def _in_chunks(self, tokens: int | None) -> dict[str, int]:
-        """One token behind others is in no chunk, as many as a chunk has are in one, and any others are in two."""
+        """One token behind others is in no chunk, as many as a chunk has are in one, and a symbol's are in two."""
         if self.chunk is None:
             return {}
-        of = {CHUNKS: {1: 0, self.chunk: 1}.get(tokens or 0, 2), **({ONE_BY_ONE: 1} if tokens == 1 else {})}
+        held = 2 if tokens is None else 0 if tokens == 1 else -(-tokens // self.chunk)
+        of = {CHUNKS: held, **({ONE_BY_ONE: 1} if tokens == 1 else {})}
         return {letter: size for letter, size in of.items() if letter in self.symbols}
 
     def _rest(self) -> Edge:

@@ -43,7 +43,8 @@ class Traces:
         """The last of so many chunks holds any number of tokens, but not all that it can."""
         assert self.sizes.chunk is not None
         before, least = (number - 1) * self.sizes.chunk, 2 if number == 1 else 1
-        return self._at_once(layers, fixed, {"T": before} if before else {}, {"T": (least, self.sizes.chunk - 1)})
+        most = (self.sizes.chunk - 1) // self.sizes.together  # the symbol is of what is taken together
+        return self._at_once(layers, fixed, {"T": before} if before else {}, {"T": (least, most)})
 
     def _by_tokens(self, layers: Mapping[str, int], fixed: Mapping[str, int], *, first: bool) -> Counted:
         if not self.sizes.recurs or "T" in fixed:
