@@ -106,7 +106,10 @@ class Outside:
         # A family without grouped queries is given some: with N = K a slip between the two would change no number.
         built = tiny(family).architecture
         alone = any(isinstance(own, Attention) and own.group == 1 for own in built.attentions)
-        shape = built.with_kv_heads(2) if alone else built
+        both = any(
+            "Xd" in part.axes() for part in built.parts()
+        )  # two directions of a distance: then keys are of three
+        shape = built.with_kv_heads(3 if both else 2) if alone else built
         shape = shape.mapped(apart)
         self.ledger = shape.ledger()
         chunked = any(CHUNK in group.axes for group in self.ledger.groups)

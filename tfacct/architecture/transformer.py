@@ -338,10 +338,14 @@ class Transformer:
         return self.mapped(called)
 
     def with_positions(self, context: int) -> Transformer:
-        """Return the model with its position table, if it has one, made long enough for `context`."""
+        """Return the model with its tables of positions and distances, if it has some, made long enough for
+        `context`."""
+        longer = self
+        if self.distances is not None and self.distances.of_text:
+            longer = replace(self, distances=replace(self.distances, buckets=2 * context))
         if self.positions is None or self.positions.crossed:  # whose rows are those of a side
-            return self
-        return replace(self, positions=replace(self.positions, rows=context + self.positions.offset))
+            return longer
+        return replace(longer, positions=replace(self.positions, rows=context + self.positions.offset))
 
 
 def _splits(traits: Sequence[dict[str, str]], questions: Sequence[str]) -> int:

@@ -17,7 +17,6 @@ OWN = "own"
 
 _WITHOUT: Mapping[str, str] = {
     "axk2": "its queries are made of a latent beside its own norm, and no latent part here does that",
-    "deberta": "its table of distances is multiplied as far as a text is long, and no part here does that",
     "diffllama": "its heads are subtracted from one another in pairs, and no part here does that",
     "dots3_note_text": "the rotated part of its keys passes a norm, and no latent part here does that",
     "ernie4_5_moe_vl": "its language model has experts of two widths, for text and for images",

@@ -36,9 +36,10 @@ def rows_of(part: parts.Disentangled, positions: Tensor) -> Tensor:
     transformers' make_log_bucket_position and DisentangledSelfAttention.disentangled_attention_bias.
     """
     apart = positions[:, None] - positions[None, :]
-    if not isinstance(part.distances, int):  # a symbol: which row is read changes no count
+    rows = 2 * positions.shape[0] if part.distances is None else part.distances
+    if not isinstance(rows, int):  # a symbol: which row is read changes no count
         return apart * 0
-    span = part.distances // 2
+    span = rows // 2
     if part.bucketed:
         middle, far = max(span // 2, 1), apart.abs()
         near = far < middle
@@ -48,6 +49,15 @@ def rows_of(part: parts.Disentangled, positions: Tensor) -> Tensor:
         shared = torch.ceil(ratio * (middle - 1)) + middle
         apart = torch.where(far <= middle, apart, (shared * apart.sign()).long())
     return (apart + span).clamp(0, 2 * span - 1)
+
+
+def _of_text(table: Tensor, tokens: int) -> Tensor:
+    """The rows of the distances in a text, in the middle of the table. Of symbols, which have no middle, and of a text
+    that the table is too short for, one row as often as there are distances: which row is read changes no count."""
+    reach = table.shape[0] // 2
+    if not isinstance(reach, int) or not isinstance(tokens, int) or tokens > reach:
+        return table.narrow(0, 0, 1).expand(2 * tokens, -1)
+    return table.narrow(0, reach - tokens, 2 * tokens)
 
 
 class Disentangled(Attention):
@@ -68,7 +78,7 @@ class Disentangled(Attention):
 
     def _projected(self, owner: Linear, size: int) -> Linear:
         """Product of distances: with the weight of the tokens', where it is shared."""
-        own = Linear(self.part.hidden, size, bias=True)
+        own = Linear(self.part.hidden, size, bias=owner.bias is not None)
         if self.part.shared:
             own.weight, own.bias = owner.weight, owner.bias
         return own
@@ -76,16 +86,17 @@ class Disentangled(Attention):
     def _mixed(self, q: Tensor, k: Tensor, v: Tensor, step: Step, _: int) -> Tensor:
         part, batch = self.part, q.shape[0]
         scores, which = self._scored(q, k), rows_of(self.part, step.positions).to(q.device)
-        rows = None if self.pos_k_proj is None else self.pos_k_proj(step.rows)
+        read = step.rows if part.distances is not None else _of_text(step.rows, q.shape[2])
+        rows = None if self.pos_k_proj is None else self.pos_k_proj(read)
         if self.to_positions is not None and rows is not None:
             keys = torch.unflatten(rows, 1, (part.kv_heads, part.head_dim)).permute(1, 2, 0)
             scored = self.to_positions(q, keys.expand(batch, *keys.shape))
             scores = self.to_add(scores, scored, which, turned=False)
-        rows = None if self.pos_q_proj is None else self.pos_q_proj(step.rows)
+        rows = None if self.pos_q_proj is None else self.pos_q_proj(read)
         if self.from_positions is not None and rows is not None:
             queries = torch.unflatten(rows, 1, (part.kv_heads, part.group, part.head_dim)).permute(1, 3, 2, 0)
             scored = self.from_positions(k, queries.flatten(2).expand(batch, -1, -1, -1))
-            scored = torch.unflatten(scored, 3, (part.group, part.distances)).transpose(2, 3).flatten(1, 2)
+            scored = torch.unflatten(scored, 3, (part.group, read.shape[0])).transpose(2, 3).flatten(1, 2)
             scores = self.from_add(scores, scored, which, turned=True)
         mixed: Tensor = self.values(self.softmax(scores, None, None), v)
         return mixed

@@ -109,12 +109,13 @@ class RelativeBias(Grouped):
 
 @record(kw_only=True)
 class Distances(Part):
-    """Learned table of a vector for each distance between two tokens, which all blocks of a model read whole. `normed`:
-    behind a LayerNorm."""
+    """Learned table of a vector for each distance between two tokens, which all blocks of a model read whole, or, if
+    `of_text`, as many rows as a text has distances. `normed`: behind a LayerNorm."""
 
     buckets: Size
     hidden: Size
     normed: bool = True
+    of_text: bool = False
     eps: float = 1e-7
 
     name: ClassVar[str] = "rel_embed"
@@ -134,10 +135,11 @@ class Disentangled(Attention):
     whole table in every block. `shared`: by the weights of the tokens' own, both of them always.
 
     `reach` and `bucketed`: the distances that have a vector of their own; no count depends on them. transformers'
-    DisentangledSelfAttention.
+    DisentangledSelfAttention. With no number of `distances` it takes of the table as many as a text has, two for each
+    token; if not `key_bias` the keys of distances have no bias either (that of its deberta).
     """
 
-    distances: Size
+    distances: Size | None
     to_positions: bool = True
     from_positions: bool = True
     shared: bool = True
@@ -145,21 +147,31 @@ class Disentangled(Attention):
     bucketed: bool = False
 
     letters: ClassVar[dict[str, str]] = {**Attention.letters, "distances": "Rp"}
-    legend: ClassVar[dict[str, str]] = {letter: Attention.legend[letter] for letter in "DNKGH"} | {"Rp": DISTANCES}
+    legend: ClassVar[dict[str, str]] = {letter: Attention.legend[letter] for letter in "DNKGH"} | {
+        "Rp": DISTANCES,
+        "Xd": "directions of a distance, 2",
+    }
+
+    def derived(self) -> dict[str, str]:
+        """Query heads, and both directions of each distance in a text."""
+        return self.made | ({"Xd": "2"} if self.distances is None else {})
 
     def _of_scores(self, at: str) -> Iterator[Line]:
-        def projected(name: str, owner: str, heads: str) -> Matmul:
+        to, back = ("Xd S", "Xd T") if self.distances is None else ("Rp", "Rp")
+
+        def projected(name: str, owner: str, heads: str, rows: str, *, bias: bool = True) -> Matmul:
             weight = f"{at}.{owner}" if self.shared else None
-            return Matmul(f"{at}.{name}", f"Rp D, D {heads} H -> Rp {heads} H", weight=weight, bias=not self.shared)
+            spec = f"{rows} D, D {heads} H -> {rows} {heads} H"
+            return Matmul(f"{at}.{name}", spec, weight=weight, bias=bias and not self.shared)
 
         if self.shared or self.to_positions:
-            yield projected("pos_k_proj", "k_proj", "K")
+            yield projected("pos_k_proj", "k_proj", "K", to, bias=self.key_bias)
         if self.shared or self.from_positions:
-            yield projected("pos_q_proj", "q_proj", "N")
+            yield projected("pos_q_proj", "q_proj", "N", back)
         if self.to_positions:
-            yield Matmul(f"{at}.to_positions", "B T K G H, B Rp K H -> B K G T Rp")
+            yield Matmul(f"{at}.to_positions", f"B T K G H, B {to} K H -> B K G T {to}")
             yield Pointwise(f"{at}.to_add", "B K G T S", sums=True)
         if self.from_positions:
-            yield Matmul(f"{at}.from_positions", "B S K H, B Rp K G H -> B K G S Rp")
+            yield Matmul(f"{at}.from_positions", f"B S K H, B {back} K G H -> B K G S {back}")
             yield Pointwise(f"{at}.from_add", "B K G T S", sums=True)
         yield from Attention._of_scores(self, at)
