@@ -86,6 +86,7 @@ class Disentangled(Attention):
     def _mixed(self, q: Tensor, k: Tensor, v: Tensor, step: Step, _: int) -> Tensor:
         part, batch = self.part, q.shape[0]
         scores, which = self._scored(q, k), rows_of(self.part, step.positions).to(q.device)
+        assert step.rows is not None
         read = step.rows if part.distances is not None else _of_text(step.rows, q.shape[2])
         rows = None if self.pos_k_proj is None else self.pos_k_proj(read)
         if self.to_positions is not None and rows is not None:
