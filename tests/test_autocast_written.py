@@ -62,13 +62,13 @@ def check(family: str, seed: int, *, lora: bool = False, selective: bool = False
         from tfacct.reference import adapting
 
         adapting.adapted(run, int((recipe.lora or "").split(":")[0]), modules, dropout=recipe.lora_dropout)
-    saved = keeping.kept(run, work.batch, work.tokens)
+    saved = keeping.kept(run, work.batch, work.tokens, work.source)
     assert step.kept() == sum(each.bytes for each in saved), (config, recipe, work)
     if recipe.checkpoint == "none":
         known = known_modules(model)
         assert by_modules(model, step, known) == grouped(saved, known), (config, recipe, work)
     held = {"accumulate": recipe.accumulate, "holds_logits": recipe.hold_logits}
-    most = keeping.peak(run, work.batch, work.tokens, **held)
+    most = keeping.peak(run, work.batch, work.tokens, source=work.source, **held)
     found = peak(instant for instant in timeline(step) if instant.name != "optimizer step")
     assert found.total == most.bytes, (config, recipe, work, found, most)
     return True

@@ -14,10 +14,14 @@ from tfacct.accounts.training import ENDS, Angles, Step
 from tfacct.ledger.einsum import Size
 
 LABELS, SHIFT, TOKENS, MEMORY = "labels", "labels.shift", "tokens", "memory"
+GIVEN = "B J D"
+"""Axes of what the encoder gave."""
 SCORES, ADDED, DISTANCES = "blocks.*.attn.scores", "blocks.*.attn.biased", "distances"
 """Attention's scores, their sum with those of distances, and the rows of the table of these."""
 ZEROS, ATTENDED = "zeros", "blocks.*.cross.sdpa"
 """Zeros that every block's attention to the source is handed for scores of distances, and that attention."""
+OUTSIDE = ("loss", "head")
+"""Instants of the forward pass behind the decoder's body, where nothing else waits."""
 LAST_READ = "blocks.*.cross.k_proj.weight"
 """The operation of block 0 behind which no gradient needs what the encoder gave."""
 
@@ -65,8 +69,12 @@ class PairTimeline:
         each = {line.path: self.writes.held(front, (line,)) for line in front.run.kept}
         self.labels, self.ids = each[LABELS], each[TOKENS]
         self.writes.ids = self.ids
+        self.memory: Size = 0  # in the forward pass, where no gradient needs it
+        if step.wide is not None:
+            self.memory = self.writes.held(front, (one for one in writing.run.waiting if one.spec == GIVEN))
         if not step.checkpoint:  # goes as angles do; a block that runs again was handed it, and has it to its end
-            self.writes.angles = (*self.writes.angles, Angles(LAST_READ, each[MEMORY], 0, each[MEMORY]))
+            if MEMORY in each:
+                self.writes.angles = (*self.writes.angles, Angles(LAST_READ, each[MEMORY], 0, each[MEMORY]))
             if ZEROS in each:
                 self.writes.angles = (*self.writes.angles, Angles(ATTENDED, each[ZEROS], 0, 0))
         for side in (self.reads, self.writes):
@@ -107,12 +115,12 @@ class PairTimeline:
         )
 
     def writing(self, one: Instant) -> Instant:
-        """An instant of the decoder's, beside all that the encoder keeps."""
-        return one._replace(
-            gradients=one.gradients + self.read_earlier,
-            kept=one.kept + self.source_kept,
-            held=one.held + self.reads.again,
-        )
+        """An instant of the decoder's, beside all that the encoder keeps, and in the forward pass beside its casts, and
+        what it gave."""
+        held = one.held + self.reads.again
+        if self.reads.casts is not None and one.name.endswith(", forward"):
+            held += self.reads.casts.all + (self.memory if one.name.startswith(OUTSIDE) else 0)
+        return one._replace(gradients=one.gradients + self.read_earlier, kept=one.kept + self.source_kept, held=held)
 
     def always(self) -> Iterator[Instant]:
         """Instants that every step has."""

@@ -21,7 +21,7 @@ class Config(BartLike):
     normalize_embedding: Switch = True
     static_position_embeddings: Switch = False
 
-    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate"})
+    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "autocast"})
     divided: ClassVar = frozenset({"torch"})
     dropouts: ClassVar = DROPOUTS
     habits: ClassVar = frozenset({"norms_sums", "narrow_softmax"})

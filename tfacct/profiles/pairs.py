@@ -14,7 +14,7 @@ from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import Size
-from tfacct.ledger.kept import AGAIN, Kept, Moment, Pass, Run, Section
+from tfacct.ledger.kept import AGAIN, Cast, Kept, Moment, Pass, Role, Run, Section
 from tfacct.profiles.base import Profile, passed
 
 OF_SOURCE = {"T": "I", "S": "J", "T32": "I32", "S8": "J8", "S16": "J16"}
@@ -23,6 +23,10 @@ OF_SOURCE = {"T": "I", "S": "J", "T32": "I32", "S8": "J8", "S16": "J16"}
 
 class Sides(Protocol):
     """A way to run a model of two sides: the profile of each."""
+
+    @property
+    def stream(self) -> Role:
+        """Role of the stream."""
 
     def reading(self) -> Profile:
         """That of the encoder."""
@@ -49,17 +53,17 @@ def passed_pair(shape: Transformer, sides: Sides, kernel: Mapping[str, Size], of
     reading = passed(alone, sides.reading(), of_source)
     read = {OF_SOURCE[letter]: of_source[letter] for letter in ("S8", "S16")}
     writing = passed(replace(shape, encoder=None), sides.writing(), {**kernel, **read})
-    shown = tuple(_beside(section) for section in reading.sections)
+    shown = tuple(_beside(section, sides.stream) for section in reading.sections)
     sines = shape.positions is not None and not shape.positions.trained
     frozen = frozenset(("pos_embed.weight",)) if sines else frozenset[str]()
     return writing._replace(encoder=reading._replace(frozen=frozen), source=shown, frozen=frozen)
 
 
-def _beside(section: Section) -> Section:
+def _beside(section: Section, stream: Role) -> Section:
     """A section of the encoder as it stands beside the decoder's: by the names and letters of its side."""
     axes = {**section.axes, **{OF_SOURCE[letter]: section.axes[letter] for letter in ("T32", "S8", "S16")}}
     run = named(section.run, OF_SOURCE, paths.in_encoder)
-    read = Kept(paths.in_encoder(paths.in_every(paths.BLOCKS, "in")), "B I D", by=(AGAIN,))
+    read = Kept(paths.in_encoder(paths.in_every(paths.BLOCKS, "in")), "B I D", by=(AGAIN,), role=stream)
     return section._replace(run=run, axes=axes, input=read)
 
 
@@ -84,4 +88,5 @@ def named(run: Run, letters: Mapping[str, str], name: Callable[[str], str] = str
         ahead=moments(run.ahead),
         bare=moments(run.bare),
         early=tuple(h._replace(spec=spec(h.spec)) for h in run.early),
+        casts=run.casts and tuple(Cast(path(c.at), c.held, c.kept and name(c.kept)) for c in run.casts),
     )

@@ -69,7 +69,9 @@ def pass_by(
 
     given = profile.attention, profile.habits, profile.full, profile.batch, profile.tokens
     sides = Pairs(*given)
-    if shape.bias is not None:
+    if isinstance(profile, Pairs):
+        sides = profile.reading_of(source)
+    elif shape.bias is not None:
         from tfacct.profiles.transformers_distances import DistancePairs
 
         sides = DistancePairs(*given, source)

@@ -12,6 +12,7 @@ from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
 from tfacct.base.record import record
 from tfacct.ledger import paths
+from tfacct.ledger.einsum import Size
 from tfacct.ledger.kept import AGAIN, Collected, Handed, Held, Kept, Moment, Role, Run, joined
 from tfacct.profiles.pairs import named
 from tfacct.profiles.transformers import Transformers
@@ -205,7 +206,16 @@ def dropped_inside(run: Run, at: str) -> Run:
 
 @record
 class Pairs(Transformers):
-    """A model of two sides with one kind of attention. `source`: tokens of a source."""
+    """A model of two sides with one kind of attention."""
+
+    def reading_of(self, source: Size) -> Pairs:  # noqa: ARG002
+        """The same beside a source of so many tokens."""
+        return self
+
+    @property
+    def stream(self) -> Role:
+        """Role of the stream."""
+        return "work"
 
     def reading(self) -> Reading:
         """The encoder's profile."""

@@ -20,13 +20,6 @@ STREAM: Axes = ("B", "T", "D")
 INPUT = "blocks.*.in"
 
 
-class Grad(NamedTuple):
-    """A gradient: where it lies; `summed` of several, to which a further one is added in place."""
-
-    storage: Storage
-    summed: bool = False
-
-
 Back: TypeAlias = Callable[["Trace", Storage], Sequence["Storage | None"]]
 
 
@@ -229,10 +222,10 @@ class Trace:
 
     def backward(self, result: Node | None, axes: Axes = STREAM, role: Role = "full") -> None:
         """Run backwards from a gradient of what an operation made."""
-        waiting = {result: Grad(Storage(self.there, axes, role))}
+        waiting: dict[Node | None, Storage] = {result: Storage(self.there, axes, role)}
         self._backward(waiting, (spec_of(axes), role))
 
-    def _backward(self, waiting: dict[Node | None, Grad], kind: Kind) -> None:
+    def _backward(self, waiting: dict[Node | None, Storage], kind: Kind) -> None:
         self.seen = self.backwards
         for node in reversed(self.nodes):
             if node not in waiting:
@@ -242,7 +235,7 @@ class Trace:
                 self.early = self._unsaved(kind)
             if node.frame is not None and not node.frame.made:
                 self._again(node.frame)
-            given = self._given(node, waiting.pop(node).storage)
+            given = self._given(node, waiting.pop(node))
             self.done, self.after = True, node.after
             for source, grad in zip(node.inputs, given, strict=True):
                 if source is not None and grad is not None and source is not LEAF:
@@ -252,7 +245,7 @@ class Trace:
 
     def backward_of_loss(self, loss: Node | None) -> None:
         """Run backwards from the loss, whose own gradient is counted elsewhere."""
-        self._backward({loss: Grad(Storage(self.elsewhere, (), "full"))}, ("", "full"))
+        self._backward({loss: Storage(self.elsewhere, (), "full")}, ("", "full"))
 
     def _given(self, node: Node, grad: Storage) -> list[Storage | None]:
         self.running = node
@@ -273,12 +266,12 @@ class Trace:
         for node, one in zip(self.nodes[slice(*frame.places)], other.nodes, strict=False):
             node.saved = one.saved
 
-    def _deliver(self, waiting: dict[Node | None, Grad], node: Node, grad: Storage) -> None:
-        known = waiting.get(node)
-        if known is None:
-            waiting[node] = Grad(grad)
-        elif not known.summed:
-            waiting[node] = Grad(self.like(known.storage, known.storage.laid, known.storage.role), True)
+    def _deliver(self, waiting: dict[Node | None, Storage], node: Node, grad: Storage) -> None:
+        """Hand a gradient on; where one is there, their sum takes its place."""
+        known = waiting.get(node, grad if node is GATHERS else None)
+        found = grad if known is None else self.like(known, known.laid, known.role)
+        if node is not GATHERS:
+            waiting[node] = found
 
     def _unsaved(self, stream: Kind) -> dict[Kind, int]:
         """What is there and not saved, beside the stream's gradient."""
@@ -293,8 +286,9 @@ def owns(name: str) -> bool:
     return name.endswith((".weight", ".bias"))
 
 
-LEAF = Node("", (), lambda _t, _g: ())
-"""A parameter that is trained."""
+LEAF, GATHERS = (Node("", (), lambda _t, _g: ()) for _ in range(2))
+"""A parameter that is trained; what made a tensor that all blocks read, of whose gradients the sum so far is counted
+elsewhere."""
 
 
 def run_of(kept: Trace, bare: Trace, reads: str = INPUT) -> Run:

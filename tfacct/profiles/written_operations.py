@@ -9,6 +9,8 @@ from tfacct.profiles.written import LEAF, Trace, Value
 from tfacct.profiles.written_storage import Axes, Storage
 
 ROWS: Axes = ("B", "T")
+POSITIONS = frozenset((*ROWS, "J"))
+"""Axes of a stream's positions, or of those of a source."""
 
 
 class Weights(NamedTuple):
@@ -171,8 +173,8 @@ def linear(
 
     `conv`: GPT-2's own class, which casts its weight first and its bias last.
     """
-    rows_of = tuple(axis for axis in x.axes if axis in ROWS)
-    reads = tuple(axis for axis in x.axes if axis not in ROWS)
+    rows_of = tuple(axis for axis in x.axes if axis in POSITIONS)
+    reads = tuple(axis for axis in x.axes if axis not in POSITIONS)
     wide, flows = x.role, x.node is not None
     weight = (*makes, *reads)
     trains_bias = trained and bias

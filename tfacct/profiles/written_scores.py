@@ -14,12 +14,20 @@ Three: TypeAlias = tuple[Value, Value, Value]
 
 
 def weighed(
-    t: Trace, how: How, three: Three, names: tuple[str, str, str], softcap: float | None = None
+    t: Trace,
+    how: How,
+    three: Three,
+    names: tuple[str, str, str],
+    softcap: float | None = None,
+    *,
+    at: str = ATTN,
+    read: str = "S",
 ) -> tuple[Value, Value]:
-    """Scores, softmax and values one after the other. `names` of what is cast for a product."""
-    at, (q, keys, values) = ATTN, three
+    """Scores, softmax and values one after the other. `names` of what is cast for a product. `read`: the letter of what
+    is looked at."""
+    q, keys, values = three
     wide, (of_q, of_keys, of_values) = q.role, (f"{at}.{name}" for name in names)
-    weights = heads.multiplied(t, q, keys, f"{at}.scores", ("B", "N", "T", "S"), (of_q, of_keys))
+    weights = heads.multiplied(t, q, keys, f"{at}.scores", ("B", "N", "T", read), (of_q, of_keys))
     weights = ops.scaled(t, weights)
     if softcap is not None:
         weights = ops.scaled(t, weights)

@@ -9,7 +9,7 @@ from tfacct.ledger.kept import Role
 
 Axes: TypeAlias = tuple[str, ...]
 Kind: TypeAlias = tuple[str, Role]
-ORDER = {axis: place for place, axis in enumerate(("B", "N", "K", "T", "S", "H", "D"))}
+ORDER = {axis: place for place, axis in enumerate(("B", "N", "K", "T", "S", "J", "H", "D"))}
 
 
 def spec_of(axes: Axes) -> str:

@@ -27,7 +27,7 @@ adapters, with attention that runs again."""
 def profile(subject: LoadedModel, recipe: Recipe) -> Callable[..., Transformers]:
     """The profile of a step under autocast."""
     shape = subject.architecture
-    if kind_of(shape) is not Transformers:
+    if shape.encoder is not None or kind_of(shape) is not Transformers:
         return _encoders(subject, recipe)
     from tfacct.profiles.written_further import Further
     from tfacct.reports.lora import adapters_of
@@ -41,6 +41,10 @@ def _encoders(subject: LoadedModel, recipe: Recipe) -> Callable[..., Transformer
     from tfacct.profiles.transformers_encoders import Encoders, Predicting
 
     kind, again = kind_of(subject.architecture), recipe.checkpoint == "full"
+    if subject.architecture.encoder is not None:
+        from tfacct.profiles.written_pairs import WrittenPairs
+
+        return partial(WrittenPairs, again=again)
     if kind is Encoders:
         from tfacct.profiles.written_encoders import WrittenEncoders
 
@@ -49,7 +53,7 @@ def _encoders(subject: LoadedModel, recipe: Recipe) -> Callable[..., Transformer
         from tfacct.profiles.written_predicting import WrittenPredicting
 
         return partial(WrittenPredicting, again=again)
-    if subject.architecture.encoder is None and subject.architecture.bias is not None:
+    if subject.architecture.bias is not None:
         from tfacct.profiles.written_distances import WrittenDistances
 
         return WrittenDistances

@@ -1,0 +1,67 @@
+"""Steps under autocast of an encoder and a decoder: against the classes, and by hand."""
+
+import pytest
+
+from tests.test_autocast_written import check
+from tests.test_training_pairs import HEADS, SIZES, WORK
+from tfacct import load
+from tfacct.accounts.timeline_pairs import PairTimeline
+from tfacct.reports.training import Recipe, step_of
+
+BARTS = ("bart", "m2m_100", "marian", "mbart", "pegasus")
+RECIPE = Recipe(weights="fp32", optimizer="none")
+
+
+@pytest.mark.parametrize(
+    ("family", "seed"),
+    [
+        ("bart", 102),  # the last block, backwards
+        ("bart", 113),  # block 0 reads what no gradient needs
+        ("bart", 101),  # blocks run again
+        *(("mbart", 127), ("marian", 125), ("m2m_100", 126), ("pegasus", 125)),
+    ],
+)
+def test_a_step_of_two_sides_is_its_classes_own(family: str, seed: int) -> None:
+    pytest.importorskip("transformers")
+    assert check(family, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", BARTS)
+def test_many_steps_of_two_sides(family: str) -> None:
+    pytest.importorskip("transformers")
+    assert all(check(family, seed) for seed in range(100, 300))
+
+
+def test_both_sides_of_bart_under_autocast_by_hand() -> None:
+    """A number of the stream, in each part: a cast of what each product reads, 2 bytes, queries, keys, values and what
+    is summed of them, 2 each, a dropout's mask, 1, and the sum in fp32 that is normed, 4; 12 bytes a head, and 8 of a
+    mean and a deviation for each token. The network before and behind its GELU. Casts of weights. Of the source, two
+    casts of what the encoder gave in each of the decoder's blocks, and keys and values."""
+    step = step_of(load("bart-base", **SIZES, **HEADS).loaded, WORK, RECIPE)
+    read, write = step.run.source[1], step.run.blocks[0]
+    source, target, seed = 2 * 31, 2 * 23, 24
+    attn, mlp = (6 + 8 + 1 + 4) * 48 + 4 * 3 + 8, (2 + 1 + 4) * 48 + 8
+    weights = 2 * 4 * 48 * 48
+    assert step.kept_in(read) == source * (attn + mlp + 4 * 70) + seed + weights + 2 * 2 * 48 * 70
+    cross = (2 + 2 + 2 + 1 + 4) * 48 + 4 * 3 + 8
+    own = target * (attn + cross + mlp + 4 * 50) + source * 8 * 48 + 2 * seed
+    assert step.kept_in(write) == own + 2 * weights + 2 * 2 * 48 * 50
+
+
+def test_what_the_encoder_gave_is_there_while_the_decoder_runs_and_kept_by_none() -> None:
+    model = load("bart-base", **SIZES, **HEADS).loaded
+    step = step_of(model, WORK, RECIPE)
+    assert "memory" not in {line.path for line in step.run.front.run.kept}
+    assert PairTimeline(step).memory == 2 * 31 * 48 * 4
+    again = step_of(model, WORK, Recipe(weights="fp32", optimizer="none", checkpoint="full"))
+    assert [line.role for line in again.run.front.run.kept if line.path == "memory"] == ["full"]
+    assert PairTimeline(again).memory == 0
+
+
+def test_logits_to_which_a_bias_is_added_are_in_fp32() -> None:
+    """BART's class adds a buffer in fp32; M2M100's has none, and its loss reads logits in 16 bits."""
+    none = {"encoder_layerdrop": 0.0, "decoder_layerdrop": 0.0}
+    for name, fields, role in (("bart-base", {}, "full"), ("nllb-200-distilled-600m", none, "work")):
+        step = step_of(load(name, **SIZES, **HEADS, **fields).loaded, WORK, RECIPE)
+        assert step.run.logits.role == role
