@@ -54,13 +54,12 @@ def parts_of(name: str, block: Block) -> Parts:
     found = {each.name: each.part for each in block.sublayers}
     attn, cross, mlp = (found.get(which) for which in ("attn", "cross", "mlp"))
     norms = tuple(each.norm for each in block.sublayers if each.norm is not None and each.post_norm is None)
-    known = isinstance(attn, Attention) and attn.group == 1 and attn.rotary is None and attn.qk_norm is None
-    known = known and attn.key_bias == attn.qkv_bias
-    known = known and (cross is None or (isinstance(cross, CrossAttention) and cross.group == 1))
-    if not known or type(mlp) is not FeedForward or len(norms) != len(found) or block.order not in ("pre", "post"):
+    if not isinstance(attn, Attention) or not isinstance(cross, CrossAttention | None) or type(mlp) is not FeedForward:
         raise ConfigError(f"{name}: no rule for these blocks")
-    assert isinstance(attn, Attention)
-    assert cross is None or isinstance(cross, CrossAttention)
+    known = attn.group == 1 and attn.rotary is None and attn.qk_norm is None and attn.key_bias == attn.qkv_bias
+    known = known and (cross is None or cross.group == 1) and len(norms) == len(found)
+    if not known or block.order not in ("pre", "post"):
+        raise ConfigError(f"{name}: no rule for these blocks")
     return Parts(attn, cross, mlp, norms, block.order == "post")
 
 
