@@ -90,7 +90,7 @@ class Kept:
     spec: str
     by: tuple[str, ...]
     role: Role = "work"
-    times: int = 1
+    times: Size = 1
 
     def elements(self, axes: Axes) -> Size:
         """Number of elements."""

@@ -18,6 +18,7 @@ from tfacct.architecture.parts import (
     FeedForward,
     Head,
     LatentAttention,
+    Mixer,
     Norm,
     Part,
     Pooler,
@@ -29,10 +30,12 @@ from tfacct.architecture.words import in_words
 from tfacct.base.errors import ConfigError
 from tfacct.base.record import record
 from tfacct.ledger import paths
+from tfacct.ledger.einsum import Size
 from tfacct.ledger.kept import Kept, Pass, Run, Section, joined, turn_of
 from tfacct.profiles.reference_latent import latent
 from tfacct.profiles.reference_lines import Lines, is_
-from tfacct.profiles.reference_moments import measured, with_moments
+from tfacct.profiles.reference_mixers import lengths, mixed
+from tfacct.profiles.reference_moments import measured, turned, with_moments
 
 PAIRS = "B K G T S"
 
@@ -60,7 +63,7 @@ class Reference(Lines):
         blocks = tuple(
             Section(
                 _run(self._block(stack.block)),
-                {**everywhere, **{axis: size for _, part in stack.block.parts() for axis, size in part.axes().items()}},
+                {**everywhere, **dict(self._sizes(stack.block))},
                 stack.count,
                 numbers,
             )
@@ -72,6 +75,12 @@ class Reference(Lines):
         if not all(isinstance(size, int) for size in sizes) or not measured(shape):
             return whole
         return with_moments(whole, shape, batch=self.batch, tokens=self.tokens, full=self.full)
+
+    def _sizes(self, block: Block) -> Iterator[tuple[str, Size]]:
+        """Sizes of a block's letters, those that the step gives among them."""
+        for _, part in block.parts():
+            yield from part.axes().items()
+            yield from lengths(part, self.tokens).items()
 
     def _front(self, shape: Transformer) -> Iterator[Kept]:
         """Token ids, the positions of one sequence, and what projects and norms the tables' rows."""
@@ -94,21 +103,20 @@ class Reference(Lines):
             yield Kept("embed_norm", "B T De", by=("embed.project.weight",))
 
     def _angles(self, shape: Transformer) -> Iterator[Kept]:
-        """Cosines and sines, which all blocks of a kind share."""
-        sizes = []
+        """Cosines and sines, which all blocks of a kind share. Where kinds turn parts of several sizes, these stand as
+        so many vectors."""
+        several = len(set(map(turned, shape.stacks)) - {None}) > 1
         for number, stack in enumerate(shape.stacks):
-            part = stack.block.attention
-            if not isinstance(part, (Attention, LatentAttention)) or part.rotary is None:
+            part, size = stack.block.attention, turned(stack)
+            if part is None or size is None:
                 continue
-            turned = "H" if isinstance(part, Attention) and part.rope_dim is None else "Hr"
-            sizes.append(part.head_dim if isinstance(part, Attention) and part.rope_dim is None else part.rope_dim)
+            letter = "H" if isinstance(part, Attention) and part.rope_dim is None else "Hr"
             at = paths.in_every(paths.BLOCKS, part.name)
+            by, spec, times = (f"{at}.q_rotary", f"{at}.k_rotary", turn_of(number)), f"T {letter}", 1
+            if several:
+                spec, times = "T", size
             for name in ("cos", "sin"):
-                yield Kept(
-                    f"{name}{number or ''}", f"T {turned}", by=(f"{at}.q_rotary", f"{at}.k_rotary", turn_of(number))
-                )
-        if any(size != sizes[0] for size in sizes):
-            raise ConfigError(f"{self.name}: no rule for angles of several sizes")
+                yield Kept(f"{name}{number or ''}", spec, by=by, times=times)
 
     def _back(self, shape: Transformer) -> Iterator[Kept]:
         """Final norm, and what stands behind it: a pooler, the head, scores of classes."""
@@ -184,8 +192,10 @@ class Reference(Lines):
         if isinstance(part, Attention):
             if part.buckets is not None:
                 raise ConfigError(f"{self.name}: no rule for a table of distances in every block")
-            if part.chosen is not None or part.joined:
-                raise ConfigError(f"{self.name}: no rule for attention that has an indexer or reads two vectors")
+            if part.chosen is not None:
+                raise ConfigError(f"{self.name}: no rule for attention that has an indexer")
+            if part.joined:
+                raise ConfigError(f"{self.name}: no rule for attention that reads two vectors")
             if isinstance(part, Disentangled):
                 raise ConfigError(f"{self.name}: no rule for Disentangled")
             yield from self._attention(at, reads, part)
@@ -203,6 +213,8 @@ class Reference(Lines):
                 yield from self.norm(f"{at}.norm", reads, norm)
                 reads = f"{at}.norm"
             yield from self.network(at, reads, "F", part.activation, gated=part.gated)
+        elif isinstance(part, Mixer):
+            yield from mixed(self, at, reads, part)
         else:
             raise ConfigError(f"{self.name}: no rule for {in_words(part)}")
         if sublayer.post_norm is not None:
@@ -216,11 +228,10 @@ class Reference(Lines):
             raise ConfigError(f"{self.name}: no rule for keys that are values or another layer's")
         if part.value_dim is not None or part.value_scale is not None:
             raise ConfigError(f"{self.name}: no rule for values of a size of their own")
-        if part.gated:
-            raise ConfigError(f"{self.name}: no rule for attention with a gate")
         if part.read_norm is not None:
             raise ConfigError(f"{self.name}: no rule for a norm of what the heads read")
-        yield Kept(reads, "B T D", by=tuple(f"{at}.{which}_proj.weight" for which in "qkv"))
+        products = ("q", "k", "v", *(("gate",) if part.gated else ()))
+        yield Kept(reads, "B T D", by=tuple(f"{at}.{which}_proj.weight" for which in products))
         now = {which: f"{at}.{which}_proj" for which in "qkv"}
         yield from self._prepared(at, part, now)
         viewed = is_(self.batch, 1) and is_(part.kv_heads, 1) and not is_(part.group, 1)
@@ -235,7 +246,18 @@ class Reference(Lines):
         if part.sinks:
             yield Kept(f"{softmax}.sinks", "B N T", by=(softmax, summed))
         yield Kept(values, f"B S {heads} H", by=(summed,))
-        yield Kept(summed, "B T N H", by=(f"{at}.o_proj.weight",))
+        yield from self._gated(at, summed, part)
+
+    def _gated(self, at: str, reads: str, part: Attention) -> Iterator[Kept]:
+        """What the last product reads: what the heads read, or that times what the token lets through of it."""
+        if part.gated:
+            gate, spec = f"{at}.gate", "B T N H" if part.gates == "elements" else "B T N"
+            if part.gate_act != "sigmoid":
+                yield Kept(f"{at}.gate_proj", spec, by=(gate,))
+            yield Kept(f"{gate}.act", spec, by=(gate,))
+            yield Kept(reads, "B T N H", by=(gate,))
+            reads = gate
+        yield Kept(reads, "B T N H", by=(f"{at}.o_proj.weight",))
 
     def _prepared(self, at: str, part: Attention, now: dict[str, str]) -> Iterator[Kept]:
         """What is done to queries, keys and values in front of the scores. `now`: the tensor that each is."""
@@ -272,32 +294,44 @@ class Reference(Lines):
 
     def _experts(self, at: str, reads: str, part: Experts) -> Iterator[Kept]:
         """Experts: gate and up each keep their own rows of the tokens that they were sent."""
-        if part.norms is not None:
+        if part.norms is not None or part.latent_norms is not None:
             raise ConfigError(f"{self.name}: no rule for experts between norms of their own")
-        if not part.gated or part.latent is not None:
-            raise ConfigError(f"{self.name}: no rule for experts without a gate or behind a latent")
+        if part.scaling is not None or part.scoring not in ("softmax", "sigmoid"):
+            raise ConfigError(f"{self.name}: no rule for shares of experts that are made to sum to a number")
         if part.late:
             raise ConfigError(f"{self.name}: no rule for experts whose result comes a block later")
-        own, routing, weighting = f"{at}.experts", f"{at}.routing", f"{at}.weighting"
-        gate, up, down, act = (f"{own}.{which}" for which in ("gate_proj", "up_proj", "down_proj", "act"))
+        routing, weighting, wide = f"{at}.routing", f"{at}.weighting", "D" if part.latent is None else "Dl"
         yield Kept(reads, "B T D", by=(f"{at}.router.weight",))
         yield Kept(routing, "B T E", by=(routing, f"{at}.gather"))
         yield Kept(f"{at}.chosen", "B T A", by=(f"{at}.gather",), role="index")
-        viewed = is_(part.active, 1) or (is_(self.batch, 1) and is_(self.tokens, 1))
-        for product in (gate, up):
-            rows = Kept(reads, "B T D", by=(f"{product}.weight",))
-            yield rows if viewed else Kept(f"{product}.rows", "B T A D", by=rows.by)
-        yield from self.gated(act, gate, up, part.activation, "B T A Fe", down)
+        sent = reads if part.latent is None else f"{at}.latent_down"
+        if part.latent is not None:
+            yield Kept(reads, "B T D", by=(f"{sent}.weight",))
+        yield from self._bank(f"{at}.experts", sent, part, wide)
         yield Kept(f"{at}.shares", "B T A", by=(weighting,))
-        yield Kept(f"{down}.result", "B T A D", by=(weighting,))
+        yield Kept(f"{at}.experts.down_proj.result", f"B T A {wide}", by=(weighting,))
+        if part.latent is not None:
+            yield Kept(f"{at}.weighted", f"B T {wide}", by=(f"{at}.latent_up.weight",))
         if part.shared_width is None:
             return
-        yield from self.network(f"{at}.shared", reads, part.shared_axis, part.activation, gated=True)
+        yield from self.network(f"{at}.shared", reads, part.shared_axis, part.activation, gated=part.gated)
         if part.shared_gate:
             weighting = f"{at}.shared_weighting"
             yield Kept(reads, "B T D", by=(f"{at}.shared_gate.weight",))
             yield Kept(f"{at}.shared_gate", "B T", by=(f"{at}.sigmoid", weighting))
             yield Kept(f"{at}.shared.out", "B T D", by=(weighting,))
+
+    def _bank(self, own: str, reads: str, part: Experts, wide: str) -> Iterator[Kept]:
+        """The experts' own networks; `wide`: the letter of what they read."""
+        gate, up, down, act = (f"{own}.{which}" for which in ("gate_proj", "up_proj", "down_proj", "act"))
+        viewed = is_(part.active, 1) or (is_(self.batch, 1) and is_(self.tokens, 1))
+        for product in (gate, up) if part.gated else (up,):
+            rows = Kept(reads, f"B T {wide}", by=(f"{product}.weight",))
+            yield rows if viewed else Kept(f"{product}.rows", f"B T A {wide}", by=rows.by)
+        if part.gated:
+            yield from self.gated(act, gate, up, part.activation, "B T A Fe", down)
+        else:
+            yield from self.activated(act, up, part.activation, "B T A Fe", (f"{down}.weight",))
 
 
 def _run(lines: Iterator[Kept]) -> Run:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from tfacct.architecture.parts import Norm
 from tfacct.base.errors import ConfigError
@@ -52,13 +52,17 @@ class Lines:
         yield Kept(f"{at}.mean", each, by=(at,), role="full")
         yield Kept(f"{at}.deviation", each, by=(at,), role="full")
 
-    def rms(self, at: str, reads: str, spec: str, each: str, last: str, *, less_one: bool) -> Iterator[Kept]:
-        """torch's RMSNorm, which is several operations in fp32: in an fp32 pass the copy is what it reads itself."""
+    def rms(
+        self, at: str, reads: str, spec: str, each: str, last: str, *, less_one: bool, scaled: bool = True
+    ) -> Iterator[Kept]:
+        """torch's RMSNorm, which is several operations in fp32: in an fp32 pass the copy is what it reads itself.
+        `scaled`: it has a weight."""
         square, root = f"{at}.square", f"{at}.root"
         copy = Kept(reads, spec, by=(square,)) if self.full else Kept(f"{at}.upcast", spec, by=(square,), role="full")
         yield copy
         yield Kept(root, each, by=(root,), role="full")
-        yield Kept(f"{at}.normed", spec, by=(f"{at}.weight",), role="full")
+        if scaled:
+            yield Kept(f"{at}.normed", spec, by=(f"{at}.weight",), role="full")
         if less_one:
             yield Kept(f"{at}.plus_one", last, by=(f"{at}.weight",))
 
@@ -95,3 +99,15 @@ class Lines:
 def is_(size: Size, number: int) -> bool:
     """True for a size that is this number; a symbol stands for larger ones."""
     return isinstance(size, int) and size == number
+
+
+def read_whole(lines: Iterable[Kept], reads: str, spec: str) -> Iterator[Kept]:
+    """Lines, of which the one of what they read is a view that keeps the whole, of these axes."""
+    for line in lines:
+        yield line if line.path != reads else Kept(reads, spec, by=line.by, role=line.role)
+
+
+def convolution(at: str, channels: str) -> Iterator[Kept]:
+    """A convolution over the last tokens: which of them each sees, and these, channel by channel."""
+    yield Kept(f"{at}.places", "T Kc", by=(at,), role="index")
+    yield Kept(f"{at}.windows", f"B T {channels} Kc", by=(f"{at}.weight",))

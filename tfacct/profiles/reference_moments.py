@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import NamedTuple
 
-from tfacct.architecture.blocks import Block, Sublayer
+from tfacct.architecture.blocks import Block, Stack, Sublayer
 from tfacct.architecture.parts import (
     Attention,
     Embedding,
@@ -70,7 +70,17 @@ def measured(shape: Transformer) -> bool:
         return False
     if shape.embed_norm is not None and shape.embed_norm.kind != "layer":
         return False
+    if len({turned(stack) for stack in shape.stacks} - {None}) > 1:
+        return False
     return all(_plain(stack.block) and _known(stack.block) for stack in shape.stacks)
+
+
+def turned(stack: Stack) -> Size | None:
+    """Size of the part of a head that blocks turn; None where they do not."""
+    part = stack.block.attention
+    if not isinstance(part, (Attention, LatentAttention)) or part.rotary is None:
+        return None
+    return part.head_dim if isinstance(part, Attention) and part.rope_dim is None else part.rope_dim
 
 
 def _known(block: Block) -> bool:

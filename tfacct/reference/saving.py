@@ -21,10 +21,8 @@ from tfacct.reference.running import DTYPES
 
 
 class _Packed:
-    """A tensor as autograd holds it: it goes with the operation that asked for it, where no gradient needs that."""
-
-    def __init__(self, tensor: Tensor) -> None:
-        self.tensor = tensor
+    """Stands for a tensor that autograd holds: it goes with the operation that asked for it, where no gradient needs
+    that. The tensor itself would hold the operation that it is the result of."""
 
 
 class _Asked(NamedTuple):
@@ -53,7 +51,7 @@ def saved(model: nn.Module, run: Callable[[], Any]) -> list[Saved]:
         running.pop()
 
     def save(tensor: Tensor) -> _Packed:
-        storage, packed = tensor.untyped_storage(), _Packed(tensor)
+        storage, packed = tensor.untyped_storage(), _Packed()
         if storage._cdata not in own:
             alive.append(storage)  # or its address would be another's next
             found.setdefault(storage._cdata, (storage.nbytes(), []))[1].append(_Asked(ref(packed), running[-1]))
@@ -63,11 +61,15 @@ def saved(model: nn.Module, run: Callable[[], Any]) -> list[Saved]:
         for name, module in model.named_modules():
             stack.callback(module.register_forward_pre_hook(enter(name)).remove)
             stack.callback(module.register_forward_hook(leave).remove)
-        stack.enter_context(torch.autograd.graph.saved_tensors_hooks(save, lambda packed: packed.tensor))
+        stack.enter_context(torch.autograd.graph.saved_tensors_hooks(save, _unpacked))
         result = run()
         there = [(size, [by.module for by in asked if by.packed() is not None]) for size, asked in found.values()]
     del result
     return [Saved(size, tuple(dict.fromkeys(modules))) for size, modules in there if modules]
+
+
+def _unpacked(_: _Packed) -> Tensor:
+    raise RuntimeError("no backward pass is run here")
 
 
 def mean_of(model: nn.Module, given: Inputs) -> Tensor:

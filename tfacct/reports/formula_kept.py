@@ -19,6 +19,7 @@ from tfacct.ledger.storage import width
 from tfacct.ledger.workload import Request, Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Row, Table
+from tfacct.profiles.reference_mixers import ROUNDS, in_step, rounds, scans
 from tfacct.profiles.transformers import kernel_letters
 from tfacct.profiles.transformers_masks import ALIGNED, reaches
 from tfacct.reports import compose, counting
@@ -61,10 +62,12 @@ def formula_kept(
     if as_ != TRANSFORMERS:
         check(recipe, as_)
     work = counting.workload(subject, request)
-    work = replace(work, context=1, tokens=1, batch=MANY) if family else work
+    tokens = MANY if as_ == REFERENCE else 1
+    work = replace(work, context=tokens, tokens=tokens, batch=MANY) if family else work
     step = stepper(subject, recipe)(work) if as_ == TRANSFORMERS else kept_step(subject, work, recipe, as_)
     symbolic, written, whole = written_kept(subject, recipe, work, as_)
     values = {} if family else sizes_of(subject, work.axes()) | work.axes() | kernel_letters(work.tokens)
+    values |= {} if family else {ROUNDS: rounds(work.tokens)}
     if not family:
         _check(symbolic, whole, values, int(step.kept()), subject)
     own, how = None if family else step, list[str]()
@@ -149,6 +152,8 @@ def written_kept(subject: LoadedModel, recipe: Recipe, work: Workload, as_: str 
             f"tfacct train {subject.name} counts it at any sizes",
         )
     symbolic = _letters(subject, work)
+    if as_ == REFERENCE and scans(subject.architecture):
+        symbolic = symbolic.with_letter(ROUNDS, "rounds of a scan whose reach doubles in each: log₂ T, rounded up")
     step = _in_letters(subject, symbolic, recipe, work, as_)
     return WrittenKept(symbolic, step, sympy.expand(step.kept()))
 
@@ -196,7 +201,7 @@ def _in_letters(subject: LoadedModel, symbolic: SymbolicModel, recipe: Recipe, w
         run = runner(as_).passed(open_, recipe, work)
     counted = zip(run.blocks, stacks, strict=True)
     run = run._replace(blocks=tuple(block._replace(count=symbols[letter]) for block, letter in counted))
-    at = Workload(context=symbols["T"], tokens=symbols["T"], batch=symbols["B"]).axes()
+    at = {**Workload(context=symbols["T"], tokens=symbols["T"], batch=symbols["B"]).axes(), **in_step(symbols)}
     wide = width(FP32) if recipe.autocast else None
     return Step(run, symbolic.ledger, at, width(recipe.dtype), 0, checkpoint=recipe.checkpoint == "full", wide=wide)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tfacct.architecture.transformer import Transformer
+from tfacct.architecture.words import in_words
 from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
 from tfacct.ledger.einsum import AXIS
@@ -10,6 +11,7 @@ from tfacct.ledger.kept import Pass
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Report, Tick, unwatched
+from tfacct.profiles.reference_mixers import lengths
 from tfacct.reports.counting import Counting
 from tfacct.reports.kept_as import FORM, REFERENCE, check, refusal, runner
 from tfacct.reports.statements import DTYPES, formulas, proof_report
@@ -28,6 +30,12 @@ def prove_reference(
     why = refusal(subject, terms.recipe, REFERENCE)
     if why is not None:
         raise UsageError(f"{subject.name}: {why}")
+    if loop := next((part for part in subject.architecture.parts() if lengths(part, 1)), None):
+        raise UsageError(
+            f"{subject.name}: the recurrence of {in_words(loop)} runs as often as there are chunks of tokens or rounds"
+            " of a scan: what it keeps is not proven for all sizes",
+            f"tfacct verify {subject.name} {option('train')} {option('as_', REFERENCE)} measures it at one",
+        )
     subject, who = subject.running(FORM), runner(REFERENCE)
 
     def passed(shape: Transformer, dtype: str, work: Workload) -> Pass:

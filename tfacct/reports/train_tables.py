@@ -7,6 +7,7 @@ from fractions import Fraction
 from typing import Any, Protocol
 
 from tfacct.accounts.training import Step
+from tfacct.architecture.parts import MIXERS
 from tfacct.ledger import paths
 from tfacct.ledger.kept import AGAIN, Kept
 from tfacct.output.report import Column, Row, Table
@@ -82,7 +83,7 @@ def _part(path: str, needed: list[str]) -> str:
         return "inputs of products"
     if needed == [AGAIN]:
         return "inputs of blocks"
-    if name in ("attn", "cross", "mlp", "loss"):
+    if name in ("attn", "cross", "mlp", "loss", *MIXERS):
         return name
     if name in ("in", "stream") and not any("norm" in operation for operation in needed):
         return "inputs of products"
