@@ -56,7 +56,7 @@ def parts_of(name: str, block: Block) -> Parts:
     norms = tuple(each.norm for each in block.sublayers if each.norm is not None and each.post_norm is None)
     if not isinstance(attn, Attention) or not isinstance(cross, CrossAttention | None) or type(mlp) is not FeedForward:
         raise ConfigError(f"{name}: no rule for these blocks")
-    known = attn.group == 1 and attn.rotary is None and attn.qk_norm is None and attn.key_bias == attn.qkv_bias
+    known = attn.group == 1 and attn.rotary is None and attn.qk_norm is None and (attn.key_bias or not attn.qkv_bias)
     known = known and (cross is None or cross.group == 1) and len(norms) == len(found)
     if not known or block.order not in ("pre", "post"):
         raise ConfigError(f"{name}: no rule for these blocks")
@@ -243,18 +243,21 @@ def unread(run: Run) -> Run:
     return run._replace(kept=tuple(line for line in run.kept if line.path != SOURCE))
 
 
-def ended(reads: str, *, biased: bool) -> Run:
-    """The head in 16 bits and the loss, of logits in fp32 if a buffer is added to them (`biased`)."""
+def ended(reads: str, *, biased: bool, scaled: bool = False) -> Run:
+    """The head in 16 bits and the loss, of logits in fp32 if a buffer is added to them (`biased`). `scaled`: a multiple
+    of what it reads is the head's."""
 
     def make() -> Run:
         t = Trace(frozenset(), reads=reads)
         t.cache = []
-        logits = ops.linear(t, t.start, "lm_head", ("V",))
+        t.named("head.scale" if scaled else "lm_head.weight")
+        read = ops.scaled(t, t.start) if scaled else t.start
+        logits = ops.linear(t, read, "lm_head", ("V",))
         if biased:
             logits = ops.total(t, logits, Value(Storage(t.elsewhere, ("V",), "full"), ("V",), None))
         node = (ops.loss_wide if biased else ops.loss_narrow)(t, logits).node
         t.cache = None
-        del logits
+        del logits, read
         t.backward_of_loss(node)
         run = run_of(t, Trace(frozenset()), reads)
         behind = [m for m in run.moments if not m.at.startswith("loss.")]
@@ -262,7 +265,7 @@ def ended(reads: str, *, biased: bool) -> Run:
         fullest = SOFTMAX if biased else "loss.choose"
         return run._replace(moments=(*behind, next(m for m in run.moments if m.at == fullest)))
 
-    return cached(("ends of two sides", reads, biased), make)
+    return cached(("ends of two sides", reads, biased, scaled), make)
 
 
 @record

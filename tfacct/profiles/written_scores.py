@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TypeAlias
 
 from tfacct.profiles import written_heads as heads
@@ -22,9 +23,10 @@ def weighed(
     *,
     at: str = ATTN,
     read: str = "S",
+    add: Callable[[Trace, Value], Value] | None = None,
 ) -> tuple[Value, Value]:
     """Scores, softmax and values one after the other. `names` of what is cast for a product. `read`: the letter of what
-    is looked at."""
+    is looked at; `add`: what is added to scores."""
     q, keys, values = three
     wide, (of_q, of_keys, of_values) = q.role, (f"{at}.{name}" for name in names)
     weights = heads.multiplied(t, q, keys, f"{at}.scores", ("B", "N", "T", read), (of_q, of_keys))
@@ -33,6 +35,8 @@ def weighed(
         weights = ops.scaled(t, weights)
         weights = ops.activation(t, weights, f"{at}.softcap", result=True)
         weights = ops.scaled(t, weights)
+    if add is not None:
+        weights = add(t, weights)
     if not how.seen:
         weights = ops.masked(t, weights)
     if how.habits.narrow_softmax:  # which asks for no dtype, and gets fp32

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tfacct.architecture.parts import Experts
+from tfacct.architecture.parts import Attention, Experts
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
 from tfacct.base.spelling import option
@@ -42,9 +42,7 @@ def _encoders(subject: LoadedModel, recipe: Recipe) -> Callable[..., Transformer
 
     kind, again = kind_of(subject.architecture), recipe.checkpoint == "full"
     if subject.architecture.encoder is not None:
-        from tfacct.profiles.written_pairs import WrittenPairs
-
-        return partial(WrittenPairs, again=again)
+        return _pairs(subject.architecture, again=again)
     if kind is Encoders:
         from tfacct.profiles.written_encoders import WrittenEncoders
 
@@ -58,6 +56,17 @@ def _encoders(subject: LoadedModel, recipe: Recipe) -> Callable[..., Transformer
 
         return WrittenDistances
     raise ConfigError("transformers under autocast: no rule for this kind of encoder")
+
+
+def _pairs(shape: Transformer, *, again: bool) -> Callable[..., Transformers]:
+    """The profile of an encoder with a decoder."""
+    if not any(isinstance(part, Attention) and part.biased for part in shape.attentions):
+        from tfacct.profiles.written_pairs import WrittenPairs
+
+        return partial(WrittenPairs, again=again)
+    from tfacct.profiles.written_pair_distances import WrittenDistancePairs
+
+    return partial(WrittenDistancePairs, tables=shape.bias is None)
 
 
 def changed(profile: Transformers, whole: Pass, shape: Transformer) -> Pass:
