@@ -1,14 +1,18 @@
 """Steps under autocast of an encoder and a decoder: against the classes, and by hand."""
 
+from dataclasses import replace
+
 import pytest
 
 from tests.test_autocast_written import check
 from tests.test_training_pairs import HEADS, SIZES, WORK
 from tfacct import load
 from tfacct.accounts.timeline_pairs import PairTimeline
+from tfacct.base.errors import UsageError
 from tfacct.reports.training import Recipe, step_of
 
 BARTS = ("bart", "m2m_100", "marian", "mbart", "pegasus")
+T5S = ("mt5", "t5", "umt5")
 RECIPE = Recipe(weights="fp32", optimizer="none")
 
 
@@ -19,6 +23,9 @@ RECIPE = Recipe(weights="fp32", optimizer="none")
         ("bart", 113),  # block 0 reads what no gradient needs
         ("bart", 101),  # blocks run again
         *(("mbart", 127), ("marian", 125), ("m2m_100", 126), ("pegasus", 125)),
+        ("t5", 100),
+        ("t5", 129),  # a mask of scores, padded, whose cast is gone
+        *(("mt5", 131), ("umt5", 127), ("umt5", 137)),
     ],
 )
 def test_a_step_of_two_sides_is_its_classes_own(family: str, seed: int) -> None:
@@ -31,6 +38,33 @@ def test_a_step_of_two_sides_is_its_classes_own(family: str, seed: int) -> None:
 def test_many_steps_of_two_sides(family: str) -> None:
     pytest.importorskip("transformers")
     assert all(check(family, seed) for seed in range(100, 300))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", T5S)
+def test_many_steps_of_two_sides_that_add_scores_of_distances(family: str) -> None:
+    pytest.importorskip("transformers")
+    done = [check(family, seed) for seed in range(100, 300)]
+    assert sum(done) >= 150  # one head whose rows need no padding is refused
+
+
+def test_one_head_of_t5_whose_rows_need_no_padding_is_refused() -> None:
+    """They lie as the table's rows do, so torch pads them all the same."""
+    with pytest.raises(UsageError, match="no rule for one head whose scores of distances are rows of 8"):
+        load("t5-small", num_heads=1).train(ctx=16, source=16, weights="fp32")
+
+
+def test_a_block_of_t5_under_autocast_by_hand() -> None:
+    """Eager, without dropouts. A norm: the stream in fp32, its root, what it scales: 8 bytes a number, 4 a token.
+    A cast of what each product reads, 2 bytes; queries, keys, values and what is summed of them, 2 each; of scores the
+    softmax in fp32, 4, and its cast, 2. The network's last product reads a cast of fp32, beside ReLU's result."""
+    fields = {"d_model": 48, "d_kv": 20, "num_heads": 3, "d_ff": 70, "num_layers": 2, "dropout_rate": 0.0}
+    step = step_of(load("t5-small", **fields).loaded, WORK, replace(RECIPE, attention="eager"))
+    read = step.run.source[1]
+    norm, heads = 8 * 48 + 4, 2 * 60
+    attn = norm + 3 * 2 * 48 + 4 * heads + (4 + 2) * 3 * 31
+    weights = 2 * (4 * 48 * 60 + 2 * 48 * 70)
+    assert step.kept_in(read) == 2 * 31 * (attn + norm + 2 * 48 + 2 * 2 * 70) + weights
 
 
 def test_both_sides_of_bart_under_autocast_by_hand() -> None:

@@ -25,7 +25,7 @@ from tfacct.ledger.places import Reached
 TOKENS = "tokens"
 NARROW = Held("B T De")
 """The stream in front of the product behind tables that are narrower than the model."""
-OUTSIDE = {"loss.": "loss", "lm_head.": "head", "pooler.": "head", "classifier.": "head"}
+OUTSIDE = {"loss.": "loss", "lm_head.": "head", "head.": "head", "pooler.": "head", "classifier.": "head"}
 """What stands behind the body, and how its instants are called."""
 LET_GO = ("loss.mean", "lm_head.norm")
 """Behind the body of an encoder, which has let go of what waited in it."""

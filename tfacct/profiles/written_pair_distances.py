@@ -1,4 +1,4 @@
-"""T5's class and its kin under autocast, written out: learned scores of distances, in fp32, are added to those of heads.
+"""T5's class and its kin under autocast, written out: scores of distances, in fp32, are added to those of heads.
 
 Networks cast what their last product reads to fp32, the dtype that its weight is stored in; autocast casts it back.
 """
@@ -30,7 +30,7 @@ from tfacct.profiles.transformers_distances import (
 from tfacct.profiles.transformers_masks import ALIGNED
 from tfacct.profiles.transformers_pairs import CROSS
 from tfacct.profiles.transformers_parts import STREAM
-from tfacct.profiles.transformers_tables import ReadingTables, WritingTables
+from tfacct.profiles.transformers_tables import ReadingTables, WritingTables, on_their_way
 from tfacct.profiles.written import GATHERS, LEAF, Trace, Value
 from tfacct.profiles.written_networks import SMOOTH, activated
 from tfacct.profiles.written_operations import Weights
@@ -127,13 +127,10 @@ def attention(t: Trace, how: How, x: Value, *, part: Attention, own: bool) -> tu
 
 
 def _table(t: Trace, part: Attention) -> Value:
-    """Scores of distances read off a table, beside what distances are on their way to its rows: those that see both
-    ways have a sign apart."""
+    """Scores of distances read off a table."""
     name = f"{ATTN}.rel_bias.weight"
     t.named(name)
-    pairs: list[tuple[Axes, Role]] = [(("T", "S"), "index")] * (4 if part.causal else 5)
-    pairs += [(("T", "S"), "full"), (("T", "S"), "flag"), (("T",), "index"), (("T",), "index")]
-    meanwhile = [t.new(axes, role) for axes, role in pairs]
+    meanwhile = [t.new(tuple(one.spec.split()), one.role) for one in on_their_way(part) for _ in range(one.times)]
     del meanwhile
 
     def back(b: Trace, _g: Storage) -> list[Storage | None]:
@@ -162,7 +159,7 @@ def _sdpa(t: Trace, how: How, three: scores.Three, learned: Value, part: Attenti
     """torch's efficient kernel, of which scores of distances are the mask: laid out anew in fp32, cast, and padded."""
     t.named(ADDED)
     mask = learned
-    if part.causal:
+    if part.causal and "T" not in t.ones:
         seen = t.new(("T", "S"), "flag", f"{ATTN}.seen")
         node = t.node((learned.node,), lambda b, _g: (b.new(LEARNED, "full"),))
         t.save(node, seen)
@@ -178,16 +175,17 @@ def _sdpa(t: Trace, how: How, three: scores.Three, learned: Value, part: Attenti
 
 def _padded(t: Trace, mask: Value, path: str) -> Value:
     """A mask whose rows the kernel can read. Backwards zeros for all of these, and the part that is none of them."""
-    wide = (*mask.axes[:2], f"{mask.axes[2]}8")
+    own = mask.axes
+    wide = (*own[:2], f"{own[2]}8")
 
     def unsliced(b: Trace, _g: Storage) -> list[Storage | None]:
         return [b.new(wide)]
 
     def unpadded(b: Trace, _g: Storage) -> list[Storage | None]:
-        return [b.new(mask.axes)]
+        return [b.new(own)]
 
     pads = t.node((mask.node,), unpadded)
-    return Value(t.new(wide, "work", path), mask.axes, t.node((pads,), unsliced))
+    return Value(t.new(wide, "work", path), own, t.node((pads,), unsliced))
 
 
 def efficient(t: Trace, three: scores.Three, mask: Value, at: str) -> Value:
@@ -246,9 +244,9 @@ def _checked(part: FeedForward, name: str) -> None:
 
 @record
 class WrittenReadingDistances(ReadingDistances):
-    """The encoder's side. `tables`: each block has a table of its own."""
+    """The encoder's side. `apart`: each block has a table of its own."""
 
-    tables: bool = False
+    apart: bool = False
 
     @property
     def name(self) -> str:
@@ -258,13 +256,13 @@ class WrittenReadingDistances(ReadingDistances):
     @property
     def _as_made(self) -> ReadingDistances:
         """The same in fp32."""
-        kind = ReadingTables if self.tables else ReadingDistances
+        kind = ReadingTables if self.apart else ReadingDistances
         return kind(self.attention, self.habits, True, self.batch, self.tokens)
 
     def block(self, block: Block) -> Run:
         """The run of a block."""
         how = How(self.attention, self.habits, Weights(), aligned=not self.tokens % ALIGNED, seen=True)
-        return _block(self, block, how, tables=self.tables)
+        return _block(self, block, how, tables=self.apart)
 
     def front(self, shape: Transformer) -> Run:
         """As in fp32."""
@@ -280,14 +278,14 @@ class WrittenReadingDistances(ReadingDistances):
 
     def collected(self, _: Transformer) -> tuple[Collected, ...]:
         """The gradient of the scores."""
-        return () if self.tables else (Collected(SCORES, ADDED),)
+        return () if self.apart else (Collected(SCORES, ADDED),)
 
 
 @record
 class WrittenWritingDistances(WritingDistances):
-    """The decoder's side. `tables`: each block has a table of its own."""
+    """The decoder's side. `apart`: each block has a table of its own."""
 
-    tables: bool = False
+    apart: bool = False
 
     @property
     def name(self) -> str:
@@ -302,13 +300,13 @@ class WrittenWritingDistances(WritingDistances):
     @property
     def _as_made(self) -> WritingDistances:
         """The same in fp32."""
-        kind = WritingTables if self.tables else WritingDistances
+        kind = WritingTables if self.apart else WritingDistances
         return kind(self.attention, self.habits, True, self.batch, self.tokens, self.source)
 
     def block(self, block: Block) -> Run:
         """The run of a block."""
         how = How(self.attention, self.habits, Weights(), aligned=not self.tokens % ALIGNED)
-        return _block(self, block, how, tables=self.tables, source=self.source)
+        return _block(self, block, how, tables=self.apart, source=self.source)
 
     def front(self, shape: Transformer) -> Run:
         """As in fp32, but for zeros in 16 bits, and for what the encoder gave, which no gradient needs."""
@@ -334,12 +332,10 @@ class WrittenWritingDistances(WritingDistances):
 
     def collected(self, _: Transformer) -> tuple[Collected, ...]:
         """Gradients of what the encoder gave, and of the scores."""
-        return (Collected(MEMORY, AT_LAST), *(() if self.tables else (Collected(SCORES, ADDED),)))
+        return (Collected(MEMORY, AT_LAST), *(() if self.apart else (Collected(SCORES, ADDED),)))
 
 
-def _block(
-    side: ReadingDistances | WritingDistances, block: Block, how: How, *, tables: bool, source: Size = 0
-) -> Run:
+def _block(side: ReadingDistances | WritingDistances, block: Block, how: How, *, tables: bool, source: Size = 0) -> Run:
     for _, part in block.parts():
         if isinstance(part, FeedForward):
             _checked(part, side.name)
@@ -358,9 +354,9 @@ BLOCKS = {
 
 @record
 class WrittenDistancePairs(DistancePairs):
-    """A model of two sides under autocast. `tables`: each block has a table of its own."""
+    """A model of two sides under autocast. `apart`: each block has a table of its own."""
 
-    tables: bool = False
+    apart: bool = False
 
     def reading_of(self, source: Size) -> WrittenDistancePairs:
         """The same beside a source of so many tokens."""
@@ -373,9 +369,9 @@ class WrittenDistancePairs(DistancePairs):
 
     def reading(self) -> WrittenReadingDistances:
         """The encoder's profile."""
-        return WrittenReadingDistances(self.attention, self.habits, True, self.batch, self.source, tables=self.tables)
+        return WrittenReadingDistances(self.attention, self.habits, True, self.batch, self.source, apart=self.apart)
 
     def writing(self) -> WrittenWritingDistances:
         """The decoder's profile."""
         given = self.attention, self.habits, True, self.batch, self.tokens, self.source
-        return WrittenWritingDistances(*given, tables=self.tables)
+        return WrittenWritingDistances(*given, apart=self.apart)

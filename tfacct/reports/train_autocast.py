@@ -66,7 +66,7 @@ def _pairs(shape: Transformer, *, again: bool) -> Callable[..., Transformers]:
         return partial(WrittenPairs, again=again)
     from tfacct.profiles.written_pair_distances import WrittenDistancePairs
 
-    return partial(WrittenDistancePairs, tables=shape.bias is None)
+    return partial(WrittenDistancePairs, apart=shape.bias is None)
 
 
 def changed(profile: Transformers, whole: Pass, shape: Transformer) -> Pass:
