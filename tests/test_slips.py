@@ -49,6 +49,7 @@ ALIKE = {
     "Xt": "Xs",
     "Xu": "Xs",
     "Xn": "Xm",
+    "Vt": "Xd",
 }
 """Letters that are another one's size by definition."""
 

@@ -22,6 +22,7 @@ from tfacct.architecture.parts import (
     Mixer,
     Patches,
     Picked,
+    RelativeAttention,
     Stem,
 )
 from tfacct.architecture.words import in_words
@@ -76,8 +77,9 @@ def unruled(model: LoadedModel) -> str:
         return "norms of queries and keys without a weight"
     if any(part.qk_norm is not None and part.qk_norm.own for part in attentions):
         return "norms of heads with scales of their own"
-    if any(isinstance(part, Disentangled) for part in attentions):
-        return "Disentangled"
+    for kind in (Disentangled, RelativeAttention):
+        if any(isinstance(part, kind) for part in attentions):
+            return kind.__name__
     if any(part.read_norm is not None for part in attentions):
         return "a norm of what the heads read"
     if any(isinstance(part, FeedForward) and part.bent for part in model.architecture.parts()):

@@ -23,6 +23,7 @@ from tfacct.architecture.parts import (
     Part,
     Pooler,
     QKNorm,
+    RelativeAttention,
     Stem,
 )
 from tfacct.architecture.transformer import Transformer
@@ -196,8 +197,8 @@ class Reference(Lines):
                 raise ConfigError(f"{self.name}: no rule for attention that has an indexer")
             if part.joined:
                 raise ConfigError(f"{self.name}: no rule for attention that reads two vectors")
-            if isinstance(part, Disentangled):
-                raise ConfigError(f"{self.name}: no rule for Disentangled")
+            if isinstance(part, (Disentangled, RelativeAttention)):
+                raise ConfigError(f"{self.name}: no rule for {type(part).__name__}")
             yield from self._attention(at, reads, part)
         elif isinstance(part, LatentAttention):
             yield from latent(self, at, reads, part)

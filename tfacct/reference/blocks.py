@@ -25,6 +25,7 @@ from tfacct.reference.mixing import Mixer
 from tfacct.reference.modules import Add, FeedForward, Head, MtpProjection, Scale, norm
 from tfacct.reference.overlapping import OverlappingAttention
 from tfacct.reference.per_layer import PerLayerInput
+from tfacct.reference.relative import RelativeAttention
 from tfacct.reference.rotary import Angles
 from tfacct.reference.shared import AdaptedNetwork, SharedOutput
 from tfacct.reference.step import Step
@@ -182,6 +183,8 @@ def _built(part: parts.Part, angles: Angles | None, *, fused: bool, keep_all: bo
     match part:
         case parts.Disentangled():
             return Disentangled(part)
+        case parts.RelativeAttention():
+            return RelativeAttention(part)
         case parts.OverlappingAttention():
             return OverlappingAttention(part)
         case parts.Attention():

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from tfacct.architecture import parts
 from tfacct.reference.attention import Softmax, by_head
-from tfacct.reference.modules import Activation, Add, LayerNorm, Linear, Product, RMSNorm, Work
+from tfacct.reference.modules import Activation, Add, Hidden, LayerNorm, Linear, Product, RMSNorm, Work
 from tfacct.reference.rotary import in_tiles
 
 
@@ -25,14 +25,6 @@ class Token(nn.Module):
 
     def forward(self, batch: int) -> Tensor:
         return self.weight.unsqueeze(0).expand(batch, -1, -1)
-
-
-class Hidden(nn.Module):
-    """A learned vector that stands for patches which training hides: nothing reads it."""
-
-    def __init__(self, hidden: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(hidden))
 
 
 class Patches(nn.Module):

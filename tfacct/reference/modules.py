@@ -42,6 +42,14 @@ class Embedding(nn.Embedding):
         pass
 
 
+class Hidden(nn.Module):
+    """A learned vector that stands for tokens or patches which training hides: nothing reads it."""
+
+    def __init__(self, hidden: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(hidden))
+
+
 class Scale(nn.Module):
     """Multiplication by a constant."""
 
@@ -66,6 +74,7 @@ class Tokens(Embedding):
         factor = part.hidden**0.5 if part.factor is None else part.factor
         self.scale = Scale(factor) if part.scaled else None
         self.late = part.late
+        self.mask = Hidden(part.hidden) if part.masked else None
 
     def forward(self, tokens: Tensor) -> Tensor:
         rows = super().forward(tokens)

@@ -19,6 +19,7 @@ from tfacct.architecture.parts import (
     Part,
     Pooler,
     Positions,
+    RelativeAttention,
     RelativeBias,
     Residual,
     Segments,
@@ -57,6 +58,8 @@ def _of_part(part: Part) -> Iterator[str]:
     match part:
         case OverlappingAttention():
             yield "attention in windows that overlap"
+        case RelativeAttention():
+            yield "attention that scores distances by products"
         case Attention():
             if part.score_function != "product":
                 yield "attention that is not plain"

@@ -23,6 +23,7 @@ from tfacct.architecture.parts.norm import Norm
 from tfacct.architecture.parts.overlapping import OverlappingAttention
 from tfacct.architecture.parts.part import Mixer, Part
 from tfacct.architecture.parts.per_layer import PerLayerEmbedding, PerLayerInput
+from tfacct.architecture.parts.relative import RelativeAttention
 from tfacct.architecture.parts.residual import Residual, Scale
 from tfacct.architecture.parts.rwkv import ChannelMix, TimeMix
 from tfacct.architecture.parts.shared import SharedOutput
@@ -119,6 +120,7 @@ __all__ = [
     "Pooler",
     "Positions",
     "QKNorm",
+    "RelativeAttention",
     "RelativeBias",
     "Residual",
     "Rotary",

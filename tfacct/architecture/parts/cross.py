@@ -16,6 +16,8 @@ from tfacct.base.record import record
 from tfacct.ledger.einsum import Size
 from tfacct.ledger.lines import Line, Matmul, Pointwise, State, Table
 
+DIRECTIONS = "directions of a distance, 2"
+"""What the letter Xd means."""
 OF_SOURCE = "Ds"
 """Letter of the source's width in a part that reads it. In a model it is the letter of the encoder's."""
 
@@ -149,7 +151,7 @@ class Disentangled(Attention):
     letters: ClassVar[dict[str, str]] = {**Attention.letters, "distances": "Rp"}
     legend: ClassVar[dict[str, str]] = {letter: Attention.legend[letter] for letter in "DNKGH"} | {
         "Rp": DISTANCES,
-        "Xd": "directions of a distance, 2",
+        "Xd": DIRECTIONS,
     }
 
     def derived(self) -> dict[str, str]:

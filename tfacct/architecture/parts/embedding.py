@@ -14,7 +14,7 @@ from tfacct.architecture.parts.part import Part
 from tfacct.architecture.parts.shared import ALONE
 from tfacct.base.record import record
 from tfacct.ledger.einsum import Size
-from tfacct.ledger.lines import FRONT, Line, Matmul, Pointwise, Table
+from tfacct.ledger.lines import FRONT, Line, Matmul, Pointwise, Table, Unused
 from tfacct.ledger.workload import PATCHES
 
 WIDTHS = {"D": "hidden size", "De": "width of the token table"}
@@ -32,7 +32,8 @@ class Embedding(Part):
 
     `width`: length of its rows if it is not `hidden`; a product then projects them, `bias` being its own. `late`: it
     stands behind the other tables and their norm, which are as narrow. `shared`: the rows are those of the decoder's
-    table, and stored there. `rows`: how many it has, where they are not as many as the vocabulary.
+    table, and stored there. `rows`: how many it has, where they are not as many as the vocabulary. If `masked`, a
+    learned row is stored that stands for tokens which training hides: no pass holds it (XLNetModel).
     """
 
     vocab: Size
@@ -44,6 +45,7 @@ class Embedding(Part):
     bias: bool = False
     shared: bool = False
     rows: Size | None = None
+    masked: bool = False
 
     name: ClassVar[str] = "embed"
     letters: ClassVar[dict[str, str]] = {"vocab": "V", "hidden": "D", "width": "De", "rows": "Vr"}
@@ -71,7 +73,8 @@ class Embedding(Part):
         if self.shared:
             return scale
         if self.width is None:
-            return (Table(at, "V D" if self.rows is None else "Vr D"), *scale)
+            hidden = (Unused(Pointwise(f"{at}.mask", "B T D", weight="D")),) if self.masked else ()
+            return (Table(at, "V D" if self.rows is None else "Vr D"), *hidden, *scale)
         return (Table(at, "V De"), Matmul(f"{at}.project", "B T De, De D -> B T D", bias=self.bias), *scale)
 
 
