@@ -372,8 +372,9 @@ def test_parts_say_what_sizes_can_be() -> None:
     assert Sizes(gpt2, in_symbols(gpt2, cached=True)).conditions() == []  # nothing turns: heads of any size
 
 
+@pytest.mark.slow
 @WITH_EDGES
-@pytest.mark.parametrize("form", ["absorbed", pytest.param("unpacked", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("form", ["absorbed", "unpacked"])
 def test_latent_attention_is_proven_in_its_other_forms(form: str, edges_or_not: bool) -> None:
     said = looked_at("NA") if edges_or_not else COUNTS[:4]
     proven("deepseek-v2-lite", said, latent_attention=form, first_k_dense_replace=0)
