@@ -307,7 +307,7 @@ def test_adapters_in_stages_by_hand() -> None:
             "llama-3.1-8b --tp 8 --sp --lora 16",
             "adapters are counted with --tp, --fsdp and --dp, one of them or several, or with --pp, alone",
         ),
-        ("llama-3.1-8b --pp 2 --dp 2 --lora 16", "or with --pp, alone or beside --fsdp, under torch's plan"),
+        ("llama-3.1-8b --pp 2 --dp 2 --lora 16", "or with --pp, alone or beside --tp or --fsdp, under torch's plan"),
         ("llama-3.1-8b --pp 2 --schedule zero-bubble --lora 16", "are counted under 1f1b and gpipe"),
         ("llama-3.1-8b --fsdp 8 --lora 16 --weights fp32", "in the pass's dtype hint: leave --weights out"),
         (

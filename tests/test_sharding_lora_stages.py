@@ -18,6 +18,7 @@ from tfacct.accounts.sharding.stages import microbatches, stages
 from tfacct.accounts.timeline import timeline
 from tfacct.ledger.workload import Workload
 from tfacct.reports import train_stages
+from tfacct.reports.one_rank import on_ranks
 from tfacct.reports.train_ranks import of_stages, on_stages
 from tfacct.reports.training import Recipe
 
@@ -38,7 +39,8 @@ def steps_of(model: Any, asked: Recipe, rank: int, work: Workload) -> list[Any]:
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(train_stages, "candidates", alone)
-        return [on_stages(model, own, step, asked) for own, step in of_stages(model, work, asked)]
+        (one,) = on_ranks([model], mesh.tp)
+        return [on_stages(model, own, step, asked) for own, step in of_stages(one, work, asked)]
 
 
 def compared(kind: str, seed: int) -> None:

@@ -295,7 +295,12 @@ class _Training:
         at, bits = replace(self.work, batch=batch).axes(), units.dtype_bits(self.recipe.dtype)
         once = mesh.fsdp == 1 and mesh.zero < 2
         found = meshes.calls(self.subject, mesh, at, bits, train=True) if mesh.ranks > 1 else []
-        if self.recipe.lora is not None and found:
+        if self.recipe.lora is not None and mesh.pp > 1:
+            from tfacct.reports.train_ranks_said import sent_in_stages
+
+            every = sent_in_stages(self.subject, self._work(mesh, batch), replace(self.recipe, mesh=mesh))
+            found = max(every, key=lambda lines: sum(one.sent for one in lines))
+        elif self.recipe.lora is not None and found:
             recipe = replace(self.recipe, mesh=mesh, accumulate=times > 1)
             step = self._step(mesh, batch, recipe)
             found = adapters.sent(self.subject, recipe, train_ranks.shared(self.subject.ledger, step, recipe), found)

@@ -31,10 +31,10 @@ def unruled(subject: LoadedModel, recipe: Recipe, mesh: Mesh) -> Iterator[str]:
         yield "adapters on latent attention are not counted on a mesh"
     if mesh.tp > 1 and any(map(norms_all_heads, subject.architecture.attentions)):
         yield f"adapters beside a norm over all heads together are not counted beside {option('tp')}"
-    most = mesh.fsdp * mesh.pp if mesh.pp > 1 else mesh.tp * mesh.fsdp * mesh.dp
+    most = mesh.pp * max(mesh.fsdp, mesh.tp) if mesh.pp > 1 else mesh.tp * mesh.fsdp * mesh.dp
     if mesh.ranks > most or mesh.ep > 1 or mesh.zero or mesh.sp or mesh.plan != "torch":
         some = f"with {option('tp')}, {option('fsdp')} and {option('dp')}, one of them or several"
-        staged = f"or with {option('pp')}, alone or beside {option('fsdp')}"
+        staged = f"or with {option('pp')}, alone or beside {option('tp')} or {option('fsdp')}"
         yield f"adapters are counted {some}, {staged}, under torch's plan"
     if mesh.pp > 1 and mesh.schedule not in ("1f1b", "gpipe"):
         yield f"adapters beside {option('pp')} are counted under 1f1b and gpipe"
@@ -85,14 +85,17 @@ def staged(step: Step, own: list[Stage], recipe: Recipe) -> Step:
     return step._replace(states=how.states(tensors, wide), update=how.update(tensors, wide).most)
 
 
-def sent(subject: LoadedModel, recipe: Recipe, step: Step, found: list[Collective]) -> list[Collective]:
-    """Collectives of a step with adapters on frozen weights."""
+def sent(subject: LoadedModel, recipe: Recipe, step: Step, found: list[Collective], times: int = 1) -> list[Collective]:
+    """Collectives of a step with adapters on frozen weights; of a stage's `times` microbatches."""
     from tfacct.accounts.sharding.adapters import of_adapters, of_copies, of_frozen, of_units
+    from tfacct.accounts.sharding.pipeline import repeated
     from tfacct.reports import lora
 
     assert recipe.lora is not None and recipe.mesh is not None
     asked, bits = lora.read(recipe.lora), numbers.dtype_bits(recipe.adapters)
     on = lora.chosen(subject, asked)
-    inside = of_adapters(subject.ledger, recipe.mesh, on, asked.rank, step.at, bits) if recipe.mesh.tp > 1 else ()
+    ledger = subject.ledger if step.stage is None else step.ledger
+    lent = of_adapters(ledger, recipe.mesh, on, asked.rank, step.at, bits) if recipe.mesh.tp > 1 else ()
+    inside = (repeated(one, times) for one in lent)
     copies = of_units(step, recipe.mesh) if recipe.mesh.fsdp > 1 else of_copies(step, recipe.mesh)
     return [*of_frozen(found, step), *inside, *copies]

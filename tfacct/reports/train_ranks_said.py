@@ -9,12 +9,14 @@ from typing import Any
 from tfacct.accounts.optimizers import optimizer
 from tfacct.accounts.sharding.mesh import VOCABULARY, Mesh, padded
 from tfacct.accounts.sharding.sends import Collective
+from tfacct.accounts.sharding.stages import microbatches
 from tfacct.accounts.timeline_stage import SCATTERED
 from tfacct.architecture.parts import Embedding, Experts, LatentAttention
 from tfacct.base import units as numbers
 from tfacct.ledger.einsum import letters
 from tfacct.ledger.lines import EXPERTS
 from tfacct.ledger.storage import width
+from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.reports import mesh as meshes
 from tfacct.reports import train_ranks_lora as adapters
@@ -62,6 +64,7 @@ UNEVEN = (
 NOT_MEASURED = "What ranks of ep hold on the way was not measured here."
 OWN_ANGLES = "Angles in fp32, which each block casts where it gathers weights stored in fp32, are not counted."
 OF_ENCODERS = "Peaks of small encoders, alone or in front of a decoder, were within 5% of this under torch's plans."
+OF_UPDATES = "What the optimizer's step holds among ranks of tp was not measured."
 UNCOUNTED = "What collectives hold on the way is not counted."
 NEARLY = "Peaks of small models were within 10% of this under the same plans."
 
@@ -99,7 +102,8 @@ def unmeasured(one: Trained) -> str:
         if one.step.stage is not None and one.step.stage.gathers:
             return GATHERED
         scattered = one.recipe.weights == FP32 and one.peak.name == SCATTERED
-        return of_stages(subject, one.recipe, one.work) or (LAST if scattered else "")
+        last = LAST if scattered else OF_UPDATES if mesh.tp > 1 and one.peak.name == "optimizer step" else ""
+        return of_stages(subject, one.recipe, one.work) or last
     if mesh.fsdp > 1 and one.recipe.weights == FP32 and habits(subject).wide_angles:
         return OWN_ANGLES
     if mesh.tp == 1:
@@ -112,7 +116,7 @@ def unmeasured(one: Trained) -> str:
     if beside or (mesh.sp and (one.work.tokens == mesh.tp or narrow)):
         return "What collectives of tp hold on the way is not counted."
     if one.peak.name == "optimizer step" and (mesh.sp or one.step.update):
-        return "What the optimizer's step holds among ranks of tp was not measured."
+        return OF_UPDATES
     return ""
 
 
@@ -154,24 +158,25 @@ def sent(one: Trained) -> int:
     """Bytes that one rank sends in a step."""
     assert one.recipe.mesh is not None
     bits = numbers.dtype_bits(one.recipe.dtype)
-    if one.recipe.lora is not None and one.recipe.mesh.pp > 1 < one.recipe.mesh.fsdp:
-        return max(sum(each.sent for each in found) for found in _of_stages(one, bits))
+    if one.recipe.lora is not None and one.recipe.mesh.pp > 1:
+        return max(sum(each.sent for each in found) for found in sent_in_stages(one.subject, one.work, one.recipe))
     found = meshes.calls(one.subject, one.recipe.mesh, one.work.axes(), bits, train=True)
     if one.recipe.lora is not None:
         found = adapters.sent(one.subject, one.recipe, one.step, found)
     return sum(each.sent for each in found)
 
 
-def _of_stages(one: Trained, bits: int) -> Iterator[list[Collective]]:
-    """Collectives of each sort of a pipeline's ranks, whose units of weights have adapters."""
-    mesh = one.recipe.mesh
+def sent_in_stages(subject: LoadedModel, work: Workload, recipe: Recipe) -> Iterator[list[Collective]]:
+    """Collectives of each sort of a pipeline's ranks, whose blocks have adapters."""
+    mesh, bits = recipe.mesh, numbers.dtype_bits(recipe.dtype)
     assert mesh is not None
-    every = meshes.by_stage(one.subject, mesh, one.work.axes(), bits, train=True)
-    (ranked,) = on_ranks([one.subject], mesh.tp, mesh.ep)
-    for own, step in of_stages(ranked, one.work, one.recipe):
-        found = on_stages(one.subject, own, step, one.recipe)
+    every = meshes.by_stage(subject, mesh, work.axes(), bits, train=True)
+    times = microbatches(mesh, work.axes(), train=True)
+    (ranked,) = on_ranks([subject], mesh.tp, mesh.ep)
+    for own, step in of_stages(ranked, work, recipe):
+        found = on_stages(subject, own, step, recipe)
         assert found.stage is not None
-        yield adapters.sent(one.subject, one.recipe, found, every[found.stage.rank])
+        yield adapters.sent(subject, recipe, found, every[found.stage.rank], times)
 
 
 def _of_experts(subject: LoadedModel, mesh: Mesh) -> list[str]:

@@ -61,7 +61,7 @@ def in_pipeline(
         )
         # Weights stay gathered until the last backward pass.
         held = (one for one in lines if (one.over, one.when, one.kind) != ("fsdp", "backward", "all-gather"))
-        own = [one if one.of in ONCE else _repeated(one, times) for one in held]
+        own = [one if one.of in ONCE else repeated(one, times) for one in held]
         for rank in alike:
             if 0 < rank - 1 in alike and rank < mesh.pp - 1:  # between two others, as the one before
                 found[rank] = found[rank - 1]
@@ -71,7 +71,8 @@ def in_pipeline(
     return [found[rank] for rank in range(mesh.pp)]
 
 
-def _repeated(one: Collective, times: int) -> Collective:
+def repeated(one: Collective, times: int) -> Collective:
+    """The same for so many microbatches."""
     return one._replace(calls=times * one.calls, bytes=times * one.bytes, sent=times * one.sent)
 
 
