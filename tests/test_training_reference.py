@@ -116,7 +116,12 @@ def test_the_reference_model_keeps_what_is_said(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "dtype", "batch", "tokens"),
-    [("qwen3_next", "bf16", 1, 150), ("kimi_linear", "fp32", 2, 65), ("bamba", "bf16", 2, 30)],
+    [
+        ("qwen3_next", "bf16", 1, 150),
+        ("kimi_linear", "fp32", 2, 65),
+        ("bamba", "bf16", 2, 30),
+        ("minimax", "fp32", 1, 30),
+    ],
 )
 def test_recurrences_keep_states_of_all_their_chunks(name: str, dtype: str, batch: int, tokens: int) -> None:
     pytest.importorskip("torch")

@@ -29,8 +29,8 @@ def linear_layers(draw: Draw, fields: Fields) -> Fields:
 def sized_deltas(of: Distinct, config: Fields, sizes: dict[str, int]) -> Sized:
     """Attention in all layers, or DeltaNet in all, by turns."""
     if not of.seed % 2:
-        part = {"partial_rotary_factor": 2 * (of.H // 8) / of.H} if "head_dim" in config else {}
-        sizes |= {"Hr": 2 * (of.H // 8)} if part else {}
+        part = {"partial_rotary_factor": 2 * max(1, of.H // 8) / of.H} if "head_dim" in config else {}
+        sizes |= {"Hr": 2 * max(1, of.H // 8)} if part else {}
         return {**config, "layer_types": [FULL] * of.L, **part}, sizes
     Kd, Gd, Hk, Hv, Kc = of.more[4], of.K, of.G, of.more[5], of.P
     sizes = {letter: size for letter, size in sizes.items() if letter not in "KGHN"}

@@ -9,7 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from tfacct.architecture.parts import DeltaNet, Mamba, Mamba2, Mixer, ShortConvolution
+from tfacct.architecture.parts import (
+    ChannelMix,
+    DeltaNet,
+    GatedRecurrence,
+    LightningAttention,
+    Mamba,
+    Mamba2,
+    Mixer,
+    ShortConvolution,
+    TimeMix,
+)
 from tfacct.architecture.transformer import Transformer
 from tfacct.architecture.words import in_words
 from tfacct.ledger.einsum import Size, rounded_up
@@ -18,28 +28,33 @@ from tfacct.ledger.lines import CHUNK
 from tfacct.ledger.workload import CHUNKS
 from tfacct.profiles.reference_delta import delta
 from tfacct.profiles.reference_lines import Lines, convolution, is_, read_whole
+from tfacct.profiles.reference_recurrences import LATER, ROUNDS, channel_mix, lightning, recurrence, time_mix
 
 EARLIER = "Ne"
 """Chunks behind which another one comes."""
-ROUNDS = "Nr"
-"""Rounds of a scan."""
-SCANS = Mamba
+SCANS = Mamba, GatedRecurrence, TimeMix
 """Parts that scan."""
+MEANINGS = {
+    ROUNDS: "rounds of a scan whose reach doubles in each: log₂ T, rounded up",
+    LATER: "tokens that another one is added to in all rounds of a scan: Nr · T − 2^Nr + 1",
+}
+"""What letters of a scan stand for."""
 
 
 def lengths(part: Any, tokens: Size) -> dict[str, Size]:
     """Sizes of the letters that a step's tokens are counted by in a part that runs in chunks, or scans."""
     if isinstance(part, SCANS):
-        return {ROUNDS: rounds(tokens)}
+        return scanned(tokens)
     if isinstance(part, Mixer) and CHUNK in part.axes():
         chunks = rounded_up(tokens, part.axes()[CHUNK])
         return {CHUNKS: chunks, EARLIER: chunks - 1}
     return {}
 
 
-def rounds(tokens: Size) -> Size:
-    """Rounds after which a scan's reach is all tokens."""
-    return (int(tokens) - 1).bit_length()
+def scanned(tokens: Size) -> dict[str, Size]:
+    """Rounds after which a scan's reach is all tokens, and the tokens that are added to in them."""
+    rounds = (int(tokens) - 1).bit_length()
+    return {ROUNDS: rounds, LATER: rounds * tokens - (1 << rounds) + 1}
 
 
 def scans(shape: Transformer) -> bool:
@@ -50,7 +65,7 @@ def scans(shape: Transformer) -> bool:
 def in_step(symbols: Mapping[str, Any]) -> dict[str, Size]:
     """Those letters as symbols, where a model has them."""
     chunks = {} if CHUNKS not in symbols else {CHUNKS: symbols[CHUNKS], EARLIER: symbols[CHUNKS] - 1}
-    return chunks | ({ROUNDS: symbols[ROUNDS]} if ROUNDS in symbols else {})
+    return chunks | {letter: symbols[letter] for letter in MEANINGS if letter in symbols}
 
 
 def mixed(own: Lines, at: str, reads: str, part: Mixer) -> Iterator[Kept]:
@@ -171,9 +186,17 @@ def _delta(own: Lines, at: str, reads: str, part: DeltaNet) -> Iterator[Kept]:
     return delta(own, at, reads, part, several=several(part, own.tokens))
 
 
+def _lightning(own: Lines, at: str, reads: str, part: LightningAttention) -> Iterator[Kept]:
+    return lightning(own, at, reads, part, several=several(part, own.tokens))
+
+
 RULES: Mapping[type, Callable[[Lines, str, str, Any], Iterator[Kept]]] = {
     ShortConvolution: short_convolution,
     Mamba: mamba,
     Mamba2: mamba2,
     DeltaNet: _delta,
+    LightningAttention: _lightning,
+    GatedRecurrence: recurrence,
+    TimeMix: time_mix,
+    ChannelMix: channel_mix,
 }

@@ -19,7 +19,7 @@ from tfacct.ledger.storage import width
 from tfacct.ledger.workload import Request, Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Row, Table
-from tfacct.profiles.reference_mixers import ROUNDS, in_step, rounds, scans
+from tfacct.profiles.reference_mixers import MEANINGS, in_step, scanned, scans
 from tfacct.profiles.transformers import kernel_letters
 from tfacct.profiles.transformers_masks import ALIGNED, reaches
 from tfacct.reports import compose, counting
@@ -67,7 +67,7 @@ def formula_kept(
     step = stepper(subject, recipe)(work) if as_ == TRANSFORMERS else kept_step(subject, work, recipe, as_)
     symbolic, written, whole = written_kept(subject, recipe, work, as_)
     values = {} if family else sizes_of(subject, work.axes()) | work.axes() | kernel_letters(work.tokens)
-    values |= {} if family else {ROUNDS: rounds(work.tokens)}
+    values |= {} if family else scanned(work.tokens)
     if not family:
         _check(symbolic, whole, values, int(step.kept()), subject)
     own, how = None if family else step, list[str]()
@@ -153,7 +153,8 @@ def written_kept(subject: LoadedModel, recipe: Recipe, work: Workload, as_: str 
         )
     symbolic = _letters(subject, work)
     if as_ == REFERENCE and scans(subject.architecture):
-        symbolic = symbolic.with_letter(ROUNDS, "rounds of a scan whose reach doubles in each: log₂ T, rounded up")
+        for letter, meaning in MEANINGS.items():
+            symbolic = symbolic.with_letter(letter, meaning)
     step = _in_letters(subject, symbolic, recipe, work, as_)
     return WrittenKept(symbolic, step, sympy.expand(step.kept()))
 
