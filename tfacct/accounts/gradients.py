@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from functools import cache, partial
+from itertools import accumulate
 
 from tfacct.accounts.training import ENDS, Step
 from tfacct.ledger.einsum import Size
@@ -35,18 +37,35 @@ class Gradients:
         if TABLE not in step.run.front.run.order:  # a stage behind the first has a tied table as its head alone
             self.of[ENDS, HEAD] = self.of.pop((ENDS, TABLE), self.of.get((ENDS, HEAD), 0))
         self.of[ENDS, HEAD] = self.of.get((ENDS, HEAD), 0) + self.tied
+        self._behind: dict[tuple[int, tuple[str, ...]], list[Size]] = {}
+
+    def behind(self, kind: int, order: tuple[str, ...]) -> list[Size]:
+        """Bytes of those that are finished once a place of an order is, of a kind of block, and beyond the last: none.
+        Nobody may change the list."""
+        key = kind, order
+        if key not in self._behind:
+            self._behind[key] = suffixes(order, kind, self.of)
+        return self._behind[key]
 
 
 def gradients_of(step: Step) -> Gradients:
-    """Gradients of a step: of a model's own weights they are worked out once, for whatever batch."""
-    if step.adapters:
-        return Gradients(step)
+    """Gradients of a step: they are worked out once, for whatever batch; of adapters once for these."""
     orders = [section.run.order for section in step.run.sections]
-    key, known = (Gradients, step.stored, step.side, step.run.frozen, *orders), step.ledger.known
+    key: tuple[object, ...] = (Gradients, step.stored, step.side, step.run.frozen, *orders)
+    known = step.ledger.known
+    if step.adapters:
+        numbers = tuple([(section.count, section.numbers[0]) for section in step.run.blocks])
+        key = (*key, id(step.adapters), numbers)
     if key not in known:
-        known[key] = Gradients(step)
-    found: Gradients = known[key]
+        known[key] = step.adapters, Gradients(step)  # the adapters stay, and with them what they are known by
+    found: Gradients = known[key][1]
     return found
+
+
+def suffixes(order: Iterable[str], kind: int, gradients: Mapping[tuple[int, str], Size]) -> list[Size]:
+    """Bytes of the gradients that are finished once a place of the order is, and beyond the last: none."""
+    sizes = [gradients.get((kind, name), 0) for name in order]
+    return [*accumulate(reversed(sizes), initial=0)][::-1]
 
 
 def _twice(step: Step) -> bool:

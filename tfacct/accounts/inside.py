@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import accumulate
 from typing import TypeAlias
 
 from tfacct.ledger.einsum import Axes, Size
-from tfacct.ledger.kept import Held, Kept, Section, Sizes
+from tfacct.ledger.kept import Held, Kept, Run, Section, Sizes
 from tfacct.ledger.places import Places, Reached
 from tfacct.ledger.storage import Width
 
@@ -120,20 +120,28 @@ class Inside:
     def late(self, biases: Mapping[str, Size], again: RanAgain) -> dict[str, Size]:
         """Bytes of biases' gradients by the operation of a moment, no more than what their products read: they come
         last, and what was made again for a product is gone by then."""
-        found = {}
-        for place in {bisect_right(self.places.stops, self.place[name]) - 1 for name in biases if name in self.place}:
-            together = self.run.order[self.places.stops[place] : self.places.stops[place + 1]] if place >= 0 else ()
+        known, names = self.places.late, tuple(biases)
+        if (names, id(again)) not in known:
+            known[names, id(again)] = tuple(self._late(names, again))
+        return {
+            at: min(sum([biases[name] for name in apart]), self.all(lines), key=int)
+            for at, apart, lines in known[names, id(again)]
+        }
+
+    def _late(self, biases: Iterable[str], again: RanAgain) -> Iterator[tuple[str, list[str], list[Kept]]]:
+        """The first of operations that run as one, those with biases of what was made again for them, and that."""
+        stops = self.places.stops
+        for place in {bisect_right(stops, self.place[name]) - 1 for name in biases if name in self.place}:
+            together = self.run.order[stops[place] : stops[place + 1]] if place >= 0 else ()
             apart = [
                 operation
                 for operation in together
                 if operation not in again.stay
                 and all(line.by[0] in together for line in again.needed.get(operation, ()))
             ]
-            last = sum(biases.get(operation, 0) for operation in apart)
             lines = {line.path: line for operation in apart for line in again.needed.get(operation, ())}
             if together:
-                found[together[0]] = min(last, self.all(lines.values()), key=int)
-        return found
+                yield together[0], [name for name in apart if name in biases], list(lines.values())
 
 
 class Insides:
@@ -149,6 +157,17 @@ class Insides:
             others = [inside for _, inside in self.known.values()]
             self.known[key] = section, Inside(section, at, pass_, again=again, others=others)
         return self.known[key][1]
+
+
+def ran_again(run: Run, name: str) -> RanAgain:
+    """What a run that is run again makes: all that it keeps but a line of this name, which is there all the time; or,
+    without a name, what its attention makes anew."""
+    known = run.places.late
+    if name not in known:
+        there = (line for line in run.kept if line.path == name)
+        known[name] = RanAgain(run.kept, there) if name else RanAgain(run.remade, run.kept)
+    found: RanAgain = known[name]
+    return found
 
 
 class RanAgain:
@@ -171,9 +190,3 @@ def sums_of(every: Iterable[Sequence[tuple[int, int]]], of_kind: Sequence[Size])
             held += times * of_kind[kind]
         found.append(held)
     return found
-
-
-def suffixes(order: Iterable[str], kind: int, gradients: Mapping[tuple[int, str], Size]) -> list[Size]:
-    """Bytes of the gradients that are finished once a place of the order is, and beyond the last: none."""
-    sizes = [gradients.get((kind, name), 0) for name in order]
-    return [*accumulate(reversed(sizes), initial=0)][::-1]

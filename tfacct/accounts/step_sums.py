@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 
 from tfacct.accounts.gradients import HEAD, gradients_of
-from tfacct.accounts.inside import Inside, Insides, RanAgain, Within, suffixes
+from tfacct.accounts.inside import Inside, Insides, Within, ran_again
 from tfacct.accounts.training import INPUT, Step, kind_of
 from tfacct.ledger.einsum import Size
 from tfacct.ledger.kept import Held, Kept, Section, bytes_each
@@ -42,9 +42,10 @@ class StepSums:
         own = self.kept_front + self.kept_blocks + self.kept_in(self.run.back) + self.again
         self.flying = asked.beside(own)
         found = gradients_of(step)
+        self.known_gradients = found
         self.gradients, self.biases, self.tied, self.all_gradients = found.of, found.biases, found.tied, found.all
         self.order = in_order(*[tuple(part.numbers) for part in self.run.blocks])
-        done = self.finished(self.run.back, self.run.back.run.order)
+        done = self.finishes(self.run.back)
         self.in_front = running(self.order, self.inside, self.kept_front)
         self.done_behind = running(self.order[::-1], [self.left(part) for part in self.run.blocks], done)
         self.last, behind = self.order[-1] if self.order else (0, 0)
@@ -64,7 +65,11 @@ class StepSums:
 
     def left(self, section: Section) -> Size:
         """Bytes of the gradients that a block leaves behind its backward pass."""
-        return self.finished(section, section.run.order)
+        return self.finishes(section)
+
+    def finishes(self, section: Section) -> Size:
+        """Bytes of all gradients that one block, or an end, finishes."""
+        return self.known_gradients.behind(kind_of(section.numbers), section.run.order)[0]
 
     def moments(self, section: Section) -> tuple[Reached, ...]:
         """Moments of a section's backward pass."""
@@ -79,7 +84,7 @@ class StepSums:
 
     def _new(self, section: Section) -> tuple[Sequence[Size], Sequence[Size]]:
         inside = self.insides[id(section)]
-        behind = suffixes(section.run.order, kind_of(section.numbers), self.gradients)
+        behind = self.known_gradients.behind(kind_of(section.numbers), section.run.order)
         if not self.step.accumulate:
             return behind, behind[1:]
         head = inside.place.get(HEAD, 0) if self.tied else 0
@@ -155,7 +160,7 @@ class StepSums:
             return self._run_again(section, found)
         if not self.run.again or not (biases := self._biases(section)):
             return found
-        late, again = inside.late(biases, RanAgain(section.run.remade, section.run.kept)), self.run.again
+        late, again = inside.late(biases, ran_again(section.run, "")), self.run.again
         less = (late.get(moment.at, 0) if moment.done and moment.at in again else 0 for moment in moments)
         return [(at, kept, held, new - own, a) for (at, kept, held, new, a), own in zip(found, less, strict=True)]
 
@@ -165,8 +170,7 @@ class StepSums:
         gone: dict[str, Size] = {}
         for at in {at for at, *_, after in found if after}:
             gone[at] = inside.all(run.read_first.get(at, ()))
-        there = (line for line in run.kept if line.path == INPUT.path)
-        late = inside.late(biases, RanAgain(run.kept, there)) if biases else {}
+        late = inside.late(biases, ran_again(run, INPUT.path)) if biases else {}
         if not gone and not late:
             return found
         return [

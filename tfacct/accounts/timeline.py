@@ -196,7 +196,7 @@ class Timeline(StepSums):
         A tied table adds the head's gradient to its own.
         """
         front = self.run.front
-        done = self.all_gradients - self.finished(front, front.run.order)
+        done = self.all_gradients - self.finishes(front)
         behind = self.tied + (0 if self.step.accumulate else done)
         found = []
         for moment in self.moments(front):

@@ -29,7 +29,7 @@ class UnitTimeline(Timeline):
         super().__init__(step, fullest, known)
         units = self._units
         self.sections = {number: part for part in self.run.blocks for number in part.numbers}
-        blocks = sum(part.count * self.finished(part, part.run.order) for part in self.run.blocks)
+        blocks = sum(part.count * self.finishes(part) for part in self.run.blocks)
         self.scattered: Size = sum(part.count * self._scattered(part) for part in self.run.blocks)
         self.ends = 0 if units.lent is not None else units.stored.bytes(units.root)
         self.summed: Size = sum(part.count * self._summed(part) for part in self.run.blocks)
