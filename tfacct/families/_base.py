@@ -56,6 +56,7 @@ CountOrList = Annotated[
 """A size, or a list of sizes, one for each layer."""
 Switch = Annotated[bool, Checked(core_schema.bool_schema(strict=True))]
 Real = Annotated[float, Checked(core_schema.float_schema(strict=True, gt=0, allow_inf_nan=False))]
+FromZero = Annotated[float, Checked(core_schema.float_schema(strict=True, ge=0, allow_inf_nan=False))]
 Fraction = Annotated[float, Checked(core_schema.float_schema(strict=True, gt=0, le=1))]
 Word = Annotated[str, Checked(core_schema.str_schema(strict=True))]
 Fields = Annotated[dict[str, Any], Checked(core_schema.dict_schema(core_schema.str_schema(), strict=True))]

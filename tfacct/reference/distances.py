@@ -19,12 +19,26 @@ class RelativeBias(Embedding):
 
     def __init__(self, part: parts.RelativeBias | parts.Attention, *, both_ways: bool) -> None:
         super().__init__(part.buckets or 0, part.heads)
-        self.both_ways, self.furthest = both_ways, part.furthest
+        self.both_ways, self.furthest, self.across = both_ways, part.furthest, part.across
 
     def forward(self, queries: Tensor, keys: Tensor) -> Tensor:  # type: ignore[override]
         """Scores (1, heads, queries, keys) for these positions."""
-        distances = keys[None, :] - queries[:, None]
-        return super().forward(self._buckets(distances).to(self.weight.device)).permute(2, 0, 1).unsqueeze(0)
+        rows = self._buckets(keys[None, :] - queries[:, None]) if self.across is None else self._places(queries, keys)
+        return super().forward(rows.to(self.weight.device)).permute(2, 0, 1).unsqueeze(0)
+
+    def _places(self, queries: Tensor, keys: Tensor) -> Tensor:
+        """Bucket of how far two patches are apart, by rows and by columns; the last three are those of a class token
+        in front with a patch, of a patch with it, and of it with itself (BeitRelativePositionBias). Of an image of
+        another size, or of symbols, any row: the class resamples its table, and which is read changes no count."""
+        side: int = self.across or 0
+        if not isinstance(self.num_embeddings, int) or keys.shape[0] != side**2 + 1:
+            return (keys[None, :] - queries[:, None]) * 0
+        (i, j), wide, last = ((queries - 1)[:, None], (keys - 1)[None, :]), 2 * side - 1, self.num_embeddings
+        by_rows = torch.div(i, side, rounding_mode="floor") - torch.div(j, side, rounding_mode="floor") + side - 1
+        found = by_rows * wide + i % side - j % side + side - 1
+        found = torch.where(j < 0, torch.full_like(found, last - 2), found)
+        found = torch.where(i < 0, torch.full_like(found, last - 3), found)
+        return torch.where((i < 0) & (j < 0), torch.full_like(found, last - 1), found)
 
     def _buckets(self, distances: Tensor) -> Tensor:
         """Bucket of each distance: near ones have one each, far ones share them by their logarithm. Keys behind a query

@@ -131,8 +131,8 @@ class Attention(Grouped):
     it sees those up to itself (transformers' Llama4TextAttention). `rope_dim`: number of a head's elements that are
     rotated, None for all. `sinks`: one learned score per head that belongs to no key. `clip` bounds the elements of
     queries, keys and values, `temperature` multiplies the queries. `softcap` bounds the scores, `alibi` lowers them
-    with the distance, and `biased` adds the scores of a RelativeBias: of its own with `buckets` and `furthest`, else of
-    the one that all blocks share. `scale`: factor of the scores, None for
+    with the distance, and `biased` adds the scores of a RelativeBias: of its own with `buckets`, `furthest` and
+    `across`, else of the one that all blocks share. `scale`: factor of the scores, None for
     head_dim^−½. `score_function`: the score of a query and a key is their product, or the largest distance between
     their elements, max |q − k|, which is no product. `gated`: another projection of the token, as wide as its queries,
     gates what the heads read (transformers' Qwen3NextAttention); if not `gate_bias`, it never has a bias; if it `gates`
@@ -193,6 +193,7 @@ class Attention(Grouped):
     biased: bool = False
     buckets: Size | None = None
     furthest: int = 128
+    across: int | None = None
     score_function: ScoreFunction = "product"
 
     name: ClassVar[str] = "attn"

@@ -84,7 +84,8 @@ class RelativeBias(Grouped):
 
     Distances of `furthest` and more share a bucket, and the smallest distances have one each: transformers'
     T5Attention._relative_position_bucket. No count depends on `furthest`. `within`: the class has the table in the
-    first block of the stack.
+    first block of the stack. `across`: distances are of the rows and columns of an image so many patches wide, with
+    three buckets for the class token (BeitRelativePositionBias).
     """
 
     buckets: Size
@@ -92,6 +93,7 @@ class RelativeBias(Grouped):
     group: Size
     furthest: int = 128
     within: bool = False
+    across: int | None = None
 
     name: ClassVar[str] = "rel_bias"
     letters: ClassVar[dict[str, str]] = {"buckets": "Rp", "kv_heads": "K", "group": "G"}
