@@ -369,7 +369,7 @@ def test_other_names_of_the_same_class(model_type: str, classes: object) -> None
     ("model_type", "name", "says"),
     [
         ("prophetnet", "ProphetNetForConditionalGeneration", None),
-        ("xlnet", "XLNetLMHeadModel", None),
+        ("transfo-xl", "TransfoXLLMHeadModel", None),
         ("deepseek_v5", "DeepseekV5ForCausalLM", None),
         ("deepseek_vl_v2", "DeepseekV3ForCausalLM", "deepseek_v3"),
         ("lama", "LlamaForCausalLM", "llama"),
@@ -377,7 +377,7 @@ def test_other_names_of_the_same_class(model_type: str, classes: object) -> None
     ],
 )
 def test_an_unknown_model_type_is_guessed_by_its_class_and_never_by_its_spelling(model_type, name, says) -> None:
-    """prophetnet has streams of further tokens, xlnet two streams, deepseek_v32 an indexer."""
+    """prophetnet has streams of further tokens, transfo-xl two bands of the vocabulary, deepseek_v32 an indexer."""
     with pytest.raises(TfacctError) as caught:
         subject("mine", {"model_type": model_type, "architectures": [name]})
     hint = caught.value.hint or ""

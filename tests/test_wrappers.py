@@ -413,7 +413,7 @@ def test_verify_says_whose_class_was_asked(run) -> None:
         ("diffllama", "in pairs"),
         ("reformer", "by hashes"),
         ("jetmoe", "pass experts"),
-        ("deberta", "as far as a text is long"),
+        ("longformer", "windows that overlap"),
     ],
 )
 def test_a_type_that_no_part_here_expresses_says_why(name: str, why: str) -> None:
