@@ -15,7 +15,6 @@ from tfacct.accounts.timeline import peak, timeline
 from tfacct.architecture.parts import (
     Attention,
     CompressedAttention,
-    Disentangled,
     Experts,
     FeedForward,
     LatentAttention,
@@ -65,8 +64,6 @@ def unruled(model: LoadedModel) -> str:
         return "the activation 'swigluoai'"  # of MiniMax-M3
     if any(part.value_dim is not None for part in attentions):
         return "values of a size of their own"
-    if model.architecture.beside is not None:
-        return "a convolution beside a block"
     if any(isinstance(part, Experts) and part.late for part in model.architecture.parts()):
         return "experts whose result comes a block later"
     if isinstance(model.architecture.embed, Stem):
@@ -77,7 +74,7 @@ def unruled(model: LoadedModel) -> str:
         return "norms of queries and keys without a weight"
     if any(part.qk_norm is not None and part.qk_norm.own for part in attentions):
         return "norms of heads with scales of their own"
-    for kind in (Disentangled, RelativeAttention):
+    for kind in (RelativeAttention,):
         if any(isinstance(part, kind) for part in attentions):
             return kind.__name__
     if any(part.read_norm is not None for part in attentions):

@@ -33,6 +33,7 @@ from tfacct.base.record import record
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import Size
 from tfacct.ledger.kept import Kept, Pass, Run, Section, joined, turn_of
+from tfacct.profiles.reference_disentangled import distances, first_convolution, scored
 from tfacct.profiles.reference_latent import latent
 from tfacct.profiles.reference_lines import Lines, is_
 from tfacct.profiles.reference_mixers import lengths, mixed
@@ -52,7 +53,6 @@ class Reference(Lines):
             "a table of angles": shape.turns is None,
             "tables of boxes": shape.boxes is None,
             "multi-token prediction": shape.mtp is None,
-            "a convolution beside a block": shape.beside is None,
             "convolutions over sound": not isinstance(shape.embed, Stem),
             "patches of images": isinstance(shape.embed, (Embedding, Stem)),
             "a pooler of this kind": shape.pooler is None or isinstance(shape.pooler, Pooler),
@@ -97,6 +97,9 @@ class Reference(Lines):
             yield Kept("tasks", "T", by=("task_embed",), role="index")
         if shape.bias is not None:
             yield Kept("distances", "T S", by=("rel_bias",), role="index")
+        yield from distances(shape)
+        if shape.beside is not None:
+            yield from first_convolution(self, shape.beside)
         if shape.embed_norm is not None:
             last = row if shape.embed.late else "D"
             yield from self.norm("embed_norm", "embed.sum", shape.embed_norm, last=last)
@@ -197,7 +200,7 @@ class Reference(Lines):
                 raise ConfigError(f"{self.name}: no rule for attention that has an indexer")
             if part.joined:
                 raise ConfigError(f"{self.name}: no rule for attention that reads two vectors")
-            if isinstance(part, (Disentangled, RelativeAttention)):
+            if isinstance(part, RelativeAttention):
                 raise ConfigError(f"{self.name}: no rule for {type(part).__name__}")
             yield from self._attention(at, reads, part)
         elif isinstance(part, LatentAttention):
@@ -241,6 +244,8 @@ class Reference(Lines):
         scores, softmax, summed = f"{at}.scores", f"{at}.softmax", f"{at}.values"
         yield Kept(now["q"], "B T N H", by=(scores,))
         yield Kept(keys, f"B S {heads} H", by=(scores,))
+        if isinstance(part, Disentangled):
+            yield from scored(self, at, part, now["q"], keys)
         if part.softcap is not None:
             yield Kept(f"{at}.softcap", PAIRS, by=(f"{at}.softcap",))
         yield Kept(softmax, PAIRS, by=(softmax, summed))
