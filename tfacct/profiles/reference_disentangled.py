@@ -28,18 +28,19 @@ def distances(shape: Transformer) -> Iterator[Kept]:
 
 def scored(own: Lines, at: str, part: Disentangled, query: str, key: str) -> Iterator[Kept]:
     """Queries with the keys of all distances, keys with their queries, and which of them each pair adds."""
-    if part.distances is None or not is_(part.group, 1):
-        raise own.refuse("distances of a text's own number, or of heads that share keys")
+    if not is_(part.group, 1):
+        raise own.refuse("distances of heads that share keys")
+    far, times = ("S", 2) if part.distances is None else ("Rp", 1)  # both ways from each token, or those of a table
     # Products copy heads that do not lie one after the other, each for itself.
     viewed = is_(own.batch, 1) or is_(own.tokens, 1) or is_(part.kv_heads, 1)
-    rows = "K H Rp" if is_(part.kv_heads, 1) else "B K H Rp"  # one head's are a view for all sequences
+    rows = f"K H {far}" if is_(part.kv_heads, 1) else f"B K H {far}"  # one head's are a view for all sequences
     for which, asked, read in (("to", part.to_positions, query), ("from", part.from_positions, key)):
         if not asked:
             continue
         product, add = f"{at}.{which}_positions", f"{at}.{which}_add"
         yield Kept(read if viewed else f"{product}.read", "B T N H", by=(product,))
-        yield Kept(f"{product}.rows", rows, by=(product,))
-        yield Kept(product, "B N T Rp", by=(add,))
+        yield Kept(f"{product}.rows", rows, by=(product,), times=times)
+        yield Kept(product, f"B N T {far}", by=(add,), times=times)
         yield Kept(f"{at}.which", "T S", by=(add,), role="index")
 
 
