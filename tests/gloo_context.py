@@ -45,18 +45,18 @@ def backward(**given: Any) -> Any:
     return op(*(given[name] for name in names), 0.0, given["is_causal"])
 
 
-def ring(q: Any, k: Any, v: Any, slope: Callable[[Any], Any]) -> Any:
+def ring(q: Any, k: Any, v: Any, slope: Callable[[Any], Any], causal: bool) -> Any:
     """torch's ring, keys and values from rank to rank."""
     import torch.distributed as dist
     from torch.distributed.tensor.experimental._context_parallel import _attention as torchs
 
-    torchs._cp_options.rotate_method = torchs._RotateMethod.ALL_TO_ALL
+    torchs._cp_options.rotate_method, torchs._cp_options.enable_load_balance = torchs._RotateMethod.ALL_TO_ALL, causal
     group = dist.group.WORLD
-    out, logsumexp = torchs._templated_ring_attention(group, 2, kernel, q, k, v, is_causal=True)
+    out, logsumexp = torchs._templated_ring_attention(group, 2, kernel, q, k, v, is_causal=causal)
 
     def back() -> Any:
         return torchs._templated_ring_attention_backward(
-            group, 2, backward, slope(out), "grad_out", q, k, v, out, logsumexp, True
+            group, 2, backward, slope(out), "grad_out", q, k, v, out, logsumexp, causal
         )[:3]
 
     return out, back
@@ -87,7 +87,7 @@ def gather(q: Any, k: Any, v: Any, slope: Callable[[Any], Any], seen: Any) -> An
     return out, back
 
 
-def heads(q: Any, k: Any, v: Any, slope: Callable[[Any], Any]) -> Any:
+def heads(q: Any, k: Any, v: Any, slope: Callable[[Any], Any], causal: bool) -> Any:
     """Heads of all tokens in place of all heads of some."""
     import torch
     import torch.distributed as dist
@@ -100,7 +100,7 @@ def heads(q: Any, k: Any, v: Any, slope: Callable[[Any], Any]) -> Any:
         return torch.cat([*moves.all_to_all_single(parts, None, None, group).clone()], joined)
 
     q, k, v = (moved(one, 1, 2).requires_grad_() for one in (q, k, v))
-    whole = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+    whole = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
     out = moved(whole.detach(), 2, 1)
 
     def back() -> Any:
@@ -114,10 +114,10 @@ def attended(job: dict[str, Any], rank: int, ranks: int, sent: Callable[[str, st
     """The attention of a rank's tokens and its gradients; `sent` is told pass, kind and bytes of each collective."""
     import torch
 
-    method, tokens = job["method"], job["tokens"]
+    method, tokens, causal = job["method"], job["tokens"], job["causal"]
     torch.manual_seed(0)
     whole = [torch.randn(job["batch"], count, tokens, 4) for count in (job["heads"], job["kv"], job["kv"])]
-    own = pieces_of(rank, ranks, tokens, both=method != "ulysses")
+    own = pieces_of(rank, ranks, tokens, both=method != "ulysses" and causal)
     q, k, v = (one[:, :, own] for one in whole)
 
     def slope(out: Any) -> Any:
@@ -131,14 +131,14 @@ def attended(job: dict[str, Any], rank: int, ranks: int, sent: Callable[[str, st
 
     with watched("forward"):
         if method == "gather":
-            order = torch.cat([pieces_of(other, ranks, tokens, both=True) for other in range(ranks)])
-            out, back = gather(q, k, v, slope, order[None] <= own[:, None])
+            order = torch.cat([pieces_of(other, ranks, tokens, both=causal) for other in range(ranks)])
+            out, back = gather(q, k, v, slope, order[None] <= own[:, None] if causal else None)
         else:
-            out, back = (ring if method == "ring" else heads)(q, k, v, slope)
+            out, back = (ring if method == "ring" else heads)(q, k, v, slope, causal)
     with watched("backward"):
         slopes = back()
     alone = [one.clone().requires_grad_() for one in whole]
-    expected = torch.nn.functional.scaled_dot_product_attention(*alone, is_causal=True)
+    expected = torch.nn.functional.scaled_dot_product_attention(*alone, is_causal=causal)
     expected.backward(slope(expected.detach()))
     return [(out, expected[:, :, own]), *((mine, one.grad[:, :, own]) for mine, one in zip(slopes, alone, strict=True))]
 

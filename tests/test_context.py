@@ -27,8 +27,8 @@ MESHES = {"ring": {"cp": 4}, "gather": {"cp": 4, "cp_method": "gather"}, "ulysse
 Calls = Counter[tuple[str, str, int]]
 
 
-def job_of(method: str, ranks: int = 4) -> dict[str, Any]:
-    return {"method": method, "ranks": ranks, "tokens": 32, "batch": 2, "heads": 4, "kv": 4}
+def job_of(method: str, ranks: int = 4, *, causal: bool = True) -> dict[str, Any]:
+    return {"method": method, "ranks": ranks, "tokens": 32, "batch": 2, "heads": 4, "kv": 4, "causal": causal}
 
 
 def accounted(job: dict[str, Any]) -> Calls:
@@ -44,6 +44,9 @@ def accounted(job: dict[str, Any]) -> Calls:
         "num_hidden_layers": 1,
         "max_position_embeddings": 64,
     }
+    if not job["causal"]:  # an encoder, whose tokens all see one another
+        unknown = ("num_key_value_heads", "head_dim")
+        config = {**{name: size for name, size in config.items() if name not in unknown}, "model_type": "bert"}
     at = Workload(job["tokens"], job["tokens"], job["batch"]).axes()
     mesh: dict[str, Any] = {**MESHES[job["method"]]}
     mesh["ulysses" if job["method"] == "ulysses" else "cp"] = job["ranks"]
@@ -55,23 +58,27 @@ def accounted(job: dict[str, Any]) -> Calls:
     return found
 
 
+@pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("method", MESHES)
-def test_attention_sends_what_a_rank_counts(method: str) -> None:
+def test_attention_sends_what_a_rank_counts(method: str, causal: bool) -> None:
     found: Calls = Counter()
+    job = job_of(method, causal=causal)
     with fake_ranks(4):
-        attended(job_of(method), 0, 4, lambda *one: found.update([one]))
-    assert accounted(job_of(method)) == found
+        attended(job, 0, 4, lambda *one: found.update([one]))
+    assert accounted(job) == found
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("count", [2, 4])
 @pytest.mark.parametrize("method", MESHES)
-def test_ranks_that_send_compute_what_one_process_does(tmp_path: Path, method: str, count: int) -> None:
+def test_ranks_that_send_compute_what_one_process_does(tmp_path: Path, method: str, count: int, causal: bool) -> None:
+    job = job_of(method, count, causal=causal)
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1]), "OMP_NUM_THREADS": "1"}
     start = [sys.executable, "-W", "ignore", "-m", "tests.gloo_context"]
     ranks = [
         subprocess.Popen(
-            [*start, str(rank), str(tmp_path / "store"), json.dumps(job_of(method, count))],
+            [*start, str(rank), str(tmp_path / "store"), json.dumps(job)],
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -84,7 +91,7 @@ def test_ranks_that_send_compute_what_one_process_does(tmp_path: Path, method: s
     for out, _ in printed:
         said = json.loads(out.splitlines()[-1])
         assert said["apart"] < SAME
-        assert Counter(tuple(one) for one in said["counts"]) == accounted(job_of(method, count))
+        assert Counter(tuple(one) for one in said["counts"]) == accounted(job)
 
 
 def test_llama_8b_in_a_ring_by_hand() -> None:

@@ -270,7 +270,7 @@ def test_one_new_token() -> None:
         ("t5-base --tp 2 --sp --tokens 2", "no rule for an encoder beside --sp leave --sp out"),
         ("bert-base --tp 5", "--tp 5 does not divide K = 12 (key/value heads), N = 12 (query heads)"),
         ("bert-base --dp 2 --train", "it has an encoder, and which tensors share a bucket of --dp was not compared"),
-        ("bert-base --cp 2", "no rule for attention of all tokens to all others beside --cp 2"),
+        ("modernbert-base --cp 2", "no rule for windows to both sides beside --cp 2"),
         ("bart-base --pp 2 --train", "no rule for an encoder beside --pp"),
         ("albert-base-v2 --tp 2", "no rule for blocks that share their weights on a mesh"),
         ("led-base-16384 --tp 2", "no rule for attention in windows that overlap on a mesh"),

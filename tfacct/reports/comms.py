@@ -256,7 +256,7 @@ def _notes(subjects: Sequence[LoadedModel], every: Sequence[Counted], mesh: Mesh
     notes += uneven(subjects, mesh)
     if mesh.pp > 1 and len(every) == 1:
         notes += _of_stages(subjects[0], every[0], mesh, train)
-    notes += of_parts(mesh, train)
+    notes += of_parts(mesh, train, masked=not any(encodes(subject.architecture) for subject in subjects))
     if mesh.dp > 1:
         notes.append(of_copies(mesh) if train else f"{mesh.dp:,} copies have a batch each.")
     if any(line.over == "ep" for one in every for line in one.lines):

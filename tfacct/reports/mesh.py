@@ -23,7 +23,7 @@ from tfacct.ledger.workload import check_size
 from tfacct.loading.model import LoadedModel
 from tfacct.reports import pipes
 from tfacct.reports.stored import names
-from tfacct.reports.unruled import gathered_elsewhere, in_parallel, unruled
+from tfacct.reports.unruled import encodes, gathered_elsewhere, in_parallel, unparallel, unruled
 
 TORCH, PUBLISHED = "torch", "published"
 OWN, FP32, WIDE_ROUTER = "own", "fp32", "wide_router"
@@ -221,7 +221,8 @@ def check_ruled(subject: LoadedModel, mesh: Mesh, *, train: bool = True) -> None
     experts = subject.once(_experts)
     without = f"leave {option('sp', True)} out"
     if mesh.sp and (said := next(gathered_elsewhere(subject.architecture), None)):
-        raise ConfigError(f"{subject.name}: no rule for {said} beside {option('sp', True)}", without)
+        why = f": {unparallel(subject.architecture)}" if encodes(subject.architecture) else ""
+        raise ConfigError(f"{subject.name}: no rule for {said} beside {option('sp', True)}", f"{without}{why}")
     if mesh.sp and mesh.plan == "megatron" and subject.architecture.having(LatentAttention):
         said = f"latent attention beside {option('sp', True)} under Megatron's plan, which gathers its latents"
         raise ConfigError(f"{subject.name}: no rule for {said}", f"{option('tp_plan', 'torch')} has one")

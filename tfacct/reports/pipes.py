@@ -122,8 +122,9 @@ def _unparted(shape: Transformer, mesh: Mesh) -> Iterator[str]:
     for part in shape.attentions:
         if isinstance(part, Attention) and mesh.tp > 1 and part.qk_norm is not None and part.qk_norm.together:
             yield f"a norm over all heads together beside {option('tp')} and {cp if mesh.cp > 1 else ulysses}"
-        if isinstance(part, Attention) and not part.causal:
-            yield f"attention of all tokens to all others beside {cp if mesh.cp > 1 else ulysses}"
+        if isinstance(part, Attention) and not part.causal and (part.window is not None or shape.bias is not None):
+            odd = "windows to both sides" if part.window is not None else "scores of distances"
+            yield f"{odd} beside {cp if mesh.cp > 1 else ulysses}, which a rank's part of the tokens does not have"
         if isinstance(part, CompressedAttention):
             yield f"compressed keys beside {cp if mesh.cp > 1 else ulysses}: which rank makes them is not known"
         elif isinstance(part, LatentAttention):
@@ -181,15 +182,19 @@ def waits_facts(mesh: Mesh, times: int, train: bool) -> dict[str, Any]:
     return {"microbatches": times, "bubble": said, "bubble_ratio": None if ratio is None else float(ratio)}
 
 
-def of_parts(mesh: Mesh, train: bool = True) -> list[str]:
-    """How a sequence is divided, and how its parts come together; `train`: gradients too."""
+def of_parts(mesh: Mesh, train: bool = True, *, masked: bool = True) -> list[str]:
+    """How a sequence is divided, and how its parts come together; `train`: gradients too. `masked`: no token sees later
+    ones."""
     said = []
     if mesh.cp > 1:
         pieces = mesh.parts * BOTH
         how = "go round from rank to rank" if mesh.cp_method == "ring" else "are gathered"
-        said.append(
+        cut = (
             f"A sequence is cut into {pieces:,} pieces. Each rank has one from the front and one from the back, so all"
-            f" see as many keys under the causal mask. Keys and values {how}."
+            " see as many keys under the causal mask."
+        )
+        said.append(
+            f"{cut if masked else 'Each rank has tokens in a row, which see all others.'} Keys and values {how}."
         )
     if mesh.ulysses > 1:
         said.append("Ranks of ulysses divide tokens, and inside attention heads.")

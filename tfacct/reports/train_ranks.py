@@ -131,6 +131,9 @@ def _without_rule(subject: LoadedModel, recipe: Recipe) -> str | None:
 
 def _unruled_encoder(subject: LoadedModel, recipe: Recipe, mesh: Mesh) -> Iterator[str]:
     """What of an encoder's step has no rule here."""
+    if mesh.parts > 1:
+        axis = "cp" if mesh.cp > 1 else "ulysses"
+        yield f"an encoder's step is not counted beside {option(axis)}: what its attention keeps there was not measured"
     if mesh.pp > 1:
         yield f"stages of an encoder are counted without another axis than {option('pp')}"
     if subject.architecture.encoder is not None and mesh.zero > 1:
@@ -150,6 +153,8 @@ def _advice(subject: LoadedModel, recipe: Recipe, why: str) -> str | None:
         return f"leave {option('weights')} out"
     if why.startswith(("stages of an encoder", "an encoder with a decoder")):
         return f"leave {option('pp' if why.startswith('stages') else 'zero')} out"
+    if why.startswith("an encoder's step"):
+        return f"`tfacct comms {option('train', True)}` counts what it sends beside {option('fsdp')}"
     if why.startswith("adapters of an encoder"):
         return f"leave {option('lora')} or the mesh out"
     if why.endswith("evenly"):

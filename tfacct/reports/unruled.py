@@ -107,6 +107,18 @@ def gathered_elsewhere(shape: Transformer) -> Iterator[str]:
         yield "tables of segments or of distances"
 
 
+def unparallel(shape: Transformer) -> str:
+    """Why torch's plan of sequence parallelism, which gathers what a norm gives for the product behind it, says nothing
+    of an encoder."""
+    if shape.encoder is not None:
+        return "all blocks of the decoder read what the encoder gives, and which of them gathers it is a choice"
+    if any(stack.block.order == "post" for stack in shape.stacks):
+        return "products read sums behind a norm, which the next addition reads too: which of them gathers is a choice"
+    if shape.segments is not None or shape.bias is not None or shape.positions is not None:
+        return "tables beside that of the tokens have no place in torch's plan"
+    return "torch's plan was compared with decoders alone"
+
+
 def encodes(shape: Transformer) -> bool:
     """True of an encoder, alone or in front of a decoder."""
     return shape.encoder is not None or any(not getattr(part, "causal", True) for part in shape.attentions)

@@ -15,7 +15,7 @@ from tfacct.base.spelling import option
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import Axes, Letters, Size, rounded_up
 from tfacct.ledger.groups import Group, Ledger
-from tfacct.ledger.lines import EXPERTS, Parameter, Pointwise
+from tfacct.ledger.lines import EXPERTS, Matmul, Parameter, Pointwise
 
 LIVES = ("K", "N", "F", "Fe", "Fs", "V")
 """Letters that `tp` divides: heads, widths of networks, the vocabulary."""
@@ -204,7 +204,10 @@ def _check_parts(ledger: Ledger, mesh: Mesh, at: Axes) -> None:
             new = "one new token" if at["T"] == 1 else f"{at['T']:,} new tokens"
             said = f"{named} divides whole sequences, not {new} of {at['S']:,}"
             raise UsageError(said, f"a prompt: {option('tokens', at['S'])}; a step: {option('train', True)}")
-        pieces = mesh.parts * (BOTH if mesh.cp > 1 else 1)
+        masked = any(
+            isinstance(line, Matmul) and line.mask != "full" for group in ledger.groups for line in group.lines
+        )
+        pieces = mesh.parts * (BOTH if mesh.cp > 1 and masked else 1)  # without a mask all see as many keys anyway
         if at["T"] % pieces:
             raise UsageError(
                 f"{named} does not divide T = {at['T']:,} ({NAMES['T']})",
