@@ -302,7 +302,7 @@ def test_several_models_have_a_row_each(run: Callable[..., Ran]) -> None:
         ("falcon-7b --set parallel_attn=false --attention eager", "no rule for parts one after the other"),
         ("moonlight-16b-a3b --set latent_attention=absorbed", "no rule for latent attention that is absorbed"),
         ("youtu-llm-2b --set v_head_dim=68", "sdpa has not been measured with heads of 68"),
-        ("gpt-oss-20b", "has not been measured with sdpa hint: --attention eager"),
+        ("gpt-oss-20b --attention sdpa", "has not been measured with sdpa hint: --attention eager"),
         ("opt-350m", "opt-350m: transformers with sdpa: no rule for a token table narrower than the model"),
         ("phi-2 --set qk_layernorm=true", "phi-2: transformers with sdpa: no rule for a LayerNorm of queries"),
         ("opt-6.7b --set do_layer_norm_before=false", "no rule for post blocks"),

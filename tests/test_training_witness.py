@@ -8,10 +8,11 @@ from dataclasses import replace
 
 import pytest
 
+from tests.conftest import tiny
 from tests.training_configs import drawn
 from tfacct.accounts.timeline import peak, timeline
 from tfacct.loading.model import subject
-from tfacct.reports.training import refusal, step_of
+from tfacct.reports.training import Recipe, refusal, step_of
 from tfacct.witness.step import by_modules, grouped, known_modules
 
 pytest.importorskip("transformers")
@@ -66,6 +67,18 @@ def check(family: str, seed: int, *, accumulate: bool = False, hold_logits: bool
     most = keeping.peak(run, work.batch, work.tokens, source=work.source, **held)
     found = peak(instant for instant in timeline(step) if instant.name != "optimizer step")
     assert found.total == most.bytes, (config, recipe, work, found, most)
+
+
+def test_the_attention_that_is_counted_where_none_is_named_is_the_one_that_transformers_takes() -> None:
+    """A class without sdpa takes eager by itself, and refuses the other."""
+    import transformers
+
+    for family in (*FAMILIES, *FURTHER, *NEAR, *SINCE, *ENCODERS, *PAIRS):
+        model = tiny(family)
+        made = transformers.AutoConfig.for_model(model.of_class["model_type"])
+        theirs = getattr(transformers, model.config.ending.auto)._model_mapping[type(made)]
+        assert Recipe().of(model).attention == ("sdpa" if theirs._supports_sdpa else "eager"), family
+        assert Recipe(attention="sdpa").of(model).attention == "sdpa"
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -23,7 +23,7 @@ class Trainable(Asked):
         dtype: str = "bf16",
         optimizer: str = "adamw",
         checkpoint: Literal["none", "full", "attention"] = "none",
-        attention: Literal["sdpa", "eager"] = "sdpa",
+        attention: Literal["sdpa", "eager"] | None = None,
         accumulate: bool = False,
         hold_logits: bool = False,
         loss: Literal["whole", "chunked"] = "whole",

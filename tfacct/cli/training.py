@@ -48,8 +48,11 @@ def train(
         typer.Option(help="Keep the input of each block, or of its attention, and run that again."),
     ] = opt.RecomputeChoice.none,
     attention: Annotated[
-        opt.AttentionChoice, typer.Option(help="How transformers runs it.")
-    ] = opt.AttentionChoice.sdpa,
+        opt.AttentionChoice | None,
+        typer.Option(
+            help="How transformers runs it. Default: sdpa, or eager where the class has no other.", show_default=False
+        ),
+    ] = None,
     accumulate: Annotated[
         bool, typer.Option("--accumulate", help="Gradients of earlier batches are there already.")
     ] = False,
@@ -101,7 +104,7 @@ def train(
         dtype,
         optimizer,
         checkpoint.value,
-        attention.value,
+        None if attention is None else attention.value,
         accumulate,
         hold_logits,
         loss.value,

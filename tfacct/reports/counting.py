@@ -10,7 +10,7 @@ from tfacct.accounts.metrics import Metric, Point
 from tfacct.base import units
 from tfacct.base.errors import ConfigError, TfacctError, UsageError
 from tfacct.base.record import record
-from tfacct.base.spelling import option
+from tfacct.base.spelling import option, spelled
 from tfacct.ledger.einsum import shared
 from tfacct.ledger.storage import BF16, Storage, width
 from tfacct.ledger.workload import Request, Workload, whole_sequences
@@ -28,6 +28,10 @@ AS, TRANSFORMERS = "as_", "transformers"
 """Who runs a training step, among the fields of a recipe that were named; and who does where nobody is."""
 
 
+SHOWN = 12
+"""Names of models that are left out on one line of the terminal."""
+
+
 @record
 class LeftOut:
     """Models that a comparison goes without, and why. `advice`: what would take them in."""
@@ -39,7 +43,9 @@ class LeftOut:
     @property
     def hint(self) -> str:
         """For the person at the terminal."""
-        said = f"left out: {', '.join(self.models)} ({self.why})"
+        few, more = self.models[:SHOWN], len(self.models) - SHOWN
+        others = f" and {more:,} more, which {spelled('--json', 'models_left_out')} names" if more > 0 else ""
+        said = f"left out: {', '.join(few)}{others} ({self.why})"
         return f"warning: {said}; {self.advice}" if self.advice else f"hint: {said}"
 
     @staticmethod

@@ -57,7 +57,7 @@ def formula_kept(
     that of its batch."""
     from sympy import expand
 
-    recipe, axes = terms.recipe, axes or {}
+    recipe, axes = terms.recipe.of(subject), axes or {}
     kept_ranks.check(axes, as_)
     if as_ != TRANSFORMERS:
         check(recipe, as_)

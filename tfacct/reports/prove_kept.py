@@ -48,7 +48,7 @@ def prove_kept(
         return prove_reference(subject, terms, by=by, progress=progress)
     if by not in (None, "grid"):
         raise UsageError(f"the transformers class takes no symbols for sizes: leave {option('by', by)} out")
-    recipes = [replace(terms, dtype=dtype).recipe for dtype in ([terms.dtype] if terms.dtype else DTYPES)]
+    recipes = [replace(terms, dtype=dtype).recipe.of(subject) for dtype in ([terms.dtype] if terms.dtype else DTYPES)]
     if not subject.config.trains:
         step_of(subject, Workload(1, 1), recipes[0])  # raises, and says why
     refused = {recipe: refusal(_small(subject, recipe), recipe) for recipe in recipes}
@@ -91,6 +91,7 @@ def _proven(subject: LoadedModel, recipe: Recipe, progress: Tick) -> Iterator[Pr
     import sympy
 
     grid = Grid(subject, rounded=recipe.rounds)
+    assert recipe.attention is not None
     how = Run(recipe.attention, recipe.dtype, recipe.checkpoint, "none")
     small = _small(subject, recipe)
     tokens = grid.values["T"][0]

@@ -47,6 +47,7 @@ def train(
     if request.decode or request.tokens is not None:
         raise whole_sequences("train")
     subjects, left_out = trainable(subjects, recipe)
+    recipe = recipe.of_all(subjects)
     every = [trained(subject, counting.workload(subject, request), recipe) for subject in subjects]
     one = every[0] if len(every) == 1 else None
     fits = None if one is None or fit is None else budgeted(one, fit)

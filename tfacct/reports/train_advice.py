@@ -15,6 +15,7 @@ from tfacct.reports.training import FP32, NF4, AttentionKind, Recipe, refusal
 
 def advice(subject: LoadedModel, recipe: Recipe) -> str:
     """Advice for a model that is refused: the other attention where that is counted, or the families that are."""
+    recipe = recipe.of(subject)
     other: AttentionKind = "eager" if recipe.attention == "sdpa" else "sdpa"
     if subject.quantized and refusal(subject.with_fields({"quantization_config": None}), recipe) is None:
         return f"{setting('quantization_config')} counts weights in {recipe.dtype}"

@@ -173,7 +173,7 @@ def _advice(subject: LoadedModel, recipe: Recipe, why: str) -> str | None:
     for instead, changed in _instead(recipe):
         if refusal(subject, changed) is None:
             return f"{instead} is counted"
-    alike: tuple[training.AttentionKind, ...] = (recipe.attention, "eager")
+    alike: tuple[training.AttentionKind | None, ...] = (recipe.attention, "eager")
     other = next(
         (kind for kind in alike if not training.refusal(subject, replace(alone(recipe), attention=kind))), None
     )

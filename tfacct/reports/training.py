@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Literal, NamedTuple, get_args
 
@@ -24,6 +24,8 @@ from tfacct.reports.passes import CHUNKED, ONE, pass_of
 from tfacct.reports.stored import changed_by, not_again, stored
 
 AttentionKind = Literal["sdpa", "eager"]
+UNNAMED = "sdpa, or eager where a class has no other"
+"""The attention of several models where none is named."""
 Checkpoint = Literal["none", "full", "attention"]
 Loss = Literal["whole", "chunked"]
 FP32, NF4 = "fp32", "nf4"
@@ -38,6 +40,7 @@ CLASSIFIERS = {"AutoModelForSequenceClassification": "sequences", "AutoModelForT
 @record
 class Recipe:
     """How a model is trained. `dtype`: of the pass; of weights, gradients and moments too, unless `weights` says so.
+    `attention`: how transformers runs it, or None for what a class takes by itself.
     `accumulate`: gradients of earlier batches are there. `hold_logits`: the caller keeps the logits. `loss`: of all
     tokens at once, or chunk by chunk, the head run again for each. `lora`: rank of peft's adapters, and their products
     if not all have one; `adapters`: their dtype; `lora_dropout`: the share of their inputs that they drop. `weights`:
@@ -48,7 +51,7 @@ class Recipe:
     dtype: str = "bf16"
     optimizer: str = "adamw"
     checkpoint: Checkpoint = "none"
-    attention: AttentionKind = "sdpa"
+    attention: AttentionKind | None = None
     accumulate: bool = False
     hold_logits: bool = False
     loss: Loss = "whole"
@@ -71,7 +74,7 @@ class Recipe:
             raise UsageError(f"{option('loss')} is whole or chunked, not {self.loss!r}")
         if self.loss == "chunked" and self.hold_logits:
             raise UsageError(f"{option('loss', 'chunked')} makes the logits of no more than a chunk: none are held")
-        if self.attention not in ("sdpa", "eager"):
+        if self.attention not in (None, "sdpa", "eager"):
             raise UsageError(f"{option('attention')} is sdpa or eager, not {self.attention!r}")
         adapters = units.dtype_name(self.adapters)
         if adapters not in (FP32, dtype):
@@ -93,6 +96,19 @@ class Recipe:
         return replace(
             self, mesh=mesh, dtype=dtype, adapters=adapters, weights=None if self.weights == dtype else self.weights
         )
+
+    def of(self, subject: LoadedModel) -> Recipe:
+        """The same with the attention that a model's class takes where none is named: sdpa, or eager where it has
+        no other, as transformers chooses."""
+        if self.attention is not None:
+            return self
+        lone = "eager" in subject.config.trains and "sdpa" not in subject.config.trains
+        return replace(self, attention="eager" if lone else "sdpa")
+
+    def of_all(self, subjects: Sequence[LoadedModel]) -> Recipe:
+        """The same with the attention that all of these take; unnamed still where they differ."""
+        alike = {self.of(subject).attention for subject in subjects}
+        return replace(self, attention=alike.pop()) if len(alike) == 1 else self
 
     @property
     def autocast(self) -> bool:
@@ -129,7 +145,7 @@ class Recipe:
         peft = "" if self.lora is None else ", peft and bitsandbytes" if self.weights == NF4 else " and peft"
         cast = " under torch.autocast" if self.autocast else ""
         cast += " on torch's plan of ranks" if self.mesh is not None and self.mesh.tp > 1 else ""
-        return f"{self.attention}{peft}{cast}"
+        return f"{self.attention or UNNAMED}{peft}{cast}"
 
     @property
     def counted(self) -> str:
@@ -139,7 +155,7 @@ class Recipe:
     @property
     def rounds(self) -> bool:
         """True if a kernel rounds tokens up, so that what is kept is no polynomial in them."""
-        return self.full and self.attention == "sdpa"
+        return self.full and self.attention != "eager"
 
     @property
     def full(self) -> bool:
@@ -149,6 +165,7 @@ class Recipe:
 
 def refusal(subject: LoadedModel, recipe: Recipe, work: Workload = ONE) -> str | None:
     """Reason why a model's training step is not counted; None if it is."""
+    recipe = recipe.of(subject)
     if recipe.mesh is not None:
         from tfacct.reports import train_ranks
 
@@ -214,6 +231,7 @@ def _no_classes(subject: LoadedModel) -> str | None:
 
 def step_of(subject: LoadedModel, work: Workload, recipe: Recipe) -> Step:
     """The training step of a model. Raises UsageError for one that is not counted."""
+    recipe = recipe.of(subject)
     if recipe.mesh is not None:
         from tfacct.reports import train_ranks
 
@@ -335,6 +353,7 @@ def _routed(subject: LoadedModel) -> bool:
 
 def trained(subject: LoadedModel, work: Workload, recipe: Recipe) -> Trained:
     """The training step of a model, worked out. Raises UsageError for one that is not counted."""
+    recipe = recipe.of(subject)
     step = step_of(subject, work, recipe)
     found = timeline(step)
     return Trained(subject, work, recipe, step, found, peak(found))

@@ -66,6 +66,7 @@ def verify_train(
         raise whole_sequences("train")
     recipe = terms.recipe
     subjects, left_out = trainable(subjects, recipe)
+    recipe = recipe.of_all(subjects)
     verified = []
     for done, subject in enumerate(subjects):
         progress(subject.name, done, len(subjects))
@@ -92,6 +93,7 @@ def verify_train(
 
 
 def _asked(subject: LoadedModel, work: Workload, recipe: Recipe, all_layers: bool) -> Verified:
+    recipe = recipe.of(subject)
     step_of(subject, work, recipe)  # says what is not counted, before the class is made
     how = _how(subject, recipe)
     checks = step_checks(subject, work, how, lambda model: step_of(model, work, recipe), all_layers=all_layers)
@@ -130,7 +132,7 @@ def facts(verified: Verified, recipe: Recipe) -> dict[str, Any]:
         "checked": verified.checked,
         "optimizer": recipe.optimizer,
         "checkpoint": recipe.checkpoint,
-        **({"attention": recipe.attention} if verified.profile == TRANSFORMERS else {}),
+        **({"attention": recipe.of(verified.subject).attention} if verified.profile == TRANSFORMERS else {}),
         "loss": recipe.loss,
         "lora": recipe.lora,
         "weights_dtype": recipe.weights or recipe.dtype,
