@@ -431,7 +431,7 @@ def test_the_divided_step_is_the_whole_one_where_nothing_is_divided() -> None:
     [
         ("llama-3.1-70b --tp 3", "does not divide K = 8 (key/value heads)"),
         ("llama-3.1-8b --tp 3", "--tp 3 does not divide K = 8 (key/value heads)"),
-        ("llama-3.1-8b --tp 2 --pp 2 --lora 16", "leave --lora or the other axes out"),
+        ("llama-3.1-8b --dp 2 --tp 2 --pp 2 --lora 16", "leave --lora or the other axes out"),
         (
             "jamba-v0.1 --tp 2",
             "step of jamba has not been measured hint: `tfacct params` and `comms` count its weights",
