@@ -68,7 +68,11 @@ RunBy = Annotated[
 ]
 Attention = Annotated[
     AttentionChoice | None,
-    typer.Option(help="How transformers runs it. Default: sdpa, or eager where the class has no other.", rich_help_panel=_STEP, show_default=False),
+    typer.Option(
+        help="How transformers runs it. Default: sdpa, or eager where the class has no other.",
+        rich_help_panel=_STEP,
+        show_default=False,
+    ),
 ]
 
 
