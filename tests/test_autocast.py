@@ -186,7 +186,7 @@ def test_what_a_block_keeps_by_hand() -> None:
     [
         ("mpt-7b", {"attention": "eager"}, "mpt has not been measured under autocast"),
         ("modernbert-base", {"lora": "16"}, "autocast has not been measured with adapters on modernbert"),
-        ("llama-3.1-8b", {"lora": "16", "loss": "chunked"}, "a loss in chunks beside adapters on llama"),
+        ("falcon-7b", {"lora": "16", "loss": "chunked", "attention": "eager"}, "adapters on falcon have not been"),
         ("modernbert-base", {"checkpoint": "attention"}, "measured with attention that runs again on modernbert"),
     ],
 )

@@ -12,6 +12,7 @@ from tfacct.accounts.timeline import peak, timeline
 from tfacct.base.errors import UsageError
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel, subject
+from tfacct.profiles.chunked import CHUNKS
 from tfacct.profiles.written import Trace
 from tfacct.reports.lora import chosen, products, read
 from tfacct.reports.training import Recipe, refusal, step_of
@@ -30,13 +31,48 @@ SINCE = (
 """Those of Llama's kind, and of others whose parts run one after the other, with adapters and attention again."""
 ATTENDING = ("bloom", "falcon", "gpt2", "gpt_neox", "helium", "olmo2", "olmo3", "phi3", *SINCE)
 """Further families whose attention was measured that runs again."""
+IN_CHUNKS = (
+    *(
+        "bloom",
+        "cwm",
+        "deepseek_v3",
+        "dots1",
+        "ernie4_5",
+        "gemma",
+        "gemma2",
+        "gemma3_text",
+        "gpt2",
+        "gpt_neox",
+        "gpt_oss",
+    ),
+    *("granite", "helium", "hyperclovax", "internlm3", "iquestcoder", "kimi_k2", "llama", "ministral3", "mistral"),
+    *(
+        "mixtral",
+        "olmo",
+        "olmo2",
+        "olmo3",
+        "opt",
+        "phi",
+        "phi3",
+        "qwen2",
+        "qwen2_moe",
+        "qwen3",
+        "qwen3_moe",
+        "seed_oss",
+    ),
+    *("smollm3", "starcoder2", "youtu"),
+)
+"""Families that were measured with adapters and a loss in chunks, both."""
 LENT = ("bloom", "falcon", "gpt2", "gpt_neox", "helium", "olmo2", "olmo3", "phi3", *SINCE)
 """Further families that were measured with adapters."""
 
 
-def check(family: str, seed: int, *, lora: bool = False, selective: bool = False) -> bool:
+def check(family: str, seed: int, *, lora: bool = False, selective: bool = False, chunked: bool = False) -> bool:
     """Bytes by the modules that asked for them, and the most bytes alive at any operator; False if it is refused."""
+    import torch
+
     from tfacct.reference import keeping
+    from tfacct.reference.chunked import loss_in_chunks
 
     config, recipe, work = drawn(family, seed)
     pick = random.Random(seed)
@@ -50,6 +86,10 @@ def check(family: str, seed: int, *, lora: bool = False, selective: bool = False
     recipe = replace(recipe, dtype="bf16", weights="fp32", **loop)
     if selective:
         recipe = replace(recipe, checkpoint="attention")
+    if chunked:
+        config["vocab_size"] += 900 * (seed % 3)
+        model = subject(family, config, {}, None)
+        recipe = replace(recipe, loss="chunked", hold_logits=False)
     modules: list[str] = []
     if lora:
         recipe, modules = _lent(model, recipe, pick)
@@ -62,9 +102,11 @@ def check(family: str, seed: int, *, lora: bool = False, selective: bool = False
         from tfacct.reference import adapting
 
         adapting.adapted(run, int((recipe.lora or "").split(":")[0]), modules, dropout=recipe.lora_dropout)
+    if chunked:
+        run = loss_in_chunks(run, CHUNKS, torch.bfloat16)
     saved = keeping.kept(run, work.batch, work.tokens, work.source)
     assert step.kept() == sum(each.bytes for each in saved), (config, recipe, work)
-    if recipe.checkpoint == "none":
+    if recipe.checkpoint == "none" and not chunked:
         known = known_modules(model)
         assert by_modules(model, step, known) == grouped(saved, known), (config, recipe, work)
     held = {"accumulate": recipe.accumulate, "holds_logits": recipe.hold_logits}
@@ -221,6 +263,21 @@ def test_many_steps_with_adapters_or_attention_again(family: str, how: str) -> N
 def test_what_an_adapter_reads_in_fp32_stays_to_its_end() -> None:
     pytest.importorskip("peft")
     assert check("phi3", 108, lora=True)
+
+
+@pytest.mark.parametrize("family", ["gemma2", "llama", "olmo2", "phi", "qwen2_moe"])
+def test_a_loss_in_chunks_beside_adapters_under_autocast(family: str) -> None:
+    """A frozen head's weight is cast anew whenever a chunk runs."""
+    pytest.importorskip("peft")
+    assert check(family, 101, lora=True, chunked=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", IN_CHUNKS)
+def test_many_losses_in_chunks_beside_adapters(family: str) -> None:
+    pytest.importorskip("peft")
+    done = [check(family, seed, lora=True, chunked=True) for seed in range(100, 200)]
+    assert sum(done) >= 90
 
 
 @pytest.mark.slow

@@ -22,11 +22,11 @@ def chunk_letters(batch: Size, tokens: Size) -> dict[str, Size]:
     return {"Tc": first, "Td": batch * tokens - first}
 
 
-def loss_in_chunks(whole: Pass, batch: Size, tokens: Size, *, frozen: bool = False) -> Pass:
-    """The pass, its loss computed chunk by chunk. `frozen`: the head is not trained."""
+def loss_in_chunks(whole: Pass, batch: Size, tokens: Size, *, frozen: bool = False, biased: bool = False) -> Pass:
+    """The pass, its loss computed chunk by chunk. `frozen`: the head is not trained; `biased`: it has a bias."""
     letters, several = chunk_letters(batch, tokens), batch * tokens > 1
     if MATMUL in whole.back.run.order:
-        run = chunked_narrow(whole.back.run, several=several)
+        run = chunked_narrow(whole.back.run, several=several, frozen=frozen, biased=biased)
     else:
         run = _chunked(whole.back.run, several=several, many=batch * tokens > 2, frozen=frozen)
     back = whole.back._replace(run=run)

@@ -80,7 +80,9 @@ def _pass_of(
     if recipe.loss == CHUNKED:
         from tfacct.profiles.chunked import loss_in_chunks
 
-        return loss_in_chunks(whole, work.batch, work.tokens, frozen=recipe.lora is not None)
+        head = subject.architecture.head
+        biased = head is not None and head.bias
+        return loss_in_chunks(whole, work.batch, work.tokens, frozen=recipe.lora is not None, biased=biased)
     return whole
 
 

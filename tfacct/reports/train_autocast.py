@@ -96,7 +96,9 @@ def refusal(subject: LoadedModel, recipe: Recipe) -> str | None:
     asked = {
         f"adapters on {family}": recipe.lora is not None and ADAPTED not in trains,
         f"a loss in chunks on {family}": recipe.loss == "chunked" and IN_CHUNKS not in trains,
-        f"a loss in chunks beside adapters on {family}": recipe.loss == "chunked" and recipe.lora is not None,
+        f"a loss in chunks beside adapters on {family}": recipe.loss == "chunked"
+        and recipe.lora is not None
+        and IN_CHUNKS not in trains,
         f"attention that runs again on {family}": recipe.checkpoint == "attention" and SELECTIVE not in trains,
     }
     both = next((name for name, so in asked.items() if so), None)
