@@ -265,7 +265,7 @@ def test_what_an_adapter_reads_in_fp32_stays_to_its_end() -> None:
     assert check("phi3", 108, lora=True)
 
 
-@pytest.mark.parametrize("family", ["gemma2", "llama", "olmo2", "phi", "qwen2_moe"])
+@pytest.mark.parametrize("family", ["gemma2", "llama", "olmo2", "opt", "phi", "qwen2_moe"])
 def test_a_loss_in_chunks_beside_adapters_under_autocast(family: str) -> None:
     """A frozen head's weight is cast anew whenever a chunk runs."""
     pytest.importorskip("peft")

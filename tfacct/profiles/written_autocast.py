@@ -24,7 +24,7 @@ from tfacct.profiles.base import Habits
 from tfacct.profiles.transformers import Transformers
 from tfacct.profiles.transformers_masks import ALIGNED
 from tfacct.profiles.transformers_parts import STREAM
-from tfacct.profiles.written import Trace, Value, let_go, run_of
+from tfacct.profiles.written import INPUT, Trace, Value, let_go, run_of
 from tfacct.profiles.written_networks import SMOOTH
 from tfacct.profiles.written_operations import Weights
 from tfacct.profiles.written_parts import How, norm
@@ -201,6 +201,17 @@ class Written(Transformers):
         return loss._replace(ahead=(Moment("loss.choose", made),))
 
 
+def reading_once(run: Run) -> Run:
+    """The run of a block that does not keep what it reads, which is there in its forward pass alone: in block 0's too,
+    where it is none of what waits."""
+    kept = {line.path for line in run.kept}
+
+    def there(one: Held) -> Held:
+        return one._replace(path="") if one.path == INPUT and INPUT not in kept else one
+
+    return run._replace(ahead=tuple(m._replace(held=tuple(map(there, m.held))) for m in run.ahead))
+
+
 def lent(profile: Written, whole: Pass, shape: Transformer) -> Pass:
     """The pass of a frozen model with adapters. Block 0 stands apart."""
     adapters = profile.adapters
@@ -219,5 +230,8 @@ def lent(profile: Written, whole: Pass, shape: Transformer) -> Pass:
     found = ended(whole, adapters, tuple(blocks), profile.back(shape))
     # No block keeps the embeddings, which stay; what a dropout leaves of them does not.
     embedded = () if adapters.embedded or STREAM_WIDE in found.waiting else (STREAM_WIDE,)
+    if embedded and shape.positions is not None:  # of which it reads a sum, that goes with it
+        first, embedded = blocks[0], ()
+        found = found._replace(blocks=(first._replace(run=reading_once(first.run)), *blocks[1:]))
     handed = tuple(each._replace(held=full((each.held,))[0]) for each in found.handed)
     return found._replace(waiting=(*found.waiting, *embedded), handed=handed)

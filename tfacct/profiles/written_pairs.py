@@ -24,8 +24,8 @@ from tfacct.profiles import written_scores as scores
 from tfacct.profiles.autocast_parts import as_full, full
 from tfacct.profiles.transformers_pairs import CROSS, SOURCE, Pairs, Reading, Writing
 from tfacct.profiles.transformers_parts import STREAM
-from tfacct.profiles.written import GATHERS, INPUT, Trace, Value, let_go, run_of
-from tfacct.profiles.written_autocast import cached
+from tfacct.profiles.written import GATHERS, Trace, Value, let_go, run_of
+from tfacct.profiles.written_autocast import cached, reading_once
 from tfacct.profiles.written_networks import activated
 from tfacct.profiles.written_operations import Weights
 from tfacct.profiles.written_parts import ATTN, NETWORK, How, dropped, norm, product
@@ -134,19 +134,9 @@ def block_run(
         run = run_of(kept, bare)
         if not parts.sums:
             return run
-        return let_go(run) if again else reading_casts(run)
+        return let_go(run) if again else reading_once(run)
 
     return cached((written, repr(block), how, ones, again), make)
-
-
-def reading_casts(run: Run) -> Run:
-    """The run of a block that keeps no more than casts of its input, which is there in its forward pass: in block 0's
-    too, where it is none of what waits."""
-
-    def there(one: Held) -> Held:
-        return one._replace(path="") if one.path == INPUT else one
-
-    return run._replace(ahead=tuple(m._replace(held=tuple(map(there, m.held))) for m in run.ahead))
 
 
 def under(attention: str) -> str:
