@@ -231,7 +231,8 @@ def lent(profile: Written, whole: Pass, shape: Transformer) -> Pass:
     # No block keeps the embeddings, which stay; what a dropout leaves of them does not.
     embedded = () if adapters.embedded or STREAM_WIDE in found.waiting else (STREAM_WIDE,)
     if embedded and shape.positions is not None:  # of which it reads a sum, that goes with it
-        first, embedded = blocks[0], ()
-        found = found._replace(blocks=(first._replace(run=reading_once(first.run)), *blocks[1:]))
+        embedded = ()
+        alone = blocks[0]._replace(run=reading_once(blocks[0].run))
+        found = found._replace(blocks=(alone, *blocks[1:]))
     handed = tuple(each._replace(held=full((each.held,))[0]) for each in found.handed)
     return found._replace(waiting=(*found.waiting, *embedded), handed=handed)
