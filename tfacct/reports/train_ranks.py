@@ -142,7 +142,7 @@ def _unruled_encoder(subject: LoadedModel, recipe: Recipe, mesh: Mesh) -> Iterat
         # bart's class adds a bias in fp32 to its logits, which are wider then.
         yield f"an encoder with a decoder is counted under {option('fsdp')} {adapters.DTYPE}"
     if recipe.lora is not None:
-        yield "adapters of an encoder are not counted on a mesh: those of decoders alone were compared with peft's there"
+        yield "adapters of an encoder are not counted on a mesh: only those of decoders were compared with peft's"
 
 
 def _advice(subject: LoadedModel, recipe: Recipe, why: str) -> str | None:
