@@ -88,6 +88,7 @@ QWEN = (
     *("qwen2_5_omni_vision_encoder", "qwen3_omni_moe_vision_encoder", "qwen3_vl_moe_vision", "qwen3_vl_vision"),
 )
 TOWERS = (
+    "beit",
     "clip_vision_model",
     "deit",
     "dinov2",
@@ -110,7 +111,7 @@ TOWERS = (
     "vit",
 )
 AUDIO = ("audioflamingo3_encoder", "qwen2_5_omni_audio_encoder", "qwen2_audio_encoder", "voxtral_encoder")
-UNSAID = ("deberta-v2", "led", "whisper", *AUDIO, *TOWERS, *QWEN)
+UNSAID = ("deberta", "deberta-v2", "xlnet", "led", "whisper", *AUDIO, *TOWERS, *QWEN)
 """Families with products of a table of distances, of frames of audio, or of patches, that no token pays for: no
 sentence yet."""
 

@@ -69,6 +69,8 @@ def ours(about: LoadedModel, stranger, *, fused: bool = False) -> model.Decoder:
             if held is not None and (parameter.dim() < 3 or ".experts." not in path):
                 # a convolution's matrix has an axis of 1 there
                 source = stranger.get_parameter(held)
+                if re.sub(r"\.\d+\.", ".*.", path).removesuffix(".weight") in about.config.inputs_first:
+                    source = source.flatten(1).T  # XLNet's class keeps its matrices by inputs, then heads
                 if source.numel() > parameter.numel():  # q, k and v of a pooler
                     start = taken.get(held, 0)
                     taken[held] = start + len(parameter)
