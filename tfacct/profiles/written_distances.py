@@ -14,7 +14,7 @@ from tfacct.profiles.autocast_parts import as_full
 from tfacct.profiles.transformers_biased import ADDED, BiasedEncoders
 from tfacct.profiles.written import Trace, Value
 from tfacct.profiles.written_parts import ATTN, How, product
-from tfacct.profiles.written_storage import Axes, Storage
+from tfacct.profiles.written_storage import Axes
 
 PAIRS: Axes = ("B", "N", "T", "S")
 SCORES = Held("B N T S", "full")
@@ -45,15 +45,10 @@ def _attention(t: Trace, how: How, x: Value, part: Attention) -> Value:
 
 
 def _added(t: Trace, x: Value) -> Value:
-    """Scores of distances added in place: their gradient is cast, and added to what later blocks left."""
+    """Scores of distances added in place. Their gradient is cast, and added to what later blocks left: three tensors,
+    as many as softmax's gradient has had, its result among them, so this never is what decides."""
     t.named(ADDED)
-
-    def back(b: Trace, g: Storage) -> list[Storage | None]:
-        tensors = [b.new(PAIRS, "full") for _ in range(2)]
-        del tensors
-        return [g]
-
-    return Value(x.storage, x.axes, t.node((x.node,), back))
+    return Value(x.storage, x.axes, t.node((x.node,), lambda _b, g: (g,)))
 
 
 @record
