@@ -70,10 +70,8 @@ def unruled(model: LoadedModel) -> str:
         return "convolutions over sound"
     if isinstance(model.architecture.pooler, Picked):
         return "a pooler of this kind"
-    if any(part.qk_norm is not None and not part.qk_norm.learned for part in attentions):
-        return "norms of queries and keys without a weight"
-    if any(part.qk_norm is not None and part.qk_norm.own for part in attentions):
-        return "norms of heads with scales of their own"
+    if any(getattr(part, "scales_first", False) for part in model.architecture.parts()):
+        return "norms that scale what they read"
     for kind in (RelativeAttention,):
         if any(isinstance(part, kind) for part in attentions):
             return kind.__name__

@@ -285,17 +285,17 @@ class Reference(Lines):
             now["q"] = f"{at}.q_scale"
 
     def _qk_norms(self, at: str, how: QKNorm, now: dict[str, str]) -> Iterator[Kept]:
-        if not how.learned:
-            raise ConfigError(f"{self.name}: no rule for norms of queries and keys without a weight")
-        if how.own:
-            raise ConfigError(f"{self.name}: no rule for norms of heads with scales of their own")
         for which, count in (("q", "N"), ("k", "K")):
             spec, norm = f"B T {count} H", f"{at}.{which}_norm"
             each, last = ("B T", f"{count} H") if how.together else (f"B T {count}", "H")
-            if how.kind == "layer":
+            if how.own:
+                yield from self.layer(norm, now[which], spec, each)
+                yield Kept(f"{norm}.normed", spec, by=(f"{norm}.weight",))
+            elif how.kind == "layer" and how.learned:
                 yield from self.layer(norm, now[which], spec, each)
             else:
-                yield from self.rms(norm, now[which], spec, each, last, less_one=how.less_one)
+                less_one, scaled = how.less_one and how.learned, how.learned
+                yield from self.rms(norm, now[which], spec, each, last, less_one=less_one, scaled=scaled)
             now[which] = norm
 
     def _experts(self, at: str, reads: str, part: Experts) -> Iterator[Kept]:

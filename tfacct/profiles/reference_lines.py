@@ -44,7 +44,10 @@ class Lines:
             if part.less_one:
                 yield Kept(f"{at}.plus_one", last, by=(at,))
             return
-        yield from self.rms(at, reads, f"B T {last}", "B T", last, less_one=part.less_one)
+        if part.scales_first:
+            raise self.refuse("norms that scale what they read")
+        scaled = part.learned != "none"
+        yield from self.rms(at, reads, f"B T {last}", "B T", last, less_one=part.less_one and scaled, scaled=scaled)
 
     def layer(self, at: str, reads: str, spec: str, each: str) -> Iterator[Kept]:
         """A LayerNorm: what it reads, and two numbers for each vector, in fp32 as on a card."""

@@ -70,6 +70,13 @@ def measured(shape: Transformer) -> bool:
         return False
     if shape.embed_norm is not None and shape.embed_norm.kind != "layer":
         return False
+    norms = (part for part in shape.parts() if isinstance(part, Norm))
+    attentions = (part for part in shape.parts() if isinstance(part, Attention))
+    qk_norms = (part.qk_norm for part in attentions if part.qk_norm is not None)
+    if any(norm.kind == "rms" and norm.learned == "none" for norm in norms):
+        return False
+    if any(norm.own or not norm.learned for norm in qk_norms):
+        return False
     if len({turned(stack) for stack in shape.stacks} - {None}) > 1:
         return False
     return all(_plain(stack.block) and _known(stack.block) for stack in shape.stacks)
