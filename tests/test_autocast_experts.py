@@ -60,6 +60,17 @@ def test_adapters_beside_frozen_experts_are_pefts_own(family: str, seed: int) ->
     assert check(family, seed, lora=True)
 
 
+@pytest.mark.parametrize(
+    ("family", "seed"),
+    [
+        ("deepseek_v3", 297),  # copies of the gradient of what keys are written from
+        ("gpt_oss", 111),  # zeros that the gradient of an expert's bias is scattered among
+    ],
+)
+def test_what_gradients_hold_at_their_fullest(family: str, seed: int) -> None:
+    assert check(family, seed)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_many_steps_with_adapters_beside_experts(family: str) -> None:
