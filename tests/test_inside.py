@@ -3,7 +3,8 @@
 import pytest
 
 from tfacct import load
-from tfacct.accounts.inside import Inside, suffixes
+from tfacct.accounts.gradients import suffixes
+from tfacct.accounts.inside import Inside
 from tfacct.ledger.kept import IN, Held, Kept, Moment, Run, Section
 from tfacct.ledger.storage import width
 from tfacct.ledger.workload import Workload

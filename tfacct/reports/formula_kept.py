@@ -57,9 +57,12 @@ def formula_kept(
     that of its batch."""
     from sympy import expand
 
-    recipe, axes = terms.recipe.of(subject), axes or {}
+    axes = axes or {}
     kept_ranks.check(axes, as_)
-    if as_ != TRANSFORMERS:
+    if as_ == TRANSFORMERS:
+        recipe = terms.recipe.of(subject)
+    else:
+        recipe = terms.recipe
         check(recipe, as_)
     work = counting.workload(subject, request)
     tokens = MANY if as_ == REFERENCE else 1
