@@ -6,7 +6,6 @@ Networks cast what their last product reads to fp32, the dtype that its weight i
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 
 from tfacct.architecture.blocks import Block
@@ -22,7 +21,6 @@ from tfacct.profiles import written_scores as scores
 from tfacct.profiles.autocast_parts import as_full, full
 from tfacct.profiles.transformers_distances import (
     ADDED,
-    DistancePairs,
     ReadingDistances,
     WritingDistances,
     dropped_end,
@@ -37,6 +35,7 @@ from tfacct.profiles.written_operations import Weights
 from tfacct.profiles.written_pairs import (
     AT_LAST,
     MEMORY,
+    CastPairs,
     Parts,
     block_run,
     ended,
@@ -353,19 +352,10 @@ BLOCKS = {
 
 
 @record
-class WrittenDistancePairs(DistancePairs):
-    """A model of two sides under autocast. `apart`: each block has a table of its own."""
+class WrittenDistancePairs(CastPairs):
+    """A model of two sides that adds scores of distances. `apart`: each block has a table of its own."""
 
     apart: bool = False
-
-    def reading_of(self, source: Size) -> WrittenDistancePairs:
-        """The same beside a source of so many tokens."""
-        return replace(self, source=source)
-
-    @property
-    def stream(self) -> Role:
-        """Role of the stream."""
-        return "full"
 
     def reading(self) -> WrittenReadingDistances:
         """The encoder's profile."""

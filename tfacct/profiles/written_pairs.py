@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from tfacct.architecture.blocks import Block
 from tfacct.architecture.parts import Attention, CrossAttention, FeedForward, Norm
@@ -259,13 +259,12 @@ def ended(reads: str, *, biased: bool, scaled: bool = False) -> Run:
 
 
 @record
-class WrittenPairs(Pairs):
-    """A model of two sides under autocast. `again`: blocks run again; `source`: tokens of the source."""
+class CastPairs(Pairs):
+    """A model of two sides under autocast. `source`: tokens of the source."""
 
-    again: bool = False
     source: Size = 1
 
-    def reading_of(self, source: Size) -> WrittenPairs:
+    def reading_of(self, source: Size) -> Self:
         """The same beside a source of so many tokens."""
         return replace(self, source=source)
 
@@ -273,6 +272,13 @@ class WrittenPairs(Pairs):
     def stream(self) -> Role:
         """Role of the stream."""
         return "full"
+
+
+@record
+class WrittenPairs(CastPairs):
+    """One with a kind of attention. `again`: blocks run again."""
+
+    again: bool = False
 
     def reading(self) -> WrittenReading:
         """The encoder's profile."""
