@@ -108,6 +108,12 @@ def test_what_experts_hold_at_their_fullest(family: str, seed: int) -> None:
     check(family, seed, accumulate=family == "dots1")
 
 
+@pytest.mark.parametrize("seed", [101, 200])
+def test_distances_on_their_way_to_rows_of_a_table_at_their_fullest(seed: int) -> None:
+    """Beside a source much longer than the model is wide: a sum that is kept, and five more of its size."""
+    check("umt5", seed)
+
+
 @pytest.mark.parametrize("family", FURTHER + NEAR + SINCE + ENCODERS + PAIRS)
 def test_what_random_configs_keep_is_what_their_class_keeps(family: str) -> None:
     """Which is quicker to ask than for the peak as well: twenty configs of each family, with those above."""

@@ -36,14 +36,16 @@ def with_table(at: str, part: Part, run: Run) -> Run:
     moments = [m._replace(held=(*m.held, SCORES)) if m.at == scores else m for m in run.moments]
     own = Moment(table, (SCORES, Held("B T N H", times=3)))
     order = (*run.order[:place], table, *run.order[place:])
-    made = Moment(table, (*on_their_way(part), Held("B T N H", times=3)))
+    made = Moment(table, (*on_their_way(part, kept=1), Held("B T N H", times=3)))
     whole = _beside(run._replace(order=order, kept=(*run.kept, line), moments=(*moments, own)), SCORES)
     return whole._replace(ahead=(*whole.ahead, made))
 
 
-def on_their_way(part: Attention) -> tuple[Held, ...]:
-    """Distances on their way to rows of a table: those that see both ways have a sign apart."""
-    pairs = (Held("T S", "index", 5 if part.causal else 6), Held("T S", "full"), Held("T S", "flag"))
+def on_their_way(part: Attention, *, kept: int = 0) -> tuple[Held, ...]:
+    """Distances on their way to rows of a table: those that see both ways have a sign apart. `kept`: how many of them
+    are counted among what the block keeps."""
+    whole = (5 if part.causal else 6) - kept
+    pairs = (Held("T S", "index", whole), Held("T S", "full"), Held("T S", "flag"))
     return (*pairs, Held("T", "index", 2))
 
 
