@@ -45,12 +45,17 @@ def backward(**given: Any) -> Any:
     return op(*(given[name] for name in names), 0.0, given["is_causal"])
 
 
+def balanced(torchs: Any, *, causal: bool) -> None:
+    """torch's ring, for the whole process: under a mask each rank has a piece of either end."""
+    torchs._cp_options.rotate_method, torchs._cp_options.enable_load_balance = torchs._RotateMethod.ALL_TO_ALL, causal
+
+
 def ring(q: Any, k: Any, v: Any, slope: Callable[[Any], Any], causal: bool) -> Any:
     """torch's ring, keys and values from rank to rank."""
     import torch.distributed as dist
     from torch.distributed.tensor.experimental._context_parallel import _attention as torchs
 
-    torchs._cp_options.rotate_method, torchs._cp_options.enable_load_balance = torchs._RotateMethod.ALL_TO_ALL, causal
+    balanced(torchs, causal=causal)
     group = dist.group.WORLD
     out, logsumexp = torchs._templated_ring_attention(group, 2, kernel, q, k, v, is_causal=causal)
 

@@ -12,7 +12,7 @@ import pytest
 
 import tfacct
 from tests.conftest import Ran
-from tests.gloo_context import backward, kernel
+from tests.gloo_context import backward, balanced, kernel
 from tests.test_pipeline_fsdp import sizes
 from tests.test_sharding import built, fake_ranks, random_config
 from tests.test_sharding_train import without_seeds
@@ -44,7 +44,7 @@ def attention(method: str, ranks: int) -> Callable[..., Any]:
 
     def forwards(q: Any, k: Any, v: Any) -> tuple[Any, list[Any]]:
         if method == "ring":
-            torchs._cp_options.rotate_method = torchs._RotateMethod.ALL_TO_ALL
+            balanced(torchs, causal=True)
             out, sums = torchs._templated_ring_attention(group, 2, kernel, q, k, v, is_causal=True)
             return out, [q, k, v, out, sums]
         if method == "gather":
@@ -144,7 +144,7 @@ def test_torchs_ring_lays_its_result_head_by_head_on_all_ranks_but_the_last(rank
 
     for rank in range(ranks):
         with fake_ranks(ranks, rank):
-            torchs._cp_options.rotate_method = torchs._RotateMethod.ALL_TO_ALL
+            balanced(torchs, causal=True)
             given = (torch.zeros(2, 8, 4, 16).transpose(1, 2) for _ in range(3))  # token by token, as products make it
             out, _ = torchs._templated_ring_attention(dist.group.WORLD, 2, kernel, *given, is_causal=True)  # type: ignore[arg-type]
         joined = out.transpose(1, 2).reshape(2, 8, 64)  # what the product behind reads

@@ -203,7 +203,7 @@ def test_what_is_said_of_stages_that_share_weights(run: Callable[..., Ran]) -> N
         assert "Weights are gathered once for all microbatches, gradients scattered after the last, as torch's" in words
     for given, said in {
         "--pp 2 --fsdp 2 --schedule zero-bubble": "--fsdp beside --pp is counted under 1f1b and gpipe",
-        "--pp 2 --tp 2 --lora 16": "adapters are counted with --tp, --fsdp and --dp",
+        "--pp 2 --tp 2 --dp 2 --lora 16": "adapters are counted with --tp, --fsdp and --dp",
     }.items():
         found = run("train", "llama-3.2-1b", *given.split())
         assert found.code == 2 and said in " ".join(found.err.split()), found.err

@@ -123,7 +123,10 @@ def test_mixtral_by_hand() -> None:
     ("arguments", "said"),
     [
         ("glm-4.5-air --tp 2 --sp --ep 2", "divides are not counted beside --sp and a shared network"),
-        ("gpt-oss-20b --tp 2", "hint: the step of one device alone is counted, with --attention eager"),
+        (
+            "gpt-oss-20b --tp 2 --attention sdpa",
+            "the step of one device alone is counted, with --attention eager",
+        ),
         ("deepseek-v3 --cp 2", "is sent by choice hint: --fsdp divides weights and leaves sequences whole"),
     ],
 )

@@ -62,6 +62,10 @@ class Picked(Part):
     letters: ClassVar[dict[str, str]] = {"hidden": "D", "width": "Dv"}
     legend: ClassVar[dict[str, str]] = {"D": "hidden size", "Dv": "width of the vector of a whole sequence"}
 
+    def axes(self) -> dict[str, Size]:
+        """Sizes of what a norm or a product has: none where it only reads."""
+        return {} if self.norm_eps is None and self.width is None else Part.axes(self)
+
     def lines(self, at: str) -> tuple[Line, ...]:
         """Norm and product, where they are."""
         norm = Pointwise(f"{at}.norm", "B D", weight="D", bias="D")
