@@ -33,7 +33,7 @@ def theirs(config: dict):
     given = subject("tiny", config).of_class
     fields = {name: value for name, value in given.items() if name not in ("model_type", "latent_attention")}
     made = transformers.AutoConfig.for_model(given["model_type"], **fields)
-    torch.manual_seed(0)
+    torch.manual_seed(5)
     plain = {"attn_implementation": "eager", **({"experts_implementation": "eager"} if "experts" in str(made) else {})}
     auto = families.read(config).config.ending.auto
     whole = None if "." in auto or auto.startswith("Auto") else hf_inside.whole_of(getattr(transformers, auto), made)
@@ -243,7 +243,7 @@ def exact_scales(body, hidden: int) -> None:
 def test_logits_are_the_classs(pair) -> None:
     about, stranger, tokens = pair
     bound = 1e-4 if about.architecture.having(DeltaNet) else 2e-6  # the class norms in float32, and recurs in it
-    bound = 2e-5 if about.family.startswith("muse_") else bound  # the most norms, three behind another
+    bound = 2e-5 if about.family == "muse_spark_text" else bound  # the most norms, three behind another
     with torch.no_grad():
         assert gap(ours(about, stranger)(tokens)[0], stranger(tokens).logits) <= bound
 

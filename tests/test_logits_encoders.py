@@ -152,7 +152,7 @@ def kind_pair(request: pytest.FixtureRequest) -> Pair:
 
 
 def test_logits_are_the_classs(pair: Pair) -> None:
-    bound = 1e-4 if pair.about.family == "t5gemma" else 1e-5  # six norms in a block of its class, all in float32
+    bound = 5e-5 if pair.about.family == "t5gemma" else 1e-5  # six norms in a block of its class, all in float32
     with torch.no_grad():
         assert gap(pair.mine()(pair.tokens, source=pair.source)[0], pair.logits()) <= bound
 

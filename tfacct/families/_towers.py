@@ -19,6 +19,17 @@ LAYER = {
 }
 """Modules of one layer of CLIP and SigLIP, ours → the class's."""
 
+VIT_LAYER = {
+    **{f"attn.{name}_proj": f"attention.{name}_proj" for name in "qkvo"},
+    "attn.scores": "attention",
+    "attn.values": "attention",
+    "attn_norm": "layernorm_before",
+    "mlp.up_proj": "mlp.fc1",
+    "mlp.down_proj": "mlp.fc2",
+    "mlp_norm": "layernorm_after",
+}
+"""Paths of a block of ViT's, and of classes made of it."""
+
 ATTENTION_IN_FILES = (
     *((rf"\.attention\.attention\.{name}\.", f".attention.{name[0]}_proj.") for name in ("query", "key", "value")),
     (r"\.attention\.output\.dense\.", ".attention.o_proj."),

@@ -9,19 +9,10 @@ from tfacct.architecture.parts import Attention, FeedForward, Picked, RelativeBi
 from tfacct.architecture.transformer import Transformer
 from tfacct.families._base import Count, FromZero, Real, Switch
 from tfacct.families._endings import Ending
-from tfacct.families._towers import PATCHES_SAID, ImageTower
+from tfacct.families._towers import ATTENTION_IN_FILES, PATCHES_SAID, VIT_LAYER, ImageTower
 
 RELEASED = "2021-06"
 
-LAYER = {
-    **{f"attn.{name}_proj": f"attention.{name}_proj" for name in "qkvo"},
-    "attn.scores": "attention",
-    "attn.values": "attention",
-    "attn_norm": "layernorm_before",
-    "mlp.up_proj": "mlp.fc1",
-    "mlp.down_proj": "mlp.fc2",
-    "mlp_norm": "layernorm_after",
-}
 TABLE = "relative_position_bias_table"
 
 
@@ -42,9 +33,8 @@ class Config(ImageTower):
     in_files: ClassVar = (
         (r"(^|\.)encoder\.layer\.", r"\1layers."),
         (r"(^|\.)encoder\.relative_position_bias\.", r"\1shared_position_bias."),
-        *((rf"\.attention\.attention\.{name}\.", f".attention.{name[0]}_proj.") for name in ("query", "key", "value")),
+        *ATTENTION_IN_FILES,
         (r"\.attention\.attention\.relative_position_bias\.", ".relative_position_bias."),
-        (r"\.attention\.output\.dense\.", ".attention.o_proj."),
         (r"\.intermediate\.dense\.", ".mlp.fc1."),
         (r"\.output\.dense\.", ".mlp.fc2."),
     )
@@ -69,7 +59,7 @@ class Config(ImageTower):
     }
     hf_paths: ClassVar = {
         "embed.project": "beit.embeddings.patch_embeddings.projection",
-        **{f"blocks.*.{ours}": f"beit.layers.*.{theirs}" for ours, theirs in LAYER.items()},
+        **{f"blocks.*.{ours}": f"beit.layers.*.{theirs}" for ours, theirs in VIT_LAYER.items()},
         "final_norm": "beit.layernorm",
     }
     hf_tensors: ClassVar = {

@@ -7,19 +7,9 @@ from tfacct.architecture.parts import Pooler
 from tfacct.architecture.transformer import Transformer
 from tfacct.families._base import Real, Switch, Word
 from tfacct.families._endings import Ending
-from tfacct.families._towers import ATTENTION_IN_FILES, PATCHES_SAID, ImageTower
+from tfacct.families._towers import ATTENTION_IN_FILES, PATCHES_SAID, VIT_LAYER, ImageTower
 
 RELEASED = "2020-10"
-
-LAYER = {
-    **{f"attn.{name}_proj": f"attention.{name}_proj" for name in "qkvo"},
-    "attn.scores": "attention",
-    "attn.values": "attention",
-    "attn_norm": "layernorm_before",
-    "mlp.up_proj": "mlp.fc1",
-    "mlp.down_proj": "mlp.fc2",
-    "mlp_norm": "layernorm_after",
-}
 
 
 class Config(ImageTower):
@@ -53,7 +43,7 @@ class Config(ImageTower):
     }
     hf_paths: ClassVar = {
         "embed.project": "vit.embeddings.patch_embeddings.projection",
-        **{f"blocks.*.{ours}": f"vit.layers.*.{theirs}" for ours, theirs in LAYER.items()},
+        **{f"blocks.*.{ours}": f"vit.layers.*.{theirs}" for ours, theirs in VIT_LAYER.items()},
         "final_norm": "vit.layernorm",
     }
     hf_tensors: ClassVar = {
