@@ -92,6 +92,10 @@ class Kept:
     role: Role = "work"
     times: Size = 1
 
+    def needed_by(self, by: Iterable[str]) -> Kept:
+        """The same tensor where others need it."""
+        return Kept(self.path, self.spec, tuple(by), self.role, self.times)
+
     def elements(self, axes: Axes) -> Size:
         """Number of elements."""
         return self.times * size(axes, letters(self.spec))

@@ -7,11 +7,13 @@ saved tensors, module by module. Its loss is the mean of its results, which keep
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import chain
 
 from tfacct.architecture.blocks import Block, Sublayer
 from tfacct.architecture.parts import (
     Attention,
+    CrossAttention,
     Disentangled,
     Embedding,
     Experts,
@@ -20,6 +22,7 @@ from tfacct.architecture.parts import (
     LatentAttention,
     Mixer,
     Norm,
+    OverlappingAttention,
     Part,
     Pooler,
     QKNorm,
@@ -38,6 +41,7 @@ from tfacct.profiles.reference_latent import latent
 from tfacct.profiles.reference_lines import Lines, is_
 from tfacct.profiles.reference_mixers import lengths, mixed
 from tfacct.profiles.reference_moments import measured, turned, with_moments
+from tfacct.profiles.reference_pairs import alone, both, cross, overlapping, padded, stem
 
 PAIRS = "B K G T S"
 
@@ -46,14 +50,25 @@ PAIRS = "B K G T S"
 class Reference(Lines):
     """The reference model."""
 
-    def passed(self, shape: Transformer) -> Pass:
-        """The pass of a model. Raises ConfigError for a part without a rule, by its name."""
+    def passed(self, shape: Transformer, source: Size = 0) -> Pass:
+        """The pass of a model that reads a source of so many tokens, if any. Raises ConfigError for a part without a
+        rule, by its name."""
+        if shape.encoder is None:
+            return self._side(shape)
+        own, encoder = self._side(replace(shape, encoder=None)), shape.encoder
+        if encoder.given:
+            return both(self, own, None, shape, source)
+        run = replace(self, tokens=padded(encoder, source))
+        reading = run._side(alone(encoder), "embed" if encoder.stem is None else "stem")
+        return both(self, own, reading, shape, source)
+
+    def _side(self, shape: Transformer, first: str = "embed") -> Pass:
+        """The pass of one side, or of a model that has one alone. `first`: name of what stands in front."""
         ruled = {
-            "an encoder" if shape.encoder is None else shape.encoder.words: shape.encoder is None,
             "a table of angles": shape.turns is None,
             "tables of boxes": shape.boxes is None,
             "multi-token prediction": shape.mtp is None,
-            "convolutions over sound": not isinstance(shape.embed, Stem),
+            "patches that are merged": shape.merger is None and shape.deepstack is None,
             "patches of images": isinstance(shape.embed, (Embedding, Stem)),
             "a pooler of this kind": shape.pooler is None or isinstance(shape.pooler, Pooler),
         }
@@ -70,7 +85,7 @@ class Reference(Lines):
             )
             for stack, numbers in zip(shape.stacks, shape.numbers(), strict=True)
         )
-        front = _run(chain(self._front(shape), self._angles(shape)))
+        front = _run(chain(self._front(shape, first), self._angles(shape)))
         whole = Pass(Section(front, everywhere), blocks, Section(_run(self._back(shape)), everywhere))
         sizes = (self.batch, self.tokens, *(size for section in whole.sections for size in section.axes.values()))
         if not all(isinstance(size, int) for size in sizes) or not measured(shape):
@@ -83,10 +98,13 @@ class Reference(Lines):
             yield from part.axes().items()
             yield from lengths(part, self.tokens).items()
 
-    def _front(self, shape: Transformer) -> Iterator[Kept]:
+    def _front(self, shape: Transformer, first: str) -> Iterator[Kept]:
         """Token ids, the positions of one sequence, and what projects and norms the tables' rows."""
         row = "D" if shape.embed.width is None else "De"
-        yield Kept("tokens", "B T", by=("embed",), role="index")
+        if isinstance(shape.embed, Stem):
+            yield from stem(self, first, shape.embed)
+        else:
+            yield Kept("tokens", "B T", by=("embed",), role="index")
         if shape.embed.width is not None and not shape.embed.late:
             yield Kept("embed", "B T De", by=("embed.project.weight",))
         if shape.positions is not None and shape.positions.stored and shape.positions.trained:
@@ -193,9 +211,9 @@ class Reference(Lines):
     def _part(self, at: str, reads: str, sublayer: Sublayer) -> Iterator[Kept]:
         """A part, and the norm of its result."""
         part: Part = sublayer.part
-        if isinstance(part, Attention):
-            if part.buckets is not None:
-                raise ConfigError(f"{self.name}: no rule for a table of distances in every block")
+        if isinstance(part, OverlappingAttention):
+            yield from overlapping(at, reads)
+        elif isinstance(part, Attention):
             if part.chosen is not None:
                 raise ConfigError(f"{self.name}: no rule for attention that has an indexer")
             if part.joined:
@@ -203,6 +221,8 @@ class Reference(Lines):
             if isinstance(part, RelativeAttention):
                 raise ConfigError(f"{self.name}: no rule for {type(part).__name__}")
             yield from self._attention(at, reads, part)
+        elif isinstance(part, CrossAttention):
+            yield from cross(self, at, reads, part)
         elif isinstance(part, LatentAttention):
             yield from latent(self, at, reads, part)
         elif isinstance(part, Experts):
@@ -223,11 +243,13 @@ class Reference(Lines):
             raise ConfigError(f"{self.name}: no rule for {in_words(part)}")
         if sublayer.post_norm is not None:
             yield from self.norm(f"{at}_post_norm", f"{at}.out", sublayer.post_norm)
+        if sublayer.gated:
+            gate = f"{at}_add.gate"
+            yield Kept(f"{at}.out" if sublayer.post_norm is None else f"{at}_post_norm", "B T D", by=(gate,))
+            yield Kept(f"{gate}.tanh", "", by=(gate,))
 
     def _attention(self, at: str, reads: str, part: Attention) -> Iterator[Kept]:
         """Products, what is done to queries and keys, scores, softmax, values. Heads of keys are copied for queries."""
-        if part.score_function != "product":
-            raise ConfigError(f"{self.name}: no rule for scores that are no products")
         if part.borrowed or part.keys_as_values or part.value_norm is not None:
             raise ConfigError(f"{self.name}: no rule for keys that are values or another layer's")
         if part.value_dim is not None or part.value_scale is not None:
@@ -242,10 +264,12 @@ class Reference(Lines):
         keys, values = (now[which] if viewed else f"{at}.{which}_copies" for which in "kv")
         heads = "K" if viewed else "N"
         scores, softmax, summed = f"{at}.scores", f"{at}.softmax", f"{at}.values"
-        yield Kept(now["q"], "B T N H", by=(scores,))
-        yield Kept(keys, f"B S {heads} H", by=(scores,))
+        asked, read = Kept(now["q"], "B T N H", by=(scores,)), Kept(keys, f"B S {heads} H", by=(scores,))
+        yield from self.scores(at, asked, read, PAIRS, far=part.score_function == "distance")
         if isinstance(part, Disentangled):
             yield from scored(self, at, part, now["q"], keys)
+        if part.buckets is not None:
+            yield Kept(f"{at}.distances", "T S", by=(f"{at}.rel_bias",), role="index")
         if part.softcap is not None:
             yield Kept(f"{at}.softcap", PAIRS, by=(f"{at}.softcap",))
         yield Kept(softmax, PAIRS, by=(softmax, summed))

@@ -82,6 +82,15 @@ class Lines:
         if needed := (*((at,) if name in RESULT else ()), *by):
             yield Kept(at, spec, by=needed)
 
+    def scores(self, at: str, queries: Kept, keys: Kept, pairs: str, *, far: bool) -> Iterator[Kept]:
+        """Scores of queries and keys; `far`: their largest distances, which need the differences alone."""
+        if not far:
+            yield from (queries, keys)
+            return
+        yield Kept(f"{at}.scores.differences", f"{pairs} H", by=(f"{at}.scores",))
+        yield Kept(f"{at}.scores.distances", f"{pairs} H", by=(at,))
+        yield Kept(f"{at}.scores.largest", pairs, by=(at,))
+
     def network(self, at: str, reads: str, width: str, activation: str, *, gated: bool) -> Iterator[Kept]:
         """A network; gated, its activated half multiplies the other."""
         gate, up, down, act = (f"{at}.{which}" for which in ("gate_proj", "up_proj", "down_proj", "act"))

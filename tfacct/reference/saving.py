@@ -79,10 +79,11 @@ def mean_of(model: nn.Module, given: Inputs) -> Tensor:
 
 
 @compiled()
-def kept(shape: Transformer, dtype: str, batch: int, tokens: int) -> list[Saved]:
-    """Tensors that the reference model saves in a training pass over whole sequences, on meta."""
+def kept(shape: Transformer, dtype: str, batch: int, tokens: int, source: int = 0) -> list[Saved]:
+    """Tensors that the reference model saves in a training pass over whole sequences and sources, on meta."""
     model = build(shape, dtype=DTYPES[dtype])
-    given = inputs(shape, batch=batch, tokens=tokens, context=tokens, dtype=DTYPES[dtype])
+    of, read = DTYPES[dtype], source
+    given = inputs(shape, batch=batch, tokens=tokens, context=tokens, dtype=of, source=read, new_source=read)
     return saved(model, lambda: mean_of(model, given))
 
 

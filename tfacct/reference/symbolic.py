@@ -98,7 +98,8 @@ def kept(
     with mode, _by_default(DTYPES[dtype]):  # parameters of such tensors cannot be converted
         with torch.device("meta"):
             model = Decoder(shape, keep_all=True)
-        given = inputs(shape, batch=batch, tokens=tokens, context=tokens, dtype=DTYPES[dtype])
+        read = dict.fromkeys(("source", "new_source"), sizes.get("J", 0))
+        given = inputs(shape, batch=batch, tokens=tokens, context=tokens, dtype=DTYPES[dtype], **read)
         counted = sum(each.bytes for each in saved(model, lambda: mean_of(model, given)))
     return _found(env, own, fixed, {"kept": counted})
 

@@ -42,7 +42,8 @@ class Runner(NamedTuple):
 
 def _reference(shape: Transformer, recipe: Recipe, work: Workload) -> Pass:
     batch, tokens = (size if isinstance(size, int) else MANY for size in (work.batch, work.tokens))
-    return Reference(recipe.full, batch, tokens).passed(shape)
+    source = work.source if isinstance(work.source, int) else MANY
+    return Reference(recipe.full, batch, tokens).passed(shape, source)
 
 
 def _fused(shape: Transformer, recipe: Recipe, _: Workload) -> Pass:

@@ -54,8 +54,8 @@ class _Subject:
         """The formula, with some sizes fixed. A symbol of the step stands for more than one."""
         symbols: Mapping[str, Any] = {**self.symbolic.symbols, **fixed}
         open_ = with_sizes(self.shape, symbols.__getitem__, self.sizes.fixed)
-        tokens, batch = symbols["T"], symbols["B"]
-        work = Workload(context=tokens, tokens=tokens, batch=batch)
+        tokens, batch, source = symbols["T"], symbols["B"], symbols.get("J", 0)
+        work = Workload(context=tokens, tokens=tokens, batch=batch, source=source, new_source=source)
         step = Step(self.passed(open_, dtype, work), self.symbolic.ledger, work.axes(), width(dtype), 0)
         counted = step.kept_of(step.run)
         return sympy.expand(counted)

@@ -27,7 +27,7 @@ def kept_by_reference(shape: Transformer, step: Step, dtype: str, work: Workload
         for section in step.run.sections
         for line in section.run.kept
     )
-    theirs = ((each.bytes, each.modules) for each in saving.kept(shape, dtype, work.batch, work.tokens))
+    theirs = ((each.bytes, each.modules) for each in saving.kept(shape, dtype, work.batch, work.tokens, work.source))
     return Check("kept by the reference model", "bytes", _groups(lines), _groups(theirs))
 
 
