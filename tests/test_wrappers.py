@@ -300,6 +300,20 @@ def test_sizes_left_out_of_a_text_config_are_its_classs(name: str) -> None:
     assert given == {field: theirs[field] for field in given}
 
 
+@pytest.mark.parametrize("said", [{}, {"head_dim": 96}])
+def test_heads_of_glm_ocr_share_the_hidden_size_where_their_own_is_left_out(said: dict[str, int]) -> None:
+    """Its class reads the size of a head where the config says it, and GLM-4's family has one of its own."""
+    pytest.importorskip("transformers")
+    from tfacct.reference import hf
+
+    raw = {"model_type": "glm_ocr_text", "num_hidden_layers": 1, "architectures": ["GlmOcrTextModel"], **said}
+    theirs = hf.parameters(hf.build(raw, "AutoModel"))
+    ours = subject("mine", {**raw, "architectures": ["Glm4Model"]})
+    assert sum(ours.ledger.parameters().values()) == sum(theirs.values())
+    assert ours.config.head_dim == said.get("head_dim", 64)
+    assert ours.defaulted.get("head_dim") == (None if said else 64)
+
+
 @pytest.mark.parametrize("whole", [name for name in WRAPPERS if WRAPPERS[name].filled])
 def test_sizes_that_the_whole_fills_in_are_its_classs(whole: str) -> None:
     transformers = pytest.importorskip("transformers")

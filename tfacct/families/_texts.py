@@ -7,13 +7,15 @@ from typing import Any, NamedTuple
 class Text(NamedTuple):
     """A language model with a type of its own that is another family's: that family, its class's sizes where they are
     left out, fields that its class does not read as that family does, and those that stand for the one `fixed` value
-    that it has. `tied`: its class ties the head unless it is told otherwise."""
+    that it has. `tied`: its class ties the head unless it is told otherwise. `shares`: its heads share the hidden size
+    where their own is left out, whatever the family takes."""
 
     family: str
     sizes: Mapping[str, Any] = {}
     unread: frozenset[str] = frozenset()
     fixed: Mapping[str, Any] = {}
     tied: bool = False
+    shares: bool = False
 
 
 _QWEN2_VL = {
@@ -147,7 +149,7 @@ TEXTS: Mapping[str, Text] = {
     ),
     "glm4v_moe_text": Text("glm4_moe", _GLM4V_MOE, fixed={"use_qk_norm": False}),
     "glm4v_text": Text("glm4", _GLM4V, frozenset({"head_dim"}), {"attention_bias": True}),
-    "glm_ocr_text": Text("glm4", _GLM_OCR, fixed={"attention_bias": False}),
+    "glm_ocr_text": Text("glm4", _GLM_OCR, fixed={"attention_bias": False}, shares=True),
     "granite4_vision_text": Text("granite"),
     "granite_docling_text": Text("granite", _GRANITE_DOCLING, tied=True),
     "hunyuan_vl_text": Text("hunyuan_v1_dense", tied=True),

@@ -313,19 +313,27 @@ def _inside(inside: Mapping[str, Any], text: str, whole: Mapping[str, Any], fiel
     aliases = config_class(own.family).aliases if own.family in names() else {}
     given = {aliases.get(name, name) for name, value in inside.items() if value is not None}
     absent = {name: value for name, value in sizes.items() if name not in given}
+    if own.shares and "head_dim" not in inside:
+        absent |= _shared_head({**absent, **inside})
     others = {name for name, value in whole.items() if _of_another(name, value) and name not in fields}
     others |= {name for name, value in inside.items() if name in MODELS and _of_another(name, value)}
     kept = {name: whole[name] for name in (*KEPT, "torch_dtype", "dtype") if name in whole}
     if "head_dim" in own.unread:  # its heads share the hidden size, whatever the family takes
-        hidden, heads = ({**absent, **inside}.get(name) for name in ("hidden_size", "num_attention_heads"))
-        if isinstance(hidden, int) and isinstance(heads, int) and heads > 0 and hidden % heads == 0:
-            inside = {**inside, "head_dim": hidden // heads}
+        inside = {**inside, **_shared_head({**absent, **inside})}
     own_fields = {name: value for name, value in inside.items() if name not in others and not _of_tokens(name)}
     return Unwrapped(
         {**kept, **own_fields, **absent, **own.fixed, "model_type": own.family},
         tuple(name for name in dict.fromkeys((*whole, *inside)) if name in others),
         absent,
     )
+
+
+def _shared_head(fields: Mapping[str, Any]) -> dict[str, int]:
+    """The size of one head of those that share the hidden size, where that is whole."""
+    hidden, heads = (fields.get(name) for name in ("hidden_size", "num_attention_heads"))
+    if isinstance(hidden, int) and isinstance(heads, int) and heads > 0 and hidden % heads == 0:
+        return {"head_dim": hidden // heads}
+    return {}
 
 
 KEPT = ("quantization_config", "compression_config")
