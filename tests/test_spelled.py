@@ -242,10 +242,46 @@ def test_minimaxs_files_that_say_minimax_mean_a_family_by_their_class(family: st
     assert (ours.family, ours.unknown) == (family, ())
 
 
-@pytest.mark.parametrize("model_type", ["phi3small", "llada2_moe", "minicpmv", "ernie4_5_moe_vl"])
+@pytest.mark.parametrize("model_type", ["phi3small", "llada2_moe", "minicpmv"])
 def test_types_that_no_family_comes_near_are_refused_with_the_reason(model_type: str) -> None:
     with pytest.raises(ConfigError, match=f"model_type '{model_type}' is not counted: [a-z]"):
         subject("mine", {"model_type": model_type, "hidden_size": 8})
+
+
+ERNIE_VL = {
+    "model_type": "ernie4_5_moe_vl", "architectures": ["Ernie4_5_VLMoeForConditionalGeneration"],
+    "moe_num_experts": [10, 10], "moe_layer_start_index": [1, 1], "moe_layer_end_index": [9, -1],
+    "moe_layer_interval": 1, "rope_3d": True, "moe_use_hard_gate": True, "im_patch_id": 100295,
+    "vision_config": {"depth": 2, "embed_dim": 48, "hidden_size": 48, "mlp_ratio": 4, "num_heads": 6, "in_chans": 3},
+}  # fmt: skip
+
+
+def test_ernie_vls_own_files_have_both_sets_of_experts_in_lists() -> None:
+    """As Baidu's files of ERNIE-4.5-VL-28B-A3B: fields of the language model in the whole, layers as a range."""
+    plain = TINY["ernie4_5_vl_moe_text"]
+    whole = {**plain, **ERNIE_VL}
+    ours = subject("mine", whole)
+    assert (ours.family, ours.unknown, ours.left_out) == ("ernie4_5_vl_moe_text", (), ("vision_config",))
+    assert ours.ledger.parameters() == subject("mine", plain).ledger.parameters()
+    later = subject("mine", {**whole, "moe_layer_start_index": [2, 2]}).architecture
+    assert [stack.count for stack in later.stacks] == [2, 1]
+    tower = families.read(whole, part="vision")
+    assert (tower.family, tower.config.intermediate_size, tower.unknown) == ("ernie4_5_vl_moe_vision", 192, ())
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"moe_num_experts": [10, 5]}, r"moe_num_experts = \[10, 5\] changes the counts"),
+        ({"moe_layer_end_index": [2, 1]}, "give experts for text and for images to other layers"),
+        ({"moe_layer_start_index": [1, 1, 1]}, "moe_layer_start_index = .* must have a number for text and one for"),
+        ({"moe_layer_interval": 0}, "moe_layer_interval must be a whole number from 1, not 0"),
+        ({"num_hidden_layers": "3"}, "num_hidden_layers must be a whole number from 1 to 100,000"),
+    ],
+)
+def test_an_ernie_vl_that_no_class_has_is_refused(fields: dict, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        subject("mine", {**TINY["ernie4_5_vl_moe_text"], **ERNIE_VL, **fields})
 
 
 def test_hunyuans_first_files_mean_a_family_by_their_class() -> None:

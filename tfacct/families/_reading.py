@@ -21,7 +21,6 @@ _WITHOUT: Mapping[str, str] = {
     "diffllama": "its heads are subtracted from one another in pairs, and no part here does that",
     "doge": "a mask made of its values chooses keys, and no part here does that",
     "dots3_note_text": "the rotated part of its keys passes a norm, and no latent part here does that",
-    "ernie4_5_moe_vl": "its language model has experts of two widths, for text and for images",
     "florence2": "its language model's encoder reads the rows of an image in front of its tokens",
     "fnet": "it mixes tokens by Fourier transforms, which are no products, and no part here does that",
     "funnel": "its blocks take tokens together, and later ones read fewer, and no part here does that",
@@ -130,8 +129,10 @@ def _of_several(
     that are counted together."""
     if raw.get("model_type", OWN) in names():
         return (raw, (), {}), ()
+    from tfacct.families._ernie_vl import told
     from tfacct.families._wrappers import parts_of, unwrapped
 
+    raw = told(raw)
     found = unwrapped(raw, part)
     return found, parts_of(raw) if found.left_out else ()
 

@@ -76,6 +76,7 @@ WRAPPERS: Mapping[str, Wrapper] = {
     "deepseek_vl_hybrid": Wrapper("llama", default=True),
     "dots_ocr": Wrapper("qwen2", flat=True, named="DotsOCRForCausalLM"),
     "emu3": Wrapper("emu3_text_model"),
+    "ernie4_5_vl_moe": Wrapper("ernie4_5_vl_moe_text", default=True, named="Ernie4_5_VLMoeForConditionalGeneration"),
     "exaone4_5": Wrapper("exaone4"),
     "fast_vlm": Wrapper("qwen2", "either"),
     "fun_asr_nano": Wrapper("qwen3", default=True),

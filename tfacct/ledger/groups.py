@@ -136,7 +136,8 @@ class Group:
             for parameter in self.own.parameters:
                 shape = tuple([self.axes[axis] for axis in parameter.axes])
                 elements = prod(shape)
-                active = divided(elements, shape[0]) * self.axes[ACTIVE] if parameter.bank else elements
+                met = 0 if parameter.idle else self.axes.get(ACTIVE, 0)
+                active = divided(elements, shape[0]) * met if parameter.bank else elements
                 yield parameter, shape, elements, active
 
         kinds = frozenset(map(type, self.axes.values()))  # a number that spells itself equals one that does not

@@ -69,7 +69,7 @@ class Parameter(NamedTuple):
 
     `bank`: the first axis counts experts, of which a token uses some. `embedding`: the tensor is a table whose rows are
     looked up. `inputs`: the axes that a matrix is multiplied along; a table, a vector, a depthwise convolution, a
-    router and a gate have none. `table`: the line of a table, whose first axis counts rows.
+    router and a gate have none. `table`: the line of a table, whose first axis counts rows. `idle`: no work reads it.
     """
 
     path: str
@@ -78,6 +78,7 @@ class Parameter(NamedTuple):
     embedding: bool = False
     inputs: Letters = ()
     table: Table | None = None
+    idle: bool = False
 
 
 class Dims(NamedTuple):
@@ -252,10 +253,8 @@ class Matmul:
         axes = self.weight_axes()
         if axes is None:
             return ()
-        experts = (self.bank,) if self.bank else ()
-        weight = Parameter(
-            f"{self.weight or self.path}.weight", (*experts, *axes), bool(self.bank), inputs=self._inputs(axes)
-        )
+        experts, path = (self.bank,) if self.bank else (), f"{self.weight or self.path}.weight"
+        weight = Parameter(path, (*experts, *axes), bool(self.bank), inputs=self._inputs(axes))
         if not self.bias:
             return (weight,)
         outputs = tuple(a for a in axes if a in self.einsum.out)
@@ -393,7 +392,7 @@ class Unused:
 
     def parameters(self) -> tuple[Parameter, ...]:
         """Parameters of the line."""
-        return self.of.parameters()
+        return tuple([parameter._replace(idle=True) for parameter in self.of.parameters()])
 
 
 Line: TypeAlias = Matmul | Table | State | Pointwise | Unused

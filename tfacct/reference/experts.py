@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from tfacct.architecture import parts
-from tfacct.reference.modules import Activation, Add, FeedForward, Linear, RMSNorm, ScaledFirst
+from tfacct.reference.modules import Activation, Add, FeedForward, Linear, RMSNorm, ScaledFirst, Unused
 
 
 class Bank(nn.Module):
@@ -95,6 +95,29 @@ class Networks(nn.Module):
         return out
 
 
+class Stored(nn.Module):
+    """The weights of a bank that is never run."""
+
+    def __init__(self, experts: int, rows: int, columns: int, bias: bool) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(experts, rows, columns))
+        self.bias = nn.Parameter(torch.empty(experts, columns)) if bias else None
+
+
+class Others(nn.Module):
+    """Experts that no token is sent to: their weights, and their router's."""
+
+    def __init__(self, part: parts.Experts, width: Any) -> None:
+        super().__init__()
+        self.router = Unused(part.hidden, part.experts, bias=part.bias)
+        if part.choice_bias:
+            self.routing = Routing(part)
+        into, out = (part.experts, part.hidden, width), (part.experts, width, part.hidden)
+        sizes = {"gate_proj": into, "up_proj": into, "down_proj": out}
+        there = {name: size for name, size in sizes.items() if part.gated or name != "gate_proj"}
+        self.experts = nn.ModuleDict({name: Stored(*size, part.bias) for name, size in there.items()})
+
+
 class Experts(nn.Module):
     """Every token through some experts, weighted and summed, and through the shared network."""
 
@@ -102,6 +125,7 @@ class Experts(nn.Module):
         super().__init__()
         self.active, self.scaling, self.count = part.active, part.scaling, part.experts
         self.late = part.late
+        self.others = None if part.others is None else Others(part, part.others)
         self.waiting: Tensor | None = None
         choices = part.experts if part.idle is None else part.experts + part.idle
         self.router, self.routing = Linear(part.hidden, choices, bias=part.bias), Routing(part)

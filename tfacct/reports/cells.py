@@ -68,7 +68,8 @@ def each_of(value: Any) -> Any:
 def never_called(subject: LoadedModel) -> list[str]:
     """The networks that are stored and never run, by path."""
     idle = (line.of for group in subject.ledger.groups for line in group.lines if isinstance(line, Unused))
-    return list(dict.fromkeys(paths.module_of(line.path) for line in idle if isinstance(line, Matmul)))
+    found = list(dict.fromkeys(paths.module_of(line.path) for line in idle if isinstance(line, Matmul)))
+    return [path for path in found if not any(path.startswith(f"{other}.") for other in found)]
 
 
 @record

@@ -15,7 +15,7 @@ from tfacct.architecture.parts.part import Part
 from tfacct.architecture.parts.shared import ALONE
 from tfacct.base.record import record
 from tfacct.ledger.einsum import Size
-from tfacct.ledger.lines import Line, Matmul, Pointwise
+from tfacct.ledger.lines import Line, Matmul, Pointwise, Unused
 
 
 @record(kw_only=True)
@@ -34,8 +34,10 @@ class Experts(Part):
     multiplies its weight (transformers' Gemma4TextDecoderLayer). No count depends on how experts are weighed: by a
     softmax over all, or by a `scoring` of each, which are then made to sum to `scaling` (DeepseekV4TopKRouter). `bound`
     limits what is multiplied inside an expert. `idle`: the router has so many more choices, which give back what they
-    read; a token is counted as if none of its own were among them. If `late`, what the experts give joins the stream
-    behind the next block, that of the shared network at once (LongcatFlashDecoderLayer); no count depends on it.
+    read; a token is counted as if none of its own were among them. `others`: width of as many further experts, with a
+    router of their own, for tokens that are no text: stored, sent none (Ernie4_5_VLMoeMoeBlock). If `late`, what the
+    experts give joins the stream behind the next block, that of the shared network at once (LongcatFlashDecoderLayer);
+    no count depends on it.
     """
 
     hidden: Size
@@ -57,6 +59,7 @@ class Experts(Part):
     scaling: float | None = None
     bound: float | None = None
     idle: Size | None = None
+    others: Size | None = None
     late: bool = False
 
     name: ClassVar[str] = "mlp"
@@ -68,6 +71,7 @@ class Experts(Part):
         "shared": "Fs",
         "latent": "Dl",
         "idle": "Ez",
+        "others": "Fo",
     }
     legend: ClassVar[dict[str, str]] = {
         "D": "hidden size",
@@ -78,6 +82,7 @@ class Experts(Part):
         "Dl": "width of a token in the experts",
         "Ez": "choices of the router that give back what they read",
         "Er": "choices of the router, E + Ez",
+        "Fo": "width of one expert for tokens that are no text",
         **ALONE,
     }
 
@@ -120,6 +125,7 @@ class Experts(Part):
             *normed["experts_norm"],
             *self._of_tokens(at),
             *normed["experts_post_norm"],
+            *(self._of_others(f"{at}.others") if self.others is not None else ()),
         )
         if self.shared_width is None:
             return routed
@@ -130,6 +136,15 @@ class Experts(Part):
             return (*routed, *shared, added)
         gate = Matmul(f"{at}.shared_gate", "B T D, D U -> B T U")
         return (*routed, *shared, gate, Pointwise(f"{at}.shared_weighting", "B T D"), added)
+
+    def _of_others(self, at: str) -> Iterator[Line]:
+        """What is stored of the experts that tokens of text never reach."""
+        yield Unused(Matmul(f"{at}.router", "B T D, D E -> B T E", bias=self.bias))
+        if self.choice_bias:
+            yield Unused(Pointwise(f"{at}.routing", "B T E", bias="E"))
+        for name in ("gate_proj", "up_proj")[not self.gated :]:
+            yield Unused(Matmul(f"{at}.experts.{name}", "B T A D, D Fo -> B T A Fo", bias=self.bias, bank="E"))
+        yield Unused(Matmul(f"{at}.experts.down_proj", "B T A Fo, Fo D -> B T A D", bias=self.bias, bank="E"))
 
     def _of_tokens(self, at: str) -> Iterator[Line]:
         """Products of the experts that a token is sent to, weighted; those around the latent, where there is one."""

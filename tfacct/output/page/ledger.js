@@ -99,7 +99,8 @@ export function tensors(ledger) {
 			if (found.has(key)) continue;
 			const elements = einsum.size(group.axes, parameter.axes);
 			const bank = parameter.bank ? group.axes[parameter.axes[0]] : 1n;
-			const active = parameter.bank ? (elements / bank) * group.axes[lines.ACTIVE] : elements;
+			const met = parameter.idle ? 0n : group.axes[lines.ACTIVE];
+			const active = parameter.bank ? (elements / bank) * met : elements;
 			const stored = storage.asStored(parameter, group.axes, ledger.experts);
 			const count = lines.owners(group, parameter.path);
 			found.set(key, { path: parameter.path, parameter, elements, active, count, stored });

@@ -117,12 +117,13 @@ function ofProduct(line) {
 	if (axes === null) return [];
 	const experts = line.bank ? [line.bank] : [],
 		bank = Boolean(line.bank);
-	const owner = line.weight ?? line.path;
-	const found = [{ path: `${owner}.weight`, axes: [...experts, ...axes], bank, inputs: inputs(line, axes) }];
+	const owner = line.weight ?? line.path,
+		idle = Boolean(line.unused);
+	const found = [{ path: `${owner}.weight`, axes: [...experts, ...axes], bank, inputs: inputs(line, axes), idle }];
 	if (line.bias) {
 		const { out } = einsum.einsum(line.spec);
 		const outputs = axes.filter(axis => out.includes(axis));
-		found.push({ path: `${line.path}.bias`, axes: [...experts, ...outputs], bank, inputs: [] });
+		found.push({ path: `${line.path}.bias`, axes: [...experts, ...outputs], bank, inputs: [], idle });
 	}
 	return found;
 }

@@ -1,0 +1,42 @@
+"""ERNIE 4.5 VL's language model: experts for text beside a shared network, others for images that text never meets."""
+
+from hypothesis import strategies as st
+
+from tests.families._drawing import ON, SMALL, Draw, Fields, llama_like, some
+from tests.families._sizes import Distinct, Sized, parts_of_hidden, routed
+
+TINY = {
+    "model_type": "ernie4_5_vl_moe_text", "vocab_size": 173, "hidden_size": 48, "num_hidden_layers": 3,
+    "num_attention_heads": 6, "num_key_value_heads": 2, "intermediate_size": 71, "max_position_embeddings": 61,
+    "use_bias": True, "moe_intermediate_size": [37, 23], "moe_num_experts": 10, "moe_num_shared_experts": 3, "moe_k": 4,
+    "rope_parameters": {"rope_theta": 500000.0, "rope_type": "default", "mrope_section": [1, 1, 2]},
+}  # fmt: skip
+LOGITS = {"of every expert": {**TINY, "moe_k": 10}}  # the reference's routing is fixed
+REQUIRED = {"num_hidden_layers": 2}
+
+
+def angles(half: int) -> Fields:
+    """Angles of a head's pairs, for rows, columns and frames: the class asks for two alike, and a third."""
+    each = (half - 1) // 2
+    sections = {"mrope_section": [each, each, half - 2 * each]}
+    return {"rope_parameters": {"rope_theta": 500000.0, "rope_type": "default", **sections}}
+
+
+def drawn(draw: Draw) -> Fields:
+    fields = llama_like(draw, null_kv=False, head_dim=False)
+    count = draw(SMALL)
+    fields |= {"moe_num_experts": count, "moe_k": draw(st.integers(1, count))}
+    fields |= {"moe_intermediate_size": [draw(SMALL), draw(SMALL)]}
+    fields |= angles(fields["hidden_size"] // fields["num_attention_heads"] // 2)
+    layers = fields["num_hidden_layers"]
+    kinds = st.lists(st.sampled_from(["dense", "sparse"]), min_size=layers, max_size=layers)
+    return some(draw, fields, use_bias=ON, moe_num_shared_experts=st.integers(0, 3), mlp_layer_types=st.none() | kinds)
+
+
+def sized(of: Distinct) -> Sized:
+    config, sizes = parts_of_hidden(of, num_key_value_heads=of.K, use_bias=of.on[1])
+    config, sizes = routed((config, sizes), of.more, "moe_num_experts", "moe_intermediate_size")
+    other = of.P + 90
+    config |= {"moe_k": config.pop("num_experts_per_tok"), "mlp_layer_types": ["sparse"] * of.L}
+    config |= {"moe_intermediate_size": [config["moe_intermediate_size"], other], "moe_num_shared_experts": 2}
+    return config, {**sizes, "Fs": 2 * sizes["Fe"], "Fo": other}

@@ -1,0 +1,112 @@
+"""ERNIE 4.5 VL's language model: ERNIE 4.5's blocks, with experts for text, and others for images beside them."""
+
+from typing import Annotated, ClassVar
+
+from pydantic_core import core_schema
+
+from tfacct.architecture.parts import Experts, FeedForward, Head, Rotary
+from tfacct.architecture.transformer import Transformer
+from tfacct.families._base import Checked, Count, Layers, Real, Switch, UpTo, whole
+from tfacct.families._endings import inside
+from tfacct.families._experts import BESIDE_PATHS, CHOICE, LayerNetworks, check_active, dense_or_sparse
+from tfacct.families._llama_like import LlamaLike
+
+RELEASED = "2025-06"
+
+Pair = Annotated[list[int], Checked(core_schema.list_schema(whole(1).schema, strict=True, min_length=2, max_length=2))]
+"""A size of each set of experts: of those for text, of those for images."""
+WIDTHS = (1536, 512)
+ROUTER_BIAS = "gate.moe_statics.e_score_correction_bias"
+
+
+def _of(experts: str) -> str:
+    return f"model.layers.*.mlp.{experts}_moe"
+
+
+class Config(LlamaLike):
+    """`Ernie4_5_VLMoeTextConfig`, with its class's defaults, sizes too. The head is tied unless the config says
+    otherwise."""
+
+    divided: ClassVar = frozenset()
+
+    vocab_size: Count = 103424
+    hidden_size: Count = 2560
+    intermediate_size: Count = 12288
+    num_hidden_layers: Layers = 28
+    num_attention_heads: Count = 20
+    num_key_value_heads: Count = 4
+    max_position_embeddings: Count = 131072
+    tie_word_embeddings: Switch = True
+    use_bias: Switch = False
+    rms_norm_eps: Real = 1e-5
+    rope_theta: Real | None = 500_000.0
+    moe_intermediate_size: Pair | None = None
+    moe_k: Count = 6
+    moe_num_experts: Count = 64
+    moe_num_shared_experts: UpTo = 2
+    mlp_layer_types: LayerNetworks | None = None
+
+    stems: ClassVar = ("Ernie4_5_VLMoe", "Ernie4_5_VLMoeText")
+    aliases: ClassVar = {"num_experts": "moe_num_experts", "num_experts_per_tok": "moe_k"}
+    harmless: ClassVar = frozenset({"moe_norm_min", "router_aux_loss_coef"})
+    heads: ClassVar = inside("Ernie4_5_VLMoeForConditionalGeneration", "Ernie4_5_VLMoeTextModel")
+    hf_paths: ClassVar = {
+        **LlamaLike.hf_paths,
+        **BESIDE_PATHS,
+        "blocks.*.mlp.router": f"{_of('text')}.gate",
+        **{f"blocks.*.mlp.experts.{name}": f"{_of('text')}.experts" for name in ("gate_proj", "up_proj", "down_proj")},
+        "blocks.*.mlp.others.router": f"{_of('vision')}.gate",
+    }
+    hf_tensors: ClassVar = {
+        CHOICE: f"{_of('text')}.{ROUTER_BIAS}",
+        "blocks.*.mlp.others.routing.bias": f"{_of('vision')}.{ROUTER_BIAS}",
+        **{
+            f"blocks.*.mlp.{ours}.{name}_proj.weight": f"{_of(theirs)}.experts.{held}_proj"
+            for ours, theirs in (("experts", "text"), ("others.experts", "vision"))
+            for name, held in (("gate", "gate_up"), ("up", "gate_up"), ("down", "down"))
+        },
+    }
+    gotchas: ClassVar = (
+        "Every token is one of text: it is sent to experts of the first width in moe_intermediate_size, without it"
+        " 1,536. As many experts of the second width, 512, and their router are for tokens of images: they are stored,"
+        " and no token here reads or multiplies them. A token of an image is sent to as many of those.",
+        "mlp_layer_types says of every layer whether it is `dense` or `sparse`; without it the first alone is dense.",
+        "The network that the experts share is as wide as moe_num_shared_experts of those for text; 0 is none.",
+        "The head is tied by class default. use_bias puts biases on attention, dense layers and shared networks, and"
+        " on nothing else.",
+        "The bias by which each router chooses, one element per expert, is a parameter in the class, and counted here.",
+        "A head_dim that does not share the hidden size is refused: there is no such field in the class.",
+    )
+
+    def rotary(self) -> Rotary:
+        """Neighbouring elements turn together, as those of text do whose three positions are one."""
+        return LlamaLike.rotary(self)._replace(pairs="neighbours")
+
+    def architecture(self) -> Transformer:
+        """Dense blocks, and those with both sets of experts."""
+        self.whole_heads()
+        attention = self.attention(qkv_bias=self.use_bias, out_bias=self.use_bias)
+        kinds = {True: self.block(attention, self.experts()), False: self.block(attention, self.network())}
+        routed = dense_or_sparse(self.mlp_layer_types, self.num_hidden_layers)
+        head = Head(hidden=self.hidden_size, vocab=self.vocab_size, tied=self.tie_word_embeddings)
+        return self.decoder([kinds[some] for some in routed], head=head)
+
+    def network(self) -> FeedForward:
+        """That of a dense layer."""
+        return self.feed_forward(bias=self.use_bias)
+
+    def experts(self) -> Experts:
+        """Those for text, beside a shared network, and those for images. Raises ConfigError."""
+        check_active(self.moe_k, self.moe_num_experts, ("moe_k", "moe_num_experts"))
+        width, others = self.moe_intermediate_size or WIDTHS
+        return Experts(
+            hidden=self.hidden_size,
+            experts=self.moe_num_experts,
+            active=self.moe_k,
+            width=width,
+            shared=self.moe_num_shared_experts * width or None,
+            shared_bias=self.use_bias,
+            choice_bias=True,
+            activation=self.activation,
+            others=others,
+        )
