@@ -161,7 +161,10 @@ def test_proofs_that_cannot_be_are_refused(run: Callable[..., Ran]) -> None:
 
 @pytest.mark.parametrize(
     "asked",
-    ["--lora 4:q_proj,v_proj --lora-dropout 0.1", "--loss chunked", "--weights fp32", "--lora 4 --weights nf4"],
+    [
+        *("--lora 4:q_proj,v_proj --lora-dropout 0.1", "--lora 4 --weights nf4"),
+        *("--loss chunked", "--weights fp32", "--weights fp32 --loss chunked"),
+    ],
 )
 def test_recipes_are_asked_of_the_class_too(run: Callable[..., Ran], asked: str) -> None:
     """Adapters by peft, weights in 4 bits by bitsandbytes: kept bytes, peaks, gradients and moments."""

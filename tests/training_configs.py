@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, TypeAlias
 
+from tests.training_images import IMAGES, tokens_of
 from tests.training_pairs import PAIRS
 from tests.training_relatives import RELATIVES
 from tests.training_since import SINCE
@@ -97,14 +98,15 @@ def drawn(family: str, seed: int) -> tuple[dict[str, Any], Recipe, Workload]:
         config |= {"num_local_experts": pick([3, 5]), "num_experts_per_tok": pick([1, 2])}
     if family in OWN:
         config = {"model_type": family, "vocab_size": config["vocab_size"], **OWN[family](pick, config)}
-    config |= {"tie_word_embeddings": pick([True, False]) or family in TIED}
+    if family not in IMAGES:
+        config |= {"tie_word_embeddings": pick([True, False]) or family in TIED}
     recipe = Recipe(pick(["bf16", "fp32"]), "none", pick(["none", "none", "full"]), pick(["sdpa", "eager"]))  # type: ignore[arg-type]
     if family in ONCE:
         recipe = replace(recipe, checkpoint="none")
     shared = config.get("multi_query") and not config.get("new_decoder_architecture", True)  # Falcon's heads
     if family in EAGER or shared:
         recipe = replace(recipe, attention="eager")
-    tokens = pick([5, 16, 17, 33])
+    tokens = tokens_of(family, config) if family in IMAGES else pick([5, 16, 17, 33])
     work = Workload(context=tokens, tokens=tokens, batch=pick([1, 2, 3]))
     if family in PAIRS:
         source = pick([5, 16, 17, 33, 40])
@@ -205,4 +207,5 @@ OWN: Mapping[str, Callable[[Pick, Config], Config]] = {
     **RELATIVES,
     **SINCE,
     **PAIRS,
+    **IMAGES,
 }

@@ -55,7 +55,9 @@ class StepSums:
         others, own = step.rows
         self.other_rows = found.rows * others // own  # of the table's gradient, those of other ranks
         self.whole_table = 0 if self.tied else self.other_rows
-        self.earlier = self.all_gradients + self.whole_table if step.accumulate else 0
+        views = self.finished(self.run.front, self.run.views)
+        self.longer = self.stream - views if self.run.views else 0  # the stream's gradient stays: some are views of it
+        self.earlier = self.all_gradients + self.whole_table + self.longer if step.accumulate else 0
         self.logits = self.held(self.run.back, (self.run.logits,)) if step.holds_logits else 0
 
     def finished(self, section: Section, operations: Iterable[str]) -> Size:

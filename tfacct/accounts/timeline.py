@@ -22,7 +22,8 @@ from tfacct.ledger.einsum import Size, same
 from tfacct.ledger.kept import Held, Run, Section
 from tfacct.ledger.places import Reached
 
-TOKENS = "tokens"
+BATCH = frozenset(("tokens", "labels"))
+"""What stands in front of the blocks and is the caller's."""
 NARROW = Held("B T De")
 """The stream in front of the product behind tables that are narrower than the model."""
 OUTSIDE = {"loss.": "loss", "lm_head.": "head", "head.": "head", "pooler.": "head", "classifier.": "head"}
@@ -196,13 +197,14 @@ class Timeline(StepSums):
         A tied table adds the head's gradient to its own.
         """
         front = self.run.front
+        what = "table" if TABLE in front.run.order else "patches"
         done = self.all_gradients - self.finishes(front)
         behind = self.tied + (0 if self.step.accumulate else done)
         found = []
         for moment in self.moments(front):
-            one = self._backward("table, backward", front, moment, 0, behind, 0)
+            one = self._backward(f"{what}, backward", front, moment, 0, behind, 0)
             beside = self.held(front, (NARROW,)) if moment.alone else self.stream
-            more = [beside]
+            more = [beside - self._within_stream(moment)]
             if moment.at == TABLE:  # it reads the whole stream's; of all rows' the rank's own are taken to be added
                 stream = self.step._replace(kept_input=None).input
                 whole = beside if moment.alone else self.step.bytes(front, (stream,))
@@ -212,6 +214,14 @@ class Timeline(StepSums):
         if found:
             yield self.fullest(found)
 
+    def _within_stream(self, moment: Reached) -> Size:
+        """Bytes of gradients at a moment that lie in the stream's, and are counted with it."""
+        views, front = self.run.views, self.run.front
+        if not views:
+            return 0
+        there = [moment.at] if self.step.accumulate else front.run.order[moment.place :]
+        return self.finished(front, views.intersection(there))
+
     def update(self) -> Instant:
         """The optimizer's step, beside the batch."""
         return self.instant(
@@ -219,14 +229,14 @@ class Timeline(StepSums):
             "",
             self.all_gradients + self.whole_table - self.earlier,
             self.tokens - self.flying,
-            self.step.update + self.logits,
+            self.step.update + self.logits + self.longer,
         )
 
     @property
     def tokens(self) -> Size:
         """Bytes of the batch."""
         front = self.run.front
-        return self.step.bytes(front, (line for line in front.run.kept if line.path == TOKENS))
+        return self.step.bytes(front, (line for line in front.run.kept if line.path in BATCH))
 
     def inside_blocks(self, ends: Sequence[tuple[int, Section]]) -> Iterator[tuple[int, Instant]]:
         """Instants that decide in few models, by block: inside the forward pass, of blocks that run again, of block 1,

@@ -20,6 +20,12 @@ class Config(ImageTower):
     pooler_output_size: Any = None
     pooler_act: Word = "tanh"
 
+    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "images"})
+    dropouts: ClassVar = {
+        "embedding": ("hidden_dropout_prob", 0.0),
+        "residual": ("hidden_dropout_prob", 0.0),
+        "attention": ("attention_probs_dropout_prob", 0.0),
+    }
     stems: ClassVar = ("ViT",)
     in_files: ClassVar = (
         (r"(^|\.)encoder\.layer\.", r"\1layers."),

@@ -285,7 +285,8 @@ class Pass(NamedTuple):
     blocks that are run again are handed. `again`: operations of the blocks that are run again, where not all are.
     `loss`: role of the loss. `logits`: what the loss is taken of. `collected`: gradients to which every block adds.
     `encoder`: the pass of a source, whose tokens are T there; `source`: its sections as they stand beside the others.
-    `frozen`: weights that nothing trains.
+    `frozen`: weights that nothing trains. `views`: operations in front whose gradients are views of the stream's, all
+    of which stays with them.
     """
 
     front: Section
@@ -301,6 +302,7 @@ class Pass(NamedTuple):
     encoder: Pass | None = None
     source: tuple[Section, ...] = ()
     frozen: frozenset[str] = frozenset()
+    views: frozenset[str] = frozenset()
 
     @property
     def sections(self) -> tuple[Section, ...]:

@@ -182,6 +182,9 @@ class Profile(Protocol):
     def collected(self, shape: Transformer) -> tuple[Collected, ...]:
         """Gradients to which every block adds."""
 
+    def views(self, shape: Transformer) -> frozenset[str]:
+        """Operations in front of the blocks whose gradients are views of the stream's."""
+
     @property
     def of_pair(self) -> bool:
         """True if it runs one side of two."""
@@ -229,6 +232,7 @@ def passed(shape: Transformer, profile: Profile, kernel: Mapping[str, Size]) -> 
         loss=profile.loss,
         logits=profile.logits(shape),
         collected=profile.collected(shape),
+        views=profile.views(shape),
     )
 
 

@@ -63,6 +63,10 @@ class Transformers(Attending):
         """Gradients to which every block adds: none."""
         return ()
 
+    def views(self, _: Transformer) -> frozenset[str]:
+        """No gradient is a view of the stream's."""
+        return frozenset()
+
     def block(self, _: Block) -> Run | None:
         """None: blocks are made of their parts."""
         return None

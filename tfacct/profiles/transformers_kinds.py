@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tfacct.architecture.parts import Attention
+from tfacct.architecture.parts import Attention, Patches
 from tfacct.architecture.transformer import Transformer
 from tfacct.ledger.einsum import Size, rounded_up
 from tfacct.ledger.kept import Pass
@@ -20,6 +20,10 @@ def kind_of(shape: Transformer) -> type[Transformers]:
         return Transformers
     from tfacct.profiles.transformers_encoders import Bidirectional, Encoders, Predicting
 
+    if isinstance(shape.embed, Patches):
+        from tfacct.profiles.transformers_images import Images
+
+        return Images
     if shape.embed.width is not None:
         from tfacct.profiles.transformers_narrow import NarrowEncoders, SharingEncoders
 
@@ -62,6 +66,10 @@ def pass_by(
     habits = profile.habits
     if habits.stores_positions or habits.adds_distances or habits.own_sines:
         letters = {**letters, "P": positions}
+    if isinstance(shape.embed, Patches):
+        from tfacct.profiles.transformers_images import patches_of
+
+        letters = {**letters, **patches_of(shape, profile.tokens)}
     if shape.encoder is None:
         return passed(shape, profile, letters)
     from tfacct.profiles.pairs import passed_pair

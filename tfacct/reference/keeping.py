@@ -73,8 +73,9 @@ def _inside(dtype: torch.dtype, forward: Callable[..., Any], *args: Any, **named
 def kept(model: Any, batch: int, tokens: int, source: int = 0) -> list[Saved]:
     """Tensors that autograd saves in a forward pass with a loss, parameters and buffers apart. `source`: tokens of a
     source, in a model that has an encoder of one."""
+    given = inputs(model, batch, tokens, source)
     with as_on_cuda():
-        return saved(model, lambda: _forward(model, _ids(batch, tokens), _source(batch, source)).loss)
+        return saved(model, lambda: loss_of(model, given))
 
 
 class There(TypedDict, total=False):
@@ -108,17 +109,17 @@ def _watched(
     holds_logits: bool = False,
     beside: Iterable[Tensor] = (),
 ) -> Alive:
-    ids, read = _ids(batch, tokens), _source(batch, source)
+    read = inputs(model, batch, tokens, source)
     alive = Alive()
     if accumulate:
         with as_on_cuda():
-            _forward(model, ids, read).loss.backward()
+            loss_of(model, read).backward()
     gradients = (parameter.grad for parameter in model.parameters() if parameter.grad is not None)
-    for tensor in (*model.parameters(), *model.buffers(), *gradients, *beside, ids, *(() if read is None else (read,))):
+    for tensor in (*model.parameters(), *model.buffers(), *gradients, *beside, *read.values()):
         alive.add(tensor)
     with warnings.catch_warnings(), as_on_cuda(), alive:
         warnings.simplefilter("ignore")
-        given = _forward(model, ids, read)
+        given = _forward(model, read)
         loss, logits = given.loss, given.logits if holds_logits else None
         del given
         alive.backward = True
@@ -127,26 +128,34 @@ def _watched(
     return alive
 
 
-def _ids(batch: int, tokens: int) -> Tensor:
-    return torch.zeros(batch, tokens, dtype=torch.long, device="meta")
+def inputs(model: Any, batch: int, tokens: int, source: int = 0) -> dict[str, Tensor]:
+    """A batch on meta, with its labels: tokens, of which a sequence's class is the first; a source, whose target is the
+    labels; or images of the model's own size, in fp32 as an image processor makes them."""
+
+    def ids(*sizes: int) -> Tensor:
+        return torch.zeros(sizes, dtype=torch.long, device="meta")
+
+    if model.main_input_name == "pixel_values":
+        side = model.config.image_size
+        pixels = torch.zeros(batch, model.config.num_channels, side, side, device="meta")
+        return {"pixel_values": pixels, "labels": ids(batch)}
+    read = ids(batch, tokens)
+    if source:
+        return {"input_ids": ids(batch, source), "labels": read}
+    return {"input_ids": read, "labels": read}
 
 
-def _source(batch: int, tokens: int) -> Tensor | None:
-    return _ids(batch, tokens) if tokens else None
+def _forward(model: Any, given: Mapping[str, Tensor]) -> Any:
+    """The loss and the logits. Of a model that reads a source tokens are the labels, of which it shifts a copy."""
+    if "pixel_values" in given:
+        return model(**given)
+    of_sequence = type(model).__name__.endswith("ForSequenceClassification")
+    return model(**{**given, **({"labels": given["labels"][:, 0]} if of_sequence else {})}, use_cache=False)
 
 
-def _forward(model: Any, ids: Tensor, source: Tensor | None = None) -> Any:
-    """The loss and the logits. A sequence's class is its first token. Of a model that reads a `source` tokens are the
-    labels, of which it shifts a copy."""
-    if source is not None:
-        return model(input_ids=source, labels=ids, use_cache=False)
-    labels = ids[:, 0] if type(model).__name__.endswith("ForSequenceClassification") else ids
-    return model(input_ids=ids, labels=labels, use_cache=False)
-
-
-def loss_of(model: Any, ids: Tensor, source: Tensor | None = None) -> Any:
-    """The loss of a batch whose labels are its tokens; its logits are gone."""
-    return _forward(model, ids, source).loss
+def loss_of(model: Any, given: Mapping[str, Tensor]) -> Any:
+    """The loss of a batch; its logits are gone."""
+    return _forward(model, given).loss
 
 
 @contextmanager

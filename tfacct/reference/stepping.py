@@ -12,7 +12,7 @@ import torch
 from torch.optim import SGD, Adagrad, Adamax, AdamW, NAdam, Optimizer, RMSprop
 
 from tfacct.reference.counting import PrivateInterfaceError
-from tfacct.reference.keeping import as_on_cuda, loss_of
+from tfacct.reference.keeping import as_on_cuda, inputs, loss_of
 
 OPTIMIZERS: Mapping[str, Callable[[Any], Optimizer]] = {
     # Fused kernels and loops do not run on meta; their states are those of the others, made by the same code.
@@ -41,15 +41,13 @@ def tracked_peak(model: Any, batch: int, tokens: int, source: int = 0) -> int:
         from torch.distributed._tools.mem_tracker import MemTracker
     except ImportError as error:
         raise PrivateInterfaceError(str(error)) from error
-    ids, *read = (
-        torch.zeros(batch, n, dtype=torch.long, device="meta") for n in (tokens, *([source] if source else []))
-    )
+    read = inputs(model, batch, tokens, source)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         tracker = MemTracker()
-        tracker.track_external(model, ids, *read)
+        tracker.track_external(model, *read.values())
         with as_on_cuda(), patch.object(mod_tracker, HOOK, partial(_on_first, getattr(mod_tracker, HOOK))), tracker:
-            loss_of(model, ids, *read).backward()
+            loss_of(model, read).backward()
         found = tracker.get_tracker_snapshot("peak")[torch.device("meta")]
     return int(found["Total"])
 

@@ -16,7 +16,7 @@ from tfacct.profiles.chunked import CHUNKS
 from tfacct.reports import compose, counting
 from tfacct.reports.conventions import TRAINING
 from tfacct.reports.counting import LeftOut
-from tfacct.reports.train_fit import budgeted, levers, table_rows
+from tfacct.reports.train_fit import budgeted, levers, reads_images, table_rows
 from tfacct.reports.train_tables import by_part, instant_facts, kept_lines, parts, several, tensors, timeline
 from tfacct.reports.training import FP32, LORA_NEARLY, Recipe, Trained, nearly, refusal, trained
 
@@ -85,13 +85,15 @@ def _details(shown: Sequence[Trained]) -> Iterator[str]:
     """Sentences about what is exact, and which tokens models learn from."""
     yield EXACT
     known = {_labels(one.subject) for one in shown}
-    yield from (sentence for sentence in (LABELS, ONE_LABEL, SHIFTED) if sentence in known)
+    yield from (sentence for sentence in (LABELS, ONE_LABEL, OF_IMAGE, SHIFTED) if sentence in known)
 
 
 def _labels(subject: LoadedModel) -> str:
     shape = subject.architecture
     if shape.encoder is not None:
         return SHIFTED
+    if reads_images(subject):
+        return OF_IMAGE
     return ONE_LABEL if shape.classes is not None and shape.classes.pooled else LABELS
 
 
@@ -102,6 +104,7 @@ EXACT = (
 SECOND = "The optimizer's step is the second one, when its moments are there."
 LABELS = f"The labels are the tokens. {SECOND}"
 ONE_LABEL = f"Each sequence has one label. {SECOND}"
+OF_IMAGE = f"Each image has one label. {SECOND}"
 SHIFTED = f"The decoder's tokens are its labels, shifted by one. {SECOND}"
 
 
@@ -134,6 +137,8 @@ def _answer(every: Sequence[Trained], fits: dict[str, Any] | None, fit: int | No
     needs = f"{sure}{units.binary(one.peak.total)} at its peak ({one.peak.name})"
     if fits is None or fit is None:
         return f"Needs {needs}."
+    if reads_images(one.subject):
+        return _answer_of_images(one, needs, fits, fit)
     size, longest = units.budget(fit), fits["largest_context"]
     most = "not even one token fits" if longest is None else f"{longest:,} tokens fit"
     weights = int(one.step.parameters)
@@ -150,6 +155,16 @@ def _answer(every: Sequence[Trained], fits: dict[str, Any] | None, fit: int | No
     return f"{verb} fit in {size}: needs {needs}; {at_most}{alone}."
 
 
+def _answer_of_images(one: Trained, needs: str, fits: dict[str, Any], fit: int) -> str:
+    """The answer about images, all of one size."""
+    most, size = fits["largest_batch"], units.budget(fit)
+    at_most = (
+        "not even one image fits" if most is None else f"{most:,} image{'s fit' if most > 1 else ' fits'} at a time"
+    )
+    verb = "Fits" if one.peak.total <= fit else "Does not fit" if one.least > fit else "May not fit"
+    return f"{verb} in {size}: needs {needs}; {at_most}{'' if most in (None, 1) else ' at a time'}."
+
+
 def _notes(every: Sequence[Trained], facts: Sequence[dict[str, Any]]) -> list[str]:
     if len(every) != 1:
         return [UNSURE] if any(not each.exact for each in every) else []
@@ -164,6 +179,7 @@ def _notes(every: Sequence[Trained], facts: Sequence[dict[str, Any]]) -> list[st
         *([LONE] if one.lone else []),
         *([_nearly(one)] if nearly(one.subject, one.recipe) else []),
         *paged,
+        *([IMAGES] if reads_images(one.subject) and not one.recipe.full else []),
         *([CHUNKED] if one.recipe.loss == "chunked" else []),
         f"Kept for the backward pass: {units.binary(one.step.kept())} ({named}).",
         *(_lent(one) if one.recipe.lora is not None else [_stored(one.recipe)]),
@@ -183,6 +199,7 @@ SELDOM = (
     " What is kept is exact."
 )
 """Of Falcon's adapters."""
+IMAGES = "A batch of images is in fp32, as an image processor makes it, and stands among the weights."
 UNPACKED = "The config stores its weights quantized; a training step holds them as said here."
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from tfacct.accounts.memory import largest_that_fits
 from tfacct.accounts.passes import recomputed_flops
+from tfacct.architecture.parts import Patches
 from tfacct.base import units
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Row, Table
@@ -33,22 +34,35 @@ def budgeted(one: Trained, budget: int) -> dict[str, Any]:
     rows = table_rows(one.subject)
     limit = LONGEST if rows is None else rows
 
+    def most_sequences(recipe: Recipe) -> int:
+        return each * largest_that_fits(lambda n: total(one.work.context, each * n, recipe), budget, LONGEST // each)
+
     def longest(recipe: Recipe) -> int | None:
+        if reads_images(one.subject):
+            return one.subject.context if total(one.subject.context, one.work.batch, recipe) <= budget else None
         most = largest_that_fits(lambda n: total(least * n, one.work.batch, recipe), budget, limit // least)
         return least * most or None
 
-    batch: int | None = each * largest_that_fits(lambda n: total(one.work.context, each * n), budget, LONGEST // each)
+    batch: int | None = most_sequences(one.recipe)
     if batch == LONGEST // each * each and mesh is not None and mesh.pp > 1:
         batch = None  # as many are in flight in any longer batch
     changes = [] if one.peak.total <= budget else list(_changes(one, budget))
     for change in changes:
-        change["largest_context"] = longest(change.pop("recipe"))
+        recipe = change.pop("recipe")
+        change["largest_context"] = longest(recipe)
+        if reads_images(one.subject):
+            change["largest_batch"] = most_sequences(recipe) or None
     return {
         "budget_bytes": budget,
         "largest_context": longest(one.recipe),
         "largest_batch": batch or None,
         "changes": changes,
     }
+
+
+def reads_images(subject: LoadedModel) -> bool:
+    """True of an encoder of images, whose class trains on one size of them."""
+    return isinstance(subject.architecture.embed, Patches)
 
 
 def table_rows(subject: LoadedModel) -> int | None:
@@ -111,17 +125,19 @@ def _changes(one: Trained, budget: int) -> Iterator[dict[str, Any]]:
 
 def levers(fits: dict[str, Any]) -> Table:
     """What would make a step fit, as a table."""
+    images = any("largest_batch" in change for change in fits["changes"])
+    most = ("largest_batch", "most images") if images else ("largest_context", "longest context")
     columns = (
         Column("set", "what would change"),
         Column("peak_bytes", "peak", "bytes"),
         Column("freed_bytes", "frees", "bytes", drop=2),
         Column("costs", "costs", drop=3),
-        Column("largest_context", "longest context", "count", drop=1, empty="–"),
+        Column(*most, "count", drop=1, empty="–"),
         Column("fits", ""),
     )
     rows: tuple[Row, ...] = tuple(
         {
-            **{key: change[key] for key in ("peak_bytes", "freed_bytes", "costs", "largest_context")},
+            **{key: change[key] for key in ("peak_bytes", "freed_bytes", "costs", most[0])},
             "set": " ".join(f"--{name} {value}" for name, value in change["set"].items()),
             "fits": "fits" if change["fits"] else None,
         }

@@ -10,7 +10,7 @@ from tfacct.accounts.optimizers import optimizer
 from tfacct.accounts.sharding.mesh import Mesh
 from tfacct.accounts.timeline import Instant, peak, timeline
 from tfacct.accounts.training import Adapter, Step
-from tfacct.architecture.parts import Experts
+from tfacct.architecture.parts import Experts, Patches
 from tfacct.base import units
 from tfacct.base.errors import ConfigError, UsageError
 from tfacct.base.record import record
@@ -33,8 +33,12 @@ ACCUMULATES, SELECTIVE = "accumulate", "selective"
 """Stand among a family's `trains` where gradients of earlier batches were measured, and attention that runs again."""
 LORA_NEARLY = "lora_nearly"
 """Stands there where some measured peaks with adapters were off."""
-CLASSIFIERS = {"AutoModelForSequenceClassification": "sequences", "AutoModelForTokenClassification": "positions"}
-"""What stands there where a loss was measured: of one class for each sequence, or for each position."""
+CLASSIFIERS = {
+    "AutoModelForSequenceClassification": "sequences",
+    "AutoModelForTokenClassification": "positions",
+    "AutoModelForImageClassification": "images",
+}
+"""What stands there where a loss was measured: of one class for each sequence, each position, or each image."""
 
 
 @record
@@ -239,6 +243,9 @@ def step_of(subject: LoadedModel, work: Workload, recipe: Recipe) -> Step:
     why = _unmeasured(subject, recipe)
     if why is not None:
         raise UsageError(f"{subject.name}: {why}", _advice(subject, recipe))
+    if isinstance(subject.architecture.embed, Patches) and work.tokens != subject.context:
+        said = f"the class takes no images of another size than its own while it trains: {subject.context:,} tokens"
+        raise UsageError(f"{subject.name}: {said}", option("ctx", subject.context))
     try:
         run = pass_of(subject, recipe, work)
     except ConfigError as error:

@@ -170,7 +170,8 @@ def built(subject: LoadedModel, how: Run) -> Any:
     if how.chunks > 1:
         from tfacct.reference.chunked import loss_in_chunks
 
-        model = loss_in_chunks(model, how.chunks)
+        cast = keeping.DTYPES[how.dtype] if weights not in (None, how.dtype) else None
+        model = loss_in_chunks(model, how.chunks, cast)
     return model
 
 
@@ -235,6 +236,8 @@ def known_modules(subject: LoadedModel) -> set[str]:
 def by_modules(subject: LoadedModel, step: Step, known: set[str]) -> Counter[frozenset[str]]:
     """Bytes of the lines by the class's modules whose gradients need them."""
     paths = {**subject.config.paths()}
+    if (table := subject.config.tensors().get("pos_embed.weight")) is not None:
+        paths["pos_embed"] = table  # a parameter of the module that it is in
     norm = next(path for name, path in paths.items() if name.count(".") == 2 and name.endswith("_norm"))
     block = "" if "drops_inside" in subject.config.habits else parent(norm)
     return grouped(
