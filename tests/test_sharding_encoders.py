@@ -94,8 +94,7 @@ def test_every_collective_of_random_configs_is_torchs(kind: str, mesh: str) -> N
 @pytest.mark.parametrize("mesh", MESHES)
 @pytest.mark.parametrize("kind", ALIKE)
 def test_every_collective_of_their_relatives_is_torchs(kind: str, mesh: str) -> None:
-    config = {**TINY[kind]}
-    config |= {name: config[name] * MESHES[mesh].get("tp", 1) for name in WIDTHS if name in config}
+    config = divisible(kind, TINY[kind], MESHES[mesh].get("tp", 1))
     source = config.get("max_source_positions", 11) if "decoder_layers" in config else 0
     asked(config, Workload(7, 7, 2, source=source), mesh)
 
