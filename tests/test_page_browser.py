@@ -9,6 +9,7 @@ import random
 import re
 import shlex
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,12 @@ def plain(tab: driver.Browser) -> None:
     tab.look(1280)
 
 
+@cache
+def explored(name: str) -> dict[str, Any]:
+    """What a page of this preset holds. It takes a second, and is only read."""
+    return explore.explore([presets.load(name)])
+
+
 def knobs(rng: random.Random, name: str) -> str:
     """A link to random knobs that a command line has too."""
     ours = presets.load(name)
@@ -72,7 +79,7 @@ def knobs(rng: random.Random, name: str) -> str:
     said |= {"masked": 1} if rng.random() < 0.3 else {}
     said |= {"last": 1} if ours.logits and rng.random() < 0.3 else {"train": 1} if step == "prefill" else {}
     said |= {"source": rng.randint(3, 900)} if ours.source and not ours.config.class_source_whole else {}
-    (model,) = explore.explore([ours])["models"]
+    (model,) = explored(name)["models"]
     if "shared" in model and rng.random() < 0.6:
         heads = ours.architecture.query_heads[0]
         said["shared"] = rng.choice([n for n in range(1, heads + 1) if heads % n == 0])
@@ -120,8 +127,7 @@ def test_a_line_of_python_counts_what_no_field_says(tab: driver.Browser, pages: 
 def test_the_formulas_are_the_sum_of_the_lines(tab: driver.Browser, pages: Callable[..., Path], name: str) -> None:
     """At random knobs and letters; where the heads share keys otherwise, a formula with fixed heads says so."""
     rng = random.Random(f"formula {name}")
-    (model,) = explore.explore([presets.load(name)])["models"]
-    (shape,) = explore.explore([presets.load(name)])["shapes"]
+    (model,), (shape,) = explored(name)["models"], explored(name)["shapes"]
     sizes = dict(zip(shape["letters"], model["sizes"], strict=True))
     for _ in range(2):
         changed = {letter: rng.randint(size // 2 + 1, 2 * size) for letter, size in sizes.items() if rng.random() < 0.3}
