@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Ran
+from tests.conftest import Ran, rounded
 from tests.families import SHAPES, names, room, sampled
 from tfacct import load
 from tfacct.accounts.timeline import peak, timeline
@@ -19,8 +19,6 @@ from tfacct.architecture.parts import (
     FeedForward,
     LatentAttention,
     Mixer,
-    Patches,
-    Picked,
     RelativeAttention,
 )
 from tfacct.architecture.words import in_words
@@ -40,14 +38,8 @@ STEPS = (("bf16", 2, 5), ("fp32", 3, 4), ("bf16", 1, 7), ("fp32", 1, 1))
 
 def unruled(model: LoadedModel) -> str:
     """What of a model has no rule: nothing, or one of its parts."""
-    if model.architecture.merger is not None or model.architecture.deepstack is not None:
-        return "patches that are merged"
-    if isinstance(model.architecture.embed, Patches):
-        return "patches of images"
-    if model.architecture.turns is not None:
-        return "a table of angles"
-    if model.architecture.boxes is not None:
-        return "tables of boxes"
+    if model.architecture.deepstack is not None:
+        return "mergers behind some of the blocks"
     latent = [part for part in model.architecture.parts() if isinstance(part, LatentAttention)]
     if any(part.form == "absorbed" for part in latent):
         return "latent attention in its absorbed form"
@@ -61,23 +53,16 @@ def unruled(model: LoadedModel) -> str:
     attentions = [part for part in model.architecture.parts() if isinstance(part, Attention)]
     if any(part.chosen is not None for part in attentions):
         return "the activation 'swigluoai'"  # of MiniMax-M3
-    if any(part.value_dim is not None for part in attentions):
-        return "values of a size of their own"
     if any(isinstance(part, Experts) and part.late for part in model.architecture.parts()):
         return "experts whose result comes a block later"
-    if isinstance(model.architecture.pooler, Picked):
-        return "a pooler of this kind"
-    if any(getattr(part, "scales_first", False) for part in model.architecture.parts()):
-        return "norms that scale what they read"
+    experts = [part for part in model.architecture.parts() if isinstance(part, Experts)]
+    if any(part.norms is not None or part.latent_norms is not None for part in experts):
+        return "experts between norms of their own"
     for kind in (RelativeAttention,):
         if any(isinstance(part, kind) for part in attentions):
             return kind.__name__
-    if any(part.read_norm is not None for part in attentions):
-        return "a norm of what the heads read"
     if any(isinstance(part, FeedForward) and part.bent for part in model.architecture.parts()):
         return "an activation with learned numbers"
-    if any(part.joined for part in attentions):
-        return "attention that reads two vectors"
     return next((in_words(part) for part in parts), "nothing")
 
 
@@ -87,6 +72,7 @@ def of(name: str, config: dict[str, Any]) -> LoadedModel:
 
 def check(subject: LoadedModel, dtype: str, batch: int, tokens: int, source: int = 6) -> None:
     source = 0 if subject.architecture.encoder is None else source
+    tokens = rounded(subject, tokens + int(getattr(subject.architecture.embed, "front", None) or 0))
     work = Workload(context=tokens, tokens=tokens, batch=batch, source=source, new_source=source)
     step = kept_step(subject, work, Recipe(dtype), "reference")
     found = kept_by_reference(subject.architecture, step, dtype, work)

@@ -15,19 +15,16 @@ from tfacct.architecture.parts import (
     Attention,
     CrossAttention,
     Disentangled,
-    Embedding,
     Experts,
     FeedForward,
-    Head,
     LatentAttention,
     Mixer,
     Norm,
     OverlappingAttention,
     Part,
-    Pooler,
     QKNorm,
     RelativeAttention,
-    Stem,
+    SharedOutput,
 )
 from tfacct.architecture.transformer import Transformer
 from tfacct.architecture.words import in_words
@@ -36,14 +33,14 @@ from tfacct.base.record import record
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import Size
 from tfacct.ledger.kept import Kept, Pass, Run, Section, joined, turn_of
-from tfacct.profiles.reference_disentangled import distances, first_convolution, scored
+from tfacct.profiles.reference_disentangled import scored
+from tfacct.profiles.reference_ends import back_of, front_of
+from tfacct.profiles.reference_images import in_groups
 from tfacct.profiles.reference_latent import latent
-from tfacct.profiles.reference_lines import Lines, is_
+from tfacct.profiles.reference_lines import Lines, adapted, is_
 from tfacct.profiles.reference_mixers import lengths, mixed
 from tfacct.profiles.reference_moments import measured, turned, with_moments
-from tfacct.profiles.reference_pairs import alone, both, cross, overlapping, padded, stem
-
-PAIRS = "B K G T S"
+from tfacct.profiles.reference_pairs import alone, both, cross, overlapping, padded
 
 
 @record
@@ -65,17 +62,14 @@ class Reference(Lines):
     def _side(self, shape: Transformer, first: str = "embed") -> Pass:
         """The pass of one side, or of a model that has one alone. `first`: name of what stands in front."""
         ruled = {
-            "a table of angles": shape.turns is None,
-            "tables of boxes": shape.boxes is None,
             "multi-token prediction": shape.mtp is None,
-            "patches that are merged": shape.merger is None and shape.deepstack is None,
-            "patches of images": isinstance(shape.embed, (Embedding, Stem)),
-            "a pooler of this kind": shape.pooler is None or isinstance(shape.pooler, Pooler),
+            "mergers behind some of the blocks": shape.deepstack is None,
         }
         for part, known in ruled.items():
             if not known:
                 raise ConfigError(f"{self.name}: no rule for {part}")
         everywhere = {axis: size for part in shape.parts() for axis, size in part.axes().items()}
+        everywhere |= in_groups(self.tokens, everywhere)
         blocks = tuple(
             Section(
                 _run(self._block(stack.block)),
@@ -85,8 +79,8 @@ class Reference(Lines):
             )
             for stack, numbers in zip(shape.stacks, shape.numbers(), strict=True)
         )
-        front = _run(chain(self._front(shape, first), self._angles(shape)))
-        whole = Pass(Section(front, everywhere), blocks, Section(_run(self._back(shape)), everywhere))
+        front = _run(chain(front_of(self, shape, first), self._angles(shape)))
+        whole = Pass(Section(front, everywhere), blocks, Section(_run(back_of(self, shape)), everywhere))
         sizes = (self.batch, self.tokens, *(size for section in whole.sections for size in section.axes.values()))
         if not all(isinstance(size, int) for size in sizes) or not measured(shape):
             return whole
@@ -97,32 +91,7 @@ class Reference(Lines):
         for _, part in block.parts():
             yield from part.axes().items()
             yield from lengths(part, self.tokens).items()
-
-    def _front(self, shape: Transformer, first: str) -> Iterator[Kept]:
-        """Token ids, the positions of one sequence, and what projects and norms the tables' rows."""
-        row = "D" if shape.embed.width is None else "De"
-        if isinstance(shape.embed, Stem):
-            yield from stem(self, first, shape.embed)
-        else:
-            yield Kept("tokens", "B T", by=("embed",), role="index")
-        if shape.embed.width is not None and not shape.embed.late:
-            yield Kept("embed", "B T De", by=("embed.project.weight",))
-        if shape.positions is not None and shape.positions.stored and shape.positions.trained:
-            yield Kept("positions", "T", by=("pos_embed",), role="index")
-        if shape.segments is not None:
-            yield Kept("segments", "T", by=("type_embed",), role="index")
-        if shape.tasks is not None:
-            yield Kept("tasks", "T", by=("task_embed",), role="index")
-        if shape.bias is not None:
-            yield Kept("distances", "T S", by=("rel_bias",), role="index")
-        yield from distances(shape)
-        if shape.beside is not None:
-            yield from first_convolution(self, shape.beside)
-        if shape.embed_norm is not None:
-            last = row if shape.embed.late else "D"
-            yield from self.norm("embed_norm", "embed.sum", shape.embed_norm, last=last)
-        if shape.embed.width is not None and shape.embed.late:
-            yield Kept("embed_norm", "B T De", by=("embed.project.weight",))
+            yield from in_groups(self.tokens, part.axes()).items()
 
     def _angles(self, shape: Transformer) -> Iterator[Kept]:
         """Cosines and sines, which all blocks of a kind share. Where kinds turn parts of several sizes, these stand as
@@ -140,55 +109,13 @@ class Reference(Lines):
             for name in ("cos", "sin"):
                 yield Kept(f"{name}{number or ''}", spec, by=by, times=times)
 
-    def _back(self, shape: Transformer) -> Iterator[Kept]:
-        """Final norm, and what stands behind it: a pooler, the head, scores of classes."""
-        reads, spec = "stream", "B T D"
-        if shape.final_norm is not None:
-            yield from self.norm("final_norm", reads, shape.final_norm)
-            reads = "final_norm"
-        if isinstance(shape.pooler, Pooler):
-            spec = "B T D" if shape.pooler.reads == "each" else "B D"
-            yield from self._pooler(reads, shape.pooler, spec)
-            reads = "pooler.act" if shape.pooler.norm_eps is None else "pooler.norm"
-        if shape.head is not None:
-            yield from self._head(reads, shape.head)
-            reads = "lm_head"
-        if shape.classes is not None:
-            yield Kept(reads, spec, by=("classifier.weight",))
-
-    def _pooler(self, reads: str, part: Pooler, spec: str) -> Iterator[Kept]:
-        """A pooler; the first position's vector is a view of the whole stream."""
-        mean = part.reads == "mean"
-        if part.reads == "end":
-            raise ConfigError(f"{self.name}: no rule for this pooler")
-        yield Kept("pooler.mean" if mean else reads, "B D" if mean else "B T D", by=("pooler.weight",))
-        yield from self.activated("pooler.act", "pooler.product", part.activation, spec)
-        if part.norm_eps is not None:
-            yield from self.layer("pooler.norm", "pooler.act", spec, spec.removesuffix(" D"))
-
-    def _head(self, reads: str, part: Head) -> Iterator[Kept]:
-        at, rows = "lm_head", "B T D"
-        if part.transform is None and part.width is not None:
-            yield Kept(reads, rows, by=(f"{at}.project.weight",))
-            reads, rows = f"{at}.project", "B T De"
-        if part.scale is not None:
-            reads = f"{at}.scale"
-        if part.transform is not None:
-            yield Kept(reads, rows, by=(f"{at}.transform.weight",))
-            rows = "B T D" if part.row == "Dt" else f"B T {part.row}"
-            yield from self.activated(f"{at}.act", f"{at}.transform", part.transform, rows)
-            yield from self.layer(f"{at}.norm", f"{at}.act", rows, "B T")
-            reads = f"{at}.norm"
-        yield Kept(reads, rows, by=(f"{at}.weight",))
-        if part.softcap is not None:
-            yield Kept(f"{at}.softcap", "B T V", by=(f"{at}.softcap",))
-
     def _block(self, block: Block) -> Iterator[Kept]:
         """Sublayers in the block's order. The stream behind the last one is what the next block reads."""
         x = first = paths.in_every(paths.BLOCKS, "in")
+        handed: str | None = None
         for number, sublayer in enumerate(one for one in block.sublayers if one.called):
             own = paths.in_every(paths.BLOCKS, sublayer.name)
-            norm, reads = f"{own}_norm", x
+            norm, reads, handed = f"{own}_norm", handed or x, None
             summed = paths.in_every(paths.BLOCKS, f"mid{number or ''}")
             if block.order == "post":
                 yield from self._part(own, x, sublayer)
@@ -198,14 +125,17 @@ class Reference(Lines):
                     x = norm
                 continue
             if sublayer.norm is not None:
-                yield from self.norm(norm, x, sublayer.norm)
+                given, last = (f"{own}.joined", "Dj") if sublayer.norm.joined else (reads, "D")
+                yield from self.norm(norm, given, sublayer.norm, last=last)
                 reads = norm
             elif block.order == "parallel":
                 reads = first
             if number == 0:
                 first = reads
             yield from self._part(own, reads, sublayer)
-            if block.order == "pre":
+            if sublayer.gives != "stream":
+                handed = f"{own}.out" if sublayer.gives == "next" else f"{own}.sum"
+            elif block.order == "pre":
                 x = summed
 
     def _part(self, at: str, reads: str, sublayer: Sublayer) -> Iterator[Kept]:
@@ -216,8 +146,6 @@ class Reference(Lines):
         elif isinstance(part, Attention):
             if part.chosen is not None:
                 raise ConfigError(f"{self.name}: no rule for attention that has an indexer")
-            if part.joined:
-                raise ConfigError(f"{self.name}: no rule for attention that reads two vectors")
             if isinstance(part, RelativeAttention):
                 raise ConfigError(f"{self.name}: no rule for {type(part).__name__}")
             yield from self._attention(at, reads, part)
@@ -227,16 +155,22 @@ class Reference(Lines):
             yield from latent(self, at, reads, part)
         elif isinstance(part, Experts):
             yield from self._experts(at, reads, part)
+        elif isinstance(part, SharedOutput):
+            yield Kept(reads, "B T D", by=(f"{at}.proj.weight",))
         elif isinstance(part, FeedForward):
             if part.bent:
                 raise ConfigError(f"{self.name}: no rule for an activation with learned numbers")
-            if part.inner_norm is not None:
-                raise ConfigError(f"{self.name}: no rule for a norm inside a network")
             if part.norm is not None:
                 norm = Norm(hidden=part.hidden, kind=part.norm, eps=part.eps)
                 yield from self.norm(f"{at}.norm", reads, norm)
                 reads = f"{at}.norm"
-            yield from self.network(at, reads, "F", part.activation, gated=part.gated)
+            yield from self.network(
+                at, reads, "F", part.activation, gated=part.gated, normed=part.inner_norm is not None
+            )
+            if part.adapter is not None:
+                yield from adapted(at, reads, "D", {"adapter_down": ("gate_adapter_up", "up_adapter_up")})
+            if part.channel_scale:
+                yield Kept(f"{at}.made", "B T D", by=(f"{at}.channel_scale",))
         elif isinstance(part, Mixer):
             yield from mixed(self, at, reads, part)
         else:
@@ -252,42 +186,54 @@ class Reference(Lines):
         """Products, what is done to queries and keys, scores, softmax, values. Heads of keys are copied for queries."""
         if part.borrowed or part.keys_as_values or part.value_norm is not None:
             raise ConfigError(f"{self.name}: no rule for keys that are values or another layer's")
-        if part.value_dim is not None or part.value_scale is not None:
-            raise ConfigError(f"{self.name}: no rule for values of a size of their own")
-        if part.read_norm is not None:
-            raise ConfigError(f"{self.name}: no rule for a norm of what the heads read")
         products = ("q", "k", "v", *(("gate",) if part.gated else ()))
-        yield Kept(reads, "B T D", by=tuple(f"{at}.{which}_proj.weight" for which in products))
+        row, made = "Dj" if part.joined else "D", tuple(f"{at}.{which}_proj.weight" for which in products)
+        yield Kept(reads, f"B T {row}", by=made)
+        if part.adapter is not None:
+            own = {f"{which}_adapter_down": (f"{which}_adapter_up",) for which in "qkv"}
+            yield from adapted(at, reads, row, own)
         now = {which: f"{at}.{which}_proj" for which in "qkv"}
         yield from self._prepared(at, part, now)
-        viewed = is_(self.batch, 1) and is_(part.kv_heads, 1) and not is_(part.group, 1)
+        single = is_(self.batch, 1) and (part.tiles is None or part.tiles == self.tokens)  # one window of one sequence
+        viewed = single and is_(part.kv_heads, 1) and not is_(part.group, 1)
         keys, values = (now[which] if viewed else f"{at}.{which}_copies" for which in "kv")
         heads = "K" if viewed else "N"
         scores, softmax, summed = f"{at}.scores", f"{at}.softmax", f"{at}.values"
+        pairs = f"B K G {part.pairs}"
         asked, read = Kept(now["q"], "B T N H", by=(scores,)), Kept(keys, f"B S {heads} H", by=(scores,))
-        yield from self.scores(at, asked, read, PAIRS, far=part.score_function == "distance")
+        yield from self.scores(at, asked, read, pairs, far=part.score_function == "distance")
         if isinstance(part, Disentangled):
             yield from scored(self, at, part, now["q"], keys)
         if part.buckets is not None:
             yield Kept(f"{at}.distances", "T S", by=(f"{at}.rel_bias",), role="index")
         if part.softcap is not None:
-            yield Kept(f"{at}.softcap", PAIRS, by=(f"{at}.softcap",))
-        yield Kept(softmax, PAIRS, by=(softmax, summed))
+            yield Kept(f"{at}.softcap", pairs, by=(f"{at}.softcap",))
+        yield Kept(softmax, pairs, by=(softmax, summed))
         if part.sinks:
             yield Kept(f"{softmax}.sinks", "B N T", by=(softmax, summed))
-        yield Kept(values, f"B S {heads} H", by=(summed,))
-        yield from self._gated(at, summed, part)
+        size = "H" if part.value_dim is None else "Hv"
+        yield Kept(values, f"B S {heads} {size}", by=(summed,))
+        yield from self._read(at, summed, part, f"B T N {size}")
+        if part.channel_scale:
+            yield Kept(f"{at}.read", "B T D", by=(f"{at}.channel_scale",))
 
-    def _gated(self, at: str, reads: str, part: Attention) -> Iterator[Kept]:
-        """What the last product reads: what the heads read, or that times what the token lets through of it."""
+    def _read(self, at: str, reads: str, part: Attention, rows: str) -> Iterator[Kept]:
+        """What the last product reads: what the heads read, that times what the token lets through of it, and norms of
+        either."""
+        if part.head_norm is not None:
+            yield from self.rms(f"{at}.head_norm", reads, rows, "B T N", "", less_one=False, scaled=False)
+            reads = f"{at}.head_norm"
         if part.gated:
-            gate, spec = f"{at}.gate", "B T N H" if part.gates == "elements" else "B T N"
+            gate, spec = f"{at}.gate", rows if part.gates == "elements" else "B T N"
             if part.gate_act != "sigmoid":
                 yield Kept(f"{at}.gate_proj", spec, by=(gate,))
             yield Kept(f"{gate}.act", spec, by=(gate,))
-            yield Kept(reads, "B T N H", by=(gate,))
+            yield Kept(reads, rows, by=(gate,))
             reads = gate
-        yield Kept(reads, "B T N H", by=(f"{at}.o_proj.weight",))
+        if part.read_norm is not None:
+            yield from self.rms(f"{at}.read_norm", reads, rows, "B T", rows.removeprefix("B T "), less_one=False)
+            reads = f"{at}.read_norm"
+        yield Kept(reads, rows, by=(f"{at}.o_proj.weight",))
 
     def _prepared(self, at: str, part: Attention, now: dict[str, str]) -> Iterator[Kept]:
         """What is done to queries, keys and values in front of the scores. `now`: the tensor that each is."""
@@ -359,7 +305,7 @@ class Reference(Lines):
             rows = Kept(reads, f"B T {wide}", by=(f"{product}.weight",))
             yield rows if viewed else Kept(f"{product}.rows", f"B T A {wide}", by=rows.by)
         if part.gated:
-            yield from self.gated(act, gate, up, part.activation, "B T A Fe", down)
+            yield from self.gated(act, gate, up, part.activation, "B T A Fe", (f"{down}.weight",))
         else:
             yield from self.activated(act, up, part.activation, "B T A Fe", (f"{down}.weight",))
 

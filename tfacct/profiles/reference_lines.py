@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from tfacct.architecture.parts import Norm
 from tfacct.base.errors import ConfigError
@@ -45,7 +45,10 @@ class Lines:
                 yield Kept(f"{at}.plus_one", last, by=(at,))
             return
         if part.scales_first:
-            raise self.refuse("norms that scale what they read")
+            yield Kept(reads, f"B T {last}", by=(f"{at}.weight",))
+            yield Kept(f"{at}.plus_one", last, by=(f"{at}.weight",))
+            yield from self.rms(at, f"{at}.scaled", f"B T {last}", "B T", last, less_one=False, scaled=False)
+            return
         scaled = part.learned != "none"
         yield from self.rms(at, reads, f"B T {last}", "B T", last, less_one=part.less_one and scaled, scaled=scaled)
 
@@ -91,21 +94,37 @@ class Lines:
         yield Kept(f"{at}.scores.distances", f"{pairs} H", by=(at,))
         yield Kept(f"{at}.scores.largest", pairs, by=(at,))
 
-    def network(self, at: str, reads: str, width: str, activation: str, *, gated: bool) -> Iterator[Kept]:
-        """A network; gated, its activated half multiplies the other."""
+    def network(
+        self, at: str, reads: str, width: str, activation: str, *, gated: bool, normed: bool = False
+    ) -> Iterator[Kept]:
+        """A network; gated, its activated half multiplies the other. `normed`: with a norm in front of its end."""
         gate, up, down, act = (f"{at}.{which}" for which in ("gate_proj", "up_proj", "down_proj", "act"))
-        spec = f"B T {width}"
-        if not gated:
+        norm, spec = f"{at}.inner_norm", f"B T {width}"
+        last = () if normed else (f"{down}.weight",)
+        if gated:
+            yield Kept(reads, "B T D", by=(f"{gate}.weight", f"{up}.weight"))
+            yield from self.gated(act, gate, up, activation, spec, last)
+        else:
             yield Kept(reads, "B T D", by=(f"{up}.weight",))
-            yield from self.activated(act, up, activation, spec, (f"{down}.weight",))
-            return
-        yield Kept(reads, "B T D", by=(f"{gate}.weight", f"{up}.weight"))
-        yield from self.gated(act, gate, up, activation, spec, down)
+            yield from self.activated(act, up, activation, spec, last)
+        if normed:
+            made = f"{act}.product" if gated else act
+            yield from self.rms(norm, made, spec, "B T", width, less_one=False)
+            yield Kept(norm, spec, by=(f"{down}.weight",))
 
-    def gated(self, act: str, gate: str, up: str, activation: str, spec: str, down: str) -> Iterator[Kept]:
+    def gated(self, act: str, gate: str, up: str, activation: str, spec: str, last: tuple[str, ...]) -> Iterator[Kept]:
+        """An activated gate times the other half, which `last` need."""
         yield from self.activated(act, gate, activation, spec, (act,))
         yield Kept(up, spec, by=(act,))
-        yield Kept(f"{act}.product", spec, by=(f"{down}.weight",))
+        if last:
+            yield Kept(f"{act}.product", spec, by=last)
+
+
+def adapted(at: str, reads: str, row: str, products: Mapping[str, tuple[str, ...]]) -> Iterator[Kept]:
+    """Products down to a few numbers of what others read too, and those that read these."""
+    for down, ups in products.items():
+        yield Kept(reads, f"B T {row}", by=(f"{at}.{down}.weight",))
+        yield Kept(f"{at}.{down}", "B T Ra", by=tuple(f"{at}.{up}.weight" for up in ups))
 
 
 def is_(size: Size, number: int) -> bool:

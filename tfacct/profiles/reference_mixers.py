@@ -24,8 +24,8 @@ from tfacct.architecture.transformer import Transformer
 from tfacct.architecture.words import in_words
 from tfacct.ledger.einsum import Size, rounded_up
 from tfacct.ledger.kept import Kept
-from tfacct.ledger.lines import CHUNK
-from tfacct.ledger.workload import CHUNKS
+from tfacct.ledger.lines import CHUNK, SHARES
+from tfacct.ledger.workload import CHUNKS, PATCHES
 from tfacct.profiles.reference_delta import delta
 from tfacct.profiles.reference_lines import Lines, convolution, is_, read_whole
 from tfacct.profiles.reference_recurrences import LATER, ROUNDS, channel_mix, lightning, recurrence, time_mix
@@ -65,7 +65,8 @@ def scans(shape: Transformer) -> bool:
 def in_step(symbols: Mapping[str, Any]) -> dict[str, Size]:
     """Those letters as symbols, where a model has them."""
     chunks = {} if CHUNKS not in symbols else {CHUNKS: symbols[CHUNKS], EARLIER: symbols[CHUNKS] - 1}
-    return chunks | {letter: symbols[letter] for letter in MEANINGS if letter in symbols}
+    letters = (*MEANINGS, PATCHES, *SHARES)
+    return chunks | {letter: symbols[letter] for letter in letters if letter in symbols}
 
 
 def mixed(own: Lines, at: str, reads: str, part: Mixer) -> Iterator[Kept]:

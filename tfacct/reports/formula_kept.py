@@ -19,6 +19,7 @@ from tfacct.ledger.storage import width
 from tfacct.ledger.workload import Request, Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Row, Table
+from tfacct.profiles.reference_images import groups_of
 from tfacct.profiles.reference_mixers import MEANINGS, in_step, scanned, scans
 from tfacct.profiles.transformers import kernel_letters
 from tfacct.profiles.transformers_masks import ALIGNED, reaches
@@ -205,7 +206,9 @@ def _in_letters(subject: LoadedModel, symbolic: SymbolicModel, recipe: Recipe, w
         run = runner(as_).passed(open_, recipe, work)
     counted = zip(run.blocks, stacks, strict=True)
     run = run._replace(blocks=tuple(block._replace(count=symbols[letter]) for block, letter in counted))
-    at = {**Workload(context=symbols["T"], tokens=symbols["T"], batch=symbols["B"]).axes(), **in_step(symbols)}
+    tokens = symbols["T"]
+    at = Workload(context=tokens, tokens=tokens, batch=symbols["B"]).axes()
+    at |= groups_of(open_, tokens) | in_step(symbols)
     wide = width(FP32) if recipe.autocast else None
     return Step(run, symbolic.ledger, at, width(recipe.dtype), 0, checkpoint=recipe.checkpoint == "full", wide=wide)
 

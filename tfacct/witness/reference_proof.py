@@ -16,6 +16,7 @@ from tfacct.ledger.kept import Pass
 from tfacct.ledger.storage import width
 from tfacct.ledger.workload import Workload
 from tfacct.output.report import Tick, unwatched
+from tfacct.profiles.reference_images import groups_of
 from tfacct.witness.checks import reference_rooms
 from tfacct.witness.proof import (
     NOTHING,
@@ -56,7 +57,8 @@ class _Subject:
         open_ = with_sizes(self.shape, symbols.__getitem__, self.sizes.fixed)
         tokens, batch, source = symbols["T"], symbols["B"], symbols.get("J", 0)
         work = Workload(context=tokens, tokens=tokens, batch=batch, source=source, new_source=source)
-        step = Step(self.passed(open_, dtype, work), self.symbolic.ledger, work.axes(), width(dtype), 0)
+        at = {**work.axes(), **groups_of(open_, tokens)}
+        step = Step(self.passed(open_, dtype, work), self.symbolic.ledger, at, width(dtype), 0)
         counted = step.kept_of(step.run)
         return sympy.expand(counted)
 
@@ -118,7 +120,7 @@ def _by_symbols(subject: _Subject, dtype: str, progress: Tick) -> Iterator[Prove
 def _edges(subject: _Subject) -> Iterator[Edge]:
     """What a symbol leaves out, of whole sequences."""
     for edge in subject.sizes.edges():
-        if not edge.sizes.keys() & PREFILL.keys():
+        if not edge.sizes.keys() & PREFILL.keys() and edge.sizes.get("T", subject.sizes.front) >= subject.sizes.front:
             yield edge
     if "K" in subject.sizes.declared:
         yield ALONE
