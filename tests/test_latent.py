@@ -2,6 +2,7 @@
 
 import json
 from itertools import product
+from pathlib import Path
 
 import pytest
 
@@ -9,7 +10,9 @@ from tests.conftest import tiny
 from tfacct import load
 from tfacct.accounts.metrics import Point, attention_overtakes, flops_of, metric
 from tfacct.accounts.passes import backward_flops, decode_flops, forward_flops, recomputed_flops
+from tfacct.base.errors import ConfigError
 from tfacct.ledger.workload import Workload
+from tfacct.loading.model import subject
 
 FORMS = ("expanded", "absorbed")
 STEPS = [(1, 1), (1, 2), (1, 23), (5, 6), (5, 7), (8, 11), (8, 12), (20, 96), (20, 97), (40, 999), (23, 23)]
@@ -228,3 +231,67 @@ def test_the_class_is_asked_for_what_it_runs() -> None:
     assert all(check.agrees for check in checks.values()) and len(checks) == 3
     expanded = forward_flops(by_name()["expanded"].ledger, work.axes())
     assert checks["transformers, forward"].totals[1] == expanded != forward_flops(auto.ledger, work.axes())
+
+
+LARGE = {"model_type": "mistral_large4_text"}
+
+
+def test_mistral_large_4_by_hand() -> None:
+    """Queries of the stream, 64 · 128; a latent of 512 with 64 rotated numbers, or alone; keys and values of 128. An
+    indexer of 32 heads of 128 in every layer. Two learned numbers of each head. 128 experts beside a shared one."""
+    heads = 2 * 6144 * 64 * 128 + 512 + 2 * 64  # queries and results; the latent's norm; learned numbers
+    turned = 6144 * (512 + 64) + 512 * 64 * (64 + 128)
+    plain = 6144 * 512 + 512 * 64 * (128 + 128)
+    indexer = 2 * 6144 + 6144 * 32 * 128 + 6144 * 128 + 2 * 128 + 6144 * 32 + 2 * 32
+    experts = 6144 * 128 + (128 + 1) * 3 * 6144 * 6144
+    blocks = 72 * (heads + indexer + 2 * 6144) + 54 * turned + 18 * plain + 71 * experts + 3 * 6144 * 24576
+    ours = subject("mine", LARGE)
+    assert sum(ours.ledger.parameters().values()) == 2 * 204800 * 6144 + blocks + 6144 == 1_050_118_202_880
+    active = sum(ours.ledger.active_parameters().values())
+    assert active == 1_050_118_202_880 - 71 * 124 * 3 * 6144 * 6144  # published as 1T-A52B
+    kept = ours.ledger.states(Workload(1000, 1).axes())
+    assert sum(kept.values()) == 1000 * (72 * (512 + 128) + 54 * 64)
+
+
+SOURCES = [0, 0, 2, 3, 2, 2, 2, 3]
+
+
+def test_a_layer_that_reads_anothers_latents_has_no_product_for_them_and_keeps_none() -> None:
+    """Layers 3 and 7 are not rotated. Five layers have no product of 6,144 by 576, or by 512, and no norm of it."""
+    own = {**LARGE, "num_hidden_layers": 8, "no_rope_layers": [1, 1, 1, 0, 1, 1, 1, 0]}
+    whole, shared = subject("mine", own), subject("mine", {**own, "kv_source_layers": SOURCES})
+    less = sum(whole.ledger.parameters().values()) - sum(shared.ledger.parameters().values())
+    assert less == 4 * 6144 * 576 + 6144 * 512 + 5 * 512
+    at = Workload(1000, 1).axes()
+    fewer = sum(whole.ledger.states(at).values()) - sum(shared.ledger.states(at).values())
+    assert fewer == 1000 * (5 * 512 + 4 * 64)
+    unpacked = {"latent_attention": "unpacked"}  # where each layer keeps keys and values that it made itself
+    kept = [sum(one.with_fields(unpacked).ledger.states(at).values()) for one in (whole, shared)]
+    assert kept[0] == kept[1]
+
+
+@pytest.mark.parametrize(
+    ("sources", "said"),
+    [
+        ([0, 0], "kv_source_layers names 2 layers, and num_hidden_layers is 4"),
+        ([0, 2, 2, 3], "layer 1 reads the latents of layer 2, which has none of its own before it"),
+        ([0, 0, 1, 3], "layer 2 reads the latents of layer 1, which has none of its own before it"),
+        ([0, 1, 2, 0], "layer 3 reads the latents of layer 0, and the class gives it those of the last layer"),
+        ([0, 0, 2, 2], "layer 3 reads the latents of layer 2, and the class"),
+    ],
+)
+def test_latents_that_the_class_would_not_hand_on_are_refused(sources: list[int], said: str) -> None:
+    with pytest.raises(ConfigError, match=f"kv_source_layers.*{said}" if "names" not in said else said):
+        subject("mine", {**LARGE, "num_hidden_layers": 4, "kv_source_layers": sources})
+
+
+def test_how_many_layers_borrow_latents_is_said(run, tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    file.write_text(
+        json.dumps({**LARGE, "num_hidden_layers": 8, "no_rope_layers": [1] * 8, "kv_source_layers": [0] * 8})
+    )
+    assert "7 of 8 blocks read latents of others and keep none of their own." in " ".join(
+        run("kv", str(file)).out.split()
+    )
+    refused = run("params", str(file), "--pp", "2")
+    assert refused.code == 2 and "no rule for latents of an earlier block beside --pp" in refused.err

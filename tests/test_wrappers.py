@@ -423,7 +423,6 @@ def test_verify_says_whose_class_was_asked(run) -> None:
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("mistral_large4", "read the latents"),
         ("diffllama", "in pairs"),
         ("reformer", "by hashes"),
         ("jetmoe", "pass experts"),

@@ -201,6 +201,8 @@ class Block:
             found["network"] = "experts" if routed else "sparse" if sparse else "dense"
         if isinstance(attention, LatentAttention) and attention.index_top is not None:
             found["keys"] = "choosing" if attention.indexes else "following"
+        if isinstance(attention, LatentAttention) and attention.borrowed:
+            found["cache"] = "borrowing"
         if isinstance(attention, Attention):
             chooses = attention.chosen is not None
             found["keys"] = "choosing" if chooses else "borrowing" if attention.borrowed else "keeping"

@@ -81,6 +81,7 @@ VISIONS: Mapping[str, Vision] = {
     "llava_onevision": SIGLIP,
     "minimax_m3_vl": Vision("minimax_m3_vl_vision", alone=True),
     "mistral3": PIXTRAL,
+    "mistral_large4": PIXTRAL,
     "paligemma": SIGLIP,
     "phi4_multimodal": Vision("phi4_multimodal_vision", "img_projection_up", alone=True),
     "qwen2_5_omni_thinker": Vision("qwen2_5_omni_vision_encoder", None, alone=True),

@@ -31,7 +31,6 @@ _WITHOUT: Mapping[str, str] = {
     "longt5": "its encoder pads a source to whole blocks that see their neighbours, and no part here does that",
     "minicpmo": "its config does not say whose blocks its language model has",
     "minicpmv": "its config does not say whose blocks its language model has",
-    "mistral_large4": "its layers may read the latents that another layer keeps, and no latent part here does",
     "mobilebert": "its attention reads narrower tokens beside whole ones, and no part here does that",
     "nllb-moe": "an expert takes so many tokens and no more, and no part here leaves tokens out",
     "pegasus_x": "its encoder attends in blocks beside global tokens, and no part here does that",

@@ -119,6 +119,7 @@ WRAPPERS: Mapping[str, Wrapper] = {
     "minicpmv4_7": Wrapper("qwen3_5_text"),
     "minimax_m3_vl": Wrapper("minimax_m3_vl_text", "either"),
     "mistral3": Wrapper("mistral", default=True),
+    "mistral_large4": Wrapper("mistral_large4_text"),
     "moss_transcribe_diarize": Wrapper("qwen3", default=True),
     "mllama": Wrapper("mllama_text_model", "never"),
     "muse_glimmer": Wrapper("muse_glimmer_text"),

@@ -46,6 +46,7 @@ def kept_sizes(part: parts.Part, batch: int, tokens: int, source: int, old: int)
             of_heads = (batch, part.heads, tokens, part.query), (batch, part.heads, tokens, part.value_dim)
             latents: tuple[Any, ...] = ((batch, 1, tokens, part.kv_rank),)
             latents += () if part.rope_dim is None else ((batch, 1, tokens, part.rope_dim),)
+            latents = () if part.borrowed else latents
             own: Any = part.index_dim
             index = ((batch, 1, tokens, own if part.index_pool is None else 2 * own + 1),) if part.indexes else ()
             return (*(of_heads if part.form == "unpacked" else latents), *index)

@@ -24,29 +24,49 @@ class Positive(Work):
         return torch.relu(scores)
 
 
+class Grown(Work):
+    """Queries times a learned factor of each head, of the logarithm of their position, and a learned number
+    (transformers' MistralLarge4TextSoftmaxScaling)."""
+
+    def __init__(self, heads: int) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.empty(heads)), nn.Parameter(torch.empty(heads))
+
+    def forward(self, q: Tensor, positions: Tensor) -> Tensor:
+        grown = torch.log(positions.to(q.device, q.dtype) + 1)
+        return q * (self.weight[:, None] * grown + self.bias[:, None]).unsqueeze(-1)
+
+
 class Indexer(nn.Module):
     """Heads of its own score one key for each token; their weighted sum chooses the keys."""
 
-    def __init__(self, part: parts.LatentAttention, angles: Angles) -> None:
+    def __init__(self, part: parts.LatentAttention, angles: Angles | None) -> None:
         super().__init__()
-        assert part.rotary is not None and part.index_heads is not None and part.index_dim is not None
+        assert part.index_heads is not None and part.index_dim is not None
         turned: Any = part.rope_dim
         self.heads, self.size, self.top, self.turned = part.index_heads, part.index_dim, part.index_top, turned
         self.angles, self.last = angles, part.index_last
+        self.q_norm = LayerNorm((part.hidden,), 1e-6) if part.index_streamed else None
         self.q_proj = Linear(part.q_rank or part.hidden, self.heads * self.size, bias=False)
+        self.q_scale = Grown(self.heads) if part.learned else None
         self.k_proj = Linear(part.hidden, self.size, bias=False)
         self.k_norm = LayerNorm((self.size,), 1e-6)
-        how = part.rotary._replace(pairs=part.index_pairs)
-        self.q_rotary, self.k_rotary = Rotary(how, turned), Rotary(how, turned)
+        self.q_rotary = self.k_rotary = None
+        if part.rotary is not None:
+            how = part.rotary._replace(pairs=part.index_pairs)
+            self.q_rotary, self.k_rotary = Rotary(how, turned), Rotary(how, turned)
         self.scores, self.act, self.sum = Product(self.heads), Positive(), Product(1)
         self.weights_proj = Linear(part.hidden, self.heads, bias=False)
 
     def forward(self, x: Tensor, read: Tensor, step: Step, past: Tensor | None) -> Tensor:
         """Keys at the end of the step, (batch, 1, keys, size); the choice goes to the step."""
-        turn = step.turn(self.angles)
+        read = read if self.q_norm is None else self.q_norm(x)
         q = torch.unflatten(self.q_proj(read), 2, (self.heads, self.size)).transpose(1, 2)
+        q = q if self.q_scale is None else self.q_scale(q, step.positions)
         k = self.k_norm(self.k_proj(x)).unsqueeze(1)
-        q, k = self._turn(self.q_rotary, q, turn), self._turn(self.k_rotary, k, turn)
+        if self.angles is not None and self.q_rotary is not None and self.k_rotary is not None:
+            turn = step.turn(self.angles)
+            q, k = self._turn(self.q_rotary, q, turn), self._turn(self.k_rotary, k, turn)
         old = 0
         if past is not None:
             old = past.shape[2]

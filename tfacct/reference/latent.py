@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from tfacct.architecture import parts
 from tfacct.reference.attention import Cache, Sinks, Softmax, Temperature, by_head
-from tfacct.reference.indexer import Indexer
+from tfacct.reference.indexer import Grown, Indexer
 from tfacct.reference.modules import Linear, PerHead, Product, RMSNorm, Scale, Work
 from tfacct.reference.pooled import PooledIndexer
 from tfacct.reference.rotary import Angles, Rotary
@@ -35,7 +35,7 @@ class LatentAttention(nn.Module):
         self.indexer: nn.Module | None = None
         if part.indexes and part.index_pool is not None:
             self.indexer = PooledIndexer(part)
-        elif part.indexes and angles is not None:
+        elif part.indexes:
             self.indexer = Indexer(part, angles)
         self.scale = part.query**-0.5 if part.scale is None else part.scale
         if part.q_rank is None:
@@ -45,16 +45,18 @@ class LatentAttention(nn.Module):
             self.q_a_norm = RMSNorm(part.q_rank, part.eps)
             self.q_b_proj = Linear(part.q_rank, part.heads * part.query, bias=False)
         self.q_scale = None if part.temperature is None else Temperature(part.temperature)
+        self.q_scale = Grown(part.heads) if part.learned else self.q_scale
         rotated = 0 if part.rope_dim is None else part.rope_dim
-        self.kv_a_proj = Linear(part.hidden, part.kv_rank + rotated, bias=part.bias)
-        self.kv_a_norm = RMSNorm(part.kv_rank, part.eps)
+        if not part.borrowed:
+            self.kv_a_proj = Linear(part.hidden, part.kv_rank + rotated, bias=part.bias)
+            self.kv_a_norm = RMSNorm(part.kv_rank, part.eps)
         self.q_stretch = self.kv_stretch = None
         if part.stretched and part.q_rank is not None:
             self.q_stretch = Scale((part.hidden / part.q_rank) ** 0.5)
             self.kv_stretch = Scale((part.hidden / part.kv_rank) ** 0.5)
         self.rotated = rotated
         self.q_rotary = None if part.rotary is None else Rotary(part.rotary, rotated)
-        self.k_rotary = None if part.rotary is None else Rotary(part.rotary, rotated)
+        self.k_rotary = None if part.rotary is None or part.borrowed else Rotary(part.rotary, rotated)
         absorbed = part.form == "absorbed"
         if absorbed:
             self.k_b_proj: nn.Module = PerHead(part.heads, part.nope_dim, part.kv_rank, into_latent=True)
@@ -80,38 +82,59 @@ class LatentAttention(nn.Module):
         heads = heads if self.q_stretch is None else self.q_stretch(heads)
         plain, turned = torch.split(heads, [part.nope_dim, self.rotated], dim=-1)
         index: tuple[Tensor, ...] = ()
+        borrows = part.borrowed and part.form != "unpacked"
         whole = part.form != "unpacked" and part.rope_dim is None  # one state: nothing of a key is rotated
         if self.indexer is not None:
             index = (self.indexer(x, read, step, None if past is None else past[-1]),)
-        if past is not None:
+        if past is not None and not borrows:
             past = (past[0], past[0].narrow(-1, 0, 0)) if whole else (past[0], past[1])
-        latent, shared = torch.split(self.kv_a_proj(x).unsqueeze(1), [part.kv_rank, self.rotated], dim=-1)
-        latent = self.kv_a_norm(latent)
-        latent = latent if self.kv_stretch is None else self.kv_stretch(latent)
-        if self.angles is not None and self.q_rotary is not None and self.k_rotary is not None:
-            turn = step.turn(self.angles)
-            turned, shared = self.q_rotary(turned, *turn), self.k_rotary(shared, *turn)
-        else:
-            shared = shared.clone()  # else the cache would hold the whole product that it is a part of
+        if self.angles is not None and self.q_rotary is not None:
+            turned = self.q_rotary(turned, *step.turn(self.angles))
+        latent, shared = self._latents(x, step)
         run = {"expanded": self._expanded, "absorbed": self._absorbed, "unpacked": self._unpacked}[part.form]
         mixed, kept = run(plain, turned, latent, shared, step, past)
         mixed = mixed.transpose(1, 2)
         if self.gate is not None and self.gate_proj is not None:
             gate = self.gate_proj(x)
             mixed = self.gate(mixed, gate.unflatten(2, mixed.shape[2:]) if part.gates == "channels" else gate)
-        return self.o_proj(mixed.flatten(2)), *(kept[:1] if whole else kept), *index
+        return self.o_proj(mixed.flatten(2)), *(() if borrows else kept[:1] if whole else kept), *index
+
+    def _latents(self, x: Tensor, step: Step) -> Cache:
+        """Latents of the new tokens, and what all heads share; of a block that borrows them, the lender's, of all
+        tokens where it keeps them."""
+        part = self.part
+        if part.borrowed:
+            return step.latents[part.rotary is None]
+        latent, shared = torch.split(self.kv_a_proj(x).unsqueeze(1), [part.kv_rank, self.rotated], dim=-1)
+        latent = self.kv_a_norm(latent)
+        latent = latent if self.kv_stretch is None else self.kv_stretch(latent)
+        if self.angles is not None and self.k_rotary is not None:
+            shared = self.k_rotary(shared, *step.turn(self.angles))
+        else:
+            shared = shared.clone()  # else the cache would hold the whole product that it is a part of
+        if part.form == "unpacked":
+            step.latents[part.rotary is None] = (latent, shared)
+        return latent, shared
+
+    def _all(self, past: Cache | None, latent: Tensor, shared: Tensor, step: Step) -> Cache:
+        """Those of all tokens, which later blocks may borrow."""
+        if self.part.borrowed:
+            return latent, shared
+        found = _appended(past, latent, shared)
+        step.latents[self.part.rotary is None] = found
+        return found
 
     def _expanded(
         self, plain: Tensor, turned: Tensor, latent: Tensor, shared: Tensor, step: Step, past: Cache | None
     ) -> tuple[Tensor, Cache]:
-        latent, shared = _appended(past, latent, shared)
+        latent, shared = self._all(past, latent, shared, step)
         k, v = self._keys_and_values(latent, shared)
         return self._mixed(torch.cat((plain, turned), dim=-1), k, v, step, past), (latent, shared)
 
     def _absorbed(
         self, plain: Tensor, turned: Tensor, latent: Tensor, shared: Tensor, step: Step, past: Cache | None
     ) -> tuple[Tensor, Cache]:
-        latent, shared = _appended(past, latent, shared)
+        latent, shared = self._all(past, latent, shared, step)
         q = torch.cat((self.k_b_proj(plain), turned), dim=-1)
         mixed = self._mixed(q, torch.cat((latent, shared), dim=-1), latent, step, past)
         return self.v_b_proj(mixed), (latent, shared)
@@ -135,7 +158,7 @@ class LatentAttention(nn.Module):
         return torch.cat((plain, shared.expand(-1, self.part.heads, -1, -1)), dim=-1), values
 
     def _mixed(self, q: Tensor, k: Tensor, v: Tensor, step: Step, past: Cache | None) -> Tensor:
-        mask = step.mask(0 if past is None else past[0].shape[2], None)
+        mask = step.mask(past[0].shape[2] if past else 0, None)  # of a borrower, made by its lender
         if self.part.index_top is not None and step.chosen is not None:
             mask = mask + step.chosen
         sinks = None if self.sinks is None else self.sinks(q.shape[0], q.shape[2])
@@ -149,7 +172,8 @@ class LatentAttention(nn.Module):
 def _kept(part: parts.LatentAttention) -> tuple[str, ...]:
     """Names of what is kept."""
     rotated = () if part.rope_dim is None else ("rotary_cache",)
-    own = ("k_cache", "v_cache") if part.form == "unpacked" else ("latent_cache", *rotated)
+    latents = () if part.borrowed else ("latent_cache", *rotated)
+    own = ("k_cache", "v_cache") if part.form == "unpacked" else latents
     return (*own, "index_cache") if part.indexes else own
 
 

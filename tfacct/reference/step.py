@@ -13,7 +13,8 @@ class Step:
     of their distances. Each is computed once. `rows`: the vectors of all distances, where there are some. `per_layer`:
     the rows of every layer, (batch, tokens, layers, width). `lent`: keys and values that later blocks borrow, by their
     window; None where none do. `first`: what the first block reads. `chosen`: mask of the keys that an indexer chose
-    last. `late`: what experts gave that joins the stream behind the next block, and the addition.
+    last. `late`: what experts gave that joins the stream behind the next block, and the addition. `latents`: those of
+    the last block that turned what all heads share, and of the last that did not, which later blocks borrow.
     """
 
     rows: Tensor | None = None
@@ -29,6 +30,7 @@ class Step:
         self._masks: dict[int | None, Tensor] = {}
         self._chunks: dict[int, Tensor] = {}
         self._turns: dict[int, tuple[Tensor, Tensor]] = {}
+        self.latents: dict[bool, tuple[Tensor, Tensor]] = {}
 
     def mask(self, old: int, window: int | None) -> Tensor:
         """Mask of shape (new, old + new): −∞ where a new token would see a later key, or one before its window.

@@ -112,6 +112,8 @@ def _unstaged(shape: Transformer) -> Iterator[str]:
             yield "keys and values of an earlier block"
         if isinstance(part, LatentAttention) and part.index_top is not None and not part.indexes:
             yield "keys that an earlier block chooses"
+        if isinstance(part, LatentAttention) and part.borrowed:
+            yield "latents of an earlier block"
 
 
 def _unparted(shape: Transformer, mesh: Mesh) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tfacct.architecture.parts import Attention, Experts, Mixer
+from tfacct.architecture.parts import Attention, Experts, LatentAttention, Mixer
 from tfacct.base.spelling import option
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import rounded_up
@@ -167,13 +167,19 @@ def state_notes(subjects: Sequence[LoadedModel], *, staged: bool = False) -> lis
 
 
 def _borrowed(subjects: Sequence[LoadedModel]) -> list[str]:
-    """How many blocks of one model keep no keys and values of their own."""
-    stacks = subjects[0].architecture.having(Attention) if len(subjects) == 1 else []
-    count = sum(stack.count for stack, part in stacks if part.borrowed)
-    blocks = sum(stack.count for stack in subjects[0].architecture.stacks) if count else 0
-    return (
-        [f"{count:,} of {blocks:,} blocks read keys and values of others and keep none of their own."] if count else []
-    )
+    """How many blocks of one model keep no keys and values of their own, or no latents."""
+    if len(subjects) != 1:
+        return []
+    shape = subjects[0].architecture
+    heads = sum(stack.count for stack, part in shape.having(Attention) if part.borrowed)
+    latents = (part for part in shape.having(LatentAttention) if part[1].borrowed and part[1].form != "unpacked")
+    each = {"keys and values": heads, "latents": sum(stack.count for stack, _ in latents)}
+    blocks = sum(stack.count for stack in shape.stacks)
+    return [
+        f"{count:,} of {blocks:,} blocks read {what} of others and keep none of their own."
+        for what, count in each.items()
+        if count
+    ]
 
 
 def kept_in(subjects: Sequence[LoadedModel], cached: str) -> str:

@@ -77,6 +77,8 @@ def _of_part(part: Part) -> Iterator[str]:
         case LatentAttention():
             if part.form == "absorbed":
                 yield "absorbed latent attention"
+            if part.borrowed or part.index_streamed:
+                yield "latents of another block, or an indexer that reads the stream"
         case Experts():
             if part.norms is not None or part.latent is not None:
                 yield "experts with norms of their own, or of a narrower token"

@@ -46,7 +46,10 @@ class LatentAttention(Part):
     (LongcatFlashMLA).
     If `gated`, one number of each head gates all that it reads, by a sigmoid (BailingHybridAttention), or, where
     `gates` says "channels", each channel has one. `sinks`: one learned score per head belongs to no key
-    (HYV4Attention). `index_last`: of an indexer's head the last numbers are rotated, not the first.
+    (HYV4Attention). `index_last`: of an indexer's head the last numbers are rotated, not the first. `index_streamed`:
+    an indexer's queries are made of the stream, behind a LayerNorm of its own. `learned`: two learned numbers of each
+    head, and of each of an indexer's, multiply queries by the logarithm of their position. `borrowed`: the latent is
+    the last one before it that has the same numbers rotated, or none, and it keeps none (MistralLarge4TextAttention).
     `auto` leaves it to each step: `expanded` or `absorbed`, whichever takes fewer FLOPs. It has no lines of its own.
     """
 
@@ -75,6 +78,9 @@ class LatentAttention(Part):
     index_pool: Size | None = None
     index_tail: bool = True
     stretched: bool = False
+    index_streamed: bool = False
+    learned: bool = False
+    borrowed: bool = False
 
     name: ClassVar[str] = "attn"
     letters: ClassVar[dict[str, str]] = {
@@ -162,10 +168,9 @@ class LatentAttention(Part):
         return (
             *self._queries(at),
             *(() if self.temperature is None else (Pointwise(f"{at}.q_scale", "B T N Hq"),)),
+            *((Pointwise(f"{at}.q_scale", "B T N Hq", weight="N", bias="N"),) if self.learned else ()),
             *((Pointwise(f"{at}.q_stretch", "B T N Hq"),) if self.stretched else ()),
-            Matmul(f"{at}.kv_a_proj", "B T D, D Rs -> B T Rs", bias=self.bias),
-            Pointwise(f"{at}.kv_a_norm", "B T R", weight="R"),
-            *((Pointwise(f"{at}.kv_stretch", "B T R"),) if self.stretched else ()),
+            *(() if self.borrowed else self._latent(at)),
             *self._turned(at),
             *self._index(at),
             *(self._in_latent_space(at) if self.form == "absorbed" else self._by_head(at)),
@@ -173,6 +178,12 @@ class LatentAttention(Part):
             Matmul(f"{at}.o_proj", "B T N Hv, N Hv D -> B T D", bias=self.bias),
             *self._kept(at),
         )
+
+    def _latent(self, at: str) -> Iterator[Line]:
+        yield Matmul(f"{at}.kv_a_proj", "B T D, D Rs -> B T Rs", bias=self.bias)
+        yield Pointwise(f"{at}.kv_a_norm", "B T R", weight="R")
+        if self.stretched:
+            yield Pointwise(f"{at}.kv_stretch", "B T R")
 
     def _gate(self, at: str) -> Iterator[Line]:
         if self.gated:
@@ -188,7 +199,8 @@ class LatentAttention(Part):
     def _turned(self, at: str) -> Iterator[Line]:
         if self.rotary is not None:
             yield Pointwise(f"{at}.q_rotary", "B T N Hr")
-            yield Pointwise(f"{at}.k_rotary", "B T Hr")
+            if not self.borrowed:
+                yield Pointwise(f"{at}.k_rotary", "B T Hr")
 
     def _queries(self, at: str) -> Iterator[Line]:
         if self.q_rank is None:
@@ -203,14 +215,20 @@ class LatentAttention(Part):
         if not self.indexes:
             return
         at = f"{at}.indexer"
-        yield Matmul(f"{at}.q_proj", "B T Rq, Rq Nx Hx -> B T Nx Hx")
+        read = "D" if self.index_streamed else "Rq"
+        if self.index_streamed:
+            yield Pointwise(f"{at}.q_norm", "B T D", weight="D", bias="D")
+        yield Matmul(f"{at}.q_proj", f"B T {read}, {read} Nx Hx -> B T Nx Hx")
+        if self.learned:
+            yield Pointwise(f"{at}.q_scale", "B T Nx Hx", weight="Nx", bias="Nx")
         yield Matmul(f"{at}.k_proj", "B T D, D Hx -> B T Hx")
         yield Pointwise(f"{at}.k_norm", "B T Hx", weight="Hx", bias="Hx")
         if self.index_pool is not None:
             yield from self._pooled(at)
             return
-        yield Pointwise(f"{at}.q_rotary", "B T Nx Hr")
-        yield Pointwise(f"{at}.k_rotary", "B T Hr")
+        if self.rotary is not None:
+            yield Pointwise(f"{at}.q_rotary", "B T Nx Hr")
+            yield Pointwise(f"{at}.k_rotary", "B T Hr")
         yield Matmul(f"{at}.scores", "B T Nx Hx, B S Hx -> B Nx T S", mask="causal")
         yield Pointwise(f"{at}.act", "B Nx T S")
         yield Matmul(f"{at}.weights_proj", "B T D, D Nx -> B T Nx")
@@ -247,7 +265,7 @@ class LatentAttention(Part):
         if self.form == "unpacked":
             yield State(f"{at}.k_cache", "B S N Hq")
             yield State(f"{at}.v_cache", "B S N Hv")
-        else:
+        elif not self.borrowed:
             yield State(f"{at}.latent_cache", "B S R")
             if self.rope_dim is not None:
                 yield State(f"{at}.rotary_cache", "B S Hr")
