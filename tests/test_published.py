@@ -51,6 +51,8 @@ KIMI_LINEAR = {
         ("bart", {"replacing_rate": 0, "student_decoder_layers": None, "student_encoder_layers": None}),
         ("qwen3", {"classifier_from_token": ["no", "yes"], "method": "from_2_way_softmax"}),
         ("hunyuan_v1_moe", {"use_mla": False, "vit_type": None, "vit_path": None, "use_rotary_pos_emb": True}),
+        ("hunyuan_v1_moe", {"moe_topk": [3] * TINY["hunyuan_v1_moe"]["num_hidden_layers"], "num_experts_per_tok": 3}),
+        ("ernie4_5", {"rope_is_neox_style": True, "use_3d_rope": True, "compression_ratio": 1.0}),  # PaddleOCR-VL
     ],
 )
 def test_fields_of_published_files_that_change_no_count_are_read(family: str, fields: dict[str, Any]) -> None:

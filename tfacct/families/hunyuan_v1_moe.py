@@ -1,12 +1,13 @@
 """Hunyuan with experts: as its dense models, and in every layer experts beside a shared network of the same width."""
 
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from tfacct.architecture.blocks import Block
 from tfacct.architecture.parts import Experts
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
-from tfacct.families._base import Count, CountOrList
+from tfacct.families._base import Count, CountOrList, FamilyConfig
 from tfacct.families._experts import ROUTED_PATHS, ROUTED_TENSORS, check_active
 from tfacct.families._hunyuan_like import HunyuanLike
 
@@ -32,7 +33,7 @@ class Config(HunyuanLike):
     harmless: ClassVar = HunyuanLike.harmless | frozenset(
         """
         capacity_factor group_limited_greedy moe_drop_tokens moe_layer_num_skipped moe_random_routing_dropped_token
-        n_group routed_scaling_factor topk_group use_mixed_mlp_moe
+        n_group routed_scaling_factor skip_cls_token topk_group use_mixed_mlp_moe
         """.split()
     )
     hf_paths: ClassVar = {
@@ -51,6 +52,14 @@ class Config(HunyuanLike):
         "moe_topk may be a list, a number for each layer.",
         *HunyuanLike.gotchas,
     )
+
+    @classmethod
+    def read(cls, raw: Mapping[str, Any]) -> "tuple[FamilyConfig, dict[str, Any], list[str]]":
+        """Files that give the number of a list's layers once more under the alias say the same thing."""
+        listed, once = raw.get("moe_topk"), raw.get("num_experts_per_tok")
+        if isinstance(listed, list) and listed and all(number == once for number in listed):
+            raw = {name: value for name, value in raw.items() if name != "num_experts_per_tok"}
+        return super().read(raw)
 
     def active(self) -> list[int]:
         """How many experts a token is sent to, layer by layer. Raises ConfigError."""

@@ -136,6 +136,10 @@ class Config(glm_moe_dsa.Config):
             turns, chooses, borrowed, routed = kind
             attention = self.of_layer(turned=turns, chooses=chooses, borrowed=borrowed)
             made[kind] = self.block(attention, experts if routed else dense)
-        sizes = {"hidden": self.hidden_size, "vocab": self.vocab_size}
-        head = Head(**sizes, tied=self.tie_word_embeddings, softcap=self.final_logit_softcapping)
+        head = Head(
+            hidden=self.hidden_size,
+            vocab=self.vocab_size,
+            tied=self.tie_word_embeddings,
+            softcap=self.final_logit_softcapping,
+        )
         return self.decoder([made[kind] for kind in per_layer], head=head)

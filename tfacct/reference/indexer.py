@@ -63,7 +63,7 @@ class Indexer(nn.Module):
         read = read if self.q_norm is None else self.q_norm(x)
         q = torch.unflatten(self.q_proj(read), 2, (self.heads, self.size)).transpose(1, 2)
         q = q if self.q_scale is None else self.q_scale(q, step.positions)
-        k = self.k_norm(self.k_proj(x)).unsqueeze(1)
+        k: Tensor = self.k_norm(self.k_proj(x)).unsqueeze(1)
         if self.angles is not None and self.q_rotary is not None and self.k_rotary is not None:
             turn = step.turn(self.angles)
             q, k = self._turn(self.q_rotary, q, turn), self._turn(self.k_rotary, k, turn)

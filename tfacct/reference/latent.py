@@ -44,8 +44,9 @@ class LatentAttention(nn.Module):
             self.q_a_proj = Linear(part.hidden, part.q_rank, bias=part.bias)
             self.q_a_norm = RMSNorm(part.q_rank, part.eps)
             self.q_b_proj = Linear(part.q_rank, part.heads * part.query, bias=False)
-        self.q_scale = None if part.temperature is None else Temperature(part.temperature)
-        self.q_scale = Grown(part.heads) if part.learned else self.q_scale
+        self.q_scale: nn.Module | None = None
+        if part.temperature is not None or part.learned:
+            self.q_scale = Grown(part.heads) if part.temperature is None else Temperature(part.temperature)
         rotated = 0 if part.rope_dim is None else part.rope_dim
         if not part.borrowed:
             self.kv_a_proj = Linear(part.hidden, part.kv_rank + rotated, bias=part.bias)
@@ -120,9 +121,9 @@ class LatentAttention(nn.Module):
         """Those of all tokens, which later blocks may borrow."""
         if self.part.borrowed:
             return latent, shared
-        found = _appended(past, latent, shared)
-        step.latents[self.part.rotary is None] = found
-        return found
+        latent, shared = _appended(past, latent, shared)
+        step.latents[self.part.rotary is None] = (latent, shared)
+        return latent, shared
 
     def _expanded(
         self, plain: Tensor, turned: Tensor, latent: Tensor, shared: Tensor, step: Step, past: Cache | None
