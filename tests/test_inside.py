@@ -3,9 +3,11 @@
 import pytest
 
 from tfacct import load
-from tfacct.accounts.gradients import suffixes
-from tfacct.accounts.inside import Inside
-from tfacct.ledger.kept import IN, Held, Kept, Moment, Run, Section
+from tfacct.accounts.gradients import Gradients, suffixes
+from tfacct.accounts.inside import Inside, Moments
+from tfacct.accounts.step_sums import StepSums
+from tfacct.ledger.kept import IN, Held, Kept, Moment, Run, Sizes
+from tfacct.ledger.places import Reached
 from tfacct.ledger.storage import width
 from tfacct.ledger.workload import Workload
 from tfacct.reports.training import Recipe, step_of
@@ -15,18 +17,25 @@ from tfacct.reports.training import Recipe, step_of
 def test_what_is_kept_at_a_moment_is_that_of_the_lines_alive_there(name: str) -> None:
     step = step_of(load(name).loaded, Workload(context=64, tokens=64, batch=2), Recipe())
     for section in step.run.sections:
-        inside, again = (Inside(section, step.at, step.pass_, again=again) for again in (False, True))
-        places = (each.places.moments for each in (inside, again))
-        for moment, *reached in zip(section.run.moments, *places, strict=True):
+        inside, again = (Inside(section.run, step.sizes(section), again=again) for again in (False, True))
+        none = [0] * len(section.run.moments)
+        alone, beside, rerun = (
+            Moments(inside, none).all(),
+            Moments(inside, none, 5, 7).all(),
+            Moments(again, none).all(),
+        )
+        for moment, one, other, made in zip(section.run.moments, alone, beside, rerun, strict=True):
             alive = [*section.run.alive(moment.at)]
             names = frozenset(line.path for line in alive)
-            held = [each for each in moment.held if each.path not in names]
             axes = {**section.axes, **step.at}
-            beside = sum(each.bytes(axes, step.pass_) for each in held)
-            assert inside.within(reached[:1]) == [(moment.at, step.bytes(section, alive), beside, 0, moment.after)]
-            assert inside.within(reached[:1], 5, 7)[0][2] == beside + (5 if moment.alone else 12)
-            rest = [line for line in alive if line.path != IN]  # a block's input is counted elsewhere
-            assert again.within(reached[1:])[0][1] == step.bytes(section, rest)
+            held = sum(each.bytes(axes, step.pass_) for each in moment.held if each.path not in names)
+            assert one == (moment.at, step.bytes(section, alive), held, 0, moment.after)
+            assert other[2] == held + (5 if moment.alone else 12)
+            gone = section.run.read_first.get(moment.at, ()) if moment.after else ()
+            rest = [
+                line for line in alive if line.path != IN and line not in gone
+            ]  # a block's input is counted elsewhere
+            assert made[1] == step.bytes(section, rest)
 
 
 def test_gradients_that_are_finished_by_hand() -> None:
@@ -35,8 +44,8 @@ def test_gradients_that_are_finished_by_hand() -> None:
 
 def test_gradients_that_are_added_to_earlier_ones_by_hand() -> None:
     """Moments of q and act: k runs with q, o with act."""
-    section = Section(Run(("q", "k", "act", "o"), (), (Moment("act", ()), Moment("q", ()))), {})
-    inside = Inside(section, {}, width("bf16"))
+    run = Run(("q", "k", "act", "o"), (), (Moment("act", ()), Moment("q", ())))
+    inside = Inside(run, Sizes({}, width("bf16")))
     assert inside.together([12, 7, 7, 7, 0]) == [5, 0, 7, 7]
 
 
@@ -48,6 +57,26 @@ def test_tensors_that_are_made_again_are_there_up_to_where_it_has_run() -> None:
         Moment("values", (), again="scores"),
         Moment("values", ()),
     )
-    section = Section(Run(order, (), moments, remade=(one, other)), {"T": 3, "S": 5})
-    inside = Inside(section, {}, width("bf16"))
-    assert [held for _, _, held, *_ in inside.within(inside.places.moments)] == [2 * (3 + 15) + 2 * 3, 2 * 3, 0]
+    inside = Inside(Run(order, (), moments, remade=(one, other)), Sizes({"T": 3, "S": 5}, width("bf16")))
+    assert [held for _, _, held, *_ in Moments(inside, [0] * 3).all()] == [2 * (3 + 15) + 2 * 3, 2 * 3, 0]
+
+
+def test_kinds_of_blocks_have_one_list_of_gradients_if_these_are_alike() -> None:
+    found = object.__new__(Gradients)
+    found.of, found.biases, found._behind = {(0, "q"): 5, (3, "q"): 5, (7, "q"): 6, (9, "q"): 5}, {9: {"q": 1}}, {}
+    one, same, other, biased = (found.behind(kind, ("q",)) for kind in (0, 3, 7, 9))
+    assert same is one == [5, 0]
+    assert other == [6, 0]
+    assert biased is not one
+
+
+def test_a_gradient_that_every_block_adds_to_is_there_behind_the_operation_that_makes_it() -> None:
+    sums = object.__new__(StepSums)
+    sums.last, sums.collected, sums.all_collected = 2, ((3, 7),), 7
+    moments = [
+        Reached("o", 4, True, False, False),
+        Reached("k", 3, True, False, False),
+        Reached("q", 2, True, False, False),
+    ]
+    assert sums.added_inside(2, moments) == [0, 0, 7]
+    assert sums.added_inside(1, moments) == [7, 7, 7]

@@ -7,7 +7,6 @@ there in the forward pass, though nothing needs it, and so is that of any bias.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from tfacct.accounts.inside import Within
@@ -27,51 +26,48 @@ class Casts:
 
     def __init__(self, whole: Timeline) -> None:
         self.whole, self.step = whole, whole.step
-        blocks = whole.run.blocks
-        self.unsaved = {id(section): self._casts(section, kept=False) for section in blocks}
-        again = self.step.checkpoint
-        self.made = {id(each): self._casts(each, kept=True) if again else self.unsaved[id(each)] for each in blocks}
-        each = [self.made[id(section)][-1] for section in blocks]
+        each = [whole.insides[id(section)].all_casts(kept=self.step.checkpoint) for section in whole.run.blocks]
         self.in_front = running(whole.order, each, 0)
-        self.all = sum([section.count * one for section, one in zip(blocks, each, strict=True)])
+        self.all = sum([section.count * one for section, one in zip(whole.run.blocks, each, strict=True)])
 
     def forward(self) -> Iterator[tuple[int, Instant]]:
         """The loss, and the last block of each kind where blocks keep their inputs alone, by block."""
         whole, step = self.whole, self.step
         behind = whole.insides[id(whole.run.back)]
-        for at, own, held, *_ in behind.within(behind.places.ahead, ahead=True):
+        for at, own, held, *_ in behind.ahead():
             if at == CHOOSE or (step.checkpoint and behind.run.casts is not None):
                 kept, name = whole.kept_front + whole.kept_blocks + own, "loss" if at == CHOOSE else "head"
                 yield ENDS, whole.instant(f"{name}, forward", at, 0, kept, held + self.all + whole.again)
         front = whole.run.front
         given = (line for line in front.run.kept if line.by == (AGAIN,))  # what waits, and is kept too
-        beside = whole.held(front, whole.run.waiting) + sum(each.bytes for each in step.angles())
+        beside = whole.held(front, whole.run.waiting) + sum([each.bytes for each in whole.beside.angles])
         beside -= whole.held(front, given) if step.checkpoint else 0
         for section in whole.run.blocks if step.checkpoint else ():
             number = section.numbers[-1]
-            kept = whole.in_front[number] + step.bytes(section, [step.input])
-            for at, _, held, *_ in whole.decides(self.beside(number, section, whole.insides[id(section)].bare())):
+            kept = whole.in_front[number] + whole.insides[id(section)].bytes(step.input)
+            inside = whole.insides[id(section)]
+            most = inside.most_bare + self.most_beside(number, section) + beside
+            if whole.below(whole.ahead_of(number), kept, most):
+                continue
+            for at, _, held, *_ in whole.decides(self.beside(number, section, inside.bare())):
                 yield number, whole.instant(f"block {number:,}, forward", at, 0, kept, held + beside)
 
     def beside(self, number: int, section: Section, found: Iterable[Within]) -> list[Within]:
         """Moments of a block's forward pass beside the casts that are there."""
-        front, made, place = self.in_front[number], self.made[id(section)], self.whole.insides[id(section)].place
+        inside, front = self.whole.insides[id(section)], self.in_front[number]
+        made, place = inside.casts(kept=self.step.checkpoint), inside.place
         return [(at, kept, held + front + made[place[at]], new, after) for at, kept, held, new, after in found]
 
     def most_beside(self, number: int, section: Section) -> Size:
         """Bytes of the casts that are there at the end of a block's forward pass, when most are."""
-        return self.in_front[number] + (self.made[id(section)][-1] if section.run.order else 0)
+        return self.in_front[number] + self.whole.insides[id(section)].all_casts(kept=self.step.checkpoint)
+
+    def unsaved(self, section: Section) -> Size:
+        """Bytes of all casts of a block that no line keeps."""
+        return self.whole.insides[id(section)].all_casts(kept=False)
 
     def again(self, section: Section, found: Iterable[Within]) -> list[Within]:
         """Moments of a block that runs again beside the casts of biases that it has made."""
-        made, place = self.unsaved[id(section)], self.whole.insides[id(section)].place
+        inside = self.whole.insides[id(section)]
+        made, place = inside.casts(kept=False), inside.place
         return [(at, kept, held + made[place[at]], new, after) for at, kept, held, new, after in found]
-
-    def _casts(self, section: Section, *, kept: bool) -> list[Size]:
-        """Bytes of the casts that one block has made, by the place of its operations. `kept`: those that lines keep
-        too, which stay no longer where it keeps its input alone."""
-        made: dict[str, Size] = {}
-        for each in section.run.casts or ():
-            if kept or not each.kept:
-                made[each.at] = made.get(each.at, 0) + self.whole.held(section, (each.held,))
-        return [*accumulate([made.get(name, 0) for name in section.run.order])]

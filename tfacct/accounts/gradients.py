@@ -16,12 +16,12 @@ PRODUCT_BIAS = "_proj.bias"
 
 class Gradients:
     """Gradients of a step: `of` the first block of a kind and an operation, and those of `biases` among them, which
-    come last. `tied`: the token table's, where the head has made one too. `rows`: the table's."""
+    come last, by the kind. `tied`: the token table's, where the head has made one too. `rows`: the table's."""
 
     def __init__(self, step: Step) -> None:
         self.all: Size = 0
         self.of: dict[tuple[int, str], Size] = {}
-        self.biases: dict[tuple[int, str], Size] = {}
+        self.biases: dict[int, dict[str, Size]] = {}
         self.rows: Size = 0
         own = set[str]().union(*(section.run.order for section in step.run.sections))
         for kind, path, bytes_, copies in step.gradients():
@@ -29,7 +29,7 @@ class Gradients:
             owner = kind, path if itself else _operation(path)
             self.of[owner] = self.of.get(owner, 0) + bytes_
             if path.endswith(PRODUCT_BIAS) and not itself:
-                self.biases[owner] = bytes_
+                self.biases.setdefault(kind, {})[owner[1]] = bytes_
             if path == "embed.weight":
                 self.rows += bytes_
             self.all += copies * bytes_
@@ -41,10 +41,14 @@ class Gradients:
 
     def behind(self, kind: int, order: tuple[str, ...]) -> list[Size]:
         """Bytes of those that are finished once a place of an order is, of a kind of block, and beyond the last: none.
-        Nobody may change the list."""
+        Nobody may change the list, which kinds have together whose gradients are alike."""
         key = kind, order
         if key not in self._behind:
-            self._behind[key] = suffixes(order, kind, self.of)
+            found = suffixes(order, kind, self.of)
+            own = order, found, self.biases.get(kind)
+            known = self._behind.items()
+            alike = (one for (other, names), one in known if (names, one, self.biases.get(other)) == own)
+            self._behind[key] = next(alike, found)
         return self._behind[key]
 
 

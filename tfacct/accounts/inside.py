@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from tfacct.ledger.einsum import Axes, Size
 from tfacct.ledger.kept import Held, Kept, Run, Section, Sizes
-from tfacct.ledger.places import Places, Reached
+from tfacct.ledger.places import Reached, Terms
 from tfacct.ledger.storage import Width
 
 Within: TypeAlias = tuple[str, Size, Size, Size, bool]
@@ -23,39 +23,47 @@ def totals(found: Iterable[Within]) -> list[Size]:
 
 
 class Inside:
-    """One section: what is kept up to each place of its operations, but for its input where blocks run `again`, which
-    is counted elsewhere. `others`: sections whose tensors may be as large."""
+    """A run whose tensors are of these sizes: what is there at its moments, but for a block's input where it runs
+    `again`, which is counted elsewhere."""
 
-    def __init__(
-        self, section: Section, at: Axes, pass_: Width, *, again: bool = False, others: Iterable[Inside] = ()
-    ) -> None:
-        self.axes: Axes = {**section.axes, **at}
-        alike = (each.sizes for each in others if each.axes == self.axes)
-        sizes = next(alike, None) or Sizes(self.axes, pass_)
-        self.sizes: Sizes = sizes
-        self.run = section.run
-        self.places = self.run.places_again if again else self.run.places
+    def __init__(self, run: Run, sizes: Sizes, *, again: bool = False) -> None:
+        self.run, self.sizes, self.axes = run, sizes, sizes.axes
+        self.places = run.places_again if again else run.places
         self.place = self.places.of
-        self.of_kind = self._of_kind(self.places)
-        self.up_to = self._up_to(self.places.added)
-        self.sums = sums_of(self.places.sums[: self.places.backwards], self.of_kind)
-        self.remade = self._up_to(self.places.remade) if self.places.remade else ()
-
-    def _of_kind(self, places: Places) -> list[Size]:
-        """Bytes of a tensor of each kind."""
-        sizes = self.sizes
-        return [sizes[kind] for kind in places.kinds]
+        self.of_kind = [sizes[kind] for kind in self.places.kinds]
 
     @cached_property
-    def sums_ahead(self) -> list[Size]:
-        """Bytes of what moments of the backward pass hold, and of what those of the forward pass do."""
-        return [*self.sums, *sums_of(self.places.sums[self.places.backwards :], self.of_kind)]
+    def totals(self) -> list[Size]:
+        """Bytes kept and held at each moment of the backward pass."""
+        return sums_of(self.places.changes, self.of_kind)
 
     @cached_property
+    def up_to(self) -> list[Size]:
+        """Bytes kept up to each place of its operations."""
+        return self._up_to(self.places.added)
+
+    @property
     def most_ahead(self) -> Size:
-        """Bytes that no moment of the forward pass is fuller than: all that is kept, and the most of each kind held."""
-        (held,) = sums_of((self.places.fullest_ahead,), self.of_kind)
-        return held + (self.up_to[-1] if self.up_to else 0)
+        """Bytes that no moment of the forward pass is fuller than."""
+        return self._of(self.places.fullest_ahead)
+
+    @property
+    def most_bare(self) -> Size:
+        """The same of a forward pass that keeps nothing."""
+        return self._of(self.places.fullest_bare)
+
+    def _of(self, terms: Terms) -> Size:
+        of_kind = self.of_kind
+        return sum([times * of_kind[kind] for kind, times in terms])
+
+    def casts(self, *, kept: bool) -> list[Size]:
+        """Bytes of the casts that are made, up to each place. `kept`: those that lines keep, too: of a block that runs
+        again these stay no longer than others."""
+        return self._up_to([cast[:3] for cast in self.places.casts if kept or not cast[3]])
+
+    def all_casts(self, *, kept: bool) -> Size:
+        """Bytes of all of them."""
+        return self._of(self.places.all_casts if kept else self.places.unsaved)
 
     def _up_to(self, tensors: Iterable[tuple[int, int, int]]) -> list[Size]:
         """Bytes of tensors, each given by its place, kind and number, up to each place."""
@@ -73,43 +81,30 @@ class Inside:
         sizes = self.sizes
         return sum([each.times * sizes[each.spec, each.role] for each in tensors])
 
-    def within(
-        self,
-        moments: Iterable[Reached],
-        always: Size = 0,
-        stream: Size = 0,
-        new: tuple[Sequence[Size], Sequence[Size]] | None = None,
-        *,
-        ahead: bool = False,
-    ) -> list[Within]:
-        """What there is at moments of the backward pass, or `ahead` of it. `always` is held at each, `stream` at those
-        that are not alone; `new`: bytes of gradients by the place of an operation, its own among them or not."""
-        up_to, remade, both = self.up_to, self.remade, always + stream
-        if ahead:
-            sums = self.sums_ahead
-            return [
-                (at, up_to[here], (always if alone else both) + sums[held], 0, after)
-                for at, here, held, _, after, alone, _ in moments
-            ]
-        none = (0,) * len(up_to) if new is None else ()
-        sums, (done_there, left_there), found = self.sums, new or (none, none), []
-        for at, here, held, done, after, alone, again in moments:
-            beside = (always if alone else both) + sums[held]
-            if again >= 0:
-                beside += remade[again]
-            found.append((at, up_to[here], beside, done_there[here] if done else left_there[here], after))
-        return found
+    def kept_at(self, moment: Reached) -> Size:
+        """Bytes kept at a moment of the backward pass; what an operation of a block made again has read is gone."""
+        kept = self.up_to[moment.place]
+        gone = self.run.read_first.get(moment.at, ()) if moment.after and self.places.known else ()
+        return kept - self.all(gone) if gone else kept
+
+    def ahead(self, beside: Size = 0) -> list[Within]:
+        """What there is at moments of the forward pass. `beside`: held at each."""
+        up_to, sums = self.up_to, sums_of(self.places.changes_ahead, self.of_kind)
+        return [
+            (at, up_to[here], whole - up_to[here] + beside, 0, after)
+            for (at, here, _, after, _), whole in zip(self.places.ahead, sums, strict=True)
+        ]
 
     def first_ahead(self) -> list[Within]:
         """What there is at the moments of block 0's forward pass, which reads what waits anyway."""
-        places = self.run.places_again
-        sums = self.sums_ahead if places is self.places else sums_of(places.sums, self._of_kind(places))
-        return [(each.at, self.up_to[each.place], sums[each.held], 0, each.after) for each in places.ahead]
+        place, up_to = self.place, self.up_to
+        again = Inside(self.run, self.sizes, again=True).ahead()
+        return [(at, up_to[place[at]], held, new, after) for at, _, held, new, after in again]
 
     def bare(self) -> list[Within]:
         """What is held at the moments of a forward pass that keeps nothing."""
-        sums = sums_of([terms for _, terms in self.places.bare], self.of_kind)
-        return [(at, 0, held, 0, False) for (at, _), held in zip(self.places.bare, sums, strict=True)]
+        sums = sums_of(self.places.changes_bare, self.of_kind)
+        return [(at, 0, held, 0, False) for at, held in zip(self.places.bare, sums, strict=True)]
 
     def together(self, behind: Sequence[Size]) -> list[Size]:
         """Of sums behind each place, the share of an operation and those behind it that have no moments of their own:
@@ -144,6 +139,30 @@ class Inside:
                 yield together[0], [name for name in apart if name in biases], list(lines.values())
 
 
+class Moments:
+    """Moments of a section's backward pass, whichever block of its kind runs: bytes of all together at each. `new`:
+    bytes of gradients at each; `always` is held at all of them, `stream` at those that are not alone."""
+
+    def __init__(self, inside: Inside, new: Sequence[Size], always: Size = 0, stream: Size = 0) -> None:
+        self.inside, self.new, self.always = inside, new, always + stream
+        self.totals = [there + own for there, own in zip(inside.totals, new, strict=True)]
+        for nth in inside.places.alone:
+            self.totals[nth] -= stream
+
+    def __len__(self) -> int:
+        return len(self.totals)
+
+    def at(self, nth: int, gone: Size = 0, more: Size = 0) -> Within:
+        """One of them, beside what else is gone of kept lines, and what more is held."""
+        moment, new = self.inside.places.moments[nth], self.new[nth]
+        kept = self.inside.kept_at(moment)
+        return moment.at, kept - gone, self.totals[nth] - kept - new + self.always + more, new, moment.after
+
+    def all(self) -> list[Within]:
+        """All of them."""
+        return [self.at(nth) for nth in range(len(self.totals))]
+
+
 class Insides:
     """Sections of steps of one pass at one workload, of whatever number of blocks, each worked out once."""
 
@@ -154,8 +173,12 @@ class Insides:
         """What is known of one."""
         key = id(section.run), id(section.axes), again
         if key not in self.known:
-            others = [inside for _, inside in self.known.values()]
-            self.known[key] = section, Inside(section, at, pass_, again=again, others=others)
+            axes = {**section.axes, **at}
+            as_large = [inside for _, inside in self.known.values() if inside.axes == axes]
+            places = section.run.places_again if again else section.run.places
+            found = next((inside for inside in as_large if inside.places is places), None)
+            sizes = as_large[0].sizes if as_large else Sizes(axes, pass_)
+            self.known[key] = section, found or Inside(section.run, sizes, again=again)
         return self.known[key][1]
 
 
@@ -181,11 +204,10 @@ class RanAgain:
         self.stay = frozenset(operation for line in there for operation in line.by)
 
 
-def sums_of(every: Iterable[Sequence[tuple[int, int]]], of_kind: Sequence[Size]) -> list[Size]:
-    """Bytes of so many tensors of each kind, for each of several moments."""
+def sums_of(changes: Iterable[Terms], of_kind: Sequence[Size], held: Size = 0) -> list[Size]:
+    """Bytes of the tensors of several moments, each given by how many of each kind it has more than the one before."""
     found: list[Size] = []
-    for terms in every:
-        held: Size = 0
+    for terms in changes:
         for kind, times in terms:
             held += times * of_kind[kind]
         found.append(held)

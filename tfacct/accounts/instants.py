@@ -21,6 +21,12 @@ class Instant(NamedTuple):
     held: Size
     gathered: Size = 0
 
+    def beside(self, name: str = "", weights: Size = 0, gradients: Size = 0, kept: Size = 0, held: Size = 0) -> Instant:
+        """The same beside more of each, under another name if one is given."""
+        at, own, states, finished, lines, others, gathered = self[1:]
+        there = own + weights, states, finished + gradients, lines + kept, others + held, gathered
+        return Instant(name or self.name, at, *there)
+
     @property
     def total(self) -> Size:
         """Bytes of all together."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 
 from tfacct.accounts.gradients import HEAD, gradients_of
-from tfacct.accounts.inside import Inside, Insides, Within, ran_again
+from tfacct.accounts.inside import Inside, Insides, Moments, ran_again
 from tfacct.accounts.training import INPUT, Step, kind_of
 from tfacct.ledger.einsum import Size
 from tfacct.ledger.kept import Held, Kept, Section, bytes_each
@@ -28,14 +28,13 @@ class StepSums:
             again = step.checkpoint and bool(section.numbers)
             self.insides[id(section)] = known.of(section, step.at, step.pass_, again=again)
         self.handed: dict[int, Size] = {}  # by the block
-        self.made: dict[int, tuple[Sequence[Size], Sequence[Size]]] = {}  # gradients, by the section
-        self.weights = step.weights
+        self.weights = step.parameters + self.held(self.run.front, self.run.buffers)
         # Its gradient takes as many; a stage of a pipeline that is not the last has none.
         self.loss = bytes_each(self.run.loss, step.stored) if self.run.back.run.moments else 0
-        self.turns = tuple(step.angles())
-        self.angles = () if step.hands else self.turns
-        self.again = step.closures(None, self.turns)
-        self.stream = self.held(self.run.front, (step.input,))
+        self.beside = step.handed(self.insides[id(self.run.front)].sizes)
+        self.angles = () if step.hands else self.beside.angles
+        self.again = step.closures(None, self.beside)
+        self.stream = self.insides[id(self.run.front)].bytes(step.input)
         self.kept_front = self.kept_in(self.run.front)
         self.inside = [self.kept_in(section) for section in self.run.blocks]
         self.kept_blocks = sum(part.count * kept for part, kept in zip(self.run.blocks, self.inside, strict=True))
@@ -50,6 +49,7 @@ class StepSums:
         self.done_behind = running(self.order[::-1], [self.left(part) for part in self.run.blocks], done)
         self.last, behind = self.order[-1] if self.order else (0, 0)
         self.last_block = self.insides[id(self.run.blocks[behind])] if self.order else None
+        self.alike = {id(part): self._alike(part) for part in self.run.blocks}
         self.collected = tuple(self._collected())
         self.all_collected = sum([bytes_ for _, bytes_ in self.collected])
         others, own = step.rows
@@ -59,6 +59,11 @@ class StepSums:
         self.longer = self.stream - views if self.run.views else 0  # the stream's gradient stays: some are views of it
         self.earlier = self.all_gradients + self.whole_table + self.longer if step.accumulate else 0
         self.logits = self.held(self.run.back, (self.run.logits,)) if step.holds_logits else 0
+
+    def _alike(self, section: Section) -> tuple[int, int]:
+        """What blocks have together that run backwards alike."""
+        behind = self.known_gradients.behind(kind_of(section.numbers), section.run.order)
+        return id(self.insides[id(section)]), id(behind)
 
     def finished(self, section: Section, operations: Iterable[str]) -> Size:
         """Bytes of the gradients that some operations of one block, or of an end, finish."""
@@ -77,14 +82,15 @@ class StepSums:
         """Moments of a section's backward pass."""
         return self.insides[id(section)].places.moments
 
-    def new(self, section: Section) -> tuple[Sequence[Size], Sequence[Size]]:
-        """Bytes of this batch's gradients by the place of an operation, its own among them, or not. Where earlier ones
-        are there each is added to its own and goes, but a tied head's, which waits for the table's."""
-        if id(section) not in self.made:
-            self.made[id(section)] = self._new(section)
-        return self.made[id(section)]
+    def new(self, section: Section) -> list[Size]:
+        """Bytes of this batch's gradients at each moment of a section's backward pass."""
+        finished, left = self._new(section)
+        moments = self.moments(section)
+        return [finished[place] if done else left[place] for _, place, done, _, _ in moments]
 
     def _new(self, section: Section) -> tuple[Sequence[Size], Sequence[Size]]:
+        """Bytes of them by the place of an operation, its own among them, or not. Where earlier ones are there each is
+        added to its own and goes, but a tied head's, which waits for the table's."""
         inside = self.insides[id(section)]
         behind = self.known_gradients.behind(kind_of(section.numbers), section.run.order)
         if not self.step.accumulate:
@@ -105,7 +111,7 @@ class StepSums:
     def closures(self, block: int) -> Size:
         """Bytes that checkpointed blocks are handed and that are still there while one runs backwards."""
         if block not in self.handed:
-            self.handed[block] = self.step.closures(block, self.turns)
+            self.handed[block] = self.step.closures(block, self.beside)
         return self.handed[block]
 
     def _collected(self) -> Iterator[tuple[int, Size]]:
@@ -118,29 +124,30 @@ class StepSums:
         """True if there is anything of that beside a block."""
         return bool(self.collected)
 
-    def added_to(self, number: int, at: str = "") -> Size:
-        """Bytes of the gradients to which every block adds, at an operation of one, or in front of its backward pass.
-        The last block, which makes them, has them once that operation is behind."""
-        if number < self.last:
-            return self.all_collected
-        if not at or not self.collected or self.last_block is None:
-            return 0
-        place = self.last_block.place[at]
-        return sum([bytes_ for first, bytes_ in self.collected if place < first])
+    def added_to(self, number: int) -> Size:
+        """Bytes of the gradients to which every block adds, in front of the backward pass of one."""
+        return self.all_collected if number < self.last else 0
+
+    def added_inside(self, number: int, moments: Sequence[Reached]) -> list[Size]:
+        """The same at moments of one. The last block, which makes them, has each once its operation is behind."""
+        found = [self.added_to(number)] * len(moments)
+        for first, bytes_ in self.collected if number == self.last else ():
+            found = [there + (bytes_ if one.place < first else 0) for there, one in zip(found, moments, strict=True)]
+        return found
 
     def turned(self, number: int) -> Size:
         """Bytes of the angles that no block in front of one needs, nor it itself."""
         return sum([each.bytes for each in self.angles if number < each.first])
 
-    def gone(self, number: int, moments: Sequence[Within], place: Mapping[str, int]) -> list[Size]:
+    def gone(self, number: int, moments: Sequence[Reached], place: Mapping[str, int]) -> list[Size]:
         """Bytes of the angles that no block needs any more at each moment of one's backward pass."""
         gone = [self.turned(number)] * len(moments)
         for turn, bytes_, first, early in self.angles:
             if number != first or turn not in place:
                 continue
-            for nth, each in enumerate(moments):
-                at, *_, after = each
-                if place[at] < place[turn]:
+            last = place[turn]
+            for nth, (at, here, _, after, _) in enumerate(moments):
+                if here < last:
                     gone[nth] += bytes_
                 elif at == turn and after:
                     gone[nth] += early
@@ -150,39 +157,24 @@ class StepSums:
         """Bytes kept by earlier blocks and by a checkpointed block itself, and the gradients of later ones."""
         kept, done = self.in_front[number], self.done_behind[number]
         if self.step.checkpoint:
-            kept += self.held(section, (self.step.input,))
+            kept += self.insides[id(section)].bytes(self.step.input)
         return kept, self.tied if self.step.accumulate else done
 
-    def within(self, section: Section, moments: Sequence[Reached]) -> list[Within]:
-        """What there is at moments of a backward pass, whichever block of its kind runs."""
-        stream = self.stream if section.numbers else 0
-        inside = self.insides[id(section)]
-        found = inside.within(moments, self.logits + 2 * self.loss, stream, self.new(section))
-        if self.step.checkpoint and section.numbers:
-            return self._run_again(section, found)
-        if not self.run.again or not (biases := self._biases(section)):
-            return found
-        late, again = inside.late(biases, ran_again(section.run, "")), self.run.again
-        less = (late.get(moment.at, 0) if moment.done and moment.at in again else 0 for moment in moments)
-        return [(at, kept, held, new - own, a) for (at, kept, held, new, a), own in zip(found, less, strict=True)]
-
-    def _run_again(self, section: Section, found: list[Within]) -> list[Within]:
-        """The same in a block that runs again, without what goes once an operation has read it."""
-        inside, run, biases = self.insides[id(section)], section.run, self._biases(section)
-        gone: dict[str, Size] = {}
-        for at in {at for at, *_, after in found if after}:
-            gone[at] = inside.all(run.read_first.get(at, ()))
-        late = inside.late(biases, ran_again(run, INPUT.path)) if biases else {}
-        if not gone and not late:
-            return found
-        return [
-            (at, kept - (gone[at] if after else 0), held, new - late.get(at, 0), after)
-            for at, kept, held, new, after in found
-        ]
+    def within(self, section: Section) -> Moments:
+        """Moments of a backward pass, whichever block of its kind runs."""
+        inside, new = self.insides[id(section)], self.new(section)
+        always, stream = self.logits + 2 * self.loss, self.stream if section.numbers else 0
+        whole = self.step.checkpoint and bool(section.numbers)
+        if (whole or self.run.again) and (biases := self._biases(section)):
+            late = inside.late(biases, ran_again(section.run, INPUT.path if whole else ""))
+            moments = self.moments(section)
+            there = [one.at if whole or (one.done and one.at in self.run.again) else "" for one in moments]
+            new = [own - late.get(at, 0) for own, at in zip(new, there, strict=True)]
+        return Moments(inside, new, always, stream)
 
     def _biases(self, section: Section) -> dict[str, Size]:
         kind = kind_of(section.numbers)
-        return {operation: size for (owner, operation), size in self.biases.items() if owner == kind}
+        return self.biases.get(kind, {})
 
 
 @lru_cache(maxsize=64)

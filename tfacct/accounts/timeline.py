@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from tfacct.accounts.casts import CHOOSE, Casts
 from tfacct.accounts.gradients import TABLE
-from tfacct.accounts.inside import Insides, Within, totals
+from tfacct.accounts.inside import Insides, Moments, Within, totals
 from tfacct.accounts.instants import Fullest as Fullest
 from tfacct.accounts.instants import Instant as Instant
 from tfacct.accounts.instants import peak as peak
@@ -89,9 +89,10 @@ class Timeline(StepSums):
         self.fullest = fullest
         self.most: Size | None = None  # of the instants that every step has, once they are known
         self.ids: Size = 0  # of tokens that are no one else's, which go with the table's gradient
-        self.inside_backward: dict[int, list[Within]] = {}  # of blocks' moments, by the section
-        self.decisive: dict[int, list[Within]] = {}
-        self.run_again: dict[int, list[Within]] = {}
+        self.inside_backward: dict[tuple[int, int], Moments] = {}  # of moments of blocks that are alike
+        self.decisive: dict[tuple[int, int], list[Within]] = {}
+        self.run_again: dict[tuple[int, int], list[Within]] = {}
+        self.most_again: dict[tuple[int, int], Size] = {}
         self.casts = None if step.wide is None else Casts(self)
         if self.casts is not None:  # under which a bias's gradient has moments of its own
             self.biases = {}
@@ -120,12 +121,10 @@ class Timeline(StepSums):
         """The backward pass of loss and head, each at its fullest."""
         if not self.run.back.run.moments:
             return  # the next stage has them
-        *heads, loss = self.moments(self.run.back)
-        for name, moments in ((LOSS, [loss]), ("head, backward", heads)):
-            yield self.fullest(
-                self._backward(name, self.run.back, moment, self.kept_front + self.kept_blocks, 0, self.again)
-                for moment in moments
-            )
+        kept = self.kept_front + self.kept_blocks
+        *heads, loss = self._backward("head, backward", self.run.back, kept, 0, self.again)
+        yield self.fullest([loss._replace(name=LOSS)])
+        yield self.fullest(heads)
 
     def block(self, number: int, section: Section) -> Instant:
         """The backward pass of one block at its fullest."""
@@ -133,20 +132,19 @@ class Timeline(StepSums):
         handed = self.closures(number)
         attended = self._attended(section.run)
         fewer = self.closures(number - 1) if attended else handed
-        found = self._moments(section)
-        adds, differ = self.adds_to(number), not same(fewer, handed)
+        alike, adds, differ = self.alike[id(section)], self.adds_to(number), not same(fewer, handed)
         if (adds and number == self.last) or differ or any(number == each.first for each in self.angles):
-            place = self.insides[id(section)].place
-            gone = self.gone(number, found, place)
-            more = [self.added_to(number, at) for at, *_ in found] if adds else [0] * len(found)
+            moments = self.moments(section)
+            gone = self.gone(number, moments, self.insides[id(section)].place)
+            more = self.added_inside(number, moments) if adds else [0] * len(moments)
             if differ:
                 less = fewer - handed
-                more = [own + (less if place[each[0]] < attended else 0) for each, own in zip(found, more, strict=True)]
-            found = self._decides_beside(found, gone, more)
+                more = [own + (less if one.place < attended else 0) for one, own in zip(moments, more, strict=True)]
+            found = self._decide(self._moments(section), gone, more)
         else:
-            if id(section) not in self.decisive:
-                self.decisive[id(section)] = self.decides(found)
-            found, kept = self.decisive[id(section)], kept - self.turned(number)
+            if alike not in self.decisive:
+                self.decisive[alike] = self._decide(self._moments(section))
+            found, kept = self.decisive[alike], kept - self.turned(number)
             handed += self.added_to(number)
         return self.fullest(
             self.instant(name, at, done + new, kept + own, held + handed) for at, own, held, new, _ in found
@@ -159,24 +157,22 @@ class Timeline(StepSums):
         sums = totals(found)
         return [found[sums.index(max(sums))]]
 
-    def _decides_beside(self, found: list[Within], gone: list[Size], more: list[Size]) -> list[Within]:
-        """The same, beside what is gone at each and what more is held."""
-        if found and self.fullest is peak:
-            each = zip(totals(found), gone, more, strict=True)
-            sums = [whole - less + own for whole, less, own in each]
-            nth = sums.index(max(sums))
-            found, gone, more = [found[nth]], [gone[nth]], [more[nth]]
-        every = zip(found, gone, more, strict=True)
-        return [(at, kept - less, held + own, new, after) for (at, kept, held, new, after), less, own in every]
+    def _decide(self, found: Moments, gone: Sequence[Size] = (), more: Sequence[Size] = ()) -> list[Within]:
+        """The same of a backward pass, beside what is gone at each moment, and what more is held."""
+        sums = found.totals
+        nths: Sequence[int] = range(len(sums))
+        if self.fullest is peak and sums:
+            if gone:
+                sums = [whole - less + own for whole, less, own in zip(sums, gone, more, strict=True)]
+            nths = (sums.index(max(sums)),)
+        return [found.at(nth, gone[nth], more[nth]) if gone else found.at(nth) for nth in nths]
 
-    def _moments(self, section: Section) -> list[Within]:
+    def _moments(self, section: Section) -> Moments:
         """The moments of a block's backward pass, whichever block of its kind runs."""
-        if id(section) not in self.inside_backward:
-            run, again = section.run, self.step.checkpoint
-            last = run.last if again and not all(moment.done for moment in run.moments) else -1
-            moments = [moment for moment in self.moments(section) if moment.done or moment.place != last]
-            self.inside_backward[id(section)] = self.within(section, moments)
-        return self.inside_backward[id(section)]
+        alike = self.alike[id(section)]
+        if alike not in self.inside_backward:
+            self.inside_backward[alike] = self.within(section)
+        return self.inside_backward[alike]
 
     def _called(self, number: int) -> str:
         """A block by its number in the model."""
@@ -201,16 +197,15 @@ class Timeline(StepSums):
         done = self.all_gradients - self.finishes(front)
         behind = self.tied + (0 if self.step.accumulate else done)
         found = []
-        for moment in self.moments(front):
-            one = self._backward(f"{what}, backward", front, moment, 0, behind, 0)
+        for moment, (at, own, held, new, _) in zip(self.moments(front), self.within(front).all(), strict=True):
             beside = self.held(front, (NARROW,)) if moment.alone else self.stream
             more = [beside - self._within_stream(moment)]
             if moment.at == TABLE:  # it reads the whole stream's; of all rows' the rank's own are taken to be added
                 stream = self.step._replace(kept_input=None).input
-                whole = beside if moment.alone else self.step.bytes(front, (stream,))
+                whole = beside if moment.alone else self.held(front, (stream,))
                 rows = self.tied * (2 if self.other_rows else 1)
                 more = [whole + self.other_rows, rows + self.other_rows - self.ids]
-            found += [one._replace(held=one.held + held) for held in more]
+            found += [self.instant(f"{what}, backward", at, behind + new, own, held + each) for each in more]
         if found:
             yield self.fullest(found)
 
@@ -236,7 +231,7 @@ class Timeline(StepSums):
     def tokens(self) -> Size:
         """Bytes of the batch."""
         front = self.run.front
-        return self.step.bytes(front, (line for line in front.run.kept if line.path in BATCH))
+        return self.held(front, (line for line in front.run.kept if line.path in BATCH))
 
     def inside_blocks(self, ends: Sequence[tuple[int, Section]]) -> Iterator[tuple[int, Instant]]:
         """Instants that decide in few models, by block: inside the forward pass, of blocks that run again, of block 1,
@@ -278,30 +273,30 @@ class Timeline(StepSums):
 
         return corners(self, numbers)
 
-    def _backward(self, name: str, section: Section, moment: Reached, kept: Size, done: Size, handed: Size) -> Instant:
-        """An instant of the backward pass. `kept` and `done`: beside the section's own; `handed`: to checkpointed
-        blocks that have not run again yet."""
-        ((at, own, held, new, _),) = self.within(section, (moment,))
-        return self.instant(name, at, done + new, kept + own, held + handed)
+    def _backward(self, name: str, section: Section, kept: Size, done: Size, handed: Size) -> list[Instant]:
+        """Instants of the backward pass of an end. `kept` and `done`: beside its own; `handed`: to checkpointed blocks
+        that have not run again yet."""
+        found = self.within(section).all()
+        return [self.instant(name, at, done + new, kept + own, held + handed) for at, own, held, new, _ in found]
 
     def _forward(self) -> Iterator[tuple[int, Instant]]:
         """The last block of each kind in the forward pass, and the final norm behind them."""
         waiting = self.held(self.run.front, self.run.waiting)
-        waiting += sum([each.bytes for each in self.turns]) if self.run.again else 0
+        waiting += sum([each.bytes for each in self.beside.angles]) if self.run.again else 0
         for section in self.run.blocks:
             number, inside = section.numbers[-1], self.insides[id(section)]
             before, beside = self.in_front[number], self._returned(number) + waiting
             casts = 0 if self.casts is None else self.casts.most_beside(number, section)
-            if self._below(self.ahead_of(number), before, inside.most_ahead + beside + casts):
+            if self.below(self.ahead_of(number), before, inside.most_ahead + beside + casts):
                 continue
-            found = inside.within(inside.places.ahead, ahead=True) if number else inside.first_ahead()
+            found = inside.ahead() if number else inside.first_ahead()
             if self.casts is not None:
                 found = self.casts.beside(number, section, found)
             name = f"{self._called(number)}, forward"
             for at, kept, held, *_ in self.decides(found):
                 yield number, self.instant(name, at, 0, before + kept, held + beside)
         behind = self.insides[id(self.run.back)]
-        for at, own, beside, *_ in behind.within(behind.places.ahead, ahead=True):
+        for at, own, beside, *_ in behind.ahead():
             if at == CHOOSE:
                 continue
             outside = next((name for part, name in OUTSIDE.items() if at.startswith(part)), "")
@@ -311,7 +306,7 @@ class Timeline(StepSums):
             beside += self._returned() + (0 if self.casts is None else self.casts.all)
             yield ENDS, self.instant(f"{outside or 'final norm'}, forward", at, 0, kept, beside)
 
-    def _below(self, more: Size, kept: Size, held: Size, done: Size = 0) -> bool:
+    def below(self, more: Size, kept: Size, held: Size, done: Size = 0) -> bool:
         """True if no instant with so much, and `more`, is fuller than those that every step has."""
         return self.most is not None and bool(self.instant("", "", done, kept, held).total + more <= self.most)
 
@@ -333,29 +328,37 @@ class Timeline(StepSums):
         for section in self.run.blocks:
             number = section.numbers[-1]
             kept = self.in_front[number] + self.held(section, (self.step.input,))
-            bare = self.insides[id(section)].bare() if number else []
-            for at, _, held, *_ in self.decides(bare):
+            inside = self.insides[id(section)]
+            if not number or self.below(self.ahead_of(number), kept, inside.most_bare + self.again):
+                continue
+            for at, _, held, *_ in self.decides(inside.bare()):
                 yield number, self.instant(f"{self._called(number)}, forward", at, 0, kept, held + self.again)
 
     def _again(self, number: int, section: Section) -> Iterator[Instant]:
         """A checkpointed block's second forward pass, which stops once all that it keeps is there."""
         kept, done = self.around(number, section)
         name, handed = f"{self._called(number)}, forward again", self.closures(number) + self.added_to(number)
-        if id(section) not in self.run_again:
-            most = self.insides[id(section)].most_ahead + handed + self._beside_again(section)
-            casts = 0 if self.casts is None else self.casts.unsaved[id(section)][-1]
-            if self._below(self.again_of(number), kept, most + casts, done + self._ran_last(section)):
+        alike = self.alike[id(section)]
+        if alike not in self.run_again:
+            if alike not in self.most_again:
+                self.most_again[alike] = self._most_again(section)
+            if self.below(self.again_of(number), kept, handed + self.most_again[alike], done):
                 return
-            self.run_again[id(section)] = self.decides(self._ran_again(section))
-        for at, own, held, new, _ in self.run_again[id(section)]:
+            self.run_again[alike] = self.decides(self._ran_again(section))
+        for at, own, held, new, _ in self.run_again[alike]:
             yield self.instant(name, at, done + new, kept + own, held + handed)
+
+    def _most_again(self, section: Section) -> Size:
+        """Bytes that a second forward pass is no fuller than."""
+        most = self.insides[id(section)].most_ahead + self._ran_last(section) + self._beside_again(section)
+        return most + (0 if self.casts is None else self.casts.unsaved(section))
 
     def _ran_again(self, section: Section) -> list[Within]:
         """What there is in a second forward pass, whichever block of its kind runs."""
         last, inside = section.run.last, self.insides[id(section)]
         new, beside = self._ran_last(section), self._beside_again(section)
-        ahead = [each for each in inside.places.ahead if (each.place, each.after) <= (last, False)]
-        found = [(at, kept, held, new, after) for at, kept, held, _, after in inside.within(ahead, beside, ahead=True)]
+        ahead = zip(inside.places.ahead, inside.ahead(beside), strict=True)
+        found = [(*own[:3], new, own[4]) for each, own in ahead if (each.place, each.after) <= (last, False)]
         return found if self.casts is None else self.casts.again(section, found)
 
     def _ran_last(self, section: Section) -> Size:

@@ -63,10 +63,11 @@ class PairTimeline:
             self.reads.others[self.reads.last + 1] = self.writes.unit(0)
         self.reads.loss = 0  # the decoder's
         self.step = step
-        self.buffers = writing.weights - reading.weights
+        self.buffers = self.writes.weights - self.reads.weights
         self.source_kept = self.reads.kept_front + self.reads.kept_blocks + self.reads.kept_in(reading.run.back)
         front = writing.run.front
-        each = {line.path: self.writes.held(front, (line,)) for line in front.run.kept}
+        inside = self.writes.insides[id(front)]
+        each = {line.path: inside.bytes(line) for line in front.run.kept}
         self.labels, self.ids = each[LABELS], each[TOKENS]
         self.writes.ids = self.ids
         self.memory: Size = 0  # in the forward pass, where no gradient needs it
@@ -95,12 +96,10 @@ class PairTimeline:
 
     def reading(self, one: Instant, *, forward: bool) -> Instant:
         """An instant of the encoder's, beside what there is of the decoder. A table of both has one gradient."""
-        whole = one._replace(name=f"encoder, {one.name}", weights=one.weights + self.buffers)
+        name = f"encoder, {one.name}"
         if forward:
             shifted = 0 if SHIFT in self.writes.run.front.run.order else self.ids
-            return whole._replace(
-                gradients=whole.gradients + self.written_earlier, kept=whole.kept + self.labels + shifted
-            )
+            return one.beside(name, self.buffers, self.written_earlier, self.labels + shifted)
         tied = self.reads.tied if one.name.startswith("table") else 0
         done = self.written_earlier if self.step.accumulate else self.writes.all_gradients - tied
         if self.step.units is not None and self.step.units.accumulates:
@@ -108,19 +107,15 @@ class PairTimeline:
         if isinstance(self.writes, UnitTimeline) and one.operation == SCATTER and one.name.startswith("table"):
             done = self.writes.scattered  # all else is in the buffer
         always = 2 * self.writes.loss + self.writes.logits
-        return whole._replace(
-            gradients=whole.gradients + done,
-            kept=whole.kept + self.labels,
-            held=whole.held + always,
-        )
+        return one.beside(name, self.buffers, done, self.labels, always)
 
     def writing(self, one: Instant) -> Instant:
         """An instant of the decoder's, beside all that the encoder keeps, and in the forward pass beside its casts, and
         what it gave."""
-        held = one.held + self.reads.again
+        held = self.reads.again
         if self.reads.casts is not None and one.name.endswith(", forward"):
             held += self.reads.casts.all + (self.memory if one.name.startswith(OUTSIDE) else 0)
-        return one._replace(gradients=one.gradients + self.read_earlier, kept=one.kept + self.source_kept, held=held)
+        return one.beside(gradients=self.read_earlier, kept=self.source_kept, held=held)
 
     def always(self) -> Iterator[Instant]:
         """Instants that every step has."""
@@ -128,11 +123,8 @@ class PairTimeline:
         yield self.writing(write.forward_ends())
         yield from map(self.writing, write.behind())
         yield from (self.writing(write.block(*end)) for end in ends_of_stacks(write.step))
-        for one in map(self.writing, write.front()):
-            yield one._replace(
-                held=one.held
-                + write.held(write.run.front, (each.held for each in write.run.collected if each.at != ADDED))
-            )
+        added = write.held(write.run.front, (each.held for each in write.run.collected if each.at != ADDED))
+        yield from (self.writing(one).beside(held=added) for one in write.front())
         backwards = [*self._final(), *(read.block(*end) for end in ends_of_stacks(read.step)), *read.front()]
         yield from (self.reading(one, forward=False) for one in backwards)
         update = write.update()
@@ -144,10 +136,7 @@ class PairTimeline:
         """The norm behind the encoder's blocks, backwards."""
         read, back = self.reads, self.reads.run.back
         kept, waits = read.kept_front + read.kept_blocks, read.tied if self.step.accumulate else 0
-        found = [
-            read._backward("final norm, backward", back, moment, kept, waits, read.again)
-            for moment in read.moments(back)
-        ]
+        found = read._backward("final norm, backward", back, kept, waits, read.again)
         if found:
             gathered = read.root + read.unit(read.last) if isinstance(read, UnitTimeline) else 0
             yield read.fullest(found)._replace(gathered=gathered)

@@ -16,6 +16,7 @@ from tfacct.accounts.training import ENDS, InFlight, Step
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import Size
 from tfacct.ledger.kept import Section
+from tfacct.ledger.places import Reached
 
 NORM, GATHER = "final_norm", "all-gather"
 SCATTERED, GATHERED = "gradients scattered", "weights gathered"
@@ -55,12 +56,17 @@ class StageTimeline(Timeline):
         """Of the last block too: the gradient of the stage's result is what it received, up to the first sum."""
         return super().adds_to(number) or number == self.end
 
-    def added_to(self, number: int, at: str = "") -> Size:
+    def added_to(self, number: int) -> Size:
         """Less the gradient that is among what the stage receives."""
-        there = number == self.end and (
-            not at or at in self.received
-        )  # up to the end of the last block's last sublayer
-        return super().added_to(number, at) - (self.stream if there else 0)
+        return super().added_to(number) - (self.stream if number == self.end else 0)
+
+    def added_inside(self, number: int, moments: Sequence[Reached]) -> list[Size]:
+        """Less that up to the end of the last block's last sublayer."""
+        found = super().added_inside(number, moments)
+        if number != self.end:
+            return found
+        gone = [0 if one.at in self.received else self.stream for one in moments]
+        return [there + less for there, less in zip(found, gone, strict=True)]
 
     def ahead_of(self, _: int) -> Size:
         return self._stage.forwards

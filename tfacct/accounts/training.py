@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import Axes, Size
 from tfacct.ledger.groups import Ledger
-from tfacct.ledger.kept import AGAIN, IN, TURNS, Kept, Pass, Role, Section, Sizes, bytes_of, turns
+from tfacct.ledger.kept import AGAIN, IN, TURNS, Kept, Pass, Section, Sizes
 from tfacct.ledger.storage import Width
 
 TABLE = "embed.weight"
@@ -52,6 +52,14 @@ class Angles(NamedTuple):
     bytes: Size
     first: int
     early: Size
+
+
+class Beside(NamedTuple):
+    """What blocks are handed beside the stream: angles, and bytes of other tensors, each with the first block that has
+    it."""
+
+    angles: tuple[Angles, ...]
+    others: Sequence[tuple[Size, int]]
 
 
 class Apart(NamedTuple):
@@ -161,13 +169,14 @@ class Step(NamedTuple):
         """True if something is run again, and is handed tensors for that."""
         return self.checkpoint or bool(self.run.again)
 
+    def sizes(self, section: Section) -> Sizes:
+        """Bytes of the tensors of one section."""
+        return Sizes({**section.axes, **self.at}, self.pass_)
+
     def bytes(self, section: Section, lines: Iterable[Kept]) -> Size:
-        """Bytes of some lines of one section; tensors that are alike are counted together."""
-        axes, alike = {**section.axes, **self.at}, dict[tuple[str, Role], int]()
-        for line in lines:
-            kind = line.spec, line.role
-            alike[kind] = alike.get(kind, 0) + line.times
-        return sum([times * bytes_of(*kind, axes, self.pass_) for kind, times in alike.items()])
+        """Bytes of some lines of one section."""
+        sizes = self.sizes(section)
+        return sum([line.times * sizes[line.spec, line.role] for line in lines])
 
     @property
     def weights(self) -> Size:
@@ -181,8 +190,17 @@ class Step(NamedTuple):
             return self.units.stored.bytes(self.units.whole) + (self.adapter_bytes if self.adapters else 0)
         if self.frozen is not None:
             return self.frozen + self.adapter_bytes
-        own = self.stored.bytes(sum([t.count * t.elements for t in self.ledger.tensors()]))
+        own = self.stored.bytes(self._elements)
         return own + self.adapter_bytes + (0 if self.stage is None else self.stage.weights)
+
+    @property
+    def _elements(self) -> Size:
+        """Number of elements of all stored tensors."""
+        known = self.ledger.known
+        if Step not in known:
+            known[Step] = sum([tensor.count * tensor.elements for tensor in self.ledger.tensors()])
+        found: Size = known[Step]
+        return found
 
     @property
     def adapter_bytes(self) -> Size:
@@ -230,34 +248,37 @@ class Step(NamedTuple):
     def kept_in(self, section: Section, sizes: Sizes | None = None) -> Size:
         """Bytes of these. `sizes`: of its tensors, where they are known."""
         if sizes is None:
-            sizes = Sizes({**section.axes, **self.at}, self.pass_)
+            sizes = self.sizes(section)
         if self.checkpoint and section.numbers:
             kept = section.input or self.input
             return kept.times * sizes[kept.spec, kept.role]
         alike = section.run.lines_handed if self.hands else section.run.lines
         return sum([times * sizes[kind] for kind, times in alike])
 
-    def closures(self, block: int | None = None, turns: Sequence[Angles] | None = None) -> Size:
+    def closures(self, block: int | None = None, known: Beside | None = None) -> Size:
         """Bytes that checkpointed blocks are handed to be run again, which autograd does not see: angles, positions,
-        masks. With `block`: those still there while it runs backwards. `turns`: its angles, where they are known."""
+        masks. With `block`: those still there while it runs backwards. `known`: what they are handed, if it is."""
         if not self.hands:
             return 0
-        found = list(self.angles()) if turns is None else turns
+        angles, others = known or self.handed(self.sizes(self.run.front))
+        if block is None:
+            return sum([each.bytes for each in angles]) + sum([bytes_ for bytes_, _ in others])
         # The only ones are handed to blocks that do not turn too; behind block 0 they are gone.
-        alone = len(found) == 1 and block is not None and block >= 0
-        angles = sum(each.bytes for each in found if block is None or alone or each.first <= block)
-        there = [held for held, first in self.run.handed if block is None or first <= block]
-        axes = {**self.run.front.axes, **self.at} if there else {}
-        return angles + sum([held.bytes(axes, self.pass_) for held in there])
+        alone = len(angles) == 1 and block >= 0
+        there = sum([each.bytes for each in angles if alone or each.first <= block])
+        return there + sum([bytes_ for bytes_, first in others if first <= block])
 
-    def angles(self) -> Iterator[Angles]:
+    def handed(self, sizes: Sizes) -> Beside:
+        """What blocks are handed beside the stream, of tensors of these sizes."""
+        others = [(held.times * sizes[held.spec, held.role], first) for held, first in self.run.handed]
+        return Beside(tuple(self._angles(sizes)), others)
+
+    def _angles(self, sizes: Sizes) -> Iterator[Angles]:
         """The angles that blocks turn queries and keys by."""
-        front = self.run.front
-        for turn in dict.fromkeys(by for line in front.run.kept for by in line.by if turns(by)):
-            first = [part.numbers[0] for part in self.run.blocks if turn in part.run.order and part.numbers]
+        for turn, lines in self.run.front.run.turned.items():
+            first = [part.numbers[0] for part in self.run.blocks if part.numbers and turn in part.run.places.of]
             if first:
-                lines = [line for line in front.run.kept if turn in line.by]
-                both = self.bytes(front, lines)
+                both = sum([line.times * sizes[line.spec, line.role] for line in lines])
                 yield Angles(turn, both, min(first), both // 2)
 
     def kept(self) -> Size:

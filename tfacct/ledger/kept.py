@@ -6,9 +6,9 @@ numbers that the gradient of down_proj's weight needs. Its bytes follow from its
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property, lru_cache
-from typing import Literal, NamedTuple, TypeAlias
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache, cached_property, lru_cache
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 from tfacct.base.record import record
 from tfacct.ledger.einsum import Axes, Size, letters, size
@@ -66,11 +66,18 @@ class Sizes(dict[tuple[str, Role], Size]):
     """Bytes of tensors by their axes and role: those of one kind are worked out once."""
 
     def __init__(self, axes: Axes, pass_: Width) -> None:
-        self.axes, self.pass_ = axes, pass_
+        self.axes, self.each = axes, _every(pass_)
 
     def __missing__(self, kind: tuple[str, Role]) -> Size:
-        found = self[kind] = bytes_of(*kind, self.axes, self.pass_)
+        spec, role = kind
+        found = self[kind] = size(self.axes, letters(spec)) * self.each[role]
         return found
+
+
+@cache
+def _every(pass_: Width) -> Mapping[Role, int]:
+    """Bytes of one element of each role."""
+    return {role: bytes_each(role, pass_) for role in get_args(Role)}
 
 
 @record
@@ -209,6 +216,12 @@ class Run(_Run):
             if line.path != IN:
                 found.setdefault(line.by[0], []).append(line)
         return found
+
+    @cached_property
+    def turned(self) -> dict[str, list[Kept]]:
+        """Angles, by the operation of blocks that needs them."""
+        every = dict.fromkeys(name for line in self.kept for name in line.by if turns(name))
+        return {turn: [line for line in self.kept if turn in line.by] for turn in every}
 
     @cached_property
     def first_read(self) -> int:

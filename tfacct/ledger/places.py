@@ -4,38 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
     from tfacct.ledger.kept import Held, Kept, Moment, Role, Run
 
 
+Kinds: TypeAlias = dict[int, int]
+"""How many tensors there are of each kind, by its number."""
+Terms: TypeAlias = tuple[tuple[int, int], ...]
+"""The same, for reading alone."""
+
+
 class Reached(NamedTuple):
-    """A moment, the place of its operation, and what is held, by its number among `Places.sums`. `again`: the place up
-    to which attention has run again, or −1."""
+    """A moment, and the place of its operation."""
 
     at: str
     place: int
-    held: int
     done: bool
     after: bool
     alone: bool
-    again: int
 
 
 class Places:
     """The places of a run's operations, and by them its lines and moments. Lines of a `known` name are there all the
-    time, and counted elsewhere.
+    time, and counted elsewhere: the run is made again from them.
 
-    Tensors of the same axes and role are of one kind, and `kinds` numbers these. `sums`: what moments hold, each once:
-    how many tensors of each kind, but for those that kept lines are; `backwards` is the number of those of the backward
-    pass, which stand in front.
+    Tensors of the same axes and role are of one kind, and `kinds` numbers these. A moment has so many of each, kept and
+    held together, held ones that kept lines are once: `changes` says how many more each of the backward pass has than
+    the one before it, `changes_ahead` each of the forward pass. `casts`: the place, kind and number of each, and
+    whether a line keeps it; `all_casts`, `unsaved`: of all, and of those that none keeps.
     """
 
     def __init__(self, run: Run, known: str = "") -> None:
-        self.run, order = run, run.order
+        self.run, self.known, order = run, known, run.order
         self._numbers: dict[tuple[str, Role], int] = {}
-        self._sums: dict[tuple[tuple[int, int], ...], int] = {}
         place = self.of = dict(zip(reversed(order), range(len(order) - 1, -1, -1), strict=True))
         first = self.first = dict[str, int]()  # place of the first operation that needs a line
         added: dict[tuple[int, int], int] = {}
@@ -49,16 +52,24 @@ class Places:
         if known:
             first[known] = 0
         self.added = tuple((needed, kind, times) for (needed, kind), times in added.items())
-        self.remade = tuple(
-            (min([place[name] for name in line.by]), self.kind(line), line.times) for line in run.remade
-        )
-        self.moments = self._reached(run.moments)
-        self.backwards = len(self._sums)
-        self.ahead = self._fullest(run.ahead)
-        none: dict[int, int] = {}
-        bare = [(place[moment.at], (0, False), moment.at, self._terms(moment.held), none) for moment in run.bare]
-        self.bare = tuple((at, terms) for _, _, at, terms, _ in _surpassing(bare))
-        self.kinds, self.sums = tuple(self._numbers), tuple(self._sums)
+        self._remade = [(min([place[name] for name in line.by]), line) for line in run.remade]
+        kept = self._kept()
+        moments = [moment for moment in run.moments if self._runs(moment)]
+        self.moments = tuple(map(self._reached, moments))
+        self.changes = _changes([self._there(moment, kept) for moment in moments])
+        ahead = self._fullest(run.ahead, kept)
+        self.ahead = tuple(self._reached(moment) for moment, _ in ahead)
+        self.changes_ahead = _changes([there for _, there in ahead])
+        self.fullest_ahead = _fullest(there for _, there in ahead)
+        bare = _surpassing([(moment, place[moment.at], 0, self._more(moment.held, {})) for moment in run.bare])
+        self.bare = [moment.at for moment, *_ in bare]
+        self.changes_bare = _changes([there for *_, there in bare])
+        self.fullest_bare = _fullest(there for *_, there in bare)
+        self.casts = [(place[each.at], self.kind(each.held), each.held.times, each.kept) for each in run.casts or ()]
+        unsaved = self._more([each.held for each in run.casts or () if not each.kept], {})
+        saved = self._more([each.held for each in run.casts or () if each.kept], unsaved)
+        self.unsaved, self.all_casts = tuple(unsaved.items()), tuple(saved.items())
+        self.kinds = tuple(self._numbers)
 
     def kind(self, tensor: Held | Kept) -> int:
         """The number of a tensor's kind."""
@@ -72,45 +83,58 @@ class Places:
     @cached_property
     def stops(self) -> Sequence[int]:
         """Places of operations that have moments of their own, and the end."""
-        return [*sorted({moment.place for moment in self.moments}), len(self.run.order)]
+        return [*sorted({self.of[moment.at] for moment in self.run.moments}), len(self.run.order)]
 
     @cached_property
-    def fullest_ahead(self) -> tuple[tuple[int, int], ...]:
-        """Most tensors of each kind that a moment of the forward pass holds: no moment holds more than all of these."""
-        most: dict[int, int] = {}
-        for moment in self.ahead:
-            for kind, times in self.sums[moment.held]:
-                most[kind] = max(times, most.get(kind, 0))
-        return tuple(most.items())
+    def alone(self) -> Sequence[int]:
+        """Numbers of moments beside which nothing needs the stream's gradient."""
+        return [nth for nth, moment in enumerate(self.moments) if moment.alone]
 
-    def _terms(self, tensors: Iterable[Held]) -> tuple[tuple[int, int], ...]:
-        """How many tensors there are of each kind."""
-        times: dict[int, int] = {}
+    def _runs(self, moment: Moment) -> bool:
+        """False of an operation that a run made again stops at, without its weight's gradient, if any moment is."""
+        return not self.known or moment.done or self.of[moment.at] != self.run.last
+
+    def _reached(self, moment: Moment) -> Reached:
+        return Reached(moment.at, self.of[moment.at], moment.done, moment.after, moment.alone)
+
+    def _more(self, tensors: Iterable[Held | Kept], there: Kinds, sign: int = 1) -> Kinds:
+        """Tensors more than are there; or fewer."""
+        found = dict(there)
         for tensor in tensors:
             kind = self.kind(tensor)
-            times[kind] = times.get(kind, 0) + tensor.times
-        return tuple(times.items())
+            found[kind] = found.get(kind, 0) + sign * tensor.times
+        return found
 
-    def _reached(self, moments: Iterable[Moment]) -> tuple[Reached, ...]:
-        """Moments with their places."""
-        return tuple(map(self._one, moments))
+    def _beside(self, moment: Moment, kept: Sequence[Kinds]) -> Kinds:
+        """What is kept and held at a moment."""
+        here = self.of[moment.at]
+        held = [each for each in moment.held if not each.path or self.first.get(each.path, here + 1) > here]
+        return self._more(held, kept[here])
 
-    def _fullest(self, moments: Sequence[Moment]) -> tuple[Reached, ...]:
-        """Moments of a forward pass that no other surpasses, whatever the sizes. Those up to the last operation of a
-        second run are apart: it has no others."""
+    def _there(self, moment: Moment, kept: Sequence[Kinds]) -> Kinds:
+        """The same in the backward pass: with what attention has made again, without what is gone once an operation of
+        a block that runs again has read it."""
+        found = self._beside(moment, kept)
+        if moment.again:
+            made = [line for needed, line in self._remade if needed <= self.of[moment.again]]
+            found = self._more(made, found)
+        if moment.after and self.known:
+            found = self._more(self.run.read_first.get(moment.at, ()), found, -1)
+        return found
+
+    def _fullest(self, moments: Sequence[Moment], kept: Sequence[Kinds]) -> list[tuple[Moment, Kinds]]:
+        """Moments of a forward pass that no other surpasses, whatever the sizes, and what is there. Those up to the
+        last operation of a second run are apart: it has no others."""
         if not moments:
-            return ()
-        last, kept = (self.run.last, False), self._kept()
-        each = []
-        for moment in moments:
-            here, terms = self.of[moment.at], self._held_at(moment)
-            each.append((here, ((here, moment.after) > last, moment.alone), moment, terms, kept[here]))
-        return self._reached(moment for _, _, moment, _, _ in _surpassing(each))
+            return []
+        last, of = (self.run.last, False), self.of
+        each = [(m, of[m.at], ((of[m.at], m.after) > last, m.alone), self._beside(m, kept)) for m in moments]
+        return [(moment, there) for moment, _, _, there in _surpassing(each)]
 
-    def _kept(self) -> list[dict[int, int]]:
+    def _kept(self) -> list[Kinds]:
         """How many tensors of each kind are kept up to each place."""
-        found: list[dict[int, int]] = []
-        so_far: dict[int, int] = {}
+        found: list[Kinds] = []
+        so_far: Kinds = {}
         by_place: dict[int, list[tuple[int, int]]] = {}
         for place, kind, times in self.added:
             by_place.setdefault(place, []).append((kind, times))
@@ -122,29 +146,37 @@ class Places:
             found.append(so_far)
         return found
 
-    def _held_at(self, moment: Moment) -> tuple[tuple[int, int], ...]:
-        here = self.of[moment.at]
-        return self._terms(each for each in moment.held if not each.path or self.first.get(each.path, here + 1) > here)
 
-    def _one(self, moment: Moment) -> Reached:
-        here, terms = self.of[moment.at], self._held_at(moment)
-        held = self._sums.setdefault(terms, len(self._sums))
-        again = self.of[moment.again] if moment.again else -1
-        return Reached(moment.at, here, held, moment.done, moment.after, moment.alone, again)
+def _fullest(every: Iterable[Kinds]) -> Terms:
+    """The most tensors of each kind that any has."""
+    most: Kinds = {}
+    for there in every:
+        for kind, times in there.items():
+            most[kind] = max(times, most.get(kind, 0))
+    return tuple(most.items())
+
+
+def _changes(every: Iterable[Kinds]) -> tuple[Terms, ...]:
+    """Of each, how many tensors it has of each kind more than the one before, or fewer."""
+    found: list[Terms] = []
+    before: Kinds = {}
+    for own in every:
+        more = [(kind, times - before.get(kind, 0)) for kind, times in own.items() if times != before.get(kind, 0)]
+        less = [(kind, -times) for kind, times in before.items() if kind not in own]
+        found.append((*more, *less))
+        before = own
+    return tuple(found)
 
 
 def _surpassing(each: Sequence[Any]) -> list[Any]:
-    """Of moments, each with its place, what sets it apart, itself, what it holds and what is kept there, by kinds:
-    those that no later one of the same sort surpasses, which has as much of each kind and more of one."""
-    found: list[tuple[Any, Any, dict[int, int]]] = []
-    numbered = sorted(range(len(each)), key=lambda nth: -each[nth][0])
+    """Of moments, each with its place, what sets it apart, and what is there: those that no later one of the same sort
+    surpasses, which has as much of each kind and more of one."""
+    found: list[tuple[int, Any, Kinds]] = []
+    numbered = sorted(range(len(each)), key=lambda nth: -each[nth][1])
     for nth in numbered:
-        _, sort, _, terms, kept = each[nth]
-        whole = dict(kept)
-        for kind, times in terms:
-            whole[kind] = whole.get(kind, 0) + times
-        if not any(sort == other and _within(whole, more) for _, other, more in found):
-            found.append((nth, sort, whole))
+        _, _, sort, there = each[nth]
+        if not any(sort == other and _within(there, more) for _, other, more in found):
+            found.append((nth, sort, there))
     return [each[nth] for nth in sorted(nth for nth, _, _ in found)]
 
 
