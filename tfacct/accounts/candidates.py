@@ -36,7 +36,10 @@ def together(instants: Iterable[Instant]) -> Instant:
 
 def _apart(instant: Instant) -> list[Instant]:
     """The instants that one stands for."""
-    many = max((len(size) for size in instant[2:] if isinstance(size, Each)), default=1)
+    several = [len(size) for size in instant[2:] if isinstance(size, Each)]
+    if not several:  # nearly all of them
+        return [instant]
+    many = max(several)
     sizes = (size if isinstance(size, Each) else (size,) * many for size in instant[2:])
     return [Instant(*instant[:2], *each) for each in zip(*sizes, strict=True)]
 

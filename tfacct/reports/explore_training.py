@@ -21,7 +21,8 @@ from tfacct.profiles.transformers import ROWS
 from tfacct.reports import counting
 from tfacct.reports.ranks import mesh_of
 from tfacct.reports.train import train
-from tfacct.reports.training import Recipe, refusal, step_of
+from tfacct.reports.train_ranks_said import sent
+from tfacct.reports.training import Recipe, refusal, step_of, trained
 
 CONTEXT = 4096
 """Tokens of a step whose bytes are numbers, or as many as the model was made for."""
@@ -152,8 +153,9 @@ def _law(subject: LoadedModel, dtype: str, ranks: int, region: Region) -> dict[s
 
 def _sent(subject: LoadedModel, recipe: Recipe, batch: int, context: int) -> int:
     """Bytes that one rank sends in a step; 0 where there is one."""
-    (facts,) = train([subject], Request(ctx=context, batch=batch), recipe).models
-    return facts["sent_bytes"] or 0
+    if recipe.mesh is None:
+        return 0
+    return sent(trained(subject, counting.workload(subject, Request(ctx=context, batch=batch)), recipe))
 
 
 def value(law: Sequence[int], batch: int, context: int) -> int:
@@ -195,7 +197,8 @@ def _deciding(laws: Sequence[Law], region: Region) -> list[int]:
 
     Those that are the largest somewhere on a grid, and others that no one of these, and no mean of two, is above.
     """
-    places = [_place(law, region, any(any(each[4:]) for each in laws)) for law in laws]
+    steep = any(any(law[4:]) for law in laws)
+    places = [_place(law, region, steep) for law in laws]
     found: list[int] = []
     for number, place in enumerate(places):
         if not any(_above(places[known], place) for known in found):
