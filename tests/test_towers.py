@@ -378,6 +378,20 @@ def test_a_context_is_solved_for_among_those_whose_patches_are_merged(run) -> No
     assert ran.code == 2 and "where a class token stands beside patches" in ran.err
 
 
+def test_i_jepa_and_vit_msn_are_vits_without_a_pooler() -> None:
+    """ViT-H/14 of 256 patches alone; ViT-B/16 with a class token."""
+    huge, base = load("ijepa-vith14-1k"), load("vit-msn-base")
+    block = 4 * 1280**2 + 2 * 1280 * 5120 + 4 * 1280 + 5120 + 1280 + 4 * 1280
+    patches = (3 * 14**2 + 1) * 1280 + 256 * 1280
+    assert huge.params().total == patches + 32 * block + 2 * 1280 == 630_762_240
+    contexts = [subject("mine", {"model_type": name}).context for name in ("ijepa", "vit_msn")]
+    assert contexts == [14**2, 14**2 + 1]
+    assert base.params().total == load("vit-base-patch16-224-in21k").params().total - 768 * 769  # the pooler
+    classes = {"architectures": ["IJepaForImageClassification"], "num_labels": 11}
+    scored = subject("mine", {**TINY["ijepa"], **classes})
+    assert scored.parameters == subject("mine", TINY["ijepa"]).parameters + (42 + 1) * 11
+
+
 def test_ernie_4_5_vls_encoder_by_hand() -> None:
     """Patches of one frame, 14² · 3 numbers; blocks with biases everywhere; a norm, and nothing that merges."""
     ours = load("ernie-4.5-vl-28b-vision")

@@ -25,7 +25,7 @@ from tfacct.reference.hf_meta import as_on_meta
 from tfacct.reference.meta_kernels import compiled
 
 CLASSED = {
-    **dict.fromkeys(("vit", "clip_vision_model", "internvl_vision", "llama4_vision_model", "dinov2"), 1),
+    **dict.fromkeys(("vit", "vit_msn", "clip_vision_model", "internvl_vision", "llama4_vision_model", "dinov2"), 1),
     **{"beit": 1, "deit": 2, "dinov2_with_registers": 1, "dinov3_vit": 1},
 }
 """Types whose class puts tokens of its own among the patches, and how many."""

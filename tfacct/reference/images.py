@@ -58,17 +58,18 @@ class Patches(nn.Module):
 
 
 class Picked(nn.Module):
-    """The vector of one position of each sequence, or the mean of all but the first. On any text the last position is
-    its end."""
+    """The vector of one position of each sequence, or the mean of all, or of all but the first. On any text the last
+    position is its end."""
 
     def __init__(self, part: parts.Picked) -> None:
         super().__init__()
-        self.at, self.mean = 0 if part.reads == "first" else -1, part.reads == "mean"
+        self.at, self.mean = 0 if part.reads == "first" else -1, part.reads in ("mean", "average")
+        self.front = 1 if part.reads == "mean" else 0
         self.norm = None if part.norm_eps is None else LayerNorm((part.hidden,), part.norm_eps)
         self.project = None if part.width is None else Linear(part.hidden, part.width, bias=part.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        vector = x[:, 1:].mean(dim=1) if self.mean else x[:, self.at]
+        vector = x[:, self.front :].mean(dim=1) if self.mean else x[:, self.at]
         vector = vector if self.norm is None else self.norm(vector)
         return vector if self.project is None else self.project(vector)
 

@@ -68,6 +68,7 @@ READ = {
     "last": "the last position",
     "end": "the position at the end of the text",
     "mean": "the mean of the positions",
+    "average": "the mean of all positions",
     "each": "every position",
     "all": "all positions",
 }

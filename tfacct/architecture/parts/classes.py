@@ -48,12 +48,12 @@ class Pooler(Part):
 @record(kw_only=True)
 class Picked(Part):
     """Vector of one position of each sequence, `first`, `last` or that of the text's `end`, or the `mean` of all behind
-    the first: behind a LayerNorm, with `norm_eps`, and behind a product that makes it `width` long, with `width`.
-    Without either it is only read.
+    the first, or the `average` of all: behind a LayerNorm, with `norm_eps`, and behind a product that makes it `width`
+    long, with `width`. Without either it is only read.
     """
 
     hidden: Size
-    reads: Literal["first", "last", "end", "mean"] = "first"
+    reads: Literal["first", "last", "end", "mean", "average"] = "first"
     norm_eps: float | None = None
     width: Size | None = None
     bias: bool = False
