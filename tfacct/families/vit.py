@@ -56,7 +56,7 @@ class Config(ImageTower):
         "embed.class.weight": "vit.embeddings.cls_token",
         "pos_embed.weight": "vit.embeddings.position_embeddings",
     }
-    gotchas: ClassVar = (
+    gotchas: ClassVar[tuple[str, ...]] = (
         PATCHES_SAID,
         "Without `architectures` it is ViTModel, with a pooler and no classes. ViTForImageClassification scores its"
         " classes of the class token, without a pooler.",
