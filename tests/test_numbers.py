@@ -3,6 +3,7 @@
 import ast
 import json
 import operator
+from itertools import product
 
 import pytest
 
@@ -273,6 +274,20 @@ def test_the_largest_that_fits_is_the_largest(step: int, limit: int) -> None:
     for budget in range(45):
         largest = max(n for n in range(limit + 1) if n == 0 or n * step <= budget)
         assert largest_that_fits(lambda n: n * step, budget, limit) == largest
+
+
+@pytest.mark.parametrize("limit", [400, 10**12])
+@pytest.mark.parametrize("row", [1, 64])
+def test_the_largest_that_fits_is_found_on_stairs_bends_and_windows(row: int, limit: int) -> None:
+    """Costs that are no parabola: the guess is wrong, and the answer is not."""
+    for square, window, budget in product((0, 3), (20, 300, limit), (5, 5_000, 123_456, 10**9)):
+
+        def cost(n: int, square: int = square, window: int = window) -> int:
+            padded = -(-n // row) * row
+            return square * min(padded, window) ** 2 + 7 * padded - 40
+
+        found = largest_that_fits(cost, budget, limit)
+        assert (found == 0 or cost(found) <= budget) and (found == limit or cost(found + 1) > budget)
 
 
 @pytest.mark.parametrize(

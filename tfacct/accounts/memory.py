@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from tfacct.base.record import record
@@ -62,16 +62,48 @@ def next_token_bytes(ledger: Ledger, at: Axes, cache: Width) -> Any:
 def largest_that_fits(cost: Callable[[int], int], budget: int, limit: int) -> int:
     """Largest n from 0 to `limit` with cost(n) ≤ budget. The cost must not fall as n grows; cost(0) is not asked.
 
-    The search asks the ledger instead of inverting a formula, so it is exact for every kind of state and rounding.
+    The search asks the ledger instead of inverting a formula, so it is exact for every kind of state and rounding. Most
+    costs are nearly parabolas: where the last three lie on one, the answer is looked for near its end.
     """
-    low, high = 0, 1
-    while high <= limit and cost(high) <= budget:
-        low, high = high, 2 * high
+    low, high, asked = 0, 1, list[tuple[int, int]]()
+
+    def tried(n: int) -> bool:
+        nonlocal low, high
+        asked.append((n, cost(n)))
+        fits = asked[-1][1] <= budget
+        low, high = (n, high) if fits else (low, n)
+        return fits
+
+    while high <= limit and tried(high):
+        high = GROWTH * low
     high = min(high, limit + 1)
+    if low < (near := _near(asked[-3:], budget, low, high)) < high:
+        step, up = 1, tried(near)
+        while low < (at := near + (step if up else -step)) < high and tried(at) is up:
+            step *= GROWTH
+    while high - low > 1:
+        tried((low + high) // 2)
+    return low
+
+
+GROWTH = 8
+"""Times as much is tried next while it fits."""
+
+
+def _near(asked: Sequence[tuple[int, int]], budget: int, low: int, high: int) -> int:
+    """The last number between two up to which a parabola through three costs keeps to the budget; the lower one where
+    no three are known. It says where to ask, and nothing else: it need not be exact."""
+    if len(asked) < 3:
+        return low
+    least = low + 1
+    (one, first), (two, second), (three, third) = asked
+    slope, later = (second - first) / (two - one), (third - second) / (three - two)
+    bend = (later - slope) / (three - one)
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if cost(middle) <= budget else (low, middle)
-    return low
+        said = first + (middle - one) * (slope + bend * (middle - two))
+        low, high = (middle, high) if said <= budget else (low, middle)
+    return max(low, least)
 
 
 def working_bytes(ledger: Ledger, at: Axes, weights: Storage, results: Width, *, train: bool) -> Any:
