@@ -255,6 +255,7 @@ PEAKS = (
         "granitemoe",
         "helium",
     ),
+    *("lfm2", "lfm2_moe", "lfm3"),
     *("hunyuan_v1_dense", "hunyuan_v1_moe", "hy_v3", "hyperclovax", "minimax_m2", "ministral3", "mixtral", "olmo2"),
     *("bert", "roberta", "camembert", "data2vec-text", "distilbert", "eurobert", "gte", "modernbert", "nomic_bert"),
     *("axk1", "deepseek_v2", "deepseek_v3", "glm4_moe_lite", "kimi_k2", "minicpm3", "mistral4", "youtu"),
@@ -284,7 +285,7 @@ def held(family: str, seed: int) -> bool:
     [
         *(("llama", 1), ("llama", 18), ("gpt2", 81), ("phi3", 3), ("opt", 2)),
         *(("qwen3", 4), ("olmo2", 2), ("cohere", 1), ("gemma3_text", 3), ("mixtral", 0), ("qwen3_moe", 7)),
-        *(("bert", 4), ("vaultgemma", 101)),
+        *(("bert", 4), ("vaultgemma", 101), ("lfm2", 7), ("lfm2_moe", 3)),
     ],
 )
 def test_the_reference_model_holds_what_is_said_at_its_peak(family: str, seed: int) -> None:
@@ -299,7 +300,7 @@ def test_many_reference_models_hold_what_is_said_at_their_peaks(family: str) -> 
     assert sum(held(family, seed) for seed in range(100)) > 0
 
 
-@pytest.mark.parametrize("name", ["deepseek_v3", "mistral4", "qwen3_moe", "hunyuan_v1_moe"])
+@pytest.mark.parametrize("name", ["deepseek_v3", "mistral4", "qwen3_moe", "hunyuan_v1_moe", "lfm3"])
 def test_the_reference_model_holds_what_is_said_of_latents_and_of_several_kinds_of_blocks(name: str) -> None:
     pytest.importorskip("torch")
     model = of(name, SHAPES[name])
@@ -373,6 +374,14 @@ def test_no_peak_is_told(run: Callable[..., Ran]) -> None:
     said = run("train", "bloom-560m", "--as", "reference", "--ctx", "1k")
     assert "No peak is given: what operations hold while they run has not been measured" in " ".join(said.out.split())
     (facts,) = json.loads(run("train", "bloom-560m", "--as", "reference", "--ctx", "1k", "--json").out)["models"]
+    for name, why in (
+        ("mamba-130m", "for Mamba."),
+        ("t5-small", "for an encoder."),
+        ("vit-base-patch16-224", "patches"),
+    ):
+        assert f"has not been measured for {why.removeprefix('for ')}" in " ".join(
+            run("train", name, "--as", "reference").out.split()
+        )
     assert facts["profile"] == "reference"
     assert facts["peak_bytes"] is None and facts["peak_instant"] is None and facts["instants"] == []
     assert facts["kept_bytes"] == sum(line["bytes"] for line in facts["lines"])

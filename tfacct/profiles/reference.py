@@ -225,9 +225,10 @@ class Reference(Lines):
             reads = f"{at}.head_norm"
         if part.gated:
             gate, spec = f"{at}.gate", rows if part.gates == "elements" else "B T N"
-            if part.gate_act != "sigmoid":
-                yield Kept(f"{at}.gate_proj", spec, by=(gate,))
-            yield Kept(f"{gate}.act", spec, by=(gate,))
+            act, smooth = f"{gate}.sigmoid", part.gate_act == "sigmoid"
+            if not smooth:
+                yield Kept(f"{at}.gate_proj", spec, by=(act,))
+            yield Kept(f"{gate}.act", spec, by=(act, gate) if smooth else (gate,))
             yield Kept(reads, rows, by=(gate,))
             reads = gate
         if part.read_norm is not None:

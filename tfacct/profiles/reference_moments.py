@@ -13,6 +13,7 @@ from typing import NamedTuple
 from tfacct.architecture.blocks import Block, Stack, Sublayer
 from tfacct.architecture.parts import (
     Attention,
+    CrossAttention,
     Embedding,
     Experts,
     FeedForward,
@@ -21,13 +22,15 @@ from tfacct.architecture.parts import (
     Norm,
     Positions,
     Segments,
+    ShortConvolution,
 )
 from tfacct.architecture.transformer import Transformer
+from tfacct.architecture.words import in_words
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import Axes, Size
 from tfacct.ledger.kept import Held, Kept, Moment, Pass, Run
 from tfacct.ledger.lines import WINDOW
-from tfacct.profiles import tape_latent
+from tfacct.profiles import tape_latent, tape_mixers
 from tfacct.profiles.reference_tape import Written
 from tfacct.profiles.tape_experts import dealt
 
@@ -49,6 +52,7 @@ MEASURED: Mapping[type, frozenset[str]] = {
         (
             *("hidden", "kv_heads", "group", "head_dim", "qkv_bias", "key_bias", "out_bias", "rotary", "scale"),
             *("qk_norm", "rope_dim", "window", "softcap", "temperature", "causal"),
+            *("gated", "gate_bias", "gates", "gate_act"),
         )
     ),
     LatentAttention: frozenset(
@@ -57,10 +61,15 @@ MEASURED: Mapping[type, frozenset[str]] = {
             *("form", "scale", "temperature"),
         )
     ),
+    ShortConvolution: frozenset(("hidden", "kernel", "bias")),
     Experts: frozenset(("hidden", "experts", "active", "width", "shared", "shared_alike", "shared_gate")),
     FeedForward: frozenset(("hidden", "width", "gated", "bias", "down_bias", "activation", "eps")),
 }
 """Fields of parts whose values were measured: any other has its default where a peak is told."""
+
+
+FIRST = Attention, LatentAttention, ShortConvolution
+"""Parts in front of a network or experts."""
 
 
 def measured(shape: Transformer) -> bool:
@@ -82,6 +91,17 @@ def measured(shape: Transformer) -> bool:
     return all(_plain(stack.block) and _known(stack.block) for stack in shape.stacks)
 
 
+def unmeasured(shape: Transformer) -> list[str]:
+    """Parts that no gradients were measured of in any model, in words: what stands in the blocks beside attention,
+    networks and experts, a second side, and what is no table in front."""
+    known = (*FIRST, Experts, FeedForward)
+    every = [sublayer.part for stack in shape.stacks for sublayer in stack.block.sublayers]
+    others = [part for part in every if not isinstance(part, known) and not isinstance(part, CrossAttention)]
+    front = () if isinstance(shape.embed, Embedding) else (shape.embed,)
+    words = [*([] if shape.encoder is None else [shape.encoder.words]), *map(in_words, (*front, *others))]
+    return list(dict.fromkeys(words))
+
+
 def turned(stack: Stack) -> Size | None:
     """Size of the part of a head that blocks turn; None where they do not."""
     part = stack.block.attention
@@ -92,7 +112,7 @@ def turned(stack: Stack) -> Size | None:
 
 def _known(block: Block) -> bool:
     """True for attention and a network or experts, all of whose fields were measured."""
-    if [isinstance(each.part, (Attention, LatentAttention)) for each in block.sublayers] != [True, False]:
+    if [isinstance(each.part, FIRST) for each in block.sublayers] != [True, False]:
         return False
     if not all(_plain(own) and all(map(_plain, (own.part, own.norm, own.post_norm))) for own in block.sublayers):
         return False
@@ -126,13 +146,15 @@ def with_moments(whole: Pass, shape: Transformer, *, batch: Size, tokens: Size, 
     few = {"G"} if any(isinstance(part, LatentAttention) for part in shape.parts()) else set[str]()
     few |= {letter for letter, size in (("B", batch), ("T", tokens), ("S", tokens)) if size == 1}
     for kind, (section, stack) in enumerate(zip(whole.blocks, shape.stacks, strict=True)):
-        attention = stack.block.attention
-        assert isinstance(attention, (Attention, LatentAttention))
+        first = stack.block.sublayers[0].part
+        assert isinstance(first, FIRST)
         how = next((dealt(p, batch, tokens) for _, p in stack.block.parts() if isinstance(p, Experts)), None)
         axes = {**section.axes, **({} if how is None else how.letters)}
+        if isinstance(first, ShortConvolution):
+            axes |= tape_mixers.seen(first, tokens)
         written = Written(full=full, ones=_ones(section.axes, few), dealt=how, kind=kind)
         order, moments = written.moments(written.block(stack.block))
-        returned, forwards = _forwards(attention, batch, tokens)
+        returned, forwards = _forwards(first, batch, tokens)
         ahead = (*forwards, *_weighted(stack.block, returned))
         run = section.run._replace(order=order, moments=moments, ahead=ahead, returned=returned)
         blocks.append(section._replace(run=run, axes=axes))
@@ -140,7 +162,9 @@ def with_moments(whole: Pass, shape: Transformer, *, batch: Size, tokens: Size, 
     assert shape.head is not None
     written = Written(full=full, ones=_ones(whole.back.axes, few))
     order, moments = written.moments(written.head(shape.head, shape.final_norm))
-    back = whole.back.run._replace(order=order, moments=moments, ahead=tuple(_logits(shape.head)))
+    back = whole.back.run._replace(
+        order=order, moments=moments, ahead=tuple(_logits(shape.head, shape.final_norm, full=full))
+    )
     block = shape.stacks[0].block
     normed = block.sublayers[0].norm
     copied = block.order != "post" and normed is not None and normed.kind == "rms"  # else block 0 keeps them
@@ -158,19 +182,24 @@ def with_moments(whole: Pass, shape: Transformer, *, batch: Size, tokens: Size, 
     )
 
 
-def _logits(part: Head) -> Iterator[Moment]:
-    """What the head has at hand: logits, and beside them the same scaled, and scaled again to be bounded."""
+def _logits(part: Head, final: Norm | None, *, full: bool) -> Iterator[Moment]:
+    """What the head has at hand: logits, and beside them the same scaled, and scaled again to be bounded. In front of
+    few logits an RMSNorm is fuller, whose result is scaled before it is cast."""
     stream = Held("B T D", path="stream")
+    if final is not None and final.kind == "rms" and not full:
+        yield Moment("final_norm.weight", (Held("B T D", "full"), Held("B T D"), stream))
     yield Moment("lm_head.weight", (Held("B T V", times=1 + (part.logit_scale is not None)), stream))
     if part.softcap is not None:
         yield Moment("lm_head.softcap", (Held("B T V", times=2), stream))
 
 
 def _forwards(
-    part: Attention | LatentAttention, batch: Size, tokens: Size
+    part: Attention | LatentAttention | ShortConvolution, batch: Size, tokens: Size
 ) -> tuple[tuple[Held, ...], Iterator[Moment]]:
     """What a block's caller has of its attention, and what attention's own function has at hand."""
     long = tokens != 1
+    if isinstance(part, ShortConvolution):
+        return tape_mixers.returned("D"), tape_mixers.at_hand(part)
     if isinstance(part, LatentAttention):
         apart = batch != 1 and long and part.heads != 1
         return tape_latent.RETURNED, tape_latent.forwards(part, apart=apart, long=long)
@@ -260,4 +289,9 @@ def _at_hand(part: Attention, laid: Laid, *, long: bool) -> Iterator[Moment]:
     yield Moment(f"{at}.softmax", (*there, Held(PAIRS, times=scores)))
     mixed = (Held("B T N H"),) if long and part.heads != 1 else ()
     yield Moment(f"{at}.o_proj.weight", (*there, Held("B T D")))
-    yield Moment(f"{at}.o_proj.weight", (*there, *mixed))
+    if not part.gated:
+        yield Moment(f"{at}.o_proj.weight", (*there, *mixed))
+        return
+    yield Moment(f"{at}.gate_proj.weight", (*there, *mixed, Held("B T N H")))
+    gate = Held("B T N H" if part.gates == "elements" else "B T N", path=f"{at}.gate_proj")
+    yield Moment(f"{at}.o_proj.weight", (*there, gate))

@@ -6,13 +6,23 @@ Read off tfacct/reference, and held against the bytes alive at each of its opera
 from __future__ import annotations
 
 from tfacct.architecture.blocks import Block, Sublayer
-from tfacct.architecture.parts import Attention, Experts, FeedForward, Head, LatentAttention, Norm, QKNorm
+from tfacct.architecture.parts import (
+    Attention,
+    Experts,
+    FeedForward,
+    Head,
+    LatentAttention,
+    Norm,
+    QKNorm,
+    ShortConvolution,
+)
 from tfacct.ledger import paths
 from tfacct.ledger.kept import Moment, turn_of
 from tfacct.profiles import tape_experts as experts
 from tfacct.profiles import tape_operations as ops
 from tfacct.profiles.tape import Axes, Tape, Value
 from tfacct.profiles.tape_latent import latent
+from tfacct.profiles.tape_mixers import short_convolution
 
 STREAM = ("B", "T", "D")
 ENTERS = "stream"
@@ -67,6 +77,8 @@ class Written:
             result = self._attention(own, part, read)
         elif isinstance(part, LatentAttention):
             result = latent(self.tape, own, part, read, turn_of(self.kind), full=self.full)
+        elif isinstance(part, ShortConvolution):
+            result = short_convolution(self.tape, own, read)
         elif isinstance(part, Experts):
             result = self._experts(own, part, read)
         else:
@@ -125,7 +137,16 @@ class Written:
         weights = ops.one_more(tape, scores, f"{at}.softmax")
         mixed = ops.multiplied(tape, weights, v, ("B", "N", "T", "H"), "K", f"{at}.values")
         rows = ops.alias(tape, mixed, ("B", "T", "N", "H"))
+        if part.gated:
+            rows = self._gated(at, part, x, rows)
         return ops.product(tape, rows, STREAM, f"{at}.o_proj.weight")
+
+    def _gated(self, at: str, part: Attention, x: Value, rows: Value) -> Value:
+        """What the heads read, each element or all of a head times what the token lets through of it."""
+        name, each = f"{at}.gate", part.gates == "elements"
+        gate = ops.product(self.tape, x, rows.axes if each else rows.axes[:3], f"{at}.gate_proj.weight")
+        gate = ops.one_more(self.tape, gate, f"{name}.sigmoid")
+        return ops.times(self.tape, rows, gate, name) if each else experts.weighted(self.tape, rows, gate, name)
 
     def _experts(self, at: str, part: Experts, x: Value) -> Value:
         tape, own, how = self.tape, f"{at}.experts", self.dealt

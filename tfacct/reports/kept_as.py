@@ -18,6 +18,7 @@ from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.profiles.fused import fused
 from tfacct.profiles.reference import Reference
+from tfacct.profiles.reference_moments import unmeasured
 from tfacct.reports.counting import LeftOut
 from tfacct.reports.passes import MANY
 from tfacct.reports.stored import stored
@@ -52,12 +53,15 @@ def _fused(shape: Transformer, recipe: Recipe, _: Workload) -> Pass:
     return fused(shape, selective=recipe.checkpoint == "attention")
 
 
+UNTOLD = "No peak is given: what operations hold while they run has not been measured for {}."
+
+
 RUNNERS: dict[str, Runner] = {
     REFERENCE: Runner(
         "the reference model",
         "as the reference model of this program runs it, its loss the mean of its results: every tensor that autograd"
         " keeps",
-        "No peak is given: what operations hold while they run has not been measured for all parts of this model.",
+        UNTOLD.format("all parts of this model"),
         _reference,
     ),
     FUSED: Runner(
@@ -123,6 +127,12 @@ def _advice(subject: LoadedModel, recipe: Recipe) -> str | None:
 def told(step: Step) -> bool:
     """True if the peak of such a step is: if what all of its operations hold was measured."""
     return bool(step.run.back.run.moments)
+
+
+def untold(subject: LoadedModel, as_: str) -> str:
+    """Why no peak is told of such a step: the parts that were never measured, if it has some."""
+    parts = unmeasured(subject.architecture) if as_ == REFERENCE else []
+    return UNTOLD.format(" and ".join(parts)) if parts else runner(as_).peak
 
 
 def able(subjects: Sequence[LoadedModel], recipe: Recipe, as_: str) -> tuple[list[LoadedModel], list[LeftOut]]:

@@ -14,7 +14,7 @@ from tfacct.ledger.workload import Request, Workload, whole_sequences
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Row, Table
 from tfacct.reports import compose, counting
-from tfacct.reports.kept_as import REFERENCE, able, check, kept_step, runner, told
+from tfacct.reports.kept_as import REFERENCE, able, check, kept_step, runner, told, untold
 from tfacct.reports.train_tables import by_part, instant_facts, kept_lines, parts, tensors
 from tfacct.reports.train_tables import timeline as instants
 from tfacct.reports.training import Recipe, Trained
@@ -67,7 +67,7 @@ def train_kept(
         answer=_answer(every),
         convention=who.counted,
         counted=who.counted,
-        notes=lambda _: _notes(every, who.peak),
+        notes=lambda _: _notes(every, as_),
         requests=[request],
         left_out=left_out,
         headline="kept_bytes",
@@ -80,11 +80,15 @@ def _table(one: Kept | Trained, by: str) -> Table:
     return instants(one) if isinstance(one, Trained) and by == "instant" else parts(one)
 
 
-def _notes(every: Sequence[Kept | Trained], untold: str) -> list[str]:
+def _notes(every: Sequence[Kept | Trained], as_: str) -> list[str]:
     if len(every) > 1:
         return ["Peaks are left out here: ask for one model to read its own."]
     (one,) = every
-    return [untold if isinstance(one, Kept) else f"Kept for the backward pass: {units.binary(one.step.kept())}."]
+    return [
+        untold(one.subject, as_)
+        if isinstance(one, Kept)
+        else f"Kept for the backward pass: {units.binary(one.step.kept())}."
+    ]
 
 
 def _answer(every: Sequence[Kept | Trained]) -> str:
