@@ -7,8 +7,10 @@ import pytest
 
 from tests.conftest import SHAPES, TINY
 from tfacct import load
-from tfacct.base.errors import UsageError
+from tfacct.base.errors import ConfigError, UsageError
+from tfacct.ledger.workload import Workload
 from tfacct.loading import presets
+from tfacct.loading.model import subject
 
 T5 = "t5-base"
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
@@ -190,3 +192,52 @@ def test_a_longer_position_table_keeps_its_offset(run, family: str, rows: int) -
     ran = run("flops", "-", "--ctx", "100", stdin=json.dumps(TINY[family]).encode())
     wide = {"opt": 60, "bart": 60, "gpt2": 42}[family]
     assert ran.code == 0 and f"the {rows * wide:,} parameters of a longer position table" in ran.err
+
+
+def test_embeddinggemma_2_by_hand() -> None:
+    """Heads of 256, two of keys, in 20 layers with a window of 512 to both sides; heads of 512, one of keys, in four.
+    Six norms of 512 in a layer, those of heads beside; rows of 512 for every layer, made by one product."""
+    each = 3 * 512 * 2048 + 2 * 512**2 + 5 * 512
+    windowed = 512 * 256 * (4 + 2 + 2 + 4) + 2 * 256
+    full = 512 * 512 * (4 + 1 + 1 + 4) + 2 * 512
+    rows = 512 * 24 * 512 + 512
+    blocks = 24 * each + 20 * windowed + 4 * full
+    ours = subject("mine", {"model_type": "embedding_gemma2_text"})
+    assert ours.parameters == 262_144 * 512 + blocks + rows + 512 + 512 * 768 == 271_002_624
+    assert {stack.block.window for stack in ours.architecture.stacks} == {2 * 512 + 1, None}
+    assert not ours.keeps
+    products = 512 * 24 * 512 + 24 * (3 * 512 * 2048 + 2 * 512**2) + 512 * 768
+    products += 20 * 512 * 256 * 12 + 4 * 512 * 512 * 10
+    pairs = 2 * 2048 * (20 * 4 * 256 + 4 * 4 * 512)
+    assert ours.ledger.total_flops(Workload(2048, 2048).axes()) == 2 * 2048 * (products + pairs)
+
+
+def test_embeddinggemma_2_is_read_in_its_whole() -> None:
+    text = TINY["embedding_gemma2_text"]
+    whole = {"model_type": "embedding_gemma2", "architectures": ["EmbeddingGemma2Model"], "text_config": text}
+    whole |= {"vision_config": {"model_type": "gemma4_vision"}, "audio_config": {"model_type": "gemma4_audio"}}
+    ours = subject("mine", whole)
+    assert (ours.family, ours.unknown) == ("embedding_gemma2_text", ())
+    assert ours.left_out == ("vision_config", "audio_config")
+    assert ours.parameters == subject("mine", text).parameters
+    assert subject("mine", whole, part="vision").family == "gemma4_vision"
+    with pytest.raises(ConfigError, match="the audio model in 'embedding_gemma2' is not counted"):
+        subject("mine", whole, part="audio")
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"per_layer_config": {"0": {"head_dim": 6}, "9": {}}}, 'per_layer_config names layer "9", of 3'),
+        (
+            {"per_layer_config": {"0": {"sliding_window": 6}}},
+            "per_layer_config.0.sliding_window = 6 changes the counts",
+        ),
+        ({"per_layer_config": {"1": {"head_dim": 6}}}, "gives layers of one type other heads"),
+        ({"num_global_key_value_heads": 5}, "num_attention_heads by key/value heads: 6 is not divisible by 5"),
+        ({"global_head_dim": 13}, "global_head_dim"),
+    ],
+)
+def test_an_embeddinggemma_2_that_its_class_would_not_run_is_refused(fields: dict, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        subject("mine", {**TINY["embedding_gemma2_text"], **fields})

@@ -75,6 +75,7 @@ WRAPPERS: Mapping[str, Wrapper] = {
     "deepseek_vl": Wrapper("llama", default=True),
     "deepseek_vl_hybrid": Wrapper("llama", default=True),
     "dots_ocr": Wrapper("qwen2", flat=True, named="DotsOCRForCausalLM"),
+    "embedding_gemma2": Wrapper("embedding_gemma2_text", named="EmbeddingGemma2Model"),
     "emu3": Wrapper("emu3_text_model"),
     "ernie4_5_vl_moe": Wrapper("ernie4_5_vl_moe_text", default=True, named="Ernie4_5_VLMoeForConditionalGeneration"),
     "exaone4_5": Wrapper("exaone4"),

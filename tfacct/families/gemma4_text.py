@@ -2,18 +2,17 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from tfacct.architecture.blocks import Block, Sublayer
 from tfacct.architecture.parts import Attention, Experts, Head, PerLayerEmbedding, PerLayerInput, QKNorm, Rotary
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
-from tfacct.families._base import Count, Fields, Layers, Real, Switch, UpTo, Word, even, share, shown
+from tfacct.families._base import Count, Fields, Layers, Real, Switch, UpTo, Word, even, share
 from tfacct.families._endings import CAUSAL_MODEL, DECODER, Ending
 from tfacct.families._experts import ROUTED_TENSORS, check_active
-from tfacct.families._gemma_like import GemmaLike
+from tfacct.families._gemma_kinds import OfKinds
 from tfacct.families._layers import FULL, SLIDING, LayerTypes, angles_of, windows
-from tfacct.families._llama_like import QK_NORM_PATHS
 from tfacct.families.mistral import Window
 
 RELEASED = "2026-04"
@@ -23,12 +22,10 @@ ROPE = {
     FULL: {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1_000_000.0},
 }
 """The class's angles where the config has none."""
-OWN = ("head_dim", "num_key_value_heads")
-"""What per_layer_config may say of a layer."""
 NAMES = ("gate_proj", "up_proj", "down_proj")
 
 
-class Config(GemmaLike):
+class Config(OfKinds):
     """`Gemma4TextConfig`, with its class's defaults, sizes too. The head is tied unless the config says otherwise."""
 
     vocab_size: Count = 262144
@@ -38,7 +35,6 @@ class Config(GemmaLike):
     num_attention_heads: Count = 8
     num_key_value_heads: Count = 4
     max_position_embeddings: Count = 131072
-    hidden_activation: Word = "gelu_pytorch_tanh"
     rope_parameters: Fields | None = ROPE
     sliding_window: Window = 512
     layer_types: LayerTypes | None = None
@@ -55,23 +51,17 @@ class Config(GemmaLike):
     num_experts: Count | None = None
     top_k_experts: Count | None = None
     moe_intermediate_size: Count | None = None
-    per_layer_config: Fields | None = None
 
     divided: ClassVar = frozenset({"gathered"})
     stems: ClassVar = ("Gemma4", "Gemma4Text")
-    uncounted: ClassVar = GemmaLike.uncounted | {
-        "hidden_activation",
+    uncounted: ClassVar = OfKinds.uncounted | {
         "final_logit_softcapping",
         "use_bidirectional_attention",
     }
     aliases: ClassVar = {"num_experts_per_tok": "top_k_experts", "expert_intermediate_size": "moe_intermediate_size"}
     heads: ClassVar[Mapping[str, Ending]] = {**DECODER, "ForConditionalGeneration": CAUSAL_MODEL}
     hf_paths: ClassVar = {
-        **GemmaLike.hf_paths,
-        **QK_NORM_PATHS,
-        "blocks.*.attn_post_norm": "model.layers.*.post_attention_layernorm",
-        "blocks.*.mlp_norm": "model.layers.*.pre_feedforward_layernorm",
-        "blocks.*.mlp_post_norm": "model.layers.*.post_feedforward_layernorm",
+        **OfKinds.hf_paths,
         "blocks.*.per_layer.gate_proj": "model.layers.*.per_layer_input_gate",
         "blocks.*.per_layer.up_proj": "model.layers.*.per_layer_projection",
         "blocks.*.per_layer_post_norm": "model.layers.*.post_per_layer_input_norm",
@@ -112,11 +102,6 @@ class Config(GemmaLike):
         'use_bidirectional_attention = "all" is refused.',
     )
 
-    @property
-    def activation(self) -> str:
-        """hidden_activation."""
-        return self.hidden_activation
-
     def seen(self) -> list[int | None]:
         """The window of each layer, None where it sees everything."""
         given = None if self.layer_types is None else [*self.layer_types[:-1], FULL]
@@ -134,22 +119,6 @@ class Config(GemmaLike):
         alike = self.attention_k_eq_v and window is None
         kv_heads = (self.num_global_key_value_heads if alike else None) or self.num_key_value_heads
         return self.head_dim if window is not None else self.global_head_dim, kv_heads
-
-    @property
-    def overrides(self) -> dict[int, dict[str, int]]:
-        """What per_layer_config says of single layers. Raises ConfigError."""
-        found: dict[int, dict[str, int]] = {}
-        for text, fields in (self.per_layer_config or {}).items():
-            sizes = fields if isinstance(fields, Mapping) else {"": fields}
-            if not text.isdigit() or int(text) >= self.num_hidden_layers:
-                raise ConfigError(f"per_layer_config names layer {shown(text)}, of {self.num_hidden_layers:,}")
-            for name, value in sizes.items():
-                if name not in OWN:
-                    raise self.refused(f"per_layer_config.{text}.{name}", value)
-                if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                    raise ConfigError(f"per_layer_config.{text}.{name} must be a whole number, not {shown(value)}")
-            found[int(text)] = dict(sizes)
-        return found
 
     def of_layer(self, window: int | None, borrowed: bool, size: int, kv_heads: int) -> Attention:
         """Attention of a layer: its heads, its angles, and whose keys it reads."""
@@ -201,10 +170,6 @@ class Config(GemmaLike):
             norms=self.rms_norm_eps,
             activation=self.activation,
         )
-
-    def norm(self) -> Any:
-        """RMSNorm, its weight the scale itself."""
-        return replace(GemmaLike.norm(self), less_one=False)
 
     def refuse(self) -> None:
         """Refuse what no part here can express. Raises ConfigError."""

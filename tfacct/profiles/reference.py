@@ -185,7 +185,7 @@ class Reference(Lines):
     def _attention(self, at: str, reads: str, part: Attention) -> Iterator[Kept]:
         """Products, what is done to queries and keys, scores, softmax, values. Heads of keys are copied for queries."""
         if part.borrowed or part.keys_as_values or part.value_norm is not None:
-            raise ConfigError(f"{self.name}: no rule for keys that are values or another layer's")
+            raise ConfigError(f"{self.name}: no rule for a norm of values, or keys that are values or another layer's")
         products = ("q", "k", "v", *(("gate",) if part.gated else ()))
         row, made = "Dj" if part.joined else "D", tuple(f"{at}.{which}_proj.weight" for which in products)
         yield Kept(reads, f"B T {row}", by=made)

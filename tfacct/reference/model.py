@@ -35,7 +35,7 @@ from tfacct.reference.modules import (
     Embedding as Tables,
 )
 from tfacct.reference.overlapping import padded
-from tfacct.reference.per_layer import PerLayerEmbedding, PerLayerInput
+from tfacct.reference.per_layer import PerLayerEmbedding, PerLayerInput, PerLayerProjection
 from tfacct.reference.positions import Boxes, ClassAndPatches, Crossed, Positions, Segments, Sines
 from tfacct.reference.rotary import Angles
 from tfacct.reference.step import Step
@@ -67,7 +67,7 @@ def _pooler(part: parts.Pooler | parts.AttentionPooler | parts.Picked | None, la
     if isinstance(part, parts.AttentionPooler):
         return AttentionPooler(part)
     if isinstance(part, parts.Picked):
-        return Picked(part)
+        return Picked(part, last)
     return None if part is None else Pooler(part, last)
 
 
@@ -137,7 +137,9 @@ class Decoder(nn.Module):
             if self.encoder.embed is not None and shape.encoder.embed is not None and shape.encoder.embed.shared:
                 self.encoder.embed.weight = table.weight
         self.embed_norm = own_norm(shape.embed_norm)
-        self.per_layer = None if shape.per_layer is None else PerLayerEmbedding(shape.per_layer)
+        self.per_layer: PerLayerEmbedding | PerLayerProjection | None = None
+        if (rows := shape.per_layer) is not None:
+            self.per_layer = PerLayerProjection(rows) if rows.vocab is None else PerLayerEmbedding(rows)
         self.streams = None if shape.streams is None else Streams(shape.streams)
         self.merged = None if shape.merged is None else Streams(shape.merged)
         self.hc_head = None if shape.hyper is None else HyperHead(shape.hyper)

@@ -10,10 +10,27 @@ from tfacct.reference.modules import Activation, Add, Embedding, Linear, RMSNorm
 from tfacct.reference.step import Step
 
 
+class PerLayerProjection(torch.nn.Module):
+    """Rows of every layer, (batch, tokens, layers, width), from the vectors of tokens alone."""
+
+    def __init__(self, part: parts.PerLayerEmbedding) -> None:
+        super().__init__()
+        self.sizes = part.layers, part.width
+        self.project = Linear(part.hidden, part.layers * part.width, bias=False)
+        self.project_scale = Scale(part.hidden**-0.5)
+        self.norm = RMSNorm(part.width, part.eps)
+
+    def rows(self, _tokens: Tensor, x: Tensor) -> Tensor:
+        """Rows of all layers."""
+        rows: Tensor = self.norm(torch.unflatten(self.project_scale(self.project(x)), -1, self.sizes))
+        return rows
+
+
 class PerLayerEmbedding(Embedding):
     """Rows of every layer, (batch, tokens, layers, width), from the tokens and their vectors."""
 
     def __init__(self, part: parts.PerLayerEmbedding) -> None:
+        assert part.vocab is not None
         super().__init__(part.vocab, part.layers * part.width)
         self.sizes = part.layers, part.width
         self.scale = Scale(part.width**0.5)

@@ -49,11 +49,11 @@ class Pooler(Part):
 class Picked(Part):
     """Vector of one position of each sequence, `first`, `last` or that of the text's `end`, or the `mean` of all behind
     the first, or the `average` of all: behind a LayerNorm, with `norm_eps`, and behind a product that makes it `width`
-    long, with `width`. Without either it is only read.
+    long, with `width`. Without either it is only read. Or the vector of `each` position.
     """
 
     hidden: Size
-    reads: Literal["first", "last", "end", "mean", "average"] = "first"
+    reads: Literal["first", "last", "end", "mean", "average", "each"] = "first"
     norm_eps: float | None = None
     width: Size | None = None
     bias: bool = False
@@ -68,8 +68,9 @@ class Picked(Part):
 
     def lines(self, at: str) -> tuple[Line, ...]:
         """Norm and product, where they are."""
-        norm = Pointwise(f"{at}.norm", "B D", weight="D", bias="D")
-        product = Matmul(f"{at}.project", "B D, D Dv -> B Dv", bias=self.bias)
+        each = "B O" if self.reads == "each" else "B"
+        norm = Pointwise(f"{at}.norm", f"{each} D", weight="D", bias="D")
+        product = Matmul(f"{at}.project", f"{each} D, D Dv -> {each} Dv", bias=self.bias)
         return (*(() if self.norm_eps is None else (norm,)), *(() if self.width is None else (product,)))
 
 

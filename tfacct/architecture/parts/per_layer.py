@@ -23,12 +23,12 @@ _LEGEND = {
 @record(kw_only=True)
 class PerLayerEmbedding(Part):
     """Table of `vocab` tokens, with a row of `width` for each of `layers`. A product of the token's vector, normed, is
-    added to the rows."""
+    added to the rows; without a table it is the rows (EmbeddingGemma2TextPLE)."""
 
-    vocab: Size
     layers: Size
     width: Size
     hidden: Size
+    vocab: Size | None = None
     eps: float = 1e-6
 
     name: ClassVar[str] = "per_layer"
@@ -37,12 +37,17 @@ class PerLayerEmbedding(Part):
 
     def lines(self, at: str) -> tuple[Line, ...]:
         """Table, scaled rows, product, norm and sum."""
-        return (
-            Table(at, "Vp Lp Dy"),
-            Pointwise(f"{at}.scale", "B T Lp Dy", sums=True),
+        made = (
             Matmul(f"{at}.project", "B T D, D Lp Dy -> B T Lp Dy"),
             Pointwise(f"{at}.project_scale", "B T Lp Dy", sums=True),
             Pointwise(f"{at}.norm", "B T Lp Dy", weight="Dy"),
+        )
+        if self.vocab is None:
+            return made
+        return (
+            Table(at, "Vp Lp Dy"),
+            Pointwise(f"{at}.scale", "B T Lp Dy", sums=True),
+            *made,
             Pointwise(f"{at}.add", "B T Lp Dy", sums=True),
             Pointwise(f"{at}.sum_scale", "B T Lp Dy", sums=True),
         )
