@@ -29,6 +29,8 @@ from tfacct.loading.model import LoadedModel, subject
 os.environ |= {"HF_HUB_OFFLINE": "1", "HF_ENDPOINT": "http://127.0.0.1:9"}
 # Models of the tests are tiny: threads that wait for each other on shared cores cost ten times their work.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Nothing that is compiled runs more than once here: to import the compiler takes 2 s, to compile longer.
+os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
 # The same examples in every run: a change is judged by what it changed. `--hypothesis-profile default` draws new ones,
 # as the weekly sweeps do.
 settings.register_profile("same", derandomize=True, database=None)
