@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
+
+from tfacct.reference.modes import Mode
 
 
 class Peak(NamedTuple):
@@ -19,7 +20,7 @@ class Peak(NamedTuple):
     operator: str
 
 
-class Alive(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Alive(Mode):  # type: ignore[no-untyped-call]
     """Bytes of the storages on a device that are alive, after every operator."""
 
     def __init__(self, device: str = "meta") -> None:

@@ -14,7 +14,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from tfacct.base.errors import MissingExtraError
@@ -27,6 +26,7 @@ from tfacct.reference.lru import BlockGate
 from tfacct.reference.meta_kernels import compiled
 from tfacct.reference.mixing import Convolution
 from tfacct.reference.model import Decoder, Inputs
+from tfacct.reference.modes import Mode
 from tfacct.reference.modules import Activation, Add, PerHead, Product, RMSNorm, Scale, Softcap, Work
 from tfacct.reference.rotary import Rotary
 
@@ -103,14 +103,8 @@ def module_flops(model: Decoder, given: Inputs) -> dict[str, int]:
     return leaves
 
 
-class _Counted(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _Counted(Mode):  # type: ignore[no-untyped-call]
     """Sees every operator that runs, and says the FLOPs of those that torch has a formula for."""
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Nothing here is compiled: what torch would put around each call of `__torch_dispatch__` takes longer than
-        the operator. Where this is no longer asked, it does so again."""
-        return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **kwargs) if kwargs else func(*args)

@@ -57,7 +57,7 @@ def build(config: Mapping[str, Any], auto: str = "AutoModelForCausalLM", device:
             attn_implementation="eager",
             **({"experts_implementation": "batched_mm"} if _routed(made) else {}),
         )
-    if any(weight.device.type != torch.device(device).type for weight in built.parameters()) and whole is None:
+    if whole is None and {weight.device.type for weight in built.parameters()} - {torch.device(device).type}:
         built = built.to(device)  # XLNet's class makes its weights on the CPU, whatever device is asked for
     built.tie_weights()
     built = built if whole is None else of_whole(built, device)
