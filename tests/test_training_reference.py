@@ -15,8 +15,6 @@ from tfacct.accounts.timeline import peak, timeline
 from tfacct.architecture.parts import (
     Attention,
     CompressedAttention,
-    Experts,
-    FeedForward,
     LatentAttention,
     Mixer,
     RelativeAttention,
@@ -45,24 +43,18 @@ def unruled(model: LoadedModel) -> str:
         return "latent attention in its absorbed form"
     if any(part.index_top is not None for part in latent):
         return "an indexer"
-    parts = (part for part in model.architecture.parts() if isinstance(part, Mixer) and type(part) not in RULES)
-    if any(getattr(part, "value_norm", None) is not None for part in model.architecture.parts()):
-        return "keys that are values or another layer's"
     if any(isinstance(part, CompressedAttention) for part in model.architecture.parts()):
         return "compressed attention"
     attentions = [part for part in model.architecture.parts() if isinstance(part, Attention)]
     if any(part.chosen is not None for part in attentions):
         return "the activation 'swigluoai'"  # of MiniMax-M3
-    if any(isinstance(part, Experts) and part.late for part in model.architecture.parts()):
-        return "experts whose result comes a block later"
-    experts = [part for part in model.architecture.parts() if isinstance(part, Experts)]
-    if any(part.norms is not None or part.latent_norms is not None for part in experts):
-        return "experts between norms of their own"
-    for kind in (RelativeAttention,):
-        if any(isinstance(part, kind) for part in attentions):
-            return kind.__name__
-    if any(isinstance(part, FeedForward) and part.bent for part in model.architecture.parts()):
-        return "an activation with learned numbers"
+    if model.architecture.streams is not None:
+        return "laurel"  # of Gemma 3n
+    if model.architecture.per_layer is not None:
+        return "per-layer embeddings"
+    if any(isinstance(part, RelativeAttention) for part in attentions):
+        return "RelativeAttention"
+    parts = (part for part in model.architecture.parts() if isinstance(part, Mixer) and type(part) not in RULES)
     return next((in_words(part) for part in parts), "nothing")
 
 

@@ -37,7 +37,7 @@ from tfacct.profiles.reference_disentangled import scored
 from tfacct.profiles.reference_ends import back_of, front_of
 from tfacct.profiles.reference_images import in_groups
 from tfacct.profiles.reference_latent import latent
-from tfacct.profiles.reference_lines import Lines, adapted, is_
+from tfacct.profiles.reference_lines import BENT, Lines, adapted, is_
 from tfacct.profiles.reference_mixers import lengths, mixed
 from tfacct.profiles.reference_moments import measured, turned, with_moments
 from tfacct.profiles.reference_pairs import alone, both, cross, overlapping, padded
@@ -119,6 +119,7 @@ class Reference(Lines):
             summed = paths.in_every(paths.BLOCKS, f"mid{number or ''}")
             if block.order == "post":
                 yield from self._part(own, x, sublayer)
+                yield from self._weighed(own, x, sublayer)
                 x = summed
                 if sublayer.norm is not None:
                     yield from self.norm(norm, x, sublayer.norm)
@@ -133,6 +134,7 @@ class Reference(Lines):
             if number == 0:
                 first = reads
             yield from self._part(own, reads, sublayer)
+            yield from self._weighed(own, x, sublayer)
             if sublayer.gives != "stream":
                 handed = f"{own}.out" if sublayer.gives == "next" else f"{own}.sum"
             elif block.order == "pre":
@@ -158,15 +160,12 @@ class Reference(Lines):
         elif isinstance(part, SharedOutput):
             yield Kept(reads, "B T D", by=(f"{at}.proj.weight",))
         elif isinstance(part, FeedForward):
-            if part.bent:
-                raise ConfigError(f"{self.name}: no rule for an activation with learned numbers")
             if part.norm is not None:
                 norm = Norm(hidden=part.hidden, kind=part.norm, eps=part.eps)
                 yield from self.norm(f"{at}.norm", reads, norm)
                 reads = f"{at}.norm"
-            yield from self.network(
-                at, reads, "F", part.activation, gated=part.gated, normed=part.inner_norm is not None
-            )
+            how = BENT if part.bent else part.activation
+            yield from self.network(at, reads, "F", how, gated=part.gated, normed=part.inner_norm is not None)
             if part.adapter is not None:
                 yield from adapted(at, reads, "D", {"adapter_down": ("gate_adapter_up", "up_adapter_up")})
             if part.channel_scale:
@@ -177,22 +176,30 @@ class Reference(Lines):
             raise ConfigError(f"{self.name}: no rule for {in_words(part)}")
         if sublayer.post_norm is not None:
             yield from self.norm(f"{at}_post_norm", f"{at}.out", sublayer.post_norm)
-        if sublayer.gated:
-            gate = f"{at}_add.gate"
-            yield Kept(f"{at}.out" if sublayer.post_norm is None else f"{at}_post_norm", "B T D", by=(gate,))
-            yield Kept(f"{gate}.tanh", "", by=(gate,))
+
+    def _weighed(self, at: str, stream: str, sublayer: Sublayer) -> Iterator[Kept]:
+        """What is learned of a result and of the stream that it joins: numbers that weigh them."""
+        result = f"{at}.out" if sublayer.post_norm is None else f"{at}_post_norm"
+        gate, left = f"{at}_add.gate", f"{at}_add.stream_gate"
+        if sublayer.weighed is not None:
+            yield Kept(stream, "B T D", by=(left,))
+            yield Kept(f"{left}.numbers", "D", by=(left,), times=5)  # both shares, their sums and product, its root
+        if sublayer.gated or sublayer.weighed is not None:
+            yield Kept(result, "B T D", by=(gate,))
+            yield Kept(f"{gate}.numbers", "" if sublayer.gated else "D", by=(gate,))
 
     def _attention(self, at: str, reads: str, part: Attention) -> Iterator[Kept]:
         """Products, what is done to queries and keys, scores, softmax, values. Heads of keys are copied for queries."""
-        if part.borrowed or part.keys_as_values or part.value_norm is not None:
-            raise ConfigError(f"{self.name}: no rule for a norm of values, or keys that are values or another layer's")
-        products = ("q", "k", "v", *(("gate",) if part.gated else ()))
+        if part.borrowed:
+            raise ConfigError(f"{self.name}: no rule for keys and values of another layer")
+        products = ("q", "k", *(() if part.keys_as_values else ("v",)), *(("gate",) if part.gated else ()))
         row, made = "Dj" if part.joined else "D", tuple(f"{at}.{which}_proj.weight" for which in products)
         yield Kept(reads, f"B T {row}", by=made)
         if part.adapter is not None:
             own = {f"{which}_adapter_down": (f"{which}_adapter_up",) for which in "qkv"}
             yield from adapted(at, reads, row, own)
         now = {which: f"{at}.{which}_proj" for which in "qkv"}
+        now |= {"v": now["k"]} if part.keys_as_values else {}
         yield from self._prepared(at, part, now)
         single = is_(self.batch, 1) and (part.tiles is None or part.tiles == self.tokens)  # one window of one sequence
         viewed = single and is_(part.kv_heads, 1) and not is_(part.group, 1)
@@ -247,6 +254,9 @@ class Reference(Lines):
                 now[which] = f"{at}.{which}_clip"
         if part.qk_norm is not None and not part.qk_norm.together and not part.qk_norm.late:
             yield from self._qk_norms(at, part.qk_norm, now)
+        if part.value_norm is not None:
+            yield from self.rms(f"{at}.v_norm", now["v"], "B T K H", "B T K", "", less_one=False, scaled=False)
+            now["v"] = f"{at}.v_norm"
         if part.rotary is not None:
             now |= {which: f"{at}.{which}_rotary" for which in "qk"}
         if part.qk_norm is not None and part.qk_norm.late:
@@ -271,27 +281,59 @@ class Reference(Lines):
 
     def _experts(self, at: str, reads: str, part: Experts) -> Iterator[Kept]:
         """Experts: gate and up each keep their own rows of the tokens that they were sent."""
-        if part.norms is not None or part.latent_norms is not None:
-            raise ConfigError(f"{self.name}: no rule for experts between norms of their own")
         if part.scaling is not None or part.scoring not in ("softmax", "sigmoid"):
             raise ConfigError(f"{self.name}: no rule for shares of experts that are made to sum to a number")
-        if part.late:
-            raise ConfigError(f"{self.name}: no rule for experts whose result comes a block later")
-        routing, weighting, wide = f"{at}.routing", f"{at}.weighting", "D" if part.latent is None else "Dl"
-        yield Kept(reads, "B T D", by=(f"{at}.router.weight",))
-        yield Kept(routing, "B T E", by=(routing, f"{at}.gather"))
-        yield Kept(f"{at}.chosen", "B T A", by=(f"{at}.gather",), role="index")
-        sent = reads if part.latent is None else f"{at}.latent_down"
+        yield from self._routed(at, reads, part)
+        weighting, wide = f"{at}.weighting", "D" if part.latent is None else "Dl"
+        sent = reads
+        if part.norms is not None:
+            sent = f"{at}.experts_norm"
+            yield from self._normed(sent, reads)
         if part.latent is not None:
-            yield Kept(reads, "B T D", by=(f"{sent}.weight",))
+            sent, given = f"{at}.latent_down", sent
+            yield Kept(given, "B T D", by=(f"{sent}.weight",))
+        if part.latent_norms is not None:
+            yield from self.rms(f"{at}.latent_norm", sent, "B T Dl", "B T", "Dl", less_one=True)
+            sent = f"{at}.latent_norm"
         yield from self._bank(f"{at}.experts", sent, part, wide)
+        made, rows = f"{at}.experts.down_proj.result", f"B T A {wide}"
+        if part.latent_norms is not None:
+            yield from self.scaled_first(f"{at}.result_norm", made, rows, "B T A", wide)
+            made = f"{at}.result_norm"
         yield Kept(f"{at}.shares", "B T A", by=(weighting,))
-        yield Kept(f"{at}.experts.down_proj.result", f"B T A {wide}", by=(weighting,))
+        yield Kept(made, rows, by=(weighting,))
         if part.latent is not None:
             yield Kept(f"{at}.weighted", f"B T {wide}", by=(f"{at}.latent_up.weight",))
-        if part.shared_width is None:
-            return
-        yield from self.network(f"{at}.shared", reads, part.shared_axis, part.activation, gated=part.gated)
+        if part.norms is not None:
+            yield from self._normed(f"{at}.experts_post_norm", f"{at}.weighted")
+        if part.shared_width is not None:
+            yield from self._shared(at, reads, part)
+
+    def _normed(self, at: str, reads: str) -> Iterator[Kept]:
+        """An RMSNorm of the stream."""
+        yield from self.rms(at, reads, "B T D", "B T", "D", less_one=False)
+
+    def _routed(self, at: str, reads: str, part: Experts) -> Iterator[Kept]:
+        """The router's scores, and which of them are chosen."""
+        routing, gather, spec = f"{at}.routing", f"{at}.gather", f"B T {'E' if part.idle is None else 'Er'}"
+        if part.norms is not None:
+            yield from self._normed(f"{at}.router_norm", reads)
+            reads = f"{at}.router_norm.scaled"
+        yield Kept(reads, "B T D", by=(f"{at}.router.weight",))
+        yield Kept(routing, spec, by=(routing, *(() if part.norms is not None else (gather,))))
+        if part.norms is not None:
+            yield Kept(f"{routing}.weighed", spec, by=(gather,))
+        yield Kept(f"{at}.chosen", "B T A", by=(gather,), role="index")
+
+    def _shared(self, at: str, reads: str, part: Experts) -> Iterator[Kept]:
+        """The network that all tokens go through."""
+        read = reads
+        if part.norms is not None:
+            read = f"{at}.shared_norm"
+            yield from self._normed(read, reads)
+        yield from self.network(f"{at}.shared", read, part.shared_axis, part.activation, gated=part.gated)
+        if part.norms is not None:
+            yield from self._normed(f"{at}.shared_post_norm", f"{at}.shared.out")
         if part.shared_gate:
             weighting = f"{at}.shared_weighting"
             yield Kept(reads, "B T D", by=(f"{at}.shared_gate.weight",))

@@ -19,6 +19,9 @@ SQUARED = frozenset(("relu2",))
 GATING = frozenset(("quick_gelu",))
 """Activations that are their input times a sigmoid of it: both are kept."""
 
+BENT = "xielu"
+"""The activation that learned numbers bend."""
+
 
 @record
 class Lines:
@@ -45,12 +48,16 @@ class Lines:
                 yield Kept(f"{at}.plus_one", last, by=(at,))
             return
         if part.scales_first:
-            yield Kept(reads, f"B T {last}", by=(f"{at}.weight",))
-            yield Kept(f"{at}.plus_one", last, by=(f"{at}.weight",))
-            yield from self.rms(at, f"{at}.scaled", f"B T {last}", "B T", last, less_one=False, scaled=False)
+            yield from self.scaled_first(at, reads, f"B T {last}", "B T", last)
             return
         scaled = part.learned != "none"
         yield from self.rms(at, reads, f"B T {last}", "B T", last, less_one=part.less_one and scaled, scaled=scaled)
+
+    def scaled_first(self, at: str, reads: str, spec: str, each: str, last: str) -> Iterator[Kept]:
+        """An RMSNorm of what is scaled."""
+        yield Kept(reads, spec, by=(f"{at}.weight",))
+        yield Kept(f"{at}.plus_one", last, by=(f"{at}.weight",))
+        yield from self.rms(at, f"{at}.scaled", spec, each, last, less_one=False, scaled=False)
 
     def layer(self, at: str, reads: str, spec: str, each: str) -> Iterator[Kept]:
         """A LayerNorm: what it reads, and two numbers for each vector, in fp32 as on a card."""
@@ -74,6 +81,9 @@ class Lines:
 
     def activated(self, at: str, reads: str, name: str, spec: str, by: tuple[str, ...] = ()) -> Iterator[Kept]:
         """An activation, and its result where `by` need it."""
+        if name == BENT:
+            yield from _bent(at, reads, spec, by)
+            return
         if name not in RESULT | INPUT | SQUARED | GATING:
             raise ConfigError(f"{self.name}: no rule for the activation {name!r}")
         if name in INPUT | GATING:
@@ -118,6 +128,17 @@ class Lines:
         yield Kept(up, spec, by=(act,))
         if last:
             yield Kept(f"{act}.product", spec, by=last)
+
+
+def _bent(at: str, reads: str, spec: str, by: tuple[str, ...]) -> Iterator[Kept]:
+    """A square above 0, an exponential below: which it is, all that is made for both, and the learned numbers' own."""
+    yield Kept(reads, spec, by=(at,))
+    for name in ("exponential", "square", "lower"):
+        yield Kept(f"{at}.{name}", spec, by=(at,))
+    yield Kept(f"{at}.positive", spec, by=(at,), role="flag")
+    yield Kept(f"{at}.bends", "", by=(at,), times=2)
+    if by:
+        yield Kept(at, spec, by=by)
 
 
 def adapted(at: str, reads: str, row: str, products: Mapping[str, tuple[str, ...]]) -> Iterator[Kept]:
