@@ -17,7 +17,6 @@ from tfacct.architecture.parts import (
     CompressedAttention,
     LatentAttention,
     Mixer,
-    RelativeAttention,
 )
 from tfacct.architecture.words import in_words
 from tfacct.base.errors import UsageError
@@ -52,8 +51,6 @@ def unruled(model: LoadedModel) -> str:
         return "laurel"  # of Gemma 3n
     if model.architecture.per_layer is not None:
         return "per-layer embeddings"
-    if any(isinstance(part, RelativeAttention) for part in attentions):
-        return "RelativeAttention"
     parts = (part for part in model.architecture.parts() if isinstance(part, Mixer) and type(part) not in RULES)
     return next((in_words(part) for part in parts), "nothing")
 

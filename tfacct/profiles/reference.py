@@ -33,7 +33,7 @@ from tfacct.base.record import record
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import Size
 from tfacct.ledger.kept import Kept, Pass, Run, Section, joined, turn_of
-from tfacct.profiles.reference_disentangled import scored
+from tfacct.profiles.reference_disentangled import by_sines, scored
 from tfacct.profiles.reference_ends import back_of, front_of
 from tfacct.profiles.reference_images import in_groups
 from tfacct.profiles.reference_latent import latent
@@ -148,8 +148,6 @@ class Reference(Lines):
         elif isinstance(part, Attention):
             if part.chosen is not None:
                 raise ConfigError(f"{self.name}: no rule for attention that has an indexer")
-            if isinstance(part, RelativeAttention):
-                raise ConfigError(f"{self.name}: no rule for {type(part).__name__}")
             yield from self._attention(at, reads, part)
         elif isinstance(part, CrossAttention):
             yield from cross(self, at, reads, part)
@@ -201,6 +199,9 @@ class Reference(Lines):
         now = {which: f"{at}.{which}_proj" for which in "qkv"}
         now |= {"v": now["k"]} if part.keys_as_values else {}
         yield from self._prepared(at, part, now)
+        if isinstance(part, RelativeAttention):
+            yield from by_sines(at)
+            now["q"] = f"{at}.content"
         single = is_(self.batch, 1) and (part.tiles is None or part.tiles == self.tokens)  # one window of one sequence
         viewed = single and is_(part.kv_heads, 1) and not is_(part.group, 1)
         keys, values = (now[which] if viewed else f"{at}.{which}_copies" for which in "kv")

@@ -44,6 +44,17 @@ def scored(own: Lines, at: str, part: Disentangled, query: str, key: str) -> Ite
         yield Kept(f"{at}.which", "T S", by=(add,), role="index")
 
 
+def by_sines(at: str) -> Iterator[Kept]:
+    """Sines and cosines of all distances for each sequence, their keys, queries shifted by a vector of each head, and
+    which distance each pair has."""
+    rows, product = "B Xd S", f"{at}.positions"
+    yield Kept(f"{at}.sines", f"{rows} D", by=(f"{at}.r_proj.weight",))
+    yield Kept(f"{at}.position", "B T N H", by=(product,))
+    yield Kept(f"{at}.r_proj", f"{rows} N H", by=(product,))
+    yield Kept(product, "B N T Xd S", by=(f"{at}.position_add",))
+    yield Kept(f"{at}.which", "T S", by=(f"{at}.position_add",), role="index")
+
+
 def first_convolution(own: Lines, part: FirstConvolution) -> Iterator[Kept]:
     """A convolution around each token behind the first block: what it sees, its activation, the norm of the sum."""
     at, rows = "first_conv", "B T D"
