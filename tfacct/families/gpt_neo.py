@@ -52,7 +52,7 @@ class Config(FamilyConfig):
     activation_function: Word = "gelu_new"
     layer_norm_epsilon: Real = 1e-5
 
-    trains: ClassVar = frozenset({"eager", "accumulate", "chunked"})  # the class refuses sdpa
+    trains: ClassVar = frozenset({"eager", "accumulate", "chunked", "selective"})  # the class refuses sdpa
     dropouts: ClassVar = {
         "embedding": ("embed_dropout", 0.0),
         "residual": ("resid_dropout", 0.0),

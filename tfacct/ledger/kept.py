@@ -183,8 +183,9 @@ class Run(_Run):
 
     @cached_property
     def places_again(self) -> Places:
-        """The same where the block's input is there all the time."""
-        return Places(self, IN)
+        """The same where the block's input is there all the time, and nothing of the block in front: of one that runs
+        again, and of block 0."""
+        return Places(self, IN, SHARES)
 
     def alive(self, at: str) -> Iterator[Kept]:
         """Lines that are there while `at` runs, forwards or backwards: it or an operation before it needs them."""

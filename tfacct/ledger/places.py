@@ -28,7 +28,7 @@ class Reached(NamedTuple):
 
 class Places:
     """The places of a run's operations, and by them its lines and moments. Lines of a `known` name are there all the
-    time, and counted elsewhere: the run is made again from them.
+    time, and counted elsewhere: the run is made again from them. Tensors of the name `none` are not there.
 
     Tensors of the same axes and role are of one kind, and `kinds` numbers these. A moment has so many of each, kept and
     held together, held ones that kept lines are once: `changes` says how many more each of the backward pass has than
@@ -36,7 +36,7 @@ class Places:
     whether a line keeps it; `all_casts`, `unsaved`: of all, and of those that none keeps.
     """
 
-    def __init__(self, run: Run, known: str = "") -> None:
+    def __init__(self, run: Run, known: str = "", none: str = "") -> None:
         self.run, self.known, order = run, known, run.order
         self._numbers: dict[tuple[str, Role], int] = {}
         place = self.of = dict(zip(reversed(order), range(len(order) - 1, -1, -1), strict=True))
@@ -50,7 +50,7 @@ class Places:
                     term = needed, self.kind(line)
                     added[term] = added.get(term, 0) + line.times
         if known:
-            first[known] = 0
+            first[known] = first[none] = 0
         self.added = tuple((needed, kind, times) for (needed, kind), times in added.items())
         self._remade = [(min([place[name] for name in line.by]), line) for line in run.remade]
         kept = self._kept()

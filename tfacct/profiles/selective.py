@@ -32,15 +32,17 @@ def attention_again(
     apart: bool | None = None,
     windowed: Sequence[bool] = (),
     copies: bool = False,
+    returns: bool = False,
 ) -> Pass:
     """The pass, with the attention of every block run again. `drops`: its module drops numbers of its result itself.
 
     Beside adapters, `reads` names what attention reads, which is kept though no gradient needs it, and `apart` says
     whether the gradient of its result is not the stream's. `windowed`: each block's attention has a window. `copies`:
-    its function itself copies queries and keys for their product, and the caller has what the block in front gave
-    beside the stream.
+    its function itself copies queries and keys for their product. `returns`: the caller has what the block in front
+    gave beside the stream.
     """
-    blocks = tuple(section._replace(run=_again(section.run, drops, reads, apart, copies)) for section in whole.blocks)
+    how = drops, reads, apart, copies, returns
+    blocks = tuple(section._replace(run=_again(section.run, *how)) for section in whole.blocks)
     return with_attention_again(whole._replace(blocks=blocks), drops=drops, windowed=windowed)
 
 
@@ -79,7 +81,7 @@ def _inside(name: str, drops: bool) -> bool:
     return name.startswith(ATTENTION) and (drops or name != BEHIND)
 
 
-def _again(run: Run, drops: bool, reads: str, apart: bool | None, copies: bool) -> Run:
+def _again(run: Run, drops: bool, reads: str, apart: bool | None, copies: bool, returns: bool) -> Run:
     inside = frozenset(name for name in (*run.order, *(line.path for line in run.kept)) if _inside(name, drops))
     remade = [line for line in run.kept if line.path in inside and inside.issuperset(line.by)]
     gone = {line.path for line in remade}
@@ -116,7 +118,7 @@ def _again(run: Run, drops: bool, reads: str, apart: bool | None, copies: bool) 
         WEIGHTS: scored
     }
     more |= {moment.at: angles for moment in run.ahead if moment.at.startswith(TURNED)}
-    front = tuple(each._replace(path=SHARES) for each in weights) if copies else ()
+    front = tuple(each._replace(path=SHARES) for each in weights) if returns else ()
     ahead = tuple(moment._replace(held=(*moment.held, *more[moment.at], *front)) for moment in run.ahead)
     return Run(run.order, kept, (*moments, *second), ahead, remade=tuple(remade))
 
@@ -127,6 +129,8 @@ def _copied(run: Run, line: Kept) -> bool:
     beside = next((moment.held for moment in run.ahead if moment.at == WEIGHTS), ())
     if any(each.path == line.path for each in beside):
         return True
+    if line.role == "full" and line.spec in (QUERIES.spec, KEYS.spec):
+        return Held(line.spec, line.role) in beside
     if line.spec == QUERIES.spec:
         return QUERIES in beside
     if line.spec not in (KEYS.spec, COPIES.spec) or COPIES in beside:  # for each query head, as values are

@@ -49,6 +49,7 @@ def _forwards(at: str, habits: Habits, *, copied: bool) -> tuple[tuple[Moment, .
     narrow = (QUERY._replace(role="cast"), KEY._replace(role="cast"))
     wide = (QUERY._replace(role="full"), KEY._replace(role="full"))
     there = (*narrow, *(wide if copied else ()), LEAST)
+    own = (QUERY, KEY) if copied else narrow  # behind its function, which had copies of these, or in fp32 themselves
     value = (VALUE,) if copied else ()
     dropped = (Held("B T D"), Held("B T D", "flag")) if habits.residual else ()
     drop = [Moment(f"{softmax}.drop", (SHARES, Held(PAIRS, "cast"), *there, VALUE))] if habits.attention else []
@@ -56,8 +57,8 @@ def _forwards(at: str, habits: Habits, *, copied: bool) -> tuple[tuple[Moment, .
         Moment(softmax, (SCORES, *there, VALUE)),
         *drop,
         Moment(summed, (QUERY, *there, *value)),
-        Moment(summed, (QUERY._replace(times=2), *narrow, *value)),
-        Moment(out, (Held("B T D"), *dropped, *narrow, *value)),
+        Moment(summed, (QUERY._replace(times=2), *own, *value)),
+        Moment(out, (Held("B T D"), *dropped, *own, *value)),
     )
     bare = (Moment(softmax, (SCORES, SCORES, SHARES, *narrow, *wide, VALUE, LEAST, Held("B T D"))),)
     return ahead, bare

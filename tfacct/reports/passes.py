@@ -75,8 +75,9 @@ def _pass_of(
     elif recipe.checkpoint == "attention" and recipe.lora is None:
         from tfacct.profiles.selective import attention_again
 
-        drops = profile.habits.drops_inside and profile.habits.residual
-        whole = attention_again(whole, drops=drops, copies=profile.habits.starts_biased)
+        own = profile.habits
+        drops, returns = own.drops_inside and own.residual, own.starts_biased or own.wide_scores
+        whole = attention_again(whole, drops=drops, copies=own.starts_biased, returns=returns)
     if recipe.loss == CHUNKED:
         from tfacct.profiles.chunked import loss_in_chunks
 
