@@ -22,6 +22,7 @@ pytest.importorskip("transformers")
 LLAMAS = ("internlm3", "iquestcoder", "llama", "mistral", "qwen2", "qwen3")
 NORMED_BEHIND = ("olmo2", "olmo3")
 ENCODERS = ("bert", "camembert", "distilbert", "electra", "modernbert", "mpnet", "roberta", "xlm-roberta")
+IMAGES = ("deit", "vit")
 FURTHER = ("gemma", "gemma2", "gemma3_text", "phi")
 """Families with norms around parts, or whose parts stand side by side, with adapters and attention that runs again."""
 SINCE = (
@@ -200,7 +201,7 @@ def test_parts_that_read_the_stream_itself(family: str, seed: int) -> None:
     assert check(family, seed)
 
 
-@pytest.mark.parametrize("family", ENCODERS)
+@pytest.mark.parametrize("family", ENCODERS + IMAGES)
 @pytest.mark.parametrize("seed", range(2))
 def test_a_step_of_an_encoder_under_autocast_is_its_classes_own(family: str, seed: int) -> None:
     check(family, seed)
@@ -224,7 +225,7 @@ def test_instants_of_an_encoder_that_decide(family: str, seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", NORMED_BEHIND + ENCODERS)
+@pytest.mark.parametrize("family", NORMED_BEHIND + ENCODERS + IMAGES)
 def test_many_steps_written_out(family: str) -> None:
     done = [check(family, seed) for seed in range(100, 300)]
     # Narrow tables are refused, and classes of ModernBERT.

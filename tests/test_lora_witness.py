@@ -48,6 +48,7 @@ WHOLE = ("cohere", "cohere2", "falcon", "nemotron", "stablelm")
 
 ENCODERS = ("bert", "camembert", "distilbert", "electra", "roberta", "xlm-roberta")
 """Encoders with adapters, whose parts read the stream itself."""
+IMAGES = ("deit", "vit")
 EXPERTS = (
     *("deepseek_v3", "dots1", "glm4_moe", "glm4_moe_lite", "gpt_oss", "granitemoe", "kimi_k2", "minimax_m2"),
     *("mixtral", "olmoe", "qwen2_moe", "qwen3_moe"),
@@ -274,6 +275,20 @@ def test_many_steps_with_weights_in_4_bits_are_bitsandbytes_own(family: str) -> 
     misses: list[int] = []
     assert sum(check(family, seed, packed=True, misses=misses) for seed in range(100, 200)) > 75
     assert len(misses) <= 2
+
+
+@pytest.mark.parametrize("family", IMAGES)
+def test_a_step_of_images_with_adapters_is_pefts_own(family: str) -> None:
+    """A copy of the images in the pass's dtype stays while blocks run; patches that require a gradient do too."""
+    assert all(check(family, seed) for seed in (0, 3, 5))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", IMAGES)
+def test_many_steps_of_images_with_adapters_are_pefts_own(family: str) -> None:
+    misses: list[int] = []
+    assert sum(check(family, seed, misses=misses) for seed in range(100, 300)) > 150
+    assert len(misses) <= 6
 
 
 @pytest.mark.slow

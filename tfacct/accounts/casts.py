@@ -27,8 +27,9 @@ class Casts:
     def __init__(self, whole: Timeline) -> None:
         self.whole, self.step = whole, whole.step
         each = [whole.insides[id(section)].all_casts(kept=self.step.checkpoint) for section in whole.run.blocks]
-        self.in_front = running(whole.order, each, 0)
-        self.all = sum([section.count * one for section, one in zip(whole.run.blocks, each, strict=True)])
+        front = whole.insides[id(whole.run.front)].all_casts(kept=False)
+        self.in_front = running(whole.order, each, front)
+        self.all = front + sum([section.count * one for section, one in zip(whole.run.blocks, each, strict=True)])
 
     def forward(self) -> Iterator[tuple[int, Instant]]:
         """The loss, and the last block of each kind where blocks keep their inputs alone, by block."""

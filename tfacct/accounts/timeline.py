@@ -198,7 +198,7 @@ class Timeline(StepSums):
         behind = self.tied + (0 if self.step.accumulate else done)
         found = []
         for moment, (at, own, held, new, _) in zip(self.moments(front), self.within(front).all(), strict=True):
-            beside = self.held(front, (NARROW,)) if moment.alone else self.stream
+            beside = self._read_by(moment)
             more = [beside - self._within_stream(moment)]
             if moment.at == TABLE:  # it reads the whole stream's; of all rows' the rank's own are taken to be added
                 stream = self.step._replace(kept_input=None).input
@@ -208,6 +208,14 @@ class Timeline(StepSums):
             found += [self.instant(f"{what}, backward", at, behind + new, own, held + each) for each in more]
         if found:
             yield self.fullest(found)
+
+    def _read_by(self, moment: Reached) -> Size:
+        """Bytes of the stream's gradient at a moment in front of the blocks, or of what took its place."""
+        if not moment.alone:
+            return self.stream
+        if TABLE in self.run.front.run.order:
+            return self.held(self.run.front, (NARROW,))
+        return self.stream if self.run.views and not self.step.accumulate else 0
 
     def _within_stream(self, moment: Reached) -> Size:
         """Bytes of gradients at a moment that lie in the stream's, and are counted with it."""

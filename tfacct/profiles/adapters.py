@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tfacct.ledger.kept import AGAIN, TURNS, Handed, Held, Kept, Moment, Pass, Run, Section
+from tfacct.ledger.workload import PATCHES
 from tfacct.profiles import adapters_latent as latent
 from tfacct.profiles.adapters_parts import (
     RANK,
@@ -24,7 +25,7 @@ from tfacct.profiles.adapters_parts import (
 
 TABLES = ("embed", "pos_embed")
 """Operations of weights that are not called so."""
-TOKENS, POSITIONS = "tokens", "positions"
+TOKENS, POSITIONS, PIXELS = "tokens", "positions", "pixels"
 BIAS = ".bias"
 CHOICE = "loss.choose"
 """The loss's choice of each target: of an encoder's, which are its tokens."""
@@ -70,7 +71,8 @@ def ended(run: Pass, adapters: Adapters, blocks: tuple[Section, ...], back: Run)
         if not sums and all(held != each.held for each in run.handed)
     )
     narrow = "De" if "De" in run.front.axes else "D"
-    scaled = Handed(Held(f"B T {narrow}"))  # embeddings that require a gradient stay beside what is made of them
+    rows = PATCHES if PATCHES in run.front.axes else "T"
+    scaled = Handed(Held(f"B {rows} {narrow}"))  # embeddings that require a gradient stay beside what is made of them
     waiting = tuple(held._replace(role="work") if held == EMBEDDED else held for held in run.waiting)
     waiting += tuple(each.held for each in positions if each.held not in waiting)
     there = ROW in waiting or adapters.autocast  # where the rules of block 0 hold it
@@ -81,9 +83,15 @@ def ended(run: Pass, adapters: Adapters, blocks: tuple[Section, ...], back: Run)
         blocks=blocks,
         back=run.back._replace(run=back),
         buffers=(*run.buffers, *batch),
-        waiting=run.waiting if adapters.embedded else waiting,
+        waiting=(*(run.waiting if adapters.embedded else waiting), *_pixels(run.front.run)),
         handed=(*run.handed, *positions, *((scaled,) if adapters.embedded and adapters.remakes else ())),
+        views=frozenset(),  # tokens that are learned no more
     )
+
+
+def _pixels(front: Run) -> Iterator[Held]:
+    """A copy of images in the pass's dtype, which the class has while its blocks run: no convolution keeps it."""
+    yield from (Held(line.spec, line.role) for line in front.kept if line.path == PIXELS)
 
 
 def reached(run: Run, products: frozenset[str], start: bool) -> frozenset[str]:
@@ -198,8 +206,12 @@ def _frozen(run: Run, adapters: Adapters, start: bool) -> Run:
     ]
     if adapters.leaves:
         run = run._replace(ahead=tuple(map(_left, run.ahead)))
+    written = {line.path for line in run.kept}  # torch's LayerNorm scales nothing apart
     ahead = [
-        each._replace(held=(*each.held, *beside_local(each)), at=_over(each, adapters))
+        each._replace(
+            held=(*each.held, *(held for held in beside_local(each) if held.path in written or not _scaled(held))),
+            at=_over(each, adapters),
+        )
         for each in run.ahead
         if each.at in live
     ]
@@ -233,6 +245,11 @@ def _frozen(run: Run, adapters: Adapters, start: bool) -> Run:
     moments = [moment._replace(alone=True) if moment.at.startswith(lone) else moment for moment in moments]
     there = tuple(each._replace(held=tuple(_there(run, adapters, each))) for each in ahead)
     return Run(tuple(order), tuple(kept), tuple(moments), there, early)
+
+
+def _scaled(held: Held) -> bool:
+    """True of what a norm's weight multiplies, where that is an operation of its own."""
+    return held.path.endswith(".scaled")
 
 
 def _left(moment: Moment) -> Moment:

@@ -62,8 +62,7 @@ class Images(Bidirectional):
 
     def back(self, shape: Transformer) -> Run:
         """The final norm, classes of the first position's vector, and the loss."""
-        if shape.classes is None or not shape.classes.pooled or shape.classes.taught or shape.pooler is not None:
-            raise ConfigError(f"{self.name}: no rule for what is behind these blocks")
+        self.check_back(shape)
         first, weight, vector, row = "classifier.first", "classifier.weight", Held("B D"), Held("B T D")
         scores = Run(
             (first, weight),
@@ -71,6 +70,11 @@ class Images(Bidirectional):
             (Moment(first, (row, vector)), Moment(weight, (self.logits(shape), vector))),
         )
         return joined(self._final(shape), scores, loss_of_classes(self.logits(shape), READ))
+
+    def check_back(self, shape: Transformer) -> None:
+        """Raise ConfigError for other ends than classes of the first position's vector."""
+        if shape.classes is None or not shape.classes.pooled or shape.classes.taught or shape.pooler is not None:
+            raise ConfigError(f"{self.name}: no rule for what is behind these blocks")
 
     def waiting(self, _: Transformer) -> tuple[Held, ...]:
         """Nothing: the embeddings, which the class holds while blocks run, are what the first block keeps."""

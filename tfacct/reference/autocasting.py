@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 NARROW = frozenset(
-    ("linear", "matmul", "bmm", "baddbmm", "addmm", "mm", "conv1d", "einsum", "scaled_dot_product_attention")
+    ("linear", "matmul", "bmm", "baddbmm", "addmm", "mm", "conv1d", "conv2d", "einsum", "scaled_dot_product_attention")
 )
 """Functions that run in autocast's dtype (AT_FORALL_LOWER_PRECISION_FP)."""
 WIDE = frozenset(("pow", "rsqrt", "reciprocal", "exp", "log", "log1p", "softplus", "layer_norm", "rms_norm"))

@@ -39,10 +39,15 @@ def profile(subject: LoadedModel, recipe: Recipe) -> Callable[..., Transformers]
 
 def _encoders(subject: LoadedModel, recipe: Recipe) -> Callable[..., Transformers]:
     from tfacct.profiles.transformers_encoders import Encoders, Predicting
+    from tfacct.profiles.transformers_images import Images
 
     kind, again = kind_of(subject.architecture), recipe.checkpoint == "full"
     if subject.architecture.encoder is not None:
         return _pairs(subject.architecture, again=again)
+    if kind is Images:
+        from tfacct.profiles.written_images import WrittenImages
+
+        return WrittenImages
     if kind is Encoders:
         from tfacct.profiles.written_encoders import WrittenEncoders
 

@@ -344,13 +344,14 @@ class Trained(NamedTuple):
 
 
 def nearly(subject: LoadedModel, recipe: Recipe) -> bool:
-    """True of adapters beside weights in 4 bits or experts in fp32, on a family that says so, where attention runs
-    again, or a block whose parts stand side by side: some measured peaks were off."""
+    """True of adapters beside weights in 4 bits or experts in fp32, on a family that says so or reads images, where
+    attention runs again, or a block whose parts stand side by side: some measured peaks were off."""
     if recipe.lora is None:
         return False
     parallel = any(stack.block.order == "parallel" for stack in subject.architecture.stacks)
     again = recipe.checkpoint == "attention" or (recipe.checkpoint == "full" and parallel)
     unsure = recipe.weights == NF4 or again or LORA_NEARLY in subject.config.trains
+    unsure = unsure or isinstance(subject.architecture.embed, Patches)
     return unsure or (recipe.full and _routed(subject))
 
 
