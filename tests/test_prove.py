@@ -118,6 +118,9 @@ def test_a_mixer_with_every_bias_is_proven() -> None:
         ("gemma4_text", {"layer_types": FULL, "num_kv_shared_layers": 0}),
         ("glm5_next_text", {}),
         ("hy_v4", {}),
+        ("mistral_large4_text", {}),
+        ("ernie4_5_vl_moe_text", {}),
+        ("embedding_gemma2_text", {"layer_types": FULL[:3]}),
         *(("deepseek_v4", {"layer_types": [kind] * 3}) for kind in DEEPSEEK),
     ],
 )
