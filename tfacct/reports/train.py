@@ -47,6 +47,8 @@ def train(
     if request.decode or request.tokens is not None:
         raise whole_sequences("train")
     subjects, left_out = trainable(subjects, recipe)
+    subjects, further = _of_size(subjects, request)
+    left_out += further
     recipe = recipe.of_all(subjects)
     every = [trained(subject, counting.workload(subject, request), recipe) for subject in subjects]
     one = every[0] if len(every) == 1 else None
@@ -120,6 +122,18 @@ def trainable(subjects: Sequence[LoadedModel], recipe: Recipe) -> tuple[list[Loa
         raise UsageError(f"no training step of these is counted: {'; '.join(reasons)}")
     others = [subject for group in reasons.values() for subject in group]
     return able, LeftOut.of(others, "training step not measured; ask for one to read why")
+
+
+def _of_size(subjects: list[LoadedModel], request: Request) -> tuple[list[LoadedModel], list[LeftOut]]:
+    """Models whose class takes a step's size, and those of images of another; where there is none, each says why."""
+
+    def other(one: LoadedModel) -> bool:
+        return reads_images(one) and counting.workload(one, request).tokens != one.context
+
+    fitting = [one for one in subjects if not other(one)]
+    if not fitting:
+        return subjects, []
+    return fitting, LeftOut.of([*filter(other, subjects)], "takes images of its own size alone while it trains")
 
 
 def _answer(every: Sequence[Trained], fits: dict[str, Any] | None, fit: int | None) -> str:
