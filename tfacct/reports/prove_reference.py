@@ -36,6 +36,12 @@ def prove_reference(
             " of a scan: what it keeps is not proven for all sizes",
             f"tfacct verify {subject.name} {option('train')} {option('as_', REFERENCE)} measures it at one",
         )
+    if any(getattr(part, "by_rows", False) for part in subject.architecture.parts()):
+        raise UsageError(
+            f"{subject.name}: rows that positions are merged into are not written by the positions' own letter: what it"
+            " keeps is not proven for all sizes",
+            f"tfacct verify {subject.name} {option('train')} {option('as_', REFERENCE)} measures it at one",
+        )
     subject, who = subject.running(FORM), runner(REFERENCE)
 
     def passed(shape: Transformer, dtype: str, work: Workload) -> Pass:
