@@ -42,6 +42,12 @@ def prove_reference(
             " keeps is not proven for all sizes",
             f"tfacct verify {subject.name} {option('train')} {option('as_', REFERENCE)} measures it at one",
         )
+    encoder = subject.architecture.encoder
+    if encoder is not None and encoder.longest is not None:
+        raise UsageError(
+            f"{subject.name}: a source is padded to whole windows: what it keeps is not proven for all sizes",
+            f"tfacct verify {subject.name} {option('train')} {option('as_', REFERENCE)} measures it at one",
+        )
     subject, who = subject.running(FORM), runner(REFERENCE)
 
     def passed(shape: Transformer, dtype: str, work: Workload) -> Pass:
