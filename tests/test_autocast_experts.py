@@ -71,6 +71,12 @@ def test_what_gradients_hold_at_their_fullest(family: str, seed: int) -> None:
     assert check(family, seed)
 
 
+@pytest.mark.parametrize(("family", "seed", "values"), [("youtu", 145, 8), ("deepseek_v3", 214, 16)])
+def test_heads_of_which_little_turns_write_most_of_their_keys_gradient(family: str, seed: int, values: int) -> None:
+    """Copies of it beside that of what all heads share, which is summed behind them."""
+    assert check(family, seed, qk_nope_head_dim=128, qk_rope_head_dim=8, v_head_dim=values)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_many_steps_with_adapters_beside_experts(family: str) -> None:

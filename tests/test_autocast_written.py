@@ -68,14 +68,18 @@ LENT = ("bloom", "falcon", "gpt2", "gpt_neox", "helium", "olmo2", "olmo3", "phi3
 """Further families that were measured with adapters."""
 
 
-def check(family: str, seed: int, *, lora: bool = False, selective: bool = False, chunked: bool = False) -> bool:
-    """Bytes by the modules that asked for them, and the most bytes alive at any operator; False if it is refused."""
+def check(
+    family: str, seed: int, *, lora: bool = False, selective: bool = False, chunked: bool = False, **fields: int
+) -> bool:
+    """Bytes by the modules that asked for them, and the most bytes alive at any operator; False if it is refused.
+    `fields` of the config that are not drawn."""
     import torch
 
     from tfacct.reference import keeping
     from tfacct.reference.chunked import loss_in_chunks
 
     config, recipe, work = drawn(family, seed)
+    config |= fields
     pick = random.Random(seed)
     if lora:
         depth, width = (next(name for name in names if name in config) for names in (BLOCKS, ("n_embd", "hidden_size")))

@@ -103,9 +103,9 @@ def _expanded(t: Trace, how: How, latent: Value, shared: Value) -> tuple[Value, 
     plain, values = views.chunks(t, whole, node, ("B", "N", "T", views.APART), laid, (PLAIN, VALUES))
     made = t.new(QUERIES, "work", f"{ATTN}.keys")
     t.named(f"{ATTN}.k_plain")
+    every = t.node((shared.node,), lambda b, _g: (b.new(SHARED, "full"),))
     node = t.node((plain.node,), _written_first)
     t.named(f"{ATTN}.k_turned")
-    every = t.node((shared.node,), lambda b, _g: (b.new(SHARED, "full"),))
     return Value(made, QUERIES, t.node((node, every), _written_second)), values
 
 
