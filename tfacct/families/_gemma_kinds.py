@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
+from tfacct.architecture.parts import Attention, QKNorm, Rotary
 from tfacct.base.errors import ConfigError
-from tfacct.families._base import Fields, Word, shown
+from tfacct.families._base import Fields, Word, even, share, shown
 from tfacct.families._gemma_like import GemmaLike
 from tfacct.families._llama_like import QK_NORM_PATHS
 
@@ -48,6 +49,25 @@ class OfKinds(GemmaLike):
                     raise ConfigError(f"per_layer_config.{text}.{name} must be a whole number, not {shown(value)}")
             found[int(text)] = dict(sizes)
         return found
+
+    def attention_of(
+        self, window: int | None, size: int, kv_heads: int, angles: Mapping[str, Any], **how: Any
+    ) -> Attention:
+        """Attention of a layer: heads of its kind, turned by these angles."""
+        return Attention(
+            hidden=self.hidden_size,
+            kv_heads=kv_heads,
+            group=share(self.num_attention_heads, kv_heads, "num_attention_heads by key/value heads"),
+            head_dim=even(size, "head_dim" if window is not None else "global_head_dim"),
+            qkv_bias=self.attention_bias,
+            out_bias=self.attention_bias,
+            rotary=Rotary(angles.get("rope_theta") or 10_000.0, angles),
+            qk_norm=QKNorm(self.rms_norm_eps),
+            value_norm=self.rms_norm_eps,
+            window=window,
+            scale=1.0,
+            **how,
+        )
 
     def norm(self) -> Any:
         """RMSNorm, its weight the scale itself."""

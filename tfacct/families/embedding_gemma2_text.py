@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from tfacct.architecture.blocks import Block, Sublayer
-from tfacct.architecture.parts import Attention, PerLayerEmbedding, PerLayerInput, Picked, QKNorm, Rotary
+from tfacct.architecture.parts import PerLayerEmbedding, PerLayerInput, Picked
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
-from tfacct.families._base import Count, Fields, Layers, even, share
+from tfacct.families._base import Count, Fields, Layers
 from tfacct.families._endings import Ending
 from tfacct.families._gemma_kinds import OfKinds
 from tfacct.families._layers import FULL, SLIDING, LayerTypes, angles_of, windows
@@ -92,21 +92,8 @@ class Config(OfKinds):
     def whole_block(self, window: int | None, size: int, kv_heads: int) -> Block:
         """Attention and network with norms around them, and the layer's own row of the token."""
         norm = self.norm()
-        spelled = angles_of(self.rope_parameters, ROPE, window)
-        attention = Attention(
-            hidden=self.hidden_size,
-            kv_heads=kv_heads,
-            group=share(self.num_attention_heads, kv_heads, "num_attention_heads by key/value heads"),
-            head_dim=even(size, "head_dim" if window is not None else "global_head_dim"),
-            qkv_bias=self.attention_bias,
-            out_bias=self.attention_bias,
-            rotary=Rotary(spelled.get("rope_theta") or 10_000.0, spelled),
-            qk_norm=QKNorm(self.rms_norm_eps),
-            value_norm=self.rms_norm_eps,
-            causal=False,
-            window=window,
-            scale=1.0,
-        )
+        angles = angles_of(self.rope_parameters, ROPE, window)
+        attention = self.attention_of(window, size, kv_heads, angles, causal=False)
         own = PerLayerInput(hidden=self.hidden_size, width=self.hidden_size_per_layer_input, activation=self.activation)
         network = Sublayer(self.feed_forward(), norm, norm)
         return Block((Sublayer(attention, norm, norm), network, Sublayer(own, None, norm, after=1.0)))

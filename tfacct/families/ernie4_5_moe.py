@@ -2,43 +2,28 @@
 
 from typing import Annotated, ClassVar
 
-from tfacct.architecture.parts import Head, Rotary
+from tfacct.architecture.parts import Head
 from tfacct.architecture.transformer import Transformer
-from tfacct.families._base import Count, Layers, Real, Switch, UpTo, whole
+from tfacct.families._base import Count, UpTo, whole
 from tfacct.families._endings import DECODER
+from tfacct.families._ernie_like import ErnieExperts
 from tfacct.families._experts import BESIDE_PATHS, CHOICE, ROUTED_TENSORS, beside_shared
-from tfacct.families._llama_like import LlamaLike
 
 RELEASED = "2025-06"
 
 
-class Config(LlamaLike):
+class Config(ErnieExperts):
     """`Ernie4_5_MoeConfig`, with its class's defaults, sizes too. The head is tied unless the config says otherwise."""
 
     divided: ClassVar = frozenset({"published", "own", "wide_router"})
 
-    vocab_size: Count = 103424
-    hidden_size: Count = 2560
-    intermediate_size: Count = 12288
-    num_hidden_layers: Layers = 28
-    num_attention_heads: Count = 20
-    num_key_value_heads: Count = 4
-    max_position_embeddings: Count = 131072
-    tie_word_embeddings: Switch = True
-    use_bias: Switch = False
-    rms_norm_eps: Real = 1e-5
-    rope_theta: Real | None = 500_000.0
     moe_intermediate_size: Count = 1536
-    moe_k: Count = 6
-    moe_num_experts: Count = 64
-    moe_num_shared_experts: UpTo = 2
     moe_layer_start_index: UpTo = 1
     moe_layer_end_index: Annotated[int, whole(-1)] = -1
     moe_layer_interval: Count = 1
 
     stems: ClassVar = ("Ernie4_5_Moe",)
     in_files: ClassVar = ((r"\.mlp\.moe_statics\.", ".mlp.gate.moe_statics."),)
-    aliases: ClassVar = {"num_experts": "moe_num_experts", "num_experts_per_tok": "moe_k"}
     harmless: ClassVar = frozenset(
         """
         moe_norm_min moe_capacity moe_gate moe_use_aux_free moe_aux_loss_lambda moe_layer_feed_fake_token
@@ -49,7 +34,7 @@ class Config(LlamaLike):
         """.split()
     )
     heads: ClassVar = DECODER
-    hf_paths: ClassVar = {**LlamaLike.hf_paths, **BESIDE_PATHS}
+    hf_paths: ClassVar = {**ErnieExperts.hf_paths, **BESIDE_PATHS}
     hf_tensors: ClassVar = {
         **ROUTED_TENSORS,
         CHOICE: "model.layers.*.mlp.gate.moe_statics.e_score_correction_bias",
@@ -63,10 +48,6 @@ class Config(LlamaLike):
         "The bias by which the router chooses, one element per expert, is a parameter in the class, and counted here.",
         "A head_dim that does not share the hidden size is refused: there is no such field in the class.",
     )
-
-    def rotary(self) -> Rotary:
-        """Neighbouring elements turn together."""
-        return LlamaLike.rotary(self)._replace(pairs="neighbours")
 
     def routed(self) -> list[bool]:
         """Booleans, one for each layer: whether it has experts."""

@@ -4,12 +4,12 @@ from typing import Annotated, ClassVar
 
 from pydantic_core import core_schema
 
-from tfacct.architecture.parts import Experts, FeedForward, Head, Rotary
+from tfacct.architecture.parts import Experts, FeedForward, Head
 from tfacct.architecture.transformer import Transformer
-from tfacct.families._base import Checked, Count, Layers, Real, Switch, UpTo, whole
+from tfacct.families._base import Checked, whole
 from tfacct.families._endings import inside
+from tfacct.families._ernie_like import ErnieExperts
 from tfacct.families._experts import BESIDE_PATHS, CHOICE, LayerNetworks, check_active, dense_or_sparse
-from tfacct.families._llama_like import LlamaLike
 
 RELEASED = "2025-06"
 
@@ -23,35 +23,20 @@ def _of(experts: str) -> str:
     return f"model.layers.*.mlp.{experts}_moe"
 
 
-class Config(LlamaLike):
+class Config(ErnieExperts):
     """`Ernie4_5_VLMoeTextConfig`, with its class's defaults, sizes too. The head is tied unless the config says
     otherwise."""
 
     divided: ClassVar = frozenset()
 
-    vocab_size: Count = 103424
-    hidden_size: Count = 2560
-    intermediate_size: Count = 12288
-    num_hidden_layers: Layers = 28
-    num_attention_heads: Count = 20
-    num_key_value_heads: Count = 4
-    max_position_embeddings: Count = 131072
-    tie_word_embeddings: Switch = True
-    use_bias: Switch = False
-    rms_norm_eps: Real = 1e-5
-    rope_theta: Real | None = 500_000.0
     moe_intermediate_size: Pair | None = None
-    moe_k: Count = 6
-    moe_num_experts: Count = 64
-    moe_num_shared_experts: UpTo = 2
     mlp_layer_types: LayerNetworks | None = None
 
     stems: ClassVar = ("Ernie4_5_VLMoe", "Ernie4_5_VLMoeText")
-    aliases: ClassVar = {"num_experts": "moe_num_experts", "num_experts_per_tok": "moe_k"}
     harmless: ClassVar = frozenset({"moe_norm_min", "router_aux_loss_coef"})
     heads: ClassVar = inside("Ernie4_5_VLMoeForConditionalGeneration", "Ernie4_5_VLMoeTextModel")
     hf_paths: ClassVar = {
-        **LlamaLike.hf_paths,
+        **ErnieExperts.hf_paths,
         **BESIDE_PATHS,
         "blocks.*.mlp.router": f"{_of('text')}.gate",
         **{f"blocks.*.mlp.experts.{name}": f"{_of('text')}.experts" for name in ("gate_proj", "up_proj", "down_proj")},
@@ -77,10 +62,6 @@ class Config(LlamaLike):
         "The bias by which each router chooses, one element per expert, is a parameter in the class, and counted here.",
         "A head_dim that does not share the hidden size is refused: there is no such field in the class.",
     )
-
-    def rotary(self) -> Rotary:
-        """Neighbouring elements turn together, as those of text do whose three positions are one."""
-        return LlamaLike.rotary(self)._replace(pairs="neighbours")
 
     def architecture(self) -> Transformer:
         """Dense blocks, and those with both sets of experts."""

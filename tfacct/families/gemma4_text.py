@@ -5,10 +5,10 @@ from dataclasses import replace
 from typing import ClassVar
 
 from tfacct.architecture.blocks import Block, Sublayer
-from tfacct.architecture.parts import Attention, Experts, Head, PerLayerEmbedding, PerLayerInput, QKNorm, Rotary
+from tfacct.architecture.parts import Attention, Experts, Head, PerLayerEmbedding, PerLayerInput
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
-from tfacct.families._base import Count, Fields, Layers, Real, Switch, UpTo, Word, even, share
+from tfacct.families._base import Count, Fields, Layers, Real, Switch, UpTo, Word
 from tfacct.families._endings import CAUSAL_MODEL, DECODER, Ending
 from tfacct.families._experts import ROUTED_TENSORS, check_active
 from tfacct.families._gemma_kinds import OfKinds
@@ -123,22 +123,8 @@ class Config(OfKinds):
     def of_layer(self, window: int | None, borrowed: bool, size: int, kv_heads: int) -> Attention:
         """Attention of a layer: its heads, its angles, and whose keys it reads."""
         alike = self.attention_k_eq_v and window is None
-        spelled = angles_of(self.rope_parameters, ROPE, window)
-        return Attention(
-            hidden=self.hidden_size,
-            kv_heads=kv_heads,
-            group=share(self.num_attention_heads, kv_heads, "num_attention_heads by key/value heads"),
-            head_dim=even(size, "head_dim" if window is not None else "global_head_dim"),
-            qkv_bias=self.attention_bias,
-            out_bias=self.attention_bias,
-            rotary=Rotary(spelled.get("rope_theta") or 10_000.0, spelled),
-            qk_norm=QKNorm(self.rms_norm_eps),
-            value_norm=self.rms_norm_eps,
-            keys_as_values=alike and not borrowed,
-            borrowed=borrowed,
-            window=window,
-            scale=1.0,
-        )
+        angles, own = angles_of(self.rope_parameters, ROPE, window), alike and not borrowed
+        return self.attention_of(window, size, kv_heads, angles, keys_as_values=own, borrowed=borrowed)
 
     def whole_block(self, window: int | None, borrowed: bool, size: int, kv_heads: int) -> Block:
         """Attention and network with norms around them, and the layer's own row of the token."""
