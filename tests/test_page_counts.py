@@ -147,7 +147,7 @@ SLIPS = {
     "a near mask without its own key": ("queries, queries, half) - queries", "queries, queries, half)"),
     "cut instead of rounded up": ("(whole + parts - 1n) / parts", "whole / parts"),
     "every expert is read": ("return einsum.smaller(axes[line.bank],", "return axes[line.bank]; einsum.smaller(0n,"),
-    "experts that a token does not meet": ("(elements / bank) * group.axes[lines.ACTIVE]", "elements"),
+    "experts that a token does not meet": ("(elements / bank) * met", "elements"),
     "an unused line works": ('line.line === "product" && !line.unused', 'line.line === "product"'),
     "a shared block is stored again": (") ? 1n : group.count", ") ? group.count : group.count"),
     "a tied head is stored twice": ("const owner = line.weight ?? line.path", "const owner = line.path"),

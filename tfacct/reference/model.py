@@ -148,7 +148,7 @@ class Decoder(nn.Module):
         self.blocks = _blocks(shape.stacks, fused=fused, keep_all=keep_all)
         self.first_conv = None if shape.beside is None else FirstConvolution(shape.beside)
         self.final_norm = own_norm(shape.final_norm)
-        last = logits == "last"
+        last = logits == "last" and (shape.head is not None or shape.classes is not None)  # else there are none
         self.lm_head = None if shape.head is None else Head(shape.head, last)
         if self.lm_head is not None and shape.head is not None and shape.head.tied:
             self.lm_head.weight = table.weight

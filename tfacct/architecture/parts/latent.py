@@ -127,7 +127,9 @@ class LatentAttention(Part):
 
     def derived(self) -> dict[str, str]:
         """Sizes of a head and of what is kept, where a part of a key is no product of the latent."""
-        sums = self.made if self.rope_dim is not None else {}
+        sums = dict(self.made) if self.rope_dim is not None else {}
+        if self.borrowed and self.form != "absorbed":
+            sums.pop("Rs", None)  # another block makes and keeps them
         return {**sums, **({"Hy": "2 · Hx + 1"} if self.indexes and self.index_pool is not None else {})}
 
     def multiples(self) -> dict[str, int]:
