@@ -61,9 +61,9 @@ class Picked(nn.Module):
     """The vector of one position of each sequence, or the mean of all, or of all but the first, or each. On any text
     the last position is its end."""
 
-    def __init__(self, part: parts.Picked, last: bool = False) -> None:
+    def __init__(self, part: parts.Picked) -> None:
         super().__init__()
-        self.each, self.last = part.reads == "each", last
+        self.each = part.reads == "each"
         self.at, self.mean = 0 if part.reads == "first" else -1, part.reads in ("mean", "average")
         self.front = 1 if part.reads == "mean" else 0
         self.norm = None if part.norm_eps is None else LayerNorm((part.hidden,), part.norm_eps)
@@ -72,7 +72,7 @@ class Picked(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         vector = x[:, self.front :].mean(dim=1) if self.mean else x[:, self.at]
         if self.each:
-            vector = x[:, -1:] if self.last else x
+            vector = x
         vector = vector if self.norm is None else self.norm(vector)
         return vector if self.project is None else self.project(vector)
 

@@ -67,7 +67,7 @@ def _pooler(part: parts.Pooler | parts.AttentionPooler | parts.Picked | None, la
     if isinstance(part, parts.AttentionPooler):
         return AttentionPooler(part)
     if isinstance(part, parts.Picked):
-        return Picked(part, last)
+        return Picked(part)
     return None if part is None else Pooler(part, last)
 
 
@@ -148,7 +148,7 @@ class Decoder(nn.Module):
         self.blocks = _blocks(shape.stacks, fused=fused, keep_all=keep_all)
         self.first_conv = None if shape.beside is None else FirstConvolution(shape.beside)
         self.final_norm = own_norm(shape.final_norm)
-        last = logits == "last" and (shape.head is not None or shape.classes is not None)  # else there are none
+        last = logits == "last"
         self.lm_head = None if shape.head is None else Head(shape.head, last)
         if self.lm_head is not None and shape.head is not None and shape.head.tied:
             self.lm_head.weight = table.weight

@@ -60,7 +60,7 @@ class Picked(Part):
 
     name: ClassVar[str] = "pooler"
     letters: ClassVar[dict[str, str]] = {"hidden": "D", "width": "Dv"}
-    legend: ClassVar[dict[str, str]] = {"D": "hidden size", "Dv": "width of the vector of a whole sequence"}
+    legend: ClassVar[dict[str, str]] = {"D": "hidden size", "Dv": "width of the vector of a sequence or position"}
 
     def axes(self) -> dict[str, Size]:
         """Sizes of what a norm or a product has: none where it only reads."""
@@ -68,7 +68,7 @@ class Picked(Part):
 
     def lines(self, at: str) -> tuple[Line, ...]:
         """Norm and product, where they are."""
-        each = "B O" if self.reads == "each" else "B"
+        each = "B T" if self.reads == "each" else "B"  # whatever logits are asked for: it has none
         norm = Pointwise(f"{at}.norm", f"{each} D", weight="D", bias="D")
         product = Matmul(f"{at}.project", f"{each} D, D Dv -> {each} Dv", bias=self.bias)
         return (*(() if self.norm_eps is None else (norm,)), *(() if self.width is None else (product,)))
