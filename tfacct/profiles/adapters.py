@@ -206,12 +206,9 @@ def _frozen(run: Run, adapters: Adapters, start: bool) -> Run:
     ]
     if adapters.leaves:
         run = run._replace(ahead=tuple(map(_left, run.ahead)))
-    written = {line.path for line in run.kept}  # torch's LayerNorm scales nothing apart
+    lines = {line.path for line in run.kept}
     ahead = [
-        each._replace(
-            held=(*each.held, *(held for held in beside_local(each) if held.path in written or not _scaled(held))),
-            at=_over(each, adapters),
-        )
+        each._replace(held=(*each.held, *beside_local(each, lines)), at=_over(each, adapters))
         for each in run.ahead
         if each.at in live
     ]
@@ -245,11 +242,6 @@ def _frozen(run: Run, adapters: Adapters, start: bool) -> Run:
     moments = [moment._replace(alone=True) if moment.at.startswith(lone) else moment for moment in moments]
     there = tuple(each._replace(held=tuple(_there(run, adapters, each))) for each in ahead)
     return Run(tuple(order), tuple(kept), tuple(moments), there, early)
-
-
-def _scaled(held: Held) -> bool:
-    """True of what a norm's weight multiplies, where that is an operation of its own."""
-    return held.path.endswith(".scaled")
 
 
 def _left(moment: Moment) -> Moment:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from typing import NamedTuple
 
 from tfacct.ledger.kept import Held, Kept, Moment, Role, Run
@@ -215,11 +215,14 @@ def of_frozen(moment: Moment, live: frozenset[str]) -> Moment:
     return moment
 
 
-def local(at: str) -> Iterator[Held]:
-    """What the class's functions still hold while an operation runs forwards, where nothing keeps it."""
+def local(at: str, lines: Container[str] = ()) -> Iterator[Held]:
+    """What the class's functions still hold while an operation runs forwards, where nothing keeps it. `lines`: those of
+    the run as it is trained: torch's LayerNorm scales nothing apart."""
     owner, name, *rest = f"{at.removeprefix('blocks.*.')}.".split(".")
     if name == "weight" and owner.endswith("_norm"):
-        yield Held(STREAM, path=f"{at.removesuffix(WEIGHT)}.scaled")
+        scaled = f"{at.removesuffix(WEIGHT)}.scaled"
+        if scaled in lines:
+            yield Held(STREAM, path=scaled)
         yield Held(STREAM, path="stream" if owner == "final_norm" else "blocks.*.in")
     elif owner in STREAMS and name != "drop":
         yield Held(STREAM, path=f"blocks.*.{owner}_norm")
@@ -231,10 +234,10 @@ def local(at: str) -> Iterator[Held]:
             yield from (Held(STREAM, path=path) for path in STREAMS[owner])
 
 
-def beside_local(moment: Moment) -> Iterator[Held]:
+def beside_local(moment: Moment, lines: Container[str]) -> Iterator[Held]:
     """The same at a moment, but for what it names itself, and once it is over for what its product read."""
     read = LOCALS.values() if moment.after else ()
-    return (held for held in local(moment.at) if held not in moment.held and held not in read)
+    return (held for held in local(moment.at, lines) if held not in moment.held and held not in read)
 
 
 def _latent(product: str, adapters: Adapters) -> bool:

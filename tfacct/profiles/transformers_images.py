@@ -9,7 +9,6 @@ from tfacct.architecture.parts import Patches
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
 from tfacct.base.record import record
-from tfacct.ledger.einsum import Size
 from tfacct.ledger.kept import Handed, Held, Kept, Moment, Role, Run, joined
 from tfacct.ledger.workload import PATCHES
 from tfacct.profiles.transformers_encoders import CHOICE, Bidirectional, loss_of_classes
@@ -19,12 +18,6 @@ PIXELS = f"B {PATCHES} Cc Px"
 PRODUCT, CLASS, FURTHER = "embed.project.weight", "embed.class.weight", "embed.further.weight"
 READ = "final_norm"
 """What the classes are scored of: its first position."""
-
-
-def patches_of(shape: Transformer, tokens: Size) -> dict[str, Size]:
-    """How many of a model's tokens are patches of an image, by their letter; nothing where none are."""
-    embed = shape.embed
-    return {PATCHES: tokens - (embed.front or 0)} if isinstance(embed, Patches) else {}
 
 
 @record

@@ -8,6 +8,7 @@ from tfacct.architecture.parts import Attention, Patches
 from tfacct.architecture.transformer import Transformer
 from tfacct.ledger.einsum import Size, rounded_up
 from tfacct.ledger.kept import Pass
+from tfacct.ledger.workload import PATCHES
 from tfacct.profiles.base import passed
 from tfacct.profiles.transformers import Transformers
 
@@ -67,9 +68,7 @@ def pass_by(
     if habits.stores_positions or habits.adds_distances or habits.own_sines:
         letters = {**letters, "P": positions}
     if isinstance(shape.embed, Patches):
-        from tfacct.profiles.transformers_images import patches_of
-
-        letters = {**letters, **patches_of(shape, profile.tokens)}
+        letters = {**letters, PATCHES: profile.tokens - (shape.embed.front or 0)}
     if shape.encoder is None:
         return passed(shape, profile, letters)
     from tfacct.profiles.pairs import passed_pair

@@ -52,6 +52,18 @@ def cached(key: tuple[Any, ...], make: Callable[[], Run]) -> Run:
     return _RUNS[key]
 
 
+def ends(loss: Callable[[Trace], Value], fullest: str) -> Run:
+    """What stands behind the blocks, up to its loss, written out. `fullest`: the loss's operation that holds most."""
+    t = Trace(frozenset(), reads=STREAM)
+    t.cache = []
+    node = loss(t).node
+    t.cache = None
+    t.backward_of_loss(node)
+    run = run_of(t, Trace(frozenset()), STREAM)
+    heads = [moment for moment in run.moments if not moment.at.startswith("loss.")]
+    return run._replace(moments=(*heads, next(moment for moment in run.moments if moment.at == fullest)))
+
+
 def ones_of(part: Attention | LatentAttention, batch: Size) -> frozenset[str]:
     """Axes of size 1."""
     sizes = {"B": batch, "N": part.heads, **({"K": part.kv_heads} if isinstance(part, Attention) else {})}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from tfacct.architecture.blocks import Block
 from tfacct.architecture.parts import Attention, Classes, FeedForward, Head, Part, Pooler
 from tfacct.architecture.transformer import Transformer
@@ -13,9 +15,8 @@ from tfacct.profiles import written_operations as ops
 from tfacct.profiles.autocast_parts import as_full
 from tfacct.profiles.base import Habits
 from tfacct.profiles.transformers_encoders import CHOICE, TRANSFORM, Encoders
-from tfacct.profiles.transformers_parts import STREAM
 from tfacct.profiles.written import Trace, Value, let_go, run_of
-from tfacct.profiles.written_autocast import cached, ones_of
+from tfacct.profiles.written_autocast import cached, ends, ones_of
 from tfacct.profiles.written_networks import activated
 from tfacct.profiles.written_operations import Weights
 from tfacct.profiles.written_parts import ATTN, NETWORK, How, product
@@ -151,24 +152,15 @@ class WrittenEncoders(Encoders):
         if shape.final_norm is not None or (head is None and count is None):
             raise ConfigError(f"{self.name}: no rule for this head of an encoder")
 
-        def made(t: Trace) -> Value:
+        def scores(t: Trace) -> Value:
             if count is not None:
                 return classes(t, self.habits, pooler, count)
             assert head is not None
             return masked_head(t, head)
 
-        def make() -> Run:
-            t = Trace(frozenset(), reads=STREAM)
-            t.cache = []
-            node = ops.loss_narrow(t, made(t)).node
-            t.cache = None
-            t.backward_of_loss(node)
-            run = run_of(t, Trace(frozenset()), STREAM)
-            heads = [m for m in run.moments if not m.at.startswith("loss.")]
-            # The choice of targets is fuller than the logarithms behind it, which come next.
-            return run._replace(moments=(*heads, next(m for m in run.moments if m.at == CHOICE)))
-
-        return cached(("ends", repr((head, pooler, count)), self.habits), make)
+        # The choice of targets is fuller than the logarithms behind it, which come next.
+        run = partial(ends, lambda t: ops.loss_narrow(t, scores(t)), CHOICE)
+        return cached(("ends", repr((head, pooler, count)), self.habits), run)
 
     def waiting(self, _: Transformer) -> tuple[Held, ...]:
         """The embeddings, where block 0 keeps no more than casts of them."""

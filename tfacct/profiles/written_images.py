@@ -13,10 +13,9 @@ from tfacct.profiles import written_decoders as decoders
 from tfacct.profiles import written_operations as ops
 from tfacct.profiles.autocast_parts import as_full
 from tfacct.profiles.transformers_encoders import CHOICE
-from tfacct.profiles.transformers_images import CLASS, PIXELS, PRODUCT, READ, Images
-from tfacct.profiles.transformers_parts import STREAM
+from tfacct.profiles.transformers_images import PIXELS, PRODUCT, READ, Images
 from tfacct.profiles.written import Trace, Value, run_of
-from tfacct.profiles.written_autocast import cached, ones_of
+from tfacct.profiles.written_autocast import cached, ends, ones_of
 from tfacct.profiles.written_networks import network
 from tfacct.profiles.written_operations import Weights
 from tfacct.profiles.written_parts import ATTN, NETWORK, How, dropped, norm
@@ -85,19 +84,14 @@ class WrittenImages(Images):
         )
         narrow, kernel = Held(ROWS), Held(KERNEL)
         bias = (Held("D"),) if biased else ()
-        own = {
-            CLASS: Moment(CLASS, (narrow,)),
-            MATMUL: Moment(MATMUL, (narrow, kernel, *bias), alone=True),
-            PRODUCT: Moment(PRODUCT, (kernel, *bias), alone=True),
-        }
         place = run.order.index(PRODUCT)
         learned = [name for name in run.order[place + 1 :] if name.startswith("embed.")]
         others = run.order[place + 1 + len(learned) :]
         order = (*run.order[:place], *((BIAS,) if biased else ()), PRODUCT, MATMUL, *learned, WIDENED, *others)
         moments = (
-            *own.values(),
-            Moment(WIDENED, (narrow,)),
-            *(Moment(name, (narrow,)) for name in learned if name != CLASS),
+            Moment(PRODUCT, (kernel, *bias), alone=True),
+            Moment(MATMUL, (narrow, kernel, *bias), alone=True),
+            *(Moment(name, (narrow,)) for name in (*learned, WIDENED)),
             *(moment for moment in run.moments if moment.at in others),
         )
         casts = (*((Cast(BIAS, Held("D")),) if biased else ()), Cast(PRODUCT, kernel, "embed.project.weight_cast"))
@@ -107,17 +101,9 @@ class WrittenImages(Images):
         """The final norm, whose result the caller has to the end, classes of its first position, and the loss."""
         self.check_back(shape)
 
-        def make() -> Run:
-            t = Trace(frozenset(), reads=STREAM)
-            t.cache = []
+        def loss(t: Trace) -> Value:
             normed = ops.layer_norm(t, t.start, READ)
             h = ops.linear(t, ops.first(t, normed), "classifier", ("Y",), bias=True)
-            node = ops.loss_narrow(t, h).node
-            t.cache = None
-            del normed, h
-            t.backward_of_loss(node)
-            run = run_of(t, Trace(frozenset()), STREAM)
-            heads = [m for m in run.moments if not m.at.startswith("loss.")]
-            return run._replace(moments=(*heads, next(m for m in run.moments if m.at == CHOICE)))
+            return ops.loss_narrow(t, h)
 
-        return cached(("ends of images", repr(shape.classes)), make)
+        return cached(("ends of images", repr(shape.classes)), lambda: ends(loss, CHOICE))

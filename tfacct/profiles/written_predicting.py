@@ -15,9 +15,8 @@ from tfacct.profiles import written_views as views
 from tfacct.profiles.autocast_parts import as_full, full
 from tfacct.profiles.transformers_encoders import TRANSFORM, Predicting
 from tfacct.profiles.transformers_masks import ALIGNED
-from tfacct.profiles.transformers_parts import STREAM
 from tfacct.profiles.written import Trace, Value, let_go, run_of
-from tfacct.profiles.written_autocast import cached, ones_of
+from tfacct.profiles.written_autocast import cached, ends, ones_of
 from tfacct.profiles.written_networks import SMOOTH, activated
 from tfacct.profiles.written_operations import Weights
 from tfacct.profiles.written_parts import ATTN, LETTERS, NETWORK, How, product
@@ -109,23 +108,15 @@ class WrittenPredicting(Predicting):
             raise ConfigError(f"{self.name}: no rule for this head of an encoder")
         transform, biased, bias = head.transform, head.transform_bias, head.bias
 
-        def make() -> Run:
-            t = Trace(frozenset(), reads=STREAM)
-            t.cache = []
+        def loss(t: Trace) -> Value:
             normed = ops.layer_norm(t, t.start, "final_norm")
             h = ops.linear(t, normed, TRANSFORM, ("Dt",), bias=biased)
             h = activated(t, h, f"{TRANSFORM}.act", transform)
             h = ops.layer_norm(t, h, "lm_head.norm")
             h = ops.linear(t, h, "lm_head", ("V",), bias=bias)
-            node = ops.loss_wide(t, h).node
-            t.cache = None
-            del normed, h
-            t.backward_of_loss(node)
-            run = run_of(t, Trace(frozenset()), STREAM)
-            behind = [m for m in run.moments if not m.at.startswith("loss.")]
-            return run._replace(moments=(*behind, next(m for m in run.moments if m.at == SOFTMAX)))
+            return ops.loss_wide(t, h)
 
-        return cached(("ends of modernbert", repr(head)), make)
+        return cached(("ends of modernbert", repr(head)), lambda: ends(loss, SOFTMAX))
 
     def waiting(self, shape: Transformer) -> tuple[Held, ...]:
         """As in fp32, and the embeddings, of which block 0 keeps no more than a cast."""

@@ -16,9 +16,19 @@ from tfacct.profiles.chunked import CHUNKS
 from tfacct.reports import compose, counting
 from tfacct.reports.conventions import TRAINING
 from tfacct.reports.counting import LeftOut
-from tfacct.reports.train_fit import budgeted, levers, reads_images, table_rows
+from tfacct.reports.train_fit import budgeted, levers, table_rows
 from tfacct.reports.train_tables import by_part, instant_facts, kept_lines, parts, several, tensors, timeline
-from tfacct.reports.training import FP32, LORA_NEARLY, Recipe, Trained, nearly, refusal, trained
+from tfacct.reports.training import (
+    FP32,
+    LORA_NEARLY,
+    Recipe,
+    Trained,
+    nearly,
+    of_another_size,
+    reads_images,
+    refusal,
+    trained,
+)
 
 CHUNKED = (
     f"The loss is computed in {CHUNKS} chunks of the tokens, under torch.utils.checkpoint: the training loop's own, not"
@@ -128,7 +138,7 @@ def _of_size(subjects: list[LoadedModel], request: Request) -> tuple[list[Loaded
     """Models whose class takes a step's size, and those of images of another; where there is none, each says why."""
 
     def other(one: LoadedModel) -> bool:
-        return reads_images(one) and counting.workload(one, request).tokens != one.context
+        return of_another_size(one, counting.workload(one, request))
 
     fitting = [one for one in subjects if not other(one)]
     if not fitting:
@@ -172,9 +182,7 @@ def _answer(every: Sequence[Trained], fits: dict[str, Any] | None, fit: int | No
 def _answer_of_images(one: Trained, needs: str, fits: dict[str, Any], fit: int) -> str:
     """The answer about images, all of one size."""
     most, size = fits["largest_batch"], units.budget(fit)
-    at_most = (
-        "not even one image fits" if most is None else f"{most:,} image{'s fit' if most > 1 else ' fits'} at a time"
-    )
+    at_most = "not even one image fits" if most is None else "one image fits" if most == 1 else f"{most:,} images fit"
     verb = "Fits" if one.peak.total <= fit else "Does not fit" if one.least > fit else "May not fit"
     return f"{verb} in {size}: needs {needs}; {at_most}{'' if most in (None, 1) else ' at a time'}."
 

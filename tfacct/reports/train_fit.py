@@ -9,11 +9,10 @@ from typing import Any
 
 from tfacct.accounts.memory import largest_that_fits
 from tfacct.accounts.passes import recomputed_flops
-from tfacct.architecture.parts import Patches
 from tfacct.base import units
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Row, Table
-from tfacct.reports.training import Recipe, Trained, refusal, trained
+from tfacct.reports.training import Recipe, Trained, reads_images, refusal, trained
 
 HEAD = "lm_head"
 LONGEST = 2**30
@@ -58,11 +57,6 @@ def budgeted(one: Trained, budget: int) -> dict[str, Any]:
         "largest_batch": batch or None,
         "changes": changes,
     }
-
-
-def reads_images(subject: LoadedModel) -> bool:
-    """True of an encoder of images, whose class trains on one size of them."""
-    return isinstance(subject.architecture.embed, Patches)
 
 
 def table_rows(subject: LoadedModel) -> int | None:

@@ -243,7 +243,7 @@ def step_of(subject: LoadedModel, work: Workload, recipe: Recipe) -> Step:
     why = _unmeasured(subject, recipe)
     if why is not None:
         raise UsageError(f"{subject.name}: {why}", _advice(subject, recipe))
-    if isinstance(subject.architecture.embed, Patches) and work.tokens != subject.context:
+    if of_another_size(subject, work):
         said = f"the class takes no images of another size than its own while it trains: {subject.context:,} tokens"
         raise UsageError(f"{subject.name}: {said}", option("ctx", subject.context))
     try:
@@ -351,8 +351,18 @@ def nearly(subject: LoadedModel, recipe: Recipe) -> bool:
     parallel = any(stack.block.order == "parallel" for stack in subject.architecture.stacks)
     again = recipe.checkpoint == "attention" or (recipe.checkpoint == "full" and parallel)
     unsure = recipe.weights == NF4 or again or LORA_NEARLY in subject.config.trains
-    unsure = unsure or isinstance(subject.architecture.embed, Patches)
+    unsure = unsure or reads_images(subject)
     return unsure or (recipe.full and _routed(subject))
+
+
+def reads_images(subject: LoadedModel) -> bool:
+    """True of an encoder of images, whose class trains on one size of them."""
+    return isinstance(subject.architecture.embed, Patches)
+
+
+def of_another_size(subject: LoadedModel, work: Workload) -> bool:
+    """True of images of another size than that, which the class refuses while it trains."""
+    return reads_images(subject) and work.tokens != subject.context
 
 
 def _routed(subject: LoadedModel) -> bool:
