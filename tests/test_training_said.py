@@ -7,6 +7,7 @@ import pytest
 
 from tests.conftest import Ran
 from tfacct import load
+from tfacct.base.errors import UsageError
 
 
 def test_the_json_names_kept_tensors_their_dtypes_and_which_instants_are_exact() -> None:
@@ -82,3 +83,12 @@ def test_a_mesh_that_refuses_a_recipe_says_what_would_do(run, asked: str, instea
     assert refused.code == 2 and f"hint: {instead} is counted" in refused.err
     kept, _, _ = asked.rpartition(instead.partition(" ")[0])
     assert run("train", "llama-3.2-1b", "--ctx", "64", *kept.split(), *instead.split()).code == 0
+
+
+def test_what_is_said_of_images() -> None:
+    """How many fit, once; and images that patches do not cover, all of whose pixels the class keeps, are refused."""
+    vit = load("vit-base-patch16-224")
+    assert vit.train(batch=64, fit="2GiB").answer.endswith("; 26 images fit at a time.")
+    assert vit.train(fit="100MB").answer.endswith("; not even one image fits.")
+    with pytest.raises(UsageError, match="patches of 16 pixels leave some of images of 225 over"):
+        load("vit-base-patch16-224", image_size=225).train()

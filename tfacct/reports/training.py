@@ -202,6 +202,9 @@ def _unmeasured(subject: LoadedModel, recipe: Recipe) -> str | None:
         return f"the training step of {subject.family} has not been measured with a loss in chunks"
     if (changed := changed_by(subject)) is not None:
         return changed
+    side, patch = (getattr(subject.config, name, 1) for name in ("image_size", "patch_size"))
+    if reads_images(subject) and side % patch:
+        return f"patches of {patch:,} pixels leave some of images of {side:,} over, which were not measured"
     if recipe.dtype == "fp16" and subject.architecture.encoder is not None:
         return "results of its blocks are bounded in fp16, which has not been measured"
     if _routed(subject) and recipe.dtype not in ("bf16", FP32):
