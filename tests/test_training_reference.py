@@ -35,8 +35,6 @@ STEPS = (("bf16", 2, 5), ("fp32", 3, 4), ("bf16", 1, 7), ("fp32", 1, 1))
 
 def unruled(model: LoadedModel) -> str:
     """What of a model has no rule: nothing, or one of its parts."""
-    if model.architecture.deepstack is not None:
-        return "mergers behind some of the blocks"
     latent = [part for part in model.architecture.parts() if isinstance(part, LatentAttention)]
     if any(part.form == "absorbed" for part in latent):
         return "latent attention in its absorbed form"

@@ -35,7 +35,7 @@ from tfacct.ledger.einsum import Size
 from tfacct.ledger.kept import Kept, Pass, Run, Section, joined, turn_of
 from tfacct.profiles.reference_disentangled import by_sines, scored
 from tfacct.profiles.reference_ends import back_of, front_of
-from tfacct.profiles.reference_images import in_groups
+from tfacct.profiles.reference_images import in_groups, split
 from tfacct.profiles.reference_latent import latent
 from tfacct.profiles.reference_lines import BENT, Lines, adapted, is_
 from tfacct.profiles.reference_mixers import lengths, mixed
@@ -61,13 +61,8 @@ class Reference(Lines):
 
     def _side(self, shape: Transformer, first: str = "embed") -> Pass:
         """The pass of one side, or of a model that has one alone. `first`: name of what stands in front."""
-        ruled = {
-            "multi-token prediction": shape.mtp is None,
-            "mergers behind some of the blocks": shape.deepstack is None,
-        }
-        for part, known in ruled.items():
-            if not known:
-                raise ConfigError(f"{self.name}: no rule for {part}")
+        if shape.mtp is not None:
+            raise self.refuse("multi-token prediction")
         everywhere = {axis: size for part in shape.parts() for axis, size in part.axes().items()}
         everywhere |= in_groups(self.tokens, everywhere)
         blocks = tuple(
@@ -79,6 +74,8 @@ class Reference(Lines):
             )
             for stack, numbers in zip(shape.stacks, shape.numbers(), strict=True)
         )
+        if shape.deepstack is not None:
+            blocks = tuple(chain.from_iterable(split(section, shape.deepstack) for section in blocks))
         front = _run(chain(front_of(self, shape, first), self._angles(shape)))
         whole = Pass(Section(front, everywhere), blocks, Section(_run(back_of(self, shape)), everywhere))
         sizes = (self.batch, self.tokens, *(size for section in whole.sections for size in section.axes.values()))

@@ -8,7 +8,7 @@ from tfacct.architecture.parts import AttentionPooler, Boxes, Head, Patches, Poo
 from tfacct.architecture.transformer import Transformer
 from tfacct.ledger.kept import Kept
 from tfacct.profiles.reference_disentangled import distances, first_convolution
-from tfacct.profiles.reference_images import attention_pooler, merged, patches, picked
+from tfacct.profiles.reference_images import attention_pooler, between, merged, patches, picked
 from tfacct.profiles.reference_lines import Lines
 from tfacct.profiles.reference_pairs import stem
 
@@ -68,6 +68,8 @@ def back_of(own: Lines, shape: Transformer) -> Iterator[Kept]:
         )
     if shape.merger is not None:
         yield from merged(own, reads, shape.merger)
+    if shape.deepstack is not None:
+        yield from between(own, shape.deepstack, sum(stack.count for stack in shape.stacks))
 
 
 def _pooler(own: Lines, reads: str, part: Pooler, spec: str) -> Iterator[Kept]:
