@@ -298,7 +298,7 @@ def test_a_body_that_a_file_names_before_a_head_is_counted_and_the_head_said_to_
     [
         ("bert", {"architectures": ["HF_ColBERT"]}, "a short vector of each token"),
         ("llama", {"architectures": ["LlamaForRewardModelWithGating"]}, "weighs the scores of several objectives"),
-        ("nomic_bert", {"num_experts": 8, "moe_top_k": 2}, "num_experts = 8: .* neither transformers' class nor"),
+        ("nomic_bert", {"num_experts": 8, "moe_every_n_layers": 2, "ffn_div": 2}, "ffn_div = 2 changes the counts"),
         ("bert", {"model_type": "big_bird"}, "drawn at random"),
         ("llama", {"model_type": "wav2vec2"}, "convolutions over a waveform"),
     ],

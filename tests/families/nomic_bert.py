@@ -9,6 +9,12 @@ TINY = {
     "model_type": "nomic_bert", "vocab_size": 181, "hidden_size": 60, "num_hidden_layers": 2, "num_attention_heads": 6,
     "intermediate_size": 71, "max_position_embeddings": 37, "type_vocab_size": 3,
 }  # fmt: skip
+VARIANTS = {
+    "with experts": {
+        **TINY, "architectures": ["NomicBertModel"], "activation_function": "gelu", "qkv_proj_bias": True,
+        "mlp_fc1_bias": True, "mlp_fc2_bias": True, "num_experts": 5, "moe_top_k": 2, "moe_every_n_layers": 2,
+    },
+}  # fmt: skip
 LOGITS = {"": TINY, "of other heads": {**TINY, "head_dim": 14, "hidden_act": "gelu", "layer_norm_eps": 1e-3}}
 SILENT = {"qkv_proj_bias": False, "rotary_emb_fraction": 1.0, "prenorm": False, "use_flash_attn": True}
 REQUIRED = {**LAYERS, "num_attention_heads": 4}

@@ -276,6 +276,8 @@ SPELLED: Mapping[str, Spelled] = {
     ),
 }
 """Types, and the families that they are read as."""
+JINA = ("Model", "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering")
+"""Classes of JinaBERT's own code, whose files call it BERT."""
 BY_CLASS: Mapping[tuple[str, str], Spelled] = {
     ("bailing_moe", "BailingMoeForCausalLM"): DEEPSEEK_MOE._replace(
         classes={"BailingMoe": "Glm4Moe"},
@@ -285,6 +287,7 @@ BY_CLASS: Mapping[tuple[str, str], Spelled] = {
         silent=frozenset({"norm_head", "embedding_dropout", "output_dropout"}),
         follows={},
     ),
+    **{("bert", f"JinaBert{ending}"): Spelled("jina_bert") for ending in JINA},
     ("minimax", "MiniMaxM2ForCausalLM"): Spelled("minimax_m2"),
     ("minimax", "MiniMaxM1ForCausalLM"): Spelled("minimax_m1"),
     ("step3p5", "Step3p5ForCausalLM"): Spelled("step3p5", {"Step3p5ForCausalLM": "Step3p7ForConditionalGeneration"}),

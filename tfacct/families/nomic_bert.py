@@ -1,25 +1,33 @@
-"""Nomic BERT: BERT's post-norm blocks without biases, with rotary positions and gated networks."""
+"""Nomic BERT: BERT's post-norm blocks without biases, with rotary positions and gated networks. In files with code of
+their own also with biases, plain networks, and experts in every few layers."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
-from tfacct.base.errors import ConfigError
-from tfacct.families._base import Count, FamilyConfig, Real, Switch, Word, shown
+from tfacct.architecture.blocks import Block, stacks
+from tfacct.architecture.parts import Attention, Experts, FeedForward
+from tfacct.architecture.transformer import Transformer
+from tfacct.families._base import Count, FamilyConfig, Real, Switch, UpTo, Word
+from tfacct.families._experts import check_active
 from tfacct.families._rotary_bert import RotaryBert, class_table, heads_of
 
 RELEASED = "2024-02"
 
 ELSEWHERE = {
-    "qkv_proj_bias": False,
-    "mlp_fc1_bias": False,
-    "mlp_fc2_bias": False,
     "prenorm": False,
     "parallel_block": False,
     "use_rms_norm": False,
     "causal": False,
     "rotary_emb_fraction": 1.0,
+    "add_pooling_layer": False,
+    "ffn_div": 1,
+    "num_shared_experts": 0,
+    "expert_choice_router": False,
 }
-"""Fields of the files that nomic-ai published, and the value that is what transformers' class does."""
+"""Fields of the files that nomic-ai published, and the value that is counted."""
+GATES = {"glu": "sigmoid", "swiglu": "silu", "geglu": "gelu"}
+"""An activation_function of theirs that makes networks gated → the activation of the gate."""
 
 
 class Config(RotaryBert):
@@ -29,9 +37,17 @@ class Config(RotaryBert):
     max_position_embeddings: Count = 2048
     type_vocab_size: Count = 2
     hidden_act: Word = "silu"
+    activation_function: Word | None = None
     qkv_proj_bias: Switch = False
     mlp_fc1_bias: Switch = False
     mlp_fc2_bias: Switch = False
+    num_experts: UpTo = 0
+    moe_top_k: Count = 1
+    moe_every_n_layers: UpTo = 0
+    num_shared_experts: UpTo = 0
+    ffn_div: Count = 1
+    expert_choice_router: Switch = False
+    add_pooling_layer: Switch = False
     prenorm: Switch = False
     parallel_block: Switch = False
     use_rms_norm: Switch = False
@@ -47,6 +63,9 @@ class Config(RotaryBert):
         "classifier": ("classifier_dropout", None),
     }
     habits: ClassVar = frozenset({"lingers", "norms_sums", "narrow_softmax", "stores_positions"})
+    changes_training: ClassVar = frozenset(
+        {"activation_function", "qkv_proj_bias", "mlp_fc1_bias", "mlp_fc2_bias", "num_experts"}
+    )
     stems: ClassVar = ("NomicBert",)
     in_files: ClassVar = (
         *RotaryBert.in_files,
@@ -69,7 +88,7 @@ class Config(RotaryBert):
         dense_seq_output fused_bias_fc fused_dropout_add_ln last_layer_subset pad_vocab_size_multiple
         parallel_block_tied_norm scale_attn_by_inverse_layer_idx scale_attn_weights reorder_and_upcast_attn
         summary_activation summary_first_dropout summary_proj_to_labels summary_type summary_use_proj use_flash_attn
-        use_xentropy
+        use_xentropy moe_impl moe_normalize_expert_weights moe_resid_pdrop
         """.split()
     )
     heads: ClassVar = heads_of("nomic_bert.")
@@ -89,15 +108,66 @@ class Config(RotaryBert):
         "NomicBertModel has no pooler. The head of the masked language model has a transform, a LayerNorm and a bias.",
         "Files that nomic-ai published have GPT-2's names for the sizes (n_embd, n_layer), which are read here;"
         " transformers' class reads its own names only.",
-        "Biases, experts (nomic-embed-text-v2) and other orders of a block are refused: the class has none.",
+        "transformers' class has no biases, no plain networks and no experts, which files of nomic-embed-text-v2-moe"
+        " have: then its code is the witness, which was read in public copies and not run.",
+        "With moe_every_n_layers = 2, layers 1, 3, 5 … have num_experts experts of two matrices, of which a token"
+        " reaches moe_top_k, and one bias for the sum of all. Other activation_functions than glu, swiglu and"
+        " geglu mean networks that are not gated.",
+        "Other orders of a block, a pooler and shared experts are refused.",
     )
 
     @classmethod
     def read(cls, raw: Mapping[str, Any]) -> tuple[FamilyConfig, dict[str, Any], list[str]]:
-        """The checked fields, defaults and unknown names. Raises ConfigError of experts too."""
-        if raw.get("num_experts"):
-            raise ConfigError(
-                f"num_experts = {shown(raw['num_experts'])}: nomic-embed-text-v2-moe has experts in every other layer,"
-                " and neither transformers' class nor a part here has those"
-            )
+        """The checked fields, defaults and unknown names. Null is as good as absent where one value is understood, and
+        an activation_function that gates is a hidden_act."""
+        raw = {name: value for name, value in raw.items() if value is not None or name not in ELSEWHERE}
+        said = raw.get("activation_function")
+        if isinstance(said, str) and said in GATES:
+            del raw["activation_function"]
+            raw["hidden_act"] = GATES[said]
         return super().read(raw)
+
+    def attention(self) -> Attention:
+        """With biases on all four projections, or on none."""
+        return replace(super().attention(), qkv_bias=self.qkv_proj_bias, out_bias=self.qkv_proj_bias)
+
+    def network(self) -> FeedForward:
+        """Gated or not, with biases or without. Raises ConfigError."""
+        if self.mlp_fc1_bias and not self.mlp_fc2_bias:
+            raise self.refused("mlp_fc2_bias", self.mlp_fc2_bias)
+        return FeedForward(
+            hidden=self.hidden_size,
+            width=self.intermediate_size,
+            gated=self.activation_function is None,
+            bias=self.mlp_fc1_bias,
+            down_bias=self.mlp_fc2_bias,
+            activation=self.activation_function or self.hidden_act,
+        )
+
+    def architecture(self) -> Transformer:
+        """Equal blocks, or experts in every few of them. Raises ConfigError."""
+        shape, every = super().architecture(), self.moe_every_n_layers
+        if not every or not self.num_experts:
+            if self.num_experts:
+                raise self.refused("num_experts", self.num_experts)
+            return shape
+        check_active(self.moe_top_k, self.num_experts, ("moe_top_k", "num_experts"))
+        experts = Experts(
+            hidden=self.hidden_size,
+            experts=self.num_experts,
+            active=self.moe_top_k,
+            width=self.intermediate_size,
+            gated=False,
+            sum_bias=True,
+            activation=self.activation_function or self.hidden_act,
+        )
+        plain = shape.stacks[0].block
+        sparse = Block.of(self.attention(), experts, norm=self.norm(), order=self.order)
+        blocks = [sparse if number % every == 1 else plain for number in range(self.num_hidden_layers)]
+        return replace(shape, stacks=stacks(blocks))
+
+    def class_cannot(self) -> str | None:
+        """Reason why the class cannot be asked."""
+        if any(getattr(self, name) for name in self.changes_training):
+            return "it has neither biases nor plain networks nor experts"
+        return None

@@ -79,16 +79,18 @@ class Alibi(nn.Module):
     """Scaled scores, lowered with the distance of the key by a slope of each head's own.
 
     Press et al. (arXiv 2108.12409), section 3. Only differences between keys matter to the softmax, so the slope is
-    multiplied by the key's position, as in transformers' BLOOM (`build_alibi_tensor`).
+    multiplied by the key's position, as in transformers' BLOOM (`build_alibi_tensor`). If tokens see those behind them
+    too, by how far one is to either side (JinaBERT's code).
     """
 
-    def __init__(self, heads: int, scale: float) -> None:
+    def __init__(self, heads: int, scale: float, causal: bool = True) -> None:
         super().__init__()
-        self.scale, self.slopes = scale, _slopes(heads)
+        self.scale, self.slopes, self.causal = scale, _slopes(heads), causal
 
     def forward(self, scores: Tensor) -> Tensor:
         keys = torch.arange(scores.shape[-1], device=scores.device, dtype=scores.dtype)
-        return scores * self.scale + self.slopes.to(scores.device, scores.dtype)[:, None, None] * keys
+        places = keys if self.causal else -(keys - keys[:, None]).abs()
+        return scores * self.scale + self.slopes.to(scores.device, scores.dtype)[:, None, None] * places
 
 
 def _slopes(heads: int) -> Tensor:
@@ -258,7 +260,7 @@ class Attention(Heads):
             size = part.head_dim if part.rope_dim is None else part.rope_dim
             self.q_rotary, self.k_rotary = Rotary(part.rotary, size), Rotary(part.rotary, size)
         self.softcap = None if part.softcap is None else Softcap(part.softcap, self.scale)
-        self.alibi = Alibi(part.heads, self.scale) if part.alibi else None
+        self.alibi = Alibi(part.heads, self.scale, part.causal) if part.alibi else None
         self.rel_bias: nn.Module | None = None
         if part.biased:
             self.rel_bias = Add() if part.buckets is None else OwnBias(part)

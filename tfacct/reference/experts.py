@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from tfacct.architecture import parts
-from tfacct.reference.modules import Activation, Add, FeedForward, Linear, RMSNorm, ScaledFirst, Unused
+from tfacct.reference.modules import Activation, Add, FeedForward, Linear, RMSNorm, ScaledFirst, Unused, Work
 
 
 class Bank(nn.Module):
@@ -95,6 +95,17 @@ class Networks(nn.Module):
         return out
 
 
+class Shifted(Work):
+    """The sum of what a token's experts give, and a bias."""
+
+    def __init__(self, hidden: int) -> None:
+        super().__init__()
+        self.bias = nn.Parameter(torch.empty(hidden))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.bias
+
+
 class Stored(nn.Module):
     """The weights of a bank that is never run."""
 
@@ -130,6 +141,7 @@ class Experts(nn.Module):
         choices = part.experts if part.idle is None else part.experts + part.idle
         self.router, self.routing = Linear(part.hidden, choices, bias=part.bias), Routing(part)
         self.experts, self.weighting = Networks(part), Weighting()
+        self.sum = Shifted(part.hidden) if part.sum_bias else None
         self.router_norm = self.experts_norm = self.experts_post_norm = self.shared_norm = self.shared_post_norm = None
         if part.norms is not None:
             self.router_norm, self.experts_norm, self.experts_post_norm, self.shared_norm, self.shared_post_norm = (
@@ -174,6 +186,7 @@ class Experts(nn.Module):
         made = self.experts(sent)
         made = made if self.result_norm is None else self.result_norm(made)
         out: Tensor = self.weighting(made, weights).sum(dim=2)
+        out = out if self.sum is None else self.sum(out)
         out = out if self.latent_up is None else self.latent_up(out)
         out = out if self.experts_post_norm is None else self.experts_post_norm(out)
         if self.shared is None:

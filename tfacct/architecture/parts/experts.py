@@ -37,7 +37,7 @@ class Experts(Part):
     read; a token is counted as if none of its own were among them. `others`: width of as many further experts, with a
     router of their own, for tokens that are no text: stored, sent none (Ernie4_5_VLMoeMoeBlock). If `late`, what the
     experts give joins the stream behind the next block, that of the shared network at once (LongcatFlashDecoderLayer);
-    no count depends on it.
+    no count depends on it. `sum_bias`: a bias is added to the sum of what a token's experts give (NomicExperts).
     """
 
     hidden: Size
@@ -61,6 +61,7 @@ class Experts(Part):
     idle: Size | None = None
     others: Size | None = None
     late: bool = False
+    sum_bias: bool = False
 
     name: ClassVar[str] = "mlp"
     letters: ClassVar[dict[str, str]] = {
@@ -162,5 +163,7 @@ class Experts(Part):
         if self.latent_norms is not None:
             yield Pointwise(f"{at}.result_norm", "B T A Dl", weight="Dl")
         yield Pointwise(f"{at}.weighting", f"B T A {of}")
+        if self.sum_bias:
+            yield Pointwise(f"{at}.sum", "B T D", bias="D", sums=True)
         if self.latent is not None:
             yield Matmul(f"{at}.latent_up", "B T Dl, Dl D -> B T D", bias=self.shared_bias)

@@ -1,0 +1,92 @@
+"""Models whose files come with code of their own: totals that were published, and by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.families import TINY
+from tfacct.base.errors import ConfigError
+from tfacct.loading.model import subject
+
+JINA = {
+    "architectures": ["JinaBertForSequenceClassification"], "attn_implementation": "torch", "emb_pooler": "mean",
+    "feed_forward_type": "geglu", "hidden_act": "gelu", "hidden_size": 384, "intermediate_size": 1536,
+    "max_position_embeddings": 8192, "model_max_length": 8192, "model_type": "bert", "num_attention_heads": 12,
+    "num_hidden_layers": 6, "num_labels": 1, "position_embedding_type": "alibi", "type_vocab_size": 2,
+    "vocab_size": 61056,
+}  # fmt: skip
+NOMIC_V2 = {
+    "activation_function": "gelu", "add_pooling_layer": False, "architectures": ["NomicBertModel"],
+    "expert_choice_router": False, "ffn_div": 1, "layer_norm_epsilon": 1e-05, "mlp_fc1_bias": True,
+    "mlp_fc2_bias": True, "model_type": "nomic_bert", "moe_every_n_layers": 2, "moe_impl": "megablocks",
+    "moe_normalize_expert_weights": False, "moe_resid_pdrop": 0.0, "moe_top_k": 2, "n_embd": 768, "n_head": 12,
+    "n_inner": 3072, "n_layer": 12, "n_positions": 2048, "num_experts": 8, "num_shared_experts": 0, "prenorm": False,
+    "qkv_proj_bias": True, "router_aux_loss_coef": 0.1, "type_vocab_size": 1, "use_rms_norm": None,
+    "vocab_size": 250048,
+}  # fmt: skip
+
+
+def jina(hidden: int, layers: int, wide: int, vocab: int, normed: bool = False) -> int:
+    """Tables of tokens and segments and a norm; per layer four products with biases, three matrices and a bias, two
+    norms, and one of queries and one of keys in one of its codes."""
+    layer = 4 * (hidden**2 + hidden) + 3 * hidden * wide + hidden + 4 * hidden + normed * 4 * hidden
+    return (vocab + 4) * hidden + layers * layer
+
+
+def test_jinas_encoders_by_hand() -> None:
+    """jina-reranker-v1-turbo-en, published as 37.8 million; jina-embeddings-v2-base-code, as 161 million."""
+    ours = subject("mine", JINA)
+    assert (ours.family, ours.unknown, ours.left_out) == ("jina_bert", (), ())
+    assert ours.parameters == jina(384, 6, 1536, 61056) + 384**2 + 384 + 384 + 1 == 37_771_777
+    code = {"AutoModel": "jinaai/jina-bert-v2-qk-post-norm--modeling_bert.JinaBertModel"}
+    larger = {"hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12, "auto_map": code}
+    of_code = subject("mine", {**JINA, **larger, "architectures": ["JinaBertModel"]})
+    assert of_code.parameters == jina(768, 12, 3072, 61056, normed=True) + 768**2 + 768
+    assert round(of_code.parameters / 1e6) == 161
+    with pytest.raises(ConfigError, match='feed_forward_type = "original" changes the counts'):
+        subject("mine", {**JINA, "feed_forward_type": "original"})
+    with pytest.raises(ConfigError, match='position_embedding_type = "relative_key" changes the counts'):
+        subject("mine", {**JINA, "position_embedding_type": "relative_key"})
+
+
+def test_a_text_read_backwards_gives_jinas_logits_backwards() -> None:
+    """A token's distance counts alike to both sides, and nothing else says where it stands."""
+    torch = pytest.importorskip("torch")
+    from tfacct.reference import model
+
+    torch.manual_seed(3)
+    built = model.build(subject("mine", TINY["jina_bert"]).architecture, device="cpu", dtype=torch.float64)
+    with torch.no_grad():
+        for parameter in built.parameters():
+            parameter.normal_()
+        tokens = torch.randint(0, 181, (2, 9))
+        there, back = built(tokens)[0], built(tokens.flip(1))[0]
+    assert torch.allclose(there, back.flip(1))
+    assert not torch.allclose(there, there.flip(1))
+
+
+def test_nomics_experts_by_hand() -> None:
+    """nomic-embed-text-v2-moe: 475 million parameters are published, of which a token uses 305 million."""
+    ours = subject("mine", NOMIC_V2)
+    attention, norms, experts = 4 * (768**2 + 768), 4 * 768, 8 * 2 * 768 * 3072
+    dense, sparse = 2 * 768 * 3072 + 3072 + 768, experts + 8 * 768 + 768
+    total = (250048 + 1 + 2) * 768 + 12 * (attention + norms) + 6 * (dense + sparse)
+    assert (ours.family, ours.unknown, ours.parameters) == ("nomic_bert", (), total)
+    assert [round(count / 1e6) for count in (total, total - 6 * experts * 6 // 8)] == [475, 305]
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"num_experts": 8}, "num_experts = 8"),
+        ({"num_experts": 2, "moe_every_n_layers": 2, "moe_top_k": 3}, "moe_top_k = 3 is more than"),
+        ({"num_shared_experts": 1}, "num_shared_experts = 1"),
+        ({"add_pooling_layer": True}, "add_pooling_layer = true"),
+        ({"mlp_fc1_bias": True}, "mlp_fc2_bias = false"),
+    ],
+)
+def test_what_nomics_code_is_not_counted_with(fields: dict[str, Any], named: str) -> None:
+    with pytest.raises(ConfigError, match=named):
+        subject("mine", {**TINY["nomic_bert"], **fields})
