@@ -133,6 +133,17 @@ def test_what_a_small_config_holds_is_proven(
     assert report.agrees and {row["evidence"] for row in report.rows} == {"no assumption"}
 
 
+@pytest.mark.slow
+def test_beits_table_of_one_row_is_read_at_any_number_of_patches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether the image is as large as its table says is no question where the tokens are a symbol."""
+    table = {**TINY["beit"], "use_relative_position_bias": True}
+    shape = subject("small", table).architecture
+    least = Sizes(shape, in_symbols(shape, cached=True, fixed=FIXED)).edges()[-1:]
+    monkeypatch.setattr(Sizes, "edges", lambda _: least)
+    report = prove(subject("small", table))
+    assert report.agrees and [row["evidence"] for row in report.rows[4:]] == ["no assumption"]
+
+
 def sizes_of_tiny(family: str) -> Sizes:
     """What a proof of a family's small model leaves open."""
     shape = tiny(family).architecture

@@ -31,7 +31,8 @@ class RelativeBias(Embedding):
         in front with a patch, of a patch with it, and of it with itself (BeitRelativePositionBias). Of an image of
         another size, or of symbols, any row: the class resamples its table, and which is read changes no count."""
         side: int = self.across or 0
-        if not isinstance(self.num_embeddings, int) or keys.shape[0] != side**2 + 1:
+        known = isinstance(self.num_embeddings, int) and isinstance(keys.shape[0], int)
+        if not known or keys.shape[0] != side**2 + 1:
             return (keys[None, :] - queries[:, None]) * 0
         (i, j), wide, last = ((queries - 1)[:, None], (keys - 1)[None, :]), 2 * side - 1, self.num_embeddings
         by_rows = torch.div(i, side, rounding_mode="floor") - torch.div(j, side, rounding_mode="floor") + side - 1
