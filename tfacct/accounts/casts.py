@@ -28,7 +28,7 @@ class Casts:
         self.whole, self.step = whole, whole.step
         each = [whole.insides[id(section)].all_casts(kept=self.step.checkpoint) for section in whole.run.blocks]
         front = whole.insides[id(whole.run.front)].all_casts(kept=False)
-        self.in_front = running(whole.order, each, front)
+        self.in_front = running(whole.numbers, whole.kinds, each, front)
         self.all = front + sum([section.count * one for section, one in zip(whole.run.blocks, each, strict=True)])
 
     def forward(self) -> Iterator[tuple[int, Instant]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, repeat
 from typing import TypeAlias
 
 from tfacct.ledger.einsum import Axes, Size
@@ -31,11 +31,6 @@ class Inside:
         self.places = run.places_again if again else run.places
         self.place = self.places.of
         self.of_kind = [sizes[kind] for kind in self.places.kinds]
-
-    @cached_property
-    def totals(self) -> list[Size]:
-        """Bytes kept and held at each moment of the backward pass."""
-        return sums_of(self.places.changes, self.of_kind)
 
     @cached_property
     def up_to(self) -> list[Size]:
@@ -115,7 +110,7 @@ class Inside:
     def late(self, biases: Mapping[str, Size], again: RanAgain) -> dict[str, Size]:
         """Bytes of biases' gradients by the operation of a moment, no more than what their products read: they come
         last, and what was made again for a product is gone by then."""
-        known, names = self.places.late, tuple(biases)
+        known, names = self.places.found, tuple(biases)
         if (names, id(again)) not in known:
             known[names, id(again)] = tuple(self._late(names, again))
         return {
@@ -145,9 +140,7 @@ class Moments:
 
     def __init__(self, inside: Inside, new: Sequence[Size], always: Size = 0, stream: Size = 0) -> None:
         self.inside, self.new, self.always = inside, new, always + stream
-        self.totals = [there + own for there, own in zip(inside.totals, new, strict=True)]
-        for nth in inside.places.alone:
-            self.totals[nth] -= stream
+        self.totals = sums_of(inside.places.changes, [*inside.of_kind, -stream], new)
 
     def __len__(self) -> int:
         return len(self.totals)
@@ -185,7 +178,7 @@ class Insides:
 def ran_again(run: Run, name: str) -> RanAgain:
     """What a run that is run again makes: all that it keeps but a line of this name, which is there all the time; or,
     without a name, what its attention makes anew."""
-    known = run.places.late
+    known = run.places.found
     if name not in known:
         there = (line for line in run.kept if line.path == name)
         known[name] = RanAgain(run.kept, there) if name else RanAgain(run.remade, run.kept)
@@ -204,11 +197,13 @@ class RanAgain:
         self.stay = frozenset(operation for line in there for operation in line.by)
 
 
-def sums_of(changes: Iterable[Terms], of_kind: Sequence[Size], held: Size = 0) -> list[Size]:
-    """Bytes of the tensors of several moments, each given by how many of each kind it has more than the one before."""
+def sums_of(changes: Iterable[Terms], of_kind: Sequence[Size], beside: Iterable[Size] = repeat(0)) -> list[Size]:
+    """Bytes of the tensors of several moments, each given by how many of each kind it has more than the one before, and
+    of what is beside each."""
+    held: Size = 0
     found: list[Size] = []
-    for terms in changes:
+    for terms, own in zip(changes, beside, strict=False):
         for kind, times in terms:
             held += times * of_kind[kind]
-        found.append(held)
+        found.append(held + own)
     return found

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
+from itertools import accumulate
 
 from tfacct.accounts.gradients import HEAD, gradients_of
 from tfacct.accounts.inside import Inside, Insides, Moments, ran_again
 from tfacct.accounts.training import INPUT, Step, kind_of
 from tfacct.ledger.einsum import Size
 from tfacct.ledger.kept import Held, Kept, Section, bytes_each
-from tfacct.ledger.places import Reached
+from tfacct.ledger.places import Places, Reached
 
 
 class StepSums:
@@ -20,7 +21,9 @@ class StepSums:
     def __init__(self, step: Step, known: Insides | None = None) -> None:
         asked = step
         blocks = tuple([part for section in step.run.blocks for part in section.apart()])
-        self.step = step = step._replace(run=step.run._replace(blocks=blocks))
+        if len(blocks) > len(step.run.blocks):
+            step = step._replace(run=step.run._replace(blocks=blocks))
+        self.step = step
         self.run = step.run
         self.insides: dict[int, Inside] = {}
         known = known or Insides()
@@ -43,12 +46,13 @@ class StepSums:
         found = gradients_of(step)
         self.known_gradients = found
         self.gradients, self.biases, self.tied, self.all_gradients = found.of, found.biases, found.tied, found.all
-        self.order = in_order(*[tuple(part.numbers) for part in self.run.blocks])
+        self.numbers, self.kinds = in_order(*[tuple(part.numbers) for part in self.run.blocks])
         done = self.finishes(self.run.back)
-        self.in_front = running(self.order, self.inside, self.kept_front)
-        self.done_behind = running(self.order[::-1], [self.left(part) for part in self.run.blocks], done)
-        self.last, behind = self.order[-1] if self.order else (0, 0)
-        self.last_block = self.insides[id(self.run.blocks[behind])] if self.order else None
+        left = [self.left(part) for part in self.run.blocks]
+        self.in_front = running(self.numbers, self.kinds, self.inside, self.kept_front)
+        self.done_behind = running(self.numbers[::-1], self.kinds[::-1], left, done)
+        self.last = self.numbers[-1] if self.numbers else 0
+        self.last_block = self.insides[id(self.run.blocks[self.kinds[-1]])] if self.numbers else None
         self.alike = {id(part): self._alike(part) for part in self.run.blocks}
         self.collected = tuple(self._collected())
         self.all_collected = sum([bytes_ for _, bytes_ in self.collected])
@@ -82,17 +86,21 @@ class StepSums:
         """Moments of a section's backward pass."""
         return self.insides[id(section)].places.moments
 
-    def new(self, section: Section) -> list[Size]:
-        """Bytes of this batch's gradients at each moment of a section's backward pass."""
-        finished, left = self._new(section)
-        moments = self.moments(section)
-        return [finished[place] if done else left[place] for _, place, done, _, _ in moments]
-
-    def _new(self, section: Section) -> tuple[Sequence[Size], Sequence[Size]]:
-        """Bytes of them by the place of an operation, its own among them, or not. Where earlier ones are there each is
-        added to its own and goes, but a tied head's, which waits for the table's."""
+    def new(self, section: Section) -> Sequence[Size]:
+        """Bytes of this batch's gradients at each moment of a section's backward pass: whatever the batch, the same."""
         inside = self.insides[id(section)]
         behind = self.known_gradients.behind(kind_of(section.numbers), section.run.order)
+        known, key = inside.places.found, (id(behind), self.step.accumulate)
+        if key not in known:
+            finished, left = self._new(inside, behind)
+            own = [finished[place] if done else left[place] for _, place, done, _, _ in inside.places.moments]
+            known[key] = behind, own  # the list stays, and with it its number
+        found: Sequence[Size] = known[key][1]
+        return found
+
+    def _new(self, inside: Inside, behind: Sequence[Size]) -> tuple[Sequence[Size], Sequence[Size]]:
+        """Bytes of them by the place of an operation, its own among them, or not. Where earlier ones are there each is
+        added to its own and goes, but a tied head's, which waits for the table's."""
         if not self.step.accumulate:
             return behind, behind[1:]
         head = inside.place.get(HEAD, 0) if self.tied else 0
@@ -114,11 +122,11 @@ class StepSums:
             self.handed[block] = self.step.closures(block, self.beside)
         return self.handed[block]
 
-    def _collected(self) -> Iterator[tuple[int, Size]]:
-        """Gradients to which every block adds: the place of the operation in the last block, and their bytes."""
+    def _collected(self) -> Iterator[tuple[str, Size]]:
+        """Gradients to which every block adds: the operation in the last block that makes each, and their bytes."""
         inside = self.last_block
         if inside is not None:
-            yield from ((inside.place[each.at], inside.bytes(each.held)) for each in self.run.collected)
+            yield from ((each.at, inside.bytes(each.held)) for each in self.run.collected)
 
     def adds_to(self, _: int) -> bool:
         """True if there is anything of that beside a block."""
@@ -128,29 +136,25 @@ class StepSums:
         """Bytes of the gradients to which every block adds, in front of the backward pass of one."""
         return self.all_collected if number < self.last else 0
 
-    def added_inside(self, number: int, moments: Sequence[Reached]) -> list[Size]:
+    def added_inside(self, number: int, places: Places) -> list[Size]:
         """The same at moments of one. The last block, which makes them, has each once its operation is behind."""
-        found = [self.added_to(number)] * len(moments)
-        for first, bytes_ in self.collected if number == self.last else ():
-            found = [there + (bytes_ if one.place < first else 0) for there, one in zip(found, moments, strict=True)]
+        found = [self.added_to(number)] * len(places.moments)
+        for at, bytes_ in self.collected if number == self.last else ():
+            there = 0, 0, bytes_
+            found = [own + there[how] for own, how in zip(found, places.passed(at), strict=True)]
         return found
 
     def turned(self, number: int) -> Size:
         """Bytes of the angles that no block in front of one needs, nor it itself."""
         return sum([each.bytes for each in self.angles if number < each.first])
 
-    def gone(self, number: int, moments: Sequence[Reached], place: Mapping[str, int]) -> list[Size]:
+    def gone(self, number: int, places: Places) -> list[Size]:
         """Bytes of the angles that no block needs any more at each moment of one's backward pass."""
-        gone = [self.turned(number)] * len(moments)
+        gone = [self.turned(number)] * len(places.moments)
         for turn, bytes_, first, early in self.angles:
-            if number != first or turn not in place:
-                continue
-            last = place[turn]
-            for nth, (at, here, _, after, _) in enumerate(moments):
-                if here < last:
-                    gone[nth] += bytes_
-                elif at == turn and after:
-                    gone[nth] += early
+            if number == first and turn in places.of:
+                there = 0, early, bytes_
+                gone = [own + there[how] for own, how in zip(gone, places.passed(turn), strict=True)]
         return gone
 
     def around(self, number: int, section: Section) -> tuple[Size, Size]:
@@ -178,15 +182,14 @@ class StepSums:
 
 
 @lru_cache(maxsize=64)
-def in_order(*numbers: Sequence[int]) -> Sequence[tuple[int, int]]:
-    """Numbers of all blocks in their order, each with its kind, of the numbers of each kind."""
-    return sorted((number, kind) for kind, own in enumerate(numbers) for number in own)
+def in_order(*numbers: Sequence[int]) -> tuple[Sequence[int], Sequence[int]]:
+    """Numbers of all blocks in their order, and their kinds, of the numbers of each kind."""
+    kinds = {number: kind for kind, own in enumerate(numbers) for number in own}
+    order = tuple(sorted(kinds))
+    return order, tuple([kinds[number] for number in order])
 
 
-def running(order: Sequence[tuple[int, int]], each: Sequence[Size], start: Size) -> dict[int, Size]:
-    """Bytes in front of each block, by its number. `order`: numbers of blocks and their kinds; `each`: of a kind."""
-    found: dict[int, Size] = {}
-    for number, kind in order:
-        found[number] = start
-        start += each[kind]
-    return found
+def running(numbers: Sequence[int], kinds: Sequence[int], each: Sequence[Size], start: Size) -> dict[int, Size]:
+    """Bytes in front of each block, by its number. `kinds`: of these blocks; `each`: of a block of a kind."""
+    so_far = accumulate(map(each.__getitem__, kinds), initial=start)
+    return dict(zip(numbers, so_far, strict=False))

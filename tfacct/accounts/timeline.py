@@ -121,10 +121,10 @@ class Timeline(StepSums):
         """The backward pass of loss and head, each at its fullest."""
         if not self.run.back.run.moments:
             return  # the next stage has them
-        kept = self.kept_front + self.kept_blocks
-        *heads, loss = self._backward("head, backward", self.run.back, kept, 0, self.again)
-        yield self.fullest([loss._replace(name=LOSS)])
-        yield self.fullest(heads)
+        found, kept = self.within(self.run.back), self.kept_front + self.kept_blocks
+        *heads, loss = range(len(found))
+        for name, nths in ((LOSS, [loss]), ("head, backward", heads)):
+            yield self.backward(name, found, kept, 0, self.again, nths)
 
     def block(self, number: int, section: Section) -> Instant:
         """The backward pass of one block at its fullest."""
@@ -134,12 +134,13 @@ class Timeline(StepSums):
         fewer = self.closures(number - 1) if attended else handed
         alike, adds, differ = self.alike[id(section)], self.adds_to(number), not same(fewer, handed)
         if (adds and number == self.last) or differ or any(number == each.first for each in self.angles):
-            moments = self.moments(section)
-            gone = self.gone(number, moments, self.insides[id(section)].place)
-            more = self.added_inside(number, moments) if adds else [0] * len(moments)
+            places = self.insides[id(section)].places
+            gone = self.gone(number, places)
+            more = self.added_inside(number, places) if adds else [0] * len(gone)
             if differ:
                 less = fewer - handed
-                more = [own + (less if one.place < attended else 0) for one, own in zip(moments, more, strict=True)]
+                beside = zip(places.moments, more, strict=True)
+                more = [own + (less if one.place < attended else 0) for one, own in beside]
             found = self._decide(self._moments(section), gone, more)
         else:
             if alike not in self.decisive:
@@ -281,11 +282,15 @@ class Timeline(StepSums):
 
         return corners(self, numbers)
 
-    def _backward(self, name: str, section: Section, kept: Size, done: Size, handed: Size) -> list[Instant]:
-        """Instants of the backward pass of an end. `kept` and `done`: beside its own; `handed`: to checkpointed blocks
-        that have not run again yet."""
-        found = self.within(section).all()
-        return [self.instant(name, at, done + new, kept + own, held + handed) for at, own, held, new, _ in found]
+    def backward(self, name: str, found: Moments, kept: Size, done: Size, handed: Size, nths: Sequence[int]) -> Instant:
+        """The backward pass of an end at the fullest of some of its moments. `kept` and `done`: beside its own;
+        `handed`: to checkpointed blocks that have not run again yet."""
+        if self.fullest is peak:
+            nths = (max(nths, key=found.totals.__getitem__),)
+        each = map(found.at, nths)
+        return self.fullest(
+            self.instant(name, at, done + new, kept + own, held + handed) for at, own, held, new, _ in each
+        )
 
     def _forward(self) -> Iterator[tuple[int, Instant]]:
         """The last block of each kind in the forward pass, and the final norm behind them."""

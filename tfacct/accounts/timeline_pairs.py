@@ -136,10 +136,10 @@ class PairTimeline:
         """The norm behind the encoder's blocks, backwards."""
         read, back = self.reads, self.reads.run.back
         kept, waits = read.kept_front + read.kept_blocks, read.tied if self.step.accumulate else 0
-        found = read._backward("final norm, backward", back, kept, waits, read.again)
-        if found:
-            gathered = read.root + read.unit(read.last) if isinstance(read, UnitTimeline) else 0
-            yield read.fullest(found)._replace(gathered=gathered)
+        found = read.within(back)
+        if len(found):
+            one = read.backward("final norm, backward", found, kept, waits, read.again, range(len(found)))
+            yield one._replace(gathered=read.root + read.unit(read.last) if isinstance(read, UnitTimeline) else 0)
 
     def inside(self, most: Size) -> Iterator[Instant]:
         """Instants that decide in few models, but for those that are surely no fuller than this."""

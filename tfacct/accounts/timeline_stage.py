@@ -16,7 +16,7 @@ from tfacct.accounts.training import ENDS, InFlight, Step
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import Size
 from tfacct.ledger.kept import Section
-from tfacct.ledger.places import Reached
+from tfacct.ledger.places import Places
 
 NORM, GATHER = "final_norm", "all-gather"
 SCATTERED, GATHERED = "gradients scattered", "weights gathered"
@@ -60,12 +60,12 @@ class StageTimeline(Timeline):
         """Less the gradient that is among what the stage receives."""
         return super().added_to(number) - (self.stream if number == self.end else 0)
 
-    def added_inside(self, number: int, moments: Sequence[Reached]) -> list[Size]:
+    def added_inside(self, number: int, places: Places) -> list[Size]:
         """Less that up to the end of the last block's last sublayer."""
-        found = super().added_inside(number, moments)
+        found = super().added_inside(number, places)
         if number != self.end:
             return found
-        gone = [0 if one.at in self.received else self.stream for one in moments]
+        gone = [0 if one.at in self.received else self.stream for one in places.moments]
         return [there + less for there, less in zip(found, gone, strict=True)]
 
     def ahead_of(self, _: int) -> Size:

@@ -16,6 +16,10 @@ Terms: TypeAlias = tuple[tuple[int, int], ...]
 """The same, for reading alone."""
 
 
+ALONE = -1
+"""The number of the stream's gradient among the kinds, gone at a moment that is alone. Its size stands last, negative."""
+
+
 class Reached(NamedTuple):
     """A moment, and the place of its operation."""
 
@@ -76,19 +80,24 @@ class Places:
         return self._numbers.setdefault((tensor.spec, tensor.role), len(self._numbers))
 
     @cached_property
-    def late(self) -> dict[Any, Any]:
-        """What the accounts found of biases whose gradients come last, by what they asked for."""
+    def found(self) -> dict[Any, Any]:
+        """What the accounts found of it, whatever the sizes, by what they asked for."""
         return {}
+
+    def passed(self, at: str) -> Sequence[int]:
+        """Of each moment of the backward pass: 1 where an operation has read all that it needs, 2 once it is passed, 0
+        up to there."""
+        key = Reached, at
+        if key not in self.found:
+            place = self.of[at]
+            self.found[key] = [2 if one.place < place else int(one.at == at and one.after) for one in self.moments]
+        passed: Sequence[int] = self.found[key]
+        return passed
 
     @cached_property
     def stops(self) -> Sequence[int]:
         """Places of operations that have moments of their own, and the end."""
         return [*sorted({self.of[moment.at] for moment in self.run.moments}), len(self.run.order)]
-
-    @cached_property
-    def alone(self) -> Sequence[int]:
-        """Numbers of moments beside which nothing needs the stream's gradient."""
-        return [nth for nth, moment in enumerate(self.moments) if moment.alone]
 
     def _runs(self, moment: Moment) -> bool:
         """False of an operation that a run made again stops at, without its weight's gradient, if any moment is."""
@@ -120,7 +129,7 @@ class Places:
             found = self._more(made, found)
         if moment.after and self.known:
             found = self._more(self.run.read_first.get(moment.at, ()), found, -1)
-        return found
+        return found | {ALONE: 1} if moment.alone else found
 
     def _fullest(self, moments: Sequence[Moment], kept: Sequence[Kinds]) -> list[tuple[Moment, Kinds]]:
         """Moments of a forward pass that no other surpasses, whatever the sizes, and what is there. Those up to the
