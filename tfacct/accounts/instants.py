@@ -39,4 +39,5 @@ Fullest: TypeAlias = Callable[[Iterable[Instant]], Instant]
 
 def peak(instants: Iterable[Instant]) -> Instant:
     """The instant that decides, the first of those that are as full."""
-    return max(instants, key=lambda instant: int(instant.total))
+    first, *others = instants
+    return max(first, *others, key=lambda instant: int(instant.total)) if others else first

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import accumulate
+from typing import NamedTuple
 
 from tfacct.accounts.gradients import HEAD, gradients_of
 from tfacct.accounts.inside import Inside, Insides, Moments, ran_again
@@ -12,6 +13,20 @@ from tfacct.accounts.training import INPUT, Step, kind_of
 from tfacct.ledger.einsum import Size
 from tfacct.ledger.kept import Held, Kept, Section, bytes_each
 from tfacct.ledger.places import Places, Reached
+
+
+class Beside(NamedTuple):
+    """Bytes beside the moments of a block: at all of them, and by which of several each of `steps` is at."""
+
+    always: Size = 0
+    steps: Sequence[tuple[Sequence[int], Sequence[Size]]] = ()
+
+    def at(self, nth: int) -> Size:
+        """Those beside one."""
+        return self.always + sum([sizes[which[nth]] for which, sizes in self.steps])
+
+
+NOTHING = Beside()
 
 
 class StepSums:
@@ -136,26 +151,20 @@ class StepSums:
         """Bytes of the gradients to which every block adds, in front of the backward pass of one."""
         return self.all_collected if number < self.last else 0
 
-    def added_inside(self, number: int, places: Places) -> list[Size]:
+    def added_inside(self, number: int, places: Places) -> Beside:
         """The same at moments of one. The last block, which makes them, has each once its operation is behind."""
-        found = [self.added_to(number)] * len(places.moments)
-        for at, bytes_ in self.collected if number == self.last else ():
-            there = 0, 0, bytes_
-            found = [own + there[how] for own, how in zip(found, places.passed(at), strict=True)]
-        return found
+        own = self.collected if number == self.last else ()
+        return Beside(self.added_to(number), [(places.passed(at), (0, 0, bytes_)) for at, bytes_ in own])
 
     def turned(self, number: int) -> Size:
         """Bytes of the angles that no block in front of one needs, nor it itself."""
         return sum([each.bytes for each in self.angles if number < each.first])
 
-    def gone(self, number: int, places: Places) -> list[Size]:
-        """Bytes of the angles that no block needs any more at each moment of one's backward pass."""
-        gone = [self.turned(number)] * len(places.moments)
-        for turn, bytes_, first, early in self.angles:
-            if number == first and turn in places.of:
-                there = 0, early, bytes_
-                gone = [own + there[how] for own, how in zip(gone, places.passed(turn), strict=True)]
-        return gone
+    def gone(self, number: int, places: Places) -> Beside:
+        """Bytes of the angles that no block needs any more at the moments of one's backward pass."""
+        last = [each for each in self.angles if number == each.first and each.turn in places.of]
+        steps = [(places.passed(each.turn), (0, each.early, each.bytes)) for each in last]
+        return Beside(self.turned(number), steps)
 
     def around(self, number: int, section: Section) -> tuple[Size, Size]:
         """Bytes kept by earlier blocks and by a checkpointed block itself, and the gradients of later ones."""

@@ -16,7 +16,7 @@ from tfacct.accounts.inside import Insides, Moments, Within, totals
 from tfacct.accounts.instants import Fullest as Fullest
 from tfacct.accounts.instants import Instant as Instant
 from tfacct.accounts.instants import peak as peak
-from tfacct.accounts.step_sums import StepSums
+from tfacct.accounts.step_sums import NOTHING, Beside, StepSums
 from tfacct.accounts.training import ENDS, Step
 from tfacct.ledger.einsum import Size, same
 from tfacct.ledger.kept import Held, Run, Section
@@ -136,11 +136,9 @@ class Timeline(StepSums):
         if (adds and number == self.last) or differ or any(number == each.first for each in self.angles):
             places = self.insides[id(section)].places
             gone = self.gone(number, places)
-            more = self.added_inside(number, places) if adds else [0] * len(gone)
+            more = self.added_inside(number, places) if adds else NOTHING
             if differ:
-                less = fewer - handed
-                beside = zip(places.moments, more, strict=True)
-                more = [own + (less if one.place < attended else 0) for one, own in beside]
+                more = Beside(more.always, [*more.steps, (places.below(attended), (0, fewer - handed))])
             found = self._decide(self._moments(section), gone, more)
         else:
             if alike not in self.decisive:
@@ -158,15 +156,17 @@ class Timeline(StepSums):
         sums = totals(found)
         return [found[sums.index(max(sums))]]
 
-    def _decide(self, found: Moments, gone: Sequence[Size] = (), more: Sequence[Size] = ()) -> list[Within]:
+    def _decide(self, found: Moments, gone: Beside = NOTHING, more: Beside = NOTHING) -> list[Within]:
         """The same of a backward pass, beside what is gone at each moment, and what more is held."""
         sums = found.totals
         nths: Sequence[int] = range(len(sums))
         if self.fullest is peak and sums:
-            if gone:
-                sums = [whole - less + own for whole, less, own in zip(sums, gone, more, strict=True)]
+            for which, sizes in gone.steps:
+                sums = [own - sizes[at] for own, at in zip(sums, which, strict=True)]
+            for which, sizes in more.steps:
+                sums = [own + sizes[at] for own, at in zip(sums, which, strict=True)]
             nths = (sums.index(max(sums)),)
-        return [found.at(nth, gone[nth], more[nth]) if gone else found.at(nth) for nth in nths]
+        return [found.at(nth, gone.at(nth), more.at(nth)) for nth in nths]
 
     def _moments(self, section: Section) -> Moments:
         """The moments of a block's backward pass, whichever block of its kind runs."""
@@ -197,18 +197,23 @@ class Timeline(StepSums):
         what = "table" if TABLE in front.run.order else "patches"
         done = self.all_gradients - self.finishes(front)
         behind = self.tied + (0 if self.step.accumulate else done)
-        found = []
-        for moment, (at, own, held, new, _) in zip(self.moments(front), self.within(front).all(), strict=True):
+        found, more = self.within(front), list[tuple[int, Size]]()
+        for nth, moment in enumerate(self.moments(front)):
             beside = self._read_by(moment)
-            more = [beside - self._within_stream(moment)]
             if moment.at == TABLE:  # it reads the whole stream's; of all rows' the rank's own are taken to be added
                 stream = self.step._replace(kept_input=None).input
                 whole = beside if moment.alone else self.held(front, (stream,))
                 rows = self.tied * (2 if self.other_rows else 1)
-                more = [whole + self.other_rows, rows + self.other_rows - self.ids]
-            found += [self.instant(f"{what}, backward", at, behind + new, own, held + each) for each in more]
-        if found:
-            yield self.fullest(found)
+                more += [(nth, whole + self.other_rows), (nth, rows + self.other_rows - self.ids)]
+            else:
+                more.append((nth, beside - self._within_stream(moment)))
+        if self.fullest is peak and more:
+            more = [max(more, key=lambda each: int(found.totals[each[0]] + each[1]))]
+        each = [found.at(nth, more=beside) for nth, beside in more]
+        if each:
+            yield self.fullest(
+                self.instant(f"{what}, backward", at, behind + new, own, held) for at, own, held, new, _ in each
+            )
 
     def _read_by(self, moment: Reached) -> Size:
         """Bytes of the stream's gradient at a moment in front of the blocks, or of what took its place."""

@@ -62,6 +62,7 @@ class PairTimeline:
             self.writes.others[-1] = self.reads.unit(self.reads.last)
             self.reads.others[self.reads.last + 1] = self.writes.unit(0)
         self.reads.loss = 0  # the decoder's
+        self.read_ends, self.written_ends = (list(ends_of_stacks(side.step)) for side in (self.reads, self.writes))
         self.step = step
         self.buffers = self.writes.weights - self.reads.weights
         self.source_kept = self.reads.kept_front + self.reads.kept_blocks + self.reads.kept_in(reading.run.back)
@@ -122,10 +123,10 @@ class PairTimeline:
         write, read = self.writes, self.reads
         yield self.writing(write.forward_ends())
         yield from map(self.writing, write.behind())
-        yield from (self.writing(write.block(*end)) for end in ends_of_stacks(write.step))
+        yield from (self.writing(write.block(*end)) for end in self.written_ends)
         added = write.held(write.run.front, (each.held for each in write.run.collected if each.at != ADDED))
         yield from (self.writing(one).beside(held=added) for one in write.front())
-        backwards = [*self._final(), *(read.block(*end) for end in ends_of_stacks(read.step)), *read.front()]
+        backwards = [*self._final(), *(read.block(*end) for end in self.read_ends), *read.front()]
         yield from (self.reading(one, forward=False) for one in backwards)
         update = write.update()
         yield update._replace(
@@ -148,9 +149,9 @@ class PairTimeline:
         ahead = self.written_earlier + self.ids
         behind = max(self.written_earlier, writes.all_gradients) + 2 * writes.loss + writes.logits
         self.reads.most = most - self.buffers - self.labels - max(ahead, behind)
-        for _, one in self.reads.inside_blocks(list(ends_of_stacks(self.reads.step))):
+        for _, one in self.reads.inside_blocks(self.read_ends):
             yield self.reading(one, forward="again" not in one.name and "backward" not in one.name)
-        for _, one in self.writes.inside_blocks(list(ends_of_stacks(self.writes.step))):
+        for _, one in self.writes.inside_blocks(self.written_ends):
             if one.name != GATHERED_FIRST:  # with what is in no block, in front of the encoder
                 yield self.writing(one)
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from tfacct.accounts.inside import Insides
+from tfacct.accounts.step_sums import Beside
 from tfacct.accounts.timeline import Fullest, Instant, Timeline, peak
 from tfacct.accounts.training import ENDS, InFlight, Step
 from tfacct.ledger import paths
@@ -60,13 +61,13 @@ class StageTimeline(Timeline):
         """Less the gradient that is among what the stage receives."""
         return super().added_to(number) - (self.stream if number == self.end else 0)
 
-    def added_inside(self, number: int, places: Places) -> list[Size]:
+    def added_inside(self, number: int, places: Places) -> Beside:
         """Less that up to the end of the last block's last sublayer."""
         found = super().added_inside(number, places)
         if number != self.end:
             return found
-        gone = [0 if one.at in self.received else self.stream for one in places.moments]
-        return [there + less for there, less in zip(found, gone, strict=True)]
+        behind = [one.at not in self.received for one in places.moments]
+        return Beside(found.always, [*found.steps, (behind, (0, self.stream))])
 
     def ahead_of(self, _: int) -> Size:
         return self._stage.forwards

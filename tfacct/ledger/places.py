@@ -17,7 +17,7 @@ Terms: TypeAlias = tuple[tuple[int, int], ...]
 
 
 ALONE = -1
-"""The number of the stream's gradient among the kinds, gone at a moment that is alone. Its size stands last, negative."""
+"""The number of the stream's gradient among the kinds: gone where a moment is alone. Its size stands last, below 0."""
 
 
 class Reached(NamedTuple):
@@ -83,6 +83,14 @@ class Places:
     def found(self) -> dict[Any, Any]:
         """What the accounts found of it, whatever the sizes, by what they asked for."""
         return {}
+
+    def below(self, place: int) -> Sequence[bool]:
+        """Of each moment of the backward pass, whether its operation stands in front of a place."""
+        key = Reached, place
+        if key not in self.found:
+            self.found[key] = [one.place < place for one in self.moments]
+        below: Sequence[bool] = self.found[key]
+        return below
 
     def passed(self, at: str) -> Sequence[int]:
         """Of each moment of the backward pass: 1 where an operation has read all that it needs, 2 once it is passed, 0
