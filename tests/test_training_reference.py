@@ -45,10 +45,6 @@ def unruled(model: LoadedModel) -> str:
     attentions = [part for part in model.architecture.parts() if isinstance(part, Attention)]
     if any(part.chosen is not None for part in attentions):
         return "the activation 'swigluoai'"  # of MiniMax-M3
-    if model.architecture.streams is not None:
-        return "laurel"  # of Gemma 3n
-    if model.architecture.per_layer is not None:
-        return "per-layer embeddings"
     parts = (part for part in model.architecture.parts() if isinstance(part, Mixer) and type(part) not in RULES)
     return next((in_words(part) for part in parts), "nothing")
 
@@ -92,6 +88,14 @@ def test_the_reference_model_keeps_what_is_said(name: str) -> None:
 def test_recurrences_keep_states_of_all_their_chunks(name: str, dtype: str, batch: int, tokens: int) -> None:
     pytest.importorskip("torch")
     check(of(name, SHAPES[name]), dtype, batch, tokens)
+
+
+@pytest.mark.parametrize("heads", [{"num_attention_heads": 2}, {"num_key_value_heads": 1}])
+def test_keys_and_values_that_products_read_as_they_are_are_kept_once_by_all_that_borrow_them(
+    heads: dict[str, int],
+) -> None:
+    pytest.importorskip("torch")
+    check(of("gemma4_text", {**SHAPES["gemma4_text"], **heads}), "bf16", 1, 5)
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from tfacct.profiles.reference_disentangled import distances, first_convolution
 from tfacct.profiles.reference_images import attention_pooler, between, merged, patches, picked
 from tfacct.profiles.reference_lines import Lines
 from tfacct.profiles.reference_pairs import stem
+from tfacct.profiles.reference_streams import ALL, streams
 
 
 def front_of(own: Lines, shape: Transformer, first: str) -> Iterator[Kept]:
@@ -47,6 +48,9 @@ def front_of(own: Lines, shape: Transformer, first: str) -> Iterator[Kept]:
 def back_of(own: Lines, shape: Transformer) -> Iterator[Kept]:
     """Final norm, and what stands behind it: a pooler, the head, scores of classes."""
     reads, spec = "stream", "B T D"
+    if shape.merged is not None:
+        yield from streams(shape.merged.name, reads, ALL)
+        reads = f"{shape.merged.name}.mean"
     if shape.final_norm is not None:
         yield from own.norm("final_norm", reads, shape.final_norm)
         reads = "final_norm"

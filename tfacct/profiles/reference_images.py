@@ -8,7 +8,7 @@ from tfacct.architecture.parts import AttentionPooler, Averaged, GatedMerger, Me
 from tfacct.architecture.parts.merger import Deepstack
 from tfacct.architecture.transformer import Transformer
 from tfacct.ledger.einsum import Size, divided
-from tfacct.ledger.kept import IN, Kept, Run, Section, joined
+from tfacct.ledger.kept import Kept
 from tfacct.ledger.lines import FRONT, MERGE, SHARES
 from tfacct.ledger.workload import MERGED, PATCHES
 from tfacct.profiles.reference_lines import Lines, is_, read_whole
@@ -92,17 +92,9 @@ def _by_two_products(own: Lines, at: str, reads: str, part: Merger) -> Iterator[
     yield from own.activated(act, up, part.activation, f"B {MERGED} Du", (f"{at}.down_proj.weight",))
 
 
-def split(section: Section, part: Deepstack) -> Iterator[Section]:
-    """Blocks, those apart whose input a merger reads too."""
-    numbers, read = section.numbers, {block + 1: f"{part.name}.{number}" for number, block in enumerate(part.behind)}
-    if rest := [number for number in numbers if number not in read]:
-        yield section._replace(count=len(rest), numbers=rest)
-    for number in numbers:
-        if number in read:
-            given = Kept(IN, "B T D", by=(f"{read[number]}.norm",))
-            yield section._replace(run=joined(section.run, Run(kept=(given,))), count=1, numbers=[number])
-    if not numbers:  # as many as a symbol says: which of them does not change a byte
-        yield section
+def merging(part: Deepstack) -> dict[int, tuple[str, ...]]:
+    """Blocks whose input a merger reads, and the merger's norm."""
+    return {block + 1: (f"{part.name}.{number}.norm",) for number, block in enumerate(part.behind)}
 
 
 def between(own: Lines, part: Deepstack, last: Size) -> Iterator[Kept]:

@@ -8,7 +8,7 @@ from tfacct.architecture.parts import Norm
 from tfacct.base.errors import ConfigError
 from tfacct.base.record import record
 from tfacct.ledger.einsum import Size
-from tfacct.ledger.kept import Kept
+from tfacct.ledger.kept import IN, Kept, Run, Section, joined
 
 RESULT = frozenset(("relu", "tanh"))
 """Activations that keep their result alone."""
@@ -105,14 +105,21 @@ class Lines:
         yield Kept(f"{at}.scores.largest", pairs, by=(at,))
 
     def network(
-        self, at: str, reads: str, width: str, activation: str, *, gated: bool, normed: bool = False
+        self, at: str, reads: str, width: str, activation: str, *, gated: bool, normed: bool = False, cut: bool = False
     ) -> Iterator[Kept]:
-        """A network; gated, its activated half multiplies the other. `normed`: with a norm in front of its end."""
+        """A network; gated, its activated half multiplies the other. `normed`: with a norm in front of its end; `cut`:
+        what of the gate lies below a bound, made of the spread of all, is 0."""
         gate, up, down, act = (f"{at}.{which}" for which in ("gate_proj", "up_proj", "down_proj", "act"))
         norm, spec = f"{at}.inner_norm", f"B T {width}"
         last = () if normed else (f"{down}.weight",)
         if gated:
             yield Kept(reads, "B T D", by=(f"{gate}.weight", f"{up}.weight"))
+            if cut:
+                bound = f"{at}.sparsity"
+                yield Kept(gate, spec, by=(bound,))
+                yield Kept(f"{bound}.spread", "B T", by=(bound,))
+                yield Kept(bound, spec, by=(bound,))
+                gate = bound
             yield from self.gated(act, gate, up, activation, spec, last)
         else:
             yield Kept(reads, "B T D", by=(f"{up}.weight",))
@@ -157,6 +164,21 @@ def read_whole(lines: Iterable[Kept], reads: str, spec: str) -> Iterator[Kept]:
     """Lines, of which the one of what they read is a view that keeps the whole, of these axes."""
     for line in lines:
         yield line if line.path != reads else Kept(reads, spec, by=line.by, role=line.role)
+
+
+def split(section: Section, read: Mapping[int, tuple[str, ...]]) -> Iterator[Section]:
+    """Blocks, those apart by number whose input is read elsewhere too. Of as many as a symbol says, which they are does
+    not change a byte."""
+    numbers = section.numbers
+    if read.keys().isdisjoint(numbers):
+        yield section
+        return
+    if rest := [number for number in numbers if number not in read]:
+        yield section._replace(count=len(rest), numbers=rest)
+    for number in numbers:
+        if number in read:
+            given = Run(kept=(Kept(IN, "B T D", by=read[number]),))
+            yield section._replace(run=joined(section.run, given), count=1, numbers=[number])
 
 
 def convolution(at: str, channels: str) -> Iterator[Kept]:

@@ -64,7 +64,6 @@ class PerLayerInput(torch.nn.Module):
         return (self.up_proj(self.act(self._own(step.per_layer), self.gate_proj(x))),)
 
     def _own(self, rows: Tensor) -> Tensor:
-        """The layer's own rows: a view, or, where a symbol counts the layers, a copy, which assumes nothing of it."""
-        if isinstance(rows.shape[2], int):
-            return rows[:, :, self.number]
-        return rows.index_select(2, torch.tensor([self.number], device=rows.device)).squeeze(2)
+        """A view of the layer's own rows. Where a symbol counts the layers, the first ones stand for any: that there
+        are others is not assumed of it."""
+        return rows[:, :, self.number if isinstance(rows.shape[2], int) else 0]
