@@ -15,7 +15,7 @@ from tfacct.ledger.workload import Request, Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Row, Table, Tick, unwatched
 from tfacct.reports import compose, conventions, counting
-from tfacct.witness.checks import Check, checks, traced_blocks
+from tfacct.witness.checks import Check, checks, in_one_go, traced_blocks
 
 Pair: TypeAlias = tuple[int | None, int | None]
 """Formula and measurement; None where one side does not know the path."""
@@ -52,11 +52,12 @@ def verify(
     subjects, stepless = counting.steppable(subjects, request)
     verified: list[_Verified] = []
     asked_for = [_within_reach(subject, request) for subject in subjects]
-    for done, (subject, own) in enumerate(zip(subjects, asked_for, strict=True)):
-        progress(subject.name, done, len(subjects))
-        work = counting.workload(subject, own)
-        asked = _ask(subject, work, all_layers, against is not None)
-        verified.append(_Verified(subject, work, asked, traced_blocks(subject, all_layers)))
+    with in_one_go():
+        for done, (subject, own) in enumerate(zip(subjects, asked_for, strict=True)):
+            progress(subject.name, done, len(subjects))
+            work = counting.workload(subject, own)
+            asked = _ask(subject, work, all_layers, against is not None)
+            verified.append(_Verified(subject, work, asked, traced_blocks(subject, all_layers)))
     one = verified[0] if len(verified) == 1 else None
     table = _one(one) if one else _several(verified)
     what = f"{compose.name_of(subjects[0])}: formulas" if one else "Formulas"

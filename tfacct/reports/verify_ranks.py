@@ -22,7 +22,7 @@ from tfacct.reports import compose, counting
 from tfacct.reports import mesh as meshes
 from tfacct.reports.counting import on_a_mesh
 from tfacct.reports.verify import Pair, folded, rows, verdict, witness_facts, word
-from tfacct.witness.checks import Check
+from tfacct.witness.checks import Check, in_one_go
 from tfacct.witness.ranks import rank_checks, stage_checks
 from tfacct.witness.step import TWO, blocks_run, starred, with_blocks
 
@@ -82,9 +82,10 @@ def verify_ranks(
         raise UsageError(f"ranks send {', '.join(meshes.DTYPES)}, not {stored}")
     subjects, found, left_out = on_a_mesh(subjects, lambda subject: _mesh_for(subject, mesh))
     verified = []
-    for done, (subject, own) in enumerate(zip(subjects, found, strict=True)):
-        progress(subject.name, done, len(subjects))
-        verified.append(_asked(subject, request, *own, stored, all_layers=all_layers))
+    with in_one_go():
+        for done, (subject, own) in enumerate(zip(subjects, found, strict=True)):
+            progress(subject.name, done, len(subjects))
+            verified.append(_asked(subject, request, *own, stored, all_layers=all_layers))
     one = verified[0] if len(verified) == 1 else None
     who = f"{compose.name_of(subjects[0])}: one of {one.mesh.ranks} ranks" if one else "One rank of each"
     return compose.report(

@@ -13,6 +13,7 @@ from tfacct.reports.kept_as import FORM, REFERENCE, able, check, kept_step, runn
 from tfacct.reports.training import Recipe
 from tfacct.reports.verify import verdict
 from tfacct.reports.verify_train import Verified, facts, one_table, several_table
+from tfacct.witness.checks import in_one_go
 from tfacct.witness.reference_step import kept_by_reference, peak_by_reference
 
 
@@ -27,9 +28,10 @@ def verify_reference(
         raise whole_sequences("train")
     subjects, left_out = able(subjects, recipe, REFERENCE)
     verified = []
-    for done, subject in enumerate(subjects):
-        progress(subject.name, done, len(subjects))
-        verified.append(_asked(subject, counting.workload(subject, request), recipe))
+    with in_one_go():
+        for done, subject in enumerate(subjects):
+            progress(subject.name, done, len(subjects))
+            verified.append(_asked(subject, counting.workload(subject, request), recipe))
     one = verified[0] if len(verified) == 1 else None
     whose = f"{compose.name_of(subjects[0])}: a training step" if one else "Training steps"
     return compose.report(

@@ -19,7 +19,7 @@ from tfacct.reports.kept_as import REFERENCE, RUNNERS, TRANSFORMERS, runner
 from tfacct.reports.train import trainable
 from tfacct.reports.training import Recipe, step_of
 from tfacct.reports.verify import Pair, rows, verdict, witness_facts, word
-from tfacct.witness.checks import Check
+from tfacct.witness.checks import Check, in_one_go
 from tfacct.witness.step import Run, blocks_run, step_checks
 
 
@@ -68,9 +68,10 @@ def verify_train(
     subjects, left_out = trainable(subjects, recipe)
     recipe = recipe.of_all(subjects)
     verified = []
-    for done, subject in enumerate(subjects):
-        progress(subject.name, done, len(subjects))
-        verified.append(_asked(subject, counting.workload(subject, request), recipe, all_layers))
+    with in_one_go():
+        for done, subject in enumerate(subjects):
+            progress(subject.name, done, len(subjects))
+            verified.append(_asked(subject, counting.workload(subject, request), recipe, all_layers))
     one = verified[0] if len(verified) == 1 else None
     words = f"{compose.workload_words(subjects, request)}, {recipe.words}"
     who = f"{compose.name_of(subjects[0])}: a training step" if one else "Training steps"

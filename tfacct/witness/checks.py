@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from types import ModuleType
 from typing import TYPE_CHECKING, TypeAlias
@@ -90,6 +90,16 @@ def reference_rooms(asking: str) -> tuple[ModuleType, ModuleType]:
     except ImportError:
         raise MissingExtraError(f"{asking} needs torch and fvcore", MissingExtraError.MEASURE) from None
     return counting, model
+
+
+def in_one_go() -> AbstractContextManager[None]:
+    """Several runs of models on meta, for all of which torch's kernels for shapes are changed once. Nothing is changed
+    where there is no torch, which is for those to say that need it."""
+    try:
+        from tfacct.reference.meta_kernels import compiled
+    except ImportError:
+        return nullcontext()
+    return compiled()
 
 
 @contextmanager
