@@ -6,8 +6,8 @@ from tfacct import load
 from tfacct.accounts.gradients import Gradients, suffixes
 from tfacct.accounts.inside import Inside, Moments
 from tfacct.accounts.step_sums import StepSums
+from tfacct.accounts.training import Angles
 from tfacct.ledger.kept import IN, Held, Kept, Moment, Run, Sizes
-from tfacct.ledger.places import Reached
 from tfacct.ledger.storage import width
 from tfacct.ledger.workload import Workload
 from tfacct.reports.training import Recipe, step_of
@@ -72,11 +72,24 @@ def test_kinds_of_blocks_have_one_list_of_gradients_if_these_are_alike() -> None
 
 def test_a_gradient_that_every_block_adds_to_is_there_behind_the_operation_that_makes_it() -> None:
     sums = object.__new__(StepSums)
-    sums.last, sums.collected, sums.all_collected = 2, ((3, 7),), 7
-    moments = [
-        Reached("o", 4, True, False, False),
-        Reached("k", 3, True, False, False),
-        Reached("q", 2, True, False, False),
-    ]
-    assert sums.added_inside(2, moments) == [0, 0, 7]
-    assert sums.added_inside(1, moments) == [7, 7, 7]
+    sums.last, sums.collected, sums.all_collected = 2, (("k", 7),), 7
+    places = Run(("i", "j", "q", "k", "o"), (), (Moment("o", ()), Moment("k", ()), Moment("q", ()))).places
+    last, other = sums.added_inside(2, places), sums.added_inside(1, places)
+    assert [last.at(nth) for nth in range(3)] == [0, 0, 7]
+    assert [other.at(nth) for nth in range(3)] == [7, 7, 7]
+
+
+def test_angles_go_in_the_first_block_that_turns_by_them_and_sines_before() -> None:
+    sums = object.__new__(StepSums)
+    sums.angles = (Angles("turn", 10, 1, 4), Angles("turn.local", 6, 2, 3))
+    moments = Moment("o", ()), Moment("turn", ()), Moment("turn", (), after=True), Moment("q", ())
+    places = Run(("q", "turn", "o"), (), moments).places
+    first, behind, local = (sums.gone(number, places) for number in (1, 3, 0))
+    assert [first.at(nth) for nth in range(4)] == [
+        6,
+        6,
+        10,
+        16,
+    ]  # 6: the other kind has gone with block 2
+    assert [behind.at(nth) for nth in range(4)] == [0] * 4
+    assert [local.at(nth) for nth in range(4)] == [16] * 4
