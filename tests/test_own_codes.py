@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 
-from tests.families import TINY
+from tests.families import TINY, VARIANTS
+from tfacct.architecture.parts import LightningAttention as LightningPart
 from tfacct.base.errors import ConfigError
+from tfacct.ledger.storage import BF16_EACH
+from tfacct.ledger.workload import Workload
 from tfacct.loading.model import subject
 
 JINA = {
@@ -49,6 +52,67 @@ def test_jinas_encoders_by_hand() -> None:
         subject("mine", {**JINA, "feed_forward_type": "original"})
     with pytest.raises(ConfigError, match='position_embedding_type = "relative_key" changes the counts'):
         subject("mine", {**JINA, "position_embedding_type": "relative_key"})
+
+
+RING_MINI = {
+    "architectures": ["BailingMoeLinearV2ForCausalLM"], "first_k_dense_replace": 1, "group_norm_size": 4,
+    "head_dim": 128, "hidden_act": "silu", "hidden_size": 2048, "intermediate_size": 5120, "layer_group_size": 5,
+    "linear_silu": False, "max_position_embeddings": 131072, "model_type": "bailing_moe_linear",
+    "moe_intermediate_size": 512, "moe_router_enable_expert_bias": True, "moe_shared_expert_intermediate_size": 512,
+    "n_group": 8, "norm_topk_prob": True, "num_attention_heads": 16, "num_experts": 256, "num_experts_per_tok": 8,
+    "num_hidden_layers": 20, "num_key_value_heads": 4, "num_nextn_predict_layers": 0, "num_shared_experts": 1,
+    "partial_rotary_factor": 0.5, "rms_norm_eps": 1e-06, "rope_theta": 1000000, "routed_scaling_factor": 2.5,
+    "router_dtype": "fp32", "score_function": "sigmoid", "tie_word_embeddings": False, "topk_group": 4,
+    "use_bias": False, "use_qk_norm": True, "use_qkv_bias": False, "use_rmsnorm": True, "vocab_size": 157184,
+}  # fmt: skip
+
+
+def test_lings_lightning_attention_by_hand() -> None:
+    """Ring-mini-linear-2.0: 16 of 20 layers have five products of the hidden size, and norms of queries, of keys and of
+    what is read; the others have 4 key heads. Each matrix is kept in four bytes a number."""
+    ours = subject("mine", RING_MINI)
+    lightning, attention = 5 * 2048**2 + 2 * 128 + 2048, 2 * 2048**2 + 2 * 2048 * 512 + 2 * 128
+    experts = 257 * 3 * 2048 * 512 + 256 * 2048
+    layers = 16 * lightning + 4 * attention + 3 * 2048 * 5120 + 19 * experts + 20 * 2 * 2048
+    assert (ours.family, ours.unknown) == ("bailing_moe_linear", ())
+    assert ours.parameters == layers + 2 * 157184 * 2048 + 2048 == 16_423_443_456
+    work = Workload(context=100, tokens=1, batch=1).axes()
+    kept = ours.ledger.state_bytes(work, BF16_EACH)
+    assert sum(kept.values()) == 16 * 16 * 128**2 * 4 + 4 * 2 * 100 * 512 * 2
+
+
+def test_lings_chunks_are_the_recurrence_token_by_token() -> None:
+    """A matrix decayed by ALiBi's slope, the deeper the layer the slower: hₜ = e^g · hₜ₋₁ + kₜvₜᵀ, read at q."""
+    torch = pytest.importorskip("torch")
+    from tfacct.reference.lightning import LightningAttention
+    from tfacct.reference.step import Step
+
+    torch.manual_seed(3)
+    part = subject("mine", VARIANTS["bailing_moe_linear, with lightning attention"]).architecture.stacks[0].block
+    module = LightningAttention(part.find(LightningPart)).double()
+    module.number, module.layers = 2, 5
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.normal_()
+        x = torch.randn(2, 70, 50, dtype=torch.float64)
+        whole, last = module(x, None, Step(x, torch.arange(70)))
+        first, state = module(x[:, :69], None, Step(x, torch.arange(69)))
+        one, behind = module(x[:, 69:], (state,), Step(x, torch.arange(69, 70)))
+        seen = torch.cat((first, one), dim=1)
+        assert torch.allclose(whole, seen) and torch.allclose(last, behind)
+        decay = (-(2 ** (-8 * torch.tensor([1, 2, 3, 4]) / 4)) * (1 - 1 / 4 + 1e-5)).exp()
+        assert torch.allclose(module.rates(x).exp().flatten()[:4].float(), decay)
+
+
+def test_ling_2_5_is_named_by_its_class() -> None:
+    """Files of Ling 2.5 say bailing_hybrid, as those of Ling 3.0 do."""
+    theirs = {**TINY["bailing_moe_v2_5"], "model_type": "bailing_hybrid"}
+    ours = subject("mine", {**theirs, "architectures": ["BailingMoeV2_5ForCausalLM"]})
+    assert ours.family == "bailing_moe_v2_5"
+    assert ours.ledger.parameters() == subject("mine", TINY["bailing_moe_v2_5"]).ledger.parameters()
+    for name, value in (("linear_silu", True), ("moe_shared_expert_intermediate_size", 5)):
+        with pytest.raises(ConfigError, match=f"{name} = .* changes the counts"):
+            subject("mine", {**theirs, "layer_group_size": 3, "model_type": "bailing_moe_v2_5", name: value})
 
 
 def test_a_text_read_backwards_gives_jinas_logits_backwards() -> None:

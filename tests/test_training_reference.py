@@ -45,6 +45,8 @@ def unruled(model: LoadedModel) -> str:
     attentions = [part for part in model.architecture.parts() if isinstance(part, Attention)]
     if any(part.chosen is not None for part in attentions):
         return "the activation 'swigluoai'"  # of MiniMax-M3
+    if any(getattr(part, "simple", False) for part in model.architecture.parts()):
+        return "lightning attention with norms or turns of queries and keys"  # of Ling
     parts = (part for part in model.architecture.parts() if isinstance(part, Mixer) and type(part) not in RULES)
     return next((in_words(part) for part in parts), "nothing")
 

@@ -119,10 +119,13 @@ def block_letters(shape: Transformer) -> list[str]:
     """The letter that counts the blocks of each stack: L, with Lw for windowed ones, Le for those of experts, or of an
     encoder, Ls for those whose gates are sparse, Lu for those that do not rotate, Lb for those that borrow a cache, Lf
     for those that take over the keys that others choose, La, Lm and Lc for those of attention, Mamba and convolutions,
-    where there are others beside them."""
+    where there are others beside them. Beside lightning attention, latent attention is La."""
+    kinds = [kind.split() for kind in shape.kinds()]
+    first = {"latent": "a"} if any("lightning" in kind for kind in kinds) else {}
     return [
-        BLOCKS + "".join(word[0] if word in MARKED else word if word.isdigit() else "" for word in kind.split())
-        for kind in shape.kinds()
+        BLOCKS
+        + "".join(first.get(word, word[0]) if word in MARKED else word if word.isdigit() else "" for word in kind)
+        for kind in kinds
     ]
 
 

@@ -288,6 +288,7 @@ BY_CLASS: Mapping[tuple[str, str], Spelled] = {
         follows={},
     ),
     **{("bert", f"JinaBert{ending}"): Spelled("jina_bert") for ending in JINA},
+    ("bailing_hybrid", "BailingMoeV2_5ForCausalLM"): Spelled("bailing_moe_v2_5"),
     ("minimax", "MiniMaxM2ForCausalLM"): Spelled("minimax_m2"),
     ("minimax", "MiniMaxM1ForCausalLM"): Spelled("minimax_m1"),
     ("step3p5", "Step3p5ForCausalLM"): Spelled("step3p5", {"Step3p5ForCausalLM": "Step3p7ForConditionalGeneration"}),

@@ -96,8 +96,8 @@ class Config(LatentLike, DeltaLike):
         "head of latent attention.",
         "Each channel of a key decays by a number of its own. So the scores inside a chunk are no product in the "
         "class, and pointwise work here; what it multiplies instead is the inverse of each triangular system.",
-        "Ling 2.5 and 2.6, whose files say bailing_hybrid too, are other models (BailingMoeV2_5ForCausalLM), and"
-        " refused.",
+        "Ling 2.5 and 2.6, whose files say bailing_hybrid too, are another model (BailingMoeV2_5ForCausalLM):"
+        " `bailing_moe_v2_5`.",
         "Queries have no latent, and one number of each head gates what latent attention reads. A q_lora_rank is"
         " refused.",
         LatentLike.gotchas[0],

@@ -33,7 +33,10 @@ def recurrence(own: Lines, at: str, reads: str, part: GatedRecurrence) -> Iterat
 
 
 def lightning(own: Lines, at: str, reads: str, part: LightningAttention, *, several: bool) -> Iterator[Kept]:
-    """Queries, keys and values, chunks with their matrices, the norm and the gate. `several`: chunks."""
+    """Queries, keys and values, chunks with their matrices, the norm and the gate. `several`: chunks. Raises
+    ConfigError where queries and keys are not activated, but normed or turned."""
+    if part.activation is None or part.qk_norm or part.rotary is not None or part.groups is not None:
+        raise own.refuse("lightning attention with norms or turns of queries and keys")
     rows, of, pairs = "B T Nl Hl", "B Nc Nl Pc Hl", "B Nc Nl Pc Qc"
     yield Kept(reads, "B T D", by=tuple(f"{at}.{name}_proj.weight" for name in ("q", "k", "v", "gate")))
     for name in "qkv":

@@ -85,7 +85,7 @@ class Alibi(nn.Module):
 
     def __init__(self, heads: int, scale: float, causal: bool = True) -> None:
         super().__init__()
-        self.scale, self.slopes, self.causal = scale, _slopes(heads), causal
+        self.scale, self.slopes, self.causal = scale, slopes(heads), causal
 
     def forward(self, scores: Tensor) -> Tensor:
         keys = torch.arange(scores.shape[-1], device=scores.device, dtype=scores.dtype)
@@ -93,7 +93,7 @@ class Alibi(nn.Module):
         return scores * self.scale + self.slopes.to(scores.device, scores.dtype)[:, None, None] * places
 
 
-def _slopes(heads: int) -> Tensor:
+def slopes(heads: int) -> Tensor:
     """Slope of each head: powers of 2^(−8/n) for n heads, a power of two; the heads beyond take every other slope of
     twice as many heads.
 

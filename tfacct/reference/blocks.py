@@ -164,7 +164,7 @@ class Block(nn.Module):
             if isinstance(module, CrossAttention):
                 out, *own = module(x, source, before)
             elif isinstance(module, Mixer):
-                out, *own = module(x, before)
+                out, *own = module(x, before, *((step,) if module.placed else ()))
             else:
                 out, *own = module(x, step, before)
             kept += own

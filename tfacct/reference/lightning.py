@@ -1,6 +1,7 @@
 """The reference model's lightning attention: a matrix for each head, decayed by a constant.
 
-Qin et al., "Lightning Attention-2" (arXiv 2401.04658), algorithm 1; transformers' MiniMaxLightningAttention.
+Qin et al., "Lightning Attention-2" (arXiv 2401.04658), algorithm 1; transformers' MiniMaxLightningAttention, and Ling
+2.5's own code (BailingMoeV2_5LinearAttention).
 
 Shapes: x is (batch, tokens, hidden), heads are (batch, heads, tokens, size), chunks of them (batch, heads, chunks,
 tokens of a chunk, size), a state is (batch, heads, size, size).
@@ -14,9 +15,12 @@ import torch
 from torch import Tensor, nn
 
 from tfacct.architecture import parts
-from tfacct.reference.attention import by_head
+from tfacct.reference.attention import by_head, slopes
+from tfacct.reference.mamba2 import GroupNorm
 from tfacct.reference.mixing import Mixer, States
 from tfacct.reference.modules import Activation, Linear, Product, RMSNorm, Work
+from tfacct.reference.rotary import Angles, Rotary
+from tfacct.reference.step import Step
 
 SMALL = 1e-5
 """What keeps the last layer's decay off zero: the class's own number."""
@@ -78,35 +82,55 @@ class LightningAttention(Mixer):
     def __init__(self, part: parts.LightningAttention) -> None:
         super().__init__()
         self.part = part
-        self.q_proj, self.k_proj, self.v_proj, self.gate_proj = (
-            Linear(part.hidden, part.inner, bias=False) for _ in "qkvg"
-        )
-        self.q_act, self.k_act, self.v_act = (Activation(part.activation) for _ in "qkv")
+        self.q_proj, self.k_proj, self.v_proj = (Linear(part.hidden, part.inner, bias=part.bias) for _ in "qkv")
+        self.gate_proj = Linear(part.hidden, part.inner, bias=False)
+        acts = (None if part.activation is None else Activation(part.activation) for _ in "qkv")
+        self.q_act, self.k_act, self.v_act = acts
+        self.q_norm, self.k_norm = (RMSNorm(part.head_dim, part.eps) if part.qk_norm else None for _ in "qk")
+        self.placed, self.turned = part.rotary is not None, part.head_dim if part.rope_dim is None else part.rope_dim
+        self.q_rotary = self.k_rotary = None
+        if part.rotary is not None:
+            self.angles = Angles(part.rotary, self.turned)
+            self.q_rotary, self.k_rotary = Rotary(part.rotary, self.turned), Rotary(part.rotary, self.turned)
         self.chunk_scores, self.weighting, self.chunk_values = Product(1), Weighting(), Product(1)
         self.q_decay, self.k_decay = Weighting(), Weighting()
         self.state_read, self.read_add, self.state_write = Product(1), Sum(), Product(1)
         self.state_decay, self.recurrence, self.read_out = Passed(), OneToken(), Product(1)
-        self.out_norm, self.gate = RMSNorm(part.inner, part.eps), Gate()
-        self.out_proj = Linear(part.inner, part.hidden, bias=False)
+        self.out_norm: nn.Module = RMSNorm(part.inner, part.eps)
+        if part.groups is not None:
+            self.out_norm = GroupNorm(part.groups, part.inner // part.groups, part.eps)
+        self.gate, self.out_proj = Gate(), Linear(part.inner, part.hidden, bias=part.out_bias)
 
     def rates(self, like: Tensor) -> Tensor:
         """Logarithm of the decay by one token, of each head: negative; the deeper the layer the slower."""
         heads = self.part.heads
+        if self.part.simple:
+            own = slopes(heads).to(like.device, like.dtype).view(1, heads, 1, 1)
+            return -own * (1 - (self.number - 1) / max(self.layers - 1, 1) + SMALL)
         share = 1 - self.number / (self.layers - 1 + SMALL) + SMALL
         powers = torch.arange(1, heads + 1, dtype=like.dtype, device=like.device) * (-8 / heads * math.log(2))
         return -torch.exp(powers).view(1, heads, 1, 1) * share
 
-    def forward(self, x: Tensor, past: States | None) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor, past: States | None, step: Step | None = None) -> tuple[Tensor, Tensor]:
         """Result, and the matrices at the end of the step."""
         part = self.part
-        made = (act(project(x)) for project, act in self._made())
+        made = (project(x) if act is None else act(project(x)) for project, act in self._made())
         query, key, value = (by_head(each, part.heads, part.head_dim) for each in made)
+        if self.q_norm is not None and self.k_norm is not None:
+            query, key = self.q_norm(query), self.k_norm(key)
+        if self.q_rotary is not None and self.k_rotary is not None and step is not None:
+            query, key = self._turned(self.q_rotary, query, step), self._turned(self.k_rotary, key, step)
+        query = query * part.head_dim**-0.5 if part.simple else query
         run = self._one if past is not None and x.shape[1] == 1 else self._in_chunks
         out, state = run(query, key, value, None if past is None else past[0])
         normed = self.out_norm(out.transpose(1, 2).flatten(2))
         return self.out_proj(self.gate(normed, self.gate_proj(x))), state
 
-    def _made(self) -> tuple[tuple[nn.Module, nn.Module], ...]:
+    def _turned(self, rotary: nn.Module, heads: Tensor, step: Step) -> Tensor:
+        first, rest = torch.split(heads, [self.turned, self.part.head_dim - self.turned], dim=-1)
+        return torch.cat((rotary(first, *step.turn(self.angles)), rest), dim=-1)
+
+    def _made(self) -> tuple[tuple[nn.Module, nn.Module | None], ...]:
         return (self.q_proj, self.q_act), (self.k_proj, self.k_act), (self.v_proj, self.v_act)
 
     def _one(self, query: Tensor, key: Tensor, value: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:

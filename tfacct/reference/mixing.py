@@ -19,9 +19,10 @@ States: TypeAlias = tuple[Tensor, ...]
 
 class Mixer(nn.Module):
     """Module that stands in place of attention. It takes the new tokens and its states, or None, and returns its result
-    and its states at the end of the step."""
+    and its states at the end of the step. `placed`: it takes the step too, for the positions of its tokens."""
 
     caches: tuple[str, ...] = ()
+    placed = False
 
     @staticmethod
     def kept(part: Any, batch: int) -> tuple[tuple[int, ...], ...]:

@@ -1,7 +1,8 @@
 """Lightning attention: no softmax; a matrix for each head that every token decays by the head's own constant.
 
 Qin et al., "Lightning Attention-2" (arXiv 2401.04658), section 3; "MiniMax-01" (2501.08313), section 2.2; the order and
-the shapes of the products: transformers' MiniMaxLightningAttention.
+the shapes of the products: transformers' MiniMaxLightningAttention. Norms and rotations of queries and keys: Ling 2.5's
+own code (BailingMoeV2_5LinearAttention).
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
-from tfacct.architecture.parts.part import Mixer
+from tfacct.architecture.parts.attention import Rotary
+from tfacct.architecture.parts.part import STATE_BITS, Mixer
 from tfacct.base.record import record
 from tfacct.ledger.einsum import Size
 from tfacct.ledger.lines import CHUNK, Line, Matmul, Pointwise, State
@@ -23,27 +25,48 @@ class LightningAttention(Mixer):
     Several new tokens run in chunks of `chunk`, padded to whole ones: inside a chunk tokens meet as in attention, and
     the matrix is read and written once for each chunk. The token of a decode step is taken by itself. What is read is
     normed over all heads together, and gated.
+
+    `activation`: that of queries, keys and values, None for none. `qk_norm`: queries and keys pass an RMSNorm, each
+    head by itself; `rotary`: they are turned, `rope_dim` numbers of a head, or all. `groups`: what is read is normed in
+    so many groups. `bias`: the first three products have one, `out_bias`: the last has. `simple`: the decays are
+    ALiBi's slopes, and the matrices are kept in fp32 (flash-linear-attention's chunk_simple_gla).
     """
 
     hidden: Size
     heads: Size
     head_dim: Size
-    activation: str = "silu"
+    activation: str | None = "silu"
     eps: float = 1e-6
     chunk: Size = 256
+    qk_norm: bool = False
+    rotary: Rotary | None = None
+    rope_dim: Size | None = None
+    groups: int | None = None
+    bias: bool = False
+    out_bias: bool = False
+    simple: bool = False
 
     name: ClassVar[str] = "lightning"
-    letters: ClassVar[dict[str, str]] = {"hidden": "D", "heads": "Nl", "head_dim": "Hl", "chunk": CHUNK}
+    letters: ClassVar[dict[str, str]] = {
+        "hidden": "D",
+        "heads": "Nl",
+        "head_dim": "Hl",
+        "rope_dim": "Hlr",
+        "chunk": CHUNK,
+    }
     legend: ClassVar[dict[str, str]] = {
         "D": "hidden size",
         "Nl": "heads of lightning attention",
         "Hl": "size of a head of lightning attention",
+        "Hlr": "rotated elements of a head of lightning attention",
         "Ol": "size of its values, Hl",
         "Pc": "tokens in a chunk",
         "Qc": "tokens that a token of a chunk meets, Pc",
     }
     made: ClassVar[dict[str, str]] = {"Ol": "Hl", "Qc": "Pc"}
     cases: ClassVar[frozenset[str]] = frozenset(("Nl", "Hl"))
+    at_most: ClassVar[dict[str, str]] = {"Hlr": "Hl"}
+    cut: ClassVar[frozenset[str]] = frozenset(("Hlr",))
     recurrence: ClassVar[str] = "the decays and the one-token form of lightning attention's recurrence"
     unfused: ClassVar[str] = (
         "The matrices of lightning attention are read and written for every chunk: fused kernels keep them on the chip."
@@ -53,6 +76,10 @@ class LightningAttention(Mixer):
     def inner(self) -> Size:
         """Number of channels of all heads."""
         return self.heads * self.head_dim
+
+    def multiples(self) -> dict[str, int]:
+        """Rotary positions turn a head's numbers in pairs."""
+        return {} if self.rotary is None else {"Hl" if self.rope_dim is None else "Hlr": 2}
 
     def lines(self, at: str) -> tuple[Line, ...]:
         """Projections, the recurrence in chunks and by one token, the norm and the gate, the output, and what is kept:
@@ -65,16 +92,20 @@ class LightningAttention(Mixer):
             Pointwise(f"{at}.out_norm", "B T Nl Ol", weight="Nl Ol"),
             Matmul(f"{at}.gate_proj", "B T D, D Nl Ol -> B T Nl Ol"),
             Pointwise(f"{at}.gate", "B T Nl Ol"),
-            Matmul(f"{at}.out_proj", "B T Nl Ol, Nl Ol D -> B T D"),
-            State(f"{at}.state", "B Nl Hl Ol"),
+            Matmul(f"{at}.out_proj", "B T Nl Ol, Nl Ol D -> B T D", bias=self.out_bias),
+            State(f"{at}.state", "B Nl Hl Ol", STATE_BITS if self.simple else None),
         )
 
     def _of_tokens(self, at: str) -> Iterator[Line]:
-        """Query, key and value of each token, activated."""
+        """Query, key and value of each token, activated; the first two normed and turned."""
         for name, size in (("q", "Hl"), ("k", "Hl"), ("v", "Ol")):
-            yield Matmul(f"{at}.{name}_proj", f"B T D, D Nl {size} -> B T Nl {size}")
-        for name, size in (("q", "Hl"), ("k", "Hl"), ("v", "Ol")):
+            yield Matmul(f"{at}.{name}_proj", f"B T D, D Nl {size} -> B T Nl {size}", bias=self.bias)
+        for name, size in (("q", "Hl"), ("k", "Hl"), ("v", "Ol")) if self.activation is not None else ():
             yield Pointwise(f"{at}.{name}_act", f"B T Nl {size}")
+        for name in ("q_norm", "k_norm") if self.qk_norm else ():
+            yield Pointwise(f"{at}.{name}", "B T Nl Hl", weight="Hl")
+        for name in ("q_rotary", "k_rotary") if self.rotary is not None else ():
+            yield Pointwise(f"{at}.{name}", f"B T Nl {'Hl' if self.rope_dim is None else 'Hlr'}")
 
     def _in_chunks(self, at: str) -> Iterator[Line]:
         """Tokens of a chunk among each other, then chunk after chunk with the matrix: what it gives at the queries, and
