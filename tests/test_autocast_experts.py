@@ -10,7 +10,7 @@ from tfacct.reports.training import Recipe, step_of
 
 pytest.importorskip("transformers")
 LATENT = ("deepseek_v3", "kimi_k2", "youtu")
-FAMILIES = (*LATENT, "dots1", "gpt_oss", "mixtral", "olmoe", "qwen2_moe", "qwen3_moe")
+FAMILIES = (*LATENT, "dots1", "exaone_moe", "gpt_oss", "mellum", "mixtral", "olmoe", "qwen2_moe", "qwen3_moe")
 """Youtu has latent attention and no experts."""
 MASKED = ("qwen2_moe", 137)
 """Its class makes a mask of windows that no block has, 2,312 bytes, not counted."""
@@ -30,6 +30,8 @@ MASKED = ("qwen2_moe", 137)
         ("youtu", 101),
         ("dots1", 102),
         ("olmoe", 103),
+        ("exaone_moe", 102),
+        ("mellum", 103),
     ],
 )
 def test_a_step_of_experts_under_autocast_is_its_classes_own(family: str, seed: int) -> None:

@@ -21,13 +21,23 @@ from tfacct.witness.step import by_modules, grouped, known_modules
 pytest.importorskip("transformers")
 LLAMAS = ("internlm3", "iquestcoder", "llama", "mistral", "qwen2", "qwen3")
 NORMED_BEHIND = ("olmo2", "olmo3")
-ENCODERS = ("bert", "camembert", "distilbert", "electra", "modernbert", "mpnet", "roberta", "xlm-roberta")
+ENCODERS = (
+    "bert",
+    "camembert",
+    "data2vec-text",
+    "distilbert",
+    "electra",
+    "modernbert",
+    "mpnet",
+    "roberta",
+    "xlm-roberta",
+)
 IMAGES = ("deit", "vit")
 FURTHER = ("gemma", "gemma2", "gemma3_text", "phi")
 """Families with norms around parts, or whose parts stand side by side, with adapters and attention that runs again."""
 SINCE = (
     *("cwm", "ernie4_5", "granite", "hunyuan_v1_dense", "hyperclovax", "ministral3", "olmo", "opt", "seed_oss"),
-    *("smollm3", "starcoder2"),
+    *("ministral", "smollm3", "starcoder2"),
 )
 """Those of Llama's kind, and of others whose parts run one after the other, with adapters and attention again."""
 ATTENDING = ("bloom", "falcon", "gpt2", "gpt_neox", "helium", "olmo2", "olmo3", "phi3", *SINCE)
@@ -84,8 +94,9 @@ def check(
     if lora:
         depth, width = (next(name for name in names if name in config) for names in (BLOCKS, ("n_embd", "hidden_size")))
         config |= {depth: max(2, config[depth]), "vocab_size": 2 * config[width] + seed}
-    if lora and depth == "num_hidden_layers" and len(config.get("layer_types") or ()) != config[depth]:
-        config["layer_types"] = None
+    for kinds in ("layer_types", "mlp_layer_types") if lora and depth == "num_hidden_layers" else ():
+        if len(config.get(kinds) or ()) != config[depth] and (kinds == "layer_types" or kinds in config):
+            config[kinds] = None
     model = subject(family, config, {}, None)
     loop = {"accumulate": pick.random() < 0.2, "hold_logits": pick.random() < 0.2}
     recipe = replace(recipe, dtype="bf16", weights="fp32", **loop)

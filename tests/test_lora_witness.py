@@ -36,7 +36,7 @@ FURTHER = (
     *("opt", "phi3", "seed_oss", "smollm3", "starcoder2"),
     *("exaone4", "glm4", "gpt_neox", "hyperclovax", "ministral3", "olmo", "phi"),
     *("cohere", "cohere2", "falcon", "nemotron", "stablelm"),
-    *("bloom", "ernie4_5", "eurobert", "gpt_bigcode", "hunyuan_v1_dense", "vaultgemma", "youtu"),
+    *("arcee", "bloom", "ernie4_5", "eurobert", "gpt_bigcode", "hunyuan_v1_dense", "ministral", "vaultgemma", "youtu"),
 )
 ONCE = ("falcon", "gpt_bigcode", "granitemoe", "stablelm")
 """Families with adapters where nothing runs again."""
@@ -46,12 +46,12 @@ WHOLE = ("cohere", "cohere2", "falcon", "nemotron", "stablelm")
 """Families with adapters where the loss is of all tokens at once."""
 
 
-ENCODERS = ("bert", "camembert", "distilbert", "electra", "roberta", "xlm-roberta")
+ENCODERS = ("bert", "camembert", "data2vec-text", "distilbert", "electra", "roberta", "xlm-roberta")
 """Encoders with adapters, whose parts read the stream itself."""
 IMAGES = ("deit", "vit")
 EXPERTS = (
     *("deepseek_v3", "dots1", "glm4_moe", "glm4_moe_lite", "gpt_oss", "granitemoe", "kimi_k2", "minimax_m2"),
-    *("mixtral", "olmoe", "qwen2_moe", "qwen3_moe"),
+    *("exaone_moe", "flex_olmo", "mellum", "mixtral", "olmoe", "qwen2_moe", "qwen3_moe", "solar_open"),
 )
 """Families with routed experts, beside which adapters are on attention's products, or on shared networks too."""
 SELECTIVE = [one for one in FAMILIES + FURTHER + EXPERTS if "lora_selective" in config_class(one).trains]

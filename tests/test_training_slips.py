@@ -10,7 +10,7 @@ from typing import TypeAlias, get_args
 
 import pytest
 
-from tests.test_training_witness import ENCODERS, FAMILIES, FURTHER, NEAR, PAIRS, SINCE
+from tests.test_training_witness import ENCODERS, FAMILIES, FURTHER, LAST, NEAR, PAIRS, SINCE
 from tests.training_configs import drawn
 from tfacct.accounts.training import Step
 from tfacct.ledger.einsum import Size
@@ -72,7 +72,7 @@ def uncaught(step: Step, section: Section, line: Kept, slips: Iterable[Slip]) ->
     "family",
     [
         pytest.param(name, marks=() if name in FIRST else pytest.mark.slow)
-        for name in FAMILIES + FURTHER + NEAR + SINCE + ENCODERS + PAIRS
+        for name in FAMILIES + FURTHER + NEAR + SINCE + LAST + ENCODERS + PAIRS
     ],
 )
 def test_every_slip_in_a_kept_line_changes_bytes_that_a_class_keeps(family: str) -> None:

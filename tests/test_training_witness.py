@@ -40,6 +40,10 @@ ENCODERS = (
     *("albert", "bert", "camembert", "distilbert", "electra", "eurobert", "gte", "modernbert", "mpnet", "nomic_bert"),
     *("roberta", "xlm-roberta"),
 )
+LAST = (
+    *("arcee", "exaone_moe", "flex_olmo", "hy_v3", "mellum", "ministral", "solar_open"),
+    *("data2vec-text", "ernie", "roberta-prelayernorm", "xlm-roberta-xl"),
+)
 IMAGES = ("deit", "vit")
 PAIRS = ("bart", "m2m_100", "marian", "mbart", "mt5", "pegasus", "t5", "umt5")
 ACCUMULATING = FAMILIES + FURTHER
@@ -74,7 +78,7 @@ def test_the_attention_that_is_counted_where_none_is_named_is_the_one_that_trans
     """A class without sdpa takes eager by itself, and refuses the other."""
     import transformers
 
-    for family in (*FAMILIES, *FURTHER, *NEAR, *SINCE, *ENCODERS, *IMAGES, *PAIRS):
+    for family in (*FAMILIES, *FURTHER, *NEAR, *SINCE, *LAST, *ENCODERS, *IMAGES, *PAIRS):
         model = tiny(family)
         made = transformers.AutoConfig.for_model(model.of_class["model_type"])
         theirs = getattr(transformers, model.config.ending.auto)._model_mapping[type(made)]
@@ -94,7 +98,7 @@ def test_a_step_of_a_further_family_is_its_classes_own(family: str, seed: int) -
     check(family, seed, hold_logits=seed == 0)
 
 
-@pytest.mark.parametrize("family", NEAR + SINCE + ENCODERS + IMAGES + PAIRS)
+@pytest.mark.parametrize("family", NEAR + SINCE + LAST + ENCODERS + IMAGES + PAIRS)
 @pytest.mark.parametrize("seed", range(2))
 def test_a_step_of_a_near_relative_is_its_classes_own(family: str, seed: int) -> None:
     check(family, seed, hold_logits=seed == 0, accumulate=seed == 1)
@@ -121,7 +125,7 @@ def test_distances_on_their_way_to_rows_of_a_table_at_their_fullest(seed: int) -
     check("umt5", seed)
 
 
-@pytest.mark.parametrize("family", FURTHER + NEAR + SINCE + ENCODERS + IMAGES + PAIRS)
+@pytest.mark.parametrize("family", FURTHER + NEAR + SINCE + LAST + ENCODERS + IMAGES + PAIRS)
 def test_what_random_configs_keep_is_what_their_class_keeps(family: str) -> None:
     """Which is quicker to ask than for the peak as well: twenty configs of each family, with those above."""
     for seed in range(600, 614 if family in FURTHER else 618):
@@ -129,7 +133,7 @@ def test_what_random_configs_keep_is_what_their_class_keeps(family: str) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", FAMILIES + FURTHER + NEAR + SINCE + ENCODERS + IMAGES + PAIRS)
+@pytest.mark.parametrize("family", FAMILIES + FURTHER + NEAR + SINCE + LAST + ENCODERS + IMAGES + PAIRS)
 def test_many_steps_are_the_classes_own(family: str) -> None:
     for seed in range(100, 300):
         check(family, seed, hold_logits=seed % 5 == 0, accumulate=family not in FAMILIES + FURTHER and seed % 7 == 0)

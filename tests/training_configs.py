@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, TypeAlias
 
+from tests.training_admitted import ADMITTED
 from tests.training_images import IMAGES, tokens_of
 from tests.training_pairs import PAIRS
 from tests.training_relatives import RELATIVES
@@ -39,6 +40,10 @@ TIED = (
     "roberta",
     "t5",
     "umt5",
+    "data2vec-text",
+    "ernie",
+    "roberta-prelayernorm",
+    "xlm-roberta-xl",
     "xlm-roberta",
 )
 """Families whose head is the token table."""
@@ -206,6 +211,7 @@ OWN: Mapping[str, Callable[[Pick, Config], Config]] = {
     **{own.__name__: own for own in (opt, phi3, phi, gpt_neox, qwen2_moe)},
     **RELATIVES,
     **SINCE,
+    **ADMITTED,
     **PAIRS,
     **IMAGES,
 }

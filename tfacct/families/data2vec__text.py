@@ -13,8 +13,6 @@ class Config(roberta.Config):
 
     vocab_size: Count = 30522
 
-    trains: ClassVar = frozenset()
-    habits: ClassVar = frozenset()
     stems: ClassVar = ("Data2VecText",)
     body: ClassVar = "data2vec_text."
     hf_paths: ClassVar = {

@@ -28,9 +28,16 @@ class Config(exaone4.Config):
     mlp_layer_types: LayerNetworks | None = None
     num_nextn_predict_layers: UpTo = 0
 
-    trains: ClassVar = frozenset()
+    trains: ClassVar = frozenset(
+        {
+            *("sdpa", "eager", "accumulate", "selective", "chunked", "lora", "lora_selective", "nf4"),
+            *("autocast", "autocast_lora", "autocast_selective"),
+        }
+    )
     divided: ClassVar = frozenset()
-    habits: ClassVar = frozenset()
+    habits: ClassVar = frozenset({"scored", "norms_last"})
+    switched_habits: ClassVar = {"shared_out": ("norm_topk_prob", True)}
+    changes_training: ClassVar = frozenset({"output_router_logits"})
     stems: ClassVar = ("ExaoneMoe",)
     uncounted: ClassVar = LlamaLike.uncounted | {"num_nextn_predict_layers"}
     aliases: ClassVar = {"num_local_experts": "num_experts"}

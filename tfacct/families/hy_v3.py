@@ -35,6 +35,10 @@ class Config(LlamaLike):
     mlp_layer_types: LayerNetworks | None = None
     num_nextn_predict_layers: UpTo = 0
 
+    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "chunked"})
+    habits: ClassVar = frozenset({"scored", "shared_out", "norms_last"})
+    switched_habits: ClassVar = {"wide_sum": ("enable_moe_fp32_combine", True)}
+    changes_training: ClassVar = frozenset({"output_router_logits"})
     stems: ClassVar = ("HYV3",)
     in_files: ClassVar = ((r"\.mlp\.router\.gate\.", ".mlp.gate."), (r"\.mlp\.shared_mlp\.", ".mlp.shared_experts."))
     uncounted: ClassVar = LlamaLike.uncounted | {"num_nextn_predict_layers", "mlp_bias"}

@@ -42,6 +42,15 @@ class Config(LlamaLike):
     num_experts_per_tok: Count = 8
     num_mtp_layers: UpTo | None = None
 
+    trains: ClassVar = frozenset(
+        {
+            *("sdpa", "eager", "accumulate", "selective", "chunked", "lora", "lora_selective", "nf4"),
+            *("autocast", "autocast_lora", "autocast_selective"),
+        }
+    )
+    habits: ClassVar = frozenset({"narrow_shares", "angles_apart"})
+    switched_habits: ClassVar = {"shared_out": ("norm_topk_prob", True)}
+    changes_training: ClassVar = frozenset({"output_router_logits"})
     stems: ClassVar = ("Mellum",)
     uncounted: ClassVar = LlamaLike.uncounted | {"num_mtp_layers"}
     aliases: ClassVar = {"num_local_experts": "num_experts", "num_nextn_predict_layers": "num_mtp_layers"}

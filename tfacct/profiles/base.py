@@ -55,6 +55,8 @@ class Habits:
     ranks. `adds_distances`: biases of all positions are added to scores, in fp32, and a mask replaces scores.
     `own_sines`: blocks read sines off a buffer of their own. `mixed`: experts are picked one after the other by a
     mixer. `norms_apart`: sums are normed in the block itself, behind a part that has let go of its tensors.
+    `wide_sum`: results of experts and of the network beside them are summed in fp32. `whole_network`: no numbers of
+    the network's result are dropped where those of attention's are.
     """
 
     embedding: bool = False
@@ -118,6 +120,8 @@ class Habits:
     own_sines: bool = False
     mixed: bool = False
     norms_apart: bool = False
+    wide_sum: bool = False
+    whole_network: bool = False
 
     @property
     def apart(self) -> bool:

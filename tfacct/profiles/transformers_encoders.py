@@ -77,6 +77,10 @@ class Encoders(Transformers):
         moments.append(Moment("pos_embed", (Held("T D"),) if self.batch > 1 and not own else ()))
         if own:
             kept.append(Kept("positions", "B T", by=("pos_embed",), role="index"))
+        if shape.tasks is not None:
+            order.append("task_embed")
+            moments.append(Moment("task_embed", ()))
+            kept.append(Kept("tasks", "B T", by=("task_embed",), role="index"))
         normed = norm("embed_norm", "embed.sum", shape.embed_norm, full=self.full)
         normed = normed._replace(moments=(Moment(normed.order[0], (ROW,)),), ahead=())
         mask = dropout("embed_norm.drop") if self.habits.embedding else Run()

@@ -31,6 +31,10 @@ def kind_of(shape: Transformer) -> type[Transformers]:
         return SharingEncoders if any(stack.once for stack in shape.stacks) else NarrowEncoders
     if any(stack.block.order == "post" for stack in shape.stacks):
         return Encoders if shape.positions is not None and shape.bias is None else _relative(shape)
+    if shape.positions is not None:
+        from tfacct.profiles.transformers_prenormed import Prenormed
+
+        return Prenormed
     if shape.classes is not None:
         from tfacct.profiles.transformers_classified import Classifying
 

@@ -24,7 +24,16 @@ def scored_experts(at: str, reads: str, part: Experts, habits: Habits, *, full: 
     # What both read has one gradient in front of the router: the two are added there.
     routed = _scored(at, beside(own, Held("B T D")), habits, reads, full=full)
     shape = FeedForward(hidden=part.hidden, width=part.shared, gated=True, activation=part.activation)
-    return joined(routed, lettered(network(f"{at}.shared", reads, shape)))
+    shared = lettered(network(f"{at}.shared", reads, shape))
+    return joined(routed, _summed_wide(shared) if habits.wide_sum else shared)
+
+
+def _summed_wide(run: Run) -> Run:
+    """The run of a network whose result is cast to fp32 and added to the experts': the gradient of that sum is in fp32,
+    and waits for the experts, of which this network reads a copy in the pass's dtype."""
+    first, *others = beside(run, Held("B T D", "copy")).moments
+    first = first._replace(held=(*first.held, Held("B T D", "cast")))
+    return run._replace(moments=(first, *others), early=(Held("B T D", "copy"), Held("B T D", "cast")))
 
 
 def _scored(at: str, run: Run, habits: Habits, reads: str, *, full: bool) -> Run:
