@@ -15,7 +15,6 @@ from tfacct.accounts.timeline import peak, timeline
 from tfacct.architecture.parts import (
     Attention,
     CompressedAttention,
-    LatentAttention,
     Mixer,
 )
 from tfacct.architecture.words import in_words
@@ -35,11 +34,6 @@ STEPS = (("bf16", 2, 5), ("fp32", 3, 4), ("bf16", 1, 7), ("fp32", 1, 1))
 
 def unruled(model: LoadedModel) -> str:
     """What of a model has no rule: nothing, or one of its parts."""
-    latent = [part for part in model.architecture.parts() if isinstance(part, LatentAttention)]
-    if any(part.form == "absorbed" for part in latent):
-        return "latent attention in its absorbed form"
-    if any(part.index_top is not None for part in latent):
-        return "an indexer"
     if any(isinstance(part, CompressedAttention) for part in model.architecture.parts()):
         return "compressed attention"
     attentions = [part for part in model.architecture.parts() if isinstance(part, Attention)]
@@ -309,9 +303,6 @@ def test_latent_attention_that_is_left_open_is_verified_in_its_expanded_form() -
     pytest.importorskip("torch")
     found = load("deepseek-v2-lite").verify(train=True, as_="reference", ctx=8)
     assert found.agrees and len(found.witnesses) == 2
-    absorbed = load(SHAPES["deepseek_v3, absorbed"])
-    with pytest.raises(UsageError, match="no rule for latent attention in its absorbed form"):
-        absorbed.train(as_="reference", ctx=8)
 
 
 def test_a_peak_of_the_reference_model_by_hand(run: Callable[..., Ran]) -> None:
@@ -399,8 +390,8 @@ def test_what_a_reference_step_does_not_know_is_refused(given: dict[str, Any], s
 
 
 def test_parts_without_a_rule_are_refused_by_name() -> None:
-    with pytest.raises(UsageError, match="no rule for an indexer"):
-        load("glm-5").train(as_="reference", ctx=64)
+    with pytest.raises(UsageError, match="no rule for multi-token prediction"):
+        load(SHAPES["deepseek_v3"], mtp=True).train(as_="reference", ctx=64)
     with pytest.raises(UsageError, match="is not proven for all sizes"):
         load(SHAPES["llama4_vision_model"]).prove(train=True, as_="reference")
 

@@ -16,6 +16,7 @@ from tfacct.architecture.parts import (
     CrossAttention,
     Experts,
     FeedForward,
+    HyperConnection,
     LatentAttention,
     Laurel,
     Mixer,
@@ -35,9 +36,12 @@ from tfacct.ledger.kept import Kept, Pass, Run, Section, joined, turn_of
 from tfacct.profiles.reference_attention import attention
 from tfacct.profiles.reference_ends import back_of, front_of
 from tfacct.profiles.reference_experts import experts
+from tfacct.profiles.reference_hyper import before
+from tfacct.profiles.reference_hyper import behind as after
 from tfacct.profiles.reference_images import in_groups, merging
+from tfacct.profiles.reference_indexed import pooled
 from tfacct.profiles.reference_latent import latent
-from tfacct.profiles.reference_lines import BENT, Lines, adapted, read_whole, split
+from tfacct.profiles.reference_lines import BENT, Lines, adapted, is_, read_whole, split
 from tfacct.profiles.reference_mixers import lengths, mixed
 from tfacct.profiles.reference_moments import measured, turned, with_moments
 from tfacct.profiles.reference_pairs import alone, both, cross, overlapping, padded
@@ -85,6 +89,8 @@ class Reference(Lines):
             )
             for stack, numbers in zip(shape.stacks, shape.numbers(), strict=True)
         )
+        if shape.stacks[0].block.hyper is not None:
+            blocks = (*self._from_first(shape.stacks[0].block, blocks[0]), *blocks[1:])
         read = {0: by} if (by := shared_input(self, shape)) else {}
         if shape.deepstack is not None:
             read |= merging(shape.deepstack)
@@ -101,6 +107,7 @@ class Reference(Lines):
         for _, part in block.parts():
             yield from part.axes().items()
             yield from lengths(part, self.tokens).items()
+            yield from pooled(part, self.tokens).items()
             yield from in_groups(self.tokens, part.axes()).items()
 
     def _angles(self, shape: Transformer) -> Iterator[Kept]:
@@ -113,16 +120,25 @@ class Reference(Lines):
                 continue
             letter = "H" if isinstance(part, Attention) and part.rope_dim is None else "Hr"
             at = paths.in_every(paths.BLOCKS, part.name)
-            made = ("q",) if getattr(part, "borrowed", False) else ("q", "k")
-            by, spec, times = (*(f"{at}.{which}_rotary" for which in made), turn_of(number)), f"T {letter}", 1
+            by, spec, times = (*turning(at, part), turn_of(number)), f"T {letter}", 1
             if several:
                 spec, times = "T", size
             for name in ("cos", "sin"):
                 yield Kept(f"{name}{number or ''}", spec, by=by, times=times)
 
-    def _block(self, block: Block) -> Iterator[Kept]:
-        """What a block keeps: of several streams, all sublayers but the last work on a prediction of the first."""
+    def _from_first(self, block: Block, all_: Section) -> Iterator[Section]:
+        """The first block, whose streams are one vector still, and others of its kind."""
+        yield all_._replace(run=_run(self._block(block, alike=True)), count=1, numbers=all_.numbers[:1])
+        if not is_(all_.count, 1):
+            yield all_._replace(count=all_.count - 1, numbers=all_.numbers[1:])
+
+    def _block(self, block: Block, *, alike: bool = False) -> Iterator[Kept]:
+        """What a block keeps: of several streams, all sublayers but the last work on a prediction of the first, or each
+        reads a sum of all. `alike`: all are the same vector."""
         called = [one for one in block.sublayers if one.called]
+        if block.hyper is not None:
+            yield from self._on_mixed(block.hyper, called, alike=alike)
+            return
         if block.altup is None:
             yield from self._sublayers(block, called, paths.in_every(paths.BLOCKS, "in"))
             return
@@ -132,6 +148,19 @@ class Reference(Lines):
         yield from corrected(self, block.altup, _summed(len(first) - 1))
         reads, spec = behind(block.altup)
         yield from read_whole(self._part(paths.in_every(paths.BLOCKS, last.name), reads, last), reads, spec)
+
+    def _on_mixed(self, hyper: HyperConnection, sublayers: list[Sublayer], *, alike: bool) -> Iterator[Kept]:
+        x = paths.in_every(paths.BLOCKS, "in")
+        for number, sublayer in enumerate(sublayers):
+            own, at = (paths.in_every(paths.BLOCKS, name) for name in (sublayer.name, f"{hyper.name}.{sublayer.name}"))
+            yield from before(self, at, x, hyper, alike=alike and number == 0)
+            norm, reads = f"{own}_norm", f"{at}.sum"
+            if sublayer.norm is not None:
+                yield from self.norm(norm, reads, sublayer.norm)
+                reads = norm
+            yield from self._part(own, reads, sublayer)
+            yield from after(at, f"{own}.out" if sublayer.post_norm is None else f"{own}_post_norm")
+            x = _summed(number)
 
     def _sublayers(self, block: Block, sublayers: list[Sublayer], x: str) -> Iterator[Kept]:
         """Sublayers in the block's order. The stream behind the last one is what the next block reads."""
@@ -216,6 +245,15 @@ class Reference(Lines):
         if sublayer.gated or sublayer.weighed is not None:
             yield Kept(result, "B T D", by=(gate,))
             yield Kept(f"{gate}.numbers", "" if sublayer.gated else "D", by=(gate,))
+
+
+def turning(at: str, part: Part) -> Iterator[str]:
+    """What turns by a block's angles: queries, keys where they are its own, and an indexer's."""
+    yield f"{at}.q_rotary"
+    if not getattr(part, "borrowed", False):
+        yield f"{at}.k_rotary"
+    if getattr(part, "indexes", False):
+        yield from (f"{at}.indexer.{which}_rotary" for which in "qk")
 
 
 def _summed(number: int) -> str:

@@ -8,6 +8,7 @@ from tfacct.architecture.parts import AttentionPooler, Boxes, Head, Patches, Poo
 from tfacct.architecture.transformer import Transformer
 from tfacct.ledger.kept import Kept
 from tfacct.profiles.reference_disentangled import distances, first_convolution
+from tfacct.profiles.reference_hyper import hyper_head
 from tfacct.profiles.reference_images import attention_pooler, between, merged, patches, picked
 from tfacct.profiles.reference_lines import Lines
 from tfacct.profiles.reference_pairs import stem
@@ -51,6 +52,9 @@ def back_of(own: Lines, shape: Transformer) -> Iterator[Kept]:
     if shape.merged is not None:
         yield from streams(shape.merged.name, reads, ALL)
         reads = f"{shape.merged.name}.mean"
+    if shape.hyper is not None:
+        yield from hyper_head(own, reads, shape.hyper)
+        reads = f"{shape.hyper.name}.stream"
     if shape.final_norm is not None:
         yield from own.norm("final_norm", reads, shape.final_norm)
         reads = "final_norm"

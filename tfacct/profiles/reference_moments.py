@@ -68,6 +68,8 @@ MEASURED: Mapping[type, frozenset[str]] = {
 """Fields of parts whose values were measured: any other has its default where a peak is told."""
 
 
+UNWRITTEN = frozenset(("absorbed", "unpacked"))
+"""Forms of latent attention that are on no tape: the caller has keys and values of all heads, or there are none."""
 FIRST = Attention, LatentAttention, ShortConvolution
 """Parts in front of a network or experts."""
 
@@ -116,7 +118,7 @@ def _known(block: Block) -> bool:
         return False
     if not all(_plain(own) and all(map(_plain, (own.part, own.norm, own.post_norm))) for own in block.sublayers):
         return False
-    if getattr(block.sublayers[0].part, "form", "") == "unpacked":  # whose caller has keys and values of all heads
+    if getattr(block.sublayers[0].part, "form", "") in UNWRITTEN:
         return False
     return getattr(block.sublayers[1].part, "activation", "") in PLAIN
 

@@ -37,8 +37,7 @@ def square(numbers: Tensor, count: int) -> Tensor:
     """A matrix of as many rows as columns for each token. Of a symbol, torch would keep the quotient of its square: a
     proof gets a matrix that has the shape alone."""
     if isinstance(count, torch.SymInt):
-        each = numbers.sum(dim=-1)[..., None, None]
-        return each * numbers.new_ones(count, count)
+        return numbers.narrow(-1, 0, 1).unsqueeze(-1).expand(*numbers.shape[:-1], count, count)
     return torch.unflatten(numbers, -1, (count, count))
 
 
@@ -55,7 +54,8 @@ class Squashed(Work):
             return torch.cat((torch.sigmoid(reads), self.most * torch.sigmoid(gives)), dim=-1) + self.eps
         matrix = torch.softmax(square(mixes, self.streams), dim=-1) + self.eps
         matrix = matrix / (matrix.sum(dim=-2, keepdim=True) + self.eps)
-        for _ in range(0 if mixes.is_meta else self.rounds - 1):  # without numbers one round says the shapes
+        read = not mixes.is_meta or torch.is_grad_enabled()  # without numbers one round says the shapes
+        for _ in range(self.rounds - 1 if read else 0):
             matrix = matrix / (matrix.sum(dim=-1, keepdim=True) + self.eps)
             matrix = matrix / (matrix.sum(dim=-2, keepdim=True) + self.eps)
         return torch.cat(
