@@ -74,6 +74,7 @@ class StepSums:
         others, own = step.rows
         self.other_rows = found.rows * others // own  # of the table's gradient, those of other ranks
         self.whole_table = 0 if self.tied else self.other_rows
+        self.stay = sum(part.count * part.run.stays for part in self.run.blocks)
         views = self.finished(self.run.front, self.run.views)
         self.longer = self.stream - views if self.run.views else 0  # the stream's gradient stays: some are views of it
         self.earlier = self.all_gradients + self.whole_table + self.longer if step.accumulate else 0
@@ -90,8 +91,8 @@ class StepSums:
         return sum([gradients.get((kind, operation), 0) for operation in operations])
 
     def left(self, section: Section) -> Size:
-        """Bytes of the gradients that a block leaves behind its backward pass."""
-        return self.finishes(section)
+        """Bytes of the gradients that a block leaves behind its backward pass, and of what stays with them."""
+        return self.finishes(section) + section.run.stays
 
     def finishes(self, section: Section) -> Size:
         """Bytes of all gradients that one block, or an end, finishes."""

@@ -196,7 +196,7 @@ class Timeline(StepSums):
         front = self.run.front
         what = "table" if TABLE in front.run.order else "patches"
         done = self.all_gradients - self.finishes(front)
-        behind = self.tied + (0 if self.step.accumulate else done)
+        behind = self.tied + self.stay + (0 if self.step.accumulate else done)
         found, more = self.within(front), list[tuple[int, Size]]()
         for nth, moment in enumerate(self.moments(front)):
             beside = self._read_by(moment)

@@ -164,6 +164,7 @@ class _Run(NamedTuple):
     remade: tuple[Kept, ...] = ()
     returned: tuple[Held, ...] = ()
     casts: tuple[Cast, ...] | None = None
+    stays: int = 0
 
 
 class Run(_Run):
@@ -173,7 +174,8 @@ class Run(_Run):
     pass makes before it needs any kept tensor, and so before a checkpointed block runs again. `bare`: moments of a
     forward pass that keeps nothing, with all that is there, but for casts of weights. `remade`: what attention that
     runs again makes anew, where it does. `returned`: what the caller has of it until the forward pass ends. `casts`:
-    those of parameters, where the run is written out.
+    those of parameters, where the run is written out. `stays`: bytes that its backward pass leaves behind beside
+    gradients, while the step's goes on.
     """
 
     @cached_property

@@ -13,25 +13,31 @@ from typing import NamedTuple
 from tfacct.architecture.blocks import Block, Stack, Sublayer
 from tfacct.architecture.parts import (
     Attention,
+    ChannelMix,
     CrossAttention,
     Embedding,
     Experts,
     FeedForward,
     Head,
     LatentAttention,
+    LightningAttention,
+    Mixer,
     Norm,
     Positions,
     Segments,
-    ShortConvolution,
+    TimeMix,
 )
 from tfacct.architecture.transformer import Transformer
 from tfacct.architecture.words import in_words
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import Axes, Size
-from tfacct.ledger.kept import Held, Kept, Moment, Pass, Run
+from tfacct.ledger.kept import Held, Kept, Moment, Pass, Run, Section
 from tfacct.ledger.lines import WINDOW
+from tfacct.ledger.storage import width
 from tfacct.profiles import tape_latent, tape_mixers
+from tfacct.profiles.eager_mixers import RUNS
 from tfacct.profiles.reference_tape import Written
+from tfacct.profiles.tape import BYTES
 from tfacct.profiles.tape_experts import dealt
 
 STREAM, PAIRS = Held("B T D"), "B K G T S"
@@ -61,7 +67,6 @@ MEASURED: Mapping[type, frozenset[str]] = {
             *("form", "scale", "temperature"),
         )
     ),
-    ShortConvolution: frozenset(("hidden", "kernel", "bias")),
     Experts: frozenset(("hidden", "experts", "active", "width", "shared", "shared_alike", "shared_gate")),
     FeedForward: frozenset(("hidden", "width", "gated", "bias", "down_bias", "activation", "eps")),
 }
@@ -70,8 +75,10 @@ MEASURED: Mapping[type, frozenset[str]] = {
 
 UNWRITTEN = frozenset(("absorbed", "unpacked"))
 """Forms of latent attention that are on no tape: the caller has keys and values of all heads, or there are none."""
-FIRST = Attention, LatentAttention, ShortConvolution
+FIRST = Attention, LatentAttention, *RUNS
 """Parts in front of a network or experts."""
+NOWHERE = ChannelMix, TimeMix, LightningAttention
+"""Of these, parts of blocks that were not measured as a whole."""
 
 
 def measured(shape: Transformer) -> bool:
@@ -98,7 +105,7 @@ def unmeasured(shape: Transformer) -> list[str]:
     networks and experts, a second side, and what is no table in front."""
     known = (*FIRST, Experts, FeedForward)
     every = [sublayer.part for stack in shape.stacks for sublayer in stack.block.sublayers]
-    others = [part for part in every if not isinstance(part, known) and not isinstance(part, CrossAttention)]
+    others = [part for part in every if isinstance(part, NOWHERE) or not isinstance(part, (*known, CrossAttention))]
     front = () if isinstance(shape.embed, Embedding) else (shape.embed,)
     words = [*([] if shape.encoder is None else [shape.encoder.words]), *map(in_words, (*front, *others))]
     return list(dict.fromkeys(words))
@@ -113,17 +120,20 @@ def turned(stack: Stack) -> Size | None:
 
 
 def _known(block: Block) -> bool:
-    """True for attention and a network or experts, all of whose fields were measured."""
-    if [isinstance(each.part, FIRST) for each in block.sublayers] != [True, False]:
+    """True for attention, a network or experts, or one in front of the other, all of whose fields were measured."""
+    if [isinstance(each.part, FIRST) for each in block.sublayers] not in ([True, False], [True], [False]):
         return False
     if not all(_plain(own) and all(map(_plain, (own.part, own.norm, own.post_norm))) for own in block.sublayers):
         return False
     if getattr(block.sublayers[0].part, "form", "") in UNWRITTEN:
         return False
-    return getattr(block.sublayers[1].part, "activation", "") in PLAIN
+    rest = [own.part for own in block.sublayers if not isinstance(own.part, FIRST)]
+    return all(getattr(part, "activation", "") in PLAIN for part in rest)
 
 
 def _plain(part: object) -> bool:
+    if isinstance(part, tuple(RUNS)):  # run as they are
+        return True
     known = MEASURED.get(type(part), frozenset()) if part is not None else frozenset[str]()
     if not is_dataclass(part):
         return part is None
@@ -133,9 +143,10 @@ def _plain(part: object) -> bool:
 def _weighted(block: Block, returned: Sequence[Held]) -> Iterator[Moment]:
     """What is there once experts' results are weighted and summed: which expert each row is sent to, attention's
     result, the stream as it was and as it is, and what the block returns beside it."""
-    names = ("in",) if block.order == "parallel" else ("in", "mid")
+    several = len(block.sublayers) > 1
+    names = ("in", "mid") if several and block.order != "parallel" else ("in",)
     streams = (Held("B T D", path=paths.in_every(paths.BLOCKS, name)) for name in names)
-    there = (Held("B T A", "index"), Held("B T D"), *streams, *returned)
+    there = (Held("B T A", "index"), *((Held("B T D"),) if several else ()), *streams, *returned)
     for sublayer in block.sublayers:
         if isinstance(sublayer.part, Experts):
             own = paths.in_every(paths.BLOCKS, sublayer.name)
@@ -148,17 +159,16 @@ def with_moments(whole: Pass, shape: Transformer, *, batch: Size, tokens: Size, 
     few = {"G"} if any(isinstance(part, LatentAttention) for part in shape.parts()) else set[str]()
     few |= {letter for letter, size in (("B", batch), ("T", tokens), ("S", tokens)) if size == 1}
     for kind, (section, stack) in enumerate(zip(whole.blocks, shape.stacks, strict=True)):
-        first = stack.block.sublayers[0].part
-        assert isinstance(first, FIRST)
         how = next((dealt(p, batch, tokens) for _, p in stack.block.parts() if isinstance(p, Experts)), None)
         axes = {**section.axes, **({} if how is None else how.letters)}
-        if isinstance(first, ShortConvolution):
-            axes |= tape_mixers.seen(first, tokens)
-        written = Written(full=full, ones=_ones(section.axes, few), dealt=how, kind=kind)
+        alone = _alone(section, stack.block, batch=batch, tokens=tokens, full=full)
+        written = Written(full=full, ones=_ones(section.axes, few), dealt=how, kind=kind, ran=alone)
         order, moments = written.moments(written.block(stack.block))
-        returned, forwards = _forwards(first, batch, tokens)
-        ahead = (*forwards, *_weighted(stack.block, returned))
-        run = section.run._replace(order=order, moments=moments, ahead=ahead, returned=returned)
+        returned, forwards = _forwards(stack.block.sublayers[0], batch, tokens)
+        returned += tuple(Held("", BYTES, each.returned) for each in alone.values())
+        ahead = (*forwards, *_apart(stack.block, alone), *_weighted(stack.block, returned))
+        stays = sum(each.stays for each in alone.values())
+        run = section.run._replace(order=order, moments=moments, ahead=ahead, returned=returned, stays=stays)
         blocks.append(section._replace(run=run, axes=axes))
     front = _timed(whole.front.run, _front(shape))
     assert shape.head is not None
@@ -195,16 +205,43 @@ def _logits(part: Head, final: Norm | None, *, full: bool) -> Iterator[Moment]:
         yield Moment("lm_head.softcap", (Held("B T V", times=2), stream))
 
 
-def _forwards(
-    part: Attention | LatentAttention | ShortConvolution, batch: Size, tokens: Size
-) -> tuple[tuple[Held, ...], Iterator[Moment]]:
+def _alone(section: Section, block: Block, *, batch: Size, tokens: Size, full: bool) -> dict[str, tape_mixers.Ran]:
+    """Parts of a block that run by themselves."""
+    axes, found = {"B": batch, "T": tokens, "S": tokens, **section.axes}, dict[str, tape_mixers.Ran]()
+    pass_ = width("fp32" if full else "bf16")
+    for sublayer in block.sublayers:
+        if isinstance(part := sublayer.part, Mixer):
+            at = paths.in_every(paths.BLOCKS, sublayer.name)
+            inside = f"{at}."
+            own = [line for line in section.run.kept if line.path.startswith(inside)]
+            read = [
+                line.by for line in section.run.kept if line not in own and any(by.startswith(inside) for by in line.by)
+            ]
+            reads = [by for names in read for by in names if all(by.startswith(inside) for by in names)]
+            lines = [(line, int(line.bytes(axes, pass_))) for line in own]
+            found[at] = tape_mixers.ran(part, at, lines, reads, batch=int(batch), tokens=int(tokens), full=full)
+    return found
+
+
+def _apart(block: Block, alone: Mapping[str, tape_mixers.Ran]) -> Iterator[Moment]:
+    """What parts that run by themselves have at hand, beside the stream and what those in front have returned."""
+    there = list[Held]()
+    for sublayer, name in zip(block.sublayers, ("in", "mid"), strict=False):
+        there.append(Held("B T D", path=paths.in_every(paths.BLOCKS, name)))
+        how = alone.get(paths.in_every(paths.BLOCKS, sublayer.name))
+        if how is not None:
+            yield Moment(how.order[-1], (*there, Held("", BYTES, how.ahead)))
+            there.append(Held("", BYTES, how.returned))
+
+
+def _forwards(sublayer: Sublayer, batch: Size, tokens: Size) -> tuple[tuple[Held, ...], Iterator[Moment]]:
     """What a block's caller has of its attention, and what attention's own function has at hand."""
-    long = tokens != 1
-    if isinstance(part, ShortConvolution):
-        return tape_mixers.returned("D"), tape_mixers.at_hand(part)
+    part, long = sublayer.part, tokens != 1
     if isinstance(part, LatentAttention):
         apart = batch != 1 and long and part.heads != 1
         return tape_latent.RETURNED, tape_latent.forwards(part, apart=apart, long=long)
+    if not isinstance(part, Attention):
+        return (), iter(())
     laid = _laid(part, several=batch != 1, long=long)
     return _returned(part, laid, tokens), _at_hand(part, laid, long=long)
 

@@ -5,6 +5,8 @@ Read off tfacct/reference, and held against the bytes alive at each of its opera
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tfacct.architecture.blocks import Block, Sublayer
 from tfacct.architecture.parts import (
     Attention,
@@ -12,9 +14,9 @@ from tfacct.architecture.parts import (
     FeedForward,
     Head,
     LatentAttention,
+    Mixer,
     Norm,
     QKNorm,
-    ShortConvolution,
 )
 from tfacct.ledger import paths
 from tfacct.ledger.kept import Moment, turn_of
@@ -22,7 +24,7 @@ from tfacct.profiles import tape_experts as experts
 from tfacct.profiles import tape_operations as ops
 from tfacct.profiles.tape import Axes, Tape, Value
 from tfacct.profiles.tape_latent import latent
-from tfacct.profiles.tape_mixers import short_convolution
+from tfacct.profiles.tape_mixers import Ran, mixer
 
 STREAM = ("B", "T", "D")
 ENTERS = "stream"
@@ -31,10 +33,18 @@ ENTERS = "stream"
 
 class Written:
     """A run of the reference model as it is written down. `full`: the pass is in fp32; `ones`: axes of size 1; `dealt`:
-    how rows are dealt out to experts; `kind`: number of the block's kind."""
+    how rows are dealt out to experts; `kind`: number of the block's kind; `ran`: parts that ran by themselves."""
 
-    def __init__(self, *, full: bool, ones: frozenset[str], dealt: experts.Dealt | None = None, kind: int = 0) -> None:
-        self.kind = kind
+    def __init__(
+        self,
+        *,
+        full: bool,
+        ones: frozenset[str],
+        dealt: experts.Dealt | None = None,
+        kind: int = 0,
+        ran: Mapping[str, Ran] | None = None,
+    ) -> None:
+        self.kind, self.ran = kind, ran or {}
         self.full, self.tape, self.dealt = full, Tape(ones), dealt
         self.tape.stop(ENTERS)
         self.start = self.tape.made(STREAM, lambda _t, _g: None)
@@ -77,8 +87,8 @@ class Written:
             result = self._attention(own, part, read)
         elif isinstance(part, LatentAttention):
             result = latent(self.tape, own, part, read, turn_of(self.kind), full=self.full)
-        elif isinstance(part, ShortConvolution):
-            result = short_convolution(self.tape, own, read)
+        elif isinstance(part, Mixer):
+            result = mixer(self.tape, read, self.ran[own])
         elif isinstance(part, Experts):
             result = self._experts(own, part, read)
         else:

@@ -20,6 +20,10 @@ NARROWED = "|"
 """Stands between axes of a view that is a part of each vector of another: they do not lie beside each other."""
 
 
+BYTES: Role = "flag"
+"""Role of what is counted by the byte, without axes."""
+
+
 @dataclass(eq=False)
 class Storage:
     """A tensor in memory, by its axes and dtype rule."""
@@ -59,7 +63,8 @@ class Value:
 
 @dataclass
 class Tape:
-    """Operations as they are written down, and their backward pass. `ones`: axes of size 1."""
+    """Operations as they are written down, and their backward pass. `ones`: axes of size 1. `stays`: bytes of what
+    operations have left behind."""
 
     ones: frozenset[str]
     order: list[str] = field(default_factory=list)
@@ -71,6 +76,7 @@ class Tape:
     at: str = ""
     done: bool = False
     after: bool = False
+    stays: int = 0
 
     def made(self, axes: Axes, back: Backward, name: str = "") -> Value:
         """What an operation makes; `name` stands in the order, where a kept tensor or a weight goes by it."""
@@ -140,12 +146,18 @@ class Tape:
             self.local = [each for each in self.local if each is not total and each is not grad.storage]
             self.waiting[value.node] = Grad(total, known.laid)
 
-    def record(self) -> None:
-        """Write down what is there."""
+    def unseen(self, axes: Axes) -> Storage:
+        """A further tensor, which was there before."""
+        return Storage(" ".join(sorted(axes)), "work")
+
+    def record(self, more: int = 0) -> None:
+        """Write down what is there, and so many bytes more."""
         there = {id(each): each for each in self.local}
         there |= {id(each.storage): each.storage for each in self.waiting.values()}
         there |= {id(each.storage): each.storage for _, each in self.handed}
         kinds = Counter((each.spec, each.role) for each in there.values() if each.spec)
+        if more := more + self.stays:
+            kinds["", BYTES] = more
         known = self.found.setdefault((self.at, self.done, self.after), [])
         if not any(kinds <= other for other in known):
             known[:] = [other for other in known if not other <= kinds]

@@ -1,85 +1,102 @@
-"""What stands in place of attention in the reference model on a tape, and what its own function has at hand."""
+"""What stands in place of attention in the reference model on a tape: run by itself over shapes, and what it holds."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
+from math import prod
+from typing import NamedTuple
 
-from tfacct.architecture.parts import ShortConvolution
-from tfacct.ledger import paths
-from tfacct.ledger.einsum import Size
-from tfacct.ledger.kept import Held, Moment
-from tfacct.profiles import tape_operations as ops
+from tfacct.architecture.parts import Mixer
+from tfacct.ledger.kept import FULL, Kept
+from tfacct.profiles.eager import Leaf, Meter, Storage, Tensor, backward, noted, packed
+from tfacct.profiles.eager_mixers import RUNS
+from tfacct.profiles.eager_operations import Operations
 from tfacct.profiles.tape import Grad, Tape, Value
 
-ROWS = ("B", "T")
-PADDED, SEEN = "Tk", "Tj"
-"""Letters of the tokens with as many in front as a convolution sees, and of those that the first of them sees no more
-than."""
+STREAM = ("B", "T", "D")
 
 
-def seen(part: ShortConvolution, tokens: Size) -> dict[str, Size]:
-    """Sizes of their letters."""
-    return {PADDED: tokens + part.kernel, SEEN: tokens + part.kernel - 1}
+READ, GIVEN = "read", "given"
+"""Tensors that are counted elsewhere: what a part reads, and the gradient of its result."""
 
 
-def short_convolution(tape: Tape, at: str, x: Value) -> Value:
-    """A value and two gates from one product, the convolution between them."""
-    made = ops.product(tape, x, (*ROWS, "Dg"), f"{at}.in_proj.weight")
-    entry, gate, value = _thirds(tape, made)
-    gated = ops.times(tape, entry, value, f"{at}.entry_gate")
-    sums = _convolution(tape, f"{at}.conv", gated, "D")
-    return ops.product(tape, ops.times(tape, gate, sums, f"{at}.gate"), (*ROWS, "D"), f"{at}.out_proj.weight")
+class Behind(NamedTuple):
+    """Backwards, `at` an operation whose weight's gradient is there or not: bytes `held` beside what is kept, and
+    whether the gradient is there that it began with."""
+
+    at: str
+    done: bool
+    given: bool
+    held: int
 
 
-def _thirds(tape: Tape, whole: Value) -> tuple[Value, Value, Value]:
-    """Three parts of every vector: their gradients are put into one, once all are there."""
-    axes = (*ROWS, "D")
-    first = tape.made(axes, lambda t, g: t.give(whole, g))
-    second = tape.made(axes, lambda _t, _g: None)
-    one, other = first.node, second.node
-    assert one is not None
-    assert other is not None
+class Ran(NamedTuple):
+    """A part that ran by itself: its operations in their order, the first of which have no weights. Bytes beside what
+    it keeps: `ahead`, the most while it runs forwards, with what is counted at its last operation; `behind`, backwards;
+    `returned`, what its caller has of it; `stays`, what it leaves behind."""
 
-    def back(t: Tape, _g: Grad) -> None:
-        made = t.new(whole.axes)
-        del t.waiting[other]
-        t.waiting[one] = made
-
-    return first, second, tape.made(axes, back)
+    order: tuple[str, ...]
+    ahead: int
+    behind: Sequence[Behind]
+    returned: int
+    stays: int
 
 
-def _convolution(tape: Tape, at: str, x: Value, channels: str) -> Value:
-    """Tokens behind nothing, of which each sees its last ones, in one product for each channel."""
-    there, windows = ("B", PADDED, channels), (channels, *ROWS, "Kc")
-    rows: tuple[str, ...] = ("B", SEEN, channels)
+def ran(
+    part: Mixer,
+    at: str,
+    lines: Sequence[tuple[Kept, int]],
+    reads: Sequence[str],
+    *,
+    batch: int,
+    tokens: int,
+    full: bool,
+) -> Ran:
+    """Run a part. `lines`: what it keeps, and how many bytes. What it reads is counted elsewhere, as long as one of the
+    operations `reads` needs it: none, where it stays anyway."""
+    meter, shape = Meter(), (batch, tokens, int(part.hidden))
+    each = FULL if full else FULL // 2
+    ops, strides = Operations(meter, each), packed(shape)
+    first = Tensor(Storage(meter, 0, READ), shape, strides, each, Leaf(meter, "", 0))
+    x = noted(first.bare(), (first,), lambda grads: grads)
+    out, *states = RUNS[type(part)](ops, at, part).forward(x)
+    del x, first
+    most, there = meter.most, meter.now
+    del states
+    returned, root = there - meter.now, out.node
+    assert root is not None
+    del out  # which nobody needs once it is added
+    backward(meter, root, Tensor(Storage(meter, 0, GIVEN), shape, strides, each))
+    weights, stream = meter.order[::-1], prod(shape) * each
+    idle = {name: size for name, size in meter.parameters.items() if name not in weights}  # that get no gradient
+    others = dict.fromkeys(name for line, _ in lines for name in line.by if name not in meter.parameters)
+    order = (*others, *idle, *weights)
+    kept, place = [0] * len(order), dict(zip(order, range(len(order)), strict=True))
+    for line, size in lines:
+        kept[min(place[name] for name in line.by)] += size
+    behind = []
+    for (finished, there_), size in meter.backward.items():
+        here = len(order) - max(finished, 1)
+        gone = stream if READ not in there_ and any(place[name] <= here for name in reads) else 0
+        behind.append(Behind(order[here], finished > 0, GIVEN in there_, size - gone - sum(kept[: here + 1])))
+    stays = meter.now - meter.finished - stream - sum(idle.values())
+    return Ran(order, most - sum(kept), behind, returned, stays)
 
-    def back_windows(t: Tape, _g: Grad) -> None:
-        nothing = t.new(rows)
-        made = t.new(rows)
-        t.drop(nothing)
-        t.give(narrowed, made)
 
-    def back_sums(t: Tape, _g: Grad) -> None:
-        made = t.new(windows)
-        t.done = True
-        t.record()
-        t.give(by_channel, made)
+def mixer(tape: Tape, x: Value, how: Ran) -> Value:
+    """The part on a tape, as one operation."""
 
-    joined = tape.made(there, lambda t, g: t.give(x, g))
-    narrowed = tape.made(rows, lambda t, _g: t.give(joined, t.new(there)))
-    by_channel = tape.made(windows, back_windows, at)
-    return tape.made((*ROWS, channels), back_sums, f"{at}.weight")
+    def back(t: Tape, g: Grad) -> None:
+        for t.at, t.done, given, held in how.behind:
+            t.local = [g.storage] if given else []
+            t.record(held)
+        t.local = []
+        t.stays += how.stays
+        t.give(x, Grad(t.unseen(STREAM), STREAM))
 
-
-def returned(channels: str) -> tuple[Held, ...]:
-    """What a block's caller has of a convolution: its last tokens."""
-    return (Held(f"B {channels} Kc"),)
-
-
-def at_hand(part: ShortConvolution) -> Iterator[Moment]:
-    """What the part's own function has at hand: tokens, nothing in front of them, both together, the last of them."""
-    own = paths.in_every(paths.BLOCKS, part.name)
-    there = Held("B T D", path=paths.in_every(paths.BLOCKS, "in"))
-    rows = (Held("B T D"), Held("B D Kc", times=2), Held(f"B {PADDED} D"))
-    yield Moment(f"{own}.conv.weight", (there, *rows))
-    yield Moment(f"{own}.out_proj.weight", (there, Held("B D Kc"), Held("B T D")))
+    for name in how.order:
+        tape.stop(name)
+    made = tape.made(STREAM, back)
+    assert made.node is not None
+    made.node.at, made.node.named = how.order[0], True
+    return made
