@@ -20,7 +20,20 @@ SINCE = ("gpt2", "hyperclovax", "olmo", "opt", "starcoder2")
 NORMED = ("ernie4_5", "gemma2", "gemma3_text", "helium", "hunyuan_v1_dense", "ministral3")
 """Families with norms of results, of queries and keys, or with turns of their own."""
 IN_CHUNKS = (
-    *("bloom", "cwm", "ernie4_5", "falcon", "gemma", "gemma2", "gemma3_text", "gpt2", "gpt_neox", "granite", "helium"),
+    *(
+        "bloom",
+        "cwm",
+        "ernie4_5",
+        "falcon",
+        "gemma",
+        "gemma2",
+        "gemma3_text",
+        "gpt2",
+        "gpt_neo",
+        "gpt_neox",
+        "granite",
+        "helium",
+    ),
     *("hyperclovax", "ministral3", "olmo", "olmo2", "olmo3", "opt", "phi", "phi3", "seed_oss", "smollm3", "starcoder2"),
 )
 """Further families whose loss was measured in chunks; Phi's head has a bias."""

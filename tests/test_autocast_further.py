@@ -7,7 +7,7 @@ from tfacct import load
 from tfacct.base.errors import UsageError
 
 pytest.importorskip("transformers")
-FAMILIES = ("bloom", "falcon", "gpt_neox", "phi", "phi3")
+FAMILIES = ("bloom", "falcon", "gpt_neo", "gpt_neox", "phi", "phi3")
 
 
 @pytest.mark.parametrize(
@@ -19,6 +19,8 @@ FAMILIES = ("bloom", "falcon", "gpt_neox", "phi", "phi3")
         ("falcon", 156),  # an index's gradient is made twice
         ("falcon", 220),  # sums behind a bias are not done with its gradient
         ("falcon", 235),  # one head of keys is cast, then copied
+        ("gpt_neo", 101),  # queries and keys are cast to fp32, and back
+        ("gpt_neo", 104),
         ("gpt_neox", 100),  # an activation whose tanh is written out
         ("gpt_neox", 103),
         ("phi", 100),  # the head's bias is cast, and stays for the loss

@@ -40,7 +40,7 @@ SINCE = (
     *("ministral", "smollm3", "starcoder2"),
 )
 """Those of Llama's kind, and of others whose parts run one after the other, with adapters and attention again."""
-ATTENDING = ("bloom", "falcon", "gpt2", "gpt_neox", "helium", "olmo2", "olmo3", "phi3", *SINCE)
+ATTENDING = ("bloom", "falcon", "gpt2", "gpt_neo", "gpt_neox", "helium", "olmo2", "olmo3", "phi3", *SINCE)
 """Further families whose attention was measured that runs again."""
 IN_CHUNKS = (
     *(
@@ -188,6 +188,7 @@ def test_adapters_on_a_further_family_are_pefts_own(family: str) -> None:
         ("gemma", 112),  # what was made again for a product is gone where its bias's gradient is summed
         *(("gemma2", 100), ("gemma3_text", 101), ("phi", 102)),
         *(("gpt_neox", 100), ("phi3", 102), ("gpt2", 100), ("opt", 101), ("ernie4_5", 100), ("seed_oss", 103)),
+        ("gpt_neo", 101),
         ("bloom", 103),  # the caller has what values were weighted by in the block in front, which keeps it not
         ("falcon", 101),
         ("helium", 155),  # an angle is gone where the gradient that it made is cast

@@ -52,7 +52,9 @@ class Config(FamilyConfig):
     activation_function: Word = "gelu_new"
     layer_norm_epsilon: Real = 1e-5
 
-    trains: ClassVar = frozenset({"eager", "accumulate", "chunked", "selective"})  # the class refuses sdpa
+    trains: ClassVar = frozenset(  # the class refuses sdpa
+        {*("eager", "accumulate", "chunked", "selective"), *("autocast", "autocast_chunked", "autocast_selective")}
+    )
     dropouts: ClassVar = {
         "embedding": ("embed_dropout", 0.0),
         "residual": ("resid_dropout", 0.0),

@@ -34,8 +34,8 @@ KNOWN = frozenset(
     """
     always_angles angles_apart attention casts_scales clamped drops_inside embedding full_mask fused half_angles
     hands_mask inline_network lingers narrow_shares narrow_softmax norms_around norms_behind norms_last norms_narrow
-    own_positions repeats_angles residual scales_results scored shared_out undropped_stay wide_angles wide_norms
-    window_mask
+    own_positions repeats_angles residual scales_results scored shared_out stores_masks undropped_stay wide_angles
+    wide_norms wide_scores window_mask
     """.split()
 )
 """Habits of classes that are written out here."""

@@ -10,6 +10,7 @@ from tfacct.profiles import written_scored as scored
 from tfacct.profiles import written_scores as scores
 from tfacct.profiles import written_sinks as sinks
 from tfacct.profiles import written_views as views
+from tfacct.profiles import written_wide_scores as wide_scores
 from tfacct.profiles.written import Trace, Value
 from tfacct.profiles.written_experts import routed
 from tfacct.profiles.written_networks import acted, network
@@ -125,6 +126,8 @@ def _sdpa(t: Trace, how: How, q: Value, k: Value, v: Value, part: Attention) -> 
 def _eager(t: Trace, how: How, q: Value, k: Value, v: Value, part: Attention) -> tuple[Value, Value]:
     if part.sinks:
         return sinks.eager(t, how, q, k, v, part)
+    if how.habits.wide_scores:
+        return wide_scores.weighed(t, how, q, k, v)
     at, keys, values = ATTN, k, v
     if part.group != 1:
         keys, values = heads.repeated(t, k, f"{at}.k_copies"), heads.repeated(t, v, f"{at}.v_copies")

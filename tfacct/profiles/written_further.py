@@ -147,11 +147,12 @@ class Further(Written):
 
     def _run(self, block: Block, flows: bool, leaf: bool) -> Run:
         run = Written._run(self, block, flows, leaf)
-        apart = self.habits.starts_biased or self.habits.biases_apart
+        narrow = self.habits.starts_biased or self.habits.wide_scores
+        apart = narrow or self.habits.biases_apart
         if not apart or self.attention != "eager" or not (self.again or self.selective):
             return run
         # The caller has what values were weighted by in the block in front.
-        front = Held("B N T S", "work" if self.habits.starts_biased else "full", path=SHARES)
+        front = Held("B N T S", "work" if narrow else "full", path=SHARES)
         if self.again:
             return run._replace(bare=tuple(m._replace(held=(*m.held, front)) for m in run.bare))
         return run._replace(ahead=tuple(m._replace(held=(*m.held, front)) for m in run.ahead))
