@@ -188,7 +188,7 @@ def test_adapters_on_a_further_family_are_pefts_own(family: str) -> None:
         ("gemma", 112),  # what was made again for a product is gone where its bias's gradient is summed
         *(("gemma2", 100), ("gemma3_text", 101), ("phi", 102)),
         *(("gpt_neox", 100), ("phi3", 102), ("gpt2", 100), ("opt", 101), ("ernie4_5", 100), ("seed_oss", 103)),
-        ("gpt_neo", 101),
+        ("gpt_neo", 102),  # a number that stands for no score
         ("bloom", 103),  # the caller has what values were weighted by in the block in front, which keeps it not
         ("falcon", 101),
         ("helium", 155),  # an angle is gone where the gradient that it made is cast

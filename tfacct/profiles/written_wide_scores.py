@@ -6,7 +6,6 @@ from tfacct.profiles import written_heads as heads
 from tfacct.profiles import written_operations as ops
 from tfacct.profiles.written import Trace, Value
 from tfacct.profiles.written_parts import ATTN, How
-from tfacct.profiles.written_storage import Storage
 
 
 def weighed(t: Trace, how: How, q: Value, k: Value, v: Value) -> tuple[Value, Value]:
@@ -36,14 +35,7 @@ def _attend(t: Trace, how: How, q: Value, k: Value, v: Value) -> tuple[Value, Va
 
 
 def _replaced(t: Trace, scores: Value) -> Value:
-    """Scores by a mask that the block has, and their gradients where there are scores."""
-
-    def back(b: Trace, g: Storage) -> list[Storage | None]:
-        zero = b.new((), "work")
-        made = b.new(g.laid, g.role)
-        del zero
-        return [made]
-
-    node = t.node((scores.node,), back)
+    """Scores where a mask lets them be, which the block has."""
+    node = t.node((scores.node,), lambda b, g: (b.new(g.laid, g.role),))
     t.save(node, None)
     return Value(t.new(scores.storage.laid, scores.role), scores.axes, node)
