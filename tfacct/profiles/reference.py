@@ -13,6 +13,7 @@ from itertools import chain
 from tfacct.architecture.blocks import Block, Sublayer
 from tfacct.architecture.parts import (
     Attention,
+    CompressedAttention,
     CrossAttention,
     Experts,
     FeedForward,
@@ -34,12 +35,13 @@ from tfacct.ledger import paths
 from tfacct.ledger.einsum import Size
 from tfacct.ledger.kept import Kept, Pass, Run, Section, joined, turn_of
 from tfacct.profiles.reference_attention import attention
+from tfacct.profiles.reference_compressed import compressed, entries
+from tfacct.profiles.reference_compressed import turning as turned_by
 from tfacct.profiles.reference_ends import back_of, front_of
 from tfacct.profiles.reference_experts import experts
 from tfacct.profiles.reference_hyper import before
 from tfacct.profiles.reference_hyper import behind as after
 from tfacct.profiles.reference_images import in_groups, merging
-from tfacct.profiles.reference_indexed import pooled
 from tfacct.profiles.reference_latent import latent
 from tfacct.profiles.reference_lines import BENT, Lines, adapted, is_, read_whole, split
 from tfacct.profiles.reference_mixers import lengths, mixed
@@ -107,7 +109,7 @@ class Reference(Lines):
         for _, part in block.parts():
             yield from part.axes().items()
             yield from lengths(part, self.tokens).items()
-            yield from pooled(part, self.tokens).items()
+            yield from entries(part, self.tokens).items()
             yield from in_groups(self.tokens, part.axes()).items()
 
     def _angles(self, shape: Transformer) -> Iterator[Kept]:
@@ -120,10 +122,11 @@ class Reference(Lines):
                 continue
             letter = "H" if isinstance(part, Attention) and part.rope_dim is None else "Hr"
             at = paths.in_every(paths.BLOCKS, part.name)
-            by, spec, times = (*turning(at, part), turn_of(number)), f"T {letter}", 1
+            spec, times = f"T {letter}", 1
             if several:
                 spec, times = "T", size
             for name in ("cos", "sin"):
+                by = (*turning(at, part, name), turn_of(number))
                 yield Kept(f"{name}{number or ''}", spec, by=by, times=times)
 
     def _from_first(self, block: Block, all_: Section) -> Iterator[Section]:
@@ -208,6 +211,8 @@ class Reference(Lines):
             yield from cross(self, at, reads, part)
         elif isinstance(part, LatentAttention):
             yield from latent(self, at, reads, part)
+        elif isinstance(part, CompressedAttention):
+            yield from compressed(self, at, reads, part)
         elif isinstance(part, Experts):
             yield from experts(self, at, reads, part)
         elif isinstance(part, Laurel):
@@ -247,8 +252,11 @@ class Reference(Lines):
             yield Kept(f"{gate}.numbers", "" if sublayer.gated else "D", by=(gate,))
 
 
-def turning(at: str, part: Part) -> Iterator[str]:
+def turning(at: str, part: Part, name: str) -> Iterator[str]:
     """What turns by a block's angles: queries, keys where they are its own, and an indexer's."""
+    if isinstance(part, CompressedAttention):
+        yield from turned_by(at, part, name)
+        return
     yield f"{at}.q_rotary"
     if not getattr(part, "borrowed", False):
         yield f"{at}.k_rotary"

@@ -8,11 +8,14 @@ from tfacct.architecture.parts import Experts
 from tfacct.ledger.kept import Kept
 from tfacct.profiles.reference_lines import Lines, is_
 
+ROOTED = "sqrtsoftplus"
+"""A scoring whose root is taken last: it keeps what the router made, and the result."""
+
 
 def experts(own: Lines, at: str, reads: str, part: Experts) -> Iterator[Kept]:
     """Experts: gate and up each keep their own rows of the tokens that they were sent."""
-    if part.scaling is not None or part.scoring not in ("softmax", "sigmoid"):
-        raise own.refuse("shares of experts that are made to sum to a number")
+    if part.scoring not in ("softmax", "sigmoid", ROOTED):
+        raise own.refuse(f"experts that are scored by {part.scoring}")
     yield from _routed(own, at, reads, part)
     weighting, wide = f"{at}.weighting", "D" if part.latent is None else "Dl"
     sent = reads
@@ -55,7 +58,12 @@ def _routed(own: Lines, at: str, reads: str, part: Experts) -> Iterator[Kept]:
     yield Kept(routing, spec, by=(routing, *(() if part.norms is not None else (gather,))))
     if part.norms is not None:
         yield Kept(f"{routing}.weighed", spec, by=(gather,))
+    if part.scoring == ROOTED:
+        yield Kept(f"{at}.router", spec, by=(routing,))
     yield Kept(f"{at}.chosen", "B T A", by=(gather,), role="index")
+    if part.scaling is not None:  # shares are divided by their sum
+        yield Kept(f"{at}.unscaled", "B T A", by=(f"{at}.division",))
+        yield Kept(f"{at}.sum", "B T", by=(f"{at}.division",))
 
 
 def _shared(own: Lines, at: str, reads: str, part: Experts) -> Iterator[Kept]:
@@ -64,7 +72,9 @@ def _shared(own: Lines, at: str, reads: str, part: Experts) -> Iterator[Kept]:
     if part.norms is not None:
         read = f"{at}.shared_norm"
         yield from _normed(own, read, reads)
-    yield from own.network(f"{at}.shared", read, part.shared_axis, part.activation, gated=part.gated)
+    yield from own.network(
+        f"{at}.shared", read, part.shared_axis, part.activation, gated=part.gated, bound=part.bound is not None
+    )
     if part.norms is not None:
         yield from _normed(own, f"{at}.shared_post_norm", f"{at}.shared.out")
     if part.shared_gate:
@@ -82,6 +92,8 @@ def _bank(own: Lines, at: str, reads: str, part: Experts, wide: str) -> Iterator
         rows = Kept(reads, f"B T {wide}", by=(f"{product}.weight",))
         yield rows if viewed else Kept(f"{product}.rows", f"B T A {wide}", by=rows.by)
     if part.gated:
-        yield from own.gated(act, gate, up, part.activation, "B T A Fe", (f"{down}.weight",))
+        yield from own.gated(
+            act, gate, up, part.activation, "B T A Fe", (f"{down}.weight",), bound=part.bound is not None
+        )
     else:
         yield from own.activated(act, up, part.activation, "B T A Fe", (f"{down}.weight",))

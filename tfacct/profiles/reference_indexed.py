@@ -9,6 +9,7 @@ from tfacct.ledger.einsum import Size
 from tfacct.ledger.kept import Kept
 from tfacct.ledger.lines import RATES
 from tfacct.ledger.workload import COMPRESSED
+from tfacct.profiles.reference_compressed import entries
 from tfacct.profiles.reference_lines import Lines, is_
 
 KEYS, RATE = COMPRESSED["entries"]["light"], RATES["light"]
@@ -50,17 +51,9 @@ def _several(own: Lines, at: str, part: LatentAttention) -> Iterator[Kept]:
     yield Kept(softmax, f"B {KEYS} {RATE} Hx", by=(softmax, weighting))
 
 
-def pooled(part: object, tokens: Size) -> dict[str, Size]:
-    """How many keys tokens make, of an indexer whose keys are made of several each."""
-    if not isinstance(part, LatentAttention) or part.index_pool is None or not part.indexes:
-        return {}
-    rate = part.index_pool
-    return {KEYS: tokens // rate} if isinstance(tokens, int) and isinstance(rate, int) else {}
-
-
 def _none(own: Lines, part: LatentAttention) -> bool:
     """True if there are fewer tokens than make a key."""
-    return is_(pooled(part, own.tokens).get(KEYS, 1), 0)
+    return is_(entries(part, own.tokens).get(KEYS, 1), 0)
 
 
 def _scored(own: Lines, at: str, part: LatentAttention, keys: str) -> Iterator[Kept]:

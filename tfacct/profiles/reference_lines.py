@@ -16,7 +16,9 @@ INPUT = frozenset(("gelu", "gelu_new", "gelu_pytorch_tanh", "silu", "swish"))
 """Activations that keep their input: torch's own, each one operation."""
 SQUARED = frozenset(("relu2",))
 """Activations that are the square of another, whose result they keep."""
-GATING = frozenset(("quick_gelu",))
+BOUNDED = "swigluoai"
+"""The activation that bounds both halves of a gated network."""
+GATING = frozenset(("quick_gelu", BOUNDED))
 """Activations that are their input times a sigmoid of it: both are kept."""
 
 BENT = "xielu"
@@ -105,22 +107,31 @@ class Lines:
         yield Kept(f"{at}.scores.largest", pairs, by=(at,))
 
     def network(
-        self, at: str, reads: str, width: str, activation: str, *, gated: bool, normed: bool = False, cut: bool = False
+        self,
+        at: str,
+        reads: str,
+        width: str,
+        activation: str,
+        *,
+        gated: bool,
+        normed: bool = False,
+        cut: bool = False,
+        bound: bool = False,
     ) -> Iterator[Kept]:
         """A network; gated, its activated half multiplies the other. `normed`: with a norm in front of its end; `cut`:
-        what of the gate lies below a bound, made of the spread of all, is 0."""
+        what of the gate lies below a bound, made of the spread of all, is 0; `bound`: both halves are bounded."""
         gate, up, down, act = (f"{at}.{which}" for which in ("gate_proj", "up_proj", "down_proj", "act"))
         norm, spec = f"{at}.inner_norm", f"B T {width}"
         last = () if normed else (f"{down}.weight",)
         if gated:
             yield Kept(reads, "B T D", by=(f"{gate}.weight", f"{up}.weight"))
             if cut:
-                bound = f"{at}.sparsity"
-                yield Kept(gate, spec, by=(bound,))
-                yield Kept(f"{bound}.spread", "B T", by=(bound,))
-                yield Kept(bound, spec, by=(bound,))
-                gate = bound
-            yield from self.gated(act, gate, up, activation, spec, last)
+                above = f"{at}.sparsity"
+                yield Kept(gate, spec, by=(above,))
+                yield Kept(f"{above}.spread", "B T", by=(above,))
+                yield Kept(above, spec, by=(above,))
+                gate = above
+            yield from self.gated(act, gate, up, activation, spec, last, bound=bound)
         else:
             yield Kept(reads, "B T D", by=(f"{up}.weight",))
             yield from self.activated(act, up, activation, spec, last)
@@ -129,8 +140,14 @@ class Lines:
             yield from self.rms(norm, made, spec, "B T", width, less_one=False)
             yield Kept(norm, spec, by=(f"{down}.weight",))
 
-    def gated(self, act: str, gate: str, up: str, activation: str, spec: str, last: tuple[str, ...]) -> Iterator[Kept]:
-        """An activated gate times the other half, which `last` need."""
+    def gated(
+        self, act: str, gate: str, up: str, activation: str, spec: str, last: tuple[str, ...], *, bound: bool = False
+    ) -> Iterator[Kept]:
+        """An activated gate times the other half, which `last` need. `bound`: both are bounded first."""
+        if bound or activation == BOUNDED:
+            for half in (gate, up):
+                yield Kept(half, spec, by=(act,))
+            gate, up = f"{act}.bounded_gate", f"{act}.bounded_up"
         yield from self.activated(act, gate, activation, spec, (act,))
         yield Kept(up, spec, by=(act,))
         if last:

@@ -114,7 +114,7 @@ def unmeasured(shape: Transformer) -> list[str]:
 def turned(stack: Stack) -> Size | None:
     """Size of the part of a head that blocks turn; None where they do not."""
     part = stack.block.attention
-    if not isinstance(part, (Attention, LatentAttention)) or part.rotary is None:
+    if part is None or part.rotary is None:
         return None
     return part.head_dim if isinstance(part, Attention) and part.rope_dim is None else part.rope_dim
 

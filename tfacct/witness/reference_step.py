@@ -13,7 +13,7 @@ from tfacct.ledger.kept import turns
 from tfacct.ledger.workload import Workload
 from tfacct.witness.checks import Check, Counts, reference_rooms
 
-PARTS = (".weight", ".square", ".root", ".gather", ".sigmoid")
+PARTS = (".weight", ".square", ".root", ".gather", ".sigmoid", ".division", ".weighing")
 """Operations that are part of a module."""
 
 
