@@ -54,7 +54,7 @@ class StepSums:
         self.again = step.closures(None, self.beside)
         self.stream = self.insides[id(self.run.front)].bytes(step.input)
         self.kept_front = self.kept_in(self.run.front)
-        self.inside = [self.kept_in(section) for section in self.run.blocks]
+        self.inside = [self.kept_in(section) + section.run.beside for section in self.run.blocks]
         self.kept_blocks = sum(part.count * kept for part, kept in zip(self.run.blocks, self.inside, strict=True))
         own = self.kept_front + self.kept_blocks + self.kept_in(self.run.back) + self.again
         self.flying = asked.beside(own)

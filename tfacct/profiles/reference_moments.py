@@ -20,12 +20,10 @@ from tfacct.architecture.parts import (
     FeedForward,
     Head,
     LatentAttention,
-    LightningAttention,
     Mixer,
     Norm,
     Positions,
     Segments,
-    TimeMix,
 )
 from tfacct.architecture.transformer import Transformer
 from tfacct.architecture.words import in_words
@@ -52,7 +50,7 @@ MEASURED: Mapping[type, frozenset[str]] = {
         ("hidden", "vocab", "tied", "bias", "eps", "transform_bias", "norm_bias", "softcap", "logit_scale", "transform")
     ),
     Block: frozenset(("sublayers", "order")),
-    Sublayer: frozenset(("part", "norm", "post_norm", "factor")),
+    Sublayer: frozenset(("part", "norm", "post_norm", "factor", "normed", "stream")),
     Norm: frozenset(("hidden", "kind", "eps", "narrow", "learned", "less_one")),
     Attention: frozenset(
         (
@@ -77,8 +75,6 @@ UNWRITTEN = frozenset(("absorbed", "unpacked"))
 """Forms of latent attention that are on no tape: the caller has keys and values of all heads, or there are none."""
 FIRST = Attention, LatentAttention, *RUNS
 """Parts in front of a network or experts."""
-NOWHERE = ChannelMix, TimeMix, LightningAttention
-"""Of these, parts of blocks that were not measured as a whole."""
 
 
 def measured(shape: Transformer) -> bool:
@@ -105,7 +101,7 @@ def unmeasured(shape: Transformer) -> list[str]:
     networks and experts, a second side, and what is no table in front."""
     known = (*FIRST, Experts, FeedForward)
     every = [sublayer.part for stack in shape.stacks for sublayer in stack.block.sublayers]
-    others = [part for part in every if isinstance(part, NOWHERE) or not isinstance(part, (*known, CrossAttention))]
+    others = [part for part in every if not isinstance(part, (*known, CrossAttention))]
     front = () if isinstance(shape.embed, Embedding) else (shape.embed,)
     words = [*([] if shape.encoder is None else [shape.encoder.words]), *map(in_words, (*front, *others))]
     return list(dict.fromkeys(words))
@@ -121,7 +117,8 @@ def turned(stack: Stack) -> Size | None:
 
 def _known(block: Block) -> bool:
     """True for attention, a network or experts, or one in front of the other, all of whose fields were measured."""
-    if [isinstance(each.part, FIRST) for each in block.sublayers] not in ([True, False], [True], [False]):
+    behind = [isinstance(each.part, ChannelMix) or not isinstance(each.part, FIRST) for each in block.sublayers]
+    if behind not in ([False, True], [False], [True]):
         return False
     if not all(_plain(own) and all(map(_plain, (own.part, own.norm, own.post_norm))) for own in block.sublayers):
         return False
@@ -166,9 +163,12 @@ def with_moments(whole: Pass, shape: Transformer, *, batch: Size, tokens: Size, 
         order, moments = written.moments(written.block(stack.block))
         returned, forwards = _forwards(stack.block.sublayers[0], batch, tokens)
         returned += tuple(Held("", BYTES, each.returned) for each in alone.values())
-        ahead = (*forwards, *_apart(stack.block, alone), *_weighted(stack.block, returned))
-        stays = sum(each.stays for each in alone.values())
-        run = section.run._replace(order=order, moments=moments, ahead=ahead, returned=returned, stays=stays)
+        beside, stays = (
+            sum(each) for each in zip((0, 0), *((own.beside, own.stays) for own in alone.values()), strict=True)
+        )
+        ahead = (*forwards, *_apart(stack.block, alone), *_weighted(stack.block, (*returned, Held("", BYTES, beside))))
+        run = section.run._replace(order=order, moments=moments, ahead=ahead)
+        run = run._replace(returned=returned, beside=beside, stays=stays)
         blocks.append(section._replace(run=run, axes=axes))
     front = _timed(whole.front.run, _front(shape))
     assert shape.head is not None
@@ -224,14 +224,14 @@ def _alone(section: Section, block: Block, *, batch: Size, tokens: Size, full: b
 
 
 def _apart(block: Block, alone: Mapping[str, tape_mixers.Ran]) -> Iterator[Moment]:
-    """What parts that run by themselves have at hand, beside the stream and what those in front have returned."""
+    """What parts that run by themselves have at hand, beside the stream, and results and states of those in front."""
     there = list[Held]()
     for sublayer, name in zip(block.sublayers, ("in", "mid"), strict=False):
         there.append(Held("B T D", path=paths.in_every(paths.BLOCKS, name)))
         how = alone.get(paths.in_every(paths.BLOCKS, sublayer.name))
         if how is not None:
             yield Moment(how.order[-1], (*there, Held("", BYTES, how.ahead)))
-            there.append(Held("", BYTES, how.returned))
+            there += [Held("B T D"), Held("", BYTES, how.returned + how.beside)]
 
 
 def _forwards(sublayer: Sublayer, batch: Size, tokens: Size) -> tuple[tuple[Held, ...], Iterator[Moment]]:

@@ -46,6 +46,7 @@ class Written:
     ) -> None:
         self.kind, self.ran = kind, ran or {}
         self.full, self.tape, self.dealt = full, Tape(ones), dealt
+        self.tape.stays = sum(each.beside for each in self.ran.values())
         self.tape.stop(ENTERS)
         self.start = self.tape.made(STREAM, lambda _t, _g: None)
 
@@ -58,7 +59,7 @@ class Written:
         for sublayer in called:
             own = _own(sublayer)
             read = self.norm(f"{own}_norm", x, sublayer.norm) if block.order == "pre" else x
-            x = self._added(x, self._result(own, read, sublayer), sublayer)
+            x = self._added(read if sublayer.normed else x, self._result(own, read, sublayer), sublayer)
             if block.order == "post":
                 x = self.norm(f"{own}_norm", x, sublayer.norm)
         return x

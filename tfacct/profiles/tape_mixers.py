@@ -33,12 +33,13 @@ class Behind(NamedTuple):
 class Ran(NamedTuple):
     """A part that ran by itself: its operations in their order, the first of which have no weights. Bytes beside what
     it keeps: `ahead`, the most while it runs forwards, with what is counted at its last operation; `behind`, backwards;
-    `returned`, what its caller has of it; `stays`, what it leaves behind."""
+    `returned`, what its caller has of it; `beside`, what the graph has from then on; `stays`, what it leaves behind."""
 
     order: tuple[str, ...]
     ahead: int
     behind: Sequence[Behind]
     returned: int
+    beside: int
     stays: int
 
 
@@ -66,6 +67,7 @@ def ran(
     returned, root = there - meter.now, out.node
     assert root is not None
     del out  # which nobody needs once it is added
+    beside = meter.now - sum(size for _, size in lines)
     backward(meter, root, Tensor(Storage(meter, 0, GIVEN), shape, strides, each))
     weights, stream = meter.order[::-1], prod(shape) * each
     idle = {name: size for name, size in meter.parameters.items() if name not in weights}  # that get no gradient
@@ -80,7 +82,7 @@ def ran(
         gone = stream if READ not in there_ and any(place[name] <= here for name in reads) else 0
         behind.append(Behind(order[here], finished > 0, GIVEN in there_, size - gone - sum(kept[: here + 1])))
     stays = meter.now - meter.finished - stream - sum(idle.values())
-    return Ran(order, most - sum(kept), behind, returned, stays)
+    return Ran(order, most - sum(kept), behind, returned, beside, stays)
 
 
 def mixer(tape: Tape, x: Value, how: Ran) -> Value:
@@ -91,7 +93,7 @@ def mixer(tape: Tape, x: Value, how: Ran) -> Value:
             t.local = [g.storage] if given else []
             t.record(held)
         t.local = []
-        t.stays += how.stays
+        t.stays += how.stays - how.beside
         t.give(x, Grad(t.unseen(STREAM), STREAM))
 
     for name in how.order:
