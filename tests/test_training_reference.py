@@ -13,7 +13,6 @@ from tests.families import SHAPES, names, room, sampled
 from tfacct import load
 from tfacct.accounts.timeline import peak, timeline
 from tfacct.architecture.parts import (
-    Attention,
     Mixer,
 )
 from tfacct.architecture.words import in_words
@@ -33,9 +32,6 @@ STEPS = (("bf16", 2, 5), ("fp32", 3, 4), ("bf16", 1, 7), ("fp32", 1, 1))
 
 def unruled(model: LoadedModel) -> str:
     """What of a model has no rule: nothing, or one of its parts."""
-    attentions = [part for part in model.architecture.parts() if isinstance(part, Attention)]
-    if any(part.chosen is not None for part in attentions):
-        return "attention that has an indexer"
     if any(getattr(part, "simple", False) for part in model.architecture.parts()):
         return "lightning attention with norms or turns of queries and keys"  # of Ling
     parts = (part for part in model.architecture.parts() if isinstance(part, Mixer) and type(part) not in RULES)

@@ -42,6 +42,7 @@ from tfacct.profiles.reference_experts import experts
 from tfacct.profiles.reference_hyper import before
 from tfacct.profiles.reference_hyper import behind as after
 from tfacct.profiles.reference_images import in_groups, merging
+from tfacct.profiles.reference_indexed import of_blocks, turned_heads
 from tfacct.profiles.reference_latent import latent
 from tfacct.profiles.reference_lines import BENT, Lines, adapted, is_, read_whole, split
 from tfacct.profiles.reference_mixers import lengths, mixed
@@ -205,7 +206,7 @@ class Reference(Lines):
             yield from overlapping(at, reads)
         elif isinstance(part, Attention):
             if part.chosen is not None:
-                raise ConfigError(f"{self.name}: no rule for attention that has an indexer")
+                yield from of_blocks(self, f"{at}.indexer", reads, part)
             yield from attention(self, at, reads, part)
         elif isinstance(part, CrossAttention):
             yield from cross(self, at, reads, part)
@@ -260,8 +261,7 @@ def turning(at: str, part: Part, name: str) -> Iterator[str]:
     yield f"{at}.q_rotary"
     if not getattr(part, "borrowed", False):
         yield f"{at}.k_rotary"
-    if getattr(part, "indexes", False):
-        yield from (f"{at}.indexer.{which}_rotary" for which in "qk")
+    yield from turned_heads(at, part)
 
 
 def _summed(number: int) -> str:

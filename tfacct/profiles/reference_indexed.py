@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tfacct.architecture.parts import LatentAttention
+from tfacct.architecture.parts import Attention, LatentAttention, Part
 from tfacct.ledger.einsum import Size
 from tfacct.ledger.kept import Kept
 from tfacct.ledger.lines import RATES
@@ -59,8 +59,7 @@ def _none(own: Lines, part: LatentAttention) -> bool:
 def _scored(own: Lines, at: str, part: LatentAttention, keys: str) -> Iterator[Kept]:
     """Scores above 0 and their sum. Products copy keys for each head of several sequences, and scores whose order is
     another than that of tokens."""
-    heads: Size = 0 if part.index_heads is None else part.index_heads
-    one = is_(heads, 1)
+    one = is_(_heads(part), 1)
     scores, act, sum_ = f"{at}.scores", f"{at}.act", f"{at}.sum"
     yield Kept(f"{at}.q", "B T Nx Hx", by=(scores,))
     yield Kept(f"{at}.keys", f"B {keys} Hx" if one or is_(own.batch, 1) else f"B {keys} Nx Hx", by=(scores,))
@@ -69,3 +68,33 @@ def _scored(own: Lines, at: str, part: LatentAttention, keys: str) -> Iterator[K
     if not viewed:
         yield Kept(f"{sum_}.scores", f"B T Nx {keys}", by=(sum_,))
     yield Kept(f"{sum_}.weights", "B T Nx", by=(sum_,))
+
+
+def of_blocks(own: Lines, at: str, reads: str, part: Attention) -> Iterator[Kept]:
+    """An indexer that chooses blocks of keys: norms of its queries and keys, and scores."""
+    assert part.qk_norm is not None
+    scores, less_one = f"{at}.scores", part.qk_norm.less_one
+    yield Kept(reads, "B T D", by=(f"{at}.q_proj.weight", f"{at}.k_proj.weight"))
+    for which, rows in (("q", "B T Nx"), ("k", "B T")):
+        yield from own.rms(f"{at}.{which}_norm", f"{at}.{which}_proj", f"{rows} Hx", rows, "Hx", less_one=less_one)
+    shared = is_(own.batch, 1) or is_(_heads(part), 1)
+    yield Kept(f"{at}.q", "B T Nx Hx", by=(scores,))
+    yield Kept(f"{at}.keys", "B S Hx" if shared else "B S Nx Hx", by=(scores,))
+
+
+def turned_heads(at: str, part: Part) -> Iterator[str]:
+    """What an indexer turns by the angles of its block: heads that are as large as what is turned of one, as in every
+    config."""
+    if isinstance(part, LatentAttention) and part.indexes:
+        known = True
+    elif isinstance(part, Attention) and part.chosen is not None:
+        size, turned = part.index_dim, part.rope_dim
+        known = isinstance(size, int) and isinstance(turned, int) and size >= turned
+    else:
+        known = False
+    if known:
+        yield from (f"{at}.indexer.{which}_rotary" for which in "qk")
+
+
+def _heads(part: Attention | LatentAttention) -> Size:
+    return 0 if part.index_heads is None else part.index_heads
