@@ -317,6 +317,18 @@ def test_a_peak_of_the_reference_model_by_hand(run: Callable[..., Ran]) -> None:
     assert "at its peak (table, backward)" in said and "Kept for the backward pass" in said
 
 
+def test_the_losss_and_the_heads_instants_of_the_reference_model_by_hand() -> None:
+    """gpt2 at 1 × 8 in bf16, T · V = 8 · 50,257 logits. Of the loss, a mean in fp32, the gradient is one tensor of 4
+    bytes each, and no weight has one yet. The head has that of its logits, 2 bytes each, that of the stream (D = 768),
+    and its weight's own, V · D; the loss is there, and its gradient."""
+    step = load("gpt2").train(as_="reference", ctx=8, optimizer="none")
+    found = {one["instant"]: one for one in step.instants}
+    logits, scalars = 8 * 50_257, 2 * 4
+    loss, head = found["loss, backward"], found["head, backward"]
+    assert (loss["gradients_bytes"], loss["held_bytes"]) == (0, 4 * logits + scalars)
+    assert (head["gradients_bytes"], head["held_bytes"]) == (2 * 50_257 * 768, 2 * logits + 2 * 8 * 768 + scalars)
+
+
 def test_verify_asks_the_reference_model_for_its_peak(run: Callable[..., Ran]) -> None:
     pytest.importorskip("torch")
     ran = run("verify", "gpt2", "--train", "--as", "reference", "--ctx", "8", "--json")

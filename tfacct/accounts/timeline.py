@@ -118,11 +118,12 @@ class Timeline(StepSums):
         )
 
     def behind(self) -> Iterator[Instant]:
-        """The backward pass of loss and head, each at its fullest."""
+        """The backward pass of loss and head, each at its fullest. A profile has the loss's moment first, or last."""
         if not self.run.back.run.moments:
             return  # the next stage has them
         found, kept = self.within(self.run.back), self.kept_front + self.kept_blocks
-        *heads, loss = range(len(found))
+        loss = max(nth for nth, moment in enumerate(self.moments(self.run.back)) if moment.at.startswith("loss"))
+        heads = [nth for nth in range(len(found)) if nth != loss]
         for name, nths in ((LOSS, [loss]), ("head, backward", heads)):
             yield self.backward(name, found, kept, 0, self.again, nths)
 
