@@ -25,7 +25,8 @@ FURTHER = (
     *("hyperclovax", "ministral3", "nemotron", "olmo", "phi", "stablelm", "falcon", "vaultgemma", "glm4_moe_lite"),
     *("minimax_m2", "gpt_neo"),
     *("dots1", "ernie4_5", "granitemoe"),
-    *("arcee", "exaone_moe", "flex_olmo", "hy_v3", "mellum", "ministral", "solar_open"),
+    *("arcee", "exaone_moe", "flex_olmo", "granitemoeshared", "hy_v3", "mellum"),
+    *("ministral", "solar_open"),
 )
 
 

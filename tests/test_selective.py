@@ -24,7 +24,8 @@ FURTHER = (
     *("nemotron", "olmo", "olmo2", "olmo3", "opt", "phi", "phi3", "qwen2_moe", "seed_oss", "smollm3"),
     *("stablelm", "starcoder2", "youtu", "granitemoe", "glm4_moe_lite", "minimax_m2"),
     *("dots1", "ernie4_5", "gpt_bigcode", "hunyuan_v1_dense", "olmoe", "vaultgemma"),
-    *("arcee", "exaone_moe", "flex_olmo", "hy_v3", "mellum", "ministral", "solar_open"),
+    *("arcee", "exaone_moe", "flex_olmo", "granitemoeshared", "hy_v3", "mellum"),
+    *("ministral", "solar_open"),
 )
 
 

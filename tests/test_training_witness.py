@@ -41,11 +41,14 @@ ENCODERS = (
     *("roberta", "xlm-roberta"),
 )
 LAST = (
-    *("arcee", "exaone_moe", "flex_olmo", "hy_v3", "mellum", "ministral", "solar_open"),
+    *("arcee", "exaone_moe", "flex_olmo", "granitemoeshared", "hy_v3", "mellum", "ministral", "solar_open"),
     *("data2vec-text", "ernie", "roberta-prelayernorm", "xlm-roberta-xl"),
 )
 IMAGES = ("deit", "vit")
-PAIRS = ("bart", "m2m_100", "marian", "mbart", "mt5", "pegasus", "t5", "umt5")
+PAIRS = (
+    *("bart", "blenderbot", "blenderbot-small", "m2m_100", "marian", "mbart", "mt5", "pegasus", "plbart", "t5"),
+    "umt5",
+)
 ACCUMULATING = FAMILIES + FURTHER
 
 

@@ -5,6 +5,7 @@ from typing import Any, TypeAlias
 
 from tests.training_encoders import bert, ending, roberta
 from tests.training_relatives import DROPS, grouped, layers, routed
+from tests.training_since import granitemoe
 
 Pick: TypeAlias = Callable[[list[Any]], Any]
 Config: TypeAlias = dict[str, Any]
@@ -92,6 +93,10 @@ def flex_olmo(pick: Pick, config: Config) -> Config:
     }
 
 
+def granitemoeshared(pick: Pick, config: Config) -> Config:
+    return {**granitemoe(pick, config), "shared_intermediate_size": pick([0, 8, 56, 104])}
+
+
 def ernie(pick: Pick, config: Config) -> Config:
     return {**bert(pick, config), **ending(pick, "Ernie"), "use_task_id": pick([True, False])}
 
@@ -109,7 +114,10 @@ def xlm_roberta_xl(pick: Pick, config: Config) -> Config:
 
 
 ADMITTED: Mapping[str, Callable[[Pick, Config], Config]] = {
-    **{draw.__name__: draw for draw in (arcee, ernie, exaone_moe, flex_olmo, hy_v3, mellum, ministral, solar_open)},
+    **{
+        draw.__name__: draw
+        for draw in (arcee, ernie, exaone_moe, flex_olmo, granitemoeshared, hy_v3, mellum, ministral, solar_open)
+    },
     "data2vec-text": data2vec_text,
     "roberta-prelayernorm": roberta_prelayernorm,
     "xlm-roberta-xl": xlm_roberta_xl,

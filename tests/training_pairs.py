@@ -59,6 +59,9 @@ def t5(pick: Pick, config: Config) -> Config:
 
 PAIRS: Mapping[str, Callable[[Pick, Config], Config]] = {
     "bart": bart,
+    "blenderbot": bart,
+    "blenderbot-small": bart,
+    "plbart": bart,
     "m2m_100": m2m_100,
     "marian": marian,
     "pegasus": bart,

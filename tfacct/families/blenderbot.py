@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from tfacct.architecture.parts import Positions
 from tfacct.architecture.transformer import Transformer
-from tfacct.families._bart_like import PreNorm
+from tfacct.families._bart_like import DROPOUTS, LAYERS_DROPPED, PreNorm
 from tfacct.families._base import Count, Layers
 
 RELEASED = "2020-04"
@@ -23,6 +23,10 @@ class Config(PreNorm):
     decoder_ffn_dim: Count = 10240
     max_position_embeddings: Count = 128
 
+    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate"})
+    dropouts: ClassVar = DROPOUTS
+    habits: ClassVar = frozenset({"narrow_softmax", "one_position"})
+    changes_training: ClassVar = LAYERS_DROPPED
     stems: ClassVar = ("Blenderbot",)
     divided: ClassVar = frozenset({"torch"})
     harmless: ClassVar = PreNorm.harmless | {"layernorm_variant"}

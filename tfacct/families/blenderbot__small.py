@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from tfacct.architecture.parts import Embedding, Positions
 from tfacct.architecture.transformer import Transformer
-from tfacct.families._bart_like import BartLike
+from tfacct.families._bart_like import DROPOUTS, LAYERS_DROPPED, BartLike
 from tfacct.families._base import Count, Layers, Switch
 from tfacct.families._endings import BODY, SEQ2SEQ
 
@@ -26,6 +26,10 @@ class Config(BartLike):
     static_position_embeddings: Switch = False
     do_blenderbot_90_layernorm: Switch = True
 
+    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate"})
+    dropouts: ClassVar = DROPOUTS
+    habits: ClassVar = frozenset({"narrow_softmax", "norms_sums", "one_position", "ones_stay"})
+    changes_training: ClassVar = LAYERS_DROPPED
     stems: ClassVar = ("BlenderbotSmall",)
     divided: ClassVar = frozenset({"torch"})
     uncounted: ClassVar = BartLike.uncounted | {"normalize_embedding", "static_position_embeddings"}

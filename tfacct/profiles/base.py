@@ -56,7 +56,8 @@ class Habits:
     `own_sines`: blocks read sines off a buffer of their own. `mixed`: experts are picked one after the other by a
     mixer. `norms_apart`: sums are normed in the block itself, behind a part that has let go of its tensors.
     `wide_sum`: results of experts and of the network beside them are summed in fp32. `whole_network`: no numbers of
-    the network's result are dropped where those of attention's are.
+    the network's result are dropped where those of attention's are. `one_position`: an encoder's positions are those
+    of one sequence, as a decoder's are. `shared_last`: a network without a gate runs behind the experts beside it.
     """
 
     embedding: bool = False
@@ -122,6 +123,8 @@ class Habits:
     norms_apart: bool = False
     wide_sum: bool = False
     whole_network: bool = False
+    one_position: bool = False
+    shared_last: bool = False
 
     @property
     def apart(self) -> bool:

@@ -25,7 +25,7 @@ from tfacct.profiles.transformers_masks import ALIGNED, NONE, masks
 from tfacct.profiles.transformers_mixed import mixed_experts
 from tfacct.profiles.transformers_parts import STREAM, beside, dropout, experts, network, norm
 from tfacct.profiles.transformers_scored import corrections, scored_experts
-from tfacct.profiles.transformers_shared import shared_experts
+from tfacct.profiles.transformers_shared import followed_experts, shared_experts
 
 ROWS = 32
 """Queries that the efficient kernel rounds its sums up to."""
@@ -105,7 +105,8 @@ class Transformers(Attending):
                 return mixed_experts(at, reads, part, self.habits)
             if self.habits.scored:
                 return scored_experts(at, reads, part, self.habits, full=self.full)
-            return (experts if part.shared_width is None else shared_experts)(at, reads, part, self.habits)
+            shared = followed_experts if self.habits.shared_last else shared_experts
+            return (experts if part.shared_width is None else shared)(at, reads, part, self.habits)
         raise ConfigError(f"{self.name}: no rule for {in_words(part)}")
 
     def normed(self, at: str, reads: str, part: Norm) -> Run:

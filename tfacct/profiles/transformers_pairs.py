@@ -56,6 +56,8 @@ class Side(Encoders):
             raise ConfigError(f"{self.name}: no rule for this front")
         kept = [Kept("tokens", "B T", by=("embed",), role="index")]
         order, moments = [*first, "embed"], [Moment("embed", ())]
+        if shape.positions.behind and self.of_target:
+            return self._positioned(shape, Run(tuple(order), tuple(kept), tuple(moments)))
         order.append("embed.scale")  # times 1, if need be
         moments.append(Moment("embed.scale", (ROW,)))
         if not shape.positions.stored:  # sines that are made
@@ -68,12 +70,29 @@ class Side(Encoders):
             return joined(Run(tuple(order), tuple(kept), tuple(moments)), dropped)
         order.append("pos_embed")
         kept.append(Kept("positions", "B T" if own else "T", by=("pos_embed",), role="index"))
-        moments.append(Moment("pos_embed", () if own or self.batch == 1 else (Held("T D"),)))
+        summed = not own and (self.batch > 1 or self.habits.one_position)  # rows without an axis of sequences
+        moments.append(Moment("pos_embed", (Held("T D"),) if summed else ()))
         runs = [Run(tuple(order), tuple(kept), tuple(moments))]
         if shape.embed_norm is not None:
             normed = norm("embed_norm", "embed.sum", shape.embed_norm, full=self.full)
             runs.append(normed._replace(moments=(Moment(normed.order[0], (ROW,)),), ahead=()))
         return joined(*runs, dropout("embed_norm.drop") if self.habits.embedding else Run())
+
+    def _positioned(self, shape: Transformer, tables: Run) -> Run:
+        """Positions, and the norm of the tokens' rows, to whose result they are added."""
+        if shape.embed_norm is None:
+            raise ConfigError(f"{self.name}: no rule for this front")
+        row = Held("T D")
+        numbers = Kept("positions", "T", by=("pos_embed",), role="index")
+        positions = Run(("pos_embed",), (numbers,), (Moment("pos_embed", (row,)),))
+        normed = norm("embed_norm", "embed", shape.embed_norm, full=self.full)
+        normed = normed._replace(moments=(Moment(normed.order[0], (ROW, row)),), ahead=())
+        return joined(tables, positions, normed, dropout("embed_norm.drop") if self.habits.embedding else Run())
+
+    @property
+    def of_target(self) -> bool:
+        """True of the decoder's side."""
+        return False
 
     def buffers(self, _: Transformer) -> tuple[Kept, ...]:
         """None but those of the decoder."""
@@ -86,7 +105,7 @@ class Reading(Side):
 
     def front(self, shape: Transformer) -> Run:
         """Tables of the source."""
-        return self.tables(shape, own=True)
+        return self.tables(shape, own=not self.habits.one_position)
 
     def back(self, shape: Transformer) -> Run:
         """A norm, where it has one."""
@@ -97,6 +116,7 @@ class Reading(Side):
     def waiting(self, shape: Transformer) -> tuple[Held, ...]:
         """The embeddings, and those of positions, of all sequences or of one for all."""
         once = shape.positions is not None and shape.positions.stored and not shape.positions.trained
+        once = once or self.habits.one_position
         return (ROW, Held("T D") if once else ROW)
 
 
@@ -108,6 +128,11 @@ class Writing(Side):
     def sees_all(self) -> bool:
         """False: tokens see those in front."""
         return False
+
+    @property
+    def of_target(self) -> bool:
+        """True of the decoder's side."""
+        return True
 
     def part(self, at: str, reads: str, part: Part, *, waits: bool = False) -> Run:
         """What a part of a block keeps, attention to the source among them."""

@@ -26,6 +26,19 @@ def shared_experts(at: str, reads: str, part: Experts, habits: Habits) -> Run:
     return joined(beside(shared, STREAM_WIDE), _waited(at, routed), _gate(at, reads))
 
 
+def followed_experts(at: str, reads: str, part: Experts, habits: Habits) -> Run:
+    """Experts, then the shared network, whose gate and up are halves of one product: GraniteMoeShared's. Backwards it
+    comes first, beside the gradient of both results; that of what it read waits until the experts' is added."""
+    if part.shared is None or part.shared_gate or part.shared_bias:
+        raise ConfigError("transformers: no rule for a shared network with a gate or biases behind experts")
+    routed = experts(at, reads, replace(part, shared=None), habits)
+    taken = (f"{at}.router.softmax", f"{at}.router.weight")
+    moments = (m if m.at in taken else m._replace(held=(*m.held, STREAM_WIDE)) for m in routed.moments)
+    shape = FeedForward(hidden=part.hidden, width=part.shared, gated=True, activation=part.activation)
+    shared = beside(lettered(network(f"{at}.shared", reads, shape, fused=True)), STREAM_WIDE)
+    return joined(routed._replace(moments=tuple(moments)), shared._replace(early=(STREAM_WIDE,)))
+
+
 def _gate(at: str, reads: str) -> Run:
     weight, sigmoid = f"{at}.shared_gate.weight", f"{at}.shared_sigmoid"
     weighting, added = f"{at}.shared_weighting", f"{at}.shared_add"
