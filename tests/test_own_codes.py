@@ -115,6 +115,20 @@ def test_ling_2_5_is_named_by_its_class() -> None:
             subject("mine", {**theirs, "layer_group_size": 3, "model_type": "bailing_moe_v2_5", name: value})
 
 
+def test_both_encoders_of_chinese_clip_are_all_of_its_class_but_a_scale() -> None:
+    """A whole projects the vectors of both, and its text has no pooler."""
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    own = {f"{part}_config": TINY[f"chinese_clip_{part}_model"] for part in ("text", "vision")}
+    with torch.device("meta"):
+        config = transformers.ChineseCLIPConfig(**own, projection_dim=13)
+        built = transformers.ChineseCLIPModel._from_config(config)
+    ours = subject("mine", {"model_type": "chinese_clip", "projection_dim": 13, **own})
+    both = (ours, ours.of_part("vision"))
+    assert ["logit_scale" in one.left_out for one in both] == [True, True]
+    assert sum(one.parameters for one in both) + 1 == sum(one.numel() for one in built.parameters())
+
+
 def test_a_text_read_backwards_gives_jinas_logits_backwards() -> None:
     """A token's distance counts alike to both sides, and nothing else says where it stands."""
     torch = pytest.importorskip("torch")

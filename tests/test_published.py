@@ -41,6 +41,7 @@ KIMI_LINEAR = {
         ("dots1", {"v_head_dim": 8}),
         ("qwen3_moe", {"dual_chunk_attention_config": {"chunk_size": 9, "sparse_attention_enabled": True}}),
         ("t5", {"tie_word_embeddings": None}),
+        ("gpt2", {"apply_query_key_layer_scaling": True, "normalize_attention_scores": True}),  # GPT-SW3
         ("starcoder2", {"scale_attn_weights": True, "mlp_type": "default", "norm_type": "layer_norm"}),
         ("qwen3_5_text", {"output_gate_type": "swish"}),  # Qwen3.6
         ("ernie4_5_moe", {"num_nextn_predict_layers": 1}),

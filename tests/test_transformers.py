@@ -267,7 +267,7 @@ def random_class(family: str, examples: int) -> None:
     check()
 
 
-HEADED = [family for family in FAMILIES if len(families.class_names(families.config_class(family))) > 1]
+HEADED = [family for family in FAMILIES if len(classes_of(family)) > 1]
 
 
 @pytest.mark.parametrize("family", HEADED)

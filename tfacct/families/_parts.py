@@ -137,6 +137,7 @@ class Pair(NamedTuple):
 
 
 PAIRS: Mapping[str, Pair] = {
+    "chinese_clip": Pair("ChineseCLIP", "ModelWithProjection", ("logit_scale",)),
     "clip": Pair("CLIP", "ModelWithProjection", ("logit_scale",)),
     "siglip": Pair("Siglip", "Model", ("logit_scale", "logit_bias")),
 }
@@ -184,7 +185,7 @@ def part_of(raw: Mapping[str, Any], model_type: str, part: Part) -> tuple[dict[s
     named = classes.named(raw.get("architectures"))
     if any(name != f"{pair.stem}Model" for name in named):
         raise ConfigError(f"architectures = {shown(named)} names no class of {model_type}: it is {pair.stem}Model")
-    if model_type == "clip":
+    if pair.ending == "ModelWithProjection":
         fields["projection_dim"] = raw.get("projection_dim", PROJECTED)
     fields["architectures"] = [f"{pair.stem}{part.capitalize()}{pair.ending}"]
     return fields, (*others, *pair.between)

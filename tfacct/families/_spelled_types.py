@@ -107,6 +107,7 @@ GROUPED = Spelled(
 """Llama's shape with grouped heads; what it takes for absent sizes was not seen."""
 SPELLED: Mapping[str, Spelled] = {
     "new": Spelled("gte"),
+    "gpt-sw3": Spelled("gpt2"),
     "deepseek_ref": Spelled("deepseek_v4"),
     "Yi": Spelled(
         "llama",

@@ -32,6 +32,7 @@ class Config(FamilyConfig):
     harmless: ClassVar = frozenset(
         """
         n_ctx scale_attn_weights scale_attn_by_inverse_layer_idx reorder_and_upcast_attn
+        apply_query_key_layer_scaling normalize_attention_scores
         summary_activation summary_proj_to_labels summary_type summary_use_proj
         """.split()
     )

@@ -98,7 +98,8 @@ class LightningAttention(Mixer):
         self.state_decay, self.recurrence, self.read_out = Passed(), OneToken(), Product(1)
         self.out_norm: nn.Module = RMSNorm(part.inner, part.eps)
         if part.groups is not None:
-            self.out_norm = GroupNorm(part.groups, part.inner // part.groups, part.eps)
+            groups = part.groups if isinstance(part.inner, int) else 1  # of a symbol, which it may not divide: no count
+            self.out_norm = GroupNorm(groups, part.inner // groups, part.eps)
         self.gate, self.out_proj = Gate(), Linear(part.inner, part.hidden, bias=part.out_bias)
 
     def rates(self, like: Tensor) -> Tensor:
