@@ -30,7 +30,7 @@ class Config(Bert):
         Bert.gotchas[-1],
     )
 
-    def pooler(self, hidden: Any) -> Pooler | Picked:  # type: ignore[override]
+    def pooler(self, hidden: Any) -> Pooler | Picked:
         """BERT's, or the first token's vector, projected."""
         if "pooler" in self.ending.paths:
             return Pooler(hidden=hidden)
