@@ -21,6 +21,7 @@ from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.loading.model import subject as loaded
 from tfacct.profiles import reference_lines as rules
+from tfacct.profiles.reference_compressed import entries
 from tfacct.profiles.reference_mixers import RULES, lengths
 from tfacct.reports.kept_as import kept_step, refusal, told
 from tfacct.reports.training import Recipe
@@ -182,6 +183,17 @@ def test_a_formula_is_the_number_of_the_step(run: Callable[..., Ran]) -> None:
         assert facts["kept_bytes"] == load(name).train(as_="reference", ctx=64).kept_bytes
 
 
+def test_a_formula_says_the_first_of_several_streams_apart() -> None:
+    pytest.importorskip("sympy")
+    model = load(SHAPES["glm5_next_text"])
+    (facts,) = model.formula(of="kept", as_="reference", ctx=8).models
+    assert facts["kept_bytes"] == model.train(as_="reference", ctx=8).kept_bytes
+    first, others = (facts["blocks"][number] for number in range(2))
+    assert first["kind"] == f"first {others['kind']}" and first["bytes"] != others["bytes"]
+    with pytest.raises(UsageError, match="no polynomial in these letters"):
+        load(SHAPES["qwen3_vl_vision"]).formula(of="kept", as_="reference", ctx=8)
+
+
 def test_a_wrong_rule_is_not_proven(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("fvcore")
     pytest.importorskip("sympy")
@@ -201,7 +213,8 @@ def test_the_formula_of_every_family_is_what_its_reference_model_keeps(family: s
     if unruled(model) != "nothing":
         return
     padded = model.architecture.encoder is not None and model.architecture.encoder.longest is not None
-    if padded or any(lengths(part, 1) or getattr(part, "by_rows", False) for part in model.architecture.parts()):
+    parts = model.architecture.parts()
+    if padded or any(lengths(part, 1) or entries(part, 1) or getattr(part, "by_rows", False) for part in parts):
         with pytest.raises(UsageError, match="is not proven for all sizes"):
             load(SHAPES[family]).prove(train=True, as_="reference")
         return

@@ -95,7 +95,8 @@ def _made(
 def index_turns(part: CompressedAttention) -> bool:
     """True if an indexer's heads are as large as what is turned of one, as in every config."""
     size, turned = part.index_dim, part.rope_dim
-    return part.light is not None and isinstance(size, int) and isinstance(turned, int) and size >= turned
+    smaller = isinstance(size, int) and isinstance(turned, int) and size < turned
+    return part.light is not None and not smaller
 
 
 def _indexer(own: Lines, at: str, reads: str, made: str, part: CompressedAttention) -> Iterator[Kept]:

@@ -25,7 +25,7 @@ from tfacct.architecture.words import in_words
 from tfacct.ledger.einsum import Size, rounded_up
 from tfacct.ledger.kept import Kept
 from tfacct.ledger.lines import CHUNK, SHARES
-from tfacct.ledger.workload import CHUNKS, PATCHES
+from tfacct.ledger.workload import CHUNKS, COMPRESSED, PATCHES
 from tfacct.profiles.reference_delta import delta
 from tfacct.profiles.reference_lines import Lines, convolution, is_, read_whole
 from tfacct.profiles.reference_recurrences import LATER, ROUNDS, channel_mix, lightning, recurrence, time_mix
@@ -65,7 +65,7 @@ def scans(shape: Transformer) -> bool:
 def in_step(symbols: Mapping[str, Any]) -> dict[str, Size]:
     """Those letters as symbols, where a model has them."""
     chunks = {} if CHUNKS not in symbols else {CHUNKS: symbols[CHUNKS], EARLIER: symbols[CHUNKS] - 1}
-    letters = (*MEANINGS, PATCHES, *SHARES)
+    letters = (*MEANINGS, PATCHES, *SHARES, *COMPRESSED["entries"].values())
     return chunks | {letter: symbols[letter] for letter in letters if letter in symbols}
 
 

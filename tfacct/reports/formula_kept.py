@@ -11,6 +11,7 @@ from tfacct.accounts.training import Step
 from tfacct.algebra.factored import BLOCKS, Factored
 from tfacct.algebra.symbols import SymbolicModel, block_letters, in_symbols, with_sizes
 from tfacct.architecture import letters
+from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import UsageError
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import AXIS, Size
@@ -70,6 +71,8 @@ def formula_kept(
     work = replace(work, context=tokens, tokens=tokens, batch=MANY) if family else work
     step = stepper(subject, recipe)(work) if as_ == TRANSFORMERS else kept_step(subject, work, recipe, as_)
     symbolic, written, whole = written_kept(subject, recipe, work, as_)
+    if not whole.is_polynomial(*whole.free_symbols):
+        raise _unwritten(subject)
     values = {} if family else sizes_of(subject, work.axes()) | work.axes() | kernel_letters(work.tokens)
     values |= {} if family else scanned(work.tokens)
     if not family:
@@ -94,7 +97,7 @@ def formula_kept(
         return Divided(found) if axes else found[0][0]
 
     total = said(written.run.sections, stacks, _of_step(symbolic))
-    kinds = list(zip(subject.architecture.kinds(), written.run.blocks, strict=True))
+    kinds = _kinds(subject.architecture, written.run.blocks)
     blocks = {kind: said([block._replace(count=1)], _of_step(symbolic)) for kind, block in kinds}
     legend = legend_of(symbolic, lines, total, values) | letters_of(axes)
     facts = {
@@ -204,13 +207,44 @@ def _in_letters(subject: LoadedModel, symbolic: SymbolicModel, recipe: Recipe, w
         run = pass_of(subject, recipe, work, open_, {letter: symbols[letter] for letter in kernel_letters(work.tokens)})
     else:
         run = runner(as_).passed(open_, recipe, work)
-    counted = zip(run.blocks, stacks, strict=True)
-    run = run._replace(blocks=tuple(block._replace(count=symbols[letter]) for block, letter in counted))
+    counted = zip(_by_stack(shape, run.blocks), stacks, strict=True)
+    run = run._replace(
+        blocks=tuple(
+            block._replace(count=symbols[letter] - (len(own) - 1) if block is most else 1)
+            for own, letter in counted
+            for most in [None if _first_alone(shape, own) else max(reversed(own), key=_blocks)]
+            for block in own
+        )
+    )
     tokens = symbols["T"]
     at = Workload(context=tokens, tokens=tokens, batch=symbols["B"]).axes()
     at |= groups_of(open_, tokens) | in_step(symbols)
     wide = width(FP32) if recipe.autocast else None
     return Step(run, symbolic.ledger, at, width(recipe.dtype), 0, checkpoint=recipe.checkpoint == "full", wide=wide)
+
+
+def _blocks(section: Section) -> int:
+    return len(section.numbers)
+
+
+def _by_stack(shape: Transformer, blocks: Sequence[Section]) -> list[list[Section]]:
+    """The blocks of each stack, those that keep something else apart."""
+    if len(blocks) == len(shape.stacks):
+        return [[block] for block in blocks]
+    return [[block for block in blocks if block.numbers[0] in numbers] for numbers in shape.numbers()]
+
+
+def _first_alone(shape: Transformer, own: list[Section]) -> bool:
+    """True for the one block of its kind whose streams are one vector still: more of them would keep something else."""
+    return shape.stacks[0].block.hyper is not None and [block.numbers for block in own] == [shape.numbers()[0][:1]]
+
+
+def _kinds(shape: Transformer, blocks: Sequence[Section]) -> Iterator[tuple[str, Section]]:
+    """A block of each kind, and the first where its streams are one vector still."""
+    for kind, own in zip(shape.kinds(), _by_stack(shape, blocks), strict=True):
+        if len(own) > 1 and shape.stacks[0].block.hyper is not None:
+            yield f"first {kind}".strip(), own[0]
+        yield kind, max(reversed(own), key=_blocks)
 
 
 def _tensors(symbolic: SymbolicModel, written: Step, step: Step | None, axes: Mapping[str, str]) -> Iterator[Tensor]:
@@ -235,9 +269,11 @@ def _of_step(symbolic: SymbolicModel) -> list[str]:
 def _check(symbolic: SymbolicModel, whole: Size, values: dict[str, Any], kept: int, subject: LoadedModel) -> None:
     """Refuse a formula that is another number than the account of the same step."""
     if _at(symbolic, whole, values) != kept:
-        raise UsageError(
-            f"{subject.name}: what its step keeps is no polynomial in these letters: no formula is written"
-        )
+        raise _unwritten(subject)
+
+
+def _unwritten(subject: LoadedModel) -> UsageError:
+    return UsageError(f"{subject.name}: what its step keeps is no polynomial in these letters: no formula is written")
 
 
 def _at(symbolic: SymbolicModel, whole: Size, values: Mapping[str, Any]) -> Size:

@@ -11,6 +11,7 @@ from tfacct.ledger.kept import Pass
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Report, Tick, unwatched
+from tfacct.profiles.reference_compressed import entries
 from tfacct.profiles.reference_mixers import lengths
 from tfacct.reports.counting import Counting
 from tfacct.reports.kept_as import FORM, REFERENCE, check, refusal, runner
@@ -40,6 +41,11 @@ def prove_reference(
         raise UsageError(
             f"{subject.name}: rows that positions are merged into are not written by the positions' own letter: what it"
             " keeps is not proven for all sizes",
+            f"tfacct verify {subject.name} {option('train')} {option('as_', REFERENCE)} measures it at one",
+        )
+    if any(entries(part, 1) for part in subject.architecture.parts()):
+        raise UsageError(
+            f"{subject.name}: keys are made of whole groups of tokens: what it keeps is not proven for all sizes",
             f"tfacct verify {subject.name} {option('train')} {option('as_', REFERENCE)} measures it at one",
         )
     encoder = subject.architecture.encoder
