@@ -129,6 +129,30 @@ def test_both_encoders_of_chinese_clip_are_all_of_its_class_but_a_scale() -> Non
     assert sum(one.parameters for one in both) + 1 == sum(one.numel() for one in built.parameters())
 
 
+def test_jina_embeddings_v4_is_qwen2_5_vl_and_a_product() -> None:
+    """Its class inherits that of Qwen2.5-VL-3B, whose language model has 3,085,938,688 of 3,754,622,976 parameters."""
+    plain = {
+        "hidden_size": 2048, "intermediate_size": 11008, "max_position_embeddings": 128000, "model_type": "qwen2_5_vl",
+        "num_attention_heads": 16, "num_hidden_layers": 36, "num_key_value_heads": 2, "tie_word_embeddings": True,
+        "vocab_size": 151936, "vision_config": {"hidden_size": 1280, "model_type": "qwen2_5_vl"},
+    }  # fmt: skip
+    own = {"matryoshka_dims": [128, 256], "multi_vector_projector_dim": 128, "task_names": ["retrieval"]}
+    ours = subject("mine", {**plain, **own, "architectures": ["JinaEmbeddingsV4Model"]})
+    assert (ours.unknown, ours.left_out) == ((), ("vision_config", "multi_vector_projector"))
+    assert ours.ledger.parameters() == subject("mine", plain).ledger.parameters()
+    assert ours.parameters == 3_085_938_688
+    with pytest.raises(ConfigError, match="names no class of qwen2"):
+        subject("mine", {**plain, "architectures": ["JinaEmbeddingsV5Model"]})
+
+
+def test_the_language_model_in_llava_onevision_1_5_is_qwen3s() -> None:
+    text = {**TINY["qwen3"], "attention_bias": False, "tie_word_embeddings": False}
+    whole = {"model_type": "llavaonevision1_5", "vision_config": {"hidden_size": 9}}
+    ours = subject("mine", {**whole, "text_config": {**text, "model_type": "LLaVAOneVision1_5_text"}})
+    assert (ours.family, ours.unknown, ours.left_out) == ("qwen3", (), ("vision_config",))
+    assert ours.ledger.parameters() == subject("mine", text).ledger.parameters()
+
+
 def test_a_text_read_backwards_gives_jinas_logits_backwards() -> None:
     """A token's distance counts alike to both sides, and nothing else says where it stands."""
     torch = pytest.importorskip("torch")

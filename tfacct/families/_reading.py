@@ -128,10 +128,11 @@ def _of_several(
     that are counted together."""
     if raw.get("model_type", OWN) in names():
         return (raw, (), {}), ()
+    from tfacct.families import _embedders
     from tfacct.families._ernie_vl import told
     from tfacct.families._wrappers import parts_of, unwrapped
 
-    raw = told(raw)
+    raw = _embedders.told(told(raw))
     found = unwrapped(raw, part)
     return found, parts_of(raw) if found.left_out else ()
 

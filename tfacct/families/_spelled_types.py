@@ -232,6 +232,11 @@ SPELLED: Mapping[str, Spelled] = {
         silent=frozenset({"mask_token_id"}),
         follows=HEAD,
     ),
+    "LLaVAOneVision1_5_text": Spelled(
+        "qwen3",
+        needs=(*SIZES, "head_dim"),
+        only={"attention_bias": (False, None), "use_sliding_window": (False, None)},
+    ),
     "llama_bidirec": Spelled(
         "eurobert",
         {"LlamaBidirectionalModel": "EuroBertModel"},

@@ -340,7 +340,7 @@ def _shared_head(fields: Mapping[str, Any]) -> dict[str, int]:
 
 
 KEPT = ("quantization_config", "compression_config")
-OTHERS = frozenset("embd_layer img_processor audio_processor vision_lora speech_lora".split())
+OTHERS = frozenset("embd_layer img_processor audio_processor vision_lora speech_lora multi_vector_projector".split())
 """Fields that hold what stands beside a language model, in files that keep the fields of both together."""
 MODELS = ("vision_config", "audio_config", *OTHERS)
 """Fields that hold another model's config in that of a language model too: older files repeat them there."""
