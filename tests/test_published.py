@@ -302,6 +302,8 @@ def test_a_body_that_a_file_names_before_a_head_is_counted_and_the_head_said_to_
         ("nomic_bert", {"num_experts": 8, "moe_every_n_layers": 2, "ffn_div": 2}, "ffn_div = 2 changes the counts"),
         ("bert", {"model_type": "big_bird"}, "drawn at random"),
         ("llama", {"model_type": "wav2vec2"}, "convolutions over a waveform"),
+        ("llama", {"model_type": "step3_vl"}, "made of a latent beside one head of keys"),
+        ("llama", {"model_type": "molmo"}, "rows of tokens that its head does not score"),
     ],
 )
 def test_published_models_that_are_not_counted_say_why(family: str, fields: dict[str, Any], reason: str) -> None:

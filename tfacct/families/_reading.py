@@ -32,6 +32,7 @@ _WITHOUT: Mapping[str, str] = {
     "minicpmo": "its config does not say whose blocks its language model has",
     "minicpmv": "its config does not say whose blocks its language model has",
     "mobilebert": "its attention reads narrower tokens beside whole ones, and no part here does that",
+    "molmo": "its table has rows of tokens that its head does not score, and no part here has those",
     "nllb-moe": "an expert takes so many tokens and no more, and no part here leaves tokens out",
     "pegasus_x": "its encoder attends in blocks beside global tokens, and no part here does that",
     "phi3small": "most of its layers read blocks of keys that a pattern chooses, and no part here does",
@@ -39,14 +40,16 @@ _WITHOUT: Mapping[str, str] = {
     "qwen4_exp_text": "its layers read tables of n-grams of tokens, and no part here does that",
     "reformer": "its attention sorts tokens by hashes, and no part here does",
     "squeezebert": "its products are of groups of channels, and no part here has those in attention and networks",
+    "step3_text": "its queries are made of a latent beside one head of keys and values, and no part here does that",
     "switch_transformers": "an expert takes so many tokens of a text and no more, and no part here leaves tokens out",
     "t5gemma2": "its decoder attends to its own tokens and to the source's at once, and no part here does that",
     "wav2vec2": "convolutions over a waveform stand in front of its blocks, and no part here has those",
+    "xlstm": "exponentials that a running maximum holds gate its matrices, and no part here does that",
     "zamba": "its Mamba is split into heads that have products of their own, and no part here does that",
     "zaya": "its queries and keys pass convolutions, and no part here has those in attention",
 }
 _WHOLES = {"dots3_note": "dots3_note", "inkling": "inkling_mm_model"}
-_WHOLES |= {"qwen4_exp": "qwen4_exp"}
+_WHOLES |= {"qwen4_exp": "qwen4_exp", "step3": "step3_vl"}
 WITHOUT = {**_WITHOUT, **{whole: _WITHOUT[f"{stem}_text"] for stem, whole in _WHOLES.items()}}
 """Types that are refused by name, and that no family comes near; so are the wholes around those language models."""
 
