@@ -251,7 +251,7 @@ PEAKS = (
     ),
     *("lfm2", "lfm2_moe", "lfm3", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "olmo_hybrid", "kimi_linear"),
     *("mamba", "falcon_mamba", "jamba", "mamba2", "bamba", "granitemoehybrid", "nemotron_h", "recurrent_gemma"),
-    *("rwkv", "minimax"),
+    *("rwkv", "arcee", "jais2", "nemotron", "persimmon"),
     *("hunyuan_v1_dense", "hunyuan_v1_moe", "hy_v3", "hyperclovax", "minimax_m2", "ministral3", "mixtral", "olmo2"),
     *("bert", "roberta", "camembert", "data2vec-text", "distilbert", "eurobert", "gte", "modernbert", "nomic_bert"),
     *("axk1", "deepseek_v2", "deepseek_v3", "glm4_moe_lite", "kimi_k2", "minicpm3", "mistral4", "youtu"),
@@ -283,7 +283,7 @@ def held(family: str, seed: int) -> bool:
         *(("qwen3", 4), ("olmo2", 2), ("cohere", 1), ("gemma3_text", 3), ("mixtral", 0), ("qwen3_moe", 7)),
         *(("bert", 4), ("vaultgemma", 101), ("lfm2", 7), ("lfm2_moe", 3)),
         *(("qwen3_next", 1), ("bamba", 1), ("falcon_mamba", 2), ("recurrent_gemma", 5), ("nemotron_h", 0)),
-        *(("rwkv", 1), ("minimax", 1)),
+        *(("rwkv", 1), ("arcee", 8)),
     ],
 )
 def test_the_reference_model_holds_what_is_said_at_its_peak(family: str, seed: int) -> None:
@@ -382,6 +382,7 @@ def test_no_peak_is_told(run: Callable[..., Ran]) -> None:
     assert "No peak is given: what operations hold while they run has not been measured" in " ".join(said.out.split())
     (facts,) = json.loads(run("train", "bloom-560m", "--as", "reference", "--ctx", "1k", "--json").out)["models"]
     for name, why in (
+        ("minimax-text-01", "for lightning attention."),
         ("t5-small", "for an encoder."),
         ("vit-base-patch16-224", "patches"),
     ):

@@ -20,6 +20,7 @@ from tfacct.architecture.parts import (
     FeedForward,
     Head,
     LatentAttention,
+    LightningAttention,
     Mixer,
     Norm,
     Positions,
@@ -39,8 +40,8 @@ from tfacct.profiles.tape import BYTES
 from tfacct.profiles.tape_experts import dealt
 
 STREAM, PAIRS = Held("B T D"), "B K G T S"
-PLAIN = frozenset(("gelu", "gelu_new", "gelu_pytorch_tanh", "silu", "swish", "relu"))
-"""Activations that are one operation."""
+PLAIN = frozenset(("gelu", "gelu_new", "gelu_pytorch_tanh", "silu", "swish", "relu", "relu2"))
+"""Activations that were measured: one operation each, or the square of one."""
 MEASURED: Mapping[type, frozenset[str]] = {
     Transformer: frozenset(("embed", "stacks", "final_norm", "head", "positions", "embed_norm", "segments")),
     Embedding: frozenset(("vocab", "hidden", "shared", "scaled", "factor")),
@@ -50,7 +51,7 @@ MEASURED: Mapping[type, frozenset[str]] = {
         ("hidden", "vocab", "tied", "bias", "eps", "transform_bias", "norm_bias", "softcap", "logit_scale", "transform")
     ),
     Block: frozenset(("sublayers", "order")),
-    Sublayer: frozenset(("part", "norm", "post_norm", "factor", "normed", "stream")),
+    Sublayer: frozenset(("part", "norm", "post_norm", "factor")),
     Norm: frozenset(("hidden", "kind", "eps", "narrow", "learned", "less_one")),
     Attention: frozenset(
         (
@@ -75,6 +76,8 @@ UNWRITTEN = frozenset(("absorbed", "unpacked"))
 """Forms of latent attention that are on no tape: the caller has keys and values of all heads, or there are none."""
 FIRST = Attention, LatentAttention, *RUNS
 """Parts in front of a network or experts."""
+NOWHERE = (LightningAttention,)
+"""Of these, parts of blocks whose streams were not measured."""
 
 
 def measured(shape: Transformer) -> bool:
@@ -101,7 +104,7 @@ def unmeasured(shape: Transformer) -> list[str]:
     networks and experts, a second side, and what is no table in front."""
     known = (*FIRST, Experts, FeedForward)
     every = [sublayer.part for stack in shape.stacks for sublayer in stack.block.sublayers]
-    others = [part for part in every if not isinstance(part, (*known, CrossAttention))]
+    others = [part for part in every if isinstance(part, NOWHERE) or not isinstance(part, (*known, CrossAttention))]
     front = () if isinstance(shape.embed, Embedding) else (shape.embed,)
     words = [*([] if shape.encoder is None else [shape.encoder.words]), *map(in_words, (*front, *others))]
     return list(dict.fromkeys(words))
