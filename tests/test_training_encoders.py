@@ -36,8 +36,9 @@ def test_scores_of_distances_are_made_once_and_their_gradient_waits() -> None:
     front = {line.path: line.bytes({**step.run.front.axes, **step.at}, step.pass_) for line in step.run.front.run.kept}
     assert front["distances"] == 8 * 23 * 23
     whole = Timeline(step)
-    scores = [each for each in whole.moments(whole.run.blocks[0]) if each.at == "blocks.*.attn.scores"][:1]
-    assert [whole.added_inside(number, scores) for number in (0, 1, 2)] == [[2 * 2 * 3 * 23 * 23]] * 3
+    places = whole.run.blocks[0].run.places
+    nth = next(nth for nth, each in enumerate(places.moments) if each.at == "blocks.*.attn.scores")
+    assert [whole.added_inside(number, places).at(nth) for number in (0, 1, 2)] == [2 * 2 * 3 * 23 * 23] * 3
     assert [whole.added_to(number) for number in (0, 1, 2)] == [2 * 2 * 3 * 23 * 23] * 2 + [0]
 
 
