@@ -33,14 +33,13 @@ def recurrence(own: Lines, at: str, reads: str, part: GatedRecurrence) -> Iterat
 
 
 def lightning(own: Lines, at: str, reads: str, part: LightningAttention, *, several: bool) -> Iterator[Kept]:
-    """Queries, keys and values, chunks with their matrices, the norm and the gate. `several`: chunks. Raises
-    ConfigError where queries and keys are not activated, but normed or turned."""
-    if part.activation is None or part.qk_norm or part.rotary is not None or part.groups is not None:
-        raise own.refuse("lightning attention with norms or turns of queries and keys")
+    """Queries, keys and values, chunks with their matrices, the norm and the gate. `several`: chunks."""
     rows, of, pairs = "B T Nl Hl", "B Nc Nl Pc Hl", "B Nc Nl Pc Qc"
     yield Kept(reads, "B T D", by=tuple(f"{at}.{name}_proj.weight" for name in ("q", "k", "v", "gate")))
     for name in "qkv":
-        yield from own.activated(f"{at}.{name}_act", f"{at}.{name}_proj", part.activation, rows)
+        if part.activation is not None:
+            yield from own.activated(f"{at}.{name}_act", f"{at}.{name}_proj", part.activation, rows)
+    yield from _prepared(own, at, part)
     scores, values, read, write = (
         f"{at}.{name}" for name in ("chunk_scores", "chunk_values", "state_read", "state_write")
     )
@@ -58,11 +57,30 @@ def lightning(own: Lines, at: str, reads: str, part: LightningAttention, *, seve
     yield Kept(f"{at}.q_decay", of, by=(read,))
     norm, gate, last = f"{at}.out_norm", f"{at}.gate", f"{at}.read"
     viewed = is_(part.heads, 1)  # one head's tokens lie one behind the other, padded chunks
-    for line in own.rms(norm, last, rows, "B T", "Nl Hl", less_one=False):
-        yield Kept(last, of, by=line.by) if viewed and line.path == last else line
+    grouped = part.groups is not None
+    for line in own.rms(norm, last, rows, "B T", "Nl Hl", less_one=False, scaled=not grouped):
+        if line.path == last and viewed:
+            yield Kept(last, of, by=line.by)
+        elif line.path == f"{norm}.root" and part.groups is not None:
+            yield Kept(line.path, line.spec, by=line.by, role=line.role, times=part.groups)
+        else:
+            yield line
+    if grouped:
+        yield Kept(f"{norm}.normed", rows, by=(f"{norm}.weight",))
     yield Kept(norm, rows, by=(gate,))
     yield Kept(f"{gate}.act", rows, by=(gate,))
     yield Kept(f"{gate}.product", rows, by=(f"{at}.out_proj.weight",))
+
+
+def _prepared(own: Lines, at: str, part: LightningAttention) -> Iterator[Kept]:
+    """Norms of queries and keys, and the angles that turn them, which each block makes itself."""
+    for name in "qk" if part.qk_norm else "":
+        made = f"{at}.{name}_proj" if part.activation is None else f"{at}.{name}_act"
+        yield from own.rms(f"{at}.{name}_norm", made, "B T Nl Hl", "B T Nl", "Hl", less_one=False)
+    if part.rotary is not None:
+        turned = "Hl" if part.rope_dim is None else "Hlr"
+        for name in ("cos", "sin"):
+            yield Kept(f"{at}.{name}", f"T {turned}", by=(f"{at}.q_rotary", f"{at}.k_rotary"))
 
 
 def _mixtures(at: str, reads: str, products: dict[str, str]) -> Iterator[Kept]:
