@@ -364,6 +364,7 @@ def test_no_peak_is_told(run: Callable[..., Ran]) -> None:
     (facts,) = json.loads(run("train", "bloom-560m", "--as", "reference", "--ctx", "1k", "--json").out)["models"]
     for name, why in (
         ("minimax-text-01", "for lightning attention."),
+        ("ring-mini-linear-2.0", "for lightning attention."),
         ("t5-small", "for an encoder."),
         ("vit-base-patch16-224", "patches"),
     ):

@@ -133,7 +133,7 @@ def _known(block: Block) -> bool:
 
 def _plain(part: object) -> bool:
     if isinstance(part, tuple(RUNS)):  # run as they are
-        return True
+        return not isinstance(part, NOWHERE)
     known = MEASURED.get(type(part), frozenset()) if part is not None else frozenset[str]()
     if not is_dataclass(part):
         return part is None
