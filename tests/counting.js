@@ -61,7 +61,7 @@ function fitting(text) {
     at = bigs(given),
     cache = storage.width(cacheName);
   const kept = (keys) => ledger.cacheBytes(way, { ...at, S: keys }, cache);
-  return texts([ledger.nextTokenBytes(way, at, cache), ledger.largestThatFits(kept, 10n ** 10n)]);
+  return texts([ledger.nextTokenBytes(way, at, cache), ledger.longestContext(way, kept, 10n ** 10n)]);
 }
 
 // Texts of a number; of two of them where they are a share.

@@ -67,8 +67,10 @@ function row(counted, device, most, chosen, choose) {
 		{ at, way, cache, kept } = counted;
 	const bytes = more => ledger.cacheBytes(way, { ...at, ...more }, cache);
 	const free = room - kept;
-	const largest = of => most_(room < 0n ? 0n : ledger.largestThatFits(of, room));
-	const limits = counted.model.keeps ? [largest(S => bytes({ S })), largest(B => bytes({ B }))] : [];
+	const largest = found => most_(room < 0n ? 0n : found());
+	const context = () => ledger.longestContext(way, S => bytes({ S }), room);
+	const batch = () => ledger.largestThatFits(B => bytes({ B }), room);
+	const limits = counted.model.keeps ? [largest(context), largest(batch)] : [];
 	const name = h(
 		"button.plain",
 		{ type: "button", "data-card": device.id, onclick: () => choose(device.id) },

@@ -43,7 +43,8 @@ export function memory(counted, device, go) {
 		["embed", "together", keys => counted.bytes + kept(keys)],
 	];
 	const cross = crossing(keys => kept(keys) > counted.bytes);
-	const longest = counted.bytes <= device.memory ? ledger.largestThatFits(kept, device.memory - counted.bytes) : 0n;
+	const room = device.memory - counted.bytes;
+	const longest = room >= 0n ? ledger.longestContext(counted.way, kept, room) : 0n;
 	const said = [
 		cross ? `From ${numbers.grouped(cross)} tokens on, what is kept takes more bytes than the weights.` : "",
 		holds(device, longest),

@@ -136,6 +136,39 @@ export function cacheBytes(ledger, at, cache) {
 	return einsum.sum(states(ledger, at, cache).map(state => state.bytes));
 }
 
+// The longest context whose cache, and that of every shorter one, takes no more than a budget: just before a compressed
+// key is full, the tokens that wait for it may take more than it does.
+export function longestContext(ledger, kept, budget) {
+	const rates = Object.values(einsum.RATES).flatMap(rate =>
+		ledger.groups.filter(group => rate in group.axes).map(group => group.axes[rate]),
+	);
+	const nearest = largestThatFits(kept, budget); // one of those behind which another does not fit
+	if (rates.length === 0) return nearest;
+	const period = rates.reduce(multiple, 1n);
+	const fits = context => {
+		const first = context > period ? context - period + 1n : 1n;
+		for (const rate of new Set(rates))
+			for (let full = (first / rate + 1n) * rate; full <= context; full += rate)
+				if (kept(full - 1n) > budget) return false;
+		return kept(context) <= budget;
+	};
+	let low = nearest,
+		high = nearest + 1n;
+	while (low > 0n && !fits(low)) [low, high] = [low > period ? low - period : 0n, low];
+	while (high - low > 1n) {
+		const middle = (low + high) / 2n;
+		if (fits(middle)) low = middle;
+		else high = middle;
+	}
+	return low;
+}
+
+function multiple(one, other) {
+	let [rest, by] = [one, other];
+	while (by > 0n) [rest, by] = [by, rest % by];
+	return (one / rest) * other;
+}
+
 // Bytes that one more token of one sequence adds to what is kept.
 export function nextTokenBytes(ledger, at, cache) {
 	const [now, then] = [at.S, at.S + 1n].map(keys => cacheBytes(ledger, { ...at, B: 1n, S: keys }, cache));
