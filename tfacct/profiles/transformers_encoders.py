@@ -66,25 +66,31 @@ class Encoders(Transformers):
         """Token ids, segments, positions, and the norm of their sum."""
         if shape.positions is None or shape.embed_norm is None or shape.embed.scaled:
             raise ConfigError(f"{self.name}: no rule for this front of an encoder")
+        mask = dropout("embed_norm.drop") if self.habits.embedding else Run()
+        return joined(self.embedded(shape), self.embeddings_normed(shape.embed_norm), mask)
+
+    def embedded(self, shape: Transformer) -> Run:
+        """Token ids, segments, positions and tasks: what embeddings are summed of."""
         own = self.habits.own_positions  # of each sequence, from a mask of its own
         kept = [Kept("tokens", "B T", by=("embed", CHOICE), role="index")]
-        order, moments = ["embed"], [Moment("embed", ())]
+        moments = [Moment("embed", ())]
         if shape.segments is not None:
-            order.append("type_embed.weight")
+            each = "B T" if own or shape.positions is None else "T"
             moments.append(Moment("type_embed.weight", ()))
-            kept.append(Kept("segments", "B T" if own else "T", by=("type_embed.weight",), role="index"))
-        order.append("pos_embed")
-        moments.append(Moment("pos_embed", (Held("T D"),) if self.batch > 1 and not own else ()))
-        if own:
-            kept.append(Kept("positions", "B T", by=("pos_embed",), role="index"))
+            kept.append(Kept("segments", each, by=("type_embed.weight",), role="index"))
+        if shape.positions is not None:
+            moments.append(Moment("pos_embed", (Held("T D"),) if self.batch > 1 and not own else ()))
+            if own:
+                kept.append(Kept("positions", "B T", by=("pos_embed",), role="index"))
         if shape.tasks is not None:
-            order.append("task_embed")
             moments.append(Moment("task_embed", ()))
             kept.append(Kept("tasks", "B T", by=("task_embed",), role="index"))
-        normed = norm("embed_norm", "embed.sum", shape.embed_norm, full=self.full)
-        normed = normed._replace(moments=(Moment(normed.order[0], (ROW,)),), ahead=())
-        mask = dropout("embed_norm.drop") if self.habits.embedding else Run()
-        return joined(Run(tuple(order), tuple(kept), tuple(moments)), normed, mask)
+        return Run(tuple([moment.at for moment in moments]), tuple(kept), tuple(moments))
+
+    def embeddings_normed(self, part: Norm) -> Run:
+        """The norm of their sum, which nothing else reads."""
+        run = norm("embed_norm", "embed.sum", part, full=self.full)
+        return run._replace(moments=(Moment(run.order[0], (ROW,)),), ahead=())
 
     def logits(self, shape: Transformer) -> Held:
         """Logits of the vocabulary, or scores of the classes."""

@@ -9,8 +9,8 @@ from tfacct.base.errors import ConfigError
 from tfacct.base.record import record
 from tfacct.ledger import paths
 from tfacct.ledger.kept import Held, Kept, Moment, Run, joined
-from tfacct.profiles.transformers_encoders import CHOICE, Encoders, loss_of_classes, masked_head
-from tfacct.profiles.transformers_parts import STREAM, dropout, norm
+from tfacct.profiles.transformers_encoders import Encoders, loss_of_classes, masked_head
+from tfacct.profiles.transformers_parts import STREAM, dropout
 
 READ = "final_norm"
 """What the head reads, or the classes."""
@@ -33,25 +33,11 @@ class Prenormed(Encoders):
 
     def front(self, shape: Transformer) -> Run:
         """Token ids, segments, positions, and the norm of their sum, where there is one."""
-        own = self.habits.own_positions
         if shape.positions is None or shape.embed.scaled:
             raise ConfigError(f"{self.name}: no rule for this front of an encoder")
-        kept = [Kept("tokens", "B T", by=("embed", CHOICE), role="index")]
-        order, moments = ["embed"], [Moment("embed", ())]
-        if shape.segments is not None:
-            order.append("type_embed.weight")
-            moments.append(Moment("type_embed.weight", ()))
-            kept.append(Kept("segments", "B T" if own else "T", by=("type_embed.weight",), role="index"))
-        order.append("pos_embed")
-        moments.append(Moment("pos_embed", (Held("T D"),) if self.batch > 1 and not own else ()))
-        if own:
-            kept.append(Kept("positions", "B T", by=("pos_embed",), role="index"))
-        normed = Run()
-        if shape.embed_norm is not None:
-            normed = norm("embed_norm", "embed.sum", shape.embed_norm, full=self.full)
-            normed = normed._replace(moments=(Moment(normed.order[0], (ROW,)),), ahead=())
+        normed = Run() if shape.embed_norm is None else self.embeddings_normed(shape.embed_norm)
         mask = dropout("embed.drop") if self.habits.embedding else Run()
-        return joined(Run(tuple(order), tuple(kept), tuple(moments)), normed, mask)
+        return joined(self.embedded(shape), normed, mask)
 
     def back(self, shape: Transformer) -> Run:
         """The final norm, the head that predicts masked tokens, or classes, and the loss."""

@@ -9,8 +9,8 @@ from tfacct.base.record import record
 from tfacct.ledger import paths
 from tfacct.ledger.kept import ROTARY, Handed, Held, Kept, Moment, Run, joined
 from tfacct.profiles.transformers import Transformers
-from tfacct.profiles.transformers_encoders import CHOICE, ROW, Encoders
-from tfacct.profiles.transformers_parts import dropout, norm
+from tfacct.profiles.transformers_encoders import Encoders
+from tfacct.profiles.transformers_parts import dropout
 
 POSITIONS = Held("T", "index")
 
@@ -54,17 +54,9 @@ class RotaryEncoders(Encoders):
         """Token ids, segments, the norm of their sum, and the angles that all blocks share."""
         if shape.positions is not None or shape.embed_norm is None or shape.embed.scaled:
             raise ConfigError(f"{self.name}: no rule for this front of an encoder")
-        kept = [Kept("tokens", "B T", by=("embed", CHOICE), role="index")]
-        order, moments = ["embed"], [Moment("embed", ())]
-        if shape.segments is not None:
-            order.append("type_embed.weight")
-            moments.append(Moment("type_embed.weight", ()))
-            kept.append(Kept("segments", "B T", by=("type_embed.weight",), role="index"))
-        normed = norm("embed_norm", "embed.sum", shape.embed_norm, full=self.full)
-        normed = normed._replace(moments=(Moment(normed.order[0], (ROW,)),), ahead=())
         mask = dropout("embed_norm.drop") if self.habits.embedding else Run()
         angles = Run((ROTARY,), tuple(Kept(name, "T H", by=(ROTARY,)) for name in ("cos", "sin")))
-        return joined(Run(tuple(order), tuple(kept), tuple(moments)), normed, mask, angles)
+        return joined(self.embedded(shape), self.embeddings_normed(shape.embed_norm), mask, angles)
 
     def waiting(self, _: Transformer) -> tuple[Held, ...]:
         """Numbers of the positions."""
