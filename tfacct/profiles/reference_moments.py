@@ -216,8 +216,12 @@ def _alone(section: Section, block: Block, *, batch: Size, tokens: Size, full: b
         if isinstance(part := sublayer.part, Mixer):
             at = paths.in_every(paths.BLOCKS, sublayer.name)
             inside = f"{at}."
-            # Its result, which a norm behind it keeps, is none of its own.
-            own = [line for line in section.run.kept if all(name.startswith(inside) for name in (line.path, *line.by))]
+            behind = f"{at}_"  # a norm of its result, which keeps that
+            own = [
+                line
+                for line in section.run.kept
+                if line.path.startswith(inside) and not any(by.startswith(behind) for by in line.by)
+            ]
             read = [
                 line.by for line in section.run.kept if line not in own and any(by.startswith(inside) for by in line.by)
             ]
