@@ -25,6 +25,10 @@ class Beside(NamedTuple):
         """Those beside one."""
         return self.always + sum([sizes[which[nth]] for which, sizes in self.steps])
 
+    def and_where(self, which: Sequence[bool], size: Size) -> Beside:
+        """These, and so many more at some moments."""
+        return Beside(self.always, [*self.steps, (which, (0, size))])
+
 
 NOTHING = Beside()
 
@@ -154,8 +158,10 @@ class StepSums:
 
     def added_inside(self, number: int, places: Places) -> Beside:
         """The same at moments of one. The last block, which makes them, has each once its operation is behind."""
-        own = self.collected if number == self.last else ()
-        return Beside(self.added_to(number), [(places.passed(at), (0, 0, bytes_)) for at, bytes_ in own])
+        found = Beside(self.added_to(number))
+        for at, bytes_ in self.collected if number == self.last else ():
+            found = found.and_where(places.below(places.of[at]), bytes_)
+        return found
 
     def turned(self, number: int) -> Size:
         """Bytes of the angles that no block in front of one needs, nor it itself."""

@@ -139,7 +139,7 @@ class Timeline(StepSums):
             gone = self.gone(number, places)
             more = self.added_inside(number, places) if adds else NOTHING
             if differ:
-                more = Beside(more.always, [*more.steps, (places.below(attended), (0, fewer - handed))])
+                more = more.and_where(places.below(attended), fewer - handed)
             found = self._decide(self._moments(section), gone, more)
         else:
             if alike not in self.decisive:

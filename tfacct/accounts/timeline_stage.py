@@ -67,7 +67,7 @@ class StageTimeline(Timeline):
         if number != self.end:
             return found
         behind = [one.at not in self.received for one in places.moments]
-        return Beside(found.always, [*found.steps, (behind, (0, self.stream))])
+        return found.and_where(behind, self.stream)
 
     def ahead_of(self, _: int) -> Size:
         return self._stage.forwards
