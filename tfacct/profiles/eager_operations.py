@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 
 from tfacct.ledger.kept import FULL
@@ -153,23 +153,20 @@ class Operations(Views):
 
     def add(self, one: Tensor, other: Tensor) -> Tensor:
         """A sum."""
-        made = self.like(one, other)
-        shapes, each, needs = (one.shape, other.shape), (one.each, other.each), (one.needs, other.needs)
-
-        def back(grads: Grads) -> Grads:
-            g = one_of(grads)
-            return self._fitted([g if need else None for need in needs], shapes, each)
-
-        return noted(made, (one, other), back)
+        return self._total(one, other, lambda g: g)
 
     def sub(self, one: Tensor, other: Tensor) -> Tensor:
         """A difference."""
+        return self._total(one, other, self.like)
+
+    def _total(self, one: Tensor, other: Tensor, second: Callable[[Tensor], Tensor]) -> Tensor:
+        """Both of them, the gradient of the `second` made of that of the result."""
         made = self.like(one, other)
         shapes, each, needs = (one.shape, other.shape), (one.each, other.each), (one.needs, other.needs)
 
         def back(grads: Grads) -> Grads:
             g = one_of(grads)
-            made: Grads = [g if needs[0] else None, self.like(g) if needs[1] else None]
+            made: Grads = [g if needs[0] else None, second(g) if needs[1] else None]
             return self._fitted(made, shapes, each)
 
         return noted(made, (one, other), back)
