@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 from tests.training_admitted import ADMITTED
+from tests.training_hybrids import HYBRIDS
 from tests.training_images import IMAGES, tokens_of
 from tests.training_pairs import PAIRS
 from tests.training_relatives import RELATIVES
@@ -215,6 +216,7 @@ OWN: Mapping[str, Callable[[Pick, Config], Config]] = {
     **RELATIVES,
     **SINCE,
     **ADMITTED,
+    **HYBRIDS,
     **PAIRS,
     **IMAGES,
 }

@@ -58,6 +58,8 @@ class Habits:
     `wide_sum`: results of experts and of the network beside them are summed in fp32. `whole_network`: no numbers of
     the network's result are dropped where those of attention's are. `one_position`: an encoder's positions are those
     of one sequence, as a decoder's are. `shared_last`: a network without a gate runs behind the experts beside it.
+    `scored_narrow`: experts are scored by a sigmoid in the pass's dtype; `corrected`: numbers in fp32 correct scores
+    to choose by.
     """
 
     embedding: bool = False
@@ -125,6 +127,8 @@ class Habits:
     whole_network: bool = False
     one_position: bool = False
     shared_last: bool = False
+    scored_narrow: bool = False
+    corrected: bool = False
 
     @property
     def apart(self) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from tfacct.architecture.blocks import Block
-from tfacct.architecture.parts import Attention, Experts, FeedForward, LatentAttention, Norm, Part
+from tfacct.architecture.parts import Attention, Experts, FeedForward, LatentAttention, Mixer, Norm, Part
 from tfacct.architecture.transformer import Transformer
 from tfacct.architecture.words import in_words
 from tfacct.base.errors import ConfigError
@@ -99,6 +99,10 @@ class Transformers(Attending):
         if isinstance(part, Experts):
             if not part.gated or part.latent is not None:
                 raise ConfigError(f"{self.name}: no rule for experts without a gate or behind a latent")
+            if self.habits.scored_narrow:
+                from tfacct.profiles.plain_experts import experts as scored_narrow
+
+                return scored_narrow(at, reads, part, self)
             if self.habits.clamped and part.bias and part.shared is None:
                 return clamped_experts(at, reads, part)
             if self.habits.mixed:
@@ -107,6 +111,10 @@ class Transformers(Attending):
                 return scored_experts(at, reads, part, self.habits, full=self.full)
             shared = followed_experts if self.habits.shared_last else shared_experts
             return (experts if part.shared_width is None else shared)(at, reads, part, self.habits)
+        if isinstance(part, Mixer):
+            from tfacct.profiles.plain_mixers import mixer
+
+            return mixer(at, reads, part, self)
         raise ConfigError(f"{self.name}: no rule for {in_words(part)}")
 
     def normed(self, at: str, reads: str, part: Norm) -> Run:

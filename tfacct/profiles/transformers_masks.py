@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from tfacct.architecture.parts import Attention
+from tfacct.architecture.parts import Attention, LatentAttention
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
 from tfacct.ledger.einsum import Size
@@ -39,6 +39,8 @@ def masks(
     first: dict[bool, int] = {}  # block of each kind
     window: Size | None = None
     for stack, numbers in zip(shape.stacks, shape.numbers(), strict=True):
+        if not any(isinstance(part, (Attention, LatentAttention)) for _, part in stack.block.parts()):
+            continue  # what stands in its place is handed none
         own = stack.block.window
         window = window if own is None else own
         first[own is not None] = min(numbers[0], first.get(own is not None, numbers[0]))

@@ -77,5 +77,6 @@ def corrections(shape: Transformer, habits: Habits) -> tuple[Kept, ...]:
     blocks = sum(
         stack.count for stack in shape.stacks if any(isinstance(part, Experts) for _, part in stack.block.parts())
     )
-    role: Role = "full" if habits.wide_corrections else "work"
-    return (Kept("corrections", "E", by=(), role=role, times=blocks),) if habits.scored and blocks else ()
+    role: Role = "full" if habits.wide_corrections or habits.corrected else "work"
+    corrects = habits.scored or habits.corrected
+    return (Kept("corrections", "E", by=(), role=role, times=blocks),) if corrects and blocks else ()

@@ -8,11 +8,11 @@ come. What results is a run: lines of what is kept, and all that is there beside
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-from tfacct.ledger.kept import Cast, Held, Kept, Moment, Role, Run
+from tfacct.ledger.kept import Role
 from tfacct.profiles.written_storage import Axes, Joint, Kind, Storage, spec_of
 
 R = TypeVar("R")
@@ -82,18 +82,28 @@ class Seen(NamedTuple):
 class Trace:
     """Operations as they run. `ones`: axes of size 1. `keeps`: operations save what their gradients need; a block that
     will run again saves nothing. `flows`: what it reads requires a gradient. `leaf`: no operation made that, so its
-    cast is made once, and stays until the forward pass ends, as a weight's does."""
+    cast is made once, and stays until the forward pass ends, as a weight's does. `plain`: weights are in the pass's
+    dtype, as what it reads is: that goes with the last that refers to it. `full`: that dtype is fp32."""
 
     def __init__(
-        self, ones: frozenset[str], *, keeps: bool = True, flows: bool = True, leaf: bool = False, reads: str = INPUT
+        self,
+        ones: frozenset[str],
+        *,
+        keeps: bool = True,
+        flows: bool = True,
+        leaf: bool = False,
+        reads: str = INPUT,
+        plain: bool = False,
+        full: bool = False,
     ) -> None:
-        self.ones, self.keeps, self.leaf = ones, keeps, leaf
+        self.ones, self.keeps, self.leaf, self.plain, self.full = ones, keeps, leaf, plain, full
         self.narrow: Value | None = None  # the cast of a leaf
         self.there: Counter[Kind] = Counter()
         self.elsewhere: Counter[Kind] = Counter()
         self.order: list[str] = []
         self.nodes: list[Node] = []
         self.lines: dict[str, tuple[Kind, list[str]]] = {}
+        self.lacks: set[str] = set()  # lines of what others have not
         self.casts: list[tuple[str, Kind, str]] = []
         self.remade: dict[str, tuple[Kind, list[str]]] = {}
         self.again: list[str] = []
@@ -107,7 +117,8 @@ class Trace:
         self.enters = Node("", (), lambda _t, _g: ())
         self.running = self.enters
         self.seen = self.forwards
-        self.start = Value(Storage(self.elsewhere, STREAM, "full", reads), STREAM, self.enters if flows else None)
+        stream = Storage(self.there, STREAM, "work", reads) if plain else Storage(self.elsewhere, STREAM, "full", reads)
+        self.start = Value(stream, STREAM, self.enters if flows else None)
 
     # Forwards.
 
@@ -119,7 +130,7 @@ class Trace:
 
     def new(self, laid: Axes, role: Role = "work", path: str = "") -> Storage:
         """A further tensor."""
-        made = Storage(self.there, laid, role, path)
+        made = Storage(self.there, laid, "work" if self.full and role == "full" else role, path)
         self.record()
         return made
 
@@ -165,6 +176,8 @@ class Trace:
             by = self.lines.setdefault(each.path, (each.kind, []))[1]
             if self.at not in by:
                 by.append(self.at)
+            if each.sign < 0:
+                self.lacks.add(each.path)
         if self.saves == self.most:
             raise EnoughError
 
@@ -225,7 +238,7 @@ class Trace:
         waiting: dict[Node | None, Storage] = {result: Storage(self.there, axes, role)}
         self._backward(waiting, (spec_of(axes), role))
 
-    def _backward(self, waiting: dict[Node | None, Storage], kind: Kind) -> None:
+    def _backward(self, waiting: dict[Node | None, Storage], kind: Kind | None) -> None:
         self.seen = self.backwards
         for node in reversed(self.nodes):
             if node not in waiting:
@@ -242,6 +255,12 @@ class Trace:
                     self._deliver(waiting, source, grad)
             del given, grad
         waiting.clear()
+
+    def backward_of_part(self, result: Node | None, *, apart: bool) -> None:
+        """Run backwards from the gradient of a part's result: the stream's, which is counted elsewhere, unless it is a
+        tensor `apart`."""
+        there = self.there if apart else self.elsewhere
+        self._backward({result: Storage(there, STREAM, "work")}, (spec_of(STREAM), "work") if apart else None)
 
     def backward_of_loss(self, loss: Node | None) -> None:
         """Run backwards from the loss, whose own gradient is counted elsewhere."""
@@ -273,11 +292,13 @@ class Trace:
         if node is not GATHERS:
             waiting[node] = found
 
-    def _unsaved(self, stream: Kind) -> dict[Kind, int]:
+    def _unsaved(self, stream: Kind | None) -> dict[Kind, int]:
         """What is there and not saved, beside the stream's gradient."""
         saved = {id(each): each for node in self.nodes for each in node.saved if each.there is self.there}
         there = Counter(self.there)
-        there.subtract([*(each.kind for each in saved.values()), stream])
+        there.subtract([] if stream is None else [stream])
+        for each in saved.values():
+            there[each.kind] -= each.sign
         return {kind: count for kind, count in there.items() if count}
 
 
@@ -289,84 +310,3 @@ def owns(name: str) -> bool:
 LEAF, GATHERS = (Node("", (), lambda _t, _g: ()) for _ in range(2))
 """A parameter that is trained; what made a tensor that all blocks read, of whose gradients the sum so far is counted
 elsewhere."""
-
-
-def run_of(kept: Trace, bare: Trace, reads: str = INPUT) -> Run:
-    """The run of a block: it keeps its tensors, or what it `reads` alone."""
-    needed = {node.at for node in kept.nodes}
-    order = tuple(name for name in kept.order if name in needed)
-    place = {name: number for number, name in enumerate(order)}
-    lines = tuple(
-        Kept(path, spec, tuple(sorted(by, key=place.__getitem__)), role)
-        for path, ((spec, role), by) in kept.lines.items()
-    )
-    first = [(place[line.by[0]], (line.spec, line.role)) for line in lines if line.path != reads]
-    up_to = [Counter(kind for start, kind in first if start <= number) for number in range(len(order))]
-    there = min((place[line.by[0]] for line in lines if line.path == reads), default=len(order))
-    stream = Held("B T D", "full", path=reads)
-    names = _stand_ins(kept.order, place)
-
-    def beside(seen: Seen) -> dict[Kind, int]:
-        found = Counter(seen.there)
-        found.subtract(up_to[place[names[seen.at]]])
-        return {kind: count for kind, count in found.items() if count}
-
-    moments = (
-        Moment(names[each.at], _held(kinds), each.done, each.after, alone=True)
-        for each, kinds in _fullest(kept.backwards, names, beside)
-    )
-    ahead = (
-        Moment(names[each.at], (*_held(kinds), *((stream,) if place[names[each.at]] < there else ())), after=each.after)
-        for each, kinds in _fullest(kept.forwards, names, beside)
-    )
-    alone = (Moment(names[each.at], _held(kinds)) for each, kinds in _fullest(bare.forwards, names, _all_of))
-    casts = (Cast(at, Held(*kind), path) for at, kind, path in kept.casts)
-    remade = tuple(Kept(path, spec, tuple(by), role) for path, ((spec, role), by) in kept.remade.items())
-    early = _held(kept.early or {})
-    return Run(order, lines, tuple(moments), tuple(ahead), early, tuple(alone), remade, casts=tuple(casts))
-
-
-def let_go(run: Run) -> Run:
-    """A block that runs again: what it read goes with the first product, for which the last of its tensors is made
-    again; casts of weights and of that input need none."""
-    place = {name: number for number, name in enumerate(run.order)}
-    first = min(place[line.by[0]] for line in run.kept)
-    gone = Held("B T D", "full", -1)
-    moments = (m._replace(held=(*m.held, gone)) if place[m.at] < first else m for m in run.moments)
-    return run._replace(moments=tuple(moments))
-
-
-def _stand_ins(every: Iterable[str], place: Mapping[str, int]) -> dict[str, str]:
-    """For each operation the last one up to it that a gradient goes through; the first of them for those in front."""
-    last = next(iter(place))
-    names = {"": last}
-    for name in every:
-        last = name if name in place else last
-        names[name] = last
-    return names
-
-
-def _all_of(seen: Seen) -> dict[Kind, int]:
-    return seen.there
-
-
-def _fullest(
-    every: Iterable[Seen], names: Mapping[str, str], beside: Callable[[Seen], dict[Kind, int]]
-) -> Iterator[tuple[Seen, dict[Kind, int]]]:
-    """Instants of each operation that no other of the same surpasses, and what is there beside what is kept."""
-    found: dict[tuple[str, bool, bool], list[tuple[Seen, dict[Kind, int]]]] = {}
-    for seen in every:
-        kinds = beside(seen)
-        known = found.setdefault((names[seen.at], seen.done, seen.after), [])
-        if not any(_within(kinds, other) for _, other in known):
-            known[:] = [(one, other) for one, other in known if not _within(other, kinds)]
-            known.append((seen, kinds))
-    return (each for every_ in found.values() for each in every_)
-
-
-def _within(kinds: Mapping[Kind, int], other: Mapping[Kind, int]) -> bool:
-    return all(kinds.get(kind, 0) <= other.get(kind, 0) for kind in {*kinds, *other})
-
-
-def _held(kinds: Mapping[Kind, int]) -> tuple[Held, ...]:
-    return tuple(Held(spec, role, count) for (spec, role), count in kinds.items())

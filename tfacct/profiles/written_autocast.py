@@ -24,10 +24,11 @@ from tfacct.profiles.base import Habits
 from tfacct.profiles.transformers import Transformers
 from tfacct.profiles.transformers_masks import ALIGNED
 from tfacct.profiles.transformers_parts import STREAM
-from tfacct.profiles.written import INPUT, Trace, Value, let_go, run_of
+from tfacct.profiles.written import INPUT, Trace, Value
 from tfacct.profiles.written_networks import SMOOTH
 from tfacct.profiles.written_operations import Weights
 from tfacct.profiles.written_parts import How, norm
+from tfacct.profiles.written_runs import let_go, run_of
 
 MOST = 64
 KNOWN = frozenset(

@@ -1,9 +1,11 @@
-"""Experts written out, as transformers' grouped products run them: autocast leaves these in fp32, as weights are."""
+"""Experts written out, as transformers' grouped products run them, in the dtype of their weights: autocast leaves these
+in fp32."""
 
 from __future__ import annotations
 
 from tfacct.architecture.parts import Experts, FeedForward
 from tfacct.base.errors import ConfigError
+from tfacct.ledger.kept import Role
 from tfacct.profiles import written_operations as ops
 from tfacct.profiles import written_views as views
 from tfacct.profiles.written import LEAF, Node, Trace, Value
@@ -127,12 +129,12 @@ def put_back(t: Trace, weighted: Value) -> Value:
     again, places = t.new(CHOSEN, "index", f"{OWN}.back"), t.new(CHOSEN, "index")
     del places
     weighted = read_off(t, weighted, again, SENT, SENT, "")
-    one = "A" in t.ones
+    one, role = "A" in t.ones, weighted.role
 
     def summed(b: Trace, g: Storage) -> list[Storage | None]:
-        return [g if one else b.new(SENT, "full")]
+        return [g if one else b.new(SENT, role)]
 
-    return Value(t.new(("B", "T", "D"), "full"), ("B", "T", "D"), t.node((weighted.node,), summed))
+    return Value(t.new(("B", "T", "D"), role), ("B", "T", "D"), t.node((weighted.node,), summed))
 
 
 def read_off(t: Trace, x: Value, index: Storage, axes: Axes, makes: Axes, path: str) -> Value:
@@ -154,7 +156,7 @@ def read_off(t: Trace, x: Value, index: Storage, axes: Axes, makes: Axes, path: 
 def product(
     t: Trace, x: Value, names: list[str], ends: Storage, makes: Axes, *, trained: bool
 ) -> tuple[Joint, Node | None]:
-    """Grouped products of banks that lie in one, in fp32: what is made of each."""
+    """Grouped products of banks that lie in one: what is made of each."""
     for name in names if trained else ():
         t.named(f"{name}.weight")
         t.node((LEAF,), views.finish)  # it is done with the first
@@ -162,19 +164,19 @@ def product(
         t.at = f"{names[0]}.weight"
     else:
         t.named(f"{names[0]}.multiplied")
-    axes = x.axes
+    axes, role = x.axes, x.role
 
     def back(b: Trace, _g: Storage) -> list[Storage | None]:
         if trained:
             b.gradient()
-        return [b.new(axes, "full"), None]
+        return [b.new(axes, role), None]
 
     node = t.node((x.node, LEAF if trained else None), back)
     t.save(node, *((x.storage,) if trained else ()), None, ends)
     t.after = True
     apart = (views.APART,) if len(names) > 1 else ()
     laid = (*makes[:-1], *apart, makes[-1])
-    return t.joint([(makes, name) for name in names], laid, "full"), node
+    return t.joint([(makes, name) for name in names], laid, role), node
 
 
 def _acted(t: Trace, whole: tuple[Joint, Node | None], laid: Axes) -> Value:
@@ -186,17 +188,18 @@ def _acted(t: Trace, whole: tuple[Joint, Node | None], laid: Axes) -> Value:
 def shared_out(t: Trace, storage: Storage, node: Node | None, shares: Value) -> Value:
     """Results times the numbers that weight them."""
     t.named(f"{OWN}.share")
-    narrow = shares.role
+    own, narrow = storage.role, shares.role
+    role: Role = "full" if "full" in (own, narrow) else "work"
 
     def back(b: Trace, _g: Storage) -> list[Storage | None]:
-        made = b.new(SENT, "full")
-        whole = b.new(SENT, "full")
+        made = b.new(SENT, role)
+        whole = b.new(SENT, role)
         b.after = True
-        summed = b.new(CHOSEN, "full")
+        summed = b.new(CHOSEN, role)
         del whole
-        return [made, summed if narrow == "full" else b.new(CHOSEN, narrow)]
+        return [made if own == role else b.new(SENT, own), summed if narrow == role else b.new(CHOSEN, narrow)]
 
     made = t.node((node, shares.node), back)
     t.save(made, storage, shares.storage)
     t.after = True
-    return Value(t.new(SENT, "full"), SENT, made)
+    return Value(t.new(SENT, role), SENT, made)

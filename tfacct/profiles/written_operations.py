@@ -29,7 +29,7 @@ class Weights(NamedTuple):
 
 def cast(t: Trace, x: Value, role: Role, path: str = "") -> Value:
     """A copy in another dtype; the same where it is in it."""
-    if x.role == role:
+    if x.role == role or t.full:
         return x
     once = t.leaf and role == "work" and x.storage is t.start.storage
     if once and t.narrow is not None:
