@@ -135,7 +135,7 @@ def pictured(config: dict) -> tuple[torch.Tensor, torch.Tensor]:
 
 def result(said: Any, about: LoadedModel) -> torch.Tensor:
     """Logits, or what a body gives: its pooler's vector, or a stream."""
-    pooled = about.architecture.pooler is not None
+    pooled = about.architecture.pooler is not None and getattr(about.architecture.pooler, "reads", "") != "each"
     names = ("logits", *(("image_embeds", "text_embeds", "pooler_output") if pooled else ()), "last_hidden_state")
     return next(said[name] for name in names if name in said and said[name] is not None)
 

@@ -9,6 +9,7 @@ import pytest
 from tests.families import TINY, VARIANTS
 from tfacct.architecture.parts import LightningAttention as LightningPart
 from tfacct.base.errors import ConfigError
+from tfacct.families._parts import PAIRS
 from tfacct.ledger.storage import BF16_EACH
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import subject
@@ -115,18 +116,24 @@ def test_ling_2_5_is_named_by_its_class() -> None:
             subject("mine", {**theirs, "layer_group_size": 3, "model_type": "bailing_moe_v2_5", name: value})
 
 
-def test_both_encoders_of_chinese_clip_are_all_of_its_class_but_a_scale() -> None:
-    """A whole projects the vectors of both, and its text has no pooler."""
+@pytest.mark.parametrize(
+    ("whole", "stem"),
+    [("altclip", "AltCLIP"), ("chinese_clip", "ChineseCLIP"), ("metaclip_2", "MetaClip2"), ("siglip2", "Siglip2")],
+)
+def test_both_encoders_of_a_pair_are_all_of_its_class_but_a_scale(whole: str, stem: str) -> None:
+    """A whole projects the vectors of both, but SigLIP's, which has a bias beside its scale."""
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
-    own = {f"{part}_config": TINY[f"chinese_clip_{part}_model"] for part in ("text", "vision")}
+    own = {f"{part}_config": TINY[f"{whole}_{part}_model"] for part in ("text", "vision")}
+    wide = {} if whole == "siglip2" else {"projection_dim": 13}
     with torch.device("meta"):
-        config = transformers.ChineseCLIPConfig(**own, projection_dim=13)
-        built = transformers.ChineseCLIPModel._from_config(config)
-    ours = subject("mine", {"model_type": "chinese_clip", "projection_dim": 13, **own})
+        config = getattr(transformers, f"{stem}Config")(**own, **wide)
+        built = getattr(transformers, f"{stem}Model")._from_config(config)
+    ours = subject("mine", {"model_type": whole, **wide, **own})
     both = (ours, ours.of_part("vision"))
-    assert ["logit_scale" in one.left_out for one in both] == [True, True]
-    assert sum(one.parameters for one in both) + 1 == sum(one.numel() for one in built.parameters())
+    beside = PAIRS[whole].between
+    assert all({*beside} < {*one.left_out} for one in both)
+    assert sum(one.parameters for one in both) + len(beside) == sum(one.numel() for one in built.parameters())
 
 
 def test_jina_embeddings_v4_is_qwen2_5_vl_and_a_product() -> None:

@@ -150,6 +150,19 @@ def sizes_of_tiny(family: str) -> Sizes:
     return Sizes(shape, in_symbols(shape, cached=True, fixed=FIXED))
 
 
+def test_a_head_is_no_smaller_than_what_is_cut_off_it() -> None:
+    """Two of its numbers are turned at least, so one number is no case of its size."""
+    edges = [edge.sizes for edge in sizes_of_tiny("bailing_moe_linear, with lightning attention").edges()]
+    assert {"Hl": 2, "Hlr": 2, "Nc": 2} in edges and {"Nl": 1, "Nc": 2} in edges
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["bailing_moe_linear, with lightning attention", "nomic_bert, with experts"])
+def test_what_a_variant_holds_is_proven_with_its_edges(name: str) -> None:
+    report = prove(tiny(name))
+    assert report.agrees and {row["evidence"] for row in report.rows} == {"no assumption"}
+
+
 @pytest.mark.slow
 def test_every_kind_of_compressed_keys_is_proven_of_one_sequence(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its new tokens are a multiple of those that keys are made of, and of the experts that they are dealt out to."""

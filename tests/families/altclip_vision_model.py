@@ -3,9 +3,9 @@
 from tests.families import clip_vision_model
 from tests.families._drawing import Draw, Fields
 from tests.families._sizes import Distinct, Sized
-from tests.families._towers import image_sizes
 
 TINY = {**clip_vision_model.TINY, "model_type": "altclip_vision_model"}
+VARIANTS = {"projected": {**TINY, "architectures": ["AltCLIPVisionModelWithProjection"]}}
 CONTEXT, REQUIRED = clip_vision_model.CONTEXT, clip_vision_model.REQUIRED
 
 
@@ -14,4 +14,5 @@ def drawn(draw: Draw) -> Fields:
 
 
 def sized(of: Distinct) -> Sized:
-    return image_sizes(of, front=1)
+    config, sizes = clip_vision_model.sized(of)
+    return {**config, "architectures": ["AltCLIPVisionModelWithProjection"]}, sizes

@@ -129,20 +129,23 @@ UNCOUNTED: Mapping[tuple[str, Part], str] = {
 
 
 class Pair(NamedTuple):
-    """Two encoders beside each other: how their classes begin and end, and what belongs to neither."""
+    """Two encoders beside each other: how their classes begin and end, and what belongs to neither. `projected`: width
+    of their vectors where the whole does not say it."""
 
     stem: str
     ending: str
     between: tuple[str, ...]
+    projected: int = 512
 
 
 PAIRS: Mapping[str, Pair] = {
+    "altclip": Pair("AltCLIP", "ModelWithProjection", ("logit_scale",), projected=768),
     "chinese_clip": Pair("ChineseCLIP", "ModelWithProjection", ("logit_scale",)),
     "clip": Pair("CLIP", "ModelWithProjection", ("logit_scale",)),
+    "metaclip_2": Pair("MetaClip2", "ModelWithProjection", ("logit_scale",)),
     "siglip": Pair("Siglip", "Model", ("logit_scale", "logit_bias")),
+    "siglip2": Pair("Siglip2", "Model", ("logit_scale", "logit_bias")),
 }
-PROJECTED = 512
-"""Width of CLIP's vectors where the whole does not say it."""
 ENCODERS: Mapping[Part, Mapping[str, Any]] = {"vision": {**VISIONS, **PAIRS}, "audio": AUDIOS}
 """Wholes whose encoders are counted, by what those read."""
 
@@ -186,6 +189,6 @@ def part_of(raw: Mapping[str, Any], model_type: str, part: Part) -> tuple[dict[s
     if any(name != f"{pair.stem}Model" for name in named):
         raise ConfigError(f"architectures = {shown(named)} names no class of {model_type}: it is {pair.stem}Model")
     if pair.ending == "ModelWithProjection":
-        fields["projection_dim"] = raw.get("projection_dim", PROJECTED)
+        fields["projection_dim"] = raw.get("projection_dim", pair.projected)
     fields["architectures"] = [f"{pair.stem}{part.capitalize()}{pair.ending}"]
     return fields, (*others, *pair.between)

@@ -11,54 +11,10 @@ from tfacct.families._base import MOST_LAYERS, FamilyConfig, shown
 from tfacct.families._endings import CAUSAL_MODEL, Ending
 from tfacct.families._rooms import Part, class_names, config_class, names
 from tfacct.families._spelled import respelled
+from tfacct.families._without import HEADS, WITHOUT
 
 OWN = "own"
 """The type of a model that is put together from parts: its config is tables."""
-
-_WITHOUT: Mapping[str, str] = {
-    "axk2": "its queries are made of a latent beside its own norm, and no latent part here does that",
-    "convbert": "convolutions whose kernels are made of the tokens stand beside its heads, and no part here does that",
-    "diffllama": "its heads are subtracted from one another in pairs, and no part here does that",
-    "doge": "a mask made of its values chooses keys, and no part here does that",
-    "dots3_note_text": "the rotated part of its keys passes a norm, and no latent part here does that",
-    "florence2": "its language model's encoder reads the rows of an image in front of its tokens",
-    "fnet": "it mixes tokens by Fourier transforms, which are no products, and no part here does that",
-    "funnel": "its blocks take tokens together, and later ones read fewer, and no part here does that",
-    "inkling_text": "its queries make scores of distances themselves, and no part here does that",
-    "jetmoe": "its queries, and what its attention reads, pass experts, and no part here does that",
-    "llada2_moe": "the tokens of a block see one another and all blocks before, and no part here counts such pairs",
-    "longformer": "it pads a text to whole windows that overlap, and here only an encoder in front of a decoder does",
-    "longt5": "its encoder pads a source to whole blocks that see their neighbours, and no part here does that",
-    "minicpmo": "its config does not say whose blocks its language model has",
-    "minicpmv": "its config does not say whose blocks its language model has",
-    "mobilebert": "its attention reads narrower tokens beside whole ones, and no part here does that",
-    "molmo": "its table has rows of tokens that its head does not score, and no part here has those",
-    "nllb-moe": "an expert takes so many tokens and no more, and no part here leaves tokens out",
-    "pegasus_x": "its encoder attends in blocks beside global tokens, and no part here does that",
-    "phi3small": "most of its layers read blocks of keys that a pattern chooses, and no part here does",
-    "phi4flash": "its upper layers read the keys, values or states of one before them, and no part here does so",
-    "qwen4_exp_text": "its layers read tables of n-grams of tokens, and no part here does that",
-    "reformer": "its attention sorts tokens by hashes, and no part here does",
-    "squeezebert": "its products are of groups of channels, and no part here has those in attention and networks",
-    "step3_text": "its queries are made of a latent beside one head of keys and values, and no part here does that",
-    "switch_transformers": "an expert takes so many tokens of a text and no more, and no part here leaves tokens out",
-    "t5gemma2": "its decoder attends to its own tokens and to the source's at once, and no part here does that",
-    "wav2vec2": "convolutions over a waveform stand in front of its blocks, and no part here has those",
-    "xlstm": "exponentials that a running maximum holds gate its matrices, and no part here does that",
-    "zamba": "its Mamba is split into heads that have products of their own, and no part here does that",
-    "zaya": "its queries and keys pass convolutions, and no part here has those in attention",
-}
-_WHOLES = {"dots3_note": "dots3_note", "inkling": "inkling_mm_model"}
-_WHOLES |= {"qwen4_exp": "qwen4_exp", "step3": "step3_vl"}
-WITHOUT = {**_WITHOUT, **{whole: _WITHOUT[f"{stem}_text"] for stem, whole in _WHOLES.items()}}
-"""Types that are refused by name, and that no family comes near; so are the wholes around those language models."""
-
-
-HEADS: Mapping[str, str] = {
-    "HF_ColBERT": "a product behind its body makes a short vector of each token, and no field here says how short",
-    "LlamaForRewardModelWithGating": "a network of its own weighs the scores of several objectives",
-}
-"""Classes of files with code of their own, of known bodies, that are refused by name."""
 
 
 class Reading(NamedTuple):

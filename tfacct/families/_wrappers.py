@@ -70,6 +70,7 @@ WRAPPERS: Mapping[str, Wrapper] = {
     "aya_vision": Wrapper("cohere2", default=True),
     "audioflamingo3": Wrapper("qwen2", "never"),
     "blip-2": Wrapper("opt", "own"),
+    "chameleon": Wrapper("chameleon_text", flat=True),
     "cohere2_vision": Wrapper("cohere2", default=True),
     "cohere_compass": Wrapper("cohere_compass_text"),
     "deepseek_vl": Wrapper("llama", default=True),

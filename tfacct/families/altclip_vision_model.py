@@ -14,10 +14,12 @@ class Config(ClipVision):
     """`AltCLIPVisionConfig`, with its class's defaults."""
 
     stems: ClassVar = ("AltCLIPVision",)
-    uncounted: ClassVar = ClipVision.uncounted | {"projection_dim"}
-    heads: ClassVar[Mapping[str, Ending]] = {"Model": replace(ClipVision.heads["Model"], auto="AltCLIPVisionModel")}
+    heads: ClassVar[Mapping[str, Ending]] = {
+        "Model": replace(ClipVision.heads["Model"], auto="AltCLIPVisionModel"),
+        "ModelWithProjection": replace(ClipVision.heads["ModelWithProjection"], auto=""),
+    }
     gotchas: ClassVar = (
         ClipVision.gotchas[0],
-        "The norm behind the blocks runs over the class token's vector alone. The projections of a whole (AltCLIPModel)"
-        " are not counted.",
+        "The norm behind the blocks runs over the class token's vector alone. AltCLIPVisionModel has no projection; of"
+        " a whole (AltCLIPModel) the one that makes a vector of projection_dim numbers is counted too.",
     )

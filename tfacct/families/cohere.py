@@ -30,5 +30,5 @@ class Config(CohereLike):
 
     def architecture(self) -> Transformer:
         """Equal parallel blocks."""
-        norm = QKNorm(self.layer_norm_eps, kind="layer", own=True) if self.use_qk_norm else None
+        norm = QKNorm(self.layer_norm_eps, kind="layer", own=True, shift=False) if self.use_qk_norm else None
         return self.decoder(self.equal_blocks(self.beside(self.attention(qk_norm=norm))))

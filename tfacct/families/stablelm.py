@@ -54,7 +54,7 @@ class Config(PartRotated):
     def architecture(self) -> Transformer:
         """A norm each, or side by side behind one."""
         self.whole_heads()
-        norm = QKNorm(self.layer_norm_eps, kind="layer", own=True) if self.qk_layernorm else None
+        norm = QKNorm(self.layer_norm_eps, kind="layer", own=True, shift=False) if self.qk_layernorm else None
         attention, network = self.attention(qkv_bias=self.use_qkv_bias, qk_norm=norm), self.feed_forward()
         block = self.block(attention, network)
         if self.use_parallel_residual:

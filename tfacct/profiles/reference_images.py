@@ -47,7 +47,9 @@ def picked(own: Lines, reads: str, part: Picked) -> Generator[Kept, None, tuple[
         reads, spec = "pooler.norm", "B D"
     if part.width is not None:
         yield Kept(reads, spec, by=("pooler.project.weight",))
-        reads, spec = "pooler.project", "B Dv"
+        reads, spec = "pooler.project", "B T Dv" if part.reads == "each" else "B Dv"
+    if part.then is not None:  # the first one's vector is a view of all
+        yield Kept(reads, spec, by=("pooler.then.weight",))
     return reads, spec
 
 

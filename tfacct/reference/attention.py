@@ -132,21 +132,24 @@ class Temperature(nn.Module):
 
 
 class HeadsNorm(Work):
-    """LayerNorm of each head, with a scale of its own (transformers' CohereAttention)."""
+    """LayerNorm of each head, with a scale of its own (transformers' CohereAttention), and a shift of its own
+    (ChameleonLayerNorm)."""
 
-    def __init__(self, heads: int, size: int, eps: float) -> None:
+    def __init__(self, heads: int, size: int, eps: float, *, shift: bool) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(heads, size))
+        self.bias = nn.Parameter(torch.empty(heads, size)) if shift else None
         self.size, self.eps = size, eps
 
     def forward(self, x: Tensor) -> Tensor:
-        return nn.functional.layer_norm(x, (self.size,), None, None, self.eps) * self.weight[:, None]
+        normed = nn.functional.layer_norm(x, (self.size,), None, None, self.eps) * self.weight[:, None]
+        return normed if self.bias is None else normed + self.bias[:, None]
 
 
 def qk_norm(part: parts.QKNorm, heads: int, head_dim: int) -> nn.Module:
     """Norm of so many heads of queries or keys."""
     if part.own:
-        return HeadsNorm(heads, head_dim, part.eps)
+        return HeadsNorm(heads, head_dim, part.eps, shift=part.shift)
     size = heads * head_dim if part.together else head_dim
     if not part.learned:
         return PlainRMSNorm(size, part.eps)

@@ -26,12 +26,14 @@ from tfacct.reference.meta_kernels import compiled
 
 CLASSED = {
     **dict.fromkeys(("vit", "vit_msn", "clip_vision_model", "internvl_vision", "llama4_vision_model", "dinov2"), 1),
-    **dict.fromkeys(("chinese_clip_vision_model", "altclip_vision_model"), 1),
+    **dict.fromkeys(("chinese_clip_vision_model", "altclip_vision_model", "metaclip_2_vision_model"), 1),
     **{"beit": 1, "deit": 2, "dinov2_with_registers": 1, "dinov3_vit": 1},
 }
 """Types whose class puts tokens of its own among the patches, and how many."""
 EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
 """Fields that say how many experts a class has."""
+IMAGES = "vqmodel"
+"""What makes tokens of images in a class that reads tokens alone: it is none of the language model's."""
 GIVEN = "cross_attention_states"
 """What a class is given of a source that another model has read."""
 MASKED = ("megatron-bert", "rembert", "roformer", "big_bird", "dpr")
@@ -60,6 +62,8 @@ def build(config: Mapping[str, Any], auto: str = "AutoModelForCausalLM", device:
         )
     if whole is None and {weight.device.type for weight in built.parameters()} - {torch.device(device).type}:
         built = built.to(device)  # XLNet's class makes its weights on the CPU, whatever device is asked for
+    if hasattr(getattr(built, "model", None), IMAGES):
+        setattr(built.model, IMAGES, None)
     built.tie_weights()
     built = built if whole is None else of_whole(built, device)
     for weight in built.parameters() if device != "meta" else ():

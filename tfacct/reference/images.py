@@ -68,13 +68,16 @@ class Picked(nn.Module):
         self.front = 1 if part.reads == "mean" else 0
         self.norm = None if part.norm_eps is None else LayerNorm((part.hidden,), part.norm_eps)
         self.project = None if part.width is None else Linear(part.hidden, part.width, bias=part.bias)
+        wide = part.hidden if part.width is None else part.width
+        self.then = None if part.then is None else Linear(wide, part.then, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
         vector = x[:, self.front :].mean(dim=1) if self.mean else x[:, self.at]
         if self.each:
             vector = x
         vector = vector if self.norm is None else self.norm(vector)
-        return vector if self.project is None else self.project(vector)
+        vector = vector if self.project is None else self.project(vector)
+        return vector if self.then is None else self.then(vector[:, 0])
 
 
 class Network(nn.Module):

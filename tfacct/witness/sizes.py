@@ -100,11 +100,11 @@ class Sizes:
         return {**cut, **({"T": self.front} if self.front else {})}
 
     def edges(self) -> list[Edge]:
-        """What a symbol leaves out, each in a run of its own: the step's cases, sizes of which a part says that 1 is a
-        case, and, all together, the other sizes at their least."""
+        """What a symbol leaves out, each in a run of its own: the step's cases, sizes of which a part says that their
+        least is a case, and, all together, the other sizes at their least."""
         step = {*(letter for letter in WORKLOAD if letter in self.symbols), *({"I"} & set(self.symbols))}
         step -= {"T"} if self.recurs else set()
-        alone = [{name: 1} for name, letter in self.declared.items() if letter.case]
+        alone = [self._alone(name) for name, letter in self.declared.items() if letter.case]
         alone += [{"T": self.front + self.together}] if self.front or self.together > 1 else []
         alone += [] if self.chunk is None else [{"T": self.chunk}]
         plain = CASES[1:] if self.together > 1 else CASES  # which no single token is
@@ -121,6 +121,11 @@ class Sizes:
         chunks = self._in_chunks(case.get("T"))
         told = {**sizes, **chunks} if "T" in case else sizes
         return Edge(", ".join(f"{letter} = {size}" for letter, size in told.items()), {**sizes, **chunks})
+
+    def _alone(self, name: str) -> dict[str, int]:
+        """A size at its least: 1, or where shares are cut off it or it comes in multiples, what these leave."""
+        cut = [share for share in self._shares(name) if self.declared[share].cut]
+        return {name: self._least(name), **{share: self._least(share) for share in cut}}
 
     def _in_chunks(self, tokens: int | None) -> dict[str, int]:
         """One token behind others is in no chunk, as many as a chunk has are in one, and a symbol's are in two."""

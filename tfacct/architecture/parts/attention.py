@@ -60,8 +60,8 @@ class Rotary(NamedTuple):
 
 class QKNorm(NamedTuple):
     """Norm of queries and keys: of each head by itself, or of all heads `together`. It stands before their rotation;
-    if `late`, behind it. If not `learned`, it has no weight; if `own`, each head has a scale of its own, and no shift
-    (transformers' CohereAttention). A LayerNorm need not `shift` (EsmcAttention)."""
+    if `late`, behind it. If not `learned`, it has no weight; if `own`, each head has a scale of its own, and
+    a shift (transformers' ChameleonLayerNorm). A LayerNorm need not `shift` (EsmcAttention, CohereAttention)."""
 
     eps: float
     together: bool = False
@@ -354,8 +354,7 @@ class Attention(Grouped):
         for name, heads in (("q_norm", "N"), *(() if self.borrowed else (("k_norm", "K"),))):
             scale = f"{heads} H" if self.qk_norm.together or self.qk_norm.own else "H"
             scale = scale if self.qk_norm.learned else ""
-            shifts = self.qk_norm.kind == "layer" and self.qk_norm.shift and not self.qk_norm.own
-            shift = scale if shifts else ""
+            shift = scale if self.qk_norm.kind == "layer" and self.qk_norm.shift else ""
             yield Pointwise(f"{at}.{name}", f"B T {heads} H", weight=scale, bias=shift)
 
     def _of_scores(self, at: str) -> Iterator[Line]:

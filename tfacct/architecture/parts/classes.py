@@ -49,7 +49,8 @@ class Pooler(Part):
 class Picked(Part):
     """Vector of one position of each sequence, `first`, `last` or that of the text's `end`, or the `mean` of all behind
     the first, or the `average` of all: behind a LayerNorm, with `norm_eps`, and behind a product that makes it `width`
-    long, with `width`. Without either it is only read. Or the vector of `each` position.
+    long, with `width`. Without either it is only read. Or the vector of `each` position: then a product without a bias
+    may make of the first one's another that is `then` long.
     """
 
     hidden: Size
@@ -57,10 +58,15 @@ class Picked(Part):
     norm_eps: float | None = None
     width: Size | None = None
     bias: bool = False
+    then: Size | None = None
 
     name: ClassVar[str] = "pooler"
-    letters: ClassVar[dict[str, str]] = {"hidden": "D", "width": "Dv"}
-    legend: ClassVar[dict[str, str]] = {"D": "hidden size", "Dv": "width of the vector of a sequence or position"}
+    letters: ClassVar[dict[str, str]] = {"hidden": "D", "width": "Dv", "then": "Dw"}
+    legend: ClassVar[dict[str, str]] = {
+        "D": "hidden size",
+        "Dv": "width of the vector of a sequence or position",
+        "Dw": "width of the vector of a sequence that is made of its first position's",
+    }
 
     def axes(self) -> dict[str, Size]:
         """Sizes of what a norm or a product has: none where it only reads."""
@@ -71,7 +77,9 @@ class Picked(Part):
         each = "B T" if self.reads == "each" else "B"  # whatever logits are asked for: it has none
         norm = Pointwise(f"{at}.norm", f"{each} D", weight="D", bias="D")
         product = Matmul(f"{at}.project", f"{each} D, D Dv -> {each} Dv", bias=self.bias)
-        return (*(() if self.norm_eps is None else (norm,)), *(() if self.width is None else (product,)))
+        then = Matmul(f"{at}.then", "B Dv, Dv Dw -> B Dw")
+        products = (*(() if self.width is None else (product,)), *(() if self.then is None else (then,)))
+        return (*(() if self.norm_eps is None else (norm,)), *products)
 
 
 @record(kw_only=True)

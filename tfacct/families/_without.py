@@ -1,0 +1,88 @@
+"""Types that are refused by name, with the reason of each: those that no family here comes near."""
+
+from collections.abc import Mapping
+
+_BLOCKS = "the tokens of a block see one another and all blocks before, and no part here counts such pairs"
+_ONE_BY_ONE: Mapping[str, str] = {
+    "axk2": "its queries are made of a latent beside its own norm, and no latent part here does that",
+    "convbert": "convolutions whose kernels are made of the tokens stand beside its heads, and no part here does that",
+    "diffllama": "its heads are subtracted from one another in pairs, and no part here does that",
+    "doge": "a mask made of its values chooses keys, and no part here does that",
+    "dots3_note_text": "the rotated part of its keys passes a norm, and no latent part here does that",
+    "florence2": "its language model's encoder reads the rows of an image in front of its tokens",
+    "fnet": "it mixes tokens by Fourier transforms, which are no products, and no part here does that",
+    "funnel": "its blocks take tokens together, and later ones read fewer, and no part here does that",
+    "inkling_text": "its queries make scores of distances themselves, and no part here does that",
+    "jetmoe": "its queries, and what its attention reads, pass experts, and no part here does that",
+    "jina_clip": "its config names another repository in place of its text model's sizes",
+    "llada2_moe": _BLOCKS,
+    "longformer": "it pads a text to whole windows that overlap, and here only an encoder in front of a decoder does",
+    "longt5": "its encoder pads a source to whole blocks that see their neighbours, and no part here does that",
+    "minicpmo": "its config does not say whose blocks its language model has",
+    "minicpmv": "its config does not say whose blocks its language model has",
+    "mobilebert": "its attention reads narrower tokens beside whole ones, and no part here does that",
+    "molmo": "its table has rows of tokens that its head does not score, and no part here has those",
+    "moondream1": "its config does not say its sizes, which stand in its code",
+    "nllb-moe": "an expert takes so many tokens and no more, and no part here leaves tokens out",
+    "pegasus_x": "its encoder attends in blocks beside global tokens, and no part here does that",
+    "phi3small": "most of its layers read blocks of keys that a pattern chooses, and no part here does",
+    "phi4flash": "its upper layers read the keys, values or states of one before them, and no part here does so",
+    "plamo2": "its Mamba has heads, and norms of its steps, B and C, and no part here has both",
+    "plamo3": "its code was not found in public copies, and its norms and windows are not guessed",
+    "qwen4_exp_text": "its layers read tables of n-grams of tokens, and no part here does that",
+    "reformer": "its attention sorts tokens by hashes, and no part here does",
+    "rwkv7": "its state is changed by products of vectors that tokens make of low ranks, and no part here does that",
+    "sdar": _BLOCKS,
+    "sdar_moe": _BLOCKS,
+    "squeezebert": "its products are of groups of channels, and no part here has those in attention and networks",
+    "step3_text": "its queries are made of a latent beside one head of keys and values, and no part here does that",
+    "switch_transformers": "an expert takes so many tokens of a text and no more, and no part here leaves tokens out",
+    "t5gemma2": "its decoder attends to its own tokens and to the source's at once, and no part here does that",
+    "xlstm": "exponentials that a running maximum holds gate its matrices, and no part here does that",
+    "zamba": "its Mamba is split into heads that have products of their own, and no part here does that",
+    "zaya": "its queries and keys pass convolutions, and no part here has those in attention",
+}
+_ALIKE: Mapping[str, str] = {
+    "it is made of convolutions over neighbouring pixels, and no part here has those": """
+        bit convnext convnextv2 dinov3_convnext efficientnet hgnet_v2 mobilenet_v1 mobilenet_v2 poolformer
+        pp_lcnet regnet resnet
+    """,
+    "its blocks stand in stages of ever fewer and wider patches, and no part here does that": """
+        cvt dinat donut-swin focalnet glpn hiera levit maskformer-swin mobilevit mobilevitv2 pvt pvt_v2
+        segformer swiftformer swin swin2sr swinv2
+    """,
+    "convolutions over a waveform stand in front of its blocks, and no part here has those": """
+        data2vec-audio hubert sew sew-d speecht5 unispeech unispeech-sat wav2vec2 wav2vec2-conformer wavlm
+    """,
+    "its blocks have convolutions beside attention, and no part here has those": """
+        fastspeech2_conformer granite_speech5_ctc lasr_ctc lasr_encoder parakeet_ctc parakeet_encoder
+        parakeet_rnnt parakeet_tdt seamless_m4t seamless_m4t_v2 wav2vec2-bert
+    """,
+    "it makes or packs sound by convolutions, and no part here has those": """
+        bark dac encodec higgs_audio_v2_tokenizer mimi univnet vits xcodec xcodec2
+    """,
+    "it reads the numbers of a series in place of tokens, and no part here does that": """
+        autoformer informer patchtsmixer patchtst time_series_transformer timesfm timesfm2_5
+    """,
+    "learned queries find things in maps that another network makes of an image, and no part here does that": """
+        conditional_detr d_fine dab-detr deformable_detr deimv2 detr grounding-dino mask2former maskformer
+        mm-grounding-dino omdet-turbo oneformer rt_detr rt_detr_v2 table-transformer
+    """,
+    "a decoder of masks reads what it makes of an image, and no part here does that": """
+        edgetam edgetam_video sam sam2 sam2_video sam3 sam3_tracker sam3_tracker_video sam3_video sam_hq
+    """,
+}
+"""A reason → the types that it is true of: most are no language models, and read pixels or sound."""
+_WHOLES = {"dots3_note": "dots3_note", "inkling": "inkling_mm_model"}
+_WHOLES |= {"qwen4_exp": "qwen4_exp", "step3": "step3_vl"}
+WITHOUT = {
+    **_ONE_BY_ONE,
+    **{name: reason for reason, types in _ALIKE.items() for name in types.split()},
+    **{whole: _ONE_BY_ONE[f"{stem}_text"] for stem, whole in _WHOLES.items()},
+}
+"""Types → why they are not counted; so are the wholes around some language models."""
+HEADS: Mapping[str, str] = {
+    "HF_ColBERT": "a product behind its body makes a short vector of each token, and no field here says how short",
+    "LlamaForRewardModelWithGating": "a network of its own weighs the scores of several objectives",
+}
+"""Classes of files with code of their own, of known bodies, that are refused by name."""
