@@ -199,3 +199,70 @@ def test_nomics_experts_by_hand() -> None:
 def test_what_nomics_code_is_not_counted_with(fields: dict[str, Any], named: str) -> None:
     with pytest.raises(ConfigError, match=named):
         subject("mine", {**TINY["nomic_bert"], **fields})
+
+
+NV_EMBED = {
+    "model_type": "nvembed", "architectures": ["NVEmbedModel"], "add_eos": True, "add_pad_token": True,
+    "hidden_size": 4096, "is_mask_instruction": True, "mask_type": "b", "padding_side": "right",
+    "latent_attention_config": {"model_type": "latent_attention"},
+    "text_config": {"architectures": ["MistralModel"], "model_type": "bidir_mistral", "vocab_size": 32000},
+}  # fmt: skip
+
+
+def test_nv_embed_by_hand() -> None:
+    """Published as 7.85 billion: Mistral-7B without its head, 512 rows, four products of 4,096 × 8 · 4,096, three norms
+    with shifts, and a gated network of 16,384 with biases."""
+    ours = subject("mine", NV_EMBED)
+    body = subject("mine", {**TINY["mistral"], **MISTRAL, "architectures": ["MistralModel"]}).parameters
+    network = 2 * (4096 + 1) * 16384 + (16384 + 1) * 4096
+    assert (ours.family, ours.unknown, ours.left_out, ours.keeps) == ("nvembed", (), (), False)
+    assert ours.parameters - body == (512 + 4 * 32768 + 3 * 2) * 4096 + network == 740_356_096
+    assert ours.parameters == 7_851_016_192
+    tokens = 10 * (2 * 2 * 4096 * 32768 + 2 * 2 * 512 * 32768 + 2 * 3 * 4096 * 16384)  # q, o, scores, values, network
+    flops = ours.ledger.flops(Workload(10, 10).axes())
+    assert sum(count for path, count in flops.items() if path.startswith("pooler")) == tokens + 4 * 512 * 4096 * 32768
+    for part, wrong in (("text_config", "llama"), ("latent_attention_config", "mean")):
+        with pytest.raises(ConfigError, match=f"{part} of nvembed is of model_type"):
+            subject("mine", {**NV_EMBED, part: {"model_type": wrong}})
+    for name, value in (("latent_dim", 8), ("mask_type", "a")):
+        with pytest.raises(ConfigError, match=f"{name} = .* changes the counts"):
+            subject("mine", {**NV_EMBED, name: value})
+
+
+MISTRAL = {
+    "vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
+    "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128,
+}  # fmt: skip
+
+
+def test_nv_embeds_pooler_is_latent_attention_as_published() -> None:
+    """x + O · softmax(QKᵀ / √d) V over normed rows, then x + W₃(gelu(W₁x) · W₂x), and the mean: written here anew."""
+    torch = pytest.importorskip("torch")
+    from tfacct.reference.reading import LatentReader
+
+    torch.manual_seed(5)
+    part = subject("mine", TINY["nvembed"]).architecture.pooler
+    module = LatentReader(part).double()
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.normal_()
+        held = dict(module.named_parameters())
+        x, rows = torch.randn(2, 7, 50, dtype=torch.float64), held["rows.weight"].expand(2, -1, -1)
+
+        def normed(of: Any, name: str) -> Any:
+            return torch.nn.functional.layer_norm(of, (50,), held[f"{name}.weight"], held[f"{name}.bias"])
+
+        def heads(of: Any, name: str) -> Any:
+            return (of @ held[f"{name}_proj.weight"].T).view(2, -1, 3, 11).transpose(1, 2)
+
+        q, (k, v) = heads(normed(x, "norm"), "q"), (heads(normed(rows, "rows_norm"), name) for name in "kv")
+        read = torch.nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+        one = x + read @ held["o_proj.weight"].T
+        gate, up = (
+            torch.nn.functional.linear(
+                normed(one, "mlp_norm"), held[f"mlp.{n}_proj.weight"], held[f"mlp.{n}_proj.bias"]
+            )
+            for n in ("gate", "up")
+        )
+        down = torch.nn.functional.gelu(gate) * up @ held["mlp.down_proj.weight"].T + held["mlp.down_proj.bias"]
+        assert torch.allclose(module(x), (one + down).mean(dim=1))

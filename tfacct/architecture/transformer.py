@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from tfacct.architecture import letters
 from tfacct.architecture.blocks import POSITIONS, Block, MtpHead, PartT, Stack, Sublayer, in_order, numbered
@@ -30,6 +30,7 @@ from tfacct.architecture.parts import (
     HyperHead,
     Idle,
     LatentAttention,
+    LatentReader,
     Merged,
     Merger,
     Norm,
@@ -55,6 +56,9 @@ from tfacct.ledger.einsum import Axes, Size, same
 from tfacct.ledger.groups import Group, Ledger
 from tfacct.ledger.lines import LONGEST, Line, Pointwise, Unused
 from tfacct.ledger.workload import PADDED
+
+AnyPooler: TypeAlias = Pooler | AttentionPooler | LatentReader | Picked
+"""What makes vectors of what a body gives."""
 
 
 @record
@@ -123,7 +127,7 @@ class Transformer:
     segments: Segments | None = None
     bias: RelativeBias | None = None
     encoder: Encoder | None = None
-    pooler: Pooler | AttentionPooler | Picked | None = None
+    pooler: AnyPooler | None = None
     classes: Classes | None = None
     contacts: Contacts | None = None
     idle: Idle | None = None

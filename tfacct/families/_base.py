@@ -11,8 +11,8 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError
 from pydantic_core import core_schema
 
-from tfacct.architecture.parts import Attention, AttentionPooler, Part, Picked, Pooler, Rotary
-from tfacct.architecture.transformer import Transformer
+from tfacct.architecture.parts import Attention, Part, Pooler, Rotary
+from tfacct.architecture.transformer import AnyPooler, Transformer
 from tfacct.base.errors import ConfigError, nearest
 from tfacct.base.spelling import setting
 from tfacct.families._endings import CAUSAL_MODEL, DEFAULT_LABELS, FIELDS, Ending, scored
@@ -171,7 +171,7 @@ class FamilyConfig(BaseModel):
         """The transformer these fields describe, with a language model's head."""
         raise NotImplementedError
 
-    def pooler(self, hidden: Any) -> Pooler | AttentionPooler | Picked | None:
+    def pooler(self, hidden: Any) -> AnyPooler | None:
         """Pooler in front of the classes, or behind a body's blocks, where the ending has one."""
         return Pooler(hidden=hidden)
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import field, replace
 from typing import Any, Literal
 
-from tfacct.architecture.parts import AttentionPooler, Classes, Picked, Pooler
-from tfacct.architecture.transformer import Transformer
+from tfacct.architecture.parts import Classes
+from tfacct.architecture.transformer import AnyPooler, Transformer
 from tfacct.base.errors import ConfigError
 from tfacct.base.record import record
 from tfacct.ledger.workload import LARGEST
@@ -51,7 +51,7 @@ class Ending:
         """True if classes are scored, alone or beside tokens."""
         return self.head == "classes" or self.also
 
-    def on(self, shape: Transformer, classes: int, pooler: Pooler | AttentionPooler | Picked | None) -> Transformer:
+    def on(self, shape: Transformer, classes: int, pooler: AnyPooler | None) -> Transformer:
         """The model with this behind its blocks instead of a language model's head."""
         if self.head == "lm" and not self.also:
             return shape

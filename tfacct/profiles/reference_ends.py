@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tfacct.architecture.parts import AttentionPooler, Boxes, Head, Patches, Pooler, Stem
+from tfacct.architecture.parts import AttentionPooler, Boxes, Head, LatentReader, Patches, Pooler, Stem
 from tfacct.architecture.transformer import Transformer
 from tfacct.ledger.kept import Kept
 from tfacct.profiles.reference_disentangled import distances, first_convolution
 from tfacct.profiles.reference_hyper import hyper_head
-from tfacct.profiles.reference_images import attention_pooler, between, merged, patches, picked
+from tfacct.profiles.reference_images import attention_pooler, between, latent_reader, merged, patches, picked
 from tfacct.profiles.reference_lines import Lines
 from tfacct.profiles.reference_pairs import stem
 from tfacct.profiles.reference_streams import ALL, streams
@@ -65,6 +65,9 @@ def back_of(own: Lines, shape: Transformer) -> Iterator[Kept]:
     elif isinstance(shape.pooler, AttentionPooler):
         yield from attention_pooler(own, reads, shape.pooler)
         reads, spec = "pooler.sum", "B Qp D"
+    elif isinstance(shape.pooler, LatentReader):
+        yield from latent_reader(own, reads)
+        reads, spec = "pooler.mean", "B D"
     elif shape.pooler is not None:
         reads, spec = yield from picked(own, reads, shape.pooler)
     if shape.head is not None:

@@ -71,6 +71,26 @@ def attention_pooler(own: Lines, reads: str, part: AttentionPooler) -> Iterator[
     yield from own.activated(act, up, part.activation, "B Qp F", (f"{at}.mlp.down_proj.weight",))
 
 
+def latent_reader(own: Lines, reads: str) -> Iterator[Kept]:
+    """Each position's query over learned rows, and a gated network behind a norm."""
+    at, rows, heads = "pooler", "B T D", "Np Hz"
+    scores, softmax, summed = f"{at}.scores", f"{at}.softmax", f"{at}.values"
+    for number in ("mean", "deviation"):  # what the norm reads is a view of the weights
+        yield Kept(f"{at}.rows_norm.{number}", "B Zp", by=(f"{at}.rows_norm",), role="full")
+    yield from own.layer(f"{at}.norm", reads, rows, "B T")
+    yield Kept(f"{at}.norm", rows, by=(f"{at}.q_proj.weight",))
+    yield Kept(f"{at}.rows_norm", "B Zp D", by=(f"{at}.k_proj.weight", f"{at}.v_proj.weight"))
+    yield Kept(f"{at}.q", f"B T {heads}", by=(scores,))
+    yield Kept(f"{at}.k", f"B Zp {heads}", by=(scores,))
+    yield Kept(softmax, "B Np T Zp", by=(softmax, summed))
+    yield Kept(f"{at}.v", f"B Zp {heads}", by=(summed,))
+    yield Kept(summed, f"B T {heads}", by=(f"{at}.o_proj.weight",))
+    yield from own.layer(f"{at}.mlp_norm", f"{at}.add", rows, "B T")
+    yield Kept(f"{at}.mlp_norm", rows, by=tuple(f"{at}.mlp.{name}_proj.weight" for name in ("gate", "up")))
+    network = f"{at}.mlp.act", f"{at}.mlp.gate_proj", f"{at}.mlp.up_proj"
+    yield from own.gated(*network, "gelu", "B T Fy", (f"{at}.mlp.down_proj.weight",))
+
+
 def merged(own: Lines, reads: str, part: Merger | GatedMerger | Shuffled | Averaged) -> Iterator[Kept]:
     """What joins neighbours behind the blocks."""
     if isinstance(part, Merger):

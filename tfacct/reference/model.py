@@ -37,6 +37,7 @@ from tfacct.reference.modules import (
 from tfacct.reference.overlapping import padded
 from tfacct.reference.per_layer import PerLayerEmbedding, PerLayerInput, PerLayerProjection
 from tfacct.reference.positions import Boxes, ClassAndPatches, Crossed, Positions, Segments, Sines
+from tfacct.reference.reading import LatentReader
 from tfacct.reference.rotary import Angles
 from tfacct.reference.step import Step
 
@@ -63,7 +64,9 @@ def _front(part: parts.Embedding | parts.Patches | parts.Stem) -> nn.Module:
     return Patches(part) if isinstance(part, parts.Patches) else Tokens(part)
 
 
-def _pooler(part: parts.Pooler | parts.AttentionPooler | parts.Picked | None, last: bool) -> nn.Module | None:
+def _pooler(part: architecture.AnyPooler | None, last: bool) -> nn.Module | None:
+    if isinstance(part, parts.LatentReader):
+        return LatentReader(part)
     if isinstance(part, parts.AttentionPooler):
         return AttentionPooler(part)
     if isinstance(part, parts.Picked):

@@ -23,6 +23,7 @@ from tfacct.architecture.parts.norm import Norm
 from tfacct.architecture.parts.overlapping import OverlappingAttention
 from tfacct.architecture.parts.part import Mixer, Part
 from tfacct.architecture.parts.per_layer import PerLayerEmbedding, PerLayerInput
+from tfacct.architecture.parts.reading import LatentReader
 from tfacct.architecture.parts.relative import RelativeAttention
 from tfacct.architecture.parts.residual import Residual, Scale
 from tfacct.architecture.parts.rwkv import ChannelMix, TimeMix
@@ -102,6 +103,7 @@ __all__ = [
     "HyperResult",
     "Idle",
     "LatentAttention",
+    "LatentReader",
     "Laurel",
     "LightningAttention",
     "Mamba",
