@@ -248,8 +248,8 @@ def test_logits_are_the_classs(pair) -> None:
         assert gap(ours(about, stranger)(tokens)[0], stranger(tokens).logits) <= bound
 
 
-def test_without_the_classs_casts_they_are_equal_to_rounding(pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    about, stranger, tokens = pair
+def test_without_the_classs_casts_they_are_equal_to_rounding(kind_pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    about, stranger, tokens = kind_pair
     module = sys.modules[type(stranger).__module__]
     monkeypatch.setattr(module, "torch", Float64())
     monkeypatch.setattr(torch.Tensor, "float", torch.Tensor.double)

@@ -170,16 +170,16 @@ def exact_sines(stranger: Any) -> None:
             table.positional_embedding = table.compute_default_singular_positional_embedding()
 
 
-def test_without_the_classs_casts_they_are_equal_to_rounding(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules[type(pair.stranger).__module__], "torch", Float64())
+def test_without_the_classs_casts_they_are_equal_to_rounding(kind_pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[type(kind_pair.stranger).__module__], "torch", Float64())
     monkeypatch.setattr(torch.Tensor, "float", torch.Tensor.double)
-    exact_angles(pair.about, pair.stranger)
-    exact_sines(pair.stranger)
-    if pair.about.family in ("embedding_gemma2_text", "gemma3_text"):  # the class keeps √hidden in float32
-        scale = pair.about.architecture.embed.hidden**0.5
-        pair.stranger.get_input_embeddings().embed_scale = torch.tensor(scale, dtype=torch.float64)
+    exact_angles(kind_pair.about, kind_pair.stranger)
+    exact_sines(kind_pair.stranger)
+    if kind_pair.about.family in ("embedding_gemma2_text", "gemma3_text"):  # the class keeps √hidden in float32
+        scale = kind_pair.about.architecture.embed.hidden**0.5
+        kind_pair.stranger.get_input_embeddings().embed_scale = torch.tensor(scale, dtype=torch.float64)
     with torch.no_grad():
-        assert gap(pair.mine()(pair.tokens, source=pair.source)[0], pair.logits()) <= 1e-9
+        assert gap(kind_pair.mine()(kind_pair.tokens, source=kind_pair.source)[0], kind_pair.logits()) <= 1e-9
 
 
 @pytest.mark.parametrize("name", READING)

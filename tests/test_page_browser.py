@@ -31,12 +31,13 @@ pytestmark = [
     pytest.mark.skipif(driver.found() is None, reason="no Chromium here: apt-get install chromium-headless-shell"),
 ]
 
-NAMES = (
-    *("llama-3.1-8b", "gpt2", "gemma-3-27b-text", "t5-small", "deepseek-v3", "mixtral-8x7b", "mamba-130m", "bert-base"),
-    *("qwen3-next-80b-a3b", "lecture-transformer", "clip-vit-base-patch32-vision", "gpt-oss-20b", "glm-4.5-air"),
-    "qwen2.5-vl-7b-vision",
+ASKED = "llama-3.1-8b", "t5-small", "deepseek-v3", "mamba-130m", "bert-base", "clip-vit-base-patch32-vision"
+FURTHER = (
+    *("gpt2", "gemma-3-27b-text", "mixtral-8x7b", "qwen3-next-80b-a3b", "lecture-transformer", "gpt-oss-20b"),
+    *("glm-4.5-air", "qwen2.5-vl-7b-vision"),
 )
-"""One model of every kind of page."""
+NAMES = [*ASKED, *(pytest.param(name, marks=pytest.mark.slow) for name in FURTHER)]
+"""One model of every kind of page; of kinds whose numbers tests/test_page_counts.py holds, behind `-m slow`."""
 
 
 @pytest.fixture(scope="module")
@@ -66,8 +67,10 @@ def plain(tab: driver.Browser) -> None:
 
 @cache
 def explored(name: str) -> dict[str, Any]:
-    """What a page of this preset holds. It takes a second, and is only read."""
-    return explore.explore([presets.load(name)])
+    """What a page of this preset holds but laws of training steps, which take seconds. It is only read."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(explore, "LAWS", 0)
+        return explore.explore([presets.load(name)])
 
 
 def knobs(rng: random.Random, name: str) -> str:
