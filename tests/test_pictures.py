@@ -1,6 +1,7 @@
 """Pictures of every command: the numbers are the tables', every letter can be read, no two meet."""
 
 import json
+from functools import cache
 from itertools import combinations
 from pathlib import Path
 
@@ -83,6 +84,7 @@ CHARTS = {
     "sweep per token": lambda: of_sweep("gpt2-xl", ctx="1k..16k", metrics=("flops_per_token",)),
     "sweep nothing": lambda: of_sweep("bert-base", ctx="128,512"),
 }
+CHARTS = {name: cache(make) for name, make in CHARTS.items()}  # several tests draw each; none changes it
 LOOKS = {"light": Look(), "dark": Look(dark=True), "printed": Look(printed=True)}
 # A look changes colours and hatches: what all have of each chart, some show in the other looks.
 LOOKED_AT = [

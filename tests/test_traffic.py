@@ -2,10 +2,10 @@
 
 import csv
 import io
+import itertools
 import json
 import re
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
 
 import pytest
@@ -222,7 +222,7 @@ def test_the_table_at_80_columns(run) -> None:
 
 @pytest.mark.parametrize(
     ("models", "columns"),
-    [*product((["gpt2-xl"], ["gpt2", "llama-3.1-405b"]), (60, 80, 120)), ([], 80)],  # rows of all are alike
+    [*itertools.product((["gpt2-xl"], ["gpt2", "llama-3.1-405b"]), (60, 80, 120)), ([], 80)],  # rows of all are alike
     ids=str,
 )
 def test_tables_fit(run, models: list[str], columns: int) -> None:
