@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from tfacct.architecture import parts
-from tfacct.profiles import eager
 from tfacct.profiles.eager_mixers import RUNS
-from tfacct.profiles.eager_operations import Operations
+from tfacct.shapes import eager
+from tfacct.shapes.operations import Operations
 
 DELTA: dict[str, Any] = {
     "hidden": 12,

@@ -6,10 +6,10 @@ from __future__ import annotations
 from typing import Any
 
 from tfacct.architecture import parts
-from tfacct.profiles.eager import Shape, Tensor, noted
 from tfacct.profiles.eager_mixing import Convolution, activated, by_head, called
-from tfacct.profiles.eager_operations import Operations
-from tfacct.profiles.eager_views import turned, unsqueezed
+from tfacct.shapes.eager import Shape, Tensor, noted
+from tfacct.shapes.operations import Operations
+from tfacct.shapes.views import turned, unsqueezed
 
 
 class DeltaNet:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tfacct.profiles.eager import Tensor, noted
-from tfacct.profiles.eager_operations import Operations
+from tfacct.shapes.eager import Tensor, noted
+from tfacct.shapes.operations import Operations
 
 INDEX = 8
 """Bytes of an index."""

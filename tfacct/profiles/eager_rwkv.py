@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tfacct.architecture import parts
-from tfacct.profiles.eager import Tensor
 from tfacct.profiles.eager_mixing import activated, called, copied
-from tfacct.profiles.eager_operations import Operations
+from tfacct.shapes.eager import Tensor
+from tfacct.shapes.operations import Operations
 
 
 def shifted(ops: Operations, x: Tensor) -> tuple[Tensor, Tensor]:

@@ -4,9 +4,9 @@ mamba2.py line by line."""
 from __future__ import annotations
 
 from tfacct.architecture import parts
-from tfacct.profiles.eager import Tensor
 from tfacct.profiles.eager_mixing import Convolution, activated, by_head, called, copied, decayed_sums
-from tfacct.profiles.eager_operations import Operations
+from tfacct.shapes.eager import Tensor
+from tfacct.shapes.operations import Operations
 
 
 class Mamba:

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from tfacct.architecture.parts import Mixer
 from tfacct.ledger.kept import FULL, Kept
-from tfacct.profiles.eager import Leaf, Meter, Storage, Tensor, backward, noted, packed
 from tfacct.profiles.eager_mixers import RUNS
-from tfacct.profiles.eager_operations import Operations
 from tfacct.profiles.tape import Grad, Tape, Value
+from tfacct.shapes.eager import Leaf, Meter, Storage, Tensor, backward, noted, packed
+from tfacct.shapes.operations import Operations
 
 STREAM = ("B", "T", "D")
 

@@ -5,7 +5,7 @@ Nothing here knows a rule of what is kept.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 from weakref import ref
@@ -87,14 +87,23 @@ def kept(shape: Transformer, dtype: str, batch: int, tokens: int, source: int = 
     return saved(model, lambda: mean_of(model, given))
 
 
+def _constants(model: nn.Module) -> Iterator[Tensor]:
+    """Tensors of the model that are no parameters: they are there before an operator meets them."""
+    for module in model.modules():
+        for own in vars(module).values():
+            if isinstance(own := getattr(own, "frequencies", own), Tensor):
+                yield own
+
+
 @compiled()
-def peak(shape: Transformer, dtype: str, batch: int, tokens: int) -> Peak:
+def peak(shape: Transformer, dtype: str, batch: int, tokens: int, source: int = 0) -> Peak:
     """The most bytes alive at any operator of the reference model's step, from its forward pass to its last gradient,
     on meta. The inputs are the caller's."""
     model = build(shape, dtype=DTYPES[dtype])
-    given = inputs(shape, batch=batch, tokens=tokens, context=tokens, dtype=DTYPES[dtype])
+    of, read = DTYPES[dtype], source
+    given = inputs(shape, batch=batch, tokens=tokens, context=tokens, dtype=of, source=read, new_source=read)
     alive = Alive()
-    for tensor in (*model.parameters(), *model.buffers(), given.tokens, given.positions):
+    for tensor in (*model.parameters(), *_constants(model), given.tokens, given.positions):
         alive.add(tensor)
     with alive:
         loss = mean_of(model, given)

@@ -6,8 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import Literal, NamedTuple, get_args
 
+from tfacct.accounts.instants import Instant
 from tfacct.accounts.optimizers import optimizer
+from tfacct.accounts.timeline import timeline
 from tfacct.accounts.training import Step
+from tfacct.architecture.parts import Experts
 from tfacct.architecture.parts.latent import Form
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError, UsageError, nearest
@@ -18,7 +21,6 @@ from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.profiles.fused import fused
 from tfacct.profiles.reference import Reference
-from tfacct.profiles.reference_moments import unmeasured
 from tfacct.reports.counting import LeftOut
 from tfacct.reports.passes import MANY
 from tfacct.reports.stored import stored
@@ -53,15 +55,12 @@ def _fused(shape: Transformer, recipe: Recipe, _: Workload) -> Pass:
     return fused(shape, selective=recipe.checkpoint == "attention")
 
 
-UNTOLD = "No peak is given: what operations hold while they run has not been measured for {}."
-
-
 RUNNERS: dict[str, Runner] = {
     REFERENCE: Runner(
         "the reference model",
         "as the reference model of this program runs it, its loss the mean of its results: every tensor that autograd"
         " keeps",
-        UNTOLD.format("all parts of this model"),
+        "",
         _reference,
     ),
     FUSED: Runner(
@@ -124,15 +123,16 @@ def _advice(subject: LoadedModel, recipe: Recipe) -> str | None:
     return "its step is counted as transformers runs it" if own else None
 
 
-def told(step: Step) -> bool:
-    """True if the peak of such a step is: if what all of its operations hold was measured."""
-    return bool(step.run.back.run.moments)
+def instants(subject: LoadedModel, step: Step, work: Workload, recipe: Recipe, as_: str) -> list[Instant]:
+    """The instants of such a step; none of one that is algebra."""
+    if as_ != REFERENCE:
+        return []
+    alone = work.tokens == 1 and any(isinstance(part, Experts) for part in subject.architecture.parts())
+    if step.run.back.run.moments and not alone:  # written down operation by operation
+        return timeline(step)
+    from tfacct.reports.alive import instants as alive
 
-
-def untold(subject: LoadedModel, as_: str) -> str:
-    """Why no peak is told of such a step: the parts that were never measured, if it has some."""
-    parts = unmeasured(subject.architecture) if as_ == REFERENCE else []
-    return UNTOLD.format(" and ".join(parts)) if parts else runner(as_).peak
+    return alive(subject.architecture, step, recipe.dtype, work)
 
 
 def able(subjects: Sequence[LoadedModel], recipe: Recipe, as_: str) -> tuple[list[LoadedModel], list[LeftOut]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from tfacct.accounts.timeline import peak, timeline
+from tfacct.accounts.instants import peak
 from tfacct.accounts.training import Step
 from tfacct.base import units
 from tfacct.base.errors import UsageError
@@ -14,7 +14,8 @@ from tfacct.ledger.workload import Request, Workload, whole_sequences
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Row, Table
 from tfacct.reports import compose, counting
-from tfacct.reports.kept_as import REFERENCE, able, check, kept_step, runner, told, untold
+from tfacct.reports.kept_as import REFERENCE, able, check, kept_step, runner
+from tfacct.reports.kept_as import instants as every_instant
 from tfacct.reports.train_tables import by_part, instant_facts, kept_lines, parts, tensors
 from tfacct.reports.train_tables import timeline as instants
 from tfacct.reports.training import Recipe, Trained
@@ -31,9 +32,9 @@ class Kept(NamedTuple):
 
 def _of(subject: LoadedModel, work: Workload, recipe: Recipe, as_: str) -> Kept | Trained:
     step = kept_step(subject, work, recipe, as_)
-    if not told(step):
+    found = every_instant(subject, step, work, recipe, as_)
+    if not found:
         return Kept(subject, work, recipe, step)
-    found = timeline(step)
     return Trained(subject, work, recipe, step, found, peak(found))
 
 
@@ -85,9 +86,7 @@ def _notes(every: Sequence[Kept | Trained], as_: str) -> list[str]:
         return ["Peaks are left out here: ask for one model to read its own."]
     (one,) = every
     return [
-        untold(one.subject, as_)
-        if isinstance(one, Kept)
-        else f"Kept for the backward pass: {units.binary(one.step.kept())}."
+        runner(as_).peak if isinstance(one, Kept) else f"Kept for the backward pass: {units.binary(one.step.kept())}."
     ]
 
 

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tfacct.accounts.instants import peak
 from tfacct.ledger.workload import Request, Workload, whole_sequences
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Report, Tick, unwatched
 from tfacct.reports import compose, counting
 from tfacct.reports.counting import Counting
-from tfacct.reports.kept_as import FORM, REFERENCE, able, check, kept_step, runner, told
+from tfacct.reports.kept_as import FORM, REFERENCE, able, check, instants, kept_step, runner
 from tfacct.reports.training import Recipe
 from tfacct.reports.verify import verdict
 from tfacct.reports.verify_train import Verified, facts, one_table, several_table
 from tfacct.witness.checks import in_one_go
 from tfacct.witness.reference_step import kept_by_reference, peak_by_reference
+
+CHECKED = (
+    "Checked: the bytes that autograd keeps, module by module, and the most bytes alive at any operator before the"
+    " optimizer's step, without its state."
+)
+"""What is checked of every model."""
 
 
 def verify_reference(
@@ -57,14 +64,6 @@ def _asked(subject: LoadedModel, work: Workload, recipe: Recipe) -> Verified:
     step = kept_step(subject, work, recipe, REFERENCE)
     shape, blocks = subject.architecture, sum(stack.count for stack in subject.architecture.stacks)
     checks = [kept_by_reference(shape, step, recipe.dtype, work)]
-    if told(step):
-        checks.append(peak_by_reference(shape, step, recipe.dtype, work))
-    return Verified(subject, work, checks, (blocks, blocks), _checked(peak=told(step)), REFERENCE)
-
-
-def _checked(*, peak: bool) -> str:
-    """One sentence of what was checked."""
-    kept = "the bytes that autograd keeps, module by module"
-    if not peak:
-        return f"Checked: {kept}. The peak is not told for this model, so it was not checked."
-    return f"Checked: {kept}, and the most bytes alive at any operator before the optimizer's step, without its state."
+    fullest = peak(one for one in instants(subject, step, work, recipe, REFERENCE) if one.name != "optimizer step")
+    checks.append(peak_by_reference(shape, int(fullest.total - fullest.states), recipe.dtype, work))
+    return Verified(subject, work, checks, (blocks, blocks), CHECKED, REFERENCE)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import prod
 
-from tfacct.ledger.kept import FULL
-from tfacct.profiles.eager import Grads, Shape, Tensor, like, new, noted
-from tfacct.profiles.eager_views import Views, in_a_row, one_of, seen_as, unsqueezed
+from tfacct.shapes.eager import FULL, Grads, Shape, Tensor, like, new, noted
+from tfacct.shapes.views import Views, in_a_row, one_of, seen_as, unsqueezed
 
 FLAG = 1
 """Bytes of what is true or not."""
@@ -253,27 +252,35 @@ class Operations(Views):
 
     def mm(self, left: Tensor, right: Tensor, shift: Tensor | None = None) -> Tensor:
         """A product of two matrices, and a vector added to each row."""
-        made = self.new((left.shape[0], right.shape[1]))
-        one, other = left.bare(), right.bare()
+        made = self.new((left.shape[0], right.shape[1]), left.each)
+        one, other = left.bare() if right.needs else None, right.bare() if left.needs else None
+        laid = [each.strides[0] == 1 and each.strides[1] == each.shape[0] for each in (left, right)]
 
         def back(grads: Grads) -> Grads:
             g = one_of(grads)
             made: Grads = [None, None]
             for nth in (1, 0) if shift is None else (0, 1):
-                made[nth] = self.new((one.shape[1], g.shape[1]) if nth else (g.shape[0], other.shape[0]))
+                if nth and one is not None:
+                    made[nth] = self._matrix(one.shape[1], g.shape[1], g.each, columns=laid[1])
+                elif not nth and other is not None:
+                    made[nth] = self._matrix(g.shape[0], other.shape[0], g.each, columns=laid[0])
             return made if shift is None else [*made, self.sum_to(g, (g.shape[1],))]
 
         return noted(made, (left, right) if shift is None else (left, right, shift), back)
 
+    def _matrix(self, rows: int, columns_: int, each: int, *, columns: bool) -> Tensor:
+        """A matrix, whose columns lie in a row where those of what it is the gradient of do."""
+        return new(self.meter, (rows, columns_), each, (1, rows) if columns else None)
+
     def bmm(self, left: Tensor, right: Tensor) -> Tensor:
         """Products of matrices."""
-        made = self.new((*left.shape[:2], right.shape[2]))
+        made = self.new((*left.shape[:2], right.shape[2]), left.each)
         one, other = left.bare() if right.needs else None, right.bare() if left.needs else None
 
         def back(grads: Grads) -> Grads:
             g = one_of(grads)
-            last = None if one is None else self.new((g.shape[0], one.shape[2], g.shape[2]))
-            first = None if other is None else self.new((*g.shape[:2], other.shape[1]))
+            last = None if one is None else self.new((g.shape[0], one.shape[2], g.shape[2]), g.each)
+            first = None if other is None else self.new((*g.shape[:2], other.shape[1]), g.each)
             return [first, last]
 
         return noted(made, (left, right), back)

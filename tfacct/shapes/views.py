@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import prod
 
-from tfacct.profiles.eager import (
+from tfacct.shapes.eager import (
     Grads,
     Leaf,
     Meter,
@@ -34,7 +34,7 @@ class Views:
 
     def like(self, *of: Tensor) -> Tensor:
         """What is made of tensors, number by number."""
-        return new(self.meter, broadcast(*[one.shape for one in of]), max(one.each for one in of), like(*of))
+        return new(self.meter, broadcast(*[one.shape for one in of]), wider(*of), like(*of))
 
     def parameter(self, name: str, *shape: int) -> Tensor:
         """A parameter, which is counted elsewhere."""
@@ -197,6 +197,11 @@ class Views:
         kept = (*(1,) * more, *(1 if size == 1 else own for size, own in zip(shape, x.shape[more:], strict=True)))
         made = self.new(kept, x.each)
         return Tensor(made.storage, shape, packed(shape), x.each)
+
+
+def wider(*of: Tensor) -> int:
+    """Bytes of a number made of several: of tensors that count, and of others, that of the others."""
+    return max((one.each for one in of), key=lambda each: (getattr(each, "floating", True), each))
 
 
 def in_a_row(x: Tensor) -> bool:

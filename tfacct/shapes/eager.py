@@ -11,11 +11,13 @@ from collections.abc import Callable, Iterator, Sequence
 from heapq import heappop, heappush
 from itertools import count
 from math import prod
-from typing import TypeAlias
+from typing import Any, ClassVar, TypeAlias
 from weakref import ref
 
 Shape: TypeAlias = tuple[int, ...]
 Grads: TypeAlias = list["Tensor | None"]
+FULL = 4
+"""Bytes of a number in fp32."""
 LAST = -(1 << 62)
 """Number of what runs in front of all others."""
 SEVERAL = 1, None, 1, 1
@@ -30,12 +32,15 @@ class Meter:
 
     def __init__(self) -> None:
         self.now = self.finished = self.most = 0
+        self.kept = 0
+        self.place: object = ""
         self.parameters: dict[str, int] = {}
         self.order: list[str] = []
         self.backward: dict[tuple[int, frozenset[str]], int] = {}
         self.others = frozenset[str]()
         self.backwards = False
         self.made: list[ref[Storage]] | None = None
+        self.round: list[ref[Storage]] | None = None
 
     def record(self) -> None:
         """Write down what is there, once an operation has run."""
@@ -50,30 +55,36 @@ class Meter:
         are one. What it leaves there counts as often; backwards all of that goes at once, where the next to last is
         fuller."""
         for times in SEVERAL if number > len(SEVERAL) else (1,) * number:
-            self.made = []
+            self.round = []
             yield number + 1 - len(SEVERAL) if times is None else 1
-            made, self.made = self.made, None
+            made, self.round = self.round, None
             for storage in filter(None, [each() for each in made]) if times is None else ():
                 more = storage.bytes * (number - len(SEVERAL))
                 storage.bytes += more
+                storage.times = number + 1 - len(SEVERAL)
                 self.now += more
 
 
 class Storage:
     """Memory of a tensor; of another's, which is counted elsewhere, by its `name`."""
 
-    __slots__ = ("__weakref__", "bytes", "meter", "name")
+    __slots__ = ("__weakref__", "bytes", "kept", "meter", "name", "times")
 
     def __init__(self, meter: Meter, size: int, name: str = "") -> None:
         self.meter, self.bytes, self.name = meter, size, name
+        self.kept, self.times = False, 1
         meter.now += size
         if name:
             meter.others |= {name}
         if meter.made is not None:
             meter.made.append(ref(self))
+        if meter.round is not None:
+            meter.round.append(ref(self))
 
     def __del__(self) -> None:
         self.meter.now -= self.bytes
+        if self.kept:
+            self.meter.kept -= self.bytes
         if self.name:
             self.meter.others -= {self.name}
 
@@ -81,13 +92,14 @@ class Storage:
 class Node:
     """An operation of the graph: the nodes that its gradients go to, and how they are made."""
 
-    __slots__ = ("back", "edges", "number", "outputs")
+    __slots__ = ("back", "edges", "number", "outputs", "place")
     numbers = count()
 
     def __init__(self, read: Sequence[Tensor], back: Callable[[Grads], Grads] | None, outputs: int = 1) -> None:
         self.number = next(Node.numbers)
         self.edges = [None if one.node is None else (one.node, one.index) for one in read]
         self.back, self.outputs = back, outputs
+        self.place = read[0].storage.meter.place if read else ""
 
 
 class Tensor:
@@ -100,6 +112,12 @@ class Tensor:
     ) -> None:
         self.storage, self.shape, self.strides, self.each = storage, shape, strides, each
         self.node, self.index = node, index
+
+    library: ClassVar[Any] = None
+
+    def __getattr__(self, name: str) -> Any:
+        """A method of torch's tensors, where these stand in their place."""
+        return Tensor.library.method(self, name)
 
     @property
     def needs(self) -> bool:
@@ -134,8 +152,10 @@ class Leaf(Node):
             meter.parameters[name] = size
 
     def finish(self, grad: Tensor) -> None:
-        """Take the gradient as it is; where numbers share a place, a copy."""
-        self.grad = grad if grad.dense() else new(self.meter, grad.shape, grad.each)
+        """Take the gradient as it is; where it does not lie as the tensor does, a copy."""
+        laid = zip(grad.strides, packed(grad.shape), grad.shape, strict=True)
+        as_it_is = all(size == 1 or own == wanted for own, wanted, size in laid)
+        self.grad = grad if as_it_is else new(self.meter, grad.shape, grad.each)
         if self.name:
             self.meter.order.append(self.name)
             self.meter.finished += self.bytes
@@ -175,16 +195,18 @@ def backward(meter: Meter, root: Node, grad: Tensor) -> None:
     meter.backwards = True
     waiting: dict[Node, Grads] = {root: [grad]}
     missing = _missing(root)
-    ready: list[tuple[int, Node]] = [(-root.number, root)]
+    ready: list[tuple[int, int, Node]] = [(-root.number, 0, root)]
+    turns = count(1)
     del grad
     while ready:
-        node = heappop(ready)[1]
+        node = heappop(ready)[2]
         if isinstance(node, Leaf):
             (last,) = waiting.pop(node)
             assert last is not None
             node.finish(last)
             del last
             continue
+        meter.place = node.place
         made = _ran(node, waiting.pop(node))
         for nth, edge in enumerate(node.edges):
             own, made[nth] = made[nth], None
@@ -206,7 +228,7 @@ def backward(meter: Meter, root: Node, grad: Tensor) -> None:
                 if isinstance(to, Leaf) and waiting[to] == [None]:
                     del waiting[to]
                     continue
-                heappush(ready, (LAST if isinstance(to, Leaf) else -to.number, to))
+                heappush(ready, (LAST if isinstance(to, Leaf) else -to.number, next(turns), to))
         del made
 
 
