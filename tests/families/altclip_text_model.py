@@ -17,4 +17,4 @@ def sized(of: Distinct) -> Sized:
     config, sizes = roberta.sized(of)
     wide, then = of.more[2] + 300, of.more[3] + 400
     projected = {"architectures": ["AltCLIPTextModelWithProjection"], "project_dim": wide, "projection_dim": then}
-    return {**config, **projected}, {**sizes, "Dv": wide, "Dz": then}
+    return {**config, **projected}, {**sizes, "Dv": wide, "Dvf": then}

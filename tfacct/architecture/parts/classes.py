@@ -61,11 +61,11 @@ class Picked(Part):
     then: Size | None = None
 
     name: ClassVar[str] = "pooler"
-    letters: ClassVar[dict[str, str]] = {"hidden": "D", "width": "Dv", "then": "Dz"}
+    letters: ClassVar[dict[str, str]] = {"hidden": "D", "width": "Dv", "then": "Dvf"}
     legend: ClassVar[dict[str, str]] = {
         "D": "hidden size",
         "Dv": "width of the vector of a sequence or position",
-        "Dz": "width of the vector of a sequence that is made of its first position's",
+        "Dvf": "width of the vector of a sequence that is made of its first position's",
     }
 
     def axes(self) -> dict[str, Size]:
@@ -77,7 +77,7 @@ class Picked(Part):
         each = "B T" if self.reads == "each" else "B"  # whatever logits are asked for: it has none
         norm = Pointwise(f"{at}.norm", f"{each} D", weight="D", bias="D")
         product = Matmul(f"{at}.project", f"{each} D, D Dv -> {each} Dv", bias=self.bias)
-        then = Matmul(f"{at}.then", "B Dv, Dv Dz -> B Dz")
+        then = Matmul(f"{at}.then", "B Dv, Dv Dvf -> B Dvf")
         products = (*(() if self.width is None else (product,)), *(() if self.then is None else (then,)))
         return (*(() if self.norm_eps is None else (norm,)), *products)
 
