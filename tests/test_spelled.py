@@ -97,6 +97,15 @@ DREAM_7B = {
     "sliding_window": None, "tie_word_embeddings": False, "use_mrope": False, "use_sliding_window": False,
     "vocab_size": 152064,
 }  # fmt: skip
+LLADA_MOE_7B = {
+    "architectures": ["LLaDAMoEModelLM"], "attention_bias": False, "clip_qkv": None, "dense_intermediate_size": 8192,
+    "expert_intermediate_size": 1024, "hidden_size": 2048, "max_position_embeddings": 8192, "model_type": "llada",
+    "moe_layer_freq": [1] * 16, "moe_router_enable_expert_bias": False, "moe_router_score_function": "softmax",
+    "num_attention_heads": 16, "num_experts": 64, "num_experts_per_tok": 8, "num_hidden_layers": 16,
+    "num_key_value_heads": 16, "partial_rotary_factor": 1, "qk_layernorm": True, "rms_norm_eps": 1e-05,
+    "rope_theta": 50000, "routed_scaling_factor": 1.0, "router_num_group": None, "router_topk_group": None,
+    "shared_expert_intermediate_size": None, "tie_word_embeddings": False, "vocab_size": 157184,
+}  # fmt: skip
 OLMO_7B = {
     "activation_type": "swiglu", "alibi": False, "architectures": ["OLMoForCausalLM"], "attention_layer_norm": False,
     "bias_for_layer_norm": False, "block_type": "sequential", "d_model": 4096, "embedding_size": 50304,
@@ -120,6 +129,8 @@ def blocks(hidden: int, kv: int, wide: int, *, bias: bool = False) -> int:
     ("config", "family", "total"),
     [
         (INTERNLM_20B, "llama", 40_177_428_480 // 2),  # total_size of its index, two bytes each
+        # published as 7.36 billion; experts of three matrices, a router, and norms of 128 numbers
+        (LLADA_MOE_7B, "qwen3_moe", 2 * 157184 * 2048 + 16 * (blocks(2048, 2048, 64 * 1024) + 64 * 2048 + 256) + 2048),
         (LLADA_100M, "eurobert", 124_327_616),  # of its own class, as a public training log gives it
         (YI_6B, "llama", 2 * 64000 * 4096 + 32 * blocks(4096, 4 * 128, 11008) + 4096),
         (PANGU_7B, "llama", 2 * 153376 * 4096 + 34 * blocks(4096, 8 * 128, 12800, bias=True) + 4096),

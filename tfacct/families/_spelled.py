@@ -18,7 +18,8 @@ def respelled(
     and how it is spelled, None where it is spelled as the family. Raises ConfigError."""
     named = sets.get("model_type", raw.get("model_type"))
     listed = _listed(sets.get("architectures", raw.get("architectures")))
-    spelled = SPELLED.get(named, BY_CLASS.get((named, "".join(listed[:1])))) if isinstance(named, str) else None
+    by_class = BY_CLASS.get((named, "".join(listed[:1]))) if isinstance(named, str) else None
+    spelled = by_class or (SPELLED.get(named) if isinstance(named, str) else None)
     if spelled is None:
         return raw, dict(sets), {}, None
     _check_classes(str(named), listed, spelled)

@@ -284,6 +284,9 @@ SPELLED: Mapping[str, Spelled] = {
 """Types, and the families that they are read as."""
 JINA = ("Model", "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering")
 """Classes of JinaBERT's own code, whose files call it BERT."""
+LLADA_MOE_SIZES = tuple(name for name in SIZES if name != "intermediate_size")
+EXPERTS_EVERYWHERE = (1, *([1] * layers for layers in range(1, 129)))
+"""Ways to say that every layer has experts."""
 BY_CLASS: Mapping[tuple[str, str], Spelled] = {
     ("bailing_moe", "BailingMoeForCausalLM"): DEEPSEEK_MOE._replace(
         classes={"BailingMoe": "Glm4Moe"},
@@ -294,6 +297,21 @@ BY_CLASS: Mapping[tuple[str, str], Spelled] = {
         follows={},
     ),
     **{("bert", f"JinaBert{ending}"): Spelled("jina_bert") for ending in JINA},
+    ("llada", "LLaDAMoEModelLM"): Spelled(
+        "qwen3_moe",
+        {"LLaDAMoEModelLM": "Qwen3MoeForCausalLM"},
+        names={"expert_intermediate_size": "moe_intermediate_size", "dense_intermediate_size": "intermediate_size"},
+        absent={"is_causal": False, "tie_word_embeddings": False},
+        needs=(*LLADA_MOE_SIZES, "expert_intermediate_size", "num_experts", "num_experts_per_tok", "qk_layernorm"),
+        only={
+            **{"is_causal": (False, None), "qk_layernorm": (True,), "moe_layer_freq": EXPERTS_EVERYWHERE},
+            **{"shared_expert_intermediate_size": (None, 0), "partial_rotary_factor": (1.0,), "clip_qkv": (None,)},
+            **{"attention_bias": (False, None), "moe_router_enable_expert_bias": (False, None)},
+            "moe_router_score_function": ("softmax", None),
+        },
+        silent=frozenset({"mask_token_id", "router_num_group", "router_topk_group", "routed_scaling_factor"}),
+        follows=HEAD,
+    ),
     ("bailing_hybrid", "BailingMoeV2_5ForCausalLM"): Spelled("bailing_moe_v2_5"),
     ("minimax", "MiniMaxM2ForCausalLM"): Spelled("minimax_m2"),
     ("minimax", "MiniMaxM1ForCausalLM"): Spelled("minimax_m1"),
