@@ -106,6 +106,21 @@ LLADA_MOE_7B = {
     "rope_theta": 50000, "routed_scaling_factor": 1.0, "router_num_group": None, "router_topk_group": None,
     "shared_expert_intermediate_size": None, "tie_word_embeddings": False, "vocab_size": 157184,
 }  # fmt: skip
+LLADA_2_MINI = {
+    "architectures": ["LLaDA2MoeModelLM"], "first_k_dense_replace": 1, "head_dim": 128, "hidden_size": 2048,
+    "intermediate_size": 5120, "max_position_embeddings": 32768, "model_type": "llada2_moe",
+    "moe_intermediate_size": 512, "moe_router_enable_expert_bias": True, "norm_head": False,
+    "num_attention_heads": 16, "num_experts": 256, "num_experts_per_tok": 8, "num_hidden_layers": 20,
+    "num_key_value_heads": 4, "num_shared_experts": 1, "partial_rotary_factor": 0.5, "rotary_dim": 64,
+    "sliding_window": 4096, "tie_word_embeddings": False, "use_bias": False, "use_qkv_bias": False,
+    "use_rmsnorm": True, "use_sliding_window": False, "vocab_size": 157184,
+}  # fmt: skip
+SDAR = {
+    "architectures": ["SDARForCausalLM"], "attention_bias": False, "block_size": 4, "head_dim": 128,
+    "hidden_size": 2048, "intermediate_size": 6144, "max_position_embeddings": 32768, "mask_token_id": 151669,
+    "model_type": "sdar", "num_attention_heads": 16, "num_hidden_layers": 28, "num_key_value_heads": 8,
+    "tie_word_embeddings": False, "use_sliding_window": False, "vocab_size": 151936,
+}  # fmt: skip
 OLMO_7B = {
     "activation_type": "swiglu", "alibi": False, "architectures": ["OLMoForCausalLM"], "attention_layer_norm": False,
     "bias_for_layer_norm": False, "block_type": "sequential", "d_model": 4096, "embedding_size": 50304,
@@ -252,6 +267,24 @@ def test_llamas_body_that_sees_all_tokens() -> None:
 def test_minimaxs_files_that_say_minimax_mean_a_family_by_their_class(family: str, named: str) -> None:
     ours = subject("mine", {**TINY[family], "model_type": "minimax", "architectures": [f"{named}ForCausalLM"]})
     assert (ours.family, ours.unknown) == (family, ())
+
+
+@pytest.mark.parametrize(("config", "like"), [(LLADA_2_MINI, "bailing_moe"), (SDAR, "qwen3")])
+def test_blocks_whose_tokens_see_one_another_change_no_product(config: dict[str, Any], like: str) -> None:
+    """LLaDA 2.0's smaller model, published as 16 billion, is Ling-mini's; SDAR is Qwen3's."""
+    ours, work = subject("mine", config), Workload(11, 4, 3).axes()
+    own = ("architectures", "norm_head", "rotary_dim", "sliding_window")
+    theirs = subject("mine", {**{name: config[name] for name in config if name not in own}, "model_type": like})
+    assert (ours.family, ours.unknown, ours.keeps) == (like, (), True)
+    assert ours.ledger.parameters() == theirs.ledger.parameters()
+    assert ours.ledger.flops(work) == theirs.ledger.flops(work) != theirs.ledger.flops(work, masked=True)
+    assert ours.ledger.states(work) == theirs.ledger.states(work)
+    with pytest.raises(ConfigError, match="the tokens of a block see one another and all before"):
+        ours.ledger.flops(work, masked=True)
+    if like == "bailing_moe":
+        assert ours.parameters == load("ling-mini-2.0").parameters == 16_255_638_528
+        with pytest.raises(ConfigError, match="norm_head = true changes the counts"):
+            subject("mine", {**config, "norm_head": True})
 
 
 def test_types_that_no_family_comes_near_are_refused_with_the_reason() -> None:

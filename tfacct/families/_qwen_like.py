@@ -22,13 +22,17 @@ class QwenLike(LlamaLike):
     max_window_layers: UpTo = 28
     layer_types: LayerTypes | None = None
     is_causal: Switch | None = None
+    in_blocks: Switch | None = None
 
     uncounted: ClassVar = LlamaLike.uncounted | {"sliding_window", "max_window_layers"}
+    changes_training: ClassVar = frozenset({"in_blocks"})
     nulls: ClassVar = {"num_key_value_heads": "num_attention_heads"}
 
     def attention(self, **own: Any) -> Attention:
-        """Grouped-query attention; every token sees all others where is_causal is false."""
-        return super().attention(**own) if self.is_causal is not False else super().attention(**own, causal=False)
+        """Grouped-query attention; every token sees all others where is_causal is false. `in_blocks` is a field of
+        this program and of no published config."""
+        how = {"causal": False} if self.is_causal is False else {"blocks": self.in_blocks is True}
+        return super().attention(**own, **how)
 
     def class_keeps(self) -> Transformer:
         """The class keeps keys and values where is_causal is false too."""

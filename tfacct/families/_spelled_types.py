@@ -105,6 +105,9 @@ GROUPED = Spelled(
     follows=HEAD,
 )
 """Llama's shape with grouped heads; what it takes for absent sizes was not seen."""
+IN_BLOCKS = {"in_blocks": True}
+OF_BLOCKS = frozenset({"block_size", "block_length", "mask_token_id", "fuse_cross_entropy"})
+"""Fields of models that make text in blocks, whose tokens see one another: they change no count."""
 SPELLED: Mapping[str, Spelled] = {
     "new": Spelled("gte"),
     "gpt-sw3": Spelled("gpt2"),
@@ -232,6 +235,24 @@ SPELLED: Mapping[str, Spelled] = {
         silent=frozenset({"mask_token_id"}),
         follows=HEAD,
     ),
+    **{
+        "sdar": Spelled("qwen3", {"SDAR": "Qwen3"}, absent=IN_BLOCKS, needs=(*SIZES, "head_dim"), silent=OF_BLOCKS),
+        "sdar_moe": Spelled(
+            "qwen3_moe",
+            {"SDARMoe": "Qwen3Moe"},
+            absent=IN_BLOCKS,
+            needs=(*SIZES, "head_dim", "moe_intermediate_size", "num_experts", "num_experts_per_tok"),
+            silent=OF_BLOCKS,
+        ),
+        "llada2_moe": Spelled(
+            "bailing_moe",
+            {"LLaDA2MoeModelLM": "BailingMoeV2ForCausalLM"},
+            absent={**IN_BLOCKS, "num_shared_experts": 0, "partial_rotary_factor": 0.5, "use_qk_norm": True},
+            needs=(*SIZES, "moe_intermediate_size", "num_experts", "num_experts_per_tok", "use_bias"),
+            only={"norm_head": (False, None), "use_sliding_window": (False, None), "sliding_window": (None, 4096)},
+            silent=OF_BLOCKS | {"embedding_dropout", "output_dropout", "rotary_dim"},
+        ),
+    },
     "LLaVAOneVision1_5_text": Spelled(
         "qwen3",
         needs=(*SIZES, "head_dim"),

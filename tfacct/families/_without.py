@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 
-_BLOCKS = "the tokens of a block see one another and all blocks before, and no part here counts such pairs"
 _ONE_BY_ONE: Mapping[str, str] = {
     "axk2": "its queries are made of a latent beside its own norm, and no latent part here does that",
     "convbert": "convolutions whose kernels are made of the tokens stand beside its heads, and no part here does that",
@@ -15,7 +14,6 @@ _ONE_BY_ONE: Mapping[str, str] = {
     "inkling_text": "its queries make scores of distances themselves, and no part here does that",
     "jetmoe": "its queries, and what its attention reads, pass experts, and no part here does that",
     "jina_clip": "its config names another repository in place of its text model's sizes",
-    "llada2_moe": _BLOCKS,
     "longformer": "it pads a text to whole windows that overlap, and here only an encoder in front of a decoder does",
     "longt5": "its encoder pads a source to whole blocks that see their neighbours, and no part here does that",
     "minicpmo": "its config does not say whose blocks its language model has",
@@ -32,8 +30,6 @@ _ONE_BY_ONE: Mapping[str, str] = {
     "qwen4_exp_text": "its layers read tables of n-grams of tokens, and no part here does that",
     "reformer": "its attention sorts tokens by hashes, and no part here does",
     "rwkv7": "its state is changed by products of vectors that tokens make of low ranks, and no part here does that",
-    "sdar": _BLOCKS,
-    "sdar_moe": _BLOCKS,
     "squeezebert": "its products are of groups of channels, and no part here has those in attention and networks",
     "step3_text": "its queries are made of a latent beside one head of keys and values, and no part here does that",
     "switch_transformers": "an expert takes so many tokens of a text and no more, and no part here leaves tokens out",

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from tfacct.architecture.parts import Attention
 from tfacct.architecture.transformer import Transformer
 from tfacct.families._base import Count, Fraction, Layers, Real, Switch
 from tfacct.families.glm4_moe import Config as Glm4Moe
@@ -29,6 +30,7 @@ class Config(Glm4Moe):
     n_routed_experts: Count = 256
     moe_shared_expert_intermediate_size: Count | None = None
     use_bias: Switch = False
+    in_blocks: Switch | None = None
 
     stems: ClassVar = ("BailingMoeV2", "Glm4Moe")
     class_type: ClassVar = "glm4_moe"
@@ -44,12 +46,14 @@ class Config(Glm4Moe):
     harmless: ClassVar = Glm4Moe.harmless | frozenset(
         "use_rmsnorm score_function router_dtype moe_router_enable_expert_bias mtp_loss_scaling_factor".split()
     )
-    gotchas: ClassVar = (
+    gotchas: ClassVar[tuple[str, ...]] = (
         "transformers has no class for bailing_moe: its configs come with code of their own (BailingMoeV2), whose "
         "block is GLM-4.5's with q, k and v in one matrix. The witness is the class of GLM-4.5, given the same sizes.",
         "The first generation (BailingMoeForCausalLM) has no norms of queries and keys, and is read as `glm4_moe`.",
         "The first first_k_dense_replace layers are dense. In the others every token passes one shared network as wide "
         "as num_shared_experts experts; another moe_shared_expert_intermediate_size is refused, and so is use_bias.",
+        "LLaDA 2 (llada2_moe) is its computation: the tokens of a block see one another, which changes no count but"
+        " that of masked pairs. A step makes a block of tokens: --tokens says how many.",
         "The layers that predict further tokens are not counted. The router's bias is a buffer, and not a parameter.",
     )
 
@@ -61,6 +65,10 @@ class Config(Glm4Moe):
         if self.use_bias:
             raise self.refused("use_bias", True)
         return Glm4Moe.architecture(self)
+
+    def attention(self, **own: Any) -> Attention:
+        """GLM-4.5's; `in_blocks` is a field of this program and of no published config."""
+        return super().attention(blocks=self.in_blocks is True, **own)
 
     def class_fields(self) -> Mapping[str, Any]:
         """Its fields, with their defaults, by the names of GLM-4.5."""

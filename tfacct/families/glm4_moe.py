@@ -65,7 +65,7 @@ class Config(PartRotated):
         },
     }
     hf_tensors: ClassVar = ROUTED_TENSORS
-    gotchas: ClassVar = (
+    gotchas: ClassVar[tuple[str, ...]] = (
         "The first first_k_dense_replace layers are dense. In the others every token passes one shared network as wide "
         "as n_shared_experts experts.",
         "attention_bias is on q, k and v, never on o. use_qk_norm: an RMSNorm over each head's queries and keys.",

@@ -36,7 +36,7 @@ class Config(QwenLike):
     divided: ClassVar = frozenset({"torch", "published", "own"})
     habits: ClassVar = frozenset({"narrow_shares"})
     switched_habits: ClassVar = {"shared_out": ("norm_topk_prob", False)}
-    changes_training: ClassVar = frozenset({"output_router_logits"})
+    changes_training: ClassVar = frozenset({"output_router_logits", "in_blocks"})
     inside: ClassVar[Mapping[str, int]] = {
         "vocab_size": 151936,
         "hidden_size": 2048,

@@ -24,7 +24,7 @@ Size: TypeAlias = Any
 """An int, a numpy array or a sympy expression."""
 Axes: TypeAlias = Mapping[str, Size]
 Letters: TypeAlias = tuple[str, ...]
-Mask: TypeAlias = Literal["full", "causal", "chunks", "chosen", "near", "prefix", "entries", "chosen entries"]
+Mask: TypeAlias = Literal["full", "causal", "chunks", "chosen", "near", "prefix", "blocks", "entries", "chosen entries"]
 
 
 AXIS = re.compile("[A-Z][a-z]*[0-9]*")
@@ -247,8 +247,15 @@ def pairs(mask: Mask, queries: Size, keys: Size, window: Size | None = None) -> 
     >>> pairs("near", 5, 5, window=3)
     13
 
-    Of a prefix mask nobody can say: how many tokens stand in the prefix is the caller's to say. Raises ConfigError.
+    Of a prefix mask, and of one in blocks, nobody can say: how many tokens stand in the prefix, or in a block, is the
+    caller's to say. Raises ConfigError.
     """
+    if mask == "blocks":
+        raise ConfigError(
+            "the tokens of a block see one another and all before, and how long blocks are is said where text is made:"
+            " the pairs that the mask keeps are not counted",
+            f"without {option('masked', True)} all pairs are counted",
+        )
     if mask == "prefix":
         raise ConfigError(
             "the tokens of a prefix see one another (use_bidirectional_attention), and no config says how many they"
