@@ -282,7 +282,7 @@ def test_blocks_whose_tokens_see_one_another_change_no_product(config: dict[str,
     with pytest.raises(ConfigError, match="the tokens of a block see one another and all before"):
         ours.ledger.flops(work, masked=True)
     if like == "bailing_moe":
-        assert ours.parameters == load("ling-mini-2.0").parameters == 16_255_638_528
+        assert ours.parameters == load("ling-mini-2.0").loaded.parameters == 16_255_638_528
         with pytest.raises(ConfigError, match="norm_head = true changes the counts"):
             subject("mine", {**config, "norm_head": True})
 
