@@ -80,7 +80,7 @@ class Pair:
             given = {"pixel_attention_mask": None, "spatial_shapes": torch.tensor([[side, side]] * BATCH)}
             return result(self.stranger(pixel_values=self.tokens, **given), self.about)
         if self.image is not None:
-            said = result(self.stranger(pixel_values=self.image), self.about)
+            said = result(self.stranger(**{self.stranger.main_input_name: self.image}), self.about)
             # Pixtral's class puts all images into one sequence.
             return said.reshape(BATCH, -1, said.shape[-1]) if said.dim() == 3 else said
         if self.about.family == "qwen2_5_omni_audio_encoder":  # whose class is given all frames in one row
@@ -125,6 +125,11 @@ def pictured(config: dict) -> tuple[torch.Tensor, torch.Tensor]:
         about = subject("tiny", config)
         count = 16 if raw else (2 * about.config.tiles[0]) ** 2
         return torch.empty(0), torch.randn(BATCH, count, pixels(about.architecture.embed), dtype=torch.float64)
+    if "time_stride" in config:  # AST's, of frames by bins: its class's patches are rows of bins
+        heard = torch.randn(BATCH, config["max_length"], config["num_mel_bins"], dtype=torch.float64)
+        steps = (config["patch_size"], config["frequency_stride"]), (config["patch_size"], config["time_stride"])
+        parts = heard.transpose(1, 2).unfold(1, *steps[0]).unfold(2, *steps[1])
+        return heard, parts.flatten(3).flatten(1, 2)
     patch, channels = config["patch_size"], config["num_channels"]
     size = config["image_size"] if "image_size" in config else round(config["num_patches"] ** 0.5) * patch
     image = torch.randn(BATCH, channels, size, size, dtype=torch.float64)

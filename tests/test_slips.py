@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import TINY, VARIANTS, asked, ran, tiny
-from tfacct.architecture.parts import Attention, Averaged, DeltaNet, Part, TimeMix
+from tfacct.architecture.parts import Attention, Averaged, DeltaNet, Part, Patches, TimeMix
 from tfacct.ledger.einsum import Axes, SpecError
 from tfacct.ledger.groups import Group, Ledger
 from tfacct.ledger.lines import CHUNK, Line, Matmul, Pointwise, State, Unused
@@ -93,6 +93,8 @@ def apart(part: Part) -> Part:
     only, another: else a slip among them changes no number."""
     if isinstance(part, TimeMix):
         return replace(part, inner=53)
+    if isinstance(part, Patches) and part.channels == 1:  # of a spectrogram, as many as class tokens
+        return replace(part, channels=3)
     if isinstance(part, Averaged) and part.out is not None:  # two positions in a mean, and two rows for begin and end
         return replace(part, patches=4)
     if not isinstance(part, DeltaNet) or not part.by_channel:

@@ -27,6 +27,7 @@ ENDINGS = (
     "ForNextSentencePrediction",
     "Encoder",
     "DoubleHeadsModel",
+    "ForAudioClassification",
     "ForImageClassification",
     "ForImageClassificationWithTeacher",
     "ModelWithProjection",

@@ -41,7 +41,7 @@ def patches(own: Lines, part: Patches) -> Iterator[Kept]:
 def picked(own: Lines, reads: str, part: Picked) -> Generator[Kept, None, tuple[str, str]]:
     """The norm and the product of one position's vector, which is a view of all, or of a mean; and what is read of it
     then."""
-    reads, spec = ("pooler.mean", "B D") if part.reads in ("mean", "average") else (reads, "B T D")
+    reads, spec = ("pooler.mean", "B D") if part.reads in ("both", "mean", "average") else (reads, "B T D")
     if part.norm_eps is not None:
         yield from read_whole(own.layer("pooler.norm", reads, "B D", "B"), reads, spec)
         reads, spec = "pooler.norm", "B D"

@@ -58,21 +58,21 @@ class Patches(nn.Module):
 
 
 class Picked(nn.Module):
-    """The vector of one position of each sequence, or the mean of all, or of all but the first, or each. On any text
-    the last position is its end."""
+    """The vector of one position of each sequence, or the mean of all, of all but the first, or of the first
+    two, or each. On any text the last position is its end."""
 
     def __init__(self, part: parts.Picked) -> None:
         super().__init__()
         self.each = part.reads == "each"
-        self.at, self.mean = 0 if part.reads == "first" else -1, part.reads in ("mean", "average")
-        self.front = 1 if part.reads == "mean" else 0
+        self.at, self.mean = 0 if part.reads == "first" else -1, part.reads in ("both", "mean", "average")
+        self.front = slice(2) if part.reads == "both" else slice(1 if part.reads == "mean" else 0, None)
         self.norm = None if part.norm_eps is None else LayerNorm((part.hidden,), part.norm_eps)
         self.project = None if part.width is None else Linear(part.hidden, part.width, bias=part.bias)
         wide = part.hidden if part.width is None else part.width
         self.then = None if part.then is None else Linear(wide, part.then, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        vector = x[:, self.front :].mean(dim=1) if self.mean else x[:, self.at]
+        vector = x[:, self.front].mean(dim=1) if self.mean else x[:, self.at]
         if self.each:
             vector = x
         vector = vector if self.norm is None else self.norm(vector)

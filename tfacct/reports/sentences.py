@@ -69,6 +69,7 @@ READ = {
     "end": "the position at the end of the text",
     "mean": "the mean of the positions",
     "average": "the mean of all positions",
+    "both": "the mean of the first two positions",
     "each": "every position",
     "all": "all positions",
 }

@@ -47,14 +47,14 @@ class Pooler(Part):
 
 @record(kw_only=True)
 class Picked(Part):
-    """Vector of one position of each sequence, `first`, `last` or that of the text's `end`, or the `mean` of all behind
-    the first, or the `average` of all: behind a LayerNorm, with `norm_eps`, and behind a product that makes it `width`
-    long, with `width`. Without either it is only read. Or the vector of `each` position: then a product without a bias
-    may make of the first one's another that is `then` long.
+    """Vector of one position of each sequence, `first`, `last` or that of the text's `end`, or the mean of the first
+    two (`both`), or the `mean` of all behind the first, or the `average` of all: behind a LayerNorm, with `norm_eps`,
+    and behind a product that makes it `width` long, with `width`. Without either it is only read. Or the vector of
+    `each` position: then a product without a bias may make of the first one's another that is `then` long.
     """
 
     hidden: Size
-    reads: Literal["first", "last", "end", "mean", "average", "each"] = "first"
+    reads: Literal["first", "last", "end", "both", "mean", "average", "each"] = "first"
     norm_eps: float | None = None
     width: Size | None = None
     bias: bool = False
