@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
 from itertools import accumulate, repeat
 from typing import TypeAlias
 
@@ -32,11 +31,6 @@ class Inside:
         self.place = self.places.of
         self.of_kind = [sizes[kind] for kind in self.places.kinds]
 
-    @cached_property
-    def up_to(self) -> list[Size]:
-        """Bytes kept up to each place of its operations."""
-        return self._up_to(self.places.added)
-
     @property
     def most_ahead(self) -> Size:
         """Bytes that no moment of the forward pass is fuller than."""
@@ -47,25 +41,22 @@ class Inside:
         """The same of a forward pass that keeps nothing."""
         return self._of(self.places.fullest_bare)
 
-    def _of(self, terms: Terms) -> Size:
+    def _of(self, terms: Iterable[tuple[int, int]]) -> Size:
         of_kind = self.of_kind
         return sum([times * of_kind[kind] for kind, times in terms])
 
     def casts(self, *, kept: bool) -> list[Size]:
         """Bytes of the casts that are made, up to each place. `kept`: those that lines keep, too: of a block that runs
         again these stay no longer than others."""
-        return self._up_to([cast[:3] for cast in self.places.casts if kept or not cast[3]])
+        of_kind, sums = self.of_kind, list[Size]((0,) * (len(self.run.order) or 1))
+        for place, kind, times, line in self.places.casts:
+            if kept or not line:
+                sums[place] += times * of_kind[kind]
+        return [*accumulate(sums)]
 
     def all_casts(self, *, kept: bool) -> Size:
         """Bytes of all of them."""
         return self._of(self.places.all_casts if kept else self.places.unsaved)
-
-    def _up_to(self, tensors: Iterable[tuple[int, int, int]]) -> list[Size]:
-        """Bytes of tensors, each given by its place, kind and number, up to each place."""
-        of_kind, sums = self.of_kind, list[Size]((0,) * (len(self.run.order) or 1))
-        for place, kind, times in tensors:
-            sums[place] += times * of_kind[kind]
-        return [*accumulate(sums)]
 
     def bytes(self, tensor: Held | Kept) -> Size:
         """Bytes of a tensor."""
@@ -76,25 +67,29 @@ class Inside:
         sizes = self.sizes
         return sum([each.times * sizes[each.spec, each.role] for each in tensors])
 
+    def up_to(self, place: int) -> Size:
+        """Bytes kept up to a place of its operations."""
+        return self._of(self.places.kept[place].items())
+
     def kept_at(self, moment: Reached) -> Size:
         """Bytes kept at a moment of the backward pass; what an operation of a block made again has read is gone."""
-        kept = self.up_to[moment.place]
+        kept = self.up_to(moment.place)
         gone = self.run.read_first.get(moment.at, ()) if moment.after and self.places.known else ()
         return kept - self.all(gone) if gone else kept
 
     def ahead(self, beside: Size = 0) -> list[Within]:
         """What there is at moments of the forward pass. `beside`: held at each."""
-        up_to, sums = self.up_to, sums_of(self.places.changes_ahead, self.of_kind)
+        ahead, sums = self.places.ahead, sums_of(self.places.changes_ahead, self.of_kind)
+        kept = [self.up_to(moment.place) for moment in ahead]
         return [
-            (at, up_to[here], whole - up_to[here] + beside, 0, after)
-            for (at, here, _, after, _), whole in zip(self.places.ahead, sums, strict=True)
+            (moment.at, own, whole - own + beside, 0, moment.after)
+            for moment, own, whole in zip(ahead, kept, sums, strict=True)
         ]
 
     def first_ahead(self) -> list[Within]:
         """What there is at the moments of block 0's forward pass, which reads what waits anyway."""
-        place, up_to = self.place, self.up_to
-        again = Inside(self.run, self.sizes, again=True).ahead()
-        return [(at, up_to[place[at]], held, new, after) for at, _, held, new, after in again]
+        place, again = self.place, Inside(self.run, self.sizes, again=True).ahead()
+        return [(at, self.up_to(place[at]), held, new, after) for at, _, held, new, after in again]
 
     def bare(self) -> list[Within]:
         """What is held at the moments of a forward pass that keeps nothing."""

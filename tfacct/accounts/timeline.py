@@ -9,6 +9,7 @@ also the one that has most in front of it and behind.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from operator import add, sub
 
 from tfacct.accounts.casts import CHOOSE, Casts
 from tfacct.accounts.gradients import TABLE
@@ -147,7 +148,7 @@ class Timeline(StepSums):
             found, kept = self.decisive[alike], kept - self.turned(number)
             handed += self.added_to(number)
         return self.fullest(
-            self.instant(name, at, done + new, kept + own, held + handed) for at, own, held, new, _ in found
+            [self.instant(name, at, done + new, kept + own, held + handed) for at, own, held, new, _ in found]
         )
 
     def decides(self, found: list[Within]) -> list[Within]:
@@ -163,9 +164,9 @@ class Timeline(StepSums):
         nths: Sequence[int] = range(len(sums))
         if self.fullest is peak and sums:
             for which, sizes in gone.steps:
-                sums = [own - sizes[at] for own, at in zip(sums, which, strict=True)]
+                sums = list(map(sub, sums, map(sizes.__getitem__, which)))
             for which, sizes in more.steps:
-                sums = [own + sizes[at] for own, at in zip(sums, which, strict=True)]
+                sums = list(map(add, sums, map(sizes.__getitem__, which)))
             nths = (sums.index(max(sums)),)
         return [found.at(nth, gone.at(nth), more.at(nth)) for nth in nths]
 
@@ -202,8 +203,7 @@ class Timeline(StepSums):
         for nth, moment in enumerate(self.moments(front)):
             beside = self._read_by(moment)
             if moment.at == TABLE:  # it reads the whole stream's; of all rows' the rank's own are taken to be added
-                stream = self.step._replace(kept_input=None).input
-                whole = beside if moment.alone else self.held(front, (stream,))
+                whole = beside if moment.alone else self.held(front, (self.step.whole_input,))
                 rows = self.tied * (2 if self.other_rows else 1)
                 more += [(nth, whole + self.other_rows), (nth, rows + self.other_rows - self.ids)]
             else:
@@ -213,7 +213,7 @@ class Timeline(StepSums):
         each = [found.at(nth, more=beside) for nth, beside in more]
         if each:
             yield self.fullest(
-                self.instant(f"{what}, backward", at, behind + new, own, held) for at, own, held, new, _ in each
+                [self.instant(f"{what}, backward", at, behind + new, own, held) for at, own, held, new, _ in each]
             )
 
     def _read_by(self, moment: Reached) -> Size:
@@ -261,7 +261,16 @@ class Timeline(StepSums):
         for number, section in (*ends, *others) if self.step.checkpoint else ():
             yield from ((number, instant) for instant in self._again(number, section))
         for number, section in others:
-            yield number, self.block(number, section)
+            if not self.surely_below(number, section):
+                yield number, self.block(number, section)
+
+    def surely_below(self, number: int, section: Section) -> bool:
+        """True if a block's backward pass is no fuller than instants that every step has, by what is quickly known."""
+        if self.most is None:
+            return False
+        kept, done = self.around(number, section)
+        most = max(self._moments(section).totals, default=0) + self._moments(section).always
+        return self.below(0, kept - self.turned(number), self.closures(number) + self.all_collected + most, done)
 
     def _others(self) -> Iterator[tuple[int, Section]]:
         """Block 1, and where there are several kinds, the block of each with most kept in front and done behind, but
@@ -295,7 +304,7 @@ class Timeline(StepSums):
             nths = (max(nths, key=found.totals.__getitem__),)
         each = map(found.at, nths)
         return self.fullest(
-            self.instant(name, at, done + new, kept + own, held + handed) for at, own, held, new, _ in each
+            [self.instant(name, at, done + new, kept + own, held + handed) for at, own, held, new, _ in each]
         )
 
     def _forward(self) -> Iterator[tuple[int, Instant]]:
@@ -314,16 +323,21 @@ class Timeline(StepSums):
             name = f"{self._called(number)}, forward"
             for at, kept, held, *_ in self.decides(found):
                 yield number, self.instant(name, at, 0, before + kept, held + beside)
-        behind = self.insides[id(self.run.back)]
+        yield from ((ENDS, instant) for instant in self._forward_behind(waiting))
+
+    def _forward_behind(self, waiting: Size) -> Iterator[Instant]:
+        """The forward pass of what stands behind the blocks. `waiting`: bytes of what waits in the body."""
+        behind, kept = self.insides[id(self.run.back)], self.kept_front + self.kept_blocks
+        held = self._returned() + (0 if self.casts is None else self.casts.all)
+        if self.below(self.ahead_of(ENDS), kept, held + waiting + behind.most_ahead):
+            return
         for at, own, beside, *_ in behind.ahead():
             if at == CHOOSE:
                 continue
             outside = next((name for part, name in OUTSIDE.items() if at.startswith(part)), "")
             gone = at.startswith(LET_GO) or (outside and self.casts is not None)
-            beside += 0 if gone else waiting
-            kept = self.kept_front + self.kept_blocks + own
-            beside += self._returned() + (0 if self.casts is None else self.casts.all)
-            yield ENDS, self.instant(f"{outside or 'final norm'}, forward", at, 0, kept, beside)
+            beside += held if gone else held + waiting
+            yield self.instant(f"{outside or 'final norm'}, forward", at, 0, kept + own, beside)
 
     def below(self, more: Size, kept: Size, held: Size, done: Size = 0) -> bool:
         """True if no instant with so much, and `more`, is fuller than those that every step has."""

@@ -177,6 +177,9 @@ class UnitTimeline(Timeline):
             for numbers in between.values():
                 yield from ((number, section) for number in self.most_beside(numbers))
 
+    def surely_below(self, number: int, section: Section) -> bool:
+        return False  # what is gathered beside it is not known quickly
+
     def _forward(self) -> Iterator[tuple[int, Instant]]:
         yield from (
             (number, instant._replace(gathered=self.ahead_of(number))) for number, instant in super()._forward()

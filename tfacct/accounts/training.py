@@ -162,7 +162,12 @@ class Step(NamedTuple):
     @property
     def input(self) -> Kept:
         """All that a checkpointed block keeps."""
-        return self.kept_input or (INPUT if self.wide is None else WIDE_INPUT)
+        return self.kept_input or self.whole_input
+
+    @property
+    def whole_input(self) -> Kept:
+        """What a block reads."""
+        return INPUT if self.wide is None else WIDE_INPUT
 
     @property
     def hands(self) -> bool:

@@ -36,7 +36,7 @@ class Places:
 
     Tensors of the same axes and role are of one kind, and `kinds` numbers these. A moment has so many of each, kept and
     held together, held ones that kept lines are once: `changes` says how many more each of the backward pass has than
-    the one before it, `changes_ahead` each of the forward pass. `casts`: the place, kind and number of each, and
+    the one before it, `changes_ahead` each of the forward pass. `kept`: how many are kept up to each place. `casts`: the place, kind and number of each, and
     whether a line keeps it; `all_casts`, `unsaved`: of all, and of those that none keeps.
     """
 
@@ -55,9 +55,8 @@ class Places:
                     added[term] = added.get(term, 0) + line.times
         if known:
             first[known] = first[none] = 0
-        self.added = tuple((needed, kind, times) for (needed, kind), times in added.items())
         self._remade = [(min([place[name] for name in line.by]), line) for line in run.remade]
-        kept = self._kept()
+        self.kept = kept = self._kept(added)
         moments = [moment for moment in run.moments if self._runs(moment)]
         self.moments = tuple(map(self._reached, moments))
         self.changes = _changes([self._there(moment, kept) for moment in moments])
@@ -148,12 +147,12 @@ class Places:
         each = [(m, of[m.at], ((of[m.at], m.after) > last, m.alone), self._beside(m, kept)) for m in moments]
         return [(moment, there) for moment, _, _, there in _surpassing(each)]
 
-    def _kept(self) -> list[Kinds]:
-        """How many tensors of each kind are kept up to each place."""
+    def _kept(self, added: Mapping[tuple[int, int], int]) -> list[Kinds]:
+        """How many tensors of each kind are kept up to each place. `added`: how many at a place, of a kind."""
         found: list[Kinds] = []
         so_far: Kinds = {}
         by_place: dict[int, list[tuple[int, int]]] = {}
-        for place, kind, times in self.added:
+        for (place, kind), times in added.items():
             by_place.setdefault(place, []).append((kind, times))
         for place in range(len(self.run.order)):
             if place in by_place:
