@@ -60,8 +60,9 @@ class StepSums:
         self.kept_front = self.kept_in(self.run.front)
         self.inside = [self.kept_in(section) + section.run.beside for section in self.run.blocks]
         self.kept_blocks = sum(part.count * kept for part, kept in zip(self.run.blocks, self.inside, strict=True))
-        own = self.kept_front + self.kept_blocks + self.kept_in(self.run.back) + self.again
-        self.flying = asked.beside(own)
+        self.kept_behind = self.kept_in(self.run.back)
+        own = self.kept_front + self.kept_blocks + self.kept_behind + self.again
+        self.flying, self.buckets = asked.beside(own), step.buckets
         found = gradients_of(step)
         self.known_gradients = found
         self.gradients, self.biases, self.tied, self.all_gradients = found.of, found.biases, found.tied, found.all

@@ -108,15 +108,13 @@ class Timeline(StepSums):
 
     def instant(self, name: str, operation: str, gradients: Size, kept: Size, held: Size) -> Instant:
         """An instant with what is always there: weights, the optimizer's state, other microbatches."""
-        own, beside = gradients + self.earlier, held + self.step.buckets
+        own, beside = gradients + self.earlier, held + self.buckets
         return Instant(name, operation, self.weights, self.step.states, own, kept + self.flying, beside)
 
     def forward_ends(self) -> Instant:
         """The loss is known, and all that is kept is there."""
-        behind = self.kept_in(self.run.back)
-        return self.instant(
-            "forward ends", "", 0, self.kept_front + self.kept_blocks + behind, self.again + self.logits + self.loss
-        )
+        kept = self.kept_front + self.kept_blocks + self.kept_behind
+        return self.instant("forward ends", "", 0, kept, self.again + self.logits + self.loss)
 
     def behind(self) -> Iterator[Instant]:
         """The backward pass of loss and head, each at its fullest. A profile has the loss's moment first, or last."""

@@ -64,13 +64,11 @@ class PairTimeline:
         self.reads.loss = 0  # the decoder's
         self.read_ends, self.written_ends = (list(ends_of_stacks(side.step)) for side in (self.reads, self.writes))
         self.step = step
-        self.buffers = self.writes.weights - self.reads.weights
-        self.source_kept = self.reads.kept_front + self.reads.kept_blocks + self.reads.kept_in(reading.run.back)
         front = writing.run.front
         inside = self.writes.insides[id(front)]
         each = {line.path: inside.bytes(line) for line in front.run.kept}
-        self.labels, self.ids = each[LABELS], each[TOKENS]
-        self.writes.ids = self.ids
+        self.labels, self.writes.ids = each[LABELS], each[TOKENS]
+        self.shifted = 0 if SHIFT in front.run.order else self.writes.ids  # what the decoder reads, there from the start
         self.memory: Size = 0  # in the forward pass, where no gradient needs it
         if step.wide is not None:
             self.memory = self.writes.held(front, (one for one in writing.run.waiting if one.spec == GIVEN))
@@ -81,12 +79,24 @@ class PairTimeline:
                 self.writes.angles = (*self.writes.angles, Angles(ATTENDED, each[ZEROS], 0, 0))
         for side in (self.reads, self.writes):
             side.angles = (*side.angles, *_distances(side))
-        shared = self.reads.tied if step.accumulate else 0  # the gradient of a table of both, which each has
-        if step.units is not None and step.units.accumulates:
-            shared = self.ends
-        self.read_earlier, self.written_earlier = self.reads.earlier - shared, self.writes.earlier - shared
         read = reading.run.front
         self.source = sum([self.reads.held(read, (line,)) for line in read.run.kept if line.path == TOKENS])
+        self.done: Size = 0 if step.accumulate else self.writes.all_gradients
+        self.logits = 2 * self.writes.loss + self.writes.logits
+        self._stand_beside_each_other()
+
+    def _stand_beside_each_other(self) -> None:
+        """Beside each instant of the decoder stands all that the encoder keeps, beside each of the encoder the labels;
+        beside both what the other has of earlier batches, but for gradients that both have."""
+        read, write = self.reads, self.writes
+        shared = read.tied if self.step.accumulate else 0
+        if self.step.units is not None and self.step.units.accumulates:
+            shared = self.ends
+        self.written_earlier = write.earlier - shared
+        read.earlier, write.earlier = read.earlier + self.written_earlier, write.earlier + read.earlier - shared
+        read.weights, read.flying = write.weights, read.flying + self.labels
+        write.flying += read.kept_front + read.kept_blocks + read.kept_behind
+        write.buckets += read.again
 
     @property
     def all_gradients(self) -> Size:
@@ -95,41 +105,36 @@ class PairTimeline:
             return self.reads.scattered + self.writes.scattered + self.ends
         return self.reads.all_gradients - self.reads.tied + self.writes.all_gradients
 
-    def reading(self, one: Instant, *, forward: bool) -> Instant:
-        """An instant of the encoder's, beside what there is of the decoder. A table of both has one gradient."""
-        name = f"encoder, {one.name}"
-        if forward:
-            shifted = 0 if SHIFT in self.writes.run.front.run.order else self.ids
-            return one.beside(name, self.buffers, self.written_earlier, self.labels + shifted)
-        tied = self.reads.tied if one.name.startswith("table") else 0
-        done = self.written_earlier if self.step.accumulate else self.writes.all_gradients - tied
-        if self.step.units is not None and self.step.units.accumulates:
-            done += self.written_earlier
-        if isinstance(self.writes, UnitTimeline) and one.operation == SCATTER and one.name.startswith("table"):
-            done = self.writes.scattered  # all else is in the buffer
-        always = 2 * self.writes.loss + self.writes.logits
-        return one.beside(name, self.buffers, done, self.labels, always)
+    def reading(self, one: Instant) -> Instant:
+        """An instant of the encoder's forward pass, beside what the decoder is to read."""
+        return one.beside(f"encoder, {one.name}", kept=self.shifted)
+
+    def read_backwards(self, one: Instant) -> Instant:
+        """One of its backward pass, beside what the decoder has made. A table of both has one gradient."""
+        done, of_table = self.done, one.name.startswith("table")
+        if of_table and isinstance(self.writes, UnitTimeline) and one.operation == SCATTER:
+            done = self.writes.scattered - self.written_earlier  # all else is in the buffer
+        elif of_table and not self.step.accumulate:
+            done -= self.reads.tied
+        return one.beside(f"encoder, {one.name}", gradients=done, held=self.logits)
 
     def writing(self, one: Instant) -> Instant:
-        """An instant of the decoder's, beside all that the encoder keeps, and in the forward pass beside its casts, and
-        what it gave."""
-        held = self.reads.again
-        if self.reads.casts is not None and one.name.endswith(", forward"):
-            held += self.reads.casts.all + (self.memory if one.name.startswith(OUTSIDE) else 0)
-        return one.beside(gradients=self.read_earlier, kept=self.source_kept, held=held)
+        """An instant of the decoder's, in the forward pass beside the encoder's casts, and what it gave."""
+        if self.reads.casts is None or not one.name.endswith(", forward"):
+            return one
+        return one.beside(held=self.reads.casts.all + (self.memory if one.name.startswith(OUTSIDE) else 0))
 
     def always(self) -> Iterator[Instant]:
         """Instants that every step has."""
         write, read = self.writes, self.reads
-        yield self.writing(write.forward_ends())
-        yield from map(self.writing, write.behind())
-        yield from (self.writing(write.block(*end)) for end in self.written_ends)
-        added = write.held(write.run.front, (each.held for each in write.run.collected if each.at != ADDED))
-        yield from (self.writing(one).beside(held=added) for one in write.front())
+        yield write.forward_ends()
+        yield from write.behind()
+        yield from (write.block(*end) for end in self.written_ends)
+        added = write.held(write.run.front, [each.held for each in write.run.collected if each.at != ADDED])
+        yield from (one.beside(held=added) for one in write.front())
         backwards = [*self._final(), *(read.block(*end) for end in self.read_ends), *read.front()]
-        yield from (self.reading(one, forward=False) for one in backwards)
-        update = write.update()
-        yield update._replace(
+        yield from map(self.read_backwards, backwards)
+        yield write.update()._replace(
             gradients=self.all_gradients, kept=self.labels + self.source, held=self.step.update + write.logits
         )
 
@@ -144,13 +149,12 @@ class PairTimeline:
 
     def inside(self, most: Size) -> Iterator[Instant]:
         """Instants that decide in few models, but for those that are surely no fuller than this."""
-        writes = self.writes
-        writes.most = most - self.read_earlier - self.source_kept - self.reads.again
-        ahead = self.written_earlier + self.ids
-        behind = max(self.written_earlier, writes.all_gradients) + 2 * writes.loss + writes.logits
-        self.reads.most = most - self.buffers - self.labels - max(ahead, behind)
+        casts = self.reads.casts
+        self.reads.most = most - max(self.shifted, self.done + self.logits)
+        self.writes.most = most - (0 if casts is None else casts.all + self.memory)
         for _, one in self.reads.inside_blocks(self.read_ends):
-            yield self.reading(one, forward="again" not in one.name and "backward" not in one.name)
+            forward = "again" not in one.name and "backward" not in one.name
+            yield self.reading(one) if forward else self.read_backwards(one)
         for _, one in self.writes.inside_blocks(self.written_ends):
             if one.name != GATHERED_FIRST:  # with what is in no block, in front of the encoder
                 yield self.writing(one)
