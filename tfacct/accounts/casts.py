@@ -45,7 +45,7 @@ class Casts:
         beside -= whole.held(front, given) if step.checkpoint else 0
         for section in whole.run.blocks if step.checkpoint else ():
             number = section.numbers[-1]
-            kept = whole.in_front[number] + whole.insides[id(section)].bytes(step.input)
+            kept = whole.in_front[number] + whole.insides[id(section)].sizes.bytes(step.input)
             inside = whole.insides[id(section)]
             most = inside.most_bare + self.most_beside(number, section) + beside
             if whole.below(whole.ahead_of(number), kept, most):

@@ -8,7 +8,7 @@ from itertools import accumulate, repeat
 from typing import TypeAlias
 
 from tfacct.ledger.einsum import Axes, Size
-from tfacct.ledger.kept import Held, Kept, Run, Section, Sizes
+from tfacct.ledger.kept import Kept, Run, Section, Sizes
 from tfacct.ledger.places import Reached, Terms
 from tfacct.ledger.storage import Width
 
@@ -26,10 +26,11 @@ class Inside:
     `again`, which is counted elsewhere."""
 
     def __init__(self, run: Run, sizes: Sizes, *, again: bool = False) -> None:
-        self.run, self.sizes, self.axes = run, sizes, sizes.axes
+        self.run, self.sizes = run, sizes
         self.places = run.places_again if again else run.places
         self.place = self.places.of
-        self.of_kind = [sizes[kind] for kind in self.places.kinds]
+        each = sizes.each
+        self.of_kind = [sizes[spec] * each[role] for spec, role in self.places.kinds]
 
     @property
     def most_ahead(self) -> Size:
@@ -58,15 +59,6 @@ class Inside:
         """Bytes of all of them."""
         return self._of(self.places.all_casts if kept else self.places.unsaved)
 
-    def bytes(self, tensor: Held | Kept) -> Size:
-        """Bytes of a tensor."""
-        return tensor.times * self.sizes[tensor.spec, tensor.role]
-
-    def all(self, tensors: Iterable[Held | Kept]) -> Size:
-        """Bytes of several."""
-        sizes = self.sizes
-        return sum([each.times * sizes[each.spec, each.role] for each in tensors])
-
     def up_to(self, place: int) -> Size:
         """Bytes kept up to a place of its operations."""
         return self._of(self.places.kept[place].items())
@@ -75,7 +67,7 @@ class Inside:
         """Bytes kept at a moment of the backward pass; what an operation of a block made again has read is gone."""
         kept = self.up_to(moment.place)
         gone = self.run.read_first.get(moment.at, ()) if moment.after and self.places.known else ()
-        return kept - self.all(gone) if gone else kept
+        return kept - self.sizes.all(gone) if gone else kept
 
     def ahead(self, beside: Size = 0) -> list[Within]:
         """What there is at moments of the forward pass. `beside`: held at each."""
@@ -109,7 +101,7 @@ class Inside:
         if (names, id(again)) not in known:
             known[names, id(again)] = tuple(self._late(names, again))
         return {
-            at: min(sum([biases[name] for name in apart]), self.all(lines), key=int)
+            at: min(sum([biases[name] for name in apart]), self.sizes.all(lines), key=int)
             for at, apart, lines in known[names, id(again)]
         }
 
@@ -156,18 +148,28 @@ class Insides:
 
     def __init__(self) -> None:
         self.known: dict[tuple[int, int, bool], tuple[Section, Inside]] = {}  # with what the ids are of
+        self.alike: dict[tuple[int, int], Inside] = {}  # by their places and sizes
+        self.sizes: dict[int, Sizes] = {}  # by the axes of a section
 
     def of(self, section: Section, at: Axes, pass_: Width, *, again: bool) -> Inside:
         """What is known of one."""
         key = id(section.run), id(section.axes), again
         if key not in self.known:
-            axes = {**section.axes, **at}
-            as_large = [inside for _, inside in self.known.values() if inside.axes == axes]
             places = section.run.places_again if again else section.run.places
-            found = next((inside for inside in as_large if inside.places is places), None)
-            sizes = as_large[0].sizes if as_large else Sizes(axes, pass_)
-            self.known[key] = section, found or Inside(section.run, sizes, again=again)
+            sizes = self._sizes(section.axes, at, pass_)
+            own = id(places), id(sizes)
+            if own not in self.alike:
+                self.alike[own] = Inside(section.run, sizes, again=again)
+            self.known[key] = section, self.alike[own]
         return self.known[key][1]
+
+    def _sizes(self, own: Axes, at: Axes, pass_: Width) -> Sizes:
+        """Sizes of tensors of some axes: sections of the same axes have them together."""
+        if id(own) not in self.sizes:
+            axes = {**own, **at}
+            others = (sizes for sizes in self.sizes.values() if sizes.axes == axes)
+            self.sizes[id(own)] = next(others, Sizes(axes, pass_))
+        return self.sizes[id(own)]
 
 
 def ran_again(run: Run, name: str) -> RanAgain:

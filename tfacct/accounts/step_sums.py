@@ -56,7 +56,7 @@ class StepSums:
         self.beside = step.handed(self.insides[id(self.run.front)].sizes)
         self.angles = () if step.hands else self.beside.angles
         self.again = step.closures(None, self.beside)
-        self.stream = self.insides[id(self.run.front)].bytes(step.input)
+        self.stream = self.insides[id(self.run.front)].sizes.bytes(step.input)
         self.kept_front = self.kept_in(self.run.front)
         self.inside = [self.kept_in(section) + section.run.beside for section in self.run.blocks]
         self.kept_blocks = sum(part.count * kept for part, kept in zip(self.run.blocks, self.inside, strict=True))
@@ -131,7 +131,7 @@ class StepSums:
 
     def held(self, section: Section, tensors: Iterable[Held | Kept]) -> Size:
         """Bytes of some tensors."""
-        return self.insides[id(section)].all(tensors)
+        return self.insides[id(section)].sizes.all(tensors)
 
     def kept_in(self, section: Section) -> Size:
         """Bytes that one block of a section keeps, or what stands in front of the blocks or behind them."""
@@ -147,7 +147,7 @@ class StepSums:
         """Gradients to which every block adds: the operation in the last block that makes each, and their bytes."""
         inside = self.last_block
         if inside is not None:
-            yield from ((each.at, inside.bytes(each.held)) for each in self.run.collected)
+            yield from ((each.at, inside.sizes.bytes(each.held)) for each in self.run.collected)
 
     def adds_to(self, _: int) -> bool:
         """True if there is anything of that beside a block."""
@@ -178,7 +178,7 @@ class StepSums:
         """Bytes kept by earlier blocks and by a checkpointed block itself, and the gradients of later ones."""
         kept, done = self.in_front[number], self.done_behind[number]
         if self.step.checkpoint:
-            kept += self.insides[id(section)].bytes(self.step.input)
+            kept += self.insides[id(section)].sizes.bytes(self.step.input)
         return kept, self.tied if self.step.accumulate else done
 
     def within(self, section: Section) -> Moments:

@@ -66,7 +66,7 @@ class PairTimeline:
         self.step = step
         front = writing.run.front
         inside = self.writes.insides[id(front)]
-        each = {line.path: inside.bytes(line) for line in front.run.kept}
+        each = {line.path: inside.sizes.bytes(line) for line in front.run.kept}
         self.labels, self.writes.ids = each[LABELS], each[TOKENS]
         self.shifted = 0 if SHIFT in front.run.order else self.writes.ids  # what the decoder reads, there from the start
         self.memory: Size = 0  # in the forward pass, where no gradient needs it

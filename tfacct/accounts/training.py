@@ -180,8 +180,7 @@ class Step(NamedTuple):
 
     def bytes(self, section: Section, lines: Iterable[Kept]) -> Size:
         """Bytes of some lines of one section."""
-        sizes = self.sizes(section)
-        return sum([line.times * sizes[line.spec, line.role] for line in lines])
+        return self.sizes(section).all(lines)
 
     @property
     def weights(self) -> Size:
@@ -255,10 +254,9 @@ class Step(NamedTuple):
         if sizes is None:
             sizes = self.sizes(section)
         if self.checkpoint and section.numbers:
-            kept = section.input or self.input
-            return kept.times * sizes[kept.spec, kept.role]
-        alike = section.run.lines_handed if self.hands else section.run.lines
-        return sum([times * sizes[kind] for kind, times in alike])
+            return sizes.bytes(section.input or self.input)
+        kept = section.run.kept_each(sizes.each, handed=self.hands)
+        return sum([bytes_ * sizes[spec] for spec, bytes_ in kept])
 
     def closures(self, block: int | None = None, known: Beside | None = None) -> Size:
         """Bytes that checkpointed blocks are handed to be run again, which autograd does not see: angles, positions,
@@ -275,7 +273,7 @@ class Step(NamedTuple):
 
     def handed(self, sizes: Sizes) -> Beside:
         """What blocks are handed beside the stream, of tensors of these sizes."""
-        others = [(held.times * sizes[held.spec, held.role], first) for held, first in self.run.handed]
+        others = [(sizes.bytes(held), first) for held, first in self.run.handed]
         return Beside(tuple(self._angles(sizes)), others)
 
     def _angles(self, sizes: Sizes) -> Iterator[Angles]:
@@ -283,7 +281,7 @@ class Step(NamedTuple):
         for turn, lines in self.run.front.run.turned.items():
             first = [part.numbers[0] for part in self.run.blocks if part.numbers and turn in part.run.places.of]
             if first:
-                both = sum([line.times * sizes[line.spec, line.role] for line in lines])
+                both = sizes.all(lines)
                 yield Angles(turn, both, min(first), both // 2)
 
     def kept(self) -> Size:
@@ -293,14 +291,9 @@ class Step(NamedTuple):
 
     def kept_of(self, run: Pass) -> Size:
         """Bytes that one pass keeps."""
-        found: Size = 0
-        sizes = Sizes({}, self.pass_)
-        for section in run.sections:
-            axes = {**section.axes, **self.at}
-            if axes != sizes.axes:
-                sizes = Sizes(axes, self.pass_)
-            found += section.count * self.kept_in(section, sizes)
-        return found
+        sections = run.sections
+        sizes = {axes: self.sizes(section) for axes, section in {id(each.axes): each for each in sections}.items()}
+        return sum([each.count * self.kept_in(each, sizes[id(each.axes)]) for each in sections])
 
     @property
     def passes(self) -> tuple[tuple[Pass, int], ...]:

@@ -49,12 +49,15 @@ def turns(operation: str) -> bool:
 
 def bytes_each(role: Role, pass_: Width) -> int:
     """Bytes of one element of a role in a pass of this dtype; 0 where no tensor is made."""
-    wide = pass_.bits == 8 * FULL
-    if role == "seed":
-        return SEED_FULL if wide else SEED
-    if role in ("cast", "copy") and wide:
-        return 0
-    return BYTES.get(role, pass_.bits // 8)
+    return _every(pass_.bits)[role]
+
+
+@cache
+def _every(bits: int) -> Mapping[Role, int]:
+    """Bytes of one element of each role in a pass of so many bits."""
+    wide = bits == 8 * FULL
+    own: dict[Role, int] = {"seed": SEED_FULL if wide else SEED, **({"cast": 0, "copy": 0} if wide else {})}
+    return {role: BYTES.get(role, bits // 8) for role in get_args(Role)} | own
 
 
 def bytes_of(spec: str, role: Role, axes: Axes, pass_: Width) -> Size:
@@ -62,22 +65,24 @@ def bytes_of(spec: str, role: Role, axes: Axes, pass_: Width) -> Size:
     return size(axes, letters(spec)) * bytes_each(role, pass_)
 
 
-class Sizes(dict[tuple[str, Role], Size]):
-    """Bytes of tensors by their axes and role: those of one kind are worked out once."""
+class Sizes(dict[str, Size]):
+    """Elements of tensors by their axes, each worked out once, and bytes of one element by its role."""
 
     def __init__(self, axes: Axes, pass_: Width) -> None:
-        self.axes, self.each = axes, _every(pass_)
+        self.axes, self.each = axes, _every(pass_.bits)
 
-    def __missing__(self, kind: tuple[str, Role]) -> Size:
-        spec, role = kind
-        found = self[kind] = size(self.axes, letters(spec)) * self.each[role]
+    def __missing__(self, spec: str) -> Size:
+        found = self[spec] = size(self.axes, letters(spec))
         return found
 
+    def bytes(self, tensor: Held | Kept) -> Size:
+        """Bytes of a tensor."""
+        return tensor.times * self[tensor.spec] * self.each[tensor.role]
 
-@cache
-def _every(pass_: Width) -> Mapping[Role, int]:
-    """Bytes of one element of each role."""
-    return {role: bytes_each(role, pass_) for role in get_args(Role)}
+    def all(self, tensors: Iterable[Held | Kept]) -> Size:
+        """Bytes of several."""
+        each = self.each
+        return sum([tensor.times * self[tensor.spec] * each[tensor.role] for tensor in tensors])
 
 
 @record
@@ -195,22 +200,21 @@ class Run(_Run):
         waiting = frozenset(self.order[: self.order.index(at) + 1])
         return (line for line in self.kept if not waiting.isdisjoint(line.by))
 
-    @cached_property
-    def lines(self) -> tuple[tuple[tuple[str, Role], int], ...]:
-        """How many tensors it keeps of the same axes and role, but for those of blocks that run again."""
-        return self._alike((AGAIN,))
+    def kept_each(self, each: Mapping[Role, int], *, handed: bool) -> Iterable[tuple[str, Size]]:
+        """Bytes of what it keeps for one element, by axes. `each`: of a role. But for what only blocks that run again
+        need; or, where blocks are `handed` the angles, but for these."""
+        known, key = self._kept_each, (each["work"], handed)
+        if key not in known:
+            bytes_, elsewhere = dict[str, Size](), frozenset(TURNS if handed else (AGAIN,))
+            for line in self.kept:
+                if elsewhere.isdisjoint(line.by):
+                    bytes_[line.spec] = bytes_.get(line.spec, 0) + line.times * each[line.role]
+            known[key] = tuple(bytes_.items())
+        return known[key]
 
     @cached_property
-    def lines_handed(self) -> tuple[tuple[tuple[str, Role], int], ...]:
-        """The same, but for the angles, where blocks are handed them."""
-        return self._alike(TURNS)
-
-    def _alike(self, elsewhere: Iterable[str]) -> tuple[tuple[tuple[str, Role], int], ...]:
-        alike, others = dict[tuple[str, Role], int](), frozenset(elsewhere)
-        for line in self.kept:
-            if others.isdisjoint(line.by):
-                alike[line.spec, line.role] = alike.get((line.spec, line.role), 0) + line.times
-        return tuple(alike.items())
+    def _kept_each(self) -> dict[tuple[int, bool], tuple[tuple[str, Size], ...]]:
+        return {}
 
     @cached_property
     def read_first(self) -> dict[str, list[Kept]]:
@@ -329,16 +333,21 @@ class Pass(NamedTuple):
 
 def known(whole: Pass) -> Pass:
     """The same pass of runs that were met before, if they were: at another workload most are the same."""
-    return whole._replace(
-        front=_known(whole.front),
-        blocks=tuple(map(_known, whole.blocks)),
-        back=_known(whole.back),
-        encoder=whole.encoder and known(whole.encoder),
-    )
+    front, *blocks, back = map(_known, (whole.front, *whole.blocks, whole.back))
+    found = whole._replace(front=front, blocks=tuple(blocks), back=back)
+    return axes_once(found._replace(encoder=whole.encoder and known(whole.encoder)))
 
 
 def _known(section: Section) -> Section:
     return section._replace(run=met(section.run), adds=section.adds and met(section.adds))
+
+
+def axes_once(whole: Pass) -> Pass:
+    """The same pass, in which sections with the same axes have one mapping of them."""
+    every = [section.axes for section in (whole.front, *whole.blocks, whole.back)]
+    axes = iter([every[every.index(own)] for own in every])
+    front, *blocks, back = (each._replace(axes=next(axes)) for each in (whole.front, *whole.blocks, whole.back))
+    return whole._replace(front=front, blocks=tuple(blocks), back=back)
 
 
 def joined(*runs: Run) -> Run:

@@ -14,7 +14,7 @@ from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
 from tfacct.ledger import paths
-from tfacct.ledger.kept import FULL, Held, Pass, Section
+from tfacct.ledger.kept import FULL, Held, Pass, Section, axes_once
 from tfacct.ledger.lines import Matmul
 from tfacct.ledger.storage import Stored, storage, width
 from tfacct.loading.model import LoadedModel
@@ -307,7 +307,7 @@ def lent(subject: LoadedModel, recipe: Recipe, run: Pass) -> Lent:
         run = attention_again(
             run, drops=own.drops_inside and own.residual, reads=reads, apart=own.apart, windowed=windowed
         )
-    return Lent(run, tuple(made), handed, each, _packed(subject) if packed else None)
+    return Lent(axes_once(run), tuple(made), handed, each, _packed(subject) if packed else None)
 
 
 def _lettered(part: Section, letters: Mapping[str, int]) -> Section:
