@@ -28,22 +28,27 @@ class Casts:
         self.whole, self.step = whole, whole.step
         each = [whole.insides[id(section)].all_casts(kept=self.step.checkpoint) for section in whole.run.blocks]
         front = whole.insides[id(whole.run.front)].all_casts(kept=False)
-        self.in_front = running(whole.numbers, whole.kinds, each, front)
+        self.in_front = running(whole.kinds, each, front)
         self.all = front + sum([section.count * one for section, one in zip(whole.run.blocks, each, strict=True)])
 
     def forward(self) -> Iterator[tuple[int, Instant]]:
         """The loss, and the last block of each kind where blocks keep their inputs alone, by block."""
         whole, step = self.whole, self.step
-        behind = whole.insides[id(whole.run.back)]
-        for at, own, held, *_ in behind.ahead():
+        behind, kept = whole.insides[id(whole.run.back)], whole.kept_front + whole.kept_blocks
+        most = behind.most_ahead + self.all + whole.again
+        for at, own, held, *_ in () if whole.below(whole.ahead_of(ENDS), kept, most) else behind.ahead():
             if at == CHOOSE or (step.checkpoint and behind.run.casts is not None):
-                kept, name = whole.kept_front + whole.kept_blocks + own, "loss" if at == CHOOSE else "head"
-                yield ENDS, whole.instant(f"{name}, forward", at, 0, kept, held + self.all + whole.again)
-        front = whole.run.front
+                name = "loss, forward" if at == CHOOSE else "head, forward"
+                yield ENDS, whole.instant(name, at, 0, kept + own, held + self.all + whole.again)
+        if step.checkpoint:
+            yield from self._blocks()
+
+    def _blocks(self) -> Iterator[tuple[int, Instant]]:
+        """The last block of each kind, of which no more is kept than what it reads."""
+        whole, step, front = self.whole, self.step, self.whole.run.front
         given = (line for line in front.run.kept if line.by == (AGAIN,))  # what waits, and is kept too
-        beside = whole.held(front, whole.run.waiting) + sum([each.bytes for each in whole.beside.angles])
-        beside -= whole.held(front, given) if step.checkpoint else 0
-        for section in whole.run.blocks if step.checkpoint else ():
+        beside = whole.waiting + sum([each.bytes for each in whole.beside.angles]) - whole.held(front, given)
+        for section in whole.run.blocks:
             number = section.numbers[-1]
             kept = whole.in_front[number] + whole.insides[id(section)].sizes.bytes(step.input)
             inside = whole.insides[id(section)]

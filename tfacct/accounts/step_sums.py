@@ -14,6 +14,9 @@ from tfacct.ledger.einsum import Size
 from tfacct.ledger.kept import Held, Kept, Section, bytes_each
 from tfacct.ledger.places import Places, Reached
 
+BATCH = frozenset(("tokens", "labels"))
+"""What stands in front of the blocks and is the caller's."""
+
 
 class Beside(NamedTuple):
     """Bytes beside the moments of a block: at all of them, and by which of several each of `steps` is at."""
@@ -43,52 +46,56 @@ class StepSums:
         if len(blocks) > len(step.run.blocks):
             step = step._replace(run=step.run._replace(blocks=blocks))
         self.step = step
-        self.run = step.run
+        self.run = run = step.run
         self.insides: dict[int, Inside] = {}
         known = known or Insides()
-        for section in self.run.sections:
+        for section in run.sections:
             again = step.checkpoint and bool(section.numbers)
             self.insides[id(section)] = known.of(section, step.at, step.pass_, again=again)
         self.handed: dict[int, Size] = {}  # by the block
-        self.weights = step.parameters + self.held(self.run.front, self.run.buffers)
+        self.weights = step.parameters + self.held(run.front, run.buffers)
         # Its gradient takes as many; a stage of a pipeline that is not the last has none.
-        self.loss = bytes_each(self.run.loss, step.stored) if self.run.back.run.moments else 0
-        self.beside = step.handed(self.insides[id(self.run.front)].sizes)
+        self.loss = bytes_each(run.loss, step.stored) if run.back.run.moments else 0
+        self.beside = step.handed(self.insides[id(run.front)].sizes)
         self.angles = () if step.hands else self.beside.angles
         self.again = step.closures(None, self.beside)
-        self.stream = self.insides[id(self.run.front)].sizes.bytes(step.input)
-        self.kept_front = self.kept_in(self.run.front)
-        self.inside = [self.kept_in(section) + section.run.beside for section in self.run.blocks]
-        self.kept_blocks = sum(part.count * kept for part, kept in zip(self.run.blocks, self.inside, strict=True))
-        self.kept_behind = self.kept_in(self.run.back)
+        self.stream = self.insides[id(run.front)].sizes.bytes(step.input)
+        self.kept_front = self.kept_in(run.front)
+        self.inside = [self.kept_in(section) + section.run.beside for section in run.blocks]
+        self.kept_blocks = sum(part.count * kept for part, kept in zip(run.blocks, self.inside, strict=True))
+        self.kept_behind = self.kept_in(run.back)
         own = self.kept_front + self.kept_blocks + self.kept_behind + self.again
         self.flying, self.buckets = asked.beside(own), step.buckets
+        self.waiting = self.held(run.front, run.waiting)
+        self._make_gradients()
+
+    def _make_gradients(self) -> None:
+        """Sums of what the backward pass makes, and of what stays with that."""
+        step, run = self.step, self.run
         found = gradients_of(step)
-        self.known_gradients = found
+        self.behind_places = {id(part): found.behind(kind_of(part.numbers), part.run.order) for part in run.sections}
         self.gradients, self.biases, self.tied, self.all_gradients = found.of, found.biases, found.tied, found.all
-        self.numbers, self.kinds = in_order(*[tuple(part.numbers) for part in self.run.blocks])
-        done = self.finishes(self.run.back)
-        left = [self.left(part) for part in self.run.blocks]
-        self.in_front = running(self.numbers, self.kinds, self.inside, self.kept_front)
-        self.done_behind = running(self.numbers[::-1], self.kinds[::-1], left, done)
-        self.last = self.numbers[-1] if self.numbers else 0
-        self.last_block = self.insides[id(self.run.blocks[self.kinds[-1]])] if self.numbers else None
-        self.alike = {id(part): self._alike(part) for part in self.run.blocks}
+        self.kinds = in_order(*[tuple(part.numbers) for part in run.blocks])
+        left = [self.left(part) for part in run.blocks]
+        self.in_front = running(self.kinds, self.inside, self.kept_front)
+        self.done_behind = running(self.kinds[::-1], left, self.finishes(run.back))[-2::-1]
+        self.last = max(len(self.kinds) - 1, 0)
+        self.last_block = self.insides[id(run.blocks[self.kinds[-1]])] if self.kinds else None
+        self.alike = {id(part): self._alike(part) for part in run.blocks}
         self.collected = tuple(self._collected())
         self.all_collected = sum([bytes_ for _, bytes_ in self.collected])
         others, own = step.rows
         self.other_rows = found.rows * others // own  # of the table's gradient, those of other ranks
         self.whole_table = 0 if self.tied else self.other_rows
-        self.stay = sum(part.count * part.run.stays for part in self.run.blocks)
-        views = self.finished(self.run.front, self.run.views)
-        self.longer = self.stream - views if self.run.views else 0  # the stream's gradient stays: some are views of it
+        self.stay = sum(part.count * part.run.stays for part in run.blocks)
+        views = self.finished(run.front, run.views)
+        self.longer = self.stream - views if run.views else 0  # the stream's gradient stays: some are views of it
         self.earlier = self.all_gradients + self.whole_table + self.longer if step.accumulate else 0
-        self.logits = self.held(self.run.back, (self.run.logits,)) if step.holds_logits else 0
+        self.logits = self.held(run.back, (run.logits,)) if step.holds_logits else 0
 
     def _alike(self, section: Section) -> tuple[int, int]:
         """What blocks have together that run backwards alike."""
-        behind = self.known_gradients.behind(kind_of(section.numbers), section.run.order)
-        return id(self.insides[id(section)]), id(behind)
+        return id(self.insides[id(section)]), id(self.behind_places[id(section)])
 
     def finished(self, section: Section, operations: Iterable[str]) -> Size:
         """Bytes of the gradients that some operations of one block, or of an end, finish."""
@@ -101,7 +108,7 @@ class StepSums:
 
     def finishes(self, section: Section) -> Size:
         """Bytes of all gradients that one block, or an end, finishes."""
-        return self.known_gradients.behind(kind_of(section.numbers), section.run.order)[0]
+        return self.behind_places[id(section)][0]
 
     def moments(self, section: Section) -> tuple[Reached, ...]:
         """Moments of a section's backward pass."""
@@ -109,8 +116,7 @@ class StepSums:
 
     def new(self, section: Section) -> Sequence[Size]:
         """Bytes of this batch's gradients at each moment of a section's backward pass: whatever the batch, the same."""
-        inside = self.insides[id(section)]
-        behind = self.known_gradients.behind(kind_of(section.numbers), section.run.order)
+        inside, behind = self.insides[id(section)], self.behind_places[id(section)]
         known, key = inside.places.found, (id(behind), self.step.accumulate)
         if key not in known:
             finished, left = self._new(inside, behind)
@@ -128,6 +134,12 @@ class StepSums:
         tied = [self.tied if place < head else 0 for place in range(len(behind))]
         own = [here + waits for here, waits in zip(inside.together(behind), tied, strict=False)]
         return own, tied
+
+    @property
+    def tokens(self) -> Size:
+        """Bytes of the batch."""
+        front = self.run.front
+        return self.held(front, (line for line in front.run.kept if line.path in BATCH))
 
     def held(self, section: Section, tensors: Iterable[Held | Kept]) -> Size:
         """Bytes of some tensors."""
@@ -199,14 +211,12 @@ class StepSums:
 
 
 @lru_cache(maxsize=64)
-def in_order(*numbers: Sequence[int]) -> tuple[Sequence[int], Sequence[int]]:
-    """Numbers of all blocks in their order, and their kinds, of the numbers of each kind."""
+def in_order(*numbers: Sequence[int]) -> Sequence[int]:
+    """Kinds of all blocks in their order, of the numbers of each kind: these count from 0."""
     kinds = {number: kind for kind, own in enumerate(numbers) for number in own}
-    order = tuple(sorted(kinds))
-    return order, tuple([kinds[number] for number in order])
+    return [kinds[number] for number in range(len(kinds))]
 
 
-def running(numbers: Sequence[int], kinds: Sequence[int], each: Sequence[Size], start: Size) -> dict[int, Size]:
-    """Bytes in front of each block, by its number. `kinds`: of these blocks; `each`: of a block of a kind."""
-    so_far = accumulate(map(each.__getitem__, kinds), initial=start)
-    return dict(zip(numbers, so_far, strict=False))
+def running(kinds: Sequence[int], each: Sequence[Size], start: Size) -> list[Size]:
+    """Bytes in front of each block, and behind the last. `kinds`: of these blocks; `each`: of a block of a kind."""
+    return [*accumulate(map(each.__getitem__, kinds), initial=start)]

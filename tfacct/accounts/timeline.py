@@ -23,8 +23,6 @@ from tfacct.ledger.einsum import Size, same
 from tfacct.ledger.kept import Held, Run, Section
 from tfacct.ledger.places import Reached
 
-BATCH = frozenset(("tokens", "labels"))
-"""What stands in front of the blocks and is the caller's."""
 NARROW = Held("B T De")
 """The stream in front of the product behind tables that are narrower than the model."""
 OUTSIDE = {"loss.": "loss", "lm_head.": "head", "head.": "head", "pooler.": "head", "classifier.": "head"}
@@ -240,12 +238,6 @@ class Timeline(StepSums):
             self.step.update + self.logits + self.longer,
         )
 
-    @property
-    def tokens(self) -> Size:
-        """Bytes of the batch."""
-        front = self.run.front
-        return self.held(front, (line for line in front.run.kept if line.path in BATCH))
-
     def inside_blocks(self, ends: Sequence[tuple[int, Section]]) -> Iterator[tuple[int, Instant]]:
         """Instants that decide in few models, by block: inside the forward pass, of blocks that run again, of block 1,
         of blocks that are neither the first nor the last of their kind."""
@@ -307,8 +299,7 @@ class Timeline(StepSums):
 
     def _forward(self) -> Iterator[tuple[int, Instant]]:
         """The last block of each kind in the forward pass, and the final norm behind them."""
-        waiting = self.held(self.run.front, self.run.waiting)
-        waiting += sum([each.bytes for each in self.beside.angles]) if self.run.again else 0
+        waiting = self.waiting + (sum([each.bytes for each in self.beside.angles]) if self.run.again else 0)
         for section in self.run.blocks:
             number, inside = section.numbers[-1], self.insides[id(section)]
             before, beside = self.in_front[number], self._returned(number) + waiting

@@ -42,11 +42,10 @@ def sides(step: Step) -> tuple[Step, Step]:
 def _distances(side: Timeline) -> Iterator[Angles]:
     """Distances and the gradient of their scores, which go as angles do: block 0 makes that of the table of them."""
     front = side.run.front
-    lines = [line for line in front.run.kept if line.path == DISTANCES]
-    if lines:
+    if lines := [line for line in front.run.kept if line.path == DISTANCES]:
         gradients = [each.held for each in side.run.collected if each.at == ADDED]
         made = side.gradients.get((ENDS, "rel_bias.weight"), 0)
-        turn = SCORES if any(SCORES in part.run.order for part in side.run.blocks) else ADDED
+        turn = SCORES if any(SCORES in inside.place for inside in side.insides.values()) else ADDED
         yield Angles(turn, side.held(front, (*lines, *gradients)) - made, 0, 0)
 
 
@@ -68,7 +67,7 @@ class PairTimeline:
         inside = self.writes.insides[id(front)]
         each = {line.path: inside.sizes.bytes(line) for line in front.run.kept}
         self.labels, self.writes.ids = each[LABELS], each[TOKENS]
-        self.shifted = 0 if SHIFT in front.run.order else self.writes.ids  # what the decoder reads, there from the start
+        self.shifted = 0 if SHIFT in front.run.order else self.writes.ids  # the decoder's own
         self.memory: Size = 0  # in the forward pass, where no gradient needs it
         if step.wide is not None:
             self.memory = self.writes.held(front, (one for one in writing.run.waiting if one.spec == GIVEN))

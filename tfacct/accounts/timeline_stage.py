@@ -141,7 +141,7 @@ class GatheredStageTimeline(StageTimeline):
     def _copied(self) -> Iterator[tuple[int, Instant]]:
         """The first block and the last while they are gathered into a buffer, and copied out of it, beside that of the
         unit in front."""
-        waiting = self.again if self.step.checkpoint else self.held(self.run.front, self.run.waiting)
+        waiting = self.again if self.step.checkpoint else self.waiting
         for number in {0, max(self.kind)}:
             reads = self.stream if number or not self._stage.first else 0  # what a stage receives is there already
             there = self._on_the_way(self.instant(GATHERED, GATHER, 0, self.in_front[number], reads + waiting))

@@ -177,8 +177,9 @@ class UnitTimeline(Timeline):
             for numbers in between.values():
                 yield from ((number, section) for number in self.most_beside(numbers))
 
-    def surely_below(self, number: int, section: Section) -> bool:
-        return False  # what is gathered beside it is not known quickly
+    def surely_below(self, _: int, __: Section) -> bool:
+        """What is gathered beside a block is not known quickly."""
+        return False
 
     def _forward(self) -> Iterator[tuple[int, Instant]]:
         yield from (
@@ -194,7 +195,7 @@ class UnitTimeline(Timeline):
     def inside_blocks(self, ends: Sequence[tuple[int, Section]]) -> Iterator[tuple[int, Instant]]:
         """Besides, of the forward pass, the first block of each kind and the last while they are gathered."""
         yield from super().inside_blocks(ends)
-        waiting = self.again if self.step.checkpoint else self.held(self.run.front, self.run.waiting)
+        waiting = self.again if self.step.checkpoint else self.waiting
         first = min(self.sections)
         starts = self.instant(GATHERED_FIRST, GATHER, 0, self.kept_front, self._embedded())
         yield ENDS, starts._replace(gathered=2 * (self.root + self.unit(first)))

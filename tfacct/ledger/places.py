@@ -36,8 +36,9 @@ class Places:
 
     Tensors of the same axes and role are of one kind, and `kinds` numbers these. A moment has so many of each, kept and
     held together, held ones that kept lines are once: `changes` says how many more each of the backward pass has than
-    the one before it, `changes_ahead` each of the forward pass. `kept`: how many are kept up to each place. `casts`: the place, kind and number of each, and
-    whether a line keeps it; `all_casts`, `unsaved`: of all, and of those that none keeps.
+    the one before it, `changes_ahead` each of the forward pass. `kept`: how many are kept up to each place. `casts`:
+    the place, kind and number of each, and whether a line keeps it; `all_casts`, `unsaved`: of all, and of those that
+    none keeps.
     """
 
     def __init__(self, run: Run, known: str = "", none: str = "") -> None:

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from itertools import chain
 
 from tfacct.accounts.instants import Instant, peak
-from tfacct.accounts.timeline import BATCH, LOSS
+from tfacct.accounts.step_sums import BATCH
+from tfacct.accounts.timeline import LOSS
 from tfacct.accounts.training import Step
 from tfacct.architecture.parts import Patches
 from tfacct.architecture.transformer import Transformer
