@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from tfacct.architecture import parts
-from tfacct.profiles.eager_mixers import RUNS
+from tfacct.reference import over_shapes
+from tfacct.reference.over_shapes import DTYPES
 from tfacct.shapes import eager
-from tfacct.shapes.operations import Operations
+from tfacct.shapes.tensors import counted
 
 DELTA: dict[str, Any] = {
     "hidden": 12,
@@ -77,22 +78,25 @@ def theirs(part: parts.Mixer, dtype: str, batch: int, tokens: int) -> tuple[list
 
 
 def ours(part: parts.Mixer, dtype: str, batch: int, tokens: int) -> tuple[list[int], list[int]]:
-    """The same by what was written like it."""
+    """The same by the module's own code over shapes."""
     levels: list[int] = []
 
     class Log(eager.Meter):
         def record(self) -> None:
-            levels.append(self.now)
+            levels.append(self.now - before)
 
-    meter, shape, each = Log(), (batch, tokens, int(part.hidden)), 4 if dtype == "fp32" else 2
-    strides = eager.packed(shape)
-    leaf = eager.Tensor(eager.Storage(meter, 0), shape, strides, each, eager.Leaf(meter, "", 0))
-    x = eager.noted(leaf.bare(), (leaf,), lambda grads: grads)
-    out = RUNS[type(part)](Operations(meter, each), "part", part).forward(x)[0]
-    del x
-    forwards = len(levels)
-    assert out.node is not None
-    eager.backward(meter, out.node, eager.Tensor(eager.Storage(meter, 0), shape, strides, each))
+    meter, shape, each, before = Log(), (batch, tokens, int(part.hidden)), DTYPES[dtype], 0
+    with counted(meter):
+        made = over_shapes.loader().load("tfacct.reference.mixers").module_of(part)(part).to(each)
+        strides = eager.packed(shape)
+        leaf = eager.Tensor(eager.Storage(meter, 0), shape, strides, each, eager.Leaf())
+        x = eager.noted(leaf.bare(), (leaf,), lambda grads: grads)
+        before = meter.now
+        levels.clear()
+        out = made(x, None)[0]
+        del x
+        forwards = len(levels)
+        eager.backward(meter, out.node, eager.Tensor(eager.Storage(meter, 0), shape, strides, each))
     return levels[:forwards], levels[forwards:]
 
 
@@ -109,9 +113,3 @@ def test_a_long_loop_holds_no_more_at_most(part: parts.Mixer) -> None:
     pytest.importorskip("torch")
     for one, other in zip(ours(part, "bf16", 2, 61), theirs(part, "bf16", 2, 61), strict=True):
         assert max(one) == max(other)
-
-
-def test_every_part_in_place_of_attention_runs() -> None:
-    from tfacct.reference.mixers import MODULES
-
-    assert set(RUNS) == set(MODULES)

@@ -61,7 +61,7 @@ class StepSums:
         self.again = step.closures(None, self.beside)
         self.stream = self.insides[id(run.front)].sizes.bytes(step.input)
         self.kept_front = self.kept_in(run.front)
-        self.inside = [self.kept_in(section) + section.run.beside for section in run.blocks]
+        self.inside = [self.kept_in(section) for section in run.blocks]
         self.kept_blocks = sum(part.count * kept for part, kept in zip(run.blocks, self.inside, strict=True))
         self.kept_behind = self.kept_in(run.back)
         own = self.kept_front + self.kept_blocks + self.kept_behind + self.again
@@ -76,7 +76,7 @@ class StepSums:
         self.behind_places = {id(part): found.behind(kind_of(part.numbers), part.run.order) for part in run.sections}
         self.gradients, self.biases, self.tied, self.all_gradients = found.of, found.biases, found.tied, found.all
         self.kinds = in_order(*[tuple(part.numbers) for part in run.blocks])
-        left = [self.left(part) for part in run.blocks]
+        left = [self.finishes(part) for part in run.blocks]
         self.in_front = running(self.kinds, self.inside, self.kept_front)
         self.done_behind = running(self.kinds[::-1], left, self.finishes(run.back))[-2::-1]
         self.last = max(len(self.kinds) - 1, 0)
@@ -87,7 +87,6 @@ class StepSums:
         others, own = step.rows
         self.other_rows = found.rows * others // own  # of the table's gradient, those of other ranks
         self.whole_table = 0 if self.tied else self.other_rows
-        self.stay = sum(part.count * part.run.stays for part in run.blocks)
         views = self.finished(run.front, run.views)
         self.longer = self.stream - views if run.views else 0  # the stream's gradient stays: some are views of it
         self.earlier = self.all_gradients + self.whole_table + self.longer if step.accumulate else 0
@@ -101,10 +100,6 @@ class StepSums:
         """Bytes of the gradients that some operations of one block, or of an end, finish."""
         kind, gradients = kind_of(section.numbers), self.gradients
         return sum([gradients.get((kind, operation), 0) for operation in operations])
-
-    def left(self, section: Section) -> Size:
-        """Bytes of the gradients that a block leaves behind its backward pass, and of what stays with them."""
-        return self.finishes(section) + section.run.stays
 
     def finishes(self, section: Section) -> Size:
         """Bytes of all gradients that one block, or an end, finishes."""

@@ -194,7 +194,7 @@ class Timeline(StepSums):
         front = self.run.front
         what = "table" if TABLE in front.run.order else "patches"
         done = self.all_gradients - self.finishes(front)
-        behind = self.tied + self.stay + (0 if self.step.accumulate else done)
+        behind = self.tied + (0 if self.step.accumulate else done)
         found, more = self.within(front), list[tuple[int, Size]]()
         for nth, moment in enumerate(self.moments(front)):
             beside = self._read_by(moment)
@@ -302,7 +302,7 @@ class Timeline(StepSums):
         waiting = self.waiting + (sum([each.bytes for each in self.beside.angles]) if self.run.again else 0)
         for section in self.run.blocks:
             number, inside = section.numbers[-1], self.insides[id(section)]
-            before, beside = self.in_front[number], self._returned(number) + waiting
+            before, beside = self.in_front[number], waiting
             casts = 0 if self.casts is None else self.casts.most_beside(number, section)
             if self.below(self.ahead_of(number), before, inside.most_ahead + beside + casts):
                 continue
@@ -317,7 +317,7 @@ class Timeline(StepSums):
     def _forward_behind(self, waiting: Size) -> Iterator[Instant]:
         """The forward pass of what stands behind the blocks. `waiting`: bytes of what waits in the body."""
         behind, kept = self.insides[id(self.run.back)], self.kept_front + self.kept_blocks
-        held = self._returned() + (0 if self.casts is None else self.casts.all)
+        held = 0 if self.casts is None else self.casts.all
         if self.below(self.ahead_of(ENDS), kept, held + waiting + behind.most_ahead):
             return
         for at, own, beside, *_ in behind.ahead():
@@ -339,11 +339,6 @@ class Timeline(StepSums):
     def again_of(self, _: int) -> Size:
         """The same where it runs again."""
         return 0
-
-    def _returned(self, behind: int | None = None) -> Size:
-        """Bytes of what blocks have returned beside the stream, those in front of one, or all."""
-        each = [(part, self.held(part, part.run.returned)) for part in self.run.blocks if part.run.returned]
-        return sum(size * sum(behind is None or one < behind for one in part.numbers) for part, size in each)
 
     def _bare(self) -> Iterator[tuple[int, Instant]]:
         """The forward pass of blocks that keep their inputs alone, the last of each kind, where another is in front."""

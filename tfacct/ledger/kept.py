@@ -167,10 +167,7 @@ class _Run(NamedTuple):
     early: tuple[Held, ...] = ()
     bare: tuple[Moment, ...] = ()
     remade: tuple[Kept, ...] = ()
-    returned: tuple[Held, ...] = ()
     casts: tuple[Cast, ...] | None = None
-    beside: int = 0
-    stays: int = 0
 
 
 class Run(_Run):
@@ -179,9 +176,7 @@ class Run(_Run):
     `ahead`: moments of the forward pass itself, where it can be fuller than anything later. `early`: what its backward
     pass makes before it needs any kept tensor, and so before a checkpointed block runs again. `bare`: moments of a
     forward pass that keeps nothing, with all that is there, but for casts of weights. `remade`: what attention that
-    runs again makes anew, where it does. `returned`: what the caller has of it until the forward pass ends. `casts`:
-    those of parameters, where the run is written out. `beside`: bytes of what the graph has beside kept tensors
-    once it ran, `stays`: that its backward pass leaves behind beside gradients, while the step's goes on.
+    runs again makes anew, where it does. `casts`: those of parameters, where the run is written out.
     """
 
     @cached_property

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain
 
-from tfacct.architecture.blocks import Block, Sublayer
+from tfacct.architecture.blocks import Block, Stack, Sublayer
 from tfacct.architecture.parts import (
     Attention,
     CompressedAttention,
@@ -46,7 +46,6 @@ from tfacct.profiles.reference_indexed import of_blocks, turned_heads
 from tfacct.profiles.reference_latent import latent
 from tfacct.profiles.reference_lines import BENT, Lines, adapted, is_, read_whole, split
 from tfacct.profiles.reference_mixers import lengths, mixed
-from tfacct.profiles.reference_moments import measured, turned, with_moments
 from tfacct.profiles.reference_pairs import alone, both, cross, overlapping, padded
 from tfacct.profiles.reference_streams import (
     ALL,
@@ -99,11 +98,7 @@ class Reference(Lines):
             read |= merging(shape.deepstack)
         blocks = tuple(chain.from_iterable(split(section, read) for section in blocks))
         front = _run(chain(front_of(self, shape, first), in_front(self, shape), self._angles(shape)))
-        whole = Pass(Section(front, everywhere), blocks, Section(_run(back_of(self, shape)), everywhere))
-        sizes = (self.batch, self.tokens, *(size for section in whole.sections for size in section.axes.values()))
-        if not all(isinstance(size, int) for size in sizes) or not measured(shape):
-            return whole
-        return with_moments(whole, shape, batch=self.batch, tokens=self.tokens, full=self.full)
+        return Pass(Section(front, everywhere), blocks, Section(_run(back_of(self, shape)), everywhere))
 
     def _sizes(self, block: Block) -> Iterator[tuple[str, Size]]:
         """Sizes of a block's letters, those that the step gives among them."""
@@ -251,6 +246,14 @@ class Reference(Lines):
         if sublayer.gated or sublayer.weighed is not None:
             yield Kept(result, "B T D", by=(gate,))
             yield Kept(f"{gate}.numbers", "" if sublayer.gated else "D", by=(gate,))
+
+
+def turned(stack: Stack) -> Size | None:
+    """Size of the part of a head that blocks turn; None where they do not."""
+    part = stack.block.attention
+    if part is None or part.rotary is None:
+        return None
+    return part.head_dim if isinstance(part, Attention) and part.rope_dim is None else part.rope_dim
 
 
 def turning(at: str, part: Part, name: str) -> Iterator[str]:

@@ -21,8 +21,12 @@ def instants(shape: Transformer, step: Step, dtype: str, work: Workload) -> list
     found = run(shape, dtype, int(work.batch), int(work.tokens), int(work.source))
     told = _Told(step, found)
     always = list(told.always(shape))
-    fullest = peak([*always, *(told.at(at) for at in found if at.number is not None or not at.backwards)])
-    return always if fullest in always else [*always[: 1 if fullest.gradients == 0 else -2], fullest, *always[-2:]]
+    inside = [told.at(at) for at in found if at.number is not None or not at.backwards]
+    fullest = peak([*always, *inside])
+    if fullest in always:
+        return always
+    before = [one for one in always if one.gradients <= fullest.gradients] if fullest.gradients else []
+    return [*before, fullest, *always[len(before) :]]
 
 
 class _Told:

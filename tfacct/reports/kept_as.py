@@ -8,9 +8,7 @@ from typing import Literal, NamedTuple, get_args
 
 from tfacct.accounts.instants import Instant
 from tfacct.accounts.optimizers import optimizer
-from tfacct.accounts.timeline import timeline
 from tfacct.accounts.training import Step
-from tfacct.architecture.parts import Experts
 from tfacct.architecture.parts.latent import Form
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError, UsageError, nearest
@@ -127,9 +125,6 @@ def instants(subject: LoadedModel, step: Step, work: Workload, recipe: Recipe, a
     """The instants of such a step; none of one that is algebra."""
     if as_ != REFERENCE:
         return []
-    alone = work.tokens == 1 and any(isinstance(part, Experts) for part in subject.architecture.parts())
-    if step.run.back.run.moments and not alone:  # written down operation by operation
-        return timeline(step)
     from tfacct.reports.alive import instants as alive
 
     return alive(subject.architecture, step, recipe.dtype, work)

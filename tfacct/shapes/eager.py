@@ -25,30 +25,18 @@ SEVERAL = 1, None, 1, 1
 
 
 class Meter:
-    """Bytes of storages that are alive: `most` forwards, and backwards by how many parameters have their gradients,
-    without these; `order` names them. Tensors of others have names, and no bytes here: backwards it is by these too,
-    while they are there.
-    """
+    """Bytes of storages that are alive, of these those of weights' gradients and of what a graph keeps; `place`: what
+    runs. `made`: all storages that were made, where they are asked for."""
 
     def __init__(self) -> None:
-        self.now = self.finished = self.most = 0
-        self.kept = 0
-        self.place: object = ""
-        self.parameters: dict[str, int] = {}
-        self.order: list[str] = []
-        self.backward: dict[tuple[int, frozenset[str]], int] = {}
-        self.others = frozenset[str]()
+        self.now = self.finished = self.kept = 0
+        self.place: object = None
         self.backwards = False
         self.made: list[ref[Storage]] | None = None
         self.round: list[ref[Storage]] | None = None
 
     def record(self) -> None:
-        """Write down what is there, once an operation has run."""
-        if not self.backwards:
-            self.most = max(self.most, self.now)
-            return
-        at = len(self.order), self.others
-        self.backward[at] = max(self.backward.get(at, self.now - self.finished), self.now - self.finished)
+        """Take note of what is there, once an operation has run."""
 
     def rounds(self, number: int) -> Iterator[int]:
         """Rounds of a loop, by how many each stands for: those between the first and the last two hold the same, and
@@ -66,16 +54,15 @@ class Meter:
 
 
 class Storage:
-    """Memory of a tensor; of another's, which is counted elsewhere, by its `name`."""
+    """Memory of a tensor. `kept`: the graph keeps it from the end of the forward pass on; `times`: how many rounds of a
+    loop it stands for."""
 
-    __slots__ = ("__weakref__", "bytes", "kept", "meter", "name", "times")
+    __slots__ = ("__weakref__", "bytes", "kept", "meter", "times")
 
-    def __init__(self, meter: Meter, size: int, name: str = "") -> None:
-        self.meter, self.bytes, self.name = meter, size, name
+    def __init__(self, meter: Meter, size: int) -> None:
+        self.meter, self.bytes = meter, size
         self.kept, self.times = False, 1
         meter.now += size
-        if name:
-            meter.others |= {name}
         if meter.made is not None:
             meter.made.append(ref(self))
         if meter.round is not None:
@@ -85,8 +72,6 @@ class Storage:
         self.meter.now -= self.bytes
         if self.kept:
             self.meter.kept -= self.bytes
-        if self.name:
-            self.meter.others -= {self.name}
 
 
 class Node:
@@ -99,7 +84,7 @@ class Node:
         self.number = next(Node.numbers)
         self.edges = [None if one.node is None else (one.node, one.index) for one in read]
         self.back, self.outputs = back, outputs
-        self.place = read[0].storage.meter.place if read else ""
+        self.place = read[0].storage.meter.place if read else None
 
 
 class Tensor:
@@ -140,25 +125,21 @@ class Tensor:
 
 
 class Leaf(Node):
-    """A tensor that no operation made: its gradient stays, and it with it. `name`: of a parameter."""
+    """A tensor that no operation made: its gradient stays, and it with it. Of a weight, the gradient has so many
+    `bytes`, of other tensors it counts as none's."""
 
-    __slots__ = ("bytes", "grad", "meter", "name", "own")
+    __slots__ = ("bytes", "grad", "own")
 
-    def __init__(self, meter: Meter, name: str, size: int, own: Storage | None = None) -> None:
+    def __init__(self, size: int = 0, own: Storage | None = None) -> None:
         super().__init__((), None)
-        self.meter, self.name, self.bytes, self.own = meter, name, size, own
+        self.bytes, self.own = size, own
         self.grad: Tensor | None = None
-        if name:
-            meter.parameters[name] = size
 
     def finish(self, grad: Tensor) -> None:
         """Take the gradient as it is; where it does not lie as the tensor does, a copy."""
         laid = zip(grad.strides, packed(grad.shape), grad.shape, strict=True)
         as_it_is = all(size == 1 or own == wanted for own, wanted, size in laid)
-        self.grad = grad if as_it_is else new(self.meter, grad.shape, grad.each)
-        if self.name:
-            self.meter.order.append(self.name)
-            self.meter.finished += self.bytes
+        self.grad = grad if as_it_is else new(grad.storage.meter, grad.shape, grad.each)
 
 
 def packed(shape: Shape) -> Shape:
@@ -175,11 +156,6 @@ def new(meter: Meter, shape: Shape, each: int, strides: Shape | None = None) -> 
     made = Tensor(Storage(meter, prod(shape) * each), shape, packed(shape) if strides is None else strides, each)
     meter.record()
     return made
-
-
-def parameter(meter: Meter, name: str, shape: Shape, each: int) -> Tensor:
-    """A parameter, which is counted elsewhere."""
-    return Tensor(Storage(meter, 0), shape, packed(shape), each, Leaf(meter, name, prod(shape) * each))
 
 
 def noted(made: Tensor, read: Sequence[Tensor], back: Callable[[Grads], Grads]) -> Tensor:
@@ -214,6 +190,8 @@ def backward(meter: Meter, root: Node, grad: Tensor) -> None:
                 continue
             to, index = edge
             if own is not None:
+                if to not in waiting and isinstance(to, Leaf):
+                    meter.finished += to.bytes
                 slots = waiting.setdefault(to, [None] * to.outputs)
                 known, slots[index] = slots[index], None
                 if known is not None:  # what is added is handed on no further, and goes with the operation's others

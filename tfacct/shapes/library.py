@@ -191,7 +191,7 @@ class Torch(Making):
 
     # Products and norms.
 
-    def product_of(self, x: Tensor, y: Tensor) -> Tensor:
+    def matmul(self, x: Tensor, y: Tensor) -> Tensor:
         """`x @ y`."""
         if len(y.shape) <= 2 < len(x.shape):
             rows = self.reshape(x, prod(x.shape[:-1]), x.shape[-1])
@@ -204,7 +204,7 @@ class Torch(Making):
         b = self.reshape(y, prod(front), *y.shape[-2:])
         return self.reshape(self.bmm(a, b), *front, x.shape[-2], y.shape[-1])
 
-    def project(self, x: Tensor, weight: Tensor, shift: Tensor | None = None) -> Tensor:
+    def linear(self, x: Tensor, weight: Tensor, shift: Tensor | None = None) -> Tensor:
         """torch's `linear`."""
         apart = shift is not None and not in_a_row(x) and len(x.shape) > 2
         turned = self.permute(weight, 1, 0)
@@ -230,7 +230,7 @@ class Torch(Making):
 
         return noted(made, (x, *own), back)
 
-    def rms(self, x: Tensor, shape: Shape, weight: Tensor | None = None, eps: float = 0.0) -> Tensor:  # noqa: ARG002
+    def rms_norm(self, x: Tensor, shape: Shape, weight: Tensor | None = None, eps: float = 0.0) -> Tensor:  # noqa: ARG002
         wide = self.wide(x)
         squares = self.square(wide)
         mean = self.mean(squares, -1)

@@ -108,7 +108,7 @@ class Making(Operations):
 
     def x_requires_grad_(self, x: Tensor, wanted: bool = True) -> Tensor:
         if wanted:
-            x.node = Leaf(self.meter, "", 0, x.storage)
+            x.node = Leaf(own=x.storage)
         return x
 
     def x_triangle(self, x: Tensor, _: int = 0) -> Tensor:
@@ -131,7 +131,7 @@ class Making(Operations):
             place = next(nth for nth, key in enumerate(keys) if key is Ellipsis)
             rest = len(x.shape) - sum(key is not None for key in keys) + 1
             keys = (*keys[:place], *(slice(None),) * rest, *keys[place + 1 :])
-        dim = 0
+        dim, whole = 0, x
         for key in keys:
             if key is None:
                 x = self.unsqueeze(x, dim)
@@ -144,7 +144,7 @@ class Making(Operations):
                 length = len(range(*key.indices(x.shape[dim])))
                 x = x if length == x.shape[dim] else self.narrow(x, dim, length)
             dim += 1
-        return x
+        return self._view(x, x.shape, x.strides, lambda g: g) if x is whole else x  # never the very same
 
     def _picked(self, x: Tensor, dim: int, index: Tensor) -> Tensor:
         was, each = x.shape, x.each

@@ -24,7 +24,7 @@ class Parameter(Tensor):
         if name != "requires_grad":
             super().__setattr__(name, value)
         else:
-            self.node = Leaf(self.storage.meter, "weight", self.storage.bytes) if value else None
+            self.node = Leaf(self.storage.bytes) if value else None
 
     def cast(self, each: DType) -> None:
         """Hold the same in another dtype."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from math import prod
 
 from tfacct.shapes.eager import FULL, Grads, Shape, Tensor, like, new, noted
-from tfacct.shapes.views import Views, in_a_row, one_of, seen_as, unsqueezed
+from tfacct.shapes.views import Views, one_of, seen_as, unsqueezed
 
 FLAG = 1
 """Bytes of what is true or not."""
@@ -238,18 +238,6 @@ class Operations(Views):
 
     # Products.
 
-    def linear(self, x: Tensor, name: str, outputs: int, bias: bool = False) -> Tensor:
-        """A product with a weight, of all rows at once."""
-        weight = self.parameter(f"{name}.weight", outputs, x.shape[-1])
-        shift = self.parameter(f"{name}.bias", outputs) if bias else None
-        apart = shift is not None and not in_a_row(x)
-        turned_ = self.permute(weight, 1, 0)
-        rows = self.reshape(x, prod(x.shape[:-1]), x.shape[-1])
-        made = self.reshape(self.mm(rows, turned_, None if apart else shift), *x.shape[:-1], outputs)
-        if apart and shift is not None:
-            return self.add(made, shift)
-        return made
-
     def mm(self, left: Tensor, right: Tensor, shift: Tensor | None = None) -> Tensor:
         """A product of two matrices, and a vector added to each row."""
         made = self.new((left.shape[0], right.shape[1]), left.each)
@@ -284,34 +272,3 @@ class Operations(Views):
             return [first, last]
 
         return noted(made, (left, right), back)
-
-    def matmul(self, left: Tensor, right: Tensor) -> Tensor:
-        """Products of matrices, of as many axes."""
-        front = left.shape[:-2]
-        flat = prod(front)
-        a = self.reshape(self.expand(left, *left.shape), flat, *left.shape[-2:])
-        b = self.reshape(self.expand(right, *right.shape), flat, *right.shape[-2:])
-        return self.reshape(self.bmm(a, b), *front, left.shape[-2], right.shape[-1])
-
-    def product(self, left: Tensor, right: Tensor) -> Tensor:
-        """A product of heads, each with one of its own."""
-        seen = self.unsqueeze(right, 2)
-        seen = self.expand(seen, -1, -1, 1, -1, -1)
-        seen = self.flatten(seen, 1, 2)
-        return self.matmul(left, seen)
-
-    def rms_norm(self, x: Tensor, name: str = "", *, plus_one: bool = False) -> Tensor:
-        """torch's RMSNorm of the last axis, in fp32."""
-        weight = self.parameter(name, x.shape[-1]) if name else None
-        scale = weight if weight is None or not plus_one else self.shifted(weight)
-        wide = self.wide(x)
-        squares = self.square(wide)
-        mean = self.mean(squares, -1)
-        root = self.rsqrt(mean)
-        del squares, mean
-        made = self.mul(wide, root)
-        if scale is not None:
-            made = self.mul(made, scale)
-        if not in_a_row(made):
-            made = self.clone(made)
-        return self.narrowed(made, x.each)

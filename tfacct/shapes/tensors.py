@@ -17,15 +17,8 @@ FUNCTIONS: dict[str, str] = {
     **dict.fromkeys(("empty", "zeros", "ones"), "made"),
     **dict.fromkeys(("zeros_like", "ones_like", "full_like"), "made_like"),
     **dict.fromkeys(("cos", "sin", "floor", "ceil", "sign"), "unlike"),
-    **{
-        "cat": "join",
-        "stack": "stacked",
-        "relu": "relu",
-        "rms_norm": "rms",
-        "linear": "project",
-        "unflatten": "x_unflatten",
-    },
-    **{"split": "x_split", "clamp": "bounded", "div": "unlike"},
+    **{"cat": "join", "stack": "stacked", "unflatten": "x_unflatten", "split": "x_split", "clamp": "bounded"},
+    "div": "unlike",
 }
 METHODS: dict[str, str] = {
     **dict.fromkeys(("cos", "sin", "floor", "ceil", "sign", "remainder"), "unlike"),
@@ -78,7 +71,7 @@ def _operator(name: str, *, turned: bool = False) -> Callable[[Any, Any], Any]:
 OPERATORS = {
     **{"add": "plus", "sub": "minus", "mul": "times", "truediv": "over", "pow": "powered"},
     **dict.fromkeys(("floordiv", "mod", "and", "or"), "unlike"),
-    "matmul": "product_of",
+    "matmul": "matmul",
 }
 SPECIAL: dict[str, Callable[..., Any]] = {
     **{f"__{name}__": _operator(own) for name, own in OPERATORS.items()},

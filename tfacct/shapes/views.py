@@ -7,11 +7,9 @@ from math import prod
 
 from tfacct.shapes.eager import (
     Grads,
-    Leaf,
     Meter,
     Node,
     Shape,
-    Storage,
     Tensor,
     broadcast,
     like,
@@ -35,17 +33,6 @@ class Views:
     def like(self, *of: Tensor) -> Tensor:
         """What is made of tensors, number by number."""
         return new(self.meter, broadcast(*[one.shape for one in of]), wider(*of), like(*of))
-
-    def parameter(self, name: str, *shape: int) -> Tensor:
-        """A parameter, which is counted elsewhere."""
-        node = Leaf(self.meter, name, prod(shape) * self.each)
-        return Tensor(Storage(self.meter, 0), shape, packed(shape), self.each, node)
-
-    def start(self, shape: Shape) -> Tensor:
-        """A state that nothing came before, whose gradient is computed as that of one that was there."""
-        made = self.new(shape)
-        made.node = Leaf(self.meter, "", 0, made.storage)
-        return made
 
     # Views.
 
@@ -124,12 +111,6 @@ class Views:
         shape = (*x.shape[:dim], length, *x.shape[dim + 1 :])
         was, each = x.shape, x.each
         return self._view(x, shape, x.strides, lambda _: self.new(was, each))
-
-    def sliced(self, x: Tensor, dim: int, length: int) -> Tensor:
-        """Some of an axis, as an index takes them: all of it is no operation."""
-        if length == x.shape[dim]:
-            return self._view(x, x.shape, x.strides, lambda g: g)
-        return self.narrow(x, dim, length)
 
     def select(self, x: Tensor, dim: int) -> Tensor:
         """One of an axis."""
