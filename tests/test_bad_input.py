@@ -368,7 +368,7 @@ def test_other_names_of_the_same_class(model_type: str, classes: object) -> None
 @pytest.mark.parametrize(
     ("model_type", "name", "says"),
     [
-        ("prophetnet", "ProphetNetForConditionalGeneration", None),
+        ("fsmt", "FSMTForConditionalGeneration", None),
         ("transfo-xl", "TransfoXLLMHeadModel", None),
         ("deepseek_v5", "DeepseekV5ForCausalLM", None),
         ("deepseek_vl_v2", "DeepseekV3ForCausalLM", "deepseek_v3"),

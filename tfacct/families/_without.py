@@ -4,6 +4,11 @@ from collections.abc import Mapping
 
 _ONE_BY_ONE: Mapping[str, str] = {
     "axk2": "its queries are made of a latent beside its own norm, and no latent part here does that",
+    "bigbird_pegasus": "its encoder attends in blocks beside global and random ones, and no part here does that",
+    "blip": "its language model attends to the rows of an image from BERT's blocks, and no family here does that",
+    "blt": "bytes are gathered in patches whose ends another model says, and no part here does that",
+    "canine": "it hashes characters into the rows of several tables, and no part here does that",
+    "clap": "its audio is read in windows that are merged in stages, and no part here does that",
     "convbert": "convolutions whose kernels are made of the tokens stand beside its heads, and no part here does that",
     "diffllama": "its heads are subtracted from one another in pairs, and no part here does that",
     "doge": "a mask made of its values chooses keys, and no part here does that",
@@ -11,30 +16,45 @@ _ONE_BY_ONE: Mapping[str, str] = {
     "florence2": "its language model's encoder reads the rows of an image in front of its tokens",
     "fnet": "it mixes tokens by Fourier transforms, which are no products, and no part here does that",
     "funnel": "its blocks take tokens together, and later ones read fewer, and no part here does that",
+    "git": "the rows of an image in front of its tokens see one another, and no part here counts such pairs",
+    "ibert": "its products are of whole numbers of 8 bits, and no part here has those",
     "inkling_text": "its queries make scores of distances themselves, and no part here does that",
     "jetmoe": "its queries, and what its attention reads, pass experts, and no part here does that",
     "jina_clip": "its config names another repository in place of its text model's sizes",
+    "lilt": "a narrower stream of places on a page runs beside its tokens, and no part here does that",
     "longformer": "it pads a text to whole windows that overlap, and here only an encoder in front of a decoder does",
     "longt5": "its encoder pads a source to whole blocks that see their neighbours, and no part here does that",
+    "luke": "its queries differ for pairs of words and entities, and no part here does that",
     "minicpmo": "its config does not say whose blocks its language model has",
     "minicpmv": "its config does not say whose blocks its language model has",
     "mobilebert": "its attention reads narrower tokens beside whole ones, and no part here does that",
     "molmo": "its table has rows of tokens that its head does not score, and no part here has those",
     "moondream1": "its config does not say its sizes, which stand in its code",
+    "mra": "its scores are of blocks at several resolutions, and no part here has those",
     "nllb-moe": "an expert takes so many tokens and no more, and no part here leaves tokens out",
+    "nystromformer": "landmarks stand for its queries and keys, and no part here does that",
     "pegasus_x": "its encoder attends in blocks beside global tokens, and no part here does that",
+    "perceiver": "learned rows read what it is given, whatever that is, and no family here does that",
     "phi3small": "most of its layers read blocks of keys that a pattern chooses, and no part here does",
     "phi4flash": "its upper layers read the keys, values or states of one before them, and no part here does so",
     "plamo2": "its Mamba has heads, and norms of its steps, B and C, and no part here has both",
     "plamo3": "its code was not found in public copies, and its norms and windows are not guessed",
+    "prophetnet": "its decoder predicts several tokens ahead with streams of their own, and no part here does that",
     "qwen4_exp_text": "its layers read tables of n-grams of tokens, and no part here does that",
     "reformer": "its attention sorts tokens by hashes, and no part here does",
+    "roc_bert": "its tokens have tables of shapes and of sounds, and no part here has those",
     "rwkv7": "its state is changed by products of vectors that tokens make of low ranks, and no part here does that",
     "squeezebert": "its products are of groups of channels, and no part here has those in attention and networks",
     "step3_text": "its queries are made of a latent beside one head of keys and values, and no part here does that",
     "switch_transformers": "an expert takes so many tokens of a text and no more, and no part here leaves tokens out",
     "t5gemma2": "its decoder attends to its own tokens and to the source's at once, and no part here does that",
+    "tapas": "its tokens have tables of rows, columns and ranks of a page's table, and no part here has those",
+    "timesformer": "its blocks attend in space and then in time, and no part here does that",
+    "vit_mae": "a decoder of its own stands in for the patches that it hides, and no part here does that",
     "xlstm": "exponentials that a running maximum holds gate its matrices, and no part here does that",
+    "xmod": "each of its blocks has an adapter for every language, and no part here has those",
+    "yolos": "learned tokens beside its patches find things, and no part here scores and places those",
+    "yoso": "its attention draws keys by hashes, and no part here does that",
     "zamba": "its Mamba is split into heads that have products of their own, and no part here does that",
     "zaya": "its queries and keys pass convolutions, and no part here has those in attention",
 }
@@ -66,6 +86,21 @@ _ALIKE: Mapping[str, str] = {
     """,
     "a decoder of masks reads what it makes of an image, and no part here does that": """
         edgetam edgetam_video sam sam2 sam2_video sam3 sam3_tracker sam3_tracker_video sam3_video sam_hq
+    """,
+    "it joins one of many encoders to one of many decoders, and no family here does that": """
+        encoder-decoder rag speech-encoder-decoder vision-encoder-decoder vision-text-dual-encoder
+    """,
+    "scores of places on a page are added to those of its tokens, and patches of the page stand among these": """
+        layoutlmv2 layoutlmv3 layoutxlm
+    """,
+    "its heads score and place what each patch of an image shows, and no part here does that": """
+        owlv2 owlvit
+    """,
+    "its patches are of several frames, and no family here reads those": """
+        videomae vivit vjepa2
+    """,
+    "it makes several streams of codes of sound at once, and no part here does that": """
+        csm dia moshi musicgen musicgen_melody
     """,
 }
 """A reason → the types that it is true of: most are no language models, and read pixels or sound."""
