@@ -266,3 +266,27 @@ def test_nv_embeds_pooler_is_latent_attention_as_published() -> None:
         )
         down = torch.nn.functional.gelu(gate) * up @ held["mlp.down_proj.weight"].T + held["mlp.down_proj.bias"]
         assert torch.allclose(module(x), (one + down).mean(dim=1))
+
+
+@pytest.mark.parametrize(("whole", "stem"), [("colpali", "ColPali"), ("colqwen2", "ColQwen2")])
+def test_a_whole_that_makes_a_vector_of_each_token_is_its_body(whole: str, stem: str) -> None:
+    """With the class's defaults, which are small: all of its language model but logits, and a product of each token."""
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    family, vlm = {"colpali": ("gemma", "paligemma"), "colqwen2": ("qwen2", "qwen2_vl")}[whole]
+    text = {name: value for name, value in TINY[family].items() if name not in ("model_type", "head_dim")}
+    text |= {"hidden_size": 48, "num_attention_heads": 4, "num_key_value_heads": 2, "tie_word_embeddings": False}
+    typed = {"model_type": family} if whole == "colpali" else {}
+    inside = {"model_type": vlm, "text_config": {**text, **typed, **({"head_dim": 12} if typed else {})}}
+    with torch.device("meta"):
+        config = getattr(transformers, f"{stem}Config")(vlm_config=inside, embedding_dim=13)
+        built = getattr(transformers, f"{stem}ForRetrieval")._from_config(config)
+    ours = subject("mine", {"model_type": whole, "vlm_config": inside, "embedding_dim": 13})
+    assert (ours.family, ours.unknown, ours.architecture.head) == (family, (), None)
+    assert "multi_vector_projector" in ours.left_out
+    theirs = {
+        name: one.numel() for name, one in built.named_parameters() if "vision" not in name and "visual" not in name
+    }
+    product = sum(count for name, count in theirs.items() if "embedding_proj_layer" in name)
+    between = sum(count for name, count in theirs.items() if "multi_modal_projector" in name)
+    assert product == (48 + 1) * 13 and sum(theirs.values()) == ours.parameters + product + between

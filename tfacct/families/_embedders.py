@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from tfacct.families._rooms import config_class, names
+
 JINA_V4 = "JinaEmbeddingsV4Model"
 PROJECTOR = "multi_vector_projector"
 SILENT = frozenset(
@@ -13,11 +15,27 @@ SILENT = frozenset(
 )
 """Fields of what stands behind the model."""
 
+COLLECTING: Mapping[str, tuple[str, str]] = {"colpali": ("paligemma", "gemma"), "colqwen2": ("qwen2_vl", "qwen2")}
+"""Wholes that make a short vector of each token of a whole inside: that whole's type, and its language model's."""
+
 
 def told(raw: Mapping[str, Any]) -> Mapping[str, Any]:
     """jina-embeddings-v4's config as one of Qwen2.5-VL, whose class it inherits, logits and all; the product that makes
-    a short vector of each token is named among what is left out. Any other config as it is."""
+    a short vector of each token is named among what is left out. So it is of ColPali and ColQwen2, whose classes have
+    the body of the whole in vlm_config, without logits. Any other config as it is."""
+    if raw.get("model_type") in COLLECTING and isinstance(raw.get("vlm_config"), Mapping):
+        return _collecting(raw, *COLLECTING[str(raw["model_type"])])
     if raw.get("model_type") != "qwen2_5_vl" or raw.get("architectures") not in ([JINA_V4], JINA_V4):
         return raw
     own = {name: value for name, value in raw.items() if name not in SILENT}
     return {**own, "architectures": None, PROJECTOR: raw.get(f"{PROJECTOR}_dim", 128)}
+
+
+def _collecting(raw: Mapping[str, Any], whole: str, text: str) -> Mapping[str, Any]:
+    """The whole inside, as a body."""
+    inside = raw["vlm_config"]
+    said = (inside.get("text_config") or {}).get("model_type")
+    body = config_class(said if said in names() else text).stems[0]
+    kept = {name: raw[name] for name in ("torch_dtype", "dtype", "quantization_config") if raw.get(name) is not None}
+    own = {"model_type": whole, **inside, **kept, "architectures": [f"{body}Model"]}
+    return {**own, PROJECTOR: raw.get("embedding_dim", 128)}
