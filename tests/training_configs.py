@@ -116,6 +116,8 @@ def drawn(family: str, seed: int) -> tuple[dict[str, Any], Recipe, Workload]:
     if family in EAGER or shared:
         recipe = replace(recipe, attention="eager")
     tokens = tokens_of(family, config) if family in IMAGES else pick([5, 16, 17, 33])
+    if "linear_num_key_heads" in config:  # chunks of 64
+        tokens = pick([5, 33, 64, 70, 128, 130, 200, 300, 330])
     work = Workload(context=tokens, tokens=tokens, batch=pick([1, 2, 3]))
     if family in PAIRS:
         source = pick([5, 16, 17, 33, 40])

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from tests.training_relatives import grouped, routed
+from tests.training_relatives import DROPS, grouped, routed
 
 Pick: TypeAlias = Callable[[list[Any]], Any]
 Config: TypeAlias = dict[str, Any]
@@ -41,4 +41,50 @@ def lfm2_moe(pick: Pick, config: Config) -> Config:
     }
 
 
-HYBRIDS: Mapping[str, Callable[[Pick, Config], Config]] = {own.__name__: own for own in (lfm2, lfm2_moe)}
+def deltas(pick: Pick, config: Config) -> Config:
+    """Sizes of DeltaNet."""
+    heads = pick([1, 2, 3])
+    return {
+        "layer_types": mixers(pick, config, "linear_attention"),
+        "linear_num_key_heads": heads,
+        "linear_num_value_heads": heads * pick([1, 1, 2, 3]),
+        "linear_key_head_dim": pick([4, 8, 24]),
+        "linear_value_head_dim": pick([4, 8, 20]),
+        "linear_conv_kernel_dim": pick([2, 3, 4]),
+    }
+
+
+def qwen3_5_text(pick: Pick, config: Config) -> Config:
+    return {
+        **grouped(pick, config),
+        **deltas(pick, config),
+        "head_dim": pick([8, 16, 24]),
+        "partial_rotary_factor": pick([0.25, 0.5, 1.0]),
+        "attention_bias": pick([True, False]),
+        "attention_dropout": pick(DROPS),
+    }
+
+
+def qwen3_5_moe_text(pick: Pick, config: Config) -> Config:
+    return {
+        **qwen3_5_text(pick, config),
+        **routed(pick, config),
+        "moe_intermediate_size": pick([16, 72, 200]),
+        "shared_expert_intermediate_size": pick([8, 56, 104]),
+        "num_experts": pick([3, 5]),
+    }
+
+
+def qwen3_next(pick: Pick, config: Config) -> Config:
+    return {
+        **qwen3_5_moe_text(pick, config),
+        "intermediate_size": config["intermediate_size"],
+        "norm_topk_prob": pick([True, True, False]),
+        "decoder_sparse_step": pick([1, 1, 2]),
+        "mlp_only_layers": pick([[], [], [0]]),
+    }
+
+
+HYBRIDS: Mapping[str, Callable[[Pick, Config], Config]] = {
+    own.__name__: own for own in (lfm2, lfm2_moe, qwen3_5_text, qwen3_5_moe_text, qwen3_next)
+}

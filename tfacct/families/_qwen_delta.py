@@ -33,6 +33,7 @@ class QwenDelta(DeltaLike):
         mamba_ssm_dtype mtp_num_hidden_layers mtp_use_dedicated_embeddings num_nextn_predict_layers output_gate_type
         """.split()
     )  # the class builds no layer of multi-token prediction
+    habits: ClassVar[frozenset[str]] = frozenset({"fused_queries", "rejoins", "joins_inside", "always_angles"})
     heads: ClassVar = LABELLING
     hf_paths: ClassVar = {
         **DeltaLike.hf_paths,

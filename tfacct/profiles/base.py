@@ -59,7 +59,8 @@ class Habits:
     the network's result are dropped where those of attention's are. `one_position`: an encoder's positions are those
     of one sequence, as a decoder's are. `shared_last`: a network without a gate runs behind the experts beside it.
     `scored_narrow`: experts are scored by a sigmoid in the pass's dtype; `corrected`: numbers in fp32 correct scores
-    to choose by.
+    to choose by. `fused_queries`: queries and gates of their results come from one product. `sequence_angles`: angles
+    are those of each sequence. `grouped_products`: DeltaNet's products lie key head by key head.
     """
 
     embedding: bool = False
@@ -129,6 +130,9 @@ class Habits:
     shared_last: bool = False
     scored_narrow: bool = False
     corrected: bool = False
+    fused_queries: bool = False
+    sequence_angles: bool = False
+    grouped_products: bool = False
 
     @property
     def apart(self) -> bool:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from tfacct.architecture.parts import ShortConvolution
 from tfacct.profiles import plain
 from tfacct.profiles import written_operations as ops
 from tfacct.profiles.written import Trace, Value
 from tfacct.profiles.written_storage import Axes, Storage
 
 
-def short_convolution(t: Trace, x: Value, at: str, _: ShortConvolution) -> Value:
+def short_convolution(t: Trace, x: Value, at: str) -> Value:
     """Lfm2ShortConv: a value and two gates of one product, the convolution between them."""
     by_channel: Axes = ("B", "D", "T")
     made = plain.linear(t, x, f"{at}.in_proj", ("Dg",))
@@ -38,6 +37,7 @@ def convolved(t: Trace, x: Value, name: str, axes: Axes) -> Value:
     t.save(node, x.storage)
     t.after = True
     whole = plain.longer(t, axes, PADDED, f"{name}.sums")
+    t.named(f"{name}.rows")
     return Value(whole, axes, t.node((node,), cut))
 
 

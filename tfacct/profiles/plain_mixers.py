@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias
 
-from tfacct.architecture.parts import Mixer, ShortConvolution
+from tfacct.architecture.parts import DeltaNet, Mixer, ShortConvolution
 from tfacct.architecture.words import in_words
 from tfacct.base.errors import ConfigError
 from tfacct.ledger.kept import Run
 from tfacct.profiles import plain
 from tfacct.profiles.plain_convolutions import short_convolution
+from tfacct.profiles.plain_delta import GatedDeltaNet
+from tfacct.profiles.plain_delta_rule import lengths
 from tfacct.profiles.transformers_attention import Attending
 from tfacct.profiles.written import Trace, Value
 
-RULES: Mapping[type[Mixer], Callable[[Trace, Value, str, Any], Value]] = {ShortConvolution: short_convolution}
+Rule: TypeAlias = Callable[[str, Any, Attending], Callable[[Trace, Value], Value]]
+RULES: Mapping[type[Mixer], Rule] = {
+    ShortConvolution: lambda at, _part, _how: partial(short_convolution, at=at),
+    DeltaNet: lambda at, part, how: GatedDeltaNet(at, part, how.tokens, grouped=how.habits.grouped_products).block,
+}
+"""What writes a part out, by its name, itself, and how its class runs."""
 
 
 def mixer(at: str, reads: str, part: Mixer, how: Attending) -> Run:
@@ -22,5 +30,6 @@ def mixer(at: str, reads: str, part: Mixer, how: Attending) -> Run:
     rule = RULES.get(type(part))
     if rule is None:
         raise ConfigError(f"{how.name}: no rule for {in_words(part)}")
-    ones = frozenset("B") if how.batch == 1 else frozenset[str]()
-    return plain.part(reads, lambda t, x: rule(t, x, at, part), ones, full=how.full, apart=how.habits.apart)
+    sizes = {"B": how.batch, **part.axes(), **(lengths(part, how.tokens) if isinstance(part, DeltaNet) else {})}
+    ones = frozenset(axis for axis, size in sizes.items() if size == 1)
+    return plain.part(reads, rule(at, part, how), ones, full=how.full, apart=how.habits.apart)

@@ -185,7 +185,8 @@ class Transformers(Attending):
             apart = "" if turn == ROTARY else ".windowed"
             both: tuple[str, ...] = ("cos_and_sin",) if self.habits.half_angles else ("cos", "sin")
             both = () if self.habits.repeats_angles else both
-            kept += [Kept(f"{name}{apart}", f"T {turned}", by=(turn,), role=role) for name in both]
+            spec = f"B T {turned}" if self.habits.sequence_angles else f"T {turned}"
+            kept += [Kept(f"{name}{apart}", spec, by=(turn,), role=role) for name in both]
             order.append(turn)
         if self.habits.adds_distances:
             kept.append(MASK)

@@ -116,13 +116,15 @@ class Attending:
             raise ConfigError(f"{self.name}: no rule for attention with sinks")
         if part.softcap and self.attention == "sdpa":
             raise ConfigError("transformers runs no sdpa with a softcap")
-        if part.gated:
-            raise ConfigError(f"{self.name}: no rule for attention with a gate")
         if part.score_function != "product":
             raise ConfigError(f"{self.name}: no rule for scores that are no products")
 
     def _attention(self, at: str, reads: str, part: Attention, *, waits: bool) -> Run:
         self._check_attention(part)
+        if part.gated:
+            from tfacct.profiles.plain_attention import gated
+
+            return gated(at, reads, part, self, self._turn(part), waits=waits)
         turned, whole = part.rotary is not None, part
         if self.habits.copies_first:
             if part.group != 1 and part.kv_heads == 1:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tfacct.architecture.parts import Attention, Patches
+from tfacct.architecture.parts import Attention, DeltaNet, Patches
 from tfacct.architecture.transformer import Transformer
 from tfacct.ledger.einsum import Size, rounded_up
 from tfacct.ledger.kept import Pass
@@ -71,6 +71,11 @@ def pass_by(
     habits = profile.habits
     if habits.stores_positions or habits.adds_distances or habits.own_sines:
         letters = {**letters, "P": positions}
+    deltas = [part for part in shape.parts() if isinstance(part, DeltaNet)]
+    if deltas and "Nc" not in letters:
+        from tfacct.profiles.plain_delta_rule import lengths
+
+        letters = {**letters, **lengths(deltas[0], profile.tokens)}
     if isinstance(shape.embed, Patches):
         letters = {**letters, PATCHES: profile.tokens - (shape.embed.front or 0)}
     if shape.encoder is None:

@@ -109,6 +109,7 @@ class Trace:
         self.again: list[str] = []
         self.cache: list[Storage] | None = None  # of casts, in a stretch that runs again
         self.saves, self.most = 0, -1
+        self.rounds = ""  # letter of how many rounds of a loop one stands for
         self.fixed: Seen | None = None
         self.forwards: list[Seen] = []
         self.backwards: list[Seen] = []
@@ -128,9 +129,10 @@ class Trace:
             self.order.append(name)
         self.at, self.after = name, False
 
-    def new(self, laid: Axes, role: Role = "work", path: str = "") -> Storage:
-        """A further tensor."""
-        made = Storage(self.there, laid, "work" if self.full and role == "full" else role, path)
+    def new(self, laid: Axes, role: Role = "work", path: str = "", line: Axes = ()) -> Storage:
+        """A further tensor. `line`: the axes of the line that says that it is kept, among others."""
+        own: Role = "work" if self.full and role == "full" else role
+        made = Storage(self.there, laid, own, path, times=self.rounds, line=line)
         self.record()
         return made
 
@@ -173,7 +175,7 @@ class Trace:
                 continue
             if self.keeps:
                 node.saved.append(each)
-            by = self.lines.setdefault(each.path, (each.kind, []))[1]
+            by = self.lines.setdefault(each.path, (each.line, []))[1]
             if self.at not in by:
                 by.append(self.at)
             if each.sign < 0:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields
-from typing import Any
 
 from tfacct.architecture.blocks import Block
 from tfacct.architecture.parts import Attention, Experts, FeedForward, LatentAttention
@@ -28,9 +27,8 @@ from tfacct.profiles.written import INPUT, Trace, Value
 from tfacct.profiles.written_networks import SMOOTH
 from tfacct.profiles.written_operations import Weights
 from tfacct.profiles.written_parts import How, norm
-from tfacct.profiles.written_runs import let_go, run_of
+from tfacct.profiles.written_runs import cached, let_go, run_of
 
-MOST = 64
 KNOWN = frozenset(
     """
     always_angles angles_apart attention casts_scales clamped drops_inside embedding full_mask fused half_angles
@@ -40,17 +38,6 @@ KNOWN = frozenset(
     """.split()
 )
 """Habits of classes that are written out here."""
-_RUNS: dict[Any, Run] = {}
-"""Runs of blocks: they depend on no size but those of 1, and whether a window is reached across."""
-
-
-def cached(key: tuple[Any, ...], make: Callable[[], Run]) -> Run:
-    """A run, made once."""
-    if key not in _RUNS:
-        if len(_RUNS) >= MOST:
-            _RUNS.clear()
-        _RUNS[key] = make()
-    return _RUNS[key]
 
 
 def ends(loss: Callable[[Trace], Value], fullest: str) -> Run:

@@ -114,6 +114,8 @@ def _turned(t: Trace, how: How, q: Value, k: Value) -> tuple[Value, Value]:
 
 
 def _sdpa(t: Trace, how: How, q: Value, k: Value, v: Value, part: Attention) -> tuple[Value, None]:
+    if not how.masks and t.full:
+        return heads.efficient(t, q, k, v, ATTN, aligned=True, masked=False), None
     if not how.masks:
         return heads.flash(t, q, k, v, ATTN), None
     if part.group != 1:

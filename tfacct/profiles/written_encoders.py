@@ -16,11 +16,11 @@ from tfacct.profiles.autocast_parts import as_full
 from tfacct.profiles.base import Habits
 from tfacct.profiles.transformers_encoders import CHOICE, TRANSFORM, Encoders
 from tfacct.profiles.written import Trace, Value
-from tfacct.profiles.written_autocast import cached, ends, ones_of
+from tfacct.profiles.written_autocast import ends, ones_of
 from tfacct.profiles.written_networks import activated
 from tfacct.profiles.written_operations import Weights
 from tfacct.profiles.written_parts import ATTN, NETWORK, How, product
-from tfacct.profiles.written_runs import let_go, run_of
+from tfacct.profiles.written_runs import cached, let_go, run_of
 
 
 def result(t: Trace, how: How, x: Value, at: str, product_of: str) -> Value:

@@ -15,11 +15,11 @@ from tfacct.profiles.autocast_parts import as_full
 from tfacct.profiles.transformers_encoders import CHOICE
 from tfacct.profiles.transformers_images import PIXELS, PRODUCT, READ, Images
 from tfacct.profiles.written import Trace, Value
-from tfacct.profiles.written_autocast import cached, ends, ones_of
+from tfacct.profiles.written_autocast import ends, ones_of
 from tfacct.profiles.written_networks import network
 from tfacct.profiles.written_operations import Weights
 from tfacct.profiles.written_parts import ATTN, NETWORK, How, dropped, norm
-from tfacct.profiles.written_runs import run_of
+from tfacct.profiles.written_runs import cached, run_of
 
 
 def block_of_vit(t: Trace, how: How, norms: tuple[Norm, Norm], attn: Attention, mlp: FeedForward) -> Value:

@@ -73,6 +73,8 @@ def scaled(t: Trace, x: Value, path: str = "") -> Value:
 def masked(t: Trace, scores: Value) -> Value:
     """Scores and a mask in fp32."""
     own = scores.role
+    if t.plain:
+        return shifted(t, scores)
     made = t.new(scores.storage.laid, "full")
     return Value(made, scores.axes, t.node((scores.node,), lambda b, g: (g if own == "full" else b.new(g.laid, own),)))
 
@@ -323,7 +325,7 @@ def rms_norm(
         del root
         return [made, summed]
 
-    whole_laid = x.storage.laid
+    whole_laid = dense(x)
     t.named(f"{name}.square")
     node = t.node((x.node,), back_square)
     t.save(node, x.storage)
@@ -374,22 +376,23 @@ def _above_one(t: Trace, x: Value, name: str, each: Axes, *, trained: bool) -> V
 
 
 def _weighed(t: Trace, x: Value, name: str, _: Axes, *, trained: bool) -> Value:
-    """A norm's weight in fp32 times what it scales."""
+    """A norm's weight, in fp32 under autocast, times what it scales."""
     own, flows = x.role, x.node is not None
+    role: Role = own if t.plain else "full"
     t.named(f"{name}.weight" if trained else f"{name}.multiplied")
 
     def back(b: Trace, g: Storage) -> list[Storage | None]:
-        summed = b.new(g.laid, "full") if trained else None
-        made = b.new(g.laid, "full") if flows else None
+        summed = b.new(g.laid, role) if trained else None
+        made = b.new(g.laid, role) if flows else None
         b.after = True
         if trained:
             b.gradient()
         del summed
-        if made is not None and own != "full":
+        if made is not None and own != role:
             made = b.new(g.laid, own)
         return [made, None]
 
     node = t.node((x.node, LEAF if trained else None), back)
     t.save(node, *((None,) if flows else ()), *((x.storage,) if trained else ()))
     t.after = True
-    return Value(t.new(x.storage.laid, "full", name), x.axes, node)
+    return Value(t.new(x.storage.laid, role, name), x.axes, node)

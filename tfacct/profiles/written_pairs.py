@@ -25,11 +25,11 @@ from tfacct.profiles.autocast_parts import as_full, full
 from tfacct.profiles.transformers_pairs import CROSS, SOURCE, Pairs, Reading, Writing
 from tfacct.profiles.transformers_parts import STREAM
 from tfacct.profiles.written import GATHERS, Trace, Value
-from tfacct.profiles.written_autocast import cached, reading_once
+from tfacct.profiles.written_autocast import reading_once
 from tfacct.profiles.written_networks import activated
 from tfacct.profiles.written_operations import Weights
 from tfacct.profiles.written_parts import ATTN, NETWORK, How, dropped, norm, product
-from tfacct.profiles.written_runs import let_go, run_of
+from tfacct.profiles.written_runs import cached, let_go, run_of
 from tfacct.profiles.written_storage import Axes, Storage
 
 GIVEN: Axes = ("B", "J", "D")

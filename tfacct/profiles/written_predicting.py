@@ -16,11 +16,11 @@ from tfacct.profiles.autocast_parts import as_full, full
 from tfacct.profiles.transformers_encoders import TRANSFORM, Predicting
 from tfacct.profiles.transformers_masks import ALIGNED
 from tfacct.profiles.written import Trace, Value
-from tfacct.profiles.written_autocast import cached, ends, ones_of
+from tfacct.profiles.written_autocast import ends, ones_of
 from tfacct.profiles.written_networks import SMOOTH, activated
 from tfacct.profiles.written_operations import Weights
 from tfacct.profiles.written_parts import ATTN, LETTERS, NETWORK, How, product
-from tfacct.profiles.written_runs import let_go, run_of
+from tfacct.profiles.written_runs import cached, let_go, run_of
 
 SOFTMAX = "loss.softmax"
 

@@ -4,10 +4,24 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
 from tfacct.ledger.kept import Cast, Held, Kept, Moment, Run
 from tfacct.profiles.written import INPUT, Seen, Trace
 from tfacct.profiles.written_storage import Kind
+
+MOST = 64
+_RUNS: dict[Any, Run] = {}
+"""Runs of blocks: they depend on no size but those of 1, and whether a window is reached across."""
+
+
+def cached(key: tuple[Any, ...], make: Callable[[], Run]) -> Run:
+    """A run, made once."""
+    if key not in _RUNS:
+        if len(_RUNS) >= MOST:
+            _RUNS.clear()
+        _RUNS[key] = make()
+    return _RUNS[key]
 
 
 def part_of(t: Trace) -> Run:

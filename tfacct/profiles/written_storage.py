@@ -19,13 +19,24 @@ def spec_of(axes: Axes) -> str:
 
 class Storage:
     """A tensor in memory, by its axes in the order in which they lie, and its dtype rule. `path`: its name, where it is
-    kept. `sign`: -1 of what another lacks."""
+    kept. `sign`: -1 of what another lacks. `times`: how many such tensors there are, by a letter, if not one. `line`:
+    the axes of the line that says what is kept, which may be that of several."""
 
-    __slots__ = ("kind", "laid", "path", "sign", "there")
+    __slots__ = ("kind", "laid", "line", "path", "sign", "there")
 
-    def __init__(self, there: Counter[Kind], laid: Axes, role: Role, path: str = "", sign: int = 1) -> None:
+    def __init__(
+        self,
+        there: Counter[Kind],
+        laid: Axes,
+        role: Role,
+        path: str = "",
+        sign: int = 1,
+        times: str = "",
+        line: Axes = (),
+    ) -> None:
         self.there, self.laid, self.path, self.sign = there, laid, path, sign
-        self.kind: Kind = (spec_of(laid), role)
+        self.kind: Kind = (spec_of((*laid, times) if times else laid), role)
+        self.line: Kind = (spec_of(line), role) if line else self.kind
         there[self.kind] += sign
 
     def __del__(self) -> None:
