@@ -55,7 +55,7 @@ def _gate(at: str, reads: str) -> Run:
             Moment(weighting, (Held("B T D", times=2), Held("B T U"))),
             Moment(weight, (Held("B T D", times=2), Held("B T U"))),
         ),
-        (Moment(weight, (Held("B T U"), *routed, *results)), Moment(added, (Held("B T D", times=3),))),
+        (Moment(weight, (Held("B T U"), *routed, *results)), Moment(added, (Held("B T D", times=3), *routed))),
     )
 
 
