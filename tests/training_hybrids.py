@@ -85,6 +85,25 @@ def qwen3_next(pick: Pick, config: Config) -> Config:
     }
 
 
+def llama4_text(pick: Pick, config: Config) -> Config:
+    count = config["num_hidden_layers"]
+    return {
+        **grouped(pick, config),
+        "hidden_size": pick([24, 40, 64, 120]),
+        "intermediate_size": pick([16, 72, 200]),
+        "intermediate_size_mlp": pick([16, 70, 200]),
+        "num_local_experts": pick([1, 3, 5]),
+        "num_experts_per_tok": 1,
+        "interleave_moe_layer_step": pick([1, 1, 2]),
+        "no_rope_layers": [pick([0, 1]) for _ in range(count - 1)] + [1],
+        "attention_chunk_size": pick([2, 8, 17, 40]),
+        "use_qk_norm": pick([True, True, False]),
+        "attn_temperature_tuning": pick([True, True, False]),
+        "attention_bias": pick([True, False]),
+        "attention_dropout": pick(DROPS),
+    }
+
+
 HYBRIDS: Mapping[str, Callable[[Pick, Config], Config]] = {
-    own.__name__: own for own in (lfm2, lfm2_moe, qwen3_5_text, qwen3_5_moe_text, qwen3_next)
+    own.__name__: own for own in (lfm2, lfm2_moe, qwen3_5_text, qwen3_5_moe_text, qwen3_next, llama4_text)
 }

@@ -47,6 +47,10 @@ class Config(LlamaLike):
     floor_scale: Count = 8192
     attn_scale: Real = 0.1
 
+    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "chunked"})
+    habits: ClassVar = frozenset(
+        {"complex_angles", "narrow_softmax", "half_angles", "wide_angles", "full_mask", "window_mask", "always_angles"}
+    )
     stems: ClassVar = ("Llama4", "Llama4Text")
     uncounted: ClassVar = LlamaLike.uncounted | {
         "attn_scale",

@@ -60,7 +60,8 @@ class Habits:
     of one sequence, as a decoder's are. `shared_last`: a network without a gate runs behind the experts beside it.
     `scored_narrow`: experts are scored by a sigmoid in the pass's dtype; `corrected`: numbers in fp32 correct scores
     to choose by. `fused_queries`: queries and gates of their results come from one product. `sequence_angles`: angles
-    are those of each sequence. `grouped_products`: DeltaNet's products lie key head by key head.
+    are those of each sequence. `grouped_products`: DeltaNet's products lie key head by key head. `complex_angles`:
+    queries and keys turn as complex numbers in fp32, and every token goes through all experts.
     """
 
     embedding: bool = False
@@ -133,6 +134,7 @@ class Habits:
     fused_queries: bool = False
     sequence_angles: bool = False
     grouped_products: bool = False
+    complex_angles: bool = False
 
     @property
     def apart(self) -> bool:

@@ -18,6 +18,7 @@ def times(t: Trace, x: Value, y: Value, name: str, path: str = "") -> Value:
     def back(b: Trace, g: Storage) -> list[Storage | None]:
         other = b.new(g.laid, role) if needed[1] else None
         made = b.new(g.laid, role) if needed[0] else None
+        b.after = True
         if fewer and other is not None:
             other = b.new(axes, role)
         given = [made, other]

@@ -99,6 +99,10 @@ class Transformers(Attending):
         if isinstance(part, Experts):
             if not part.gated or part.latent is not None:
                 raise ConfigError(f"{self.name}: no rule for experts without a gate or behind a latent")
+            if self.habits.complex_angles:
+                from tfacct.profiles import plain_complex
+
+                return plain_complex.experts(at, reads, part, self)
             if self.habits.scored_narrow:
                 from tfacct.profiles.plain_experts import experts as scored_narrow
 

@@ -125,6 +125,10 @@ class Attending:
             from tfacct.profiles.plain_attention import gated
 
             return gated(at, reads, part, self, self._turn(part), waits=waits)
+        if self.habits.complex_angles and not waits:
+            from tfacct.profiles import plain_complex
+
+            return plain_complex.attention(at, reads, part, self, self._turn(part))
         turned, whole = part.rotary is not None, part
         if self.habits.copies_first:
             if part.group != 1 and part.kv_heads == 1:

@@ -198,12 +198,13 @@ def batched(t: Trace, x: Value, path: str) -> Value:
     return Value(t.new(x.axes, x.role, path), x.axes, t.node((x.node,), lambda _b, g: (g,)))
 
 
-def softmax(t: Trace, x: Value, name: str) -> Value:
-    """A softmax in fp32."""
-    x = cast(t, x, "full")
+def softmax(t: Trace, x: Value, name: str, *, narrow: bool = False) -> Value:
+    """A softmax in fp32, or `narrow` in the scores' own dtype."""
+    x = x if narrow else cast(t, x, "full")
+    role = x.role
     t.named(name)
-    node = t.node((x.node,), lambda b, g: (b.new(g.laid, "full"),))
-    made = t.new(x.storage.laid, "full", name)
+    node = t.node((x.node,), lambda b, g: (b.new(g.laid, role),))
+    made = t.new(x.storage.laid, role, name)
     t.save(node, made)
     t.after = True
     return Value(made, x.axes, node)

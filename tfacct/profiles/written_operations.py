@@ -292,10 +292,11 @@ def rms_norm(
     trained: bool = True,
     late_cast: bool = False,
     less_one: bool = False,
+    weighed: bool = True,
 ) -> Value:
     """The classes' RMSNorm, written out in fp32: a square, its mean, a root, a product, a cast back, and the weight's
     product. `each`: axes of what is normed together. `late_cast`: the cast comes last. `less_one`: the weight is
-    stored less 1, and that is added each time."""
+    stored less 1, and that is added each time. `weighed`: there is one."""
     whole, one, own = x.axes, tuple(axis for axis in x.axes if axis not in each), x.role
     x = cast(t, x, "full", f"{name}.upcast")
 
@@ -349,6 +350,8 @@ def rms_norm(
     x = Value(t.new(whole_laid, "full", f"{name}.scaled"), whole, node)
     del root, node
     narrow = x if late_cast else cast(t, x, own, f"{name}.scaled")
+    if not weighed:
+        return narrow
     result = (_above_one if less_one else _weighed)(t, narrow, name, each, trained=trained)
     del narrow
     return cast(t, result, own) if late_cast else result

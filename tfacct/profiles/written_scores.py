@@ -40,7 +40,7 @@ def weighed(
     if not how.seen:
         weights = ops.masked(t, weights)
     if how.habits.narrow_softmax:  # which asks for no dtype, and gets fp32
-        weights = heads.softmax(t, weights, f"{at}.softmax")
+        weights = heads.softmax(t, weights, f"{at}.softmax", narrow=t.plain)
         if how.conv:
             weights = ops.cast(t, weights, "work", f"{at}.softmax.cast")
     else:
