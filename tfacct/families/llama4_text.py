@@ -49,7 +49,10 @@ class Config(LlamaLike):
 
     trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "chunked"})
     habits: ClassVar = frozenset(
-        {"complex_angles", "narrow_softmax", "half_angles", "wide_angles", "full_mask", "window_mask", "always_angles"}
+        {
+            *("complex_angles", "half_angles", "wide_angles", "always_angles", "narrow_softmax", "lingers"),
+            *("full_mask", "window_mask", "sequence_masks"),
+        }
     )
     stems: ClassVar = ("Llama4", "Llama4Text")
     uncounted: ClassVar = LlamaLike.uncounted | {

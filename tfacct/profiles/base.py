@@ -62,6 +62,7 @@ class Habits:
     to choose by. `fused_queries`: queries and gates of their results come from one product. `sequence_angles`: angles
     are those of each sequence. `grouped_products`: DeltaNet's products lie key head by key head. `complex_angles`:
     queries and keys turn as complex numbers in fp32, and every token goes through all experts.
+    `sequence_masks`: sdpa's masks of windows are those of each sequence.
     """
 
     embedding: bool = False
@@ -135,6 +136,7 @@ class Habits:
     sequence_angles: bool = False
     grouped_products: bool = False
     complex_angles: bool = False
+    sequence_masks: bool = False
 
     @property
     def apart(self) -> bool:

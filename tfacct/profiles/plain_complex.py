@@ -89,9 +89,7 @@ def experts(at: str, reads: str, part: Experts, profile: Attending) -> Run:
     def write(t: Trace, x: Value) -> Value:
         scores, _logits = _scores(t, x, f"{at}.router")
         sent = _sent(t, x, scores, f"{at}.sent")
-        del scores
         routed = _banks(t, sent, f"{at}.experts")
-        del sent
         out = _network(t, x, f"{at}.shared", part.shared_axis)
         total = Value(t.new((*ROWS, "D")), (*ROWS, "D"), t.node((routed.node,), _to_all))
         node = t.node((out.node, total.node), lambda _b, g: (g, g))
@@ -117,7 +115,7 @@ def _scores(t: Trace, x: Value, at: str) -> tuple[Value, Value]:
     t.save(node, index)
     made = ops.cast(t, Value(there, every, node), "full")
     made = ops.activation(t, made, f"{at}.sigmoid", result=True)
-    return ops.cast(t, made, role), logits
+    return ops.cast(t, made, role, f"{at}.scores"), logits
 
 
 def _sent(t: Trace, x: Value, scores: Value, at: str) -> Value:

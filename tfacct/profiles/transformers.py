@@ -278,7 +278,10 @@ class Transformers(Attending):
     def _masks(self, shape: Transformer, unused: Mapping[bool, bool] = NONE) -> tuple[Handed, ...]:
         if self.habits.stores_masks:  # which show the windows
             return (Handed(Held("B T S")),)
-        return masks(shape, self.attention, self.tokens, unused, always=self.habits.masked)
+        found = masks(shape, self.attention, self.tokens, unused, always=self.habits.masked)
+        if self.attention == "sdpa" and self.habits.sequence_masks:
+            return tuple(each._replace(held=each.held._replace(spec=f"B {each.held.spec}")) for each in found)
+        return found
 
     def buffers(self, shape: Transformer) -> tuple[Kept, ...]:
         """The angles' frequencies, twice, as they are used and as they were at first, and once more where those of long
