@@ -29,7 +29,8 @@ def _forward(model: Any, chunks: int, cast: torch.dtype | None, **named: Any) ->
 
 
 def _in_chunks(model: Any, chunks: int, run: Any, *, labels: Tensor, **named: Any) -> Any:
-    hidden = model.base_model(**named).last_hidden_state.flatten(0, 1)
+    body = model.model if model.base_model is model else model.base_model  # a class may name another as its body
+    hidden = body(**named).last_hidden_state.flatten(0, 1)
     targets = nn.functional.pad(labels, (0, 1), value=IGNORED)[..., 1:].contiguous().flatten()
     one = partial(_loss, model.lm_head)
     pieces = zip(hidden.chunk(chunks), targets.chunk(chunks), strict=True)
