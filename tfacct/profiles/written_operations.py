@@ -71,12 +71,11 @@ def scaled(t: Trace, x: Value, path: str = "") -> Value:
 
 
 def masked(t: Trace, scores: Value) -> Value:
-    """Scores and a mask in fp32."""
+    """Scores and a mask, under autocast in fp32."""
     own = scores.role
-    if t.plain:
-        return shifted(t, scores)
-    made = t.new(scores.storage.laid, "full")
-    return Value(made, scores.axes, t.node((scores.node,), lambda b, g: (g if own == "full" else b.new(g.laid, own),)))
+    role: Role = own if t.plain else "full"
+    made = t.new(scores.storage.laid, role)
+    return Value(made, scores.axes, t.node((scores.node,), lambda b, g: (g if own == role else b.new(g.laid, own),)))
 
 
 def dropout(t: Trace, x: Value, name: str) -> Value:
