@@ -304,6 +304,8 @@ class Report:
         return html.fragment(self)
 
 
+AS_IT_IS = frozenset((int, str, bool, type(None)))
+"""What JSON has words for as it is."""
 _UNSAFE = re.compile(r"[^ -~\n]")
 
 
@@ -316,6 +318,8 @@ def _escaped(match: re.Match[str]) -> str:
 
 def plain(value: Any) -> Any:
     """Fractions as the number they are: an int where it is one."""
+    if type(value) in AS_IT_IS:  # nearly all values
+        return value
     if isinstance(value, Fraction):
         return value.numerator if value.denominator == 1 else float(value)
     if isinstance(value, float) and not math.isfinite(value):
