@@ -353,9 +353,17 @@ def test_what_a_reference_step_does_not_know_is_refused(given: dict[str, Any], s
         load("gpt2").train(**{"as_": "reference", **given})
 
 
-def test_parts_without_a_rule_are_refused_by_name() -> None:
-    with pytest.raises(UsageError, match="no rule for multi-token prediction"):
-        load(SHAPES["deepseek_v3"], mtp=True).train(as_="reference", ctx=64)
+def test_heads_of_further_tokens_are_counted_where_they_are_asked_for() -> None:
+    pytest.importorskip("torch")
+    model = loaded("deepseek_v3", SHAPES["deepseek_v3"], {"mtp": True, "num_nextn_predict_layers": 2}, None)
+    for dtype, batch, tokens in STEPS[1:3]:
+        check(model, dtype, batch, tokens)
+    work = Workload(context=7, tokens=7, batch=1)
+    most = most_at_once(model, kept_step(model, work, Recipe("bf16", "none"), "reference"), "bf16", work)
+    assert peak_by_reference(model.architecture, most, "bf16", work).agrees
+
+
+def test_what_has_no_polynomial_is_not_proven() -> None:
     with pytest.raises(UsageError, match="is not proven for all sizes"):
         load(SHAPES["llama4_vision_model"]).prove(train=True, as_="reference")
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain
 
-from tfacct.architecture.blocks import Block, Stack, Sublayer
+from tfacct.architecture.blocks import Block, MtpHead, Stack, Sublayer
 from tfacct.architecture.parts import (
     Attention,
     CompressedAttention,
@@ -78,8 +78,6 @@ class Reference(Lines):
 
     def _side(self, shape: Transformer, first: str = "embed") -> Pass:
         """The pass of one side, or of a model that has one alone. `first`: name of what stands in front."""
-        if shape.mtp is not None:
-            raise self.refuse("multi-token prediction")
         everywhere = {axis: size for part in shape.parts() for axis, size in part.axes().items()}
         everywhere |= in_groups(self.tokens, everywhere)
         blocks = tuple(
@@ -98,7 +96,34 @@ class Reference(Lines):
             read |= merging(shape.deepstack)
         blocks = tuple(chain.from_iterable(split(section, read) for section in blocks))
         front = _run(chain(front_of(self, shape, first), in_front(self, shape), self._angles(shape)))
-        return Pass(Section(front, everywhere), blocks, Section(_run(back_of(self, shape)), everywhere))
+        back, axes = back_of(self, shape), everywhere
+        if shape.mtp is not None:
+            back, axes = chain(back, self._ahead(shape, shape.mtp)), {**axes, **dict(self._sizes(shape.mtp.block))}
+        return Pass(Section(front, everywhere), blocks, Section(_run(back), axes))
+
+    def _ahead(self, shape: Transformer, heads: MtpHead) -> Iterator[Kept]:
+        """Heads of further tokens: each joins the stream behind the one before and the next token's row, and runs a
+        block of its own, whose angles they share."""
+        stream = "stream" if shape.hyper is None else f"{shape.hyper.name}.stream"
+        norm = Norm(hidden=heads.projection.hidden, kind="rms", eps=heads.projection.eps)
+        part, size = heads.block.attention, turned(Stack(heads.block, 1))
+        lines = [*self._block(heads.block)]
+        if part is not None and size is not None:
+            at = paths.in_every(paths.BLOCKS, part.name)
+            turns = {name: (*turning(at, part, name),) for name in ("cos", "sin")}
+            lines += [Kept(f"{paths.MTP}.{name}", "T", by=by, times=size) for name, by in turns.items()]
+        every = paths.in_every(paths.BLOCKS, "")
+        for number in range(heads.count):
+            own = f"{paths.MTP}.{number}"
+            yield from self.norm(f"{own}.join.row_norm", f"{own}.row", norm)
+            yield from self.norm(f"{own}.join.stream_norm", stream, norm)
+            yield Kept(f"{own}.joined", "B T Dj", by=(f"{own}.join.proj.weight",))
+            for line in lines:
+                by = tuple(name.replace(every, own) for name in line.by)
+                yield Kept(line.path.replace(every, own), line.spec, by=by, role=line.role, times=line.times)
+            stream = f"{own}.out"
+            yield from self.norm(f"{own}.head_norm", stream, heads.norm)
+            yield Kept(f"{own}.head_norm", "B T D", by=(f"{own}.lm_head.weight",))
 
     def _sizes(self, block: Block) -> Iterator[tuple[str, Size]]:
         """Sizes of a block's letters, those that the step gives among them."""

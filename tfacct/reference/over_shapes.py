@@ -21,8 +21,10 @@ from tfacct.shapes.tensors import counted, meter, run_backward
 DTYPES = {"bf16": BF16, "fp16": BF16, "fp32": FP32}
 FRONT, BLOCKS, HEAD, LOSS, END, ENCODER = "table", "blocks", "head", "loss", "end", "encoder"
 """Parts of a step: what stands in front of the blocks and behind, the loss, the end of the forward pass, a source."""
-BEHIND = ("hc_head", "merged", "final_norm", "lm_head", "pooler", "merger", "deepstack", "classifier", "mtp")
+BEHIND = ("hc_head", "merged", "final_norm", "lm_head", "pooler", "merger", "deepstack", "classifier")
 """Modules behind the blocks."""
+MTP = "mtp"
+"""Heads of further tokens."""
 LONGEST = 16
 """Blocks of a round at most."""
 
@@ -71,7 +73,8 @@ class _Step(Meter):
 
     @place.setter
     def place(self, at: Any) -> None:
-        if at != self.at:
+        again = at == (FRONT, None) and not self.backwards and self.at is not None and self.at[0] in (BLOCKS, HEAD)
+        if at != self.at and not again:  # heads of further tokens read the table again
             self.left[self.backwards, self.at] = Fullest(self.now, self.finished, self.kept)
             if self.made is not None:
                 self.until[self.at] = len(self.made)
@@ -153,6 +156,8 @@ def _placed(whole: Any) -> None:
         whose = ENCODER if first == ENCODER else BLOCKS
         if side == BLOCKS and number.isdigit():
             module.place = whose, int(number)
+        elif first == MTP:
+            module.place = HEAD, None
         elif side and side != BLOCKS and not number:
             module.place = (ENCODER if whose == ENCODER else HEAD if side in BEHIND else FRONT), None
 
