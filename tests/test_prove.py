@@ -156,6 +156,11 @@ def test_a_head_is_no_smaller_than_what_is_cut_off_it() -> None:
     assert {"Hl": 2, "Hlr": 2, "Nc": 2} in edges and {"Nl": 1, "Nc": 2} in edges
 
 
+def test_an_image_has_no_fewer_tokens_than_stand_in_front_of_its_patches() -> None:
+    tokens = [edge.sizes["T"] for edge in sizes_of_tiny("deit").edges() if "T" in edge.sizes]
+    assert tokens == [3]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["bailing_moe_linear, with lightning attention", "nomic_bert, with experts"])
 def test_what_a_variant_holds_is_proven_with_its_edges(name: str) -> None:

@@ -107,7 +107,7 @@ class Sizes:
         alone = [self._alone(name) for name, letter in self.declared.items() if letter.case]
         alone += [{"T": self.front + self.together}] if self.front or self.together > 1 else []
         alone += [] if self.chunk is None else [{"T": self.chunk}]
-        plain = CASES[1:] if self.together > 1 else CASES  # which no single token is
+        plain = CASES[1:] if self.together > 1 or self.front > 1 else CASES  # which no single token is
         more = [{"J": self.source} if "J" in case else case for case in MORE_CASES]
         cases = [case for case in (*plain, *alone, *more) if case.keys() <= step | self.declared.keys()]
         return [*(self._edge(case) for case in cases), self._rest()]
