@@ -263,6 +263,7 @@ def test_latent_attention_that_is_left_open_is_verified_in_its_expanded_form() -
     pytest.importorskip("torch")
     found = load("deepseek-v2-lite").verify(train=True, as_="reference", ctx=8)
     assert found.agrees and len(found.witnesses) == 2
+    assert load("deepseek-v2-lite").train(as_="reference", ctx=8).peak_bytes is not None
 
 
 def test_a_peak_of_the_reference_model_by_hand(run: Callable[..., Ran]) -> None:

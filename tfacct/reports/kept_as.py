@@ -127,7 +127,7 @@ def instants(subject: LoadedModel, step: Step, work: Workload, recipe: Recipe, a
         return []
     from tfacct.reports.alive import instants as alive
 
-    return alive(subject.architecture, step, recipe.dtype, work)
+    return alive(subject.running(FORM).architecture, step, recipe.dtype, work)
 
 
 def able(subjects: Sequence[LoadedModel], recipe: Recipe, as_: str) -> tuple[list[LoadedModel], list[LeftOut]]:
