@@ -159,10 +159,13 @@ def test_a_head_is_no_smaller_than_what_is_cut_off_it() -> None:
 def test_an_image_has_no_fewer_tokens_than_stand_in_front_of_its_patches() -> None:
     tokens = [edge.sizes["T"] for edge in sizes_of_tiny("deit").edges() if "T" in edge.sizes]
     assert tokens == [3]
+    assert "Xr" not in sizes_of_tiny("dinov2_with_registers").declared  # one fewer than stand in front, a number
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["bailing_moe_linear, with lightning attention", "nomic_bert, with experts"])
+@pytest.mark.parametrize(
+    "name", ["bailing_moe_linear, with lightning attention", "nomic_bert, with experts", "dinov3_vit"]
+)
 def test_what_a_variant_holds_is_proven_with_its_edges(name: str) -> None:
     report = prove(tiny(name))
     assert report.agrees and {row["evidence"] for row in report.rows} == {"no assumption"}

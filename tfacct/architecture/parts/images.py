@@ -14,7 +14,7 @@ from tfacct.architecture.parts.part import Part
 from tfacct.architecture.parts.shared import ALONE
 from tfacct.base.record import record
 from tfacct.ledger.einsum import Size
-from tfacct.ledger.lines import FRONT, Line, Matmul, Pointwise, Table, Unused
+from tfacct.ledger.lines import FRONT, FURTHER, Line, Matmul, Pointwise, Table, Unused
 from tfacct.ledger.workload import PATCHES
 
 
@@ -51,14 +51,14 @@ class Patches(Part):
         "pixels": "Px",
         "hidden": "D",
         "front": FRONT,
-        "further": "Xr",
+        "further": FURTHER,
     }
     legend: ClassVar[dict[str, str]] = {
         "Cc": "colour channels of an image",
         "Px": "pixels of a patch",
         "D": "hidden size",
         FRONT: "learned tokens in front of the patches",
-        "Xr": "those of them behind the class token",
+        FURTHER: "those of them behind the class token",
         **ALONE,
     }
     made: ClassVar[dict[str, str]] = {"U": "1"}
@@ -77,7 +77,7 @@ class Patches(Part):
             return (product, *norm, *hidden)
         tables = {"class": FRONT}
         if self.taught or self.further is not None:
-            tables = {"class": "U", "further": "U" if self.taught else "Xr"}
+            tables = {"class": "U", "further": "U" if self.taught else FURTHER}
         front = (Table(f"{at}.{name}", f"{axis} D", embedding=False) for name, axis in tables.items())
         return (product, *norm, *front, *hidden)
 
