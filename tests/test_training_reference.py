@@ -232,7 +232,7 @@ def held(family: str, seed: int) -> None:
         *(("bert", 4), ("vaultgemma", 101), ("lfm2", 7), ("lfm2_moe", 3)),
         *(("qwen3_next", 1), ("bamba", 1), ("falcon_mamba", 2), ("recurrent_gemma", 5), ("nemotron_h", 0)),
         *(("rwkv", 1), ("arcee", 8), ("lfm3", 3)),  # lfm3: a norm keeps the result of a convolution
-        *(("jamba", 97), ("minimax", 3), ("bart", 1), ("falcon_h1", 2), ("gemma3n_text", 1)),
+        *(("jamba", 97), ("deberta-v2", 0), ("minimax", 3), ("bart", 1), ("falcon_h1", 2), ("gemma3n_text", 1)),
     ],
 )
 def test_the_reference_model_holds_what_is_said_at_its_peak(family: str, seed: int) -> None:
@@ -322,6 +322,16 @@ def test_verify_of_the_reference_models_step_takes_no_class() -> None:
     for given in ({"against": "transformers"}, {"all_layers": True}):
         with pytest.raises(UsageError, match="is asked of the transformers class"):
             load("gpt2").verify(train=True, as_="reference", **given)
+
+
+def test_what_rules_say_is_kept_is_alive_where_the_forward_pass_ends() -> None:
+    """Beside it are positions of 8 bytes, the loss of 4, and frequencies of 8 bytes for each pair that turns."""
+    for family, pairs in (("nemotron", None), ("gpt2", 0), ("glm4", None)):
+        model = load(SHAPES[family])
+        (attention,) = set(model.loaded.architecture.attentions)
+        turned = attention.rope_dim if attention.rope_dim is not None else attention.head_dim
+        found = next(one for one in model.train(as_="reference", ctx=7).instants if one["instant"] == "forward ends")
+        assert found["held_bytes"] == 7 * 8 + 4 + 8 * (int(turned) // 2 if pairs is None else pairs), family
 
 
 def test_both_sides_have_instants_and_what_is_kept_goes_as_they_run() -> None:

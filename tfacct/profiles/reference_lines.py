@@ -12,7 +12,7 @@ from tfacct.ledger.kept import IN, Kept, Run, Section, joined
 
 RESULT = frozenset(("relu", "tanh"))
 """Activations that keep their result alone."""
-INPUT = frozenset(("gelu", "gelu_new", "gelu_pytorch_tanh", "silu", "swish"))
+INPUT = frozenset(("gelu", "gelu_fast", "gelu_new", "gelu_pytorch_tanh", "silu", "swish"))
 """Activations that keep their input: torch's own, each one operation."""
 SQUARED = frozenset(("relu2",))
 """Activations that are the square of another, whose result they keep."""

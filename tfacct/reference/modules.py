@@ -316,6 +316,7 @@ def quick_gelu(x: Tensor) -> Tensor:
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": nn.functional.gelu,
+    "gelu_fast": partial(nn.functional.gelu, approximate="tanh"),
     "gelu_new": partial(nn.functional.gelu, approximate="tanh"),
     "gelu_pytorch_tanh": partial(nn.functional.gelu, approximate="tanh"),
     "quick_gelu": quick_gelu,

@@ -142,6 +142,8 @@ def _ran(shape: Transformer, dtype: str, batch: int, tokens: int, source: int) -
         step.ends()
         step.place = END, None
         step.record()
+        step.backwards = True
+        step.place = LOSS, None
         run_backward(step, loss)
         step.place = END, None
         step.record()

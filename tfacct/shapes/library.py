@@ -207,10 +207,15 @@ class Torch(Making):
     def linear(self, x: Tensor, weight: Tensor, shift: Tensor | None = None) -> Tensor:
         """torch's `linear`."""
         apart = shift is not None and not in_a_row(x) and len(x.shape) > 2
-        turned = self.permute(weight, 1, 0)
         if len(x.shape) == 2:
-            return self.mm(x, turned, shift)
-        rows = self.reshape(x, prod(x.shape[:-1]), x.shape[-1])
+            return self.mm(x, self.permute(weight, 1, 0), shift)
+        sizes = prod(x.shape[:-1]), x.shape[-1]
+        if shift is None or apart:  # the weight is turned first: its gradient is turned back last
+            turned = self.permute(weight, 1, 0)
+            rows = self.reshape(x, *sizes)
+        else:
+            rows = self.reshape(x, *sizes)
+            turned = self.permute(weight, 1, 0)
         made = self.reshape(self.mm(rows, turned, None if apart else shift), *x.shape[:-1], weight.shape[0])
         return self.add(made, shift) if apart and shift is not None else made
 
@@ -221,12 +226,12 @@ class Torch(Making):
         made = self.new(x.shape, x.each)
         mean, spread, bare = self.new(rows, FP32), self.new(rows, FP32), x.bare()
         own = [one for one in (weight, shift) if one is not None]
-        sizes, each, needs = [one.shape for one in own], x.each, x.needs
+        each, needs, scales = x.each, x.needs, [one.bare() for one in own]
 
         def back(grads: Grads) -> Grads:
             assert mean is not None and spread is not None and bare is not None
             found: Grads = [self.new(one_of(grads).shape, each) if needs else None]
-            return [*found, *(self.new(size, each) for size in sizes)]
+            return [*found, *(self.new(one.shape, each) for one in scales)]
 
         return noted(made, (x, *own), back)
 
