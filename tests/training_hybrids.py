@@ -104,6 +104,16 @@ def llama4_text(pick: Pick, config: Config) -> Config:
     }
 
 
+def nanochat(pick: Pick, config: Config) -> Config:
+    return {
+        **grouped(pick, config),
+        "hidden_act": pick(["relu2", "relu2", "silu"]),
+        "attention_bias": pick([True, False]),
+        "final_logit_softcapping": pick([15.0, 15.0, None]),
+        "attention_dropout": pick(DROPS),
+    }
+
+
 HYBRIDS: Mapping[str, Callable[[Pick, Config], Config]] = {
-    own.__name__: own for own in (lfm2, lfm2_moe, qwen3_5_text, qwen3_5_moe_text, qwen3_next, llama4_text)
+    own.__name__: own for own in (lfm2, lfm2_moe, qwen3_5_text, qwen3_5_moe_text, qwen3_next, llama4_text, nanochat)
 }

@@ -9,7 +9,7 @@ from tfacct.architecture.parts import FeedForward, Head, Norm, QKNorm, Rotary
 from tfacct.architecture.transformer import Transformer
 from tfacct.families._base import Count, Layers, Real, Switch, Word
 from tfacct.families._endings import DECODER
-from tfacct.families._llama_like import LlamaLike
+from tfacct.families._llama_like import QK_NORM_PATHS, LlamaLike
 
 RELEASED = "2025-10"
 
@@ -28,9 +28,13 @@ class Config(LlamaLike):
     attention_bias: Switch = False
     final_logit_softcapping: Real | None = 15.0
 
+    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "chunked"})
     stems: ClassVar = ("NanoChat",)
     heads: ClassVar = DECODER
     hf_paths: ClassVar = {
+        **{ours: theirs for ours, theirs in LlamaLike.hf_paths.items() if ours.endswith(("attn_norm", "mlp_norm"))},
+        **QK_NORM_PATHS,
+        **dict.fromkeys(("embed_norm", "final_norm"), "model.norm"),
         **{ours: theirs for ours, theirs in LlamaLike.hf_paths.items() if "norm" not in ours and ".gate_" not in ours},
         "blocks.*.mlp.up_proj": "model.layers.*.mlp.fc1",
         "blocks.*.mlp.down_proj": "model.layers.*.mlp.fc2",

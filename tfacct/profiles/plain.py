@@ -3,25 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from tfacct.ledger.kept import Run
 from tfacct.profiles import written_views as views
 from tfacct.profiles.written import LEAF, Node, Trace, Value
 from tfacct.profiles.written_operations import ROWS
-from tfacct.profiles.written_runs import part_of
+from tfacct.profiles.written_runs import cached, part_of
 from tfacct.profiles.written_storage import Axes, Joint, Storage
 
 
 def part(
-    reads: str, write: Callable[[Trace, Value], Value], ones: frozenset[str], *, full: bool, apart: bool = False
+    reads: str,
+    write: Callable[[Trace, Value], Value],
+    ones: frozenset[str],
+    key: tuple[Any, ...],
+    *,
+    full: bool,
+    apart: bool = False,
 ) -> Run:
-    """The run of a part. `reads`: the name of what it reads. `apart`: its result's gradient is not the stream's."""
-    t = Trace(ones, reads=reads, plain=True, full=full)
-    x = [t.start]
-    del t.start
-    node = write(t, x.pop()).node
-    t.backward_of_part(node, apart=apart)
-    return part_of(t)
+    """The run of a part. `reads`: the name of what it reads. `apart`: its result's gradient is not the stream's. `key`:
+    all else that what it writes depends on."""
+
+    def make() -> Run:
+        t = Trace(ones, reads=reads, plain=True, full=full)
+        x = [t.start]
+        del t.start
+        node = write(t, x.pop()).node
+        t.backward_of_part(node, apart=apart)
+        return part_of(t)
+
+    return cached((part, reads, ones, key, full, apart), make)
 
 
 def linear(t: Trace, x: Value, name: str | Sequence[str], makes: Axes, path: str = "") -> Value:

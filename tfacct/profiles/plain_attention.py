@@ -45,7 +45,8 @@ def gated(at: str, reads: str, part: Attention, profile: Attending, turn: str, *
     def write(t: Trace, x: Value) -> Value:
         return _attention(t, how, x, at, part)
 
-    return plain.part(reads, write, ones, full=profile.full, apart=profile.habits.apart)
+    key = at, repr(part), how
+    return plain.part(reads, write, ones, key, full=profile.full, apart=profile.habits.apart)
 
 
 def _attention(t: Trace, how: How, x: Value, at: str, part: Attention) -> Value:

@@ -48,7 +48,8 @@ def attention(at: str, reads: str, part: Attention, profile: Attending, turn: st
         values, _weights = decoders.attend(t, how, q, k, v, part)
         return plain.linear(t, values, f"{at}.o_proj", ("D",))
 
-    return plain.part(reads, write, ones, full=profile.full, apart=profile.habits.apart)
+    key = at, repr(part), how
+    return plain.part(reads, write, ones, key, full=profile.full, apart=profile.habits.apart)
 
 
 def _turned(t: Trace, how: How, q: Value, k: Value, at: str) -> tuple[Value, Value]:
@@ -95,7 +96,8 @@ def experts(at: str, reads: str, part: Experts, profile: Attending) -> Run:
         node = t.node((out.node, total.node), lambda _b, g: (g, g))
         return Value(out.storage, out.axes, node)
 
-    return plain.part(reads, write, ones, full=profile.full, apart=profile.habits.apart)
+    key = at, repr(part)
+    return plain.part(reads, write, ones, key, full=profile.full, apart=profile.habits.apart)
 
 
 def _to_all(b: Trace, g: Storage) -> list[Storage | None]:

@@ -32,14 +32,18 @@ def lengths(part: DeltaNet, tokens: Size) -> dict[str, Size]:
     return {"Nc": chunks, OTHERS: chunks - SEVERAL}
 
 
+def chunked(part: DeltaNet, tokens: Size) -> tuple[int | None, bool]:
+    """How many chunks there are, None for many, and whether the last is whole."""
+    count = rounded_up(tokens, part.chunk) if isinstance(tokens, int) else SEVERAL + 1
+    return int(count) if count <= SEVERAL else None, isinstance(tokens, int) and not tokens % part.chunk
+
+
 class DeltaRule:
     """The rule of one part. `chunks`: how many there are, None for many; `even`: the last is whole."""
 
     def __init__(self, at: str, part: DeltaNet, tokens: Size) -> None:
         self.at, self.part = at, part
-        count = rounded_up(tokens, part.chunk) if isinstance(tokens, int) else SEVERAL + 1
-        self.chunks = int(count) if count <= SEVERAL else None
-        self.even = isinstance(tokens, int) and not tokens % part.chunk
+        self.chunks, self.even = chunked(part, tokens)
         self.shares = part.group != 1
 
     def name(self, leaf: str) -> str:

@@ -28,7 +28,8 @@ def experts(at: str, reads: str, part: Experts, how: Attending) -> Run:
         shares, _index = _scored(t, x, f"{at}.router", how)
         return grouped(t, x, shares, trained=True)
 
-    return plain.part(reads, write, ones, full=how.full, apart=how.habits.apart)
+    key = at, repr(part), how.habits
+    return plain.part(reads, write, ones, key, full=how.full, apart=how.habits.apart)
 
 
 def _scored(t: Trace, x: Value, at: str, how: Attending) -> tuple[Value, Storage]:

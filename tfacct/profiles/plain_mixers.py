@@ -13,7 +13,7 @@ from tfacct.ledger.kept import Run
 from tfacct.profiles import plain
 from tfacct.profiles.plain_convolutions import short_convolution
 from tfacct.profiles.plain_delta import GatedDeltaNet
-from tfacct.profiles.plain_delta_rule import lengths
+from tfacct.profiles.plain_delta_rule import chunked, lengths
 from tfacct.profiles.transformers_attention import Attending
 from tfacct.profiles.written import Trace, Value
 
@@ -32,4 +32,6 @@ def mixer(at: str, reads: str, part: Mixer, how: Attending) -> Run:
         raise ConfigError(f"{how.name}: no rule for {in_words(part)}")
     sizes = {"B": how.batch, **part.axes(), **(lengths(part, how.tokens) if isinstance(part, DeltaNet) else {})}
     ones = frozenset(axis for axis, size in sizes.items() if size == 1)
-    return plain.part(reads, rule(at, part, how), ones, full=how.full, apart=how.habits.apart)
+    laid = chunked(part, how.tokens) if isinstance(part, DeltaNet) else ()
+    key = at, repr(part), how.habits, laid
+    return plain.part(reads, rule(at, part, how), ones, key, full=how.full, apart=how.habits.apart)

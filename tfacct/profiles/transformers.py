@@ -202,7 +202,8 @@ class Transformers(Attending):
 
     def _embeddings(self, part: Norm) -> Run:
         """The norm of the embeddings, which nothing else reads."""
-        if part.kind != "layer" or self.habits.embedding:
+        bare = part.kind == "rms" and part.learned == "none"
+        if (part.kind != "layer" and not bare) or self.habits.embedding:
             raise ConfigError(f"{self.name}: no rule for this norm of the embeddings")
         run = self.part("embed_norm", "embed.sum", part)
         return run._replace(moments=(Moment(run.order[0], (Held("B T D"),)),), ahead=())

@@ -21,7 +21,7 @@ from tfacct.profiles.transformers_alibi import bounded, distanced
 from tfacct.profiles.transformers_indexed import biased, each, split, written
 from tfacct.profiles.transformers_layernorms import layer_of_slices
 from tfacct.profiles.transformers_masks import ALIGNED, masked_sdpa, reaches
-from tfacct.profiles.transformers_parts import beside, rms, scaled_wide
+from tfacct.profiles.transformers_parts import bare, beside, rms, scaled_wide
 from tfacct.profiles.transformers_sincos import FOUR, turned_apart, with_sines
 from tfacct.profiles.transformers_sinks import sunk
 from tfacct.profiles.transformers_turns import (
@@ -222,7 +222,8 @@ class Attending:
         if how.together:
             run = rms(at, "", f"{heads} H", beside)
             return (scaled_wide(at, run, f"{heads} H", beside) if self.habits.wide_norms else run)._replace(ahead=())
-        return rms(at, heads, "H", beside)._replace(ahead=())
+        run = rms(at, heads, "H", beside)._replace(ahead=())
+        return run if how.learned else bare(run)
 
     def _sdpa(self, at: str, names: Mapping[str, str], part: Attention) -> Run:
         """torch's fused attention: the flash kernel in 16 bits, the efficient one in fp32.

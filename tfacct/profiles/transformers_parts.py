@@ -54,7 +54,10 @@ def norm(
     if part.shared or not part.called:
         raise ConfigError("transformers: no rule for a norm that is shared or not called")
     if part.kind == "rms":
-        run = rms(at, "", "D", copy=reads if full else f"{at}.upcast", branches=branches and reads != STREAM)
+        copy = reads if full else f"{at}.upcast"
+        run = rms(at, "", "D", copy=copy, branches=branches and reads != STREAM)
+        if part.learned == "none":
+            return bare(run)
         return scaled_wide(at, run, plus_one=part.less_one, casts=casts) if part.less_one or wide else run
     return layer(at, reads, part, full=full, written=written)
 
@@ -86,6 +89,15 @@ def rms(
         ),
         (Moment(weight, (Held(every, "copy"), Held(one, "full"), Held(every))),),
     )
+
+
+def bare(run: Run) -> Run:
+    """An RMSNorm without a weight: what it scales is its result."""
+    square, root, scale, _ = run.order
+    upcast, rms_, _ = run.kept
+    made, each = Held(upcast.spec, "full"), Held(rms_.spec, "full")
+    ahead = (Moment(scale, (made, each, Held(upcast.spec, "cast"))),) if run.ahead else ()
+    return Run((square, root, scale), (upcast, rms_), run.moments[-1:], ahead)
 
 
 def scaled_wide(
