@@ -379,6 +379,11 @@ def test_what_has_no_polynomial_is_not_proven() -> None:
         load(SHAPES["llama4_vision_model"]).prove(train=True, as_="reference")
 
 
+def test_of_several_models_no_peak_is_told(run: Callable[..., Ran]) -> None:
+    facts = json.loads(run("train", "gpt2", "gpt2-xl", "--as", "reference", "--ctx", "8", "--json").out)["models"]
+    assert [each["peak_bytes"] for each in facts] == [None, None] and all(each["kept_bytes"] for each in facts)
+
+
 def test_a_picture_needs_instants() -> None:
     with pytest.raises(UsageError, match="instants, which are not counted"):
         load("gpt2").train(as_="fused", ctx=64).plot()

@@ -30,9 +30,10 @@ class Kept(NamedTuple):
     step: Step
 
 
-def _of(subject: LoadedModel, work: Workload, recipe: Recipe, as_: str) -> Kept | Trained:
+def _of(subject: LoadedModel, work: Workload, recipe: Recipe, as_: str, *, alone: bool) -> Kept | Trained:
+    """A model's step. `alone`: of several models no instants are asked for, which takes longer than all else."""
     step = kept_step(subject, work, recipe, as_)
-    found = every_instant(subject, step, work, recipe, as_)
+    found = every_instant(subject, step, work, recipe, as_) if alone else []
     if not found:
         return Kept(subject, work, recipe, step)
     return Trained(subject, work, recipe, step, found, peak(found))
@@ -52,7 +53,8 @@ def train_kept(
     if request.decode or request.tokens is not None:
         raise whole_sequences("train")
     subjects, left_out = able(subjects, recipe, as_)
-    every = [_of(subject, counting.workload(subject, request), recipe, as_) for subject in subjects]
+    alone = len(subjects) == 1
+    every = [_of(subject, counting.workload(subject, request), recipe, as_, alone=alone) for subject in subjects]
     one = every[0] if len(every) == 1 else None
     if one is None and by != "instant":
         raise UsageError(f"{option('by', by)} goes with one MODEL")
