@@ -21,7 +21,7 @@ def instants(shape: Transformer, step: Step, dtype: str, work: Workload) -> list
     found = run(shape, dtype, int(work.batch), int(work.tokens), int(work.source))
     told = _Told(step, found)
     always = list(told.always(shape))
-    inside = [told.at(at) for at in found if at.number is not None or not at.backwards]
+    inside = [told.at(at) for at in found if at.number is not None or not at.backwards or at.part == ENCODER]
     fullest = peak([*always, *inside])
     if fullest in always:
         return always
