@@ -110,7 +110,13 @@ TOWERS = (
     "smolvlm_vision",
     "vit",
 )
-AUDIO = ("audioflamingo3_encoder", "qwen2_5_omni_audio_encoder", "qwen2_audio_encoder", "voxtral_encoder")
+AUDIO = (
+    "audio-spectrogram-transformer",
+    "audioflamingo3_encoder",
+    "qwen2_5_omni_audio_encoder",
+    "qwen2_audio_encoder",
+    "voxtral_encoder",
+)
 UNSAID = ("deberta", "deberta-v2", "xlnet", "led", "whisper", *AUDIO, *TOWERS, *QWEN)
 """Families with products of a table of distances, of frames of audio, or of patches, that no token pays for: no
 sentence yet."""
