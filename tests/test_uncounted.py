@@ -157,3 +157,18 @@ def test_numbers_between() -> None:
         "512 or 4,096",
         "512 to 4,096",
     ]
+
+
+@pytest.mark.parametrize(
+    "asked", ["flops", "flops --train", "flops --bytes", "memory", "train --as reference", "verify"]
+)
+def test_of_several_those_whose_positions_come_in_groups_are_named(run, asked: str) -> None:
+    """64 is no multiple of 9, which a token of an image is made of. One alone says which context would be."""
+    command, *more = asked.split()
+    ran = run(command, "gpt2", "gemma-4-e4b-vision", "--ctx", "64", *more, "--json")
+    document = json.loads(ran.out)
+    assert ran.code == 0 and [model["model"] for model in document["models"]] == ["gpt2"]
+    (left_out,) = document["models_left_out"]
+    assert left_out["model"] == "gemma-4-e4b-vision" and "groups that this context does not fill" in left_out["why"]
+    alone = run(command, "gemma-4-e4b-vision", "--ctx", "64", *more)
+    assert alone.code == 2 and "use --ctx 72" in alone.err

@@ -266,9 +266,33 @@ def workload_facts(work: Workload, *, masked: bool = False, dtype: str | None = 
 
 
 def steppable(subjects: Sequence[LoadedModel], request: Request) -> tuple[list[LoadedModel], list[LeftOut]]:
-    """Those that can be asked for some of their tokens, and the others; one alone is asked, and says that it cannot."""
+    """Those that can be asked for these of their tokens, and the others; one alone is asked, and says that it
+    cannot."""
+    if len(subjects) == 1:
+        return list(subjects), []
     whole = request.tokens is None and not request.decode
-    return (list(subjects), []) if whole or len(subjects) == 1 else keeping(subjects)
+    return in_groups(*((subjects, []) if whole else keeping(subjects)), request)
+
+
+def in_groups(
+    subjects: Sequence[LoadedModel], left_out: Sequence[LeftOut], request: Request
+) -> tuple[list[LoadedModel], list[LeftOut]]:
+    """Those whose positions come in groups that are whole here, or in none, and the others beside those that are left
+    out already. Where all are others, all are asked, and the first says that it cannot."""
+    others = [subject for subject in subjects if subject.ledger.together != 1 and not _whole(subject, request)]
+    if len(others) == len(subjects):
+        return list(subjects), [*left_out]
+    apart = LeftOut.of(others, "positions come in groups that this context does not fill; ask for one to read which")
+    return [subject for subject in subjects if subject not in others], [*left_out, *apart]
+
+
+def _whole(subject: LoadedModel, request: Request) -> bool:
+    work = request.workload(subject.context, source=subject.source, keeps=subject.keeps)
+    try:
+        shared(work.tokens, subject.ledger.together, subject.ledger.beside)
+    except UsageError:
+        return False
+    return True
 
 
 def keeping(subjects: Sequence[LoadedModel]) -> tuple[list[LoadedModel], list[LeftOut]]:

@@ -47,7 +47,7 @@ def memory(
         raise UsageError(f"{option('fit')} must be a whole number of bytes, not {fit!r}")
     given, fit = fit, pages.usable(fit, use)
     cached = width(counting.dtypes(dtype, kv_dtype)[1], pages.checked(kv_block))
-    subjects, left_out = counting.with_known_bytes(subjects, dtype)
+    subjects, left_out = counting.in_groups(*counting.with_known_bytes(subjects, dtype), request)
     stored = counting.stored_name(subjects, dtype)
     _check_mesh(mesh, kv_block, fit)
     undivided, subjects, unfit = ranks.as_one_of(subjects, mesh, dtype)

@@ -52,7 +52,7 @@ def train_kept(
         raise UsageError(f"{option('fit')} is not answered for a step as {who.who} runs it", "leave it out")
     if request.decode or request.tokens is not None:
         raise whole_sequences("train")
-    subjects, left_out = able(subjects, recipe, as_)
+    subjects, left_out = counting.in_groups(*able(subjects, recipe, as_), request)
     alone = len(subjects) == 1
     every = [_of(subject, counting.workload(subject, request), recipe, as_, alone=alone) for subject in subjects]
     one = every[0] if len(every) == 1 else None
