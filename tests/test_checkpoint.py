@@ -283,9 +283,18 @@ SPELLED = {
         "model.embed_tokens.": "model.word_embeddings.", "self_attn.o_proj": "attention.dense",
         "self_attn.q_norm": "attention.query_layernorm", "self_attn.k_norm": "attention.key_layernorm",
     },
+    "plamo3": {
+        "model.layers.": "model.layers.layers.", "self_attn.": "mixer.", "mlp.gate_proj": "mlp.gate_up_proj",
+        "mlp.up_proj": "mlp.gate_up_proj", "input_layernorm": "pre_mixer_norm",
+        "post_attention_layernorm": "post_mixer_norm", "pre_feedforward_layernorm": "pre_mlp_norm",
+        "post_feedforward_layernorm": "post_mlp_norm",
+    },
 }  # fmt: skip
 """Names of the class → those of published files, which come with code of their own."""
-ONE_MATRIX = {"baichuan": "self_attn.W_pack", "qwen": "attn.c_attn", "bailing_moe": "attention.query_key_value"}
+ONE_MATRIX = {
+    "baichuan": "self_attn.W_pack", "qwen": "attn.c_attn", "bailing_moe": "attention.query_key_value",
+    "plamo3": "mixer.qkv_proj",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", SPELLED)
@@ -298,7 +307,7 @@ def test_files_with_code_of_their_own_have_q_k_and_v_in_one(name: str) -> None:
             theirs = theirs.replace(own, published)
         rows = files[theirs][1][0] if theirs in files else 0
         files[theirs] = (dtype, (rows + shape[0], *shape[1:]))
-    assert not [path for path in files if "qkv_proj" in path or ".q_proj" in path]
+    assert not [path for path in files if "self_attn.qkv_proj" in path or ".q_proj" in path]
     assert differences(ours, files) == []
     files.pop(next(path for path in files if ONE_MATRIX[name] in path))
     assert len(differences(ours, files)) == 3

@@ -47,6 +47,8 @@ def theirs(config: dict):
         for name, buffer in built.named_buffers():
             if name.endswith("tid2eid"):  # DeepSeek-V4's table of experts: each token goes to all
                 buffer.copy_(torch.arange(buffer.shape[1]).expand_as(buffer))
+            if name.endswith("embed_scale") and config["model_type"] == "plamo3":  # its own code scales no row
+                buffer.fill_(1)
         for module in built.modules():
             if hasattr(module, "create_weight"):  # RoFormer's class keeps its sines and cosines among its parameters
                 rows, size = module.weight.shape

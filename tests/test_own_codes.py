@@ -290,3 +290,25 @@ def test_a_whole_that_makes_a_vector_of_each_token_is_its_body(whole: str, stem:
     product = sum(count for name, count in theirs.items() if "embedding_proj_layer" in name)
     between = sum(count for name, count in theirs.items() if "multi_modal_projector" in name)
     assert product == (48 + 1) * 13 and sum(theirs.values()) == ours.parameters + product + between
+
+
+def test_plamo_3_by_hand() -> None:
+    """Its own code's defaults: q, k and v, o, a gated network, four norms and those of queries and keys per layer;
+    seven of eight layers keep 2,048 tokens."""
+    ours = subject("mine", {"model_type": "plamo3", "interleaved_sliding_window": ([2048] * 7 + [None]) * 4})
+    layer = 4096 * (32 + 8) * 128 + 4096 * 4096 + 3 * 4096 * 13312 + 4 * 4096 + 2 * 128
+    assert ours.parameters == 32 * layer + 4096 * 32000 + 4096 == 6_574_059_520
+    assert sum(ours.ledger.states(Workload(10_000, 10_000).axes()).values()) == 2 * 4 * 128 * (28 * 2048 + 4 * 10_000)
+    for fields, named in (
+        ({"attention_bias": True}, "attention_bias = true"),
+        ({"hidden_activation": "gelu"}, "hidden_activation ="),
+        ({"interleaved_sliding_window": [2048] * 32}, "is not what window_size and sliding_window_pattern say"),
+        ({"interleaved_sliding_window": [2048]}, "names 1 layers"),
+        ({"rope_scaling_factor": 8.0}, "needs initial_context_length"),
+    ):
+        with pytest.raises(ConfigError, match=named):
+            subject("mine", {"model_type": "plamo3", **fields})
+    turned = subject("mine", {**TINY["plamo3"], "rope_scaling_factor": 8.0, "initial_context_length": 16})
+    angles = [block.attention.rotary for block in turned.architecture.blocks()]
+    near = (1e4, "default")
+    assert [(of.base, of.scaled) for of in angles] == [near, near, (1e6, "yarn"), near]

@@ -38,7 +38,6 @@ _ONE_BY_ONE: Mapping[str, str] = {
     "phi3small": "most of its layers read blocks of keys that a pattern chooses, and no part here does",
     "phi4flash": "its upper layers read the keys, values or states of one before them, and no part here does so",
     "plamo2": "its Mamba has heads, and norms of its steps, B and C, and no part here has both",
-    "plamo3": "its code was not found in public copies, and its norms and windows are not guessed",
     "prophetnet": "its decoder predicts several tokens ahead with streams of their own, and no part here does that",
     "qwen4_exp_text": "its layers read tables of n-grams of tokens, and no part here does that",
     "reformer": "its attention sorts tokens by hashes, and no part here does",
