@@ -192,3 +192,9 @@ def test_experts_that_are_weighted_in_the_passs_dtype_need_no_cast() -> None:
     # Three tensors of each token's experts, as wide as the stream, decide at this size.
     step = model.train(ctx=64, batch=2, optimizer="none")
     assert step.peak_instant == "block 0, backward" and step.exact
+
+
+def test_what_corrects_the_choice_of_experts_has_no_gradient() -> None:
+    """A parameter of the class that is not trained: no witness has a gradient or a state of it."""
+    asked = load(TINY["afmoe"]).verify(train=True, ctx=16, against="transformers")
+    assert asked.agrees and len(asked.witnesses) == 5

@@ -44,7 +44,7 @@ LAST = (
     *("arcee", "exaone_moe", "flex_olmo", "granitemoeshared", "hy_v3", "mellum", "ministral", "solar_open"),
     *("data2vec-text", "ernie", "roberta-prelayernorm", "xlm-roberta-xl"),
 )
-HYBRIDS = ("llama4_text", "lfm2", "lfm2_moe", "nanochat", "qwen3_5_moe_text", "qwen3_5_text", "qwen3_next")
+HYBRIDS = ("afmoe", "llama4_text", "lfm2", "lfm2_moe", "nanochat", "qwen3_5_moe_text", "qwen3_5_text", "qwen3_next")
 IMAGES = ("deit", "vit")
 PAIRS = (
     *("bart", "blenderbot", "blenderbot-small", "m2m_100", "marian", "mbart", "mt5", "pegasus", "plbart", "t5"),

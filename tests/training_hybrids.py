@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from tests.training_relatives import DROPS, grouped, routed
+from tests.training_relatives import DROPS, grouped, layers, routed
 
 Pick: TypeAlias = Callable[[list[Any]], Any]
 Config: TypeAlias = dict[str, Any]
@@ -114,6 +114,22 @@ def nanochat(pick: Pick, config: Config) -> Config:
     }
 
 
+def afmoe(pick: Pick, config: Config) -> Config:
+    return {
+        **routed(pick, config),
+        **layers(pick, config),
+        "moe_intermediate_size": pick([16, 72, 200]),
+        "num_experts": pick([3, 5]),
+        "num_shared_experts": pick([1, 2]),
+        "num_dense_layers": pick([0, 1, 2]),
+        "global_attn_every_n_layers": pick([2, 3, 4]),
+        "mup_enabled": pick([True, False]),
+        "attention_bias": pick([True, False]),
+        "attention_dropout": pick(DROPS),
+    }
+
+
 HYBRIDS: Mapping[str, Callable[[Pick, Config], Config]] = {
-    own.__name__: own for own in (lfm2, lfm2_moe, qwen3_5_text, qwen3_5_moe_text, qwen3_next, llama4_text, nanochat)
+    own.__name__: own
+    for own in (lfm2, lfm2_moe, qwen3_5_text, qwen3_5_moe_text, qwen3_next, llama4_text, nanochat, afmoe)
 }

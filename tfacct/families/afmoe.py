@@ -48,6 +48,10 @@ class Config(LlamaLike):
         use_grouped_mm
         """.split()
     )
+    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "chunked"})
+    habits: ClassVar = frozenset(
+        {"scored_first", "wide_norms", "norms_around", "full_mask", "window_mask", "always_angles", "scale_of_class"}
+    )
     heads: ClassVar = DECODER
     hf_paths: ClassVar = {
         **LlamaLike.hf_paths,

@@ -62,7 +62,9 @@ class Habits:
     to choose by. `fused_queries`: queries and gates of their results come from one product. `sequence_angles`: angles
     are those of each sequence. `grouped_products`: DeltaNet's products lie key head by key head. `complex_angles`:
     queries and keys turn as complex numbers in fp32, and every token goes through all experts.
-    `sequence_masks`: sdpa's masks of windows are those of each sequence.
+    `sequence_masks`: sdpa's masks of windows are those of each sequence. `scored_first`: the router scores experts by
+    a sigmoid in fp32 of narrow products, then the shared network runs, then they do. `scale_of_class`: what scales the
+    embeddings is a number of the class, and no buffer.
     """
 
     embedding: bool = False
@@ -137,6 +139,8 @@ class Habits:
     grouped_products: bool = False
     complex_angles: bool = False
     sequence_masks: bool = False
+    scored_first: bool = False
+    scale_of_class: bool = False
 
     @property
     def apart(self) -> bool:

@@ -6,6 +6,7 @@ from tfacct.architecture.parts import Experts
 from tfacct.base.errors import ConfigError
 from tfacct.ledger.kept import Run
 from tfacct.profiles import plain
+from tfacct.profiles import plain_operations as own
 from tfacct.profiles import written_operations as ops
 from tfacct.profiles.transformers_attention import Attending
 from tfacct.profiles.written import Trace, Value
@@ -19,12 +20,16 @@ EVERY: Axes = (*ROWS, "E")
 
 def experts(at: str, reads: str, part: Experts, how: Attending) -> Run:
     """The run of experts. Raises ConfigError for those without a rule."""
-    if part.bias or part.shared_width is not None or part.activation not in SMOOTH:
+    beside = how.habits.scored_first
+    others = part.shared is None or part.shared_gate or part.shared_bias if beside else part.shared_width is not None
+    if part.bias or others or part.activation not in SMOOTH:
         raise ConfigError(f"{how.name}: no rule for experts with biases or beside a shared network")
     ones = frozenset("B") if how.batch == 1 else frozenset[str]()
     ones |= frozenset("A") if part.active == 1 else frozenset[str]()
 
     def write(t: Trace, x: Value) -> Value:
+        if beside:
+            return _beside(t, x, at)
         shares, _index = _scored(t, x, f"{at}.router", how)
         return grouped(t, x, shares, trained=True)
 
@@ -41,6 +46,29 @@ def _scored(t: Trace, x: Value, at: str, how: Attending) -> tuple[Value, Storage
     if how.habits.shared_out:
         shares = divided(t, shares, f"{at}.sum")
     return ops.scaled(t, shares), index
+
+
+def _beside(t: Trace, x: Value, at: str) -> Value:
+    """AfmoeSparseMoeBlock: the router, the shared network, the experts; both results are the block's to its end."""
+    logits = ops.cast(t, plain.linear(t, x, f"{at}.router", ("E",)), "full")
+    scores = ops.activation(t, logits, f"{at}.router.act", result=True)
+    corrected = [t.new(axes, "full") for axes in (EVERY, CHOSEN)]
+    shares, _index = chosen(t, scores, f"{at}.router.act.chosen")
+    shares = divided(t, shares, f"{at}.router.act.sum")
+    shares = ops.scaled(t, shares)
+    del corrected, scores
+    shared = _network(t, x, f"{at}.shared")
+    routed = ops.cast(t, grouped(t, x, shares, trained=True), "work")
+    return ops.total(t, shared, routed)
+
+
+def _network(t: Trace, x: Value, at: str) -> Value:
+    """The shared network, gated."""
+    act = ops.activation(t, plain.linear(t, x, f"{at}.gate_proj", ("Fs",)), f"{at}.act")
+    up = plain.linear(t, x, f"{at}.up_proj", ("Fs",))
+    both = own.times(t, act, up, f"{at}.product", f"{at}.product")
+    del act, up
+    return plain.linear(t, both, f"{at}.down_proj", ("D",))
 
 
 def chosen(t: Trace, scores: Value, name: str) -> tuple[Value, Storage]:

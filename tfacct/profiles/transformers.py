@@ -103,10 +103,10 @@ class Transformers(Attending):
                 from tfacct.profiles import plain_complex
 
                 return plain_complex.experts(at, reads, part, self)
-            if self.habits.scored_narrow:
-                from tfacct.profiles.plain_experts import experts as scored_narrow
+            if self.habits.scored_narrow or self.habits.scored_first:
+                from tfacct.profiles.plain_experts import experts as scored
 
-                return scored_narrow(at, reads, part, self)
+                return scored(at, reads, part, self)
             if self.habits.clamped and part.bias and part.shared is None:
                 return clamped_experts(at, reads, part)
             if self.habits.mixed:
@@ -287,7 +287,8 @@ class Transformers(Attending):
     def buffers(self, shape: Transformer) -> tuple[Kept, ...]:
         """The angles' frequencies, twice, as they are used and as they were at first, and once more where those of long
         contexts are others; a scale of the embeddings; what corrects experts' scores."""
-        scale = (Kept("embed.scale", "", by=()),) if shape.embed.scaled and shape.embed.factor is None else ()
+        scales = shape.embed.scaled and shape.embed.factor is None and not self.habits.scale_of_class
+        scale = (Kept("embed.scale", "", by=()),) if scales else ()
         angles = (one for part in self._turns(shape).values() for one in _frequencies(part))
         biases = corrections(shape, self.habits)
         learned = shape.positions

@@ -353,7 +353,7 @@ def rms_norm(
         return narrow
     result = (_above_one if less_one else _weighed)(t, narrow, name, each, trained=trained)
     del narrow
-    return cast(t, result, own) if late_cast else result
+    return cast(t, result, own, f"{name}.cast") if late_cast else result
 
 
 def _above_one(t: Trace, x: Value, name: str, each: Axes, *, trained: bool) -> Value:

@@ -44,12 +44,22 @@ def tracked_peak(model: Any, batch: int, tokens: int, source: int = 0) -> int:
     read = inputs(model, batch, tokens, source)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        _untrained_as_buffers(model)
         tracker = MemTracker()
         tracker.track_external(model, *read.values())
         with as_on_cuda(), patch.object(mod_tracker, HOOK, partial(_on_first, getattr(mod_tracker, HOOK))), tracker:
             loss_of(model, read).backward()
         found = tracker.get_tracker_snapshot("peak")[torch.device("meta")]
     return int(found["Total"])
+
+
+def _untrained_as_buffers(model: Any) -> None:
+    """Make parameters that are not trained buffers: the tracker wants a gradient of each."""
+    for module in model.modules():
+        for name, parameter in list(module.named_parameters(recurse=False)):
+            if not parameter.requires_grad:
+                delattr(module, name)
+                module.register_buffer(name, parameter.data)
 
 
 def _on_first(hook: Callable[..., Any], tensors: Sequence[torch.Tensor], called: Any, **how: Any) -> Any:
