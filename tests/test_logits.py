@@ -199,6 +199,9 @@ def exact_angles(about: LoadedModel, stranger) -> None:
     """The class computes the same angles, in float32: put them there in float64."""
     from tfacct.reference.rotary import frequencies
 
+    if hasattr(stranger.base_model, "pos_encoding"):  # CTRL's sines and cosines
+        made = sys.modules[type(stranger).__module__].positional_encoding
+        stranger.base_model.pos_encoding = made(about.context, about.architecture.embed.hidden, torch.float64)
     for stack in about.architecture.stacks:
         attn, kind = stack.block.attention, "full_attention" if stack.block.window is None else "sliding_attention"
         if attn is None or attn.rotary is None:
@@ -259,7 +262,9 @@ def test_without_the_classs_casts_they_are_equal_to_rounding(kind_pair, monkeypa
     if about.architecture.having(GatedRecurrence):  # its class's sum is a number of float32 by default
         monkeypatch.setattr(module.RecurrentGemmaRglru._rnn_scan, "__defaults__", (torch.float64,))
     embed = about.architecture.embed
-    if embed.scaled:  # the class keeps √hidden, or its own factor, in float32
+    if embed.scaled and hasattr(
+        stranger.base_model, "embed_tokens"
+    ):  # the class keeps √hidden, or its own factor, in float32
         factor = embed.hidden**0.5 if embed.factor is None else embed.factor
         stranger.base_model.embed_tokens.embed_scale = torch.tensor(factor, dtype=torch.float64)
     if (rows := about.architecture.per_layer) is not None:  # and √width

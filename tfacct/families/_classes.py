@@ -26,6 +26,7 @@ ENDINGS = (
     "ForMultipleChoice",
     "ForNextSentencePrediction",
     "Encoder",
+    "Decoder",
     "DoubleHeadsModel",
     "ForAudioClassification",
     "ForImageClassification",

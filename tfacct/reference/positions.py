@@ -75,7 +75,8 @@ class Sines(nn.Module):
     """Sines and cosines of the positions, computed anew and added to the token's row.
 
     Vaswani et al., "Attention Is All You Need" (arXiv 1706.03762), section 3.5; in `halves` as in transformers'
-    M2M100SinusoidalPositionalEmbedding, where the rates end at 1 / 10,000 and an odd last number is 0.
+    M2M100SinusoidalPositionalEmbedding, where the rates end at 1 / 10,000 and an odd last number is 0, or `even`, as in
+    CTRLModel, at the paper's rates, where an odd last number is a sine.
     """
 
     def __init__(self, part: parts.Positions) -> None:
@@ -84,6 +85,10 @@ class Sines(nn.Module):
         self.odd_one, self.every = 0, part.every
         if torch.get_default_device().type == "meta" or not isinstance(hidden, int):
             self.rates, self.phases = torch.empty(hidden), torch.empty(hidden)
+        elif part.halves and part.even:
+            numbers = torch.cat((torch.arange(0, hidden, 2), torch.arange(0, hidden - 1, 2))).double()
+            self.rates = 10_000 ** (-numbers / hidden)
+            self.phases = (torch.arange(hidden) >= (hidden + 1) // 2) * (torch.pi / 2)
         elif part.halves:
             half, self.odd_one = hidden // 2, hidden % 2
             numbers = torch.arange(half, dtype=torch.float64)

@@ -125,12 +125,13 @@ class Positions(Part):
 
     If not `trained`, its sines and cosines are stored with the weights but never change. If not `stored`, they are
     computed for each position, and there is no table; `halves`: all sines, then all cosines, as in transformers'
-    M2M100SinusoidalPositionalEmbedding; after `every` positions they are counted anew. `narrow`: `hidden` is the width
-    of a token table with short rows. With `tiles` the table is resampled to the sides of each image, whose patches come
-    tile by tile, of so many on a side (transformers' Qwen3VLVisionModel). `crossed`: one table of columns and one of
-    rows, of which a patch gets a row each (Gemma4VisionPatchEmbedder). If they stand `behind` the norm of the tables,
-    they are added to its result (BlenderbotSmallDecoder). `front`: learned tokens in front of the patches, of which the
-    class token alone has a position (Dinov2WithRegistersEmbeddings).
+    M2M100SinusoidalPositionalEmbedding, and if `even`, at the rates of the paper (CTRLModel); after `every` positions
+    they are counted anew. `narrow`: `hidden` is the width of a token table with short rows. With `tiles` the table is
+    resampled to the sides of each image, whose patches come tile by tile, of so many on a side (transformers'
+    Qwen3VLVisionModel). `crossed`: one table of columns and one of rows, of which a patch gets a row each
+    (Gemma4VisionPatchEmbedder). If they stand `behind` the norm of the tables, they are added to its result
+    (BlenderbotSmallDecoder). `front`: learned tokens in front of the patches, of which the class token alone has a
+    position (Dinov2WithRegistersEmbeddings).
     """
 
     rows: Size
@@ -139,6 +140,7 @@ class Positions(Part):
     trained: bool = True
     stored: bool = True
     halves: bool = False
+    even: bool = False
     every: int | None = None
     narrow: bool = False
     tiles: tuple[int, ...] | None = None
