@@ -27,7 +27,8 @@ FURTHER = (
     *("dots1", "ernie4_5", "granitemoe"),
     *("arcee", "exaone_moe", "flex_olmo", "granitemoeshared", "hy_v3", "mellum"),
     *("ministral", "solar_open"),
-    *("afmoe", "llama4_text", "lfm2", "lfm2_moe", "nanochat", "qwen3_5_moe_text", "qwen3_5_text", "qwen3_next"),
+    *("afmoe", "apertus", "llama4_text", "lfm2", "lfm2_moe", "nanochat"),
+    *("qwen3_5_moe_text", "qwen3_5_text", "qwen3_next"),
 )
 
 

@@ -129,7 +129,16 @@ def afmoe(pick: Pick, config: Config) -> Config:
     }
 
 
+def apertus(pick: Pick, config: Config) -> Config:
+    return {
+        **grouped(pick, config),
+        "hidden_act": pick(["xielu", "xielu", "silu"]),
+        "attention_bias": pick([True, False]),
+        "attention_dropout": pick(DROPS),
+    }
+
+
 HYBRIDS: Mapping[str, Callable[[Pick, Config], Config]] = {
     own.__name__: own
-    for own in (lfm2, lfm2_moe, qwen3_5_text, qwen3_5_moe_text, qwen3_next, llama4_text, nanochat, afmoe)
+    for own in (lfm2, lfm2_moe, qwen3_5_text, qwen3_5_moe_text, qwen3_next, llama4_text, nanochat, afmoe, apertus)
 }

@@ -64,7 +64,8 @@ class Habits:
     queries and keys turn as complex numbers in fp32, and every token goes through all experts.
     `sequence_masks`: sdpa's masks of windows are those of each sequence. `scored_first`: the router scores experts by
     a sigmoid in fp32 of narrow products, then the shared network runs, then they do. `scale_of_class`: what scales the
-    embeddings is a number of the class, and no buffer.
+    embeddings is a number of the class, and no buffer. `turns_counted`: what is there while queries turn backwards is
+    counted too, which of very few tokens can be a block's fullest (no rule of a mesh knows of it).
     """
 
     embedding: bool = False
@@ -141,6 +142,7 @@ class Habits:
     sequence_masks: bool = False
     scored_first: bool = False
     scale_of_class: bool = False
+    turns_counted: bool = False
 
     @property
     def apart(self) -> bool:

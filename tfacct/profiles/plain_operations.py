@@ -34,7 +34,7 @@ def times(t: Trace, x: Value, y: Value, name: str, path: str = "") -> Value:
     return Value(t.new(dense(x), role, path), x.axes, node)
 
 
-def less(t: Trace, x: Value, y: Value, axes: Axes = ()) -> Value:
+def less(t: Trace, x: Value, y: Value, axes: Axes = (), path: str = "") -> Value:
     """A difference; of `axes` where each is seen along those that the other has."""
     whole = axes or x.axes
     one, other = set(x.axes) < set(whole), set(y.axes) < set(whole)
@@ -48,7 +48,7 @@ def less(t: Trace, x: Value, y: Value, axes: Axes = ()) -> Value:
         return [mine, negative]
 
     laid = whole if axes else dense(x)
-    return Value(t.new(laid, x.role), whole, t.node((x.node, y.node), back))
+    return Value(t.new(laid, x.role, path), whole, t.node((x.node, y.node), back))
 
 
 def sums(t: Trace, x: Value, axes: Axes) -> Value:

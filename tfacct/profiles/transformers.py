@@ -85,6 +85,10 @@ class Transformers(Attending):
             return latent.run(reads, ROTARY, self._waiting())
         if waits:
             raise ConfigError(f"{self.name}: no rule for {in_words(part)} that shares its norm with a part behind")
+        if type(part) is FeedForward and part.bent:
+            from tfacct.profiles import plain_bent
+
+            return plain_bent.network(at, reads, part, self)
         if type(part) is FeedForward:
             behind, fused = self.habits.norms_behind or self.habits.norms_sums, self.habits.fused_gate
             written = self.habits.written_gelu
@@ -298,7 +302,7 @@ class Transformers(Attending):
             mask = (Kept("mask", "P", by=(), role="flag", times=blocks * learned.rows),)
         if self.habits.own_sines:
             return (Kept("sines", "P Hr", by=(), role="full", times=sum(stack.count for stack in shape.stacks)),)
-        return (*angles, *scale, *biases, *mask)
+        return (*angles, *scale, *biases, *mask, *_bent(shape))
 
     def _turns(self, shape: Transformer) -> dict[str, Attention | LatentAttention]:
         """Attention that turns queries and keys, the first for each set of angles, by the operation that does."""
@@ -317,6 +321,13 @@ class Transformers(Attending):
         turns = self._turns(shape).values() if self.habits.repeats_angles else ()
         role: Role = "full" if self.habits.wide_angles else "work"
         return tuple(Held("T H" if part.rope_dim is None else "T Hr", role, 2) for part in turns)
+
+
+def _bent(shape: Transformer) -> tuple[Kept, ...]:
+    """Two constants of every block whose activation has learned numbers."""
+    parts = ((stack.count, part) for stack in shape.stacks for _, part in stack.block.parts())
+    blocks = sum(count for count, part in parts if isinstance(part, FeedForward) and part.bent)
+    return (Kept("bent", "", by=(), times=2 * blocks),) if blocks else ()
 
 
 def _frequencies(part: Attention | LatentAttention) -> Iterator[Kept]:

@@ -97,7 +97,11 @@ class Attending:
         if self.habits.wide_angles and not (self.habits.rejoins or self.habits.repeats_angles):
             return turned_by_wide(turn)
         if not self.habits.repeats_angles:
-            return turned_halves(turn, axes.removeprefix("T ")) if self.habits.joins_inside else Run((turn,))
+            if self.habits.joins_inside:
+                return turned_halves(turn, axes.removeprefix("T "))
+            # Gradients of the queries and their halves, beside those of keys and values: of few tokens the fullest.
+            moment = Moment(turn, (Held("B T N H", times=4), Held("B S K H", times=2)))
+            return Run((turn,), (), (moment,) if self.habits.turns_counted else ())
         role: Role = "full" if self.habits.wide_angles else "work"
         if self.habits.wide_angles and not self.habits.rejoins:
             return joined(Run((turn,)), turned_neighbours_wide(at, axes))
