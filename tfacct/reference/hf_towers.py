@@ -15,7 +15,7 @@ from tfacct.reference.counting import ByModule
 CLASSED = {
     **dict.fromkeys(("vit", "vit_msn", "clip_vision_model", "internvl_vision", "llama4_vision_model", "dinov2"), 1),
     **dict.fromkeys(("chinese_clip_vision_model", "altclip_vision_model", "metaclip_2_vision_model"), 1),
-    **{"beit": 1, "deit": 2, "dinov2_with_registers": 1, "dinov3_vit": 1},
+    **{"beit": 1, "data2vec-vision": 1, "deit": 2, "dinov2_with_registers": 1, "dinov3_vit": 1},
 }
 """Types whose class puts tokens of its own among the patches, and how many."""
 
