@@ -76,7 +76,7 @@ class StepSums:
         self.behind_places = {id(part): found.behind(kind_of(part.numbers), part.run.order) for part in run.sections}
         self.gradients, self.biases, self.tied, self.all_gradients = found.of, found.biases, found.tied, found.all
         self.kinds = in_order(*[tuple(part.numbers) for part in run.blocks])
-        left = [self.finishes(part) for part in run.blocks]
+        left = [self.left(part) for part in run.blocks]
         self.in_front = running(self.kinds, self.inside, self.kept_front)
         self.done_behind = running(self.kinds[::-1], left, self.finishes(run.back))[-2::-1]
         self.last = max(len(self.kinds) - 1, 0)
@@ -100,6 +100,10 @@ class StepSums:
         """Bytes of the gradients that some operations of one block, or of an end, finish."""
         kind, gradients = kind_of(section.numbers), self.gradients
         return sum([gradients.get((kind, operation), 0) for operation in operations])
+
+    def left(self, section: Section) -> Size:
+        """Bytes of the gradients that a block leaves behind its backward pass; ranks that share them scatter them."""
+        return self.finishes(section)
 
     def finishes(self, section: Section) -> Size:
         """Bytes of all gradients that one block, or an end, finishes."""
