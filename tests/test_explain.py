@@ -117,8 +117,8 @@ AUDIO = (
     "qwen2_audio_encoder",
     "voxtral_encoder",
 )
-UNSAID = ("deberta", "deberta-v2", "xlnet", "led", "whisper", *AUDIO, *TOWERS, *QWEN)
-"""Families with products of a table of distances, of frames of audio, or of patches, that no token pays for: no
+UNSAID = ("deberta", "deberta-v2", "xlnet", "led", "nvembed", "whisper", *AUDIO, *TOWERS, *QWEN)
+"""Families with products of a table of distances, of learned rows, of frames of audio, or of patches, that no token pays for: no
 sentence yet."""
 
 

@@ -652,7 +652,7 @@ def test_past_the_trained_context_is_hinted(run) -> None:
 def test_completion_offers_families_and_presets() -> None:
     from tfacct.cli.complete import family_or_model
 
-    assert family_or_model("lla")[:4] == ["llama", "llama4_text", "llama4_vision_model", "llama-2-70b"]
+    assert family_or_model("lla")[:4] == ["llama", "llama4_text", "llama4_vision_model", "llada-2.0-mini"]
 
 
 def test_what_is_imported() -> None:

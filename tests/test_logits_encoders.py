@@ -80,7 +80,8 @@ class Pair:
             given = {"pixel_attention_mask": None, "spatial_shapes": torch.tensor([[side, side]] * BATCH)}
             return result(self.stranger(pixel_values=self.tokens, **given), self.about)
         if self.image is not None:
-            said = result(self.stranger(**{self.stranger.main_input_name: self.image}), self.about)
+            reads = "input_values" if self.about.family == "audio-spectrogram-transformer" else "pixel_values"
+            said = result(self.stranger(**{reads: self.image}), self.about)
             # Pixtral's class puts all images into one sequence.
             return said.reshape(BATCH, -1, said.shape[-1]) if said.dim() == 3 else said
         if self.about.family == "qwen2_5_omni_audio_encoder":  # whose class is given all frames in one row

@@ -130,10 +130,6 @@ def test_a_peak_that_an_order_decides_is_said_to_be_the_most() -> None:
         ("sweep gpt2 --metric peak_bytes --as reference", "peak_bytes is not compared as the reference model runs a"),
         ("sweep gpt2 --metric kept_bytes --as fused --lora 8", "--lora 8 is not counted as Megatron runs it"),
         ("sweep gpt2 --as reference", "--as applies to a training step's bytes: it needs a metric such as kept_bytes"),
-        (
-            "solve deepseek-v3 --set mtp=true --for ctx --until kept_bytes=1GiB --as reference",
-            "no rule for multi-token prediction",
-        ),
         ("diff gpt2 gpt2-xl --to-optimizer sgd", "it needs --train"),
         ("diff gpt2 t5gemma-2b-2b --train --optimizer sgd", "the training step of t5gemma has not been measured"),
         ("diff gpt2 --train --ctx 64 --to-optimizer adamv", "unknown optimizer 'adamv'"),

@@ -23,8 +23,9 @@ def told(raw: Mapping[str, Any]) -> Mapping[str, Any]:
     """jina-embeddings-v4's config as one of Qwen2.5-VL, whose class it inherits, logits and all; the product that makes
     a short vector of each token is named among what is left out. So it is of ColPali and ColQwen2, whose classes have
     the body of the whole in vlm_config, without logits. Any other config as it is."""
-    if raw.get("model_type") in COLLECTING and isinstance(raw.get("vlm_config"), Mapping):
-        return _collecting(raw, *COLLECTING[str(raw["model_type"])])
+    collecting = COLLECTING.get(str(raw.get("model_type")))
+    if collecting is not None and isinstance(raw.get("vlm_config"), Mapping):
+        return _collecting(raw, *collecting)
     if raw.get("model_type") != "qwen2_5_vl" or raw.get("architectures") not in ([JINA_V4], JINA_V4):
         return raw
     own = {name: value for name, value in raw.items() if name not in SILENT}

@@ -39,7 +39,7 @@ class Config(Tower):
     stems: ClassVar = ("AST",)
     body: ClassVar = BODY
     class_source_whole: ClassVar = True
-    fixed: ClassVar = Tower.fixed | {"Xc"}
+    fixed: ClassVar = Tower.fixed | {"Xc", "Cc"}
     in_files: ClassVar = vit.Config.in_files
     heads: ClassVar[Mapping[str, Ending]] = {
         "Model": Ending("AutoModel", "none", pooler=True, body=""),

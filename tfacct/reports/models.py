@@ -26,7 +26,7 @@ def models(presets: Sequence[LoadedModel | Listed]) -> Report:
     """Every preset with its shape and source."""
     columns = (
         Column("model", "model"),
-        Column("family", "family"),
+        Column("family", "family", drop=1),
         Column("total_params", "params", "params"),
         Column("context", "context", "count"),
         Column("layers", "layers", "count", drop=2),
