@@ -118,8 +118,8 @@ AUDIO = (
     "voxtral_encoder",
 )
 UNSAID = ("deberta", "deberta-v2", "xlnet", "led", "nvembed", "whisper", *AUDIO, *TOWERS, *QWEN)
-"""Families with products of a table of distances, of learned rows, of frames of audio, or of patches, that no token pays
-for: no sentence yet."""
+"""Families with products of a table of distances, of learned rows, of frames of audio, or of patches, that no token
+pays for: no sentence yet."""
 
 
 @pytest.mark.parametrize("name", by_kind(presets.names(), kind_of_preset))
