@@ -275,6 +275,19 @@ def test_latent_attention_that_is_left_open_is_verified_in_its_expanded_form() -
     assert load("deepseek-v2-lite").train(as_="reference", ctx=8).peak_bytes is not None
 
 
+def test_what_corrects_experts_has_no_gradient_and_what_indexes_keys_has_one() -> None:
+    """Trinity's expert_bias: 30 blocks of 128 numbers. An indexer is trained here through the sum of its scores. AdamW
+    has two numbers for each of a gradient, and a step of 4 bytes for each tensor."""
+    bent, shown = load("trinity-mini"), load("deepseek-v3.2")
+    found = bent.train(as_="reference", ctx=64)
+    corrects = sum(t.count * t.elements for t in bent.loaded.ledger.tensors() if t.path.endswith("routing.bias"))
+    assert corrects == 30 * 128 and found.weights_bytes - found.gradients_bytes == 2 * corrects
+    assert 0 < found.optimizer_bytes - 2 * found.gradients_bytes < 2**14
+    whole = shown.train(as_="reference", ctx=64)
+    assert 0 < whole.optimizer_bytes - 2 * whole.weights_bytes < 2**14
+    assert whole.gradients_bytes == whole.weights_bytes
+
+
 def test_a_peak_of_the_reference_model_by_hand(run: Callable[..., Ran]) -> None:
     """gpt2 at 1 × 8 in bf16: V · D = 50,257 · 768. The head is the table: its gradient waits, that of the table's rows
     is made beside it, and the sum of both. All 124,439,808 weights and the other gradients are there, 8 tokens and

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
-from tfacct.accounts.sharding.shards import trained
+from tfacct.accounts.sharding.shards import corrects
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import Axes, Size
 from tfacct.ledger.groups import Ledger
@@ -237,7 +237,7 @@ class Step(NamedTuple):
                 path = path.removeprefix(f"{paths.ENCODER}.")
                 if path in frozen:
                     continue
-            if not trained(path):
+            if corrects(path):
                 continue
             yield Gradient(kinds[id(tensor.axes)], path, stored.bytes(tensor.elements), tensor.count)
 

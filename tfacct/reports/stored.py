@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from tfacct.accounts.sharding.shards import trained
+from tfacct.accounts.sharding.shards import corrects
 from tfacct.accounts.updates import Parameter
 from tfacct.base.spelling import option
 from tfacct.ledger import paths
@@ -34,7 +34,7 @@ def _stored(subject: LoadedModel, ledger: Ledger) -> list[Parameter]:
     found: dict[tuple[str, int | None], Parameter] = {}
     for tensor in ledger.tensors():
         table = tensor.parameter.table
-        if (table is not None and not table.trained) or not trained(tensor.path):
+        if (table is not None and not table.trained) or corrects(tensor.path):
             continue  # sines, what corrects the choice of experts: no optimizer is handed them
         inside = paths.repeated(tensor.path)
         stack = stacks.setdefault(id(tensor.axes), len(stacks)) if inside else None

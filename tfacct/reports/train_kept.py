@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from tfacct.accounts.instants import peak
+from tfacct.accounts.sharding.shards import corrects
 from tfacct.accounts.training import Step
 from tfacct.base import units
 from tfacct.base.errors import UsageError
@@ -124,7 +125,8 @@ def _several(every: Sequence[Kept | Trained]) -> Table:
 def _facts(one: Kept | Trained, as_: str) -> dict[str, Any]:
     """As of a step whose peak is counted, null where nothing is."""
     step, recipe, known = one.step, one.recipe, one if isinstance(one, Trained) else None
-    stored, kept = sum(step.pass_.bytes(t.count * t.elements) for t in step.ledger.tensors()), kept_lines(one)
+    each = [(tensor.path, step.pass_.bytes(tensor.count * tensor.elements)) for tensor in step.ledger.tensors()]
+    stored, kept = sum(size for _, size in each), kept_lines(one)
     return {
         "workload": counting.workload_facts(one.work, dtype=recipe.dtype),
         "profile": as_,
@@ -136,7 +138,7 @@ def _facts(one: Kept | Trained, as_: str) -> dict[str, Any]:
         "lora": None,
         "weights_bytes": stored,
         "optimizer_bytes": step.states,
-        "gradients_bytes": stored,
+        "gradients_bytes": sum(size for path, size in each if not corrects(path)),
         "kept_bytes": step.kept(),
         "peak_bytes": None if known is None else known.peak.total,
         "peak_instant": None if known is None else known.peak.name,

@@ -72,10 +72,14 @@ def _sides(parameter: Parameter, axes: Axes, mesh: Mesh) -> tuple[int, int]:
     return rows, prod([size_ for axis, size_ in local.items() if axis not in along])
 
 
+def corrects(path: str) -> bool:
+    """True of what corrects the choice of experts, of which no step has a gradient."""
+    return path.endswith(".routing.bias")
+
+
 def trained(path: str) -> bool:
-    """True of a weight of which a step has a gradient: not of what only chooses keys, or corrects the choice of
-    experts."""
-    return ".indexer." not in path and not path.endswith(".routing.bias")
+    """True of a weight of which a class's step has a gradient: not of what only chooses keys, either."""
+    return ".indexer." not in path and not corrects(path)
 
 
 class _Unit(NamedTuple):
