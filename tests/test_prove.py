@@ -303,6 +303,14 @@ def test_every_kind_of_block_is_proven_with_symbols(name: str, said: list[str], 
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("family", sorted(TINY))
+@WITH_EDGES
+def test_every_family_is_proven(family: str, edges_or_not: bool) -> None:
+    report = prove(tiny(family))
+    assert report.agrees and any(" = 1" in row["what"] for row in report.rows) <= edges_or_not
+
+
+@pytest.mark.slow
 @WITH_EDGES
 def test_scores_for_distances_are_proven_on_both_sides(edges_or_not: bool) -> None:
     proven("t5-small", KINDS["t5-small"] if edges_or_not else COUNTS[:4])
