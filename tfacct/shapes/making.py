@@ -12,6 +12,7 @@ from typing import Any
 from tfacct.shapes.dtypes import ELSEWHERE, FP32, LONG, META, Device, DType
 from tfacct.shapes.eager import Grads, Leaf, Meter, Node, Shape, Tensor, like, new, noted
 from tfacct.shapes.operations import Operations
+from tfacct.shapes.views import seen_as
 
 
 class Making(Operations):
@@ -73,10 +74,7 @@ class Making(Operations):
         sizes = tuple(shape[0]) if isinstance(shape[0], (tuple, list)) else shape
         was, more = x.shape, len(sizes) - len(x.shape)
         sizes = (*sizes[:more], *(old if one == -1 else one for one, old in zip(sizes[more:], was, strict=True)))
-        strides = (0,) * more + tuple(
-            0 if old == 1 and one != 1 else stride
-            for one, old, stride in zip(sizes[more:], was, x.strides, strict=True)
-        )
+        strides = (*(0,) * more, *seen_as(x, sizes[more:]).strides)
         return self._view(x, sizes, strides, lambda g: self.sum_to(g, was))
 
     def x_flatten(self, x: Tensor, first: int = 0, last: int = -1) -> Tensor:

@@ -96,15 +96,6 @@ class Views:
         seen = squeezed(x, dim)
         return self._view(x, seen.shape, seen.strides, lambda g: unsqueezed(g, dim))
 
-    def expand(self, x: Tensor, *shape: int) -> Tensor:
-        """Numbers seen several times."""
-        shape = tuple(old if size == -1 else size for size, old in zip(shape, x.shape, strict=True))
-        strides = tuple(
-            0 if old == 1 and size != 1 else stride for size, old, stride in zip(shape, x.shape, x.strides, strict=True)
-        )
-        was = x.shape
-        return self._view(x, shape, strides, lambda g: self.sum_to(g, was))
-
     def narrow(self, x: Tensor, dim: int, length: int) -> Tensor:
         """Some of an axis, wherever they begin."""
         dim %= len(x.shape)
@@ -118,14 +109,6 @@ class Views:
         shape, strides = (*x.shape[:dim], *x.shape[dim + 1 :]), (*x.strides[:dim], *x.strides[dim + 1 :])
         was, each = x.shape, x.each
         return self._view(x, shape, strides, lambda _: self.new(was, each))
-
-    def split(self, x: Tensor, sizes: Sequence[int]) -> list[Tensor]:
-        """Parts of the last axis: their gradients are put into one."""
-        was, each = x.shape, x.each
-        node = Node((x,), lambda _: [self.new(was, each)], len(sizes))
-        return [
-            Tensor(x.storage, (*x.shape[:-1], size), x.strides, x.each, node, nth) for nth, size in enumerate(sizes)
-        ]
 
     def unbind(self, x: Tensor, dim: int) -> list[Tensor]:
         """Each of an axis: their gradients are put into one."""
