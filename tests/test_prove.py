@@ -413,6 +413,9 @@ def test_parts_say_what_sizes_can_be() -> None:
     assert {"E": 1, "A": 1}.items() <= sizes.edges()[-1].sizes.items()
     gpt2 = tiny("gpt2").architecture
     assert Sizes(gpt2, in_symbols(gpt2, cached=True)).conditions() == []  # nothing turns: heads of any size
+    laguna = tiny("laguna").architecture  # its two kinds of blocks turn shares of their own: neither is the larger one
+    sizes = Sizes(laguna, in_symbols(laguna, cached=True))
+    assert sizes.whole == {"H": ("Hrfull", "Hrwin")} and "H at least Hrfull + Hrwin + 2" in sizes.conditions()
 
 
 @pytest.mark.slow

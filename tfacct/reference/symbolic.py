@@ -44,7 +44,7 @@ def polynomials(
     letters: Iterable[str],
     fixed: Mapping[str, int] | None = None,
     factors: Mapping[str, Sequence[int | str]] | None = None,
-    rests: Mapping[str, str | int] | None = None,
+    rests: Mapping[str, Sequence[str | int]] | None = None,
     ranges: Mapping[str, tuple[int, int]] | None = None,
 ) -> Polynomials:
     """Forward and backward FLOPs, parameters and cached elements of a model whose sizes are symbols.
@@ -52,8 +52,8 @@ def polynomials(
     `open_shape` makes the model from a size for each of `letters`. The workload's letters are B, T and C, the tokens
     already in the cache, with Cw of them in a window, and J, the source that is read, or, with `fixed` I = 0, was. A
     symbol stands for sizes of at least 2, or for those of its range: those that `fixed` names are that number
-    instead. A size with factors, numbers or other letters, is these times its symbol; one with a rest is its symbol
-    and that other size or number together.
+    instead. A size with factors, numbers or other letters, is these times its symbol; one with rests is its symbol
+    and those other sizes or numbers together.
     """
     fixed = fixed or {}
     env, own, mode = _opened(letters, fixed, ranges)
@@ -86,7 +86,7 @@ def kept(
     dtype: str,
     fixed: Mapping[str, int],
     factors: Mapping[str, Sequence[int | str]],
-    rests: Mapping[str, str | int],
+    rests: Mapping[str, Sequence[str | int]],
 ) -> Polynomials:
     """Bytes that autograd saves in a training pass of a model whose sizes are symbols, over whole sequences.
 
@@ -156,15 +156,14 @@ def _sizes(
     own: Mapping[str, Any],
     fixed: Mapping[str, int],
     factors: Mapping[str, Sequence[int | str]],
-    rests: Mapping[str, str | int],
+    rests: Mapping[str, Sequence[str | int]],
 ) -> dict[str, Any]:
     """The sizes that are made of the symbols: multiples of numbers, then wholes, then multiples of others."""
     sizes, there = dict(own), [letter for letter in own if letter not in fixed]
     for letter in there:
         sizes[letter] = prod((n for n in factors.get(letter, ()) if isinstance(n, int)), start=own[letter])
     for letter in (letter for letter in there if letter in rests):
-        share = rests[letter]
-        sizes[letter] = sizes[letter] + share if isinstance(share, int) else own[letter] + sizes[share]
+        sizes[letter] = sum((sizes.get(share, share) for share in rests[letter]), start=sizes[letter])
     for letter in there:
         sizes[letter] = prod((sizes[n] for n in factors.get(letter, ()) if isinstance(n, str)), start=sizes[letter])
     return sizes

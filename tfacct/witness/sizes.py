@@ -93,11 +93,11 @@ class Sizes:
         return {"T": self.tokens_tried[1]} if self.recurs else {}
 
     @property
-    def whole(self) -> dict[str, str | int]:
-        """Letter → the letter of a share that is cut off it, or a number that is: it is that share and a rest."""
-        declared = self.declared.items()
-        cut = {letter.at_most: name for name, letter in declared if letter.at_most is not None and letter.cut}
-        return {**cut, **({"T": self.front} if self.front else {})}
+    def whole(self) -> dict[str, tuple[str | int, ...]]:
+        """Letter → the letters of shares that are cut off it, or a number that is: it is all of them and a rest. So of
+        two kinds of blocks that cut shares of their own, neither is known to cut the larger one."""
+        cut = {whole: (*self._cut(whole),) for whole in self.declared if self._cut(whole)}
+        return {**cut, **({"T": (self.front,)} if self.front else {})}
 
     def edges(self) -> list[Edge]:
         """What a symbol leaves out, each in a run of its own: the step's cases, sizes of which a part says that their
@@ -124,8 +124,7 @@ class Sizes:
 
     def _alone(self, name: str) -> dict[str, int]:
         """A size at its least: 1, or where shares are cut off it or it comes in multiples, what these leave."""
-        cut = [share for share in self._shares(name) if self.declared[share].cut]
-        return {name: self._least(name), **{share: self._least(share) for share in cut}}
+        return {name: self._least(name), **{share: self._least(share) for share in self._cut(name)}}
 
     def _in_chunks(self, tokens: int | None) -> dict[str, int]:
         """One token behind others is in no chunk, as many as a chunk has are in one, and a symbol's are in two."""
@@ -149,6 +148,9 @@ class Sizes:
     def _shares(self, whole: str) -> list[str]:
         return [name for name, letter in self.declared.items() if letter.at_most == whole]
 
+    def _cut(self, whole: str) -> list[str]:
+        return [share for share in self._shares(whole) if self.declared[share].cut]
+
     def conditions(self) -> list[str]:
         """What the proof asks of sizes beyond being at least 2."""
         declared = self.declared.items()
@@ -158,8 +160,10 @@ class Sizes:
         even += [f"J a multiple of {self.source}"] if self.source > 1 else []
         even += [f"C a multiple of {self.period}"] if self.period > 1 else []
         cut = [
-            f"{whole} at least {share + 2 if isinstance(share, int) else f'{share} + 2'}"
-            for whole, share in self.whole.items()
+            f"{whole} at least {' + '.join(map(str, [*letters, 2 + sum(numbers)]))}"
+            for whole, shares in self.whole.items()
+            for letters in [[share for share in shares if isinstance(share, str)]]
+            for numbers in [[share for share in shares if isinstance(share, int)]]
         ]
         return [*even, *cut, *(f"B a multiple of {name}" for name, letter in declared if letter.dealt)]
 
@@ -193,15 +197,17 @@ class Sizes:
         return {"T": self.together, "C": self.period, "J": self.source}.get(letter, 1)
 
     def in_ours(
-        self, theirs: Mapping[str, Any], fixed: Mapping[str, int], whole: Mapping[str, str | int] | None = None
+        self,
+        theirs: Mapping[str, Any],
+        fixed: Mapping[str, int],
+        whole: Mapping[str, Sequence[str | int]] | None = None,
     ) -> dict[Any, Any]:
         """A trace's own symbols in ours: it has one for what multiplies a factor, and for the rest of a whole."""
         whole = self.whole if whole is None else whole
         sizes: dict[str, Any] = {**self.symbols, **fixed}
         factors, found = self.factors(fixed), {}
         for letter, symbol in theirs.items():
-            share = whole.get(letter, 0)
-            size = sizes[letter] - (share if isinstance(share, int) else sizes[share])
+            size = sizes[letter] - sum(sizes.get(share, share) for share in whole.get(letter, ()))
             for factor in factors.get(letter, ()):
                 size /= factor if isinstance(factor, int) else sizes[factor]
             found[symbol] = size

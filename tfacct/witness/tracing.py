@@ -67,7 +67,7 @@ class Traces:
                 self.shape, lambda letter: layers[letter] if letter in layers else size(letter), self.sizes.fixed
             )
 
-        whole = {**self.sizes.whole, **(before or {})}
+        whole = {**self.sizes.whole, **{letter: (number,) for letter, number in (before or {}).items()}}
         found = polynomials(open_shape, self.sizes.letters, fixed, self.sizes.factors(fixed), whole, ranges)
         ours = self.sizes.in_ours(found.symbols, fixed, whole)
         counts = {name: sympy.expand(count.subs(ours, simultaneous=True)) for name, count in found.counts.items()}
