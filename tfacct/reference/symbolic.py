@@ -163,7 +163,8 @@ def _sizes(
     for letter in there:
         sizes[letter] = prod((n for n in factors.get(letter, ()) if isinstance(n, int)), start=own[letter])
     for letter in (letter for letter in there if letter in rests):
-        sizes[letter] = sum((sizes.get(share, share) for share in rests[letter]), start=sizes[letter])
+        shares = (one if isinstance(one, int) else sizes[one] for one in rests[letter])
+        sizes[letter] = sum(shares, start=sizes[letter])
     for letter in there:
         sizes[letter] = prod((sizes[n] for n in factors.get(letter, ()) if isinstance(n, str)), start=sizes[letter])
     return sizes

@@ -207,7 +207,7 @@ class Sizes:
         sizes: dict[str, Any] = {**self.symbols, **fixed}
         factors, found = self.factors(fixed), {}
         for letter, symbol in theirs.items():
-            size = sizes[letter] - sum(sizes.get(share, share) for share in whole.get(letter, ()))
+            size = sizes[letter] - sum(one if isinstance(one, int) else sizes[one] for one in whole.get(letter, ()))
             for factor in factors.get(letter, ()):
                 size /= factor if isinstance(factor, int) else sizes[factor]
             found[symbol] = size
