@@ -426,7 +426,7 @@ def test_verify_says_whose_class_was_asked(run) -> None:
         ("diffllama", "in pairs"),
         ("reformer", "by hashes"),
         ("jetmoe", "pass experts"),
-        ("longformer", "windows that overlap"),
+        ("blt", "another model says"),
     ],
 )
 def test_a_type_that_no_part_here_expresses_says_why(name: str, why: str) -> None:

@@ -18,13 +18,17 @@ CONTEXT = 1024
 REQUIRED = {"d_model": 48, "encoder_layers": 2, "decoder_layers": 3}
 
 
+def every_window(draw: Draw, blocks: int) -> int | list[int]:
+    """A window of all blocks, or one of each."""
+    half, more = draw(st.integers(2, 4)), draw(st.integers(1, 3))
+    every = st.lists(st.sampled_from([2 * half, 2 * half * more]), min_size=blocks, max_size=blocks)
+    return draw(st.one_of(st.just(2 * half), every))
+
+
 def drawn(draw: Draw) -> Fields:
     fields = without(bart_like(draw), "max_position_embeddings", "scale_embedding")
     fields["d_model"] *= 2  # a product over heads of one number torch runs as pointwise work
-    half, more = draw(st.integers(2, 4)), draw(st.integers(1, 3))
-    every = st.lists(st.sampled_from([2 * half, 2 * half * more]), min_size=fields["encoder_layers"],
-                     max_size=fields["encoder_layers"])  # fmt: skip
-    fields["attention_window"] = draw(st.one_of(st.just(2 * half), every))
+    fields["attention_window"] = every_window(draw, fields["encoder_layers"])
     return some(
         draw,
         fields,

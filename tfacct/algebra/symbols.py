@@ -71,7 +71,7 @@ LEGEND = {
     PATCHES: "patches of the image, T − Xc",  # the number for Xc, where it is fixed
     MERGED: "rows that positions are merged into, T / Mp",  # the number for Mp, where it is fixed
     TILES: "windows that see themselves alone, T / Wp",
-    PADDED: "new source tokens and those that pad them to whole windows, I / Wl rounded up · Wl",
+    PADDED: "tokens that are read and those that pad them to whole windows, I / Wl rounded up · Wl",
     HALVES: "halves of windows in them, Ip / Wo",
     OVERLAPPING: "windows in them, each of which shares a half with the next, Ih − 1; 0 where none is read",
     "Sc": "lightly compressed keys, S / Mc rounded down",
@@ -300,6 +300,7 @@ def in_symbols(shape: Transformer, *, fixed: frozenset[str] = frozenset(), cache
     numbers = {
         letter: str(letters.sizes(shape).get(letter)) for letter in (CHUNK, FRONT, MERGE, LONGEST) if letter not in free
     }
+    numbers |= {} if reads else {"I": "T"}
     if rows is not None and FRONT in rows.axes():
         legend[MERGED] = legend[MERGED].replace("T /", f"(T − {FRONT}) /")
     legend |= {letter: renamed(legend[letter], numbers) for letter in (CHUNKS, PATCHES, MERGED, PADDED)}
@@ -328,13 +329,14 @@ def in_symbols(shape: Transformer, *, fixed: frozenset[str] = frozenset(), cache
 
 
 def _shares(shape: Transformer, rows: Part | None, symbols: Mapping[str, Any], marks: Sequence[str]) -> dict[Any, Any]:
-    """What the letters of merged rows and of a source in whole windows stand for: I is J there, or none."""
+    """What the letters of merged rows and of whole windows stand for: of a source I is J there, or none."""
     if LONGEST in (sizes := letters.sizes(shape)):
-        found, source = {symbols[PADDED]: symbols["I"]}, symbols["I"]
+        source, seen = (symbols["T"],) * 2 if shape.encoder is None else (symbols["I"], symbols["J"])
+        found = {symbols[PADDED]: source}
         for mark in marks:
             halves = source / symbols.get(f"{HALF}{mark}", sizes[f"{HALF}{mark}"])
             found |= {symbols[f"{HALVES}{mark}"]: halves}
-            found |= {symbols[f"{OVERLAPPING}{mark}"]: halves - source / symbols["J"]}
+            found |= {symbols[f"{OVERLAPPING}{mark}"]: halves - source / seen}
         return found
     if rows is None:
         return {}

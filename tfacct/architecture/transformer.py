@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, replace
 from typing import Any, TypeAlias
 
 from tfacct.architecture import letters
 from tfacct.architecture.blocks import POSITIONS, Block, MtpHead, PartT, Stack, Sublayer, in_order, numbered
+from tfacct.architecture.grouped import group, grouped, in_whole_windows, longest_window, of_source
 from tfacct.architecture.letters import Names
 from tfacct.architecture.parts import (
     CHOSEN,
@@ -34,7 +35,6 @@ from tfacct.architecture.parts import (
     Merged,
     Merger,
     Norm,
-    OverlappingAttention,
     Part,
     Patches,
     PerLayerEmbedding,
@@ -52,10 +52,8 @@ from tfacct.architecture.parts import (
 from tfacct.base.errors import UsageError
 from tfacct.base.record import record
 from tfacct.ledger import paths
-from tfacct.ledger.einsum import Axes, Size, same
+from tfacct.ledger.einsum import Axes, Size
 from tfacct.ledger.groups import Group, Ledger
-from tfacct.ledger.lines import LONGEST, Line, Pointwise, Unused
-from tfacct.ledger.workload import PADDED
 
 AnyPooler: TypeAlias = Pooler | AttentionPooler | LatentReader | Picked
 """What makes vectors of what a body gives."""
@@ -92,8 +90,7 @@ class Encoder:
     @property
     def longest(self) -> Size | None:
         """Tokens of the longest window, to whole ones of which the source is padded; None where it is not."""
-        found = (stack.block.find(OverlappingAttention) for stack in self.stacks)
-        return next((part.longest for part in found if part is not None), None)
+        return longest_window(self.stacks)
 
     def ends(self) -> tuple[dict[str, Part], dict[str, Part]]:
         """Parts before the blocks and parts behind them, by their names in paths."""
@@ -200,32 +197,36 @@ class Transformer:
         ledger, *others = (way._lines() for way in self.ways())
         return replace(ledger, instead=others[0]) if others else ledger
 
+    @property
+    def longest(self) -> Size | None:
+        """Tokens of the longest window, to whole ones of which an encoder's own are padded up to the last block; None
+        where they are not."""
+        return longest_window(self.stacks)
+
     def _lines(self) -> Ledger:
         front, back = self.ends()
         ends, source, *others, ahead = letters.names(self)
         kinds, mine = self.kinds(), len(self.every_stack) - len(self.stacks)
-        blocks = _groups(self.stacks, self.numbers(), kinds[mine:], others[mine:])
-        first, last = (_group(own.items(), ends) for own in (front, back))
-        return Ledger((*self._encoder(kinds[:mine], source, others[:mine]), first, *blocks, last, *self._ahead(ahead)))
+        blocks = grouped(self.stacks, self.numbers(), kinds[mine:], others[mine:])
+        first, last = (group(own.items(), ends) for own in (front, back))
+        padded = (in_whole_windows(each, self.longest) for each in (first, *blocks))
+        return Ledger((*self._encoder(kinds[:mine], source, others[:mine]), *padded, last, *self._ahead(ahead)))
 
     def _encoder(self, kinds: Sequence[str], ends: Names, names: Sequence[Names]) -> Iterator[Group]:
         """Groups of the encoder: the lines of a decoder, with source tokens for tokens."""
         if self.encoder is None or self.encoder.given:
             return
         stacks = self.encoder.stacks
-        front, back = (_group(own.items(), ends) for own in self.encoder.ends())
-        padded = {LONGEST: self.encoder.longest} if self.encoder.longest is not None else {}
-        tokens = {"T": PADDED if padded else "I", "S": "J"}
-        for group in (front, *_groups(stacks, numbered(stacks), kinds, names), back):
-            lines = tuple(_of_source(line, tokens) for line in group.lines)
-            yield replace(group, lines=lines, axes={**group.axes, **padded})
+        front, back = (group(own.items(), ends) for own in self.encoder.ends())
+        for each in (front, *grouped(stacks, numbered(stacks), kinds, names), back):
+            yield of_source(in_whole_windows(each, self.encoder.longest))
 
     def _ahead(self, names: Names) -> Iterator[Group]:
         if self.mtp is not None and self.head is not None:  # whose head is the model's
-            group = _group(((paths.in_every(paths.MTP, name), part) for name, part in self.mtp.parts()), names)
-            lines = (*group.lines, *self.head.again(paths.in_every(paths.MTP, "lm_head")))
-            axes = {**group.axes, **self.head.axes()}
-            yield replace(group, lines=lines, axes=axes, count=self.mtp.count, numbers=range(self.mtp.count))
+            own = group(((paths.in_every(paths.MTP, name), part) for name, part in self.mtp.parts()), names)
+            lines = (*own.lines, *self.head.again(paths.in_every(paths.MTP, "lm_head")))
+            axes = {**own.axes, **self.head.axes()}
+            yield replace(own, lines=lines, axes=axes, count=self.mtp.count, numbers=range(self.mtp.count))
 
     def numbers(self) -> list[Sequence[int]]:
         """Numbers of the blocks in each stack behind the encoder; empty if its count is a symbol or an array."""
@@ -360,34 +361,3 @@ def _splits(traits: Sequence[dict[str, str]], questions: Sequence[str]) -> int:
 def _of_part(change: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """The change, of parts only."""
     return lambda part: change(part) if isinstance(part, Part) else part
-
-
-def _of_source(line: Any, tokens: Names) -> Any:
-    """An encoder's line: new source tokens for new tokens, and those seen for keys."""
-    if isinstance(line, Unused):
-        return Unused(_of_source(line.of, tokens))
-    line = replace(line.renamed(tokens), path=paths.in_encoder(line.path))
-    if isinstance(line, Pointwise) and line.module is not None:
-        return replace(line, module=paths.in_encoder(line.module))
-    return line
-
-
-def _groups(
-    stacks: Sequence[Stack], numbers: Sequence[Sequence[int]], kinds: Sequence[str], names: Sequence[Names]
-) -> Iterator[Group]:
-    for stack, own, kind, called in zip(stacks, numbers, kinds, names, strict=True):
-        parts = ((paths.in_every(paths.BLOCKS, name), part) for name, part in stack.block.parts())
-        yield replace(_group(parts, called, stack.count, own, kind), once=stack.once, shared=stack.shared)
-
-
-def _group(
-    parts: Iterable[tuple[str, Part]], names: Names, count: Size = 1, numbers: Sequence[int] = (), kind: str = ""
-) -> Group:
-    axes: dict[str, Size] = {}
-    lines: list[Line] = []
-    for at, part in parts:
-        for axis, value in part.axes().items():
-            if not same(axes.setdefault(axis, value), value):
-                raise ValueError(f"{at}: axis {axis} is {value} here and {axes[axis]} beside it")
-        lines += part.lines(at)
-    return Group(tuple(lines), axes, count, numbers, kind, names)

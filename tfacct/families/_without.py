@@ -22,7 +22,6 @@ _ONE_BY_ONE: Mapping[str, str] = {
     "jetmoe": "its queries, and what its attention reads, pass experts, and no part here does that",
     "jina_clip": "its config names another repository in place of its text model's sizes",
     "lilt": "a narrower stream of places on a page runs beside its tokens, and no part here does that",
-    "longformer": "it pads a text to whole windows that overlap, and here only an encoder in front of a decoder does",
     "longt5": "its encoder pads a source to whole blocks that see their neighbours, and no part here does that",
     "luke": "its queries differ for pairs of words and entities, and no part here does that",
     "minicpmo": "its config does not say whose blocks its language model has",

@@ -1,21 +1,20 @@
 """LED: a BART whose encoder attends in windows that overlap, over a source padded to whole ones."""
 
-from dataclasses import fields
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from tfacct.architecture.blocks import Block, Stack, stacks
-from tfacct.architecture.parts import Attention, Embedding, Head, Norm, OverlappingAttention, Positions
+from tfacct.architecture.blocks import Stack
+from tfacct.architecture.parts import Embedding, Head, Norm, Positions
 from tfacct.architecture.transformer import Encoder, Transformer
 from tfacct.base.errors import ConfigError
 from tfacct.families._bart_like import ELSEWHERE, Sides, class_attention, class_stack
 from tfacct.families._base import Count, CountOrList, Switch
 from tfacct.families._endings import BODY, SEQ2SEQ
+from tfacct.families._overlapping import each_window, own_paths, windowed
 
 RELEASED = "2020-04"
 
 WINDOWED = "led.encoder.layers.*.self_attn"
 OWN = f"{WINDOWED}.longformer_self_attn"
-NAMES = {"q": "query", "k": "key", "v": "value"}
 
 
 class Config(Sides):
@@ -52,9 +51,7 @@ class Config(Sides):
             **class_attention("blocks.*.cross", "model.decoder.layers.*.encoder_attn"),
         }.items()
     } | {
-        **{f"encoder.blocks.*.attn.{which}_proj": f"{OWN}.{name}" for which, name in NAMES.items()},
-        **{f"encoder.blocks.*.attn.{which}_global_proj": f"{OWN}.{name}_global" for which, name in NAMES.items()},
-        **{f"encoder.blocks.*.attn.{what}": OWN for what in ("scores", "values")},
+        **{f"encoder.blocks.*.attn.{ours}": theirs for ours, theirs in own_paths(OWN).items()},
         "encoder.blocks.*.attn.o_proj": f"{WINDOWED}.output",
         "lm_head": "lm_head",
     }
@@ -87,22 +84,7 @@ class Config(Sides):
     @property
     def windows(self) -> list[int]:
         """Tokens of each encoder block's window. Raises ConfigError."""
-        said, layers = self.attention_window, self.encoder_layers
-        every = said if isinstance(said, list) else [said] * layers
-        if len(every) != layers:
-            raise ConfigError(f"attention_window has {len(every)} entries for encoder_layers = {layers:,}")
-        longest = max(every)
-        for window in every:
-            if window % 2:
-                raise ConfigError(f"attention_window = {window:,} is odd: half of it lies on each side of a token")
-            if window == 2:
-                raise ConfigError("attention_window = 2: the class takes none of fewer than 4 tokens")
-            if longest % window:
-                raise ConfigError(
-                    f"attention_window has {window:,} and {longest:,}: the source is padded to whole windows of the"
-                    " longest, which are no whole number of the others"
-                )
-        return every
+        return each_window(self.attention_window, self.encoder_layers, "encoder_layers", "the source")
 
     def architecture(self) -> Transformer:
         """One token table for both sides and the head; each side has positions and a norm behind them."""
@@ -110,12 +92,11 @@ class Config(Sides):
             raise self.refused("tie_word_embeddings", False)
         reading, writing = self.blocks()
         hidden, vocab, windows, _ = self.d_model, self.vocab_size, self.windows, self.source
-        of_window = {size: _windowed(reading.block, size, max(windows)) for size in windows}
         norm = Norm(hidden=hidden, kind="layer")
         return Transformer(
             encoder=Encoder(
                 Embedding(vocab=vocab, hidden=hidden, shared=True),
-                stacks([of_window[size] for size in windows]),
+                windowed(reading.block, windows),
                 positions=Positions(rows=self.max_encoder_position_embeddings, hidden=hidden),
                 embed_norm=norm,
                 apart=frozenset("KHFP"),
@@ -127,11 +108,3 @@ class Config(Sides):
             final_norm=None,
             head=Head(hidden=hidden, vocab=vocab, tied=True),
         )
-
-
-def _windowed(block: Block, window: int, longest: int) -> Block:
-    """The block with its attention in windows."""
-    plain, network = (sublayer.part for sublayer in block.sublayers)
-    own: dict[str, Any] = {field.name: getattr(plain, field.name) for field in fields(Attention)}
-    attention = OverlappingAttention(**own, half=window // 2, longest=longest)
-    return Block.of(attention, network, norm=block.sublayers[0].post_norm or block.sublayers[0].norm, order=block.order)

@@ -92,7 +92,7 @@ class Group:
         that stay for the next step, min(S, W). `at` may bind both itself, as SEEN and KEPT: symbols for them keep
         formulas free of `min`. Where a recurrence runs in chunks, CHUNKS and ONE_BY_ONE are bound alike, and
         PATCHES where learned tokens stand in front of them. Patches that are merged are bound by how many are left, and
-        compressed tokens by the keys made of them. A source that is read in windows is padded to whole ones.
+        compressed tokens by the keys made of them. What is read in windows that overlap is padded to whole ones.
         Raises UsageError for a number of patches of which some would be left over.
         """
         axes = {**self.axes, **at}
@@ -119,15 +119,21 @@ class Group:
         return axes
 
     def _overlapping(self, at: Axes) -> dict[str, Size]:
-        """What a step binds where a source is padded to whole windows: as many halves less one are windows that share a
-        half with the next, and none where no source is read."""
-        padded = at[PADDED] if PADDED in at else rounded_up(at["I"], self.axes[LONGEST]) * self.axes[LONGEST]
+        """What a step binds where what is read is padded to whole windows, a source or an encoder's own tokens: as many
+        halves less one are windows that share a half with the next, and none where nothing is read."""
+        read = "I" if self.reads else "T"
+        padded = at[PADDED] if PADDED in at else rounded_up(at[read], self.axes[LONGEST]) * self.axes[LONGEST]
         if HALF not in self.axes:
             return {PADDED: padded}
         mark = self.names.get(HALF, HALF).removeprefix(HALF)  # of blocks whose windows are not all others'
         halves = at[f"{HALVES}{mark}"] if f"{HALVES}{mark}" in at else divided(padded, self.axes[HALF])
         windows = at[f"{OVERLAPPING}{mark}"] if f"{OVERLAPPING}{mark}" in at else halves - smaller(halves, 1)
         return {PADDED: padded, HALVES: halves, OVERLAPPING: windows}
+
+    @property
+    def reads(self) -> bool:
+        """True if its lines are those of an encoder in front of a decoder, whose tokens are a source."""
+        return any(paths.parse(line.path).side == paths.ENCODER for line in self.lines)
 
     def sized(self) -> list[tuple[Parameter, tuple[Size, ...], Size, Size]]:
         """Parameters of its lines, each with its shape, its elements, and those that a token meets."""
@@ -237,9 +243,11 @@ class Ledger:
 
     @cached_property
     def leaps(self) -> bool:
-        """True if counts leap with the context: where new tokens are padded to chunks, or tokens are compressed."""
+        """True if counts leap with the context: where new tokens are padded to chunks or to whole windows, or tokens
+        are compressed."""
         lengths = (CHUNK, *RATES.values())
-        return any(length in group.axes for group in self.groups for length in lengths)
+        padded = any(LONGEST in group.axes and not group.reads for group in self.groups)
+        return padded or any(length in group.axes for group in self.groups for length in lengths)
 
     @cached_property
     def period(self) -> int:

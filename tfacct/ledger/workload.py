@@ -31,8 +31,8 @@ MERGED = "Tm"
 TILES = "Nw"
 """The axis that a step binds where patches see those of a window alone: the tokens divided by how many a window has."""
 PADDED = "Ip"
-"""The axis that a step binds where an encoder attends in windows that overlap: new source tokens, padded to whole
-windows."""
+"""The axis that a step binds where an encoder attends in windows that overlap: the tokens that it reads, padded to
+whole windows."""
 HALVES, OVERLAPPING = "Ih", "Iw"
 """Axes that it binds there too: halves of windows, and windows, each of which shares a half with the next."""
 OF_WINDOWS = PADDED, HALVES, OVERLAPPING

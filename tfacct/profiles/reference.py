@@ -46,7 +46,7 @@ from tfacct.profiles.reference_indexed import of_blocks, turned_heads
 from tfacct.profiles.reference_latent import latent
 from tfacct.profiles.reference_lines import BENT, Lines, adapted, is_, read_whole, split
 from tfacct.profiles.reference_mixers import lengths, mixed
-from tfacct.profiles.reference_pairs import alone, both, cross, overlapping, padded
+from tfacct.profiles.reference_pairs import alone, both, cross, cut, overlapping, padded
 from tfacct.profiles.reference_streams import (
     ALL,
     PREDICTED,
@@ -68,7 +68,8 @@ class Reference(Lines):
         """The pass of a model that reads a source of so many tokens, if any. Raises ConfigError for a part without a
         rule, by its name."""
         if shape.encoder is None:
-            return self._side(shape)
+            own, whole = self._side(shape), padded(shape, self.tokens)
+            return own if shape.longest is None else cut(self, whole, replace(self, tokens=whole)._side(shape), own)
         own, encoder = self._side(replace(shape, encoder=None)), shape.encoder
         if encoder.given:
             return both(self, own, None, shape, source)

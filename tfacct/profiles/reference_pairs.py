@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from tfacct.architecture.parts import CrossAttention, Stem
@@ -35,10 +35,34 @@ def alone(encoder: Encoder) -> Transformer:
     )
 
 
-def padded(encoder: Encoder, source: Size) -> Size:
-    """Tokens that an encoder runs over: those of its source, or whole windows of them."""
+def padded(encoder: Encoder | Transformer, source: Size) -> Size:
+    """Tokens that an encoder runs over: those that it reads, or whole windows of them."""
     longest = encoder.longest
     return source if longest is None else rounded_up(source, longest) * longest
+
+
+def cut(own: Lines, whole: Size, over: Pass, behind: Pass) -> Pass:
+    """The pass of an encoder that runs over whole windows up to its last block: `over` those, and `behind` its own
+    tokens alone. What stands there sees the stream of all, or copies the rows of several texts."""
+    copied = not is_(own.batch, 1) and not is_(own.tokens, 1) and own.tokens != whole
+
+    def seen(line: Kept) -> Kept:
+        alone = copied and "pooler.weight" not in line.by
+        return line if line.path != "stream" or alone else replace(line, spec=f"B {PADDED} D")
+
+    back = behind.back
+    back = back._replace(run=back.run._replace(kept=tuple(map(seen, back.run.kept))), axes={**back.axes, PADDED: whole})
+    front, *blocks = (_in_windows(section, whole, {"T": PADDED}) for section in (over.front, *over.blocks))
+    return over._replace(front=front, blocks=tuple(blocks), back=back)
+
+
+def _in_windows(section: Section, whole: Size, letters: Mapping[str, str], name: Callable[[str], str] = str) -> Section:
+    """A section by other letters and names, with the sizes of whole windows."""
+    of = {**section.axes, PADDED: whole}
+    if HALF in of:
+        halves = divided(whole, of[HALF])
+        of |= {HALVES: halves, OVERLAPPING: halves - 1}
+    return section._replace(run=named(section.run, letters, name), axes=of)
 
 
 def both(own: Lines, target: Pass, reading: Pass | None, shape: Transformer, source: Size) -> Pass:
@@ -76,12 +100,10 @@ def both(own: Lines, target: Pass, reading: Pass | None, shape: Transformer, sou
 def _beside(section: Section, axes: Axes) -> Section:
     """A section of the encoder as it stands beside the decoder's: by the names and letters of its side."""
     kept = tuple(line.needed_by(by for by in line.by if not turns(by)) for line in section.run.kept)
-    letters = {**OF_SOURCE, "T": PADDED} if axes else OF_SOURCE
-    of = {**section.axes, **axes}
-    if HALF in of:
-        halves = divided(of[PADDED], of[HALF])
-        of |= {HALVES: halves, OVERLAPPING: halves - 1}
-    return section._replace(run=named(section.run._replace(kept=kept), letters, paths.in_encoder), axes=of)
+    section = section._replace(run=section.run._replace(kept=kept))
+    if axes:
+        return _in_windows(section, axes[PADDED], {**OF_SOURCE, "T": PADDED}, paths.in_encoder)
+    return section._replace(run=named(section.run, OF_SOURCE, paths.in_encoder))
 
 
 def overlapping(at: str, reads: str) -> Iterator[Kept]:

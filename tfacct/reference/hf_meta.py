@@ -71,8 +71,9 @@ def _unasked(config: Any) -> Iterator[None]:
 
 @contextmanager
 def _no_global_tokens(config: Any) -> Iterator[None]:
-    """LED asks whether any token has global attention, and on meta nothing can be asked: there is none."""
-    if config.model_type != "led":
+    """LED and Longformer ask whether any token has global attention, and on meta nothing can be asked: there is
+    none."""
+    if not hasattr(config, "attention_window"):
         yield
         return
     plain = torch.Tensor.item

@@ -120,7 +120,7 @@ class Decoder(nn.Module):
         keep_all: bool = False,
     ) -> None:
         super().__init__()
-        self.recompute = recompute
+        self.recompute, self.longest = recompute, shape.longest
         self.windowed = any(stack.block.window is not None for stack in shape.stacks)
         table: Any = _front(shape.embed)
         self.embed = table
@@ -183,12 +183,15 @@ class Decoder(nn.Module):
         `positions` of the new tokens: a cache of a window does not tell them. `source`: the tokens that the encoder
         reads, in the first step only.
         """
+        count = tokens.shape[1]
+        tokens = tokens if self.longest is None else padded(tokens, self.longest)
         x = self.embed(tokens)
         if positions is None:
             if past and self.windowed:
                 raise ValueError("a model with windows needs the positions of its new tokens")
             old = self._old(past)
-            positions = torch.arange(old, old + x.shape[1], device=tokens.device)
+            positions = torch.arange(old, old + count, device=tokens.device)
+        positions = positions if self.longest is None else padded(positions, self.longest)
         x = self._placed(x, positions, behind=False)
         for beside in (self.type_embed, self.task_embed, self.box_embed):
             x = x if beside is None else beside(x, positions)
@@ -197,7 +200,7 @@ class Decoder(nn.Module):
         step = Step(x, positions, self._bias(past, positions))
         step.rows = None if self.rel_embed is None else self.rel_embed.all()
         step.per_layer = None if self.per_layer is None else self.per_layer.rows(tokens, x)
-        step.first = x
+        step.first, step.source = x, count
         step.lent = {} if self.lends else None
         x = through(self.streams, x)
         if self.hc_head is not None:
@@ -220,7 +223,7 @@ class Decoder(nn.Module):
                 x = self.first_conv(first, x)
             if number in between:
                 between[number] = x
-        x = through(self.hc_head, through(self.merged, x))
+        x = through(self.hc_head, through(self.merged, x if self.longest is None else x[:, :count]))
         logits = [self._head(through(self.final_norm, x))]
         if self.behind:
             more = (merger(between[number]) for number, merger in zip(self.behind, self.deepstack, strict=True))

@@ -15,8 +15,8 @@ from tfacct.reference.step import Step
 
 
 def padded(source: Tensor, longest: int) -> Tensor:
-    """The source, padded to whole windows."""
-    missing = -source.shape[1] % longest
+    """Tokens, or their positions, padded to whole windows."""
+    missing = -source.shape[-1] % longest
     return source if missing == 0 else nn.functional.pad(source, (0, missing))
 
 

@@ -66,9 +66,11 @@ def each_of(value: Any) -> Any:
 
 
 def never_called(subject: LoadedModel) -> list[str]:
-    """The networks that are stored and never run, by path."""
-    idle = (line.of for group in subject.ledger.groups for line in group.lines if isinstance(line, Unused))
-    found = list(dict.fromkeys(paths.module_of(line.path) for line in idle if isinstance(line, Matmul)))
+    """What is stored and never run, by path: networks, or products of a part that runs without them."""
+    lines = [line for group in subject.ledger.groups for line in group.lines]
+    run = {paths.module_of(line.path) for line in lines if isinstance(line, Matmul)}
+    idle = [line.path for line in lines if isinstance(line, Unused) and isinstance(line.of, Matmul)]
+    found = list(dict.fromkeys(path if paths.module_of(path) in run else paths.module_of(path) for path in idle))
     return [path for path in found if not any(path.startswith(f"{other}.") for other in found)]
 
 

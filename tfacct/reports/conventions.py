@@ -180,17 +180,18 @@ def attention_words(subjects: Sequence[LoadedModel], masked: bool) -> str:
     if not sentences.attends(subjects):
         return " no attention, so --masked leaves nothing out;" if masked else ""
     pairs, whole = _pairs(subjects), {"I J": "I × J in an encoder", "T J": "T × J across", "both": "all T × T pairs"}
-    whole |= {"tiles": "in windows of patches only their own"} if len(pairs) > 1 else {}
+    if len(pairs) > 1:
+        whole |= {"tiles": "in windows of patches only their own", "windows": "in windows that overlap only their own"}
     if masked and "near" in pairs:
         whole["I J"] += " where it has no window"
     whole |= {"overlap": "in an encoder those in windows that overlap"}
     others = [words for pair, words in whole.items() if pair in pairs and pair != "both"]
     if not pairs & {"causal", "window", "chunks", "chosen"} and masked and "near" in pairs:
         return " of attention only the pairs that the windows keep, which see both ways;"
-    if pairs == {"tiles"}:
-        return " of attention all pairs in each window;"
+    if pairs and pairs <= {"tiles", "windows"}:
+        return f" of attention all pairs in {'each window' if 'tiles' in pairs else 'windows that overlap'};"
     if not pairs & {"causal", "window", "chunks", "chosen"}:
-        if "tiles" in pairs:
+        if pairs & {"tiles", "windows"}:
             return f" of attention {whole['both']}, in windows only their own;"
         return f" {whole['both']} of attention{', which has no causal mask' if masked else ''};"
     if masked:
@@ -220,7 +221,7 @@ def _pairs(subjects: Sequence[LoadedModel]) -> set[str]:
             if TILES in axes:
                 found.add("tiles")
             elif OVERLAPPING in axes:
-                found.add("overlap")
+                found.add("overlap" if group.reads else "windows")
             elif {"T", "S"} <= axes:
                 bounded = line.mask == "causal" and WINDOW in group.axes
                 found.add("window" if bounded else {"full": "both"}.get(line.mask, line.mask))

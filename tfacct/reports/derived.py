@@ -159,7 +159,8 @@ def spelled_model(subject: LoadedModel, work: Workload | None) -> SpelledModel:
             own |= {name: f"{name}{halves.index(group.axes[HALF]) + 1}" for name in (HALVES, OVERLAPPING)}
         for letter in OF_WINDOWS if LONGEST in group.axes and at else ():
             if letter in (there := group.bound(at)):
-                bound[letter] = named(own.get(letter, letter), there[letter], renamed(meanings[letter], own))
+                of = own if group.reads else {**own, "I": "T"}
+                bound[letter] = named(own.get(letter, letter), there[letter], renamed(meanings[letter], of))
         for share in [share for share, taken in SHARES.items() if taken in group.axes and at]:
             meaning = meanings[share]
             if FRONT in group.axes:

@@ -118,10 +118,11 @@ def _notes(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]]) -> 
 
 
 def _never_run(subjects: Sequence[LoadedModel]) -> list[str]:
-    """Networks of one model that are stored and never run."""
+    """What of one model is stored and never run."""
     idle = cells.never_called(subjects[0]) if len(subjects) == 1 else []
-    names = ", ".join(paths.short(path) for path in idle)
-    return [f"{names} is stored but never called: its parameters count, its work does not."] if idle else []
+    names, many = ", ".join(paths.short(path) for path in idle), len(idle) > 1
+    said = "are stored but never called: their" if many else "is stored but never called: its"
+    return [f"{names} {said} parameters count, {'their' if many else 'its'} work does not."] if idle else []
 
 
 def _facts(subject: LoadedModel, mesh: Mesh | None = None) -> dict[str, Any]:

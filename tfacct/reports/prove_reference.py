@@ -48,10 +48,12 @@ def prove_reference(
             f"{subject.name}: keys are made of whole groups of tokens: what it keeps is not proven for all sizes",
             f"tfacct verify {subject.name} {option('train')} {option('as_', REFERENCE)} measures it at one",
         )
-    encoder = subject.architecture.encoder
-    if encoder is not None and encoder.longest is not None:
+    padded = "a text" if subject.architecture.longest is not None else ""
+    if (encoder := subject.architecture.encoder) is not None and encoder.longest is not None:
+        padded = "a source"
+    if padded:
         raise UsageError(
-            f"{subject.name}: a source is padded to whole windows: what it keeps is not proven for all sizes",
+            f"{subject.name}: {padded} is padded to whole windows: what it keeps is not proven for all sizes",
             f"tfacct verify {subject.name} {option('train')} {option('as_', REFERENCE)} measures it at one",
         )
     subject, who = subject.running(FORM), runner(REFERENCE)

@@ -143,8 +143,17 @@ def active_notes(subjects: Sequence[LoadedModel]) -> list[str]:
 
 
 def source_notes(subjects: Sequence[LoadedModel], work: Workload | None = None) -> list[str]:
-    """Reading of the source by one model's encoder; nothing of other models."""
-    if len(subjects) != 1 or subjects[0].source is None:
+    """Reading of the source by one model's encoder, or of an encoder's own text where it is padded; nothing of other
+    models."""
+    if len(subjects) != 1:
+        return []
+    longest = subjects[0].architecture.longest
+    if longest is not None and work is not None and work.tokens % longest:
+        padded = rounded_up(work.tokens, longest) * longest
+        return [
+            f"Up to the last block it runs over {padded:,} tokens: the text is padded to whole windows of {longest:,}."
+        ]
+    if subjects[0].source is None:
         return []
     read = work is None or work.new_source
     encoder = subjects[0].architecture.encoder
@@ -152,9 +161,9 @@ def source_notes(subjects: Sequence[LoadedModel], work: Workload | None = None) 
         what = "The source is what another model, which is not counted here, makes of an image."
         kept = "The cross keys and values made from it are kept."
         return [f"{what} {kept}" if read else f"{what} Its cross keys and values are kept: they cost nothing here."]
-    longest, padding = (encoder and encoder.longest) or 1, ""
-    if work is not None and work.source % longest:
-        padding = f", padded to {rounded_up(work.source, longest) * longest:,} tokens, whole windows of {longest:,}"
+    window, padding = (encoder and encoder.longest) or 1, ""
+    if work is not None and work.source % window:
+        padding = f", padded to {rounded_up(work.source, window) * window:,} tokens, whole windows of {window:,}"
     return [
         f"The encoder runs once, over the whole source{padding}. The cross keys and values made from it are kept."
         if read

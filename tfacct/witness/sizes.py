@@ -59,8 +59,8 @@ class Sizes:
         self.period = shape.ledger().period
         """Tokens after which as many wait to be compressed as before: T and C are multiples of it, and none wait."""
         taken = (part.axes().get(size, 1) for part in shape.parts() for size in SHARES.values())
-        self.together = lcm(self.period, *taken)
-        """Patches of an image that are taken together: T is a multiple of it."""
+        self.together = lcm(self.period, shape.longest or 1, *taken)
+        """Tokens that are taken together, patches or those of a window: T is a multiple of it."""
         self.source = (shape.encoder and shape.encoder.longest) or 1
         """Tokens of the windows to which a source is padded: J is a multiple of them, and none are padded."""
         self.recurs = any(part.recurs for part in shape.parts())

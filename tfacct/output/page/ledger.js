@@ -35,7 +35,8 @@ export function bound(group, at, kept = false) {
 		if (rate in group.axes) Object.assign(axes, compressed(kind, at, group.axes[rate]));
 	}
 	if (lines.LONGEST in group.axes) {
-		const padded = einsum.roundedUp(at.I, group.axes[lines.LONGEST]) * group.axes[lines.LONGEST];
+		const read = group.lines.some(line => line.path.startsWith("encoder.")) ? at.I : at.T;
+		const padded = einsum.roundedUp(read, group.axes[lines.LONGEST]) * group.axes[lines.LONGEST];
 		axes[einsum.PADDED] = padded;
 		if (lines.HALF in group.axes) {
 			axes[einsum.HALVES] = padded / group.axes[lines.HALF];

@@ -1,0 +1,72 @@
+"""Groups of lines, from the parts of a stack's blocks or of an end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from tfacct.architecture.blocks import Stack
+from tfacct.architecture.letters import Names
+from tfacct.architecture.parts import OverlappingAttention, Part
+from tfacct.ledger import paths
+from tfacct.ledger.einsum import Size, same
+from tfacct.ledger.groups import Group
+from tfacct.ledger.lines import LONGEST, Line, Pointwise, Unused
+from tfacct.ledger.workload import PADDED
+
+
+def group(
+    parts: Iterable[tuple[str, Part]], names: Names, count: Size = 1, numbers: Sequence[int] = (), kind: str = ""
+) -> Group:
+    """The lines of parts by their paths. Raises ValueError where one letter has two sizes."""
+    axes: dict[str, Size] = {}
+    lines: list[Line] = []
+    for at, part in parts:
+        for axis, value in part.axes().items():
+            if not same(axes.setdefault(axis, value), value):
+                raise ValueError(f"{at}: axis {axis} is {value} here and {axes[axis]} beside it")
+        lines += part.lines(at)
+    return Group(tuple(lines), axes, count, numbers, kind, names)
+
+
+def grouped(
+    stacks: Sequence[Stack], numbers: Sequence[Sequence[int]], kinds: Sequence[str], names: Sequence[Names]
+) -> Iterator[Group]:
+    """A group for every stack, with the numbers of its blocks, their kind and their letters."""
+    for stack, own, kind, called in zip(stacks, numbers, kinds, names, strict=True):
+        parts = ((paths.in_every(paths.BLOCKS, name), part) for name, part in stack.block.parts())
+        yield replace(group(parts, called, stack.count, own, kind), once=stack.once, shared=stack.shared)
+
+
+def longest_window(stacks: Sequence[Stack]) -> Size | None:
+    """Tokens of the longest window of blocks whose windows overlap; None where none do."""
+    found = (stack.block.find(OverlappingAttention) for stack in stacks)
+    return next((part.longest for part in found if part is not None), None)
+
+
+def in_whole_windows(own: Group, longest: Size | None) -> Group:
+    """The group run over tokens that are padded to whole windows, where there is a longest one."""
+    if longest is None or not own.lines:
+        return own
+    lines = tuple(_renamed(line, {"T": PADDED}) for line in own.lines)
+    return replace(own, lines=lines, axes={**own.axes, LONGEST: longest})
+
+
+def of_source(own: Group) -> Group:
+    """An encoder's group in front of a decoder: new source tokens for new tokens, and those seen for keys."""
+    return replace(own, lines=tuple(_moved(_renamed(line, {"T": "I", "S": "J"})) for line in own.lines))
+
+
+def _renamed(line: Any, tokens: Names) -> Any:
+    return Unused(_renamed(line.of, tokens)) if isinstance(line, Unused) else line.renamed(tokens)
+
+
+def _moved(line: Any) -> Any:
+    """The line at its path on the encoder's side."""
+    if isinstance(line, Unused):
+        return Unused(_moved(line.of))
+    line = replace(line, path=paths.in_encoder(line.path))
+    if isinstance(line, Pointwise) and line.module is not None:
+        return replace(line, module=paths.in_encoder(line.module))
+    return line
