@@ -119,10 +119,9 @@ class Group:
         return axes
 
     def _overlapping(self, at: Axes) -> dict[str, Size]:
-        """What a step binds where what is read is padded to whole windows, a source or an encoder's own tokens: as many
-        halves less one are windows that share a half with the next, and none where nothing is read."""
-        read = "I" if self.reads else "T"
-        padded = at[PADDED] if PADDED in at else rounded_up(at[read], self.axes[LONGEST]) * self.axes[LONGEST]
+        """What a step binds where tokens are padded to whole windows: as many halves less one are windows, if any."""
+        read, longest = at["I" if self.reads else "T"], self.axes[LONGEST]
+        padded = at[PADDED] if PADDED in at else rounded_up(read, longest) * longest
         if HALF not in self.axes:
             return {PADDED: padded}
         mark = self.names.get(HALF, HALF).removeprefix(HALF)  # of blocks whose windows are not all others'
@@ -243,11 +242,10 @@ class Ledger:
 
     @cached_property
     def leaps(self) -> bool:
-        """True if counts leap with the context: where new tokens are padded to chunks or to whole windows, or tokens
-        are compressed."""
+        """True if counts leap with the context: where tokens are padded to chunks or windows, or are compressed."""
         lengths = (CHUNK, *RATES.values())
-        padded = any(LONGEST in group.axes and not group.reads for group in self.groups)
-        return padded or any(length in group.axes for group in self.groups for length in lengths)
+        own = (group.axes for group in self.groups if not group.reads)
+        return any(LONGEST in axes or any(length in axes for length in lengths) for axes in own)
 
     @cached_property
     def period(self) -> int:
