@@ -53,6 +53,8 @@ KIMI_LINEAR = {
         ("qwen3", {"classifier_from_token": ["no", "yes"], "method": "from_2_way_softmax"}),
         ("hunyuan_v1_moe", {"use_mla": False, "vit_type": None, "vit_path": None, "use_rotary_pos_emb": True}),
         ("hunyuan_v1_moe", {"moe_topk": [3] * TINY["hunyuan_v1_moe"]["num_hidden_layers"], "num_experts_per_tok": 3}),
+        ("internlm2", {"reward_token_id": 92527, "architectures": ["InternLM2ForCausalLM"]}),
+        ("deci", {"num_key_value_heads": TINY["deci"]["num_attention_heads"]}),  # DeciLM-7B
         ("ernie4_5", {"rope_is_neox_style": True, "use_3d_rope": True, "compression_ratio": 1.0}),  # PaddleOCR-VL
     ],
 )
@@ -69,6 +71,9 @@ def test_fields_of_published_files_that_change_no_count_are_read(family: str, fi
         ("mimo_v2_flash", {"sliding_window_size": 128, "attention_chunk_size": 64}, "attention_chunk_size"),
         ("minimax_m2", {"attn_type_list": [0, 1]}, "attn_type_list"),
         ("dots1", {"v_head_dim": 4}, "v_head_dim"),
+        ("bert", {"alibi_starting_size": 512}, "alibi_starting_size"),  # DNABERT-2
+        ("esm", {"add_bias_fnn": False}, "add_bias_fnn"),  # Nucleotide Transformer v2
+        ("deci", {"num_key_value_heads": 2}, "num_key_value_heads"),
         ("llama4_text", {"interleave_moe_layer_step": 0}, "interleave_moe_layer_step"),
         ("kimi_linear", {"mla_use_output_gate": True}, "mla_use_output_gate"),  # Kimi K3, and those below
         ("kimi_linear", {"routed_expert_hidden_size": 3584}, "routed_expert_hidden_size"),
@@ -113,17 +118,20 @@ def test_the_class_that_published_files_of_qwen2_5_omni_name_inside_is_the_whole
     [
         ("phi4mm", "Phi4MMForCausalLM", ("embd_layer", "img_processor", "audio_processor", "vision_lora")),
         ("phi3_v", "Phi3VForCausalLM", ("embd_layer", "img_processor")),
+        ("Keye", "KeyeForConditionalGeneration", ("vision_config",)),
+        ("KeyeVL1_5", "KeyeVL1_5ForConditionalGeneration", ("vision_config",)),
         ("phi4_multimodal", "Phi4MultimodalForCausalLM", ("vision_config", "audio_config")),
     ],
 )
 def test_fields_of_both_together_are_the_language_models_and_name_what_stands_beside(
     whole: str, named: str, beside: tuple[str, ...]
 ) -> None:
-    text = text_of("phi3", "partial_rotary_factor")
+    family = "qwen3" if whole.startswith("Keye") else "phi3"
+    text = text_of(family, "partial_rotary_factor")
     fields = {"architectures": [named], **text, **{name: {"hidden_size": 9} for name in beside}}
     ours = subject("mine", {"model_type": whole, **fields})
-    assert (ours.family, ours.unknown, set(ours.left_out)) == ("phi3", (), set(beside))
-    assert ours.ledger.parameters() == subject("mine", {"model_type": "phi3", **text}).ledger.parameters()
+    assert (ours.family, ours.unknown, set(ours.left_out)) == (family, (), set(beside))
+    assert ours.ledger.parameters() == subject("mine", {"model_type": family, **text}).ledger.parameters()
 
 
 @pytest.mark.parametrize("tied", [True, False])

@@ -40,6 +40,20 @@ def test_auto_round_packs_as_gptq_without_groups_of_inputs() -> None:
         assert weighed(LLAMA, said) == plain - 3 * sum(gone(*matrix, taken) for matrix in MATRICES)
 
 
+def test_auto_round_by_its_first_name() -> None:
+    assert weighed(LLAMA, {**ROUND, "quant_method": "intel/auto-round"}) == weighed(LLAMA, ROUND)
+    with pytest.raises(TfacctError, match="a packing_format beside it"):
+        weighed(LLAMA, {**ROUND, "backend": "auto_round:awq:gemm"})
+
+
+def test_fields_of_autofp8_mean_one_scale_for_each_matrix() -> None:
+    """`weight_scale` and `input_scale`, of 4 bytes each, as AutoFP8 stores them."""
+    said = {"quant_method": "fp8", "activation_scheme": "static", "ignored_layers": ["lm_head"]}
+    plain = int(load(LLAMA).memory().models[0]["weights_bytes"])
+    lost = plain - 3 * sum(outputs * inputs - 8 for outputs, inputs in MATRICES)
+    assert weighed(LLAMA, said) == weighed(LLAMA, {**said, "kv_cache_scheme": "static"}) == lost
+
+
 def test_auto_round_with_modules_of_their_own() -> None:
     plain = int(load(LLAMA).memory().models[0]["weights_bytes"])
     every = weighed(LLAMA, ROUND)

@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from tests.families._drawing import EVEN, ON, WIDTH, Draw, Fields, of_whole_heads, some, without
+from tests.families._drawing import EVEN, ON, WIDTH, Draw, Fields, of_whole_heads, some
 from tests.families._sizes import Distinct, Sized, of_heads
 
 TINY = {
@@ -19,7 +19,7 @@ CONTEXT = 1024
 
 
 def drawn(draw: Draw) -> Fields:
-    fields = without(of_whole_heads(draw, EVEN), "tie_word_embeddings")
+    fields = of_whole_heads(draw, EVEN)
     fields |= {"intermediate_size": draw(WIDTH), "pad_token_id": draw(st.integers(1, 3)), "mask_token_id": 4}
     some(draw, fields, position_embedding_type=st.sampled_from(["rotary", "absolute"]), token_dropout=ON)
     return some(draw, fields, emb_layer_norm_before=st.none() | ON, max_position_embeddings=st.integers(30, 40))

@@ -88,6 +88,8 @@ class Encoding(FamilyConfig):
     """Whether its language model's head stands in front of the body, and names the table that is tied."""
     front_norm: ClassVar[bool] = True
     """Whether a norm stands behind the tables."""
+    unties: ClassVar[bool] = False
+    """Whether a head that is not tied, and still has one bias, is the class's."""
 
     @property
     def sizes(self) -> Sizes:
@@ -137,7 +139,7 @@ class Encoding(FamilyConfig):
             hidden=sizes.hidden,
             vocab=sizes.vocab,
             width=sizes.table,
-            tied=True,
+            tied=getattr(self, "tie_word_embeddings", True),
             bias=True,
             transform=self.head_act or sizes.activation,
             eps=sizes.eps,
@@ -153,7 +155,7 @@ class Encoding(FamilyConfig):
         for name, understood in self.understood.items():
             if getattr(self, name) != understood:
                 raise self.refused(name, getattr(self, name))
-        if not getattr(self, "tie_word_embeddings", True) and self.ending.head == "lm":
+        if not (self.unties or getattr(self, "tie_word_embeddings", True)) and self.ending.head == "lm":
             raise self.refused("tie_word_embeddings", False)
 
     def architecture(self) -> Transformer:

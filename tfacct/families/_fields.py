@@ -57,7 +57,7 @@ CHANGES_COUNTS = frozenset(
     num_attention_heads_per_layer num_key_value_heads_per_layer block_configs n_head_kv kv_n_heads
     clip_qkv cross_attention_layers adapter_rank use_cla img_processor vision_tower mm_vision_tower
     mla_use_output_gate routed_expert_hidden_size attn_res_block_size qk_layer_norms use_resampler moe_config
-    use_mla vit_type vit_path sparse_config mixer_types
+    use_mla vit_type vit_path sparse_config mixer_types alibi_starting_size
     """.split()
 )
 """Fields that change counts in some architecture. One that is on, and that a family does not read, is refused."""

@@ -66,6 +66,8 @@ _GLMASR = {
     "max_position_embeddings": 8192,
 }
 WRAPPERS: Mapping[str, Wrapper] = {
+    "Keye": Wrapper("qwen3", flat=True, named="KeyeForConditionalGeneration"),
+    "KeyeVL1_5": Wrapper("qwen3", flat=True, named="KeyeVL1_5ForConditionalGeneration"),
     "aria": Wrapper("aria_text"),
     "aya_vision": Wrapper("cohere2", default=True),
     "audioflamingo3": Wrapper("qwen2", "never"),
@@ -148,7 +150,7 @@ WRAPPERS: Mapping[str, Wrapper] = {
     "qwen3_vl_moe": Wrapper("qwen3_vl_moe_text"),
     "smolvlm": Wrapper("llama"),
     "step3p7": Wrapper("step3p5", flat=True),
-    "vibevoice": Wrapper("qwen2", "own"),
+    "vibevoice": Wrapper("qwen2", "own", older="decoder_config"),
     "vibevoice_asr": Wrapper("qwen2", "never"),
     "video_llama_3": Wrapper("qwen2", "either"),
     "video_llava": Wrapper("llama"),
@@ -200,7 +202,7 @@ def unwrapped(raw: Mapping[str, Any], part: Part = "text") -> Unwrapped:
             return found
     if (wrapper := WRAPPERS.get(model_type)) is not None:
         return _known(raw, model_type, wrapper)
-    if model_type in TEXTS:
+    if model_type in TEXTS or model_type == "chatglm":  # GLM-4V's, too
         return _inside(raw, model_type, {}, ())
     if model_type == _deepseek_vl.TYPE:
         raw = _deepseek_vl.told(raw)

@@ -29,8 +29,9 @@ class Config(LlamaLike):
     gotchas: ClassVar = (
         "transformers has no class for deci: its configs come with code of their own, which was read in public copies "
         "and not run. Only the reference model and hand arithmetic check it.",
-        "num_key_value_heads_per_layer gives each layer key heads of its own; a num_key_value_heads beside it is "
-        "refused. Later models of the same code (model_type nemotron-nas) list whole layers instead.",
+        "num_key_value_heads_per_layer gives each layer key heads of its own; a num_key_value_heads beside it is not "
+        "read, and is refused unless it is num_attention_heads. Later models of the same code (model_type "
+        "nemotron-nas) list whole layers instead.",
     )
 
     def of_layer(self, kv_heads: int) -> Attention:
@@ -51,7 +52,8 @@ class Config(LlamaLike):
         """Equal networks; key heads as the list says. Raises ConfigError."""
         given, layers = self.num_key_value_heads_per_layer, self.num_hidden_layers
         one_each("num_key_value_heads_per_layer", given, layers)
-        if self.num_key_value_heads is not None:
+        # Its config class is Llama's, which writes as many as there are heads; its code reads the list alone.
+        if self.num_key_value_heads not in (None, self.num_attention_heads):
             raise self.refused("num_key_value_heads", self.num_key_value_heads)
         kinds = {heads: self.block(self.of_layer(heads), self.feed_forward()) for heads in dict.fromkeys(given)}
         return self.decoder([kinds[heads] for heads in given])

@@ -29,6 +29,7 @@ class Config(BertLike):
     is_folding_model: Switch = False
     esmfold_config: Fields | None = None
     is_decoder: Switch = False
+    add_bias_fnn: Switch | None = None
 
     stems: ClassVar = ("Esm",)
     uncounted: ClassVar = BertLike.uncounted | {"pad_token_id", "rope_theta", "is_folding_model", "is_decoder"}
@@ -39,7 +40,11 @@ class Config(BertLike):
     order: ClassVar = "pre"
     front_norm: ClassVar = False
     head_act: ClassVar = "gelu"
-    understood: ClassVar = {"is_folding_model": False, "esmfold_config": None, "is_decoder": False}
+    understood: ClassVar = {
+        **{"is_folding_model": False, "esmfold_config": None, "is_decoder": False},
+        "add_bias_fnn": None,  # of a gated network, which files with code of their own have
+    }
+    unties: ClassVar = True
     body: ClassVar = BODY_AT
     hf_paths: ClassVar = {
         **{ours: theirs for ours, theirs in class_table(BODY_AT, LM_HEAD).items() if ours != "type_embed"},

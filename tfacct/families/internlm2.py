@@ -6,10 +6,12 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from tfacct.families._base import Count, Layers, Switch
-from tfacct.families._endings import DECODER
+from tfacct.families._endings import DECODER, Ending
 from tfacct.families.llama import Config as Llama
 
 RELEASED = "2024-01"
+REWARD = Ending("", "classes", paths={"classifier": "v_head"}, picks=True, scores=1, obeys=False)
+"""One score of a sequence, where its reward token stands."""
 
 
 class Config(Llama):
@@ -29,12 +31,14 @@ class Config(Llama):
     trains: ClassVar[frozenset[str]] = frozenset()
     divided: ClassVar[frozenset[str]] = frozenset()
     inside: ClassVar[Mapping[str, int]] = {}  # its fields have them
-    heads: ClassVar = DECODER
+    heads: ClassVar = {**DECODER, "ForRewardModel": REWARD}
+    harmless: ClassVar = Llama.harmless | {"reward_token_id"}
     aliases: ClassVar = {"bias": "attention_bias"}
     gotchas: ClassVar = (
         "transformers has no class for internlm2: its configs come with code of their own, whose block is Llama's with "
         "q, k and v in one matrix. The witness is the class of Llama, given the same sizes.",
         "bias (true if absent) puts biases on all four projections of attention.",
+        "InternLM2ForRewardModel comes with the files: one product scores every position, and one is kept.",
         "An absent or null head_dim means hidden_size / num_attention_heads.",
     )
 

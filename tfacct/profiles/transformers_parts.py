@@ -21,6 +21,7 @@ class Activation(NamedTuple):
 
 ACTIVATIONS: Mapping[str, Activation] = {
     "silu": Activation(),
+    "swish": Activation(),
     "gelu": Activation(),
     "gelu_pytorch_tanh": Activation(),
     "gelu_new": Activation(keeps=("in", "half", "tanh", "sum"), holds=3),

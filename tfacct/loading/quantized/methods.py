@@ -45,6 +45,8 @@ def _method(said: Mapping[str, Any]) -> str:
         return "bitsandbytes"
     if method is None and mlx.is_mlx(said):
         return "mlx"
+    if method == "intel/auto-round":
+        return "auto-round"  # as it was first called
     producer = said.get("producer")
     if method is None and isinstance(producer, Mapping) and producer.get("name") == "modelopt":
         return "modelopt"
@@ -90,10 +92,13 @@ def _listed(
 def _fp8(subject: LoadedModel, read: Read) -> Storage:
     # DeepSeek-V4's configs say the dtype of their experts outside; its class moves it here.
     read = Read({"expert_dtype": subject.raw.get("expert_dtype"), **read.said})
-    block = read.pair("weight_block_size", (128, 128) if not read.has("weight_block_size") else None)
+    # AutoFP8 has one scale for each matrix, and calls fields as transformers does not.
+    whole = any(map(read.has, ("weight_block_size", "ignored_layers", "kv_cache_scheme")))
+    block = read.pair("weight_block_size", None if whole else (128, 128))
     scheme = read.one("activation_scheme", ("dynamic", "static"), "dynamic")
     scale = {"float": 4, "ue8m0": 1}[read.one("scale_fmt", ("float", "ue8m0"), "float")]
     read.one("fmt", ("e4m3", "float8_e4m3fn"), "e4m3")
+    read.one("kv_cache_scheme", ("static",), "static")  # of the cache, not of the weights
     experts = read.one("expert_dtype", ("fp8", "fp4"), "fp8")
     of_experts = modelopt.of_experts(subject, read) if read.has("moe_quant_algo") else formats.MXFP4
     skips, takes = _listed(subject, read, "ignored_layers" if read.has("ignored_layers") else SKIPPED)

@@ -1,0 +1,30 @@
+"""Further published files: wholes whose language model is a known one, and heads that come with the files."""
+
+from tests.families import TINY
+from tfacct.loading.model import subject
+
+
+def test_glm_4v_is_chatglm_beside_what_sees() -> None:
+    plain = {
+        **{"model_type": "chatglm", "num_layers": 2, "hidden_size": 24, "num_attention_heads": 4, "kv_channels": 8},
+        **{"ffn_hidden_size": 36, "seq_length": 64, "padded_vocab_size": 96, "multi_query_attention": True},
+        **{"multi_query_group_num": 2, "add_qkv_bias": True},
+    }
+    seeing = {**plain, "vision_config": {"hidden_size": 9}, "boi_token_id": 95, "eoi_token_id": 94}
+    ours = subject("mine", seeing)
+    assert (ours.left_out, ours.unknown) == (("vision_config",), ())
+    assert ours.ledger.parameters() == subject("mine", plain).ledger.parameters()
+
+
+def test_vibevoice_keeps_its_language_model_in_decoder_config_in_files_of_before() -> None:
+    whole = {"model_type": "vibevoice", "decoder_config": TINY["qwen2"], "diffusion_head_config": {"hidden_size": 9}}
+    ours = subject("mine", whole)
+    assert ours.left_out == ("diffusion_head_config",)
+    assert ours.ledger.parameters() == subject("mine", TINY["qwen2"]).ledger.parameters()
+
+
+def test_the_score_of_internlm2s_reward_models() -> None:
+    """`v_head` of their own code: one product without a bias, of which one position's score is kept."""
+    ours = subject("mine", {**TINY["internlm2"], "architectures": ["InternLM2ForRewardModel"], "reward_token_id": 5})
+    body = subject("mine", {**TINY["internlm2"], "architectures": ["InternLM2Model"]})
+    assert ours.ledger.parameters() == {**body.ledger.parameters(), "classifier.weight": 48}
