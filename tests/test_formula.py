@@ -20,7 +20,7 @@ from tfacct.algebra.factored import CODE, LATEX, TEXT, factored, latex_letter
 from tfacct.algebra.symbols import block_letters, in_symbols
 from tfacct.architecture.blocks import Block, Stack
 from tfacct.architecture.letters import explained
-from tfacct.architecture.parts import Attention, CompressedAttention, FeedForward, Mixer
+from tfacct.architecture.parts import Attention, CompressedAttention, FeedForward, MergedAttention, Mixer
 from tfacct.base.errors import TfacctError
 from tfacct.ledger.einsum import AXIS
 from tfacct.ledger.lines import WINDOWS, Matmul, State
@@ -220,7 +220,9 @@ def test_the_cache_reads_back(run, family: str, seed: int) -> None:
     ahead = "num_mem_blocks" in config  # attention of a shared block stands in front of the mixer
     kept = kept if attends or not states else []
     kept = [*kept, *(line.path for line in states)] if ahead else [*(line.path for line in states), *kept]
-    assert list(table) == [*kept, *(["cross.k_cache", "cross.v_cache"] if "J" in sizes else [])]
+    merged = any(isinstance(part, MergedAttention) for part in subject("mine", config).architecture.parts())
+    of_source = "attn.source_" if merged else "cross."
+    assert list(table) == [*kept, *([f"{of_source}k_cache", f"{of_source}v_cache"] if "J" in sizes else [])]
     for path, (axes, count, value, held) in table.items():
         assert evaluated(count, sizes) == number(value) == sizes["L"] * prod(sizes[axis] for axis in axes.split())
         assert number(held) == width.get(path, 2) * number(value)

@@ -73,9 +73,12 @@ def test_the_vision_model_is_the_wholes(whole: str, said: bool) -> None:
     text = text_of(whole) if whole in WRAPPERS else {"num_hidden_layers": 1}  # ERNIE's is no family
     text.pop("mlp_layer_types", None)  # it has one layer
     raw = {"model_type": whole, "text_config": text, "vision_config": vision}
+    if whole == "t5gemma2":  # of whose two sides one sees
+        side = TINY[whole]["encoder"]["text_config"]
+        raw = {"model_type": whole, "encoder": {"text_config": side, "vision_config": vision}, "decoder": side}
     tensors = built(raw)
     towers = ("model.vision_tower.", "model.vision_model.", "model.visual.", "model.vision_encoder.")
-    towers += ("vision_model.", "vision_tower.")  # of Llama 4, and of what writes no text
+    towers += ("model.encoder.vision_tower.", "vision_model.", "vision_tower.")  # of Llama 4, and of what writes no text
     theirs = {
         name.removeprefix(prefix): count
         for name, count in tensors.items()

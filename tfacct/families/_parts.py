@@ -94,6 +94,7 @@ VISIONS: Mapping[str, Vision] = {
     "qwen3_vl": Vision("qwen3_vl_vision", None, alone=True),
     "qwen3_vl_moe": Vision("qwen3_vl_moe_vision", None, alone=True),
     "smolvlm": Vision("smolvlm_vision", "connector", alone=True),
+    "t5gemma2": SIGLIP,
     "vipllava": CLIP,
 }
 """By the `model_type` of the whole."""

@@ -85,8 +85,16 @@ def _of_several(
 ) -> tuple[tuple[Mapping[str, Any], tuple[str, ...], Mapping[str, Any]], tuple[Part, ...]]:
     """The part in a config of several models, the fields of the others, and what was defaulted on the way; the parts
     that are counted together."""
-    if raw.get("model_type", OWN) in names():
-        return (raw, (), {}), ()
+    model_type = raw.get("model_type", OWN)
+    if model_type in names():
+        if not _sees(raw):
+            return (raw, (), {}), ()
+        from tfacct.families._parts import VISIONS
+        from tfacct.families._sides import of_sides
+
+        if model_type not in VISIONS:
+            return (raw, (), {}), ()
+        return of_sides(raw, model_type, part), ("text", "vision")
     from tfacct.families import _embedders
     from tfacct.families._ernie_vl import told
     from tfacct.families._wrappers import parts_of, unwrapped
@@ -94,6 +102,12 @@ def _of_several(
     raw = _embedders.told(told(raw))
     found = unwrapped(raw, part)
     return found, parts_of(raw) if found.left_out else ()
+
+
+def _sees(raw: Mapping[str, Any]) -> bool:
+    """True of a model of two sides, the encoder of which is one of several models itself."""
+    inside = raw.get("encoder")
+    return isinstance(inside, Mapping) and inside.get("vision_config") is not None
 
 
 def _model_type(fields: Mapping[str, Any]) -> str:

@@ -45,7 +45,6 @@ _ONE_BY_ONE: Mapping[str, str] = {
     "squeezebert": "its products are of groups of channels, and no part here has those in attention and networks",
     "step3_text": "its queries are made of a latent beside one head of keys and values, and no part here does that",
     "switch_transformers": "an expert takes so many tokens of a text and no more, and no part here leaves tokens out",
-    "t5gemma2": "its decoder attends to its own tokens and to the source's at once, and no part here does that",
     "tapas": "its tokens have tables of rows, columns and ranks of a page's table, and no part here has those",
     "timesformer": "its blocks attend in space and then in time, and no part here does that",
     "vit_mae": "a decoder of its own stands in for the patches that it hides, and no part here does that",

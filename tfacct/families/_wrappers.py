@@ -238,7 +238,7 @@ def _inner(raw: Mapping[str, Any], field: str, part: Part) -> Unwrapped:
         raise ConfigError(f"model_type {raw['model_type']!r} keeps what answers in {field}, which is missing")
     # Published files name the class of the whole there, by a name of before.
     found = unwrapped({**inside, "model_type": f"{raw['model_type']}_thinker", "architectures": None}, part)
-    others = tuple(name for name, value in raw.items() if _of_another(name, value) and name != field)
+    others = tuple(name for name, value in raw.items() if of_another(name, value) and name != field)
     return found._replace(left_out=(*found.left_out, *others))
 
 
@@ -321,8 +321,8 @@ def _inside(inside: Mapping[str, Any], text: str, whole: Mapping[str, Any], fiel
     absent = {name: value for name, value in sizes.items() if name not in given}
     if own.shares and "head_dim" not in inside:
         absent |= _shared_head({**absent, **inside})
-    others = {name for name, value in whole.items() if _of_another(name, value) and name not in fields}
-    others |= {name for name, value in inside.items() if name in MODELS and _of_another(name, value)}
+    others = {name for name, value in whole.items() if of_another(name, value) and name not in fields}
+    others |= {name for name, value in inside.items() if name in MODELS and of_another(name, value)}
     kept = {name: whole[name] for name in (*KEPT, "torch_dtype", "dtype") if name in whole}
     if "head_dim" in own.unread:  # its heads share the hidden size, whatever the family takes
         inside = {**inside, **_shared_head({**absent, **inside})}
@@ -349,7 +349,7 @@ MODELS = ("vision_config", "audio_config", *OTHERS)
 """Fields that hold another model's config in that of a language model too: older files repeat them there."""
 
 
-def _of_another(name: str, value: Any) -> bool:
+def of_another(name: str, value: Any) -> bool:
     """True for a field that holds another model's config; null says that there is none."""
     named = name in OTHERS or (name.endswith("_config") and name not in KEPT)
     return named and value is not None

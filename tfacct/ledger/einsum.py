@@ -241,11 +241,12 @@ def pairs(mask: Mask, queries: Size, keys: Size, window: Size | None = None) -> 
     >>> pairs("chunks", 3, 5, window=3)
     6
 
-    A near one keeps the keys of a window around each position, before and behind it, its own in the middle: of five
-    positions the first and the last see two keys of a window of three, the others three:
+    A near one keeps the keys of a window around each position, before and behind it, its own in the middle, of an even
+    number one more behind it: of five positions the first and the last see two keys of a window of three, the others
+    three:
 
-    >>> pairs("near", 5, 5, window=3)
-    13
+    >>> pairs("near", 5, 5, window=3), pairs("near", 5, 5, window=2)
+    (13, 9)
 
     Of a prefix mask, and of one in blocks, nobody can say: how many tokens stand in the prefix, or in a block, is the
     caller's to say. Raises ConfigError.
@@ -273,8 +274,9 @@ def pairs(mask: Mask, queries: Size, keys: Size, window: Size | None = None) -> 
 
         return within(keys) - within(keys - queries)
     if mask == "near" and window is not None:
-        half = halve(window - 1) + 1  # before a position, and behind it, its own both times
-        return pairs("causal", queries, keys, half) + pairs("causal", queries, queries, half) - queries
+        before = rounded_down(window - 1, 2) + 1  # its own among them, as among those behind it
+        behind = window + 1 - before
+        return pairs("causal", queries, keys, before) + pairs("causal", queries, queries, behind) - queries
     # Of chosen keys a position sees as many as it would of the last ones.
     if window is None:
         return halve(queries * (2 * keys - queries + 1))

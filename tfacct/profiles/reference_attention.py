@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tfacct.architecture.parts import Attention, Disentangled, QKNorm, RelativeAttention
+from tfacct.architecture.parts import SOURCES, Attention, Disentangled, MergedAttention, QKNorm, RelativeAttention
 from tfacct.ledger.kept import Kept
 from tfacct.profiles.reference_disentangled import by_sines, scored
 from tfacct.profiles.reference_lines import Lines, adapted, is_
+from tfacct.profiles.reference_pairs import merged
 
 
 def attention(own: Lines, at: str, reads: str, part: Attention) -> Iterator[Kept]:
@@ -37,13 +38,16 @@ def attention(own: Lines, at: str, reads: str, part: Attention) -> Iterator[Kept
         yield asked
     else:
         yield from own.scores(at, asked, read, pairs, far=part.score_function == "distance")
+    if isinstance(part, MergedAttention):
+        yield from merged(own, at, now["q"], part)
     if isinstance(part, Disentangled):
         yield from scored(own, at, part, now["q"], keys)
     if part.buckets is not None:
         yield Kept(f"{at}.distances", "T S", by=(f"{at}.rel_bias",), role="index")
     if part.softcap is not None:
         yield Kept(f"{at}.softcap", pairs, by=(f"{at}.softcap",))
-    yield Kept(softmax, pairs, by=(softmax, summed))
+    both = (f"{at}.{SOURCES}values",) if isinstance(part, MergedAttention) else ()
+    yield Kept(softmax, pairs, by=(softmax, summed, *both))
     if part.sinks:
         yield Kept(f"{softmax}.sinks", "B N T", by=(softmax, summed))
     size = "H" if part.value_dim is None else "Hv"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-from tfacct.architecture.parts import CrossAttention, Stem
+from tfacct.architecture.parts import SOURCES, CrossAttention, MergedAttention, Stem
 from tfacct.architecture.parts.cross import OF_SOURCE as OF_SOURCES
 from tfacct.architecture.transformer import Encoder, Transformer
 from tfacct.ledger import paths
@@ -78,11 +78,13 @@ def both(own: Lines, target: Pass, reading: Pass | None, shape: Transformer, sou
     blocks = list[Section]()
     readers = list[str]()
     for section, stack in zip(target.blocks, shape.stacks, strict=True):
-        part = stack.block.find(CrossAttention)
+        part = stack.block.find(CrossAttention) or stack.block.find(MergedAttention)
         if part is not None:
-            row = "D" if part.source_hidden is None else OF_SOURCES
+            narrow = isinstance(part, CrossAttention) and part.source_hidden is not None
+            row = OF_SOURCES if narrow else "D"
             at = paths.in_every(paths.BLOCKS, part.name)
-            made = tuple(f"{at}.{which}_proj" for which in "kv")
+            begins = SOURCES if isinstance(part, MergedAttention) else ""
+            made = tuple(f"{at}.{begins}{which}_proj" for which in "kv")
             readers = [f"{name}.weight" for name in made]
             if apart:
                 copies = (Kept(f"{name}.read", f"B J {row}", by=(f"{name}.weight",)) for name in made)
@@ -143,6 +145,24 @@ def cross(own: Lines, at: str, reads: str, part: CrossAttention) -> Iterator[Kep
     yield Kept(softmax, pairs, by=(softmax, summed))
     yield Kept(values, f"B J {heads} H", by=(summed,))
     yield Kept(summed, "B T N H", by=(f"{at}.o_proj.weight",))
+
+
+def merged(own: Lines, at: str, queries: str, part: MergedAttention) -> Iterator[Kept]:
+    """Of attention to a source beside that to its own tokens: its keys and values, and the shares of those, which stand
+    behind the others in one tensor."""
+    keys, values = (f"{at}.{SOURCES}{which}_proj" for which in "kv")
+    if part.qk_norm is not None:
+        norm = f"{at}.{SOURCES}k_norm"
+        yield from own.rms(norm, keys, "B J K H", "B J K", "H", less_one=part.qk_norm.less_one)
+        keys = norm
+    viewed = is_(own.batch, 1) and is_(part.kv_heads, 1) and not is_(part.group, 1)
+    keys, values = (keys, values) if viewed else (f"{at}.{SOURCES}{which}_copies" for which in "kv")
+    heads = "K" if viewed else "N"
+    scores, summed = (f"{at}.{SOURCES}{which}" for which in ("scores", "values"))
+    yield Kept(queries, "B T N H", by=(scores,))
+    yield Kept(keys, f"B J {heads} H", by=(scores,))
+    yield Kept(f"{at}.{SOURCES}softmax", "B K G T J", by=(f"{at}.softmax", f"{at}.values", summed))
+    yield Kept(values, f"B J {heads} H", by=(summed,))
 
 
 def stem(own: Lines, at: str, _: Stem) -> Iterator[Kept]:

@@ -13,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from tfacct.architecture import blocks, parts
 from tfacct.reference.altup import AltUp, Laurel, SparseNetwork
 from tfacct.reference.attention import Attention
+from tfacct.reference.both import MergedAttention
 from tfacct.reference.bent import BentNetwork
 from tfacct.reference.compressed import CompressedAttention
 from tfacct.reference.cross import CrossAttention
@@ -163,6 +164,8 @@ class Block(nn.Module):
             before = past[: len(module.caches)] or None
             if isinstance(module, CrossAttention):
                 out, *own = module(x, source, before)
+            elif isinstance(module, MergedAttention):
+                out, *own = module(x, step, before, source)
             elif isinstance(module, Mixer):
                 out, *own = module(x, before, *((step,) if module.placed else ()))
             else:
@@ -170,6 +173,11 @@ class Block(nn.Module):
             kept += own
         result: Tensor = through(getattr(self, f"{name}_post_norm"), out)
         return result
+
+
+def of_source(state: str) -> bool:
+    """True for the name of a state that is kept of a source."""
+    return state.startswith("cross.") or f".{parts.SOURCES}" in state
 
 
 def _together(block: blocks.Block) -> frozenset[str]:
@@ -187,6 +195,8 @@ def _built(part: parts.Part, angles: Angles | None, *, fused: bool, keep_all: bo
             return RelativeAttention(part)
         case parts.OverlappingAttention():
             return OverlappingAttention(part)
+        case parts.MergedAttention():
+            return MergedAttention(part, angles, keep_all=keep_all)
         case parts.Attention():
             return Attention(part, angles, fused=fused, keep_all=keep_all)
         case parts.LatentAttention():

@@ -37,6 +37,8 @@ def kept_sizes(part: parts.Part, batch: int, tokens: int, source: int, old: int)
         case parts.Attention() if part.keeps:
             size = part.head_dim if part.value_dim is None else part.value_dim
             keys: Any = () if part.chosen is None else ((batch, 1, tokens, part.index_dim),)
+            if isinstance(part, parts.MergedAttention) and source:
+                keys = ((batch, part.kv_heads, source, part.head_dim),) * 2
             return (batch, part.kv_heads, tokens, part.head_dim), (batch, part.kv_heads, tokens, size), *keys
         case parts.CompressedAttention():
             return (batch, 1, tokens, part.head_dim), *kept_compressed(part, batch, old)

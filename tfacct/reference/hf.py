@@ -27,8 +27,9 @@ from tfacct.reference.meta_kernels import compiled
 
 EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
 """Fields that say how many experts a class has."""
-IMAGES = "vqmodel"
-"""What makes tokens of images in a class that reads tokens alone: it is none of the language model's."""
+IMAGES = {"": ("vqmodel",), "encoder": ("vision_tower", "multi_modal_projector")}
+"""What makes tokens of images in a class that is given tokens alone, by the module of its body that has it: it is none
+of the language model's."""
 GIVEN = "cross_attention_states"
 """What a class is given of a source that another model has read."""
 MASKED = ("megatron-bert", "rembert", "roformer", "big_bird", "dpr")
@@ -57,8 +58,12 @@ def build(config: Mapping[str, Any], auto: str = "AutoModelForCausalLM", device:
         )
     if whole is None and {weight.device.type for weight in built.parameters()} - {torch.device(device).type}:
         built = built.to(device)  # XLNet's class makes its weights on the CPU, whatever device is asked for
-    if hasattr(getattr(built, "model", None), IMAGES):
-        setattr(built.model, IMAGES, None)
+    body = getattr(built, "model", built)
+    for holder, names in IMAGES.items():
+        held = getattr(body, holder, None) if holder else body
+        for name in names:
+            if hasattr(held, name):
+                setattr(held, name, None)
     built.tie_weights()
     built = built if whole is None else of_whole(built, device)
     for weight in built.parameters() if device != "meta" else ():

@@ -210,9 +210,9 @@ class Decoder(nn.Module):
         rest = iter(past)
 
         def before(block: nn.Module) -> Kept:
-            """The tensors a block kept before this step. Where the source is read now, none are of cross-attention."""
+            """The tensors a block kept before this step. Where the source is read now, none are of it."""
             assert isinstance(block, blocks.Block)
-            own = [name for name in block.states if read is None or not name.startswith("cross.")]
+            own = [name for name in block.states if read is None or not blocks.of_source(name)]
             return tuple(islice(rest, len(own)))
 
         first, between = x, dict.fromkeys(self.behind, x)  # a model with fewer blocks merges what it has

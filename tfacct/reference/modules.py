@@ -43,7 +43,8 @@ class Embedding(nn.Embedding):
 
 
 class Hidden(nn.Module):
-    """A learned vector that stands for tokens or patches which training hides: nothing reads it."""
+    """A learned vector that stands for tokens or patches which training hides, or for what no text holds: nothing reads
+    it."""
 
     def __init__(self, hidden: int) -> None:
         super().__init__()
@@ -75,6 +76,7 @@ class Tokens(Embedding):
         self.scale = Scale(factor) if part.scaled else None
         self.late = part.late
         self.mask = Hidden(part.hidden) if part.masked else None
+        self.image_end = Hidden(part.hidden) if part.image_end else None
 
     def forward(self, tokens: Tensor) -> Tensor:
         rows = super().forward(tokens)

@@ -59,7 +59,8 @@ class Step:
     def around(self, window: int) -> Tensor:
         """Mask of shape (tokens, tokens): −∞ where a key is not in the window around a token."""
         if -window not in self._masks:
-            far = (self.positions[None, :] - self.positions[:, None]).abs() > (window - 1) // 2
+            apart = self.positions[None, :] - self.positions[:, None]
+            far = (apart < -((window - 1) // 2)) | (apart > window // 2)
             like = self.like
             self._masks[-window] = torch.zeros(far.shape, dtype=like.dtype, device=like.device).masked_fill(
                 far.to(like.device), float("-inf")

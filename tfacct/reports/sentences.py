@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tfacct.architecture.parts import Attention, Experts, LatentAttention, Mixer
+from tfacct.architecture.parts import Attention, Experts, LatentAttention, MergedAttention, Mixer
 from tfacct.base.spelling import option
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import rounded_up
@@ -230,7 +230,8 @@ def _sized_notes(subjects: Sequence[LoadedModel], staged: bool) -> list[str]:
 
 def overtaken(subject: LoadedModel, context: int | None) -> list[str]:
     """Gives the context from which attention, of a decoder behind an encoder its own, costs more than all else."""
-    whose = "attention" if subject.source is None else "the decoder's self-attention"
+    merged = any(isinstance(part, MergedAttention) for part in subject.architecture.attentions)
+    whose = f"the decoder's {'' if merged else 'self-'}attention" if subject.source is not None else "attention"
     said = f"From {context or 0:,} tokens on, {whose} scores and values cost more than everything else together."
     return [] if context is None else [said]
 

@@ -14,6 +14,7 @@ from tfacct.architecture.parts import (
     FeedForward,
     Head,
     LatentAttention,
+    MergedAttention,
     Norm,
     OverlappingAttention,
     Part,
@@ -58,6 +59,8 @@ def _of_part(part: Part) -> Iterator[str]:
     match part:
         case OverlappingAttention():
             yield "attention in windows that overlap"
+        case MergedAttention():
+            yield "attention to tokens and to a source at once"
         case RelativeAttention():
             yield "attention that scores distances by products"
         case Attention():

@@ -2,6 +2,7 @@
 
 from tfacct.architecture.parts.altup import AltUp, Laurel, Merged, Streams
 from tfacct.architecture.parts.attention import Attention, Blocks, Grouped, QKNorm, Rotary, Temperature
+from tfacct.architecture.parts.both import SOURCES, MergedAttention
 from tfacct.architecture.parts.classes import Classes, Contacts, Idle, Picked, Pooler
 from tfacct.architecture.parts.compressed import CompressedAttention
 from tfacct.architecture.parts.convolution import FirstConvolution, ShortConvolution
@@ -74,6 +75,7 @@ __all__ = [
     "HEADINGS",
     "MIXERS",
     "OF_SOURCE",
+    "SOURCES",
     "AltUp",
     "Attention",
     "AttentionPooler",
@@ -109,6 +111,7 @@ __all__ = [
     "Mamba",
     "Mamba2",
     "Merged",
+    "MergedAttention",
     "Merger",
     "Mixer",
     "MtpProjection",

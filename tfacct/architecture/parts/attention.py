@@ -127,27 +127,27 @@ class Attention(Grouped):
     between steps; nor is it if the part does not `keep`, which then takes whole sequences only (CLIPTextModel).
     `prefix`: tokens of a prefix, as long as the caller says, see one another (PaliGemmaModel); `blocks`: so do those of
     a block, which see all blocks before too (LLaDA2MoeModel). `window`: number of keys that a query sees, its own the
-    last of them, or, if not `causal`, in the middle of an odd number; `chunked`: of as many positions, counted from the
-    first, it sees those up to itself (transformers' Llama4TextAttention). `rope_dim`: number of a head's elements that
-    are rotated, None for all. `sinks`: one learned score per head that belongs to no key. `clip` bounds the elements of
-    queries, keys and values, `temperature` multiplies the queries. `softcap` bounds the scores, `alibi` lowers them
-    with the distance, and `biased` adds the scores of a RelativeBias: of its own with `buckets`, `furthest` and
-    `across`, else of the one that all blocks share. `scale`: factor of the scores, None for head_dim^−½.
-    `score_function`: the score of a query and a key is their product, or the largest distance between their elements,
-    max |q − k|, which is no product. `gated`: another projection of the token, as wide as its queries, gates what the
-    heads read (transformers' Qwen3NextAttention); if not `gate_bias`, it never has a bias; if it `gates` heads, each
-    has one number that gates all that it reads, by a sigmoid or a softplus (LagunaAttention). `keys_as_values`: values
-    are the result of the keys' projection; `value_norm`: a norm without weight of each head's values. `borrowed`: keys
-    and values are those of the last block before it that has its own, and of the same window (transformers'
-    Gemma4TextAttention). `value_dim`: size of a head's values, None for head_dim; `value_scale` multiplies them
-    (MiMoV2FlashAttention), `key_scale` the keys (FalconH1Attention). `read_norm`: an RMSNorm of what all heads read, in
-    front of the last product (BitNetAttention). `channel_scale`: each channel of its result is multiplied by a learned
-    number (LayerScale, arXiv 2103.17239). `joined`: queries, keys and values are made of the stream and the token's row
-    of the table, side by side, behind a norm of both. `adapter`: rank of the products that are added to each of them, a
-    block's own where others share the weights (Zamba2Attention). `tiles`: patches of a window; they see one another and
-    no others (Qwen2_5_VLVisionAttention). `chosen`: an indexer of `index_heads` heads of `index_dim` over one key for
-    each token chooses blocks of keys for a token, for each of its heads by itself; query heads are dealt out to those
-    (transformers' MiniMaxM3VLIndexer).
+    last of them, or, if not `causal`, in their middle, of an even number one more behind it; `chunked`: of as many
+    positions, counted from the first, it sees those up to itself (transformers' Llama4TextAttention). `rope_dim`:
+    number of a head's elements that are rotated, None for all. `sinks`: one learned score per head that belongs to no
+    key. `clip` bounds the elements of queries, keys and values, `temperature` multiplies the queries. `softcap` bounds
+    the scores, `alibi` lowers them with the distance, and `biased` adds the scores of a RelativeBias: of its own with
+    `buckets`, `furthest` and `across`, else of the one that all blocks share. `scale`: factor of the scores, None for
+    head_dim^−½. `score_function`: the score of a query and a key is their product, or the largest distance between
+    their elements, max |q − k|, which is no product. `gated`: another projection of the token, as wide as its queries,
+    gates what the heads read (transformers' Qwen3NextAttention); if not `gate_bias`, it never has a bias; if it `gates`
+    heads, each has one number that gates all that it reads, by a sigmoid or a softplus (LagunaAttention).
+    `keys_as_values`: values are the result of the keys' projection; `value_norm`: a norm without weight of each head's
+    values. `borrowed`: keys and values are those of the last block before it that has its own, and of the same window
+    (transformers' Gemma4TextAttention). `value_dim`: size of a head's values, None for head_dim; `value_scale`
+    multiplies them (MiMoV2FlashAttention), `key_scale` the keys (FalconH1Attention). `read_norm`: an RMSNorm of what
+    all heads read, in front of the last product (BitNetAttention). `channel_scale`: each channel of its result is
+    multiplied by a learned number (LayerScale, arXiv 2103.17239). `joined`: queries, keys and values are made of the
+    stream and the token's row of the table, side by side, behind a norm of both. `adapter`: rank of the products that
+    are added to each of them, a block's own where others share the weights (Zamba2Attention). `tiles`: patches of a
+    window; they see one another and no others (Qwen2_5_VLVisionAttention). `chosen`: an indexer of `index_heads` heads
+    of `index_dim` over one key for each token chooses blocks of keys for a token, for each of its heads by itself;
+    query heads are dealt out to those (transformers' MiniMaxM3VLIndexer).
     """
 
     hidden: Size

@@ -33,7 +33,8 @@ class Embedding(Part):
     `width`: length of its rows if it is not `hidden`; a product then projects them, `bias` being its own. `late`: it
     stands behind the other tables and their norm, which are as narrow. `shared`: the rows are those of the decoder's
     table, and stored there. `rows`: how many it has, where they are not as many as the vocabulary. If `masked`, a
-    learned row is stored that stands for tokens which training hides: no pass holds it (XLNetModel).
+    learned row is stored that stands for tokens which training hides: no pass holds it (XLNetModel); so is one of the
+    token that ends an image, which no text holds, if it has an `image_end` (T5Gemma2TextScaledWordEmbedding).
     """
 
     vocab: Size
@@ -46,6 +47,7 @@ class Embedding(Part):
     shared: bool = False
     rows: Size | None = None
     masked: bool = False
+    image_end: bool = False
 
     name: ClassVar[str] = "embed"
     letters: ClassVar[dict[str, str]] = {"vocab": "V", "hidden": "D", "width": "De", "rows": "Vr"}
@@ -73,7 +75,8 @@ class Embedding(Part):
         if self.shared:
             return scale
         if self.width is None:
-            hidden = (Unused(Pointwise(f"{at}.mask", "B T D", weight="D")),) if self.masked else ()
+            named = {"mask": self.masked, "image_end": self.image_end}
+            hidden = (Unused(Pointwise(f"{at}.{name}", "B T D", weight="D")) for name, there in named.items() if there)
             return (Table(at, "V D" if self.rows is None else "Vr D"), *hidden, *scale)
         return (Table(at, "V De"), Matmul(f"{at}.project", "B T De, De D -> B T D", bias=self.bias), *scale)
 

@@ -118,8 +118,9 @@ export function pairs(mask, queries, keys, window) {
 	if (mask === "full") return queries * keys;
 	if (mask === "chunks" && window !== undefined) return within(keys, window) - within(keys - queries, window);
 	if (mask === "near" && window !== undefined) {
-		const half = (window - 1n) / 2n + 1n; // before a position, and behind it, its own both times
-		return pairs("causal", queries, keys, half) + pairs("causal", queries, queries, half) - queries;
+		const before = (window - 1n) / 2n + 1n; // its own among them, as among those behind it
+		const behind = window + 1n - before;
+		return pairs("causal", queries, keys, before) + pairs("causal", queries, queries, behind) - queries;
 	}
 	if (window === undefined) return (queries * (2n * keys - queries + 1n)) / 2n;
 	return first(keys, window) - first(keys - queries, window);

@@ -1,0 +1,84 @@
+"""The reference model's attention to a decoder's own tokens and to a source at once.
+
+Shapes: heads are (batch, heads, tokens, head size), the source's (batch, heads, source tokens, head size).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from tfacct.architecture import parts
+from tfacct.reference.attention import Attention, Cache, Softmax, by_head
+from tfacct.reference.modules import Linear, Product, RMSNorm, Work
+from tfacct.reference.rotary import Angles
+from tfacct.reference.step import Step
+
+
+class SoftmaxOfBoth(Softmax):
+    """Weights of both, of which it gives those of its own keys; those of the source's wait."""
+
+    waiting: Tensor | None = None
+
+    def forward(self, scores: Tensor, mask: Tensor | None, other: Tensor | None = None) -> Tensor:
+        assert other is not None
+        scaled = (scores, other) if self.scale is None else (scores * self.scale, other * self.scale)
+        masked = scaled[0] if mask is None else scaled[0] + mask
+        shares = torch.softmax(torch.cat((masked, scaled[1]), dim=-1), dim=-1)
+        first, self.waiting = torch.split(shares, [scores.shape[-1], other.shape[-1]], dim=-1)
+        return first
+
+
+class Rest(Work):
+    """The weights that wait in a softmax."""
+
+    def forward(self, softmax: SoftmaxOfBoth) -> Tensor:
+        found, softmax.waiting = softmax.waiting, None
+        assert found is not None
+        return found
+
+
+class MergedAttention(Attention):
+    """Attention whose softmax is over its own keys and those of a source, which the same products and norm make."""
+
+    def __init__(self, part: parts.MergedAttention, angles: Angles | None, *, keep_all: bool) -> None:
+        super().__init__(part, angles, fused=False, keep_all=keep_all)
+        self.caches = (*self.caches, "source_k_cache", "source_v_cache")
+        self.source_k_proj, self.source_v_proj = (
+            _alike(own, Linear(part.hidden, self.keys, bias=own.bias is not None)) for own in (self.k_proj, self.v_proj)
+        )
+        self.source_k_norm = None
+        if part.qk_norm is not None:
+            self.source_k_norm = RMSNorm(part.head_dim, part.qk_norm.eps, part.qk_norm.less_one)
+            assert self.k_norm is not None
+            self.source_k_norm.weight = self.k_norm.weight
+        self.source_scores, self.source_values = Product(part.group), Product(part.group)
+        self.softmax, self.source_softmax = SoftmaxOfBoth(self.scale), Rest()
+        self.read: Cache = ()
+
+    def forward(  # type: ignore[override]
+        self, x: Tensor, step: Step, past: Cache | None, source: Tensor | None
+    ) -> tuple[Tensor, ...]:
+        if source is not None:
+            made = (self.source_k_proj(source), self.source_v_proj(source))
+            k, v = (by_head(rows, self.kv_heads, self.head_dim) for rows in made)
+            self.read = (k if self.source_k_norm is None else self.source_k_norm(k), v)
+        elif past is not None:
+            self.read = past[2:]
+        else:
+            raise ValueError("attention to a source needs one, or what was kept of one")
+        own = super().forward(x, step, past)
+        read, self.read = self.read, ()
+        return *own, *read
+
+    def _mixed(self, q: Tensor, k: Tensor, v: Tensor, step: Step, old: int) -> Tensor:
+        source_k, source_v = self.read
+        own, other = self.scores(q, k.transpose(2, 3)), self.source_scores(q, source_k.transpose(2, 3))
+        first = self.softmax(own, self._mask(step, old), other)
+        mixed: Tensor = self.values(first, v) + self.source_values(self.source_softmax(self.softmax), source_v)
+        return mixed
+
+
+def _alike(owner: Linear, other: Linear) -> Linear:
+    other.weight, other.bias = owner.weight, owner.bias
+    return other
