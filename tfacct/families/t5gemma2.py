@@ -98,7 +98,7 @@ class Config(FamilyConfig):
         " an image has a row of its own.",
         "Each side has its own sizes, in the objects encoder.text_config and decoder; both are as wide, and have one"
         " vocabulary.",
-        "Five layers have the window, the sixth sees everything, on both sides. The encoder's sees sliding_window tokens"
+        "Five layers have the window, the sixth sees everything, on both sides. The encoder's is sliding_window tokens"
         " with a token in their middle, of an even number one more behind it.",
         "Attention and network each have a norm before and a norm after. Scores are not bounded, whatever"
         " attn_logit_softcapping says: the class does not read it.",

@@ -13,8 +13,8 @@ from torch.utils.checkpoint import checkpoint
 from tfacct.architecture import blocks, parts
 from tfacct.reference.altup import AltUp, Laurel, SparseNetwork
 from tfacct.reference.attention import Attention
-from tfacct.reference.both import MergedAttention
 from tfacct.reference.bent import BentNetwork
+from tfacct.reference.both import MergedAttention
 from tfacct.reference.compressed import CompressedAttention
 from tfacct.reference.cross import CrossAttention
 from tfacct.reference.disentangled import Disentangled

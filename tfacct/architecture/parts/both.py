@@ -1,7 +1,7 @@
 """Attention of a decoder's tokens to themselves and to a source at once: one softmax over the keys of both.
 
-Zhang et al., "T5Gemma 2" (arXiv 2512.14856), "merged attention"; the order and the shapes of the products: transformers'
-T5Gemma2MergedAttention.
+Zhang et al., "T5Gemma 2" (arXiv 2512.14856), "merged attention"; the order and the shapes of the products:
+transformers' T5Gemma2MergedAttention.
 """
 
 from __future__ import annotations
