@@ -50,7 +50,7 @@ class MergedAttention(Attention):
         self.source_k_norm = None
         if part.qk_norm is not None:
             self.source_k_norm = RMSNorm(part.head_dim, part.qk_norm.eps, part.qk_norm.less_one)
-            assert self.k_norm is not None
+            assert isinstance(self.k_norm, RMSNorm)
             self.source_k_norm.weight = self.k_norm.weight
         self.source_scores, self.source_values = Product(part.group), Product(part.group)
         self.softmax, self.source_softmax = SoftmaxOfBoth(self.scale), Rest()
