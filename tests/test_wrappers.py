@@ -423,7 +423,7 @@ def test_verify_says_whose_class_was_asked(run) -> None:
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("diffllama", "in pairs"),
+        ("plamo2", "has heads"),
         ("reformer", "by hashes"),
         ("jetmoe", "pass experts"),
         ("blt", "another model says"),

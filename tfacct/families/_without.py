@@ -10,7 +10,6 @@ _ONE_BY_ONE: Mapping[str, str] = {
     "canine": "it hashes characters into the rows of several tables, and no part here does that",
     "clap": "its audio is read in windows that are merged in stages, and no part here does that",
     "convbert": "convolutions whose kernels are made of the tokens stand beside its heads, and no part here does that",
-    "diffllama": "its heads are subtracted from one another in pairs, and no part here does that",
     "doge": "a mask made of its values chooses keys, and no part here does that",
     "dots3_note_text": "the rotated part of its keys passes a norm, and no latent part here does that",
     "florence2": "its language model's encoder reads the rows of an image in front of its tokens",

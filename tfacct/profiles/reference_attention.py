@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tfacct.architecture.parts import SOURCES, Attention, Disentangled, MergedAttention, QKNorm, RelativeAttention
+from tfacct.architecture.parts import (
+    SOURCES,
+    Attention,
+    DifferentialAttention,
+    Disentangled,
+    MergedAttention,
+    QKNorm,
+    RelativeAttention,
+)
 from tfacct.ledger.kept import Kept
+from tfacct.profiles.reference_differential import twice
 from tfacct.profiles.reference_disentangled import by_sines, scored
 from tfacct.profiles.reference_lines import Lines, adapted, is_
 from tfacct.profiles.reference_pairs import merged
@@ -26,6 +35,9 @@ def attention(own: Lines, at: str, reads: str, part: Attention) -> Iterator[Kept
     if isinstance(part, RelativeAttention):
         yield from by_sines(at)
         now["q"] = f"{at}.content"
+    if isinstance(part, DifferentialAttention):
+        yield from twice(own, at, part, now["q"], now["k"])
+        return
     single = is_(own.batch, 1) and (part.tiles is None or part.tiles == own.tokens)  # one window of one sequence
     viewed = single and is_(part.kv_heads, 1) and not is_(part.group, 1)
     keys, values = (now[which] if viewed else f"{at}.{which}_copies" for which in "kv")

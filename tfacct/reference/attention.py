@@ -331,13 +331,7 @@ class Attention(Heads):
 
     def _of_all(self, q: Tensor, k: Tensor, v: Tensor, step: Step, old: int) -> Tensor:
         if self.fused:
-            whole = self.window is None or old < self.window  # nothing that is kept has left the window
-            alone = (not self.causal and self.window is None) or (q.shape[2] == 1 and whole and self.causal)
-            causal = self.causal and old == 0 and self.window is None  # neither needs a mask
-            mask = None if alone or causal else self._mask(step, old)
-            return nn.functional.scaled_dot_product_attention(
-                q, k, v, attn_mask=mask, is_causal=causal and not alone, scale=self.scale, enable_gqa=True
-            )
+            return self._fused(q, k, v, step, old)
         scores = self._scored(q, k)
         if self.softcap is not None:
             scores = self.softcap(scores)
@@ -350,6 +344,15 @@ class Attention(Heads):
         mask = self._mask(step, old)
         mixed: Tensor = self.values(self.softmax(scores, mask, sinks), v)
         return mixed
+
+    def _fused(self, q: Tensor, k: Tensor, v: Tensor, step: Step, old: int) -> Tensor:
+        whole = self.window is None or old < self.window  # nothing that is kept has left the window
+        alone = (not self.causal and self.window is None) or (q.shape[2] == 1 and whole and self.causal)
+        causal = self.causal and old == 0 and self.window is None  # neither needs a mask
+        mask = None if alone or causal else self._mask(step, old)
+        return nn.functional.scaled_dot_product_attention(
+            q, k, v, attn_mask=mask, is_causal=causal and not alone, scale=self.scale, enable_gqa=True
+        )
 
     def _mask(self, step: Step, old: int) -> Tensor | None:
         """Mask of the scores; None where every token sees all."""

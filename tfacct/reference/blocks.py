@@ -17,6 +17,7 @@ from tfacct.reference.bent import BentNetwork
 from tfacct.reference.both import MergedAttention
 from tfacct.reference.compressed import CompressedAttention
 from tfacct.reference.cross import CrossAttention
+from tfacct.reference.differential import DifferentialAttention
 from tfacct.reference.disentangled import Disentangled
 from tfacct.reference.experts import Experts
 from tfacct.reference.hyper import HyperConnection
@@ -193,6 +194,8 @@ def _built(part: parts.Part, angles: Angles | None, *, fused: bool, keep_all: bo
             return Disentangled(part)
         case parts.RelativeAttention():
             return RelativeAttention(part)
+        case parts.DifferentialAttention():
+            return DifferentialAttention(part, angles, fused=fused, keep_all=keep_all)
         case parts.OverlappingAttention():
             return OverlappingAttention(part)
         case parts.MergedAttention():

@@ -22,7 +22,6 @@ from tfacct.reference.distances import Distances, RelativeBias
 from tfacct.reference.given import frames, kept_sizes, source_of
 from tfacct.reference.hyper import HyperHead
 from tfacct.reference.images import AttentionPooler, Merger, Patches, Picked, merging
-from tfacct.reference.lightning import LightningAttention
 from tfacct.reference.modules import (
     ACTIVATIONS,
     Classes,
@@ -35,7 +34,7 @@ from tfacct.reference.modules import (
     Embedding as Tables,
 )
 from tfacct.reference.overlapping import padded
-from tfacct.reference.per_layer import PerLayerEmbedding, PerLayerInput, PerLayerProjection
+from tfacct.reference.per_layer import PerLayerEmbedding, PerLayerProjection
 from tfacct.reference.positions import Boxes, ClassAndPatches, Crossed, Positions, Segments, Sines
 from tfacct.reference.reading import LatentReader
 from tfacct.reference.rotary import Angles
@@ -273,10 +272,10 @@ def _blocks(stacks: Sequence[Stack], *, fused: bool, keep_all: bool) -> nn.Modul
     )
     for number, made in enumerate(built):
         for module in made.modules():
-            if isinstance(module, (PerLayerInput, LightningAttention)):
-                module.number = number
-            if isinstance(module, LightningAttention):
-                module.layers = len(built)
+            if hasattr(module, "number"):
+                module.number = number  # type: ignore[assignment]
+            if hasattr(module, "layers"):
+                module.layers = len(built)  # type: ignore[assignment]
     for stack, (first, *others) in zip(stacks, numbered(stacks), strict=True):
         for number in others if stack.shares else ():
             share(built[first], built[number], () if stack.once else stack.shared)

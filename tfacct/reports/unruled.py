@@ -9,6 +9,7 @@ from tfacct.architecture.parts import (
     Attention,
     Classes,
     CrossAttention,
+    DifferentialAttention,
     Embedding,
     Experts,
     FeedForward,
@@ -61,6 +62,8 @@ def _of_part(part: Part) -> Iterator[str]:
             yield "attention in windows that overlap"
         case MergedAttention():
             yield "attention to tokens and to a source at once"
+        case DifferentialAttention():
+            yield "attention whose heads are subtracted in pairs"
         case RelativeAttention():
             yield "attention that scores distances by products"
         case Attention():

@@ -8,6 +8,7 @@ from tfacct.architecture.parts.compressed import CompressedAttention
 from tfacct.architecture.parts.convolution import FirstConvolution, ShortConvolution
 from tfacct.architecture.parts.cross import OF_SOURCE, CrossAttention, Disentangled, Distances, RelativeBias
 from tfacct.architecture.parts.delta import DeltaNet
+from tfacct.architecture.parts.differential import DifferentialAttention
 from tfacct.architecture.parts.embedding import Boxes, Embedding, Head, Positions, Segments, Stem, Tasks, Turns
 from tfacct.architecture.parts.experts import Experts
 from tfacct.architecture.parts.feed_forward import FeedForward
@@ -89,6 +90,7 @@ __all__ = [
     "CrossAttention",
     "Deepstack",
     "DeltaNet",
+    "DifferentialAttention",
     "Disentangled",
     "Distances",
     "Embedding",
