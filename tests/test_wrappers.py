@@ -425,7 +425,7 @@ def test_verify_says_whose_class_was_asked(run) -> None:
     [
         ("plamo2", "has heads"),
         ("reformer", "by hashes"),
-        ("jetmoe", "pass experts"),
+        ("doge", "chooses keys"),
         ("blt", "another model says"),
     ],
 )

@@ -135,18 +135,24 @@ class BartLike(Sides):
         return self.max_position_embeddings
 
     def ends(
-        self, positions: Positions, *, normed: bool, own_table: bool = False, target: int | None = None
+        self,
+        positions: Positions,
+        *,
+        normed: bool,
+        own_table: bool = False,
+        source: int | None = None,
+        target: int | None = None,
     ) -> Transformer:
         """The model around these positions; `normed` behind its tables; with a separate table for each side, of the
-        `target` vocabulary where that is another."""
+        `source` and of the `target` vocabulary where that is another."""
         reading, writing = self.blocks()
-        vocab = self.vocab_size if target is None else target
+        reads, vocab = (self.vocab_size if own is None else own for own in (source, target))
         norm = Norm(hidden=self.d_model, kind="layer") if normed else None
         last = Norm(hidden=self.d_model, kind="layer") if self.order == "pre" else None
         scaled = self.scale_embedding
         return Transformer(
             encoder=Encoder(
-                Embedding(vocab=self.vocab_size, hidden=self.d_model, scaled=scaled, shared=not own_table),
+                Embedding(vocab=reads, hidden=self.d_model, scaled=scaled, shared=not own_table),
                 (reading,),
                 positions=positions,
                 embed_norm=norm,

@@ -18,7 +18,6 @@ _ONE_BY_ONE: Mapping[str, str] = {
     "git": "the rows of an image in front of its tokens see one another, and no part here counts such pairs",
     "ibert": "its products are of whole numbers of 8 bits, and no part here has those",
     "inkling_text": "its queries make scores of distances themselves, and no part here does that",
-    "jetmoe": "its queries, and what its attention reads, pass experts, and no part here does that",
     "jina_clip": "its config names another repository in place of its text model's sizes",
     "lilt": "a narrower stream of places on a page runs beside its tokens, and no part here does that",
     "longt5": "its encoder pads a source to whole blocks that see their neighbours, and no part here does that",

@@ -12,16 +12,21 @@ from tfacct.architecture.parts import (
     MergedAttention,
     QKNorm,
     RelativeAttention,
+    SentAttention,
 )
 from tfacct.ledger.kept import Kept
 from tfacct.profiles.reference_differential import twice
 from tfacct.profiles.reference_disentangled import by_sines, scored
 from tfacct.profiles.reference_lines import Lines, adapted, is_
 from tfacct.profiles.reference_pairs import merged
+from tfacct.profiles.reference_sent import sent
 
 
 def attention(own: Lines, at: str, reads: str, part: Attention) -> Iterator[Kept]:
     """Products, what is done to queries and keys, scores, softmax, values. Heads of keys are copied for queries."""
+    if isinstance(part, SentAttention):
+        yield from sent(own, at, reads, part)
+        return
     made_of = () if part.borrowed else ("k",) if part.keys_as_values else ("k", "v")
     products = ("q", *made_of, *(("gate",) if part.gated else ()))
     row, made = "Dj" if part.joined else "D", tuple(f"{at}.{which}_proj.weight" for which in products)

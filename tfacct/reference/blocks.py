@@ -29,6 +29,7 @@ from tfacct.reference.overlapping import OverlappingAttention
 from tfacct.reference.per_layer import PerLayerInput
 from tfacct.reference.relative import RelativeAttention
 from tfacct.reference.rotary import Angles
+from tfacct.reference.sent_attention import SentAttention
 from tfacct.reference.shared import AdaptedNetwork, SharedOutput
 from tfacct.reference.step import Step
 from tfacct.reference.weighing import Left, Weighed
@@ -196,6 +197,8 @@ def _built(part: parts.Part, angles: Angles | None, *, fused: bool, keep_all: bo
             return RelativeAttention(part)
         case parts.DifferentialAttention():
             return DifferentialAttention(part, angles, fused=fused, keep_all=keep_all)
+        case parts.SentAttention():
+            return SentAttention(part, angles, fused=fused, keep_all=keep_all)
         case parts.OverlappingAttention():
             return OverlappingAttention(part)
         case parts.MergedAttention():

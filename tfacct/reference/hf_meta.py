@@ -23,7 +23,7 @@ LOOPS = {
 def as_on_meta(config: Any) -> Iterator[None]:
     """What a class runs, with everything left out that no count depends on, and that cannot run on meta."""
     with ExitStack() as left_out:
-        for part in (_brief_recurrence, _no_global_tokens, _unasked, _same_angles, _whole_pools):
+        for part in (_brief_recurrence, _no_global_tokens, _unasked, _same_angles, _whole_pools, _unsplit):
             left_out.enter_context(part(config))
         yield
 
@@ -67,6 +67,30 @@ def _unasked(config: Any) -> Iterator[None]:
         yield
     finally:
         experts.forward = whole
+
+
+@contextmanager
+def _unsplit(config: Any) -> Iterator[None]:
+    """JetMoE's router says how many tokens each expert has, and on meta nothing can be said: the first has all."""
+    if config.model_type != "jetmoe":
+        yield
+        return
+    gating: Any = import_module("transformers.models.jetmoe.modeling_jetmoe").JetMoeTopKGating
+    plain = gating.forward
+
+    def forward(own: Any, rows: Any) -> Any:
+        if not rows.is_meta:
+            return plain(own, rows)
+        scores, count = own.layer(rows), rows.shape[0] * own.top_k
+        places = torch.zeros(count, dtype=torch.long, device="meta")
+        sent = [count, *[0] * (own.num_experts - 1)]
+        return places, places, torch.zeros(count, dtype=rows.dtype, device="meta"), sent, scores
+
+    gating.forward = forward
+    try:
+        yield
+    finally:
+        gating.forward = plain
 
 
 @contextmanager

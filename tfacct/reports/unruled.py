@@ -25,6 +25,7 @@ from tfacct.architecture.parts import (
     RelativeBias,
     Residual,
     Segments,
+    SentAttention,
     Stem,
 )
 from tfacct.architecture.transformer import Transformer
@@ -64,6 +65,8 @@ def _of_part(part: Part) -> Iterator[str]:
             yield "attention to tokens and to a source at once"
         case DifferentialAttention():
             yield "attention whose heads are subtracted in pairs"
+        case SentAttention():
+            yield "attention whose queries experts make"
         case RelativeAttention():
             yield "attention that scores distances by products"
         case Attention():

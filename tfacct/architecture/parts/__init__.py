@@ -29,6 +29,7 @@ from tfacct.architecture.parts.reading import LatentReader
 from tfacct.architecture.parts.relative import RelativeAttention
 from tfacct.architecture.parts.residual import Residual, Scale
 from tfacct.architecture.parts.rwkv import ChannelMix, TimeMix
+from tfacct.architecture.parts.sent_attention import SentAttention
 from tfacct.architecture.parts.shared import SharedOutput
 from tfacct.ledger.paths import ENCODER, MTP
 
@@ -133,6 +134,7 @@ __all__ = [
     "Rotary",
     "Scale",
     "Segments",
+    "SentAttention",
     "SharedOutput",
     "ShortConvolution",
     "Shuffled",

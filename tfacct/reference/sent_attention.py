@@ -1,0 +1,57 @@
+"""The reference model's attention whose queries are made by experts.
+
+Which expert a token is sent to is fixed, as in tfacct/reference/experts.py. Shapes: heads are (batch, heads, tokens,
+head size).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from tfacct.architecture import parts
+from tfacct.reference.attention import Attention, Cache
+from tfacct.reference.experts import Bank, Shifted, Weighting
+from tfacct.reference.modules import Linear, Work
+from tfacct.reference.rotary import Angles
+from tfacct.reference.step import Step
+
+
+class Shares(Work):
+    """Shares of a token's experts, made of the router's scores of all."""
+
+    def forward(self, scores: Tensor) -> Tensor:
+        return torch.softmax(scores, dim=-1)
+
+
+class SentAttention(Attention):
+    """Attention of which each token is sent to some experts, each with a query for every key head."""
+
+    def __init__(self, part: parts.SentAttention, angles: Angles | None, *, fused: bool, keep_all: bool) -> None:
+        super().__init__(part, angles, fused=fused, keep_all=keep_all)
+        self.q_proj = self.o_proj = None  # type: ignore[assignment]
+        self.active, self.count = part.group, part.experts
+        self.router, self.routing = Linear(part.hidden, part.experts, bias=False), Shares()
+        own = {"q_proj": (part.hidden, self.keys), "o_proj": (self.keys, part.hidden)}
+        self.experts = nn.ModuleDict({name: Bank(part.experts, *sizes, bias=False) for name, sizes in own.items()})
+        self.weighting, self.sum = Weighting(), Shifted(part.hidden)
+
+    def forward(self, x: Tensor, step: Step, past: Cache | None) -> tuple[Tensor, ...]:
+        batch, tokens, size = x.shape
+        scores = self.routing(self.router(x))
+        turns = torch.arange(batch * tokens * self.active, device=x.device).view(batch, tokens, self.active)
+        weights = torch.gather(scores, 2, turns % self.count).unsqueeze(3)
+        asked = self.experts["q_proj"](x.unsqueeze(2).expand(batch, tokens, self.active, size))
+        # A key head's queries one after the other, each of another expert.
+        q = torch.unflatten(asked, 3, (self.kv_heads, self.head_dim)).permute(0, 3, 2, 1, 4).flatten(1, 2)
+        k, v = (self._split(made(x), self.kv_heads) for made in (self.k_proj, self.v_proj))
+        if self.angles is not None:
+            q, k = self._turned(self.q_rotary, q, step), self._turned(self.k_rotary, k, step)
+        old = 0
+        if past is not None:
+            old = past[0].shape[2]
+            k, v = torch.cat((past[0], k), dim=2), torch.cat((past[1], v), dim=2)
+        mixed = torch.unflatten(self._mixed(q, k, v, step, old), 1, (self.kv_heads, self.active))
+        made = self.experts["o_proj"](mixed.permute(0, 3, 2, 1, 4).flatten(3))
+        result: Tensor = self.sum(self.weighting(made, weights).sum(dim=2))
+        return result, self._kept(k), self._kept(v)
