@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from tfacct.architecture.parts.attention import Attention
 from tfacct.base.record import record
-from tfacct.ledger.lines import Line, Pointwise
+from tfacct.ledger.lines import Line, Matmul, Pointwise
 
 
 @record(kw_only=True)
@@ -37,7 +37,8 @@ class DifferentialAttention(Attention):
         own = Attention.lines(self, at)
         named = [line.path for line in own]
         first, behind = named.index(f"{at}.scores"), named.index(f"{at}.values") + 1
-        again = [replace(line, path=line.path.replace(f"{at}.", f"{at}.second_", 1)) for line in own[first:behind]]
+        twice = [line for line in own[first:behind] if isinstance(line, Matmul | Pointwise)]
+        again = [replace(line, path=line.path.replace(f"{at}.", f"{at}.second_", 1)) for line in twice]
         return (
             *own[:behind],
             *again,
