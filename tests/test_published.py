@@ -53,7 +53,7 @@ KIMI_LINEAR = {
         ("qwen3", {"classifier_from_token": ["no", "yes"], "method": "from_2_way_softmax"}),
         ("hunyuan_v1_moe", {"use_mla": False, "vit_type": None, "vit_path": None, "use_rotary_pos_emb": True}),
         ("hunyuan_v1_moe", {"moe_topk": [3] * TINY["hunyuan_v1_moe"]["num_hidden_layers"], "num_experts_per_tok": 3}),
-        ("internlm2", {"reward_token_id": 92527, "architectures": ["InternLM2ForCausalLM"]}),
+        ("ernie4_5", {"architectures": ["Ernie4_5_ForCausalLM"]}),
         ("deci", {"num_key_value_heads": TINY["deci"]["num_attention_heads"]}),  # DeciLM-7B
         ("ernie4_5", {"rope_is_neox_style": True, "use_3d_rope": True, "compression_ratio": 1.0}),  # PaddleOCR-VL
     ],

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 _ONE_BY_ONE: Mapping[str, str] = {
+    "arctic": "its experts read what a block reads, beside attention and a network, and no part here does that",
     "axk2": "its queries are made of a latent beside its own norm, and no latent part here does that",
     "bigbird_pegasus": "its encoder attends in blocks beside global and random ones, and no part here does that",
     "blip": "its language model attends to the rows of an image from BERT's blocks, and no family here does that",
@@ -10,15 +11,17 @@ _ONE_BY_ONE: Mapping[str, str] = {
     "canine": "it hashes characters into the rows of several tables, and no part here does that",
     "clap": "its audio is read in windows that are merged in stages, and no part here does that",
     "convbert": "convolutions whose kernels are made of the tokens stand beside its heads, and no part here does that",
+    "cost_wise_gemma": "it joins tokens between its layers, and later ones read fewer, and no part here does that",
     "doge": "a mask made of its values chooses keys, and no part here does that",
     "dots3_note_text": "the rotated part of its keys passes a norm, and no latent part here does that",
     "florence2": "its language model's encoder reads the rows of an image in front of its tokens",
     "fnet": "it mixes tokens by Fourier transforms, which are no products, and no part here does that",
     "funnel": "its blocks take tokens together, and later ones read fewer, and no part here does that",
     "git": "the rows of an image in front of its tokens see one another, and no part here counts such pairs",
+    "grove_moe": "groups of its experts share smaller ones, and no part here does that",
+    "hymba": "its layers share keys beside states, behind learned tokens, and no part here does that",
     "ibert": "its products are of whole numbers of 8 bits, and no part here has those",
     "inkling_text": "its queries make scores of distances themselves, and no part here does that",
-    "jina_clip": "its config names another repository in place of its text model's sizes",
     "lilt": "a narrower stream of places on a page runs beside its tokens, and no part here does that",
     "longt5": "its encoder pads a source to whole blocks that see their neighbours, and no part here does that",
     "luke": "its queries differ for pairs of words and entities, and no part here does that",
@@ -26,7 +29,9 @@ _ONE_BY_ONE: Mapping[str, str] = {
     "minicpmv": "its config does not say whose blocks its language model has",
     "mobilebert": "its attention reads narrower tokens beside whole ones, and no part here does that",
     "molmo": "its table has rows of tokens that its head does not score, and no part here has those",
+    "molmo2_text": "its table has rows of tokens that its head does not score, and no part here has those",
     "moondream1": "its config does not say its sizes, which stand in its code",
+    "Motif": "its activation is a polynomial whose powers pass norms, and no part here has that",
     "mra": "its scores are of blocks at several resolutions, and no part here has those",
     "nllb-moe": "an expert takes so many tokens and no more, and no part here leaves tokens out",
     "nystromformer": "landmarks stand for its queries and keys, and no part here does that",
@@ -46,6 +51,7 @@ _ONE_BY_ONE: Mapping[str, str] = {
     "tapas": "its tokens have tables of rows, columns and ranks of a page's table, and no part here has those",
     "timesformer": "its blocks attend in space and then in time, and no part here does that",
     "vit_mae": "a decoder of its own stands in for the patches that it hides, and no part here does that",
+    "voxtral_realtime_text": "how late it writes scales its norms, by products of its own, and no part here does that",
     "xlstm": "exponentials that a running maximum holds gate its matrices, and no part here does that",
     "xmod": "each of its blocks has an adapter for every language, and no part here has those",
     "yolos": "learned tokens beside its patches find things, and no part here scores and places those",
@@ -54,6 +60,8 @@ _ONE_BY_ONE: Mapping[str, str] = {
     "zaya": "its queries and keys pass convolutions, and no part here has those in attention",
 }
 _ALIKE: Mapping[str, str] = {
+    "its config names another repository in place of its text model's sizes": "jina_clip ultravox",
+    "its state is a matrix of each head, and the one part of its kind here is RWKV-4's": "rwkv5 rwkv6",
     "it is made of convolutions over neighbouring pixels, and no part here has those": """
         bit convnext convnextv2 dinov3_convnext efficientnet hgnet_v2 mobilenet_v1 mobilenet_v2 poolformer
         pp_lcnet regnet resnet
@@ -100,6 +108,7 @@ _ALIKE: Mapping[str, str] = {
 }
 """A reason → the types that it is true of: most are no language models, and read pixels or sound."""
 _WHOLES = {"dots3_note": "dots3_note", "inkling": "inkling_mm_model"}
+_WHOLES |= {"molmo2": "molmo2", "voxtral_realtime": "voxtral_realtime"}
 _WHOLES |= {"qwen4_exp": "qwen4_exp", "step3": "step3_vl"}
 WITHOUT = {
     **_ONE_BY_ONE,

@@ -37,7 +37,7 @@ class Config(LlamaLike):
     )
     habits: ClassVar = frozenset({"repeats_angles", "wide_angles"})
     dropouts: ClassVar = {}
-    stems: ClassVar = ("Ernie4_5",)
+    stems: ClassVar = ("Ernie4_5", "Ernie4_5_")
     harmless: ClassVar = frozenset("compression_ratio rope_is_neox_style use_3d_rope use_flash_attention".split())
     heads: ClassVar = DECODER
     nulls: ClassVar = {**OWN_SHARE}
