@@ -27,7 +27,6 @@ _ONE_BY_ONE: Mapping[str, str] = {
     "luke": "its queries differ for pairs of words and entities, and no part here does that",
     "minicpmo": "its config does not say whose blocks its language model has",
     "minicpmv": "its config does not say whose blocks its language model has",
-    "mobilebert": "its attention reads narrower tokens beside whole ones, and no part here does that",
     "molmo": "its table has rows of tokens that its head does not score, and no part here has those",
     "molmo2_text": "its table has rows of tokens that its head does not score, and no part here has those",
     "moondream1": "its config does not say its sizes, which stand in its code",

@@ -21,6 +21,8 @@ from tfacct.architecture.parts import (
     LatentAttention,
     Laurel,
     Mixer,
+    NarrowAttention,
+    NarrowNetworks,
     Norm,
     OverlappingAttention,
     Part,
@@ -35,6 +37,7 @@ from tfacct.ledger import paths
 from tfacct.ledger.einsum import Size
 from tfacct.ledger.kept import Kept, Pass, Run, Section, joined, turn_of
 from tfacct.profiles.reference_attention import attention
+from tfacct.profiles.reference_bottleneck import narrow_attention, narrow_networks
 from tfacct.profiles.reference_compressed import compressed, entries
 from tfacct.profiles.reference_compressed import turning as turned_by
 from tfacct.profiles.reference_ends import back_of, front_of
@@ -196,7 +199,10 @@ class Reference(Lines):
             norm, reads, handed = f"{own}_norm", handed or x, None
             summed = _summed(number)
             if block.order == "post":
-                yield from self._part(own, x, sublayer)
+                yield from self._part(own, reads, sublayer)
+                if sublayer.gives == "next":
+                    handed = f"{own}.out"
+                    continue
                 yield from self._weighed(own, x, sublayer)
                 x = summed
                 if sublayer.norm is not None:
@@ -225,6 +231,10 @@ class Reference(Lines):
         part: Part = sublayer.part
         if isinstance(part, OverlappingAttention):
             yield from overlapping(at, reads)
+        elif isinstance(part, NarrowAttention):
+            yield from narrow_attention(self, at, reads, part)
+        elif isinstance(part, NarrowNetworks):
+            yield from narrow_networks(self, at, reads, part)
         elif isinstance(part, Attention):
             if part.chosen is not None:
                 yield from of_blocks(self, f"{at}.indexer", reads, part)

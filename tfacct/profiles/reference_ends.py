@@ -25,7 +25,8 @@ def front_of(own: Lines, shape: Transformer, first: str) -> Iterator[Kept]:
     else:
         yield Kept("tokens", "B T", by=("embed",), role="index")
     if shape.embed.width is not None and not shape.embed.late:
-        yield Kept("embed", "B T De", by=("embed.project.weight",))
+        beside = getattr(shape.embed, "beside", False)
+        yield Kept("embed", "B T Da" if beside else "B T De", by=("embed.project.weight",))
     if shape.positions is not None and shape.positions.stored and shape.positions.trained:
         yield Kept("positions", "T", by=("pos_embed",), role="index", times=2 if shape.positions.crossed else 1)
     if shape.segments is not None:
@@ -105,6 +106,6 @@ def _head(own: Lines, reads: str, part: Head) -> Iterator[Kept]:
         yield from own.activated(f"{at}.act", f"{at}.transform", part.transform, rows)
         yield from own.layer(f"{at}.norm", f"{at}.act", rows, "B T")
         reads = f"{at}.norm"
-    yield Kept(reads, rows, by=(f"{at}.weight",))
+    yield Kept(reads, rows, by=(f"{at}.weight", *(() if part.rest is None else (f"{at}.rest.weight",))))
     if part.softcap is not None:
         yield Kept(f"{at}.softcap", "B T V", by=(f"{at}.softcap",))

@@ -44,6 +44,9 @@ class Lines:
         return ConfigError(f"{self.name}: no rule for {what}")
 
     def norm(self, at: str, reads: str, part: Norm, *, last: str = "D") -> Iterator[Kept]:
+        if part.kind == "affine":
+            yield self.scaled(at, reads, f"B T {last}")
+            return
         if part.kind == "layer":
             yield from self.layer(at, reads, f"B T {last}", "B T")
             if part.less_one:
@@ -54,6 +57,11 @@ class Lines:
             return
         scaled = part.learned != "none"
         yield from self.rms(at, reads, f"B T {last}", "B T", last, less_one=part.less_one and scaled, scaled=scaled)
+
+    @staticmethod
+    def scaled(at: str, reads: str, spec: str) -> Kept:
+        """A scale and a shift: what is scaled."""
+        return Kept(reads, spec, by=(f"{at}.weight",))
 
     def scaled_first(self, at: str, reads: str, spec: str, each: str, last: str) -> Iterator[Kept]:
         """An RMSNorm of what is scaled."""

@@ -15,6 +15,7 @@ from tfacct.reference.altup import AltUp, Laurel, SparseNetwork
 from tfacct.reference.attention import Attention
 from tfacct.reference.bent import BentNetwork
 from tfacct.reference.both import MergedAttention
+from tfacct.reference.bottleneck import NarrowAttention, NarrowNetworks
 from tfacct.reference.compressed import CompressedAttention
 from tfacct.reference.cross import CrossAttention
 from tfacct.reference.differential import DifferentialAttention
@@ -24,7 +25,7 @@ from tfacct.reference.hyper import HyperConnection
 from tfacct.reference.latent import LatentAttention
 from tfacct.reference.mixers import module_of
 from tfacct.reference.mixing import Mixer
-from tfacct.reference.modules import Add, FeedForward, Head, MtpProjection, Scale, norm
+from tfacct.reference.modules import Add, FeedForward, Head, Linear, RMSNorm, Scale, norm
 from tfacct.reference.overlapping import OverlappingAttention
 from tfacct.reference.per_layer import PerLayerInput
 from tfacct.reference.relative import RelativeAttention
@@ -149,7 +150,10 @@ class Block(nn.Module):
                     continue
                 x, handed = add(read if name in self.normed else x, result), None
             else:
-                x = through(norm, add(x, self._result(name, x, step, past[len(kept) :], source, kept)))
+                given = x if handed is None else handed
+                handed = self._result(name, given, step, past[len(kept) :], source, kept)
+                if name not in self.gives:
+                    x, handed = through(norm, add(x, handed)), None
         return x
 
     def _result(
@@ -158,7 +162,7 @@ class Block(nn.Module):
         """Result that a sublayer adds to the stream. Its states go to `kept`; `past` begins with those kept before."""
         module = getattr(self, name)
         x = through(getattr(self, f"{name}_scale"), x)
-        if isinstance(module, (FeedForward, Experts, Laurel, SharedOutput)):
+        if isinstance(module, (FeedForward, NarrowNetworks, Experts, Laurel, SharedOutput)):
             out = module(x)
             if isinstance(module, Experts) and module.waiting is not None:
                 step.late, module.waiting = (module.shared_add, module.waiting), None
@@ -203,6 +207,8 @@ def _built(part: parts.Part, angles: Angles | None, *, fused: bool, keep_all: bo
             return OverlappingAttention(part)
         case parts.MergedAttention():
             return MergedAttention(part, angles, keep_all=keep_all)
+        case parts.NarrowAttention():
+            return NarrowAttention(part)
         case parts.Attention():
             return Attention(part, angles, fused=fused, keep_all=keep_all)
         case parts.LatentAttention():
@@ -215,6 +221,8 @@ def _built(part: parts.Part, angles: Angles | None, *, fused: bool, keep_all: bo
             return module_of(part)(part)
         case parts.Experts():
             return Experts(part)
+        case parts.NarrowNetworks():
+            return NarrowNetworks(part)
         case parts.FeedForward() if part.adapter is not None:
             return AdaptedNetwork(part)
         case parts.FeedForward() if part.bent:
@@ -245,6 +253,22 @@ def share(owner: nn.Module, other: nn.Module, names: tuple[str, ...] = ()) -> No
 
 def through(module: nn.Module | None, x: Tensor) -> Tensor:
     return x if module is None else module(x)
+
+
+class MtpProjection(nn.Module):
+    """Projection of the stream and a row of the token table, normed and side by side.
+
+    "DeepSeek-V3" (arXiv 2412.19437), section 2.2.
+    """
+
+    def __init__(self, part: parts.MtpProjection) -> None:
+        super().__init__()
+        self.row_norm, self.stream_norm = RMSNorm(part.hidden, part.eps), RMSNorm(part.hidden, part.eps)
+        self.proj = Linear(2 * part.hidden, part.hidden, bias=False)
+
+    def forward(self, stream: Tensor, row: Tensor) -> Tensor:
+        out: Tensor = self.proj(torch.cat((self.row_norm(row), self.stream_norm(stream)), dim=-1))
+        return out
 
 
 class MtpHead(Block):

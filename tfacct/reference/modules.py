@@ -71,7 +71,9 @@ class Tokens(Embedding):
     def __init__(self, part: parts.Embedding) -> None:
         rows = part.vocab if part.rows is None else part.rows
         super().__init__(rows, part.hidden if part.width is None else part.width)
-        self.project = None if part.width is None else Linear(part.width, part.hidden, bias=part.bias)
+        self.beside = part.beside
+        read = 3 * part.width if part.beside and part.width is not None else part.width
+        self.project = None if read is None else Linear(read, part.hidden, bias=part.bias)
         factor = part.hidden**0.5 if part.factor is None else part.factor
         self.scale = Scale(factor) if part.scaled else None
         self.late = part.late
@@ -80,6 +82,9 @@ class Tokens(Embedding):
 
     def forward(self, tokens: Tensor) -> Tensor:
         rows = super().forward(tokens)
+        if self.beside:
+            none = torch.zeros_like(rows[:, :1])
+            rows = torch.cat((torch.cat((rows[:, 1:], none), 1), rows, torch.cat((none, rows[:, :-1]), 1)), dim=2)
         rows = rows if self.project is None or self.late else self.project(rows)
         return rows if self.scale is None else self.scale(rows)
 
@@ -104,8 +109,9 @@ class Head(Linear):
 
     def __init__(self, part: parts.Head, last: bool) -> None:
         wide = part.hidden if part.width is None else part.width
-        rows = wide if part.own is None else part.own
-        super().__init__(rows, part.vocab, bias=part.bias)
+        rows = (wide if part.rest is None else wide + part.rest) if part.own is None else part.own
+        super().__init__(wide if part.own is None else part.own, part.vocab, bias=part.bias)
+        self.rest = None if part.rest is None else Linear(part.rest, part.vocab, bias=False)
         self.project = self.transform = self.act = self.norm = None
         self.scale = None if part.scale is None else Scale(part.scale)
         if part.transform is not None:
@@ -124,7 +130,10 @@ class Head(Linear):
             rows = self.scale(rows)
         if self.transform is not None and self.act is not None and self.norm is not None:
             rows = self.norm(self.act(self.transform(rows)))
-        logits = super().forward(rows)
+        if self.rest is None:
+            logits = super().forward(rows)
+        else:
+            logits = super().forward(rows[..., : self.in_features]) + self.rest(rows[..., self.in_features :])
         logits = logits if self.logit_scale is None else self.logit_scale(logits)
         return logits if self.softcap is None else self.softcap(logits)
 
@@ -281,6 +290,8 @@ def norm(part: parts.Norm) -> nn.Module:
     """LayerNorm or RMSNorm."""
     if part.kind == "rms" and part.learned == "none":
         return PlainRMSNorm(part.hidden, part.eps)
+    if part.kind == "affine":
+        return Affine(part.hidden)
     if part.kind == "layer":
         learned = part.learned != "none"
         made = LayerNormAroundOne if part.less_one else LayerNorm
@@ -290,20 +301,15 @@ def norm(part: parts.Norm) -> nn.Module:
     return RMSNorm(part.hidden * 2 if part.joined else part.hidden, part.eps, part.less_one)
 
 
-class MtpProjection(nn.Module):
-    """Projection of the stream and a row of the token table, normed and side by side.
+class Affine(Work):
+    """Scale and shift, in place of a norm (transformers' NoNorm)."""
 
-    "DeepSeek-V3" (arXiv 2412.19437), section 2.2.
-    """
-
-    def __init__(self, part: parts.MtpProjection) -> None:
+    def __init__(self, hidden: int) -> None:
         super().__init__()
-        self.row_norm, self.stream_norm = RMSNorm(part.hidden, part.eps), RMSNorm(part.hidden, part.eps)
-        self.proj = Linear(2 * part.hidden, part.hidden, bias=False)
+        self.weight, self.bias = (nn.Parameter(torch.empty(hidden)) for _ in range(2))
 
-    def forward(self, stream: Tensor, row: Tensor) -> Tensor:
-        out: Tensor = self.proj(torch.cat((self.row_norm(row), self.stream_norm(stream)), dim=-1))
-        return out
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.weight + self.bias
 
 
 def relu2(x: Tensor) -> Tensor:

@@ -16,6 +16,8 @@ from tfacct.architecture.parts import (
     Head,
     LatentAttention,
     MergedAttention,
+    NarrowAttention,
+    NarrowNetworks,
     Norm,
     OverlappingAttention,
     Part,
@@ -67,6 +69,8 @@ def _of_part(part: Part) -> Iterator[str]:
             yield "attention whose heads are subtracted in pairs"
         case SentAttention():
             yield "attention whose queries experts make"
+        case NarrowAttention() | NarrowNetworks():
+            yield "attention and networks of narrow tokens"
         case RelativeAttention():
             yield "attention that scores distances by products"
         case Attention():

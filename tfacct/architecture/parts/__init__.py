@@ -3,6 +3,7 @@
 from tfacct.architecture.parts.altup import AltUp, Laurel, Merged, Streams
 from tfacct.architecture.parts.attention import Attention, Blocks, Grouped, QKNorm, Rotary, Temperature
 from tfacct.architecture.parts.both import SOURCES, MergedAttention
+from tfacct.architecture.parts.bottleneck import NarrowAttention, NarrowNetworks
 from tfacct.architecture.parts.classes import Classes, Contacts, Idle, Picked, Pooler
 from tfacct.architecture.parts.compressed import CompressedAttention
 from tfacct.architecture.parts.convolution import FirstConvolution, ShortConvolution
@@ -118,6 +119,8 @@ __all__ = [
     "Merger",
     "Mixer",
     "MtpProjection",
+    "NarrowAttention",
+    "NarrowNetworks",
     "Norm",
     "OverlappingAttention",
     "Part",

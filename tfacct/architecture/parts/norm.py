@@ -19,7 +19,8 @@ SHARED = "shared_norm"
 
 @record(kw_only=True)
 class Norm(Part):
-    """LayerNorm (scale and shift) or RMSNorm (scale only).
+    """LayerNorm (scale and shift) or RMSNorm (scale only), or scale and shift alone, `affine`: no norm (transformers'
+    NoNorm).
 
     `learned`: which of these a LayerNorm has, `both`, the `scale` alone (transformers' CohereLayerNorm), or `none`
     (OlmoLayerNorm); an RMSNorm may have `none` too (NanoChatRMSNorm). `less_one`: the stored weight is the scale less
@@ -30,7 +31,7 @@ class Norm(Part):
     """
 
     hidden: Size
-    kind: Literal["layer", "rms"]
+    kind: Literal["layer", "rms", "affine"]
     eps: float = 1e-5
     learned: Literal["both", "scale", "none"] = "both"
     less_one: bool = False
@@ -62,6 +63,6 @@ class Norm(Part):
         module = f"{at.rpartition('.')[0]}.{SHARED}" if self.shared else None
         axis = "Dj" if self.joined else row(self.narrow)
         weight = "" if self.learned == "none" else axis
-        shift = axis if self.kind == "layer" and self.learned == "both" else ""
+        shift = axis if self.kind != "rms" and self.learned == "both" else ""
         line = Pointwise(at, f"B T {axis}", weight=weight, bias=shift, module=module)
         return (line if self.called else Unused(line),)
