@@ -309,7 +309,7 @@ class Head(Part):
         "De": "width of the token table",
         "Dd": "width of the head's own table",
         "Dt": "result of the head's transform, as wide as D",
-        "Df": "numbers of it that the token table has no column for",
+        "Df": "numbers of the head's transform that the token table has no column for",
     }
     made: ClassVar[dict[str, str]] = {"Dt": "D"}
 

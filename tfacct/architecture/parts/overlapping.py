@@ -32,11 +32,11 @@ class OverlappingAttention(Attention):
     legend: ClassVar[dict[str, str]] = {
         **{letter: Attention.legend[letter] for letter in "DNKGH"},
         HALF: "half of a window that overlaps the next",
-        WHOLE: f"source tokens of such a window, 2 · {HALF}",
+        WHOLE: f"tokens of such a window, 2 · {HALF}",
         "Wg": f"the same tokens, as keys, 2 · {HALF}",
         "Wv": f"values that half a window reads, 3 · {HALF}",
         "Ws": f"scores of a query, 2 · {HALF} + 1",
-        LONGEST: "tokens of the longest window, to whole ones of which a source is padded",
+        LONGEST: "tokens of the longest window, to whole ones of which a text is padded",
     }
     windows: ClassVar[dict[str, str]] = {
         WHOLE: f"2 · {HALF}", "Wg": f"2 · {HALF}", "Wv": f"3 · {HALF}", "Ws": f"2 · {HALF} + 1"
