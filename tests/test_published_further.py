@@ -1,5 +1,7 @@
 """Further published files: wholes whose language model is a known one, and heads that come with the files."""
 
+import pytest
+
 from tests.families import TINY
 from tfacct.loading.model import subject
 
@@ -28,3 +30,29 @@ def test_the_score_of_internlm2s_reward_models() -> None:
     ours = subject("mine", {**TINY["internlm2"], "architectures": ["InternLM2ForRewardModel"], "reward_token_id": 5})
     body = subject("mine", {**TINY["internlm2"], "architectures": ["InternLM2Model"]})
     assert ours.ledger.parameters() == {**body.ledger.parameters(), "classifier.weight": 48}
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_modernvberts_encoder_is_modernberts(tied: bool) -> None:
+    """In its class with a masked language model's head, and in ColModernVBERT's, which has the body in vlm_config."""
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    inside = {
+        "text_config": TINY["modernbert"],
+        "vision_config": {"model_type": "siglip_vision_model", "num_hidden_layers": 1, "hidden_size": 12},
+        "tie_word_embeddings": tied,
+    }
+    whole = {"model_type": "modernvbert", **inside}
+    with torch.device("meta"):
+        config = transformers.ModernVBertConfig(**inside)
+        built = transformers.ModernVBertForMaskedLM._from_config(config)
+        vectors = transformers.ColModernVBertConfig(vlm_config=whole, embedding_dim=13)
+        collecting = transformers.ColModernVBertForRetrieval._from_config(vectors)
+    ours = subject("mine", {**whole, "architectures": ["ModernVBertForMaskedLM"]})
+    of_text = ("text_model.", "projection_head.", "lm_head.")
+    theirs = [one.numel() for name, one in built.named_parameters() if any(part in name for part in of_text)]
+    assert (ours.family, ours.left_out, ours.parameters) == ("modernbert", ("vision_config",), sum(theirs))
+    body = subject("mine", {"model_type": "colmodernvbert", "vlm_config": whole, "embedding_dim": 13})
+    theirs = [one.numel() for name, one in collecting.named_parameters() if "text_model." in name]
+    assert body.parameters == sum(theirs)
+    assert set(body.left_out) == {"vision_config", "multi_vector_projector"}

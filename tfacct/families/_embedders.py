@@ -15,13 +15,16 @@ SILENT = frozenset(
 )
 """Fields of what stands behind the model."""
 
-COLLECTING: Mapping[str, tuple[str, str]] = {"colpali": ("paligemma", "gemma"), "colqwen2": ("qwen2_vl", "qwen2")}
+COLLECTING: Mapping[str, tuple[str, str]] = {
+    **{"colpali": ("paligemma", "gemma"), "colqwen2": ("qwen2_vl", "qwen2")},
+    "colmodernvbert": ("modernvbert", "modernbert"),
+}
 """Wholes that make a short vector of each token of a whole inside: that whole's type, and its language model's."""
 
 
 def told(raw: Mapping[str, Any]) -> Mapping[str, Any]:
     """jina-embeddings-v4's config as one of Qwen2.5-VL, whose class it inherits, logits and all; the product that makes
-    a short vector of each token is named among what is left out. So it is of ColPali and ColQwen2, whose classes have
+    a short vector of each token is named among what is left out. So it is of ColPali and its like, whose classes have
     the body of the whole in vlm_config, without logits. Any other config as it is."""
     collecting = COLLECTING.get(str(raw.get("model_type")))
     if collecting is not None and isinstance(raw.get("vlm_config"), Mapping):

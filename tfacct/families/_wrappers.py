@@ -66,8 +66,7 @@ _GLMASR = {
     "max_position_embeddings": 8192,
 }
 WRAPPERS: Mapping[str, Wrapper] = {
-    "Keye": Wrapper("qwen3", flat=True, named="KeyeForConditionalGeneration"),
-    "KeyeVL1_5": Wrapper("qwen3", flat=True, named="KeyeVL1_5ForConditionalGeneration"),
+    **dict.fromkeys(("Keye", "KeyeVL1_5"), Wrapper("qwen3", flat=True)),
     "aria": Wrapper("aria_text"),
     "aya_vision": Wrapper("cohere2", default=True),
     "audioflamingo3": Wrapper("qwen2", "never"),
@@ -75,6 +74,7 @@ WRAPPERS: Mapping[str, Wrapper] = {
     "chameleon": Wrapper("chameleon_text", flat=True),
     "cohere2_vision": Wrapper("cohere2", default=True),
     "cohere_compass": Wrapper("cohere_compass_text"),
+    "cosmos3_omni": Wrapper("qwen3_vl_text", asks=True),
     "deepseek_vl": Wrapper("llama", default=True),
     "deepseek_vl_hybrid": Wrapper("llama", default=True),
     "dots_ocr": Wrapper("qwen2", flat=True, named="DotsOCRForCausalLM"),
@@ -124,6 +124,7 @@ WRAPPERS: Mapping[str, Wrapper] = {
     "minimax_m3_vl": Wrapper("minimax_m3_vl_text", "either"),
     "mistral3": Wrapper("mistral", default=True),
     "mistral_large4": Wrapper("mistral_large4_text"),
+    "modernvbert": Wrapper("modernbert", named="ModernVBertForMaskedLM"),
     "moss_transcribe_diarize": Wrapper("qwen3", default=True),
     "mllama": Wrapper("mllama_text_model", "never"),
     "muse_glimmer": Wrapper("muse_glimmer_text"),

@@ -32,6 +32,10 @@ class Config(QwenLike):
         "num_hidden_layers": 32,
         "num_attention_heads": 32,
     }
+    in_files: ClassVar = (  # Cosmos 3's
+        (r"\.self_attn\.(to_([qkv])|to_(o)ut)\.", r".self_attn.\2\3_proj."),
+        (r"\.self_attn\.norm_([qk])\.", r".self_attn.\1_norm."),
+    )
     stems: ClassVar = ("Qwen3",)
     hf_paths: ClassVar = {
         **QwenLike.hf_paths,
