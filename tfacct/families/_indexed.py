@@ -1,5 +1,6 @@
 """Shared by the families whose latent attention reads the keys that an indexer chooses."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -8,7 +9,7 @@ from tfacct.architecture.parts import LatentAttention
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
 from tfacct.families._base import Count, Switch, UpTo
-from tfacct.families._endings import DECODER
+from tfacct.families._endings import DECODER, Ending
 from tfacct.families._experts import BESIDE_PATHS, ROUTED_TENSORS, LayerNetworks, beside_shared, dense_or_sparse
 from tfacct.families._latent_like import LatentLike
 from tfacct.families._layers import LayerTypes
@@ -48,7 +49,8 @@ class Indexed(LatentLike):
         indexer_rope_interleave index_share_for_mtp_iteration moe_router_dtype
         """.split()
     )
-    heads: ClassVar = DECODER
+    heads: ClassVar[Mapping[str, Ending]] = DECODER
+    understood: ClassVar[Mapping[str, object]] = {"mlp_bias": False, "moe_layer_freq": 1}
     kept_wide: ClassVar[tuple[str, ...]] = ("indexer.weights_proj",)
     hf_paths: ClassVar = {
         **LatentLike.hf_paths,
@@ -92,7 +94,7 @@ class Indexed(LatentLike):
 
     def refuse(self) -> None:
         """Refuse what the class does not have. Raises ConfigError."""
-        for name, only in (("mlp_bias", False), ("moe_layer_freq", 1)):
+        for name, only in self.understood.items():
             if getattr(self, name) != only:
                 raise self.refused(name, getattr(self, name))
         of_one_kind = self.layer_types is None or any(

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 
 _ONE_BY_ONE: Mapping[str, str] = {
     "arctic": "its experts read what a block reads, beside attention and a network, and no part here does that",
-    "axk2": "its queries are made of a latent beside its own norm, and no latent part here does that",
     "bigbird_pegasus": "its encoder attends in blocks beside global and random ones, and no part here does that",
     "blip": "its language model attends to the rows of an image from BERT's blocks, and no family here does that",
     "blt": "bytes are gathered in patches whose ends another model says, and no part here does that",

@@ -27,13 +27,17 @@ def latent(own: Lines, at: str, reads: str, part: LatentAttention) -> Iterator[K
 
 def _latent(own: Lines, at: str, reads: str, part: LatentAttention) -> Iterator[Kept]:
     first = ("q" if part.q_rank is None else "q_a", *(() if part.borrowed else ("kv_a",)))
-    first = (*first, *(("gate",) if part.gated else ()))
+    first = (*first, *(("gate",) if part.gated and not part.paired else ()))
     yield Kept(reads, "B T D", by=tuple(f"{at}.{which}_proj.weight" for which in first))
     made, queries = reads, f"{at}.q_proj"
     if part.q_rank is not None:
         made, queries = f"{at}.q_a_norm", f"{at}.q_b_proj"
         yield from own.rms(made, f"{at}.q_a_proj", "B T Rq", "B T", "Rq", less_one=False)
-        yield Kept(made, "B T Rq", by=(f"{queries}.weight",))
+        if part.paired:
+            gates = (f"{at}.gate_proj.weight",) if part.gated else ()
+            yield Kept(f"{at}.q_pair", "B T Rj", by=(f"{queries}.weight", *gates))
+        else:
+            yield Kept(made, "B T Rq", by=(f"{queries}.weight",))
     scale = f"{at}.q_scale"
     if part.temperature is not None:
         yield Kept(f"{scale}.factor", "T", by=(scale,))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from tfacct.architecture.parts import Norm
 from tfacct.base.errors import ConfigError
@@ -47,6 +48,10 @@ class Lines:
         if part.kind == "affine":
             yield self.scaled(at, reads, f"B T {last}")
             return
+        if part.gate_rank is not None:
+            yield from self.norm(at, reads, replace(part, gate_rank=None), last=last)
+            yield from self._gate(at, f"{at}.result")
+            return
         if part.kind == "layer":
             yield from self.layer(at, reads, f"B T {last}", "B T")
             if part.less_one:
@@ -62,6 +67,12 @@ class Lines:
     def scaled(at: str, reads: str, spec: str) -> Kept:
         """A scale and a shift: what is scaled."""
         return Kept(reads, spec, by=(f"{at}.weight",))
+
+    def _gate(self, at: str, made: str) -> Iterator[Kept]:
+        """A network of a norm's result, which gates it."""
+        yield Kept(made, "B T D", by=(f"{at}.gate_down.weight", f"{at}.gate"))
+        yield from self.activated(f"{at}.act", f"{at}.gate_down", "silu", "B T Rn", (f"{at}.gate_up.weight",))
+        yield Kept(f"{at}.gate.share", "B T D", by=(f"{at}.gate",))
 
     def scaled_first(self, at: str, reads: str, spec: str, each: str, last: str) -> Iterator[Kept]:
         """An RMSNorm of what is scaled."""

@@ -43,7 +43,7 @@ class LatentAttention(nn.Module):
         else:
             self.q_a_proj = Linear(part.hidden, part.q_rank, bias=part.bias)
             self.q_a_norm = RMSNorm(part.q_rank, part.eps)
-            self.q_b_proj = Linear(part.q_rank, part.heads * part.query, bias=False)
+            self.q_b_proj = Linear(part.q_rank * (1 + part.paired), part.heads * part.query, bias=False)
         self.q_scale: nn.Module | None = None
         if part.temperature is not None or part.learned:
             self.q_scale = Grown(part.heads) if part.temperature is None else Temperature(part.temperature)
@@ -70,13 +70,15 @@ class LatentAttention(nn.Module):
         self.softmax = Softmax(self.scale)
         self.sinks = Sinks(part.heads) if part.sinks else None
         gates = part.heads * part.value_dim if part.gates == "channels" else part.heads
-        self.gate_proj = Linear(part.hidden, gates, bias=False) if part.gated else None
+        gating = 2 * part.q_rank if part.paired and part.q_rank is not None else part.hidden
+        self.gate_proj = Linear(gating, gates, bias=False) if part.gated else None
         self.gate = HeadGate() if part.gated else None
         self.o_proj = Linear(part.heads * part.value_dim, part.hidden, bias=part.bias)
 
     def forward(self, x: Tensor, step: Step, past: tuple[Tensor, ...] | None) -> tuple[Tensor, ...]:
         part = self.part
-        queries, read = self._queries(x)
+        read, normed = self._queried(x)
+        queries = (self.q_proj if part.q_rank is None else self.q_b_proj)(read)
         heads = self._split(queries, part.query)
         if self.q_scale is not None:
             heads = self.q_scale(heads, step.positions)
@@ -86,7 +88,7 @@ class LatentAttention(nn.Module):
         borrows = part.borrowed and part.form != "unpacked"
         whole = part.form != "unpacked" and part.rope_dim is None  # one state: nothing of a key is rotated
         if self.indexer is not None:
-            index = (self.indexer(x, read, step, None if past is None else past[-1]),)
+            index = (self.indexer(x, normed, step, None if past is None else past[-1]),)
         if past is not None and not borrows:
             past = (past[0], past[0].narrow(-1, 0, 0)) if whole else (past[0], past[1])
         if self.angles is not None and self.q_rotary is not None:
@@ -96,7 +98,7 @@ class LatentAttention(nn.Module):
         mixed, kept = run(plain, turned, latent, shared, step, past)
         mixed = mixed.transpose(1, 2)
         if self.gate is not None and self.gate_proj is not None:
-            gate = self.gate_proj(x)
+            gate = self.gate_proj(read if part.paired else x)
             mixed = self.gate(mixed, gate.unflatten(2, mixed.shape[2:]) if part.gates == "channels" else gate)
         return self.o_proj(mixed.flatten(2)), *(() if borrows else kept[:1] if whole else kept), *index
 
@@ -146,11 +148,13 @@ class LatentAttention(nn.Module):
         k, v = _appended(past, *self._keys_and_values(latent, shared))
         return self._mixed(torch.cat((plain, turned), dim=-1), k, v, step, past), (k, v)
 
-    def _queries(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Queries, and what they were computed from."""
-        latent = x if self.part.q_rank is None else self.q_a_norm(self.q_a_proj(x))
-        queries: Tensor = (self.q_proj if self.part.q_rank is None else self.q_b_proj)(latent)
-        return queries, latent
+    def _queried(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """What queries are made of, and what an indexer's are."""
+        if self.part.q_rank is None:
+            return x, x
+        latent = self.q_a_proj(x)
+        normed = self.q_a_norm(latent)
+        return torch.cat((normed, latent), dim=-1) if self.part.paired else normed, normed
 
     def _keys_and_values(self, latent: Tensor, shared: Tensor) -> Cache:
         tokens = latent.squeeze(1)

@@ -18,7 +18,7 @@ from tfacct.architecture import parts
 from tfacct.reference.attention import by_head, slopes
 from tfacct.reference.mamba2 import GroupNorm
 from tfacct.reference.mixing import Mixer, States, rounds
-from tfacct.reference.modules import Activation, Linear, Product, RMSNorm, Work
+from tfacct.reference.modules import Activation, LetThrough, Linear, Product, RMSNorm, Work
 from tfacct.reference.rotary import Angles, Rotary
 from tfacct.reference.step import Step
 
@@ -52,13 +52,6 @@ class OneToken(Work):
 
     def forward(self, state: Tensor, decay: Tensor, key: Tensor, value: Tensor) -> Tensor:
         return state * decay + key.transpose(-1, -2) * value
-
-
-class Gate(Work):
-    """What is read, as far as the token lets it through."""
-
-    def forward(self, x: Tensor, gate: Tensor) -> Tensor:
-        return torch.sigmoid(gate) * x
 
 
 def _by_chunk(product: nn.Module, left: Tensor, right: Tensor) -> Tensor:
@@ -100,7 +93,7 @@ class LightningAttention(Mixer):
         if part.groups is not None:
             groups = part.groups if isinstance(part.inner, int) else 1  # of a symbol, which it may not divide: no count
             self.out_norm = GroupNorm(groups, part.inner // groups, part.eps)
-        self.gate, self.out_proj = Gate(), Linear(part.inner, part.hidden, bias=part.out_bias)
+        self.gate, self.out_proj = LetThrough(), Linear(part.inner, part.hidden, bias=part.out_bias)
 
     def rates(self, like: Tensor) -> Tensor:
         """Logarithm of the decay by one token, of each head: negative; the deeper the layer the slower."""

@@ -17,22 +17,14 @@ from tfacct.base.record import record
 from tfacct.reference import blocks
 from tfacct.reference.altup import Streams
 from tfacct.reference.blocks import Kept, MtpHead, own_norm, run, share, through
+from tfacct.reference.classes import Classes, Pooler
 from tfacct.reference.convolutions import FirstConvolution, Stem
 from tfacct.reference.distances import Distances, RelativeBias
 from tfacct.reference.given import frames, kept_sizes, source_of
 from tfacct.reference.hyper import HyperHead
 from tfacct.reference.images import AttentionPooler, Merger, Patches, Picked, merging
-from tfacct.reference.modules import (
-    ACTIVATIONS,
-    Classes,
-    Head,
-    Pooler,
-    Tokens,
-    Unused,
-)
-from tfacct.reference.modules import (
-    Embedding as Tables,
-)
+from tfacct.reference.modules import ACTIVATIONS, Head, Tokens, Unused
+from tfacct.reference.modules import Embedding as Tables
 from tfacct.reference.overlapping import padded
 from tfacct.reference.per_layer import PerLayerEmbedding, PerLayerProjection
 from tfacct.reference.positions import Boxes, ClassAndPatches, Crossed, Positions, Segments, Sines

@@ -138,44 +138,6 @@ class Head(Linear):
         return logits if self.softcap is None else self.softcap(logits)
 
 
-class Pooler(Linear):
-    """One vector of each sequence, made of its first or last position's or of the mean of all; or one of each."""
-
-    def __init__(self, part: parts.Pooler, last: bool) -> None:
-        super().__init__(part.hidden, part.hidden, bias=part.bias)
-        self.reads, self.last = part.reads, last
-        self.act = Activation(part.activation)
-        self.norm = None
-        if part.norm_eps is not None:
-            self.norm = LayerNorm((part.hidden,), part.norm_eps, bias=part.norm_shift)
-
-    def forward(self, x: Tensor) -> Tensor:
-        if self.reads == "each":
-            x = x[:, -1:] if self.last else x
-        else:
-            x = x.mean(dim=1) if self.reads == "mean" else x[:, 0 if self.reads == "first" else -1]
-        pooled: Tensor = self.act(super().forward(x))
-        return pooled if self.norm is None else self.norm(pooled)
-
-
-class Classes(Linear):
-    """Scores of classes: of all positions, of the last, of what was pooled, or, where nothing was, of the first."""
-
-    def __init__(self, part: parts.Classes, last: bool) -> None:
-        super().__init__(part.hidden, part.classes, bias=part.bias)
-        self.last, self.pooled = last and not part.pooled, part.pooled
-        self.taught = Linear(part.hidden, part.classes, bias=part.bias) if part.taught else None
-        self.mean = Add() if part.taught else None
-
-    def forward(self, x: Tensor) -> Tensor:
-        if self.taught is not None and self.mean is not None:
-            both: Tensor = self.mean(super().forward(x[:, 0]) / 2, self.taught(x[:, 1]) / 2)
-            return both
-        if self.pooled and x.dim() > 2:
-            x = x[:, 0]
-        return super().forward(x[:, -1:] if self.last else x)
-
-
 class Product(nn.Module):
     """A product of two activations: every query head with its own view of the key/value head it shares."""
 
@@ -254,6 +216,28 @@ class RMSNorm(nn.Module):
         return nn.functional.rms_norm(x, (self.hidden,), scale, self.eps)
 
 
+class LetThrough(Work):
+    """What is read, as far as the token lets it through."""
+
+    def forward(self, x: Tensor, gate: Tensor) -> Tensor:
+        return torch.sigmoid(gate) * x
+
+
+class GatedRMSNorm(RMSNorm):
+    """RMSNorm whose result is multiplied by a sigmoid of what a narrow network makes of it (transformers'
+    AXK2GatedRMSNorm)."""
+
+    def __init__(self, hidden: int, eps: float, rank: int) -> None:
+        super().__init__(hidden, eps)
+        self.gate_down, self.act = Linear(hidden, rank, bias=False), Activation("silu")
+        self.gate_up, self.gate = Linear(rank, hidden, bias=False), LetThrough()
+
+    def forward(self, x: Tensor) -> Tensor:
+        normed = super().forward(x)
+        gated: Tensor = self.gate(normed, self.gate_up(self.act(self.gate_down(normed))))
+        return gated
+
+
 class ScaledFirst(RMSNorm):
     """RMSNorm of what is scaled by its weight and 1 (transformers' MuseSparkTextInputScaledRMSNorm)."""
 
@@ -298,6 +282,8 @@ def norm(part: parts.Norm) -> nn.Module:
         return made((part.hidden,), part.eps, elementwise_affine=learned, bias=part.learned == "both")
     if part.scales_first:
         return ScaledFirst(part.hidden, part.eps)
+    if part.gate_rank is not None:
+        return GatedRMSNorm(part.hidden, part.eps, part.gate_rank)
     return RMSNorm(part.hidden * 2 if part.joined else part.hidden, part.eps, part.less_one)
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from tfacct.architecture import parts
 from tfacct.reference.mixing import Mixer, States
-from tfacct.reference.modules import Activation, Linear, Work
+from tfacct.reference.modules import Activation, LetThrough, Linear, Work
 
 NOTHING = -1e38
 """Exponent of sums over no token: every other one is larger."""
@@ -82,13 +82,6 @@ class Mean(Work):
         return sums[..., 0] / sums[..., 1]
 
 
-class Received(Work):
-    """What a token lets through."""
-
-    def forward(self, x: Tensor, gate: Tensor) -> Tensor:
-        return torch.sigmoid(gate) * x
-
-
 def shifted(x: Tensor, past: States | None) -> tuple[Tensor, Tensor]:
     """The token before each, and the last one, which is kept."""
     first = torch.zeros_like(x[:, :1]) if past is None else past[0].unsqueeze(1)
@@ -110,7 +103,7 @@ class TimeMix(Mixer):
         hidden, inner = part.hidden, part.inner
         self.k_mix, self.v_mix, self.r_mix = Mixture(hidden), Mixture(hidden), Mixture(hidden)
         self.k_proj, self.v_proj, self.r_proj = (Linear(hidden, inner, bias=False) for _ in "kvr")
-        self.recurrence, self.mean, self.gate = Recurrence(inner), Mean(inner), Received()
+        self.recurrence, self.mean, self.gate = Recurrence(inner), Mean(inner), LetThrough()
         self.o_proj = Linear(inner, hidden, bias=False)
 
     def forward(self, x: Tensor, past: States | None) -> tuple[Tensor, Tensor, Tensor]:
@@ -147,7 +140,7 @@ class ChannelMix(Mixer):
         self.act = Activation("relu2")
         self.down_proj = Linear(part.width, part.hidden, bias=False)
         self.r_proj = Linear(part.hidden, part.hidden, bias=False)
-        self.gate = Received()
+        self.gate = LetThrough()
 
     def forward(self, x: Tensor, past: States | None) -> tuple[Tensor, Tensor]:
         """Result, and the last token."""

@@ -50,6 +50,8 @@ class LatentAttention(Part):
     an indexer's queries are made of the stream, behind a LayerNorm of its own. `learned`: two learned numbers of each
     head, and of each of an indexer's, multiply queries by the logarithm of their position. `borrowed`: the latent is
     the last one before it that has the same numbers rotated, or none, and it keeps none (MistralLarge4TextAttention).
+    `paired`: queries, and what gates, are made of their latent and its norm side by side; an indexer's of the norm
+    alone (AXK2Attention).
     `auto` leaves it to each step: `expanded` or `absorbed`, whichever takes fewer FLOPs. It has no lines of its own.
     """
 
@@ -81,6 +83,7 @@ class LatentAttention(Part):
     index_streamed: bool = False
     learned: bool = False
     borrowed: bool = False
+    paired: bool = False
 
     name: ClassVar[str] = "attn"
     letters: ClassVar[dict[str, str]] = {
@@ -101,6 +104,7 @@ class LatentAttention(Part):
         "N": "query heads",
         "R": "size of the latent of keys and values",
         "Rq": "size of the latent of queries",
+        "Rj": "latent of queries and its norm side by side, 2 · Rq",
         "Rs": "elements kept per token, R + Hr",
         "Hq": "size of a query or key head, Hp + Hr",
         "Hp": "elements of a key head made from the latent",
@@ -130,6 +134,7 @@ class LatentAttention(Part):
         sums = dict(self.made) if self.rope_dim is not None else {}
         if self.borrowed and self.form != "absorbed":
             sums.pop("Rs", None)  # another block makes and keeps them
+        sums |= {"Rj": "2 · Rq"} if self.paired else {}
         return {**sums, **({"Hy": "2 · Hx + 1"} if self.indexes and self.index_pool is not None else {})}
 
     def multiples(self) -> dict[str, int]:
@@ -190,7 +195,8 @@ class LatentAttention(Part):
     def _gate(self, at: str) -> Iterator[Line]:
         if self.gated:
             made = "N Hv" if self.gates == "channels" else "N"
-            yield Matmul(f"{at}.gate_proj", f"B T D, D {made} -> B T {made}")
+            read = "Rj" if self.paired else "D"
+            yield Matmul(f"{at}.gate_proj", f"B T {read}, {read} {made} -> B T {made}")
             yield Pointwise(f"{at}.gate", "B T N Hv")
 
     def _softmax(self, at: str) -> Iterator[Line]:
@@ -210,7 +216,8 @@ class LatentAttention(Part):
         else:
             yield Matmul(f"{at}.q_a_proj", "B T D, D Rq -> B T Rq", bias=self.bias)
             yield Pointwise(f"{at}.q_a_norm", "B T Rq", weight="Rq")
-            yield Matmul(f"{at}.q_b_proj", "B T Rq, Rq N Hq -> B T N Hq")
+            read = "Rj" if self.paired else "Rq"
+            yield Matmul(f"{at}.q_b_proj", f"B T {read}, {read} N Hq -> B T N Hq")
 
     def _index(self, at: str) -> Iterator[Line]:
         """Scores by which keys are chosen: of heads of their own over one key for each token, weighted and summed."""

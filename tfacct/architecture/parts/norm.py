@@ -10,7 +10,7 @@ from tfacct.architecture.parts.part import Part
 from tfacct.architecture.parts.shared import BOTH, JOINED
 from tfacct.base.record import record
 from tfacct.ledger.einsum import Size
-from tfacct.ledger.lines import Line, Pointwise, Unused
+from tfacct.ledger.lines import Line, Matmul, Pointwise, Unused
 from tfacct.ledger.paths import NORMS
 
 SHARED = "shared_norm"
@@ -27,7 +27,8 @@ class Norm(Part):
     1, and `scales_first`, that it multiplies before (MuseSparkTextInputScaledRMSNorm); no count depends on either.
     `narrow`: `hidden` is the width of short token rows. `joined`: it reads two vectors of
     that width side by side. `shared`: it reads the scale and shift that all norms of its block share. If not `called`,
-    it is stored and never runs.
+    it is stored and never runs. With a `gate_rank` its result is multiplied by a sigmoid of what a network of that
+    width makes of it (AXK2GatedRMSNorm).
     """
 
     hidden: Size
@@ -40,14 +41,15 @@ class Norm(Part):
     joined: bool = False
     shared: bool = False
     called: bool = True
+    gate_rank: Size | None = None
 
     name: ClassVar[str] = NORMS
-    letters: ClassVar[dict[str, str]] = {"hidden": "D"}
-    legend: ClassVar[dict[str, str]] = {**WIDTHS, "Dj": JOINED["Dj"]}
+    letters: ClassVar[dict[str, str]] = {"hidden": "D", "gate_rank": "Rn"}
+    legend: ClassVar[dict[str, str]] = {**WIDTHS, "Dj": JOINED["Dj"], "Rn": "width of the network that gates a norm"}
 
     def sizes(self) -> dict[str, str]:
         """Return field → axis."""
-        return {"hidden": row(self.narrow)}
+        return {**Part.sizes(self), "hidden": row(self.narrow)}
 
     def derived(self) -> dict[str, str]:
         """Both vectors together, where it reads two."""
@@ -59,10 +61,18 @@ class Norm(Part):
         return {axis: found[axis] for axis in BOTH} if self.joined else found
 
     def lines(self, at: str) -> tuple[Line, ...]:
-        """One pointwise line."""
+        """One pointwise line, and its gate."""
         module = f"{at.rpartition('.')[0]}.{SHARED}" if self.shared else None
         axis = "Dj" if self.joined else row(self.narrow)
         weight = "" if self.learned == "none" else axis
         shift = axis if self.kind != "rms" and self.learned == "both" else ""
         line = Pointwise(at, f"B T {axis}", weight=weight, bias=shift, module=module)
-        return (line if self.called else Unused(line),)
+        return (line if self.called else Unused(line), *(() if self.gate_rank is None else self._gate(at)))
+
+    def _gate(self, at: str) -> tuple[Line, ...]:
+        return (
+            Matmul(f"{at}.gate_down", "B T D, D Rn -> B T Rn"),
+            Pointwise(f"{at}.act", "B T Rn"),
+            Matmul(f"{at}.gate_up", "B T Rn, Rn D -> B T D"),
+            Pointwise(f"{at}.gate", "B T D"),
+        )

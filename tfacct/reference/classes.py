@@ -1,0 +1,46 @@
+"""What the reference model has behind its blocks where it scores classes: a pooler, and their scores."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from tfacct.architecture import parts
+from tfacct.reference.modules import Activation, Add, LayerNorm, Linear
+
+
+class Pooler(Linear):
+    """One vector of each sequence, made of its first or last position's or of the mean of all; or one of each."""
+
+    def __init__(self, part: parts.Pooler, last: bool) -> None:
+        super().__init__(part.hidden, part.hidden, bias=part.bias)
+        self.reads, self.last = part.reads, last
+        self.act = Activation(part.activation)
+        self.norm = None
+        if part.norm_eps is not None:
+            self.norm = LayerNorm((part.hidden,), part.norm_eps, bias=part.norm_shift)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.reads == "each":
+            x = x[:, -1:] if self.last else x
+        else:
+            x = x.mean(dim=1) if self.reads == "mean" else x[:, 0 if self.reads == "first" else -1]
+        pooled: Tensor = self.act(super().forward(x))
+        return pooled if self.norm is None else self.norm(pooled)
+
+
+class Classes(Linear):
+    """Scores of classes: of all positions, of the last, of what was pooled, or, where nothing was, of the first."""
+
+    def __init__(self, part: parts.Classes, last: bool) -> None:
+        super().__init__(part.hidden, part.classes, bias=part.bias)
+        self.last, self.pooled = last and not part.pooled, part.pooled
+        self.taught = Linear(part.hidden, part.classes, bias=part.bias) if part.taught else None
+        self.mean = Add() if part.taught else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.taught is not None and self.mean is not None:
+            both: Tensor = self.mean(super().forward(x[:, 0]) / 2, self.taught(x[:, 1]) / 2)
+            return both
+        if self.pooled and x.dim() > 2:
+            x = x[:, 0]
+        return super().forward(x[:, -1:] if self.last else x)
