@@ -177,7 +177,7 @@ class Block:
     @property
     def window(self) -> Size | None:
         """Number of keys that a query sees; None if that is not bounded."""
-        attention = self.find(Attention) or self.find(CompressedAttention)
+        attention = self.attention
         return None if attention is None else attention.window
 
     @property

@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError
 from pydantic_core import core_schema
 
-from tfacct.architecture.parts import Attention, Part, Pooler, Rotary
+from tfacct.architecture.parts import Attention, LatentAttention, Part, Pooler, Rotary
 from tfacct.architecture.transformer import AnyPooler, Transformer
 from tfacct.base.errors import ConfigError, nearest
 from tfacct.base.spelling import setting
@@ -204,7 +204,7 @@ class FamilyConfig(BaseModel):
         """
 
         def less_one(part: Part) -> Part:
-            if not isinstance(part, Attention) or part.window is None:
+            if not isinstance(part, (Attention, LatentAttention)) or part.window is None:
                 return part
             return replace(part, window=part.window - 1)
 

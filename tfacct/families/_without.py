@@ -12,7 +12,6 @@ _ONE_BY_ONE: Mapping[str, str] = {
     "convbert": "convolutions whose kernels are made of the tokens stand beside its heads, and no part here does that",
     "cost_wise_gemma": "it joins tokens between its layers, and later ones read fewer, and no part here does that",
     "doge": "a mask made of its values chooses keys, and no part here does that",
-    "dots3_note_text": "the rotated part of its keys passes a norm, and no latent part here does that",
     "florence2": "its language model's encoder reads the rows of an image in front of its tokens",
     "fnet": "it mixes tokens by Fourier transforms, which are no products, and no part here does that",
     "funnel": "its blocks take tokens together, and later ones read fewer, and no part here does that",
@@ -39,7 +38,7 @@ _ONE_BY_ONE: Mapping[str, str] = {
     "phi4flash": "its upper layers read the keys, values or states of one before them, and no part here does so",
     "plamo2": "its Mamba has heads, and norms of its steps, B and C, and no part here has both",
     "prophetnet": "its decoder predicts several tokens ahead with streams of their own, and no part here does that",
-    "qwen4_exp_text": "its layers read tables of n-grams of tokens, and no part here does that",
+    "qwen4_exp_text": "its layers read tables of n-grams of tokens, low ranks mix its streams: no part here does that",
     "reformer": "its attention sorts tokens by hashes, and no part here does",
     "roc_bert": "its tokens have tables of shapes and of sounds, and no part here has those",
     "rwkv7": "its state is changed by products of vectors that tokens make of low ranks, and no part here does that",
@@ -105,7 +104,7 @@ _ALIKE: Mapping[str, str] = {
     """,
 }
 """A reason → the types that it is true of: most are no language models, and read pixels or sound."""
-_WHOLES = {"dots3_note": "dots3_note", "inkling": "inkling_mm_model"}
+_WHOLES = {"inkling": "inkling_mm_model"}
 _WHOLES |= {"molmo2": "molmo2", "voxtral_realtime": "voxtral_realtime"}
 _WHOLES |= {"qwen4_exp": "qwen4_exp", "step3": "step3_vl"}
 WITHOUT = {

@@ -77,6 +77,7 @@ WRAPPERS: Mapping[str, Wrapper] = {
     "cosmos3_omni": Wrapper("qwen3_vl_text", asks=True),
     "deepseek_vl": Wrapper("llama", default=True),
     "deepseek_vl_hybrid": Wrapper("llama", default=True),
+    "dots3_note": Wrapper("dots3_note_text", flat=True),
     "dots_ocr": Wrapper("qwen2", flat=True, named="DotsOCRForCausalLM"),
     "embedding_gemma2": Wrapper("embedding_gemma2_text", named="EmbeddingGemma2Model"),
     "emu3": Wrapper("emu3_text_model"),

@@ -50,6 +50,9 @@ def _latent(own: Lines, at: str, reads: str, part: LatentAttention) -> Iterator[
     if not part.borrowed:
         both = f"{at}.kv_a_proj"
         yield from read_whole(own.rms(f"{at}.kv_a_norm", both, "B T R", "B T", "R", less_one=False), both, "B T Rs")
+        if part.turned_norm:
+            turned = f"{at}.turned_norm"
+            yield from read_whole(own.rms(turned, both, "B T Hr", "B T", "Hr", less_one=False), both, "B T Rs")
     yield from _absorbed(own, at, queries, part) if part.form == "absorbed" else _by_head(at, part)
     values = f"{at}.heads"
     if part.gated:

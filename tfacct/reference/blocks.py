@@ -212,7 +212,7 @@ def _built(part: parts.Part, angles: Angles | None, *, fused: bool, keep_all: bo
         case parts.Attention():
             return Attention(part, angles, fused=fused, keep_all=keep_all)
         case parts.LatentAttention():
-            return LatentAttention(part, angles)
+            return LatentAttention(part, angles, keep_all=keep_all)
         case parts.CompressedAttention():
             return CompressedAttention(part, angles, keep_all=keep_all)
         case parts.CrossAttention():

@@ -28,9 +28,9 @@ class LatentAttention(nn.Module):
     "DeepSeek-V2" (arXiv 2405.04434), section 2.1; expanded as in transformers' DeepseekV3Attention.
     """
 
-    def __init__(self, part: parts.LatentAttention, angles: Angles | None) -> None:
+    def __init__(self, part: parts.LatentAttention, angles: Angles | None, *, keep_all: bool = False) -> None:
         super().__init__()
-        self.part, self.angles = part, angles
+        self.part, self.angles, self.keep_all = part, angles, keep_all
         self.caches = _kept(part)
         self.indexer: nn.Module | None = None
         if part.indexes and part.index_pool is not None:
@@ -56,6 +56,7 @@ class LatentAttention(nn.Module):
             self.q_stretch = Scale((part.hidden / part.q_rank) ** 0.5)
             self.kv_stretch = Scale((part.hidden / part.kv_rank) ** 0.5)
         self.rotated = rotated
+        self.turned_norm = RMSNorm(rotated, part.eps) if part.turned_norm else None
         self.q_rotary = None if part.rotary is None else Rotary(part.rotary, rotated)
         self.k_rotary = None if part.rotary is None or part.borrowed else Rotary(part.rotary, rotated)
         absorbed = part.form == "absorbed"
@@ -82,7 +83,7 @@ class LatentAttention(nn.Module):
         heads = self._split(queries, part.query)
         if self.q_scale is not None:
             heads = self.q_scale(heads, step.positions)
-        heads = heads if self.q_stretch is None else self.q_stretch(heads)
+        heads = heads if self.q_stretch is None or part.stretches == "latents" else self.q_stretch(heads)
         plain, turned = torch.split(heads, [part.nope_dim, self.rotated], dim=-1)
         index: tuple[Tensor, ...] = ()
         borrows = part.borrowed and part.form != "unpacked"
@@ -100,7 +101,8 @@ class LatentAttention(nn.Module):
         if self.gate is not None and self.gate_proj is not None:
             gate = self.gate_proj(read if part.paired else x)
             mixed = self.gate(mixed, gate.unflatten(2, mixed.shape[2:]) if part.gates == "channels" else gate)
-        return self.o_proj(mixed.flatten(2)), *(() if borrows else kept[:1] if whole else kept), *index
+        kept = tuple(map(self._seen, kept[:1] if whole else kept))
+        return self.o_proj(mixed.flatten(2)), *(() if borrows else kept), *index
 
     def _latents(self, x: Tensor, step: Step) -> Cache:
         """Latents of the new tokens, and what all heads share; of a block that borrows them, the lender's, of all
@@ -111,6 +113,7 @@ class LatentAttention(nn.Module):
         latent, shared = torch.split(self.kv_a_proj(x).unsqueeze(1), [part.kv_rank, self.rotated], dim=-1)
         latent = self.kv_a_norm(latent)
         latent = latent if self.kv_stretch is None else self.kv_stretch(latent)
+        shared = shared if self.turned_norm is None else self.turned_norm(shared)
         if self.angles is not None and self.k_rotary is not None:
             shared = self.k_rotary(shared, *step.turn(self.angles))
         else:
@@ -154,6 +157,7 @@ class LatentAttention(nn.Module):
             return x, x
         latent = self.q_a_proj(x)
         normed = self.q_a_norm(latent)
+        normed = self.q_stretch(normed) if self.q_stretch is not None and self.part.stretches == "latents" else normed
         return torch.cat((normed, latent), dim=-1) if self.part.paired else normed, normed
 
     def _keys_and_values(self, latent: Tensor, shared: Tensor) -> Cache:
@@ -163,12 +167,19 @@ class LatentAttention(nn.Module):
         return torch.cat((plain, shared.expand(-1, self.part.heads, -1, -1)), dim=-1), values
 
     def _mixed(self, q: Tensor, k: Tensor, v: Tensor, step: Step, past: Cache | None) -> Tensor:
-        mask = step.mask(past[0].shape[2] if past else 0, None)  # of a borrower, made by its lender
+        mask = step.mask(past[0].shape[2] if past else 0, self.part.window)  # of a borrower, made by its lender
         if self.part.index_top is not None and step.chosen is not None:
             mask = mask + step.chosen
         sinks = None if self.sinks is None else self.sinks(q.shape[0], q.shape[2])
         mixed: Tensor = self.values(self.softmax(self.scores(q, k.transpose(2, 3)), mask, sinks), v)
         return mixed
+
+    def _seen(self, kept: Tensor) -> Tensor:
+        """What a later token will see, of a shape with tokens in the middle."""
+        window = self.part.window
+        if window is None or self.keep_all or kept.shape[2] <= window:
+            return kept
+        return kept[:, :, kept.shape[2] - window :].clone()  # a view would hold all of them
 
     def _split(self, x: Tensor, size: int) -> Tensor:
         return by_head(x, self.part.heads, size)

@@ -43,7 +43,9 @@ class LatentAttention(Part):
     it scores keys made of so many tokens each, which it makes anew in each step of the keys and weights of all tokens,
     and chooses all tokens of a key, and `index_tail`, those that make no whole key yet (Glm5NextTextIndexer).
     If `stretched`, factors multiply queries and the normed latent, √(hidden / q_rank) and √(hidden / kv_rank)
-    (LongcatFlashMLA).
+    (LongcatFlashMLA); where that `stretches` latents, the queries' is multiplied in place of them. `turned_norm`: what
+    all heads share passes an RMSNorm before it is rotated; `window`: number of keys that a query sees, its own the last
+    of them (Dots3NoteTextAttention).
     If `gated`, one number of each head gates all that it reads, by a sigmoid (BailingHybridAttention), or, where
     `gates` says "channels", each channel has one. `sinks`: one learned score per head belongs to no key
     (HYV4Attention). `index_last`: of an indexer's head the last numbers are rotated, not the first. `index_streamed`:
@@ -80,6 +82,9 @@ class LatentAttention(Part):
     index_pool: Size | None = None
     index_tail: bool = True
     stretched: bool = False
+    stretches: Literal["heads", "latents"] = "heads"
+    turned_norm: bool = False
+    window: Size | None = None
     index_streamed: bool = False
     learned: bool = False
     borrowed: bool = False
@@ -94,6 +99,7 @@ class LatentAttention(Part):
         "rope_dim": "Hr",
         "value_dim": "Hv",
         "q_rank": "Rq",
+        "window": "W",
         "index_heads": "Nx",
         "index_dim": "Hx",
         "index_top": "Sx",
@@ -110,6 +116,7 @@ class LatentAttention(Part):
         "Hp": "elements of a key head made from the latent",
         "Hr": "rotated elements of a head",
         "Hv": "size of a value head",
+        "W": "keys that a query of a windowed block sees",
         **INDEXER,
         "Sx": "keys that the indexer chooses for a token",
         RATES["light"]: "tokens that a lightly compressed key is made of",
@@ -176,7 +183,7 @@ class LatentAttention(Part):
             *self._queries(at),
             *(() if self.temperature is None else (Pointwise(f"{at}.q_scale", "B T N Hq"),)),
             *((Pointwise(f"{at}.q_scale", "B T N Hq", weight="N", bias="N"),) if self.learned else ()),
-            *((Pointwise(f"{at}.q_stretch", "B T N Hq"),) if self.stretched else ()),
+            *((Pointwise(f"{at}.q_stretch", "B T N Hq"),) if self.stretched and self.stretches == "heads" else ()),
             *(() if self.borrowed else self._latent(at)),
             *self._turned(at),
             *self._index(at),
@@ -205,6 +212,8 @@ class LatentAttention(Part):
         yield Pointwise(f"{at}.softmax", "B N T S")
 
     def _turned(self, at: str) -> Iterator[Line]:
+        if self.turned_norm:
+            yield Pointwise(f"{at}.turned_norm", "B T Hr", weight="Hr")
         if self.rotary is not None:
             yield Pointwise(f"{at}.q_rotary", "B T N Hr")
             if not self.borrowed:
@@ -216,6 +225,8 @@ class LatentAttention(Part):
         else:
             yield Matmul(f"{at}.q_a_proj", "B T D, D Rq -> B T Rq", bias=self.bias)
             yield Pointwise(f"{at}.q_a_norm", "B T Rq", weight="Rq")
+            if self.stretched and self.stretches == "latents":
+                yield Pointwise(f"{at}.q_stretch", "B T Rq")
             read = "Rj" if self.paired else "Rq"
             yield Matmul(f"{at}.q_b_proj", f"B T {read}, {read} N Hq -> B T N Hq")
 
