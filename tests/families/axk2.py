@@ -10,7 +10,6 @@ TINY = {
     **deepseek_v32.TINY, "model_type": "axk2", "vocab_size": 541, "gated_norm_rank": 25, "first_k_dense_replace": 0,
     "mlp_layer_types": ["dense", "sparse", "dense"],
 }  # fmt: skip
-VARIANTS = {form: {**TINY, "latent_attention": form} for form in ("absorbed", "unpacked")}
 LOGITS = {  # dense layers only: the class weighs experts by sigmoids
     form: {**TINY, "mlp_layer_types": ["dense"] * 3, "latent_attention": form} for form in ("expanded", "absorbed")
 }
