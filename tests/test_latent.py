@@ -295,3 +295,38 @@ def test_how_many_layers_borrow_latents_is_said(run, tmp_path: Path) -> None:
     )
     refused = run("params", str(file), "--pp", "2")
     assert refused.code == 2 and "no rule for latents of an earlier block beside --pp" in refused.err
+
+
+def test_queries_gates_and_norms_of_ax_k2_by_hand() -> None:
+    """One block of its defaults, with experts: what it has that DeepSeek-V3.2 has not, and what is made of the pair."""
+    D, N, pair, rank = 2048, 32, 2 * 384, 16
+    held = load({"model_type": "axk2"}).params().rows
+    found = {row["parameter"]: row["params"] / row["times"] for row in held}
+    assert found["attn.q_b_proj.weight"] == pair * N * (64 + 32)
+    assert found["attn.gate_proj.weight"] == pair * N * 64
+    sides = [f"{norm}_norm.gate_{side}.weight" for norm in ("attn", "mlp") for side in ("down", "up")]
+    assert [found[side] for side in sides] == [D * rank] * 4
+
+
+def test_windows_over_a_latent_keep_what_a_later_token_sees() -> None:
+    """dots3-note by its defaults: 33 of 46 layers keep 512 tokens of a latent of 1,024 and 64 turned numbers, 13 keep
+    all of one of 512, and the keys of an indexer."""
+    config, context = {"model_type": "dots3_note_text"}, 8192
+    assert load(config).kv(ctx=context).total == 2 * (33 * 512 * (1024 + 64) + 13 * context * (512 + 64 + 128))
+    assert load(config, use_dsa=False).kv(ctx=context).total == 2 * (33 * 512 * (1024 + 64) + 13 * context * (512 + 64))
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"per_layer_config": {"0": {"v_head_dim": 3}}}, "per_layer_config = "),
+        ({"swa_head_dim": 3}, "head_dim = 3 of windowed layers is not the sum"),
+        ({"swa_num_key_value_heads": 1}, "every head keys of its own, in windowed layers too"),
+        ({"moe_layer_freq": [1], "mlp_layer_types": None}, "moe_layer_freq names 1 layers"),
+        ({"rope_parameters": {"indexed_attention": 5}}, "rope_parameters.indexed_attention must be an object"),
+        ({"layer_types": ["chunked_attention"] * 3}, "layer_types.0. = 'chunked_attention' is not understood"),
+    ],
+)
+def test_sizes_of_windowed_latents_that_no_class_builds_are_refused(fields: dict[str, object], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        tiny("dots3_note_text", **fields)

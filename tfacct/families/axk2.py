@@ -45,6 +45,7 @@ class Config(Indexed):
 
     stems: ClassVar = ("AXK2",)
     heads: ClassVar[Mapping[str, Ending]] = CLASSIFYING
+    uncounted: ClassVar = Indexed.uncounted - {"moe_layer_freq"}
     understood: ClassVar[Mapping[str, object]] = {"mlp_bias": False}
     hf_paths: ClassVar = {
         **Indexed.hf_paths,

@@ -75,7 +75,10 @@ class Config(Indexed):
     swa_rope_theta: Real | None = 50_000.0
 
     stems: ClassVar = ("Dots3Note", "Dots3NoteText")
-    uncounted: ClassVar = Indexed.uncounted | {"swa_rope_theta", "swa_num_key_value_heads"}
+    uncounted: ClassVar = (Indexed.uncounted - {"layer_types", "moe_layer_freq"}) | {
+        "swa_num_key_value_heads",
+        "swa_rope_theta",
+    }
     aliases: ClassVar = {
         **Indexed.aliases,
         "moe_shared_expert_intermediate_size": "shared_experts_intermediate_size",
@@ -142,34 +145,37 @@ class Config(Indexed):
             return sizes
         said = {int(text) if text.isdigit() else -1: fields for text, fields in self.per_layer_config.items()}
         each = list(said.values())
-        if sorted(said) != slides or any(fields != each[0] for fields in each) or not isinstance(each[0], Mapping):
+        alike = all(isinstance(fields, Mapping) and fields == each[0] for fields in each)
+        if sorted(said) != slides or not alike:
             raise self.refused("per_layer_config", self.per_layer_config)
-        for name, value in each[0].items():
+        own = each[0] if each else {}
+        for name, value in own.items():
             if name not in OF_KIND:
                 raise self.refused(f"per_layer_config.{name}", value)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise ConfigError(f"per_layer_config.{name} must be a whole number, not {shown(value)}")
-        return {**{name: getattr(self, name) for name in OF_KIND}, "head_dim": self.head_dim or 256, **each[0]}
+        return {**{name: getattr(self, name) for name in OF_KIND}, "head_dim": self.head_dim or 256, **own}
 
     def turning(self, kind: str) -> Rotary:
-        """Angles of a kind of layer."""
+        """Angles of a kind of layer. Raises ConfigError."""
         spelled = self.rope_parameters or self.rope_scaling or {}
         spelled = spelled.get(kind, spelled)
+        if not isinstance(spelled, Mapping):
+            raise ConfigError(f"rope_parameters.{kind} must be an object of fields, not {shown(spelled)}")
         base = self.swa_rope_theta if kind == SLIDING else self.rope_theta or 80_000_000.0
         scaling = {name: value for name, value in spelled.items() if name != "partial_rotary_factor"}
         return Rotary(spelled.get("rope_theta") or base or 50_000.0, scaling or None, "neighbours")
 
-    def attention_of(self, kind: str, slides: list[int]) -> LatentAttention:
-        """Attention of a kind of layer. Raises ConfigError."""
+    def attention_of(self, kind: str, sizes: Mapping[str, int]) -> LatentAttention:
+        """Attention of a kind of layer; `sizes` are those of windowed ones. Raises ConfigError."""
         own: dict[str, Any] = {"stretched": True, "stretches": "latents", "turned_norm": True, "gated": True}
         own |= {"eps": self.rms_norm_eps, "scale": None, "rotary": self.turning(kind)}
         if kind != SLIDING:
             plain = self.choosing(index_pairs="neighbours") if kind == CHOOSING else self.latent()
             return replace(plain, **own)
-        sizes = self.sizes_in_windows(slides)
         if sizes["num_key_value_heads"] != sizes["num_attention_heads"]:
             raise ConfigError("a latent gives every head keys of its own, in windowed layers too")
-        if sizes["head_dim"] != sizes["qk_nope_head_dim"] + sizes["qk_rope_head_dim"]:
+        if sizes["qk_rope_head_dim"] < 1 or sizes["head_dim"] != sizes["qk_nope_head_dim"] + sizes["qk_rope_head_dim"]:
             raise ConfigError(
                 f"head_dim = {sizes['head_dim']:,} of windowed layers is not the sum of qk_nope_head_dim ="
                 f" {sizes['qk_nope_head_dim']:,} and qk_rope_head_dim = {sizes['qk_rope_head_dim']:,}"
@@ -202,8 +208,8 @@ class Config(Indexed):
         """Layers with an indexer, a window, or neither; dense, or with experts."""
         self.refuse()
         kinds = self.kinds()
-        slides = [number for number, kind in enumerate(kinds) if kind == SLIDING]
-        made = {kind: self.attention_of(kind, slides) for kind in dict.fromkeys(kinds)}
+        sizes = self.sizes_in_windows([number for number, kind in enumerate(kinds) if kind == SLIDING])
+        made = {kind: self.attention_of(kind, sizes) for kind in dict.fromkeys(kinds)}
         shared = self.n_shared_experts * self.shared_experts_intermediate_size
         experts = replace(beside_shared(self, self.n_routed_experts, 0), shared=shared)
         dense, per_layer = self.feed_forward(), list(zip(kinds, self.routed(), strict=True))
