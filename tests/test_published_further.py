@@ -3,6 +3,7 @@
 import pytest
 
 from tests.families import TINY
+from tfacct.base.errors import ConfigError
 from tfacct.loading.model import subject
 
 
@@ -56,3 +57,14 @@ def test_modernvberts_encoder_is_modernberts(tied: bool) -> None:
     theirs = [one.numel() for name, one in collecting.named_parameters() if "text_model." in name]
     assert body.parameters == sum(theirs)
     assert set(body.left_out) == {"vision_config", "multi_vector_projector"}
+
+
+def test_fields_of_lagunas_files_that_its_class_does_not_read_agree_or_are_refused() -> None:
+    """Laguna-S-2.1's name the dense layers and the gates a second time."""
+    plain = {**TINY["laguna"], "mlp_layer_types": ["dense", "sparse", "sparse"], "gating": "per-head"}
+    said = {"decoder_sparse_step": 1, "mlp_only_layers": [0], "gating_types": ["per_head"] * 3}
+    ours = subject("mine", {**plain, **said})
+    assert (ours.unknown, ours.ledger.parameters()) == ((), subject("mine", plain).ledger.parameters())
+    for name, other in {"decoder_sparse_step": 2, "mlp_only_layers": [1], "gating_types": ["per_element"] * 3}.items():
+        with pytest.raises(ConfigError, match=f"{name} = .* changes the counts"):
+            subject("mine", {**plain, **said, name: other})

@@ -40,6 +40,38 @@ def test_auto_round_packs_as_gptq_without_groups_of_inputs() -> None:
         assert weighed(LLAMA, said) == plain - 3 * sum(gone(*matrix, taken) for matrix in MATRICES)
 
 
+def grouped(*targets: str) -> dict[str, Any]:
+    """compressed-tensors' config of eight bits, a scale for each output, of modules that are called so."""
+    weights = {"num_bits": 8, "type": "int", "strategy": "channel"}
+    return {"quant_method": "compressed-tensors", "config_groups": {"g": {"targets": targets, "weights": weights}}}
+
+
+def test_names_of_deepseek_v4_in_its_own_files_and_in_vllms() -> None:
+    """RedHatAI/DeepSeek-V4-Flash-NVFP4-FP8 was weighed as 530 GiB of bf16: nothing was called as its groups say."""
+    model = TINY["deepseek_v4"]
+    theirs = grouped("re:.*attn.*(fused_wqa_wkv|wq_b|wo_a|wo_b)$", "re:.*ffn.*(gate|up|down)_proj$")
+    ours = grouped(
+        r"re:.*self_attn\.(q_a|kv|q_b|o_a|o_b)_proj$", "re:.*indexer.q_b_proj", "re:.*mlp.*(gate|up|down)_proj$"
+    )
+    plain = int(load(model).memory().models[0]["weights_bytes"])
+    assert weighed(model, theirs) == weighed(model, ours) < plain
+
+
+def test_a_group_whose_names_no_matrix_has_is_refused() -> None:
+    with pytest.raises(TfacctError, match="no matrix is called"):
+        weighed(LLAMA, grouped("re:.*wq_b$"))
+    beside = grouped("Linear")
+    beside["config_groups"]["v"] = {**grouped("re:.*vision_tower.*")["config_groups"]["g"]}
+    assert weighed(LLAMA, beside) == weighed(LLAMA, grouped("Linear"))
+
+
+def test_the_shared_network_in_lagunas_files_is_called_in_the_singular() -> None:
+    model, rest = TINY["laguna"], "lm_head"
+    left = {**grouped("Linear"), "ignore": [rest, r"re:.*\.mlp\.shared_expert\.(gate|up|down)_proj$"]}
+    assert weighed(model, left) == weighed(model, {**left, "ignore": [rest, "re:.*shared_experts.*"]})
+    assert weighed(model, left) > weighed(model, {**left, "ignore": [rest]})
+
+
 def test_auto_round_by_its_first_name() -> None:
     assert weighed(LLAMA, {**ROUND, "quant_method": "intel/auto-round"}) == weighed(LLAMA, ROUND)
     with pytest.raises(TfacctError, match="a packing_format beside it"):

@@ -163,7 +163,9 @@ class Config(FamilyConfig):
         f"self_attn.compressor.{name}"
         for name in ("kv_proj", "gate_proj", "indexer.kv_proj", "indexer.gate_proj", "indexer.scorer.weights_proj")
     )
-    harmless: ClassVar = frozenset("topk_method n_group topk_group expert_dtype rope_interleave".split())
+    harmless: ClassVar = frozenset(
+        "topk_method n_group topk_group expert_dtype rope_interleave compress_rope_parameters".split()
+    )
     heads: ClassVar = DECODER
     class_differs: ClassVar = (
         "it keeps one token fewer of a window, and keys and values apart in blocks that compress nothing"

@@ -6,7 +6,7 @@ from pydantic_core import core_schema
 
 from tfacct.architecture.parts import Attention, Experts, QKNorm, Rotary
 from tfacct.architecture.transformer import Transformer
-from tfacct.families._base import Checked, Count, Fields, Layers, Switch, even, share, turned_part
+from tfacct.families._base import Checked, Count, Fields, Layers, Switch, UpTo, Word, even, share, turned_part
 from tfacct.families._endings import DECODER
 from tfacct.families._experts import (
     BESIDE_PATHS,
@@ -54,7 +54,11 @@ class Config(LlamaLike):
     shared_expert_intermediate_size: Count = 512
     num_experts: Count = 256
     num_experts_per_tok: Count = 8
+    decoder_sparse_step: Count = 1
+    mlp_only_layers: list[UpTo] | None = None
+    gating_types: list[Word] | None = None
 
+    uncounted: ClassVar = LlamaLike.uncounted | {"decoder_sparse_step", "mlp_only_layers", "gating_types"}
     stems: ClassVar = ("Laguna",)
     in_files: ClassVar = (
         (r"\.mlp\.experts\.e_score_correction_bias$", ".mlp.gate.e_score_correction_bias"),
@@ -111,10 +115,21 @@ class Config(LlamaLike):
         one_each("num_attention_heads_per_layer", given, layers)
         return given
 
+    def agree(self) -> None:
+        """Refuse fields of its files that the class does not read, where they say otherwise. Raises ConfigError."""
+        routed = dense_or_sparse(self.mlp_layer_types, self.num_hidden_layers)
+        dense = [number for number, experts in enumerate(routed) if not experts]
+        gates = "per_element" if self.gating == "per-element" else "per_head"
+        same = {"decoder_sparse_step": 1, "mlp_only_layers": dense, "gating_types": [gates] * len(routed)}
+        for name, value in same.items():
+            if getattr(self, name) not in (None, value):
+                raise self.refused(name, getattr(self, name))
+
     def architecture(self) -> Transformer:
         """Query heads, windows and experts as the lists say."""
         if self.gating not in (True, "per-head", "per-element"):
             raise self.refused("gating", self.gating)
+        self.agree()
         check_active(self.num_experts_per_tok, self.num_experts, ("num_experts_per_tok", "num_experts"))
         experts = Experts(
             hidden=self.hidden_size,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from tfacct.base.errors import ConfigError
+from tfacct.families._base import shown
 from tfacct.ledger import formats
 from tfacct.ledger.formats import Format
 from tfacct.ledger.storage import MATRICES, Role, Storage, Stored, width
@@ -29,6 +31,8 @@ OFFLINE = ("weight_input", "weight_output")
 """Places of transforms that were multiplied into the weights before these were stored."""
 SHAPE = 2 * 8
 """Bytes of `weight_shape`, two numbers of 64 bits."""
+BESIDE = re.compile(r"mtp|visual|vision|audio|projector")
+"""In names of modules that are no language model's."""
 GLOBAL = 4
 """Bytes of a global scale."""
 
@@ -38,6 +42,8 @@ class Scheme(NamedTuple):
 
     targets: Skips
     taken: Format | None
+    named: Sequence[str] = ()
+    """Their names in the config, one of which a matrix must have."""
 
 
 def storage_of(subject: LoadedModel, read: Read) -> Storage:
@@ -83,13 +89,13 @@ def _groups(groups: Read) -> Iterator[Read]:
 
 def _scheme(group: Read, whole: str, wide: str) -> Scheme:
     """One group of `config_groups`."""
-    targets = by_target(patterns("config_groups.targets", group.get("targets")))
+    named = patterns("config_groups.targets", group.get("targets"))
     form = group.one("format", FORMATS, whole)
     weights, inputs, outputs = (group.inner(name) for name in ("weights", "input_activations", "output_activations"))
     group.done()
     if outputs is not None:
         raise group.refuse("output_activations", "nothing but null is")
-    return Scheme(targets, None if weights is None else _format(weights, inputs, form, wide))
+    return Scheme(by_target(named), None if weights is None else _format(weights, inputs, form, wide), named)
 
 
 def _format(weights: Read, inputs: Read | None, form: str, wide: str) -> Format:
@@ -165,6 +171,9 @@ def by_schemes(subject: LoadedModel, schemes: list[Scheme], ignored: Skips) -> S
     modules = Modules(subject)
     untouched, mixed = modules.left(ignored, TAKES)
     found = [modules.left(scheme.targets, TAKES) for scheme in schemes]
+    for scheme, (taken, _) in zip(schemes, found, strict=True):
+        if scheme.named and not taken and not any(map(BESIDE.search, scheme.named)):
+            raise ConfigError(f"quantization_config.config_groups.targets: no matrix is called {shown(scheme.named)}")
     by_block = mixed or any(block for _, block in found)
     left = set(untouched)
     for number, scheme in enumerate(schemes):

@@ -25,11 +25,22 @@ _M3 = (
     (".mlp.shared_experts.", ".block_sparse_moe.shared_experts."),
     (".indexer.", ".index_"),
 )
+_V4 = (
+    (".self_attn.compressor.indexer.q_b_proj", ".attn.indexer.wq_b"),
+    (".self_attn.", ".attn."),
+    *((f".attn.{now}_proj", f".attn.{then}") for now, then in (("q_b", "wq_b"), ("o_a", "wo_a"), ("o_b", "wo_b"))),
+    *((f".attn.{now}_proj", ".attn.fused_wqa_wkv") for now in ("q_a", "kv")),  # as vLLM joins them
+    (".mlp.", ".ffn."),
+)
 OLDER: Mapping[str, tuple[tuple[str, str], ...]] = {
     **dict.fromkeys(("mixtral", "phimoe", "minimax_m2"), _W),
     "minimax_m3_vl_text": _M3,
+    "deepseek_v4": _V4,
+    "laguna": ((".shared_experts.", ".shared_expert."),),
 }
 """Families whose published files have other names of modules than their class: those of the class, and the files'."""
+BOTH = frozenset({"deepseek_v4", "laguna"})
+"""Those of them whose files may have either."""
 JOINED = "gate_up_proj"
 """A class's one matrix for what may be two in the files."""
 
@@ -57,9 +68,10 @@ class Modules:
             then = each
             for old in OLDER.get(self.subject.family, ()):
                 then = then.replace(*old)
-            inner = re.sub(r"^(model|transformer)\.", "", then)
-            yield from (f"{outer}{inner}" for outer in OUTER)
-            yield then
+            for one in (then, each) if self.subject.family in BOTH else (then,):
+                inner = re.sub(r"^(model|transformer)\.", "", one)
+                yield from (f"{outer}{inner}" for outer in OUTER)
+                yield one
 
     def left(self, skips: Skips, roles: Iterable[str]) -> tuple[frozenset[str], bool]:
         """Paths of the matrices that a list leaves as they are, and whether they differ from block to block.
