@@ -40,7 +40,6 @@ _ONE_BY_ONE: Mapping[str, str] = {
     "prophetnet": "its decoder predicts several tokens ahead with streams of their own, and no part here does that",
     "qwen4_exp_text": "its layers read tables of n-grams of tokens, low ranks mix its streams: no part here does that",
     "reformer": "its attention sorts tokens by hashes, and no part here does",
-    "roc_bert": "its tokens have tables of shapes and of sounds, and no part here has those",
     "rwkv7": "its state is changed by products of vectors that tokens make of low ranks, and no part here does that",
     "squeezebert": "its products are of groups of channels, and no part here has those in attention and networks",
     "step3_text": "its queries are made of a latent beside one head of keys and values, and no part here does that",

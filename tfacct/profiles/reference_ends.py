@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tfacct.architecture.parts import AttentionPooler, Boxes, Head, LatentReader, Patches, Pooler, Stem
+from tfacct.architecture.parts import AttentionPooler, Boxes, Head, LatentReader, Patches, Pooler, ShapedEmbedding, Stem
 from tfacct.architecture.transformer import Transformer
 from tfacct.ledger.kept import Kept
 from tfacct.profiles.reference_disentangled import distances, first_convolution
@@ -24,6 +24,9 @@ def front_of(own: Lines, shape: Transformer, first: str) -> Iterator[Kept]:
         yield from patches(own, shape.embed)
     else:
         yield Kept("tokens", "B T", by=("embed",), role="index")
+    if isinstance(shape.embed, ShapedEmbedding):
+        yield Kept("firsts", "B T", by=("embed.shapes", "embed.sounds"), role="index")
+        yield Kept("embed", "B T Dal", by=("embed.project.weight",))
     if shape.embed.width is not None and not shape.embed.late:
         beside = getattr(shape.embed, "beside", False)
         yield Kept("embed", "B T Da" if beside else "B T De", by=("embed.project.weight",))

@@ -30,6 +30,7 @@ from tfacct.reference.per_layer import PerLayerEmbedding, PerLayerProjection
 from tfacct.reference.positions import Boxes, ClassAndPatches, Crossed, Positions, Segments, Sines
 from tfacct.reference.reading import LatentReader
 from tfacct.reference.rotary import Angles
+from tfacct.reference.shaped import ShapedTokens
 from tfacct.reference.step import Step
 
 
@@ -52,6 +53,8 @@ def _positions(part: parts.Positions | None) -> nn.Module | None:
 def _front(part: parts.Embedding | parts.Patches | parts.Stem) -> nn.Module:
     if isinstance(part, parts.Stem):
         return Stem(part)
+    if isinstance(part, parts.ShapedEmbedding):
+        return ShapedTokens(part)
     return Patches(part) if isinstance(part, parts.Patches) else Tokens(part)
 
 

@@ -28,6 +28,7 @@ from tfacct.architecture.parts import (
     Residual,
     Segments,
     SentAttention,
+    ShapedEmbedding,
     Stem,
 )
 from tfacct.architecture.transformer import Transformer
@@ -101,6 +102,8 @@ def _of_part(part: Part) -> Iterator[str]:
         case Norm():
             if part.shared or not part.called:
                 yield "norms that are shared or never called"
+        case ShapedEmbedding():
+            yield "tables of shapes and of sounds"
         case Embedding():
             if part.rows is not None:
                 yield "a token table of other rows than the vocabulary"

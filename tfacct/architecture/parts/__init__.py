@@ -31,6 +31,7 @@ from tfacct.architecture.parts.relative import RelativeAttention
 from tfacct.architecture.parts.residual import Residual, Scale
 from tfacct.architecture.parts.rwkv import ChannelMix, TimeMix
 from tfacct.architecture.parts.sent_attention import SentAttention
+from tfacct.architecture.parts.shaped import ShapedEmbedding
 from tfacct.architecture.parts.shared import SharedOutput
 from tfacct.ledger.paths import ENCODER, MTP
 
@@ -138,6 +139,7 @@ __all__ = [
     "Scale",
     "Segments",
     "SentAttention",
+    "ShapedEmbedding",
     "SharedOutput",
     "ShortConvolution",
     "Shuffled",
