@@ -30,7 +30,7 @@ from tfacct.reference.per_layer import PerLayerEmbedding, PerLayerProjection
 from tfacct.reference.positions import Boxes, ClassAndPatches, Crossed, Positions, Segments, Sines
 from tfacct.reference.reading import LatentReader
 from tfacct.reference.rotary import Angles
-from tfacct.reference.shaped import ShapedTokens
+from tfacct.reference.shaped import NeighbouredTokens, ShapedTokens
 from tfacct.reference.step import Step
 
 
@@ -55,6 +55,8 @@ def _front(part: parts.Embedding | parts.Patches | parts.Stem) -> nn.Module:
         return Stem(part)
     if isinstance(part, parts.ShapedEmbedding):
         return ShapedTokens(part)
+    if isinstance(part, parts.Embedding) and part.beside:
+        return NeighbouredTokens(part)
     return Patches(part) if isinstance(part, parts.Patches) else Tokens(part)
 
 

@@ -71,9 +71,7 @@ class Tokens(Embedding):
     def __init__(self, part: parts.Embedding) -> None:
         rows = part.vocab if part.rows is None else part.rows
         super().__init__(rows, part.hidden if part.width is None else part.width)
-        self.beside = part.beside
-        read = 3 * part.width if part.beside and part.width is not None else part.width
-        self.project = None if read is None else Linear(read, part.hidden, bias=part.bias)
+        self.project = None if part.width is None else Linear(part.width, part.hidden, bias=part.bias)
         factor = part.hidden**0.5 if part.factor is None else part.factor
         self.scale = Scale(factor) if part.scaled else None
         self.late = part.late
@@ -82,9 +80,6 @@ class Tokens(Embedding):
 
     def forward(self, tokens: Tensor) -> Tensor:
         rows = super().forward(tokens)
-        if self.beside:
-            none = torch.zeros_like(rows[:, :1])
-            rows = torch.cat((torch.cat((rows[:, 1:], none), 1), rows, torch.cat((none, rows[:, :-1]), 1)), dim=2)
         rows = rows if self.project is None or self.late else self.project(rows)
         return rows if self.scale is None else self.scale(rows)
 
@@ -133,7 +128,8 @@ class Head(Linear):
         if self.rest is None:
             logits = super().forward(rows)
         else:
-            logits = super().forward(rows[..., : self.in_features]) + self.rest(rows[..., self.in_features :])
+            of_table, rest = torch.split(rows, [self.in_features, self.rest.in_features], dim=-1)
+            logits = super().forward(of_table) + self.rest(rest)
         logits = logits if self.logit_scale is None else self.logit_scale(logits)
         return logits if self.softcap is None else self.softcap(logits)
 
