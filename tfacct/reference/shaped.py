@@ -22,6 +22,7 @@ class NeighbouredTokens(Tokens):
         rows = Embedding.forward(self, tokens)
         count, none = rows.shape[1], rows.new_zeros(rows.shape[0], 1, rows.shape[2])
         wide = torch.cat((none, rows, none), dim=1)
+        assert self.project is not None
         beside = (wide.narrow(1, 2, count), rows, wide.narrow(1, 0, count))
         made: Tensor = self.project(torch.cat(beside, dim=2))
         return made
@@ -38,5 +39,6 @@ class ShapedTokens(Tokens):
     def forward(self, tokens: Tensor) -> Tensor:
         first = torch.zeros_like(tokens)
         rows = (Embedding.forward(self, tokens), self.shapes(first), self.sounds(first))
+        assert self.project is not None
         made: Tensor = self.project(torch.cat(rows, dim=2))
         return made
