@@ -40,6 +40,23 @@ def test_auto_round_packs_as_gptq_without_groups_of_inputs() -> None:
         assert weighed(LLAMA, said) == plain - 3 * sum(gone(*matrix, taken) for matrix in MATRICES)
 
 
+def test_optimums_list_of_the_modules_of_a_block_that_are_taken() -> None:
+    """As TheBloke's Mixtral-8x7B has it: experts and attention, not the router."""
+    model = TINY["mixtral"]
+    said = {"quant_method": "gptq", "bits": 4, "group_size": 8, "block_name_to_quantize": "model.layers"}
+    experts = [f"block_sparse_moe.experts.{n}.w{part}" for n in range(model["num_local_experts"]) for part in (1, 3, 2)]
+    attention = [["self_attn.k_proj", "self_attn.v_proj", "self_attn.q_proj"], ["self_attn.o_proj"]]
+    every = weighed(model, {**said, "modules_in_block_to_quantize": [*attention, experts]})
+    assert every == weighed(model, said)
+    plain = int(load(model).memory().models[0]["weights_bytes"])
+    assert every < weighed(model, {**said, "modules_in_block_to_quantize": attention}) < plain
+    with pytest.raises(TfacctError, match="names single experts"):
+        weighed(model, {**said, "modules_in_block_to_quantize": [*attention, experts[3:]]})
+    for wrong in ([attention], 5, {"a": 1}):
+        with pytest.raises(TfacctError, match="must be a list of names"):
+            weighed(model, {**said, "modules_in_block_to_quantize": wrong})
+
+
 def grouped(*targets: str) -> dict[str, Any]:
     """compressed-tensors' config of eight bits, a scale for each output, of modules that are called so."""
     weights = {"num_bits": 8, "type": "int", "strategy": "channel"}

@@ -38,7 +38,8 @@ def storage_of(subject: LoadedModel, read: Read) -> Storage:
         raise read.refuse("bits", "4 is, as AWQ packs them")
     rules = _rules(read.inner("extra_config"), packing, (bits, group))
     _check(read)
-    _check_blocks(read)
+    check_blocks(read)
+    read.none("modules_in_block_to_quantize")
     read.done(f"{HARMLESS} {ACTIVATIONS}")
     schemes = [Scheme(by_name(name), taken) for name, taken in rules.items()]
     head = rules.get("lm_head") is not None
@@ -87,7 +88,7 @@ def _check(read: Read) -> None:
         raise read.refuse("act_bits", f"{WIDE} is")
 
 
-def _check_blocks(read: Read) -> None:
+def check_blocks(read: Read) -> None:
     """Refuse a list of blocks that are not all the layers of a language model. Raises ConfigError."""
     for field in ("block_name_to_quantize", "to_quant_block_names", "quant_block_list"):
         named: Any = read.get(field)
@@ -96,7 +97,6 @@ def _check_blocks(read: Read) -> None:
         names = _flat(named) if isinstance(named, list) else str(named).split(",")
         if not any(name.strip().endswith(("layers", "blocks", "h")) for name in names):
             raise read.refuse(field, "a name of all layers is")
-    read.none("modules_in_block_to_quantize")
 
 
 def _flat(named: list[Any]) -> list[str]:

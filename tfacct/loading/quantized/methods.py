@@ -23,6 +23,7 @@ from tfacct.loading.quantized.names import Modules, Skips, by_part, by_target, b
 HEAD: frozenset[Role] = frozenset(("head",))
 EXPERTS: frozenset[Role] = frozenset(("expert",))
 SKIPPED = "modules_to_not_convert"
+IN_BLOCK = "modules_in_block_to_quantize"
 
 
 def storage_of(subject: LoadedModel, said: Mapping[str, Any]) -> Storage:
@@ -142,7 +143,9 @@ def _gptq(subject: LoadedModel, read: Read) -> Storage:
     bits, group = _bits(read, (2, 3, 4, 8)), _group(read)
     head = read.switch("lm_head")
     rules = _dynamic(read.inner("dynamic"), (bits, group))
-    read.none("modules_in_block_to_quantize", "block_name_to_quantize", "hyb_act")
+    auto_round.check_blocks(read)
+    alone = _in_block(read)
+    read.none("hyb_act")
     read.one("pack_dtype", ("int32",), "int32")
     read.done(
         "desc_act sym true_sequential static_groups damp_percent damp_auto_increment model_name_or_path"
@@ -150,10 +153,26 @@ def _gptq(subject: LoadedModel, read: Read) -> Storage:
         " act_group_aware dataset tokenizer batch_size model_seqlen pad_token_id max_input_length use_cuda_fp16"
         " module_name_preceding_first_block cache_block_outputs disable_exllama mse offload_to_disk"
     )
+    if alone is not None and (rules or head):
+        raise read.refuse(IN_BLOCK, "one without dynamic and lm_head is")
+    if alone is not None:
+        return compressed.by_schemes(subject, [compressed.Scheme(alone, formats.gptq(bits, group))], by_target([]))
     if not rules:
         return made(subject, formats.gptq(bits, group), takes=MATRICES | (HEAD if head else frozenset()))
     every = compressed.Scheme(by_target(["Linear"]), formats.gptq(bits, group))
     return compressed.by_schemes(subject, [*rules, every], by_target([] if head else ["lm_head"]))
+
+
+def _in_block(read: Read) -> Skips | None:
+    """Optimum's list of the modules of a block that are taken, in lists of those that are taken together; None where
+    all are."""
+    said = read.get(IN_BLOCK)
+    if not said:
+        return None
+    nested = isinstance(said, list) and all(isinstance(names, list) for names in said)
+    flat = [name for names in said for name in names] if nested else said
+    ends = tuple(f".{name}" for name in patterns(IN_BLOCK, flat))
+    return lambda path: path.endswith(ends)
 
 
 def _dynamic(rules: Read | None, given: tuple[int, int | None]) -> list[compressed.Scheme]:
