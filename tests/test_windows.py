@@ -100,7 +100,7 @@ def test_masked_flops_are_those_of_the_pairs_in_the_mask(name: str, work: Worklo
             else mask(
                 work.tokens,
                 work.context,
-                block.window if compressed else getattr(block.attention, "index_top", block.window),
+                block.window if compressed else getattr(block.attention, "index_top", None) or block.window,
                 around=around,
             )
         )
@@ -199,9 +199,12 @@ def test_a_windowed_block_keeps_the_window_and_no_more(name: str, work: Workload
         if isinstance(block.attention, CompressedAttention):  # whose keys are values too
             assert kept[f"blocks.{number}.attn.kv_cache"] == work.batch * block.attention.head_dim * tokens
             continue
-        for cache in ("k_cache", "v_cache"):
-            own = getattr(block.attention, "value_dim", None) if cache == "v_cache" else None
-            each = work.batch * block.attention.kv_heads * (own or block.attention.head_dim)
+        if isinstance(block.attention, LatentAttention) and block.attention.form != "unpacked":
+            assert kept[f"blocks.{number}.attn.latent_cache"] == work.batch * block.attention.kv_rank * tokens
+            assert kept[f"blocks.{number}.attn.rotary_cache"] == work.batch * block.attention.rope_dim * tokens
+            continue
+        for cache, size in zip(("k_cache", "v_cache"), sizes_of_pairs(block.attention), strict=True):
+            each = work.batch * block.attention.kv_heads * size
             assert kept[f"blocks.{number}.attn.{cache}"] == each * tokens
 
 

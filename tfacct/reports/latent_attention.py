@@ -21,6 +21,12 @@ HOW: dict[Form, str] = {
 }
 
 
+def _how(subject: LoadedModel, runs: Form) -> str:
+    """What a form does, in words: where some blocks have a window, these rebuild what is in it."""
+    windowed = any(part.window is not None for _, part in subject.architecture.having(LatentAttention))
+    return HOW[runs].replace("of the whole context", "of all tokens in sight") if windowed else HOW[runs]
+
+
 def form(subject: LoadedModel) -> Form | None:
     """The form that its latent attention is asked to run in; None where it has none."""
     parts = subject.architecture.parts()
@@ -45,10 +51,10 @@ def _of_one(subject: LoadedModel, point: Point) -> str:
     runs, other = chosen(subject, point.work, masked=point.masked), _other(subject, point)
     assert runs is not None
     if other is None:
-        return f"Latent attention runs {runs}, as set: {HOW[runs]}."
+        return f"Latent attention runs {runs}, as set: {_how(subject, runs)}."
     return (
-        f"Latent attention runs {runs}, which takes fewer FLOPs here: {HOW[runs]}. {_capital(other[0])}, it would take"
-        f" {units.si(other[1])}FLOPs (--set {subject.config.form_field}={other[0]})."
+        f"Latent attention runs {runs}, which takes fewer FLOPs here: {_how(subject, runs)}. {_capital(other[0])}, it"
+        f" would take {units.si(other[1])}FLOPs (--set {subject.config.form_field}={other[0]})."
     )
 
 
@@ -118,9 +124,8 @@ def written_notes(given: LoadedModel, subject: LoadedModel) -> list[str]:
     if runs is None:
         return []
     why = ", which takes fewer FLOPs in this step" if form(given) == "auto" else ", as set"
-    return [
-        f"Latent attention runs {runs}{why}: {HOW[runs]}. --set {given.config.form_field}=FORM writes another form."
-    ]
+    other = f"--set {given.config.form_field}=FORM writes another form."
+    return [f"Latent attention runs {runs}{why}: {_how(subject, runs)}. {other}"]
 
 
 def kept_notes(subjects: Sequence[LoadedModel]) -> list[str]:

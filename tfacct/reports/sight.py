@@ -38,9 +38,13 @@ def window_notes(settings: Sequence[LoadedModel], *, kept: bool = False, masked:
     chunk = ", those of its own chunk" if chunked else ""
     follows = follows.replace("the window", "the chunk") if chunked else follows
     where = "" if all(windows) else "With a window, in"
+    chosen = _chosen(settings[0], kept=kept, masked=masked) if len(settings) == 1 else []
     return [
-        f"{where or 'In'} {count} of {of} blocks a token sees at most {window} keys{chunk}{follows}"
-        for count, of, window in said
+        *(
+            f"{where or 'In'} {count} of {of} blocks a token sees at most {window} keys{chunk}{follows}"
+            for count, of, window in said
+        ),
+        *chosen,
     ]
 
 
@@ -48,6 +52,9 @@ def _chosen(subject: LoadedModel, *, kept: bool, masked: bool) -> list[str]:
     """How many keys an indexer chooses for a token, and what that changes."""
     stacks = subject.architecture.having(LatentAttention)
     found = {part.index_top for _, part in stacks if part.index_top is not None}
+    count = sum(stack.count for stack, part in stacks if part.index_top is not None)
+    all_ = sum(stack.count for stack in subject.architecture.stacks)
+    where = "every block" if count == all_ else f"{count:,} of {all_:,} blocks"
     if not found:
         return _chosen_blocks(subject, kept=kept, masked=masked)
     follows = (
@@ -57,7 +64,7 @@ def _chosen(subject: LoadedModel, *, kept: bool, masked: bool) -> list[str]:
         if masked
         else "; all are counted, as transformers runs it (--masked: only those chosen)."
     )
-    return [f"In every block an indexer's choice leaves a token at most {units.between([*found])} keys{follows}"]
+    return [f"In {where} an indexer's choice leaves a token at most {units.between([*found])} keys{follows}"]
 
 
 def _compressed(settings: Sequence[LoadedModel], *, kept: bool, masked: bool) -> list[str]:
