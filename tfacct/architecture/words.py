@@ -13,6 +13,7 @@ NAMES = {
     "Mamba2": "Mamba-2",
     "ChannelMix": "RWKV's mixing of channels",
     "TimeMix": "RWKV's mixing of tokens",
+    "HeadedMamba": "Mamba with heads",
     "HyperConnection": "hyper-connections",
     "HyperHead": "hyper-connections",
     "HyperResult": "hyper-connections",

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from tfacct.architecture.blocks import Block, Stack, Sublayer
-from tfacct.architecture.parts import Attention, Embedding, FeedForward, Head, Mamba2, Norm, SharedOutput
+from tfacct.architecture.parts import Attention, Embedding, FeedForward, Head, Mamba2, Norm, Rotary, SharedOutput
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
 from tfacct.families._base import Count, Layers, Real, Switch, UpTo, Word, even, share
@@ -168,25 +168,13 @@ class Config(LlamaLike):
 
     def attention(self, **own: Any) -> Attention:
         """Attention of a shared block. Raises ConfigError."""
-        heads, size = self.num_attention_heads, self.head_dim
-        if heads * size != 2 * self.hidden_size:
-            raise ConfigError(f"head_dim = {size:,} contradicts 2 · hidden_size / num_attention_heads")
-        if self.attention_hidden_size not in (None, 2 * self.hidden_size):
-            raise ConfigError(
-                f"attention_hidden_size = {self.attention_hidden_size:,} contradicts 2 · hidden_size ="
-                f" {2 * self.hidden_size:,}"
-            )
         adapted = self.use_shared_attention_adapter
-        if adapted and self.num_key_value_heads != heads:
+        if adapted and self.num_key_value_heads != self.num_attention_heads:
             raise self.refused("num_key_value_heads", self.num_key_value_heads)
-        return Attention(
-            hidden=self.hidden_size,
-            kv_heads=self.num_key_value_heads,
-            group=share(heads, self.num_key_value_heads, "num_attention_heads by num_key_value_heads"),
-            head_dim=even(size) if self.use_mem_rope else size,
+        return of_both(
+            self,
+            self.attention_hidden_size,
             rotary=self.rotary() if self.use_mem_rope else None,
-            scale=(size / 2) ** -0.5,
-            joined=True,
             adapter=self.adapter_rank if adapted else None,
             **own,
         )
@@ -260,6 +248,26 @@ class Config(LlamaLike):
     def class_adds(self, work: Workload) -> Mapping[str, int]:
         """States passed by a product over all pairs of chunks."""
         return passed(self.mixer(), work)
+
+
+def of_both(config: LlamaLike, wide: int | None, *, rotary: Rotary | None = None, **own: Any) -> Attention:
+    """Attention of a shared block: over the stream and the token's row of the table, which are as `wide` as the config
+    says, if it does. Raises ConfigError."""
+    heads, kv_heads, size = config.num_attention_heads, config.num_key_value_heads, config.head_dim
+    if heads * size != 2 * config.hidden_size:
+        raise ConfigError(f"head_dim = {size:,} contradicts 2 · hidden_size / num_attention_heads")
+    if wide not in (None, 2 * config.hidden_size):
+        raise ConfigError(f"attention_hidden_size = {wide:,} contradicts 2 · hidden_size = {2 * config.hidden_size:,}")
+    return Attention(
+        hidden=config.hidden_size,
+        kv_heads=kv_heads,
+        group=share(heads, kv_heads, "num_attention_heads by num_key_value_heads"),
+        head_dim=size if rotary is None else even(size),
+        rotary=rotary,
+        scale=(size / 2) ** -0.5,
+        joined=True,
+        **own,
+    )
 
 
 def _adapters(number: int, call: int, block: str) -> dict[str, str]:

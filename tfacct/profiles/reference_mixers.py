@@ -13,6 +13,7 @@ from tfacct.architecture.parts import (
     ChannelMix,
     DeltaNet,
     GatedRecurrence,
+    HeadedMamba,
     LightningAttention,
     Mamba,
     Mamba2,
@@ -32,7 +33,7 @@ from tfacct.profiles.reference_recurrences import LATER, ROUNDS, channel_mix, li
 
 EARLIER = "Ne"
 """Chunks behind which another one comes."""
-SCANS = Mamba, GatedRecurrence, TimeMix
+SCANS = Mamba, HeadedMamba, GatedRecurrence, TimeMix
 """Parts that scan."""
 MEANINGS = {
     ROUNDS: "rounds of a scan whose reach doubles in each: log₂ T, rounded up",
@@ -87,10 +88,10 @@ def short_convolution(_: Lines, at: str, reads: str, __: ShortConvolution) -> It
     yield Kept(f"{at}.gated", "B T D", by=(f"{at}.out_proj.weight",))
 
 
-def mamba(own: Lines, at: str, reads: str, part: Mamba) -> Iterator[Kept]:
+def mamba(own: Lines, at: str, reads: str, part: Mamba | HeadedMamba) -> Iterator[Kept]:
     """Channels and gates from one product, the convolution, three vectors of each token, the scan, the gate."""
     made, inner, three, scan = f"{at}.in_proj", f"{at}.conv_act", f"{at}.x_proj", f"{at}.recurrence"
-    rows = "B T Dx"
+    rows, each = "B T Dx", "B T Nh Rx" if isinstance(part, HeadedMamba) else "B T Rx"
     yield Kept(reads, "B T D", by=(f"{made}.weight",))
     yield from convolution(f"{at}.conv", "Dx")
     yield from own.activated(inner, f"{at}.conv.sums", part.activation, rows)
@@ -98,11 +99,11 @@ def mamba(own: Lines, at: str, reads: str, part: Mamba) -> Iterator[Kept]:
     vectors = {"dt": (f"{at}.dt_proj.weight", "Rt"), "b": (scan, "Ns"), "c": (f"{at}.read_out", "Ns")}
     for name, (by, size) in vectors.items():
         if part.norms == "none":
-            yield Kept(three, "B T Rx", by=(by,))
+            yield Kept(three, each, by=(by,))
             continue
         norm, spec = f"{at}.{name}_norm", f"B T {size}"
         lines = own.rms(norm, three, spec, "B T", size, less_one=False, scaled=part.norms == "scaled")
-        yield from read_whole(lines, three, "B T Rx")
+        yield from read_whole(lines, three, each)
         yield Kept(norm, spec, by=(by,))
     yield Kept(f"{at}.dt_proj", rows, by=(f"{at}.dt_softplus",))
     yield Kept(f"{at}.dt_softplus", rows, by=(scan,))
@@ -114,7 +115,7 @@ def mamba(own: Lines, at: str, reads: str, part: Mamba) -> Iterator[Kept]:
             yield Kept(f"{scan}.{name}", f"{ROUNDS} {states}", by=(scan,))
     yield Kept(f"{scan}.added", rows, by=(scan,))
     yield Kept(scan, states, by=(f"{at}.read_out",))
-    yield from read_whole(own.activated(f"{at}.gate", made, part.activation, rows, (f"{at}.gate",)), made, "B T Dz")
+    yield from read_whole(own.activated(f"{at}.gate", made, part.gating, rows, (f"{at}.gate",)), made, "B T Dz")
     yield Kept(f"{at}.skip", rows, by=(f"{at}.gate",))
     yield Kept(f"{at}.gated", rows, by=(f"{at}.out_proj.weight",))
 
@@ -194,6 +195,7 @@ def _lightning(own: Lines, at: str, reads: str, part: LightningAttention) -> Ite
 RULES: Mapping[type, Callable[[Lines, str, str, Any], Iterator[Kept]]] = {
     ShortConvolution: short_convolution,
     Mamba: mamba,
+    HeadedMamba: mamba,
     Mamba2: mamba2,
     DeltaNet: _delta,
     LightningAttention: _lightning,

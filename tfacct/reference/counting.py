@@ -299,8 +299,8 @@ def seen(model: Decoder, given: Inputs) -> Seen:
                 touched = min(experts, batch * tokens * active) * k * n
                 found.products[path] = Ran(batch * tokens, k, n, active, args[0].numel(), touched, out.numel())
             elif isinstance(module, PerHead):
-                batch, heads, tokens, k = args[0].shape
-                dims = (batch * tokens, k, out.shape[-1], heads)
+                heads, _, k = args[0].shape[-3:]
+                dims = (args[0].numel() // (heads * k), k, out.shape[-1], heads)
                 found.products[path] = Ran(*dims, args[0].numel(), module.weight.numel(), out.numel())
             elif isinstance(module, BlockGate):
                 blocks, size, _ = module.weight.shape

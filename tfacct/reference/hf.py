@@ -177,7 +177,9 @@ def run(
             before |= {"encoder_outputs": BaseModelOutput(last_hidden_state=first.encoder_last_hidden_state)}
     with as_on_meta(model.config), ByModule(model) as counter:
         result = model(**before, **_tokens(beside, given(tokens)))
-    cached = _cached(result.get(keeps) if held is None else held, keys_first=model.config.model_type == "zamba2")
+    cached = _cached(
+        result.get(keeps) if held is None else held, keys_first=model.config.model_type.startswith("zamba")
+    )
     return dict(counter.own), {**cached, **_on_modules(model)}
 
 

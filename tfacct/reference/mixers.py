@@ -8,13 +8,14 @@ from tfacct.architecture import parts
 from tfacct.reference.delta import DeltaNet
 from tfacct.reference.lightning import LightningAttention
 from tfacct.reference.lru import GatedRecurrence
-from tfacct.reference.mamba import Mamba
+from tfacct.reference.mamba import HeadedMamba, Mamba
 from tfacct.reference.mamba2 import Mamba2
 from tfacct.reference.mixing import Mixer, ShortConvolution
 from tfacct.reference.rwkv import ChannelMix, TimeMix
 
 MODULES: dict[type[parts.Mixer], Any] = {
     parts.Mamba: Mamba,
+    parts.HeadedMamba: HeadedMamba,
     parts.Mamba2: Mamba2,
     parts.ShortConvolution: ShortConvolution,
     parts.DeltaNet: DeltaNet,

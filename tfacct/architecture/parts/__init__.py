@@ -18,7 +18,7 @@ from tfacct.architecture.parts.images import AttentionPooler, Patches
 from tfacct.architecture.parts.latent import CHOSEN, Form, LatentAttention
 from tfacct.architecture.parts.lightning import LightningAttention
 from tfacct.architecture.parts.lru import GatedRecurrence
-from tfacct.architecture.parts.mamba import Mamba
+from tfacct.architecture.parts.mamba import HeadedMamba, Mamba
 from tfacct.architecture.parts.mamba2 import Mamba2
 from tfacct.architecture.parts.merger import Averaged, Deepstack, GatedMerger, Merger, Shuffled
 from tfacct.architecture.parts.mtp import MtpProjection
@@ -50,6 +50,7 @@ _READ: tuple[type[Part], ...] = (
         Experts,
         SharedOutput,
         Mamba,
+        HeadedMamba,
         Mamba2,
         ShortConvolution,
         DeltaNet,
@@ -105,6 +106,7 @@ __all__ = [
     "GatedRecurrence",
     "Grouped",
     "Head",
+    "HeadedMamba",
     "HyperConnection",
     "HyperHead",
     "HyperResult",

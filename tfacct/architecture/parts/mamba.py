@@ -64,6 +64,11 @@ class Mamba(Mixer):
         " neither."
     )
 
+    @property
+    def gating(self) -> str:
+        """The activation of the gate."""
+        return self.activation
+
     def lines(self, at: str) -> tuple[Line, ...]:
         """Projections, convolution, recurrence (pointwise work), the product that reads the states (both operands are
         activations), and the state: the convolution's last tokens, and one state for each channel."""
@@ -88,3 +93,61 @@ class Mamba(Mixer):
         if self.norms != "none":
             for name, axis in (("dt_norm", "Rt"), ("b_norm", "Ns"), ("c_norm", "Ns")):
                 yield Pointwise(f"{at}.{name}", f"B T {axis}", weight=axis if self.norms == "scaled" else "")
+
+
+@record(kw_only=True)
+class HeadedMamba(Mixer):
+    """Mamba whose channels are those of `heads` heads of `head_dim`: each head has matrices of its own for step, B and
+    C, and vectors B and C of its own. The gate is a SiLU, whatever the `activation` behind the convolution.
+
+    Glorioso et al., "Zamba" (arXiv 2405.16712), section 3; the order and the shapes of the products: transformers'
+    ZambaMambaMixer.
+    """
+
+    hidden: Size
+    heads: Size
+    head_dim: Size
+    state: Size
+    kernel: Size
+    rank: Size
+    bias: bool = False
+    conv_bias: bool = True
+    activation: str = "silu"
+
+    name: ClassVar[str] = Mamba.name
+    norms: ClassVar[str] = "none"
+    gating: ClassVar[str] = "silu"
+    letters: ClassVar[dict[str, str]] = {
+        **{field: letter for field, letter in Mamba.letters.items() if field != "inner"},
+        "heads": "Nh",
+        "head_dim": "Hh",
+    }
+    legend: ClassVar[dict[str, str]] = {**Mamba.legend, "Nh": "heads of Mamba", "Hh": "channels of a head of Mamba"}
+    made: ClassVar[dict[str, str]] = {"Dx": "Nh · Hh", "Dz": "2 · Nh · Hh", "Rx": "Rt + 2 · Ns"}
+    cases: ClassVar[frozenset[str]] = Mamba.cases | {"Nh"}
+    recurs: ClassVar[bool] = True
+    recurrence: ClassVar[str] = Mamba.recurrence
+    unfused: ClassVar[str] = Mamba.unfused
+
+    @property
+    def inner(self) -> Size:
+        """Number of channels of all heads."""
+        return self.heads * self.head_dim
+
+    def lines(self, at: str) -> tuple[Line, ...]:
+        """Mamba's, with what follows the convolution head by head."""
+        return (
+            Matmul(f"{at}.in_proj", "B T D, D Dz -> B T Dz", bias=self.bias),
+            Matmul(f"{at}.conv", "B T Dx Kc, Dx Kc -> B T Dx", bias=self.conv_bias),
+            Pointwise(f"{at}.conv_act", "B T Dx"),
+            Matmul(f"{at}.x_proj", "B T Nh Hh, Nh Hh Rx -> B T Nh Rx"),
+            Matmul(f"{at}.dt_proj", "B T Nh Rt, Nh Rt Hh -> B T Nh Hh", bias=True),
+            Pointwise(f"{at}.dt_softplus", "B T Nh Hh"),
+            Pointwise(f"{at}.recurrence", "B T Nh Hh Ns", weight="Nh Hh Ns"),
+            Matmul(f"{at}.read_out", "B T Nh Hh Ns, B T Nh Ns -> B T Nh Hh"),
+            Pointwise(f"{at}.skip", "B T Dx", weight="Dx"),
+            Pointwise(f"{at}.gate", "B T Dx"),
+            Matmul(f"{at}.out_proj", "B T Dx, Dx D -> B T D", bias=self.bias),
+            State(f"{at}.conv_state", "B Dx Kc"),
+            State(f"{at}.scan_state", "B Nh Hh Ns", STATE_BITS),
+        )

@@ -1,0 +1,189 @@
+"""Zamba: Mamba with heads in every layer; in some, one transformer block in front of it, which all of them share."""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from pydantic import Field
+
+from tfacct.architecture.blocks import Block, Stack, Sublayer
+from tfacct.architecture.parts import Embedding, Head, HeadedMamba, Norm, SharedOutput
+from tfacct.architecture.transformer import Transformer
+from tfacct.families._base import Count, Layers, Real, Switch, UpTo, Word, share
+from tfacct.families._endings import CLASSIFYING
+from tfacct.families._layers import LayerTypes, kinds_of_layers
+from tfacct.families._llama_like import LlamaLike
+from tfacct.families._mixing import convolved_more
+from tfacct.families.mamba import AUTO, Rank, ranked
+from tfacct.families.zamba2 import HYBRID, MAMBA, OLDER, SHARED, head_dim_from, of_both
+from tfacct.ledger.workload import Workload
+
+RELEASED = "2024-05"
+FIRST = [MAMBA, MAMBA, HYBRID]
+"""The kinds of the first layers, where the config does not list them."""
+LAYER = "model.layers.*"
+BLOCK = f"{LAYER}.shared_transf"
+
+
+def mixer_paths(mixer: str) -> Mapping[str, str]:
+    """Modules of the mixer, ours → the class's, which multiplies most itself."""
+    own = dict.fromkeys(("conv", "x_proj", "dt_proj", "read_out"), mixer)
+    own |= {name: f"{mixer}.{name}" for name in ("in_proj", "out_proj")}
+    return {f"blocks.*.mamba.{name}": theirs for name, theirs in own.items()}
+
+
+def mixer_tensors(mixer: str) -> Mapping[str, str]:
+    """Tensors of the mixer, ours → the class's."""
+    named = {
+        **{f"conv.{which}": f"conv1d.{which}" for which in ("weight", "bias")},
+        "x_proj.weight": "x_proj_weight",
+        **{f"dt_proj.{which}": f"dt_proj_{which}" for which in ("weight", "bias")},
+        "recurrence.weight": "A_log",
+        "skip.weight": "D",
+    }
+    return {f"blocks.*.mamba.{ours}": f"{mixer}.{theirs}" for ours, theirs in named.items()}
+
+
+class Config(LlamaLike):
+    """`ZambaConfig`, with its class's defaults, sizes too."""
+
+    vocab_size: Count = 32000
+    hidden_size: Count = 3712
+    num_hidden_layers: Layers = 76
+    num_attention_heads: Count = 16
+    num_key_value_heads: Count = 16
+    intermediate_size: Count = 14848
+    head_dim: Count = Field(default_factory=head_dim_from)
+    attention_hidden_size: Count | None = None
+    max_position_embeddings: Count = 4096
+    tie_word_embeddings: Switch = True
+    hidden_act: Word = "gelu"
+    hidden_mamba_act: Word = "silu"
+    rms_norm_eps: Real = 1e-5
+    layers_block_type: LayerTypes | None = None
+    attn_layer_period: Count = 6
+    attn_layer_offset: UpTo = 4
+    n_mamba_heads: Count = 2
+    mamba_d_state: Count = 16
+    mamba_d_conv: Count = 4
+    mamba_expand: Count = 2
+    mamba_dt_rank: Rank = AUTO
+    mamba_conv_bias: Switch = True
+    mamba_proj_bias: Switch = False
+
+    stems: ClassVar = ("Zamba",)
+    aliases: ClassVar = {"layer_types": "layers_block_type", "attention_head_dim": "head_dim"}
+    uncounted: ClassVar = LlamaLike.uncounted | {"hidden_mamba_act"}
+    harmless: ClassVar = frozenset(
+        """
+        num_logits_to_keep time_step_floor time_step_max time_step_min use_associative_scan use_mamba_kernels
+        """.split()
+    )
+    heads: ClassVar = CLASSIFYING
+    ungathered: ClassVar = "blocks of its class share weights, and fully_shard takes no weight into two units"
+    hf_paths: ClassVar = {
+        "embed": "model.embed_tokens",
+        "blocks.*.attn_norm": f"{BLOCK}.input_layernorm",
+        **{f"blocks.*.attn.{name}_proj": f"{BLOCK}.self_attn.{name}_proj" for name in "qkvo"},
+        **{f"blocks.*.attn.{name}": f"{BLOCK}.self_attn" for name in ("scores", "values")},
+        "blocks.*.mlp_norm": f"{BLOCK}.pre_ff_layernorm",
+        **{f"blocks.*.mlp.{name}_proj": f"{BLOCK}.feed_forward.{name}_proj" for name in ("gate", "up", "down")},
+        "blocks.*.shared_out.proj": f"{LAYER}.linear",
+        "blocks.*.mamba_norm": f"{LAYER}.input_layernorm",
+        **mixer_paths(f"{LAYER}.mamba"),
+        "final_norm": "model.final_layernorm",
+        "lm_head": "lm_head",
+    }
+    hf_tensors: ClassVar[Mapping[str, str]] = mixer_tensors(f"{LAYER}.mamba")
+    class_extra: ClassVar = "it convolves more positions than there are new tokens, and drops what it padded"
+    gotchas: ClassVar = (
+        "layers_block_type says which layers are hybrid; without it the third is, and of those behind it every"
+        " attn_layer_period-th. There one transformer block, whose weights are stored once, reads the stream and the"
+        " token's row of the table side by side, twice the hidden size, and a product of the layer's own brings its"
+        " result back to what Mamba reads. Each such layer keeps keys and values of its own.",
+        "Mamba has n_mamba_heads heads: each makes step, B and C of its own channels by a matrix of its own. The gate"
+        " is a SiLU, whatever hidden_mamba_act says of the convolution.",
+        "tie_word_embeddings = false is refused: the class then shares no block either. attention_head_dim and"
+        " attention_hidden_size follow from hidden_size; any other values are refused.",
+    )
+
+    def kinds(self) -> list[str]:
+        """What each layer is. Raises ConfigError."""
+        period, offset = self.attn_layer_period, self.attn_layer_offset
+        behind = range(self.num_hidden_layers - len(FIRST))
+        default = [*FIRST, *(HYBRID if number % period == offset else MAMBA for number in behind)]
+        given = default if self.layers_block_type is None else self.layers_block_type
+        named = [OLDER.get(name, name) for name in given]
+        return kinds_of_layers(named, self.num_hidden_layers, (HYBRID, MAMBA), "layers_block_type")
+
+    def calls(self) -> list[int]:
+        """Numbers of the layers that call the shared block."""
+        return [number for number, kind in enumerate(self.kinds()) if kind == HYBRID]
+
+    def mixer(self) -> HeadedMamba:
+        """The mixer of every layer. Raises ConfigError."""
+        inner = self.mamba_expand * self.hidden_size
+        return HeadedMamba(
+            hidden=self.hidden_size,
+            heads=self.n_mamba_heads,
+            head_dim=share(inner, self.n_mamba_heads, "mamba_expand · hidden_size by n_mamba_heads"),
+            state=self.mamba_d_state,
+            kernel=self.mamba_d_conv,
+            rank=ranked(self.mamba_dt_rank, self.hidden_size),
+            bias=self.mamba_proj_bias,
+            conv_bias=self.mamba_conv_bias,
+            activation=self.hidden_mamba_act,
+        )
+
+    def hybrid(self) -> Block:
+        """A layer with the shared block in front of Mamba."""
+        both = Norm(hidden=self.hidden_size, kind="rms", eps=self.rms_norm_eps, joined=True)
+        return Block(
+            (
+                Sublayer(of_both(self, self.attention_hidden_size), both, gives="next"),
+                Sublayer(self.feed_forward(), self.norm(), gives="next"),
+                Sublayer(SharedOutput(hidden=self.hidden_size), gives="sum"),
+                Sublayer(self.mixer(), self.norm()),
+            )
+        )
+
+    def architecture(self) -> Transformer:
+        """Layers of Mamba alone, and hybrid ones. Raises ConfigError."""
+        if not self.tie_word_embeddings:
+            raise self.refused("tie_word_embeddings", False)
+        calls, alone = self.calls(), [number for number, kind in enumerate(self.kinds()) if kind == MAMBA]
+        found = [Stack(self.hybrid(), len(calls), tuple(calls), shared=SHARED)] if calls else []
+        if alone:
+            found.append(Stack(Block.of(self.mixer(), norm=self.norm()), len(alone), tuple(alone)))
+        return Transformer(
+            embed=Embedding(vocab=self.vocab_size, hidden=self.hidden_size),
+            stacks=tuple(sorted(found, key=lambda stack: stack.numbers[0])),
+            final_norm=self.norm(),
+            head=Head(hidden=self.hidden_size, vocab=self.vocab_size, tied=True),
+        )
+
+    def class_paths(self) -> Mapping[str, str]:
+        """Hybrid layers have their mixer elsewhere."""
+        table = dict(self.hf_paths)
+        for number in self.calls():
+            decoder = f"model.layers.{number}.mamba_decoder"
+            table |= {
+                ours.replace("*", str(number)): theirs for ours, theirs in mixer_paths(f"{decoder}.mamba").items()
+            }
+            table[f"blocks.{number}.mamba_norm"] = f"{decoder}.input_layernorm"
+        return table
+
+    def tensors(self) -> dict[str, str]:
+        """The same."""
+        table = dict(self.hf_tensors)
+        for number in self.calls():
+            own = mixer_tensors(f"model.layers.{number}.mamba_decoder.mamba")
+            table |= {ours.replace("*", str(number)): theirs for ours, theirs in own.items()}
+        return self.ending.renamed(table, self.body)
+
+    def class_cannot(self) -> str | None:
+        """It ties the block of a second layer to that of the first."""
+        return None if len(self.calls()) > 1 else "it does not run without two layers that have attention"
+
+    def class_runs_more(self, work: Workload) -> Mapping[str, int]:
+        """The class convolves what it pads, too."""
+        return {"blocks.*.mamba.conv": convolved_more(self.mamba_d_conv, work.tokens, work.context)}
