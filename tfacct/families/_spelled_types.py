@@ -206,6 +206,7 @@ SPELLED: Mapping[str, Spelled] = {
         only={
             **{"multi_query_attention": (True,), "add_bias_linear": (False,), "rmsnorm": (True,)},
             **{"post_layer_norm": (True,), "apply_residual_connection_post_layernorm": (False,)},
+            "position_encoding_2d": (False, None),  # ChatGLM-6B, the first
             **{"pre_seq_len": (None,), "tie_word_embeddings": (False, None), "partial_rotary_factor": (0.5,)},
         },
         silent=frozenset(
