@@ -20,7 +20,14 @@ from tfacct.algebra.factored import CODE, LATEX, TEXT, factored, latex_letter
 from tfacct.algebra.symbols import block_letters, in_symbols
 from tfacct.architecture.blocks import Block, Stack
 from tfacct.architecture.letters import explained
-from tfacct.architecture.parts import Attention, CompressedAttention, FeedForward, MergedAttention, Mixer
+from tfacct.architecture.parts import (
+    Attention,
+    CompressedAttention,
+    ConvolvedAttention,
+    FeedForward,
+    MergedAttention,
+    Mixer,
+)
 from tfacct.base.errors import TfacctError
 from tfacct.ledger.einsum import AXIS
 from tfacct.ledger.lines import WINDOWS, Matmul, State
@@ -214,7 +221,8 @@ def test_the_cache_reads_back(run, family: str, seed: int) -> None:
     latent = config.get("latent_attention", "unpacked") != "unpacked"
     kept = ["attn.latent_cache", "attn.rotary_cache"] if latent else ["attn.k_cache", "attn.v_cache"]
     kept = [*kept, *(["attn.index_cache"] if "index_n_heads" in config else [])]
-    compressed = [part for _, part in subject("mine", config).architecture.having(CompressedAttention)]
+    every = (subject("mine", config).architecture.having(kind) for kind in (CompressedAttention, ConvolvedAttention))
+    compressed = [part for found in every for _, part in found]
     kept = [line.path for part in compressed for line in part.lines("attn") if isinstance(line, State)] or kept
     attends = bool(subject("mine", config).architecture.attentions)
     ahead = family.startswith("zamba")  # attention of a shared block stands in front of the mixer

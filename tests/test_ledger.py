@@ -178,7 +178,7 @@ def test_a_decode_step_reads_exactly_the_kv_cache(tiny_subject) -> None:
         assert read == 8 * sum(count for path, count in kept.items() if path not in silent)
     else:  # the convolution of a hybrid's Mamba blocks is a product with a weight, and its windows stand on the left
         # One token meets DeltaNet's matrices and RG-LRU's sums in no product.
-        beside = ("conv_state", "delta_state", "lru_state", "index_cache")
+        beside = ("conv_state", "delta_state", "lru_state", "index_cache", "v_state")
         states = tiny_subject.ledger.states(at)
         assert read == 16 * sum(count for path, count in states.items() if not path.endswith(beside))
 

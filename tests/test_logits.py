@@ -224,7 +224,9 @@ def exact_angles(about: LoadedModel, stranger) -> None:
             if several and stranger.get_submodule(at).config.rope_parameters["rope_theta"] != attn.rotary.base:
                 continue
             own = "main" if getattr(attn, "kind", "") is None else "compress"  # DeepSeek-V4's names of both
-            if name in ("inv_freq", f"{kind}_inv_freq", f"{own}_inv_freq"):  # Gemma 3 has angles of two bases
+            hybrid = kind.replace("_attention", "").replace("full", "hybrid").replace("sliding", "hybrid_sliding")
+            names = (f"{which}_inv_freq" for which in (kind, own, hybrid))  # ZAYA's of both
+            if name in ("inv_freq", *names):  # Gemma 3 has angles of two bases
                 assert gap(exact, buffer) < 1e-6
                 setattr(stranger.get_submodule(path.rpartition(".")[0]), name, exact)
             if name == "freqs_ci":  # Llama 4's encoder keeps them turned

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import TINY, VARIANTS, asked, ran, tiny
-from tfacct.architecture.parts import Attention, Averaged, DeltaNet, Part, Patches, TimeMix
+from tfacct.architecture.parts import Attention, Averaged, DeltaNet, Experts, Part, Patches, TimeMix
 from tfacct.ledger.einsum import Axes, SpecError
 from tfacct.ledger.groups import Group, Ledger
 from tfacct.ledger.lines import CHUNK, Line, Matmul, Pointwise, State, Unused
@@ -42,6 +42,8 @@ ALIKE = {
     "Dp": "D",
     "Dn": "D",
     "Do": "D",
+    "Ho": "H",
+    "Rm": "Rr",
     "Dh": "Dq",
     "Qc": "Pc",
     "Ob": "Hb",
@@ -97,6 +99,8 @@ def apart(part: Part) -> Part:
         return replace(part, channels=3)
     if isinstance(part, Averaged) and part.out is not None:  # two positions in a mean, and two rows for begin and end
         return replace(part, patches=4)
+    if isinstance(part, Experts) and part.idle == 1:  # ZAYA's one further choice, as many as experts of a token
+        return replace(part, idle=17)
     if not isinstance(part, DeltaNet) or not part.by_channel:
         return part
     return replace(part, group=2, value_dim=11, rank=None if part.rank is None else 19)

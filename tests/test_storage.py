@@ -159,10 +159,8 @@ def reads_what_is_stored(family: str, name: str) -> None:
     again = {"embed.weight", "lm_head.weight"}  # MTP reads the head again
     if any(group.once or group.shared for group in ledger.groups):  # every block reads the weights of the first
         again |= {path for path in read if path.startswith("blocks.")}
-    if family == "deberta-v2":  # tokens and distances have the same projections
-        again |= {f"blocks.*.attn.{name}_proj.weight" for name in "qk"}
-    if family == "gemma3n_text":  # coefficients are made in front of a block and behind it, by the same matrix
-        again |= {"blocks.*.altup.router.weight"}
+    # Tokens and distances, or a source, may have the same projections; ZAYA's first convolution runs twice.
+    again |= {line.parameters()[0].path for product in ledger.products(at) if (line := product.line).weight is not None}
     assert set(ahead) <= again and len(read) > 3
     assert all(count % stored[path] == 0 for path, count in ahead.items())
 

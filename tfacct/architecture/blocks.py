@@ -67,7 +67,7 @@ class Sublayer:
     (FalconH1DecoderLayer). What it `gives` to the `next` sublayer is read there in place of the stream, a `sum` is that
     of its result and the stream; neither is added to the stream itself (Zamba2HybridLayer). If it is `gated`, the tanh
     of a learned number multiplies its result; if it is `weighed`, learned numbers over this temperature weigh it and
-    the stream.
+    the stream; if it is `scaled`, learned numbers are added to both, and others multiply them.
     A part that is not called is not added either, and must come with a norm that is not called.
     """
 
@@ -83,6 +83,7 @@ class Sublayer:
     gives: Literal["stream", "next", "sum"] = "stream"
     gated: bool = False
     weighed: float | None = None
+    scaled: bool = False
 
     @property
     def name(self) -> str:
@@ -119,6 +120,7 @@ class Sublayer:
                 stream=self.stream,
                 gated=self.gated,
                 weighed=self.weighed,
+                scaled=self.scaled,
             )
             yield f"{self.name}_add", add
 

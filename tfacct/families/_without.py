@@ -52,7 +52,6 @@ _ONE_BY_ONE: Mapping[str, str] = {
     "xmod": "each of its blocks has an adapter for every language, and no part here has those",
     "yolos": "learned tokens beside its patches find things, and no part here scores and places those",
     "yoso": "its attention draws keys by hashes, and no part here does that",
-    "zaya": "its queries and keys pass convolutions, and no part here has those in attention",
 }
 _ALIKE: Mapping[str, str] = {
     "its config names another repository in place of its text model's sizes": "jina_clip ultravox",

@@ -158,10 +158,7 @@ WRAPPERS: Mapping[str, Wrapper] = {
 }
 """By the `model_type` of the whole."""
 
-SAYS: Mapping[str, Literal["whole", "text"]] = {
-    "lfm3_vl": "whole",
-    "shieldgemma2": "text",
-}
+SAYS: Mapping[str, Literal["whole", "text"]] = {"lfm3_vl": "whole", "shieldgemma2": "text"}
 """Further wholes: which of their configs says whether the head is tied; of any others one is enough."""
 
 OUTER: Mapping[str, str] = {"qwen2_5_omni": "thinker_config", "qwen3_omni_moe": "thinker_config"}

@@ -279,6 +279,9 @@ class Reference(Lines):
         if sublayer.weighed is not None:
             yield Kept(stream, "B T D", by=(left,))
             yield Kept(f"{left}.numbers", "D", by=(left,), times=5)  # both shares, their sums and product, its root
+        if sublayer.scaled:
+            for scaled in (left, gate):
+                yield Kept(f"{scaled}.shifted", "B T D", by=(scaled,))
         if sublayer.gated or sublayer.weighed is not None:
             yield Kept(result, "B T D", by=(gate,))
             yield Kept(f"{gate}.numbers", "" if sublayer.gated else "D", by=(gate,))

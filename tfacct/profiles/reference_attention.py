@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from tfacct.architecture.parts import (
     SOURCES,
     Attention,
+    ConvolvedAttention,
     DifferentialAttention,
     Disentangled,
     MergedAttention,
@@ -15,6 +16,7 @@ from tfacct.architecture.parts import (
     SentAttention,
 )
 from tfacct.ledger.kept import Kept
+from tfacct.profiles.reference_convolved import convolved
 from tfacct.profiles.reference_differential import twice
 from tfacct.profiles.reference_disentangled import by_sines, scored
 from tfacct.profiles.reference_lines import Lines, adapted, is_
@@ -28,6 +30,7 @@ def attention(own: Lines, at: str, reads: str, part: Attention) -> Iterator[Kept
         yield from sent(own, at, reads, part)
         return
     made_of = () if part.borrowed else ("k",) if part.keys_as_values else ("k", "v")
+    made_of = (*made_of, "late_v") if isinstance(part, ConvolvedAttention) else made_of
     products = ("q", *made_of, *(("gate",) if part.gated else ()))
     row, made = "Dj" if part.joined else "D", tuple(f"{at}.{which}_proj.weight" for which in products)
     yield Kept(reads, f"B T {row}", by=made)
@@ -37,6 +40,8 @@ def attention(own: Lines, at: str, reads: str, part: Attention) -> Iterator[Kept
     now = {which: f"{at}.{which}_proj" for which in "qkv"}
     now |= {"v": now["k"]} if part.keys_as_values else {}
     yield from _prepared(own, at, part, now)
+    if isinstance(part, ConvolvedAttention):
+        yield from convolved(at)
     if isinstance(part, RelativeAttention):
         yield from by_sines(at)
         now["q"] = f"{at}.content"

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tfacct.architecture.parts import AttentionPooler, Boxes, Head, LatentReader, Patches, Pooler, ShapedEmbedding, Stem
+from tfacct.architecture.parts import (
+    AttentionPooler,
+    Boxes,
+    Embedding,
+    Head,
+    LatentReader,
+    Patches,
+    Pooler,
+    ShapedEmbedding,
+    Stem,
+)
 from tfacct.architecture.transformer import Transformer
 from tfacct.ledger.kept import Kept
 from tfacct.profiles.reference_disentangled import distances, first_convolution
@@ -27,6 +37,8 @@ def front_of(own: Lines, shape: Transformer, first: str) -> Iterator[Kept]:
     if isinstance(shape.embed, ShapedEmbedding):
         yield Kept("firsts", "B T", by=("embed.shapes", "embed.sounds"), role="index")
         yield Kept("embed", "B T Dal", by=("embed.project.weight",))
+    if isinstance(shape.embed, Embedding) and shape.embed.shifted:
+        yield Kept("embed.shift.shifted", "B T D", by=("embed.shift",))
     if shape.embed.width is not None and not shape.embed.late:
         beside = getattr(shape.embed, "beside", False)
         yield Kept("embed", "B T Da" if beside else "B T De", by=("embed.project.weight",))

@@ -54,7 +54,10 @@ def _routed(own: Lines, at: str, reads: str, part: Experts) -> Iterator[Kept]:
     if part.norms is not None:
         yield from _normed(own, f"{at}.router_norm", reads)
         reads = f"{at}.router_norm.scaled"
-    yield Kept(reads, "B T D", by=(f"{at}.router.weight",))
+    if part.router_width is None:
+        yield Kept(reads, "B T D", by=(f"{at}.router.weight",))
+    else:
+        yield from _network(own, f"{at}.router", reads, follows=part.follows)
     yield Kept(routing, spec, by=(routing, *(() if part.norms is not None else (gather,))))
     if part.norms is not None:
         yield Kept(f"{routing}.weighed", spec, by=(gather,))
@@ -64,6 +67,19 @@ def _routed(own: Lines, at: str, reads: str, part: Experts) -> Iterator[Kept]:
     if part.scaling is not None:  # shares are divided by their sum
         yield Kept(f"{at}.unscaled", "B T A", by=(f"{at}.division",))
         yield Kept(f"{at}.sum", "B T", by=(f"{at}.division",))
+
+
+def _network(own: Lines, at: str, reads: str, *, follows: bool) -> Iterator[Kept]:
+    """A router that is a network: what it reads behind its first product, and what the router before read there."""
+    now, spec = f"{at}.down_proj", "B T Rr"
+    yield Kept(reads, "B T D", by=(f"{now}.weight",))
+    if follows:
+        now = f"{at}.follow"
+        yield Kept(f"{now}.before", spec, by=(now,))
+    yield from own.rms(f"{at}.norm", now, spec, "B T", "Rr", less_one=False)
+    yield Kept(f"{at}.norm", spec, by=(f"{at}.fc1.weight",))
+    yield from own.activated(f"{at}.act1", f"{at}.fc1", "gelu", "B T Rm", (f"{at}.fc2.weight",))
+    yield from own.activated(f"{at}.act2", f"{at}.fc2", "gelu", spec, (f"{at}.out_proj.weight",))
 
 
 def _shared(own: Lines, at: str, reads: str, part: Experts) -> Iterator[Kept]:

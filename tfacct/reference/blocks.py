@@ -17,15 +17,16 @@ from tfacct.reference.bent import BentNetwork
 from tfacct.reference.both import MergedAttention
 from tfacct.reference.bottleneck import NarrowAttention, NarrowNetworks
 from tfacct.reference.compressed import CompressedAttention
+from tfacct.reference.convolved import ConvolvedAttention
 from tfacct.reference.cross import CrossAttention
 from tfacct.reference.differential import DifferentialAttention
 from tfacct.reference.disentangled import Disentangled
-from tfacct.reference.experts import Experts
+from tfacct.reference.experts import Experts, RouterNetwork
 from tfacct.reference.hyper import HyperConnection
 from tfacct.reference.latent import LatentAttention
 from tfacct.reference.mixers import module_of
 from tfacct.reference.mixing import Mixer
-from tfacct.reference.modules import Add, FeedForward, Head, Linear, RMSNorm, Scale, norm
+from tfacct.reference.modules import Add, FeedForward, Head, Linear, RMSNorm, Scale, Scaled, norm
 from tfacct.reference.overlapping import OverlappingAttention
 from tfacct.reference.per_layer import PerLayerInput
 from tfacct.reference.relative import RelativeAttention
@@ -74,6 +75,8 @@ class Block(nn.Module):
             if sublayer.weighed is not None:
                 add.gate = Weighed(sublayer.part.hidden, sublayer.weighed)
                 add.stream_gate = Left(add.gate)
+            if sublayer.scaled:
+                add.gate, add.stream_gate = (Scaled(sublayer.part.hidden) for _ in range(2))
             self.add_module(f"{name}_add", add)
             self.states += [f"{name}.{cache}" for cache in getattr(module, "caches", ())]
         for name, part in norms.items():
@@ -162,7 +165,9 @@ class Block(nn.Module):
         """Result that a sublayer adds to the stream. Its states go to `kept`; `past` begins with those kept before."""
         module = getattr(self, name)
         x = through(getattr(self, f"{name}_scale"), x)
-        if isinstance(module, (FeedForward, NarrowNetworks, Experts, Laurel, SharedOutput)):
+        if isinstance(module, Experts) and isinstance(module.router, RouterNetwork):
+            out, step.routed = module(x, step.routed), module.router.made
+        elif isinstance(module, (FeedForward, NarrowNetworks, Experts, Laurel, SharedOutput)):
             out = module(x)
             if isinstance(module, Experts) and module.waiting is not None:
                 step.late, module.waiting = (module.shared_add, module.waiting), None
@@ -209,6 +214,8 @@ def _built(part: parts.Part, angles: Angles | None, *, fused: bool, keep_all: bo
             return MergedAttention(part, angles, keep_all=keep_all)
         case parts.NarrowAttention():
             return NarrowAttention(part)
+        case parts.ConvolvedAttention():
+            return ConvolvedAttention(part, angles, keep_all=keep_all)
         case parts.Attention():
             return Attention(part, angles, fused=fused, keep_all=keep_all)
         case parts.LatentAttention():
@@ -297,10 +304,10 @@ def run(block: nn.Module, recompute: bool, x: Tensor, step: Step, *given: object
     assert isinstance(block, Block)
     if not recompute or not torch.is_grad_enabled():
         return block(x, step, *given)  # type: ignore[no-any-return]
-    handed = step.chosen, step.late
+    handed = step.chosen, step.late, step.routed
 
     def as_then(*given: object) -> object:
-        step.chosen, step.late = handed
+        step.chosen, step.late, step.routed = handed
         return block(*given)
 
     return checkpoint(  # type: ignore[no-any-return]

@@ -22,12 +22,13 @@ from tfacct.reference.attention import Alibi, Clip, Distance, OutputGate, Sinks,
 from tfacct.reference.blocks import Block
 from tfacct.reference.compressed import GroupedLinear
 from tfacct.reference.experts import Bank, Routing, Weighting
+from tfacct.reference.latent import PerHead
 from tfacct.reference.lru import BlockGate
 from tfacct.reference.meta_kernels import compiled
 from tfacct.reference.mixing import Convolution
 from tfacct.reference.model import Decoder, Inputs
 from tfacct.reference.modes import Mode
-from tfacct.reference.modules import Activation, Add, PerHead, Product, RMSNorm, Scale, Softcap, Work
+from tfacct.reference.modules import Activation, Add, Product, RMSNorm, Scale, Softcap, Work
 from tfacct.reference.rotary import Rotary
 
 PRODUCTS = ("linear", "matmul", "bmm", "addmm")
@@ -310,7 +311,8 @@ def seen(model: Decoder, given: Inputs) -> Seen:
                 rows, inputs = module.weight.shape
                 outputs = rows // module.groups
                 dims = (out.numel() // rows, inputs, outputs, module.groups)
-                found.products[path] = Ran(*dims, args[0].numel(), module.weight.numel(), out.numel())
+                read = dims[0] * inputs * module.groups  # a convolution's windows, unfolded
+                found.products[path] = Ran(*dims, read, module.weight.numel(), out.numel())
             elif isinstance(module, Convolution):
                 channels, kernel = module.weight.shape
                 positions = out.numel() // channels

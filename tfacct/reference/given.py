@@ -39,7 +39,11 @@ def kept_sizes(part: parts.Part, batch: int, tokens: int, source: int, old: int)
             keys: Any = () if part.chosen is None else ((batch, 1, tokens, part.index_dim),)
             if isinstance(part, parts.MergedAttention) and source:
                 keys = ((batch, part.kv_heads, source, part.head_dim),) * 2
-            return (batch, part.kv_heads, tokens, part.head_dim), (batch, part.kv_heads, tokens, size), *keys
+            own: Any = (batch, part.kv_heads, tokens, part.head_dim), (batch, part.kv_heads, tokens, size), *keys
+            if isinstance(part, parts.ConvolvedAttention):
+                channels = (part.heads + part.kv_heads) * part.head_dim
+                own = ((batch, channels, part.first + part.second), (batch, part.kv_heads * part.half), *own)
+            return own  # type: ignore[no-any-return]
         case parts.CompressedAttention():
             return (batch, 1, tokens, part.head_dim), *kept_compressed(part, batch, old)
         case parts.CrossAttention() if source:
@@ -49,7 +53,7 @@ def kept_sizes(part: parts.Part, batch: int, tokens: int, source: int, old: int)
             latents: tuple[Any, ...] = ((batch, 1, tokens, part.kv_rank),)
             latents += () if part.rope_dim is None else ((batch, 1, tokens, part.rope_dim),)
             latents = () if part.borrowed else latents
-            own: Any = part.index_dim
-            index = ((batch, 1, tokens, own if part.index_pool is None else 2 * own + 1),) if part.indexes else ()
+            keys = part.index_dim
+            index = ((batch, 1, tokens, keys if part.index_pool is None else 2 * keys + 1),) if part.indexes else ()
             return (*(of_heads if part.form == "unpacked" else latents), *index)
     return ()

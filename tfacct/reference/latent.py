@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from tfacct.architecture import parts
 from tfacct.reference.attention import Cache, Sinks, Softmax, Temperature, by_head
 from tfacct.reference.indexer import Grown, Indexer
-from tfacct.reference.modules import Linear, PerHead, Product, RMSNorm, Scale, Work
+from tfacct.reference.modules import Linear, Product, RMSNorm, Scale, Work
 from tfacct.reference.pooled import PooledIndexer
 from tfacct.reference.rotary import Angles, Rotary
 from tfacct.reference.step import Step
@@ -20,6 +20,22 @@ class HeadGate(Work):
     def forward(self, mixed: Tensor, gate: Tensor) -> Tensor:
         gate = torch.sigmoid(gate)
         return mixed * (gate.unsqueeze(-1) if gate.dim() < mixed.dim() else gate)
+
+
+class PerHead(nn.Module):
+    """A product of each head with a matrix of its own, between a head's size and a latent's.
+
+    The weight is that of the linear layer which makes the heads out of a latent.
+    """
+
+    def __init__(self, heads: int, size: int, latent: int, *, into_latent: bool) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(heads * size, latent))
+        self.heads, self.size, self.latent, self.into_latent = heads, size, latent, into_latent
+
+    def forward(self, x: Tensor) -> Tensor:
+        matrices = self.weight.view(self.heads, self.size, self.latent)
+        return x @ (matrices if self.into_latent else matrices.transpose(1, 2))
 
 
 class LatentAttention(nn.Module):

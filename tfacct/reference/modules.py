@@ -62,6 +62,17 @@ class Scale(nn.Module):
         return x * self.factor
 
 
+class Scaled(Work):
+    """A stream, or what joins it, to which learned numbers are added; others multiply it (ZayaResidualScaling)."""
+
+    def __init__(self, hidden: int) -> None:
+        super().__init__()
+        self.weight, self.bias = (nn.Parameter(torch.empty(hidden)) for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x + self.bias) * self.weight
+
+
 class Tokens(Embedding):
     """The token table, its rows made as long as the model is wide and scaled where the part says so.
 
@@ -77,11 +88,13 @@ class Tokens(Embedding):
         self.late = part.late
         self.mask = Hidden(part.hidden) if part.masked else None
         self.image_end = Hidden(part.hidden) if part.image_end else None
+        self.shift = Scaled(part.hidden) if part.shifted else None
 
     def forward(self, tokens: Tensor) -> Tensor:
         rows = super().forward(tokens)
         rows = rows if self.project is None or self.late else self.project(rows)
-        return rows if self.scale is None else self.scale(rows)
+        rows = rows if self.scale is None else self.scale(rows)
+        return rows if self.shift is None else self.shift(rows)
 
     def widened(self, rows: Tensor) -> Tensor:
         """Rows behind the other tables and their norm, as long as the model is wide."""
@@ -143,22 +156,6 @@ class Product(nn.Module):
 
     def forward(self, left: Tensor, right: Tensor) -> Tensor:
         return left @ right.unsqueeze(2).expand(-1, -1, self.group, -1, -1).flatten(1, 2)
-
-
-class PerHead(nn.Module):
-    """A product of each head with a matrix of its own, between a head's size and a latent's.
-
-    The weight is that of the linear layer which makes the heads out of a latent.
-    """
-
-    def __init__(self, heads: int, size: int, latent: int, *, into_latent: bool) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(heads * size, latent))
-        self.heads, self.size, self.latent, self.into_latent = heads, size, latent, into_latent
-
-    def forward(self, x: Tensor) -> Tensor:
-        matrices = self.weight.view(self.heads, self.size, self.latent)
-        return x @ (matrices if self.into_latent else matrices.transpose(1, 2))
 
 
 class LearnedGate(Work):

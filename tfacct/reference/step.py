@@ -13,13 +13,15 @@ class Step:
     of their distances. Each is computed once. `rows`: the vectors of all distances, where there are some. `per_layer`:
     the rows of every layer, (batch, tokens, layers, width). `lent`: keys and values that later blocks borrow, by their
     window; None where none do. `first`: what the first block reads. `chosen`: mask of the keys that an indexer chose
-    last. `late`: what experts gave that joins the stream behind the next block, and the addition. `latents`: those of
-    the last block that turned what all heads share, and of the last that did not, which later blocks borrow.
+    last. `routed`: what the router of the block before read. `late`: what experts gave that joins the stream behind the
+    next block, and the addition. `latents`: those of the last block that turned what all heads share, and of the last
+    that did not, which later blocks borrow.
     """
 
     rows: Tensor | None = None
     per_layer: Tensor | None = None
     chosen: Tensor | None = None
+    routed: Tensor | None = None
     first: Tensor | None = None
     late: tuple[nn.Module, Tensor] | None = None
     source: int = 0

@@ -8,6 +8,7 @@ from tfacct.architecture.blocks import Stack
 from tfacct.architecture.parts import (
     Attention,
     Classes,
+    ConvolvedAttention,
     CrossAttention,
     DifferentialAttention,
     Embedding,
@@ -64,6 +65,8 @@ def _of_part(part: Part) -> Iterator[str]:
     match part:
         case OverlappingAttention():
             yield "attention in windows that overlap"
+        case ConvolvedAttention():
+            yield "attention whose queries and keys pass convolutions"
         case MergedAttention():
             yield "attention to tokens and to a source at once"
         case DifferentialAttention():

@@ -7,6 +7,7 @@ from tfacct.architecture.parts.bottleneck import NarrowAttention, NarrowNetworks
 from tfacct.architecture.parts.classes import Classes, Contacts, Idle, Picked, Pooler
 from tfacct.architecture.parts.compressed import CompressedAttention
 from tfacct.architecture.parts.convolution import FirstConvolution, ShortConvolution
+from tfacct.architecture.parts.convolved import ConvolvedAttention
 from tfacct.architecture.parts.cross import OF_SOURCE, CrossAttention, Disentangled, Distances, RelativeBias
 from tfacct.architecture.parts.delta import DeltaNet
 from tfacct.architecture.parts.differential import DifferentialAttention
@@ -91,6 +92,7 @@ __all__ = [
     "Classes",
     "CompressedAttention",
     "Contacts",
+    "ConvolvedAttention",
     "CrossAttention",
     "Deepstack",
     "DeltaNet",

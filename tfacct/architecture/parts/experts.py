@@ -38,6 +38,8 @@ class Experts(Part):
     router of their own, for tokens that are no text: stored, sent none (Ernie4_5_VLMoeMoeBlock). If `late`, what the
     experts give joins the stream behind the next block, that of the shared network at once (LongcatFlashDecoderLayer);
     no count depends on it. `sum_bias`: a bias is added to the sum of what a token's experts give (NomicExperts).
+    `router_width`: the router is a network of that width, with an RMSNorm; if it `follows`, what the router of the
+    block before read behind its first product, times learned numbers, is added to what it reads there (ZayaRouter).
     """
 
     hidden: Size
@@ -62,6 +64,9 @@ class Experts(Part):
     others: Size | None = None
     late: bool = False
     sum_bias: bool = False
+    router_width: Size | None = None
+    router_eps: float = 1e-5
+    follows: bool = False
 
     name: ClassVar[str] = "mlp"
     letters: ClassVar[dict[str, str]] = {
@@ -73,6 +78,7 @@ class Experts(Part):
         "latent": "Dl",
         "idle": "Ez",
         "others": "Fo",
+        "router_width": "Rr",
     }
     legend: ClassVar[dict[str, str]] = {
         "D": "hidden size",
@@ -84,10 +90,12 @@ class Experts(Part):
         "Ez": "choices of the router that give back what they read",
         "Er": "choices of the router, E + Ez",
         "Fo": "width of one expert for tokens that are no text",
+        "Rr": "width of the router's network",
+        "Rm": "numbers in the middle of a router's network, as many as Rr",
         **ALONE,
     }
 
-    made: ClassVar[dict[str, str]] = {"U": "1", "Er": "E + Ez"}
+    made: ClassVar[dict[str, str]] = {"U": "1", "Er": "E + Ez", "Rm": "Rr"}
     cases: ClassVar[frozenset[str]] = frozenset("A")
     at_most: ClassVar[dict[str, str]] = {"A": "E"}
     dealt: ClassVar[str | None] = "E"
@@ -103,8 +111,8 @@ class Experts(Part):
         return "Fe" if self.shared_alike else "Fs"
 
     def derived(self) -> dict[str, str]:
-        """U where there is a gate, Er where there are further choices."""
-        there = {"U": self.shared_gate, "Er": self.idle is not None}
+        """U where there is a gate, Er where there are further choices, Rm where the router is a network."""
+        there = {"U": self.shared_gate, "Er": self.idle is not None, "Rm": self.router_width is not None}
         return {axis: made for axis, made in self.made.items() if there[axis]}
 
     def lines(self, at: str) -> tuple[Line, ...]:
@@ -116,7 +124,7 @@ class Experts(Part):
         choices = "E" if self.idle is None else "Er"
         routed = (
             *normed["router_norm"],
-            Matmul(f"{at}.router", f"B T D, D {choices} -> B T {choices}", bias=self.bias),
+            *self._router(f"{at}.router", choices),
             Pointwise(
                 f"{at}.routing",
                 f"B T {choices}",
@@ -137,6 +145,21 @@ class Experts(Part):
             return (*routed, *shared, added)
         gate = Matmul(f"{at}.shared_gate", "B T D, D U -> B T U")
         return (*routed, *shared, gate, Pointwise(f"{at}.shared_weighting", "B T D"), added)
+
+    def _router(self, at: str, choices: str) -> Iterator[Line]:
+        """A product, or a network behind one."""
+        if self.router_width is None:
+            yield Matmul(at, f"B T D, D {choices} -> B T {choices}", bias=self.bias)
+            return
+        yield Matmul(f"{at}.down_proj", "B T D, D Rr -> B T Rr", bias=True)
+        if self.follows:
+            yield Pointwise(f"{at}.follow", "B T Rr", weight="Rr")
+        yield Pointwise(f"{at}.norm", "B T Rr", weight="Rr")
+        yield Matmul(f"{at}.fc1", "B T Rr, Rr Rm -> B T Rm", bias=True)
+        yield Pointwise(f"{at}.act1", "B T Rm")
+        yield Matmul(f"{at}.fc2", "B T Rm, Rm Rr -> B T Rr", bias=True)
+        yield Pointwise(f"{at}.act2", "B T Rr")
+        yield Matmul(f"{at}.out_proj", f"B T Rr, Rr {choices} -> B T {choices}")
 
     def _of_others(self, at: str) -> Iterator[Line]:
         """What is stored of the experts that tokens of text never reach."""

@@ -17,7 +17,8 @@ class Residual(Part):
     """Addition of a sublayer's result to the stream that it read, or, with `others`, to those beside it. `factor`
     multiplies the result first, `stream` the stream, `after` the sum. If it is `gated`, the tanh of a learned number
     multiplies the result (MllamaCrossAttentionDecoderLayer). If it is `weighed`, learned numbers, one for each of the
-    hidden size, over this temperature weigh the result and, by what they leave, the stream (MuseSparkResidualGate)."""
+    hidden size, over this temperature weigh the result and, by what they leave, the stream (MuseSparkResidualGate).
+    If both are `scaled`, learned numbers are added to each, and others multiply it (ZayaResidualScaling)."""
 
     hidden: Size
     factor: float | None = None
@@ -26,6 +27,7 @@ class Residual(Part):
     stream: float | None = None
     gated: bool = False
     weighed: float | None = None
+    scaled: bool = False
 
     letters: ClassVar[dict[str, str]] = {"hidden": "D"}
     legend: ClassVar[dict[str, str]] = {**{name: LEGEND[name] for name in ("D", OTHER)}, **ALONE}
@@ -42,6 +44,9 @@ class Residual(Part):
         if self.weighed is not None:
             stream = Pointwise(f"{at}.stream_gate", "B T D")
             return (stream, Pointwise(f"{at}.gate", "B T D", weight="D"), Pointwise(at, "B T D", sums=True))
+        if self.scaled:
+            both = (Pointwise(f"{at}.{name}", "B T D", weight="D", bias="D") for name in ("stream_gate", "gate"))
+            return (*both, Pointwise(at, "B T D", sums=True))
         gate = (Pointwise(f"{at}.gate", "B T D U", weight="U"),) if self.gated else ()
         scale = () if self.factor is None else (Pointwise(f"{at}.scale", "B T D", sums=True),)
         after = () if self.after is None else (Pointwise(f"{at}.sum_scale", "B T D", sums=True),)
