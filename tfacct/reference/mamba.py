@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from tfacct.architecture import parts
+from tfacct.reference.latent import PerHead
 from tfacct.reference.mixing import Convolution, Mixer, States, decayed_sums
-from tfacct.reference.modules import Activation, Linear, PerHead, PlainRMSNorm, Product, RMSNorm, Work
+from tfacct.reference.modules import Activation, Linear, PlainRMSNorm, Product, RMSNorm, Work
 
 
 class Softplus(Work):
