@@ -13,7 +13,7 @@ from functools import cache
 from typing import NamedTuple
 
 from tfacct.ledger.lines import Matmul
-from tfacct.ledger.workload import ENTRIES, HEAVY_ENTRIES, TILES
+from tfacct.ledger.workload import ENTRIES, HALVES, HEAVY_ENTRIES, OVERLAPPING, TILES
 
 ENCODER = "encoder"
 BLOCKS, MTP = "blocks", "mtp"
@@ -153,11 +153,11 @@ def component_of(line: Matmul) -> str:
     """Component that a product is summed under: its heading, except that self-attention is divided in two.
 
     The letters decide, not the name: a product of queries with keys, or of weights with values, has both T and S, or
-    T and tokens of a source or compressed keys, or windows of patches.
+    T and tokens of a source or compressed keys, or windows.
     """
     heading = heading_of(line.path)
     if heading != "attn":
         return heading
     every = set(line.einsum.every)
     keys = {"S", "J", ENTRIES, HEAVY_ENTRIES} & every
-    return SCORES if ("T" in every and keys) or TILES in every else PROJECTIONS
+    return SCORES if ("T" in every and keys) or {TILES, OVERLAPPING, HALVES} & every else PROJECTIONS

@@ -179,10 +179,10 @@ class Decoder(nn.Module):
         `positions` of the new tokens: a cache of a window does not tell them. `source`: the tokens that the encoder
         reads, in the first step only.
         """
-        own = tokens.shape[1]
+        given = tokens.shape[1]
         tokens = tokens if self.longest is None else padded(tokens, self.longest)
         x = self.embed(tokens)
-        count = x.shape[1] if self.longest is None else own
+        count = x.shape[1] if self.longest is None else given
         if positions is None:
             if past and self.windowed:
                 raise ValueError("a model with windows needs the positions of its new tokens")

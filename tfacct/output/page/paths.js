@@ -25,7 +25,7 @@ export function component(line) {
 	if (found !== "attn") return found;
 	const { every } = einsum.einsum(line.spec);
 	const keys = ["S", "Sc", "Sh"].some(axis => every.includes(axis)); // compressed ones too
-	const pairs = (every.includes("T") && keys) || every.includes("Nw"); // of windows of patches
+	const pairs = (every.includes("T") && keys) || ["Nw", "Iw", "Ih"].some(axis => every.includes(axis)); // of windows
 	return pairs ? "attn_scores_values" : "attn_projections";
 }
 
