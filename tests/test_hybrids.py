@@ -236,6 +236,42 @@ def test_what_zamba2_computes_itself_is_refused_where_a_config_says_otherwise(fi
         subject("mine", {**TINY["zamba2"], **fields})
 
 
+def test_zamba_and_jetmoe_by_hand() -> None:
+    """Zamba-7B: D = 3,712, 76 layers of Mamba (2 heads of 3,712 channels, state 16, kernel 4, rank 232), 13 of which
+    call one block, whose heads read 2 · 3,712 numbers. JetMoE-8B: D = 2,048, 24 layers; 8 experts of 16 heads of 128,
+    and 8 of 5,632 in the network, with a bias on either side."""
+    D, inner, state, rank = 3712, 7424, 16, 232
+    mixer = D * 2 * inner + inner * (4 + 1) + inner * (rank + 2 * state) + inner * (rank + 1) + inner * (state + 1)
+    mixer += inner * D + D
+    block = 2 * D + D + 3 * (2 * D) ** 2 + 2 * D * D + 3 * D * 14848
+    zamba = subject("mine", {"model_type": "zamba"})
+    calls = [number for number in range(76) if number == 2 or (number > 2 and (number - 3) % 6 == 4)]
+    assert zamba.config.calls() == calls and len(calls) == 13
+    assert zamba.parameters == 76 * mixer + block + 13 * D * D + 32000 * D + D == 7_232_490_496
+    D, heads = 2048, 16 * 128
+    layer = 2 * D + (8 * D + 2 * 8 * D * heads + 2 * D * heads + D) + (8 * D + 3 * 8 * D * 5632 + D)
+    jetmoe = subject("mine", {"model_type": "jetmoe", "num_hidden_layers": 24})
+    assert jetmoe.parameters == 24 * layer + 32000 * D + D == 8_522_237_952
+
+
+@pytest.mark.parametrize(
+    ("family", "fields", "said"),
+    [
+        ("zamba", {"tie_word_embeddings": False}, "tie_word_embeddings = false changes the counts"),
+        ("zamba", {"attention_head_dim": 10}, "head_dim = 10 contradicts 2 · hidden_size / num_attention_heads"),
+        ("zamba", {"num_hidden_layers": 4}, "layers_block_type names 5 layers, and num_hidden_layers is 4"),
+        ("jetmoe", {"num_attention_heads": 4}, "num_attention_heads = 4 contradicts num_key_value_heads"),
+        ("jetmoe", {"num_experts_per_tok": 8}, "num_experts_per_tok = 8 is more than num_local_experts"),
+        ("diffllama", {"num_key_value_heads": 3}, "num_key_value_heads = 3 must be even"),
+        ("fsmt", {"tie_word_embeddings": True}, "src_vocab_size = 197 contradicts tgt_vocab_size = 199"),
+        ("fsmt", {"architectures": ["FSMTModel"]}, "FSMTModel"),
+    ],
+)
+def test_what_their_classes_compute_themselves_is_refused(family: str, fields: dict, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        subject("mine", {**TINY[family], **fields})
+
+
 def test_an_indexer_of_blocks_of_keys_by_hand() -> None:
     """minimax-m3: D = 6,144, 64 query heads and 4 key heads of 128; 57 of 60 layers have an indexer of 4 heads of 128
     and 128 experts of 3,072 beside one network as wide."""
