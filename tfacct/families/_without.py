@@ -19,7 +19,8 @@ _ONE_BY_ONE: Mapping[str, str] = {
     "grove_moe": "groups of its experts share smaller ones, and no part here does that",
     "hymba": "its layers share keys beside states, behind learned tokens, and no part here does that",
     "ibert": "its products are of whole numbers of 8 bits, and no part here has those",
-    "inkling_text": "its queries make scores of distances themselves, and no part here does that",
+    "inkling2_text": "attention over sums of its blocks weighs what each reads, and no part here does that",
+    "inkling_text": "its keys, its values and what each part gives pass convolutions, and no part here does all that",
     "lilt": "a narrower stream of places on a page runs beside its tokens, and no part here does that",
     "longt5": "its encoder pads a source to whole blocks that see their neighbours, and no part here does that",
     "luke": "its queries differ for pairs of words and entities, and no part here does that",
@@ -101,7 +102,7 @@ _ALIKE: Mapping[str, str] = {
     """,
 }
 """A reason → the types that it is true of: most are no language models, and read pixels or sound."""
-_WHOLES = {"inkling": "inkling_mm_model"}
+_WHOLES = {"inkling": "inkling_mm_model", "inkling2": "inkling2"}
 _WHOLES |= {"molmo2": "molmo2", "voxtral_realtime": "voxtral_realtime"}
 _WHOLES |= {"qwen4_exp": "qwen4_exp", "step3": "step3_vl"}
 WITHOUT = {
