@@ -13,7 +13,7 @@ TINY = {
 }  # fmt: skip
 VARIANTS = {"one table": {**TINY, "src_vocab_size": 199, "tie_word_embeddings": True, "scale_embedding": False}}
 LOGITS = {"": TINY, **VARIANTS}
-SILENT = {"langs": ["ru", "en"]}
+SILENT = {"langs": ["ru", "en"], "decoder": {"model_type": "fsmt_decoder", "vocab_size": 199}}
 REQUIRED = {"encoder_layers": 2, "decoder_layers": 3}  # every size has a default
 
 

@@ -27,7 +27,7 @@ class Config(BartLike):
 
     stems: ClassVar = ("FSMT",)
     aliases: ClassVar = {**Sides.aliases, "tgt_vocab_size": "vocab_size"}
-    harmless: ClassVar = BartLike.harmless | {"langs"}
+    harmless: ClassVar = BartLike.harmless | {"langs", "decoder"}
     heads: ClassVar = {"ForConditionalGeneration": SEQ2SEQ}
     hf_paths: ClassVar = {
         **BartLike.hf_paths,
