@@ -254,7 +254,7 @@ def test_the_answer_comes_first(run: Callable[..., Ran]) -> None:
             "albert-base-v2 --gpus 8 --fit 80GB --train --ctx 512 --batch 8",
             "albert-base-v2: no division of 8 devices is counted",
         ),
-        ("mpt-7b --gpus 8 --fit 80GB --train --batch 8", "no rule for attention with ALiBi"),
+        ("bloom-560m --gpus 8 --fit 80GB --train --lora 16 --batch 8", "no rule for attention with ALiBi"),
         (f"{LLAMA} --gpus 8 --fit 80GB --train --lora 16:nose --batch 8", "'nose' names no product"),
         (
             "mixtral-8x7b --gpus 8 --fit 80GB --train --lora 16 --batch 8",

@@ -130,12 +130,12 @@ def random_config(kind: str, rng: random.Random, mesh: Mesh) -> dict[str, Any]:
     }
 
 
-def built(config: dict[str, Any]) -> Any:
+def built(config: dict[str, Any], attention: str | None = None) -> Any:
     from transformers import AutoConfig, AutoModelForCausalLM
 
     tokens = {"pad_token_id": None, "bos_token_id": 0, "eos_token_id": 0}
     own = AutoConfig.for_model(**{**config, "use_cache": False, **tokens})
-    own._attn_implementation = "eager" if config["model_type"] == "gemma2" else "sdpa"
+    own._attn_implementation = attention or ("eager" if config["model_type"] == "gemma2" else "sdpa")
     return AutoModelForCausalLM.from_config(own)
 
 

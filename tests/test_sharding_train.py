@@ -40,6 +40,7 @@ def tracked(
     mixed: bool,
     earlier: bool,
     lend: Callable[[Any], None] = lambda _: None,
+    attention: str | None = None,
 ) -> tuple[int, dict[str, Any]]:
     """What torch's tracker sees of a second step on real tensors: bytes at the peak, and snapshots by module.
 
@@ -53,7 +54,7 @@ def tracked(
     cpu = torch.device("cpu")
     with fake_ranks(ranks), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model = built(config)
+        model = built(config, attention)
         if not mixed:
             model = model.to(torch.bfloat16)
             for module in model.modules():  # frequencies stay as they are where weights are made in bf16
@@ -62,7 +63,8 @@ def tracked(
         lend(model)
         mesh = init_device_mesh("cpu", (ranks,))
         policy = {"mp_policy": MixedPrecisionPolicy(param_dtype=torch.bfloat16)} if mixed else {}
-        for block in model.model.layers:
+        lists = (module for module in model.modules() if isinstance(module, torch.nn.ModuleList))
+        for block in max(lists, key=lambda blocks: sum(weight.numel() for weight in blocks.parameters())):
             fully_shard(block, mesh=mesh, **policy)
         fully_shard(model, mesh=mesh, **policy)
         trained_ = [weight for weight in model.parameters() if weight.requires_grad]

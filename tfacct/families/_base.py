@@ -113,7 +113,8 @@ class FamilyConfig(BaseModel):
     """Plans by which ranks divided the class where what they send was compared: `torch` (its own, also where ranks of
     fsdp do not divide the rows of a tensor) and `published` (that of transformers). Of experts, the dtype of the
     weights that sum a token's: `own`, that of the stream, or `fp32`; `wide_router`: its router's weights are in fp32
-    whatever the stream is. `gathered`: fully_shard divided the weights of parts that have no rule of their own."""
+    whatever the stream is. `gathered`: fully_shard divided the weights of parts that have no rule of their own.
+    `norms_first`: the class makes the norms of a block in front of its products."""
     ungathered: ClassVar[str] = ""
     """Reason why fully_shard does not divide the class's weights as counted, where it was asked."""
     dropouts: ClassVar[Mapping[str, tuple[str, float | None]]] = {}

@@ -49,6 +49,7 @@ class Config(LlamaLike):
         """.split()
     )
     trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "chunked"})
+    divided: ClassVar = frozenset({"norms_first"})
     habits: ClassVar = frozenset(
         {"scored_first", "wide_norms", "norms_around", "full_mask", "window_mask", "always_angles", "scale_of_class"}
     )

@@ -22,6 +22,7 @@ class Config(GraniteLike):
 
     trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "chunked", "lora_once"})
     changes_training: ClassVar = frozenset({"output_router_logits"})
+    divided: ClassVar = frozenset({"norms_first"})
     habits: ClassVar = frozenset({"scales_results", "narrow_shares", "chosen_first"})
     stems: ClassVar = ("GraniteMoe",)
     uncounted: ClassVar = GraniteLike.uncounted | {"mlp_bias"}

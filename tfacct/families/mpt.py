@@ -31,6 +31,7 @@ class Config(FamilyConfig):
     layer_norm_epsilon: Real = 1e-5
 
     trains: ClassVar = frozenset({"eager", "accumulate"})  # the class refuses sdpa
+    divided: ClassVar = frozenset({"norms_first"})
     habits: ClassVar = frozenset({"fused", "adds_distances"})
     changes_training: ClassVar = frozenset({"attn_config.attn_pdrop"})  # the class reads none but 0
     stems: ClassVar = ("Mpt", "MPT")  # the published files write MPT

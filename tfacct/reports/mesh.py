@@ -27,7 +27,7 @@ from tfacct.reports.unruled import encodes, gathered_elsewhere, in_parallel, unp
 
 TORCH, PUBLISHED = "torch", "published"
 OWN, FP32, WIDE_ROUTER = "own", "fp32", "wide_router"
-GATHERED = "gathered"
+GATHERED, NORMS_FIRST = "gathered", "norms_first"
 NORMS_LAST = "norms_last"
 """Among a family's `habits` where norms of queries and keys stand behind all three products."""
 HEADS_GATHERED = (
@@ -205,7 +205,7 @@ def check_ruled(subject: LoadedModel, mesh: Mesh, *, train: bool = True) -> None
     if mesh.ranks == mesh.pp and mesh.ep == 1:
         return  # stages send the stream, whatever is inside them
     said = subject.once(_unruled)
-    if said and _divides_weights(subject, mesh):
+    if said and divides_weights(subject, mesh):
         check_gathered(subject, mesh, said, train=train)
         return
     if said:
@@ -246,7 +246,7 @@ def _experts(subject: LoadedModel) -> list[Experts]:
     return [part for part in subject.architecture.parts() if isinstance(part, Experts)]
 
 
-def _divides_weights(subject: LoadedModel, mesh: Mesh) -> bool:
+def divides_weights(subject: LoadedModel, mesh: Mesh) -> bool:
     """True if ranks divide weights alone, whatever computes with them, of a class that was divided so."""
     return GATHERED in subject.config.divided and mesh.tp * mesh.ep * mesh.parts == 1
 

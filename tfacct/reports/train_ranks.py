@@ -37,7 +37,7 @@ from tfacct.reports import train_ranks_lora as adapters
 from tfacct.reports import training
 from tfacct.reports.one_rank import on_ranks
 from tfacct.reports.pipes import check_step
-from tfacct.reports.stored import stored
+from tfacct.reports.stored import names, stored
 from tfacct.reports.training import FP32, Recipe
 from tfacct.reports.unruled import encodes, in_parallel
 from tfacct.reports.unruled import unruled as part_without_rule
@@ -90,10 +90,8 @@ def _unruled(subject: LoadedModel, recipe: Recipe) -> Iterator[str]:
         yield from _unruled_encoder(subject, recipe, mesh)
     if said := _without_rule(subject, recipe):
         yield said
-    if any(map(in_parallel, subject.architecture.stacks)):
-        yield "no rule for parallel sublayers on a mesh"
-    if any(odd.alibi or odd.sinks or odd.gated or odd.temperature for odd in _attentions(subject)):
-        yield "no rule for attention with ALiBi, sinks, gates or a temperature on a mesh"
+    if recipe.lora is not None or not _computes_whole(mesh):
+        yield from _uncompared(subject)
     if recipe.lora is not None and (replicated(subject.ledger, mesh) or {*_padded(subject, mesh)} - {VOCABULARY}):
         yield f"adapters are counted where {option('tp')} divides heads and networks evenly"
     shared = any(isinstance(part, Experts) and part.shared_width is not None for _, part in _blocks(subject))
@@ -119,6 +117,19 @@ def _unruled(subject: LoadedModel, recipe: Recipe) -> Iterator[str]:
         yield f"{how.name} is not counted on a mesh: optimizers that take each number by itself are"
 
 
+def _computes_whole(mesh: Mesh) -> bool:
+    """True if ranks divide weights and sequences alone: each then computes what one device would."""
+    return mesh.ranks == mesh.fsdp * mesh.dp and mesh.ep == 1
+
+
+def _uncompared(subject: LoadedModel) -> Iterator[str]:
+    """What of a model has rules for what is sent, and none for what a step keeps on the way."""
+    if any(map(in_parallel, subject.architecture.stacks)):
+        yield "no rule for parallel sublayers on a mesh"
+    if any(odd.alibi or odd.sinks or odd.gated or odd.temperature for odd in _attentions(subject)):
+        yield "no rule for attention with ALiBi, sinks, gates or a temperature on a mesh"
+
+
 def _without_rule(subject: LoadedModel, recipe: Recipe) -> str | None:
     """Why a part without a rule is refused: on one device its step may not be counted either."""
     mesh = recipe.mesh
@@ -126,7 +137,10 @@ def _without_rule(subject: LoadedModel, recipe: Recipe) -> str | None:
     said = part_without_rule(subject.architecture) if mesh.ranks > mesh.pp else None
     if said is None:
         return None
-    return training.refusal(subject, alone(recipe)) or f"no rule for {said} on a mesh"
+    if why := training.refusal(subject, alone(recipe)):
+        return why
+    counted = recipe.lora is None and _computes_whole(mesh) and meshes.divides_weights(subject, mesh)
+    return None if counted else f"no rule for {said} on a mesh"
 
 
 def _unruled_encoder(subject: LoadedModel, recipe: Recipe, mesh: Mesh) -> Iterator[str]:
@@ -190,6 +204,8 @@ def _instead(recipe: Recipe) -> Iterator[tuple[str, Recipe]]:
     assert mesh is not None
     if mesh.pp > 1:
         yield option("schedule", "1f1b"), replace(recipe, mesh=replace(mesh, schedule="1f1b"))
+    if not _computes_whole(mesh):
+        yield option("fsdp", mesh.ranks), replace(recipe, mesh=Mesh(fsdp=mesh.ranks))
     yield option("attention", "sdpa"), replace(recipe, attention="sdpa")
     yield option("loss", "whole"), replace(recipe, loss="whole")
     yield option("checkpoint", "full"), replace(recipe, checkpoint="full")
@@ -224,7 +240,7 @@ def step_of(subject: LoadedModel, work: Workload, recipe: Recipe) -> Step:
         meshes.check_sizes(subject, mesh, work.axes())
         work = replace(work, tokens=work.tokens // mesh.parts, context=work.context // mesh.parts)
     if mesh.pp == 1:
-        return shared(subject.ledger, computed(one, work, recipe), recipe)
+        return shared(subject, subject.ledger, computed(one, work, recipe), recipe)
     return in_stages(subject, one, work, recipe)
 
 
@@ -236,7 +252,7 @@ def in_stages(subject: LoadedModel, one: LoadedModel, work: Workload, recipe: Re
 
 def on_stages(subject: LoadedModel, own: Sequence[Stage], step: Step, recipe: Recipe) -> Step:
     """The step of a rank with some stages, whose copies share moments, or reduce gradients in buckets."""
-    return shared(part(subject.ledger, own), step, recipe)
+    return shared(subject, part(subject.ledger, own), step, recipe)
 
 
 def of_all_stages(one: LoadedModel, work: Workload, recipe: Recipe) -> Step:
@@ -289,10 +305,12 @@ def computed(one: LoadedModel, work: Workload, recipe: Recipe) -> Step:
     return along_tokens(step, recipe.mesh) if recipe.mesh.sp else step
 
 
-def shared(ledger: Ledger, step: Step, recipe: Recipe) -> Step:
-    """The step where further ranks share weights, gradients or moments, or reduce gradients in buckets."""
+def shared(subject: LoadedModel, ledger: Ledger, step: Step, recipe: Recipe) -> Step:
+    """The step where further ranks share weights, gradients or moments, or reduce gradients in buckets. `ledger`: the
+    part of the model that a rank has with them."""
     mesh, each = recipe.mesh, width(recipe.weights or recipe.dtype)
     assert mesh is not None
+    norms_first = meshes.NORMS_FIRST in subject.config.divided
     if mesh.tp > 1 and mesh.sharers == 1 and not mesh.zero and recipe.lora is None:
         step = step._replace(rows=rows(ledger, mesh))
     if mesh.replicas > 1 and mesh.fsdp == 1 and not mesh.zero:
@@ -302,13 +320,13 @@ def shared(ledger: Ledger, step: Step, recipe: Recipe) -> Step:
     if shares.sharers == 1:
         return step
     if step.adapters:
-        return adapters.shared(ledger, step, recipe, units(ledger, mesh, each))
-    own, how = updated(ledger, shares), optimizer(recipe.optimizer)
+        return adapters.shared(ledger, step, recipe, units(ledger, mesh, each, norms_first))
+    own, how = updated(ledger, shares, names(subject)), optimizer(recipe.optimizer)
     states, update = how.states(own, each.bits // 8), how.update(own, each.bits // 8)
     step = step._replace(states=states, update=update.most)
     if mesh.zero == 1:
         return step
-    parts = units(ledger, shares, each)._replace(gathers=not mesh.zero, accumulates=recipe.accumulate)
+    parts = units(ledger, shares, each, norms_first)._replace(gathers=not mesh.zero, accumulates=recipe.accumulate)
     if recipe.shares_weights and each.bits != numbers.dtype_bits(recipe.dtype):
         step = with_wide_buffers(step)
     return step._replace(units=parts, accumulate=step.accumulate and mesh.pp > 1)  # microbatches add up whole ones

@@ -63,6 +63,11 @@ UNEVEN = (
 )
 NOT_MEASURED = "What ranks of ep hold on the way was not measured here."
 OWN_ANGLES = "Angles in fp32, which each block casts where it gathers weights stored in fp32, are not counted."
+OF_ONE_BLOCK = "In a model of one block the forward pass can be fuller: peaks of small ones were up to 6% higher."
+OF_NORMS_FIRST = (
+    "Where a class makes norms in front of products, gradients were watched as they are scattered in one family alone:"
+    " nine peaks of small models were within 0.1% of this."
+)
 OF_ENCODERS = "Peaks of small encoders, alone or in front of a decoder, were within 5% of this under torch's plans."
 OF_UPDATES = "What the optimizer's step holds among ranks of tp was not measured."
 UNCOUNTED = "What collectives hold on the way is not counted."
@@ -104,6 +109,10 @@ def unmeasured(one: Trained) -> str:
         scattered = one.recipe.weights == FP32 and one.peak.name == SCATTERED
         last = LAST if scattered else OF_UPDATES if mesh.tp > 1 and one.peak.name == "optimizer step" else ""
         return of_stages(subject, one.recipe, one.work) or last
+    if mesh.fsdp == mesh.ranks > 1 and sum(stack.count for stack in subject.architecture.stacks) == 1:
+        return OF_ONE_BLOCK
+    if mesh.fsdp > 1 and meshes.NORMS_FIRST in subject.config.divided:
+        return OF_NORMS_FIRST
     if mesh.fsdp > 1 and one.recipe.weights == FP32 and habits(subject).wide_angles:
         return OWN_ANGLES
     if mesh.tp == 1:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from tfacct.accounts.sharding.mesh import LIVES, VOCABULARY, Mesh
-from tfacct.accounts.sharding.shards import HEADS_HERE, Unit, gathered, stored_elements
+from tfacct.accounts.sharding.shards import HEADS_HERE, Unit, corrects, gathered, stored_elements
 from tfacct.accounts.training import ENDS, Apart, Step, Units
 from tfacct.accounts.updates import Parameter
 from tfacct.ledger import paths
@@ -37,8 +37,9 @@ WHOLE, OWN = Held("B T D"), Held(f"B {PART} D")
 """A tensor of the stream's width, of all tokens and of those of one rank."""
 
 
-def units(ledger: Ledger, mesh: Mesh, stored: Width) -> Units:
-    """The weights of a model whose ranks share them unit by unit, as its ledger of all ranks has them."""
+def units(ledger: Ledger, mesh: Mesh, stored: Width, norms_first: bool) -> Units:
+    """The weights of a model whose ranks share them unit by unit, as its ledger of all ranks has them. `norms_first`:
+    its class makes a block's norms in front of its products."""
     if any(unit.what and paths.parse(unit.what).side for unit in gathered(ledger, mesh)):
         return _of_sides(ledger, mesh, stored)
     kinds = iter([group.numbers[0] for group in ledger.groups if group.numbers])
@@ -51,7 +52,7 @@ def units(ledger: Ledger, mesh: Mesh, stored: Width) -> Units:
             apart.append((kind, Apart(elements, unit.ranks)))
             continue
         kind = next(kinds) if unit.what else ENDS
-        found[kind], last[kind] = elements, _last(unit)
+        found[kind], last[kind] = elements, _last(unit, norms_first)
     root = found.pop(ENDS, 0)
     whole = stored_elements(ledger, mesh)
     return Units(mesh.sharers, stored, found, root, whole, apart=tuple(apart), last=last, copied=mesh.dp > 1)
@@ -82,12 +83,15 @@ def _of_sides(ledger: Ledger, mesh: Mesh, stored: Width) -> Units:
     )
 
 
-def _last(unit: Unit) -> int:
+def _last(unit: Unit, norms_first: bool = False) -> int:
     """Elements of the last parameter of a unit, on all ranks. Classes make the norms of a block behind its products, or
-    the last product has a bias."""
+    the last product has a bias, as long as a norm."""
     trained = [one for one in unit.shards if one.trained]
-    vectors = [one for one in trained if one.columns == 1] if unit.what else []
-    one = (vectors or trained or unit.shards)[-1]
+    norms = [one for one in trained if unit.what and paths.parse(one.path).part.endswith("_norm")]
+    if norms_first:  # and its experts behind a shared network
+        products = [one for one in trained if one not in norms]
+        norms = [one for one in products if EXPERTS_OF in one.path] or products
+    one = (norms or trained or unit.shards)[-1]
     return one.rows * one.columns
 
 
@@ -109,13 +113,18 @@ def rows(ledger: Ledger, mesh: Mesh) -> tuple[int, int]:
     return whole - own, max(own, 1)
 
 
-def updated(ledger: Ledger, mesh: Mesh) -> list[Parameter]:
-    """The parameters of the fullest rank, for an optimizer that takes each number by itself."""
-    return [
-        Parameter((one.elements,), unit.times, number if unit.what else None)
-        for number, unit in enumerate(gathered(ledger, mesh))
-        for one in unit.shards
-    ]
+def updated(ledger: Ledger, mesh: Mesh, tensors: Mapping[str, str]) -> list[Parameter]:
+    """The parameters of the fullest rank, for an optimizer that takes each number by itself. `tensors`: that of the
+    class in which each of the ledger's is stored, where it fuses several."""
+    found: dict[tuple[int, str], Parameter] = {}
+    for number, unit in enumerate(gathered(ledger, mesh)):
+        for one in unit.shards:
+            if corrects(one.path):
+                continue  # no optimizer is handed it
+            key = number, tensors.get(one.path, one.path)
+            beside = found[key].shape[0] if key in found else 0
+            found[key] = Parameter((beside + one.elements,), unit.times, number if unit.what else None)
+    return list(found.values())
 
 
 def along_tokens(step: Step, mesh: Mesh) -> Step:
