@@ -53,6 +53,6 @@ def sized(of: Distinct) -> Sized:
     config |= {"cca_time0": first + 1, "cca_time1": second + 1, "router_hidden_size": width, "num_experts_per_tok": 1}
     config |= {"head_dim": 4 * of.H}
     sizes |= {"Ka": first, "Ks": second, "Kq": first + 1, "Kw": second + 1, "Kl": first + second}
-    sizes |= {"H": 4 * of.H, "Ho": 4 * of.H, "Hh": 2 * of.H, "Hr": 2 * of.H, "Nj": of.K * of.G + of.K}
+    sizes |= {"H": 4 * of.H, "Ho": 4 * of.H, "Hj": 2 * of.H, "Hr": 2 * of.H, "Nj": of.K * of.G + of.K}
     sizes |= {"Rr": width, "Rm": width, "A": 1, "Ez": 1, "Er": sizes["E"] + 1}
     return {name: value for name, value in config.items() if name != "intermediate_size"}, {**sizes, "L": 1}

@@ -33,14 +33,14 @@ class ConvolvedAttention(Attention):
 
     letters: ClassVar[dict[str, str]] = {
         **{field: letter for field, letter in Attention.letters.items() if field != "head_dim"},
-        "half": "Hh",
+        "half": "Hj",
         "first": "Ka",
         "second": "Ks",
     }
     legend: ClassVar[dict[str, str]] = {
         **{letter: Attention.legend[letter] for letter in ("D", "N", "K", "G", "H", "Hr", "W")},
-        "Hh": "half the size of one head",
-        "Ho": "numbers of a head behind the second convolution of queries and keys, 2 · Hh",
+        "Hj": "half the size of one head",
+        "Ho": "numbers of a head behind the second convolution of queries and keys, 2 · Hj",
         "Nj": "heads of queries and of keys, K · G + K",
         "Ka": "tokens before a token's own that the first convolution of queries and keys sees",
         "Kq": "tokens that it sees, Ka + 1",
@@ -50,14 +50,14 @@ class ConvolvedAttention(Attention):
     }
     made: ClassVar[dict[str, str]] = {
         **Attention.made,
-        "H": "2 · Hh",
-        "Ho": "2 · Hh",
+        "H": "2 · Hj",
+        "Ho": "2 · Hj",
         "Nj": "K · G + K",
         "Kq": "Ka + 1",
         "Kw": "Ks + 1",
         "Kl": "Ka + Ks",
     }
-    at_most: ClassVar[dict[str, str]] = {"Hr": "Hh"}
+    at_most: ClassVar[dict[str, str]] = {"Hr": "Hj"}
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "head_dim", 2 * self.half)
@@ -75,8 +75,8 @@ class ConvolvedAttention(Attention):
         return (
             Matmul(f"{at}.q_proj", "B T D, D N H -> B T N H", bias=biased),
             Matmul(f"{at}.k_proj", "B T D, D K H -> B T K H", bias=biased),
-            Matmul(f"{at}.v_proj", "B T D, D K Hh -> B T K Hh", bias=biased),
-            Matmul(f"{at}.late_v_proj", "B T D, D K Hh -> B T K Hh", bias=biased),
+            Matmul(f"{at}.v_proj", "B T D, D K Hj -> B T K Hj", bias=biased),
+            Matmul(f"{at}.late_v_proj", "B T D, D K Hj -> B T K Hj", bias=biased),
             Pointwise(f"{at}.q_mean", "B T N H", sums=True),
             Pointwise(f"{at}.k_mean", "B T K H", sums=True),
             Matmul(f"{at}.conv_again", "B Ks Nj H Kq, Nj H Kq -> B Ks Nj H", weight=first),
@@ -89,7 +89,7 @@ class ConvolvedAttention(Attention):
             Pointwise(f"{at}.k_factor", "B T K H", weight="K"),
             *work,
             State(f"{at}.conv_state", "B Nj H Kl"),
-            State(f"{at}.v_state", "B K Hh"),
+            State(f"{at}.v_state", "B K Hj"),
             k_cache,
             v_cache,
         )
