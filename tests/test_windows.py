@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.conftest import SHAPES, TINY, by_kind, tiny
 from tfacct import load
 from tfacct.accounts.passes import backward_flops, decode_flops, forward_flops
-from tfacct.architecture.parts import Attention, CompressedAttention, Experts, LatentAttention
+from tfacct.architecture.parts import Attention, CompressedAttention, DifferentialAttention, Experts, LatentAttention
 from tfacct.ledger.einsum import pairs, seen
 from tfacct.ledger.groups import KEPT, SEEN
 from tfacct.ledger.lines import Matmul
@@ -105,7 +105,10 @@ def test_masked_flops_are_those_of_the_pairs_in_the_mask(name: str, work: Worklo
             )
         )
         kept = sum(map(sum, rows))
-        for which, size in zip(("scores", "values"), sizes_of_pairs(block.attention), strict=True):
+        products = [*zip(("scores", "values"), sizes_of_pairs(block.attention), strict=True)]
+        if isinstance(block.attention, DifferentialAttention):  # its class runs it once for each half of the values
+            products += [(f"second_{which}", size) for which, size in products]
+        for which, size in products:
             path = f"blocks.{number}.attn.{which}"
             if which == "scores" and getattr(block.attention, "score_function", "") == "distance":
                 continue  # no product
