@@ -368,7 +368,6 @@ def test_other_names_of_the_same_class(model_type: str, classes: object) -> None
 @pytest.mark.parametrize(
     ("model_type", "name", "says"),
     [
-        ("fsmt", "FSMTForConditionalGeneration", None),
         ("transfo-xl", "TransfoXLLMHeadModel", None),
         ("deepseek_v5", "DeepseekV5ForCausalLM", None),
         ("deepseek_vl_v2", "DeepseekV3ForCausalLM", "deepseek_v3"),
@@ -377,7 +376,7 @@ def test_other_names_of_the_same_class(model_type: str, classes: object) -> None
     ],
 )
 def test_an_unknown_model_type_is_guessed_by_its_class_and_never_by_its_spelling(model_type, name, says) -> None:
-    """fsmt has a vocabulary for each side, transfo-xl two bands of the vocabulary, deepseek_v32 an indexer."""
+    """transfo-xl has two bands of the vocabulary, deepseek_v32 an indexer."""
     with pytest.raises(TfacctError) as caught:
         subject("mine", {"model_type": model_type, "architectures": [name]})
     hint = caught.value.hint or ""

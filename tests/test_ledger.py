@@ -9,6 +9,7 @@ from tfacct.architecture.parts import (
     Attention,
     CompressedAttention,
     CrossAttention,
+    DifferentialAttention,
     Embedding,
     FeedForward,
     Head,
@@ -167,6 +168,8 @@ def test_a_decode_step_reads_exactly_the_kv_cache(tiny_subject) -> None:
         assert sum(kept[path] for path in kept if path.endswith("_cache")) == 2 * layers * 3 * 11 * (14 + turned)
     elif any(isinstance(part, TimeMix) for part in tiny_subject.architecture.parts()):
         assert read == 0 < len(kept), "RWKV reads its sums in no product"
+    elif isinstance(attention, DifferentialAttention):  # keys by each half of the values, and each half by all heads
+        assert read == 2 * 8 * sum(kept.values())
     elif isinstance(attention, CompressedAttention):  # whose keys are read as values too, and nothing that waits
         keys = ("attn.kv_cache", "attn.compressor.cache")
         assert read == 16 * sum(kept[path] for path in kept if path.endswith(keys))

@@ -111,10 +111,9 @@ class FamilyConfig(BaseModel):
     in chunks, `autocast_lora`: with adapters, `autocast_selective`: with attention that runs again)."""
     divided: ClassVar[frozenset[str]] = frozenset()
     """Plans by which ranks divided the class where what they send was compared: `torch` (its own, also where ranks of
-    fsdp do not divide the rows of a tensor) and `published` (that of transformers). Of experts, the dtype of the
-    weights that sum a token's: `own`, that of the stream, or `fp32`; `wide_router`: its router's weights are in fp32
-    whatever the stream is. `gathered`: fully_shard divided the weights of parts that have no rule of their own.
-    `norms_first`: the class makes the norms of a block in front of its products."""
+    fsdp do not divide a tensor's rows) and `published` (transformers'). Of experts, the dtype of the weights that sum a
+    token's: `own`, the stream's, or `fp32`; `wide_router`: its router's weights are in fp32 whatever the stream is.
+    `gathered`: fully_shard divided weights of parts without a rule. `norms_first`: a block's norms precede products."""
     ungathered: ClassVar[str] = ""
     """Reason why fully_shard does not divide the class's weights as counted, where it was asked."""
     dropouts: ClassVar[Mapping[str, tuple[str, float | None]]] = {}

@@ -43,7 +43,7 @@ POINTWISE = frozenset(
     add add_ mul mul_ neg rms_norm cos sin softmax gelu silu relu triu tril embedding tanh sigmoid sum gather remainder
     clone sub unflatten abs log gt lt clamp where div floor amax exp softplus index_select square
     cumsum rsqrt linalg_solve_triangular rsub diag expand_as ceil le sign maximum ones_like mean
-    sqrt std pad expm1 pow clamp_min linalg_vector_norm
+    sqrt std pad expm1 pow clamp_min linalg_vector_norm __or__
     """.split()
 )
 """Operators that fvcore does not count and that are no products. Any other that it skips is an error."""

@@ -204,11 +204,11 @@ def _instead(recipe: Recipe) -> Iterator[tuple[str, Recipe]]:
     assert mesh is not None
     if mesh.pp > 1:
         yield option("schedule", "1f1b"), replace(recipe, mesh=replace(mesh, schedule="1f1b"))
-    if not _computes_whole(mesh):
-        yield option("fsdp", mesh.ranks), replace(recipe, mesh=Mesh(fsdp=mesh.ranks))
     yield option("attention", "sdpa"), replace(recipe, attention="sdpa")
     yield option("loss", "whole"), replace(recipe, loss="whole")
     yield option("checkpoint", "full"), replace(recipe, checkpoint="full")
+    if not _computes_whole(mesh):
+        yield option("fsdp", mesh.ranks), replace(recipe, mesh=Mesh(fsdp=mesh.ranks))
 
 
 def _padded(subject: LoadedModel, mesh: Mesh) -> list[str]:

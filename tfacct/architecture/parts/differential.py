@@ -19,9 +19,9 @@ class DifferentialAttention(Attention):
     """Attention that runs twice over the same queries and keys: all heads read the values of the first half of the key
     heads, and then those of the second, laid out for all of them each time.
 
-    What a head of the first half read of both, side by side, loses λ times what one of the second did: λ is
-    exp(Σ first) − exp(Σ second) + a constant of the layer, of two products of learned vectors. An RMSNorm without
-    weight, with this `eps`, of each such pair stands in front of the last product.
+    What a head of the first half read of both, side by side, loses a share of what one of the second did: the share is
+    exp(sum of the first) − exp(sum of the second) + a constant of the layer, of two products of learned vectors. An
+    RMSNorm without weight, with this `eps`, of each such pair stands in front of the last product.
     """
 
     eps: float

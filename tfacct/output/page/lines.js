@@ -129,7 +129,7 @@ function ofProduct(line) {
 }
 
 // The axes of what only weighs, as ledger/lines.py has them.
-const NO_MATRIX = ["E", "U", "Er", "Xw"];
+const NO_MATRIX = ["E", "U", "Er", "Xw", "Xk"];
 
 // Axes of the weight that are its module's input; a tied head is read transposed.
 function inputs(line, weight) {
