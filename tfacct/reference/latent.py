@@ -69,8 +69,8 @@ class LatentAttention(nn.Module):
             self.kv_a_norm = RMSNorm(part.kv_rank, part.eps)
         self.q_stretch = self.kv_stretch = None
         if part.stretched and part.q_rank is not None:
-            self.q_stretch = Scale((part.hidden / part.q_rank) ** 0.5)
-            self.kv_stretch = Scale((part.hidden / part.kv_rank) ** 0.5)
+            self.q_stretch = Scale(part.hidden**0.5 / part.q_rank**0.5)
+            self.kv_stretch = Scale(part.hidden**0.5 / part.kv_rank**0.5)
         self.rotated = rotated
         self.turned_norm = RMSNorm(rotated, part.eps) if part.turned_norm else None
         self.q_rotary = None if part.rotary is None else Rotary(part.rotary, rotated)
