@@ -126,6 +126,6 @@ class ConvolvedAttention(Attention):
         else:  # what the product makes of nothing
             bias = self.late_v_proj.bias
             first = torch.zeros_like(made[:, :1]) if bias is None else bias.expand_as(made[:, :1])
-        late = torch.cat((first, made.narrow(1, 0, made.shape[1] - 1)), dim=1)
+        late = torch.cat((first, made), dim=1).narrow(1, 0, made.shape[1])
         values = by_head(torch.cat((now, late), dim=-1), self.kv_heads, self.head_dim)
         return values, made[:, -1].clone()
