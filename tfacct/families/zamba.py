@@ -5,16 +5,15 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from tfacct.architecture.blocks import Block, Stack, Sublayer
-from tfacct.architecture.parts import Embedding, Head, HeadedMamba, Norm, SharedOutput
-from tfacct.architecture.transformer import Transformer
+from tfacct.architecture.blocks import Block, Sublayer
+from tfacct.architecture.parts import HeadedMamba, Norm, SharedOutput
 from tfacct.families._base import Count, Layers, Real, Switch, UpTo, Word, share
 from tfacct.families._endings import CLASSIFYING
-from tfacct.families._layers import LayerTypes, kinds_of_layers
+from tfacct.families._layers import LayerTypes
 from tfacct.families._llama_like import LlamaLike
 from tfacct.families._mixing import convolved_more
+from tfacct.families._zamba_like import HYBRID, MAMBA, ZambaLike, head_dim_from
 from tfacct.families.mamba import AUTO, Rank, ranked
-from tfacct.families.zamba2 import HYBRID, MAMBA, OLDER, SHARED, head_dim_from, of_both
 from tfacct.ledger.workload import Workload
 
 RELEASED = "2024-05"
@@ -43,7 +42,7 @@ def mixer_tensors(mixer: str) -> Mapping[str, str]:
     return {f"blocks.*.mamba.{ours}": f"{mixer}.{theirs}" for ours, theirs in named.items()}
 
 
-class Config(LlamaLike):
+class Config(ZambaLike):
     """`ZambaConfig`, with its class's defaults, sizes too."""
 
     vocab_size: Count = 32000
@@ -106,18 +105,12 @@ class Config(LlamaLike):
         " attention_hidden_size follow from hidden_size; any other values are refused.",
     )
 
-    def kinds(self) -> list[str]:
-        """What each layer is. Raises ConfigError."""
+    def listed(self) -> list[str]:
+        """layers_block_type, by default hybrid layers at a period behind the first ones."""
         period, offset = self.attn_layer_period, self.attn_layer_offset
         behind = range(self.num_hidden_layers - len(FIRST))
         default = [*FIRST, *(HYBRID if number % period == offset else MAMBA for number in behind)]
-        given = default if self.layers_block_type is None else self.layers_block_type
-        named = [OLDER.get(name, name) for name in given]
-        return kinds_of_layers(named, self.num_hidden_layers, (HYBRID, MAMBA), "layers_block_type")
-
-    def calls(self) -> list[int]:
-        """Numbers of the layers that call the shared block."""
-        return [number for number, kind in enumerate(self.kinds()) if kind == HYBRID]
+        return default if self.layers_block_type is None else self.layers_block_type
 
     def mixer(self) -> HeadedMamba:
         """The mixer of every layer. Raises ConfigError."""
@@ -139,26 +132,11 @@ class Config(LlamaLike):
         both = Norm(hidden=self.hidden_size, kind="rms", eps=self.rms_norm_eps, joined=True)
         return Block(
             (
-                Sublayer(of_both(self, self.attention_hidden_size), both, gives="next"),
+                Sublayer(self.of_both(self.attention_hidden_size), both, gives="next"),
                 Sublayer(self.feed_forward(), self.norm(), gives="next"),
                 Sublayer(SharedOutput(hidden=self.hidden_size), gives="sum"),
                 Sublayer(self.mixer(), self.norm()),
             )
-        )
-
-    def architecture(self) -> Transformer:
-        """Layers of Mamba alone, and hybrid ones. Raises ConfigError."""
-        if not self.tie_word_embeddings:
-            raise self.refused("tie_word_embeddings", False)
-        calls, alone = self.calls(), [number for number, kind in enumerate(self.kinds()) if kind == MAMBA]
-        found = [Stack(self.hybrid(), len(calls), tuple(calls), shared=SHARED)] if calls else []
-        if alone:
-            found.append(Stack(Block.of(self.mixer(), norm=self.norm()), len(alone), tuple(alone)))
-        return Transformer(
-            embed=Embedding(vocab=self.vocab_size, hidden=self.hidden_size),
-            stacks=tuple(sorted(found, key=lambda stack: stack.numbers[0])),
-            final_norm=self.norm(),
-            head=Head(hidden=self.hidden_size, vocab=self.vocab_size, tied=True),
         )
 
     def class_paths(self) -> Mapping[str, str]:

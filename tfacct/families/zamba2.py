@@ -5,36 +5,24 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from tfacct.architecture.blocks import Block, Stack, Sublayer
-from tfacct.architecture.parts import Attention, Embedding, FeedForward, Head, Mamba2, Norm, Rotary, SharedOutput
-from tfacct.architecture.transformer import Transformer
+from tfacct.architecture.blocks import Block, Sublayer
+from tfacct.architecture.parts import Attention, FeedForward, Mamba2, Norm, SharedOutput
 from tfacct.base.errors import ConfigError
-from tfacct.families._base import Count, Layers, Real, Switch, UpTo, Word, even, share
+from tfacct.families._base import Count, Layers, Real, Switch, UpTo, Word, share
 from tfacct.families._endings import CLASSIFYING
-from tfacct.families._layers import LayerTypes, kinds_of_layers
+from tfacct.families._layers import LayerTypes
 from tfacct.families._llama_like import LlamaLike
 from tfacct.families._mixing import MAMBA2_EXTRA, mamba2_more, mamba2_paths, mamba2_tensors, passed
+from tfacct.families._zamba_like import HYBRID, MAMBA, ZambaLike, head_dim_from
 from tfacct.ledger.workload import Workload
 
 RELEASED = "2024-11"
 
-MAMBA, HYBRID = "linear_attention", "hybrid"
-OLDER = {"mamba": MAMBA}
 DEFAULT_KINDS = [HYBRID if number in (6, 12, 18, 24, 30, 36, 42, 47, 51) else MAMBA for number in range(54)]
 LONG = 16_384
 """Positions with use_long_context."""
-SHARED = (
-    *("attn_norm", "attn.q_proj", "attn.k_proj", "attn.v_proj", "attn.o_proj"),
-    *("mlp_norm", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"),
-)
-"""Tensors that layers share: all of the block's but its adapters."""
 LAYER = "model.layers.*"
 BLOCK = f"{LAYER}.shared_transformer"
-
-
-def head_dim_from(fields: dict[str, Any]) -> int:
-    """2 · hidden_size / num_attention_heads, for a head reads two vectors side by side."""
-    return share(2 * fields["hidden_size"], fields["num_attention_heads"], "2 · hidden_size by num_attention_heads")
 
 
 def width_from(fields: dict[str, Any]) -> int:
@@ -49,7 +37,7 @@ def heads_from(fields: dict[str, Any]) -> int:
     return heads
 
 
-class Config(LlamaLike):
+class Config(ZambaLike):
     """`Zamba2Config`, with its class's defaults, sizes too."""
 
     vocab_size: Count = 32000
@@ -130,20 +118,23 @@ class Config(LlamaLike):
         """max_position_embeddings, or what the class puts in its place for long contexts."""
         return LONG if self.use_long_context else self.max_position_embeddings
 
+    def listed(self) -> list[str]:
+        """layers_block_type, by default the class's."""
+        return DEFAULT_KINDS if self.layers_block_type is None else self.layers_block_type
+
     def kinds(self) -> list[str]:
         """What each layer is. Raises ConfigError."""
-        given = DEFAULT_KINDS if self.layers_block_type is None else self.layers_block_type
-        named = [OLDER.get(name, name) for name in given]
-        kinds = kinds_of_layers(named, self.num_hidden_layers, (HYBRID, MAMBA), "layers_block_type")
+        kinds = super().kinds()
         if self.hybrid_layer_ids not in (None, hybrid := [n for n, kind in enumerate(kinds) if kind == HYBRID]):
             raise ConfigError(
                 f"hybrid_layer_ids = {self.hybrid_layer_ids} contradicts layers_block_type, by which they are {hybrid}"
             )
         return kinds
 
-    def calls(self) -> list[int]:
-        """Numbers of the layers that call a shared block."""
-        return [number for number, kind in enumerate(self.kinds()) if kind == HYBRID]
+    def turns(self) -> list[list[int]]:
+        """Numbers of the layers that call each shared block, by turns."""
+        calls = self.calls()
+        return [calls[first :: self.num_mem_blocks] for first in range(min(self.num_mem_blocks, len(calls)))]
 
     def mixer(self) -> Mamba2:
         """The mixer of every layer. Raises ConfigError."""
@@ -171,8 +162,7 @@ class Config(LlamaLike):
         adapted = self.use_shared_attention_adapter
         if adapted and self.num_key_value_heads != self.num_attention_heads:
             raise self.refused("num_key_value_heads", self.num_key_value_heads)
-        return of_both(
-            self,
+        return self.of_both(
             self.attention_hidden_size,
             rotary=self.rotary() if self.use_mem_rope else None,
             adapter=self.adapter_rank if adapted else None,
@@ -197,22 +187,6 @@ class Config(LlamaLike):
                 Sublayer(SharedOutput(hidden=self.hidden_size), gives="sum"),
                 Sublayer(self.mixer(), self.norm()),
             )
-        )
-
-    def architecture(self) -> Transformer:
-        """Layers of Mamba-2 alone, and a stack of hybrid ones for each shared block."""
-        if not self.tie_word_embeddings:
-            raise self.refused("tie_word_embeddings", False)
-        calls, alone = self.calls(), [number for number, kind in enumerate(self.kinds()) if kind == MAMBA]
-        turns = (calls[first :: self.num_mem_blocks] for first in range(min(self.num_mem_blocks, len(calls))))
-        found = [Stack(self.hybrid(), len(own), tuple(own), shared=SHARED) for own in turns]
-        if alone:
-            found.append(Stack(Block.of(self.mixer(), norm=self.norm()), len(alone), tuple(alone)))
-        return Transformer(
-            embed=Embedding(vocab=self.vocab_size, hidden=self.hidden_size),
-            stacks=tuple(sorted(found, key=lambda stack: stack.numbers[0])),
-            final_norm=self.norm(),
-            head=Head(hidden=self.hidden_size, vocab=self.vocab_size, tied=True),
         )
 
     def class_paths(self) -> Mapping[str, str]:
@@ -248,26 +222,6 @@ class Config(LlamaLike):
     def class_adds(self, work: Workload) -> Mapping[str, int]:
         """States passed by a product over all pairs of chunks."""
         return passed(self.mixer(), work)
-
-
-def of_both(config: LlamaLike, wide: int | None, *, rotary: Rotary | None = None, **own: Any) -> Attention:
-    """Attention of a shared block: over the stream and the token's row of the table, which are as `wide` as the config
-    says, if it does. Raises ConfigError."""
-    heads, kv_heads, size = config.num_attention_heads, config.num_key_value_heads, config.head_dim
-    if heads * size != 2 * config.hidden_size:
-        raise ConfigError(f"head_dim = {size:,} contradicts 2 · hidden_size / num_attention_heads")
-    if wide not in (None, 2 * config.hidden_size):
-        raise ConfigError(f"attention_hidden_size = {wide:,} contradicts 2 · hidden_size = {2 * config.hidden_size:,}")
-    return Attention(
-        hidden=config.hidden_size,
-        kv_heads=kv_heads,
-        group=share(heads, kv_heads, "num_attention_heads by num_key_value_heads"),
-        head_dim=size if rotary is None else even(size),
-        rotary=rotary,
-        scale=(size / 2) ** -0.5,
-        joined=True,
-        **own,
-    )
 
 
 def _adapters(number: int, call: int, block: str) -> dict[str, str]:
