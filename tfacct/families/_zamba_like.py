@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tfacct.architecture.blocks import Block, Stack
-from tfacct.architecture.parts import Attention, Embedding, Head, Part, Rotary
+from tfacct.architecture.parts import Attention, Embedding, Head, Mixer, Rotary
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
 from tfacct.families._base import even, share
@@ -32,7 +32,7 @@ class ZambaLike(LlamaLike):
         """What each layer is, as the config says it or the class has it."""
         raise NotImplementedError
 
-    def mixer(self) -> Part:
+    def mixer(self) -> Mixer:
         """The mixer of every layer. Raises ConfigError."""
         raise NotImplementedError
 
