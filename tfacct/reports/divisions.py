@@ -226,7 +226,7 @@ class _Training:
         step, key = self._step(mesh, batch, recipe), _alike(mesh)
         if key not in self.kept:
             self.kept[key] = int(step.kept())
-        step = train_ranks.shared(self.subject, self.subject.ledger, step, recipe)
+        step = train_ranks.shared(self.subject, step, recipe)
         stays = int(step.parameters + step.states)
         place = sum(bool(self.kept[key] * size <= (self.budget - stays) * batch) for size in sizes) - 1
         return place, stays + -(-self.kept[key] * sizes[0] // batch)
@@ -236,7 +236,7 @@ class _Training:
         recipe = replace(self.recipe, mesh=mesh, accumulate=batch < own)
         step = self._step(mesh, batch, recipe)
         inside = self.inside[_alike(mesh), batch]
-        return int(peak(timeline(train_ranks.shared(self.subject, self.subject.ledger, step, recipe), inside)).total)
+        return int(peak(timeline(train_ranks.shared(self.subject, step, recipe), inside)).total)
 
     def _step(self, mesh: Mesh, batch: int, recipe: Recipe) -> Step:
         """What a rank computes."""
@@ -303,9 +303,7 @@ class _Training:
         elif self.recipe.lora is not None and found:
             recipe = replace(self.recipe, mesh=mesh, accumulate=times > 1)
             step = self._step(mesh, batch, recipe)
-            found = adapters.sent(
-                self.subject, recipe, train_ranks.shared(self.subject, self.subject.ledger, step, recipe), found
-            )
+            found = adapters.sent(self.subject, recipe, train_ranks.shared(self.subject, step, recipe), found)
         return sum(
             one.sent if one.when == "update" or (one.over == "dp" and once) else times * one.sent for one in found
         )

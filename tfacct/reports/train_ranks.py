@@ -240,7 +240,7 @@ def step_of(subject: LoadedModel, work: Workload, recipe: Recipe) -> Step:
         meshes.check_sizes(subject, mesh, work.axes())
         work = replace(work, tokens=work.tokens // mesh.parts, context=work.context // mesh.parts)
     if mesh.pp == 1:
-        return shared(subject, subject.ledger, computed(one, work, recipe), recipe)
+        return shared(subject, computed(one, work, recipe), recipe)
     return in_stages(subject, one, work, recipe)
 
 
@@ -252,7 +252,7 @@ def in_stages(subject: LoadedModel, one: LoadedModel, work: Workload, recipe: Re
 
 def on_stages(subject: LoadedModel, own: Sequence[Stage], step: Step, recipe: Recipe) -> Step:
     """The step of a rank with some stages, whose copies share moments, or reduce gradients in buckets."""
-    return shared(subject, part(subject.ledger, own), step, recipe)
+    return shared(subject, step, recipe, part(subject.ledger, own))
 
 
 def of_all_stages(one: LoadedModel, work: Workload, recipe: Recipe) -> Step:
@@ -305,12 +305,12 @@ def computed(one: LoadedModel, work: Workload, recipe: Recipe) -> Step:
     return along_tokens(step, recipe.mesh) if recipe.mesh.sp else step
 
 
-def shared(subject: LoadedModel, ledger: Ledger, step: Step, recipe: Recipe) -> Step:
-    """The step where further ranks share weights, gradients or moments, or reduce gradients in buckets. `ledger`: the
-    part of the model that a rank has with them."""
+def shared(subject: LoadedModel, step: Step, recipe: Recipe, ledger: Ledger | None = None) -> Step:
+    """The step where further ranks share weights, gradients or moments, or reduce gradients in buckets. `ledger`:
+    the part of the model that a rank has with them, if not all."""
     mesh, each = recipe.mesh, width(recipe.weights or recipe.dtype)
     assert mesh is not None
-    norms_first = meshes.NORMS_FIRST in subject.config.divided
+    ledger, norms_first = ledger or subject.ledger, meshes.NORMS_FIRST in subject.config.divided
     if mesh.tp > 1 and mesh.sharers == 1 and not mesh.zero and recipe.lora is None:
         step = step._replace(rows=rows(ledger, mesh))
     if mesh.replicas > 1 and mesh.fsdp == 1 and not mesh.zero:

@@ -159,12 +159,11 @@ class Sizes:
         even += [f"{own} a multiple of {self.together}"] if self.together > 1 else []
         even += [f"J a multiple of {self.source}"] if self.source > 1 else []
         even += [f"C a multiple of {self.period}"] if self.period > 1 else []
-        cut = [
-            f"{whole} at least {' + '.join(map(str, [*letters, 2 + sum(numbers)]))}"
-            for whole, shares in self.whole.items()
-            for letters in [[share for share in shares if isinstance(share, str)]]
-            for numbers in [[share for share in shares if isinstance(share, int)]]
-        ]
+        cut = []
+        for whole, shares in self.whole.items():
+            least = 2 + sum(share for share in shares if isinstance(share, int))
+            letters = (share for share in shares if isinstance(share, str))
+            cut.append(f"{whole} at least {' + '.join([*letters, str(least)])}")
         return [*even, *cut, *(f"B a multiple of {name}" for name, letter in declared if letter.dealt)]
 
     def factors(self, fixed: Mapping[str, int]) -> dict[str, tuple[int | str, ...]]:

@@ -88,10 +88,10 @@ def _last(unit: Unit, norms_first: bool = False) -> int:
     the last product has a bias, as long as a norm."""
     trained = [one for one in unit.shards if one.trained]
     norms = [one for one in trained if unit.what and paths.parse(one.path).part.endswith("_norm")]
-    if norms_first:  # and its experts behind a shared network
-        products = [one for one in trained if one not in norms]
-        norms = [one for one in products if EXPERTS_OF in one.path] or products
-    one = (norms or trained or unit.shards)[-1]
+    products = [one for one in trained if one not in norms]
+    experts = [one for one in products if EXPERTS_OF in one.path]  # which such classes make behind a shared network
+    behind = (experts or products) if norms_first else norms
+    one = (behind or trained or unit.shards)[-1]
     return one.rows * one.columns
 
 
