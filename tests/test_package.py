@@ -73,12 +73,6 @@ def test_two_times_stands_once() -> None:
     assert [f.name for f in defined] == ["lines.py"]
 
 
-def test_rooms_are_rooms() -> None:
-    """No file of the package outgrows what one reader holds in mind."""
-    sizes = {str(file): len(file.read_text().splitlines()) for file in (ROOT / "tfacct").rglob("*.py")}
-    assert {name: size for name, size in sizes.items() if size > 400} == {}
-
-
 def test_the_hubs_room_is_entered_only_by_a_hub_id() -> None:
     """It would cost milliseconds of every command's start."""
     for arguments in (["models"], ["flops", "gpt2"]):
