@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,9 @@ from tests.families import TINY
 from tests.test_wrappers import text_of
 from tfacct import load
 from tfacct.base.errors import TfacctError
+from tfacct.cli.app import app as app
+from tfacct.cli.options import Which
+from tfacct.cli.root import REGISTERED
 from tfacct.families._parts import AUDIOS, PAIRS, VISIONS
 from tfacct.families._wrappers import WRAPPERS
 from tfacct.loading.model import subject
@@ -272,6 +276,29 @@ def test_what_has_no_such_part_says_so(run, llava: str) -> None:
     assert ran.code == 2 and "gpt2 holds no other models: --part vision does not apply" in " ".join(ran.err.split())
     ran = run("flops", "--part", "vision")
     assert ran.code == 2 and "--part applies to one MODEL" in ran.err
+
+
+def with_part() -> list[str]:
+    """Commands that take --part."""
+    groups = {name: signature(function).parameters.values() for name, (*_, function) in REGISTERED.items()}
+    return [name for name, taken in groups.items() if any(one.annotation is Which for one in taken)]
+
+
+@pytest.mark.parametrize("part", ["text", "vision", "audio", "both"])
+@pytest.mark.parametrize("command", with_part())
+def test_every_command_refuses_a_part_of_one_model(run, command: str, part: str) -> None:
+    more = {"comms": ["--tp", "2"], "explore": ["--output", "-"]}.get(command, [])
+    ran = run(command, "gpt2", "--part", part, *more)
+    assert (ran.code, ran.out) == (2, "")
+    assert " ".join(ran.err.split()) == (
+        f"error: gpt2 holds no other models: --part {part} does not apply hint: leave it out"
+    )
+
+
+@pytest.mark.parametrize("more", [["--prove", "gpt2"], ["--shard", "--tp", "2"]])
+def test_a_part_of_no_model_is_refused(run, more: list[str]) -> None:
+    ran = run("verify", *more, "--part", "both")
+    assert (ran.code, ran.out) == (2, "") and ran.err.startswith("error: --p")
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,8 @@ def verify(
         if prove is not None:
             from tfacct.reports.prove import prove as proven
 
-            if vars(step) != vars(opt.Step()) or against or all_layers or which.family or which.max_params:
+            narrowed = which.family or which.max_params or which.part
+            if vars(step) != vars(opt.Step()) or against or all_layers or narrowed:
                 raise UsageError("--prove is for all sizes: it goes with --by and --set only")
             asked = ask.one_of_family(prove, which)
             if train:
@@ -117,7 +118,7 @@ def _some(which: opt.Which) -> "list[LoadedModel]":
     """The models that were named, or a few."""
     from tfacct.reports.verify_ranks import SOME
 
-    if which.models or which.family is not None or which.max_params is not None:
+    if which.models or which.family is not None or which.max_params is not None or which.part is not None:
         return ask.subjects(which)
     return [ask.subject(opt.One(name, which.sets)) for name in SOME]
 

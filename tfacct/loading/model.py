@@ -130,19 +130,23 @@ class LoadedModel:
 
     def of_part(self, part: Literal["text", "vision", "audio"], sets: Mapping[str, Any] | None = None) -> LoadedModel:
         """One of the models that its config holds, with fields set over that one's. Raises TfacctError."""
-        if self.whole is None:
-            raise UsageError(
-                f"{self.name} holds no other models: {option('part', part)} does not apply", "leave it out"
-            )
-        found = subject(f"{self.name}:{part}", self.whole, sets, self.provenance, part)
+        found = subject(f"{self.name}:{part}", self._whole_for(part), sets, self.provenance, part)
         return replace(found, part=part)
 
     def of_parts(self) -> list[LoadedModel]:
         """The models that its config holds, to be counted together. Raises TfacctError."""
+        self._whole_for("both")
         found = [self.of_part(part) for part in self.parts]
         counted = {f"{one.part}_config" for one in found}
         left_out = dict.fromkeys(name for one in found for name in one.left_out if name not in counted)
         return [replace(one, left_out=tuple(left_out), part="both") for one in found]
+
+    def _whole_for(self, part: str) -> Mapping[str, Any]:
+        """The config that holds the models. Raises UsageError for a config of one model."""
+        if self.whole is None:
+            said = f"{self.name} holds no other models: {option('part', part)} does not apply"
+            raise UsageError(said, "leave it out")
+        return self.whole
 
     def with_layers(self, count: int) -> LoadedModel:
         """Return the model with `count` blocks in each stack."""
