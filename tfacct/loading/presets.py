@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -136,8 +136,20 @@ def _subject(path: Path, file: dict[str, Any], sets: Mapping[str, object] | None
         expected_from=expect["from"],
         working=expect.get("working"),
     )
-    nulls = dict.fromkeys(file.get("nulls", ()))  # TOML has no null, and to some classes it is not the same as absent
-    return subject(path.stem, file["config"] | nulls, sets, provenance)
+    return subject(path.stem, _with_nulls(file["config"], file.get("nulls", ())), sets, provenance)
+
+
+def _with_nulls(config: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """A config with fields that are null, which TOML cannot say: to some classes null is not the same as absent.
+
+    >>> _with_nulls({"a": 1, "quantization_config": {"b": 2}}, ["c", "quantization_config.d"])
+    {'a': 1, 'quantization_config': {'b': 2, 'd': None}, 'c': None}
+    """
+    fields = dict(config)
+    for name in names:
+        outer, _, inner = name.partition(".")
+        fields[outer] = {**fields.get(outer, {}), inner: None} if inner else None
+    return fields
 
 
 def _own(path: Path, file: dict[str, Any], sets: Mapping[str, object] | None) -> LoadedModel:

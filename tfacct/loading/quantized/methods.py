@@ -102,10 +102,10 @@ def _fp8(subject: LoadedModel, read: Read) -> Storage:
     read.one("kv_cache_scheme", ("static",), "static")  # of the cache, not of the weights
     experts = read.one("expert_dtype", ("fp8", "fp4"), "fp8")
     of_experts = modelopt.of_experts(subject, read) if read.has("moe_quant_algo") else formats.MXFP4
-    skips, takes = _listed(subject, read, "ignored_layers" if read.has("ignored_layers") else SKIPPED)
-    read.done("dequantize")
-    if scale == 1 and subject.family == "deepseek_v3":
-        scale = 4  # DeepSeek-V3.1 rounds its scales to powers of two and stores them in 32 bits
+    skips, takes = _fp8_list(subject, read)
+    read.done("dequantize packed_modules_mapping")
+    if scale == 1 and subject.family in ("deepseek_v3", "deepseek_v32"):
+        scale = 4  # DeepSeek-V3.1 and V3.2 round their scales to powers of two and store them in 32 bits
     found = made(subject, formats.fp8(block, scale=scale, static=scheme == "static"), takes=takes, skips=skips)
     if experts == "fp8":
         if read.has("moe_quant_algo"):
@@ -114,6 +114,24 @@ def _fp8(subject: LoadedModel, read: Read) -> Storage:
     if (scheme, scale) != ("dynamic", 1):
         raise read.refuse("expert_dtype", "fp4 is beside scale_fmt ue8m0 and activations that are dynamic")
     return _experts_in_fp4(found, of_experts)
+
+
+def _fp8_list(subject: LoadedModel, read: Read) -> tuple[Skips | None, frozenset[Role]]:
+    """The list of an FP8 checkpoint. AutoFP8, vLLM and MiMo call it `ignored_layers`, and never quantize the head."""
+    own = read.has("ignored_layers")
+    return _listed(subject, read, "ignored_layers" if own else SKIPPED, adds=own)
+
+
+def _mxfp8(subject: LoadedModel, read: Read) -> Storage:
+    """MiniMax-M3's MXFP8 files: `weight` in 8-bit floats, and a byte of `weight_scale_inv` for 32 inputs."""
+    if read.needed("weight_block_size").pair("weight_block_size", None) != (1, 32):
+        raise read.refuse("weight_block_size", "[1, 32] is")
+    read.one("activation_scheme", ("dynamic",), "dynamic")
+    read.one("scale_fmt", ("ue8m0",), "ue8m0")
+    read.one("fmt", ("e4m3", "float8_e4m3fn"), "e4m3")
+    skips, takes = _fp8_list(subject, read)
+    read.done("dequantize packed_modules_mapping")
+    return made(subject, formats.MX[8], takes=takes, skips=skips)
 
 
 def _experts_in_fp4(found: Storage, taken: Format) -> Storage:
@@ -300,6 +318,7 @@ METHODS: Mapping[str, Callable[[LoadedModel, Read], Storage]] = {
     "awq": _awq,
     "bitsandbytes": _bitsandbytes,
     "mxfp4": _mxfp4,
+    "mxfp8": _mxfp8,
     "compressed-tensors": compressed.storage_of,
     "modelopt": modelopt.storage_of,
     "auto-round": auto_round.storage_of,
