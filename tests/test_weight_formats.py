@@ -76,6 +76,15 @@ def test_in_bf16_they_are_what_they_were() -> None:
         assert weights(name, dtype="bf16") == 2 * load(name).params().total
 
 
+@pytest.mark.parametrize("lora", [None, "8"])
+def test_training_goes_on_in_the_dtype_of_the_step(lora: str | None) -> None:
+    step, plain = (
+        load("minimax-m2", **fields).train(ctx=64, lora=lora).models[0]
+        for fields in ({}, {"quantization_config": None})
+    )
+    assert step["peak_bytes"] == plain["peak_bytes"] > 2 * 228_689_748_992
+
+
 PUBLISHED = {
     # GiB of all tensors in the published files, by their headers or their index. Besides what is counted they hold
     # layers of multi-token prediction (DeepSeek-V3, V3.2, GLM-4.7) and the biases of routers.
@@ -103,6 +112,7 @@ ENDINGS = {True: ("-FP8", "-NVFP4", "-MXFP4", "-MXFP8", "-INT4", "-INT8", "-AWQ"
 
 @pytest.mark.parametrize("quantized", ENDINGS)
 def test_the_format_in_the_name_of_a_page_is_that_of_the_preset(quantized: bool) -> None:
-    named = [name for name in presets.names() if presets.source(name).get("url", "").upper().endswith(ENDINGS[quantized])]
+    pages = {name: presets.source(name).get("url", "").upper() for name in presets.names()}
+    named = [name for name, page in pages.items() if page.endswith(ENDINGS[quantized])]
     assert all(presets.load(name).quantized is quantized for name in named)
     assert quantized or named  # NVIDIA's pages in bf16 say so

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, NamedTuple, get_args
 
@@ -209,7 +209,7 @@ def _unmeasured(subject: LoadedModel, recipe: Recipe) -> str | None:
         return "results of its blocks are bounded in fp16, which has not been measured"
     if _routed(subject) and recipe.dtype not in ("bf16", FP32):
         return "the training step of its experts has been measured in bf16 and fp32 alone"
-    if subject.quantized and recipe.lora is not None and recipe.weights is None:
+    if subject.quantized and not _converted(subject) and recipe.lora is not None and recipe.weights is None:
         return "the weights are stored quantized: adapters beside them have been measured in nf4 alone"
     if recipe.attention == "sdpa" and (why := beyond_kernels(subject.architecture, full=recipe.full)) is not None:
         return why
@@ -222,6 +222,13 @@ def _unmeasured(subject: LoadedModel, recipe: Recipe) -> str | None:
     from tfacct.reports import lora
 
     return lora.refusal(subject, recipe)
+
+
+def _converted(subject: LoadedModel) -> bool:
+    """True if the files are in FP8: adapters are counted with weights that were converted to the step's dtype, as
+    all its weights are without adapters."""
+    said = subject.raw.get("quantization_config")
+    return isinstance(said, Mapping) and said.get("quant_method") == "fp8"
 
 
 def _no_classes(subject: LoadedModel) -> str | None:
