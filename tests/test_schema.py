@@ -135,7 +135,7 @@ ASKED: dict[str, list[list[str]]] = {
     ],
     "fit": [["fit", "llama-3.1-70b", "--ctx", "8k"], ["fit", "gpt2", "--on", "t4", "--on", "tpu-v3"]],
     "metrics": [["metrics"]],
-    "devices": [["devices"]],
+    "devices": [["devices"], ["devices", "h100-sxm"]],
     "conventions": [["conventions"]],
 }
 PICTURED = {"explore"}

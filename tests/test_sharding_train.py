@@ -461,7 +461,7 @@ def test_the_table_and_its_notes(run: Any) -> None:
     words = " ".join(ran.out.split())
     assert "a training step on one of 16 ranks" in words and "gathered" in words
     assert "The whole model on one card" in words and "from each rank" in words
-    assert "Fits in 81,559 MiB" in words
+    assert "Fits in 79.2 GiB" in words
     assert "on one of" not in run("train", "llama-3.1-8b", "--ctx", "8k").out
 
 

@@ -12,7 +12,7 @@ def devices(name: str | None = None) -> Report:
 
     >>> from tfacct import devices
     >>> next(row["memory_bytes"] for row in devices().rows if row["device"] == "h100-sxm")
-    85520809984
+    85029027840
 
     Raises TfacctError.
     """

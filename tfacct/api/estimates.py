@@ -24,6 +24,7 @@ class OnDevices(TypedDict):
     tp: int
     ep: int
     memory_bytes: int
+    memory_from: str
     dtype: str
     kv_dtype: str
 
@@ -163,6 +164,7 @@ class FittingDevice(TypedDict):
 
     device: str
     memory_bytes: int
+    memory_from: str
     usable_bytes: int
     count: int | None
     weights_bytes_each: int | None

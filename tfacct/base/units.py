@@ -264,10 +264,11 @@ def binary(value: int) -> str:
 
 
 def budget(value: int) -> str:
-    """Text of a number of bytes in the unit that spells it exactly with the fewest digits, as a budget is given.
+    """Text of a number of bytes in the unit that spells it exactly with the fewest digits, as a budget is given; in
+    rounded GiB where that takes thousands of a smaller unit, as of a card's memory.
 
-    >>> budget(24 * 1024**3), budget(80 * 10**9), budget(1_000_001)
-    ('24 GiB', '80 GB', '1,000,001 B')
+    >>> budget(24 * 1024**3), budget(80 * 10**9), budget(1_000_001), budget(81_090 * 1024**2)
+    ('24 GiB', '80 GB', '1,000,001 B', '79.2 GiB')
     """
     found = [f"{value:,} B"]
     for base, names in ((1024, BINARY), (1000, DECIMAL)):
@@ -276,7 +277,8 @@ def budget(value: int) -> str:
             if not rest and hundredths:
                 whole, part = divmod(hundredths, 100)
                 found.append(f"{whole:,}{f'.{part:02}'.rstrip('0') if part else ''} {name}")
-    return min(found, key=len)
+    shortest = min(found, key=len)
+    return binary(value) if "," in shortest and value >= 1024**3 else shortest
 
 
 def decimal_bytes(value: int) -> str:

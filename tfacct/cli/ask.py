@@ -90,6 +90,11 @@ def apart_from(option: str, others: Mapping[str, object]) -> None:
             raise UsageError(f"{other} needs {option}")
 
 
+def form(output: opt.Form) -> dict[str, object]:
+    """The options of an output's form, as they are typed."""
+    return {f"--{name.removeprefix('as_')}": value for name, value in vars(output).items()}
+
+
 def subjects(which: opt.Which) -> list[LoadedModel]:
     """The models that were named; none named: every preset that the filters leave."""
     if not which.models:

@@ -45,6 +45,7 @@ def devices(
     from tfacct.loading import devices as known
 
     if template:
+        ask.apart("--template", {"NAME": name, **ask.form(output)})
         typer.echo(known.TEMPLATE, nl=False)
         return
     from tfacct.reports.devices import devices

@@ -122,14 +122,16 @@ def _said(complaint: Mapping[str, Any]) -> str:
     return f" {said}, not {cut(repr(complaint['input']))}"
 
 
-def written(name: str, memory: int, bandwidth: float, peak: float, on: Calibration) -> str:
-    """A device's file. Its name, machine and torch must be plain text."""
-    return "\n".join(_lines(name, memory, bandwidth, peak, on)) + "\n"
+def written(name: str, memory: int, bandwidth: float, peak: float, on: Calibration, *, machine: bool = True) -> str:
+    """A device's file; `machine`: its memory is the machine's, not what torch reports of a card. Its name, machine and
+    torch must be plain text."""
+    total = [f"board_bytes = {memory:_}", 'board_from = "machine"'] if machine else [f"torch_bytes = {memory:_}"]
+    return "\n".join(_lines(name, total, bandwidth, peak, on)) + "\n"
 
 
-def _lines(name: str, memory: int, bandwidth: float, peak: float, on: Calibration) -> Iterator[str]:
+def _lines(name: str, total: Sequence[str], bandwidth: float, peak: float, on: Calibration) -> Iterator[str]:
     yield f"name = {_text(name)}"
-    yield from ("", "[memory]", f"bytes = {memory:_}", f"bandwidth = {bandwidth:.4g}  # bytes per second, of a copy")
+    yield from ("", "[memory]", *total, f"bandwidth = {bandwidth:.4g}  # bytes per second, of a copy")
     yield from ("", "[peak]  # FLOPs per second, of the fastest product", f"{on.dtype} = {peak:.4g}")
     yield from ("", "[source]", f"read = {_text(on.read)}", 'kind = "measured"')
     yield from ("", "[calibration]  # seconds")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from tfacct.base import units
-from tfacct.base.errors import ConfigError, NotFoundError, UsageError, cut, nearest
+from tfacct.base.errors import ConfigError, NotFoundError, UsageError, cut, listed, nearest
 from tfacct.base.record import record
 from tfacct.base.spelling import spelled
 from tfacct.loading import files
@@ -25,7 +25,7 @@ LEAST = 10**6
 """No device has fewer bytes, bytes per second or FLOPs per second: a smaller number is one of giga or tera."""
 KEYS = {
     "": "name vendor architecture year memory peak link power source check calibration",
-    "memory": "bytes bytes_from bandwidth type",
+    "memory": "torch_bytes torch_range torch_seen board_bytes board_from bytes bytes_from bandwidth type",
     "link": "kind one_way pcie",
     "power": "tdp",
     "source": "urls unread read kind confidence note",
@@ -37,6 +37,14 @@ CPU = "cpu"
 """The device that a calibration of a CPU is kept under."""
 MOST = 1_000_000
 """Devices that one budget may count."""
+MEMORY: Mapping[str, str] = {
+    "torch": "torch's total of the card",
+    "nvidia-smi": "the board's memory; torch reports 0.4–3% less",
+    "maker": "the maker's figure; torch's total is not known",
+    "marketed": "as marketed, in decimal gigabytes; torch's total is not known",
+    "machine": "the machine's memory",
+}
+"""Where the bytes of a device's memory come from, and that in words. All but `torch` are origins of the board's bytes."""
 KINDS = ("vendor", "secondary", "unread", "own", "measured")
 """Origin of the figures: a page of the maker's, another's, one that was not read again, the user's, or a sweep."""
 NAMED = re.compile(r"(?:(\d{1,9})x)?(\S+\.toml|[a-z][\w.-]*)", re.IGNORECASE | re.ASCII)
@@ -45,7 +53,8 @@ TEMPLATE = """name = "My card"                  # save as ~/.config/tfacct/devic
 vendor = "ACME"
 
 [memory]
-bytes = 25_757_220_864            # as a framework reports them
+torch_bytes = 25_393_364_992      # torch.cuda.get_device_properties(0).total_memory
+board_bytes = 25_757_220_864      # nvidia-smi's total; one of the two is enough
 bandwidth = 1.008e12              # bytes per second
 
 [peak]                            # FLOPs per second, dense, FP32 accumulation
@@ -76,15 +85,25 @@ class Check:
 
 
 @record
+class Memory:
+    """Bytes of a device's memory: torch's total, with the least and the most that was seen and where, and the board's.
+    One of the two may be unknown."""
+
+    torch: int | None
+    torch_range: tuple[int, int] | None
+    torch_seen: str
+    board: int | None
+    board_from: str
+
+
+@record
 class Device:
     """One device as a framework sees it. Bytes, bytes per second, FLOPs per second, watts."""
 
     id: str
     name: str
     vendor: str
-    memory: int
-    memory_from: str
-    """`framework`: as one reports it; `marketed`: decimal gigabytes as sold."""
+    totals: Memory
     bandwidth: int
     peak: Mapping[str, int]
     link: int | None
@@ -95,6 +114,27 @@ class Device:
     note: str
     check: Check | None = None
     calibration: Calibration | None = None
+
+    @property
+    def memory(self) -> int:
+        """Bytes that a model may take: torch's total, or the board's where that is not known."""
+        found = self.totals.torch if self.totals.torch is not None else self.totals.board
+        assert found is not None
+        return found
+
+    @property
+    def memory_from(self) -> str:
+        """Origin of these bytes, a key of MEMORY."""
+        return "torch" if self.totals.torch is not None else self.totals.board_from
+
+    @property
+    def memory_words(self) -> str:
+        """These bytes in words: `79.2 GiB (torch's total of the card)`."""
+        return f"{units.binary(self.memory)} ({MEMORY[self.memory_from]})"
+
+    def memory_facts(self) -> dict[str, int | str]:
+        """These bytes and their origin, for JSON."""
+        return {"memory_bytes": self.memory, "memory_from": self.memory_from}
 
 
 def folder() -> Path:
@@ -149,11 +189,21 @@ def budget(option: str, text: str) -> tuple[int, str]:
     if NAMED.fullmatch(text.strip()) is None:
         return units.read_bytes(option, text), ""
     count, device = several(option, text)
-    each = f"{device.memory:,} bytes {_seen(device)}"
     if count == 1:
-        return device.memory, f"The budget is {device.id}'s memory: {each}."
-    said = f"The budget is the memory of {count:,} × {device.id}, {each} each"
+        return device.memory, f"The budget is {device.id}'s memory: {device.memory_words}."
+    said = f"The budget is the memory of {count:,} × {device.id}, each {device.memory_words}"
     return count * device.memory, f"{said}, as if the model were divided evenly among them."
+
+
+def memory_said(found: Sequence[Device]) -> str:
+    """What the memory of these devices is, in words."""
+    names: dict[str, list[str]] = {}
+    for device in found:
+        names.setdefault(device.memory_from, []).append(device.id)
+    if len(names) == 1:
+        return f"Memory: {MEMORY[next(iter(names))]}."
+    others = [f"{listed(alike, 4)}: {MEMORY[origin]}." for origin, alike in names.items() if origin != "torch"]
+    return " ".join([f"Memory: {MEMORY['torch']}."] * ("torch" in names) + others)
 
 
 def several(option: str, text: str) -> tuple[int, Device]:
@@ -165,10 +215,6 @@ def several(option: str, text: str) -> tuple[int, Device]:
     if not 1 <= count <= MOST:
         raise UsageError(f"{option} {cut(text)}: 1 to {MOST:,} devices")
     return count, load(named[2])
-
-
-def _seen(device: Device) -> str:
-    return "as a framework reports it" if device.memory_from == "framework" else "as marketed"
 
 
 def _device(path: Path) -> Device:
@@ -192,8 +238,7 @@ def _device(path: Path) -> Device:
         id=path.stem,
         name=_text(path, "name", file.get("name", path.stem)),
         vendor=_text(path, "vendor", file.get("vendor", "")),
-        memory=_rate(path, "[memory] bytes", memory.get("bytes"), "bytes"),
-        memory_from=_text(path, "[memory] bytes_from", memory.get("bytes_from", "framework")),
+        totals=_memory(path, memory),
         bandwidth=_rate(path, "[memory] bandwidth", memory.get("bandwidth"), "bytes per second"),
         peak=rates,
         link=_rate(path, "[link] one_way", link["one_way"], "bytes per second") if "one_way" in link else None,
@@ -214,6 +259,45 @@ def _calibration(path: Path, table: object, rates: Mapping[str, int]) -> Calibra
     if found.dtype not in rates:
         raise ConfigError(f"{path}: [calibration] dtype is {found.dtype}, which [peak] does not have")
     return found
+
+
+def _memory(path: Path, table: Mapping[str, Any]) -> Memory:
+    """Both totals of a device's memory. `bytes` is read as it was written until 2026: torch's total, unless
+    `bytes_from` is `marketed`. Raises ConfigError."""
+    origins = [name for name in MEMORY if name != "torch"]
+    if "bytes" in table:
+        if both := next((key for key in ("torch_bytes", "board_bytes") if key in table), None):
+            raise ConfigError(f"{path}: [memory] bytes is an older name of {both}", "leave bytes out")
+        origin = table.get("bytes_from", "framework")
+        if origin not in ("framework", "marketed"):
+            raise ConfigError(f"{path}: [memory] bytes_from must be framework or marketed, not {cut(repr(origin))}")
+        total = _rate(path, "[memory] bytes", table["bytes"], "bytes")
+        torch = total if origin == "framework" else None
+        return Memory(torch, None, "", None if torch else total, "" if torch else "marketed")
+    read = {
+        name: _rate(path, f"[memory] {name}", table[name], "bytes") if name in table else None
+        for name in ("torch_bytes", "board_bytes")
+    }
+    torch, board = read["torch_bytes"], read["board_bytes"]
+    if torch is None and board is None:
+        raise ConfigError(f"{path}: [memory] torch_bytes is missing, and board_bytes too", _whole())
+    if torch is not None and board is not None and torch > board:
+        raise ConfigError(
+            f"{path}: [memory] torch_bytes {torch:,} is more than board_bytes {board:,}", "exchange them?"
+        )
+    origin = table.get("board_from", "nvidia-smi")
+    if origin not in origins:
+        raise ConfigError(f"{path}: [memory] board_from must be one of {', '.join(origins)}, not {cut(repr(origin))}")
+    seen = None
+    if "torch_range" in table:
+        ends = table["torch_range"]
+        if not isinstance(ends, list) or len(ends) != 2:
+            raise ConfigError(f"{path}: [memory] torch_range must be the least and the most bytes that were seen")
+        low, high = (_rate(path, "[memory] torch_range", end, "bytes") for end in ends)
+        if torch is None or not low <= torch <= high:
+            raise ConfigError(f"{path}: [memory] torch_bytes is not in torch_range, {low:,} to {high:,}")
+        seen = (low, high)
+    return Memory(torch, seen, _text(path, "[memory] torch_seen", table.get("torch_seen", "")), board, origin)
 
 
 def _check(path: Path, table: Mapping[str, Any]) -> Check:

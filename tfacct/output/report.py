@@ -179,6 +179,8 @@ class Report:
     """Models that a comparison goes without: `model`, and `why`."""
     derivation: Derivation | None = None
     """How the total came about, which is shown in place of the table."""
+    data: Report | None = None
+    """A report of the same, whose rows programs read: this one's table is text for people."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "models", tuple(plain(model) for model in self.models))
@@ -199,6 +201,8 @@ class Report:
     @property
     def rows(self) -> list[dict[str, Any]]:
         """Every row but the totals, as in the CSV: plain numbers and texts by key, None for nothing."""
+        if self.data is not None:
+            return self.data.rows
         columns = self._raw_columns
         every = ([cell for column in columns for cell in _raw(row.get(column.key), column)] for row in self.cells)
         return [dict(zip(self.row_keys, row, strict=True)) for row in every]
@@ -211,6 +215,8 @@ class Report:
     @property
     def row_keys(self) -> dict[str, Kind]:
         """Keys of every row, and the kind of what stands there."""
+        if self.data is not None:
+            return self.data.row_keys
         return {key: column.kind for column in self._raw_columns for key in column.keys or (column.key,)}
 
     @property

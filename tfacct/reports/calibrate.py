@@ -64,6 +64,7 @@ def calibrate(
     """Sweep the machine and write a device's file. Raises UsageError for a file that is there, unless with `force`."""
     path = _path(device, output, force)
     reference_rooms("measure --calibrate")
+    from tfacct.loading import calibration
     from tfacct.reference import calibrating, running
 
     on = running.device(device)
@@ -108,7 +109,9 @@ def calibrate(
     )
     bandwidth = 2 * wide * copied.size / copied.seconds["forward"]
     memory = running.memory_bytes(on)
-    _write(path, found, memory, bandwidth, peak)
+    threads = "one thread" if found.threads == 1 else f"{found.threads} threads"
+    name, machine = f"{found.machine}, {threads}", on.type == "cpu"
+    _write(path, calibration.written(name, memory, bandwidth, peak, found, machine=machine))
     return _report(path, found, memory, bandwidth, peak)
 
 
@@ -125,11 +128,7 @@ def _path(device: str, output: str | None, force: bool) -> Path:
     return files.check("output", str(path) if output is None else output, (".toml",), "device", force=force)
 
 
-def _write(path: Path, found: Calibration, memory: int, bandwidth: float, peak: float) -> None:
-    from tfacct.loading import calibration
-
-    threads = "one thread" if found.threads == 1 else f"{found.threads} threads"
-    text = calibration.written(f"{found.machine}, {threads}", memory, bandwidth, peak, found)
+def _write(path: Path, text: str) -> None:
     files.write_text("output", path, text)
     devices.paths.cache_clear()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tfacct.base import units
-from tfacct.loading.devices import Device
+from tfacct.loading.devices import Device, Memory
 from tfacct.output.report import Column, Report, Row
 
 COLUMNS = (
@@ -13,29 +13,39 @@ COLUMNS = (
     Column("bf16", "bf16", "flops", empty="–"),
     Column("fp8", "fp8", "flops", empty="–", drop=1),
     Column("memory_bytes", "memory", "bytes"),
+    Column("memory_from", "memory from", drop=6),
     Column("bandwidth", "B/s", "flops", drop=2),
     Column("link", "link B/s", "flops", empty="–", drop=3),
     Column("tdp", "watts", "count", empty="–", drop=5),
     Column("source", "source", drop=4),
 )
+TOTALS = (Column("torch_bytes", "torch", "bytes"), Column("board_bytes", "board", "bytes"))
+"""Columns that only programs read."""
+MIB = 2**20
 MATH = "dense peaks with FP32 accumulation; links one way; figures of one device as a framework sees it"
 
 
 def devices(found: Sequence[Device]) -> Report:
-    """A row for each device; of one, all that is known of it."""
-    if len(found) == 1:
-        return _one(found[0])
+    """A row for each device; of one, all that is known of it, and the same row for programs."""
+    several = _several(found)
+    return _one(found[0], several) if len(found) == 1 else several
+
+
+def _several(found: Sequence[Device]) -> Report:
     return Report(
         command="devices",
         title=f"{len(found)} devices",
         columns=COLUMNS,
         sections=(tuple(_row(device) for device in found),),
         models=(),
+        aside=TOTALS,
         convention=MATH,
         notes=(
             "bf16, fp8: dense FLOPs per second with FP32 accumulation. B/s: bytes of memory per second; link: one way.",
             "source: vendor, a page of the maker; secondary, another's; unread, not read again; own, yours; measured, a"
             " sweep.",
+            "memory from: torch, its total of the card; nvidia-smi, the board's (torch reports 0.4–3% less); marketed,"
+            " decimal gigabytes as sold; maker, its binary figure; machine, its physical memory.",
             "`tfacct devices NAME` says where a device's figures were read.",
         ),
     )
@@ -46,7 +56,9 @@ def _row(device: Device) -> Row:
         "device": device.id,
         "bf16": device.peak.get("bf16"),
         "fp8": device.peak.get("fp8"),
-        "memory_bytes": device.memory,
+        **device.memory_facts(),
+        "torch_bytes": device.totals.torch,
+        "board_bytes": device.totals.board,
         "bandwidth": device.bandwidth,
         "link": device.link,
         "tdp": device.tdp,
@@ -54,12 +66,13 @@ def _row(device: Device) -> Row:
     }
 
 
-def _one(device: Device) -> Report:
+def _one(device: Device, data: Report) -> Report:
     """All that is known of a device."""
-    seen = "as a framework reports it" if device.memory_from == "framework" else "as marketed, in decimal gigabytes"
     facts = [
         ("vendor", device.vendor or None),
-        ("memory", f"{device.memory:,} bytes ({units.binary(device.memory)}), {seen}"),
+        ("memory", device.memory_words),
+        ("torch", _torch(device.totals)),
+        ("board", _board(device.totals)),
         ("bandwidth", f"{units.decimal_bytes(device.bandwidth)}/s"),
         *((dtype, f"{units.si(value)} FLOP/s, dense") for dtype, value in device.peak.items()),
         ("link", None if device.link is None else f"{units.decimal_bytes(device.link)}/s, one way"),
@@ -77,7 +90,29 @@ def _one(device: Device) -> Report:
         sections=(rows,),
         models=(),
         convention=MATH,
+        data=data,
     )
+
+
+def _torch(totals: Memory) -> str | None:
+    """Torch's total, and where it was seen."""
+    if totals.torch is None:
+        return None
+    said = _bytes(totals.torch)
+    if totals.torch_range is not None:
+        low, high = (f"{end / MIB:,.0f}" for end in totals.torch_range)
+        said += f"; {low} to {high} MiB seen, by driver"
+    return f"{said} ({totals.torch_seen})" if totals.torch_seen else said
+
+
+def _board(totals: Memory) -> str | None:
+    """The board's total, and whose figure it is."""
+    whose = {"nvidia-smi": "by nvidia-smi", "maker": "by its maker", "marketed": "as marketed", "machine": "in all"}
+    return None if totals.board is None else f"{_bytes(totals.board)}, {whose[totals.board_from]}"
+
+
+def _bytes(value: int) -> str:
+    return f"{value:,} bytes ({value / MIB:,.0f} MiB)"
 
 
 def _check(device: Device) -> str | None:

@@ -364,9 +364,9 @@ def _mixtures(subject: LoadedModel) -> dict[str, int]:
 
 
 def _device(device: devices.Device) -> list[Any]:
-    """Name, bytes, and FLOPs per byte at which arithmetic in bf16 and memory take as long, 0 where no peak is known; 1
-    behind them where the bytes are those marketed."""
-    marketed = [1] if device.memory_from == "marketed" else []
+    """Name, bytes, and FLOPs per byte at which arithmetic in bf16 and memory take as long, 0 where no peak is known; then
+    1 where the bytes are not torch's total."""
+    others = [] if device.memory_from == "torch" else [1]
     name = device.name.partition(", one of")[0]
     ridge = round(device.peak.get("bf16", 0) / device.bandwidth, 2)
-    return [device.id, name, device.memory, ridge, *marketed]
+    return [device.id, name, device.memory, ridge, *others]

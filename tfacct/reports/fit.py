@@ -86,6 +86,7 @@ def fit(
             f"Usable: {use:g} of the memory, less {units.decimal_bytes(reserve)} for the engine. Needed: weights and"
             " cache over that. In use: the next power of two that divides the query heads; norms, and key/value heads"
             " beyond their number, are on several. A device without a known link is asked about alone.",
+            devices.memory_said(found),
             *(
                 [f"Weights in {named.dtype} are not divided here: one of each device is asked about."]
                 * undivided(dtype)
@@ -198,7 +199,7 @@ def _facts(
         "lines": [
             {
                 "device": one.device.id,
-                "memory_bytes": one.device.memory,
+                **one.device.memory_facts(),
                 "usable_bytes": one.usable,
                 "count": None if one.share is None else one.share.devices,
                 "weights_bytes_each": None if one.share is None else one.share.weights,

@@ -19,7 +19,7 @@ CONVENTIONS = {
     "KV cache": "Keys and values of all S tokens in every block; in a window min(S, W) of them; with latent attention"
     " the latent; where a block keeps a state of fixed size instead, that state.",
     "bytes": "Every tensor rounded up to whole bytes. KiB, MiB, GiB are powers of 1024; KB, MB, GB powers of 1000;"
-    " --fit 24G is 24 GB. A card sold as 24 GB holds up to 24 GiB: nvidia-smi shows its MiB.",
+    " --fit 24G is 24 GB. A card sold as 24 GB has up to 24 GiB, of which torch reports 0.4–3% less than nvidia-smi.",
     "dtypes": f"{', '.join(units.DTYPES)}. Default: bf16. Below 16 bits a dtype takes the matrices of the blocks,"
     " scales included where the format has them; everything else and the cache stay in bf16.",
     "memory": "Weights and KV cache. No activations, engine buffers or fragmentation.",

@@ -66,7 +66,7 @@ class Placed:
         """The devices, as they stand in the JSON."""
         split = self.host.split
         place = {"device": self.device.id, "count": self.count, "tp": split.tp, "ep": split.ep}
-        return {**place, "memory_bytes": self.device.memory, "dtype": self.dtype, "kv_dtype": self.cache}
+        return {**place, **self.device.memory_facts(), "dtype": self.dtype, "kv_dtype": self.cache}
 
 
 def placed(
@@ -168,7 +168,7 @@ def check_room(one: Placed, context: int, sequences: int) -> None:
         if stored <= one.device.memory:
             what += f" and {units.binary(kept)} of cache"
         raise UsageError(
-            f"{one.subject.name}: {what} do not fit into the {units.binary(one.device.memory)} of each {one.device.id}",
+            f"{one.subject.name}: {what} do not fit into each {one.device.id}'s {one.device.memory_words}",
             spelled(f"`tfacct fit {one.subject.name}` says how many devices hold it", "ask for more of them"),
         )
 

@@ -118,7 +118,8 @@ def serve(
 
 def _no_room(one: Placed, load: Load, free: int) -> UsageError:
     stored, kept = one.host.stored(), one.host.kept(load.prompt + load.new, 1)
-    left = f"what {option('use', str(load.use))} and {option('reserve')} leave of each {one.device.id}"
+    left = f"what {option('use', str(load.use))} and {option('reserve')} leave of each {one.device.id}'s"
+    left += f" {one.device.memory_words}"
     return UsageError(
         f"{one.subject.name}: {units.binary(stored)} of weights and {units.binary(kept)} of cache for one request do"
         f" not fit into {units.binary(max(free, 0))}, {left}",
@@ -211,8 +212,8 @@ def _notes(one: Placed, load: Load, fitting: int, loops: Sequence[Loaded], targe
     said += [
         "From token to token: first if new prompts wait for running answers, then if all of them cut in.",
         f"First token: ≈ {units.seconds(alone)} alone; with others it depends on the scheduler{among}.",
-        f"The cache of {fitting:,} requests fits beside the weights: a count, with {load.use:g} of each device's memory"
-        f" and {units.decimal_bytes(load.reserve)} of that kept for the engine.",
+        f"The cache of {fitting:,} requests fits beside the weights: a count, with {load.use:g} of"
+        f" {one.device.memory_words} and {units.decimal_bytes(load.reserve)} of that kept for the engine.",
     ]
     if target is not None and load.within is not None:
         cut_in, wait = target

@@ -122,8 +122,8 @@ class _Pass:
         """Raises UsageError where weights and cache do not fit."""
         if sum(self.held) > self.device.memory:
             raise UsageError(
-                f"{self.subject.name}: {units.binary(sum(self.held))} of weights and cache do not fit into the"
-                f" {units.binary(self.device.memory)} of {self.device.id}"
+                f"{self.subject.name}: {units.binary(sum(self.held))} of weights and cache do not fit into"
+                f" {self.device.id}'s {self.device.memory_words}"
             )
 
     def table(self) -> Table:
@@ -191,7 +191,7 @@ class _Pass:
         }
         if self.train:
             return {**common, **self._trained()}
-        place = {"device": self.device.id, "count": 1, "tp": 1, "ep": 1, "memory_bytes": self.device.memory}
+        place = {"device": self.device.id, "count": 1, "tp": 1, "ep": 1, **self.device.memory_facts()}
         return {
             **common,
             "on": {**place, "dtype": self.on.dtype, "kv_dtype": self.on.dtype},

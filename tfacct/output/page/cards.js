@@ -39,7 +39,7 @@ export function cards(counted, devices, chosen, every, acts) {
 		.map(device => row(counted, device, most, chosen, acts.choose));
 	const columns = [
 		["Card", ""],
-		["Sees", "number"],
+		["Memory", "number"],
 		["Filled", "gauge"],
 		["Free", "number"],
 		...(counted.model.keeps ? LIMITS : []),
@@ -47,7 +47,7 @@ export function cards(counted, devices, chosen, every, acts) {
 	const what = counted.model.keeps ? "Weights and what is kept between steps" : "Weights: nothing is kept between steps",
 		said =
 			`${what}, on one card; no activations, engine buffers or fragmentation.` +
-			" Memory is what a framework reports, or, marked *, as marketed.";
+			" Memory is torch's total of the card; with *, that is not known, and the board's or the marketed is shown.";
 	return dom.panel(
 		"cards",
 		"What holds it",
@@ -80,7 +80,7 @@ function row(counted, device, most, chosen, choose) {
 		class: device.id === chosen ? "chosen" : null,
 		cells: [
 			name,
-			`${numbers.binary(device.memory)}${device.marketed ? "*" : ""}`,
+			`${numbers.binary(device.memory)}${device.others ? "*" : ""}`,
 			gauge(counted, device, most),
 			h(free < 0n ? "span.over" : "span.free", free < 0n ? `${numbers.binary(-free)} over` : numbers.binary(free)),
 			...limits,

@@ -94,8 +94,8 @@ function axes(group, lines) {
 	return found;
 }
 
-function device([id, name, memory, ridge, marketed]) {
-	return { id, name, memory: BigInt(memory), ridge, marketed };
+function device([id, name, memory, ridge, others]) {
+	return { id, name, memory: BigInt(memory), ridge, others };
 }
 
 // The ways of a model at sizes that differ from its own, and which of them a form names.
