@@ -44,7 +44,7 @@ MEMORY: Mapping[str, str] = {
     "marketed": "as marketed, in decimal gigabytes; torch's total is not known",
     "machine": "the machine's memory",
 }
-"""Where the bytes of a device's memory come from, and that in words. All but `torch` are origins of the board's bytes."""
+"""Origin of the bytes of a device's memory, and what they are in words. All but `torch` are of the board's bytes."""
 KINDS = ("vendor", "secondary", "unread", "own", "measured")
 """Origin of the figures: a page of the maker's, another's, one that was not read again, the user's, or a sweep."""
 NAMED = re.compile(r"(?:(\d{1,9})x)?(\S+\.toml|[a-z][\w.-]*)", re.IGNORECASE | re.ASCII)

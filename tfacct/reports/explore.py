@@ -364,8 +364,8 @@ def _mixtures(subject: LoadedModel) -> dict[str, int]:
 
 
 def _device(device: devices.Device) -> list[Any]:
-    """Name, bytes, and FLOPs per byte at which arithmetic in bf16 and memory take as long, 0 where no peak is known; then
-    1 where the bytes are not torch's total."""
+    """Name, bytes, and FLOPs per byte at which arithmetic in bf16 and memory take as long, 0 where no peak is known; 1
+    at the end where the bytes are not torch's total."""
     others = [] if device.memory_from == "torch" else [1]
     name = device.name.partition(", one of")[0]
     ridge = round(device.peak.get("bf16", 0) / device.bandwidth, 2)
