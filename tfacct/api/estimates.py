@@ -283,7 +283,7 @@ class Estimated(Asked):
         >>> from tfacct import load
         >>> served = load("llama-3.1-8b").serve(on="h100-sxm", prompt="2k", new=256, users=[1, 16], within="50ms")
         >>> served.largest_users, [line["users"] for line in served.lines]
-        (195, [1, 16])
+        (193, [1, 16])
 
         `prompt`, `new`: tokens of a request. `users`: requests in flight at all times. `within`: seconds (or `"50ms"`)
         from token to token; `price`: of one device for an hour. `use`, `reserve`: share of a device's memory that an
