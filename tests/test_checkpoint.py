@@ -139,7 +139,7 @@ def test_a_planted_difference_among_pieces_goes_red(tmp_path: Path) -> None:
         ("blocks.1.attn.q_norm.weight", "missing: head 1 of 6")
     ]
     ((_, said),) = with_files("kimi_linear", lambda found: found.update({conv: found[conv]._replace(shape=(35, 1, 5))}))
-    assert said.endswith("has shape 107 × 1 × 5, the ledger 108 × 5")
+    assert said.endswith("has shape 107 × 1 × 5, the ledger 108 × 1 × 5")
     assert [said for _, said in with_files("kimi_linear", lambda found: found.pop(conv))] == [
         "missing: convolution 2 of 3"
     ]

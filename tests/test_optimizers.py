@@ -1,16 +1,19 @@
 """Optimizers against themselves: bytes of their states, and the most that their steps hold, on random real tensors."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import pytest
 
-from tests.conftest import Ran
+from tests.conftest import TINY, Ran, by_kind, kind_of_preset, tiny
 from tfacct import load
 from tfacct.accounts.optimizers import OPTIMIZERS, optimizer
 from tfacct.accounts.updates import Parameter
+from tfacct.loading import presets
+from tfacct.loading.model import LoadedModel, subject
 from tfacct.reports.stored import stored
+from tfacct.reports.training import Recipe, refusal
 
 pytest.importorskip("transformers")
 
@@ -82,7 +85,8 @@ def drawn(seed: int) -> tuple[list[Parameter], list[tuple[int, ...]]]:
     width, block = pick([7, 24, 64]), list[tuple[int, ...]]()
     for _ in range(pick([2, 4, 6])):
         wide = pick([5, 33, 100, 300])
-        block.append(pick([(width,), (wide,), (wide, width), (width, wide), (pick([2, 3]), wide, width)]))
+        convolution = pick([(wide, 1, pick([2, 3, 4])), (wide, 3, 2, 2)])
+        block.append(pick([(width,), (wide,), (wide, width), (width, wide), (pick([2, 3]), wide, width), convolution]))
     table, layers = (pick([50, 500]), width), pick([1, 2, 3])
     inside = [Parameter(shape, layers, 0) for shape in block]
     ends = Parameter((width,)), Parameter(table)
@@ -166,19 +170,139 @@ def test_states_of_gpt2_as_bitsandbytes_makes_them() -> None:
     assert optimizer("adamw-32bit").states(gpt2, 2) == optimizer("adamw-32bit").states(gpt2, 4) == 995_518_464
 
 
-@pytest.mark.parametrize("family", ["llama", "gpt2", "qwen3", "mixtral", "qwen3_moe", "gemma", "olmo2"])
-def test_parameters_are_the_classes_own(family: str) -> None:
-    """Shapes of all parameters, in any order; a matrix may lie transposed."""
-    from tests.training_configs import drawn as model
-    from tfacct.loading.model import subject
+TRAINED = [name for name in presets.names() if refusal(presets.load(name), Recipe()) is None]
+"""Presets whose training step is counted."""
+
+
+def alike(shapes: Iterable[Sequence[int]]) -> list[tuple[int, ...]]:
+    """Shapes in any order, matrices transposed or not, without a batch of 1 in front: optimizers store the same."""
+    found = ((*shape[:-2], *sorted(shape[-2:])) for shape in shapes)
+    return sorted(shape[1:] if len(shape) > 2 and shape[0] == 1 else shape for shape in found)
+
+
+def shapes_of(model: LoadedModel) -> list[tuple[int, ...]]:
+    return alike(one.shape for one in stored(model) for _ in range(one.copies))
+
+
+def class_parameters(model: LoadedModel) -> list[Any]:
+    """Parameters of the class that a step trains."""
     from tfacct.reference import keeping
 
-    for seed in range(3):
+    built = keeping.trainable(model.of_class, "eager", "bf16", auto=model.config.ending.auto)
+    return [parameter for parameter in built.parameters() if parameter.requires_grad]
+
+
+@pytest.mark.parametrize("family", sorted(name for name in TINY if tiny(name).config.trains))
+def test_parameters_are_the_classes_own(family: str) -> None:
+    """Shapes of all parameters: fused projections, convolutions of any dimension, banks of experts."""
+    from tests.training_configs import drawn as model
+
+    for seed in range(2):
         config, _, _ = model(family, seed)
-        built = keeping.trainable(config, "eager", "bf16")
-        classes = sorted(tuple(sorted(parameter.shape)) for parameter in built.parameters())
-        ours = stored(subject(family, config, {}, None))
-        assert sorted(tuple(sorted(one.shape)) for one in ours for _ in range(one.copies)) == classes
+        ours = subject(family, config, {}, None)
+        assert shapes_of(ours) == alike(parameter.shape for parameter in class_parameters(ours)), config
+
+
+@pytest.mark.parametrize("name", by_kind(TRAINED, kind_of_preset))
+def test_parameters_of_presets_are_the_classes_own(name: str) -> None:
+    """AdamW stores two numbers as wide as the parameter for each element, and 4 bytes for each tensor."""
+    ours = presets.load(name)
+    of_class = class_parameters(ours)
+    assert shapes_of(ours) == alike(parameter.shape for parameter in of_class)
+    moments = 2 * sum(parameter.numel() * parameter.element_size() for parameter in of_class)
+    assert optimizer("adamw").states(stored(ours), 2) == moments + 4 * len(of_class)
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_adamw_stores_two_numbers_for_each_trained_parameter(name: str) -> None:
+    """The elements are those of `params`, which knows of no fused tensors."""
+    model = load(name)
+    tensors = model.loaded.ledger.tensors()
+    frozen = [one for one in tensors if one.path.endswith(".routing.bias")]  # corrects the choice of experts
+    frozen += [one for one in tensors if one.parameter.table is not None and not one.parameter.table.trained]  # sines
+    elements = model.params().total - sum(int(one.count * one.elements) for one in frozen)
+    count = sum(one.copies for one in stored(model.loaded))
+    assert optimizer("adamw").states(stored(model.loaded), 2) == 2 * 2 * elements + 4 * count
+
+
+@pytest.mark.parametrize(
+    ("name", "bytes_"),
+    [
+        ("qwen3.5-27b", 107_583_997_260),
+        ("qwen3-next-80b-a3b", 318_697_568_220),
+        ("qwen3.5-397b-a17b", 1_585_385_405_496),
+    ],
+)
+def test_fused_heads_of_two_sizes(name: str, bytes_: int) -> None:
+    """DeltaNet's queries, keys and values are one matrix, of fewer key heads than value heads. Bytes of the classes of
+    transformers 5.23 on meta: 2 · 2 bytes for each element, and 4 for each tensor."""
+    step = load(name).train(ctx="4k")
+    assert step.optimizer_bytes == bytes_ and step.exact
+
+
+def test_a_small_model_by_one_step_of_adamw() -> None:
+    """97,200 bytes of state and 803,352 bytes at the peak: torch.optim.AdamW on the CPU, in bf16."""
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16}
+    of_delta = {"linear_key_head_dim": 8, "linear_value_head_dim": 8, "linear_num_key_heads": 2}
+    model = {
+        **{"model_type": "qwen3_5_text", "vocab_size": 96, "hidden_size": 32, "num_hidden_layers": 2},
+        **{"intermediate_size": 48, "layer_types": ["linear_attention", "full_attention"]},
+        **{"linear_conv_kernel_dim": 4, "linear_num_value_heads": 4, **of_delta, **heads},
+    }
+    step = load(model).train(ctx=16, attention="eager")
+    assert step.optimizer_bytes == 97_200 and step.peak_bytes == 803_352
+
+
+def stepped(config: dict[str, Any], name: str) -> int:
+    """Bytes that an optimizer stores for a class that took a step on the CPU, in bf16."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    from tfacct.reference.updating import tensors
+
+    fields = {key: value for key, value in config.items() if key != "model_type"}
+    made = AutoConfig.for_model(config["model_type"], **fields)
+    built = AutoModelForCausalLM.from_config(made, dtype=torch.bfloat16, attn_implementation="eager")
+    ids = torch.arange(32).reshape(2, 16) % config["vocab_size"]
+    built(ids, labels=ids).loss.backward()
+    trained = dict(built.named_parameters())
+    if name == "muon":  # matrices of the blocks alone
+        hidden = [each for at, each in trained.items() if each.ndim == 2 and any(map(str.isdigit, at.split(".")))]
+        others = [each for each in trained.values() if all(each is not one for one in hidden)]
+        optimizers = [torch.optim.Muon(hidden), torch.optim.AdamW(others, fused=True)]
+    else:
+        optimizers = MADE[name]([*trained.values()])
+    for each in optimizers:
+        each.step()
+    return sum(tensor.numel() * tensor.element_size() for each in optimizers for tensor in tensors(each))
+
+
+@pytest.mark.parametrize(
+    "name", ["adamw", "adafactor", "adafactor-transformers", "adafactor-transformers-beta1", "muon", "nadam"]
+)
+@pytest.mark.parametrize(("family", "seed"), [("lfm2", 5), ("qwen3_5_text", 1), ("qwen3_next", 1), ("qwen3_moe", 1)])
+def test_real_models_have_states_of_this_size(family: str, seed: int, name: str) -> None:
+    """Convolutions of three dimensions, fused heads of two sizes, and banks of experts."""
+    from tests.training_configs import drawn as model
+
+    config, _, _ = model(family, seed)
+    assert optimizer(name).states(stored(subject(family, config, {}, None)), 2) == stepped(config, name), config
+
+
+@pytest.mark.parametrize("family", ["falcon_mamba", "jamba", "mamba", "zamba2"])
+def test_convolutions_of_recurrences_have_three_dimensions(family: str) -> None:
+    """Their steps are not counted yet, but their shapes are those of the classes."""
+    model = tiny(family)
+    theirs = alike(parameter.shape for parameter in class_parameters(model))
+    ours, of_class = ([one for one in shapes if len(one) == 3 and one[1] == 1] for shapes in (shapes_of(model), theirs))
+    assert ours == of_class != []
+
+
+def test_adafactor_has_rows_and_columns_of_a_convolution() -> None:
+    """torch.optim.Adafactor stores of a convolution of D × 1 × K, D numbers by rows and D · K by columns."""
+    assert load("lfm2-1.2b").train(ctx=512, optimizer="adafactor").optimizer_bytes == 1_824_848
+    assert optimizer("adafactor").states([Parameter((2048, 1, 3))], 2) == 2 * (2048 + 2048 * 3) + 4
+    assert optimizer("adafactor").states([Parameter((768, 3, 16, 14))], 2) == 2 * 768 * 3 * (16 + 14) + 4
 
 
 def test_an_order_that_decides_is_an_interval(run: Callable[..., Ran]) -> None:

@@ -88,6 +88,11 @@ class Tensor(NamedTuple):
         return self.parameter.embedding
 
     @property
+    def shape_in_torch(self) -> tuple[int, ...]:
+        """Its shape in torch's modules: a matrix by its outputs, then its inputs; heads next to each other."""
+        return self.parameter.shape_in_torch(dict(zip(self.parameter.axes, self.shape, strict=True)))
+
+    @property
     def stored(self) -> Stored:
         """The tensor as a storage format sees it."""
         return as_stored(self.parameter, self.axes, self.experts)._replace(path=self.path)

@@ -54,6 +54,8 @@ BESIDE = "Kb"
 FRONT, FURTHER = "Xc", "Xr"
 """The axes of the learned tokens in front of an image's patches, by which the ledger binds how many patches there are,
 and of those of them behind the class token, which bind nothing."""
+PIXELS = "Px"
+"""The axis of the pixels of a square patch."""
 MERGE, TILE = "Mp", "Wp"
 """The axes of the patches merged into one, and of those in a window by itself; the ledger binds by them how many."""
 HALF, WHOLE, LONGEST = "Wo", "Wf", "Wl"
@@ -71,6 +73,7 @@ class Parameter(NamedTuple):
     `bank`: the first axis counts experts, of which a token uses some. `embedding`: the tensor is a table whose rows are
     looked up. `inputs`: the axes that a matrix is multiplied along; a table, a vector, a depthwise convolution, a
     router and a gate have none. `table`: the line of a table, whose first axis counts rows. `idle`: no work reads it.
+    `dims`: the axes of each dimension that the tensor has in torch's modules, if these are not `axes` one by one.
     """
 
     path: str
@@ -80,6 +83,11 @@ class Parameter(NamedTuple):
     inputs: Letters = ()
     table: Table | None = None
     idle: bool = False
+    dims: tuple[Letters, ...] = ()
+
+    def shape_in_torch(self, sizes: Axes) -> tuple[int, ...]:
+        """Shape that the tensor has in torch's modules, for these sizes of its axes."""
+        return tuple([prod([int(sizes[axis]) for axis in dim]) for dim in self.dims or zip(self.axes, strict=True)])
 
 
 class Dims(NamedTuple):
@@ -255,11 +263,24 @@ class Matmul:
         if axes is None:
             return ()
         experts, path = (self.bank,) if self.bank else (), f"{self.weight or self.path}.weight"
-        weight = Parameter(path, (*experts, *axes), bool(self.bank), inputs=self._inputs(axes))
+        bank, inputs = (experts,) if experts else (), self._inputs(axes)
+        dims = (*bank, *self._dims(axes, inputs))
+        weight = Parameter(path, (*experts, *axes), bool(self.bank), inputs=inputs, dims=dims)
         if not self.bias:
             return (weight,)
         outputs = tuple(a for a in axes if a in self.einsum.out)
-        return weight, Parameter(f"{self.path}.bias", (*experts, *outputs), bool(self.bank))
+        return weight, Parameter(f"{self.path}.bias", (*experts, *outputs), bool(self.bank), dims=(*bank, outputs))
+
+    def _dims(self, weight: Letters, inputs: Letters) -> tuple[Letters, ...]:
+        """Axes of each dimension of the weight in torch's modules: of a matrix its outputs, then its inputs; of a
+        depthwise convolution its channels, the single channel that each of them reads, and the taps."""
+        results = tuple(axis for axis in weight if axis in self.einsum.out)
+        if inputs:
+            return tuple(axis for axis in weight if axis not in inputs), inputs
+        if not results:
+            return ()
+        summed = tuple(axis for axis in weight if axis not in results)
+        return (results, (), summed) if set(results) <= set(self.einsum.left) else (results, summed)
 
     def _inputs(self, weight: Letters) -> Letters:
         """Axes of the weight that are its module's input. They are written first in a spec; a weight that is not summed
@@ -369,11 +390,17 @@ class Pointwise:
         """Scale and shift, where the line has them."""
         named = (("weight", self.weight), ("bias", self.bias))
         owner = self.module or self.path
-        return tuple([Parameter(f"{owner}.{name}", letters(axes)) for name, axes in named if axes])
+        return tuple([_vector(f"{owner}.{name}", letters(axes)) for name, axes in named if axes])
 
     def elements(self, axes: Axes) -> Size:
         """Number of elements of the result."""
         return size(axes, letters(self.spec))
+
+
+def _vector(path: str, axes: Letters) -> Parameter:
+    """A parameter of pointwise work. Heads lie next to each other in torch's modules."""
+    heads = len(axes) == 2 and axes[0] in ("N", "K") and axes[1][0] == "H"
+    return Parameter(path, axes, dims=(axes,) if heads else ())
 
 
 @record

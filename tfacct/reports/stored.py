@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
+from math import isqrt
 from typing import Any
 
 from tfacct.accounts.sharding.shards import corrects
 from tfacct.accounts.updates import Parameter
 from tfacct.base.spelling import option
 from tfacct.ledger import paths
-from tfacct.ledger.einsum import Letters, Size
+from tfacct.ledger.evaluated import Tensor
 from tfacct.ledger.groups import Ledger
+from tfacct.ledger.lines import PIXELS
 from tfacct.loading.model import LoadedModel
 
 RUNS = "runs"
@@ -39,9 +40,10 @@ def _stored(subject: LoadedModel, ledger: Ledger) -> list[Parameter]:
         inside = paths.repeated(tensor.path)
         stack = stacks.setdefault(id(tensor.axes), len(stacks)) if inside else None
         key = named[tensor.path], stack
-        shape = _flat(tensor.parameter.axes, tensor.shape)
-        if key in found:  # one behind the other, of the same inputs
-            shape = (*shape[:-1], found[key].shape[-1] + shape[-1])
+        shape = _kernel(tensor)
+        if key in found:  # fused along their outputs
+            at = 1 if tensor.parameter.bank else 0
+            shape = (*shape[:at], found[key].shape[at] + shape[at], *shape[at + 1 :])
         found[key] = Parameter(shape, int(tensor.count), stack, tensor.embedding)
     if subject.config.out_first:
         modules = subject.config.paths()
@@ -110,15 +112,10 @@ def _out_first(found: Mapping[tuple[str, int | None], Parameter], made: str, out
     return [found[key] for key in order]
 
 
-@lru_cache(maxsize=1024)
-def _flat(axes: Letters, sizes: tuple[Size, ...]) -> tuple[int, ...]:
-    """Shape of a tensor whose heads lie side by side, as all classes store them."""
-    shape: list[int] = []
-    before = ""
-    for axis, size in zip(axes, sizes, strict=True):
-        if axis[0] == "H" and before in ("N", "K"):
-            shape[-1] *= int(size)
-        else:
-            shape.append(int(size))
-        before = axis
-    return tuple(shape)
+def _kernel(tensor: Tensor) -> tuple[int, ...]:
+    """Shape of a tensor in torch's modules: what reads square patches of an image is a convolution there."""
+    shape, inputs = tensor.shape_in_torch, tensor.parameter.inputs
+    if PIXELS not in inputs:
+        return shape
+    side = isqrt(int(tensor.axes[PIXELS]))
+    return (*shape[:-1], shape[-1] // side**2, side, side)

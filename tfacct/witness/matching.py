@@ -15,7 +15,7 @@ from tfacct.ledger.evaluated import Tensor
 from tfacct.loading.headers import Held
 from tfacct.loading.model import LoadedModel
 from tfacct.witness import own_names
-from tfacct.witness.places import Places, shape_in_torch
+from tfacct.witness.places import Places
 
 if TYPE_CHECKING:
     from tfacct.reference.own_code import Weight
@@ -94,7 +94,7 @@ class Matched:
 
 def expected(ours: Sequence[Tensor]) -> tuple[int, ...]:
     """Shape of one tensor that holds several of ours, one behind the other along their outputs."""
-    shapes = [shape_in_torch(tensor) for tensor in ours]
+    shapes = [tensor.shape_in_torch for tensor in ours]
     at = 1 if ours[0].parameter.bank else 0
     whole = list(shapes[0])
     whole[at] = sum(shape[at] for shape in shapes)

@@ -5,13 +5,11 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from math import prod
 from typing import NamedTuple
 
 from tfacct.architecture.parts import Experts
 from tfacct.ledger import paths
 from tfacct.ledger.evaluated import Tensor
-from tfacct.ledger.lines import NO_MATRIX
 from tfacct.loading.headers import Held
 from tfacct.loading.model import LoadedModel
 from tfacct.witness import tensor_names as names
@@ -163,9 +161,9 @@ class Places:
 
     def _shape(self, parts: Sequence[Tensor], *, as_ours: bool = False) -> tuple[int, ...]:
         """Shape of a class's tensor, which holds parts one behind the other along their outputs."""
-        shape = list(shape_in_torch(parts[0]))
+        shape = list(parts[0].shape_in_torch)
         axis = 1 if parts[0].parameter.bank else 0
-        shape[axis] = sum(shape_in_torch(part)[axis] for part in parts)
+        shape[axis] = sum(part.shape_in_torch[axis] for part in parts)
         starred = paths.starred(parts[0].path)
         turned = len(shape) > 1 and parts[0].parameter.inputs and starred.startswith(self.subject.config.inputs_first)
         if turned and not (self.outputs_first or (as_ours and parts[0].parameter.bank)):
@@ -254,20 +252,3 @@ def _filled(starred: str, numbers: Sequence[str]) -> str:
     """The name with its numbers in the place of its stars."""
     pieces = starred.split("*")
     return "".join(piece + number for piece, number in zip(pieces, [*numbers, ""], strict=False))
-
-
-def shape_in_torch(tensor: Tensor) -> tuple[int, ...]:
-    """Shape in which torch stores a tensor: a matrix by its outputs, then its inputs; heads lie side by side."""
-    axes, inputs = tensor.parameter.axes, tensor.parameter.inputs
-    sizes: dict[str, int] = {axis: int(size) for axis, size in zip(axes, tensor.shape, strict=True)}
-    bank = axes[:1] if tensor.parameter.bank else ()
-    rest = [axis for axis in axes if axis not in bank]
-    first = [sizes[axis] for axis in bank]
-    if inputs:
-        outputs = (sizes[axis] for axis in rest if axis not in inputs)
-        return (*first, prod(outputs), prod(sizes[axis] for axis in rest if axis in inputs))
-    if len(rest) == 2 and rest[1][0] == "H" and rest[0] in ("N", "K"):
-        return (*first, sizes[rest[0]] * sizes[rest[1]])
-    if len(rest) > 1 and rest[-1] in NO_MATRIX:  # a router, which formats do not take
-        return (*first, sizes[rest[-1]], prod(sizes[axis] for axis in rest[:-1]))
-    return (*first, *(sizes[axis] for axis in rest))
