@@ -25,7 +25,7 @@ def test_an_estimate_never_looks_like_a_count(run: Callable[..., Ran]) -> None:
     ran = run("time", "llama-3.1-70b", "--on", "4xh100-sxm", "--dtype", "fp8", "--ctx", "8k", "--batch", "32")
     assert ran.code == 0
     out = words(ran.out)
-    assert "Estimate. Dense models, runs never fitted: median error" in out and "389 of them on this device" in out
+    assert "Estimate. Dense models: median error 7.9%" in out and "389 runs on this device were fitted" in out
     assert out.count("≈") == 4 and "in 4 of 5 cases" in out and "80% interval" in out and "never below" in out
 
 
@@ -37,7 +37,7 @@ def test_a_step_re_adds_to_its_kernels() -> None:
     assert step.bound_seconds < low < step.value_seconds < high
     assert step.tokens_per_second == pytest.approx(32 / step.value_seconds)
     assert step.assumptions["bend"] == CONSTANTS.bend
-    assert step.validation["points"] == 626 and step.validation["points_on_device"] == 389
+    assert step.validation["points_fitted"] == 626 and step.validation["points_on_device"] == 389
     # FLOPs on four devices are those of `flops --masked --decode`.
     whole = LLAMA.flops(ctx="8k", decode=True, batch=32, masked=True).total_flops
     assert 4 * sum(one["flops"] for one in step.kernels) == whole
@@ -68,7 +68,7 @@ def test_no_error_is_claimed_where_nothing_was_measured(on: str) -> None:
 def test_a_device_without_measured_runs_says_so() -> None:
     step = tfacct.load("qwen3-8b").time(on="a100-sxm-80gb", ctx=1024)
     assert step.validation["points_on_device"] == 0
-    assert "none of them on this device" in words(" ".join(step.notes))
+    assert "no run on this device was fitted" in words(" ".join(step.notes))
 
 
 def test_narrow_weights_without_units_are_multiplied_in_bf16() -> None:

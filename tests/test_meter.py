@@ -82,3 +82,9 @@ def test_what_makes_no_sense_is_refused() -> None:
 
 def test_it_is_light() -> None:
     assert imported_by("from tfacct import Meter; Meter('gpt2', peak='h100-sxm').step(3)") == set()
+
+
+def test_a_step_above_the_peak_is_warned_of() -> None:
+    meter = tfacct.Meter("gpt2", peak="15.6e12", ctx=1024)
+    with pytest.warns(UserWarning, match="above 100%"):
+        meter.step(tokens=100_000, seconds=1.0)

@@ -107,3 +107,9 @@ def test_what_is_no_question(name: str) -> None:
     asked = {"model": GPT2, "tokens_per_second": 1000, "peak": "1e12", **changes}
     with pytest.raises(TfacctError, match=rf"^{re.escape(said)}"):
         tfacct.mfu(asked.pop("model"), **asked)
+
+
+def test_more_than_the_peak_is_warned_of() -> None:
+    with pytest.warns(UserWarning, match="MFU of 551% is above 100%"):
+        # 100,000 tokens/s are 0.2756 of 312 TFLOP/s; at a peak of 15.6 TFLOP/s they would be 5.51 of it.
+        assert tfacct.mfu("gpt2", tokens_per_second=100_000, peak="15.6e12", ctx=1024) == pytest.approx(5.512, rel=1e-3)

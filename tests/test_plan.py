@@ -305,8 +305,12 @@ def test_the_least_time_comes_first() -> None:
     asked: dict[str, Any] = {"gpus": 8, "fit": "a100-sxm-80gb", "ctx": "4k", "batch": 64, "train": True}
     found = model.plan(**asked, by="time")
     timed = [row for row in found.divisions if row["seconds"] is not None]
-    seconds = [row["seconds"] for row in timed]
-    assert seconds == sorted(seconds, key=float) and timed == found.divisions[: len(timed)] != found.divisions
+    by_stack = {
+        stack: [row["seconds"] for row in timed if row["timed_as"] == stack] for stack in ("FSDP", "Megatron-LM")
+    }
+    assert [one for seconds in by_stack.values() for one in seconds] == [row["seconds"] for row in timed]
+    assert all(seconds and seconds == sorted(seconds) for seconds in by_stack.values())
+    assert timed == found.divisions[: len(timed)] != found.divisions
     assert {row["fsdp"] for row in timed} == {1, 8} and not any(row["cp"] * row["ulysses"] > 1 for row in timed)
     assert {row["dp"] for row in timed if row["tp"] * row["pp"] == 1} == {1}
     for row in (timed[0], timed[1], timed[-1]):
@@ -322,7 +326,8 @@ def test_the_least_time_comes_first() -> None:
         tuple(row[key] for key in same) for row in found.divisions
     }
     assert {row["seconds"] for row in plain.divisions} == {row["time_command"] for row in plain.divisions} == {None}
-    assert f"of {len(timed)} with an estimate --fsdp 8 takes least, ≈ " in found.answer
+    assert f"fastest of {len(timed)} with an estimate: with FSDP --fsdp 8, ≈ " in found.answer
+    assert "; with Megatron-LM --tp " in found.answer and "not ranked against each other" in " ".join(found.notes)
 
 
 def test_the_time_of_a_token(run: Callable[..., Ran]) -> None:
@@ -335,7 +340,7 @@ def test_the_time_of_a_token(run: Callable[..., Ran]) -> None:
     asked = ("plan", "llama-3.1-70b", "--gpus", "8", "--fit", "h100-sxm", "--ctx", "8k", "--batch", "64")
     out = " ".join(run(*asked, "--by", "time").out.split())
     assert "Its time is tfacct time llama-3.1-70b --on 8xh100-sxm" in out and "no time, no topology" not in out
-    assert "389 of them on this device" in out and "no time, no topology" in " ".join(run(*asked).out.split())
+    assert "389 runs on this device were fitted" in out and "no time, no topology" in " ".join(run(*asked).out.split())
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,9 @@ from tfacct.accounts.divided_time import DIVIDED, DividedWork, Meshed
 from tfacct.accounts.kernels import Kernel
 from tfacct.accounts.training_time import TRAINING, Trained, Work
 from tfacct.base.errors import TfacctError
+from tfacct.ledger.workload import Workload
 from tfacct.loading import devices
+from tfacct.reports.step_time import Trains, memory
 
 A100, H100 = devices.load("a100-sxm-80gb"), devices.load("h100-sxm")
 MPT = tfacct.load("mpt-7b")
@@ -56,7 +58,7 @@ def test_what_a_step_says() -> None:
     assert step.constant_utilization_seconds == pytest.approx(step.value_seconds * step.mfu / 0.463)
     assert step.estimate is True and step.interval_80_seconds[0] < step.value_seconds < step.interval_80_seconds[1]
     said = " ".join(step.notes)
-    assert "78 of them on this device" in said and "a strong baseline" in said
+    assert "78 steps on this device were fitted" in said and "a strong baseline" in said
     assert step.answer.startswith("≈")
 
 
@@ -88,7 +90,7 @@ def test_what_is_refused(model: str, asked: dict[str, Any], message: str) -> Non
 @pytest.mark.parametrize("on", ["mi300x", "tpu-v5p"])
 def test_no_error_is_claimed_where_nothing_was_measured(on: str) -> None:
     step = MPT.train_time(on=on, ctx=1024)
-    assert step.validation is None and step.interval_80_seconds is None and "its error is not known" in step.notes[0]
+    assert step.validation is None and step.interval_80_seconds is None and "its error is not known" in step.notes[1]
 
 
 SCORED = {**TINY["qwen2"], "architectures": ["Qwen2ForRewardModel"]}
@@ -98,10 +100,51 @@ SCORED = {**TINY["qwen2"], "architectures": ["Qwen2ForRewardModel"]}
 @pytest.mark.parametrize(
     ("model", "counted"), [("gpt2", True), ("mpt-7b", True), ("jais-2-8b", False), (SCORED, False)], ids=range(4)
 )
-def test_train_is_named_where_it_counts_the_model(model: Any, counted: bool) -> None:
-    said = " ".join(" ".join(tfacct.load(model).train_time(on="8xh100-sxm").notes).split())
-    assert ("counts whether a step fits" in said) == counted
-    assert ("fits is not counted" in said) != counted
+def test_the_first_note_says_whether_the_step_fits(model: Any, counted: bool) -> None:
+    step = tfacct.load(model).train_time(on="8xh100-sxm")
+    assert step.notes[0].startswith("Fits: needs" if counted else "Whether the step fits is not known")
+    assert step.fits is (True if counted else None) and (step.needed_bytes is not None) == counted
+
+
+@pytest.mark.parametrize(
+    ("model", "asked", "options"),
+    [
+        ("llama-3.1-70b", {"on": "8xh100-sxm", "ctx": "8k", "batch": 64}, "batch=1, recompute=True"),
+        ("llama-3.1-405b", {"on": "rtx-4090"}, None),
+        ("jais-2-8b", {"on": "rtx-4090"}, None),  # a step that is not counted has a least all the same
+        ("llama-3.1-70b", {"on": "8xh100-sxm", "tp": 8, "ctx": "8k", "batch": 8}, None),
+    ],
+    ids=range(4),
+)
+def test_a_step_that_does_not_fit_has_no_seconds(model: str, asked: dict[str, Any], options: str | None) -> None:
+    step = tfacct.load(model).train_time(**asked)
+    assert step.fits is False and step.least_bytes > step.usable_bytes
+    assert step.answer.startswith("Does not fit: needs at least ")
+    for name in ("value_seconds", "interval_80_seconds", "mfu", "tokens_per_second_each", "parts_seconds", "days"):
+        assert getattr(step, name) is None, name
+    if options is not None:
+        assert step.answer.endswith(f"; try {options.replace(', ', ' ')}.")
+
+
+def test_the_least_memory_of_a_step_by_hand() -> None:
+    """Llama 3.1 8B: 8 bytes per parameter, and per token and layer the layer's input, q, k, v, attention's result, gate
+    and up, in 2 bytes."""
+    layer = 4096 + 4096 + 1024 + 1024 + 4096 + 2 * 14336
+    work = Workload(context=512, tokens=512, batch=3)
+    llama, none = tfacct.load("llama-3.1-8b").loaded, Trains()
+    state = 8 * 8_030_261_248
+    assert memory(llama, work, 1, H100, none).least == state + 2 * 32 * layer * 512 * 3
+    assert memory(llama, work, 1, H100, replace(none, recompute=True)).least == state + 2 * 32 * 4096 * 512 * 3
+    assert memory(llama, work, 8, H100, none).least == state // 8 + 2 * 32 * layer * 512 * 3
+    # Of 4 stages the first has 4 micro-batches in flight; replicas hold weights and gradients whole.
+    staged = replace(none, accumulate=7, mesh=Meshed(tp=2, sp=True, pp=4))
+    assert memory(llama, work, 16, H100, staged).least == state // 2 // 8 + state // 2 // 16 + layer * 32 * 512 * 3
+
+
+def test_the_interval_of_newer_stacks_is_wide() -> None:
+    step = tfacct.load("llama-3.1-8b").train_time(on="8xh100-sxm", ctx="4k")
+    assert [end / step.value_seconds for end in step.interval_80_seconds] == pytest.approx([0.6, 1.35])
+    assert step.validation is None and "64% on Megatron-Bridge in fp8" in " ".join(step.notes)
 
 
 def test_steps_of_another_maker_are_not_the_same_steps() -> None:

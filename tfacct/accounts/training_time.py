@@ -13,7 +13,9 @@ from typing import NamedTuple
 from tfacct.accounts.kernels import Kernel, kernels
 from tfacct.accounts.timing import Device
 from tfacct.base.record import record
+from tfacct.ledger.einsum import Axes, size
 from tfacct.ledger.groups import Ledger
+from tfacct.ledger.lines import Matmul
 from tfacct.ledger.storage import BF16, BF16_EACH
 from tfacct.ledger.workload import Workload
 
@@ -92,6 +94,24 @@ class Parts(NamedTuple):
     def seconds(self) -> float:
         """Seconds of the step."""
         return sum(self)
+
+
+def least_saved(ledger: Ledger, at: Axes, *, recompute: bool = False) -> int:
+    """Elements that every implementation saves for the backward pass of all layers: the results of matmuls.
+
+    Attention scores stay within a fused kernel, and what is added to the residual stream is saved once a layer: norms,
+    activations and rotary embeddings can be computed again from these. With `recompute` a layer saves its input alone.
+    """
+    total = 0
+    for group in (group for group in ledger.groups if group.numbers):
+        axes = group.bound(at)
+        products = [line.einsum for line in group.lines if isinstance(line, Matmul)]
+        stream = products[0].left
+        results = (
+            [] if recompute else [one.out for one in products if one.out != stream and not {"T", "S"} <= set(one.out)]
+        )
+        total += int(group.count) * sum(int(size(axes, result)) for result in (stream, *results))
+    return total
 
 
 class Work(NamedTuple):

@@ -41,3 +41,10 @@ def _palm(point: Point) -> int:
 def utilization(per_token: float, tokens_per_second: float, peak: float) -> float:
     """Part of the `peak`, in FLOP/s, that tokens at this speed use."""
     return per_token * tokens_per_second / peak
+
+
+def above_peak(share: float) -> str | None:
+    """The warning about a utilization that no device reaches; None at or below 100 %."""
+    if share <= 1:
+        return None
+    return f"MFU of {share:.0%} is above 100%: the peak or the speed is misstated, or the kernel skips masked pairs."

@@ -35,6 +35,7 @@ Validated = TypedDict(
         "class": Literal["dense", "experts", "training", "divided"],
         "metric": Literal["request", "token", "step"],
         "points": int,
+        "points_fitted": int,
         "cells": int,
         "points_on_device": int,
         "points_in_dtype": int,
@@ -104,12 +105,16 @@ class TimeTrainReport(_Common):
     pp: int
     pp_chunks: int
     estimate: bool
-    value_seconds: float
+    fits: bool | None
+    least_bytes: int
+    needed_bytes: int | None
+    usable_bytes: int
+    value_seconds: float | None
     interval_80_seconds: list[float] | None
     constant_utilization_seconds: float | None
-    parts_seconds: dict[str, float]
-    tokens_per_second_each: float
-    mfu: float
+    parts_seconds: dict[str, float] | None
+    tokens_per_second_each: float | None
+    mfu: float | None
     mfu_palm: float | None
     days: float | None
     validation: Validated | None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple, cast
 
@@ -91,6 +92,10 @@ class Meter:
         self._tokens += tokens
         self._seconds += seconds
         speed = tokens / seconds
+        if self._used * speed > 1:
+            from tfacct.accounts.utilization import above_peak
+
+            warnings.warn(str(above_peak(self._used * speed)), stacklevel=2)
         return Reading(self._used * speed, self._ran * speed, speed, tokens, seconds, self.convention)
 
     @property

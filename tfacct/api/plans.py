@@ -31,6 +31,7 @@ class PlannedDivision(TypedDict):
     bytes: int
     sent_bytes: int
     seconds: float | None
+    timed_as: str | None
     command: str
     time_command: str | None
 

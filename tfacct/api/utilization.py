@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 from tfacct.accounts.utilization import Convention
@@ -68,9 +69,9 @@ def mfu(
 
     `model`: a Model, or what `load` takes. `peak`: FLOP/s, as a number or a text (`"989e12"`, `"989T"`). `convention`:
     `"palm"`, 6·N + 12·L·H·Q·T per token, or `"full"`, every product with all T × S pairs; what is recomputed counts in
-    neither. `train=False`: a forward pass. Raises TfacctError.
+    neither. `train=False`: a forward pass. Warns above 100%. Raises TfacctError.
     """
-    from tfacct.accounts.utilization import utilization
+    from tfacct.accounts.utilization import above_peak, utilization
 
     rated = model if isinstance(model, Rated) else Rated(loaded(model, {}))
     per_second = units.read_rate("peak", peak) if isinstance(peak, str) else peak
@@ -78,7 +79,10 @@ def mfu(
         if isinstance(value, bool) or not _positive(value):
             raise UsageError(f"{name} must be a number above 0, not {value!r}")
     per_token = rated.flops_per_token(ctx=ctx, train=train, convention=convention)
-    return utilization(per_token, float(tokens_per_second), float(per_second))
+    share = utilization(per_token, float(tokens_per_second), float(per_second))
+    if (warning := above_peak(share)) is not None:
+        warnings.warn(warning, stacklevel=2)
+    return share
 
 
 def _positive(value: Any) -> bool:

@@ -37,7 +37,8 @@ from tfacct.reports.training import refusal as alone_refused
 
 class Division(NamedTuple):
     """A mesh, the sequences that a rank takes at a time and how often in a step, the bytes that it needs and sends; its
-    seconds where they were asked for and there is an estimate, and the options of `tfacct time` that give them."""
+    seconds where they were asked for and there is an estimate, the options of `tfacct time` that give them, and the
+    stack whose measured steps they rest on: seconds of two stacks are not compared."""
 
     mesh: Mesh
     batch: int
@@ -46,6 +47,7 @@ class Division(NamedTuple):
     sent: int
     seconds: float | None = None
     clock: str = ""
+    stack: str = ""
 
 
 class Tried(NamedTuple):

@@ -9,6 +9,7 @@ from typing import Any
 
 from tfacct.accounts.memory import footprint, largest_that_fits, working_bytes
 from tfacct.accounts.passes import backward_flops, forward_flops
+from tfacct.accounts.utilization import above_peak
 from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.base.record import record
@@ -262,6 +263,7 @@ def _report(subject: LoadedModel, request: Request, plan: Plan, facts: Mapping[s
             f" random weights{f'; attention: {how}' if attention else ''}.",
             f"The peak is the best square matmul timed on this device in this run. Most bytes held: {where}.",
             f"fvcore counted {counted}.",
+            *filter(None, [above_peak(facts["mfu"])]),
         ),
         requests=[request],
         defaults=[],

@@ -9,7 +9,7 @@ from typing import Any
 from tfacct.accounts.kernels import NoKernelError, Split, kernels
 from tfacct.accounts.serving import Host
 from tfacct.accounts.timing import CONSTANTS, WIDE, units_of
-from tfacct.accounts.validated import STORED, VALIDATED, Metric, Validation
+from tfacct.accounts.validated import REPORTED, STORED, VALIDATED, Metric, Validation
 from tfacct.base import units
 from tfacct.base.errors import ConfigError, TfacctError, UsageError
 from tfacct.base.record import record
@@ -182,11 +182,12 @@ def error_said(one: Placed, sequences: int = 1) -> str:
         return f"Estimate. No run on devices of {maker} was measured, so its error is not known."
     if error is None:
         return f"Estimate. Experts under more than {CROWD:,} sequences were hardly measured, so its error is not known."
-    here = error.on.get(one.device.id, 0)
+    reported, here = REPORTED[kind, "request"], error.on.get(one.device.id, 0)
     stored = "" if one.runs_alike else f", none with {one.dtype} weights"
     return (
-        f"Estimate. {models}, runs never fitted: median error {units.percent(error.median)} (time of a request) on"
-        f" {error.runs:,} measured runs, {f'{here:,} of them' if here else 'none of them'} on this device{stored}."
+        f"Estimate. {models}: median error {units.percent(reported.median)} (request latency) on {reported.runs:,} runs"
+        f" never fitted; {f'{here:,} runs' if here else 'no run'} on this device {'were' if here else 'was'} fitted"
+        f"{stored}."
     )
 
 
@@ -206,15 +207,22 @@ def validation_facts(one: Placed, sequences: int = 1) -> dict[str, Any] | None:
     error = one.error("request", sequences)
     if error is None:
         return None
+    return facts_of_errors(error, one.device.id, one.runs_alike)
+
+
+def facts_of_errors(error: Validation, device: str, alike: int) -> dict[str, Any]:
+    """Errors as the JSON has them. `device`: its id; `alike`: fitted runs whose weights have the same format."""
+    reported = REPORTED[error.kind, error.metric]
     return {
         "class": error.kind,
         "metric": error.metric,
-        "points": error.runs,
+        "points": reported.runs,
+        "points_fitted": error.runs,
         "cells": error.cells,
-        "points_on_device": error.on.get(one.device.id, 0),
-        "points_in_dtype": one.runs_alike,
-        "median_error": error.median,
-        "coverage": error.coverage,
+        "points_on_device": error.on.get(device, 0),
+        "points_in_dtype": alike,
+        "median_error": reported.median,
+        "coverage": reported.coverage,
     }
 
 

@@ -93,13 +93,13 @@ def plan(
 
 
 def _timed(tried: Tried, watch: Clock) -> Tried:
-    """Those that fit with their seconds, the least first, those without an estimate behind. Raises UsageError."""
+    """Those that fit with their seconds, fastest first within a stack, then those without. Raises UsageError."""
     fitting = [watch.timed(one) for one in tried.fitting]
     if fitting and all(one.seconds is None for one in fitting):
         none = f"{watch.subject.name}: no division that holds it has an estimate of its time"
         why = watch.why.removeprefix(f"{watch.subject.name}: ")
         raise UsageError(f"{none}: {why}", f"leave {option('by', 'time')} out")
-    fitting.sort(key=lambda one: (one.seconds is None, one.seconds or 0, one.sent, one.bytes))
+    fitting.sort(key=lambda one: (one.seconds is None, one.stack, one.seconds or 0, one.sent, one.bytes))
     return tried._replace(fitting=fitting)
 
 
@@ -192,14 +192,18 @@ def _answer(tried: Tried, gpus: int, fit: int, command: _Command, watch: Clock |
 
 
 def _fastest(tried: Tried, gpus: int, command: _Command, watch: Clock) -> str:
-    """The division that is estimated to take least, among those that have an estimate."""
-    best, timed, count = tried.fitting[0], len(_clocked(tried)), len(tried.fitting)
-    named, takes = _named(best, command, gpus), f"≈ {units.seconds(best.seconds or 0)} for {watch.unit}"
-    if timed == 1:
+    """The fastest layout of each stack, among those that have an estimate."""
+    timed, count = _clocked(tried), len(tried.fitting)
+    first = {one.stack: one for one in reversed(timed)}
+    takes = [f"{_named(one, command, gpus)}, ≈ {units.seconds(one.seconds or 0)}" for one in reversed(first.values())]
+    if len(timed) == 1:
         only = "it is" if count == 1 else "the one with an estimate is"
-        return f"{only} {named}, {takes}"
-    among = "" if timed == count else f"of {timed:,} with an estimate "
-    return f"{among}{named} takes least, {takes}"
+        return f"{only} {takes[0]} for {watch.unit}"
+    among = "" if len(timed) == count else f" of {len(timed):,} with an estimate"
+    if len(first) == 1:
+        return f"fastest{among}: {takes[0]} for {watch.unit}"
+    by_stack = "; ".join(f"with {stack} {take}" for stack, take in zip(reversed(first), takes, strict=True))
+    return f"fastest{among}: {by_stack} for {watch.unit}"
 
 
 def _named(one: Division, command: _Command, gpus: int) -> str:
@@ -222,19 +226,22 @@ def _table(tried: Tried, command: _Command) -> Table:
         Column("sent_bytes", "sends", "bytes"),
         *([Column("seconds", "≈ time", "seconds")] if _clocked(tried) else []),
     )
-    rows: tuple[Row, ...] = tuple(
-        {
-            "division": command.mesh(one),
-            "batch": one.batch,
-            "times": one.times,
-            "copies": one.mesh.dp,
-            "bytes": one.bytes,
-            "sent_bytes": one.sent,
-            "seconds": None if one.seconds is None else Fraction(one.seconds),
-        }
-        for one in (tried.fitting or tried.larger)[:ROWS]
-    )
-    return columns, (rows,), ()
+    shown = tried.fitting or tried.larger
+    stacks = {one.stack: [other for other in shown if other.stack == one.stack] for one in shown}
+    sections = tuple(tuple(_row(one, command) for one in alike[: ROWS // len(stacks)]) for alike in stacks.values())
+    return columns, sections, ()
+
+
+def _row(one: Division, command: _Command) -> Row:
+    return {
+        "division": command.mesh(one),
+        "batch": one.batch,
+        "times": one.times,
+        "copies": one.mesh.dp,
+        "bytes": one.bytes,
+        "sent_bytes": one.sent,
+        "seconds": None if one.seconds is None else Fraction(one.seconds),
+    }
 
 
 def _notes(tried: Tried, command: _Command, watch: Clock | None) -> list[str]:
@@ -301,6 +308,7 @@ def _divisions(found: Sequence[Division], command: _Command) -> list[dict[str, A
             "bytes": one.bytes,
             "sent_bytes": one.sent,
             "seconds": one.seconds,
+            "timed_as": one.stack or None,
             "command": command.whole(one),
             "time_command": command.time(one),
         }

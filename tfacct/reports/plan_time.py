@@ -17,6 +17,8 @@ from tfacct.reports.divisions import Division
 from tfacct.reports.step_time import Trains
 from tfacct.reports.training import Recipe
 
+FSDP, MEGATRON = "FSDP", "Megatron-LM"
+
 
 class Clock(ABC):
     """Estimates of what divisions of `count` devices take. `why`: why the last one without an estimate has none."""
@@ -38,11 +40,15 @@ class Clock(ABC):
         except TfacctError as error:
             self.why = error.message
             return one
-        return one._replace(seconds=seconds, clock=words)
+        return one._replace(seconds=seconds, clock=words, stack=self.stack(one))
 
     @abstractmethod
     def asked(self, one: Division) -> tuple[float, str]:
         """Seconds, and the options of `tfacct time`. Raises TfacctError for a division that has no estimate."""
+
+    def stack(self, _one: Division) -> str:
+        """The stack whose measured steps an estimate rests on: seconds of two stacks are not compared."""
+        return ""
 
     @abstractmethod
     def said(self, shown: list[Division]) -> list[str]:
@@ -89,10 +95,16 @@ class TrainingClock(Clock):
         return parts.seconds, " ".join(words)
 
     def said(self, shown: list[Division]) -> list[str]:
-        kinds = {one.mesh.fsdp != one.mesh.ranks for one in shown if one.seconds is not None}
-        said = [step_time.error_said(self.device, divided) for divided in sorted(kinds)]
-        both = ["Both laws take attention as it ran then: fused under FSDP, unfused as Megatron divided it."]
-        return said + (both if len(kinds) > 1 else [])
+        stacks = {one.stack for one in shown if one.seconds is not None}
+        said = [step_time.error_said(self.subject, self.device, stack == MEGATRON) for stack in sorted(stacks)]
+        both = [
+            "Layouts of two stacks are not ranked against each other: measured FSDP steps fused attention, measured"
+            " Megatron-LM steps did not."
+        ]
+        return said + (both if len(stacks) > 1 else [])
+
+    def stack(self, one: Division) -> str:
+        return FSDP if one.mesh.fsdp == one.mesh.ranks else MEGATRON
 
 
 def _unlike(mesh: Mesh) -> str | None:

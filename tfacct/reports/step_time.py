@@ -3,21 +3,33 @@ against."""
 
 from __future__ import annotations
 
+from contextlib import suppress
+from dataclasses import replace
+from itertools import product
+from typing import NamedTuple
+
 from tfacct.accounts import divided_time, training_time
 from tfacct.accounts.divided_time import Again, DividedParts, Meshed
 from tfacct.accounts.kernels import NoKernelError
+from tfacct.accounts.sharding.mesh import Mesh, Schedule
 from tfacct.accounts.training_time import NODE, Parts, Trained
-from tfacct.accounts.validated import VALIDATED, Validation
+from tfacct.accounts.validated import NEWER_STACKS, REPORTED, VALIDATED, Validation
 from tfacct.base import units
-from tfacct.base.errors import ConfigError, UsageError
+from tfacct.base.errors import ConfigError, TfacctError, UsageError
 from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.ledger.workload import Workload, check_size
 from tfacct.loading import devices
 from tfacct.loading.model import LoadedModel
 from tfacct.reports.placed import MEASURED, check_heads
+from tfacct.reports.training import Checkpoint, Recipe
+from tfacct.reports.training import trained as step_memory
 
 DTYPES = ("bf16", "fp8")
+WEIGHTS_BYTES, OPTIMIZER_BYTES = 2 + 2, 2 + 2
+"""Bytes per parameter of a weight and its gradient, and of AdamW's two states, all in bf16: the least of any step."""
+MOST_DOUBLINGS = 8
+"""How often the number of devices is doubled in search of a step that fits."""
 
 
 @record
@@ -54,27 +66,108 @@ def estimated(
         raise
 
 
+class Memory(NamedTuple):
+    """Bytes of a training step on its fullest device.
+
+    `least`: what every implementation needs: weights, gradients, optimizer state and the activations that matmuls read.
+    `counted`: what transformers' class needs, or None where that is not counted. `usable`: what there is.
+    """
+
+    least: int
+    counted: int | None
+    usable: int
+
+    @property
+    def fits(self) -> bool | None:
+        """False if no implementation fits, True if transformers' class does; else None, for kernels decide."""
+        if self.least > self.usable:
+            return False
+        return True if self.counted is not None and self.counted <= self.usable else None
+
+
+def memory(
+    subject: LoadedModel, work: Workload, count: int, device: devices.Device, how: Trains, *, fp8: bool = False
+) -> Memory:
+    """Memory of an estimated step: all in bf16 with AdamW, the smallest recipe that was measured.
+
+    Under FSDP all devices shard weights, gradients and optimizer state; under tensor and pipeline parallelism
+    data-parallel replicas shard at most the optimizer state. With `fp8`, matmuls may save what they read in 8 bits.
+    """
+    mesh, sequences = how.mesh, work.batch
+    parameters, shards = sum(subject.ledger.parameters().values()), count if mesh.ranks == 1 else mesh.ranks
+    saved = training_time.least_saved(subject.ledger, work.axes(), recompute=how.recompute)
+    in_flight = min(mesh.pp, how.accumulate)
+    least = WEIGHTS_BYTES * parameters // shards + OPTIMIZER_BYTES * parameters // count
+    least += (1 if fp8 else 2) * saved * in_flight // mesh.ranks
+    if mesh.ranks == 1:
+        ranks = Mesh(fsdp=count) if count > 1 else None
+    else:
+        schedule: Schedule = "interleaved" if mesh.chunks > 1 else "1f1b"
+        ranks = Mesh(mesh.tp, mesh.sp, pp=mesh.pp, chunks=mesh.chunks, dp=count // mesh.ranks, schedule=schedule)
+        if mesh.pp > 1:
+            sequences *= how.accumulate
+            ranks = replace(ranks, microbatches=how.accumulate)
+    checkpoint: Checkpoint = "full" if how.recompute else "attention" if how.recompute_attention else "none"
+    recipe = Recipe(checkpoint=checkpoint, accumulate=how.accumulate > 1 and mesh.pp == 1, mesh=ranks)
+    counted = None
+    with suppress(TfacctError):
+        counted = step_memory(subject, replace(work, batch=sequences), recipe.checked()).least
+    return Memory(least, counted, device.memory)
+
+
+def fitting_options(
+    subject: LoadedModel, work: Workload, count: int, device: devices.Device, how: Trains
+) -> dict[str, int | str] | None:
+    """The first change of options after which a step fits: recomputation, smaller micro-batches, then more devices."""
+    ways = [how] if how.recompute else [how, replace(how, recompute=True, recompute_attention=False)]
+    batches = [work.batch] + [1 << power for power in reversed(range((work.batch - 1).bit_length()))]
+    counts = [count << doubled for doubled in range(MOST_DOUBLINGS)]
+    for devices_, batch, way in product(counts, batches, ways):
+        if (
+            devices_ <= devices.MOST
+            and memory(subject, replace(work, batch=batch), devices_, device, way).fits is not False
+        ):
+            changed = {
+                "on": (devices_ != count, f"{devices_}x{device.id}"),
+                "batch": (batch != work.batch, batch),
+                "recompute": (way != how, True),
+            }
+            return {name: value for name, (differs, value) in changed.items() if differs}
+    return None
+
+
 def validation(divided: bool) -> Validation:
     """Errors of measured steps: of those that tensor or pipeline parallelism divided, or of those under FSDP."""
     return VALIDATED["divided" if divided else "training", "step"]
 
 
-def error_said(device: devices.Device, divided: bool) -> str:
+def measured_alike(subject: LoadedModel, divided: bool) -> bool:
+    """True of steps like the measured ones: MPT under FSDP, and any dense decoder as Megatron-LM ran GPT."""
+    return divided or subject.family == "mpt"
+
+
+def error_said(subject: LoadedModel, device: devices.Device, divided: bool) -> str:
     """What an estimated step was measured against."""
     if device.vendor != MEASURED:
         maker = device.vendor or "this maker"
         return f"Estimate. No step on devices of {maker} was measured, so its error is not known."
-    error, whose = (
-        validation(divided),
-        "GPT models as Megatron divided them" if divided else "Dense decoders (MPT) under FSDP",
-    )
+    error, reported = validation(divided), REPORTED["divided" if divided else "training", "step"]
     here = error.on.get(device.id, 0)
-    where = f"{here:,} of them" if here else "none of them"
-    unknown = ", so its error here is not known" if divided and not here else ""
-    return (
-        f"Estimate. {whose}, runs never fitted: median error {units.percent(error.median)} on {error.runs:,} measured"
-        f" steps, {where} on this device{unknown}."
-    )
+    if divided:
+        where = f"{here:,} of them" if here else "none of them"
+        unknown = "" if here else ", so its error here is not known"
+        return (
+            f"Estimate. GPT models under Megatron-LM (2021 and 2022): median error {units.percent(reported.median)} on"
+            f" {reported.runs:,} steps, {where} on this device{unknown}."
+        )
+    if measured_alike(subject, divided):
+        return (
+            f"Estimate. MPT under FSDP (llm-foundry, 2023): median error {units.percent(reported.median)} on"
+            f" {reported.runs:,} steps never fitted; {f'{here:,} steps' if here else 'no step'} on this device"
+            f" {'were' if here else 'was'} fitted."
+        )
+    stacks = " and ".join(f"{units.percent(one.median, 0)} on {name}" for name, one in NEWER_STACKS.items())
+    return f"Estimate by constants of MPT steps of 2023. Steps of 2024 to 2026: median error {stacks}."
 
 
 def check(subject: LoadedModel, count: int, device: devices.Device, name: str, how: Trains) -> None:

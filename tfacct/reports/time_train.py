@@ -12,19 +12,27 @@ from tfacct.accounts.metrics import Point
 from tfacct.accounts.passes import backward_flops, forward_flops, recomputed_flops
 from tfacct.accounts.training_time import TRAINING, UTILIZATION, Parts, Trained
 from tfacct.accounts.utilization import flops_per_token, utilization
-from tfacct.accounts.validated import STORED, Validation
+from tfacct.accounts.validated import NEWER_HIGH, NEWER_LOW, STORED, Validation
 from tfacct.base import units
 from tfacct.base.errors import TfacctError, UsageError
 from tfacct.base.record import record
-from tfacct.base.spelling import option, spelled
+from tfacct.base.spelling import option
 from tfacct.ledger.workload import Request, Workload
 from tfacct.loading import devices
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import PLAIN, Column, Report, Row, Table
 from tfacct.reports import compose, counting
-from tfacct.reports.placed import MEASURED, constants_of, through
-from tfacct.reports.step_time import Trains, error_said, estimated, validation
-from tfacct.reports.training import Recipe, refusal
+from tfacct.reports.placed import MEASURED, constants_of, facts_of_errors, through
+from tfacct.reports.step_time import (
+    Memory,
+    Trains,
+    error_said,
+    estimated,
+    fitting_options,
+    measured_alike,
+    memory,
+    validation,
+)
 
 DAY = 86_400
 IDLE = 0.25
@@ -43,6 +51,7 @@ NAMES = {
     "optimizer": "optimizer",
     "rest": "rest",
 }
+LEAST = "At least: weights, gradients and AdamW's state in bf16, and the activations that matmuls read."
 CONVENTION = "an estimate: seconds by a fitted law over FLOPs, bytes and launches, under FSDP"
 DIVIDED_CONVENTION = "an estimate: seconds by a fitted law over FLOPs, bytes and launches, as Megatron divides a step"
 
@@ -59,7 +68,8 @@ def time_train(subject: LoadedModel, request: Request, on: str, how: Trains, *, 
     name = units.dtype_name(dtype or counting.DEFAULT_DTYPE)
     work = counting.workload(subject, request)
     trained, parts = estimated(subject, work, count, device, name, how)
-    one = _Step(subject, work, device, trained, name, parts, how)
+    room = memory(subject, work, count, device, how, fp8=trained.fp8)
+    one = _Step(subject, work, device, trained, name, parts, how, room)
     where = device.name if count == 1 else f"{count:,} × {device.name}"
     return compose.report(
         "time",
@@ -76,7 +86,7 @@ def time_train(subject: LoadedModel, request: Request, on: str, how: Trains, *, 
 
 @record
 class _Step:
-    """A training step in seconds, and everything said of it."""
+    """A training step in seconds and everything reported of it; no seconds if it does not fit in memory."""
 
     subject: LoadedModel
     work: Workload
@@ -85,6 +95,7 @@ class _Step:
     dtype: str
     parts: Parts | DividedParts
     how: Trains
+    memory: Memory
 
     @property
     def words(self) -> str:
@@ -117,9 +128,11 @@ class _Step:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """Seconds between which 80 % of such steps lie; None where no error is known."""
+        """Seconds between which 80 % of such steps lie; None where nothing alike was measured."""
         if self.device.vendor != MEASURED or (self.divided and self.device.id not in self.error.on):
             return None
+        if not measured_alike(self.subject, self.divided):
+            return self.parts.seconds * NEWER_LOW, self.parts.seconds * NEWER_HIGH
         return self.parts.seconds * self.error.low, self.parts.seconds * self.error.high
 
     def mfu(self, convention: Any) -> float | None:
@@ -152,7 +165,9 @@ class _Step:
         return self.tokens_total / (self.rate * self.trained.devices) / DAY
 
     def table(self) -> Table:
-        """Seconds by what they go to."""
+        """Seconds by what they go to, or the memory that is missing."""
+        if self.memory.fits is False:
+            return self._missing_memory()
         whole = self.parts.seconds
         rows: list[Row] = [
             {"what": NAMES[name], "seconds": Fraction(seconds), "share": Fraction(seconds / whole)}
@@ -172,8 +187,38 @@ class _Step:
         )
         return columns, (tuple(rows),), tuple(totals)
 
+    def _missing_memory(self) -> Table:
+        room = self.memory
+        rows: list[Row] = [{"what": "needed at least", "bytes": room.least}]
+        if room.counted is not None:
+            rows.append({"what": "needed as transformers runs it", "bytes": room.counted})
+        rows.append({"what": f"memory of {self.device.name}", "bytes": room.usable})
+        return (Column("what", "on each device"), Column("bytes", "bytes", "bytes")), (tuple(rows),), ()
+
+    def _does_not_fit(self) -> str:
+        """The answer about a step that cannot run, with the options of one that can."""
+        room = self.memory
+        needs = f"at least {units.binary(room.least)} of {units.binary(room.usable)}"
+        changed = fitting_options(self.subject, self.work, self.trained.devices, self.device, self.how)
+        advice = "" if not changed else f"; try {' '.join(option(name, value) for name, value in changed.items())}"
+        return f"Does not fit: needs {needs} on each device{advice}."
+
+    def _room(self) -> str:
+        """Whether a step that may fit does."""
+        counted, usable = self.memory.counted, units.binary(self.memory.usable)
+        if counted is None:
+            return f"Whether the step fits is not known: activations of {self.subject.name} are not counted."
+        if counted <= self.memory.usable:
+            return f"Fits: needs {units.binary(counted)} of {usable} as transformers runs it, all in bf16 with AdamW."
+        return (
+            f"As transformers runs it, the step does not fit: {units.binary(counted)} of {usable}."
+            " Only kernels that save fewer activations could run it."
+        )
+
     def answer(self) -> str:
-        """The step, its rate, its utilization."""
+        """The step, its rate, its utilization; whether it fits comes first."""
+        if self.memory.fits is False:
+            return self._does_not_fit()
         mfu = units.percent(self.mfu("full") or 0)
         rate = units.three(self.rate)
         days = (
@@ -184,13 +229,10 @@ class _Step:
         return f"≈ {units.seconds(self.parts.seconds)}: ≈ {rate} tokens/s on each device, {mfu} of its peak{days}."
 
     def notes(self) -> list[str]:
-        """What it was measured against, and what it leaves out."""
+        """What it was measured against, and what is not included."""
+        if self.memory.fits is False:
+            return [LEAST]
         steps = "the same steps" if self.device.vendor == MEASURED else f"steps measured on devices of {MEASURED}"
-        fits = f"{spelled('`tfacct train`', '`train`')} counts whether a step fits."
-        if not self.subject.config.trains:
-            fits = f"Whether a step of {self.subject.family} fits is not counted: what it keeps was not measured."
-        elif self.subject.architecture.head is None and (why := refusal(self.subject, Recipe())) is not None:
-            fits = f"Whether a step of {self.subject.name} fits is not counted: {why}."
         palm = self.mfu("palm")
         both = "" if palm is None else f"; {units.percent(palm)} by PaLM's formula"
         erred = (
@@ -199,10 +241,11 @@ class _Step:
             else f"A constant utilization of {units.percent(UTILIZATION)} erred 13.1%"
         )
         return [
-            error_said(self.device, self.divided),
+            self._room(),
+            error_said(self.subject, self.device, self.divided),
             f"{erred} on {steps}: a strong baseline.",
             f"Utilization (MFU) counts all pairs, and no recomputation{both}.",
-            f"{self._shared()} {fits}",
+            self._shared(),
             *self._idle(),
         ]
 
@@ -232,19 +275,10 @@ class _Step:
 
     def facts(self) -> dict[str, Any]:
         """The step, as it stands in the JSON."""
-        error, ends = self.error, self.interval
-        measured = None
-        if ends is not None:
-            measured = {
-                "class": error.kind,
-                "metric": error.metric,
-                "points": error.runs,
-                "cells": error.cells,
-                "points_on_device": error.on.get(self.device.id, 0),
-                "points_in_dtype": STORED[error.kind][self.dtype],
-                "median_error": error.median,
-                "coverage": error.coverage,
-            }
+        fits = self.memory.fits is not False
+        error, ends, measured = self.error, self.interval if fits else None, None
+        if ends is not None and measured_alike(self.subject, self.divided):
+            measured = facts_of_errors(error, self.device.id, STORED[error.kind][self.dtype])
         return {
             "workload": counting.workload_facts(self.work, dtype=self.dtype),
             "train": True,
@@ -258,14 +292,18 @@ class _Step:
             "pp": self.how.mesh.pp,
             "pp_chunks": self.how.mesh.chunks,
             "estimate": True,
-            "value_seconds": self.parts.seconds,
+            "fits": self.memory.fits,
+            "least_bytes": self.memory.least,
+            "needed_bytes": self.memory.counted,
+            "usable_bytes": self.memory.usable,
+            "value_seconds": self.parts.seconds if fits else None,
             "interval_80_seconds": None if ends is None else list(ends),
-            "constant_utilization_seconds": self.usual,
-            "parts_seconds": self.parts._asdict(),
-            "tokens_per_second_each": self.rate,
-            "mfu": self.mfu("full"),
-            "mfu_palm": self.mfu("palm"),
-            "days": self.days,
+            "constant_utilization_seconds": self.usual if fits else None,
+            "parts_seconds": self.parts._asdict() if fits else None,
+            "tokens_per_second_each": self.rate if fits else None,
+            "mfu": self.mfu("full") if fits else None,
+            "mfu_palm": self.mfu("palm") if fits else None,
+            "days": self.days if fits else None,
             "validation": measured,
             "assumptions": constants_of(TRAINING) | (constants_of(DIVIDED) if self.divided else {}),
             "calibration": None,
