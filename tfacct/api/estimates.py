@@ -251,7 +251,7 @@ class Estimated(Asked):
         >>> from tfacct import load
         >>> step = load("mpt-7b").train_time(on="8xa100-sxm-40gb", ctx="2k", batch=6, recompute=True)
         >>> step.validation["points"], sorted(step.parts_seconds)[:3]
-        (167, ['attention', 'gathers', 'head'])
+        (49, ['attention', 'gathers', 'head'])
 
         `accumulate`: micro-batches before an update. `recompute`: blocks run again before their backward pass.
         `tp`, `pp`: devices that share widths, and stages that share blocks, each in `pp_chunks` parts, instead of FSDP;
