@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -10,13 +11,15 @@ from typing import Any
 import pytest
 
 from tests.families import TINY
+from tests.test_wrappers import built as of_class
 from tests.test_wrappers import text_of
 from tfacct import load
 from tfacct.base.errors import TfacctError
 from tfacct.cli.app import app as app
 from tfacct.cli.options import Which
 from tfacct.cli.root import REGISTERED
-from tfacct.families._parts import AUDIOS, PAIRS, VISIONS
+from tfacct.families._parts import AUDIOS, ENCODERS, PAIRS, VISIONS
+from tfacct.families._projectors import PROJECTORS
 from tfacct.families._wrappers import WRAPPERS
 from tfacct.loading.model import subject
 from tfacct.witness.renamed import renamed
@@ -46,12 +49,18 @@ def built(raw: dict[str, Any]) -> dict[str, int]:
     """Parameters of the whole's class by tensor."""
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
-    fields = {name: value for name, value in raw.items() if name != "model_type"}
-    made = transformers.AutoConfig.for_model(raw["model_type"], **fields)
-    bare = {*PAIRS, "embedding_gemma2"}  # what writes no text
-    with torch.device("meta"):
-        auto = transformers.AutoModel if raw["model_type"] in bare else transformers.AutoModelForImageTextToText
-        whole = auto.from_config(made)
+    autos = {
+        **dict.fromkeys(PAIRS, "AutoModel"),
+        "embedding_gemma2": "AutoModel",
+        "phi4_multimodal": "AutoModelForCausalLM",
+    }
+    if raw["model_type"] in autos:
+        fields = {name: value for name, value in raw.items() if name != "model_type"}
+        made = transformers.AutoConfig.for_model(raw["model_type"], **fields)
+        with torch.device("meta"):
+            whole = getattr(transformers, autos[raw["model_type"]]).from_config(made)
+    else:
+        whole = of_class(raw)
     return {name: parameter.numel() for name, parameter in whole.named_parameters()}
 
 
@@ -124,20 +133,17 @@ def test_clips_fields_under_their_older_name_come_first() -> None:
     assert subject("mine", raw).of_part("vision").config.model_dump()["hidden_size"] == 1024
 
 
-def test_both_add_up_and_what_joins_them_is_said(run, llava: str) -> None:
-    """6,738,939,904 of Vicuna 7B, 303,507,456 of CLIP's L/14 at 336. With the projector, 1,024 · 4,096 + 4,096 +
-    4,096² + 4,096, that is 7,063,427,072, the total of LLaVA 1.5 7B's file."""
+def test_both_add_up_with_the_projector(run, llava: str) -> None:
+    """6,738,939,904 of Vicuna 7B, 303,507,456 of CLIP's L/14 at 336, and the projector, 1,024 · 4,096 + 4,096 +
+    4,096² + 4,096: 7,063,427,072 is the total of LLaVA 1.5 7B's file."""
     ran = run("params", llava, "--part", "both")
-    assert "7,042,447,360 parameters together, without multi_modal_projector." in ran.out.splitlines()[1]
-    assert "two models are counted, not multi_modal_projector" in ran.err
-    assert 7_042_447_360 + 1024 * 4096 + 4096 + 4096**2 + 4096 == 7_063_427_072
+    assert ran.out.splitlines()[1] == "7,063,427,072 parameters together." and "warning" not in ran.err
     document = json.loads(run("params", llava, "--part", "both", "--json").out)
-    assert document["answer"].startswith("7,042,447,360 parameters together")
+    assert document["answer"] == "7,063,427,072 parameters together."
     assert [(one["model"], one["total_params"]) for one in document["models"]] == [
         ("llava.json:text", 6_738_939_904),
-        ("llava.json:vision", 303_507_456),
+        ("llava.json:vision", 303_507_456 + 1024 * 4096 + 4096 + 4096**2 + 4096),
     ]
-    assert [one["left_out"] for one in document["models"]] == [["multi_modal_projector"]] * 2
 
 
 def test_idefics2_is_both_and_its_connector() -> None:
@@ -375,9 +381,8 @@ def test_an_encoder_of_audio_is_the_wholes(run, tmp_path: Path) -> None:
     ran = run("params", str(path), "--part", "both", "--json")
     document = json.loads(ran.out)
     assert [one["model"] for one in document["models"]] == ["voxtral.json:text", "voxtral.json:audio"]
-    assert [one["left_out"] for one in document["models"]] == [["multi_modal_projector"]] * 2
-    together = sum(count for name, count in tensors.items() if "multi_modal_projector" not in name)
-    assert sum(one["total_params"] for one in document["models"]) == together
+    assert [one["left_out"] for one in document["models"]] == [[], []]
+    assert sum(one["total_params"] for one in document["models"]) == sum(tensors.values())
     ran = run("flops", str(path), "--part", "audio")
     assert "only the audio model is counted, not text_config, multi_modal_projector" in " ".join(ran.err.split())
 
@@ -453,18 +458,113 @@ def test_an_encoder_of_audio_is_not_one_of_images(run, tmp_path: Path, llava: st
 
 def test_the_vision_model_in_phi_4_multimodal_is_its_classs() -> None:
     """Its language model's fields stand among those of the whole, its encoders under embed_tokens_extend."""
-    torch = pytest.importorskip("torch")
-    transformers = pytest.importorskip("transformers")
-    vision = {name: value for name, value in TINY["phi4_multimodal_vision"].items() if name != "model_type"}
-    audio = {"hidden_size": 8, "num_blocks": 1, "num_attention_heads": 2, "intermediate_size": 9}
-    made = transformers.Phi4MultimodalConfig(num_hidden_layers=1, vision_config=vision, audio_config=audio)
-    with torch.device("meta"):
-        built = transformers.Phi4MultimodalForCausalLM._from_config(made)
+    raw = whole_of("phi4_multimodal")
     inside = "model.embed_tokens_extend.image_embed.img_processor."
-    there = {name: parameter.numel() for name, parameter in built.named_parameters()}
-    theirs = {name.removeprefix(inside): count for name, count in there.items() if name.startswith(inside)}
-    raw = {"model_type": "phi4_multimodal", "num_hidden_layers": 1, "vision_config": vision, "audio_config": audio}
+    theirs = {name.removeprefix(inside): count for name, count in built(raw).items() if name.startswith(inside)}
     assert ours(raw, "vision") == theirs
     assert subject("mine", raw, part="vision").left_out == ("text_config", "audio_config", "img_projection_up")
     with pytest.raises(TfacctError, match="vision_use_head = false changes the counts"):
         subject("mine", {"model_type": "phi4_multimodal_vision", "vision_use_head": False})
+
+
+def whole_of(whole: str, **more: Any) -> dict[str, Any]:
+    """A tiny config of a whole that has a projector, all sizes distinct."""
+    part = "audio" if whole in AUDIOS else "vision"
+    tower = {**TINY[ENCODERS[part][whole].tower]}
+    text = text_of(whole) if whole in WRAPPERS else {}
+    text.pop("mlp_layer_types", None)  # it has one layer
+    if part == "vision":
+        del tower["model_type"]
+    if whole == "phi4_multimodal":
+        return {"model_type": whole, "num_hidden_layers": 1, "vision_config": tower, "audio_config": PHI_4_AUDIO}
+    if whole == "t5gemma2":  # of whose two sides one sees
+        side = TINY[whole]["encoder"]["text_config"]
+        return {"model_type": whole, "encoder": {"text_config": side, "vision_config": tower}, "decoder": side}
+    return {"model_type": whole, "text_config": text, f"{part}_config": tower, **more}
+
+
+PHI_4_AUDIO = {"hidden_size": 8, "num_blocks": 1, "num_attention_heads": 2, "intermediate_size": 9}
+PERCEIVER = {"resampler_n_latents": 5, "resampler_depth": 2, "resampler_n_heads": 6, "resampler_head_dim": 7}
+OTHERWISE: dict[str, dict[str, Any]] = {
+    "audioflamingo3": {"projector_bias": False},
+    "aya_vision": {"downsample_factor": 3, "alignment_intermediate_size": 22},
+    "cohere2_vision": {"downsample_factor": 3, "alignment_intermediate_size": 26},
+    "idefics2": {"perceiver_config": {**PERCEIVER, "num_key_value_heads": 3}},
+    "idefics3": {"scale_factor": 3},
+    "internvl": {"downsample_ratio": 0.25},
+    "kimi_k25": {"projection_hidden_size": 41},
+    "lfm2_vl": {
+        "downsample_factor": 3, "projector_hidden_size": 37, "projector_bias": False, "projector_use_layernorm": False,
+    },
+    "lighton_ocr": {"spatial_merge_size": 3},
+    "llava": {"multimodal_projector_bias": False, "vision_feature_layer": [-1, -2, -3]},
+    "llava_next": {"multimodal_projector_bias": False},
+    "minimax_m3_vl": {"projector_hidden_size": 41},
+    "mistral3": {"multimodal_projector_bias": True, "spatial_merge_size": 3},
+    "musicflamingo": {"projector_bias": False},
+    "paligemma": {"projection_dim": 29},
+    "smolvlm": {"scale_factor": 3},
+    "vipllava": {"vision_feature_layer": [-1, 2]},
+}  # fmt: skip
+"""Fields that decide the sizes of a projector, with other values than the class's."""
+
+
+@pytest.mark.parametrize(
+    ("whole", "more"), [*((whole, {}) for whole in PROJECTORS), *OTHERWISE.items()], ids=lambda one: str(one)[:24]
+)
+def test_both_with_the_projector_are_the_whole(whole: str, more: dict[str, Any]) -> None:
+    """Every parameter of the class is counted, and each tensor of the projector has the size of one of the class's."""
+    raw = whole_of(whole, **more)
+    theirs = {name: count for name, count in built(raw).items() if "audio_embed." not in name}
+    both = subject("mine", raw).of_parts(projector=True)
+    assert sum(one.parameters for one in both) == sum(theirs.values())
+    assert all(one.left_out == (("audio_config",) if whole == "phi4_multimodal" else ()) for one in both)
+    sizes = Counter(count for path, count in both[-1].ledger.parameters().items() if path.startswith("projector."))
+    assert sizes and not sizes - Counter(theirs.values())
+
+
+@pytest.mark.parametrize(
+    ("whole", "more", "says"),
+    [
+        ("lfm2_vl", {"downsample_factor": "2"}, "downsample_factor"),
+        ("lfm2_vl", {"projector_bias": None}, "projector_bias"),
+        ("idefics2", {"perceiver_config": 7}, "perceiver_config"),
+        ("idefics2", {"perceiver_config": {"resampler_depth": 10**9}}, "resampler_depth"),
+        ("internvl", {"downsample_ratio": 0}, "downsample_ratio"),
+    ],
+)
+def test_a_projector_that_is_not_understood_is_refused(whole: str, more: dict[str, Any], says: str) -> None:
+    found = subject("mine", whole_of(whole, **more))
+    with pytest.raises(TfacctError, match=f"^mine: {says} = "):
+        found.of_parts(projector=True)
+
+
+DEVSTRAL: dict[str, Any] = {
+    "model_type": "mistral3", "tie_word_embeddings": False, "multimodal_projector_bias": False, "spatial_merge_size": 2,
+    "text_config": {
+        "model_type": "ministral3", "head_dim": 128, "hidden_size": 5120, "intermediate_size": 32768,
+        "num_attention_heads": 32, "num_hidden_layers": 40, "num_key_value_heads": 8, "vocab_size": 131072,
+    },
+    "vision_config": {
+        "model_type": "pixtral", "head_dim": 64, "hidden_size": 1024, "image_size": 1540, "intermediate_size": 4096,
+        "num_attention_heads": 16, "num_hidden_layers": 24, "patch_size": 14,
+    },
+}  # fmt: skip
+
+
+def test_params_and_memory_count_the_projector_and_name_it(run, tmp_path: Path) -> None:
+    """Devstral Small 2: 24,011,361,280 parameters in its class, 1,024 + 4,096 · 1,024 + 1,024 · 5,120 + 5,120² of them
+    in the projector."""
+    (path := tmp_path / "devstral.json").write_text(json.dumps(DEVSTRAL))
+    projector = 1024 + 4096 * 1024 + 1024 * 5120 + 5120**2
+    assert projector == 35_652_608
+    for command, answer in (("params", "24,011,361,280 parameters together."), ("memory", " GiB together.")):
+        ran = run(command, str(path), "--part", "both")
+        assert ran.out.splitlines()[1].endswith(answer) and "warning" not in ran.err
+        assert "devstral.json:vision includes the projector: 35,652,608 parameters." in " ".join(ran.out.split())
+        document = json.loads(run(command, str(path), "--part", "both", "--json").out)
+        assert sum(one["total_params"] for one in document["models"]) == 24_011_361_280
+        assert [one["left_out"] for one in document["models"]] == [[], []]
+    document = json.loads(run("flops", str(path), "--part", "both", "--json").out)
+    assert document["answer"].endswith("without multi_modal_projector.")
+    assert [one["left_out"] for one in document["models"]] == [["multi_modal_projector"]] * 2

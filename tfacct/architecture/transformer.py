@@ -41,6 +41,7 @@ from tfacct.architecture.parts import (
     Picked,
     Pooler,
     Positions,
+    Projector,
     RelativeBias,
     Segments,
     Shuffled,
@@ -111,7 +112,7 @@ class Transformer:
     table, one of audio a stem. `mtp` heads run behind the head. A body has no `head`; it may have a `pooler`, and
     scores of `classes`.
     `beside`: a convolution of what the first block reads, added behind it. A `merger` joins patches behind the blocks,
-    and `deepstack` behind some of them.
+    and `deepstack` behind some of them. A `projector` makes rows of a language model of the encoder's.
     """
 
     embed: Embedding | Patches | Stem
@@ -139,6 +140,7 @@ class Transformer:
     hyper: HyperHead | None = None
     deepstack: Deepstack | None = None
     merger: Merger | GatedMerger | Shuffled | Averaged | None = None
+    projector: Projector | None = None
 
     def ends(self) -> tuple[dict[str, Part], dict[str, Part]]:
         """Parts before the blocks and parts behind them, by their names in paths."""
@@ -154,6 +156,7 @@ class Transformer:
         }
         back: dict[str, Part | None] = {"deepstack": self.deepstack, "merged": self.merged, "hc_head": self.hyper}
         back |= {"final_norm": self.final_norm, "lm_head": self.head, "merger": self.merger}
+        back |= {"projector": self.projector}
         back |= {"pooler": self.pooler, "classifier": self.classes, "contacts": self.contacts, "idle": self.idle}
         return _there(front), _there(back)
 

@@ -98,7 +98,7 @@ def params(
     from tfacct.reports.params import params
 
     ask.check_explained(how, output, ask.given(ranks))
-    chosen = ask.subjects(which)
+    chosen = ask.subjects(which, projector=True)
     mesh = ask.mesh(ranks)
     if mesh is not None:
         from tfacct.reports.mesh import checked
@@ -150,7 +150,7 @@ def memory(
         raise UsageError("memory takes no --train: a training step has a command of its own", words)
     batches, whole = ask.several("batch", whole)
     ask.check_explained(how, output, {"--batch of several": batches, "--kv-block": kv_block, **ask.given(ranks)})
-    chosen, request = ask.subjects(which), ask.request(whole)
+    chosen, request = ask.subjects(which, projector=True), ask.request(whole)
     mesh = ask.of_one_rank(ranks)
     if mesh is not None:
         from tfacct.reports.ranks import check_drawn, count, of_one

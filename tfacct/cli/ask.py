@@ -95,8 +95,9 @@ def form(output: opt.Form) -> dict[str, object]:
     return {f"--{name.removeprefix('as_')}": value for name, value in vars(output).items()}
 
 
-def subjects(which: opt.Which) -> list[LoadedModel]:
-    """The models that were named; none named: every preset that the filters leave."""
+def subjects(which: opt.Which, *, projector: bool = False) -> list[LoadedModel]:
+    """The models that were named; none named: every preset that the filters leave. `projector`: --part both includes
+    it."""
     if not which.models:
         if which.part is not None:
             raise UsageError("--part applies to one MODEL: name it")
@@ -105,16 +106,16 @@ def subjects(which: opt.Which) -> list[LoadedModel]:
         raise UsageError("--family and --max-params filter the presets: leave the MODEL out")
     changed = read_sets(which.sets or ())
     if which.part is not None:
-        return [one for model in which.models for one in _parts(_find(model), which.part, changed)]
+        return [one for model in which.models for one in _parts(_find(model), which.part, changed, projector)]
     return [_find(model, changed) for model in which.models]
 
 
-def _parts(found: LoadedModel, part: opt.PartChoice, sets: Mapping[str, Any]) -> list[LoadedModel]:
+def _parts(found: LoadedModel, part: opt.PartChoice, sets: Mapping[str, Any], projector: bool) -> list[LoadedModel]:
     """The part of a model that was asked for, or both."""
     if part is opt.PartChoice.both:
         if sets:
             raise UsageError("--set changes one part, not --part both", "ask for --part text, vision or audio")
-        return found.of_parts()
+        return found.of_parts(projector=projector)
     vision, audio = opt.PartChoice.vision, opt.PartChoice.audio
     return [found.of_part("vision" if part is vision else "audio" if part is audio else "text", sets)]
 

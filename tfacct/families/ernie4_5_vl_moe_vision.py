@@ -42,7 +42,7 @@ class Config(QwenVision):
         " in Qwen2-VL. --ctx says how many.",
         "A patch lies in one frame. Each frame of a video sees only itself, so frames are sequences of their own"
         " (--batch).",
-        "What merges patches and frames (resampler_model) belongs to the whole and is not counted.",
+        "What merges patches and frames (resampler_model) belongs to the whole: --part both counts its parameters.",
     )
 
     @property

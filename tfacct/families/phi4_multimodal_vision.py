@@ -35,7 +35,7 @@ class Config(siglip_vision_model.Config):
         " all positions, and a network) is always there: vision_use_head = false is refused.",
         "The language model reads the results of the block that feature_layer names, the last but one. All blocks and"
         " the pooler are counted, as the class runs them. What joins four patches behind it (img_projection_up and"
-        " img_projection_down) belongs to the whole and is not counted.",
+        " img_projection_down) belongs to the whole: --part both counts its parameters.",
     )
 
     def pooler(self, hidden: Any) -> AttentionPooler | None:

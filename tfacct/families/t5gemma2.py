@@ -102,8 +102,8 @@ class Config(FamilyConfig):
         " with a token in their middle, of an even number one more behind it.",
         "Attention and network each have a norm before and a norm after. Scores are not bounded, whatever"
         " attn_logit_softcapping says: the class does not read it.",
-        "What the encoder sees by (encoder.vision_config) is counted by --part vision, and the product between both by"
-        " neither.",
+        "What the encoder sees by (encoder.vision_config) is counted by --part vision. --part both counts the"
+        " parameters of the projector too.",
     )
 
     @classmethod

@@ -57,8 +57,8 @@ class Config(Tower):
         " length only, and longer audio as several sequences (--batch).",
         "Positions are a table that is stored but not trained. Queries and values have biases, keys have none."
         " scale_embedding is not read by the class.",
-        "What joins four positions into one row behind the encoder (its projector) belongs to the whole and is not"
-        " counted.",
+        "What joins four positions into one row behind the encoder (its projector) belongs to the whole:"
+        " --part both counts its parameters.",
     )
 
     @property

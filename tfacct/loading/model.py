@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import field, replace
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from tfacct import families
-from tfacct.architecture.parts import Form, Mixer
+from tfacct.architecture.parts import Form, Mixer, Projector
 from tfacct.architecture.transformer import Transformer
 from tfacct.base import units
 from tfacct.base.errors import ConfigError, NotFoundError, UsageError
@@ -133,13 +134,27 @@ class LoadedModel:
         found = subject(f"{self.name}:{part}", self._whole_for(part), sets, self.provenance, part)
         return replace(found, part=part)
 
-    def of_parts(self) -> list[LoadedModel]:
-        """The models that its config holds, to be counted together. Raises TfacctError."""
-        self._whole_for("both")
-        found = [self.of_part(part) for part in self.parts]
-        counted = {f"{one.part}_config" for one in found}
+    def of_parts(self, *, projector: bool = False) -> list[LoadedModel]:
+        """The models that its config holds, to be counted together; with a `projector`, the encoder has the one behind
+        it, where that is described. Raises TfacctError."""
+        whole = self._whole_for("both")
+        text, *encoders = [self.of_part(part) for part in self.parts]
+        counted = {f"{part}_config" for part in self.parts}
+        if projector:
+            from tfacct.families import _projectors
+
+            sides = [_projectors.Side(one.part, one.config, one.raw, one.architecture) for one in (text, *encoders)]
+            with naming(self.name):
+                joined = [_projectors.between(whole, sides[0], side) for side in sides[1:]]
+            encoders = [one.with_projector(each.part) for one, each in zip(encoders, joined, strict=True)]
+            counted = counted.union(*(each.names for each in joined))
+        found = [text, *encoders]
         left_out = dict.fromkeys(name for one in found for name in one.left_out if name not in counted)
         return [replace(one, left_out=tuple(left_out), part="both") for one in found]
+
+    def with_projector(self, part: Projector | None) -> LoadedModel:
+        """The same encoder with a projector behind it."""
+        return self._as(replace(self.architecture, projector=part))
 
     def _whole_for(self, part: str) -> Mapping[str, Any]:
         """The config that holds the models. Raises UsageError for a config of one model."""
@@ -187,6 +202,16 @@ class LoadedModel:
         return self.once(quantized.as_published)
 
 
+@contextmanager
+def naming(name: str) -> Iterator[None]:
+    """Errors about a config name the model."""
+    try:
+        yield
+    except (ConfigError, NotFoundError) as error:
+        error.message = f"{name}: {error.message}"
+        raise
+
+
 def subject(
     name: str,
     raw: Mapping[str, Any],
@@ -195,11 +220,8 @@ def subject(
     part: Literal["text", "vision", "audio"] = "text",
 ) -> LoadedModel:
     """Read a config, with the fields in `sets` over it. Raises ConfigError, which names the model."""
-    try:
+    with naming(name):
         reading = families.read(raw, sets, part)
-    except (ConfigError, NotFoundError) as error:
-        error.message = f"{name}: {error.message}"
-        raise
     return LoadedModel(
         name=name,
         family=reading.family,

@@ -147,6 +147,7 @@ def _notes(
     subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], dtype: str | None, fit: int | None
 ) -> list[str]:
     return [
+        *sentences.projector_notes(subjects),
         *storage_notes(subjects, dtype),
         *sentences.cache_notes(subjects, facts),
         *sentences.state_notes(subjects, staged="pp" in facts[0]),

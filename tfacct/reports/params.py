@@ -112,6 +112,7 @@ def _notes(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]]) -> 
         *(_witness_notes(facts[0]) if len(facts) == 1 else tied),
         *sentences.expert_notes(subjects),
         *sentences.shared_notes(subjects),
+        *sentences.projector_notes(subjects),
         *_untrained(subjects),
         *_never_run(subjects),
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tfacct.architecture.parts import Attention, Experts, LatentAttention, MergedAttention, Mixer
+from tfacct.architecture.parts import Attention, Experts, LatentAttention, MergedAttention, Mixer, Projector
 from tfacct.base.spelling import option
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import rounded_up
@@ -13,7 +13,7 @@ from tfacct.ledger.lines import Pointwise, State
 from tfacct.ledger.storage import Storage
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
-from tfacct.reports import counting, sight
+from tfacct.reports import cells, counting, sight
 
 
 def attends(subjects: Sequence[LoadedModel]) -> bool:
@@ -134,6 +134,16 @@ def expert_notes(subjects: Sequence[LoadedModel]) -> list[str]:
     if any(part.idle is not None for _, part in routed):
         said.append(IDLE)
     return said
+
+
+def projector_notes(subjects: Sequence[LoadedModel]) -> list[str]:
+    """Names the encoders whose count includes a projector, with its parameters."""
+    found = [subject for subject in subjects if subject.architecture.projector is not None]
+    counts = [cells.by_part(subject.ledger.parameters())[Projector.name] for subject in found]
+    return [
+        f"{subject.name} includes the projector: {count:,} parameters."
+        for subject, count in zip(found, counts, strict=True)
+    ]
 
 
 def active_notes(subjects: Sequence[LoadedModel]) -> list[str]:

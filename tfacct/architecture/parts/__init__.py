@@ -27,6 +27,7 @@ from tfacct.architecture.parts.norm import Norm
 from tfacct.architecture.parts.overlapping import OverlappingAttention
 from tfacct.architecture.parts.part import Mixer, Part
 from tfacct.architecture.parts.per_layer import PerLayerEmbedding, PerLayerInput
+from tfacct.architecture.parts.projector import Projector
 from tfacct.architecture.parts.reading import LatentReader
 from tfacct.architecture.parts.relative import RelativeAttention
 from tfacct.architecture.parts.residual import Residual, Scale
@@ -65,6 +66,7 @@ _READ: tuple[type[Part], ...] = (
         Norm,
         Head,
         Merger,
+        Projector,
         Pooler,
         Classes,
         Contacts,
@@ -135,6 +137,7 @@ __all__ = [
     "Picked",
     "Pooler",
     "Positions",
+    "Projector",
     "QKNorm",
     "RelativeAttention",
     "RelativeBias",

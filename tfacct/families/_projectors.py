@@ -1,0 +1,297 @@
+"""Projectors: what stands between an encoder and a language model, for each class of several models.
+
+Sizes and names are those of the classes in transformers 5.23; a field that a config leaves out has its class's default.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from tfacct.architecture.parts.projector import Learned, Linear, Projector, Scaling
+from tfacct.architecture.transformer import Transformer
+from tfacct.base.errors import ConfigError
+from tfacct.families import _embedders, _ernie_vl
+from tfacct.families._base import MOST_LAYERS, shown
+from tfacct.families._parts import AUDIOS, VISIONS
+from tfacct.ledger.workload import LARGEST
+
+Steps = Iterator[Linear | Scaling | Learned]
+
+
+class Side(NamedTuple):
+    """The language model or the encoder of a whole: which part it is, its checked config, its fields as given, and its
+    transformer."""
+
+    part: str
+    config: Any
+    fields: Mapping[str, Any]
+    shape: Transformer
+
+
+class Whole(NamedTuple):
+    """A config of several models, and what was read of those that a projector joins."""
+
+    raw: Mapping[str, Any]
+    text: Side
+    encoder: Side
+
+    @property
+    def hidden(self) -> int:
+        """Hidden size of the language model."""
+        return int(self.text.shape.embed.hidden)
+
+    @property
+    def seen(self) -> int:
+        """Hidden size of the encoder."""
+        return int(self.encoder.shape.embed.hidden)
+
+    def features(self, layers: object = None) -> int:
+        """Width of the encoder's layers that are read, side by side; `layers`: the class's default."""
+        layers = self.raw.get("vision_feature_layer", layers)
+        return self.seen * (len(layers) if isinstance(layers, (list, tuple)) else 1)
+
+    def count(self, name: str, default: int, most: int = LARGEST) -> int:
+        """A field that holds a size. Raises ConfigError."""
+        value = self.raw.get(name, default)
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= most:
+            raise ConfigError(f"{name} = {shown(value)} must be a whole number from 1 to {most:,}")
+        return value
+
+    def switch(self, name: str, default: bool) -> bool:
+        """A field that holds true or false. Raises ConfigError."""
+        value = self.raw.get(name, default)
+        if not isinstance(value, bool):
+            raise ConfigError(f"{name} = {shown(value)} must be true or false: it decides what a projector has")
+        return value
+
+
+def _two(first: str, second: str, inputs: int, between: int, outputs: int, bias: bool) -> Steps:
+    """Two products with an activation between them."""
+    yield Linear(first, inputs, between, bias)
+    yield Linear(second, between, outputs, bias)
+
+
+def _mlp(whole: Whole, inputs: int, *, bias: bool, between: int | None = None) -> Steps:
+    """linear_1 and linear_2, to the language model's hidden size."""
+    return _two("linear_1", "linear_2", inputs, between or whole.hidden, whole.hidden, bias)
+
+
+def _llava(whole: Whole) -> Steps:
+    return _mlp(whole, whole.features(), bias=whole.switch("multimodal_projector_bias", True))
+
+
+def _llava_next(whole: Whole) -> Steps:
+    yield from _llava(whole)
+    yield Learned("image_newline", (whole.hidden,))
+
+
+def _vipllava(whole: Whole) -> Steps:
+    inputs = whole.features((-2, -5, -8, -11, 6))
+    yield Scaling("projector_layernorm", inputs, bias=True)
+    yield from _mlp(whole, inputs, bias=True)
+
+
+def _aya(whole: Whole) -> Steps:
+    inputs = whole.seen * whole.count("downsample_factor", 2) ** 2
+    yield Scaling("layernorm", inputs, bias=True)
+    yield from _gated(whole, inputs, whole.count("alignment_intermediate_size", whole.hidden))
+
+
+def _cohere2(whole: Whole) -> Steps:
+    inputs = whole.seen * whole.count("downsample_factor", 2) ** 2
+    yield from _gated(whole, inputs, whole.count("alignment_intermediate_size", 36864))
+
+
+def _gated(whole: Whole, inputs: int, width: int) -> Steps:
+    """linear_1 gives the gate and what it lets through."""
+    yield Linear("linear_1", inputs, width)
+    yield Linear("linear_2", width // 2, whole.hidden)
+
+
+def _deepseek_vl(whole: Whole) -> Steps:
+    return _two("linear1", "linear2", whole.seen, whole.hidden, whole.hidden, True)
+
+
+def _embedder(whole: Whole) -> Steps:
+    yield Linear("embedding_projection", whole.seen, whole.hidden, bias=False)
+
+
+def _gemma3(whole: Whole) -> Steps:
+    yield Scaling("mm_soft_emb_norm", whole.seen)
+    yield Linear("mm_input_projection", whole.seen, whole.hidden, bias=False)
+
+
+def _paligemma(whole: Whole) -> Steps:
+    yield Linear("linear", whole.seen, whole.count("projection_dim", 2048))
+
+
+def _linear(whole: Whole) -> Steps:
+    yield Linear("linear", whole.seen, whole.hidden)
+
+
+def _hyperclovax(whole: Whole) -> Steps:
+    yield Linear("linear", whole.encoder.config.out_hidden_size, whole.hidden)
+
+
+def _llama4(whole: Whole) -> Steps:
+    yield Linear(
+        "linear_1", whole._replace(raw=whole.encoder.fields).count("vision_output_dim", 7680), whole.hidden, bias=False
+    )
+
+
+def _idefics3(whole: Whole) -> Steps:
+    inputs = whole.seen * whole.count("scale_factor", 2) ** 2
+    yield Linear("modality_projection.proj", inputs, whole.hidden, bias=False)
+
+
+def _idefics2(whole: Whole) -> Steps:
+    yield from _network("modality_projection", whole.seen, whole.text.config.intermediate_size, whole.hidden)
+    inside = whole.raw.get("perceiver_config") or {}
+    if not isinstance(inside, Mapping):
+        raise ConfigError(f"perceiver_config = {shown(inside)} must be an object of fields")
+    own = whole._replace(raw=inside)
+    hidden, heads, size = whole.hidden, own.count("resampler_n_heads", 16), own.count("resampler_head_dim", 96)
+    kv_heads = own.count("num_key_value_heads", 4)
+    yield Learned("perceiver_resampler.latents", (own.count("resampler_n_latents", 64), hidden))
+    for layer in range(own.count("resampler_depth", 3, MOST_LAYERS)):
+        at = f"perceiver_resampler.layers.{layer}"
+        for name in ("input_latents_norm", "input_context_norm"):
+            yield Scaling(f"{at}.{name}", hidden)
+        yield Linear(f"{at}.self_attn.q_proj", hidden, heads * size, bias=False)
+        for name in ("k_proj", "v_proj"):
+            yield Linear(f"{at}.self_attn.{name}", hidden, kv_heads * size, bias=False)
+        yield Linear(f"{at}.self_attn.o_proj", heads * size, hidden, bias=False)
+        yield Scaling(f"{at}.post_attention_layernorm", hidden)
+        yield from _network(f"{at}.mlp", hidden, 4 * hidden, hidden)
+    yield Scaling("perceiver_resampler.norm", hidden)
+
+
+def _network(at: str, inputs: int, width: int, outputs: int) -> Steps:
+    """A gated MLP without biases."""
+    for name in ("gate_proj", "up_proj"):
+        yield Linear(f"{at}.{name}", inputs, width, bias=False)
+    yield Linear(f"{at}.down_proj", width, outputs, bias=False)
+
+
+def _internvl(whole: Whole) -> Steps:
+    ratio = whole.raw.get("downsample_ratio", 0.5)
+    if not isinstance(ratio, float) or not 0 < ratio <= 1:
+        raise ConfigError(f"downsample_ratio = {shown(ratio)} must be above 0 and at most 1")
+    inputs = whole.seen * int(1 / ratio) ** 2
+    yield Scaling("layer_norm", inputs, bias=True)
+    yield from _mlp(whole, inputs, bias=True)
+
+
+def _kimi(whole: Whole) -> Steps:
+    rows, columns = whole.encoder.config.merge_kernel_size
+    inputs = whole.seen * rows * columns
+    yield Scaling("pre_norm", whole.count("projection_hidden_size", 1152), bias=True)
+    yield from _two("in_proj", "out_proj", inputs, inputs, whole.hidden, True)
+
+
+def _lfm2(whole: Whole) -> Steps:
+    inputs = whole.seen * whole.count("downsample_factor", 2) ** 2
+    if whole.switch("projector_use_layernorm", True):
+        yield Scaling("layer_norm", inputs, bias=True)
+    width = whole.count("projector_hidden_size", 2560)
+    yield from _mlp(whole, inputs, bias=whole.switch("projector_bias", True), between=width)
+
+
+def _mistral3(whole: Whole) -> Steps:
+    yield from _patch_merger(whole)
+    yield from _mlp(whole, whole.features(), bias=whole.switch("multimodal_projector_bias", False))
+
+
+def _lighton(whole: Whole) -> Steps:
+    yield from _patch_merger(whole)
+    yield from _mlp(whole, whole.seen, bias=False)
+
+
+def _patch_merger(whole: Whole) -> Steps:
+    """A norm, and a product that joins neighbouring patches."""
+    yield Scaling("norm", whole.seen)
+    inputs = whole.seen * whole.count("spatial_merge_size", 2) ** 2
+    yield Linear("patch_merger.merging_layer", inputs, whole.seen, bias=False)
+
+
+def _minimax(whole: Whole) -> Steps:
+    width = whole.count("projector_hidden_size", 6144)
+    yield from _mlp(whole, whole.seen, bias=True, between=width)
+    joined = whole.hidden * whole.encoder.config.spatial_merge_size**2
+    yield from _two("merge_linear_1", "merge_linear_2", joined, width, whole.hidden, True)
+
+
+def _ernie(whole: Whole) -> Steps:
+    joined = whole.seen * whole.encoder.config.spatial_merge_size**2
+    for name, frames in (("spatial_linear", 1), ("temporal_linear", whole.encoder.config.temporal_merge_size)):
+        yield from _two(f"{name}.fc1", f"{name}.fc2", joined * frames, joined, joined, True)
+        yield Scaling(f"{name}.ln", joined, bias=True)
+    yield Linear("mlp", joined, whole.hidden)
+    yield Scaling("after_norm", whole.hidden)
+
+
+def _phi4(whole: Whole) -> Steps:
+    yield from _two("img_projection_up", "img_projection_down", whole.seen, whole.hidden, whole.hidden, True)
+    for name in ("global_img_feature_extensor", "sub_img_feature_extensor"):
+        yield Learned(name, (whole.seen,))
+
+
+def _audio(whole: Whole) -> Steps:
+    return _mlp(whole, whole.seen, bias=whole.switch("projector_bias", True))
+
+
+def _voxtral(whole: Whole) -> Steps:
+    return _mlp(whole, whole.encoder.config.intermediate_size, bias=False)
+
+
+PROJECTORS: Mapping[str, Callable[[Whole], Iterable[Linear | Scaling | Learned]]] = {
+    "audioflamingo3": _audio,
+    "aya_vision": _aya,
+    "cohere2_vision": _cohere2,
+    "deepseek_vl": _deepseek_vl,
+    "embedding_gemma2": _embedder,
+    "ernie4_5_vl_moe": _ernie,
+    "gemma3": _gemma3,
+    "gemma4": _embedder,
+    "hyperclovax_vision_v2": _hyperclovax,
+    "idefics2": _idefics2,
+    "idefics3": _idefics3,
+    "internvl": _internvl,
+    "kimi_k25": _kimi,
+    "lfm2_vl": _lfm2,
+    "lighton_ocr": _lighton,
+    "llama4": _llama4,
+    "llava": _llava,
+    "llava_next": _llava_next,
+    "llava_next_video": _llava_next,
+    "llava_onevision": _llava_next,
+    "minimax_m3_vl": _minimax,
+    "mistral3": _mistral3,
+    "mistral_large4": _mistral3,
+    "musicflamingo": _audio,
+    "paligemma": _paligemma,
+    "phi4_multimodal": _phi4,
+    "qwen2_audio": _linear,
+    "smolvlm": _idefics3,
+    "t5gemma2": _gemma3,
+    "vipllava": _vipllava,
+    "voxtral": _voxtral,
+}
+"""By the `model_type` of the whole."""
+
+
+class Joined(NamedTuple):
+    """The projector behind an encoder, None where it has none that is described, and the names of what it includes."""
+
+    part: Projector | None = None
+    names: frozenset[str] = frozenset()
+
+
+def between(raw: Mapping[str, Any], text: Side, encoder: Side) -> Joined:
+    """The projector between an encoder and a language model, in the config of the whole. Raises ConfigError."""
+    raw = _embedders.told(_ernie_vl.told(raw))
+    model_type = str(raw.get("model_type"))
+    row = (AUDIOS if encoder.part == "audio" else VISIONS).get(model_type)
+    if row is None or row.between is None or model_type not in PROJECTORS:
+        return Joined()
+    steps = PROJECTORS[model_type](Whole(raw, text, encoder))
+    return Joined(Projector(tuple(steps)), frozenset((row.between, "perceiver_config")))
