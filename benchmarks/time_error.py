@@ -178,7 +178,7 @@ def throughput(path: Path) -> list[str]:
         prompt, new = int(one["isl"]), int(one["osl"])
         limit = min(MOST, int(float(one["requests"] or MOST)))
         users = host.capacity(prompt + new, int(chip.memory * USE) - RESERVE, limit)
-        if not users or (split.devices > 1 and chip.link is None):
+        if not users or (split.devices > 1 and not chip.links.any):
             left_out.append(one["cell"])
             continue
         loop, measured = host.loop(users, prompt, new), float(one["output_tokens_per_s"])

@@ -3,12 +3,11 @@ count.
 
 `tp` devices of a node share heads and widths and sum each part's result; `pp` stages share the blocks and hand the
 stream on, each waiting while the first micro-batch comes and the last one goes; what is left of the devices are copies
-that sum their gradients once a step. Attention is unfused, as it ran then: its pairs take more than under FSDP.
+that sum their gradients once a step, over a network card each where they are in several nodes. Attention is unfused, as it ran then: its pairs take more than under FSDP.
 """
 
 from __future__ import annotations
 
-from math import inf
 from typing import Literal, NamedTuple, TypeAlias
 
 from tfacct.accounts.kernels import Kernel, Split, kernels
@@ -38,8 +37,8 @@ class DividedConstants:
     """Share of the link that sums over a node's devices attain. That of gathers under FSDP."""
     reduce: float = 20e-6
     """Seconds of a sum of nothing; NCCL takes 7 to 26 µs in a node. Not fitted."""
-    card: float = 22e9
-    """Bytes per second and device between nodes: a network card of 200 Gb/s, less a tenth. Not fitted."""
+    card: float = 0.88
+    """Share of a network card that sums of gradients between nodes attain. Not fitted."""
 
 
 DIVIDED = DividedConstants()
@@ -127,8 +126,9 @@ def step(
     share = rounded_up(work.blocks, mesh.pp) / work.blocks
     moved = work.whole_moved / mesh.tp if mesh.sp else total("moved", "pointwise")
     ring = 2 * (mesh.tp - 1) / mesh.tp * total("moved", "all-reduce")
-    link = (device.link or 0) * c.link
-    sums = (ring / link if link else inf) + total("times", "all-reduce") * c.reduce if mesh.tp > 1 else 0.0
+    sums = 0.0
+    if mesh.tp > 1:
+        sums = ring / (device.link(mesh.tp).rate * c.link) + total("times", "all-reduce") * c.reduce
     each, copies = trained.accumulate, trained.devices // mesh.ranks
     products = share * total("flops", "gemm") * passes / products_at
     attention = share * total("flops", "attention") * (passes + 0.5 + (again == "attention")) / attention_at
@@ -140,6 +140,10 @@ def step(
     stage = products + attention + pointwise + launches + summed
     own = work.parameters / mesh.ranks
     sent = 2 * BF16_EACH.bytes(1) * own * (copies - 1) / copies
+    gradients = 0.0
+    if copies > 1:
+        between = device.link(trained.devices)
+        gradients = sent / (between.each * (c.card if between.reach == "network" else c.link))
     return DividedParts(
         products=each * products,
         head=each * head,
@@ -149,7 +153,7 @@ def step(
         launches=each * launches,
         sums=each * summed,
         waiting=(mesh.pp - 1) / mesh.chunks * stage,
-        gradients=sent / c.card,
+        gradients=gradients,
         optimizer=own * TRAINING.optimizer / device.bandwidth,
         rest=TRAINING.step,
     )

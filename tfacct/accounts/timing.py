@@ -11,10 +11,10 @@ here. What they miss, they miss by engine and by model, and `validated` says by 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import inf
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from tfacct.accounts.kernels import Kernel
+from tfacct.accounts.links import Link
 from tfacct.base.record import record
 
 Limit: TypeAlias = Literal["compute", "memory", "launch", "link", "host"]
@@ -33,14 +33,13 @@ WIDE = ("bf16", "fp16", "fp32", "tf32")
 
 
 class Device(Protocol):
-    """What of a device a step needs: bytes per second of memory and link (one way), and FLOPs per second by dtype."""
+    """What of a device a step needs: bytes per second of memory, FLOPs per second by dtype, and the link of so many."""
 
     @property
     def bandwidth(self) -> int: ...
     @property
-    def link(self) -> int | None: ...
-    @property
     def peak(self) -> Mapping[str, int]: ...
+    def link(self, devices: int) -> Link: ...
 
 
 @record
@@ -211,6 +210,6 @@ def _timed(kernel: Kernel, device: Device, c: Constants, prefill: bool) -> Timed
 def _reduced(kernel: Kernel, device: Device, c: Constants) -> Timed:
     """An all-reduce: a ring's bytes over the link, and the devices' agreement."""
     ring = 2 * (kernel.over - 1) / kernel.over * kernel.moved
-    sending = ring / (device.link * c.link) if device.link else inf
+    sending = ring / (device.link(kernel.over).rate * c.link)
     waiting = kernel.times * c.reduce * (0.6 + 0.1 * kernel.over)
     return Timed(kernel, sending + waiting, "link" if sending > waiting else "launch", ring)

@@ -7,7 +7,6 @@ and writes its part once a step.
 
 from __future__ import annotations
 
-from math import inf
 from typing import NamedTuple
 
 from tfacct.accounts.kernels import Kernel, kernels
@@ -19,8 +18,6 @@ from tfacct.ledger.lines import Matmul
 from tfacct.ledger.storage import BF16, BF16_EACH
 from tfacct.ledger.workload import Workload
 
-NODE = 8
-"""Devices of one node."""
 UTILIZATION = 0.463
 """Median utilization of the peak (MFU, all pairs) of the measured runs: the plainest of predictions."""
 
@@ -49,7 +46,7 @@ class TrainingConstants:
     link: float = 0.639
     """Share of the link that gathers and scatters attain in a node. Fitted."""
     link_far: float = 0.457
-    """The same between nodes, as many network cards as devices. Fitted."""
+    """The same between nodes, of the slower of that link and all network cards of a node. Fitted."""
     optimizer: float = 34.6
     """Bytes that the optimizer moves for each of a device's parameters. Fitted."""
     step: float = 6.85e-3
@@ -149,7 +146,10 @@ def step(work: Work, device: Device, trained: Trained, c: TrainingConstants = TR
     launches = sum(kernel.times for kind in ("gemm", "attention", "pointwise") for kernel in of.get(kind, ()))
     others = trained.devices - 1
     sent = 3 * BF16_EACH.bytes(work.parameters) * others / trained.devices
-    rate = (device.link or 0) * (c.link if trained.devices <= NODE else c.link_far)
+    gathering = 0.0
+    if others:
+        link = device.link(trained.devices)
+        gathering = sent / (link.rate * (c.link_far if link.reach == "network" else c.link))
     each = trained.accumulate
     return Parts(
         products=each * flops("gemm") * passes / in_blocks,
@@ -158,7 +158,7 @@ def step(work: Work, device: Device, trained: Trained, c: TrainingConstants = TR
         pointwise=each * moved * c.pointwise * passes / device.bandwidth,
         logits=each * work.logits * c.logits / device.bandwidth,
         launches=each * launches * passes * c.launch,
-        gathers=each * (sent / rate if rate else inf if others else 0.0),
+        gathers=each * gathering,
         optimizer=work.parameters / trained.devices * c.optimizer / device.bandwidth,
         rest=c.step,
     )

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from tfacct.accounts.links import NODE, Link, Links
 from tfacct.base import units
 from tfacct.base.errors import ConfigError, NotFoundError, UsageError, cut, listed, nearest
 from tfacct.base.record import record
@@ -26,7 +27,7 @@ LEAST = 10**6
 KEYS = {
     "": "name vendor architecture year memory peak link power source check calibration",
     "memory": "torch_bytes torch_range torch_seen board_bytes board_from bytes bytes_from bandwidth type",
-    "link": "kind one_way pcie",
+    "link": "kind one_way domain pcie node_network",
     "power": "tdp",
     "source": "urls unread read kind confidence note",
     "check": "dtype units flops_per_clock clock clock_from",
@@ -61,8 +62,12 @@ bandwidth = 1.008e12              # bytes per second
 bf16 = 165.2e12
 fp8 = 330.3e12
 
-[link]                            # bytes per second, one way
-one_way = 32e9
+[link]                            # bytes per second of one device, one way
+kind = "NVLink"                   # without kind, one_way and domain there is only PCIe
+one_way = 56.25e9
+domain = 2                        # devices that it joins
+pcie = 32e9                       # among the others of a node of 8
+node_network = 50e9               # of all network cards of a node
 
 [power]
 tdp = 450                         # watts
@@ -106,7 +111,7 @@ class Device:
     totals: Memory
     bandwidth: int
     peak: Mapping[str, int]
-    link: int | None
+    links: Links
     tdp: int | None
     urls: tuple[str, ...]
     read: str | None
@@ -131,6 +136,10 @@ class Device:
     def memory_words(self) -> str:
         """These bytes in words: `79.2 GiB (torch's total of the card)`."""
         return f"{units.binary(self.memory)} ({MEMORY[self.memory_from]})"
+
+    def link(self, devices: int) -> Link:
+        """The link of so many of these devices. Raises UsageError for one that is not known."""
+        return self.links.between(devices, self.id)
 
     def memory_facts(self) -> dict[str, int | str]:
         """These bytes and their origin, for JSON."""
@@ -241,7 +250,7 @@ def _device(path: Path) -> Device:
         totals=_memory(path, memory),
         bandwidth=_rate(path, "[memory] bandwidth", memory.get("bandwidth"), "bytes per second"),
         peak=rates,
-        link=_rate(path, "[link] one_way", link["one_way"], "bytes per second") if "one_way" in link else None,
+        links=_links(path, link),
         tdp=None if "tdp" not in power else _amount(path, "[power] tdp", power["tdp"]),
         urls=tuple(urls),
         read=str(source["read"]) if "read" in source else None,
@@ -259,6 +268,19 @@ def _calibration(path: Path, table: object, rates: Mapping[str, int]) -> Calibra
     if found.dtype not in rates:
         raise ConfigError(f"{path}: [calibration] dtype is {found.dtype}, which [peak] does not have")
     return found
+
+
+def _links(path: Path, table: Mapping[str, Any]) -> Links:
+    """Links of a device. Without `domain`, `one_way` joins the devices of a node. Raises ConfigError."""
+    rates = {
+        key: _rate(path, f"[link] {key}", table[key], "bytes per second") if key in table else None
+        for key in ("one_way", "pcie", "node_network")
+    }
+    if "domain" in table and "one_way" not in table:
+        raise ConfigError(f"{path}: [link] domain needs one_way", _whole())
+    domain = _amount(path, "[link] domain", table["domain"]) if "domain" in table else NODE
+    kind = _text(path, "[link] kind", table.get("kind", ""))
+    return Links(kind, rates["one_way"], domain, rates["pcie"], rates["node_network"])
 
 
 def _memory(path: Path, table: Mapping[str, Any]) -> Memory:

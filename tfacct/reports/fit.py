@@ -7,6 +7,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any, NamedTuple
 
+from tfacct.accounts.links import Links
 from tfacct.base import units
 from tfacct.base.errors import ConfigError, UsageError
 from tfacct.base.spelling import option, spelled
@@ -62,13 +63,13 @@ def fit(
     _check_counted(subject)
     found = list({device.id: device for device in found}.values())
     work = counting.workload(subject, request)
-    every = list(_shares(subject, work.context, work.batch, replace(found[0], link=1), dtype, kv_dtype, ep))
+    every = list(_shares(subject, work.context, work.batch, replace(found[0], links=Links(one_way=1, domain=MOST)), dtype, kv_dtype, ep))
     whole = every[0]
     needed = []
     for device in found:
         free = max(0, (usable(device.memory, use) or 0) - reserve)
         fitting = (one for one in every if one.total <= free and one.devices % ep == 0)
-        if device.link is None:
+        if not device.links.any:
             fitting = (one for one in fitting if one.devices == 1)
         needed.append(Needed(device, free, next(fitting, None)))
     weights, cache = units.binary(whole.weights), units.binary(whole.cache)

@@ -102,10 +102,8 @@ def put(
             f"{option('ep', ep)} does not divide {count:,} devices",
             f"numbers that do: {', '.join(str(n) for n in range(1, count + 1) if not count % n)}",
         )
-    if count > 1 and device.link is None:
-        raise UsageError(
-            f"no link between devices is known for {device.id}", f"ask for one device: {option('on', device.id)}"
-        )
+    if count > 1:
+        device.link(count)
     if count > 1 and (what := unlowered(subject)) is not None:  # no other number of devices has them
         raise named(NoKernelError(what), subject)
     check_heads(subject, count)

@@ -11,8 +11,9 @@ from typing import NamedTuple
 from tfacct.accounts import divided_time, training_time
 from tfacct.accounts.divided_time import Again, DividedParts, Meshed
 from tfacct.accounts.kernels import NoKernelError
+from tfacct.accounts.links import NODE, Link
 from tfacct.accounts.sharding.mesh import Mesh, Schedule
-from tfacct.accounts.training_time import NODE, Parts, Trained
+from tfacct.accounts.training_time import Parts, Trained
 from tfacct.accounts.validated import NEWER_STACKS, REPORTED, VALIDATED, Validation
 from tfacct.base import units
 from tfacct.base.errors import ConfigError, TfacctError, UsageError
@@ -185,10 +186,8 @@ def check(subject: LoadedModel, count: int, device: devices.Device, name: str, h
         )
     if "bf16" not in device.peak:
         raise UsageError(f"{device.id} has no bf16 units", "ask for another device")
-    if count > 1 and device.link is None:
-        raise UsageError(
-            f"no link between devices is known for {device.id}", f"ask for one device: {option('on', device.id)}"
-        )
+    if count > 1:
+        device.link(count)
     if subject.ledger.experts:
         raise ConfigError(
             f"{subject.name}: no training step with experts was measured", "dense decoders have an estimate"

@@ -1,0 +1,87 @@
+"""Links between devices that share a model: which one so many of them use, and how fast it is.
+
+Devices reach each other over NVLink or its like within its domain, over PCIe within a node, and over a network between
+nodes.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+from tfacct.base import units
+from tfacct.base.errors import UsageError
+from tfacct.base.record import record
+from tfacct.base.spelling import option, spelled
+
+NODE = 8
+"""Devices of a node, where NVLink or its like joins fewer."""
+Reach: TypeAlias = Literal["domain", "node", "network"]
+"""How far a link reaches: as far as NVLink or its like does, to the others of a node over PCIe, or to other nodes."""
+
+
+@record
+class Link:
+    """The link of some devices. `rate`: bytes per second at which a ring of them sends, one way, on each device; between
+    nodes it runs over all network cards of a node. `each`: the same where only one card of the network serves it."""
+
+    devices: int
+    reach: Reach
+    kind: str
+    rate: int
+    each: int
+
+    @property
+    def words(self) -> str:
+        """The link in words: `NVLink4, 450 GB/s`."""
+        return f"{self.kind}, {units.decimal_bytes(self.rate)}/s one way"
+
+    def facts(self) -> dict[str, int | str]:
+        """The link, for JSON."""
+        return {"devices": self.devices, "reach": self.reach, "kind": self.kind, "bytes_per_second": self.rate}
+
+
+@record
+class Links:
+    """Links of a device, in bytes per second, one way: NVLink or its like joins `domain` devices at `one_way`; PCIe
+    joins the others of a node; `network` is what all network cards of a node carry."""
+
+    kind: str = ""
+    one_way: int | None = None
+    domain: int = NODE
+    pcie: int | None = None
+    network: int | None = None
+
+    @property
+    def any(self) -> bool:
+        """True if some link is known."""
+        return self.one_way is not None or self.pcie is not None
+
+    @property
+    def joined(self) -> int:
+        """Devices that NVLink or its like joins, 1 where there is none."""
+        return 1 if self.one_way is None else self.domain
+
+    def between(self, devices: int, device: str) -> Link:
+        """The link of so many devices. Raises UsageError for one that is not known, which says what to add."""
+        node = max(NODE, self.joined)
+        if self.one_way is not None and devices <= self.domain:
+            return Link(devices, "domain", self.kind or "own link", self.one_way, self.one_way)
+        inside = self.one_way if self.joined >= NODE else self.pcie
+        if inside is None and self.one_way is None:
+            raise _unknown(f"no link between devices is known for {device}", device, 1, "pcie, or one_way and domain,")
+        if inside is None:
+            raise _unknown(f"{self.kind or 'the link'} joins {self.domain:,} × {device}", device, self.domain, "pcie")
+        if devices <= node:
+            return Link(devices, "node", "PCIe", inside, inside)
+        if self.network is None:
+            said = f"no network between nodes is known for {device}, whose nodes have {node:,} devices"
+            raise _unknown(said, device, node, "node_network")
+        kind = f"network of {units.decimal_bytes(self.network)}/s between nodes of {node:,}"
+        return Link(devices, "network", kind, min(inside, self.network), min(inside, self.network // node))
+
+
+def _unknown(said: str, device: str, most: int, key: str) -> UsageError:
+    fewer = "one device" if most == 1 else f"at most {most:,}"
+    on = device if most == 1 else f"{most}x{device}"
+    whole = spelled("`tfacct devices --template` shows one", "devices.TEMPLATE shows one")
+    return UsageError(said, f"ask for {fewer}: {option('on', on)}, or add {key} under [link] to its file; {whole}")
