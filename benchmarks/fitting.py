@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 Array: TypeAlias = Any
-FIXED = ("prompt", "budget", "host", "request", "attention_prefill", "attention")
+FIXED = ("prompt", "budget", "host", "request", "attention_prefill", "attention", "link_network")
 """Constants that these runs do not tell."""
 READ = {"DividedConstants": ("link", "reduce", "card")}
 """The same of constants of another kind."""

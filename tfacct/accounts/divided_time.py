@@ -3,7 +3,8 @@ count.
 
 `tp` devices of a node share heads and widths and sum each part's result; `pp` stages share the blocks and hand the
 stream on, each waiting while the first micro-batch comes and the last one goes; what is left of the devices are copies
-that sum their gradients once a step, over a network card each where they are in several nodes. Attention is unfused, as it ran then: its pairs take more than under FSDP.
+that sum their gradients once a step, between nodes over a network card each. Attention is unfused, as it ran then: its
+pairs take more than under FSDP.
 """
 
 from __future__ import annotations
@@ -143,7 +144,8 @@ def step(
     gradients = 0.0
     if copies > 1:
         between = device.link(trained.devices)
-        gradients = sent / (between.each * (c.card if between.reach == "network" else c.link))
+        over = between.card * c.card if between.reach == "network" else between.rate * c.link
+        gradients = sent / over
     return DividedParts(
         products=each * products,
         head=each * head,

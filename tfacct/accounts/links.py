@@ -16,24 +16,34 @@ from tfacct.base.spelling import option, spelled
 NODE = 8
 """Devices of a node, where NVLink or its like joins fewer."""
 Reach: TypeAlias = Literal["domain", "node", "network"]
-"""How far a link reaches: as far as NVLink or its like does, to the others of a node over PCIe, or to other nodes."""
+"""How far a link reaches: the domain of NVLink or its like, the other devices of a node over PCIe, or other nodes."""
 
 
 @record
 class Link:
-    """The link of some devices. `rate`: bytes per second at which a ring of them sends, one way, on each device; between
-    nodes it runs over all network cards of a node. `each`: the same where only one card of the network serves it."""
+    """The link of some devices. `rate`: bytes per second that each sends in a ring, one way; between nodes a ring uses
+    all network cards of a node, and `card` is the rate of one of them."""
 
     devices: int
     reach: Reach
     kind: str
     rate: int
-    each: int
+    node: int
+    card: int
 
     @property
     def words(self) -> str:
-        """The link in words: `NVLink4, 450 GB/s`."""
-        return f"{self.kind}, {units.decimal_bytes(self.rate)}/s one way"
+        """The link in a sentence: `8 devices are linked by NVLink4 (450 GB/s one way).`"""
+        by = f"{self.kind} ({units.decimal_bytes(self.rate)}/s one way)"
+        if self.reach == "network":
+            carried = units.decimal_bytes(self.card * self.node)
+            by = f"a network between nodes of {self.node:,} ({carried}/s one way from each node)"
+        return f"{self.devices:,} devices are linked by {by}."
+
+    @property
+    def place(self) -> str:
+        """Where the link is, in words: `over PCIe`."""
+        return "between nodes" if self.reach == "network" else f"over {self.kind}"
 
     def facts(self) -> dict[str, int | str]:
         """The link, for JSON."""
@@ -61,23 +71,29 @@ class Links:
         """Devices that NVLink or its like joins, 1 where there is none."""
         return 1 if self.one_way is None else self.domain
 
+    def known(self, devices: int) -> bool:
+        """True if the link of so many devices is known, or they need none."""
+        try:
+            return devices == 1 or bool(self.between(devices, ""))
+        except UsageError:
+            return False
+
     def between(self, devices: int, device: str) -> Link:
         """The link of so many devices. Raises UsageError for one that is not known, which says what to add."""
         node = max(NODE, self.joined)
         if self.one_way is not None and devices <= self.domain:
-            return Link(devices, "domain", self.kind or "own link", self.one_way, self.one_way)
+            return Link(devices, "domain", self.kind or "their own link", self.one_way, node, 0)
         inside = self.one_way if self.joined >= NODE else self.pcie
         if inside is None and self.one_way is None:
             raise _unknown(f"no link between devices is known for {device}", device, 1, "pcie, or one_way and domain,")
         if inside is None:
             raise _unknown(f"{self.kind or 'the link'} joins {self.domain:,} × {device}", device, self.domain, "pcie")
         if devices <= node:
-            return Link(devices, "node", "PCIe", inside, inside)
+            return Link(devices, "node", "PCIe", inside, node, 0)
         if self.network is None:
             said = f"no network between nodes is known for {device}, whose nodes have {node:,} devices"
             raise _unknown(said, device, node, "node_network")
-        kind = f"network of {units.decimal_bytes(self.network)}/s between nodes of {node:,}"
-        return Link(devices, "network", kind, min(inside, self.network), min(inside, self.network // node))
+        return Link(devices, "network", "network", min(inside, self.network), node, self.network // node)
 
 
 def _unknown(said: str, device: str, most: int, key: str) -> UsageError:

@@ -87,6 +87,8 @@ class Constants:
     """Seconds of a launch over a bank, half of a layer's sorting and gathering. Fitted."""
     link: float = 0.5
     """Share of the link, one way, that an all-reduce attains. Fitted."""
+    link_network: float = 0.25
+    """Share that an all-reduce between nodes attains, of all network cards of a node. Not fitted."""
     reduce: float = 8.3e-6
     """Seconds of an all-reduce of nothing; times 0.6 + 0.1 for each device. Fitted."""
     pointwise: float = 2e-6
@@ -210,6 +212,7 @@ def _timed(kernel: Kernel, device: Device, c: Constants, prefill: bool) -> Timed
 def _reduced(kernel: Kernel, device: Device, c: Constants) -> Timed:
     """An all-reduce: a ring's bytes over the link, and the devices' agreement."""
     ring = 2 * (kernel.over - 1) / kernel.over * kernel.moved
-    sending = ring / (device.link(kernel.over).rate * c.link)
+    link = device.link(kernel.over)
+    sending = ring / (link.rate * (c.link_network if link.reach == "network" else c.link))
     waiting = kernel.times * c.reduce * (0.6 + 0.1 * kernel.over)
     return Timed(kernel, sending + waiting, "link" if sending > waiting else "launch", ring)

@@ -45,7 +45,7 @@ class TrainingConstants:
     """Seconds of a launch. Fitted."""
     link: float = 0.639
     """Share of the link that gathers and scatters attain in a node. Fitted."""
-    link_far: float = 0.457
+    link_far: float = 0.58
     """The same between nodes, of the slower of that link and all network cards of a node. Fitted."""
     optimizer: float = 34.6
     """Bytes that the optimizer moves for each of a device's parameters. Fitted."""

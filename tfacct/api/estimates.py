@@ -23,6 +23,7 @@ class OnDevices(TypedDict):
     count: int
     tp: int
     ep: int
+    link: each.LinkUsed | None
     memory_bytes: int
     memory_from: str
     dtype: str
@@ -104,6 +105,8 @@ class TimeTrainReport(_Common):
     sp: bool
     pp: int
     pp_chunks: int
+    link: each.LinkUsed | None
+    link_tp: each.LinkUsed | None
     estimate: bool
     fits: bool | None
     least_bytes: int

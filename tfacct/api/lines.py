@@ -19,6 +19,15 @@ class Workload(TypedDict):
     dtype: str | None
 
 
+class LinkUsed(TypedDict):
+    """The link of so many devices; bytes per second of one, one way."""
+
+    devices: int
+    reach: Literal["domain", "node", "network"]
+    kind: str
+    bytes_per_second: int
+
+
 class Otherwise(TypedDict):
     """The form of latent attention that a step does not run in, and its FLOPs."""
 

@@ -32,6 +32,7 @@ class PlannedDivision(TypedDict):
     sent_bytes: int
     seconds: float | None
     timed_as: str | None
+    links: list[each.LinkUsed]
     command: str
     time_command: str | None
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+from tfacct.accounts.links import Links
 from tfacct.base import units
 from tfacct.loading.devices import Device, Memory
 from tfacct.output.report import Column, Report, Row
@@ -16,6 +17,9 @@ COLUMNS = (
     Column("memory_from", "memory from", drop=6),
     Column("bandwidth", "B/s", "flops", drop=2),
     Column("link", "link B/s", "flops", empty="–", drop=3),
+    Column("domain", "joins", "count", empty="–", drop=7),
+    Column("pcie", "PCIe B/s", "flops", empty="–", drop=8),
+    Column("node_network", "network B/s", "flops", empty="–", drop=9),
     Column("tdp", "watts", "count", empty="–", drop=5),
     Column("source", "source", drop=4),
 )
@@ -41,7 +45,8 @@ def _several(found: Sequence[Device]) -> Report:
         aside=TOTALS,
         convention=MATH,
         notes=(
-            "bf16, fp8: dense FLOPs per second with FP32 accumulation. B/s: bytes of memory per second; link: one way.",
+            "bf16, fp8: dense FLOPs per second with FP32 accumulation. B/s: bytes of memory per second. Links: one way;"
+            " NVLink or its like joins so many devices, PCIe the others of a node, the network the nodes.",
             "source: vendor, a page of the maker; secondary, another's; unread, not read again; own, yours; measured, a"
             " sweep.",
             "memory from: torch, its total of the card; nvidia-smi, the board's (torch reports 0.4–3% less); marketed,"
@@ -60,7 +65,10 @@ def _row(device: Device) -> Row:
         "torch_bytes": device.totals.torch,
         "board_bytes": device.totals.board,
         "bandwidth": device.bandwidth,
-        "link": device.link,
+        "link": device.links.one_way,
+        "domain": None if device.links.one_way is None else device.links.domain,
+        "pcie": device.links.pcie,
+        "node_network": device.links.network,
         "tdp": device.tdp,
         "source": device.kind,
     }
@@ -75,7 +83,7 @@ def _one(device: Device, data: Report) -> Report:
         ("board", _board(device.totals)),
         ("bandwidth", f"{units.decimal_bytes(device.bandwidth)}/s"),
         *((dtype, f"{units.si(value)} FLOP/s, dense") for dtype, value in device.peak.items()),
-        ("link", None if device.link is None else f"{units.decimal_bytes(device.link)}/s, one way"),
+        *_links(device.links),
         ("TDP", None if device.tdp is None else f"{device.tdp:,} W"),
         ("check", _check(device)),
         ("source", ", ".join(device.urls) or None),
@@ -92,6 +100,17 @@ def _one(device: Device, data: Report) -> Report:
         convention=MATH,
         data=data,
     )
+
+
+def _links(links: Links) -> Iterator[tuple[str, str | None]]:
+    """Links by name: what each joins, and its rate."""
+    if links.one_way is not None:
+        kind = f"{links.kind}, " if links.kind else ""
+        yield "link", f"{kind}{units.decimal_bytes(links.one_way)}/s, one way, joins {links.domain:,} devices"
+    if links.pcie is not None:
+        yield "PCIe", f"{units.decimal_bytes(links.pcie)}/s, one way"
+    if links.network is not None:
+        yield "network", f"{units.decimal_bytes(links.network)}/s, one way, of all network cards of a node"
 
 
 def _torch(totals: Memory) -> str | None:

@@ -10,6 +10,7 @@ from math import inf
 from typing import NamedTuple
 
 from tfacct.accounts.inside import Insides
+from tfacct.accounts.links import Link
 from tfacct.accounts.memory import cache_bytes
 from tfacct.accounts.sharding import flights
 from tfacct.accounts.sharding.mesh import Mesh, divisors, replicated
@@ -37,8 +38,8 @@ from tfacct.reports.training import refusal as alone_refused
 
 class Division(NamedTuple):
     """A mesh, the sequences that a rank takes at a time and how often in a step, the bytes that it needs and sends; its
-    seconds where they were asked for and there is an estimate, the options of `tfacct time` that give them, and the
-    stack whose measured steps they rest on: seconds of two stacks are not compared."""
+    seconds where they were asked for and there is an estimate, the options of `tfacct time` that give them, the
+    stack whose measured steps they rest on (seconds of two stacks are not compared), and the links that they assume."""
 
     mesh: Mesh
     batch: int
@@ -48,6 +49,7 @@ class Division(NamedTuple):
     seconds: float | None = None
     clock: str = ""
     stack: str = ""
+    links: tuple[Link, ...] = ()
 
 
 class Tried(NamedTuple):

@@ -63,7 +63,8 @@ def fit(
     _check_counted(subject)
     found = list({device.id: device for device in found}.values())
     work = counting.workload(subject, request)
-    every = list(_shares(subject, work.context, work.batch, replace(found[0], links=Links(one_way=1, domain=MOST)), dtype, kv_dtype, ep))
+    joined = replace(found[0], links=Links(one_way=1, domain=MOST))
+    every = list(_shares(subject, work.context, work.batch, joined, dtype, kv_dtype, ep))
     whole = every[0]
     needed = []
     for device in found:

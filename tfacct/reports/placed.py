@@ -7,6 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 from tfacct.accounts.kernels import NoKernelError, Split, kernels
+from tfacct.accounts.links import Link
 from tfacct.accounts.serving import Host
 from tfacct.accounts.timing import CONSTANTS, WIDE, units_of
 from tfacct.accounts.validated import REPORTED, STORED, VALIDATED, Metric, Validation
@@ -22,6 +23,8 @@ from tfacct.reports import counting
 
 MEASURED = "NVIDIA"
 """The maker of all devices that have measured runs."""
+MEASURED_REACH = "domain"
+"""Reach of the link in all measured runs of several devices: NVLink."""
 CROWD = 1000
 """Sequences above which a bank of experts was measured too rarely."""
 CONVENTION = (
@@ -52,6 +55,11 @@ class Placed:
         return STORED[self.validation.kind].get("fp8" if stored == "fp8-block" else stored, 0)
 
     @property
+    def link(self) -> Link | None:
+        """The link of the devices; None of one."""
+        return None if self.count == 1 else self.device.link(self.count)
+
+    @property
     def validation(self) -> Validation:
         """Errors of whole requests of models of this class."""
         return VALIDATED["experts" if self.subject.ledger.experts else "dense", "request"]
@@ -60,13 +68,16 @@ class Placed:
         """Errors on measured runs of this class of models; None where none was like this."""
         if self.device.vendor != MEASURED or (self.subject.ledger.experts and sequences > CROWD):
             return None
+        if self.link is not None and self.link.reach != MEASURED_REACH:
+            return None
         return VALIDATED[self.validation.kind, metric]
 
     def facts(self) -> dict[str, Any]:
         """The devices, as they stand in the JSON."""
         split = self.host.split
         place = {"device": self.device.id, "count": self.count, "tp": split.tp, "ep": split.ep}
-        return {**place, **self.device.memory_facts(), "dtype": self.dtype, "kv_dtype": self.cache}
+        link = None if self.link is None else self.link.facts()
+        return {**place, "link": link, **self.device.memory_facts(), "dtype": self.dtype, "kv_dtype": self.cache}
 
 
 def placed(
@@ -178,6 +189,8 @@ def error_said(one: Placed, sequences: int = 1) -> str:
     if error is None and one.device.vendor != MEASURED:
         maker = one.device.vendor or "this maker"
         return f"Estimate. No run on devices of {maker} was measured, so its error is not known."
+    if error is None and one.link is not None and one.link.reach != MEASURED_REACH:
+        return f"Estimate. No run {one.link.place} was measured, so its error is not known."
     if error is None:
         return f"Estimate. Experts under more than {CROWD:,} sequences were hardly measured, so its error is not known."
     reported, here = REPORTED[kind, "request"], error.on.get(one.device.id, 0)
@@ -198,6 +211,11 @@ def stored_said(one: Placed) -> str:
     elif used != one.dtype:
         said += f" The device has no {one.dtype} units: they are multiplied in {used}."
     return said
+
+
+def link_said(one: Placed) -> list[str]:
+    """Which link the devices use; nothing of one device."""
+    return [] if one.link is None else [one.link.words]
 
 
 def validation_facts(one: Placed, sequences: int = 1) -> dict[str, Any] | None:

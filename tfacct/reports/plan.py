@@ -248,7 +248,7 @@ def _notes(tried: Tried, command: _Command, watch: Clock | None) -> list[str]:
     shown = tried.fitting or tried.larger
     said, timed = [f"The first is {command.whole(shown[0])}"], _clocked(tried)
     if watch is not None and timed:
-        said += [f"Its time is {command.time(timed[0])}", *watch.said(timed)]
+        said += [f"Its time is {command.time(timed[0])}", *watch.said(timed), *watch.links_said(timed)]
     if len(shown) > ROWS:
         rest = "hold it too" if tried.fitting else "need more"
         said.append(f"{len(shown) - ROWS:,} others {rest}; JSON has all.")
@@ -309,6 +309,7 @@ def _divisions(found: Sequence[Division], command: _Command) -> list[dict[str, A
             "sent_bytes": one.sent,
             "seconds": one.seconds,
             "timed_as": one.stack or None,
+            "links": [link.facts() for link in one.links],
             "command": command.whole(one),
             "time_command": command.time(one),
         }

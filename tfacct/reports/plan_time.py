@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import replace
 
 from tfacct.accounts.divided_time import Meshed
+from tfacct.accounts.links import Link
 from tfacct.accounts.sharding.mesh import Mesh
 from tfacct.base.errors import TfacctError, UsageError
 from tfacct.base.spelling import option
@@ -40,7 +41,7 @@ class Clock(ABC):
         except TfacctError as error:
             self.why = error.message
             return one
-        return one._replace(seconds=seconds, clock=words, stack=self.stack(one))
+        return one._replace(seconds=seconds, clock=words, stack=self.stack(one), links=self.links(one))
 
     @abstractmethod
     def asked(self, one: Division) -> tuple[float, str]:
@@ -49,6 +50,18 @@ class Clock(ABC):
     def stack(self, _one: Division) -> str:
         """The stack whose measured steps an estimate rests on: seconds of two stacks are not compared."""
         return ""
+
+    def links(self, one: Division) -> tuple[Link, ...]:
+        """The links that its seconds assume: of the devices that share widths, and of all that share a step."""
+        return tuple(self.device.link(count) for count in dict.fromkeys(self.linked(one)) if count > 1)
+
+    def links_said(self, shown: list[Division]) -> list[str]:
+        """The links of the fastest, in sentences."""
+        return [link.words for link in next(one for one in shown if one.seconds is not None).links]
+
+    @abstractmethod
+    def linked(self, one: Division) -> tuple[int, ...]:
+        """Numbers of devices that send to each other."""
 
     @abstractmethod
     def said(self, shown: list[Division]) -> list[str]:
@@ -96,12 +109,16 @@ class TrainingClock(Clock):
 
     def said(self, shown: list[Division]) -> list[str]:
         stacks = {one.stack for one in shown if one.seconds is not None}
-        said = [step_time.error_said(self.subject, self.device, stack == MEGATRON) for stack in sorted(stacks)]
+        link = None if self.count == 1 else self.device.link(self.count)
+        said = [step_time.error_said(self.subject, self.device, stack == MEGATRON, link) for stack in sorted(stacks)]
         both = [
             "Layouts of two stacks are not ranked against each other: measured FSDP steps fused attention, measured"
             " Megatron-LM steps did not."
         ]
         return said + (both if len(stacks) > 1 else [])
+
+    def linked(self, one: Division) -> tuple[int, ...]:
+        return one.mesh.tp, self.count
 
     def stack(self, one: Division) -> str:
         return FSDP if one.mesh.fsdp == one.mesh.ranks else MEGATRON
@@ -148,6 +165,9 @@ class ServingClock(Clock):
     def said(self, shown: list[Division]) -> list[str]:
         timed = next(one for one in shown if one.seconds is not None)
         return [placed.error_said(self.hosts[timed.mesh.tp], timed.batch)]
+
+    def linked(self, one: Division) -> tuple[int, ...]:
+        return (one.mesh.tp,)
 
 
 def clock(

@@ -25,6 +25,7 @@ from tfacct.reports.placed import (
     Placed,
     assumptions,
     error_said,
+    link_said,
     placed,
     stored_said,
     validation_facts,
@@ -223,7 +224,7 @@ def _notes(one: Placed, load: Load, fitting: int, loops: Sequence[Loaded], targe
         )
     if load.price is not None:
         said.append(f"Price: {load.price:g} for a device and an hour, as given.")
-    return [*said, stored_said(one)]
+    return [*said, *link_said(one), stored_said(one)]
 
 
 def _cut(loops: Sequence[Loaded]) -> list[str]:

@@ -59,7 +59,7 @@ def estimated(
     try:
         if how.mesh.ranks == 1:
             return trained, training_time.step(training_time.work_of(subject.ledger, trained), device, trained)
-        _check_mesh(subject, count, device.id, name, how)
+        _check_mesh(subject, count, device, name, how)
         shared = divided_time.work_of(subject.ledger, trained, how.mesh)
         return trained, divided_time.step(shared, device, trained, how.mesh, how.again)
     except NoKernelError as error:
@@ -126,6 +126,7 @@ def fitting_options(
     for devices_, batch, way in product(counts, batches, ways):
         if (
             devices_ <= devices.MOST
+            and device.links.known(devices_)
             and memory(subject, replace(work, batch=batch), devices_, device, way).fits is not False
         ):
             changed = {
@@ -147,11 +148,18 @@ def measured_alike(subject: LoadedModel, divided: bool) -> bool:
     return divided or subject.family == "mpt"
 
 
-def error_said(subject: LoadedModel, device: devices.Device, divided: bool) -> str:
-    """What an estimated step was measured against."""
+def measured_link(link: Link | None) -> bool:
+    """True of a link that measured steps used: NVLink within a node, and a network between such nodes."""
+    return link is None or link.reach != "node"
+
+
+def error_said(subject: LoadedModel, device: devices.Device, divided: bool, link: Link | None) -> str:
+    """What an estimated step was measured against. `link`: of all devices."""
     if device.vendor != MEASURED:
         maker = device.vendor or "this maker"
         return f"Estimate. No step on devices of {maker} was measured, so its error is not known."
+    if link is not None and not measured_link(link):
+        return f"Estimate. No step {link.place} was measured, so its error is not known."
     error, reported = validation(divided), REPORTED["divided" if divided else "training", "step"]
     here = error.on.get(device.id, 0)
     if divided:
@@ -196,19 +204,19 @@ def check(subject: LoadedModel, count: int, device: devices.Device, name: str, h
         raise ConfigError(f"{subject.name}: no estimate of its training step", "dense decoders have one")
 
 
-def _check_mesh(subject: LoadedModel, count: int, device: str, name: str, how: Trains) -> None:
+def _check_mesh(subject: LoadedModel, count: int, device: devices.Device, name: str, how: Trains) -> None:
     """Raises TfacctError for a division that is none, or that was not measured."""
     mesh, blocks = how.mesh, sum(int(group.count) for group in subject.ledger.groups if group.numbers)
     if count % mesh.ranks:
         asked = f"{option('tp', mesh.tp)} and {option('pp', mesh.pp)} take {mesh.ranks:,} devices"
         raise UsageError(
             f"{asked}, which do not divide {'1 device' if count == 1 else f'{count:,} devices'}",
-            f"give a multiple of {mesh.ranks:,}: {option('on', f'{mesh.ranks}x{device}')}",
+            f"give a multiple of {mesh.ranks:,}: {option('on', f'{mesh.ranks}x{device.id}')}",
         )
     if name != "bf16":
         raise UsageError(f"a divided step is estimated in bf16, not in {name}", option("dtype", "bf16"))
-    if mesh.tp > NODE:
-        raise UsageError(f"{option('tp', mesh.tp)} is more than the {NODE} devices of a node", option("tp", NODE))
+    if mesh.tp > (node := max(NODE, device.links.joined)):
+        raise UsageError(f"{option('tp', mesh.tp)} is more than the {node} devices of a node", option("tp", node))
     check_heads(subject, mesh.tp)
     if mesh.pp * mesh.chunks > blocks:
         parts = f" and {option('pp_chunks', mesh.chunks)}" if mesh.chunks > 1 else ""

@@ -191,7 +191,7 @@ class _Pass:
         }
         if self.train:
             return {**common, **self._trained()}
-        place = {"device": self.device.id, "count": 1, "tp": 1, "ep": 1, **self.device.memory_facts()}
+        place = {"device": self.device.id, "count": 1, "tp": 1, "ep": 1, "link": None, **self.device.memory_facts()}
         return {
             **common,
             "on": {**place, "dtype": self.on.dtype, "kv_dtype": self.on.dtype},
@@ -224,6 +224,8 @@ class _Pass:
             "sp": False,
             "pp": 1,
             "pp_chunks": 1,
+            "link": None,
+            "link_tp": None,
             "fits": None,
             "least_bytes": sum(self.held),
             "needed_bytes": None,

@@ -8,6 +8,7 @@ from typing import Any
 
 from tfacct.accounts import divided_time
 from tfacct.accounts.divided_time import DIVIDED, DividedParts
+from tfacct.accounts.links import Link
 from tfacct.accounts.metrics import Point
 from tfacct.accounts.passes import backward_flops, forward_flops, recomputed_flops
 from tfacct.accounts.training_time import TRAINING, UTILIZATION, Parts, Trained
@@ -30,6 +31,7 @@ from tfacct.reports.step_time import (
     estimated,
     fitting_options,
     measured_alike,
+    measured_link,
     memory,
     validation,
 )
@@ -117,6 +119,16 @@ class _Step:
         return validation(self.divided)
 
     @property
+    def link(self) -> Link | None:
+        """The link of all devices, over which they gather weights and sum gradients; None of one device."""
+        return None if self.trained.devices == 1 else self.device.link(self.trained.devices)
+
+    @property
+    def link_tp(self) -> Link | None:
+        """The link of the devices that share widths; None of one."""
+        return None if self.how.mesh.tp == 1 else self.device.link(self.how.mesh.tp)
+
+    @property
     def tokens_total(self) -> int | None:
         """Tokens of the whole training."""
         return self.how.tokens_total
@@ -130,6 +142,8 @@ class _Step:
     def interval(self) -> tuple[float, float] | None:
         """Seconds between which 80 % of such steps lie; None where nothing alike was measured."""
         if self.device.vendor != MEASURED or (self.divided and self.device.id not in self.error.on):
+            return None
+        if not measured_link(self.link):
             return None
         if not measured_alike(self.subject, self.divided):
             return self.parts.seconds * NEWER_LOW, self.parts.seconds * NEWER_HIGH
@@ -242,12 +256,17 @@ class _Step:
         )
         return [
             self._room(),
-            error_said(self.subject, self.device, self.divided),
+            error_said(self.subject, self.device, self.divided, self.link),
             f"{erred} on {steps}: a strong baseline.",
             f"Utilization (MFU) counts all pairs, and no recomputation{both}.",
             self._shared(),
+            *self._links(),
             *self._idle(),
         ]
+
+    def _links(self) -> list[str]:
+        """Which links the devices use."""
+        return list(dict.fromkeys(link.words for link in (self.link_tp, self.link) if link is not None))
 
     def _idle(self) -> list[str]:
         """How stages would wait less, where they wait most of the time."""
@@ -291,6 +310,8 @@ class _Step:
             "sp": self.how.mesh.sp,
             "pp": self.how.mesh.pp,
             "pp_chunks": self.how.mesh.chunks,
+            "link": None if self.link is None else self.link.facts(),
+            "link_tp": None if self.link_tp is None else self.link_tp.facts(),
             "estimate": True,
             "fits": self.memory.fits,
             "least_bytes": self.memory.least,
