@@ -199,8 +199,87 @@ def test_the_picture_of_a_loop_says_what_its_table_says() -> None:
 def test_a_device_without_a_link_is_asked_about_alone() -> None:
     fitting = tfacct.load("llama-3.1-70b").fit(on=["rtx-pro-6000", "m3-ultra"], dtype="fp8", ctx="8k")
     assert {line["device"]: line["count"] for line in fitting.lines} == {"rtx-pro-6000": 1, "m3-ultra": 1}
-    fitting = tfacct.load("llama-3.1-405b").fit(on="rtx-pro-6000", dtype="fp8")
-    assert fitting.lines[0]["count"] is None and "no" in fitting.answer.lower()
+    fitting = tfacct.load("llama-3.1-405b").fit(on=["m3-max", "rtx-pro-6000"], dtype="fp8")
+    assert {line["device"]: line["count"] for line in fitting.lines} == {"m3-max": None, "rtx-pro-6000": 8}
+
+
+@pytest.mark.parametrize(
+    ("on", "reach", "kind", "rate", "words"),
+    [
+        ("8xh100-sxm", "domain", "NVLink4", 450e9, "8 devices are linked by NVLink4 (450 GB/s one way)."),
+        (
+            "16xgb200",
+            "domain",
+            "NVLink5 (72-way)",
+            900e9,
+            "16 devices are linked by NVLink5 (72-way) (900 GB/s one way).",
+        ),
+        ("2xl40s", "node", "PCIe", 32e9, "2 devices are linked by PCIe (32.0 GB/s one way)."),
+        ("8xh100-pcie", "node", "PCIe", 64e9, "8 devices are linked by PCIe (64.0 GB/s one way)."),
+        (
+            "64xh100-sxm",
+            "network",
+            "network",
+            400e9,
+            "64 devices are linked by a network between nodes of 8 (400 GB/s one way from each node).",
+        ),
+    ],
+)
+def test_estimates_say_which_link_they_use(
+    run: Callable[..., Ran], on: str, reach: str, kind: str, rate: float, words: str
+) -> None:
+    """What was measured used NVLink within a node: over PCIe and between nodes no error is claimed."""
+    serving = [["time", "llama-3.1-405b", "--dtype", "int4"], ["serve", "llama-3.1-405b", "--dtype", "int4"]]
+    serving[1] += ["--prompt", "1k", "--new", "100", "--users", "1"]
+    for asked in (
+        [*serving, ["time", "llama-3.2-1b", "--train", "--ctx", "1k"]]
+        if on != "2xl40s"
+        else [
+            ["time", "llama-3.1-8b", "--ctx", "8k"],
+            ["time", "llama-3.2-1b", "--train", "--ctx", "1k"],
+        ]
+    ):
+        train = "--train" in asked
+        shown = " ".join(run(*asked, "--on", on).out.split())
+        (facts,) = json.loads(run(*asked, "--on", on, "--json").out)["models"]
+        link = facts["link"] if train else facts["on"]["link"]
+        assert link == {"devices": int(on.split("x")[0]), "reach": reach, "kind": kind, "bytes_per_second": rate}
+        assert words in shown, shown
+        measured = reach == "domain" or (train and reach == "network")
+        assert ("was measured, so its error is not known" in shown) is not measured
+        if not measured:
+            assert facts["validation"] is None and "80% interval" not in shown
+    alone = json.loads(run("time", "gpt2", "--on", "l4", "--json").out)["models"][0]
+    assert alone["on"]["link"] is None
+
+
+@pytest.mark.parametrize(
+    ("on", "says", "key"),
+    [
+        ("2xm3-ultra", "no link between devices is known for m3-ultra", "pcie"),
+        ("16xl40s", "no network between nodes is known for l40s, whose nodes have 8 devices", "node_network"),
+        ("16xh20", "no network between nodes is known for h20, whose nodes have 8 devices", "node_network"),
+    ],
+)
+@pytest.mark.parametrize("command", ["time", "serve --prompt 1k --new 10", "time --train --ctx 1k"])
+def test_a_bandwidth_that_is_not_known_is_named(
+    run: Callable[..., Ran], on: str, says: str, key: str, command: str
+) -> None:
+    if on == "2xm3-ultra" and "--train" in command:  # it has no bf16 units, which is refused first
+        on, says, key = "2xtrainium2", "no link between devices is known for trainium2", "pcie"
+    name, *options = command.split()
+    ran = run(name, "llama-3.2-1b", *options, "--on", on)
+    said = " ".join(ran.err.split())
+    assert ran.code == 2 and says in said and f"or add {key}" in said, said
+
+
+def test_plans_by_time_say_their_links(run: Callable[..., Ran]) -> None:
+    asked = ["plan", "llama-3.1-8b", "--gpus", "4", "--fit", "l40s", "--by", "time", "--ctx", "4k"]
+    assert "4 devices are linked by PCIe (32.0 GB/s one way)." in " ".join(run(*asked).out.split())
+    (facts,) = json.loads(run(*asked, "--json").out)["models"]
+    timed = [row for row in facts["divisions"] if row["seconds"] is not None]
+    assert {(row["tp"], *(link["kind"] for link in row["links"])) for row in timed} >= {(1,), (2, "PCIe"), (4, "PCIe")}
+    assert all(row["links"] == [] for row in facts["divisions"] if row["seconds"] is None)
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,9 @@ def test_gathers_by_hand() -> None:
     work, free = Work([], 0, 10**9), replace(TRAINING, link=1.0)
     assert training_time.step(work, A100, Trained(1, 1, 8), free).gathers == pytest.approx(5.25e9 / 300e9)
     assert training_time.step(work, A100, Trained(1, 1, 1), free).gathers == 0
+    # 16 are in two nodes: 3 · 15/16 of 2 GB, at half of the 200 GB/s that the 8 network cards of a DGX A100 carry.
+    far = replace(free, link_far=0.5)
+    assert training_time.step(work, A100, Trained(1, 1, 16), far).gathers == pytest.approx(6e9 * 15 / 16 / 100e9)
 
 
 def test_what_a_step_says() -> None:
@@ -79,7 +82,7 @@ def test_recomputation_and_fp8_change_the_step() -> None:
         ("gpt2", {"on": "a100-sxm-80gb", "dtype": "fp8"}, "no fp8 units"),
         ("gpt2", {"on": "h100-sxm", "dtype": "int4"}, "in bf16 or fp8, not in int4"),
         ("gpt2", {"on": "h100-sxm", "accumulate": 0}, "at least 1"),
-        ("gpt2", {"on": "2xrtx-pro-6000"}, "no link between devices is known"),
+        ("gpt2", {"on": "16xrtx-pro-6000"}, "no network between nodes is known for rtx-pro-6000"),
     ],
 )
 def test_what_is_refused(model: str, asked: dict[str, Any], message: str) -> None:
@@ -161,15 +164,18 @@ def test_a_divided_step_by_hand() -> None:
         Kernel("mlp.up_proj", "gemm", 1, flops=peak),
         Kernel("mlp all-reduce", "all-reduce", 0, moved=300 * 10**9, over=4),
     ]
-    free = replace(DIVIDED, products=1.0, link=1.0, card=1e9)
+    free = replace(DIVIDED, products=1.0, link=1.0, card=0.5)
     work, trained = DividedWork(forward, 0, 8 * 10**9, 4, 0), Trained(1, 1, 16, accumulate=2)
     parts = divided_time.step(work, A100, trained, Meshed(4, False, 2), "", free)
     launch = TRAINING.launch * 3 * 0.5
     assert parts.products == pytest.approx(3) and parts.sums == pytest.approx(2 * 1.5 / 2 * 2)
     assert parts.waiting == pytest.approx(1.5 + 1.5 + launch)
     assert parts.launches == pytest.approx(2 * launch)
-    # 10⁹ parameters of 2 bytes on each device, sent twice by half: 2 GB at 1 GB/s.
-    assert parts.gradients == pytest.approx(2.0)
+    # 10⁹ parameters of 2 bytes on each device, sent twice by half: 2 GB at half of a card of 200 Gb/s, 12.5 GB/s.
+    assert parts.gradients == pytest.approx(2 / 12.5)
+    # Two copies in one node sum over NVLink.
+    node = divided_time.step(work, A100, replace(trained, devices=8), Meshed(4), "", free)
+    assert node.gradients == pytest.approx(2 * 2 * 2 / 2 / 300)
     two = divided_time.step(work, A100, trained, Meshed(4, False, 2, 2), "", free)
     assert two.waiting == pytest.approx(parts.waiting / 2)
     again = divided_time.step(work, A100, trained, Meshed(4, False, 2), "blocks", free)

@@ -42,6 +42,14 @@ def test_an_all_reduce_by_hand() -> None:
     plain = replace(CONSTANTS, link=0.5, reduce=1.0, engine=0.0, sequence=0.0)
     kernel = Kernel("all", "all-reduce", 1, moved=1_800_000_000, over=4)
     assert timing.step([kernel], H100, 1, 1, plain).seconds == pytest.approx(1 + 2.7e9 / 225e9)
+    # Of 16 in two nodes: 2 · 15/16 of it, at a quarter of the 400 GB/s of a node's network; and 0.6 + 1.6.
+    far = replace(plain, link_network=0.25)
+    wide = kernel._replace(over=16)
+    assert timing.step([wide], H100, 1, 1, far).seconds == pytest.approx(2.2 + 3.375e9 / 100e9)
+    # Of 4 A100 PCIe: no bridge joins more than 2, so they send over PCIe 4.0, 32 GB/s.
+    card = devices.load("a100-pcie-80gb")
+    assert timing.step([kernel], card, 1, 1, plain).seconds == pytest.approx(1 + 2.7e9 / 16e9)
+    assert timing.step([kernel._replace(over=2)], card, 1, 1, plain).seconds == pytest.approx(0.8 + 1.8e9 / 150e9)
 
 
 @pytest.mark.parametrize("stored", ["bf16", "fp8", "nvfp4", "int4", "mxfp4", "awq+head"])
@@ -105,7 +113,9 @@ def test_every_constant_has_a_meaning() -> None:
     source = (ROOT / "tfacct" / "accounts" / "timing.py").read_text()
     for field in fields(Constants):
         said = source.partition(f"\n    {field.name}: ")[2].partition('"""')[2].partition('"""')[0]
-        assert said.rstrip().endswith(".") and ("Fitted" in said or "Read off" in said or "default" in said)
+        assert said.rstrip().endswith(".") and any(
+            origin in said for origin in ("Fitted", "Not fitted", "Read off", "default")
+        )
 
 
 def test_figures_of_errors_make_sense() -> None:
