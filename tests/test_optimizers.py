@@ -6,14 +6,12 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import TINY, Ran, by_kind, kind_of_preset, tiny
+from tests.conftest import TINY, Ran, tiny
 from tfacct import load
 from tfacct.accounts.optimizers import OPTIMIZERS, optimizer
 from tfacct.accounts.updates import Parameter
-from tfacct.loading import presets
 from tfacct.loading.model import LoadedModel, subject
 from tfacct.reports.stored import stored
-from tfacct.reports.training import Recipe, refusal
 
 pytest.importorskip("transformers")
 
@@ -170,10 +168,6 @@ def test_states_of_gpt2_as_bitsandbytes_makes_them() -> None:
     assert optimizer("adamw-32bit").states(gpt2, 2) == optimizer("adamw-32bit").states(gpt2, 4) == 995_518_464
 
 
-TRAINED = [name for name in presets.names() if refusal(presets.load(name), Recipe()) is None]
-"""Presets whose training step is counted."""
-
-
 def alike(shapes: Iterable[Sequence[int]]) -> list[tuple[int, ...]]:
     """Shapes in any order, matrices transposed or not, without a batch of 1 in front: optimizers store the same."""
     found = ((*shape[:-2], *sorted(shape[-2:])) for shape in shapes)
@@ -201,28 +195,6 @@ def test_parameters_are_the_classes_own(family: str) -> None:
         config, _, _ = model(family, seed)
         ours = subject(family, config, {}, None)
         assert shapes_of(ours) == alike(parameter.shape for parameter in class_parameters(ours)), config
-
-
-@pytest.mark.parametrize("name", by_kind(TRAINED, kind_of_preset))
-def test_parameters_of_presets_are_the_classes_own(name: str) -> None:
-    """AdamW stores two numbers as wide as the parameter for each element, and 4 bytes for each tensor."""
-    ours = presets.load(name)
-    of_class = class_parameters(ours)
-    assert shapes_of(ours) == alike(parameter.shape for parameter in of_class)
-    moments = 2 * sum(parameter.numel() * parameter.element_size() for parameter in of_class)
-    assert optimizer("adamw").states(stored(ours), 2) == moments + 4 * len(of_class)
-
-
-@pytest.mark.parametrize("name", TRAINED)
-def test_adamw_stores_two_numbers_for_each_trained_parameter(name: str) -> None:
-    """The elements are those of `params`, which knows of no fused tensors."""
-    model = load(name)
-    tensors = model.loaded.ledger.tensors()
-    frozen = [one for one in tensors if one.path.endswith(".routing.bias")]  # corrects the choice of experts
-    frozen += [one for one in tensors if one.parameter.table is not None and not one.parameter.table.trained]  # sines
-    elements = model.params().total - sum(int(one.count * one.elements) for one in frozen)
-    count = sum(one.copies for one in stored(model.loaded))
-    assert optimizer("adamw").states(stored(model.loaded), 2) == 2 * 2 * elements + 4 * count
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,8 @@ Mask: TypeAlias = Literal["full", "causal", "chunks", "chosen", "near", "prefix"
 
 AXIS = re.compile("[A-Z][a-z]*[0-9]*")
 """How an axis is written: a capital, small letters, and a number where only that tells it from another."""
+SUM = re.compile(rf"({AXIS.pattern})\+({AXIS.pattern})-([0-9]+)")
+"""How the size of a padded dimension is written: `T+Kc-1`. Only tensors of a training step have one."""
 
 
 class SpecError(ValueError):
@@ -124,6 +126,21 @@ def einsum(spec: str) -> Einsum:
 def size(axes: Axes, names: Letters) -> Size:
     """Number of elements of an operand with these axes."""
     return prod(map(axes.__getitem__, names))
+
+
+def elements(axes: Axes, spec: str) -> Size:
+    """Number of elements of a tensor, which may have a padded dimension.
+
+    >>> elements({"B": 2, "T": 7, "Kc": 4}, "B T+Kc-1")
+    20
+    """
+    if "+" not in spec:
+        return size(axes, letters(spec))
+    found: Size = 1
+    for dimension in spec.split():
+        padded = SUM.fullmatch(dimension)
+        found *= axes[dimension] if padded is None else axes[padded[1]] + axes[padded[2]] - int(padded[3])
+    return found
 
 
 def same(one: Size, other: Size) -> bool:

@@ -11,7 +11,7 @@ from functools import cache, cached_property, lru_cache
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
 from tfacct.base.record import record
-from tfacct.ledger.einsum import Axes, Size, letters, size
+from tfacct.ledger.einsum import Axes, Size, elements
 from tfacct.ledger.places import Places
 from tfacct.ledger.storage import Width
 
@@ -62,7 +62,7 @@ def _every(bits: int) -> Mapping[Role, int]:
 
 def bytes_of(spec: str, role: Role, axes: Axes, pass_: Width) -> Size:
     """Bytes of one tensor of these axes and role."""
-    return size(axes, letters(spec)) * bytes_each(role, pass_)
+    return elements(axes, spec) * bytes_each(role, pass_)
 
 
 class Sizes(dict[str, Size]):
@@ -72,7 +72,7 @@ class Sizes(dict[str, Size]):
         self.axes, self.each = axes, _every(pass_.bits)
 
     def __missing__(self, spec: str) -> Size:
-        found = self[spec] = size(self.axes, letters(spec))
+        found = self[spec] = elements(self.axes, spec)
         return found
 
     def bytes(self, tensor: Held | Kept) -> Size:
@@ -110,7 +110,7 @@ class Kept:
 
     def elements(self, axes: Axes) -> Size:
         """Number of elements."""
-        return self.times * size(axes, letters(self.spec))
+        return self.times * elements(axes, self.spec)
 
     def bytes(self, axes: Axes, pass_: Width) -> Size:
         """Bytes in a pass of this dtype."""

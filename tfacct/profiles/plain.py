@@ -123,13 +123,8 @@ def split(t: Trace, whole: Value, each: Sequence[tuple[Axes, Axes]]) -> list[Val
     return [piece(own, laid, not nth) for nth, (own, laid) in enumerate(each)]
 
 
-def longer(t: Trace, axes: Axes, more: Sequence[tuple[str, int]], path: str = "") -> Joint:
-    """A further tensor, longer than `axes` say along T by what letters stand for, once more or less."""
-    parts = [Storage(t.there, axes, "work", path)]
-    for letter, sign in more:
-        others = tuple(axis for axis in axes if axis != "T")
-        kept = f"{path}.{'more' if sign > 0 else 'less'}" if path else ""
-        parts.append(Storage(t.there, (*others, letter) if letter else others, "work", kept, sign))
-    made = Joint(tuple(parts), axes)
+def longer(t: Trace, axes: Axes, tokens: str, path: str = "") -> Joint:
+    """A further tensor, of as many `tokens` where `axes` have T."""
+    whole = Storage(t.there, tuple(tokens if axis == "T" else axis for axis in axes), "work", path)
     t.record()
-    return made
+    return Joint((whole,), axes)

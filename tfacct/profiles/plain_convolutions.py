@@ -41,5 +41,5 @@ def convolved(t: Trace, x: Value, name: str, axes: Axes) -> Value:
     return Value(whole, axes, t.node((node,), cut))
 
 
-PADDED = (("Kc", 1), ("", -1))
-"""Tokens that it makes beside those that there are: one less than it sees."""
+PADDED = "T+Kc-1"
+"""Tokens of its result before they are cut: one less than it sees is padding."""

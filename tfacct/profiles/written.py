@@ -103,7 +103,6 @@ class Trace:
         self.order: list[str] = []
         self.nodes: list[Node] = []
         self.lines: dict[str, tuple[Kind, list[str]]] = {}
-        self.lacks: set[str] = set()  # lines of what others have not
         self.casts: list[tuple[str, Kind, str]] = []
         self.remade: dict[str, tuple[Kind, list[str]]] = {}
         self.again: list[str] = []
@@ -178,8 +177,6 @@ class Trace:
             by = self.lines.setdefault(each.path, (each.line, []))[1]
             if self.at not in by:
                 by.append(self.at)
-            if each.sign < 0:
-                self.lacks.add(each.path)
         if self.saves == self.most:
             raise EnoughError
 

@@ -37,7 +37,7 @@ def run_of(kept: Trace, bare: Trace, reads: str = INPUT) -> Run:
     order = tuple(name for name in kept.order if name in needed)
     place = {name: number for number, name in enumerate(order)}
     lines = tuple(
-        Kept(path, spec, tuple(sorted(by, key=place.__getitem__)), role, -1 if path in kept.lacks else 1)
+        Kept(path, spec, tuple(sorted(by, key=place.__getitem__)), role)
         for path, ((spec, role), by) in kept.lines.items()
     )
     first = [(place[line.by[0]], line) for line in lines if line.path != reads]

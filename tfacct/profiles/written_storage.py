@@ -14,7 +14,7 @@ ORDER = {axis: place for place, axis in enumerate(("B", "N", "K", "T", "S", "J",
 
 def spec_of(axes: Axes) -> str:
     """Axes as lines have them: the same, in whatever order they lie."""
-    return " ".join(sorted(axes, key=lambda axis: (ORDER.get(axis, len(ORDER)), axis)))
+    return " ".join(sorted(axes, key=lambda axis: (ORDER.get(axis.partition("+")[0], len(ORDER)), axis)))
 
 
 class Storage:

@@ -10,7 +10,7 @@ from tfacct.accounts.sharding.steps import PART, along_tokens
 from tfacct.accounts.training import Step
 from tfacct.base.errors import ConfigError, TfacctError, UsageError
 from tfacct.base.spelling import option
-from tfacct.ledger.einsum import Size, letters, renamed
+from tfacct.ledger.einsum import AXIS, Size, renamed
 from tfacct.ledger.kept import Kept, Section
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
@@ -40,7 +40,7 @@ def on_rank(step: Step, sp: bool) -> Step:
 
 def divides(line: Kept, axes: Mapping[str, str]) -> By:
     """Numbers of ranks, or letters for them, that divide a kept tensor."""
-    return (axes["tp"],) if axes and not {*LIVES, PART}.isdisjoint(letters(line.spec)) else ()
+    return (axes["tp"],) if axes and not {*LIVES, PART}.isdisjoint(AXIS.findall(line.spec)) else ()
 
 
 def spec_of(line: Kept) -> str:
@@ -101,7 +101,7 @@ def _fitting(subject: LoadedModel, work: Workload, sp: bool) -> list[int]:
 def notes(step: Step, axes: Mapping[str, str], sp: bool) -> list[str]:
     """Which letters are divided."""
     lines = (line for section in step.run.sections for line in step.lines_of(section))
-    there = {letter for line in lines for letter in letters(line.spec)}
+    there = {letter for line in lines for letter in AXIS.findall(line.spec)}
     named, ranks = " ".join(letter for letter in LIVES if letter in there), axes["tp"]
     said = [f"{ranks} ranks divide {named}: on one rank, a tensor with any of these letters is divided once."]
     if sp:
