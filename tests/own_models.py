@@ -145,6 +145,53 @@ class Llama(nn.Module):
         return self.output(self.norm(x)), cache
 
 
+class ShortNorm(nn.Module):
+    def __init__(self, d: int) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.ones(d))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.w
+
+
+class Shift(nn.Module):
+    """As large as a norm, and none."""
+
+    def __init__(self, d: int) -> None:
+        super().__init__()
+        self.bias = nn.Parameter(torch.zeros(d))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.bias
+
+
+class ShortLayer(nn.Module):
+    def __init__(self, f: int) -> None:
+        super().__init__()
+        self.n1, self.a, self.n2, self.m = ShortNorm(48), Grouped(48, 6, 2, 10), ShortNorm(48), Gated(48, f)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        more, kept = self.a(self.n1(x))
+        x = x + more
+        return x + self.m(self.n2(x)), kept
+
+
+class ShortNames(nn.Module):
+    """The same Llama with names that do not mention norms: `n1`, `n2`, `n`."""
+
+    def __init__(self, f: int = 112, last: type[nn.Module] = ShortNorm) -> None:
+        super().__init__()
+        self.e, self.b, self.n = nn.Embedding(101, 48), nn.ModuleList([ShortLayer(f) for _ in range(3)]), last(48)
+        self.out = nn.Linear(48, 101, bias=False)
+
+    def forward(self, tokens: Tensor) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
+        x, cache = self.e(tokens), []
+        for layer in self.b:
+            x, kept = layer(x)
+            cache.append(kept)
+        return self.out(self.n(x)), cache
+
+
 class Encoded(nn.Module):
     """A GPT-2 of torch's own encoder layers, under a causal mask."""
 

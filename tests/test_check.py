@@ -149,6 +149,34 @@ class Twice(own.Attention):
         return super().forward(x) + 0 * (q @ q.transpose(-1, -2)).sum()
 
 
+def test_norms_by_any_name_are_paired_by_shape_and_position() -> None:
+    report = tfacct.check(own.ShortNames, LLAMA, tokens=9)
+    assert report.agrees and report.answer.endswith("; 7 tensors paired by shape."), report.answer  # 2 in 3 layers, 1
+    assert report.code_params == report.total_params == LLAMA_PARAMETERS and report.paired_by["position"] == 3
+    names = {line["path"]: line["name"] for line in report.lines}
+    assert names["blocks.*.attn_norm.weight"] == "b.*.n1.w" and names["blocks.*.mlp_norm.weight"] == "b.*.n2.w"
+    assert "b.*.n1.w" in str(report.notes)
+    wider = tfacct.check(lambda: own.ShortNames(f=120), LLAMA, tokens=9)
+    assert wider.first_difference == "blocks.0.mlp.gate_proj: 120 wide in the code, 112 in the config"
+    assert [one["path"].rpartition(".")[2] for one in wider.differences] == ["gate_proj", "up_proj", "down_proj"]
+
+
+def test_a_bias_is_no_norm_of_the_same_size() -> None:
+    report = tfacct.check(lambda: own.ShortNames(last=own.Shift), LLAMA, tokens=9)
+    assert report.code_params == report.total_params and not report.agrees
+    assert report.first_difference == "final_norm: 48 parameters in the config, not in the code"
+    wider = tfacct.check(lambda: own.ShortNames(f=120, last=own.Shift), LLAMA, tokens=9)
+    assert wider.first_difference == "blocks.0.mlp.gate_proj: 120 wide in the code, 112 in the config"
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_the_codes_names_are_shown_at_any_width(run: Callable[..., Ran], tmp_path: Path, width: int) -> None:
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(LLAMA))
+    out = run("check", f"{HERE}:ShortNames", "--config", str(file), columns=width).out
+    assert "b.*.n1.w" in out and max(map(len, out.splitlines())) <= width
+
+
 def test_work_without_weights_that_is_done_twice_is_found_in_its_block() -> None:
     def module() -> Any:
         built = own.GPT()
@@ -211,10 +239,12 @@ def test_matrix_times_vector_is_counted() -> None:
         ("nowhere.py:build", "no file 'nowhere.py' here"),
         ("no_such_module:build", "there is no module 'no_such_module'"),
         ("tests.no_such_module:build", "there is no module 'tests.no_such_module'"),
+        ("./tests/__init__:build", "no file './tests/__init__' here"),
+        ("./LICENSE:build", "is not named as a Python file"),
         ("model.py", "names no factory"),
         (":build", "names no factory"),
     ],
-    ids="raises leaves nothing number wants typo card meta lazy empty pair file module submodule bare none".split(),
+    ids="raises leaves nothing number wants typo card meta lazy empty pair file path text module sub bare none".split(),
 )
 def test_a_mistake_of_the_user_is_one_message(run: Callable[..., Ran], tmp_path: Path, factory: str, said: str) -> None:
     file = tmp_path / "config.json"
@@ -285,7 +315,7 @@ def test_a_map_says_which_tensor_is_which(run: Callable[..., Ran], tmp_path: Pat
     assert "exists already" in run(*asked, "--propose-map", str(pairs)).err
     ran = run(*asked, "--map", str(pairs), "--json")
     (model,) = json.loads(ran.out)["models"]
-    assert ran.code == 0 and model["paired_by"] == {"map": 16, "names": 0, "shape": 0}
+    assert ran.code == 0 and model["paired_by"] == {"map": 16, "names": 0, "shape": 0, "position": 0}
     # two of them exchanged: a map is believed
     up, down = '"blocks.*.mlp.up_proj.bias"', '"blocks.*.mlp.down_proj.bias"'
     pairs.write_text(text.replace(up, "?").replace(down, up).replace("?", down))

@@ -108,7 +108,8 @@ def _imported(where: str) -> Any:
                 "write a file, such as model.py:build, or a module that Python can import, such as package.model:build",
             )
         spec = importlib.util.spec_from_file_location(f"_checked_{file.stem}", file)
-        assert spec is not None and spec.loader is not None
+        if spec is None or spec.loader is None:
+            raise UsageError(f"{cut(where)!r} is not named as a Python file", "name it with .py: model.py:build")
         module = importlib.util.module_from_spec(spec)
         loader = spec.loader
         with _first_on_path(file.resolve().parent):

@@ -32,9 +32,9 @@ SHOWN = 8
 """Differences that are named under the table; the JSON has all."""
 COLUMNS = (
     Column("what", "config"),
-    Column("name", "code", drop=2),
-    Column("code", "in the code", "count"),
-    Column("config", "in the config", "count"),
+    Column("name", "code"),
+    Column("code", "in the code", "count", drop=1),
+    Column("config", "in the config", "count", drop=2),
     Column("verdict", "", "verdict"),
 )
 
@@ -157,7 +157,7 @@ def _rows(lines: Sequence[Mapping[str, Any]]) -> tuple[Row, ...]:
     return tuple(
         {
             "what": together([paths.short(path) for path in line["path"].split(" + ")]) or "–",
-            "name": line["name"],
+            "name": line["name"].removesuffix(".weight"),
             "code": line["code"] or None,
             "config": line["config"] or None,
             "verdict": "ok" if line["equal"] else "DIFFERS",
@@ -185,8 +185,12 @@ def _sums(found: Compared) -> tuple[Row, ...]:
 
 def _answer(found: Compared, size: str) -> str:
     if found.agrees:
-        total = f"{found.parameters[0]:,} parameters"
-        return f"The code is what the config says, in all {total} and in the FLOPs of {size}."
+        by_position = sum(found.matched.positioned.values())
+        paired = f"; {by_position:,} tensors paired by shape" if by_position > 1 else "; 1 tensor paired by shape"
+        return (
+            f"Agrees: all {found.parameters[0]:,} parameters and the FLOPs of {size} are those of the config"
+            f"{paired if by_position else ''}."
+        )
     first, more = found.partings[0], len(found.partings) - 1
     others = "" if not more else f" ({more:,} more {'difference' if more == 1 else 'differences'} below)"
     return f"First difference: {first.words}{others}."
@@ -208,11 +212,13 @@ def _differences(partings: Sequence[Parting]) -> list[str]:
 def _unsaid(found: Compared) -> list[str]:
     """Says what was paired by shape alone, and what was not compared."""
     by, notes = found.matched.by, []
+    writes = f"{option('propose_map')} writes the pairs to a file."
     if by["shape"]:
         notes.append(
-            f"{by['shape']:,} of {sum(by.values()):,} names were paired by shape, order and similar names;"
-            f" {option('propose_map')} writes the pairs down."
+            f"{by['shape']:,} of {sum(by.values()):,} tensors were paired by shape and similar names. {writes}"
         )
+    if positioned := found.matched.positioned:
+        notes.append(f"Paired by shape and position in the module tree alone: {listed(list(positioned), 4)}. {writes}")
     if isinstance(found.by_fvcore, str):
         notes.append(f"Not counted by fvcore: {found.by_fvcore}.")
     if found.matched.left_out:

@@ -1,12 +1,14 @@
-"""Tensors of somebody's own module beside the ledger's: by a map, by names that are known, by shape and order."""
+"""Tensors of somebody's own module paired with the ledger's: by a map, by known names, by shape, by position."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import field
+from functools import partial
 from itertools import groupby
 from math import prod
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from tfacct.base.errors import ConfigError, cut, nearest
 from tfacct.base.record import record
@@ -78,7 +80,8 @@ class Match(NamedTuple):
 
 @record
 class Matched:
-    """All tensors, in pairs or alone. `by`: how many pairs were found by a `map`, by `names`, by `shape`."""
+    """All tensors, in pairs or alone. `by`: how many pairs were found by a `map`, by `names`, by `shape` and similar
+    names, and by shape and `position` in the module tree alone."""
 
     matches: Sequence[Match]
     missing: Sequence[Tensor]
@@ -86,6 +89,8 @@ class Matched:
     by: Mapping[str, int]
     pairs: Mapping[str, tuple[str, ...]]
     """Names of the code with `*` for a block, and the paths that each stands for: what a map holds."""
+    positioned: Mapping[str, int] = field(default_factory=dict)
+    """Names of the code that were paired by shape and position alone, and how many tensors each stands for."""
     left_out: Sequence[str] = ()
     """Names that the map says are not counted."""
     blocks: tuple[int, int] = (0, 0)
@@ -153,13 +158,20 @@ def match(subject: LoadedModel, weights: Sequence[Weight], given: Mapping[str, S
     Raises ConfigError for a map that names what is not there.
     """
     sides = _Sides(subject, [weight._replace(name=own_names.WRAPPED.sub("", weight.name)) for weight in weights])
-    by = {"map": 0, "names": 0, "shape": 0}
-    _by_map(sides, given or {})
-    by["map"] = len(sides.pairs)
-    _by_names(sides)
-    by["names"] = len(sides.pairs) - by["map"]
-    _by_shape(sides)
-    by["shape"] = len(sides.pairs) - by["map"] - by["names"]
+    by: dict[str, int] = {}
+    ways = {
+        "map": partial(_by_map, given=given or {}),
+        "names": _by_names,
+        "shape": _by_shape,
+        "position": _by_position,
+    }
+    for way, pair in ways.items():
+        before = set(sides.pairs)
+        pair(sides)
+        by[way] = len(sides.pairs) - len(before)
+    positioned = {name: len(sides.theirs[name]) for name in sides.pairs if name not in before}
+    _by_order(sides)
+    by["shape"] += len(sides.pairs) - sum(by.values())
     matches: list[Match] = []
     over = [each for name in sides.waiting for each in sides.theirs[name]]
     missing = [tensor for path in sides.free for tensor in sides.ours[path]]
@@ -176,7 +188,7 @@ def match(subject: LoadedModel, weights: Sequence[Weight], given: Mapping[str, S
     missing, kept = _in_buffers(subject, missing, list(buffers.values()))
     order = {tensor.path: number for number, tensor in enumerate(subject.ledger.tensors(unfolded=True))}
     matches = sorted([*matches, *kept], key=lambda one: order[one.ours[0].path])
-    return Matched(matches, missing, over, by, dict(sides.pairs), sides.left_out, _blocks(sides))
+    return Matched(matches, missing, over, by, dict(sides.pairs), positioned, sides.left_out, _blocks(sides))
 
 
 def _blocks(sides: _Sides) -> tuple[int, int]:
@@ -258,7 +270,33 @@ def _by_shape(sides: _Sides) -> None:
     for _, _, _, name, ours in sorted(scored):
         if name not in sides.pairs and all(path in sides.free for path in ours):
             sides.pair(name, ours)
-    _by_order(sides)
+
+
+def _by_position(sides: _Sides) -> None:
+    """Pairs of what is left and equal in shape and number, in the order of the module tree, where as many are left of
+    it on both sides and no name says otherwise."""
+
+    def shapes(tensors: Sequence[Any]) -> tuple[bool, tuple[tuple[int, ...], ...]]:
+        every = (tensor.shape if isinstance(tensor, Theirs) else expected((tensor,)) for tensor in tensors)
+        return len(tensors) > 1, tuple(tuple(sorted(size for size in shape if size != 1)) for shape in every)
+
+    theirs, ours = defaultdict[Any, list[str]](list), defaultdict[Any, list[str]](list)
+    for name in sides.waiting:
+        theirs[sides.says[name].bias, *shapes(sides.theirs[name])].append(name)
+    for path in sides.free:
+        ours[_ours((path,))[2], *shapes(sides.ours[path])].append(path)
+    for sort, names in theirs.items():
+        pairs = list(zip(names, ours[sort], strict=False))
+        if len(names) == len(ours[sort]) and not any(_contradicts(sides.says[name], path) for name, path in pairs):
+            for name, path in pairs:
+                sides.pair(name, (path,))
+
+
+def _contradicts(said: own_names.Says, path: str) -> bool:
+    """True if a name of the code means another thing than one of our paths."""
+    part, role, _, norm = _ours((path,))
+    other = (said.role and role and said.role != role) or (said.part and part and said.part != part)
+    return bool(other) or (said.norm and not norm)
 
 
 def _candidates(free: Sequence[str]) -> Iterator[tuple[str, ...]]:
@@ -343,8 +381,7 @@ def _by_order(sides: _Sides) -> None:
         mine = ours.get(sort, [])
         if len(names) == len(mine):
             for name, path in zip(names, mine, strict=True):
-                said, (part, role, _, _) = sides.says[name], _ours((path,))
-                if not (said.role and role and said.role != role) and not (said.part and part and said.part != part):
+                if not _contradicts(sides.says[name], path):
                     sides.pair(name, (path,))
 
 

@@ -138,7 +138,7 @@ def _two(code: int, config: int, unit: str) -> str:
 
 
 def _tensors(subject: LoadedModel, matched: Matched, weights: Sequence[Weight]) -> Iterator[Parting]:
-    """Differences of tensors, in the ledger's order, then what it does not have."""
+    """Differences of tensors: sizes, then what one side lacks, last what equals in size what the other side lacks."""
     if matched.blocks != (0, 0):
         code, config = matched.blocks
         what = f"{code:,} in the code, {config:,} in the config"
@@ -147,6 +147,18 @@ def _tensors(subject: LoadedModel, matched: Matched, weights: Sequence[Weight]) 
         yield Parting("blocks", "", what, "parameters", each * code, each * config)
     later = matched.blocks != (0, 0)
     found: list[tuple[int, Parting]] = []
+    unpaired = Counter(int(tensor.elements) for tensor in matched.missing) & Counter(
+        over.elements for over in matched.over
+    )
+    renamed: list[Parting] = []
+
+    def real(parting: Parting) -> bool:
+        """False of a tensor that the other side may have by another name."""
+        if not unpaired[parting.code or parting.config]:
+            return True
+        renamed.append(parting)
+        return False
+
     order = {tensor.path: number for number, tensor in enumerate(subject.ledger.tensors(unfolded=True))}
     for one in matched.matches:
         if not one.fits:
@@ -159,14 +171,17 @@ def _tensors(subject: LoadedModel, matched: Matched, weights: Sequence[Weight]) 
     for tensor in matched.missing:
         if later and paths.parse(tensor.path).stack:
             continue
-        found.append((order[tensor.path], _missing(tensor, tied)))
+        if real(parting := _missing(tensor, tied)):
+            found.append((len(order) + order[tensor.path], parting))
     yield from (parting for _, parting in sorted(found, key=lambda each: each[0]))
     modules = _modules(matched)
     heads = {paths.module_of(name) for name, same in tied.items() if same in _table(matched)}
     for over in matched.over:
         if later and over.container and any(over.container == m.container for m in _past(matched)):
             continue
-        yield _over(subject, over, modules, heads)
+        if real(parting := _over(subject, over, modules, heads)):
+            yield parting
+    yield from renamed
 
 
 def _past(matched: Matched) -> list[Theirs]:
