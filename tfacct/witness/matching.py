@@ -159,7 +159,7 @@ def match(subject: LoadedModel, weights: Sequence[Weight], given: Mapping[str, S
     """
     sides = _Sides(subject, [weight._replace(name=own_names.WRAPPED.sub("", weight.name)) for weight in weights])
     by: dict[str, int] = {}
-    ways = {
+    ways: Mapping[str, Callable[[_Sides], None]] = {
         "map": partial(_by_map, given=given or {}),
         "names": _by_names,
         "shape": _by_shape,
