@@ -42,6 +42,8 @@ def test_a_share_of_a_card_and_what_vllm_says() -> None:
         "pages": room // page,
         "tokens": room // page * 16,
         "concurrency": room // page / 512,
+        "starts": True,
+        "largest_max_model_len": room // page * 16,
     }
     assert found.fit["largest_context"] == found.pages["tokens"] and found.fit["budget_bytes"] == 72 * 10**9
     assert found.kv_block == 16
@@ -55,7 +57,7 @@ def test_models_that_keep_windows_have_no_pages_in_common(run: Callable[..., Ran
 def test_in_every_form(run: Callable[..., Ran]) -> None:
     ran = run("memory", "llama-3.1-8b", "--fit", "80GB", "--use", "0.9", "--kv-block", "16", "--ctx", "8k")
     said = " ".join(ran.out.split())
-    assert 'start with "GPU KV cache size: 426,784 tokens"' in said and "An engine may take 0.9 of 80 GB." in said
+    assert 'start with "GPU KV cache size: 426,784 tokens"' in said and "Usable: 67.1 GiB: 0.9 of 74.5 GiB." in said
     rows = json.loads(
         run(
             "memory",

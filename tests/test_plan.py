@@ -346,7 +346,7 @@ def test_the_time_of_a_token(run: Callable[..., Ran]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (f"{LLAMA} --fit 80GB", "--fit must name a device, not '80GB'"),
+        (f"{LLAMA} --fit 80GB", "--by time needs a device: --fit names only bytes"),
         ("mixtral-8x7b --fit h100-sxm --train", "no training step with experts was measured"),
         ("bert-base --fit h100-sxm", "no estimate for an encoder"),
         (f"{LLAMA} --fit h100-sxm --train --lora 16", "no training step with --lora was measured"),

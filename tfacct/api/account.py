@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 from tfacct.accounts.metrics import Recompute
 from tfacct.api.answer import answered
 from tfacct.api.answers import FlopsReport, GenerateReport, KvReport, MemoryReport, ParamsReport, TrafficReport
-from tfacct.api.asked import Asked, budget_of
+from tfacct.api.asked import Asked
 from tfacct.api.keywords import (
     OnRanks,
     StepOnRanks,
@@ -138,6 +138,7 @@ class Costs(Asked):
         kv_dtype: str | None = None,
         fit: int | str | None = None,
         use: float | None = None,
+        reserve: int | str | None = None,
         kv_block: int | None = None,
         **step: Unpack[WholeOnRanks],
     ) -> MemoryReport:
@@ -150,33 +151,33 @@ class Costs(Asked):
         >>> llama.memory(ctx="8k", fit="24GiB").fit["largest_context"]
         74075
 
-        `fit` (bytes, or `"24GiB"`) adds the largest context and batch that fit, `use` is the share of it that may be
-        taken, and `kv_block` the tokens of a page of the cache. `batch="1,8,64"`: a row for each, and
+        `fit` (bytes, `"24GiB"`, or devices: `"2xh100-sxm"`) adds the largest context and batch that fit. Of each device
+        `use` times its memory less `reserve` is usable: 0.9 and 2 GB; of bytes all. `kv_block`: tokens of a page of the
+        cache. `batch="1,8,64"`: a row for each, and
         the attribute `batches`; the other attributes are those of the largest. `tp`: ranks that divide heads, networks
         and vocabulary, in each of `pp` stages, which divide the blocks, and of `cp` parts of the tokens that are kept;
         `ep`: ranks that divide the experts, `tp` of them to a batch; `fsdp`: ranks that divide all weights. The bytes
         are those of the fullest, and `fit` is its budget. Raises TfacctError.
         """
+        from tfacct.reports.budget import budget, layout
         from tfacct.reports.memory import memory
         from tfacct.reports.memory_batches import by_batch
-        from tfacct.reports.ranks import as_one_of, check_drawn, count, drawn, of_one
+        from tfacct.reports.ranks import as_one_of, check_drawn, count, drawn
 
-        ranks = of_one_rank(step)
-        budget, card = budget_of(of_one(fit, count(ranks)))
+        given_ranks, usable = of_one_rank(step), budget(fit, use, reserve)
+        ranks = layout(usable, given_ranks, count(given_ranks))
         batches, given = several("batch", step)
         asked = request(given)
         stored: Any = {
             "dtype": dtype,
             "kv_dtype": kv_dtype,
-            "use": use,
             "kv_block": kv_block,
-            "card": card,
             "mesh": ranks,
         }
         if batches is None:
-            report = memory([self.loaded], asked, fit=budget, **stored)
+            report = memory([self.loaded], asked, fit=usable, **stored)
         else:
-            report = by_batch([self.loaded], asked, batches, fit=budget, **stored)
+            report = by_batch([self.loaded], asked, batches, fit=usable, **stored)
 
         def chart() -> Chart:
             from tfacct.reports.charts_bytes import memory_chart

@@ -127,11 +127,12 @@ class MemoryReport(_Explained):
     """Bytes of weights and of what is kept between steps."""
 
     _line = each.MemoryLine
-    _optional = ("fit", "batches", "kv_block", "pages", "tp", "pp", "ep", "stage", "mesh", "whole")
+    _optional = ("fit", "batches", "kv_block", "kv_page_bytes", "pages", "tp", "pp", "ep", "stage", "mesh", "whole")
 
     workload: each.Workload
     kv_dtype: str
     kv_block: int
+    kv_page_bytes: int
     pages: each.Pages
     total_params: int
     weights_bytes: int

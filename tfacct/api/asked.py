@@ -97,12 +97,3 @@ def _of_config(config: Config, over: Mapping[str, Any], sets: Mapping[str, Any])
 def _no_model(source: object) -> UsageError:
     taken = "a name, a path, a dict of fields, a config, or an object that has a config"
     return UsageError(f"a model must be {taken}, not {cut(repr(source))}")
-
-
-def budget_of(fit: int | str | None) -> tuple[int | None, str]:
-    """Bytes of a budget, and a sentence about the device where one was named. Raises TfacctError."""
-    if not isinstance(fit, str):
-        return fit, ""
-    from tfacct.loading import devices
-
-    return devices.budget("fit", fit)

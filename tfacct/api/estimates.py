@@ -280,8 +280,8 @@ class Estimated(Asked):
         users: int | Sequence[int] | str | None = None,
         within: float | str | None = None,
         price: float | None = None,
-        use: float = 0.9,
-        reserve: int | str = "2GB",
+        use: float | None = None,
+        reserve: int | str | None = None,
         dtype: str | None = None,
         kv_dtype: str | None = None,
         ep: int = 1,
@@ -294,8 +294,8 @@ class Estimated(Asked):
         (193, [1, 16])
 
         `prompt`, `new`: tokens of a request. `users`: requests in flight at all times. `within`: seconds (or `"50ms"`)
-        from token to token; `price`: of one device for an hour. `use`, `reserve`: share of a device's memory that an
-        engine may take, and bytes of it for itself. Raises TfacctError.
+        from token to token; `price`: of one device for an hour. Of each device `use` times its memory less
+        `reserve` is usable: 0.9 and 2 GB. Raises TfacctError.
         """
         from tfacct.reports.serve import Load, serve
 
@@ -305,7 +305,7 @@ class Estimated(Asked):
             size("new", new),
             asked,
             use,
-            units.read_bytes(option("reserve"), reserve) if isinstance(reserve, str) else reserve,
+            reserve,
             price,
             units.read_seconds(option("within"), within) if isinstance(within, str) else within,
         )
@@ -326,8 +326,8 @@ class Estimated(Asked):
         ep: int = 1,
         dtype: str | None = None,
         kv_dtype: str | None = None,
-        use: float = 0.9,
-        reserve: int | str = "2GB",
+        use: float | None = None,
+        reserve: int | str | None = None,
         **whole: Unpack[Whole],
     ) -> FitReport:
         """How many of each device hold the weights and the cache: a count.
@@ -337,8 +337,8 @@ class Estimated(Asked):
         >>> [(line["device"], line["count"]) for line in fitting.lines]
         [('h100-sxm', 16), ('mi300x', 4)]
 
-        `on`: devices; all without it. `use`, `reserve`: share of a device's memory that an engine may take, and bytes
-        of it for itself. Raises TfacctError.
+        `on`: devices; all without it. Of each `use` times its memory less `reserve` is usable: 0.9 and 2 GB. Raises
+        TfacctError.
         """
         from tfacct.loading import devices
         from tfacct.reports.fit import fit
@@ -352,6 +352,6 @@ class Estimated(Asked):
             kv_dtype=kv_dtype,
             ep=ep,
             use=use,
-            reserve=units.read_bytes(option("reserve"), reserve) if isinstance(reserve, str) else reserve,
+            reserve=reserve,
         )
         return answered(FitReport, report)

@@ -39,6 +39,14 @@ class Fit(TypedDict):
     """Largest context and batch that fit a budget."""
 
     budget_bytes: int
+    memory_bytes: int
+    use: float
+    reserve_bytes: int
+    device: str | None
+    devices: int
+    fits: bool
+    past_positions: str | None
+    context_limit: int | None
     largest_context: int | None
     context_slack_bytes: int | None
     largest_batch: int | None
@@ -54,6 +62,8 @@ class Pages(TypedDict):
     pages: int
     tokens: int
     concurrency: float
+    starts: bool
+    largest_max_model_len: int
 
 
 class BatchLine(TypedDict):
@@ -65,6 +75,7 @@ class BatchLine(TypedDict):
     total_bytes: int
     largest_context: NotRequired[int | None]
     context_slack_bytes: NotRequired[int | None]
+    fits: NotRequired[bool]
 
 
 class Letter(TypedDict):
@@ -233,6 +244,14 @@ class TrainFit(TypedDict):
     """Largest context and batch of a training step that fit a budget, and what would make more of it fit."""
 
     budget_bytes: int
+    memory_bytes: int
+    use: float
+    reserve_bytes: int
+    device: str | None
+    devices: int
+    fits: bool
+    past_positions: str | None
+    context_limit: int | None
     largest_context: int | None
     largest_batch: int | None
     changes: list[dict[str, Any]]

@@ -7,7 +7,7 @@ from typing import Any, Literal, TypedDict, Unpack
 from tfacct.api import lines as each
 from tfacct.api.answer import answered
 from tfacct.api.answers import _Common
-from tfacct.api.asked import Asked, budget_of
+from tfacct.api.asked import Asked
 from tfacct.api.keywords import request, spelled_out
 from tfacct.ledger.workload import Whole
 
@@ -44,6 +44,9 @@ class PlanReport(_Common):
     train: bool
     gpus: int
     budget_bytes: int
+    memory_bytes: int
+    use: float
+    reserve_bytes: int
     fitting: int
     tried: int
     not_counted: dict[str, int]
@@ -60,6 +63,8 @@ class Planned(Asked):
         *,
         gpus: int,
         fit: int | str,
+        use: float | None = None,
+        reserve: int | str | None = None,
         train: bool = False,
         dtype: str | None = None,
         kv_dtype: str | None = None,
@@ -77,32 +82,31 @@ class Planned(Asked):
         >>> load("llama-3.1-70b").plan(gpus=8, fit="80GB", ctx="8k", batch=64).answer
         '7 divisions of 8 devices hold it in 80 GB; --pp 4 sends least.'
 
-        `recipe`: keywords of `train`, as `{"checkpoint": "full"}`. `by="time"`: those first that are estimated to take
-        least on the device that `fit` names. Raises TfacctError where no division is counted, or none has an estimate.
+        Of each device `use` times its memory less `reserve` is usable: 0.9 and 2 GB to serve, 1 and 2 GB to train; of
+        bytes all. `recipe`: keywords of `train`, as `{"checkpoint": "full"}`. `by="time"`: those first that are
+        estimated to take least on the device that `fit` names. Raises TfacctError where no division is counted, or none
+        has an estimate.
         """
         from tfacct.base.errors import UsageError
+        from tfacct.reports.budget import budget
         from tfacct.reports.plan import plan
-        from tfacct.reports.ranks import of_one
         from tfacct.reports.training import Recipe
 
         if recipe and not train:
             raise UsageError("recipe goes with train=True")
-        device = of_one(fit, gpus)
-        budget, card = budget_of(device)
-        assert budget is not None
+        usable = budget(fit, use, reserve, training=train)
+        assert usable is not None
         how = Recipe(dtype or "bf16", **(recipe or {})).checked() if train else None
         asked = request(step)
         report = plan(
             self.loaded,
             asked,
             gpus=gpus,
-            fit=budget,
+            fit=usable.checked_for(gpus),
             recipe=how,
             given=recipe,
             dtype=dtype,
             kv_dtype=kv_dtype,
-            card=card,
             by=by,
-            on=str(device),
         )
         return answered(PlanReport, report)

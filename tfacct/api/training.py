@@ -6,7 +6,7 @@ from typing import Literal, Unpack
 
 from tfacct.api.answer import answered
 from tfacct.api.answers_training import CommsReport, TrainReport
-from tfacct.api.asked import Asked, budget_of
+from tfacct.api.asked import Asked
 from tfacct.api.keywords import StepOnMesh, WholeOnMesh, mesh, request, spelled_out
 from tfacct.output.chart import Chart
 from tfacct.reports.train import By
@@ -32,6 +32,8 @@ class Trainable(Asked):
         lora_dropout: float = 0.0,
         weights: str | None = None,
         fit: int | str | None = None,
+        use: float | None = None,
+        reserve: int | str | None = None,
         by: By = "instant",
         **step: Unpack[WholeOnMesh],
     ) -> TrainReport:
@@ -52,8 +54,9 @@ class Trainable(Asked):
         the input of each block and runs it again, `attention` that of each block's attention. `accumulate`: gradients
         of earlier batches are there. `hold_logits`: the caller keeps the logits. `loss`: of all tokens at once, or of
         an eighth at a time. `lora`: a rank, or a rank and products (`"16:q_proj,v_proj"`), of adapters that alone are
-        trained; `adapters`: their dtype; `lora_dropout`: the share of their inputs that they drop. `fit` (bytes, or
-        `"80GiB"`) adds the largest context and batch, and what would make more fit.
+        trained; `adapters`: their dtype; `lora_dropout`: the share of their inputs that they drop. `fit` (bytes,
+        `"80GiB"`, or devices: `"8xh100-sxm"`) adds the largest context and batch, and what would make more fit. Of each
+        device `use` times its memory less `reserve` is usable: 1 and 2 GB; of bytes all.
         `tp`, `sp`, `fsdp`, `tp_plan`, `ep`, `imbalance`, `dp`, `zero`, `pp` and what goes with it, `cp`, `cp_method`,
         `ulysses`: a mesh, as `comms` has it; all is of one rank then, a budget too.
 
@@ -63,12 +66,12 @@ class Trainable(Asked):
 
         Raises TfacctError for a model whose step has not been measured.
         """
-        from tfacct.reports.ranks import of_one
+        from tfacct.reports.budget import budget, layout
         from tfacct.reports.train import train
         from tfacct.reports.training import Recipe
 
-        ranks = mesh(step)
-        budget, card = budget_of(of_one(fit, 1 if ranks is None else ranks.ranks))
+        ranks, usable = mesh(step), budget(fit, use, reserve, training=True)
+        ranks = layout(usable, ranks, 1 if ranks is None else ranks.ranks, training=True)
         rank = None if lora is None else str(lora)
         recipe = Recipe(
             dtype,
@@ -84,7 +87,7 @@ class Trainable(Asked):
             weights,
             ranks,
         )
-        report = train([self.loaded], request(step), recipe, as_=as_, fit=budget, card=card, by=by)
+        report = train([self.loaded], request(step), recipe, as_=as_, fit=usable, by=by)
 
         def chart() -> Chart:
             from tfacct.reports.charts_train import train_chart

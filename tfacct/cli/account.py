@@ -129,9 +129,7 @@ def memory(
             help="Find the largest context and batch that fit: 24GiB (24GB: 24·10⁹ bytes), h100-sxm or 2xh100-sxm.",
         ),
     ] = None,
-    use: Annotated[
-        float | None, typer.Option(metavar="SHARE", help="Share of --fit that an engine may take: 0.9.")
-    ] = None,
+    usable: opt.Usable,
     kv_block: Annotated[
         int | None, typer.Option(metavar="N", help="Tokens of a page of the KV cache, as engines keep it: 16.")
     ] = None,
@@ -151,22 +149,15 @@ def memory(
     batches, whole = ask.several("batch", whole)
     ask.check_explained(how, output, {"--batch of several": batches, "--kv-block": kv_block, **ask.given(ranks)})
     chosen, request = ask.subjects(which, projector=True), ask.request(whole)
-    mesh = ask.of_one_rank(ranks)
-    if mesh is not None:
-        from tfacct.reports.ranks import check_drawn, count, of_one
+    mesh, budget = ask.of_one_rank(ranks), ask.budget(fit, usable)
+    if mesh is not None or budget is not None:
+        from tfacct.reports.budget import layout
+        from tfacct.reports.ranks import check_drawn, count
 
-        fit = of_one(fit, count(mesh))
+        mesh = layout(budget, mesh, count(mesh))
         if picture.plot is not None:
             check_drawn(mesh, "memory")
-    budget, card = ask.budget(fit)
-    stored: Any = {
-        "dtype": dtype,
-        "kv_dtype": kv_dtype,
-        "use": use,
-        "kv_block": kv_block,
-        "card": card,
-        "mesh": mesh,
-    }
+    stored: Any = {"dtype": dtype, "kv_dtype": kv_dtype, "kv_block": kv_block, "mesh": mesh}
     if batches is None:
         report = memory(chosen, request, fit=budget, **stored)
     else:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # pydantic is behind these: help and completion do without
     from tfacct.loading.model import LoadedModel
     from tfacct.output.chart import Chart
     from tfacct.output.report import Report
+    from tfacct.reports.budget import Budget
     from tfacct.reports.counting import Counting
 
 
@@ -200,13 +201,11 @@ def family_or_model(name: str, sets: Iterable[str] | None) -> tuple[LoadedModel,
     return _find(name, changed, also=families.names()), False
 
 
-def budget(fit: str | None) -> tuple[int | None, str]:
-    """Bytes of `--fit`, and a sentence about the device where one was named. Raises TfacctError."""
-    if fit is None:
-        return None, ""
-    from tfacct.loading import devices
+def budget(fit: str | None, usable: opt.Usable, *, training: bool = False) -> Budget | None:
+    """Memory that `--fit`, `--use` and `--reserve` name. Raises TfacctError."""
+    from tfacct.reports.budget import budget
 
-    return devices.budget("--fit", fit)
+    return budget(fit, usable.use, usable.reserve, training=training)
 
 
 def check_files(groups: Sequence[object]) -> None:

@@ -109,15 +109,6 @@ def time(
     ask.show(report, output)
 
 
-Use = Annotated[
-    float,
-    typer.Option(metavar="SHARE", help="Share of a device's memory that an engine may take.", rich_help_panel=_ON),
-]
-Reserve = Annotated[
-    str, typer.Option(metavar="SIZE", help="Memory of each device that it keeps for itself.", rich_help_panel=_ON)
-]
-
-
 @command(ESTIMATE, "tfacct serve llama-3.1-70b --on 4xh100-sxm --dtype fp8 --prompt 2k --new 256 --price 2.50")
 def serve(
     *,
@@ -144,8 +135,7 @@ def serve(
     price: Annotated[
         float | None, typer.Option(metavar="P", help="Price of one device for an hour, in your currency.")
     ] = None,
-    use: Use = 0.9,
-    reserve: Reserve = "2GB",
+    usable: opt.Usable,
     dtype: opt.Dtype = None,
     kv_dtype: opt.KvDtype = None,
     picture: opt.Picture,
@@ -159,8 +149,8 @@ def serve(
         units.read_tokens("--prompt", prompt),
         units.read_tokens("--new", new),
         None if users is None else tuple(ranges.read_some("--users", users, grouped=False)),
-        use,
-        units.read_bytes("--reserve", reserve),
+        usable.use,
+        usable.reserve,
         price,
         None if within is None else units.read_seconds("--within", within),
     )
@@ -193,8 +183,7 @@ def fit(
     batch: opt.Batch = "1",
     dtype: opt.Dtype = None,
     kv_dtype: opt.KvDtype = None,
-    use: Use = 0.9,
-    reserve: Reserve = "2GB",
+    usable: opt.Usable,
     output: opt.Output,
 ) -> None:
     """How many of each device hold the weights and the cache."""
@@ -202,9 +191,17 @@ def fit(
     from tfacct.reports.fit import fit
 
     found = [devices.load(name) for name in (on or devices.for_sale())]
-    kept = {"use": use, "reserve": units.read_bytes("--reserve", reserve)}
-    asked = ask.request(opt.Whole(ctx, batch))
-    ask.show(fit(ask.subject(one), asked, found, dtype=dtype, kv_dtype=kv_dtype, ep=ep, **kept), output)  # type: ignore[arg-type]
+    report = fit(
+        ask.subject(one),
+        ask.request(opt.Whole(ctx, batch)),
+        found,
+        dtype=dtype,
+        kv_dtype=kv_dtype,
+        ep=ep,
+        use=usable.use,
+        reserve=usable.reserve,
+    )
+    ask.show(report, output)
 
 
 def _check_timed(train: bool, tp: int, pp: int, cp: int) -> None:

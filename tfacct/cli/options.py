@@ -315,6 +315,29 @@ class Whole:
 
 
 @dataclass(repr=False, eq=False)
+class Usable:
+    """Memory of a device that a model may take: use × memory − reserve."""
+
+    use: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SHARE",
+            help="Share of each device's memory that may be used. Default: 0.9 to serve, 1 to train.",
+            show_default=False,
+        ),
+    ] = None
+    reserve: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE",
+            help="Memory of each device that is not the model's: CUDA context, NCCL. Default: 2GB; 0 of a --fit in"
+            " bytes.",
+            show_default=False,
+        ),
+    ] = None
+
+
+@dataclass(repr=False, eq=False)
 class Counted:
     """Ways to count a metric."""
 

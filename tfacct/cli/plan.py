@@ -24,6 +24,7 @@ def plan(
     one: opt.One,
     gpus: Annotated[int, typer.Option(metavar="N", help="Devices, all alike.", min=1)],
     fit: Annotated[str, typer.Option(metavar="SIZE", help="Memory of each: 80GB, 80GiB, h100-sxm.")],
+    usable: opt.Usable,
     whole: opt.Whole,
     train: Annotated[bool, typer.Option("--train", help="A training step, in place of serving.")] = False,
     by: Annotated[
@@ -37,7 +38,6 @@ def plan(
     """Divisions of devices that hold a model, the one that sends least first."""
     from tfacct.reports.counting import named_of
     from tfacct.reports.plan import plan
-    from tfacct.reports.ranks import of_one
     from tfacct.reports.training import Recipe
 
     given = dict(named_of(vars(trained)))
@@ -45,22 +45,19 @@ def plan(
         raise UsageError(f"--{next(iter(given)).replace('_', '-')} goes with --train")
     if train:
         ask.apart("--train", {"--kv-dtype": kv_dtype})
-    device = str(of_one(fit, gpus))
-    budget, card = ask.budget(device)
+    budget = ask.budget(fit, usable, training=train)
     assert budget is not None
     recipe = Recipe(dtype or "bf16", **given).checked() if train else None
     report = plan(
         ask.subject(one),
         ask.request(whole),
         gpus=gpus,
-        fit=budget,
+        fit=budget.checked_for(gpus),
         recipe=recipe,
         given=given,
         dtype=dtype,
         kv_dtype=kv_dtype,
-        card=card,
         called=one.model,
         by=by.value,
-        on=device,
     )
     ask.show(report, output)

@@ -84,8 +84,9 @@ def train(
     ] = None,
     fit: Annotated[
         str | None,
-        typer.Option(metavar="SIZE", help="Add what fits, and what would make more fit: 80GiB, 80GB."),
+        typer.Option(metavar="SIZE", help="Add what fits, and what would make more fit: 80GiB, h100-sxm, 8xh100-sxm."),
     ] = None,
+    usable: opt.Usable,
     mesh: opt.Mesh,
     by: Annotated[ByChoice, typer.Option(help="One row per instant, kept tensor, or part of the model.")] = (
         ByChoice.instant
@@ -95,11 +96,12 @@ def train(
     output: opt.Output,
 ) -> None:
     """Bytes of a training step, instant by instant, and its peak."""
-    from tfacct.reports.ranks import of_one
+    from tfacct.reports.budget import layout
     from tfacct.reports.train import train
     from tfacct.reports.training import Recipe
 
-    ranks = ask.mesh(mesh)
+    ranks, budget = ask.mesh(mesh), ask.budget(fit, usable, training=True)
+    ranks = layout(budget, ranks, 1 if ranks is None else ranks.ranks, training=True)
     recipe = Recipe(
         dtype,
         optimizer,
@@ -114,9 +116,8 @@ def train(
         weights=weights,
         mesh=ranks,
     )
-    budget, card = ask.budget(of_one(fit, 1 if ranks is None else ranks.ranks))
     chosen = ask.subjects(which)
-    report = train(chosen, ask.request(whole), recipe, as_=as_.value, fit=budget, card=card, by=by.value)
+    report = train(chosen, ask.request(whole), recipe, as_=as_.value, fit=budget, by=by.value)
     chart = None
     if picture.plot is not None:
         from tfacct.reports.charts_train import train_chart

@@ -190,20 +190,6 @@ def _advice(name: str) -> str:
     return "; ".join(filter(None, (found, every)))
 
 
-def budget(option: str, text: str) -> tuple[int, str]:
-    """Bytes of a budget, and what it is in words where a device was named: `24GiB`, `h100-sxm`, `2xh100-sxm`.
-
-    Raises UsageError, NotFoundError, ConfigError.
-    """
-    if NAMED.fullmatch(text.strip()) is None:
-        return units.read_bytes(option, text), ""
-    count, device = several(option, text)
-    if count == 1:
-        return device.memory, f"The budget is {device.id}'s memory: {device.memory_words}."
-    said = f"The budget is the memory of {count:,} × {device.id}, each {device.memory_words}"
-    return count * device.memory, f"{said}, as if the model were divided evenly among them."
-
-
 def memory_said(found: Sequence[Device]) -> str:
     """What the memory of these devices is, in words."""
     names: dict[str, list[str]] = {}

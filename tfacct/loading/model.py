@@ -8,7 +8,7 @@ from dataclasses import field, replace
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from tfacct import families
-from tfacct.architecture.parts import Form, Mixer, Projector
+from tfacct.architecture.parts import Form, Mixer, Positions, Projector
 from tfacct.architecture.transformer import Transformer
 from tfacct.base import units
 from tfacct.base.errors import ConfigError, NotFoundError, UsageError
@@ -90,6 +90,26 @@ class LoadedModel:
     def source(self) -> int | None:
         """Longest source that its encoder was trained for, in tokens; None without an encoder."""
         return None if self.architecture.encoder is None else self.config.source
+
+    @property
+    def position_limit(self) -> int | None:
+        """Longest context that the model can run: the positions that its stored position embedding has rows for. None
+        where positions are computed, or the embedding is resampled to each image."""
+        return self.context if _limits(self.architecture.positions) else None
+
+    @property
+    def source_limit(self) -> int | None:
+        """The same of the source that its encoder reads."""
+        encoder = self.architecture.encoder
+        return self.source if encoder is not None and _limits(encoder.positions) else None
+
+    def past_positions(self, work: Workload) -> str | None:
+        """Why the model cannot run a step, where the step ends past a stored position embedding; None if it can."""
+        limits = (("context", work.context, self.position_limit), ("source", work.source, self.source_limit))
+        for what, asked, limit in limits:
+            if limit is not None and asked > limit:
+                return f"{what} {asked:,} is past the {limit:,} positions of its position embedding"
+        return None
 
     @property
     def parameters(self) -> int:
@@ -200,6 +220,11 @@ class LoadedModel:
         from tfacct.loading import quantized
 
         return self.once(quantized.as_published)
+
+
+def _limits(positions: Positions | None) -> bool:
+    """Whether an embedding has no row for a position past its last."""
+    return positions is not None and positions.stored and positions.tiles is None
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from tfacct.output import look
 from tfacct.output.chart import Chart
 from tfacct.output.report import Report
 from tfacct.reports import compose, counting, sentences
+from tfacct.reports.budget import usable_words
 from tfacct.reports.charts import TOLD_APART, Y_LABELS, asked_mark, counted, octaves
 from tfacct.reports.kv import heads_words, is_latent, variants
 
@@ -34,7 +35,7 @@ def memory_chart(subjects: Sequence[LoadedModel], request: Request, report: Repo
     asked."""
     models = report.models
     found = models[0].get("fit")
-    budget = [(found["budget_bytes"], units.budget(found["budget_bytes"]))] if found else []
+    budget = [(found["budget_bytes"], usable_words(found))] if found else []
     stored, cached = models[0]["workload"]["dtype"], models[0]["kv_dtype"]
     subjects = counted(subjects, report)
     kept = (

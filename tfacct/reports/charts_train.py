@@ -11,6 +11,7 @@ from tfacct.output import look
 from tfacct.output.chart import Chart
 from tfacct.output.report import Report
 from tfacct.reports import compose
+from tfacct.reports.budget import usable_words
 from tfacct.reports.charts import Y_LABELS
 
 PARTS = {
@@ -53,7 +54,7 @@ def train_chart(subjects: Sequence[LoadedModel], report: Report) -> Chart:
         series={name: parts[name] for name in there},
         unit="bytes",
         hues=[PARTS[name][1] for name in there],
-        levels=[(fit["budget_bytes"], units.budget(fit["budget_bytes"]))] if fit else [],
+        levels=[(fit["budget_bytes"], usable_words(fit))] if fit else [],
         ends=[(units.binary(row["total_bytes"]),) for row in rows],
     )
 

@@ -252,6 +252,15 @@ def workload(subject: LoadedModel, request: Request) -> Workload:
         raise
 
 
+def runnable(subject: LoadedModel, request: Request) -> Workload:
+    """The same of a step that has to run: to fit, to be served, to be planned. Raises UsageError for one that ends past
+    a stored position embedding."""
+    work = workload(subject, request)
+    if (past := subject.past_positions(work)) is not None:
+        raise UsageError(f"{subject.name}: {past}", "`tfacct flops` counts past it")
+    return work
+
+
 def workload_facts(work: Workload, *, masked: bool = False, dtype: str | None = None) -> dict[str, Any]:
     """The workload as it stands in the JSON."""
     return {

@@ -16,9 +16,8 @@ from tfacct.loading import devices
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Row, Table
 from tfacct.reports import compose, counting
-from tfacct.reports.pages import usable
-from tfacct.reports.placed import put, undivided, unlowered
-from tfacct.reports.serve import RESERVE, USE
+from tfacct.reports.budget import Budget, of_device
+from tfacct.reports.placed import head_divisors, put, undivided, unlowered
 
 MOST = 1024
 """Devices that one model is divided among."""
@@ -38,11 +37,16 @@ class Share(NamedTuple):
 
 
 class Needed(NamedTuple):
-    """A device, the bytes of it that may be used, and the fewest that hold the model; None if none do."""
+    """A device, its memory that may be used, and the fewest that hold the model; None if none do."""
 
     device: devices.Device
-    usable: int
+    memory: Budget
     share: Share | None
+
+    @property
+    def usable(self) -> int:
+        """Bytes of each device that may be used."""
+        return self.memory.usable
 
 
 def fit(
@@ -53,26 +57,27 @@ def fit(
     dtype: str | None = None,
     kv_dtype: str | None = None,
     ep: int = 1,
-    use: float = USE,
-    reserve: int = RESERVE,
+    use: float | None = None,
+    reserve: int | str | None = None,
 ) -> Report:
     """How many of each device hold the weights and the cache at the end of a step. Raises TfacctError."""
     if request.tokens is not None or request.decode:
         raise UsageError(f"{option('tokens')} and {option('decode')} change nothing that is kept", "leave them out")
-    _check_ep(subject, ep)
     _check_counted(subject)
+    counts = _counts(subject, ep, dtype)
     found = list({device.id: device for device in found}.values())
-    work = counting.workload(subject, request)
+    work = counting.runnable(subject, request)
     joined = replace(found[0], links=Links(one_way=1, domain=MOST))
-    every = list(_shares(subject, work.context, work.batch, joined, dtype, kv_dtype, ep))
+    every = list(_shares(subject, work.context, work.batch, joined, dtype, kv_dtype, ep, counts))
     whole = every[0]
     needed = []
     for device in found:
-        free = max(0, (usable(device.memory, use) or 0) - reserve)
-        fitting = (one for one in every if one.total <= free and one.devices % ep == 0)
+        memory = of_device(1, device, use, reserve)
+        fitting = (one for one in every if one.total <= memory.usable and one.devices % ep == 0)
         if not device.links.any:
             fitting = (one for one in fitting if one.devices == 1)
-        needed.append(Needed(device, free, next(fitting, None)))
+        needed.append(Needed(device, memory, next(fitting, None)))
+    rule = needed[0].memory
     weights, cache = units.binary(whole.weights), units.binary(whole.cache)
     named = put(subject, 1, found[0], dtype=dtype, kv_dtype=kv_dtype)
     words = compose.workload_words([subject], request)
@@ -80,14 +85,14 @@ def fit(
         "fit",
         [subject],
         _table(needed, whole),
-        [_facts(named.dtype, named.cache, work, use, reserve, whole, needed)],
+        [_facts(named.dtype, named.cache, work, rule, whole, needed)],
         title=f"{compose.name_of(subject)}: {weights} of weights and {cache} of cache, {named.dtype}, {words}",
         convention="weights and cache as stored; each device holds its share, and what is not divided",
         answer=_answer(needed, alone=undivided(dtype)),
         notes=lambda _: [
-            f"Usable: {use:g} of the memory, less {units.decimal_bytes(reserve)} for the engine. Needed: weights and"
-            " cache over that. In use: the next power of two that divides the query heads; norms, and key/value heads"
-            " beyond their number, are on several. A device without a known link is asked about alone.",
+            f"Usable: {rule.rule}. Needed: weights and cache over that. In use: the fewest that divide the query heads"
+            " and hold it; norms, and key/value heads beyond their number, are on several. A device without a known"
+            " link is asked about alone.",
             devices.memory_said(found),
             *(
                 [f"Weights in {named.dtype} are not divided here: one of each device is asked about."]
@@ -111,13 +116,17 @@ def _check_counted(subject: LoadedModel) -> None:
         )
 
 
-def _check_ep(subject: LoadedModel, ep: int) -> None:
-    """Raises UsageError for parts of experts that no number asked about is divided into."""
+def _counts(subject: LoadedModel, ep: int, dtype: str | None) -> list[int]:
+    """Numbers of devices that divide the heads. Raises UsageError for parts of experts that none is divided into."""
     check_size(option("ep"), ep)
     if ep > 1 and not subject.ledger.experts:
         raise UsageError(f"{subject.name} has no experts, so {option('ep')} does not apply", "leave it out")
-    if ep > MOST or ep & (ep - 1):
-        raise UsageError(f"{option('ep', ep)} divides none of 1, 2, 4 … {MOST:,} devices", "a power of two does")
+    counts = [1] if undivided(dtype) else head_divisors(subject) or [1 << power for power in range(MOST.bit_length())]
+    if all(count % ep for count in counts):
+        raise UsageError(
+            f"{option('ep', ep)} divides none of {', '.join(map(str, counts))} devices", "a power of two may"
+        )
+    return counts
 
 
 def _shares(
@@ -128,15 +137,13 @@ def _shares(
     dtype: str | None,
     kv_dtype: str | None,
     ep: int,
+    counts: Sequence[int],
 ) -> Iterator[Share]:
-    """Bytes on each device, for 1, 2, 4 … of them, as far as they divide the query heads. (No byte depends on what the
-    device is.)"""
-    heads = [group.axes["N"] for group in subject.ledger.groups if "N" in group.axes]
-    for count in (1,) if undivided(dtype) else (1 << power for power in range(MOST.bit_length())):
-        if all(whole % count == 0 for whole in heads):
-            parts = ep if count % ep == 0 else 1
-            host = put(subject, count, linked, dtype=dtype, kv_dtype=kv_dtype, ep=parts).host
-            yield Share(count, host.stored(), host.kept(context, batch))
+    """Bytes on each of so many devices. (No byte depends on what the device is.)"""
+    for count in counts:
+        parts = ep if count % ep == 0 else 1
+        host = put(subject, count, linked, dtype=dtype, kv_dtype=kv_dtype, ep=parts).host
+        yield Share(count, host.stored(), host.kept(context, batch))
 
 
 def _table(needed: Sequence[Needed], whole: Share) -> Table:
@@ -187,14 +194,12 @@ def _answer(needed: Sequence[Needed], alone: bool) -> str:
     return f"The fewest that hold it are {fewest:,}, of {', '.join(names[:3])}{more}{none}."
 
 
-def _facts(
-    dtype: str, cache: str, work: Any, use: float, reserve: int, whole: Share, needed: Sequence[Needed]
-) -> dict[str, Any]:
+def _facts(dtype: str, cache: str, work: Any, rule: Budget, whole: Share, needed: Sequence[Needed]) -> dict[str, Any]:
     return {
         "workload": counting.workload_facts(work, dtype=dtype),
         "kv_dtype": cache,
-        "use": use,
-        "reserve_bytes": reserve,
+        "use": rule.use,
+        "reserve_bytes": rule.reserve,
         "weights_bytes": whole.weights,
         "kv_cache_bytes": whole.cache,
         "total_bytes": whole.total,

@@ -24,8 +24,10 @@ from tfacct.reports.sentences import storage_notes
 
 if TYPE_CHECKING:
     from tfacct.accounts.sharding.mesh import Mesh
+    from tfacct.reports.budget import Budget
 
 CONVENTION = "weights and KV cache only; every tensor rounded up to whole bytes"
+END = "the end of its position embedding"
 
 
 def memory(
@@ -34,20 +36,17 @@ def memory(
     *,
     dtype: str | None = None,
     kv_dtype: str | None = None,
-    fit: int | None = None,
-    use: float | None = None,
+    fit: Budget | None = None,
     kv_block: int | None = None,
-    card: str = "",
     mesh: Mesh | None = None,
 ) -> Report:
-    """Bytes of weights and KV cache. `fit`: a budget in bytes, for the largest context and batch that fit it; `use`:
-    the share of it that an engine may take; `card`: a sentence about it. `kv_block`: tokens of a page of the cache.
-    `mesh`: ranks that divide the model; the bytes are those of the fullest. Raises TfacctError."""
-    if fit is not None and (not isinstance(fit, int) or isinstance(fit, bool) or fit < 1):
-        raise UsageError(f"{option('fit')} must be a whole number of bytes, not {fit!r}")
-    given, fit = fit, pages.usable(fit, use)
+    """Bytes of weights and KV cache. `fit`: the memory of a device, for the largest context and batch that fit.
+    `kv_block`: tokens of a page of the cache. `mesh`: ranks that divide the model; the bytes are those of the fullest.
+    Raises TfacctError."""
     cached = width(counting.dtypes(dtype, kv_dtype)[1], pages.checked(kv_block))
+    subjects, unpaged = pages.paged(subjects, kv_block)
     subjects, left_out = counting.in_groups(*counting.with_known_bytes(subjects, dtype), request)
+    left_out += unpaged
     stored = counting.stored_name(subjects, dtype)
     _check_mesh(mesh, kv_block, fit)
     undivided, subjects, unfit = ranks.as_one_of(subjects, mesh, dtype)
@@ -59,7 +58,7 @@ def memory(
         every = [_facts(one, request, one.storage(dtype), cached, None) for one in undivided]
         both = zip(facts, every, strict=True)
         facts = tuple({**ranks.beside(fact, whole, mesh), "ep": mesh.ep} for fact, whole in both)
-    if fit is not None and not any(_fits(fact, "context") or _fits(fact, "batch") for fact in facts):
+    if fit is not None and not any(_fits(fact, "context") or _fits(fact, "batch") or _past(fact) for fact in facts):
         large = "; ".join(_too_large(subject, fact, fit) for subject, fact in zip(subjects, facts, strict=True))
         raise UsageError(large, f"a smaller {option('dtype')}, or a larger {option('fit')}")
     count = ranks.count(mesh)
@@ -78,10 +77,11 @@ def memory(
         facts,
         title=f"{title} in {stored}{kv}, {compose.workload_words(subjects, request)}",
         convention=CONVENTION,
-        answer=_answer(subjects, facts, fit),
+        answer=_answer(subjects, facts, fit, mesh),
         notes=lambda at: [
             *_notes(subjects[at], facts[at], dtype, fit),
-            *pages.notes(facts[at], given, use, card),
+            *pages.notes(facts[at]),
+            *(fit.notes if fit is not None else ()),
             *(ranks.notes(undivided[at], facts[at], mesh) if mesh else ()),
         ],
         counted=f"weights{_and_kept(subjects)} only; no activations, engine buffers or fragmentation",
@@ -91,7 +91,7 @@ def memory(
     )
 
 
-def _check_mesh(mesh: Mesh | None, kv_block: int | None, fit: int | None) -> None:
+def _check_mesh(mesh: Mesh | None, kv_block: int | None, fit: Budget | None) -> None:
     """Raises UsageError for what is not counted of a mesh."""
     for axis in ("pp", "cp"):
         if kv_block is not None and mesh is not None and getattr(mesh, axis) > 1:
@@ -103,13 +103,18 @@ def _check_mesh(mesh: Mesh | None, kv_block: int | None, fit: int | None) -> Non
         )
 
 
-def _answer(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], fit: int | None) -> str:
+def _answer(
+    subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], fit: Budget | None, mesh: Mesh | None
+) -> str:
     """The total of one model, or the least and the most of several; of a budget, who fits it."""
-    if len(facts) == 1:
-        return _alone(subjects[0], facts[0]) if fit is None else _fitting(subjects[0], facts[0], fit)
     if fit is not None:
-        fitting = sum(fact["total_bytes"] <= fit for fact in facts)
-        return f"{fitting:,} of {len(facts):,} models fit in {units.budget(fit)} at the context shown."
+        where = ranks.fitting_words(fit, mesh)
+        if len(facts) == 1:
+            return _fitting(subjects[0], facts[0], where)
+        fitting = sum(fact["fit"]["fits"] for fact in facts)
+        return f"{fitting:,} of {len(facts):,} models fit {where} at the context shown."
+    if len(facts) == 1:
+        return _alone(subjects[0], facts[0])
     named = [(fact["total_bytes"], subject.name) for subject, fact in zip(subjects, facts, strict=True)]
     (least, small), (most, large) = min(named), max(named)
     return f"From {units.binary(least)} ({small}) to {units.binary(most)} ({large})."
@@ -120,31 +125,40 @@ def _alone(subject: LoadedModel, fact: dict[str, Any]) -> str:
     return f"{total}: {weights} of weights" + (f" and {kept} of {subject.kept}." if subject.keeps else ".")
 
 
-def _fitting(subject: LoadedModel, fact: dict[str, Any], fit: int) -> str:
+def _fitting(subject: LoadedModel, fact: dict[str, Any], where: str) -> str:
     """What fits a budget; first, where the step that was asked about does not, that it does not."""
-    found, work, size = fact["fit"], fact["workload"], units.budget(fit)
+    found, work = fact["fit"], fact["workload"]
     sequences, tokens = f"{work['batch']:,}", f"{work['keys']:,}"
-    if fact["total_bytes"] > fit:
-        takes = f"Does not fit in {size}: {units.binary(fact['total_bytes'])} at context {tokens}, batch {sequences}."
+    if _past(fact):
+        return f"Cannot run: {found['past_positions']}. {where[0].upper()}{where[1:]}: {_longest(fact, ' fits')}"
+    if not found["fits"]:
+        takes = f"Does not fit {where}: {units.binary(fact['total_bytes'])} at context {tokens}, batch {sequences}."
         return f"{takes} {_longest(fact, ' fits')}"
     if not subject.keeps:
-        return f"Fits in {size}: the weights take {units.binary(fact['weights_bytes'])}, and nothing is kept."
-    batch = found["largest_batch"] or 0
-    return f"Fits in {size}: {_longest(fact, '')}, or {batch:,} sequence{'' if batch == 1 else 's'} of {tokens}."
+        return f"Fits {where}: the weights take {units.binary(fact['weights_bytes'])}, and nothing is kept."
+    batch = found["largest_batch"]
+    many = "any batch" if batch is None else f"{batch:,} sequence{'' if batch == 1 else 's'}"
+    return f"Fits {where}: {_longest(fact, '')}, or {many} of {tokens}."
+
+
+def _past(fact: dict[str, Any]) -> bool:
+    """True if the step ends past a stored position embedding."""
+    return fact["fit"]["past_positions"] is not None
 
 
 def _longest(fact: dict[str, Any], fits: str) -> str:
     """The largest context at the batch that was asked about."""
     found, batch = fact["fit"], fact["workload"]["batch"]
     if found["largest_context"] is not None:
-        return f"{found['largest_context']:,} tokens{fits and ' fit'} at batch {batch:,}{fits and '.'}"
+        end = f", {END}," if found["largest_context"] == found["context_limit"] else ""
+        return f"{found['largest_context']:,} tokens{end}{fits and ' fit'} at batch {batch:,}{fits and '.'}"
     if found["context_slack_bytes"] is not None:
         return f"{'A' if fits else 'a'}ny context{fits} at batch {batch:,}{fits and '.'}"
     return f"Not even one token fits at batch {batch:,}."
 
 
 def _notes(
-    subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], dtype: str | None, fit: int | None
+    subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], dtype: str | None, fit: Budget | None
 ) -> list[str]:
     return [
         *sentences.projector_notes(subjects),
@@ -162,12 +176,13 @@ def _facts(
     request: Request,
     stored: Storage,
     cached: Width,
-    fit: int | None,
+    fit: Budget | None,
     mesh: Mesh | None = None,
     shards: dict[str, int] | None = None,
+    whole: LoadedModel | None = None,
 ) -> dict[str, Any]:
     """What one model holds, or what a rank of a mesh has of it. `shards`: of its weights, where ranks of `fsdp` divide
-    them."""
+    them. `whole`: the model that the rank's stage is a part of."""
     work = counting.workload(subject, request)
     own = ranks.kept(subject, mesh, work)
     lines = _lines(subject, own, stored, cached, shards)
@@ -178,15 +193,15 @@ def _facts(
         "total_params": sum(line["elements"] for line in lines if line["kind"] == "weights"),
         "weights_bytes": weights,
         "kv_cache_bytes": cache,
-        "kv_bytes_per_token": token_bytes(subject.ledger, work.axes(), cached),
+        "kv_bytes_per_token": token_bytes(subject.ledger, work.axes(), replace(cached, page=1)),
         "kv_bytes_next_token": next_token_bytes(subject.ledger, own.axes(), cached),
         "total_bytes": weights + cache,
         "lines": lines,
     }
     if fit is not None:
-        facts["fit"] = _fit(subject, work, cached, fit, weights, mesh)
+        facts["fit"] = _fit(subject, work, cached, fit, weights, mesh, whole or subject)
     if cached.page > 1:
-        facts |= pages.facts(subject, work, cached, None if fit is None else fit - weights)
+        facts |= pages.facts(subject, work, cached, None if fit is None else fit.usable - weights)
     return facts
 
 
@@ -197,18 +212,19 @@ def _fullest(
     request: Request,
     dtype: str | None,
     cached: Width,
-    fit: int | None,
+    fit: Budget | None,
 ) -> tuple[LoadedModel, dict[str, Any]]:
     """The stage of a model that holds most, as its ranks have it, and its facts; what fits is what fits every stage."""
     found = []
     whole = ranks.stages_of(undivided, mesh)
     for (number, own), (_, all_of_it) in zip(ranks.stages_of(subject, mesh), whole, strict=True):
         shards = None if mesh is None or mesh.fsdp == 1 else _shards(all_of_it, mesh, dtype)
-        facts = _facts(own, request, own.storage(dtype), cached, fit, mesh, shards)
+        facts = _facts(own, request, own.storage(dtype), cached, fit, mesh, shards, undivided)
         found.append((own, facts | ranks.stage_facts(mesh, number)))
     own, facts = max(found, key=lambda one: one[1]["total_bytes"])
     if fit is not None and len(found) > 1:
         facts["fit"] = ranks.fitting_all([(each["stage"], each["fit"]) for _, each in found])
+        facts["fit"]["fits"] = all(each["fit"]["fits"] for _, each in found)
     return own, facts
 
 
@@ -232,11 +248,17 @@ def _shards(subject: LoadedModel, mesh: Mesh, dtype: str | None) -> dict[str, in
 
 
 def _fit(
-    subject: LoadedModel, work: Workload, cached: Width, budget: int, weights: int, mesh: Mesh | None
+    subject: LoadedModel,
+    work: Workload,
+    cached: Width,
+    budget: Budget,
+    weights: int,
+    mesh: Mesh | None,
+    whole: LoadedModel,
 ) -> dict[str, Any]:
     """The largest context at this batch and the largest batch at this context; None where not even 1 fits, and, with
-    a slack, where what is kept bounds none."""
-    room = budget - weights
+    a slack, where what is kept bounds none. No context is longer than the position embedding of the `whole` model."""
+    room, past, limit = budget.usable - weights, whole.past_positions(work), whole.position_limit
 
     def cache(context: int, batch: int) -> int:
         at = ranks.part(mesh, replace(work, context=context, batch=batch)).axes()
@@ -245,10 +267,14 @@ def _fit(
     def most(context: int) -> int:
         return max(cache(n, work.batch) for n in subject.ledger.fullest(context))
 
-    context = largest_that_fits(most, room, LARGEST)
-    batch = largest_that_fits(lambda n: cache(work.context, n), room, LARGEST)
+    reads = whole.past_positions(replace(work, context=1)) is None
+    context = largest_that_fits(most, room, LARGEST if limit is None else limit) if reads else 0
+    batch = largest_that_fits(lambda n: cache(work.context, n), room, LARGEST) if past is None else 0
     return {
-        "budget_bytes": budget,
+        **budget.facts,
+        "fits": past is None and cache(work.context, work.batch) <= room,
+        "past_positions": past,
+        "context_limit": limit,
         "largest_context": context if 0 < context < LARGEST else None,
         "context_slack_bytes": room - cache(context, work.batch) if context else None,
         "largest_batch": batch if 0 < batch < LARGEST else None,
@@ -261,12 +287,13 @@ def _fits(fact: dict[str, Any], what: str) -> bool:
     return fact["fit"][f"{what}_slack_bytes"] is not None
 
 
-def _too_large(subject: LoadedModel, fact: dict[str, Any], fit: int) -> str:
-    weights = fact["weights_bytes"]
+def _too_large(subject: LoadedModel, fact: dict[str, Any], budget: Budget) -> str:
+    weights, fit = fact["weights_bytes"], budget.usable
     short = weights - fit
     what = f"{subject.name}: the weights alone are {_size(weights)}"
     if short > 0:
-        return f"{what}, {_size(short)} more than {option('fit')} {_size(fit)}"
+        usable = f"{option('fit')} {_size(fit)}" if fit == budget.memory else f"the usable {_size(fit)} {budget.where}"
+        return f"{what}, {_size(short)} more than {usable}"
     batch = fact["workload"]["batch"]
     many = "one token" if batch == 1 else f"one token of each of {batch:,} sequences"
     if not fact["kv_bytes_per_token"]:
@@ -279,16 +306,23 @@ def _size(value: int) -> str:
     return f"{value:,} bytes ({units.binary(value)}, {units.decimal_bytes(value)})"
 
 
-def _fit_notes(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], fit: int | None) -> list[str]:
+def _fit_notes(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], fit: Budget | None) -> list[str]:
     if fit is None:
         return []
     if len(facts) > 1:
-        return ["max ctx, max batch: the largest that fit, whatever the model was trained for. –: not even 1 fits."]
+        return [
+            "max ctx, max batch: the largest that fit, even past the trained context, but not past a learned position"
+            " embedding. –: not even 1 fits."
+        ]
     found, trained = facts[0]["fit"], subjects[0].context
     context, batch = found["largest_context"], found["largest_batch"]
     if not subjects[0].keeps:
         free = found["context_slack_bytes"]
-        return [] if free is None else [f"{units.binary(free)} stay free. No cache limits the context or the batch."]
+        if free is None:
+            return []
+        limit = found["context_limit"]
+        ends = "the context or the batch" if limit is None else f"the batch; {END} limits the context to {limit:,}"
+        return [f"{units.binary(free)} stay free. No cache limits {ends}."]
     notes, slack = [], []
     on = {
         what: f" on stage {found[f'{what}_stage']:,}" if f"{what}_stage" in found else ""
@@ -369,7 +403,7 @@ def _sized(taken: int, whole: int | None) -> dict[str, Any]:
     return {"bytes": taken, "gigabytes": taken, "share": Fraction(taken, whole) if whole else None}
 
 
-def _several(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], fit: int | None) -> Table:
+def _several(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], fit: Budget | None) -> Table:
     fitting = (
         Column("largest_context", "max ctx", "count", empty="–"),
         Column("largest_batch", "max batch", "count", empty="–"),

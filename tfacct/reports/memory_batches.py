@@ -12,11 +12,12 @@ from tfacct.base.spelling import option
 from tfacct.ledger.workload import Request
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Table
-from tfacct.reports import compose, pages, sentences
+from tfacct.reports import compose, ranks, sentences
 from tfacct.reports.memory import memory
 
 if TYPE_CHECKING:
     from tfacct.accounts.sharding.mesh import Mesh
+    from tfacct.reports.budget import Budget
 
 
 def by_batch(
@@ -26,10 +27,8 @@ def by_batch(
     *,
     dtype: str | None = None,
     kv_dtype: str | None = None,
-    fit: int | None = None,
-    use: float | None = None,
+    fit: Budget | None = None,
     kv_block: int | None = None,
-    card: str = "",
     mesh: Mesh | None = None,
 ) -> Report:
     """Bytes of weights and KV cache at each batch, in rising order; with `fit` also the largest context that fits.
@@ -39,7 +38,7 @@ def by_batch(
     if len(subjects) != 1:
         raise UsageError(f"several batches ({option('batch')}) are of one MODEL", "name one model, or give one batch")
     (subject,) = subjects
-    batches, given, fit = sorted(set(batches)), fit, pages.usable(fit, use)
+    batches = sorted(set(batches))
     stored: dict[str, Any] = {"dtype": dtype, "kv_dtype": kv_dtype, "kv_block": kv_block, "mesh": mesh}
     each = [memory(subjects, replace(request, batch=batch), **stored) for batch in batches]
     rows = [_row(batch, report) for batch, report in zip(batches, each, strict=True)]
@@ -50,6 +49,7 @@ def by_batch(
             memory(subjects, replace(request, batch=batches[0]), **stored, fit=fit)
         for row, there in zip(rows, found, strict=True):
             row |= {key: there.get(key) for key in ("largest_context", "context_slack_bytes")}
+            row["fits"] = there.get("fits", False)
         facts |= {"fit": found[-1]} if found[-1] else {}
     return compose.report(
         "memory",
@@ -58,15 +58,15 @@ def by_batch(
         [{**facts, "batches": rows}],
         title=each[-1].title.rpartition(", batch ")[0],
         convention=each[-1].convention,
-        answer=_answer(rows, fit),
-        notes=lambda _: [*each[-1].notes, *_fit_notes(fit), *pages.notes([], given, use, card)],
+        answer=_answer(rows, fit, mesh),
+        notes=lambda _: [*each[-1].notes, *_fit_notes(fit), *(fit.notes if fit is not None else ())],
         counted=each[-1].counted,
         requests=[replace(request, batch=batches[-1])],
         headline="total_bytes",
     )
 
 
-def _fit(subjects: Sequence[LoadedModel], request: Request, stored: dict[str, Any], fit: int) -> dict[str, Any]:
+def _fit(subjects: Sequence[LoadedModel], request: Request, stored: dict[str, Any], fit: Budget) -> dict[str, Any]:
     """What fits at a batch; nothing where not even a token does."""
     try:
         found: dict[str, Any] = memory(subjects, request, **stored, fit=fit).models[0]["fit"]
@@ -80,13 +80,15 @@ def _row(batch: int, report: Report) -> dict[str, Any]:
     return {"batch": batch, **{key: facts[key] for key in ("weights_bytes", "kv_cache_bytes", "total_bytes")}}
 
 
-def _answer(rows: Sequence[dict[str, Any]], fit: int | None) -> str:
+def _answer(rows: Sequence[dict[str, Any]], fit: Budget | None, mesh: Mesh | None) -> str:
     """From which size to which; of a budget, up to which batch it is kept."""
     if fit is not None:
-        inside = [row["batch"] for row in rows if row["total_bytes"] <= fit]
+        where, inside = ranks.fitting_words(fit, mesh), [row["batch"] for row in rows if row["fits"]]
         if len(inside) == len(rows):
-            return f"{'Both' if len(rows) == 2 else f'All {len(rows):,}'} batches fit in {units.budget(fit)}."
-        return f"Fits in {units.budget(fit)} up to batch {inside[-1]:,} of these." if inside else _none(fit)
+            return f"{'Both' if len(rows) == 2 else f'All {len(rows):,}'} batches fit {where}."
+        if not inside:
+            return f"None of these batches fits {where}."
+        return f"Fits {where} up to batch {inside[-1]:,} of these."
     least, most = rows[0], rows[-1]
     if least["total_bytes"] == most["total_bytes"]:
         return f"{units.binary(least['total_bytes'])} at every batch."
@@ -94,15 +96,16 @@ def _answer(rows: Sequence[dict[str, Any]], fit: int | None) -> str:
     return f"From {' to '.join(said)}."
 
 
-def _none(fit: int) -> str:
-    return f"None of these batches fits in {units.budget(fit)}."
+def _fit_notes(fit: Budget | None) -> list[str]:
+    if fit is None:
+        return []
+    return [
+        "max ctx: the largest that fits at the batch, even past the trained context, but not past a learned position"
+        " embedding. –: not even 1."
+    ]
 
 
-def _fit_notes(fit: int | None) -> list[str]:
-    return [] if fit is None else ["max ctx: the largest that fits at the batch, trained for it or not. –: not even 1."]
-
-
-def _table(subject: LoadedModel, rows: Sequence[dict[str, Any]], fit: int | None) -> Table:
+def _table(subject: LoadedModel, rows: Sequence[dict[str, Any]], fit: Budget | None) -> Table:
     columns = (
         Column("batch", "batch", "count"),
         Column("weights_bytes", "weights", "bytes", drop=1),

@@ -1,4 +1,4 @@
-"""The cache as engines keep it: in pages of so many tokens, in the share of a card that they may take."""
+"""The cache as engines keep it: in pages of so many tokens."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from fractions import Fraction
 from typing import Any
 
 from tfacct.accounts.memory import cache_bytes
-from tfacct.base import units
+from tfacct.architecture.parts import Mixer
 from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
 from tfacct.ledger.lines import WINDOW, State
 from tfacct.ledger.storage import Width
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
+from tfacct.reports.counting import LeftOut
 
 LARGEST = 1 << 20
 """No page is larger, in tokens."""
@@ -29,34 +30,40 @@ def checked(kv_block: int | None) -> int:
     return kv_block
 
 
-def usable(fit: int | None, use: float | None) -> int | None:
-    """Bytes of a budget that an engine may take, rounded down. Raises UsageError."""
-    if use is None:
-        return fit
-    if fit is None:
-        raise UsageError(f"{option('use')} is a share of a budget: it needs {option('fit')}")
-    if isinstance(use, bool) or not isinstance(use, (int, float)) or not 0 < use <= 1:
-        raise UsageError(f"{option('use')} must be above 0 and at most 1, not {use!r}", "for example 0.9")
-    return max(1, int(fit * Fraction(str(use))))
+def paged(subjects: Sequence[LoadedModel], kv_block: int | None) -> tuple[list[LoadedModel], list[LeftOut]]:
+    """Models whose cache is counted in pages, and the others. Raises UsageError where there is none."""
+    if kv_block is None:
+        return list(subjects), []
+    able = [subject for subject in subjects if not subject.architecture.having(Mixer)]
+    others = [subject for subject in subjects if subject not in able]
+    why = "pages of a model that keeps a state are not supported yet"
+    if not able:
+        named = ", ".join(subject.name for subject in others)
+        raise UsageError(f"{named}: {option('kv_block')}: {why}", f"leave {option('kv_block')} out")
+    return able, LeftOut.of(others, why)
 
 
 def facts(subject: LoadedModel, work: Workload, cache: Width, room: int | None) -> dict[str, Any]:
-    """What is kept in pages. With `room`, the bytes that the weights leave, also what a start-up of vLLM says: the
-    tokens that fit, and how many requests of this context. Of a model whose blocks keep different tokens none."""
-    said: dict[str, Any] = {"kv_block": cache.page}
-    if room is None or not alike(subject):
-        return said
-    one = replace(work, context=cache.page, tokens=1, batch=1)
+    """What is kept in pages. With `room`, the bytes that the weights leave, also what a start-up of vLLM prints: the
+    tokens that fit, and how many requests of this context. Nothing where not even one page fits, and of a model whose
+    layers keep different tokens."""
+    one = replace(work, context=cache.page, tokens=1, batch=1, source=0)
     page = int(cache_bytes(subject.ledger, one.axes(), cache))
+    found: dict[str, Any] = {"kv_block": cache.page, "kv_page_bytes": page}
+    if room is None or room < page or not alike(subject):
+        return found
     fitting = room // page
     needed = -(-work.context // cache.page)
+    tokens = fitting * cache.page
     return {
-        **said,
+        **found,
         "pages": {
             "page_bytes": page,
             "pages": fitting,
-            "tokens": fitting * cache.page,
+            "tokens": tokens,
             "concurrency": float(Fraction(fitting, needed)),
+            "starts": fitting >= needed and subject.past_positions(work) is None,
+            "largest_max_model_len": min(tokens, subject.position_limit or tokens),
         },
     }
 
@@ -68,20 +75,23 @@ def alike(subject: LoadedModel) -> bool:
     return bool(states) and all("S" in line.spec for line in states) and not any(WINDOW in g.axes for g in groups)
 
 
-def notes(facts: Sequence[Mapping[str, Any]], given: int | None, use: float | None, card: str) -> list[str]:
-    """Sentences about the pages, about the share of the budget, and the one about its card."""
-    said = [card] if card else []
-    if use is not None and given is not None:
-        said.append(f"An engine may take {use:g} of {units.budget(given)}.")
+def notes(facts: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Sentences about pages, and about vLLM's start."""
     block = next((fact["kv_block"] for fact in facts if "kv_block" in fact), None)
     if block is None:
-        return said
-    said.append(f"The cache is in pages of {block:,} tokens: the last page of a sequence takes its whole space.")
+        return []
+    said = [f"The cache is in pages of {block:,} tokens: the last page of a sequence takes its whole space."]
     if len(facts) == 1 and "pages" in facts[0]:
         found, context = facts[0]["pages"], facts[0]["workload"]["keys"]
-        said.append(
-            f'vLLM would start with "GPU KV cache size: {found["tokens"]:,} tokens" and "Maximum concurrency for'
-            f' {context:,} tokens per request: {found["concurrency"]:.2f}x" ({found["pages"]:,} pages), less what its'
-            " trial run needs, which is not counted here."
-        )
+        less = "less what its trial run needs, which is not counted here"
+        if found["starts"]:
+            said.append(
+                f'vLLM would start with "GPU KV cache size: {found["tokens"]:,} tokens" and "Maximum concurrency for'
+                f' {context:,} tokens per request: {found["concurrency"]:.2f}x" ({found["pages"]:,} pages), {less}.'
+            )
+        else:
+            said.append(
+                f"vLLM would raise a ValueError at --max-model-len {context}. The largest that starts is"
+                f" --max-model-len {found['largest_max_model_len']}, {less}."
+            )
     return said

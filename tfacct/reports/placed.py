@@ -161,12 +161,28 @@ def unlowered(subject: LoadedModel) -> str | None:
 
 
 def check_heads(subject: LoadedModel, count: int) -> None:
-    """Raises UsageError for devices that would have unequal numbers of query heads."""
-    heads = {group.axes["N"] for group in subject.ledger.groups if "N" in group.axes}
-    if any(whole % count for whole in heads):
-        fitting = [n for n in range(1, max(heads) + 1) if all(whole % n == 0 for whole in heads)]
-        said = f"{subject.name}: {count:,} devices do not divide {units.between(heads)} query heads"
-        raise UsageError(said, f"numbers that do: {', '.join(map(str, fitting))}")
+    """Raises UsageError for devices that would have unequal numbers of heads."""
+    if count in (fitting := head_divisors(subject)) or not fitting:
+        return
+    heads, shared = ({group.axes[axis] for group in subject.ledger.groups if axis in group.axes} for axis in "NK")
+    what = f"{units.between(heads)} query heads"
+    if all(whole % count == 0 for whole in heads):
+        what = f"{units.between(shared)} key/value heads"
+    said = f"{subject.name}: {count:,} devices do not divide {what}"
+    raise UsageError(said, f"numbers that do: {', '.join(map(str, fitting))}")
+
+
+def head_divisors(subject: LoadedModel) -> list[int]:
+    """Numbers of devices that divide the query heads, and divide the key/value heads or are a multiple of them; none
+    where there are no heads."""
+    each = [(group.axes["N"], group.axes.get("K")) for group in subject.ledger.groups if "N" in group.axes]
+    return [
+        count
+        for count in range(1, max((heads for heads, _ in each), default=0) + 1)
+        if all(
+            heads % count == 0 and (not shared or shared % count == 0 or count % shared == 0) for heads, shared in each
+        )
+    ]
 
 
 def check_room(one: Placed, context: int, sequences: int) -> None:

@@ -22,6 +22,7 @@ from tfacct.reports.training import Recipe, refusal
 from tfacct.reports.unruled import unruled
 
 if TYPE_CHECKING:
+    from tfacct.reports.budget import Budget
     from tfacct.reports.plan_time import Clock
 
 Order: TypeAlias = Literal["sent", "time"]
@@ -38,19 +39,18 @@ def plan(
     request: Request,
     *,
     gpus: int,
-    fit: int,
+    fit: Budget,
     recipe: Recipe | None = None,
     given: Mapping[str, Any] | None = None,
     dtype: str | None = None,
     kv_dtype: str | None = None,
-    card: str = "",
     called: str | None = None,
     by: Order = "sent",
-    on: str = "",
 ) -> Report:
-    """Divisions of `gpus` devices with `fit` bytes each that hold a model, or with a `recipe` its training step, of
-    which `given` was asked for. The batch is that of all devices. `called`: the word that the model was asked for by.
-    `by`: what orders them; the time is that of devices which `on` names. Raises UsageError."""
+    """Divisions of `gpus` devices, each with the memory `fit`, that hold a model, or with a `recipe` its training step,
+    of which `given` was asked for. The batch is that of all devices. `called`: the word that the model was asked for
+    by.
+    `by`: what orders them; the time is that of the device that `fit` names. Raises UsageError."""
     if by not in get_args(Order):
         raise UsageError(f"{option('by')} is {' or '.join(get_args(Order))}, not {by!r}")
     check_size(option("gpus"), gpus)
@@ -58,18 +58,18 @@ def plan(
         raise UsageError(f"{option('gpus')} is at most {LARGEST:,}, not {gpus:,}")
     if request.decode or request.tokens is not None:
         raise whole_sequences("plan")
-    work = counting.workload(subject, request)
+    work = counting.runnable(subject, request)
     if recipe is not None:
-        tried = in_training(subject, recipe, work, gpus, fit)
+        tried = in_training(subject, recipe, work, gpus, fit.usable)
     else:
-        tried = in_serving(subject, work, gpus, fit, dtype, width(counting.dtypes(dtype, kv_dtype)[1]))
+        tried = in_serving(subject, work, gpus, fit.usable, dtype, width(counting.dtypes(dtype, kv_dtype)[1]))
     if not tried.counted:
         raise _uncounted(subject, work, recipe, tried, gpus)
     watch: Clock | None = None
     if by == "time":
         from tfacct.reports.plan_time import clock
 
-        watch = clock(subject, work, on, gpus, recipe, dtype, kv_dtype)
+        watch = clock(subject, work, fit.device, gpus, recipe, dtype, kv_dtype)
         tried = _timed(tried, watch)
     options = {**(given or {}), "dtype": dtype, "kv_dtype": kv_dtype}
     command = _Command(subject, work, recipe, options, called or subject.name)
@@ -85,7 +85,7 @@ def plan(
         f" {compose.workload_words([subject], request)}{also}",
         answer=_answer(tried, gpus, fit, command, watch),
         convention="each division as `train`, `memory` and `comms` count it",
-        notes=lambda _: [*_notes(tried, command, watch), *filter(None, [card])],
+        notes=lambda _: [*_notes(tried, command, watch), *fit.notes],
         counted=f"what one rank needs and sends; {'' if _clocked(tried) else 'no time, '}no topology of the links",
         requests=[request],
         headline="fitting",
@@ -173,11 +173,11 @@ class _Command:
         return None if one.seconds is None else f"tfacct time {self.model} {one.clock}"
 
 
-def _answer(tried: Tried, gpus: int, fit: int, command: _Command, watch: Clock | None) -> str:
-    size = units.budget(fit)
+def _answer(tried: Tried, gpus: int, fit: Budget, command: _Command, watch: Clock | None) -> str:
+    size = fit.size
     if not tried.fitting:
         nearest = tried.larger[0]
-        over = units.binary(nearest.bytes - fit)
+        over = units.binary(nearest.bytes - fit.usable)
         needs = f"{_named(nearest, command, gpus)}, needs {units.binary(nearest.bytes)}, {over} more"
         if tried.counted == 1:
             return f"The one division of {_devices(gpus)}, {needs} than {size}."
@@ -275,13 +275,16 @@ def _notes(tried: Tried, command: _Command, watch: Clock | None) -> list[str]:
 
 
 def _facts(
-    tried: Tried, work: Workload, gpus: int, fit: int, recipe: Recipe | None, stored: str, command: _Command
+    tried: Tried, work: Workload, gpus: int, fit: Budget, recipe: Recipe | None, stored: str, command: _Command
 ) -> dict[str, Any]:
     return {
         "workload": counting.workload_facts(work, dtype=stored),
         "train": recipe is not None,
         "gpus": gpus,
-        "budget_bytes": fit,
+        "budget_bytes": fit.usable,
+        "memory_bytes": fit.memory,
+        "use": fit.use,
+        "reserve_bytes": fit.reserve,
         "fitting": len(tried.fitting),
         "tried": tried.counted,
         "not_counted": dict(Counter(tried.refused)),

@@ -11,7 +11,7 @@ from tfacct.accounts.sharding.mesh import Mesh
 from tfacct.base.errors import TfacctError, UsageError
 from tfacct.base.spelling import option
 from tfacct.ledger.workload import Workload
-from tfacct.loading import devices
+from tfacct.loading.devices import Device
 from tfacct.loading.model import LoadedModel
 from tfacct.reports import placed, step_time
 from tfacct.reports.divisions import Division
@@ -27,9 +27,8 @@ class Clock(ABC):
     unit: str
     """What the seconds are of."""
 
-    def __init__(self, subject: LoadedModel, work: Workload, on: str, count: int) -> None:
-        self.subject, self.work, self.count = subject, work, count
-        self.device = devices.several(option("fit"), on)[1]
+    def __init__(self, subject: LoadedModel, work: Workload, device: Device, count: int) -> None:
+        self.subject, self.work, self.count, self.device = subject, work, count, device
         self.why = ""
         if self.device.calibration is not None:
             raise UsageError(f"{self.device.id} was swept with the reference model: no division of it has an estimate")
@@ -73,8 +72,8 @@ class TrainingClock(Clock):
 
     unit = "a step"
 
-    def __init__(self, subject: LoadedModel, work: Workload, on: str, count: int, recipe: Recipe) -> None:
-        super().__init__(subject, work, on, count)
+    def __init__(self, subject: LoadedModel, work: Workload, device: Device, count: int, recipe: Recipe) -> None:
+        super().__init__(subject, work, device, count)
         self.recipe = recipe
         unlike = {
             option("lora"): recipe.lora is not None,
@@ -141,9 +140,9 @@ class ServingClock(Clock):
     unit = "a token"
 
     def __init__(
-        self, subject: LoadedModel, work: Workload, on: str, count: int, dtype: str | None, kv_dtype: str | None
+        self, subject: LoadedModel, work: Workload, device: Device, count: int, dtype: str | None, kv_dtype: str | None
     ) -> None:
-        super().__init__(subject, work, on, count)
+        super().__init__(subject, work, device, count)
         self.dtype, self.kv_dtype = dtype, kv_dtype
         self.hosts = {1: placed.put(subject, 1, self.device, dtype=dtype, kv_dtype=kv_dtype)}
 
@@ -173,13 +172,17 @@ class ServingClock(Clock):
 def clock(
     subject: LoadedModel,
     work: Workload,
-    on: str,
+    device: Device | None,
     count: int,
     recipe: Recipe | None,
     dtype: str | None,
     kv_dtype: str | None,
 ) -> Clock:
     """What times the divisions of a training step, or of serving. Raises TfacctError."""
+    if device is None:
+        raise UsageError(
+            f"{option('by', 'time')} needs a device: {option('fit')} names only bytes", option("fit", "h100-sxm")
+        )
     if recipe is not None:
-        return TrainingClock(subject, work, on, count, recipe)
-    return ServingClock(subject, work, on, count, dtype, kv_dtype)
+        return TrainingClock(subject, work, device, count, recipe)
+    return ServingClock(subject, work, device, count, dtype, kv_dtype)

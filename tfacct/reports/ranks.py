@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from tfacct.base import units
 from tfacct.base.errors import ConfigError, UsageError
@@ -21,8 +20,8 @@ from tfacct.reports.one_rank import on_ranks
 if TYPE_CHECKING:
     from tfacct.accounts.sharding.mesh import Mesh, Method, Plan, Schedule
     from tfacct.output.chart import Chart
+    from tfacct.reports.budget import Budget
 
-Budget = TypeVar("Budget", int | str | None, str | None)
 SHARES = "A rank has its share of heads, networks and vocabulary; the rest is whole on each."
 
 
@@ -83,6 +82,14 @@ def mesh_of(
 def count(mesh: Mesh | None) -> int:
     """Number of ranks. Those that divide experts have batches of their own, where they are more than a batch's."""
     return 1 if mesh is None else max(mesh.tp * mesh.fsdp, mesh.ep) * mesh.pp * mesh.parts
+
+
+def fitting_words(budget: Budget, mesh: Mesh | None) -> str:
+    """The budget after `fits`, with the ranks of several devices: `on 2 × h100-sxm (tp=2)`."""
+    if budget.count == 1 or mesh is None:
+        return budget.where
+    axes = ("tp", "pp", "cp", "fsdp", "dp", "ep")
+    return f"{budget.where} ({', '.join(f'{axis}={size}' for axis in axes if (size := getattr(mesh, axis)) > 1)})"
 
 
 def checked(mesh: Mesh | None) -> Mesh | None:
@@ -338,15 +345,3 @@ def on_the_way(metrics: str, *axes: str) -> list[str]:
     if "cp" in axes:
         said.append("What ranks of cp receive on the way is in no peak.")
     return said
-
-
-def of_one(fit: Budget, tp: int) -> Budget:
-    """A budget of one rank: of `2xh100-sxm` among two ranks, one card. Raises UsageError for another number of cards
-    than ranks."""
-    found = re.fullmatch(r"(\d+)\s*x\s*(.+)", fit) if isinstance(fit, str) and tp > 1 else None
-    if found is None:
-        return fit
-    cards, card = found.groups()
-    if int(cards) != tp:
-        raise UsageError(f"{fit} are not {tp:,} cards, one for each rank", f"{option('fit', card)} is of one")
-    return card

@@ -16,9 +16,9 @@ from tfacct.base.spelling import option
 from tfacct.ledger.workload import Request, Workload, check_size
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Row, Table
-from tfacct.reports import compose
+from tfacct.reports import compose, counting
+from tfacct.reports.budget import Budget, of_device
 from tfacct.reports.generate import foreseeing
-from tfacct.reports.pages import usable
 from tfacct.reports.placed import (
     CONVENTION,
     CROWD,
@@ -32,8 +32,6 @@ from tfacct.reports.placed import (
 )
 
 USERS = (1, 8, 32, 64, 128, 256, 512)
-USE, RESERVE = 0.9, 2 * 10**9
-"""Share of a device's memory that an engine may take, and bytes of each that it needs for itself."""
 HOUR, MILLION = 3600, 10**6
 
 
@@ -46,8 +44,8 @@ class Load:
     prompt: int
     new: int
     users: tuple[int, ...] | None = None
-    use: float = USE
-    reserve: int = RESERVE
+    use: float | None = None
+    reserve: int | str | None = None
     price: float | None = None
     within: float | None = None
 
@@ -67,8 +65,6 @@ class Load:
                 f"{option('price')} must be above 0 and below {MILLION:,}, not {self.price:g}",
                 "of one device for an hour: 2.50",
             )
-        if not isinstance(self.reserve, int) or self.reserve < 0:
-            raise UsageError(f"{option('reserve')} must be a number of bytes, not {self.reserve!r}")
         return self
 
 
@@ -98,32 +94,32 @@ def serve(
     load = load.checked()
     one = placed(subject, on, dtype=dtype, kv_dtype=kv_dtype, ep=ep)
     foreseeing([subject])
-    free = (usable(one.device.memory, load.use) or 0) - load.reserve
-    fitting = one.host.capacity(load.prompt + load.new, free)
+    request = Request(ctx=load.prompt + load.new)
+    counting.runnable(subject, request)
+    memory = of_device(one.count, one.device, load.use, load.reserve)
+    fitting = one.host.capacity(load.prompt + load.new, memory.usable)
     if not fitting:
-        raise _no_room(one, load, free)
+        raise _no_room(one, load, memory)
     loops = [_loaded(one, load, users) for users in _users(load, fitting)]
     target = None if load.within is None else _target(one, load, fitting, load.within)
     return compose.report(
         "serve",
         [subject],
         _table(loops, load),
-        [_facts(one, load, fitting, loops, target)],
+        [_facts(one, load, memory, fitting, loops, target)],
         title=f"{compose.name_of(subject)}: {one.where}, {one.dtype}, {load.words}",
         convention=CONVENTION,
         answer=_answer(loops),
-        notes=lambda _: _notes(one, load, fitting, loops, target),
-        requests=[Request(ctx=load.prompt + load.new)],
+        notes=lambda _: _notes(one, load, memory, fitting, loops, target),
+        requests=[request],
     )
 
 
-def _no_room(one: Placed, load: Load, free: int) -> UsageError:
+def _no_room(one: Placed, load: Load, memory: Budget) -> UsageError:
     stored, kept = one.host.stored(), one.host.kept(load.prompt + load.new, 1)
-    left = f"what {option('use', str(load.use))} and {option('reserve')} leave of each {one.device.id}'s"
-    left += f" {one.device.memory_words}"
     return UsageError(
         f"{one.subject.name}: {units.binary(stored)} of weights and {units.binary(kept)} of cache for one request do"
-        f" not fit into {units.binary(max(free, 0))}, {left}",
+        f" not fit into the usable {units.binary(memory.usable)} of each {one.device.id}",
         "ask for more devices",
     )
 
@@ -195,7 +191,9 @@ def _answer(loops: Sequence[Loaded]) -> str:
     return f"{users}: ≈ {rate} new tokens/s{million}; a request takes ≈ {units.seconds(served.request)}."
 
 
-def _notes(one: Placed, load: Load, fitting: int, loops: Sequence[Loaded], target: tuple[int, int] | None) -> list[str]:
+def _notes(
+    one: Placed, load: Load, memory: Budget, fitting: int, loops: Sequence[Loaded], target: tuple[int, int] | None
+) -> list[str]:
     alone = one.host.step(Workload(load.prompt, load.prompt, 1, "last")).seconds + CONSTANTS.request
     fewest, most = _ends(loops)
     last = max(_first_token(loop.served) for loop in loops)
@@ -213,8 +211,8 @@ def _notes(one: Placed, load: Load, fitting: int, loops: Sequence[Loaded], targe
     said += [
         "From token to token: first if new prompts wait for running answers, then if all of them cut in.",
         f"First token: ≈ {units.seconds(alone)} alone; with others it depends on the scheduler{among}.",
-        f"The cache of {fitting:,} requests fits beside the weights: a count, with {load.use:g} of"
-        f" {one.device.memory_words} and {units.decimal_bytes(load.reserve)} of that kept for the engine.",
+        f"The cache of {fitting:,} requests fits with the weights: a count.",
+        *memory.notes,
     ]
     if target is not None and load.within is not None:
         cut_in, wait = target
@@ -252,7 +250,12 @@ def _ends(loops: Sequence[Loaded]) -> tuple[int, int]:
 
 
 def _facts(
-    one: Placed, load: Load, fitting: int, loops: Sequence[Loaded], target: tuple[int, int] | None
+    one: Placed,
+    load: Load,
+    memory: Budget,
+    fitting: int,
+    loops: Sequence[Loaded],
+    target: tuple[int, int] | None,
 ) -> dict[str, Any]:
     within = None if target is None else {"seconds": load.within, "users_least": target[0], "users_most": target[1]}
     return {
@@ -260,8 +263,8 @@ def _facts(
         "estimate": True,
         "prompt": load.prompt,
         "new_tokens": load.new,
-        "use": load.use,
-        "reserve_bytes": load.reserve,
+        "use": memory.use,
+        "reserve_bytes": memory.reserve,
         "price_per_hour": load.price,
         "largest_users": fitting,
         "within": within,

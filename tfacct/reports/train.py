@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from tfacct.accounts.optimizers import optimizer
 from tfacct.base import units
@@ -16,7 +16,8 @@ from tfacct.profiles.chunked import CHUNKS
 from tfacct.reports import compose, counting
 from tfacct.reports.conventions import TRAINING
 from tfacct.reports.counting import LeftOut
-from tfacct.reports.train_fit import budgeted, levers, table_rows
+from tfacct.reports.ranks import fitting_words
+from tfacct.reports.train_fit import budgeted, fits_in, levers
 from tfacct.reports.train_tables import by_part, instant_facts, kept_lines, parts, several, tensors, timeline
 from tfacct.reports.training import (
     FP32,
@@ -29,6 +30,9 @@ from tfacct.reports.training import (
     refusal,
     trained,
 )
+
+if TYPE_CHECKING:
+    from tfacct.reports.budget import Budget
 
 CHUNKED = (
     f"The loss is computed in {CHUNKS} chunks of the tokens, under torch.utils.checkpoint: the training loop's own, not"
@@ -43,12 +47,11 @@ def train(
     recipe: Recipe,
     *,
     as_: str = "transformers",
-    fit: int | None = None,
-    card: str = "",
+    fit: Budget | None = None,
     by: By = "instant",
 ) -> Report:
-    """Bytes of a training step as the transformers classes run it, or what it keeps `as_` somebody else does. `fit`: a
-    budget in bytes, `card` a sentence about it. Raises UsageError."""
+    """Bytes of a training step as the transformers classes run it, or what it keeps `as_` somebody else does. `fit`:
+    the memory of a device. Raises UsageError."""
     recipe = recipe.checked()
     if as_ != "transformers":
         from tfacct.reports.train_kept import train_kept
@@ -84,7 +87,7 @@ def train(
         title=f"{who} in {recipe.dtype}, {compose.workload_words(subjects, request)}, {recipe.words}",
         answer=_answer(every, fits, fit),
         convention=f"as transformers runs it with {recipe.runs_with}: {TRAINING}",
-        notes=lambda at: [*_notes(every[at], facts[at]), *filter(None, [card])],
+        notes=lambda at: [*_notes(every[at], facts[at]), *(fit.notes if fit is not None else ())],
         counted=recipe.counted,
         details=lambda at: _details(every[at]),
         requests=[request],
@@ -146,11 +149,12 @@ def _of_size(subjects: list[LoadedModel], request: Request) -> tuple[list[Loaded
     return fitting, LeftOut.of([*filter(other, subjects)], "takes images of its own size alone while it trains")
 
 
-def _answer(every: Sequence[Trained], fits: dict[str, Any] | None, fit: int | None) -> str:
+def _answer(every: Sequence[Trained], fits: dict[str, Any] | None, fit: Budget | None) -> str:
     if len(every) > 1:
         if fit is not None:
-            fitting = sum(each.peak.total <= fit for each in every)
-            return f"{fitting:,} of {len(every):,} models fit in {units.budget(fit)} at the context shown."
+            fitting = sum(fits_in(each, fit) for each in every)
+            where = fitting_words(fit, every[0].recipe.mesh)
+            return f"{fitting:,} of {len(every):,} models fit {where} at the context shown."
         ends = (side(every, key=lambda each: each.peak.total) for side in (min, max))
         small, large = (
             f"{'' if end.exact else '≈ '}{units.binary(end.peak.total)} ({end.subject.name})" for end in ends
@@ -163,28 +167,31 @@ def _answer(every: Sequence[Trained], fits: dict[str, Any] | None, fit: int | No
         return f"Needs {needs}."
     if reads_images(one.subject):
         return _answer_of_images(one, needs, fits, fit)
-    size, longest = units.budget(fit), fits["largest_context"]
+    where, longest = fitting_words(fit, one.recipe.mesh), fits["largest_context"]
     most = "not even one token fits" if longest is None else f"{longest:,} tokens fit"
     weights = int(one.step.parameters)
-    alone = f": the weights alone are {units.binary(weights)}" if weights > fit else ""
-    if longest is not None and longest == table_rows(one.subject):
-        most = f"{longest:,} tokens, all that its position table holds, fit"
+    alone = f": the weights alone are {units.binary(weights)}" if weights > fit.usable else ""
+    if longest is not None and longest == one.subject.position_limit:
+        most = f"{longest:,} tokens, the end of its position embedding, fit"
     at_most = f"{most} at batch {one.work.batch:,}"
-    if one.peak.total <= fit:
+    past = one.subject.past_positions(one.work)
+    if past is not None:
+        return f"Cannot run: {past}. {where[0].upper()}{where[1:]}, {at_most}."
+    if one.peak.total <= fit.usable:
         largest = fits["largest_batch"]
         if largest is None:  # a pipeline has as many in flight in any batch
-            return f"Fits in {size}: needs {needs}; {at_most}, or any number of sequences."
-        return f"Fits in {size}: needs {needs}; {at_most}, or {largest:,} sequence{'' if largest == 1 else 's'}."
-    verb = "Does not" if one.least > fit else "May not"
-    return f"{verb} fit in {size}: needs {needs}; {at_most}{alone}."
+            return f"Fits {where}: needs {needs}; {at_most}, or any number of sequences."
+        return f"Fits {where}: needs {needs}; {at_most}, or {largest:,} sequence{'' if largest == 1 else 's'}."
+    verb = "Does not" if one.least > fit.usable else "May not"
+    return f"{verb} fit {where}: needs {needs}; {at_most}{alone}."
 
 
-def _answer_of_images(one: Trained, needs: str, fits: dict[str, Any], fit: int) -> str:
+def _answer_of_images(one: Trained, needs: str, fits: dict[str, Any], fit: Budget) -> str:
     """The answer about images, all of one size."""
-    most, size = fits["largest_batch"], units.budget(fit)
+    most, where = fits["largest_batch"], fitting_words(fit, one.recipe.mesh)
     at_most = "not even one image fits" if most is None else "one image fits" if most == 1 else f"{most:,} images fit"
-    verb = "Fits" if one.peak.total <= fit else "Does not fit" if one.least > fit else "May not fit"
-    return f"{verb} in {size}: needs {needs}; {at_most}{'' if most in (None, 1) else ' at a time'}."
+    verb = "Fits" if one.peak.total <= fit.usable else "Does not fit" if one.least > fit.usable else "May not fit"
+    return f"{verb} {where}: needs {needs}; {at_most}{'' if most in (None, 1) else ' at a time'}."
 
 
 def _notes(every: Sequence[Trained], facts: Sequence[dict[str, Any]]) -> list[str]:

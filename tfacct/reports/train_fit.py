@@ -10,8 +10,8 @@ from typing import Any
 from tfacct.accounts.memory import largest_that_fits
 from tfacct.accounts.passes import recomputed_flops
 from tfacct.base import units
-from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Row, Table
+from tfacct.reports.budget import Budget
 from tfacct.reports.training import Recipe, Trained, reads_images, refusal, trained
 
 HEAD = "lm_head"
@@ -19,19 +19,19 @@ LONGEST = 2**30
 """Tokens or sequences beyond which nobody asks what fits."""
 
 
-def budgeted(one: Trained, budget: int) -> dict[str, Any]:
+def budgeted(one: Trained, given: Budget) -> dict[str, Any]:
     """The largest context and batch that fit, and, where the step does not, what would make it."""
 
     def total(context: int, batch: int, recipe: Recipe = one.recipe) -> int:
         work = replace(one.work, context=context, tokens=context, batch=batch)
         return int(trained(one.subject, work, recipe).peak.total)
 
+    budget, past = given.usable, one.subject.past_positions(one.work)
     mesh = one.recipe.mesh
     least = 1 if mesh is None else mesh.pieces  # tokens that ranks divide
     each = 1 if mesh is None else mesh.microbatches or (mesh.pp if mesh.chunks > 1 else 1)  # sequences, likewise
 
-    rows = table_rows(one.subject)
-    limit = LONGEST if rows is None else rows
+    limit = one.subject.position_limit or LONGEST
 
     def most_sequences(recipe: Recipe) -> int:
         return each * largest_that_fits(lambda n: total(one.work.context, each * n, recipe), budget, LONGEST // each)
@@ -42,7 +42,7 @@ def budgeted(one: Trained, budget: int) -> dict[str, Any]:
         most = largest_that_fits(lambda n: total(least * n, one.work.batch, recipe), budget, limit // least)
         return least * most or None
 
-    batch: int | None = most_sequences(one.recipe)
+    batch: int | None = 0 if past is not None else most_sequences(one.recipe)
     if batch == LONGEST // each * each and mesh is not None and mesh.pp > 1:
         batch = None  # as many are in flight in any longer batch
     changes = [] if one.peak.total <= budget else list(_changes(one, budget))
@@ -52,17 +52,19 @@ def budgeted(one: Trained, budget: int) -> dict[str, Any]:
         if reads_images(one.subject):
             change["largest_batch"] = most_sequences(recipe) or None
     return {
-        "budget_bytes": budget,
+        **given.facts,
+        "fits": fits_in(one, given),
+        "past_positions": past,
+        "context_limit": one.subject.position_limit,
         "largest_context": longest(one.recipe),
         "largest_batch": batch or None,
         "changes": changes,
     }
 
 
-def table_rows(subject: LoadedModel) -> int | None:
-    """Number of positions that a model's own table holds: no longer context runs. None where it has no table."""
-    table = subject.architecture.positions
-    return None if table is None or not table.stored else subject.context
+def fits_in(one: Trained, budget: Budget) -> bool:
+    """True if the step can run, and its peak fits."""
+    return one.subject.past_positions(one.work) is None and bool(one.peak.total <= budget.usable)
 
 
 LORA, FROZEN = {"lora": "16", "adapters": "bf16"}, "frozen weights"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tfacct.accounts.instants import peak
 from tfacct.accounts.sharding.shards import corrects
@@ -20,6 +20,9 @@ from tfacct.reports.kept_as import instants as every_instant
 from tfacct.reports.train_tables import by_part, instant_facts, kept_lines, parts, tensors
 from tfacct.reports.train_tables import timeline as instants
 from tfacct.reports.training import Recipe, Trained
+
+if TYPE_CHECKING:
+    from tfacct.reports.budget import Budget
 
 
 class Kept(NamedTuple):
@@ -41,7 +44,7 @@ def _of(subject: LoadedModel, work: Workload, recipe: Recipe, as_: str, *, alone
 
 
 def train_kept(
-    subjects: Sequence[LoadedModel], request: Request, recipe: Recipe, as_: str, *, fit: int | None, by: str
+    subjects: Sequence[LoadedModel], request: Request, recipe: Recipe, as_: str, *, fit: Budget | None, by: str
 ) -> Report:
     """Bytes that a training step keeps as `as_` runs it, and its instants where they are told. Raises UsageError for a
     model with a part that has no rule."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tfacct.accounts.training import Step
 from tfacct.architecture.parts import MIXERS
@@ -12,7 +12,11 @@ from tfacct.ledger import paths
 from tfacct.ledger.kept import AGAIN, Kept
 from tfacct.output.report import Column, Row, Table
 from tfacct.reports import cells, compose
+from tfacct.reports.train_fit import fits_in
 from tfacct.reports.training import Recipe, Trained
+
+if TYPE_CHECKING:
+    from tfacct.reports.budget import Budget
 
 
 class Stepped(Protocol):
@@ -191,7 +195,7 @@ def parts(one: Stepped) -> Table:
     return columns, (rows,), ({"part": "kept", "bytes": whole, "share": Fraction(1)},)
 
 
-def several(every: Sequence[Trained], fit: int | None) -> Table:
+def several(every: Sequence[Trained], fit: Budget | None) -> Table:
     """One row for each model: what decides, and at which instant."""
     unsure = any(not each.exact for each in every)
     columns = (
@@ -207,7 +211,7 @@ def several(every: Sequence[Trained], fit: int | None) -> Table:
     )
     rows: list[Row] = []
     for each in every:
-        fitting = fit is not None and each.peak.total <= fit
+        fitting = fit is not None and fits_in(each, fit)
         rows.append(
             {
                 "model": compose.name_of(each.subject),
