@@ -77,7 +77,9 @@ def test_memory_is_what_torch_reports(name: str, run: Callable[..., Ran]) -> Non
     (row,) = json.loads(run("devices", name, "--json").out)["rows"]
     least, most = (end * 2**20 for end in TORCH[name])
     assert least <= row["memory_bytes"] <= most and row["memory_from"] == "torch"
-    assert row["torch_bytes"] == row["memory_bytes"] == load("gpt2").memory(fit=name).fit["budget_bytes"]
+    assert (
+        row["torch_bytes"] == row["memory_bytes"] == load("gpt2").memory(fit=name, use=1, reserve=0).fit["budget_bytes"]
+    )
     assert name not in NVIDIA_SMI or row["board_bytes"] == NVIDIA_SMI[name] * 2**20
 
 
@@ -116,25 +118,27 @@ def test_older_files_are_still_read(own: Path, lines: str, torch: int | None, bo
 
 def test_a_budget_by_name() -> None:
     one, two = (load("llama-3.1-8b").memory(ctx=8192, fit=fit) for fit in ("h100-sxm", "2xh100-sxm"))
-    assert one.fit["budget_bytes"] == H100 and two.fit["budget_bytes"] == 2 * H100
-    assert one.fit["largest_batch"] == (H100 - 2 * 8_030_261_248) // (8192 * 131_072)
-    share = load("llama-3.1-8b").memory(ctx=8192, fit="h100-sxm", use=0.9)
-    assert share.fit["budget_bytes"] == H100 * 9 // 10
-    assert load("llama-3.2-1b").train(ctx=1024, fit="H100-SXM").fit["budget_bytes"] == H100  # type: ignore[index]
+    usable = H100 * 9 // 10 - 2 * 10**9
+    assert one.fit["budget_bytes"] == two.fit["budget_bytes"] == usable and two.fit["devices"] == two.tp == 2
+    assert one.fit["memory_bytes"] == H100 and one.fit["memory_from"] == "torch"
+    assert one.fit["largest_batch"] == (usable - 2 * 8_030_261_248) // (8192 * 131_072)
+    share = load("llama-3.1-8b").memory(ctx=8192, fit="h100-sxm", use=0.8, reserve="1GB")
+    assert share.fit["budget_bytes"] == H100 * 8 // 10 - 10**9
+    assert load("llama-3.2-1b").train(ctx=1024, fit="H100-SXM").fit["budget_bytes"] == H100 - 2 * 10**9  # type: ignore[index]
 
 
 def test_the_card_is_said(run: Callable[..., Ran]) -> None:
     said = " ".join(run("memory", "llama-3.1-8b", "--fit", "2xh100-sxm").out.split())
-    assert "The budget is the memory of 2 × h100-sxm, each 79.2 GiB (torch's total of the card), as if" in said
-    one = run("memory", "llama-3.1-8b", "--fit", "h100-sxm").out
-    assert "Fits in 79.2 GiB:" in one and "h100-sxm's memory: 79.2 GiB (torch's total of the card)." in " ".join(
-        one.split()
-    )
+    assert "Fits on 2 × h100-sxm (tp=2):" in said
+    assert "Usable: 69.4 GiB of each h100-sxm: 0.9 of 79.2 GiB (torch's total of the card), less 2.00 GB for" in said
+    one = " ".join(run("memory", "llama-3.1-8b", "--fit", "h100-sxm").out.split())
+    assert "Fits on h100-sxm:" in one and "Usable: 69.4 GiB of h100-sxm: 0.9 of 79.2 GiB (torch's total" in one
     several = " ".join(run("memory", "gpt2", "--batch", "1,2", "--fit", "tpu-v5e").out.split())
-    assert "tpu-v5e's memory: 14.9 GiB (as marketed, in decimal gigabytes; torch's total is not known)." in several
+    assert "0.9 of 14.9 GiB (as marketed, in decimal gigabytes; torch's total is not known), less" in several
     board = " ".join(run("memory", "gpt2", "--fit", "gb200").out.split())
-    assert "gb200's memory: 185 GiB (the board's memory; torch reports 0.4–3% less)." in board
-    assert "h100-sxm's memory" in " ".join(run("train", "llama-3.2-1b", "--ctx", "1k", "--fit", "h100-sxm").out.split())
+    assert "0.9 of 185 GiB (the board's memory; torch reports 0.4–3% less), less" in board
+    trained = " ".join(run("train", "llama-3.2-1b", "--ctx", "1k", "--fit", "h100-sxm").out.split())
+    assert "Usable: 77.3 GiB of h100-sxm: all of 79.2 GiB (torch's total of the card), less 2.00 GB" in trained
 
 
 def test_the_list_and_one(run: Callable[..., Ran]) -> None:
@@ -175,8 +179,8 @@ def test_a_users_file_wins(own: Path, run: Callable[..., Ran]) -> None:
     (own / "my-card.toml").write_text(devices.TEMPLATE)
     (own / "h100-sxm.toml").write_text(devices.TEMPLATE.replace("25_393_364_992", "11_000_000_000"))
     assert devices.load("my-card").memory == 25_393_364_992
-    assert load("gpt2").memory(fit="h100-sxm").fit["budget_bytes"] == 11_000_000_000
-    assert load("gpt2").memory(fit=str(own / "my-card.toml")).fit["budget_bytes"] == 25_393_364_992
+    assert load("gpt2").memory(fit="h100-sxm").fit["memory_bytes"] == 11_000_000_000
+    assert load("gpt2").memory(fit=str(own / "my-card.toml")).fit["memory_bytes"] == 25_393_364_992
     assert run("devices", "--template").out == devices.TEMPLATE
 
 

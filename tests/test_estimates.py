@@ -146,7 +146,7 @@ def test_no_single_first_token_under_load(run: Callable[..., Ran]) -> None:
     ran = run("serve", "llama-3.1-70b", "--on", "4xh100-sxm", "--dtype", "fp8", "--prompt", "2k", "--new", "256")
     out = words(ran.out)
     assert "depends on the scheduler" in out and "Estimate." in out and "p99" not in out
-    assert "298 requests fits beside the weights: a count" in out
+    assert "298 requests fits with the weights: a count" in out
 
 
 @pytest.mark.parametrize(
@@ -287,7 +287,7 @@ def test_plans_by_time_say_their_links(run: Callable[..., Ran]) -> None:
     [
         ("gpt2", 0, "must be at least 1"),
         ("gpt2", 3, "has no experts"),
-        ("mixtral-8x7b", 3, "divides none of 1, 2, 4 … 1,024 devices"),
+        ("mixtral-8x7b", 3, "divides none of 1, 2, 4, 8, 16, 32 devices"),
         ("mixtral-8x7b", 2048, "divides none of"),
     ],
 )
@@ -324,7 +324,7 @@ def test_weights_that_no_run_had_are_said(dtype: str, runs: int) -> None:
 
 
 def test_no_interval_of_a_request_goes_below_its_bound() -> None:
-    for model in ("qwen2.5-7b", "gpt2", "llama-3.1-8b"):
+    for model in ("qwen2.5-7b", "pythia-160m", "llama-3.1-8b"):
         for line in tfacct.load(model).serve(on="h100-sxm", prompt=64, new=4096).lines:
             assert line["bound_seconds"] <= line["interval_80_seconds"][0] < line["value_seconds"]
 

@@ -1,6 +1,7 @@
 """The cache in pages, its scales, the share of a card; formats that take the head too."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -52,6 +53,40 @@ def test_a_share_of_a_card_and_what_vllm_says() -> None:
 def test_models_that_keep_windows_have_no_pages_in_common(run: Callable[..., Ran]) -> None:
     ran = run("memory", "gemma-3-27b-text", "--fit", "80GB", "--kv-block", "16")
     assert ran.code == 0 and "pages of 16" in ran.out and "vLLM" not in ran.out
+
+
+def test_vllm_is_not_said_to_start_where_it_raises() -> None:
+    """16,060,522,496 bytes of weights leave room for 3,785 pages of 2 MiB, 60,560 tokens: fewer than 131,072."""
+    found = LLAMA.memory(fit="24GB", kv_block=16)
+    assert (found.pages["starts"], found.pages["largest_max_model_len"]) == (False, 60_560)
+    said = " ".join(found.notes)
+    assert "would raise a ValueError at --max-model-len 131072" in said and "--max-model-len 60560" in said
+    assert "would start" not in said
+    assert "would start" in " ".join(LLAMA.memory(fit="24GB", kv_block=16, ctx=60_560).notes)
+    assert LLAMA.memory(fit="24GB", kv_block=16, ctx=60_561).pages["starts"] is False
+
+
+def test_a_model_whose_weights_do_not_fit_has_no_pages(run: Callable[..., Ran]) -> None:
+    asked = ("memory", "llama-3.1-70b", "gpt2", "--fit", "t4", "--kv-block", "16")
+    out = run(*asked, "--json").out
+    large, small = json.loads(out)["models"]
+    assert (large["fit"]["fits"], small["fit"]["fits"]) == (False, True)
+    assert "pages" not in large and small["pages"]["pages"] > 0
+    assert not re.search(r": -\d", out) and "1 of 2 models fit on t4" in run(*asked).out
+
+
+def test_a_page_has_a_key_of_its_own() -> None:
+    plain, paged = LLAMA.memory(ctx=100), LLAMA.memory(ctx=100, kv_block=16)
+    assert plain.kv_bytes_per_token == paged.kv_bytes_per_token == 2 * TOKEN
+    assert paged.kv_page_bytes == 16 * 2 * TOKEN
+
+
+@pytest.mark.parametrize("name", ["bamba-9b", "mamba-130m", "qwen3-next-80b-a3b", "lfm2-1.2b"])
+def test_pages_of_a_model_with_a_state_are_refused(name: str, run: Callable[..., Ran]) -> None:
+    with pytest.raises(TfacctError, match="pages of a model that keeps a state are not supported"):
+        load(name).memory(kv_block=16)
+    ran = run("memory", "gpt2", name, "--kv-block", "16", "--json")
+    assert json.loads(ran.out)["models_left_out"][0]["model"] == name
 
 
 def test_in_every_form(run: Callable[..., Ran]) -> None:

@@ -40,6 +40,7 @@ class Fit(TypedDict):
 
     budget_bytes: int
     memory_bytes: int
+    memory_from: str | None
     use: float
     reserve_bytes: int
     device: str | None
@@ -245,6 +246,7 @@ class TrainFit(TypedDict):
 
     budget_bytes: int
     memory_bytes: int
+    memory_from: str | None
     use: float
     reserve_bytes: int
     device: str | None

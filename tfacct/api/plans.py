@@ -45,8 +45,11 @@ class PlanReport(_Common):
     gpus: int
     budget_bytes: int
     memory_bytes: int
+    memory_from: str | None
     use: float
     reserve_bytes: int
+    device: str | None
+    devices: int
     fitting: int
     tried: int
     not_counted: dict[str, int]

@@ -81,6 +81,7 @@ class Budget:
         return {
             "budget_bytes": self.usable,
             "memory_bytes": self.memory,
+            "memory_from": None if self.device is None else self.device.memory_from,
             "use": self.use,
             "reserve_bytes": self.reserve,
             "device": None if self.device is None else self.device.id,

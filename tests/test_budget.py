@@ -1,0 +1,153 @@
+"""What fits: one rule for the memory of a device in every command, and no context past a stored position embedding."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from tests.conftest import Ran
+from tfacct import load
+from tfacct.base.errors import TfacctError
+from tfacct.loading import presets
+from tfacct.reports.budget import Budget, budget
+
+H100 = 81_090 * 2**20
+"""Bytes that torch reports."""
+ROWS = ("max_decoder_position_embeddings", "n_positions", "max_position_embeddings", "max_target_positions", "n_ctx")
+"""Fields of configs that say how many positions an embedding has."""
+
+
+def test_the_rule_by_hand() -> None:
+    serving, training = budget("h100-sxm"), budget("h100-sxm", training=True)
+    assert serving is not None and training is not None
+    assert serving.usable == 9 * H100 // 10 - 2 * 10**9 and training.usable == H100 - 2 * 10**9
+    bare, shared = budget("24GiB"), budget("24GiB", 0.9, "1GB")
+    assert bare == Budget(24 * 2**30) and bare.usable == 24 * 2**30 and bare.notes == []
+    assert shared is not None and shared.usable == 24 * 2**30 * 9 // 10 - 10**9
+    counted = budget("2xh100-sxm", 1, "0")
+    assert counted is not None and (counted.usable, counted.count) == (H100, 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "context", "cards"),
+    [
+        ("llama-3.3-70b", "fp8", 32_768, 2),
+        ("llama-3.1-8b", "bf16", 8192, 1),
+        ("llama-3.2-3b", "bf16", 65_536, 4),
+        ("qwen3-30b-a3b", "bf16", 40_960, 2),
+        ("gpt2-xl", "fp32", 1024, 1),
+        ("mistral-7b-v0.1", "bf16", 30_000, 8),
+    ],
+)
+@pytest.mark.parametrize("rule", [{}, {"use": 1, "reserve": 0}], ids=["serving", "all"])
+def test_every_command_gives_one_answer(name: str, dtype: str, context: int, cards: int, rule: dict[str, int]) -> None:
+    """How many requests of a context fit on so many devices."""
+    model, on = load(name), f"{cards}xh100-sxm"
+    one = model.memory(dtype=dtype, ctx=context, fit=on, **rule)
+    requests, usable = one.fit["largest_batch"], one.fit["budget_bytes"]
+    assert usable == (H100 if rule else 9 * H100 // 10 - 2 * 10**9)
+    each = model.memory(dtype=dtype, ctx=context, tp=cards)
+    assert requests == (usable - each.weights_bytes) // each.kv_cache_bytes > 0
+    served = model.serve(on=on, dtype=dtype, prompt=context - 1, new=1, users=1, **rule)
+    assert served.largest_users == requests
+    for batch, holds in ((requests, True), (requests + 1, False)):
+        found = model.memory(dtype=dtype, ctx=context, batch=batch, fit=on, **rule)
+        assert found.fit["fits"] is holds and found.answer.startswith("Fits" if holds else "Does not fit")
+        (line,) = model.fit(on="h100-sxm", dtype=dtype, ctx=context, batch=batch, **rule).lines
+        assert line["usable_bytes"] == usable and (line["count"] is not None and line["count"] <= cards) is holds
+        plan = model.plan(gpus=cards, fit="h100-sxm", dtype=dtype, ctx=context, batch=batch, **rule)
+        assert plan.budget_bytes == usable and any(one["tp"] == cards for one in plan.divisions) is holds
+    if cards == 1:
+        pytest.importorskip("sympy")
+        solved = model.solve(unknown="batch", until=f"total_bytes={usable}B", ctx=context, dtype=dtype)
+        assert solved.total == requests
+
+
+def test_training_on_devices_shares_by_fsdp() -> None:
+    asked = {"ctx": 2048, "checkpoint": "full"}
+    model = load("llama-3.2-1b")
+    two, ranks = model.train(fit="2xh100-sxm", **asked), model.train(fit="h100-sxm", fsdp=2, **asked)
+    assert two.mesh["fsdp"] == 2 and two.peak_bytes == ranks.peak_bytes < model.train(**asked).peak_bytes
+    assert two.fit["budget_bytes"] == ranks.fit["budget_bytes"] == H100 - 2 * 10**9
+    plan = model.plan(gpus=2, fit="h100-sxm", train=True, ctx=2048, batch=2)
+    assert plan.budget_bytes == two.fit["budget_bytes"]
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "memory gpt2 --fit 3xh100-sxm --tp 2",
+        "train gpt2 --fit 3xh100-sxm --fsdp 2",
+        "plan gpt2 --gpus 2 --fit 3xh100-sxm",
+    ],
+)
+def test_other_devices_than_ranks_are_refused(asked: str, run: Callable[..., Ran]) -> None:
+    assert "3xh100-sxm are not 2 cards" in run(*asked.split()).err
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ("memory gpt2 --use 0.9", "--use needs --fit"),
+        ("train gpt2 --reserve 1GB", "--reserve needs --fit"),
+        ("memory gpt2 --fit t4 --use 1.5", "--use must be above 0 and at most 1"),
+        ("plan gpt2 --gpus 2 --fit t4 --use 0", "--use must be above 0 and at most 1"),
+        ("fit gpt2 --on t4 --reserve 1", "--reserve must be a size with its unit"),
+        ("memory llama-3.1-8b --fit 3xh100-sxm", "--tp 3 does not divide K = 8"),
+    ],
+)
+def test_what_the_options_refuse(asked: str, message: str, run: Callable[..., Ran]) -> None:
+    ran = run(*asked.split())
+    assert ran.code == 2 and message in " ".join(ran.err.split())
+
+
+def test_no_context_is_longer_than_a_stored_position_embedding() -> None:
+    """All decoders among the presets; the number of positions is a field of their configs."""
+    stored, computed = [], []
+    for model in presets.load_all({}):
+        table = model.architecture.positions
+        if table is None or not model.keeps:
+            continue
+        found = load(model.name).memory(dtype="bf16", fit="500TB").fit
+        if table.stored:
+            fields = {**model.defaulted, **model.raw}
+            rows = next(fields[field] for field in ROWS if field in fields)
+            assert found["largest_context"] == found["context_limit"] == rows, model.name
+            stored.append(model.name)
+        else:
+            assert found["context_limit"] is None and found["largest_context"] > 10**6, model.name
+            computed.append(model.name)
+    assert len(stored) > 40 and {"gpt2-xl", "opt-13b", "starcoder", "bart-large", "pegasus-large"} <= set(stored)
+    assert len(computed) > 5 and {"xglm-564m", "m2m100-418m"} <= set(computed)
+
+
+@pytest.mark.parametrize(("name", "limit"), [("bert-base", 512), ("roberta-base", 512), ("llama-2-7b", None)])
+def test_the_limit_of_others(name: str, limit: int | None) -> None:
+    assert load(name).loaded.position_limit == limit
+
+
+def test_a_step_past_it_cannot_run(run: Callable[..., Ran]) -> None:
+    model = load("gpt2")
+    found = model.memory(ctx=4096, fit="24GiB")
+    assert found.answer.startswith("Cannot run: context 4,096 is past the 1,024 positions of its position embedding.")
+    assert not found.fit["fits"] and (found.fit["largest_context"], found.fit["largest_batch"]) == (1024, None)
+    assert model.memory(ctx=1024, fit="24GiB").fit["fits"] and "Cannot run" in model.train(ctx=1025, fit="24GiB").answer
+    for asked in (
+        {"on": "h100-sxm", "prompt": 1020, "new": 5},
+        {"on": "h100-sxm", "prompt": 2, "new": 1023},
+    ):
+        with pytest.raises(TfacctError, match="context 1,025 is past the 1,024 positions"):
+            model.serve(**asked)
+    with pytest.raises(TfacctError, match="is past the 1,024 positions"):
+        model.fit(on="h100-sxm", ctx=1025)
+    with pytest.raises(TfacctError, match="is past the 1,024 positions"):
+        model.plan(gpus=2, fit="h100-sxm", ctx=1025, batch=2)
+    with pytest.raises(TfacctError, match="source 1,025 is past the 1,024 positions"):
+        load("bart-base").plan(gpus=1, fit="h100-sxm", source=1025)
+    assert load("xglm-564m").memory(ctx=4096, fit="24GiB").fit["fits"]
+    both = run("memory", "gpt2", "llama-3.2-1b", "--ctx", "4k", "--fit", "24GiB")
+    assert "1 of 2 models fit in 24 GiB" in both.out
+    several = run("memory", "gpt2", "--ctx", "4k", "--fit", "24GiB", "--batch", "1,2")
+    assert "None of these batches fits in 24 GiB." in several.out
+    counted = run("flops", "gpt2-xl", "--ctx", "16384", "--json")
+    assert counted.code == 0 and json.loads(counted.out)["models"][0]["total_flops"] > 10**14
