@@ -13,6 +13,7 @@ from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.ledger.workload import Request
 from tfacct.output.chart import Chart
+from tfacct.reports.budget import budget
 from tfacct.reports.charts_bytes import kv_chart, memory_chart
 from tfacct.reports.charts_parts import change, diff_chart, params_chart
 from tfacct.reports.charts_train import train_chart
@@ -35,12 +36,12 @@ GIB = 1024**3
 
 def of_memory(*names: str, fit: int | None = None, dtype: str | None = "bf16", **work: int) -> Chart:
     subjects, request = [load(name).loaded for name in names], Request(**work)
-    return memory_chart(subjects, request, memory(subjects, request, fit=fit, dtype=dtype))
+    return memory_chart(subjects, request, memory(subjects, request, fit=budget(fit), dtype=dtype))
 
 
 def of_train(*names: str) -> Chart:
     subjects = [load(name).loaded for name in names]
-    return train_chart(subjects, train(subjects, Request(ctx=4096), Recipe(), fit=64 * 1024**3))
+    return train_chart(subjects, train(subjects, Request(ctx=4096), Recipe(), fit=budget(64 * 1024**3)))
 
 
 def of_kv(*names: str, **work: int) -> Chart:

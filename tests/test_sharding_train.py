@@ -461,7 +461,9 @@ def test_the_table_and_its_notes(run: Any) -> None:
     words = " ".join(ran.out.split())
     assert "a training step on one of 16 ranks" in words and "gathered" in words
     assert "The whole model on one card" in words and "from each rank" in words
-    assert "Fits in 79.2 GiB" in words
+    assert (
+        "Fits on 16 × h100-sxm (tp=8, fsdp=2):" in words and "Usable: 77.3 GiB of each h100-sxm: all of 79.2" in words
+    )
     assert "on one of" not in run("train", "llama-3.1-8b", "--ctx", "8k").out
 
 
