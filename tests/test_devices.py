@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
+from math import log2
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,86 @@ def test_every_device_is_whole_and_meets_its_check(name: str) -> None:
         assert 0.968 < totals.torch / totals.board <= 1
     if device.check is not None:
         assert abs(device.peak[device.check.dtype] / device.check.peak - 1) < 0.012
+
+
+SOLD_GB = {
+    **{"a10": 24, "a10g": 24, "a30": 24, "a40": 48, "l4": 24, "l40": 48, "l40s": 48, "t4": 16, "rtx-a6000": 48},
+    **{"a100-pcie-80gb": 80, "a100-sxm-40gb": 40, "a100-sxm-80gb": 80, "h100-nvl": 94, "h100-pcie": 80},
+    **{"h100-sxm": 80, "h20": 96, "h200-sxm": 141, "h800-sxm": 80, "gh200-96gb": 96, "gh200-144gb": 144},
+    **{"b200-hgx": 180, "b300-hgx": 288, "gb200": 192, "gb300": 288, "mi250x": 64, "mi300x": 192, "mi325x": 256},
+    **{"mi350x": 288, "mi355x": 288, "rtx-3090": 24, "rtx-4090": 24, "rtx-5090": 32, "rtx-pro-6000": 96},
+    **{"v100-pcie-32gb": 32, "v100-sxm-16gb": 16, "v100-sxm-32gb": 32, "gaudi2": 96, "gaudi3": 128},
+    **{"m2-ultra": 192, "m3-max": 128, "m3-ultra": 512, "m4-max": 128, "tpu-7x": 96, "tpu-v3": 16, "tpu-v4": 32},
+    **{"tpu-v5e": 16, "tpu-v5p": 95, "tpu-v6e": 32, "trainium1": 16, "trainium2": 96},
+}
+"""Gigabytes that a device is sold with. Whether they are 10⁹ or 2³⁰ bytes, what is reported is 0.915 to 1 times 2³⁰."""
+BUS = {
+    **{"a10": (384, 12.5), "a10g": (384, 12.5), "a30": (3072, 2.43), "a40": (384, 14.5), "rtx-a6000": (384, 16)},
+    **{"a100-pcie-80gb": (5120, 3.02), "a100-sxm-40gb": (5120, 2.43), "a100-sxm-80gb": (5120, 3.19)},
+    **{"l4": (192, 12.5), "l40": (384, 18), "l40s": (384, 18), "t4": (256, 10), "rtx-3090": (384, 19.5)},
+    **{"rtx-4090": (384, 21), "rtx-5090": (512, 28), "rtx-pro-6000": (512, 28), "h100-pcie": (5120, 3.19)},
+    **{"h100-sxm": (5120, 5.23), "h800-sxm": (5120, 5.23), "h100-nvl": (6144, 5.1), "h20": (6144, 5.23)},
+    **{"h200-sxm": (6144, 6.25), "gh200-96gb": (6144, 5.23), "gh200-144gb": (6144, 6.4), "b200-hgx": (8192, 7.6)},
+    **{"b300-hgx": (8192, 7.6), "gb200": (8192, 7.8), "gb300": (8192, 7.8), "mi250x": (4096, 3.2)},
+    **{"mi300x": (8192, 5.2), "mi325x": (8192, 6.0), "mi350x": (8192, 8.0), "mi355x": (8192, 8.0)},
+    **{"v100-pcie-32gb": (4096, 1.75), "v100-sxm-16gb": (4096, 1.75), "v100-sxm-32gb": (4096, 1.75)},
+    **{"gaudi2": (6144, 3.2), "gaudi3": (8192, 3.6), "m2-ultra": (1024, 6.4), "m3-max": (512, 6.4)},
+    **{"m3-ultra": (1024, 6.4), "m4-max": (512, 8.53)},
+}
+"""Bits of the memory bus, and gigabits per second of each pin, by the maker's architecture papers."""
+NVLINK = {
+    **{"v100-sxm-16gb": (6, 25), "v100-sxm-32gb": (6, 25), "a100-sxm-40gb": (12, 25), "a100-sxm-80gb": (12, 25)},
+    **{"a100-pcie-80gb": (12, 25), "h100-sxm": (18, 25), "h200-sxm": (18, 25), "h20": (18, 25), "h800-sxm": (8, 25)},
+    **{"h100-pcie": (12, 25), "h100-nvl": (12, 25), "gh200-96gb": (18, 25), "gh200-144gb": (18, 25), "a30": (4, 25)},
+    **{"b200-hgx": (18, 50), "b300-hgx": (18, 50), "gb200": (18, 50), "gb300": (18, 50), "a40": (4, 14.0625)},
+    **{"rtx-a6000": (4, 14.0625), "rtx-3090": (4, 14.0625), "mi300x": (7, 64), "mi325x": (7, 64)},
+    **{"mi350x": (7, 76.8), "mi355x": (7, 76.8), "gaudi2": (21, 12.5), "gaudi3": (21, 25)},
+}
+"""Links of a device to others, and gigabytes per second of each, one way: NVLink 2 to 5, Infinity Fabric, Ethernet."""
+CARDS = {
+    **{"v100-sxm-16gb": (4, 100), "v100-sxm-32gb": (4, 100), "a100-sxm-40gb": (8, 200), "a100-sxm-80gb": (8, 200)},
+    **{"h100-sxm": (8, 400), "h200-sxm": (8, 400), "h800-sxm": (8, 400), "b200-hgx": (8, 400), "b300-hgx": (8, 800)},
+    **{"gb200": (72, 400), "gb300": (72, 800), "mi300x": (8, 400), "mi325x": (8, 400), "mi350x": (8, 400)},
+    **{"mi355x": (8, 400), "gaudi2": (24, 100), "gaudi3": (24, 200)},
+}
+"""Network cards of a node of DGX, NVL72, AMD's reference design or HLS, and gigabits per second of each."""
+UNEVEN = {
+    **{(name, "fp32"): "another boost clock" for name in ("h100-sxm", "h100-pcie", "h200-sxm", "b200-hgx")},
+    **{(name, "fp32"): "another boost clock" for name in ("gh200-96gb", "gh200-144gb")},
+    **{
+        (name, dtype): "1.5 times the fp4 units, few int8 units"
+        for name in ("b300-hgx", "gb300")
+        for dtype in ("fp4", "int8")
+    },
+}
+"""Peaks that are no power of two times the checked one."""
+
+
+@pytest.mark.parametrize("name", sorted({path.stem for path in devices.folder().glob("*.toml")} - {"cpu"}))
+def test_figures_agree_with_a_second_source(name: str) -> None:
+    """A figure that is 10 % off agrees with none of these."""
+    device = devices.load(name)
+    totals = [total for total in (device.totals.torch, device.totals.board) if total is not None]
+    assert totals and all(0.915 <= total / (SOLD_GB[name] * 2**30) <= 1.0 for total in totals)
+    if name in BUS:
+        bits, rate = BUS[name]
+        assert device.bandwidth == pytest.approx(bits / 8 * rate * 1e9, rel=0.04)
+    links = device.links
+    if name in NVLINK:
+        number, each = NVLINK[name]
+        assert links.one_way == pytest.approx(number * each * 1e9, rel=0.005)
+    else:
+        assert links.one_way is None or device.vendor == "Google"
+    assert links.pcie in (None, 16 * 10**9, 32 * 10**9, 64 * 10**9, 128 * 10**9)  # PCIe 3.0 to 6.0, 16 lanes
+    if links.network is not None:
+        cards, gigabits = CARDS[name]
+        assert links.network == cards * gigabits * 10**9 // 8
+    assert (name in CARDS) == (links.network is not None)
+    if device.check is not None:
+        for dtype, peak in device.peak.items():  # a unit does a power of two of FLOPs for each clock
+            if (name, dtype) not in UNEVEN:
+                ratio = peak / device.check.peak
+                assert ratio == pytest.approx(2 ** round(log2(ratio)), rel=0.045), dtype
 
 
 def test_the_devices_that_are_asked_for_most() -> None:
