@@ -49,7 +49,7 @@ class Whole(NamedTuple):
         layers = self.raw.get("vision_feature_layer", layers)
         return self.seen * (len(layers) if isinstance(layers, (list, tuple)) else 1)
 
-    def count(self, name: str, default: int, most: int = LARGEST) -> int:
+    def size(self, name: str, default: int, most: int = LARGEST) -> int:
         """A field that holds a size. Raises ConfigError."""
         value = self.raw.get(name, default)
         if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= most:
@@ -91,14 +91,14 @@ def _vipllava(whole: Whole) -> Steps:
 
 
 def _aya(whole: Whole) -> Steps:
-    inputs = whole.seen * whole.count("downsample_factor", 2) ** 2
+    inputs = whole.seen * whole.size("downsample_factor", 2) ** 2
     yield Scaling("layernorm", inputs, bias=True)
-    yield from _gated(whole, inputs, whole.count("alignment_intermediate_size", whole.hidden))
+    yield from _gated(whole, inputs, whole.size("alignment_intermediate_size", whole.hidden))
 
 
 def _cohere2(whole: Whole) -> Steps:
-    inputs = whole.seen * whole.count("downsample_factor", 2) ** 2
-    yield from _gated(whole, inputs, whole.count("alignment_intermediate_size", 36864))
+    inputs = whole.seen * whole.size("downsample_factor", 2) ** 2
+    yield from _gated(whole, inputs, whole.size("alignment_intermediate_size", 36864))
 
 
 def _gated(whole: Whole, inputs: int, width: int) -> Steps:
@@ -121,7 +121,7 @@ def _gemma3(whole: Whole) -> Steps:
 
 
 def _paligemma(whole: Whole) -> Steps:
-    yield Linear("linear", whole.seen, whole.count("projection_dim", 2048))
+    yield Linear("linear", whole.seen, whole.size("projection_dim", 2048))
 
 
 def _linear(whole: Whole) -> Steps:
@@ -134,12 +134,12 @@ def _hyperclovax(whole: Whole) -> Steps:
 
 def _llama4(whole: Whole) -> Steps:
     yield Linear(
-        "linear_1", whole._replace(raw=whole.encoder.fields).count("vision_output_dim", 7680), whole.hidden, bias=False
+        "linear_1", whole._replace(raw=whole.encoder.fields).size("vision_output_dim", 7680), whole.hidden, bias=False
     )
 
 
 def _idefics3(whole: Whole) -> Steps:
-    inputs = whole.seen * whole.count("scale_factor", 2) ** 2
+    inputs = whole.seen * whole.size("scale_factor", 2) ** 2
     yield Linear("modality_projection.proj", inputs, whole.hidden, bias=False)
 
 
@@ -149,10 +149,10 @@ def _idefics2(whole: Whole) -> Steps:
     if not isinstance(inside, Mapping):
         raise ConfigError(f"perceiver_config = {shown(inside)} must be an object of fields")
     own = whole._replace(raw=inside)
-    hidden, heads, size = whole.hidden, own.count("resampler_n_heads", 16), own.count("resampler_head_dim", 96)
-    kv_heads = own.count("num_key_value_heads", 4)
-    yield Learned("perceiver_resampler.latents", (own.count("resampler_n_latents", 64), hidden))
-    for layer in range(own.count("resampler_depth", 3, MOST_LAYERS)):
+    hidden, heads, size = whole.hidden, own.size("resampler_n_heads", 16), own.size("resampler_head_dim", 96)
+    kv_heads = own.size("num_key_value_heads", 4)
+    yield Learned("perceiver_resampler.latents", (own.size("resampler_n_latents", 64), hidden))
+    for layer in range(own.size("resampler_depth", 3, MOST_LAYERS)):
         at = f"perceiver_resampler.layers.{layer}"
         for name in ("input_latents_norm", "input_context_norm"):
             yield Scaling(f"{at}.{name}", hidden)
@@ -184,15 +184,15 @@ def _internvl(whole: Whole) -> Steps:
 def _kimi(whole: Whole) -> Steps:
     rows, columns = whole.encoder.config.merge_kernel_size
     inputs = whole.seen * rows * columns
-    yield Scaling("pre_norm", whole.count("projection_hidden_size", 1152), bias=True)
+    yield Scaling("pre_norm", whole.size("projection_hidden_size", 1152), bias=True)
     yield from _two("in_proj", "out_proj", inputs, inputs, whole.hidden, True)
 
 
 def _lfm2(whole: Whole) -> Steps:
-    inputs = whole.seen * whole.count("downsample_factor", 2) ** 2
+    inputs = whole.seen * whole.size("downsample_factor", 2) ** 2
     if whole.switch("projector_use_layernorm", True):
         yield Scaling("layer_norm", inputs, bias=True)
-    width = whole.count("projector_hidden_size", 2560)
+    width = whole.size("projector_hidden_size", 2560)
     yield from _mlp(whole, inputs, bias=whole.switch("projector_bias", True), between=width)
 
 
@@ -209,12 +209,12 @@ def _lighton(whole: Whole) -> Steps:
 def _patch_merger(whole: Whole) -> Steps:
     """A norm, and a product that joins neighbouring patches."""
     yield Scaling("norm", whole.seen)
-    inputs = whole.seen * whole.count("spatial_merge_size", 2) ** 2
+    inputs = whole.seen * whole.size("spatial_merge_size", 2) ** 2
     yield Linear("patch_merger.merging_layer", inputs, whole.seen, bias=False)
 
 
 def _minimax(whole: Whole) -> Steps:
-    width = whole.count("projector_hidden_size", 6144)
+    width = whole.size("projector_hidden_size", 6144)
     yield from _mlp(whole, whole.seen, bias=True, between=width)
     joined = whole.hidden * whole.encoder.config.spatial_merge_size**2
     yield from _two("merge_linear_1", "merge_linear_2", joined, width, whole.hidden, True)
