@@ -1,9 +1,13 @@
 """Layers that foresee further tokens: counted on request, against the classes' own and the reference model."""
 
+import json
+from pathlib import Path
+
 import pytest
 
 from tests.conftest import TINY
 from tfacct import load
+from tfacct.base.errors import TfacctError
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import subject
 from tfacct.witness import checks as witness
@@ -96,3 +100,85 @@ def test_the_reference_runs_them(form: str, work: Workload) -> None:
     checks = witness.checks(ours, work, all_layers=False, against=False)
     assert {check.witness for check in checks if not check.agrees} == set()
     assert any(path.startswith("mtp.1.") for path in checks[0].measured)
+
+
+COUNTS = ("num_nextn_predict_layers", "num_mtp_layers", "mtp_num_hidden_layers", "mtp_num_layers", "num_mtp_modules")
+
+
+@pytest.mark.parametrize("field", COUNTS)
+def test_every_family_reads_the_number_of_layers_alike(field: str) -> None:
+    """By any spelling the layers are accepted, not counted, and named, whichever family has them."""
+    for family, raw in TINY.items():
+        if family in ("own", "step3p5"):  # tables of parts; lists of layers that go on for these
+            continue
+        plain = {name: value for name, value in raw.items() if name not in (*COUNTS, "use_mtp")}
+        without, asked = subject("mine", plain), subject("mine", {**plain, field: 2})
+        assert asked.ledger.parameters() == without.ledger.parameters()
+        assert (asked.not_included, without.not_included) == (("MTP", field, 2), None), family
+        assert field not in asked.unknown
+
+
+@pytest.mark.parametrize(
+    ("fields", "found"),
+    [
+        ({}, None),
+        ({"num_nextn_predict_layers": 0}, None),
+        ({"num_nextn_predict_layers": None}, None),
+        ({"num_mtp_modules": 3, "mtp_transformer_layers": 2, "use_mtp": True}, ("MTP", "num_mtp_modules", 6)),
+        ({"num_mtp_modules": 3, "use_mtp": False}, None),
+        ({"num_nextn_predict_layers": 1, "dspark_target_layer_ids": [4, 5]}, ("DSpark", "dspark_target_layer_ids", 2)),
+    ],
+)
+def test_the_layers_that_are_not_included(fields: dict, found: tuple | None) -> None:
+    assert subject("mine", {**TINY["llama"], **fields}).not_included == found
+
+
+@pytest.mark.parametrize("value", ["1", -1, True, 1.0, [1]])
+def test_a_number_of_layers_that_is_none_is_refused(value: object) -> None:
+    with pytest.raises(TfacctError, match=r"num_nextn_predict_layers = .* must be a whole number, 0 or more"):
+        subject("mine", {**TINY["llama"], "num_nextn_predict_layers": value})
+
+
+def test_params_and_memory_name_the_layers_that_they_do_not_include(run) -> None:
+    plain, asked = load("deepseek-v3"), load("deepseek-v3", mtp=True)
+    more = asked.params().total - plain.params().total
+    missing = {"kind": "MTP", "field": "num_nextn_predict_layers", "layers": 1, "params": more}
+    assert plain.params().models[0]["not_included"] == missing
+    stored = asked.memory(ctx=1).models[0]["weights_bytes"] - plain.memory(ctx=1).models[0]["weights_bytes"]
+    assert plain.memory(ctx=1).models[0]["not_included"] == {**missing, "bytes": stored}
+    assert asked.params().models[0]["not_included"] is asked.memory(ctx=1).models[0]["not_included"] is None
+    said = "Not included: 1 MTP layer (num_nextn_predict_layers), {}; --set mtp=true includes it."
+    for command, size in (("params", "11.6 B parameters"), ("memory", "10.8 GiB of weights")):
+        assert said.format(size) in " ".join(run(command, "deepseek-v3").out.split())
+    both = " ".join(run("params", "deepseek-v3", "glm-4.5", "gpt2").out.split())
+    assert "MTP layers and drafts that configs name are not included: deepseek-v3, glm-4.5." in both
+    assert "Not included: 1 MTP layer (num_nextn_predict_layers)." in " ".join(run("params", "glm-4.5").out.split())
+
+
+def test_the_layers_of_a_dspark_draft(run, tmp_path: Path) -> None:
+    """DeepSeek-V4-Flash-0731: its files hold three blocks with 256 experts under `mtp`, what joins the results of three
+    layers, two tables of 129,280 x 256, a score of confidence and the sum of the streams."""
+    preset = {name: value for name, value in load("deepseek-v4-flash").config.items() if name != "compress_ratios"}
+    ratios = [*load("deepseek-v4-flash").config["compress_ratios"][:43], 0, 0, 0]
+    draft = {"dspark_target_layer_ids": [40, 41, 42], "dspark_markov_rank": 256, "dspark_block_size": 5}
+    (path := tmp_path / "v4.json").write_text(json.dumps({**preset, "compress_ratios": ratios, **draft}))
+    experts = 257 * 3 * 2048 * 4096 + 256 * 4096
+    attention = 512 * 4096 + 2 * 8192 * 4096 + 1024 * 4096 + 32768 * 1024 + 512 + 1024 + 64
+    streams = 2 * (24 + 24 * 16384 + 3)
+    ends = 4096 * 12288 + 2 * 4096 + 2 * 129280 * 256 + 4352 + 4 + 4 * 16384 + 1
+    params = 3 * (experts + attention + streams + 2 * 4096) + ends
+    assert params == 19_845_850_215
+    (model,) = json.loads(run("params", str(path), "--json").out)["models"]
+    assert model["not_included"] == {
+        "kind": "DSpark",
+        "field": "dspark_target_layer_ids",
+        "layers": 3,
+        "params": params,
+    }
+    ran = run("memory", str(path), "--ctx", "1")
+    said = "Not included: 3 DSpark layers (dspark_target_layer_ids), 10.1 GiB of weights."
+    assert said in " ".join(ran.out.split()) and "unknown" not in ran.err
+    shorter = {**preset, "compress_ratios": ratios[:44], **draft}
+    path.write_text(json.dumps(shorter))
+    (model,) = json.loads(run("params", str(path), "--json").out)["models"]
+    assert (model["not_included"]["layers"], model["not_included"]["params"]) == (3, None)

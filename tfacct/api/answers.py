@@ -112,6 +112,7 @@ class ParamsReport(_Explained):
     active_params: int
     active_non_embedding_params: int
     tied_head: bool | None
+    not_included: each.NotIncluded | None
     expected_params: int | None
     expected_from: str | None
     tp: int
@@ -140,6 +141,7 @@ class MemoryReport(_Explained):
     kv_bytes_per_token: int
     kv_bytes_next_token: int
     total_bytes: int
+    not_included: each.NotIncluded | None
     fit: each.Fit
     batches: list[each.BatchLine]
     tp: int

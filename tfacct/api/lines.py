@@ -179,6 +179,16 @@ class TrafficLine(TypedDict):
     flops_per_byte: float | None
 
 
+class NotIncluded(TypedDict):
+    """Layers that a config names and the counts do not include, with their size where it is known."""
+
+    kind: Literal["MTP", "DSpark"]
+    field: str
+    layers: int
+    params: int | None
+    bytes: NotRequired[int | None]
+
+
 class ParamsLine(TypedDict):
     """One tensor, with its shape."""
 

@@ -16,7 +16,8 @@ from tfacct.architecture.transformer import AnyPooler, Transformer
 from tfacct.base.errors import ConfigError, nearest
 from tfacct.base.spelling import setting
 from tfacct.families._endings import CAUSAL_MODEL, DEFAULT_LABELS, FIELDS, Ending, scored
-from tfacct.families._fields import HARMLESS, changes_counts, is_harmless, same_size
+from tfacct.families._fields import HARMLESS, OF_MTP, changes_counts, is_harmless, same_size
+from tfacct.ledger.groups import Ledger
 from tfacct.ledger.workload import LARGEST, Workload
 
 
@@ -228,12 +229,17 @@ class FamilyConfig(BaseModel):
         """A transformer whose products are those that the class runs; None if it runs those counted here."""
         return None
 
+    def with_further_layers(self) -> Ledger | None:
+        """Ledger with the layers that the config names and the counts do not include; None where they are not
+        described."""
+        return None
+
     @classmethod
     def settable(cls, said: Mapping[str, Any] | None = None) -> frozenset[str]:  # noqa: ARG003
         """Every field that may be set in a config that says this: those that are read, shares that are dropped, and
         those known to be harmless."""
         dropouts = (field for field, _ in cls.dropouts.values())
-        return frozenset((*cls.model_fields, *dropouts)) | HARMLESS | FIELDS | cls.harmless
+        return frozenset((*cls.model_fields, *dropouts)) | HARMLESS | FIELDS | OF_MTP | cls.harmless
 
     @classmethod
     def counted(cls, said: Mapping[str, Any] | None = None) -> tuple[str, ...]:  # noqa: ARG003
@@ -264,7 +270,7 @@ def validate(family: type[FamilyConfig], raw: Mapping[str, Any]) -> tuple[Family
             elif value is not None or not _default_may_follow(family, name):
                 given[name] = value
                 unsaid.discard(name)
-        elif is_harmless(name) or name in FIELDS or name in family.harmless:
+        elif is_harmless(name) or name in FIELDS or name in OF_MTP or name in family.harmless:
             continue
         elif field := same_size(name, family.model_fields):
             repeated[name] = field

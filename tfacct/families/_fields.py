@@ -35,7 +35,7 @@ CHANGES_COUNTS = frozenset(
     window_size num_experts num_local_experts n_routed_experts n_shared_experts num_experts_per_tok
     moe_intermediate_size shared_expert_intermediate_size moe_layers num_shared_experts first_k_dense_replace
     decoder_sparse_step mlp_only_layers q_lora_rank kv_lora_rank qk_rope_head_dim qk_nope_head_dim v_head_dim
-    num_nextn_predict_layers mtp_num_layers add_cross_attention cross_attention_hidden_size encoder_layers
+    add_cross_attention cross_attention_hidden_size encoder_layers
     decoder_layers num_hidden_layers_encoder pruned_heads qk_norm use_qk_norm qk_layernorm attention_bias
     qkv_bias mlp_bias lm_head_bias use_bias bias head_dim num_key_value_heads num_kv_heads multi_query
     parallel_attn parallel_residual use_parallel_residual intermediate_size ffn_dim n_inner hidden_size
@@ -49,7 +49,7 @@ CHANGES_COUNTS = frozenset(
     expert_layer_period expert_layer_offset interleave_moe_layer_step intermediate_size_mlp dense_intermediate_size
     shared_intermediate_size moe_num_experts moe_num_shared_experts moe_k moe_topk moe_top_k moe_layer_start_index
     moe_layer_end_index moe_layer_interval moe_latent_size moe_shared_expert_intermediate_size num_dense_layers
-    zero_expert_num num_mtp_modules num_mtp_layers mtp_num_hidden_layers mtp_layer_types qk_norm_type
+    zero_expert_num qk_norm_type
     attn_output_gate use_attention_gate attention_out_bias use_qkv_bias use_post_norm use_sandwich_norm
     hidden_size_per_layer_input vocab_size_per_layer_input laurel_rank global_head_dim
     num_global_key_value_heads attention_k_eq_v use_double_wide_mlp compress_ratios compress_rates o_lora_rank
@@ -61,6 +61,26 @@ CHANGES_COUNTS = frozenset(
     """.split()
 )
 """Fields that change counts in some architecture. One that is on, and that a family does not read, is refused."""
+
+MTP_LAYERS = (
+    "num_nextn_predict_layers",
+    "num_mtp_layers",
+    "mtp_num_hidden_layers",
+    "mtp_num_layers",
+    "num_mtp_modules",
+    "n_mtp_layers",
+)
+"""Spellings of the number of layers for multi-token prediction (MTP)."""
+OF_MTP = frozenset(
+    (
+        *MTP_LAYERS,
+        *"use_mtp mtp_transformer_layers mtp_layer_types mtp_mlp_layer_types mtp_layers_block_type".split(),
+        *"mtp_hybrid_override_pattern mtp_loss_scaling_factor mtp_use_dedicated_embeddings".split(),
+        *"dspark_block_size dspark_noise_token_id dspark_target_layer_ids dspark_markov_rank".split(),
+    )
+)
+"""Fields about those layers alone, or about those of a DSpark draft. The counts do not include such layers, except with
+the field `mtp` of a family that has it; `params` and `memory` name them."""
 
 OF_OTHER_LAYERS = ("mamba_", "linear_", "index_", "indexer_", "hc_")
 """How the fields begin that give the sizes of layers of another kind: state spaces, linear attention, indexers that

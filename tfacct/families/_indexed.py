@@ -28,7 +28,6 @@ class Indexed(LatentLike):
     first_k_dense_replace: UpTo = 3
     mlp_layer_types: LayerNetworks | None = None
     layer_types: LayerTypes | None = None
-    num_nextn_predict_layers: UpTo = 1
     mlp_bias: Switch = False
     moe_layer_freq: Count = 1
     index_topk: Count = 2048
@@ -40,7 +39,6 @@ class Indexed(LatentLike):
         "layer_types",
         "mlp_bias",
         "moe_layer_freq",
-        "num_nextn_predict_layers",
     }
     aliases: ClassVar = {"num_experts": "n_routed_experts", "num_local_experts": "n_routed_experts"}
     harmless: ClassVar = LatentLike.harmless | frozenset(

@@ -49,8 +49,7 @@ class LingLike(LlamaLike):
         """
         n_group topk_group routed_scaling_factor score_function scoring_func seq_aux topk_method router_dtype
         moe_router_enable_expert_bias moe_router_enable_shared_expert moe_router_enable_routed_scaling
-        mtp_loss_scaling_factor num_mtp_layers
-        num_nextn_predict_layers use_rmsnorm embedding_dropout output_dropout norm_topk_prob
+        use_rmsnorm embedding_dropout output_dropout norm_topk_prob
         norm_head
         max_window_layers router_type rope_traditional
         """.split()

@@ -30,7 +30,7 @@ class QwenDelta(DeltaLike):
     uncounted: ClassVar = DeltaLike.uncounted | {"partial_rotary_factor", "attn_output_gate"}
     harmless: ClassVar = frozenset(
         """
-        mamba_ssm_dtype mtp_num_hidden_layers mtp_use_dedicated_embeddings num_nextn_predict_layers output_gate_type
+        mamba_ssm_dtype output_gate_type
         """.split()
     )  # the class builds no layer of multi-token prediction
     habits: ClassVar[frozenset[str]] = frozenset({"fused_queries", "rejoins", "joins_inside", "always_angles"})

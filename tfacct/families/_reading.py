@@ -9,6 +9,7 @@ from tfacct.base.spelling import setting
 from tfacct.families import _classes as classes
 from tfacct.families._base import MOST_LAYERS, FamilyConfig, shown
 from tfacct.families._endings import CAUSAL_MODEL, Ending
+from tfacct.families._not_included import NotIncluded, not_included
 from tfacct.families._rooms import Part, class_names, config_class, names
 from tfacct.families._spelled import respelled
 from tfacct.families._without import HEADS, WITHOUT
@@ -35,6 +36,8 @@ class Reading(NamedTuple):
     """Fields that hold the configs of other models, which are not counted."""
     parts: tuple[Part, ...] = ()
     """Parts of a config of several models that are counted together."""
+    not_included: NotIncluded | None = None
+    """Layers that the config names and the counts do not include."""
 
 
 def read(raw: Mapping[str, Any], sets: Mapping[str, Any] | None = None, part: Part = "text") -> Reading:
@@ -68,7 +71,8 @@ def read(raw: Mapping[str, Any], sets: Mapping[str, Any] | None = None, part: Pa
     shape = config.transformer()
     if fields.get("is_causal") is False and "is_causal" not in family.model_fields:
         _check_encoder(shape)
-    return Reading(model_type, config, shape, fields, defaulted, tuple(unknown), (*left_out, *others), parts)
+    further, said = not_included(fields), (*left_out, *others)
+    return Reading(model_type, config, shape, fields, defaulted, tuple(unknown), said, parts, further)
 
 
 def _own_model(raw: Mapping[str, Any]) -> Mapping[str, Any]:

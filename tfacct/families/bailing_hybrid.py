@@ -65,8 +65,7 @@ class Config(LatentLike, DeltaLike):
     }
     harmless: ClassVar = LatentLike.harmless | frozenset(
         """
-        moe_renormalize num_expert_group n_group topk_group routed_scaling_factor num_nextn_predict_layers
-        num_mtp_layers mtp_loss_scaling_factor
+        moe_renormalize num_expert_group n_group topk_group routed_scaling_factor
         """.split()
     )
     ungathered: ClassVar = (

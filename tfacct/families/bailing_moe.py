@@ -44,7 +44,7 @@ class Config(Glm4Moe):
         "use_qkv_bias": "attention_bias",
     }
     harmless: ClassVar = Glm4Moe.harmless | frozenset(
-        "use_rmsnorm score_function router_dtype moe_router_enable_expert_bias mtp_loss_scaling_factor".split()
+        "use_rmsnorm score_function router_dtype moe_router_enable_expert_bias".split()
     )
     gotchas: ClassVar[tuple[str, ...]] = (
         "transformers has no class for bailing_moe: its configs come with code of their own (BailingMoeV2), whose "

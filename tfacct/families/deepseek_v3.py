@@ -9,6 +9,7 @@ from tfacct.architecture.parts import MtpProjection
 from tfacct.architecture.transformer import Transformer
 from tfacct.families._base import Count, Switch, UpTo, whole
 from tfacct.families._deepseek_like import DeepseekLike
+from tfacct.ledger.groups import Ledger
 
 RELEASED = "2024-12"
 
@@ -60,6 +61,10 @@ class Config(DeepseekLike):
     def class_cannot(self) -> str | None:
         """Reason why the class cannot be asked: nor has it multi-token prediction heads."""
         return "it has no MTP layers: leave mtp out" if self.mtp else DeepseekLike.class_cannot(self)
+
+    def with_further_layers(self) -> Ledger | None:
+        """Ledger with the multi-token prediction heads."""
+        return self.model_copy(update={"mtp": True}).transformer().ledger()
 
     def architecture(self) -> Transformer:
         """V2's blocks and, on request, multi-token prediction heads, each a block of experts."""

@@ -9,6 +9,7 @@ from tfacct.architecture.transformer import Transformer
 from tfacct.families._base import Count, Layers, Switch, whole
 from tfacct.families._experts import beside_shared
 from tfacct.families._indexed import Indexed
+from tfacct.ledger.groups import Ledger
 
 RELEASED = "2025-12"
 
@@ -34,6 +35,8 @@ class Config(Indexed):
     num_nextn_predict_layers: Annotated[int, whole(0, 100)] = 1
     mtp: Switch = False
 
+    uncounted: ClassVar = Indexed.uncounted | {"num_nextn_predict_layers"}
+    aliases: ClassVar = {**Indexed.aliases, "num_mtp_layers": "num_nextn_predict_layers"}
     stems: ClassVar = ("DeepseekV32",)
     gotchas: ClassVar = (
         *(text.replace("as in the class.", "as in the class, unless `mtp` is true.") for text in Indexed.gotchas),
@@ -43,6 +46,10 @@ class Config(Indexed):
     def class_cannot(self) -> str | None:
         """Reason why the class cannot be asked: nor has it multi-token prediction heads."""
         return "it has no MTP layers: leave mtp out" if self.mtp else Indexed.class_cannot(self)
+
+    def with_further_layers(self) -> Ledger | None:
+        """Ledger with the multi-token prediction heads."""
+        return self.model_copy(update={"mtp": True}).transformer().ledger()
 
     def architecture(self) -> Transformer:
         """An indexer in every layer, and, on request, multi-token prediction heads, each a block of experts."""

@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic_core import core_schema
 
 from tfacct.architecture.blocks import Block, Sublayer, stacks
+from tfacct.architecture.grouped import group
 from tfacct.architecture.parts import (
     CompressedAttention,
     Embedding,
@@ -18,6 +19,7 @@ from tfacct.architecture.parts import (
     Part,
     Rotary,
 )
+from tfacct.architecture.parts.projector import Learned, Linear, NamedTensors, Scaling
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
 from tfacct.families._base import (
@@ -40,6 +42,8 @@ from tfacct.families._endings import DECODER
 from tfacct.families._experts import BESIDE_PATHS, ROUTED_TENSORS, check_active
 from tfacct.families._layers import LayerTypes, kinds_of_layers
 from tfacct.families.mistral import Window
+from tfacct.ledger import paths
+from tfacct.ledger.groups import Ledger
 
 RELEASED = "2026-04"
 
@@ -113,7 +117,6 @@ class Config(FamilyConfig):
     index_n_heads: Count = 64
     index_head_dim: Count = 128
     index_topk: Count = 512
-    num_nextn_predict_layers: UpTo = 1
     hidden_act: Word = "silu"
     rms_norm_eps: Real = 1e-6
     rope_theta: Real = 10_000.0
@@ -122,6 +125,8 @@ class Config(FamilyConfig):
     tie_word_embeddings: Switch = False
     attention_bias: Switch = False
     mlp_bias: Switch = False
+    dspark_target_layer_ids: list[UpTo] | None = None
+    dspark_markov_rank: Count | None = None
 
     divided: ClassVar = frozenset({"gathered", "torch"})
     stems: ClassVar = ("DeepseekV4",)
@@ -154,7 +159,8 @@ class Config(FamilyConfig):
     uncounted: ClassVar = frozenset(
         """
         num_key_value_heads n_shared_experts qk_nope_head_dim compress_rope_theta hc_sinkhorn_iters hc_eps
-        num_hash_layers mlp_layer_types swiglu_limit scoring_func routed_scaling_factor num_nextn_predict_layers
+        num_hash_layers mlp_layer_types swiglu_limit scoring_func routed_scaling_factor
+        dspark_target_layer_ids dspark_markov_rank
         hidden_act rms_norm_eps rope_theta rope_scaling rope_parameters attention_bias
         """.split()
     )
@@ -352,6 +358,30 @@ class Config(FamilyConfig):
             final_norm=norm,
             head=Head(hidden=hidden, vocab=self.vocab_size, tied=self.tie_word_embeddings),
         )
+
+    def with_further_layers(self) -> Ledger | None:
+        """Ledger with the layers of a DSpark draft, as files of DeepSeek-V4-Flash-DSpark have them under `mtp`: blocks
+        that compress nothing, what joins the layers that they read, and the draft's heads."""
+        layers, rank = len(self.dspark_target_layer_ids or ()), self.dspark_markov_rank
+        count = self.num_hidden_layers + layers
+        if not layers or rank is None or (self.compress_ratios or [])[self.num_hidden_layers : count] != [0] * layers:
+            return None
+        hidden, streams, vocab = self.hidden_size, self.hc_mult, self.vocab_size
+        draft = NamedTensors(
+            (
+                Linear("main_proj", layers * hidden, hidden, bias=False),
+                Scaling("main_norm", hidden),
+                Scaling("norm", hidden),
+                Learned("markov_head.markov_w1", (vocab, rank)),
+                Learned("markov_head.markov_w2", (vocab, rank)),
+                Learned("confidence_head.proj", (1, hidden + rank)),
+                Learned("hc_head_fn", (streams, streams * hidden)),
+                Learned("hc_head_base", (streams,)),
+                Learned("hc_head_scale", (1,)),
+            )
+        )
+        with_blocks = self.model_copy(update={"num_hidden_layers": count}).transformer().ledger()
+        return Ledger((*with_blocks.groups, group([(paths.in_every(paths.MTP, "draft"), draft)], {}, 1, range(1))))
 
     def class_keeps(self) -> Transformer:
         """A transformer that keeps what the class keeps: one token fewer of a window, whose keys stand there twice

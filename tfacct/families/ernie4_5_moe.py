@@ -30,7 +30,6 @@ class Config(ErnieExperts):
         moe_dropout_prob moe_orthogonal_loss_lambda moe_use_hard_gate compression_ratio enable_delay_scale_loss
         fuse_ln fuse_linear fuse_rms_norm fuse_rope fuse_swiglu use_flash_attention use_sparse_head_and_loss_fn
         use_recompute use_rmsnorm weight_share_add_bias ignored_index micro_batch_size num_acc_steps
-        num_nextn_predict_layers
         """.split()
     )
     heads: ClassVar = DECODER

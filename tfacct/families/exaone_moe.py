@@ -26,7 +26,6 @@ class Config(exaone4.Config):
     num_shared_experts: Count = 1
     first_k_dense_replace: UpTo = 1
     mlp_layer_types: LayerNetworks | None = None
-    num_nextn_predict_layers: UpTo = 0
 
     trains: ClassVar = frozenset(
         {
@@ -39,7 +38,6 @@ class Config(exaone4.Config):
     switched_habits: ClassVar = {"shared_out": ("norm_topk_prob", True)}
     changes_training: ClassVar = frozenset({"output_router_logits"})
     stems: ClassVar = ("ExaoneMoe",)
-    uncounted: ClassVar = LlamaLike.uncounted | {"num_nextn_predict_layers"}
     aliases: ClassVar = {"num_local_experts": "num_experts"}
     harmless: ClassVar = frozenset("n_group topk_group routed_scaling_factor scoring_func topk_method".split())
     heads: ClassVar = DECODER

@@ -32,7 +32,6 @@ class Config(PartRotated):
     n_shared_experts: Count = 1
     num_experts_per_tok: Count = 8
     first_k_dense_replace: UpTo = 1
-    num_nextn_predict_layers: UpTo = 1
 
     trains: ClassVar = frozenset(
         {
@@ -51,8 +50,7 @@ class Config(PartRotated):
         (r"\.attention\.query_layernorm\.", ".self_attn.q_norm."),
         (r"\.attention\.key_layernorm\.", ".self_attn.k_norm."),
     )
-    uncounted: ClassVar = PartRotated.uncounted | {"num_nextn_predict_layers"}
-    aliases: ClassVar = {"num_local_experts": "n_routed_experts", "num_mtp_layers": "num_nextn_predict_layers"}
+    aliases: ClassVar = {"num_local_experts": "n_routed_experts"}
     harmless: ClassVar = frozenset({"n_group", "topk_group", "routed_scaling_factor"})
     heads: ClassVar = DECODER
     hf_paths: ClassVar = {

@@ -32,14 +32,13 @@ class Config(LatentLike):
     n_shared_experts: Count = 1
     num_experts_per_tok: Count = 4
     mlp_layer_types: LayerNetworks | None = None
-    num_nextn_predict_layers: UpTo = 1
     first_k_dense_replace: UpTo | None = None
 
     trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "chunked", "lora", "nf4"})
     habits: ClassVar = frozenset({"scored", "wide_corrections"})
     switched_habits: ClassVar = {"shared_out": ("norm_topk_prob", True)}
     stems: ClassVar = ("Glm4MoeLite",)
-    uncounted: ClassVar = LatentLike.uncounted | {"num_nextn_predict_layers", "first_k_dense_replace"}
+    uncounted: ClassVar = LatentLike.uncounted | {"first_k_dense_replace"}
     aliases: ClassVar = {"num_local_experts": "n_routed_experts"}
     harmless: ClassVar = LatentLike.harmless | frozenset("n_group topk_group routed_scaling_factor topk_method".split())
     heads: ClassVar = DECODER

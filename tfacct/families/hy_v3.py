@@ -5,7 +5,7 @@ from typing import ClassVar
 from tfacct.architecture.blocks import Block
 from tfacct.architecture.parts import Experts, FeedForward, QKNorm
 from tfacct.architecture.transformer import Transformer
-from tfacct.families._base import Count, Layers, Real, Switch, UpTo
+from tfacct.families._base import Count, Layers, Real, Switch
 from tfacct.families._endings import DECODER
 from tfacct.families._experts import BESIDE_PATHS, ROUTED_TENSORS, LayerNetworks, beside_shared, dense_or_sparse
 from tfacct.families._llama_like import QK_NORM_PATHS, LlamaLike
@@ -33,7 +33,6 @@ class Config(LlamaLike):
     num_experts_per_tok: Count = 8
     num_shared_experts: Count = 1
     mlp_layer_types: LayerNetworks | None = None
-    num_nextn_predict_layers: UpTo = 0
 
     trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "chunked"})
     habits: ClassVar = frozenset({"scored", "shared_out", "norms_last"})
@@ -41,7 +40,7 @@ class Config(LlamaLike):
     changes_training: ClassVar = frozenset({"output_router_logits"})
     stems: ClassVar = ("HYV3",)
     in_files: ClassVar = ((r"\.mlp\.router\.gate\.", ".mlp.gate."), (r"\.mlp\.shared_mlp\.", ".mlp.shared_experts."))
-    uncounted: ClassVar = LlamaLike.uncounted | {"num_nextn_predict_layers", "mlp_bias"}
+    uncounted: ClassVar = LlamaLike.uncounted | {"mlp_bias"}
     aliases: ClassVar = {"num_local_experts": "num_experts"}
     harmless: ClassVar = frozenset({"router_scaling_factor", "enable_moe_fp32_combine"})
     heads: ClassVar = DECODER

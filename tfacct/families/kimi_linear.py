@@ -65,7 +65,7 @@ class Config(LatentLike, DeltaLike):
     harmless: ClassVar = LatentLike.harmless | frozenset(
         """
         moe_renormalize moe_router_activation_func num_expert_group n_group topk_group use_grouped_topk
-        routed_scaling_factor num_nextn_predict_layers
+        routed_scaling_factor
         """.split()
     )
     ungathered: ClassVar = (

@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from tfacct.architecture.parts import Attention, QKNorm, Rotary
 from tfacct.architecture.transformer import Transformer
-from tfacct.families._base import Count, Fields, Layers, Switch, UpTo
+from tfacct.families._base import Count, Fields, Layers, Switch
 from tfacct.families._endings import DECODER
 from tfacct.families._experts import ROUTED_PATHS, ROUTED_TENSORS, LayerNetworks, beside_shared, dense_or_sparse
 from tfacct.families._layers import FULL, SLIDING, LayerTypes, angles_of, windows
@@ -40,7 +40,6 @@ class Config(LlamaLike):
     moe_intermediate_size: Count = 896
     num_experts: Count = 64
     num_experts_per_tok: Count = 8
-    num_mtp_layers: UpTo | None = None
 
     trains: ClassVar = frozenset(
         {
@@ -52,9 +51,7 @@ class Config(LlamaLike):
     switched_habits: ClassVar = {"shared_out": ("norm_topk_prob", True)}
     changes_training: ClassVar = frozenset({"output_router_logits"})
     stems: ClassVar = ("Mellum",)
-    uncounted: ClassVar = LlamaLike.uncounted | {"num_mtp_layers"}
-    aliases: ClassVar = {"num_local_experts": "num_experts", "num_nextn_predict_layers": "num_mtp_layers"}
-    harmless: ClassVar = frozenset({"mtp_layer_types", "mtp_mlp_layer_types"})
+    aliases: ClassVar = {"num_local_experts": "num_experts"}
     heads: ClassVar = DECODER
     hf_paths: ClassVar = {**Qwen3.hf_paths, **ROUTED_PATHS}
     hf_tensors: ClassVar = ROUTED_TENSORS

@@ -15,7 +15,6 @@ class Config(Qwen2):
     class_type: ClassVar = "qwen2"
     trains: ClassVar[frozenset[str]] = frozenset()
     divided: ClassVar[frozenset[str]] = frozenset()
-    harmless: ClassVar = Qwen2.harmless | {"num_nextn_predict_layers"}
     heads: ClassVar = DECODER
     gotchas: ClassVar = (
         "transformers has no class for mimo: its configs come with code of their own, whose class is Qwen2's with "

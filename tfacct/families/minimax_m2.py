@@ -43,7 +43,7 @@ class Config(LlamaLike):
     aliases: ClassVar = {"num_experts": "num_local_experts"}
     harmless: ClassVar = frozenset(
         """
-        use_mtp num_mtp_modules mtp_transformer_layers use_qk_norm qk_norm_type scoring_func use_routing_bias
+        use_qk_norm qk_norm_type scoring_func use_routing_bias
         layernorm_full_attention_beta layernorm_linear_attention_beta layernorm_mlp_beta mlp_intermediate_size
         shared_moe_mode
         """.split()

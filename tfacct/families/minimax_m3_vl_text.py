@@ -90,7 +90,7 @@ class Config(LlamaLike):
     harmless: ClassVar = frozenset(
         """
         routed_scaling_factor swiglu_alpha swiglu_limit scoring_func use_routing_bias use_qk_norm qk_norm_type
-        use_gemma_norm num_nextn_predict_layers n_shared_experts num_mtp_modules use_mtp mtp_transformer_layers
+        use_gemma_norm n_shared_experts
         attention_output_gate
         """.split()
     )

@@ -9,7 +9,7 @@ from tfacct.architecture.blocks import Block
 from tfacct.architecture.parts import Attention, Experts, FeedForward, Mamba2, Norm
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
-from tfacct.families._base import Count, FamilyConfig, Layers, Real, Switch, UpTo, Word, share, validate
+from tfacct.families._base import Count, FamilyConfig, Layers, Real, Switch, Word, share, validate
 from tfacct.families._endings import DECODER
 from tfacct.families._experts import check_active
 from tfacct.families._layers import LayerTypes
@@ -61,7 +61,6 @@ class Config(LlamaLike):
     use_bias: Switch = False
     time_step_min: Real = 0.001
     layer_norm_epsilon: Real = 1e-5
-    num_nextn_predict_layers: UpTo = 0
     n_routed_experts: Count = 8
     num_experts_per_tok: Count = 2
     moe_intermediate_size: Count = 7688
@@ -77,7 +76,6 @@ class Config(LlamaLike):
         "time_step_min",
         "layer_norm_epsilon",
         "num_hidden_layers",
-        "num_nextn_predict_layers",
     }
     aliases: ClassVar = {
         "layer_types": "layers_block_type",
@@ -92,7 +90,7 @@ class Config(LlamaLike):
     harmless: ClassVar = frozenset(
         """
         attention_bias expand mamba_dt_init_floor mamba_dt_limit mamba_dt_max mamba_expand mamba_proj_bias
-        mamba_ssm_cache_dtype moe_shared_expert_overlap mtp_hybrid_override_pattern mtp_layers_block_type n_group
+        mamba_ssm_cache_dtype moe_shared_expert_overlap n_group
         n_shared_experts norm_eps num_logits_to_keep rescale_prenorm_residual residual_in_fp32 routed_scaling_factor
         time_step_floor time_step_limit time_step_max time_step_rank topk_group use_mamba_kernels
         """.split()

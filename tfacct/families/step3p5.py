@@ -92,7 +92,7 @@ class Config(LlamaLike):
     }
     harmless: ClassVar = frozenset(
         """
-        moe_router_scaling_factor swiglu_limits swiglu_limits_shared mtp_layer_types mtp_mlp_layer_types att_impl_type
+        moe_router_scaling_factor swiglu_limits swiglu_limits_shared att_impl_type
         moe_router_activation norm_expert_weight need_fp32_gate use_moe_router_bias use_moe zero_centered
         yarn_only_types n_shared_experts scoring_func moe_layer_offset moe_every_n_layer use_rope_layers
         """.split()

@@ -14,7 +14,7 @@ from tfacct.base import units
 from tfacct.base.errors import ConfigError, NotFoundError, UsageError
 from tfacct.base.record import record
 from tfacct.base.spelling import option
-from tfacct.families import FamilyConfig
+from tfacct.families import FamilyConfig, NotIncluded
 from tfacct.ledger.groups import Ledger
 from tfacct.ledger.storage import BF16, Storage, storage
 from tfacct.ledger.workload import Workload
@@ -70,6 +70,8 @@ class LoadedModel:
     """The config that it is a part of, where that holds other models."""
     parts: tuple[Literal["text", "vision", "audio"], ...] = ()
     """Its parts that are counted together."""
+    not_included: NotIncluded | None = None
+    """Layers that its config names and the counts do not include."""
     part: str = ""
     """Which part of it, where the user asked for one; `both` of one of two that are counted together."""
 
@@ -261,4 +263,5 @@ def subject(
         left_out=reading.left_out,
         parts=reading.parts,
         whole=raw if reading.parts else None,
+        not_included=reading.not_included,
     )

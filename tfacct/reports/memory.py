@@ -162,6 +162,7 @@ def _notes(
 ) -> list[str]:
     return [
         *sentences.projector_notes(subjects),
+        *sentences.not_included_notes(subjects, facts),
         *storage_notes(subjects, dtype),
         *sentences.cache_notes(subjects, facts),
         *sentences.state_notes(subjects, staged="pp" in facts[0]),
@@ -196,6 +197,7 @@ def _facts(
         "kv_bytes_per_token": token_bytes(subject.ledger, work.axes(), replace(cached, page=1)),
         "kv_bytes_next_token": next_token_bytes(subject.ledger, own.axes(), cached),
         "total_bytes": weights + cache,
+        "not_included": sentences.not_included(subject, stored),
         "lines": lines,
     }
     if fit is not None:

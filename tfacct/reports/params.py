@@ -113,6 +113,7 @@ def _notes(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]]) -> 
         *sentences.expert_notes(subjects),
         *sentences.shared_notes(subjects),
         *sentences.projector_notes(subjects),
+        *sentences.not_included_notes(subjects, facts),
         *_untrained(subjects),
         *_never_run(subjects),
     ]
@@ -140,6 +141,7 @@ def _facts(subject: LoadedModel, mesh: Mesh | None = None) -> dict[str, Any]:
         "active_params": active,
         "active_non_embedding_params": active - embedding,
         "tied_head": None if subject.architecture.head is None else subject.architecture.head.tied,
+        "not_included": sentences.not_included(subject),
         "expected_params": subject.expected,
         "expected_from": subject.provenance.expected_from if subject.provenance and subject.expected else None,
         "lines": [

@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tfacct.architecture.parts import Attention, Experts, LatentAttention, MergedAttention, Mixer, Projector
-from tfacct.base.spelling import option
+from tfacct.base import units
+from tfacct.base.errors import listed
+from tfacct.base.spelling import option, spelled
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import rounded_up
 from tfacct.ledger.lines import Pointwise, State
@@ -144,6 +146,47 @@ def projector_notes(subjects: Sequence[LoadedModel]) -> list[str]:
         f"{subject.name} includes the projector: {count:,} parameters."
         for subject, count in zip(found, counts, strict=True)
     ]
+
+
+def not_included(subject: LoadedModel, stored: Storage | None = None) -> dict[str, Any] | None:
+    """The layers that a config names and the counts do not include, with their parameters where they are described,
+    and their bytes as they are `stored`."""
+    missing = subject.not_included
+    if missing is None:
+        return None
+    found: dict[str, Any] = {**missing._asdict(), "params": None, **({} if stored is None else {"bytes": None})}
+    further = subject.config.with_further_layers()
+    if further is not None:
+        counted = subject.config.transformer().ledger()
+        found["params"] = sum(further.parameters().values()) - sum(counted.parameters().values())
+        if stored is not None:
+            every, own = (ledger.weight_bytes(stored) for ledger in (further, counted))
+            found["bytes"] = sum(every.values()) - sum(own.values())
+    return found
+
+
+def not_included_notes(subjects: Sequence[LoadedModel], facts: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Names the layers of one model that are not included, or the models that have some."""
+    missing = [(one, fact["not_included"]) for one, fact in zip(subjects, facts, strict=True) if fact["not_included"]]
+    if len(subjects) != 1:
+        names = listed([one.name for one, _ in missing], 4)
+        return [f"MTP layers and drafts that configs name are not included: {names}."] if missing else []
+    return [_not_included(one, found) for one, found in missing]
+
+
+def _not_included(subject: LoadedModel, found: Mapping[str, Any]) -> str:
+    many, size = found["layers"], ""
+    if found.get("bytes") is not None:
+        size = f", {units.binary(found['bytes'])} of weights"
+    elif found["params"] is not None:
+        size = f", {units.people(found['params'])} parameters"
+    them = "them" if many > 1 else "it"
+    how = (
+        f"; {spelled('--set mtp=true', 'mtp=True')} includes {them}"
+        if "mtp" in type(subject.config).model_fields
+        else ""
+    )
+    return f"Not included: {many:,} {found['kind']} layer{'s' if many > 1 else ''} ({found['field']}){size}{how}."
 
 
 def active_notes(subjects: Sequence[LoadedModel]) -> list[str]:

@@ -233,13 +233,12 @@ class Places:
 
     def _is_ahead(self, starred: str, numbers: Sequence[str]) -> bool:
         """True of a layer that predicts further tokens, of as many as the config says."""
-        further = self.subject.raw.get("num_nextn_predict_layers") or self.subject.raw.get("num_mtp_modules")
         if re.search(names.MTP, starred):
             return True
-        if ".layers.*." not in starred or not numbers or type(further) is not int:
+        further = self.subject.not_included
+        if ".layers.*." not in starred or not numbers or further is None:
             return False
-        ahead = int(numbers[0][:9]) - self.blocks
-        return bool(0 <= ahead < further)
+        return 0 <= int(numbers[0][:9]) - self.blocks < further.layers
 
 
 def _root(name: str) -> str:

@@ -39,16 +39,10 @@ class Learned(NamedTuple):
 
 
 @record
-class Projector(Part):
-    """Products, norms and learned tensors, in the order in which the class declares them.
-
-    Only its parameters are counted: how many rows each step reads differs from class to class, and often from image to
-    image.
-    """
+class NamedTensors(Part):
+    """Products, norms and learned tensors by their names in the class, of which only the parameters are counted."""
 
     steps: tuple[Linear | Scaling | Learned, ...]
-
-    name: ClassVar[str] = "projector"
 
     def axes(self) -> dict[str, Size]:
         """The sizes of each step, by letters of its own."""
@@ -65,6 +59,14 @@ class Projector(Part):
         for number, step in enumerate(self.steps):
             own = f"P{str(number).translate(_DIGITS)}"
             yield [f"{own}{mark}" for mark in "xyz"[: len(_sizes(step))]], step
+
+
+@record
+class Projector(NamedTensors):
+    """The steps of a projector, in the order in which the class declares them. How many rows each step reads differs
+    from class to class, and often from image to image."""
+
+    name: ClassVar[str] = "projector"
 
 
 def _sizes(step: Linear | Scaling | Learned) -> tuple[Size, ...]:

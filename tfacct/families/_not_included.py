@@ -1,0 +1,40 @@
+"""Layers that a config names and the counts do not include: those of multi-token prediction (MTP), and drafts."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from tfacct.base.errors import ConfigError
+from tfacct.families._base import shown
+from tfacct.families._fields import MTP_LAYERS
+
+DSPARK = "dspark_target_layer_ids"
+"""Layers of the model that a DSpark draft reads: the draft has a layer for each, in the place of MTP layers."""
+EACH = "mtp_transformer_layers"
+"""Layers of one MTP module."""
+
+
+class NotIncluded(NamedTuple):
+    """Layers of one kind, and the field that names them."""
+
+    kind: str
+    field: str
+    layers: int
+
+
+def not_included(fields: Mapping[str, Any]) -> NotIncluded | None:
+    """The layers that the counts do not include, None where a config names none. Raises ConfigError."""
+    read = fields.get(DSPARK)
+    if isinstance(read, list) and read:
+        return NotIncluded("DSpark", DSPARK, len(read))
+    named = {name: _count(name, fields[name]) for name in MTP_LAYERS if fields.get(name) is not None}
+    field = max(named, key=lambda name: named[name], default="")
+    if not field or not named[field] or fields.get("use_mtp") is False or fields.get("mtp") is True:
+        return None
+    each = _count(EACH, fields.get(EACH, 1)) if field == "num_mtp_modules" else 1
+    return NotIncluded("MTP", field, named[field] * each)
+
+
+def _count(name: str, value: object) -> int:
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value
+    raise ConfigError(f"{name} = {shown(value)} must be a whole number, 0 or more")
