@@ -274,7 +274,7 @@ OF_OTHERS = {
         "linear_num_key_heads": 16, "linear_num_value_heads": 32, "linear_key_head_dim": 128,
         "linear_conv_kernel_dim": 4, "full_attention_interval": 4, "attn_output_gate": True,
     },
-    "MiniMax": {"shared_intermediate_size": 512, "num_mtp_modules": 3, "qk_norm_type": "per_layer"},
+    "MiniMax": {"shared_intermediate_size": 512, "qk_norm_type": "per_layer"},
     "Gemma 3n and 4": {
         "hidden_size_per_layer_input": 256, "global_head_dim": 512, "num_global_key_value_heads": 4, "laurel_rank": 64,
     },

@@ -9,6 +9,7 @@ from tfacct.architecture.parts import MtpProjection
 from tfacct.architecture.transformer import Transformer
 from tfacct.families._base import Count, Switch, UpTo, whole
 from tfacct.families._deepseek_like import DeepseekLike
+from tfacct.families._fields import MTP_LAYERS
 from tfacct.ledger.groups import Ledger
 
 RELEASED = "2024-12"
@@ -50,7 +51,7 @@ class Config(DeepseekLike):
     switched_habits: ClassVar = {"shared_out": ("norm_topk_prob", True)}
     stems: ClassVar = ("DeepseekV3",)
     uncounted: ClassVar = DeepseekLike.uncounted | {"num_nextn_predict_layers"}
-    aliases: ClassVar = {**DeepseekLike.aliases, "num_mtp_layers": "num_nextn_predict_layers"}
+    aliases: ClassVar = {**DeepseekLike.aliases, **dict.fromkeys(MTP_LAYERS[1:], MTP_LAYERS[0])}
     gotchas: ClassVar[tuple[str, ...]] = (
         *DeepseekLike.gotchas,
         "The layers that predict further tokens (MTP) are not counted, as in the class, unless `mtp` is true.",

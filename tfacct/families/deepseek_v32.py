@@ -8,6 +8,7 @@ from tfacct.architecture.parts import MtpProjection
 from tfacct.architecture.transformer import Transformer
 from tfacct.families._base import Count, Layers, Switch, whole
 from tfacct.families._experts import beside_shared
+from tfacct.families._fields import MTP_LAYERS
 from tfacct.families._indexed import Indexed
 from tfacct.ledger.groups import Ledger
 
@@ -36,7 +37,7 @@ class Config(Indexed):
     mtp: Switch = False
 
     uncounted: ClassVar = Indexed.uncounted | {"num_nextn_predict_layers"}
-    aliases: ClassVar = {**Indexed.aliases, "num_mtp_layers": "num_nextn_predict_layers"}
+    aliases: ClassVar = {**Indexed.aliases, **dict.fromkeys(MTP_LAYERS[1:], MTP_LAYERS[0])}
     stems: ClassVar = ("DeepseekV32",)
     gotchas: ClassVar = (
         *(text.replace("as in the class.", "as in the class, unless `mtp` is true.") for text in Indexed.gotchas),
