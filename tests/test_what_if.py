@@ -388,6 +388,33 @@ def test_each_side_of_a_diff_has_its_dtypes(run) -> None:
     assert run("diff", "gpt2", "--dtype", "bf16", "--to-dtype", "bfloat16").code == 2  # the same by another name
 
 
+@pytest.mark.parametrize(
+    ("asked", "title"),
+    [
+        ("--to-lora 8", "no LoRA → LoRA 8"),
+        ("--lora 4:q_proj --to-lora 8", "LoRA 4:q_proj → LoRA 8"),
+        ("--lora 8 --to-adapters bf16 --to-lora-dropout 0.1", "adapters fp32 → bf16, LoRA dropout 0 → 0.1"),
+        ("--to-checkpoint full --to-loss chunked", "recomputation none → full, loss whole → chunked"),
+        ("--to-attention eager", "attention sdpa → eager"),
+        ("--to-optimizer muon", "optimizer adamw → muon"),
+        ("--to-weights fp32", "weights in training bf16 → fp32"),
+        ("--as reference --to-as transformers", "run by the reference model → transformers"),
+    ],
+)
+def test_a_title_says_in_words_what_of_a_recipe_changes(asked: str, title: str, run) -> None:
+    ran = run("diff", "llama-3.2-1b", "--ctx", "64", "--train", *asked.split(), columns=120)
+    assert ran.code == 0, ran.err
+    assert ran.out.splitlines()[0] == f"llama-3.2-1b, context 64, batch 1; {title}"
+
+
+def test_attention_that_was_not_named_is_that_of_each_class(run) -> None:
+    asked = "diff", "gemma-2-2b", "llama-3.2-1b", "--train", "--ctx", "64"
+    title = run(*asked, columns=120).out.splitlines()[0]
+    assert title == "gemma-2-2b → llama-3.2-1b, context 64, batch 1; attention eager → sdpa"
+    (facts,) = json.loads(run(*asked, "--json").out)["models"]
+    assert (facts["old"]["attention"], facts["new"]["attention"]) == ("eager", "sdpa")
+
+
 def test_a_sweep_answers_first(run) -> None:
     """The crossover; of other sweeps between which values the first metric runs."""
     crossing = run("sweep", "gpt2-xl", "--ctx", "1k..4k", columns=120).out.splitlines()[1]

@@ -225,7 +225,7 @@ def _as_ours(error: Exception, hub_id: str, revision: str | None, host: str) -> 
     if isinstance(error, errors.GatedRepoError):
         return HubError(f"{hub_id} is gated", f"accept its licence at {constants.ENDPOINT}/{hub_id}, then set HF_TOKEN")
     if isinstance(error, errors.RevisionNotFoundError):
-        return NotFoundError(f"{hub_id} has no revision {revision!r}")
+        return NotFoundError(f"{hub_id} has no revision {revision or constants.DEFAULT_REVISION!r}")
     if isinstance(error, errors.EntryNotFoundError) and status is not None:
         return NotFoundError(f"{hub_id} has no {CONFIG}", "name the model that it was derived from")
     if isinstance(error, errors.RepositoryNotFoundError) or status == HTTPStatus.NOT_FOUND:

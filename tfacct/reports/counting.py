@@ -86,6 +86,15 @@ class Counting:
         return str(dict(self.trained).get(AS, TRANSFORMERS))
 
     @property
+    def runner(self) -> str:
+        """Who runs a training step, in words."""
+        if self.as_ == TRANSFORMERS:
+            return TRANSFORMERS
+        from tfacct.reports.kept_as import runner
+
+        return runner(self.as_).who
+
+    @property
     def told(self) -> dict[str, Metric]:
         """Metrics of a training step that are counted as it is run."""
         from tfacct.accounts.step_metrics import PEAK, STEP_METRICS
@@ -207,11 +216,12 @@ class Counting:
         check(recipe, self.as_)
         return cache(lambda work: kept_step(subject, work, recipe, self.as_))
 
-    def recipe_facts(self, metrics: Sequence[Metric]) -> dict[str, Any]:
-        """The recipe as it stands in the JSON, where a metric is of a training step."""
+    def recipe_facts(self, metrics: Sequence[Metric], subject: LoadedModel | None = None) -> dict[str, Any]:
+        """The recipe as it is in the JSON, where a metric is of a training step; that of one model with its class's
+        attention where none is named."""
         if not any(metric.of_step for metric in metrics):
             return {}
-        recipe = self.recipe
+        recipe = self.recipe if subject is None else self.recipe.of(subject)
         named = {name: getattr(recipe, name) for name in ("optimizer", "checkpoint", "attention", "loss", "lora")}
         if self.as_ != TRANSFORMERS:  # of the transformers classes alone
             named["attention"] = None

@@ -17,7 +17,7 @@ from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Amount, Column, Kind, Report, Row, Table
 from tfacct.reports import compose, conventions, counting, sentences
 from tfacct.reports import latent_attention as latent
-from tfacct.reports.counting import WEIGHED, Counting
+from tfacct.reports.counting import TRANSFORMERS, WEIGHED, Counting
 
 TOTALS = {
     "total_flops": "total FLOPs",
@@ -108,7 +108,7 @@ def diff(
                 "left_out": [*(WEIGHED if unknown else ()), *_untold(terms, () if untrained else told)],
             }
         ],
-        title=f"{' → '.join(_names(old, new, before, after))}{_stored(stored, kept)}{_taught(terms, to, metrics)}",
+        title=f"{' → '.join(_names(old, new, before, after))}{_stored(stored, kept)}{_recipe(old, new, terms, to, metrics)}",
         convention=conventions.convention(metrics),
         answer=_answer(totals, names_of),
         notes=notes,
@@ -139,13 +139,14 @@ def _untold(terms: Counting, told: Collection[str]) -> list[str]:
     return [name for name in STEP_METRICS if terms.train and name not in told]
 
 
-def _taught(terms: Counting, to: Counting, metrics: Sequence[Metric]) -> str:
+def _recipe(old: LoadedModel, new: LoadedModel, terms: Counting, to: Counting, metrics: Sequence[Metric]) -> str:
     """What of the recipe changes, after a title."""
-    sides = terms.recipe_facts(metrics), to.recipe_facts(metrics)
-    both = (name for name in sides[0] if terms.as_ == to.as_ or name != "attention")
-    changed = (f"{name} {old} → {new}" for name in both for old, new in [[side[name] for side in sides]] if old != new)
-    said = ", ".join(changed)
-    return said and f"; {said}"
+    if not any(metric.of_step for metric in metrics):
+        return ""
+    changed = terms.recipe.of(old).changes(to.recipe.of(new), attention=terms.as_ == to.as_ == TRANSFORMERS)
+    if terms.as_ != to.as_:
+        changed.append(f"run by {terms.runner} → {to.runner}")
+    return "".join(f"{'; ' if not number else ', '}{words}" for number, words in enumerate(changed))
 
 
 def _there(new: LoadedModel, after: Request) -> Workload:
@@ -162,7 +163,7 @@ def _side(
     subject: LoadedModel, point: Point, terms: Counting, metrics: Sequence[Metric], *, weighed: bool
 ) -> dict[str, Any]:
     facts = {**compose.facts_of(subject), **terms.facts(point.work, point.weights.name if weighed else None)}
-    facts |= terms.recipe_facts(metrics)
+    facts |= terms.recipe_facts(metrics, subject)
     return {**facts, **latent.facts(subject, point)}
 
 

@@ -143,6 +143,22 @@ class Recipe:
         )
         return ", ".join([self.optimizer, *lora, *(words for words, so in others.items() if so)])
 
+    def changes(self, new: Recipe, *, attention: bool = True) -> list[str]:
+        """What changes from this recipe to a new one, in words."""
+        both = [("optimizer", self.optimizer, new.optimizer), ("recomputation", self.checkpoint, new.checkpoint)]
+        both += [("attention", self.attention, new.attention)] if attention else []
+        both += [("loss", self.loss, new.loss), ("", self._adapted, new._adapted)]
+        if self.lora is not None and new.lora is not None:
+            both += [("adapters", self.adapters, new.adapters)]
+            both += [("LoRA dropout", f"{self.lora_dropout:g}", f"{new.lora_dropout:g}")]
+        if self.weights != new.weights:
+            both += [("weights in training", self.weights or self.dtype, new.weights or new.dtype)]
+        return [f"{name} {old} → {to}".lstrip() for name, old, to in both if old != to]
+
+    @property
+    def _adapted(self) -> str:
+        return "no LoRA" if self.lora is None else f"LoRA {self.lora}"
+
     @property
     def runs_with(self) -> str:
         """What the class runs with: its attention, and what stands around it."""

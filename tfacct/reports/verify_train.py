@@ -81,7 +81,7 @@ def verify_train(
         one_table(one) if one else several_table(verified),
         [facts(each, recipe) for each in verified],
         title=f"{who} in {recipe.dtype} against witnesses, {words}",
-        convention=f"as transformers runs it with {recipe.attention}: {TRAINING}",
+        convention=f"as transformers runs it with {recipe.runs_with}: {TRAINING}",
         answer=verdict([(each.subject, each.checks) for each in verified], "to the byte"),
         notes=lambda at: _notes(verified[at], recipe),
         counted=recipe.counted,
