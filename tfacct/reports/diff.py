@@ -108,7 +108,7 @@ def diff(
                 "left_out": [*(WEIGHED if unknown else ()), *_untold(terms, () if untrained else told)],
             }
         ],
-        title=f"{' → '.join(_names(old, new, before, after))}{_stored(stored, kept)}{_recipe(old, new, terms, to, metrics)}",
+        title=_title(old, new, before, after) + _stored(stored, kept) + _recipe(old, new, terms, to, metrics),
         convention=conventions.convention(metrics),
         answer=_answer(totals, names_of),
         notes=notes,
@@ -229,6 +229,10 @@ def _change(line: Mapping[str, Any]) -> str:
 
 def _capital(said: str) -> str:
     return said[:1].upper() + said[1:]
+
+
+def _title(old: LoadedModel, new: LoadedModel, before: Request, after: Request) -> str:
+    return " → ".join(_names(old, new, before, after))
 
 
 def _names(old: LoadedModel, new: LoadedModel, before: Request, after: Request) -> tuple[str, ...]:
