@@ -100,6 +100,8 @@ class Hub(ThreadingHTTPServer):
         self.asked: list[tuple[str, str, str | None]] = []
         self.closing = threading.Event()
         self.answers = dict(ANSWERS)
+        self.formats: dict[str, Answer] = {}
+        """What it says of a model's hf_quant_config.json, by the model: of others, that there is none."""
         self.sent = 0
         """Bytes of bodies without end."""
 
@@ -123,8 +125,10 @@ class Handler(BaseHTTPRequestHandler):
     def answer(self, *, with_body: bool) -> None:
         who = self.headers.get("Authorization")
         self.server.asked.append((self.command, self.path, who))
-        match = re.fullmatch(r"/([^/]+/[^/]+)/resolve/([^/]+)/config\.json", self.path)
+        match = re.fullmatch(r"/([^/]+/[^/]+)/resolve/([^/]+)/(hf_quant_)?config\.json", self.path)
         known = self.server.answers.get(f"{match[1]}@{match[2].replace('%2F', '/')}") if match else None
+        if match and match[3]:
+            known = self.server.formats.get(match[1], refusal(404, "EntryNotFound"))
         said = known or refusal(418)
         if said.private_to is not None and who != said.private_to:
             said = Answer(b"", 403 if who else 401, GATED)
@@ -233,9 +237,46 @@ def test_what_is_fetched_is_counted_as_the_file_would_be(ask: Ask, server: Hub, 
         fetched = ask(*command, ID, "--json")
         assert (fetched.code, fetched.err) == (0, "")
         assert fetched.out.replace(ID, "file.json") == ask(*command, str(tmp_path / "file.json"), "--json").out
-    # The first run fetches, the other two only ask whether theirs is the newest. Nobody says who is asking.
-    assert {(path, who) for _, path, who in server.asked} == {(f"/{ID}/resolve/main/config.json", None)}
-    assert [how for how, *_ in server.asked] == ["HEAD", "GET", "HEAD", "HEAD"]
+    # The first run fetches, and asks once whether a file of its own says the format; the other two only ask whether
+    # theirs is the newest. Nobody says who is asking.
+    config, of_format = f"/{ID}/resolve/main/config.json", f"/{ID}/resolve/{COMMIT}/hf_quant_config.json"
+    assert [(how, path) for how, path, _ in server.asked] == [
+        ("HEAD", config), ("GET", config), ("HEAD", of_format), ("HEAD", config), ("HEAD", config),
+    ]  # fmt: skip
+    assert {who for *_, who in server.asked} == {None}
+
+
+@installed
+def test_a_format_in_a_file_of_its_own_is_fetched_too(ask: Ask, server: Hub, tmp_path: Path) -> None:
+    said = {"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "FP8", "exclude_modules": ["lm_head"]}}
+    server.formats[ID] = Answer(json.dumps(said).encode())
+    inside = {**TINY["qwen2"], "quantization_config": {**said, "quant_method": "modelopt"}}
+    (tmp_path / "file.json").write_text(json.dumps(inside))
+    fetched = ask("memory", ID, "--json")
+    assert fetched.out.replace(ID, "file.json") == ask("memory", str(tmp_path / "file.json"), "--json").out
+    assert ask("memory", ID, "--json", HF_HUB_OFFLINE="1").out == fetched.out
+    assert json.loads(fetched.out)["models"][0]["dtype_from"] == "published"
+    assert "hf_quant" not in " ".join(path for _, path, _ in server.asked[4:])
+
+
+@installed
+def test_a_hub_that_does_not_say_whether_there_is_such_a_file(ask: Ask, server: Hub) -> None:
+    server.formats[ID] = refusal(503)
+    assert "memory in bf16 (assumed)" in ask("memory", ID).out
+    server.formats[ID] = Answer(b"{")
+    ran = ask("memory", ID)
+    assert (ran.code, ran.out) == (2, "") and "hf_quant_config.json is not JSON" in ran.err
+
+
+@installed
+def test_a_preset_that_answers_for_a_hub_id_says_which_format_is_assumed(ask: Ask) -> None:
+    offline = {"HF_HUB_OFFLINE": "1"}
+    sizes = ask("memory", "deepseek-ai/DeepSeek-R1", **offline)
+    assert "memory in fp8-block (assumed)" in sizes.out and "; its weights are assumed to be in fp8-block" in sizes.err
+    nothing = ask("memory", "openai-community/gpt2", **offline)
+    assert "memory in bf16 (assumed)" in nothing.out and "; its weights are assumed to be in bf16" in nothing.err
+    known = ask("memory", PRESET_ID, **offline)
+    assert "memory in bf16, context" in known.out and "assumed" not in known.err
 
 
 @installed
@@ -453,7 +494,7 @@ def test_a_renamed_model_is_found_on_the_same_host(ask: Ask, server: Hub) -> Non
     """As the hub tells of it: by a path, not an address."""
     server.answers["old/name@main"] = Answer(b"", 307, {"Location": f"/{ID}/resolve/main/config.json"})
     assert ask("params", "old/name", HF_TOKEN="hf_mine").code == 0
-    assert [who for _, _, who in server.asked] == ["Bearer hf_mine"] * 3
+    assert [who for _, _, who in server.asked] == ["Bearer hf_mine"] * 4
 
 
 @installed

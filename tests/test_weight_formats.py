@@ -1,10 +1,15 @@
 """Formats of weights: what presets are published in, and what is said of them outside a config.json."""
 
-from math import ceil
+import json
+from math import ceil, prod
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.conftest import TINY
 from tfacct import load
+from tfacct.base.errors import TfacctError
 from tfacct.loading import presets
 
 
@@ -116,3 +121,194 @@ def test_the_format_in_the_name_of_a_page_is_that_of_the_preset(quantized: bool)
     named = [name for name, page in pages.items() if page.endswith(ENDINGS[quantized])]
     assert all(presets.load(name).quantized is quantized for name in named)
     assert quantized or named  # NVIDIA's pages in bf16 say so
+
+
+FP8 = {"producer": {"name": "modelopt", "version": "0.23.0"}, "quantization": {"quant_algo": "FP8"}}
+ON = {"kv_cache_quant_algo": "FP8", "exclude_modules": ["lm_head"]}
+LLAMA_70B = {
+    "model_type": "llama", "vocab_size": 128256, "hidden_size": 8192, "intermediate_size": 28672,
+    "num_hidden_layers": 80, "num_attention_heads": 64, "num_key_value_heads": 8, "tie_word_embeddings": False,
+    "torch_dtype": "bfloat16",
+}  # fmt: skip
+
+
+def folder(at: Path, config: dict[str, Any], **others: object) -> Path:
+    """A model's folder: its config.json, and other files by their names without `.json`."""
+    for name, said in {"config": config, **others}.items():
+        (at / f"{name}.json").write_text(json.dumps(said))
+    return at
+
+
+def test_model_optimizers_file_next_to_a_config(tmp_path: Path) -> None:
+    """Llama-3.1-70B in NVIDIA's FP8: a byte a number of 80 · 7 matrices, two scales for each."""
+    said = {**FP8, "quantization": {"quant_algo": "FP8", **ON}}
+    at = folder(tmp_path, LLAMA_70B, hf_quant_config=said)
+    block = 2 * 8192 * 8192 + 2 * 1024 * 8192 + 3 * 8192 * 28672
+    rest = 2 * 128256 * 8192 + (2 * 80 + 1) * 8192
+    assert weights(str(at)) == 80 * (block + 7 * 8) + 2 * rest == 72_656_376_192
+    assert weights(str(at / "config.json")) == 72_656_376_192
+    (model,) = load(str(at)).memory(ctx=1).models
+    assert (model["dtype_from"], model["published_dtype"]) == ("published", "fp8-tensor")
+    assert weights(str(at), dtype="bf16") == 2 * 70_553_706_496
+
+
+def test_a_config_that_says_its_format_itself_is_believed(tmp_path: Path) -> None:
+    said = {"quant_method": "fp8", "weight_block_size": [128, 128]}
+    at = folder(tmp_path, {**LLAMA_70B, "quantization_config": said}, hf_quant_config=FP8)
+    assert weights(str(at)) == weights_of({**LLAMA_70B, "quantization_config": said})
+
+
+def weights_of(config: dict[str, Any]) -> int:
+    return int(load(config).memory(ctx=1).models[0]["weights_bytes"])
+
+
+@pytest.mark.parametrize(
+    ("said", "named"),
+    [
+        ({**FP8, "quantization": {"quant_algo": "W4A8_AWQ"}}, "hf_quant_config.json: .*quant_algo = .W4A8_AWQ. is not"),
+        ({"quantization": {"quant_algo": "FP8", "more": 1}}, "hf_quant_config.json: .*more = 1 is not known"),
+        ([], "hf_quant_config.json holds a JSON list"),
+    ],
+)
+def test_model_optimizers_file_that_is_not_understood_is_named(tmp_path: Path, said: object, named: str) -> None:
+    with pytest.raises(TfacctError, match=named):
+        load(str(folder(tmp_path, LLAMA_70B, hf_quant_config=said))).memory(ctx=1)
+
+
+def test_ascends_file_is_named(tmp_path: Path) -> None:
+    tensors = {"model_quant_type": "W8A8", "model.layers.0.self_attn.q_proj.weight": "W8A8", "lm_head.weight": "FLOAT"}
+    at = folder(tmp_path, LLAMA_70B, quant_model_description=tensors)
+    with pytest.raises(TfacctError, match=r"quant_model_description\.json says that the weights are W8A8") as refused:
+        load(str(at)).memory(ctx=1)
+    assert "dtype='bf16'" in str(refused.value.hint)
+    assert weights(str(at), dtype="bf16") == 2 * 70_553_706_496 == 2 * load(str(at)).params().total
+    folder(tmp_path, LLAMA_70B, quant_model_description={"model_quant_type": "FLOAT"})
+    assert weights(str(at)) == 2 * 70_553_706_496
+
+
+def test_ascends_file_without_a_name_for_all(tmp_path: Path) -> None:
+    tensors = {"version": "1.0", "lm_head.weight": "FLOAT", "model.layers.0.mlp.up_proj.weight": "W4A8_DYNAMIC"}
+    with pytest.raises(TfacctError, match="the weights are W4A8_DYNAMIC, whose bytes"):
+        load(str(folder(tmp_path, LLAMA_70B, quant_model_description=tensors))).memory(ctx=1)
+
+
+BITS = {"F32": 32, "F16": 16, "BF16": 16, "I8": 8, "F8_E4M3": 8, "BOOL": 8}
+
+
+def safetensors(at: Path, **tensors: tuple[str, tuple[int, ...]]) -> None:
+    """A file of zeros: its tensors by dtype and shape."""
+    header, end = dict[str, Any](), 0
+    for name, (dtype, shape) in tensors.items():
+        start, end = end, end + prod(shape) * BITS[dtype] // 8
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [start, end]}
+    said = json.dumps(header).encode()
+    at.write_bytes(len(said).to_bytes(8, "little") + said + bytes(end))
+
+
+TINY_LLAMA = {**TINY["llama"], "tie_word_embeddings": False}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "said", "label", "known"),
+    [
+        ("BF16", "float32", "bf16", "bf16"),
+        ("F32", "bfloat16", "bf16 (files in fp32)", "fp32"),
+        ("F16", None, "bf16 (files in fp16)", "fp16"),
+        ("BF16", None, "bf16", "bf16"),
+    ],
+)
+def test_dtypes_of_files_are_those_of_their_headers(
+    run, tmp_path, dtype: str, said: str, label: str, known: str
+) -> None:
+    count = load(TINY_LLAMA).params().total
+    at = folder(tmp_path, {**TINY_LLAMA, "torch_dtype": said})
+    safetensors(at / "model.safetensors", all=(dtype, (count,)), mask=("BOOL", (4, 4)))
+    assert f": memory in {label}, context" in run("memory", str(at)).out
+    (model,) = load(str(at)).memory().models
+    assert model["published_dtype"] == known and model["weights_bytes"] == 2 * count
+    assert model["dtype_from"] == ("published" if known == "bf16" else "assumed")
+
+
+def test_files_in_a_format_that_nothing_explains_are_refused(tmp_path: Path) -> None:
+    at = folder(tmp_path, TINY_LLAMA)
+    safetensors(at / "model.safetensors", matrices=("I8", (900,)), others=("BF16", (50,)))
+    with pytest.raises(TfacctError, match="90 % of the bytes in its files are int8, and its config does not say"):
+        load(str(at)).memory()
+    assert load(str(at)).flops().total == load(TINY_LLAMA).flops().total
+    assert load(str(at)).memory(dtype="int8").models[0]["dtype_from"] == "given"
+
+
+def test_how_much_more_the_files_hold_is_said(run, tmp_path: Path) -> None:
+    count = load(TINY_LLAMA).params().total
+    at = folder(tmp_path, TINY_LLAMA)
+    index: dict[str, Any] = {
+        "metadata": {"total_size": 2 * count},
+        "weight_map": {"a": "model-00001-of-00001.safetensors"},
+    }
+    folder(at, TINY_LLAMA, **{"model.safetensors.index": index})
+    assert "of tensors" not in run("memory", str(at)).out
+    index["metadata"]["total_size"] = 2 * count + 2048 * 1024
+    folder(at, TINY_LLAMA, **{"model.safetensors.index": index})
+    said = " ".join(run("memory", str(at)).out.split())
+    assert "of tensors, 2.00 MiB more than is counted: `tfacct checkpoint" in said
+    assert "of tensors" not in run("memory", str(at), "--dtype", "fp32").out
+
+
+def test_a_tied_head_that_files_hold_twice_is_no_difference(run, tmp_path: Path) -> None:
+    tied = load({**TINY_LLAMA, "tie_word_embeddings": True}).params().total
+    at = folder(tmp_path, {**TINY_LLAMA, "tie_word_embeddings": True})
+    for count in (tied, load(TINY_LLAMA).params().total):
+        safetensors(at / "model.safetensors", all=("BF16", (count,)))
+        assert "of tensors" not in run("memory", str(at)).out
+
+
+def test_the_first_line_says_which_format_is_assumed(run, tmp_path: Path) -> None:
+    """A config that says nothing of it; one that says fp16, whose bytes are the same."""
+    config = tmp_path / "plain.json"
+    config.write_text(json.dumps(TINY_LLAMA))
+    (tmp_path / "half.json").write_text(json.dumps({**TINY_LLAMA, "torch_dtype": "float16"}))
+    for command in (["memory"], ["flops", "--bytes"]):
+        assert "in bf16 (assumed), context" in run(*command, str(config)).out.splitlines()[0]
+    half = run("memory", str(tmp_path / "half.json")).out.splitlines()[0]
+    assert "in bf16 (published in fp16), context" in half
+    both = " ".join(run("memory", str(config), str(tmp_path / "half.json")).out.split())
+    assert both.startswith("Memory to serve in bf16 (assumed for 1 of 2), context")
+
+
+@pytest.mark.parametrize(
+    "command", ["time --on h100-sxm", "serve --on h100-sxm --prompt 64 --new 4", "fit --on h100-sxm"]
+)
+def test_estimates_say_it_too(run, command: str) -> None:
+    name, *options = command.split()
+    first = " ".join(run(name, "gpt2", *options).out.split("\n\n")[0].split())
+    assert "bf16 (assumed)," in first
+    (model,) = json.loads(run(name, "gpt2", *options, "--json").out)["models"]
+    assert model.get("on", model)["dtype_from"] == "assumed"
+    assert "assumed" not in run(name, "gpt2", *options, "--dtype", "bf16").out.split("\n\n")[0]
+
+
+def test_plans_say_it_too(run) -> None:
+    plan = ("plan", "gpt2", "--gpus", "2", "--fit", "80GB")
+    assert "serving in bf16 (assumed)" in " ".join(run(*plan).out.split())
+    (model,) = json.loads(run(*plan, "--json").out)["models"]
+    assert (model["dtype_from"], model["published_dtype"]) == ("assumed", None)
+
+
+def test_mxfp8_by_hand() -> None:
+    """MiniMax-M3 in MXFP8, the shapes and dtypes of its files but for routers, which these hold in fp32."""
+    attention = _mxfp8(8192, 6144) + 2 * _mxfp8(512, 6144) + _mxfp8(6144, 8192) + 2 * (2 * 6144 + 2 * 128)
+    indexer = _mxfp8(128, 6144) + _mxfp8(512, 6144) + 2 * 2 * 128
+    experts = 129 * (2 * _mxfp8(3072, 6144) + _mxfp8(6144, 3072)) + 2 * 128 * 6144
+    dense = 3 * (2 * _mxfp8(12288, 6144) + _mxfp8(6144, 12288))
+    total = 60 * attention + 57 * (indexer + experts) + dense + 2 * 6144 + 2 * 200064 * 6144 * 2
+    fields = dict(load("minimax-m3").loaded.raw)
+    said = {
+        "quant_method": "mxfp8",
+        "activation_scheme": "dynamic",
+        "weight_block_size": [1, 32],
+        "ignored_layers": ["lm_head", "model.embed_tokens", "vision_tower"],
+    }
+    assert weights_of({**fields, "quantization_config": said}) == total == 441_918_257_664
+    for wrong, words in (({"weight_block_size": [1, 16]}, r"weight_block_size = \[1, 16\]"), ({"more": 1}, "more = 1")):
+        with pytest.raises(TfacctError, match=f"{words} is not known"):
+            weights_of({**fields, "quantization_config": {**said, **wrong}})

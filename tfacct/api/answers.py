@@ -85,6 +85,8 @@ class TrafficReport(_Common):
     _optional = ("tp", "pp", "stage", "mesh", "whole")
 
     workload: each.Workload
+    dtype_from: each.DtypeFrom
+    published_dtype: str | None
     activation_dtype: str
     total_flops: int
     total_read_bytes: int
@@ -131,6 +133,8 @@ class MemoryReport(_Explained):
     _optional = ("fit", "batches", "kv_block", "kv_page_bytes", "pages", "tp", "pp", "ep", "stage", "mesh", "whole")
 
     workload: each.Workload
+    dtype_from: each.DtypeFrom
+    published_dtype: str | None
     kv_dtype: str
     kv_block: int
     kv_page_bytes: int

@@ -27,6 +27,8 @@ class OnDevices(TypedDict):
     memory_bytes: int
     memory_from: str
     dtype: str
+    dtype_from: each.DtypeFrom
+    published_dtype: str | None
     kv_dtype: str
 
 
@@ -185,6 +187,8 @@ class FitReport(_Common):
     _line = FittingDevice
 
     workload: each.Workload
+    dtype_from: each.DtypeFrom
+    published_dtype: str | None
     kv_dtype: str
     use: float
     reserve_bytes: int

@@ -6,6 +6,9 @@ from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
 from tfacct.architecture.parts import Form
 
+DtypeFrom: TypeAlias = Literal["given", "published", "assumed"]
+"""Where the format of weights is from: the user, a config or the files next to it, or nobody."""
+
 
 class Workload(TypedDict):
     """Sequences, new tokens and keys of a step."""

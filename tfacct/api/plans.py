@@ -41,6 +41,8 @@ class PlanReport(_Common):
     """Divisions of devices that hold a model."""
 
     workload: each.Workload
+    dtype_from: each.DtypeFrom
+    published_dtype: str | None
     train: bool
     gpus: int
     budget_bytes: int

@@ -101,6 +101,21 @@ def _read_index(source: Source) -> Mapping[str, object]:
     return index(source.name, source.read(0, source.size))
 
 
+def claimed(folder: Path) -> int | None:
+    """Bytes of all tensors as a folder's index says; None where it has none that can be read."""
+    try:
+        fields = _read_index(LocalFile(folder / INDEX))
+    except CheckpointError:
+        return None
+    return _total(fields)
+
+
+def _total(fields: Mapping[str, object]) -> int | None:
+    about = fields.get("metadata")
+    total = about.get("total_size") if isinstance(about, dict) else None
+    return total if type(total) is int else None
+
+
 def index(where: str, data: bytes) -> dict[str, object]:
     """Fields of an index, whose `weight_map` names a file for each tensor. Raises CheckpointError."""
     if data.count(b",") > MOST + 100:
@@ -130,8 +145,6 @@ def indexed(name: str, fields: Mapping[str, object], source: Callable[[str], Sou
     """Checkpoint of the files that an index names, each of which must hold what the index says."""
     where: Mapping[str, str] = fields["weight_map"]  # type: ignore[assignment]  # which `index` has checked
     names = files_of(name, fields)
-    about = fields.get("metadata")
-    total = about.get("total_size") if isinstance(about, dict) else None
     found = together(name, [source(file) for file in names], called=names)
     for file in found.files:
         wrong = next((tensor for tensor in file.tensors if where.get(tensor.name) != file.name), None)
@@ -140,7 +153,7 @@ def indexed(name: str, fields: Mapping[str, object], source: Callable[[str], Sou
     there = {tensor.name for tensor in found.tensors}
     if lost := next((tensor for tensor in where if tensor not in there), None):
         raise CheckpointError(f"{where[lost]} lacks {lost!r}, which the index says it holds")
-    return found._replace(claimed=total if type(total) is int else None)
+    return found._replace(claimed=_total(fields))
 
 
 def together(name: str, sources: Sequence[Source], *, part_of: int = 0, called: Sequence[str] = ()) -> Checkpoint:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfacct.architecture.parts import Stem
 from tfacct.base.errors import ConfigError, MissingExtraError, NotFoundError, TfacctError, nearest
-from tfacct.loading import files, presets
+from tfacct.loading import files, presets, published
 from tfacct.loading.model import LoadedModel, Provenance, subject
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def find(
         file = path / "config.json" if path.is_dir() else path
         if file.suffix == ".toml":
             return presets.load_file(file, sets)
-        return subject(_short_name(file), files.parse_json(str(file), files.read(file)), sets)
+        return _from_file(file, sets)
     from tfacct.loading import spellings  # no name of a preset gets here
 
     page = spellings.hub_id(model) if ask_hub else None
@@ -55,6 +55,18 @@ def find(
     if ask_hub and (preset := spellings.preset(page or model)):
         return _answer(preset, page or model, sets)
     raise NotFoundError(f"no preset or file named {model!r}", _suggestion(model, also))
+
+
+def _from_file(file: Path, sets: Mapping[str, Any] | None) -> LoadedModel:
+    """Model of a config in a file; of a `config.json` with what the files next to it say of its weights."""
+    fields = files.parse_json(str(file), files.read(file))
+    if file.name != "config.json":
+        return subject(_short_name(file), fields, sets)
+    of_format = file.with_name(published.HF_QUANT)
+    if published.quantized(fields) or not of_format.is_file():
+        return replace(subject(_short_name(file), fields, sets), folder=file.parent)
+    model = subject(_short_name(file), published.with_quantization(fields, of_format), sets)
+    return replace(model, folder=file.parent, format_file=of_format.name)
 
 
 def _suggestion(model: str, also: Iterable[str]) -> str:
@@ -96,7 +108,19 @@ def _from_hub(model: str, sets: Mapping[str, Any] | None, waiting: Waiting | Non
         error.hint = f"the hub's cache holds it as {copy.path}"
         raise
     source = Provenance(url=copy.page, kind="fetched" if copy.newest else "cached", revision=copy.commit)
-    return subject(name, fields, sets, source)
+    model, folder = subject(name, fields, sets, source), copy.path.parent
+    if published.quantized(fields):
+        return replace(model, folder=folder)
+    try:
+        file = hub.another(hub_id, copy, published.HF_QUANT, largest=files.LARGEST)
+    except ConfigError:
+        raise
+    except TfacctError:  # the config's own word is all there is
+        return replace(model, folder=folder, format_assumed=True)
+    if file is None:
+        return replace(model, folder=folder)
+    model = subject(name, published.with_quantization(fields, file), sets, source)
+    return replace(model, folder=folder, format_file=file.name)
 
 
 def _answer(preset: Preset, asked: str, sets: Mapping[str, Any] | None, why: str = "") -> LoadedModel:
@@ -108,8 +132,19 @@ def _answer(preset: Preset, asked: str, sets: Mapping[str, Any] | None, why: str
         raise NotFoundError(f"no preset counts the language model of {asked.strip()}", alone)
     found = presets.load(preset.name, sets)
     sizes = "" if preset.itself else ", whose config has the same sizes"
-    note = f"using the preset {preset.name} for {asked.strip()}{sizes}{why}"
-    return replace(found, left_out=preset.without, answers=note)
+    model = replace(found, format_assumed=not preset.itself, left_out=preset.without)
+    stored = _format_assumed(model) if "/" in asked else ""
+    return replace(model, answers=f"using the preset {preset.name} for {asked.strip()}{sizes}{why}{stored}")
+
+
+def _format_assumed(model: LoadedModel) -> str:
+    """In which format its weights are assumed to be, where nothing says it."""
+    if not model.format_assumed and (model.quantized or published.published(model) is not None):
+        return ""
+    try:
+        return f"; its weights are assumed to be in {model.storage().name}"
+    except TfacctError:
+        return ""
 
 
 def _encoder_alone(preset: Preset) -> str | None:

@@ -86,6 +86,39 @@ def fetch(hub_id: str, revision: str | None = None, *, largest: int, waiting: Wa
     return patiently(hub_id, revision, lambda wanted: _ask(hub_id, wanted, largest), waiting)
 
 
+def another(hub_id: str, copy: Copy, name: str, *, largest: int, waiting: Waiting = unwatched) -> Path | None:
+    """Another file of the same commit, of at most `largest` bytes; None where the hub has none. Raises a TfacctError
+    where it does not say."""
+    return patiently(hub_id, copy.commit, lambda commit: _another(hub_id, commit, name, largest), waiting)
+
+
+def _another(hub_id: str, commit: str, name: str, largest: int) -> Path | None:
+    """One question for each commit: the cache knows files that are not there, too."""
+    from huggingface_hub import constants, get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
+
+    kept = try_to_load_from_cache(hub_id, name, revision=commit)
+    if isinstance(kept, str):
+        return Path(kept)
+    if kept is not None:
+        return None
+    if constants.HF_HUB_OFFLINE:
+        raise HubError(f"{name} of {hub_id} is not in the hub's cache, and HF_HUB_OFFLINE forbids asking for it")
+    url = hf_hub_url(hub_id, name, revision=commit)
+    try:
+        held = get_hf_file_metadata(url)
+    except Exception as error:
+        if _status(error) != HTTPStatus.NOT_FOUND:
+            raise
+        _keep(hub_id, ".no_exist", commit, name, data=b"")
+        return None
+    _checked(held, url, commit)
+    try:
+        data = _download(held.location, held.size, largest)
+    except OverflowError:
+        raise ConfigError(f"{name} of {hub_id} is larger than 4 MB") from None
+    return Path(_keep(hub_id, "snapshots", commit, name, data=data))
+
+
 def patiently(
     hub_id: str, revision: str | None, ask: Callable[[str], AnswerT], waiting: Waiting, reads: int = 3
 ) -> AnswerT:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import field, replace
+from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from tfacct import families
@@ -18,6 +19,7 @@ from tfacct.families import FamilyConfig, NotIncluded
 from tfacct.ledger.groups import Ledger
 from tfacct.ledger.storage import BF16, Storage, storage
 from tfacct.ledger.workload import Workload
+from tfacct.loading import published
 
 T = TypeVar("T")
 WITNESSES = {
@@ -74,6 +76,13 @@ class LoadedModel:
     """Layers that its config names and the counts do not include."""
     part: str = ""
     """Which part of it, where the user asked for one; `both` of one of two that are counted together."""
+    folder: Path | None = None
+    """The folder of its config.json, where other files may say how its weights are stored."""
+    format_file: str = ""
+    """File next to its config.json that says how its weights are stored, where the config does not."""
+    format_assumed: bool = False
+    """True where the weights may be stored in another format than its config says: of a preset that answers for another
+    model of the same sizes, and where the hub did not say whether it has a file about the format."""
 
     def once(self, work: Callable[[LoadedModel], T]) -> T:
         """What is worked out of the model alone: the first time."""
@@ -149,12 +158,27 @@ class LoadedModel:
     def with_fields(self, sets: Mapping[str, Any]) -> LoadedModel:
         """The same model with fields set over its config. Other models in its file stay left out."""
         changed = subject(self.name, self.raw, sets, self.provenance)
-        return replace(changed, left_out=self.left_out, answers=self.answers, whole=self.whole, part=self.part)
+        return replace(
+            changed,
+            left_out=self.left_out,
+            answers=self.answers,
+            whole=self.whole,
+            part=self.part,
+            folder=self.folder,
+            format_file=self.format_file,
+            format_assumed=self.format_assumed,
+        )
 
     def of_part(self, part: Literal["text", "vision", "audio"], sets: Mapping[str, Any] | None = None) -> LoadedModel:
         """One of the models that its config holds, with fields set over that one's. Raises TfacctError."""
         found = subject(f"{self.name}:{part}", self._whole_for(part), sets, self.provenance, part)
-        return replace(found, part=part)
+        return replace(
+            found,
+            part=part,
+            folder=self.folder,
+            format_file=self.format_file,
+            format_assumed=self.format_assumed,
+        )
 
     def of_parts(self, *, projector: bool = False) -> list[LoadedModel]:
         """The models that its config holds, to be counted together; with a `projector`, the encoder has the one behind
@@ -205,11 +229,11 @@ class LoadedModel:
     @property
     def quantized(self) -> bool:
         """True if the config says that its weights are stored quantized."""
-        return any(self.raw.get(field) for field in ("quantization_config", "quantization", "compression_config"))
+        return any(self.raw.get(field) for field in published.FIELDS)
 
     def storage(self, dtype: str | None = None) -> Storage:
-        """Storage of its weights in a dtype or format; without one as its config says, or in bf16 where it says
-        nothing. Raises TfacctError."""
+        """Storage of its weights in a dtype or format; without one as its config or a file next to it says, or in bf16
+        where they say a plain dtype or nothing. Raises TfacctError."""
         if dtype is not None:
             name = units.dtype_name(dtype)
             if name not in units.GGUF:
@@ -218,6 +242,7 @@ class LoadedModel:
 
             return gguf.mix(self, name)
         if not self.quantized:
+            published.published(self)  # raises for what is not counted
             return BF16
         from tfacct.loading import quantized
 

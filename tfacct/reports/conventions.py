@@ -113,9 +113,7 @@ def dtypes(
     """The dtypes of the weights and those of the cache: one of each, or two where the new side, the last of two models,
     has another."""
     sides = [(subjects, terms)] if to is None else [(subjects[:1], terms), (subjects[-1:], to)]
-    named = [
-        (counting.stored_name(own, side.dtype), counting.dtypes(side.dtype, side.kv_dtype)[1]) for own, side in sides
-    ]
+    named = [(counting.formats(own, side.dtype), counting.dtypes(side.dtype, side.kv_dtype)[1]) for own, side in sides]
     return [list(dict.fromkeys(each)) for each in zip(*named, strict=True)]
 
 

@@ -15,6 +15,7 @@ from tfacct.ledger.einsum import shared
 from tfacct.ledger.storage import BF16, Storage, width
 from tfacct.ledger.workload import Request, Workload, whole_sequences
 from tfacct.loading.model import LoadedModel
+from tfacct.loading.published import published
 
 if TYPE_CHECKING:
     from tfacct.accounts.sharding.mesh import Mesh
@@ -376,7 +377,51 @@ def on_a_mesh(
     return [subject for subject, _ in found], [each for _, each in found], left_out
 
 
+GIVEN, PUBLISHED, ASSUMED = "given", "published", "assumed"
+"""Where the format of weights is from: the user, a config or the files next to it, or nobody."""
+
+
+def format_facts(subject: LoadedModel, dtype: str | None) -> dict[str, str | None]:
+    """Where the format that weights are counted in is from, and the one that they are published in, as far as it is
+    known."""
+    known = None if subject.format_assumed else _published(subject)
+    if dtype is not None:
+        return {"dtype_from": GIVEN, "published_dtype": known}
+    return {"dtype_from": PUBLISHED if known == subject.storage().name else ASSUMED, "published_dtype": known}
+
+
+def _published(subject: LoadedModel) -> str | None:
+    """The format that a model is published in; None where nothing says it, or its bytes are not counted."""
+    try:
+        found = None if subject.quantized else published(subject)
+        return subject.storage().name if subject.quantized else None if found is None else found.dtype
+    except TfacctError:
+        return None
+
+
+def format_name(subject: LoadedModel, dtype: str | None) -> str:
+    """The format that a model's weights are counted in: `bf16`, `bf16 (assumed)`, `bf16 (published in fp32)`."""
+    name = subject.storage(dtype).name
+    if dtype is not None:
+        return name
+    found = None if subject.quantized or subject.format_assumed else published(subject)
+    if found is None:
+        return name if subject.quantized and not subject.format_assumed else f"{name} ({ASSUMED})"
+    return name if found.dtype == name else f"{name} ({found.said_by} in {found.dtype})"
+
+
 def stored_name(subjects: Sequence[LoadedModel], dtype: str | None) -> str:
     """What the weights of these models are stored in, in a word or two."""
     names = list(dict.fromkeys(how.name for _, how in storages(subjects, dtype)[0]))
     return names[0] if len(names) == 1 else f"{DEFAULT_DTYPE}, or as their configs say"
+
+
+def formats(subjects: Sequence[LoadedModel], dtype: str | None) -> str:
+    """The same for a title: with `(assumed)` where nothing says it, and with the files' dtype where that is another."""
+    known = [subject for subject, _ in storages(subjects, dtype)[0]]
+    named = [format_name(subject, dtype) for subject in known]
+    if len(set(named)) == 1:
+        return named[0]
+    stored, assumed = stored_name(subjects, dtype), sum(name.endswith(f"({ASSUMED})") for name in named)
+    first, comma, rest = stored.partition(",")
+    return f"{first} ({ASSUMED} for {assumed:,} of {len(known):,}){comma}{rest}" if assumed else stored

@@ -17,7 +17,7 @@ from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Row, Table
 from tfacct.reports import compose, counting
 from tfacct.reports.budget import Budget, of_device
-from tfacct.reports.placed import head_divisors, put, undivided, unlowered
+from tfacct.reports.placed import Placed, head_divisors, put, undivided, unlowered
 
 MOST = 1024
 """Devices that one model is divided among."""
@@ -85,8 +85,8 @@ def fit(
         "fit",
         [subject],
         _table(needed, whole),
-        [_facts(named.dtype, named.cache, work, rule, whole, needed)],
-        title=f"{compose.name_of(subject)}: {weights} of weights and {cache} of cache, {named.dtype}, {words}",
+        [_facts(named, work, rule, whole, needed)],
+        title=f"{compose.name_of(subject)}: {weights} of weights and {cache} of cache, {named.stored}, {words}",
         convention="weights and cache as stored; each device holds its share, and what is not divided",
         answer=_answer(needed, alone=undivided(dtype)),
         notes=lambda _: [
@@ -194,10 +194,11 @@ def _answer(needed: Sequence[Needed], alone: bool) -> str:
     return f"The fewest that hold it are {fewest:,}, of {', '.join(names[:3])}{more}{none}."
 
 
-def _facts(dtype: str, cache: str, work: Any, rule: Budget, whole: Share, needed: Sequence[Needed]) -> dict[str, Any]:
+def _facts(named: Placed, work: Any, rule: Budget, whole: Share, needed: Sequence[Needed]) -> dict[str, Any]:
     return {
-        "workload": counting.workload_facts(work, dtype=dtype),
-        "kv_dtype": cache,
+        "workload": counting.workload_facts(work, dtype=named.dtype),
+        **named.stored_facts,
+        "kv_dtype": named.cache,
         "use": rule.use,
         "reserve_bytes": rule.reserve,
         "weights_bytes": whole.weights,

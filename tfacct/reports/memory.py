@@ -47,7 +47,7 @@ def memory(
     subjects, unpaged = pages.paged(subjects, kv_block)
     subjects, left_out = counting.in_groups(*counting.with_known_bytes(subjects, dtype), request)
     left_out += unpaged
-    stored = counting.stored_name(subjects, dtype)
+    stored = counting.formats(subjects, dtype)
     _check_mesh(mesh, kv_block, fit)
     undivided, subjects, unfit = ranks.as_one_of(subjects, mesh, dtype)
     left_out += unfit
@@ -58,6 +58,10 @@ def memory(
         every = [_facts(one, request, one.storage(dtype), cached, None) for one in undivided]
         both = zip(facts, every, strict=True)
         facts = tuple({**ranks.beside(fact, whole, mesh), "ep": mesh.ep} for fact, whole in both)
+    facts = tuple(
+        {"workload": fact["workload"], **counting.format_facts(whole, dtype), **fact}
+        for fact, whole in zip(facts, undivided, strict=True)
+    )
     if fit is not None and not any(_fits(fact, "context") or _fits(fact, "batch") or _past(fact) for fact in facts):
         large = "; ".join(_too_large(subject, fact, fit) for subject, fact in zip(subjects, facts, strict=True))
         raise UsageError(large, f"a smaller {option('dtype')}, or a larger {option('fit')}")
@@ -69,7 +73,7 @@ def memory(
         table = _several(subjects, facts, fit)
         title = f"Memory to serve{f' on one of {count:,} ranks' if mesh else ''}"
     kept = sentences.kept_in(subjects, cached.name)
-    kv = "" if kept.endswith(f" in {stored}") else f", {kept}"
+    kv = "" if kept.endswith(f" in {counting.stored_name(subjects, dtype)}") else f", {kept}"
     return compose.report(
         "memory",
         subjects,
@@ -80,6 +84,7 @@ def memory(
         answer=_answer(subjects, facts, fit, mesh),
         notes=lambda at: [
             *_notes(subjects[at], facts[at], dtype, fit),
+            *(sentences.files_notes(undivided[at]) if dtype is None else ()),
             *pages.notes(facts[at]),
             *(fit.notes if fit is not None else ()),
             *(ranks.notes(undivided[at], facts[at], mesh) if mesh else ()),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -34,7 +34,8 @@ CONVENTION = (
 
 @record
 class Placed:
-    """A model on `count` devices of one kind, its weights stored as `dtype` says."""
+    """A model on `count` devices of one kind, its weights stored as `dtype` says: in words for a title, `stored`, and
+    where that is from, `stored_facts`."""
 
     subject: LoadedModel
     device: devices.Device
@@ -42,6 +43,8 @@ class Placed:
     dtype: str
     cache: str
     host: Host
+    stored: str
+    stored_facts: Mapping[str, str | None]
 
     @property
     def where(self) -> str:
@@ -77,7 +80,8 @@ class Placed:
         split = self.host.split
         place = {"device": self.device.id, "count": self.count, "tp": split.tp, "ep": split.ep}
         link = None if self.link is None else self.link.facts()
-        return {**place, "link": link, **self.device.memory_facts(), "dtype": self.dtype, "kv_dtype": self.cache}
+        stored = {"dtype": self.dtype, **self.stored_facts, "kv_dtype": self.cache}
+        return {**place, "link": link, **self.device.memory_facts(), **stored}
 
 
 def placed(
@@ -132,7 +136,8 @@ def put(
     except ConfigError as error:
         error.message = f"{subject.name}: {error.message}"
         raise
-    return Placed(subject, device, count, storage.name if dtype is None else name, cache, host)
+    stored, facts = counting.format_name(subject, dtype), counting.format_facts(subject, dtype)
+    return Placed(subject, device, count, storage.name if dtype is None else name, cache, host, stored, facts)
 
 
 def undivided(dtype: str | None) -> bool:

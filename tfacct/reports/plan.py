@@ -74,14 +74,18 @@ def plan(
     options = {**(given or {}), "dtype": dtype, "kv_dtype": kv_dtype}
     command = _Command(subject, work, recipe, options, called or subject.name)
     stored = recipe.dtype if recipe is not None else subject.storage(dtype).name
+    in_words = recipe.dtype if recipe is not None else counting.format_name(subject, dtype)
     what = "a training step" if recipe is not None else "serving"
     also = f", {recipe.words}" if recipe is not None else ""
     return compose.report(
         "plan",
         [subject],
         _table(tried, command),
-        [_facts(tried, work, gpus, fit, recipe, stored, command)],
-        title=f"{compose.name_of(subject)}: divisions of {_devices(gpus)}, {what} in {stored},"
+        [
+            _facts(tried, work, gpus, fit, recipe, stored, command)
+            | counting.format_facts(subject, recipe.dtype if recipe is not None else dtype)
+        ],
+        title=f"{compose.name_of(subject)}: divisions of {_devices(gpus)}, {what} in {in_words},"
         f" {compose.workload_words([subject], request)}{also}",
         answer=_answer(tried, gpus, fit, command, watch),
         convention="each division as `train`, `memory` and `comms` count it",

@@ -107,7 +107,7 @@ def serve(
         [subject],
         _table(loops, load),
         [_facts(one, load, memory, fitting, loops, target)],
-        title=f"{compose.name_of(subject)}: {one.where}, {one.dtype}, {load.words}",
+        title=f"{compose.name_of(subject)}: {one.where}, {one.stored}, {load.words}",
         convention=CONVENTION,
         answer=_answer(loops),
         notes=lambda _: _notes(one, load, memory, fitting, loops, target),

@@ -81,7 +81,7 @@ def time(
         [subject],
         _bound_table(rows, step) if bound_only else _table(rows, step, one, work),
         [_facts(one, work, step, rows, bound_only)],
-        title=f"{compose.name_of(subject)}: {what} on {one.where}, {one.dtype}, {words}",
+        title=f"{compose.name_of(subject)}: {what} on {one.where}, {one.stored}, {words}",
         convention=CONVENTION,
         answer=_answer(one, work, step, bound_only),
         notes=lambda _: _notes(one, work, bound_only),

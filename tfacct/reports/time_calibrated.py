@@ -194,7 +194,12 @@ class _Pass:
         place = {"device": self.device.id, "count": 1, "tp": 1, "ep": 1, "link": None, **self.device.memory_facts()}
         return {
             **common,
-            "on": {**place, "dtype": self.on.dtype, "kv_dtype": self.on.dtype},
+            "on": {
+                **place,
+                "dtype": self.on.dtype,
+                **counting.format_facts(self.subject, self.on.dtype),
+                "kv_dtype": self.on.dtype,
+            },
             "bound_seconds": self.roofline,
             "tokens_per_second": self.rate,
             "engine_seconds": 0.0,

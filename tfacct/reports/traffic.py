@@ -69,13 +69,14 @@ def traffic(
     subjects = [c.subject for c in counted]
     table = _by_line(counted[0]) if len(counted) == 1 else _side_by_side(counted)
     who = f"{compose.name_of(subjects[0])}: bytes" if len(subjects) == 1 else "Bytes"
+    what = f"in {counting.formats(subjects, dtype)}"
     moved = f"moved on one of {ranks.count(mesh):,} ranks" if mesh else "moved"
     return compose.report(
         "flops",
         subjects,
         table,
-        [_facts(c, kept) for c in counted],
-        title=f"{who} {moved} in {stored}{compose.of_workload(subjects, request, of=' by ', at=', ')}",
+        [_facts(c, kept) | counting.format_facts(c.subject, dtype) for c in counted],
+        title=f"{who} {moved} {what}{compose.of_workload(subjects, request, of=' by ', at=', ')}",
         answer=_answer(counted),
         notes=lambda at: _notes(counted[at], dtype, stored, kept),
         counted=f"{conventions.products_counted(request, False, subjects)}; unfused kernels",

@@ -11,9 +11,7 @@ from tfacct.base.errors import ConfigError, UsageError
 from tfacct.base.spelling import option
 from tfacct.ledger.storage import Storage
 from tfacct.loading.model import LoadedModel
-
-FIELDS = ("quantization_config", "compression_config", "quantization")
-"""Fields of a config that say how its weights are stored; MLX writes the last."""
+from tfacct.loading.published import FIELDS
 
 
 def as_published(subject: LoadedModel) -> Storage:
@@ -33,4 +31,5 @@ def as_published(subject: LoadedModel) -> Storage:
     except ConfigError as error:
         other = f"give {option('dtype')} to count another format"
         hint = f"{error.hint}; or {other}" if error.hint else other
-        raise UsageError(f"{subject.name}: {error.message}", hint) from None
+        where = f"{subject.format_file}: " if subject.format_file else ""
+        raise UsageError(f"{subject.name}: {where}{error.message}", hint) from None
