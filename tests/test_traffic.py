@@ -191,7 +191,7 @@ def test_columns_re_add_to_their_totals(run, extra: list[str]) -> None:
 
 
 TABLE = """\
-gpt2-xl: bytes moved in bf16, context 1,024, batch 1
+gpt2-xl: bytes moved in bf16 (assumed), context 1,024, batch 1
 10.9 GiB moved for 3.51 T FLOPs: 299.47 FLOPs per byte.
 
  operation       FLOPs      read   written  FLOP/B  of bytes
