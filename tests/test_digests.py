@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import tfacct
 from tests import digests
 from tfacct.loading import devices, presets
 
@@ -84,3 +85,34 @@ def test_any_field_of_a_preset_that_no_total_sees_is_noticed() -> None:
                 changed = digests.digest(digests.figures_of_preset(_changed(file, path)))
                 assert changed != RECORDED["presets"][name][0], (name, path)
     assert tried > 100
+
+
+ACTIVE = {
+    **{"mixtral-8x7b": 12.9, "mixtral-8x22b": 39, "deepseek-v2": 21, "deepseek-v3": 37, "kimi-k2": 32},
+    **{"qwen3-30b-a3b": 3.3, "qwen3-235b-a22b": 22, "qwen2-57b-a14b": 14, "qwen1.5-moe-a2.7b": 2.7, "dots.llm1": 14},
+    **{"jamba-v0.1": 12, "olmoe-1b-7b": 1.3, "deepseek-moe-16b": 2.8},
+}
+"""Billions of active parameters, embeddings included, by the models' cards and reports."""
+ACTIVE_WITHOUT_EMBEDDINGS = {"gpt-oss-120b": 5.1, "gpt-oss-20b": 3.6, "glm-4.5": 32}
+"""The same, where the cards exclude embeddings."""
+
+
+@pytest.mark.parametrize("name", [*ACTIVE, *ACTIVE_WITHOUT_EMBEDDINGS])
+def test_experts_per_token_are_those_of_the_published_active_parameters(name: str) -> None:
+    """One expert more or fewer for each token is outside of the tolerance."""
+    key, published = "active_params", ACTIVE.get(name)
+    if published is None:
+        key, published = "active_non_embedding_params", ACTIVE_WITHOUT_EMBEDDINGS[name]
+    model = tfacct.load(name)
+    assert model.params().models[0][key] / 1e9 == pytest.approx(published, rel=0.035)
+    top_k = next(
+        field
+        for field in ("num_experts_per_tok", "moe_topk", "experts_per_token")
+        if field in model.loaded.config.model_dump()
+    )
+    for change in (1, -1):
+        chosen = model.loaded.config.model_dump()[top_k] + change
+        if chosen < 1:
+            continue
+        counted = tfacct.load(name, **{top_k: chosen}).params().models[0][key] / 1e9
+        assert counted != pytest.approx(published, rel=0.035)
