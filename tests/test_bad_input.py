@@ -47,7 +47,7 @@ LLAMA = {"model_type": "llama", "vocab_size": 32, "hidden_size": 16, "num_hidden
         ("flops gpt2 --decode --train", ["--train counts whole sequences"]),
         ("flops gpt2 --tokens 5 --train", ["--train counts whole sequences"]),
         ("flops gpt2 --decode --tokens 5", ["--decode is one new token, but --tokens is 5"]),
-        ("flops gpt2 --json --csv", ["choose one"]),
+        ("flops gpt2 --csv --markdown", ["choose one"]),
         ("flops gpt2 --by part --pointwise", ["--pointwise lists lines"]),
         ("flops gpt2 gpt2-xl --pointwise", ["--pointwise lists lines"]),
         ("flops gpt2 gpt2-xl --by block", ["--by block needs one MODEL"]),

@@ -8,7 +8,7 @@ import gc
 import os
 import sys
 
-from tfacct.output import signs
+from tfacct.output import signs, width
 
 THRESHOLD = 1_000_000
 """New objects between two searches for cycles. Reports make fewer; the default of 700 searches a hundred times."""
@@ -18,24 +18,34 @@ def main() -> None:
     """Run the command line; a user's mistake is one message on stderr and exit code 2."""
     gc.set_threshold(THRESHOLD)
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # or it looks through every package
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115, PTH123  closed: or errors would go to stdout
     for stream in (sys.stdout, sys.stderr):
         signs.fall_back(stream)
+    width.raise_to_narrowest()
     atexit.register(gc.freeze)  # or the end of the process searches all of torch for cycles
     from tfacct.base.errors import TfacctError
     from tfacct.base.spelling import as_in_a_shell
+    from tfacct.cli import errors
     from tfacct.cli.app import app
 
+    if sys.stdout is None:
+        errors.complain(TfacctError("the output cannot be written: stdout is closed"))
+        sys.exit(1)
     try:
         with as_in_a_shell():
-            app(prog_name="tfacct")
+            code = app(prog_name="tfacct", standalone_mode=False)
     except TfacctError as error:
-        from tfacct.output import terminal
-
-        terminal.complain(error.lines())
-        sys.exit(2)
+        errors.complain(error)
+        code = 2
+    except errors.UnparsedError as error:
+        errors.complain(errors.usage_error(error))
+        code = 2
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EIO, errno.EDQUOT):
             raise
-        print(f"error: the output cannot be written: {error.strerror}", file=sys.stderr)
+        errors.complain(TfacctError(f"the output cannot be written: {error.strerror}"))
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123  what is left in the buffer has nowhere to go
-        sys.exit(2)
+        code = 2
+    if code:
+        sys.exit(code)

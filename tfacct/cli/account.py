@@ -78,8 +78,7 @@ def flops(
         chart = drawn(flops_chart(of, request, report, masked=masked, train=train), mesh)
     if generate is None and not moved:
         report = ask.explained(report, chosen, request, how, train=train, masked=masked)
-    ask.show_explained(report, output, how)
-    ask.draw(picture, output, chart)
+    ask.show(report, output, picture, chart, how)
 
 
 @command(ACCOUNT, "tfacct params gpt2-xl")
@@ -110,8 +109,7 @@ def params(
         from tfacct.reports.charts_parts import params_chart
 
         chart = params_chart(chosen, report)
-    ask.show_explained(ask.explained(report, chosen, Request(), how), output, how)
-    ask.draw(picture, output, chart)
+    ask.show(ask.explained(report, chosen, Request(), how), output, picture, chart, how)
     if strict and not report.agrees:
         raise typer.Exit(1)
 
@@ -171,8 +169,7 @@ def memory(
 
         chart = drawn(memory_chart(as_one_of(chosen, mesh, dtype)[1], request, report), mesh)
     report = ask.explained(report, chosen, request, how, dtype=dtype, kv_dtype=kv_dtype)
-    ask.show_explained(report, output, how)
-    ask.draw(picture, output, chart)
+    ask.show(report, output, picture, chart, how)
 
 
 @command(ACCOUNT, "tfacct kv llama-3.1-8b --dtype fp8")
@@ -210,5 +207,4 @@ def kv(
         from tfacct.reports.ranks import as_one_runs, drawn
 
         chart = drawn(kv_chart(as_one_runs(chosen, mesh)[1], request, report), mesh)
-    ask.show_explained(ask.explained(report, chosen, request, how, dtype=dtype), output, how)
-    ask.draw(picture, output, chart)
+    ask.show(ask.explained(report, chosen, request, how, dtype=dtype), output, picture, chart, how)

@@ -209,8 +209,10 @@ def budget(fit: str | None, usable: opt.Usable, *, training: bool = False) -> Bu
 
 
 def check_files(groups: Sequence[object]) -> None:
-    """Refuse a page or a picture that cannot be written, before anything is counted."""
+    """Refuse two forms at once, and a page or a picture that cannot be written, before anything is counted."""
     form = next((group for group in groups if isinstance(group, opt.Form)), opt.Form())
+    if form.as_json + form.as_csv + form.as_markdown > 1:
+        raise UsageError("choose one of --json, --csv and --markdown")
     picture = next((group for group in groups if isinstance(group, opt.Picture)), None)
     sweeps = any(group.calibrate for group in groups if isinstance(group, opt.Sweep))
     if form.html is not None:
@@ -241,24 +243,26 @@ def _page(form: opt.Form) -> Path:
     return files.check("html", form.html or "", (".html",), "page", force=form.force)
 
 
-def _write_page(report: Report, form: opt.Form, exact: bool) -> None:
-    """Write a report as the page that was asked for, and say so."""
+def _write_page(report: Report, form: opt.Form, exact: bool) -> str:
+    """Write a report as the page that was asked for. Returns what to say of it, nothing where none was."""
+    if form.html is None:
+        return ""
     from tfacct.output import files
 
     files.write_text("html", _page(form), report.to_html(exact))
-    print(printable(f"wrote {form.html}"), file=sys.stderr)
+    return f"wrote {form.html}"
 
 
-def draw(picture: opt.Picture, form: opt.Form, chart: Chart | None) -> None:
-    """Draw a chart into the file that was asked for, if one was, and say so."""
-    if chart is None:
-        return
+def _draw(picture: opt.Picture | None, form: opt.Form, chart: Chart | None) -> str:
+    """Draw a chart into the file that was asked for. Returns what to say of it, nothing where there is none."""
+    if chart is None or picture is None:
+        return ""
     from tfacct.output import plot
     from tfacct.output.look import Look
 
     file = picture.plot or ""
     plot.save(chart, plot.check(file, force=form.force), Look(dark=picture.dark, printed=picture.printed))
-    print(printable(f"drew {file}"), file=sys.stderr)
+    return f"drew {file}"
 
 
 def explained(
@@ -282,20 +286,20 @@ def check_explained(how: opt.Explained, form: opt.Form, others: Mapping[str, obj
         apart("--latex", {"--json": form.as_json, "--markdown": form.as_markdown})
 
 
-def show_explained(report: Report, form: opt.Form, how: opt.Explained) -> None:
-    """Print a report, or its derivation in LaTeX."""
-    if how.as_latex:
-        print(signs.marked_down(report.to_latex(), sys.stdout))
-    else:
-        show(report, form)
-
-
-def show(report: Report, form: opt.Form) -> None:
-    """Print a report in the form that was asked for."""
-    if form.as_json + form.as_csv + form.as_markdown > 1:
-        raise UsageError("choose one of --json, --csv and --markdown")
+def show(
+    report: Report,
+    form: opt.Form,
+    picture: opt.Picture | None = None,
+    chart: Chart | None = None,
+    how: opt.Explained | None = None,
+) -> None:
+    """Print a report in the form that was asked for, or its derivation in LaTeX. The picture and the page come first:
+    where one cannot be written, nothing is printed."""
     exact = isinstance(form, opt.Output) and form.exact
-    if form.as_json:
+    wrote = [_draw(picture, form, chart), _write_page(report, form, exact)]
+    if how is not None and how.as_latex:
+        print(signs.marked_down(report.to_latex(), sys.stdout))
+    elif form.as_json:
         print(signs.escaped(report.to_json(), sys.stdout))
     elif form.as_csv:
         print(report.to_csv(), end="")
@@ -305,10 +309,8 @@ def show(report: Report, form: opt.Form) -> None:
         from tfacct.output import terminal
 
         terminal.show(report, exact=exact, verbose=isinstance(form, opt.Output) and form.verbose)
-    for hint in report.hints:
-        print(printable(hint), file=sys.stderr)
-    if form.html is not None:
-        _write_page(report, form, exact)
+    for line in (*report.hints, *filter(None, wrote)):
+        print(printable(line), file=sys.stderr)
 
 
 def written(path: Path, subjects: Sequence[LoadedModel], page: str, *, shown: bool) -> None:

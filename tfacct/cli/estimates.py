@@ -160,8 +160,7 @@ def serve(
         from tfacct.reports.charts_serve import serve_chart
 
         chart = serve_chart(report)
-    ask.show(report, output)
-    ask.draw(picture, output, chart)
+    ask.show(report, output, picture, chart)
 
 
 @command(ACCOUNT, "tfacct fit llama-3.1-405b --dtype fp8 --ctx 32k --batch 16")

@@ -48,7 +48,8 @@ def formula(
     from tfacct.reports.formula import formula
 
     if as_latex:
-        ask.apart("--latex", {"--json": output.as_json, "--csv": output.as_csv, "--markdown": output.as_markdown})
+        others = {"--csv": output.as_csv, "--markdown": output.as_markdown, "--html": output.html}
+        ask.apart("--latex", {"--json": output.as_json, **others})
     subject, family = ask.family_or_model(name, sets)
     request = ask.request(step)
     terms = ask.counting(opt.Counted(dtype=dtype), trained)
@@ -132,8 +133,7 @@ def diff(
         from tfacct.reports.charts_parts import diff_chart
 
         chart = diff_chart(old, new, before, after, report, terms)
-    ask.show(report, output)
-    ask.draw(picture, output, chart)
+    ask.show(report, output, picture, chart)
 
 
 @command(EXPLORE, "tfacct sweep gpt2-xl --ctx 1k..32k")
@@ -234,8 +234,7 @@ def sweep(
         from tfacct.reports.charts import sweep_chart
 
         chart = sweep_chart(report)
-    ask.show(report, output)
-    ask.draw(picture, output, chart)
+    ask.show(report, output, picture, chart)
 
 
 @command(EXPLORE, "tfacct solve llama-3.1-8b --for ctx --until kv_cache_bytes=weights_bytes")

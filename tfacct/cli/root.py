@@ -12,6 +12,7 @@ from typer.main import get_command
 
 from tfacct.base.version import __version__
 from tfacct.cli import ask
+from tfacct.cli.errors import closed_pipe_ends
 
 Function = TypeVar("Function", bound=Callable[..., None])
 REGISTERED: dict[str, tuple[str, str, Callable[..., None]]] = {}
@@ -65,6 +66,16 @@ class Group(Plain, TyperGroup):
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
         """Their names, in the order of the help."""
         return list(REGISTERED)
+
+    def make_context(self, *given: Any, **settings: Any) -> Any:
+        """Read the command line, and print the help where it asks for it."""
+        with closed_pipe_ends():
+            return super().make_context(*given, **settings)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        with closed_pipe_ends():
+            return super().invoke(ctx)
 
 
 app = typer.Typer(

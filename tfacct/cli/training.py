@@ -123,8 +123,7 @@ def train(
         from tfacct.reports.charts_train import train_chart
 
         chart = train_chart(chosen, report)
-    ask.show(report, output)
-    ask.draw(picture, output, chart)
+    ask.show(report, output, picture, chart)
 
 
 @command(ACCOUNT, "tfacct comms llama-3.1-70b --tp 8 --sp --fsdp 8 --train --ctx 8k")

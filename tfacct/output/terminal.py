@@ -12,14 +12,21 @@ from rich.text import Text
 
 from tfacct.output import layout, signs
 from tfacct.output.report import Report
+from tfacct.output.width import NARROWEST
 
-NARROWEST = 20
+
+class _Console(Console):
+    """A console that lets whoever started the output say how it ends where nobody reads it; rich exits with 1."""
+
+    def on_broken_pipe(self) -> None:
+        """Called while the BrokenPipeError is handled."""
+        raise  # noqa: PLE0704
 
 
 def console(stream: TextIO) -> Console:
     """A console without markup; plain text for NO_COLOR, pipes and dumb terminals."""
     plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
-    return Console(
+    return _Console(
         file=stream,
         color_system=None if plain else "auto",
         highlight=False,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -10,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 from tfacct.base.errors import MissingExtraError
 from tfacct.output import layout, signs
 from tfacct.output.report import LEFT, Report
+from tfacct.output.width import WIDTH, columns
 
 if TYPE_CHECKING:
     import pandas as pd
 
-WIDTH, NARROWEST = 100, 20
-"""Columns of text where COLUMNS says nothing, and the fewest that are believed."""
 LONGEST = 2**63
 """What an Int64 of pandas cannot hold any more."""
 EXACT = 2**53
@@ -24,8 +22,7 @@ EXACT = 2**53
 
 def text(report: Report) -> str:
     """The report as plain text: title, answer, table, notes, hints; as wide as COLUMNS says, else 100."""
-    said = os.environ.get("COLUMNS", "")
-    width = max(int(said), NARROWEST) if said.isascii() and said.isdigit() else WIDTH
+    width = columns() or WIDTH
 
     def spelled(words: str) -> str:
         return signs.written(words, sys.stdout)

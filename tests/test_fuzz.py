@@ -1,0 +1,215 @@
+"""Every command with random options that look valid: an answer or a refusal, never a traceback.
+
+Commands and options are read off the command line itself, so that a new option is drawn as soon as it exists.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import random
+import shlex
+import types
+from collections.abc import Callable, Iterator, Sequence
+from enum import StrEnum
+from functools import cache
+from inspect import Parameter, signature
+from pathlib import Path
+from typing import Any, Union, get_args, get_origin
+
+import pytest
+
+from tests.conftest import TINY, Ran
+from tfacct import families
+from tfacct.accounts.metrics import METRICS
+from tfacct.cli import app as _commands  # noqa: F401  which registers them
+from tfacct.cli import complete
+from tfacct.cli.root import REGISTERED, Commands, _spread
+from tfacct.loading import presets
+
+DRAWS = 300
+FORMS = ("--json", "--csv", "--markdown")
+RARE = {*FORMS, "--html", "--plot", "--force", "--print", "--dark", "--latex", "--family", "--max-params", "--output"}
+"""Options that need or exclude others: drawn often, nearly every command line would be refused for them."""
+LEFT_OUT = {"--open", "--calibrate"}
+"""A browser, and minutes of measuring."""
+SLOW = {"verify", "measure", "check"}
+"""Commands that run a model: torch takes seconds to import."""
+MODELS = (*presets.names(), "tiny.json", "tiny", "own.toml", "-")
+WHOLE = ("1", "2", "4", "8", "3", "16")
+ODD = ("", "0", "-1", "x", "nothing", "nan", "inf", "1e400", "2.5", "1e3", "org/nothing", "broken.json", "code.py", "=")
+"""Values that look valid nowhere, or in few places."""
+POOLS: dict[str, Sequence[str]] = {
+    "MODEL": MODELS,
+    "[MODEL]": MODELS,
+    "[OTHER]": MODELS,
+    "FAMILY|MODEL": (*families.names(), *MODELS),
+    "PATH|HUB_ID": ("tiny", "tiny.json", "weights.safetensors", "weights.gguf", "org/nothing"),
+    "MODULE:FACTORY": ("code.py:build", "code.py:nothing", "tiny:build", "code.py"),
+    "WORD": ("llama", "8b", "moe", "gpt"),
+    "S": ("1", "2", "16", "128", "1k", "4k", "16,384", "1e6", "1m", "1k..8k", "1,64,4k"),
+    "T": ("1", "2", "16", "512", "4k"),
+    "J": ("1", "17", "1500", "64k"),
+    "B": ("1", "2", "3", "8", "64", "1,8", "1..8"),
+    "B,T": ("1,8", "2,64", "3"),
+    "N": ("1", "2", "4", "8", "64", "16k", "8B", "1.5T", "6e9", "1,2,4", "1..8", "t"),
+    "M": WHOLE,
+    "U[,U…]": ("1", "1,3", "1..64"),
+    "P": ("2.5", "1e300"),
+    "X": ("1", "1.5", "64"),
+    "SHARE": ("0.9", "1", "0.05", "1.5"),
+    "STAGE": ("0", "1", "2", "3"),
+    "SIZE": ("24GiB", "80GB", "1MB", "t4", "h100-sxm", "8xh100-sxm", "2xmi300x", "tpu-v3"),
+    "TIME": ("50ms", "2s"),
+    "FORMAT": ("fp32", "bf16", "nf4", "fp16", "int4", "q4_k_m"),
+    "R[:PRODUCTS]": ("8", "8:q_proj", "8:q_proj,v_proj", "4:all"),
+    "[N]xDEVICE": ("h100-sxm", "8xh100-sxm", "2xt4", "cpu", "4xmi300x", "64xb200-hgx", "16xtpu-v3"),
+    "FIELD=VALUE": (
+        *("num_hidden_layers=2", "num_key_value_heads=1", "hidden_size=64", "head_dim=null", "n_layer=3"),
+        *("vocab_size=7", "sliding_window=16", "rope_theta=1e6", "n_layer=0", "nothing=1"),
+    ),
+    "FIELD=VALUES": ("num_hidden_layers=1..4", "num_key_value_heads=1,2", "hidden_size=64,128", "vocab_size=1k..4k"),
+    "LEFT=RIGHT": (
+        *(f"{metric}={value}" for metric in METRICS for value in ("1e9", "6e9", "80GB", "50%", "16k", "1e21", "0")),
+        *("kv_cache_bytes=weights_bytes", "share.attn=50%", "share.mlp=half", "flops.attn.q_proj=1e12", "flops=flops"),
+        *("peak_bytes=80GB", "flops"),
+    ),
+    "ctx|batch|AXIS|FIELD": (*complete.UNKNOWNS, "num_hidden_layers", "hidden_size", "cp", "ep"),
+    "transformers": ("transformers",),
+    "cpu|cuda|mps": ("cpu",),
+    "FILE": ("new.html", "new.svg", "new.toml", "old.html", "nowhere/new.html", "-"),
+}
+"""Values by what the help calls them; those of another name draw from all of these."""
+
+TINY_LLAMA = {**TINY["llama"], "model_type": "llama"}
+OWN = (
+    '[model]\nvocab = 227\nhidden = 48\ncontext = 29\npositions = "none"\n[attention]\nheads = 6\n'
+    "[feed_forward]\nwidth = 71\n[norm]\nkind = 'rms'\n[decoder]\nlayers = 2\n"
+)
+CODE = "import torch\n\ndef build():\n    return torch.nn.Linear(3, 5)\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder that the command line runs in, with the files that draws name."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tiny").mkdir()
+    for file in ("tiny.json", "tiny/config.json"):
+        (tmp_path / file).write_text(json.dumps(TINY_LLAMA))
+    (tmp_path / "own.toml").write_text(OWN)
+    (tmp_path / "broken.json").write_text('{"model_type": "llama", ')
+    (tmp_path / "weights.gguf").write_bytes(b"GGUF\x03\0\0\0")
+    (tmp_path / "old.html").write_text("old")
+    (tmp_path / "code.py").write_text(CODE)
+    return tmp_path
+
+
+class Option:
+    """An option or argument of a command: how it is typed, and what may stand there."""
+
+    def __init__(self, param: Any, annotation: Any) -> None:
+        hint, info = get_args(annotation)
+        self.spelled = "" if param.param_type_name == "argument" else max(param.opts, key=len)
+        self.rare = bool(RARE & {*param.opts})
+        self.required, self.multiple = param.required, param.multiple or param.nargs == -1
+        self.flag = bool(getattr(param, "is_flag", False))
+        self.metavar, self.offered = info.metavar, info.autocompletion
+        kinds = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+        choices = next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, StrEnum)), None)
+        self.whole = int in kinds
+        self.choices = None if choices is None else [choice.value for choice in choices]
+
+    @property
+    def pool(self) -> Sequence[str]:
+        """Values that look valid."""
+        if self.choices is not None:
+            return self.choices
+        if self.whole:
+            return WHOLE
+        if self.metavar not in POOLS and self.offered is not None and len(signature(self.offered).parameters) == 1:
+            return self.offered("")
+        return POOLS.get(self.metavar) or [value for pool in POOLS.values() for value in pool]
+
+    def draw(self, rng: random.Random) -> list[str]:
+        """The words of it on a command line."""
+        if self.flag:
+            return [self.spelled]
+        values = rng.choices(self.pool, k=rng.choice((1, 1, 2)) if self.multiple else 1)
+        values = [rng.choice(ODD) if rng.random() < 0.03 else value for value in values]
+        return [word for value in values for word in ((self.spelled, value) if self.spelled else (value,))]
+
+
+@cache
+def options(command: str) -> list[Option]:
+    """What a command takes."""
+    parameters = signature(_spread(REGISTERED[command][2])).parameters
+    params = [param for param in Commands()[command].params if param.name in parameters]
+    return [Option(param, parameters[param.name].annotation) for param in params if not LEFT_OUT & {*param.opts}]
+
+
+def draw(rng: random.Random, commands: Sequence[str]) -> list[str]:
+    """A command line: with two or three options, or with many."""
+    command = rng.choice(commands)
+    words, chance = [command], rng.choice((0.02, 0.05, 0.1))
+    form = rng.choice((*FORMS, "--json", ""))
+    for option in options(command):
+        often = 0.95 if not option.spelled else 1 if option.spelled == form else 0.005 if option.rare else chance
+        if option.required or rng.random() < often:
+            words += option.draw(rng)
+    return words
+
+
+def fault(words: Sequence[str], ran: Ran) -> str:
+    """What is wrong with a run; nothing where it is as it should be."""
+    if ran.code not in (0, 1, 2) or "Traceback" in ran.err:
+        return f"exit {ran.code}"
+    if ran.code == 2:
+        if ran.out:
+            return "printed before it failed"
+        if "--json" in words:
+            told = json.loads(ran.err)
+            if told.keys() != {"error", "hint"} or not told["error"] or told["hint"] == "":
+                return "a refusal that is no object of error and hint"
+        elif "error: : " in ran.err or not ran.err:
+            return "a refusal without words"
+    elif ran.out and "--json" in words and words[0] != "explore":
+        json.loads(ran.out, parse_constant=_no_number)
+    elif (
+        ran.out
+        and "--csv" in words
+        and "nan" in {cell.lower() for row in csv.reader(io.StringIO(ran.out)) for cell in row}
+    ):
+        return "no number in the CSV"
+    return ""
+
+
+def _no_number(word: str) -> None:
+    raise ValueError(f"{word} in the JSON")
+
+
+def faults(call: Callable[..., Ran], lines: Iterator[list[str]], folder: Path) -> Iterator[tuple[str, str]]:
+    """Command lines at fault, and their faults."""
+    there = {path for path in folder.rglob("*")}
+    config = json.dumps(TINY_LLAMA).encode()
+    for words in lines:
+        try:
+            found = fault(words, call(*words, stdin=config))
+        except Exception as error:
+            import traceback
+
+            found = f"{type(error).__name__}: {error} " + " | ".join(
+                f"{f.filename.split('/')[-1]}:{f.lineno}" for f in traceback.extract_tb(error.__traceback__)[-3:]
+            )
+        for path in {*folder.rglob("*")} - there:
+            path.unlink()
+        if found:
+            yield shlex.join(words), found
+
+
+def test_random_options_are_answered_or_refused(run, folder: Path) -> None:
+    rng = random.Random(38)
+    commands = sorted({*REGISTERED} - SLOW)
+    found = list(faults(run, (draw(rng, commands) for _ in range(DRAWS)), folder))
+    assert found == []

@@ -1,0 +1,77 @@
+"""What a refused command line prints: a message on stderr; with `--json`, one JSON object on stderr."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import typer
+
+from tfacct.base.errors import TfacctError, UsageError, nearest
+from tfacct.output import signs
+
+CLOSED_PIPE = 141
+"""Exit code where the reader of the output stops reading: 128 + SIGPIPE, as a shell reports it of other programs."""
+
+UnparsedError: type[Exception] = typer.BadParameter.__bases__[0]
+"""What typer raises for a command line that it cannot read; typer does not export it."""
+
+
+def complain(error: TfacctError) -> None:
+    """Print an error on stderr: with `--json` on the command line as one object, else as text."""
+    if "--json" in sys.argv[1:]:
+        import json
+
+        refusal = {"error": error.message, "hint": error.hint or None}
+        print(signs.escaped(json.dumps(refusal, ensure_ascii=False), sys.stderr), file=sys.stderr)
+        return
+    from tfacct.output import terminal
+
+    terminal.complain(error.lines())
+
+
+def usage_error(error: Any) -> UsageError:
+    """An error of the parser of the command line, in the words that the program's own errors have."""
+    command = error.ctx.command_path if getattr(error, "ctx", None) else "tfacct COMMAND"
+    possible = nearest(getattr(error, "option_name", ""), getattr(error, "possibilities", None) or ())
+    message = error.message if possible else error.format_message().rstrip(".")
+    hint = possible or f"`{command} --help` lists what it takes"
+    return UsageError(_invalid_value(error) or message[:1].lower() + message[1:], hint)
+
+
+def _invalid_value(error: Any) -> str | None:
+    """Message about a value that has another type than its option; None of another error.
+
+    Typer validates values with pydantic from 0.26 on, and shows its texts as they are.
+    """
+    cause = getattr(error, "__cause__", None)
+    if not hasattr(cause, "errors"):
+        return None
+    complaint = cause.errors(include_url=False)[0]
+    option, value, context = error.param.opts[0], complaint["input"], complaint.get("ctx", {})
+    if complaint["type"] == "value_error":
+        return f"{option}: {str(context['error']).rstrip('.')}"
+    wanted = {
+        "int_parsing": "a whole number",
+        "int_parsing_size": "a smaller number",
+        "int_from_float": "a whole number",
+        "float_parsing": "a number",
+        "greater_than_equal": f"at least {context.get('ge')}",
+        "less_than_equal": f"at most {context.get('le')}",
+    }.get(complaint["type"])
+    shown = value if complaint["type"].endswith("_equal") else repr(value)
+    return f"{option} must be {wanted}, not {shown}" if wanted else f"{option} does not take {value!r}"
+
+
+@contextmanager
+def closed_pipe_ends() -> Iterator[None]:
+    """Exit with the code of a closed pipe, and without a traceback, where nobody reads the output any more."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123  what is left in the buffer has no reader
+        raise typer.Exit(CLOSED_PIPE) from None
