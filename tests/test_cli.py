@@ -253,8 +253,11 @@ def test_the_title_says_how_many_tokens(run) -> None:
     )
 
 
-def test_a_terminal_of_no_width_is_survived(run) -> None:
-    assert run("flops", "gpt2", columns=0).code == 0
+def test_a_terminal_of_no_width_is_taken_for_a_narrow_one(run) -> None:
+    for command in (["flops", "gpt2"], ["-h"], ["flops", "-h"]):
+        assert run(*command, columns=0) == run(*command, columns=20) and run(*command, columns=0).out
+    refused = run("flops", "nothing-like-it", columns=0)
+    assert refused.code == 2 and refused.err.startswith("error: no preset or file named")
 
 
 def test_exact_means_every_digit(run) -> None:
@@ -322,7 +325,25 @@ def test_colour_only_where_it_is_wanted() -> None:
         assert b"\x1b" not in process("flops", "gpt2", **{"FORCE_COLOR": "1", "TERM": "xterm-256color"} | plain).stdout
 
 
-def test_a_closed_pipe_is_no_traceback() -> None:
-    command = f"{sys.executable} -m tfacct params --json | head -1"
+@pytest.mark.parametrize("command", ["models", "params --json", "flops gpt2", "show gpt2 --csv", "explore gpt2 -o -"])
+def test_a_closed_pipe_ends_as_in_other_programs(command: str) -> None:
+    """128 + SIGPIPE, as a shell reports it, whether the output fills the pipe or not."""
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    words = [sys.executable, "-m", "tfacct", *command.split()]
+    ran = subprocess.run(words, stdout=write_end, stderr=subprocess.PIPE, timeout=60)
+    os.close(write_end)
+    assert (ran.returncode, ran.stderr) == (141, b"")
+
+
+def test_a_pipe_that_is_left_early() -> None:
+    command = f"{sys.executable} -m tfacct params --json | head -1; echo ${{PIPESTATUS[0]}}"
     ran = subprocess.run(["bash", "-c", command], capture_output=True, timeout=60)
-    assert ran.stdout.strip() == b"{" and b"Traceback" not in ran.stderr
+    assert ran.stdout.split() == [b"{", b"141"] and ran.stderr == b""
+
+
+def test_a_closed_stdout_is_an_error_and_a_closed_stderr_is_silent() -> None:
+    for closing, said in (("flops gpt2 >&-", b"error: the output cannot be written"), ("flops nothing 2>&-", b"")):
+        ran = subprocess.run(["bash", "-c", f"{sys.executable} -m tfacct {closing}"], capture_output=True, timeout=60)
+        assert ran.returncode in (1, 2) and ran.stdout == b"" and ran.stderr.startswith(said)
+        assert b"Traceback" not in ran.stderr

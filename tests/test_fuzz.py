@@ -8,14 +8,13 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 import random
 import shlex
 import types
 from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 from functools import cache
-from inspect import Parameter, signature
+from inspect import signature
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin
 
@@ -191,7 +190,7 @@ def _no_number(word: str) -> None:
 
 def faults(call: Callable[..., Ran], lines: Iterator[list[str]], folder: Path) -> Iterator[tuple[str, str]]:
     """Command lines at fault, and their faults."""
-    there = {path for path in folder.rglob("*")}
+    there = set(folder.rglob("*"))
     config = json.dumps(TINY_LLAMA).encode()
     for words in lines:
         try:

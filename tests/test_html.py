@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import base64
+import csv
 import hashlib
+import io
+import json
 import re
 from collections.abc import Callable
 from html.parser import HTMLParser
@@ -88,6 +91,20 @@ def test_words_of_a_config_stay_words() -> None:
     hostile = "x</style><script>alert(1)</script>\x1b[31m"
     for html in ((mean := load({**dict(load("gpt2").config), hostile: 1}).params()).to_html(), mean._repr_html_()):
         assert "x&lt;/style&gt;&lt;script&gt;" in html and "<script" not in html and "\x1b" not in html
+
+
+def test_names_of_files_stay_names(tmp_path: Path, run: Callable[..., Ran]) -> None:
+    """Of another program that reads the output: a spreadsheet evaluates `=1+1`, Markdown may hold HTML and links."""
+    config = json.dumps(dict(load("gpt2").config))
+    for start in "=+-@":
+        (tmp_path / f"{start}1<b>[x](y)|*.json").write_text(config)
+    files = [str(file.relative_to(tmp_path)) for file in tmp_path.iterdir()]
+    paths = [str(tmp_path / file) for file in files]
+    rows = list(csv.reader(io.StringIO(run("kv", *paths, "--ctx", "7", "--csv").out)))
+    assert {row[0] for row in rows[1:]} == {f"'{file}" for file in files}
+    for command in (["kv", *paths], ["params", paths[0]], ["kv", paths[0], "--explain"]):
+        told = run(*command, "--markdown").out
+        assert r"1&lt;b>\[x](y)\|\*" in told and "<b>" not in told
 
 
 def test_what_a_cell_rounds_is_written_on_hover() -> None:

@@ -595,6 +595,20 @@ def test_the_cache_serves_when_the_hub_does_not(ask: Ask, server: Hub) -> None:
 
 
 @installed
+@pytest.mark.parametrize("broken", [b"", CONFIG[:20], b"[]", b"\x00" * 9])
+def test_a_broken_copy_is_fetched_anew(ask: Ask, tmp_path: Path, broken: bytes) -> None:
+    whole = ask("params", ID)
+    (copy,) = (tmp_path / "home").rglob("config.json")
+    copy.write_bytes(broken)
+    offline = ask("params", ID, HF_HUB_OFFLINE="1")
+    assert (offline.code, offline.out) == (2, "")
+    assert f"the hub's cache has a broken config.json of {ID}, and HF_HUB_OFFLINE forbids asking" in offline.err
+    assert ask("params", ID) == whole and copy.read_bytes() == CONFIG
+    copy.write_bytes(broken)
+    assert ask("params", f"{ID}@{COMMIT}").code == 0 and copy.read_bytes() == CONFIG
+
+
+@installed
 def test_a_file_of_that_name_wins(ask: Ask, server: Hub, tmp_path: Path) -> None:
     folder = tmp_path / "work" / ID
     folder.mkdir(parents=True)

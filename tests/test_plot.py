@@ -1,5 +1,6 @@
 """Pictures: they say what the tables say, in letters that can be read, and no file is half-written or overwritten."""
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 from tfacct import load
 from tfacct.base.errors import TfacctError
 from tfacct.base.ranges import read_values
+from tfacct.base.replacing import replacing
 from tfacct.ledger.workload import Request
 from tfacct.loading import find as sources
 from tfacct.output.chart import Chart
@@ -210,7 +212,37 @@ def test_lines_are_told_apart_or_refused(tmp_path: Path, run) -> None:
         looks = {(line.get_linestyle(), line.get_marker(), line.get_color()) for line in axes.lines}
         assert len(looks) == 6
     ran = run("sweep", "gpt2", "--ctx", "1k,2k", "--batch", "1..30:1", "--plot", str(tmp_path / "x.png"))
-    assert ran.code == 2 and "30 lines cannot be told apart" in ran.err
+    assert (ran.code, ran.out) == (2, "") and "30 lines cannot be told apart" in ran.err
+
+
+@pytest.mark.parametrize("form", [[], ["--json"], ["--csv"], ["--markdown"]])
+def test_nothing_is_printed_where_the_picture_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run, form: list[str]
+) -> None:
+    def broken(self, file, **_options):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", broken)
+    ran = run("flops", "gpt2", "--plot", str(tmp_path / "x.png"), "--html", str(tmp_path / "x.html"), *form)
+    assert (ran.code, ran.out) == (2, "") and "No space left" in ran.err and [*tmp_path.iterdir()] == []
+
+
+def test_what_a_killed_process_left_is_removed_and_what_another_writes_is_not(tmp_path: Path, run) -> None:
+    """The child dies as by `kill -9`, in the middle of a file; this process writes another one meanwhile."""
+    script = (
+        "import os, pathlib; from tfacct.base.replacing import replacing\n"
+        f"with replacing(pathlib.Path({str(tmp_path / 'y.html')!r})) as half:\n"
+        "    half.write_text('half'); os._exit(9)"
+    )
+    assert subprocess.run([sys.executable, "-c", script]).returncode == 9
+    (left,) = tmp_path.iterdir()
+    assert left.name.startswith(".writing-")
+    with replacing(tmp_path / "z.html") as written:
+        assert not left.exists()
+        written.write_text("whole")
+        assert run("params", "gpt2", "--html", str(tmp_path / "x.html")).code == 0
+        assert written.read_text() == "whole"
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["x.html", "z.html"]
 
 
 def test_traffic_says_its_convention() -> None:

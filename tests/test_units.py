@@ -1,5 +1,6 @@
 """How sizes are read and written."""
 
+import json
 from fractions import Fraction
 
 import pytest
@@ -95,6 +96,8 @@ def test_a_column_of_shares_is_written_so() -> None:
         ("1E6", 1_000_000),
         ("1.5e3", 1500),
         ("2e+17", 2 * 10**17),
+        ("8B", 8 * 10**9),
+        ("1.5T", 15 * 10**11),
     ],
 )
 def test_tokens(text: str, tokens: int) -> None:
@@ -163,7 +166,25 @@ def test_no_bytes(text: str) -> None:
         units.read_bytes("--fit", text)
 
 
-@pytest.mark.parametrize(("text", "count"), [("8B", 8 * 10**9), ("500M", 5 * 10**8), ("1.5b", 15 * 10**8), ("12", 12)])
+ALIKE = [("6e9", 6 * 10**9), ("6G", 6 * 10**9), ("6,000M", 6 * 10**9), ("1e21", 10**21), ("16k", 16_000), ("2.5e1", 25)]
+"""Numbers in every spelling, for whatever is counted in powers of 1000."""
+
+
+@pytest.mark.parametrize(("text", "count"), ALIKE)
+def test_every_number_is_read_alike(text: str, count: int) -> None:
+    assert units.read_number(text) == units.read_count("--max-params", text) == units.read_rate("peak", text) == count
+
+
+# A layer of GPT-2 has 12 · 768² + 13 · 768 = 7,087,872 parameters; the rest 50,257 · 768 + 1,024 · 768 + 2 · 768.
+@pytest.mark.parametrize("text", ["6e9", "6B", "6G", "6,000M", "6000000000"])
+def test_an_equation_takes_every_spelling(run, text: str) -> None:
+    ran = run("solve", "gpt2", "--for", "n_layer", "--until", f"total_params={text}", "--json")
+    assert json.loads(ran.out)["models"][0]["answer"] == (6 * 10**9 - 39_385_344) // 7_087_872 == 840
+
+
+@pytest.mark.parametrize(
+    ("text", "count"), [("8B", 8 * 10**9), ("500M", 5 * 10**8), ("1.5b", 15 * 10**8), ("12", 12), *ALIKE]
+)
 def test_counts(text: str, count: int) -> None:
     assert units.read_count("--max-params", text) == count
 

@@ -8,22 +8,22 @@ from fractions import Fraction
 
 from tfacct.accounts.metrics import Metric, Point, metric
 from tfacct.base import units
-from tfacct.base.errors import UsageError
+from tfacct.base.errors import UsageError, cut
 from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.ledger.einsum import Size
 
 _SIDE = re.compile(r"(?:(\d+(?:\.\d+)?)\s*\*\s*)?([a-z_][\w.]*)", re.ASCII)
-_NUMBER = re.compile(r"((?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|\.\d+)\s*([KMGTPE%]?)", re.ASCII)
 
 
 @record
 class Side:
-    """A side of an equation: a metric, `times` over, or a number."""
+    """A side of an equation: a metric, `times` over, or a number, of bytes where `sized`."""
 
     text: str
     times: Fraction
     metric: Metric | None = None
+    sized: bool = False
 
     def at(self, point: Point) -> Size:
         """Value at a point, exact for ints."""
@@ -72,19 +72,16 @@ def _metric_side(text: str, point: Point) -> Side | None:
 
 def _number_side(text: str, beside: Sequence[str]) -> Side:
     """Side that is a number, in the unit of the metric `beside` it: `8B` is a number of parameters or of bytes."""
-    if "params" in beside and re.fullmatch(r"[\d.]+\s*[KMBT]", text, re.IGNORECASE):
-        return Side(text, Fraction(units.read_count(option("until"), text)))
-    if "bytes" in beside and re.fullmatch(r"[\d.]+\s*[KMGTP]i?", text, re.IGNORECASE):
+    if "bytes" in beside and re.fullmatch(r"[\d.]+(e\+?\d+|\s*[KMGTP]i?)", text, re.IGNORECASE):
         text += "B"  # as it is read
-    if re.fullmatch(r".*[\d\s]([KMGTP]i?)?B", text, re.IGNORECASE):
+    sized = re.fullmatch(r".*[\d\s]([KMGTP]i?)?B", text, re.IGNORECASE) is not None
+    if sized and ("bytes" in beside or units.read_number(text) is None):
         size = Fraction(units.read_bytes(option("until"), text))
-        return Side(re.sub(r"(?<=\d)(?=[A-Za-z])", " ", text), size)
-    match = _NUMBER.fullmatch(text)
-    if match is None or len(text) > 40:
-        raise UsageError(f"{text[:60]!r} is neither a metric nor a number", "for example 24GiB, 0.5, 50% or 4.5T")
-    number = Fraction(match[1].replace(",", ""))
-    scale = Fraction(1, 100) if match[2] == "%" else Fraction(1000 ** " KMGTPE".index(match[2] or " "))
-    return Side(text, number * scale)
+        return Side(re.sub(r"(?<=\d)(?=[KMGTPB])", " ", text), size, sized=True)
+    number = units.read_number(text.removesuffix("%"))
+    if number is None or len(text) > 40:
+        raise UsageError(f"{cut(text, 60)!r} is neither a metric nor a number", "for example 24GiB, 6e9, 50% or 4.5T")
+    return Side(text, number / 100 if text.endswith("%") else number)
 
 
 def _comparable(left: Metric, right: Side) -> None:
@@ -92,7 +89,7 @@ def _comparable(left: Metric, right: Side) -> None:
     if right.metric is not None:
         if right.metric.unit != left.unit:
             raise UsageError(f"{left.name} is in {left.unit}, {right.metric.name} in {right.metric.unit}")
-    elif left.unit != "params" and (left.unit == "bytes") != right.text.upper().endswith("B"):
+    elif (left.unit == "bytes") != right.sized:
         wanted = "a size with its unit: 24GiB, 80GB" if left.unit == "bytes" else "a number without bytes: 0.5, 4.5T"
         raise UsageError(f"{left.name} is in {left.unit}, so it cannot be {right.text!r}", wanted)
     elif left.unit == "share" and not 0 < right.times < 1:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from fractions import Fraction
 
-from tfacct.base.errors import NotFoundError, UsageError, nearest
+from tfacct.base.errors import NotFoundError, UsageError, cut, nearest
 
 BITS = {"fp32": 32, "tf32": 32, "bf16": 16, "fp16": 16, "fp8": 8, "int8": 8, "int4": 4}
 """Bits that one stored element takes. tf32 is a way to multiply: it is stored in 32 bits."""
@@ -20,6 +20,8 @@ CACHES = ("fp8-token", "int8-token")
 """Ways to store a cache alone: 8 bits a number, and a scale of 32 for each token and head."""
 DTYPES = (*BITS, *BLOCKS, *GGUF)
 
+LARGEST_TOKENS = 10**18
+LARGEST_COUNT = 10**30
 LARGEST_BYTES = 10**16
 """Ten petabytes: no budget above it is meant seriously."""
 
@@ -31,12 +33,13 @@ PEOPLE = ("", "K", "M", "B", "T", "Q")
 DECIMAL = ("B", "KB", "MB", "GB", "TB", "PB", "EB", "ZB", "YB")
 BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB", "YiB")
 
-_WHOLE = r"(\d{1,3}(?:,\d{3})+|\d[\d_]*)"
-_TOKENS = _WHOLE + r"(k|m)?"
-_COUNT = r"(\d+(?:\.\d+)?)\s*([KMBT]?)"
-_BYTES = r"(\d+(?:\.\d+)?)\s*(?:([KMGTP])(i?)B?|B)"
-_SCIENTIFIC = r"(\d+(?:\.\d+)?)e\+?(\d{1,2})"
-_RATE = r"(\d{1,18}(?:\.\d{1,18})?(?:e\+?\d{1,2})?)\s*([KMGTPE]?)(?:FLOP/?s|FLOPS/s)?"
+_DIGITS = r"((?:\d{1,3}(?:,\d{3})+|\d[\d_]*)(?:\.\d+)?|\.\d+)(?:e\+?(\d{1,2}))?"
+_NUMBER = _DIGITS + r"(\s*[KMBGTPE])?"
+_BYTES = _DIGITS + r"\s*(?:([KMGTP])(i?)B?|B)"
+_POWERS = {"": 0, "K": 1, "M": 2, "B": 3, "G": 3, "T": 4, "P": 5, "E": 6}
+"""Powers of 1000 (or 1024) by letter."""
+LONGEST = 40
+"""Digits of a number that are read: longer ones count as too large, and int() refuses some thousand."""
 _EITHER_CASE = re.IGNORECASE | re.ASCII
 
 
@@ -82,43 +85,64 @@ def is_narrow(name: str) -> bool:
     return BITS.get(name, 0) < 16
 
 
+def read_number(text: str, kilo: int = 1000) -> Fraction | None:
+    """Number as a user writes it: digits, grouped or not, with an exponent of 10 or one letter; None of another text.
+
+    >>> read_number("6e9") == read_number("6B") == read_number("6 G") == read_number("6,000M") == 6 * 10**9
+    True
+    >>> read_number("16k"), read_number("16k", kilo=1024), read_number("0.5"), read_number("half")
+    (Fraction(16000, 1), Fraction(16384, 1), Fraction(1, 2), None)
+
+    `kilo` is what k stands for, its square what m does; from B = 10⁹ on letters are decimal.
+    """
+    match = re.fullmatch(_NUMBER, text.strip(), _EITHER_CASE)
+    if match is None or (match[2] and match[3]):
+        return None
+    power = _POWERS[(match[3] or "").strip().upper()]
+    return _exact(match[1], match[2]) * (kilo if power < 3 else 1000) ** power
+
+
+def _exact(digits: str, exponent: str | None) -> Fraction:
+    """Digits times a power of 10. What has too many of them is too large for every use."""
+    plain = digits.replace(",", "").replace("_", "")
+    return Fraction(plain if len(plain) <= LONGEST else 10**LONGEST) * 10 ** int(exponent or 0)
+
+
 def read_tokens(option: str, text: str) -> int:
     """Number of tokens or sequences as a user writes it: `k` and `m` are powers of 1024, an exponent is one of 10.
 
     >>> read_tokens("--ctx", "16,384"), read_tokens("--ctx", "16k"), read_tokens("--ctx", "1m")
     (16384, 16384, 1048576)
-    >>> read_tokens("--ctx", "1e6"), read_tokens("--ctx", "1.5e3")
-    (1000000, 1500)
+    >>> read_tokens("--ctx", "1e6"), read_tokens("--ctx", "1.5e3"), read_tokens("--batch", "2B")
+    (1000000, 1500, 2000000000)
 
     Raises UsageError, which names the `option`.
     """
-    if scientific := re.fullmatch(_SCIENTIFIC, text.strip(), _EITHER_CASE):
-        number = Fraction(scientific[1]) * 10 ** int(scientific[2]) if len(text) < 40 else Fraction(1, 2)
-        text = str(number) if number.denominator == 1 else text
-    match = re.fullmatch(_TOKENS, text.strip(), _EITHER_CASE)
-    if match is None:
+    number = read_number(text, kilo=1024)
+    unclear = re.search(r"\s[a-z]|\.\d+[km]|[gpe]$", text.strip(), re.IGNORECASE)  # 1.5k could be 1,500 or 1,536
+    if number is None or number.denominator != 1 or unclear:
         raise UsageError(
-            f"{option} must be a whole number of at least 1, not {text!r}",
+            f"{option} must be a whole number of at least 1, not {cut(text)!r}",
             "for example 512, or 16k for 16,384",
         )
-    digits = match[1].replace(",", "").replace("_", "")
-    if len(digits) > 18:  # int() itself refuses absurd lengths, with a message about Python
-        raise UsageError(f"{option} {text[:20]}… is far too large")
-    steps = " km".index(match[2].lower()) if match[2] else 0
-    return int(digits) << 10 * steps
+    if number >= LARGEST_TOKENS:
+        raise UsageError(f"{option} {text[:20]}{'…' * (len(text) > 20)} is far too large")
+    return int(number)
 
 
 def is_tokens(text: str) -> bool:
     """True if `text` is one number of tokens, its digits grouped or not."""
-    return re.fullmatch(_TOKENS, text.strip(), _EITHER_CASE) is not None
+    return read_number(text, kilo=1024) is not None
 
 
 def read_count(option: str, text: str, of: str = "parameters", example: str = "8B or 500M") -> int:
-    """Number of parameters as a user writes it, in powers of 1000: `8B` = 8 · 10⁹, `500M`. Raises UsageError."""
-    match = re.fullmatch(_COUNT, text.strip(), _EITHER_CASE)
-    if match is None or len(match[1]) > 18:
-        raise UsageError(f"{option} must be a number of {of}, not {text!r}", f"for example {example}")
-    return int(Fraction(match[1]) * 1000 ** " KMBT".index(match[2].upper() or " "))
+    """Number of parameters as a user writes it, in powers of 1000: `8B` = 8 · 10⁹, `500M`, `6e9`. Raises UsageError."""
+    number = read_number(text)
+    if number is None:
+        raise UsageError(f"{option} must be a number of {of}, not {cut(text)!r}", f"for example {example}")
+    if number >= LARGEST_COUNT:
+        raise UsageError(f"{option} {text[:20]}{'…' * (len(text) > 20)} is far too large")
+    return int(number)
 
 
 def read_bytes(option: str, text: str) -> int:
@@ -132,12 +156,12 @@ def read_bytes(option: str, text: str) -> int:
     Raises UsageError, which names the `option`.
     """
     match = re.fullmatch(_BYTES, text.strip(), _EITHER_CASE)
-    if match is None or len(match[1]) > 18:
-        raise UsageError(f"{option} must be a size with its unit, not {text!r}", "for example 24GiB or 80GB")
-    base = 1024 if match[3] else 1000
-    size = int(Fraction(match[1]) * base ** " KMGTP".index((match[2] or " ").upper()))
+    if match is None:
+        raise UsageError(f"{option} must be a size with its unit, not {cut(text)!r}", "for example 24GiB or 80GB")
+    base = 1024 if match[4] else 1000
+    size = int(_exact(match[1], match[2]) * base ** _POWERS[(match[3] or "").upper()])
     if size > LARGEST_BYTES:
-        raise UsageError(f"{option} {text} is far too large")
+        raise UsageError(f"{option} {cut(text)} is far too large")
     return size
 
 
@@ -149,10 +173,10 @@ def read_rate(option: str, text: str) -> float:
 
     Raises UsageError, which names the `option`.
     """
-    match = re.fullmatch(_RATE, text.strip(), _EITHER_CASE)
-    if match is None:
-        raise UsageError(f"{option} must be FLOP/s, not {text!r}", "for example 989e12 or 989T")
-    return float(match[1]) * 1000.0 ** " KMGTPE".index((match[2] or " ").upper())
+    number = read_number(re.sub(r"FLOPS?/s$|FLOPs$", "", text.strip(), flags=re.IGNORECASE))
+    if number is None:
+        raise UsageError(f"{option} must be FLOP/s, not {cut(text)!r}", "for example 989e12 or 989T")
+    return float(number)
 
 
 def _scaled(value: int, base: int, names: tuple[str, ...]) -> str:

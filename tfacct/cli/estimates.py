@@ -92,7 +92,9 @@ def time(
         from tfacct.reports.step_time import Trains
         from tfacct.reports.time_train import time_train
 
-        total = None if tokens_total is None else _tokens_total(tokens_total)
+        total = (
+            None if tokens_total is None else units.read_count("--tokens-total", tokens_total, "tokens", "15T or 300B")
+        )
         mesh = Meshed(tp, sp, pp, pp_chunks)
         how = Trains(accumulate, recompute, total, recompute_attention, mesh)
         ask.show(time_train(ask.subject(one), ask.request(opt.Whole(ctx, batch)), on, how, dtype=dtype), output)
@@ -215,10 +217,3 @@ def _check_timed(train: bool, tp: int, pp: int, cp: int) -> None:
         raise UsageError(said, f"`tfacct flops --pp {pp}` and `tfacct memory --pp {pp}` count a stage")
     if tp != 1 and not train:
         raise UsageError("--tp needs --train: the devices of --on divide a model that is served", f"--on {tp}xDEVICE")
-
-
-def _tokens_total(text: str) -> int:
-    """Tokens of a whole training run: `15T`, in powers of 1000 as models' cards say them, or a number as others are."""
-    if text.strip()[-1:].upper() in ("B", "T"):
-        return units.read_count("--tokens-total", text, "tokens", "15T or 300B")
-    return units.read_tokens("--tokens-total", text)

@@ -8,7 +8,6 @@ answers is checked before anything is fetched, and fetched from no other host: i
 from __future__ import annotations
 
 import logging
-import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,6 +19,8 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
 from tfacct.base.errors import ConfigError, HubError, MissingExtraError, NotFoundError, TfacctError, UsageError, cut
+from tfacct.base.replacing import replacing
+from tfacct.loading import files
 
 CONFIG = "config.json"
 A_MOMENT = 0.7
@@ -166,12 +167,15 @@ def _ask(hub_id: str, revision: str, largest: int) -> Copy:
     def copy(path: str, newest: bool) -> Copy:
         return Copy(Path(path), f"{constants.ENDPOINT}/{hub_id}", Path(path).parent.name, newest)
 
-    kept = try_to_load_from_cache(hub_id, CONFIG, revision=revision)
-    cached = copy(kept, newest=False) if isinstance(kept, str) else None
+    found = try_to_load_from_cache(hub_id, CONFIG, revision=revision)
+    cached = copy(found, newest=False) if isinstance(found, str) and _is_whole(found) else None
     if cached and (constants.HF_HUB_OFFLINE or COMMIT.fullmatch(revision)):
         return cached
     if constants.HF_HUB_OFFLINE:
-        raise HubError(f"{hub_id} is not in the hub's cache, and HF_HUB_OFFLINE forbids asking for it")
+        broken = f"the hub's cache has a broken {CONFIG} of {hub_id}"
+        missing = f"{hub_id} is not in the hub's cache"
+        wrong = broken if isinstance(found, str) else missing
+        raise HubError(f"{wrong}, and HF_HUB_OFFLINE forbids asking for it")
     try:
         url = hf_hub_url(hub_id, CONFIG, revision=revision)
         held = get_hf_file_metadata(url)
@@ -183,7 +187,7 @@ def _ask(hub_id: str, revision: str, largest: int) -> Copy:
     if cached and cached.commit == commit:
         return cached._replace(newest=True)
     kept = try_to_load_from_cache(hub_id, CONFIG, revision=commit)
-    if not isinstance(kept, str):
+    if not isinstance(kept, str) or not _is_whole(kept):
         try:
             data = _download(held.location, held.size, largest)
         except OverflowError:
@@ -192,6 +196,14 @@ def _ask(hub_id: str, revision: str, largest: int) -> Copy:
     if revision != commit:
         _keep(hub_id, "refs", revision, data=commit.encode())
     return copy(kept, newest=True)
+
+
+def _is_whole(path: str) -> bool:
+    """True of a copy that holds an object of fields: one that was cut short is fetched anew."""
+    try:
+        return bool(files.parse_json(CONFIG, files.read(Path(path))))
+    except TfacctError:
+        return False
 
 
 def _checked(held: Any, url: str, revision: str) -> str:
@@ -242,9 +254,8 @@ def _keep(hub_id: str, *place: str, data: bytes) -> str:
 
     file = Path(constants.HF_HUB_CACHE, "--".join(("models", *hub_id.split("/"))), *place)
     file.parent.mkdir(parents=True, exist_ok=True)
-    written = file.with_name(f"{file.name}.{os.getpid()}.tmp")
-    written.write_bytes(data)
-    written.replace(file)  # nobody ever reads half of it
+    with replacing(file) as temporary:  # nobody ever reads half of it
+        temporary.write_bytes(data)
     return str(file)
 
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from tfacct.base.errors import printable
 from tfacct.base.record import record
+from tfacct.output.escaping import markdown as escaped
 
 
 class Letter(NamedTuple):
@@ -147,18 +148,18 @@ def lines(derivation: Derivation, width: int, spelled: Callable[[str], str]) -> 
 
 def markdown(derivation: Derivation, title: str, answer: str, notes: Iterable[str]) -> str:
     """A document: a heading for every component, and its steps as a table."""
-    out = [f"# {_md(title)}"]
-    out += ["", f"**{_md(answer)}**"] if answer else []
-    out += ["", _md(derivation.check)] if derivation.check else []
+    out = [f"# {escaped(title)}"]
+    out += ["", f"**{escaped(answer)}**"] if answer else []
+    out += ["", escaped(derivation.check)] if derivation.check else []
     out += ["", "## Letters", "", "| letter | value | meaning |", "|---|---:|---|"]
-    out += [f"| {letter.name} | {letter.value:,} | {_md(letter.meaning)} |" for letter in derivation.letters]
-    out += ["", _md(derivation.rule)]
+    out += [f"| {letter.name} | {letter.value:,} | {escaped(letter.meaning)} |" for letter in derivation.letters]
+    out += ["", escaped(derivation.rule)]
     for component, (_, terms, total) in zip(derivation.components, derivation.sums, strict=False):
-        out += ["", f"## {_md(component.name)}", "", f"| step | axes | letters | numbers | {derivation.unit} |"]
+        out += ["", f"## {escaped(component.name)}", "", f"| step | axes | letters | numbers | {derivation.unit} |"]
         out += ["|---|---|---|---|---:|"]
         for step in component.steps:
             axes = "<br>".join(f"`{_arrow(spec)}`" for spec in (step.spec, *step.more))
-            cells = (f"`{printable(step.name)}`", axes, _md(step.letters), _md(step.numbers), f"{step.result:,}")
+            cells = (f"`{printable(step.name)}`", axes, escaped(step.letters), escaped(step.numbers), f"{step.result:,}")
             out += [f"| {' | '.join(cells)} |"]
         sums = f"{terms} = " if len(component.steps) > 1 else ""
         out += ["", f"Sum: {sums}**{total:,} {derivation.unit}**"]
@@ -166,7 +167,7 @@ def markdown(derivation: Derivation, title: str, answer: str, notes: Iterable[st
     sums = f"{terms} = " if len(derivation.components) > 1 else ""
     out += ["", "## Total", "", f"{sums}**{total:,} {derivation.unit}**"]
     for note in notes:
-        out += ["", _md(note)]
+        out += ["", escaped(note)]
     return "\n".join(out) + "\n"
 
 
@@ -197,9 +198,6 @@ def _terms(numbers: Iterable[int]) -> str:
 def _arrow(spec: str) -> str:
     return spec.replace("->", "→")
 
-
-def _md(text: str) -> str:
-    return printable(text).replace("|", "\\|").replace("*", "\\*").replace("_", "\\_")
 
 
 def _text(name: str) -> str:

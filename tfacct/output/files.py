@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 from tfacct.base.errors import UsageError
+from tfacct.base.replacing import replacing
 from tfacct.base.spelling import option
 
 
@@ -38,27 +38,13 @@ def check(name: str, file: str, endings: tuple[str, ...], what: str, *, force: b
 
 def write(name: str, path: Path, into: Callable[[Path], object]) -> None:
     """Write a file that was checked: `into` fills another one beside it, which then takes its place."""
-    beside = ""
     try:
-        handle, beside = tempfile.mkstemp(suffix=path.suffix, prefix=".writing-", dir=path.parent)
-        os.close(handle)
-        into(Path(beside))
-        Path(beside).chmod(0o666 & ~_umask())
-        Path(beside).replace(path)
+        with replacing(path) as beside:
+            into(beside)
     except OSError as error:
         raise UsageError(f"{option(name, str(path))}: {error.strerror or error}") from None
-    finally:
-        if beside:
-            Path(beside).unlink(missing_ok=True)
 
 
 def write_text(name: str, path: Path, text: str) -> None:
     """Write a text, in UTF-8, to a file that was checked."""
     write(name, path, lambda beside: beside.write_text(text, encoding="utf-8"))
-
-
-def _umask() -> int:
-    """Permissions that a new file may not have; there is no way to ask but to set them."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

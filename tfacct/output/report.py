@@ -12,9 +12,9 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from tfacct.base import units
-from tfacct.base.errors import printable
 from tfacct.base.later import Later
 from tfacct.base.record import record
+from tfacct.output.escaping import csv_cell, markdown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -255,7 +255,7 @@ class Report:
         """The rows as CSV, raw numbers, no totals: whoever adds the column up gets each thing once."""
         stream = io.StringIO()
         writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(self.row_keys)
+        writer.writerow(map(csv_cell, self.row_keys))
         writer.writerows([_written(cell) for cell in row.values()] for row in self.rows)
         return stream.getvalue()
 
@@ -266,14 +266,14 @@ class Report:
 
             return derivation.markdown(self.derivation, self.title, self.answer, self.said)
         columns = [column for column in self.columns if column.raw]
-        out = [f"**{_md(self.title)}**", "", *([_md(self.answer), ""] if self.answer else [])]
-        out.append(f"| {' | '.join(_md(column.label) for column in columns)} |")
+        out = [f"**{markdown(self.title)}**", "", *([markdown(self.answer), ""] if self.answer else [])]
+        out.append(f"| {' | '.join(markdown(column.label) for column in columns)} |")
         out.append(f"|{'|'.join('---' if column.kind in LEFT else '---:' for column in columns)}|")
         for row, bold in [(row, "") for row in self.cells] + [(row, "**") for row in self.totals]:
-            texts = [_md(column.text(row.get(column.key), exact)) for column in columns]
+            texts = [markdown(column.text(row.get(column.key), exact)) for column in columns]
             out.append(f"| {' | '.join(f'{bold}{text}{bold}' if text else '' for text in texts)} |")
         for note in self.said:
-            out += ["", _md(note)]
+            out += ["", markdown(note)]
         return "\n".join(out) + "\n"
 
     def to_latex(self) -> str:
@@ -354,8 +354,4 @@ def _raw(cell: Cell, column: Column) -> list[Any]:
 
 
 def _written(cell: Any) -> Any:
-    return "" if cell is None else printable(cell) if isinstance(cell, str) else cell
-
-
-def _md(text: str) -> str:
-    return printable(text).replace("|", "\\|").replace("*", "\\*")
+    return "" if cell is None else csv_cell(cell) if isinstance(cell, str) else cell

@@ -20,7 +20,7 @@ class _Console(Console):
 
     def on_broken_pipe(self) -> None:
         """Called while the BrokenPipeError is handled."""
-        raise  # noqa: PLE0704
+        raise
 
 
 def console(stream: TextIO) -> Console:

@@ -1,0 +1,29 @@
+"""Words that somebody else chose, such as names of files and fields, where another program would act on them."""
+
+from __future__ import annotations
+
+import re
+
+from tfacct.base.errors import printable
+
+_FORMULA = re.compile(r"[=+\-@\t\r]")
+_MARKUP = re.compile(r"[|*<]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|\[(?=[^\]]*\][(\[:])|&(?=#?\w+;)")
+_ENTITIES = {"<": "&lt;", "&": "&amp;"}
+
+
+def csv_cell(text: str) -> str:
+    """Text of a cell that no spreadsheet takes for a formula: what begins like one gets an apostrophe in front.
+
+    >>> csv_cell("=cmd()"), csv_cell("-1+2"), csv_cell("gpt2")
+    ("'=cmd()", "'-1+2", 'gpt2')
+    """
+    return printable(f"'{text}" if _FORMULA.match(text) else text)
+
+
+def markdown(text: str) -> str:
+    r"""Text in Markdown: no emphasis, no column, no link and no HTML but what this program writes itself.
+
+    >>> markdown("a*b | c"), markdown("<img src=x>"), markdown("[a](b)"), markdown("[1, 2] & 3 -> 4")
+    ('a\\*b \\| c', '&lt;img src=x>', '\\[a](b)', '[1, 2] & 3 -> 4')
+    """
+    return _MARKUP.sub(lambda sign: _ENTITIES.get(sign[0], f"\\{sign[0]}"), printable(text))
