@@ -235,7 +235,7 @@ def main() -> None:
         results += arrays(runs)
     show(results)
     if not measurable:
-        print("\nverify was left out: it needs torch and fvcore (pip install 'tfacct[measure]')")
+        print("\nverify was left out: it needs torch and fvcore (pip install '.[measure]' in a checkout)")
 
 
 if __name__ == "__main__":

@@ -102,7 +102,29 @@ def test_options_and_names(run, arguments: str, says: list[str]) -> None:
 )
 def test_what_typer_itself_refuses(run, arguments: str) -> None:
     ran = run(*arguments.split())
-    assert ran.code == 2 and ran.out == "" and "Traceback" not in ran.err and ran.err
+    assert ran.code == 2 and ran.out == "" and ran.err.startswith("error: ") and len(ran.err.splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says", "hint"),
+    [
+        ("flops gpt2 --trian", "no such option: --trian", "did you mean --train or --print?"),
+        ("flops gpt2 --by row", "--by: 'row' is not one of 'line', 'part', 'block'", "`tfacct flops --help`"),
+        ("params gpt2 --tp x", '--tp must be a whole number, not "x"', "`tfacct params --help`"),
+        ("plan gpt2 --fit t4 --gpus 0", "--gpus must be at least 1, not ", "`tfacct plan --help`"),
+        ("time gpt2", "missing option '--on'", "`tfacct time --help`"),
+        ("flops nothing-like-it", "no preset or file named 'nothing-like-it'", "`tfacct models` lists"),
+        ("flops gpt2 --print", "--print needs --plot", None),
+    ],
+)
+def test_a_refusal_has_one_shape(run, arguments: str, says: str, hint: str | None) -> None:
+    """As text a line each; with `--json` one object on stderr, whoever refuses."""
+    text, ran = run(*arguments.split()), run(*arguments.split(), "--json")
+    assert (ran.code, ran.out) == (text.code, text.out) == (2, "")
+    told = json.loads(ran.err)
+    assert told.keys() == {"error", "hint"} and told["error"].startswith(says)
+    assert told["hint"] is None if hint is None else told["hint"].startswith(hint)
+    assert text.err.splitlines() == [f"error: {told['error']}"] + ([f"hint: {told['hint']}"] if hint else [])
 
 
 @pytest.mark.parametrize(
@@ -111,7 +133,10 @@ def test_what_typer_itself_refuses(run, arguments: str) -> None:
         (b"", "is empty"),
         (b"  \n", "is empty"),
         (b'{"model_type": "llama", "vocab', "is not JSON"),
-        (b"hello", "is not JSON"),
+        (b"hello", "is not JSON: expecting value at line 1, column 1"),
+        (b'{"model_type": "ll\tama"}', "is not JSON: invalid control character at line 1, column 19"),
+        (b'{"model_type": "lla', "is not JSON: unterminated string starting at line 1, column 16"),
+        (b'{"model_type": "\\x"}', "is not JSON: invalid \\escape at line 1, column 17"),
         (b"\x80\x00\xff\xfe" * 10, "is not text"),
         (b"[1, 2]", "holds a JSON list"),
         (b"null", "holds a JSON NoneType"),
@@ -581,7 +606,7 @@ CONTRADICTING = [
     ("opt", {"num_attention_heads": 7}, "hidden_size by num_attention_heads: 60 is not divisible by 7"),
     ("bloom", {"num_hidden_layers": 5}, "num_hidden_layers = 5 contradicts n_layer = 2"),
     ("gpt_neox", {"rotary_pct": 0.3}, "rotary_pct · head_dim = 3 is not even"),
-    ("gpt_neox", {"rotary_pct": 1.5}, "rotary_pct must be at most 1.0, not 1.5"),
+    ("gpt_neox", {"rotary_pct": 1.5}, "rotary_pct must be at most 1, not 1.5"),
     ("phi", {"partial_rotary_factor": 0.4}, "partial_rotary_factor · head_dim = 3 is not even"),
     ("phi", {"head_dim": 8}, "head_dim = 8 changes the counts"),
     ("phi3", {"partial_rotary_factor": 0.3}, "partial_rotary_factor · head_dim = 3 is not even"),
@@ -597,6 +622,22 @@ def test_what_a_familys_fields_cannot_mean_together(run, tmp_path: Path, family:
     assert (ran.code, ran.out) == (2, "")
     assert says in ran.err and ran.err.startswith("error: ") and "Traceback" not in ran.err
     assert len(ran.err.splitlines()) <= 2
+
+
+@pytest.mark.parametrize(
+    ("family", "field", "value", "says"),
+    [
+        ("deberta-v2", "max_relative_positions", "x", 'must be a whole number, not "x"'),
+        ("qwen2_5_omni_vision_encoder", "fullatt_block_indexes", 3, "must be a list, not 3"),
+        ("gemma3n_text", "activation_sparsity_pattern", [1], ".0 must be below 1, not 1"),
+        ("gemma3n_text", "activation_sparsity_pattern", ["x"], '.0 must be a number, not "x"'),
+        ("mamba", "time_step_rank", None, 'must be a whole number from 1 or "auto", not null'),
+    ],
+)
+def test_no_words_of_a_library_are_shown(family: str, field: str, value: object, says: str) -> None:
+    with pytest.raises(TfacctError) as refused:
+        subject("mine", {**TINY[family], field: value})
+    assert f"{field}{'' if says.startswith('.') else ' '}{says}" in str(refused.value)
 
 
 def test_experts_without_a_number_for_each_token() -> None:

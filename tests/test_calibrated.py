@@ -96,13 +96,13 @@ def test_a_file_says_what_was_found(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (('clock = "process"', 'clock = "sun"'), "clock must be 'process', 'wall' or 'events', not 'sun'"),
+        (('clock = "process"', 'clock = "sun"'), "clock must be one of 'process', 'wall' or 'events', not \"sun\""),
         (("threads = 1", "threads = 0"), "threads must be at least 1, not 0"),
         (("sizes = [1, 1000]", "sizes = [1000, 1]"), "sizes must rise"),
         (("sizes = [1, 1000]", "sizes = [1]"), "must be equally many"),
         (("forward = [1e-05", "forward = [-1e-05"), "must be above 0, not -1e-05"),
-        (("forward = [1e-05", "forward = [nan"), "must be a finite number, not nan"),
-        (("cold = true", "cold = 3"), "cold must be a valid boolean"),
+        (("forward = [1e-05", "forward = [nan"), "must be a finite number, not NaN"),
+        (("cold = true", "cold = 3"), "cold must be true or false"),
         (("[calibration.work.add]", "[calibration.work.ad]"), "work has no add"),
         (("[calibration.checks]", "[calibration.check]"), "checks is missing"),
         (('dtype = "fp32"', 'dtype = "bf16"'), "which [peak] does not have"),

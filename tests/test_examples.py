@@ -165,5 +165,5 @@ def test_without_matplotlib_the_example_says_what_to_install(tmp_path: Path) -> 
     assert ran.returncode == 1 and ran.stdout == ""
     assert ran.stderr.splitlines() == [
         "error: --plot needs matplotlib",
-        "hint: pip install 'tfacct[plot]', or '.[plot]' in a checkout",
+        "hint: pip install '.[plot]' in a checkout of tfacct",
     ]

@@ -1,13 +1,16 @@
 """The house: what is imported, what is packed, where things may stand."""
 
+import re
 import subprocess
 import sys
+import tomllib
 import venv
 from pathlib import Path
 
 import pytest
 
 import tfacct
+from tfacct.base.errors import MissingExtraError
 
 ROOT = Path(__file__).parent.parent
 HEAVY = ("torch", "numpy", "sympy", "fvcore", "transformers", "matplotlib", "huggingface_hub")
@@ -82,6 +85,18 @@ def test_the_hubs_room_is_entered_only_by_a_hub_id() -> None:
 def test_version_and_help_do_without_pydantic() -> None:
     for arguments in (["--version"], ["--help"]):
         assert imported_by(commanded(*arguments) + "assert 'pydantic' not in sys.modules") == set()
+
+
+def test_no_hint_names_a_package_that_no_index_has() -> None:
+    """What is installed comes from a checkout: `pip install '.[measure]'`."""
+    files = [ROOT / "README.md", *(ROOT / "benchmarks").glob("*.py"), *(ROOT / "docs").glob("*.md")]
+    files += [*(ROOT / "examples").iterdir(), *(ROOT / "tfacct").rglob("*.py")]
+    named = [file for file in files if file.is_file() and re.search(r"pip install \S*tfacct", file.read_text("utf-8"))]
+    assert named == []
+    assert MissingExtraError("no torch", "measure").hint == "pip install '.[measure]' in a checkout of tfacct"
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    asked = (re.findall(r'MissingExtraError\([^)]*?", "(\w+)"', file.read_text()) for file in files)
+    assert {name for names in asked for name in names} <= {*extras}
 
 
 def test_an_unknown_attribute_is_an_attribute_error() -> None:

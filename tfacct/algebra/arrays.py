@@ -43,7 +43,7 @@ def evaluate(metric: Metric, shape: Transformer, point: Point, knobs: Mapping[st
     try:
         import numpy as np
     except ImportError:
-        raise MissingExtraError("arrays need numpy", MissingExtraError.ARRAYS) from None
+        raise MissingExtraError("arrays need numpy", "arrays") from None
     _check_names(shape, point, knobs)
     if metric.of_step or any(protocols.foreign(np, values) for values in knobs.values()):
         found: np.ndarray[Any, Any] = (

@@ -44,13 +44,11 @@ class HubError(TfacctError):
 
 
 class MissingExtraError(TfacctError):
-    """A command that needs a package which is not installed."""
+    """A command that needs a package which is not installed: one of an extra of this project, or `others`."""
 
-    MEASURE = "pip install 'tfacct[measure]', or '.[measure]' in a checkout"
-    ARRAYS = "pip install 'tfacct[arrays]', or '.[arrays]' in a checkout"
-    HUB = "pip install 'tfacct[hub]', or '.[hub]' in a checkout"
-    PANDAS = "pip install 'tfacct[pandas]', or '.[pandas]' in a checkout"
-    PLOT = "pip install 'tfacct[plot]', or '.[plot]' in a checkout"
+    def __init__(self, message: str, extra: str = "", others: str = "") -> None:
+        how = [f"pip install '.[{extra}]' in a checkout of tfacct"] if extra else []
+        super().__init__(message, ", and ".join([*how, *([f"pip install {others}"] if others else [])]) or None)
 
 
 def printable(text: str) -> str:

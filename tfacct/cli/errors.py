@@ -10,6 +10,7 @@ from typing import Any
 
 import typer
 
+from tfacct.base.complaints import must
 from tfacct.base.errors import TfacctError, UsageError, nearest
 from tfacct.output import signs
 
@@ -51,19 +52,10 @@ def _invalid_value(error: Any) -> str | None:
     if not hasattr(cause, "errors"):
         return None
     complaint = cause.errors(include_url=False)[0]
-    option, value, context = error.param.opts[0], complaint["input"], complaint.get("ctx", {})
+    option = error.param.opts[0]
     if complaint["type"] == "value_error":
-        return f"{option}: {str(context['error']).rstrip('.')}"
-    wanted = {
-        "int_parsing": "a whole number",
-        "int_parsing_size": "a smaller number",
-        "int_from_float": "a whole number",
-        "float_parsing": "a number",
-        "greater_than_equal": f"at least {context.get('ge')}",
-        "less_than_equal": f"at most {context.get('le')}",
-    }.get(complaint["type"])
-    shown = value if complaint["type"].endswith("_equal") else repr(value)
-    return f"{option} must be {wanted}, not {shown}" if wanted else f"{option} does not take {value!r}"
+        return f"{option}: {str(complaint['ctx']['error']).rstrip('.')}"
+    return f"{option} {must(complaint)}"
 
 
 @contextmanager

@@ -13,6 +13,8 @@ from pydantic_core import core_schema
 
 from tfacct.architecture.parts import Attention, LatentAttention, Part, Pooler, Rotary
 from tfacct.architecture.transformer import AnyPooler, Transformer
+from tfacct.base.complaints import must
+from tfacct.base.complaints import shown as shown
 from tfacct.base.errors import ConfigError, nearest
 from tfacct.base.spelling import setting
 from tfacct.families._endings import CAUSAL_MODEL, DEFAULT_LABELS, FIELDS, Ending, scored
@@ -351,31 +353,7 @@ def config_error(
     if first["type"] == "value_error":
         cause = first["ctx"]["error"]
         return cause if isinstance(cause, ConfigError) else ConfigError(str(cause))
-    wanted = {
-        "int_type": "a whole number",
-        "int_from_float": "a whole number",
-        "int_parsing_size": "a whole number",
-        "bool_type": "true or false",
-        "float_type": "a number",
-        "finite_number": "a finite number",
-        "greater_than": "above 0",
-        "string_type": "text",
-        "dict_type": "an object of fields",
-        "literal_error": f"one of {first.get('ctx', {}).get('expected')}",
-        "list_type": "a list",
-        "greater_than_equal": f"at least {first.get('ctx', {}).get('ge', 1)}",
-        "less_than_equal": f"at most {first.get('ctx', {}).get('le', LARGEST):,}",
-    }.get(first["type"])
-    must = f"must be {wanted}" if wanted else first["msg"]
-    return ConfigError(f"{name} {must}, not {shown(first['input'])}")
-
-
-def shown(value: object) -> str:
-    """A value as a message spells it."""
-    import json
-
-    text = json.dumps(value, default=repr)
-    return text if len(text) <= 60 else f"{text[:57]}…"
+    return ConfigError(f"{name} {must(first)}")
 
 
 def even(turned: int, what: str = "head_dim") -> int:

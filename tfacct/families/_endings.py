@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from tfacct.architecture.parts import Classes
 from tfacct.architecture.transformer import AnyPooler, Transformer
+from tfacct.base.complaints import shown
 from tfacct.base.errors import ConfigError
 from tfacct.base.record import record
 from tfacct.ledger.workload import LARGEST
@@ -116,7 +117,7 @@ def labels(raw: Mapping[str, Any]) -> tuple[int, dict[str, int]]:
     if names is not None and not isinstance(names, Mapping):
         raise ConfigError("id2label must be an object of fields")
     if said is not None and (not isinstance(said, int) or isinstance(said, bool)):
-        raise ConfigError(f"num_labels must be a whole number, not {said!r}")
+        raise ConfigError(f"num_labels must be a whole number, not {shown(said)}")
     if names is not None and said not in (None, len(names)):
         raise ConfigError(f"num_labels = {said:,} contradicts id2label, which names {len(names):,}")
     count = said if names is None else len(names)

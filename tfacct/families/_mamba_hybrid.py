@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BeforeValidator
 
 from tfacct.architecture.parts import Mamba2
+from tfacct.base.complaints import shown
 from tfacct.base.errors import ConfigError
 from tfacct.families._base import Count, Switch, share
 from tfacct.families._llama_like import LlamaLike
@@ -23,7 +24,7 @@ def _size(given: object) -> object:
     """A number, or `auto`. Raises ConfigError."""
     if given == AUTO or (isinstance(given, int) and not isinstance(given, bool) and given >= 1):
         return given
-    raise ConfigError(f'mamba_d_head must be a whole number from 1 or "auto", not {given!r}')
+    raise ConfigError(f'mamba_d_head must be a whole number from 1 or "auto", not {shown(given)}')
 
 
 HeadSize = Annotated[Count | str, BeforeValidator(_size)]

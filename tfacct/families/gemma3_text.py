@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 from tfacct.architecture.parts import Attention, Part, QKNorm, Rotary
 from tfacct.architecture.transformer import Transformer
+from tfacct.base.complaints import shown
 from tfacct.base.errors import ConfigError
 from tfacct.families._base import Count, Layers, Real
 from tfacct.families._endings import CAUSAL_MODEL, CLASSIFYING
@@ -65,7 +66,7 @@ class Config(GemmaWindows):
         kind = "full_attention" if window is None else "sliding_attention"
         spelled = (self.rope_parameters or {}).get(kind) or ({} if window else self.rope_scaling) or {}
         if not isinstance(spelled, Mapping):
-            raise ConfigError(f"rope_parameters.{kind} must be an object of fields, not {spelled!r}")
+            raise ConfigError(f"rope_parameters.{kind} must be an object of fields, not {shown(spelled)}")
         base = spelled.get("rope_theta") or (self.rope_local_base_freq if window else self.rope_theta or 1_000_000.0)
         norm = QKNorm(self.rms_norm_eps, less_one=True)
         own = {"qk_norm": norm, "rotary": Rotary(base, spelled)}

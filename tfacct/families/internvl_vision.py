@@ -8,6 +8,7 @@ from pydantic import BeforeValidator
 from tfacct.architecture.blocks import Block, Stack
 from tfacct.architecture.parts import Attention, FeedForward, Norm, QKNorm
 from tfacct.architecture.transformer import Transformer
+from tfacct.base.complaints import shown
 from tfacct.base.errors import ConfigError
 from tfacct.families._base import Count, Layers, Real, Switch, Word
 from tfacct.families._endings import Ending
@@ -25,7 +26,8 @@ def _side(given: Any) -> Any:
     if not isinstance(given, list):
         return given
     if len(set(map(str, given))) != 1 or len(given) != 2:
-        raise ConfigError(f"image_size and patch_size must be a whole number, or two that are the same, not {given}")
+        must_be = "must be a whole number, or two that are the same"
+        raise ConfigError(f"image_size and patch_size {must_be}, not {shown(given)}")
     return given[0]
 
 

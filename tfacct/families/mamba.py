@@ -8,6 +8,7 @@ from pydantic import BeforeValidator, Field, ValidationInfo
 from tfacct.architecture.blocks import Block, stacks
 from tfacct.architecture.parts import Embedding, Head, Mamba, Norm
 from tfacct.architecture.transformer import Transformer
+from tfacct.base.complaints import shown
 from tfacct.base.errors import ConfigError
 from tfacct.base.spelling import setting
 from tfacct.families._base import Count, FamilyConfig, Layers, Real, Switch, Word
@@ -25,7 +26,7 @@ def _rank(given: object, info: ValidationInfo) -> object:
     """A number, or `auto`. Raises ConfigError."""
     if given == AUTO or (isinstance(given, int) and not isinstance(given, bool) and given >= 1):
         return given
-    raise ConfigError(f'{info.field_name} must be a whole number from 1 or "auto", not {given!r}')
+    raise ConfigError(f'{info.field_name} must be a whole number from 1 or "auto", not {shown(given)}')
 
 
 Rank = Annotated[Count | str, BeforeValidator(_rank)]

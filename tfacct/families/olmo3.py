@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 
 from tfacct.architecture.parts import Rotary
 from tfacct.architecture.transformer import Transformer
+from tfacct.base.complaints import shown
 from tfacct.base.errors import ConfigError
 from tfacct.families._layers import LayerTypes, windows
 from tfacct.families.mistral import Window
@@ -36,7 +37,7 @@ class Config(Olmo2):
         kind = "full_attention" if full else "sliding_attention"
         spelled = (self.rope_parameters or {}).get(kind) or (self.rope_scaling if full else None) or {}
         if not isinstance(spelled, Mapping):
-            raise ConfigError(f"rope_parameters.{kind} must be an object of fields, not {spelled!r}")
+            raise ConfigError(f"rope_parameters.{kind} must be an object of fields, not {shown(spelled)}")
         base = spelled.get("rope_theta") or (self.rope_theta if full else None) or 500_000.0
         return {"window": window, "rotary": Rotary(base, spelled)}
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from tfacct.accounts.calibrated import BACKWARD, BLOCK, WORK, Calibration, Checks, Curve, Swept
+from tfacct.base.complaints import must
 from tfacct.base.errors import ConfigError, cut
 from tfacct.base.spelling import spelled
 
@@ -104,22 +105,11 @@ def _said(complaint: Mapping[str, Any]) -> str:
     found = complaint.get("ctx", {})
     if complaint["type"] == "value_error":
         return f"{': ' if complaint['loc'] else ''}{cut(str(found['error']), 200)}"
-    wanted = {
-        "literal_error": f"must be {found.get('expected')}",
-        "greater_than": f"must be above {found.get('gt', 0):g}",
-        "greater_than_equal": f"must be at least {found.get('ge', 1)}",
-        "less_than": f"must be below {found.get('lt', 0):g}",
-        "less_than_equal": f"must be at most {found.get('le', 0):,}",
-        "finite_number": "must be a finite number",
-        "too_short": f"must have at least {found.get('min_length')} entries",
-        "too_long": f"must have at most {found.get('max_length')} entries",
-    }
     if complaint["type"] == "missing":
         return " is missing"
     if complaint["type"] == "extra_forbidden":
         return " is not a field of it"
-    said = wanted.get(complaint["type"]) or complaint["msg"].replace("Input should", "must")
-    return f" {said}, not {cut(repr(complaint['input']))}"
+    return f" {must(complaint)}"
 
 
 def written(name: str, memory: int, bandwidth: float, peak: float, on: Calibration, *, machine: bool = True) -> str:

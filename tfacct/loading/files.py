@@ -9,9 +9,12 @@ import tomllib
 from collections.abc import Callable
 from datetime import date, datetime, time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tfacct.base.errors import ConfigError, cut
+
+if TYPE_CHECKING:
+    import json
 
 LARGEST = 4_000_000
 """Bytes: a config.json has a few thousand, and three million where it names every matrix that is quantized or not."""
@@ -58,13 +61,18 @@ def parse_json(where: str, data: bytes) -> dict[str, Any]:
         try:
             return json.loads(text, object_pairs_hook=_no_duplicates)
         except json.JSONDecodeError as error:
-            at = f"at line {error.lineno}, column {error.colno}"
-            raise ConfigError(f"{where} is not JSON: {error.msg} {at}") from None
+            raise ConfigError(f"{where} is not JSON: {json_fault(error)}") from None
 
     config = _parsed(where, data, loads)
     if not isinstance(config, dict):
         raise ConfigError(f"{where} holds a JSON {type(config).__name__}, not an object of fields")
     return config
+
+
+def json_fault(error: json.JSONDecodeError) -> str:
+    """What is wrong with a text that is not JSON, and where. (Some messages of json end in "at", some in a colon.)"""
+    what = error.msg.removesuffix(" at").rstrip(": ")
+    return f"{what[:1].lower()}{what[1:]} at line {error.lineno:,}, column {error.colno:,}"
 
 
 def parse_toml(where: str, data: bytes) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from tfacct.base.errors import CheckpointError, cut
+from tfacct.loading.files import json_fault
 
 LONGEST = 10_000_000
 """Bytes of a header that is read: the format allows ten times as many, the largest published ones have a tenth."""
@@ -157,7 +158,7 @@ def parsed(where: str, data: bytes) -> Any:
     except UnicodeDecodeError:
         raise CheckpointError(f"{where} is not UTF-8") from None
     except json.JSONDecodeError as error:
-        raise CheckpointError(f"{where} is not JSON: {error.msg} at character {error.pos:,}") from None
+        raise CheckpointError(f"{where} is not JSON: {json_fault(error)}") from None
     except RecursionError:
         raise CheckpointError(f"{where} is nested too deep") from None
     except KeyError as error:

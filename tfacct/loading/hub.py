@@ -130,7 +130,7 @@ def patiently(
         if error.name != "huggingface_hub":
             raise HubError(f"huggingface_hub cannot be imported: {_reason(error)}") from None
         raise MissingExtraError(
-            f"{hub_id} is not a file here, and asking the hub for it needs huggingface_hub", MissingExtraError.HUB
+            f"{hub_id} is not a file here, and asking the hub for it needs huggingface_hub", "hub"
         ) from None
     except Exception as error:  # it reads its variables while it is imported
         raise HubError(f"huggingface_hub cannot be imported: {_reason(error)}") from None

@@ -159,7 +159,8 @@ def markdown(derivation: Derivation, title: str, answer: str, notes: Iterable[st
         out += ["|---|---|---|---|---:|"]
         for step in component.steps:
             axes = "<br>".join(f"`{_arrow(spec)}`" for spec in (step.spec, *step.more))
-            cells = (f"`{printable(step.name)}`", axes, escaped(step.letters), escaped(step.numbers), f"{step.result:,}")
+            name, letters, numbers = f"`{printable(step.name)}`", escaped(step.letters), escaped(step.numbers)
+            cells = (name, axes, letters, numbers, f"{step.result:,}")
             out += [f"| {' | '.join(cells)} |"]
         sums = f"{terms} = " if len(component.steps) > 1 else ""
         out += ["", f"Sum: {sums}**{total:,} {derivation.unit}**"]
@@ -197,7 +198,6 @@ def _terms(numbers: Iterable[int]) -> str:
 
 def _arrow(spec: str) -> str:
     return spec.replace("->", "→")
-
 
 
 def _text(name: str) -> str:

@@ -41,7 +41,7 @@ def check_matplotlib() -> None:
     try:
         import matplotlib  # noqa: F401
     except ImportError:
-        raise MissingExtraError(f"{option('plot')} needs matplotlib", MissingExtraError.PLOT) from None
+        raise MissingExtraError(f"{option('plot')} needs matplotlib", "plot") from None
 
 
 def save(chart: Chart, path: Path, look: Look | None = None) -> None:

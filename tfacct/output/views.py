@@ -40,7 +40,7 @@ def frame(report: Report) -> pd.DataFrame:
     try:
         import pandas as pd
     except ImportError:
-        raise MissingExtraError("to_pandas needs pandas", MissingExtraError.PANDAS) from None
+        raise MissingExtraError("to_pandas needs pandas", "pandas") from None
     rows = report.rows
     columns = {key: ([row[key] for row in rows], kind) for key, kind in report.row_keys.items()}
     series = {key: _series(pd, values, words=kind in LEFT) for key, (values, kind) in columns.items()}

@@ -65,7 +65,7 @@ def multiply_adds(model: Decoder, given: Inputs) -> dict[str, int]:
         try:
             from fvcore.nn import FlopCountAnalysis
         except ImportError:
-            raise MissingExtraError("this needs fvcore", MissingExtraError.MEASURE) from None
+            raise MissingExtraError("this needs fvcore", "measure") from None
         analysis = FlopCountAnalysis(model, given.all)
         analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False).tracer_warnings("none")
         # fvcore gives a norm 5 per element; that is no multiply-add. A handle of None would not switch it off.

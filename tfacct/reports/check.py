@@ -58,7 +58,7 @@ def rooms() -> tuple[Any, Any, Any]:
     try:
         from tfacct.reference import own_code, own_fvcore, watching
     except ImportError:
-        raise MissingExtraError("check needs torch", MissingExtraError.MEASURE) from None
+        raise MissingExtraError("check needs torch", "measure") from None
     return own_code, own_fvcore, watching
 
 
@@ -93,7 +93,7 @@ def _saved(subject: LoadedModel, built: Built, module: Any, work: Workload) -> t
     try:
         from tfacct.reference import own_step
     except ImportError:
-        raise MissingExtraError(f"{option('train')} needs transformers", "pip install transformers") from None
+        raise MissingExtraError(f"{option('train')} needs transformers", others="transformers") from None
     if built.module is module:
         raise UsageError(
             f"{option('train')} changes the module's dtype, and takes no instance", "give the function that builds it"

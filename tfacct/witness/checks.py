@@ -88,7 +88,7 @@ def reference_rooms(asking: str) -> tuple[ModuleType, ModuleType]:
     try:
         from tfacct.reference import counting, model
     except ImportError:
-        raise MissingExtraError(f"{asking} needs torch and fvcore", MissingExtraError.MEASURE) from None
+        raise MissingExtraError(f"{asking} needs torch and fvcore", "measure") from None
     return counting, model
 
 
@@ -291,7 +291,7 @@ def stranger_checks(subject: LoadedModel, work: Workload) -> Iterator[Check]:
         from tfacct.reference import hf
     except ImportError:
         asking = option("against", "transformers")
-        raise MissingExtraError(f"{asking} needs transformers", "pip install transformers") from None
+        raise MissingExtraError(f"{asking} needs transformers", others="transformers") from None
     try:
         theirs = hf.build(subject.of_class, subject.config.ending.auto)
     except (KeyError, ValueError, TypeError) as error:

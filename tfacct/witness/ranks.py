@@ -140,5 +140,6 @@ def _room(name: str) -> ModuleType:
     try:
         return import_module(f"tfacct.reference.{name}")
     except ImportError:
-        what = "pip install transformers, and tfacct[measure]"
-        raise MissingExtraError("the witnesses of a mesh need torch and transformers", what) from None
+        raise MissingExtraError(
+            "the witnesses of a mesh need torch and transformers", "measure", "transformers"
+        ) from None

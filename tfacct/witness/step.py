@@ -102,8 +102,9 @@ def rooms() -> tuple[ModuleType, ModuleType]:
     try:
         from tfacct.reference import keeping, stepping
     except ImportError:
-        what = "pip install transformers, and tfacct[measure]"
-        raise MissingExtraError("the witnesses of a training step need torch and transformers", what) from None
+        raise MissingExtraError(
+            "the witnesses of a training step need torch and transformers", "measure", "transformers"
+        ) from None
     return keeping, stepping
 
 
@@ -183,7 +184,7 @@ def _adapted(model: Any, how: Run, rank: int, modules: tuple[str, ...], *, packe
 
         model = adapting.packed(model) if packed else model
     except ImportError as error:
-        raise MissingExtraError(f"the witness of adapters needs {error.name}", f"pip install {error.name}") from None
+        raise MissingExtraError(f"the witness of adapters needs {error.name}", others=error.name or "peft") from None
     return adapting.adapted(model, rank, modules, wide=how.adapters == "fp32", dropout=how.lora_dropout)
 
 

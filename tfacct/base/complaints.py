@@ -1,0 +1,55 @@
+"""Complaints of pydantic about a value, in this program's own words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tfacct.base.errors import cut
+
+
+def must(complaint: Mapping[str, Any]) -> str:
+    """What is wrong with a value, as it continues the name of its field or option.
+
+    >>> must({"type": "int_parsing", "input": "x"}), must({"type": "less_than", "ctx": {"lt": 1}, "input": 1.5})
+    ('must be a whole number, not "x"', 'must be below 1, not 1.5')
+    """
+    bound = complaint.get("ctx", {})
+    wanted = {
+        "int_type": "be a whole number",
+        "int_from_float": "be a whole number",
+        "int_parsing": "be a whole number",
+        "int_parsing_size": "be a whole number",
+        "float_type": "be a number",
+        "float_parsing": "be a number",
+        "finite_number": "be a finite number",
+        "bool_type": "be true or false",
+        "bool_parsing": "be true or false",
+        "string_type": "be text",
+        "dict_type": "be an object of fields",
+        "mapping_type": "be an object of fields",
+        "model_type": "be an object of fields",
+        "list_type": "be a list",
+        "tuple_type": "be a list",
+        "set_type": "be a list",
+        "literal_error": f"be one of {bound.get('expected')}",
+        "greater_than": f"be above {_number(bound.get('gt'))}",
+        "greater_than_equal": f"be at least {_number(bound.get('ge'))}",
+        "less_than": f"be below {_number(bound.get('lt'))}",
+        "less_than_equal": f"be at most {_number(bound.get('le'))}",
+        "too_short": f"have at least {bound.get('min_length')} entries",
+        "too_long": f"have at most {bound.get('max_length')} entries",
+    }.get(complaint["type"])
+    return f"must {wanted}, not {shown(complaint['input'])}" if wanted else f"cannot be {shown(complaint['input'])}"
+
+
+def shown(value: object) -> str:
+    """A value as a message spells it: as JSON."""
+    import json
+
+    return cut(json.dumps(value, default=repr), 60)
+
+
+def _number(bound: object) -> str:
+    whole = isinstance(bound, float) and bound.is_integer()
+    return f"{int(bound) if whole else bound:,}" if isinstance(bound, (int, float)) else str(bound)
