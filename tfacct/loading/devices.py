@@ -34,6 +34,8 @@ KEYS = {
 }
 """Keys of a device's file, and of its tables; [peak] has dtypes, and [calibration] is read elsewhere."""
 EXAMPLE = {"bytes": "25_757_220_864", "bytes per second": "1.008e12", "FLOPs per second": "165.2e12"}
+NOTICEABLE = 0.998
+"""Share of torch's total below which the least that was seen is said."""
 CPU = "cpu"
 """The device that a calibration of a CPU is kept under."""
 MOST = 1_000_000
@@ -134,8 +136,11 @@ class Device:
 
     @property
     def memory_words(self) -> str:
-        """These bytes in words: `79.2 GiB (torch's total of the card)`."""
-        return f"{units.binary(self.memory)} ({MEMORY[self.memory_from]})"
+        """These bytes in words: `79.2 GiB (torch's total of the card)`; also the least that torch was seen to report, if
+        that is noticeably less."""
+        least = self.memory if self.totals.torch_range is None else self.totals.torch_range[0]
+        less = f"; down to {units.binary(least)} by driver" if least < self.memory * NOTICEABLE else ""
+        return f"{units.binary(self.memory)} ({MEMORY[self.memory_from]}{less})"
 
     def link(self, devices: int) -> Link:
         """The link of so many of these devices. Raises UsageError for one that is not known."""

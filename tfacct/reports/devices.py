@@ -23,7 +23,14 @@ COLUMNS = (
     Column("tdp", "watts", "count", empty="–", drop=5),
     Column("source", "source", drop=4),
 )
-TOTALS = (Column("torch_bytes", "torch", "bytes"), Column("board_bytes", "board", "bytes"))
+TOTALS = (
+    Column("torch_bytes", "torch", "bytes"),
+    Column("torch_least_bytes", "torch, least seen", "bytes"),
+    Column("torch_most_bytes", "torch, most seen", "bytes"),
+    Column("torch_seen", "seen in"),
+    Column("board_bytes", "board", "bytes"),
+    Column("board_from", "board from"),
+)
 """Columns that only programs read."""
 MIB = 2**20
 MATH = "dense peaks with FP32 accumulation; links one way; figures of one device as a framework sees it"
@@ -57,13 +64,18 @@ def _several(found: Sequence[Device]) -> Report:
 
 
 def _row(device: Device) -> Row:
+    least, most = device.totals.torch_range or (device.totals.torch, device.totals.torch)
     return {
         "device": device.id,
         "bf16": device.peak.get("bf16"),
         "fp8": device.peak.get("fp8"),
         **device.memory_facts(),
         "torch_bytes": device.totals.torch,
+        "torch_least_bytes": least,
+        "torch_most_bytes": most,
+        "torch_seen": device.totals.torch_seen or None,
         "board_bytes": device.totals.board,
+        "board_from": None if device.totals.board is None else device.totals.board_from,
         "bandwidth": device.bandwidth,
         "link": device.links.one_way,
         "domain": None if device.links.one_way is None else device.links.domain,
