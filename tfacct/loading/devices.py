@@ -136,8 +136,8 @@ class Device:
 
     @property
     def memory_words(self) -> str:
-        """These bytes in words: `79.2 GiB (torch's total of the card)`; also the least that torch was seen to report, if
-        that is noticeably less."""
+        """These bytes in words: `79.2 GiB (torch's total of the card)`; also the least that torch was seen to report,
+        where it is noticeably less."""
         least = self.memory if self.totals.torch_range is None else self.totals.torch_range[0]
         less = f"; down to {units.binary(least)} by driver" if least < self.memory * NOTICEABLE else ""
         return f"{units.binary(self.memory)} ({MEMORY[self.memory_from]}{less})"

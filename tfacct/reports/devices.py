@@ -133,7 +133,7 @@ def _torch(totals: Memory) -> str | None:
     if totals.torch_range is not None:
         low, high = (f"{end / MIB:,.0f}" for end in totals.torch_range)
         said += f"; {low} to {high} MiB seen, by driver"
-    return f"{said} ({totals.torch_seen})" if totals.torch_seen else said
+    return f"{said}; {totals.torch_seen}" if totals.torch_seen else said
 
 
 def _board(totals: Memory) -> str | None:
