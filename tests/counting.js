@@ -12,7 +12,7 @@ function conformed(facts, point) {
   const at = Object.fromEntries([..."BTSOIJ"].map((axis, index) => [axis, BigInt(point.step[index])]));
   const ways = facts.ways.map((way) => ledger.sized(way, sizes));
   const one = ways[0],
-    cache = { bits: point.cache, scale: 0n };
+    cache = { bits: point.cache, block: 1n, scale: 0n };
   const way = ledger.settled(ways, at),
     masked = ledger.settled(ways, at, true);
   const bytes = ledger.products(way, at).map((each) => ledger.moved(each, storage.storage("bf16"), 16, way.experts));

@@ -12,12 +12,18 @@ BITS = {"fp32": 32, "tf32": 32, "bf16": 16, "fp16": 16, "fp8": 8, "int8": 8, "in
 """Bits that one stored element takes. tf32 is a way to multiply: it is stored in 32 bits."""
 
 BLOCKS = ("mxfp4", "nvfp4", "gptq", "awq", "nf4", "fp8-block")
-GGUF = ("q8_0", "q6_k", "q5_k_m", "q5_k_s", "q5_0", "q4_k_m", "q4_k_s", "q4_0", "q3_k_l", "q3_k_m", "q3_k_s", "q2_k")
-"""Mixtures of llama.cpp: a type for each tensor, by its name and block."""
 """Ways to store weights in blocks of numbers that share a scale: `storage` knows their bytes."""
+GGUF = (
+    *("q8_0", "q6_k", "q5_k_m", "q5_k_s", "q5_1", "q5_0", "q4_k_m", "q4_k_s", "q4_1", "q4_0"),
+    *("q3_k_l", "q3_k_m", "q3_k_s", "q2_k"),
+)
+"""Types and mixtures of llama.cpp: a type for each tensor, by its name and block."""
 SCALED = "-token"
-CACHES = ("fp8-token", "int8-token")
+SCALED_CACHES = ("fp8-token", "int8-token")
 """Ways to store a cache alone: 8 bits a number, and a scale of 32 for each token and head."""
+BLOCK_CACHES = ("q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
+"""Types that llama.cpp stores a cache in: the numbers of a head in blocks that share a scale."""
+CACHES = (*SCALED_CACHES, *BLOCK_CACHES)
 DTYPES = (*BITS, *BLOCKS, *GGUF)
 
 LARGEST_TOKENS = 10**18
@@ -46,11 +52,11 @@ _EITHER_CASE = re.IGNORECASE | re.ASCII
 def dtype_bits(name: str) -> int:
     """Bits per stored element of the dtype `name` (fp32, tf32, bf16, fp16, fp8, int8, int4).
 
-    Raises TfacctError for unknown names, and for formats that store weights in blocks.
+    Raises TfacctError for unknown names, and for formats that store weights alone.
     """
     key = dtype_name(name)
     if key not in BITS:
-        raise UsageError(f"{key} is for weights only: its numbers share a scale in blocks", f"one of {', '.join(BITS)}")
+        raise UsageError(f"{key} is a format of weights, not of a KV cache", f"one of {', '.join((*BITS, *CACHES))}")
     return BITS[key]
 
 

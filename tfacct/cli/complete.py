@@ -51,7 +51,7 @@ def dtype(incomplete: str) -> list[str]:
 
 
 def kv_dtype(incomplete: str) -> list[str]:
-    """Ways to store the KV cache: an element at a time."""
+    """Ways to store the KV cache."""
     return _beginning(incomplete, (*units.BITS, *units.CACHES))
 
 

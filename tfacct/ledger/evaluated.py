@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from tfacct.base.errors import UsageError
 from tfacct.ledger import paths
 from tfacct.ledger.cost import Cost
 from tfacct.ledger.einsum import Axes, Size, letters, renamed, rounded_up, size
 from tfacct.ledger.lines import Dims, Matmul, Parameter, State
-from tfacct.ledger.storage import Role, Storage, Stored, Width
+from tfacct.ledger.storage import BF16_EACH, Role, Storage, Stored, Width
+from tfacct.ledger.workload import COMPRESSED
 
 OUTSIDE: Mapping[str, Role] = {"lm_head.weight": "head", "embed.weight": "table"}
 """Matrices outside the blocks that have a role of their own: the head, and the table that a tied head reads."""
@@ -130,12 +132,39 @@ def _same_size(one: Size, other: Size) -> bool:
     return one is other or (isinstance(one, int) and isinstance(other, int) and one == other)
 
 
+TOKENS = frozenset(("S", "J", *COMPRESSED["entries"].values()))
+"""Axes of the tokens, or of the keys made of them, of a state that grows with a context or a source."""
+
+
+def width_of(line: State, cache: Width) -> Width:
+    """How a state is stored: in a dtype of its own, as the cache is, or, where no token adds to it, in at least 16 bits:
+    such states do not follow a narrow cache."""
+    if line.bits is not None:
+        return Width(f"fp{line.bits}", line.bits)
+    return cache if cache.each >= 2 or TOKENS & {*letters(line.spec)} else BF16_EACH
+
+
 def kept_bytes(line: State, axes: Axes, cache: Width) -> Size:
     """Bytes of a state at the end of a step, rounded up: its tokens to whole pages of the cache, with the scale of each
-    vector where the cache has scales."""
-    if cache.page > 1 and "S" in letters(line.spec):
-        axes = {**axes, "S": rounded_up(axes["S"], cache.page) * cache.page}
-    taken = line.bytes(axes, cache.bits)
-    if not cache.scale or line.bits is not None:
-        return taken
-    return taken + cache.scale * size(axes, letters(line.spec)[:-1])
+    vector where the cache has scales. Raises UsageError for vectors that do not divide into blocks of the cache."""
+    how, names = width_of(line, cache), letters(line.spec)
+    if how.page > 1 and "S" in names:
+        axes = {**axes, "S": rounded_up(axes["S"], how.page) * how.page}
+    if how.block == 1 and not how.scale:
+        return how.bytes(size(axes, names))
+    *vectors, last = names
+    if not _divides(how.block, axes[last]):
+        what = f"{paths.short(paths.starred(line.path))} has vectors of {axes[last]:,}"
+        raise UsageError(
+            f"a cache in {how.name} needs vectors that divide into blocks of {how.block}, and {what}",
+            "llama.cpp refuses it too; bf16 or fp8 store such a cache",
+        )
+    return size(axes, vectors) * (how.bytes(axes[last]) + how.scale)
+
+
+def _divides(block: int, vector: Size) -> bool:
+    """True if a size, or every size of an array, divides into blocks. A symbol stands for one that does."""
+    if hasattr(vector, "free_symbols"):
+        return True
+    rest = vector % block
+    return not (rest.any() if hasattr(rest, "any") else rest)

@@ -6,7 +6,7 @@ stored of the matrix is counted: its numbers with what fills their last word or 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeAlias
 
 from tfacct.ledger.einsum import Size, rounded_up, whole_bytes
@@ -44,6 +44,15 @@ def blocks(name: str, numbers: int, size: int, about: str, tensor: int = 0) -> F
     """`numbers` inputs of an output in a block of `size` bytes, the last one filled up; `tensor` bytes besides."""
     return Format(name, lambda outputs, inputs: outputs * rounded_up(inputs, numbers) * size + tensor, about)
 
+
+GGML: Mapping[str, tuple[int, int]] = {
+    "q4_0": (32, 18), "q4_1": (32, 20), "q5_0": (32, 22), "q5_1": (32, 24), "q8_0": (32, 34), "q8_1": (32, 40),
+    "q2_k": (256, 84), "q3_k": (256, 110), "q4_k": (256, 144), "q5_k": (256, 176), "q6_k": (256, 210),
+    "q8_k": (256, 292), "iq2_xxs": (256, 66), "iq2_xs": (256, 74), "iq3_xxs": (256, 98), "iq1_s": (256, 50),
+    "iq4_nl": (32, 18), "iq3_s": (256, 110), "iq2_s": (256, 82), "iq4_xs": (256, 136), "iq1_m": (256, 56),
+    "tq1_0": (256, 54), "tq2_0": (256, 66), "mxfp4": (32, 17), "nvfp4": (64, 36),
+}  # fmt: skip
+"""llama.cpp's types: numbers of a block, and its bytes. ggml-common.h."""
 
 MXFP4 = blocks("mxfp4", 32, 17, "blocks of 32 with an 8-bit scale")
 """32 inputs of 4 bits (E2M1) and a scale of 8 (E8M0). OCP Microscaling Formats (MX) 1.0, section 5."""

@@ -8,6 +8,7 @@ storage, which chooses by name, is made where its config is read.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from fractions import Fraction
 from typing import Literal, NamedTuple, TypeAlias
 
 from tfacct.base import units
@@ -49,22 +50,33 @@ class Stored(NamedTuple):
 class Width:
     """A plain width: `bits` for every element. Activations, keys and values have one.
 
-    A cache may be kept in pages of `page` tokens, and have a scale of `scale` bytes for each vector of a token.
+    A cache may be kept in pages of `page` tokens, and have a scale of `scale` bytes for each vector of a token. Or its
+    vectors are stored in blocks of `block` numbers, and the `bits` are those of a block:
+
+    >>> width("q8_0").bytes(128), width("q8_0").each
+    (136, Fraction(17, 16))
     """
 
     name: str
     bits: int
     page: int = 1
     scale: int = 0
+    block: int = 1
 
     @property
     def rounds(self) -> bool:
         """True if an element may end inside a byte."""
         return self.bits % 8 != 0
 
+    @property
+    def each(self) -> Fraction:
+        """Bytes of an element, without the scale of its vector."""
+        return Fraction(self.bits, 8 * self.block)
+
     def bytes(self, elements: Size) -> Size:
-        """Bytes of `elements` numbers, rounded up."""
-        return whole_bytes(elements, self.bits)
+        """Bytes of `elements` numbers, rounded up; of whole blocks."""
+        taken = whole_bytes(elements, self.bits)
+        return taken if self.block == 1 else divided(taken, self.block)
 
 
 @record
@@ -93,7 +105,8 @@ class Storage:
 
     `by_block`: the format depends on the block's number, and a tensor's path must hold it. `ahead`: outputs that stand
     in front of a tensor's own, where the model's files hold several of the ledger's tensors as one. `left`: paths of
-    matrices that a model's config leaves as they are.
+    matrices that a model's config leaves as they are. `least`: the storage with fewest bytes, where versions of the
+    program that writes the files differ; `differs` says in what.
     """
 
     name: str
@@ -105,6 +118,8 @@ class Storage:
     by_block: bool = False
     ahead: Mapping[tuple[str, int, int], int] | None = None
     left: frozenset[str] = frozenset()
+    least: Storage | None = None
+    differs: str = ""
 
     @property
     def narrow(self) -> bool:
@@ -169,13 +184,17 @@ _EXPERTS_FIRST = ("mxfp4",)
 
 
 def width(name: str, page: int = 1) -> Width:
-    """Plain width by the name of its dtype, of a cache also with scales (`fp8-token`) and in pages of so many tokens.
+    """Plain width by the name of its dtype, of a cache also with scales (`fp8-token`), in llama.cpp's blocks (`q8_0`)
+    and in pages of so many tokens.
 
-    Raises TfacctError, also for block formats, which store no cache.
+    Raises TfacctError, also for formats of weights, which store no cache.
     """
-    plain, scaled, _ = name.lower().partition(units.SCALED)
-    if scaled and name.lower() in units.CACHES:
-        return Width(name.lower(), units.dtype_bits(plain), page, SCALE)
+    key = name.lower()
+    if key in units.BLOCK_CACHES:
+        numbers, size = formats.GGML[key]
+        return Width(key, 8 * size, page, block=numbers)
+    if key in units.SCALED_CACHES:
+        return Width(key, units.dtype_bits(key.removesuffix(units.SCALED)), page, SCALE)
     return Width(units.dtype_name(name), units.dtype_bits(name), page)
 
 

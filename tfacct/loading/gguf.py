@@ -12,6 +12,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from tfacct.base.errors import CheckpointError, cut
+from tfacct.ledger.formats import GGML
 from tfacct.loading.headers import BOUND, MOST, Held, Source, check_names
 
 LONGEST = 64_000_000
@@ -24,16 +25,18 @@ ALIGNMENT = 32
 CHUNK = 1 << 20
 
 TYPES = {
-    0: ("fp32", 1, 4), 1: ("fp16", 1, 2), 2: ("q4_0", 32, 18), 3: ("q4_1", 32, 20), 6: ("q5_0", 32, 22),
-    7: ("q5_1", 32, 24), 8: ("q8_0", 32, 34), 9: ("q8_1", 32, 40), 10: ("q2_k", 256, 84), 11: ("q3_k", 256, 110),
-    12: ("q4_k", 256, 144), 13: ("q5_k", 256, 176), 14: ("q6_k", 256, 210), 15: ("q8_k", 256, 292),
-    16: ("iq2_xxs", 256, 66), 17: ("iq2_xs", 256, 74), 18: ("iq3_xxs", 256, 98), 19: ("iq1_s", 256, 50),
-    20: ("iq4_nl", 32, 18), 21: ("iq3_s", 256, 110), 22: ("iq2_s", 256, 82), 23: ("iq4_xs", 256, 136),
-    24: ("int8", 1, 1), 25: ("int16", 1, 2), 26: ("int32", 1, 4), 27: ("int64", 1, 8), 28: ("fp64", 1, 8),
-    29: ("iq1_m", 256, 56), 30: ("bf16", 1, 2), 34: ("tq1_0", 256, 54), 35: ("tq2_0", 256, 66),
-    39: ("mxfp4", 32, 17), 40: ("nvfp4", 64, 36),
+    0: ("fp32", 1, 4), 1: ("fp16", 1, 2), 24: ("int8", 1, 1), 25: ("int16", 1, 2), 26: ("int32", 1, 4),
+    27: ("int64", 1, 8), 28: ("fp64", 1, 8), 30: ("bf16", 1, 2),
+    **{
+        number: (name, *GGML[name])
+        for number, name in {
+            2: "q4_0", 3: "q4_1", 6: "q5_0", 7: "q5_1", 8: "q8_0", 9: "q8_1", 10: "q2_k", 11: "q3_k", 12: "q4_k",
+            13: "q5_k", 14: "q6_k", 15: "q8_k", 16: "iq2_xxs", 17: "iq2_xs", 18: "iq3_xxs", 19: "iq1_s", 20: "iq4_nl",
+            21: "iq3_s", 22: "iq2_s", 23: "iq4_xs", 29: "iq1_m", 34: "tq1_0", 35: "tq2_0", 39: "mxfp4", 40: "nvfp4",
+        }.items()
+    },
 }  # fmt: skip
-"""Types by number: the name, the elements of a block, its bytes. ggml.h, `ggml_type`; ggml-common.h."""
+"""Types by number: the name, the elements of a block, its bytes. ggml.h, `ggml_type`."""
 SCALARS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
 TEXT, LIST = 8, 9
 

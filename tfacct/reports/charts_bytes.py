@@ -51,7 +51,7 @@ def memory_chart(subjects: Sequence[LoadedModel], request: Request, report: Repo
     return Chart(
         kind="bars",
         title=f"Weights{f' and {kept}' if kept else ''} of {len(models)} models",
-        caption=" ".join([f"{where[0].upper()}{where[1:]}.", caption, *sentences.state_notes(subjects)]),
+        caption=" ".join([f"{where[0].upper()}{where[1:]}.", caption, *sentences.state_notes(subjects, cached)]),
         x_label=Y_LABELS["bytes"],
         y_label="",
         x=[compose.name_of(subject) for subject in subjects],
@@ -151,7 +151,7 @@ def kv_chart(subjects: Sequence[LoadedModel], request: Request, report: Report) 
         title=_kv_title(subjects[0], report.models[0], works[0])
         if len(subjects) == 1
         else f"{kept} of {len(subjects)} models as the context grows",
-        caption=" ".join([caption, *sentences.state_notes(subjects)]),
+        caption=" ".join([caption, *sentences.state_notes(subjects, cached.name)]),
         x_label=CONTEXT,
         y_label=f"{kept} ({Y_LABELS['bytes']})",
         x=contexts,

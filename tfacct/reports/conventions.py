@@ -128,7 +128,7 @@ def of_models(
     if any(metric.name in ("rule_of_thumb_flops", "ratio_to_rule_of_thumb") for metric in metrics):
         said += sentences.active_notes(subjects)
     if _kept(metrics):
-        said += sentences.state_notes(subjects)
+        said += sentences.state_notes(subjects, counting.dtypes(terms.dtype, terms.kv_dtype)[1])
     if _weighed(metrics) or _moved(metrics):
         sides = [(subjects, terms.dtype)] if to is None else [(subjects[:1], terms.dtype), (subjects[-1:], to.dtype)]
         said += dict.fromkeys(note for own, dtype in sides for note in sentences.storage_notes(own, dtype))

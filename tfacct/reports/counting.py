@@ -342,6 +342,29 @@ def storages(
     return known, why
 
 
+def weight_range(subject: LoadedModel, dtype: str | None) -> tuple[int, int]:
+    """Fewest and most bytes of a model's weights: one number twice, unless versions of the program that writes the files
+    differ. Raises TfacctError."""
+    most = subject.storage(dtype)
+    least = most if most.least is None else most.least
+    fewest, highest = (int(sum(subject.ledger.weight_bytes(how).values())) for how in (least, most))
+    return fewest, highest
+
+
+def range_facts(subject: LoadedModel, how: Storage, weights: int, others: int) -> dict[str, Any]:
+    """Both ends of the bytes of weights, and of the total with `others`, where they have a range."""
+    if how.least is None:
+        return {}
+    least = int(sum(subject.ledger.weight_bytes(how.least).values()))
+    return {
+        "weights_low_bytes": least,
+        "weights_high_bytes": weights,
+        "total_low_bytes": least + others,
+        "total_high_bytes": weights + others,
+        "range_reason": how.differs,
+    }
+
+
 def unweighed(subjects: Sequence[LoadedModel], dtype: str | None) -> dict[str, str]:
     """Names of those whose weights' bytes are not known → why."""
     return storages(subjects, dtype)[1]

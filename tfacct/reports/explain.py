@@ -92,7 +92,7 @@ def explained(
         report = replace(
             report,
             title=f"{compose.name_of(subject)}: {kept}, {compose.workload_words(subjects, request)}",
-            notes=tuple(_kept_notes(subject)),
+            notes=tuple(_kept_notes(subject, counting.dtypes(None, dtype)[1])),
         )
     else:
         derivation = _memory(subject, request, subject.storage(dtype), counting.dtypes(dtype, kv_dtype)[1])
@@ -103,9 +103,9 @@ def explained(
     return replace(report, answer=answer, models=models, derivation=derivation)
 
 
-def _kept_notes(subject: LoadedModel) -> list[str]:
+def _kept_notes(subject: LoadedModel, cached: str) -> list[str]:
     """The notes of `kv` about what is kept as built."""
-    own = [*sentences.state_notes([subject]), *sight.window_notes([subject], kept=True)]
+    own = [*sentences.state_notes([subject], cached), *sight.window_notes([subject], kept=True)]
     return [*own, *latent.kept_notes([subject])]
 
 

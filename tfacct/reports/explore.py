@@ -22,6 +22,7 @@ from tfacct.base.spelling import option
 from tfacct.base.version import __version__
 from tfacct.ledger.einsum import AXIS
 from tfacct.ledger.lines import HALF
+from tfacct.ledger.storage import width
 from tfacct.ledger.workload import Request
 from tfacct.loading import devices
 from tfacct.loading.model import WITNESSES, LoadedModel
@@ -77,7 +78,8 @@ def page(subjects: Sequence[LoadedModel], request: Request, terms: Counting) -> 
     if not subjects:
         raise UsageError("no model is left to show")
     for subject in subjects if len(subjects) == 1 else ():
-        counting.workload(subject, request)
+        work = counting.workload(subject, request)
+        subject.ledger.state_bytes(work.axes(), width(counting.dtypes(terms.dtype, terms.kv_dtype)[1]))
     first = _first_view(subjects[0], request, terms) if len(subjects) == 1 else None
     start = _start(request, terms) | ({"model": WELL_KNOWN} if WELL_KNOWN in [one.name for one in subjects] else {})
     data = packed(explore(subjects, start if len(subjects) > FEW else _start(request, terms)))
@@ -355,10 +357,10 @@ def _published(subject: LoadedModel) -> dict[str, Any] | None:
     return {"name": how.name, "bytes": sum(subject.ledger.weight_bytes(how).values())}
 
 
-def _mixtures(subject: LoadedModel) -> dict[str, int]:
-    """Bytes of the weights in llama.cpp's common mixtures; none of a model that has no such files."""
+def _mixtures(subject: LoadedModel) -> dict[str, tuple[int, int]]:
+    """Fewest and most bytes of the weights in llama.cpp's common mixtures; none of a model that has no such files."""
     try:
-        return {name: sum(subject.ledger.weight_bytes(subject.storage(name)).values()) for name in MIXTURES}
+        return {name: counting.weight_range(subject, name) for name in MIXTURES}
     except TfacctError:
         return {}
 

@@ -15,7 +15,7 @@ from tfacct.ledger.workload import Request, check_size
 from tfacct.loading import devices
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Row, Table
-from tfacct.reports import compose, counting
+from tfacct.reports import compose, counting, sentences
 from tfacct.reports.budget import Budget, of_device
 from tfacct.reports.placed import Placed, head_divisors, put, undivided, unlowered
 
@@ -98,6 +98,7 @@ def fit(
                 [f"Weights in {named.dtype} are not divided here: one of each device is asked about."]
                 * undivided(dtype)
             ),
+            *sentences.range_notes([subject], dtype),
         ],
         requests=[request],
     )
@@ -204,6 +205,7 @@ def _facts(named: Placed, work: Any, rule: Budget, whole: Share, needed: Sequenc
         "weights_bytes": whole.weights,
         "kv_cache_bytes": whole.cache,
         "total_bytes": whole.total,
+        **counting.range_facts(named.subject, named.host.weights, whole.weights, whole.cache),
         "lines": [
             {
                 "device": one.device.id,

@@ -13,6 +13,7 @@ from tfacct.architecture.parts import Attention, CompressedAttention, LatentAtte
 from tfacct.base import units
 from tfacct.base.errors import listed
 from tfacct.ledger.einsum import letters
+from tfacct.ledger.evaluated import width_of
 from tfacct.ledger.groups import Ledger
 from tfacct.ledger.lines import RATES, WINDOW, State
 from tfacct.ledger.storage import Width, storage, width
@@ -131,7 +132,7 @@ def _notes(
         if mesh is None or mesh.cp == mesh.fsdp == 1:
             yield from _overtaken(subjects[0], facts[0], cached, " of a rank" if mesh else "")
     yield from _sharing(subjects)
-    yield from sentences.state_notes(subjects, staged="pp" in facts[0])
+    yield from sentences.state_notes(subjects, cached, staged="pp" in facts[0])
     yield from _crossing(facts)
     yield from sight.window_notes(undivided, kept=True) if len(subjects) == 1 else ()
     yield from sight.shrinking(facts)
@@ -369,6 +370,7 @@ def _formula(subject: LoadedModel, request: Request, cached: str, mesh: Mesh | N
     from tfacct.accounts.sharding.mesh import over_heads
 
     tp, cp = (1, 1) if mesh is None else (mesh.tp, mesh.cp)
+    kept_in = width(cached)
     kept: dict[tuple[int, str, str], dict[str, int]] = {}  # what states of one kind take, by their blocks
     blocks = _block_letters(subject)
     for group in subject.ledger.groups:
@@ -377,9 +379,10 @@ def _formula(subject: LoadedModel, request: Request, cached: str, mesh: Mesh | N
         sizes = {"B": request.batch, **group.axes, "S": keys, "J": "J"}
         sizes |= _compressed({kind: f"{group.axes[rate]:,}" for kind, rate in RATES.items() if rate in group.axes})
         of_keys = _compressed(RATES)
-        states = [(letters(line.spec), line.bits) for line in group.lines if isinstance(line, State)]
-        for spec, bits in dict.fromkeys(states):
-            alike, each = states.count((spec, bits)), Fraction(bits or width(cached).bits, 8)
+        lines = (line for line in group.lines if isinstance(line, State))
+        states = [(letters(line.spec), width_of(line, kept_in)) for line in lines]
+        for spec, how in dict.fromkeys(states):
+            alike, each = states.count((spec, how)), how.each
             named = ["min(S, W)" if windowed and axis == "S" else group.names.get(axis, axis) for axis in spec]
             named = [of_keys.get(name, name) for name in named]
 
@@ -387,7 +390,7 @@ def _formula(subject: LoadedModel, request: Request, cached: str, mesh: Mesh | N
                 named = [keys if name == "S" else name for name in named]
             if tp > 1 and not over_heads(group):
                 named = [f"⌈{name} / {tp}⌉" if name in ("K", "N") else name for name in named]
-            name = " · ".join([*named, "bytes" if bits is None else str(each)])
+            name = " · ".join([*named, "bytes" if how == kept_in else str(each)])
             values = " · ".join([*(str(sizes[axis]) for axis in spec), str(each)])
             found, letter = kept.setdefault((alike, name, values), {}), blocks.get(id(group), "L")
             found[letter] = found.get(letter, 0) + group.count

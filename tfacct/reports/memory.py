@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from itertools import groupby
@@ -13,6 +13,7 @@ from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
 from tfacct.ledger import paths
+from tfacct.ledger.evaluated import width_of
 from tfacct.ledger.lines import State
 from tfacct.ledger.storage import Storage, Width, width
 from tfacct.ledger.workload import LARGEST, Request, Workload
@@ -126,8 +127,15 @@ def _answer(
 
 
 def _alone(subject: LoadedModel, fact: dict[str, Any]) -> str:
-    total, weights, kept = (units.binary(fact[f"{what}_bytes"]) for what in ("total", "weights", "kv_cache"))
+    total, weights, kept = (_between(fact, what) for what in ("total", "weights", "kv_cache"))
     return f"{total}: {weights} of weights" + (f" and {kept} of {subject.kept}." if subject.keeps else ".")
+
+
+def _between(fact: Mapping[str, Any], what: str) -> str:
+    """Bytes in words, with both ends where they have a range that three digits show."""
+    most = units.binary(fact[f"{what}_bytes"])
+    least = units.binary(fact.get(f"{what}_low_bytes", fact[f"{what}_bytes"]))
+    return most if least == most else f"{least} to {most}"
 
 
 def _fitting(subject: LoadedModel, fact: dict[str, Any], where: str) -> str:
@@ -170,7 +178,7 @@ def _notes(
         *sentences.not_included_notes(subjects, facts),
         *storage_notes(subjects, dtype),
         *sentences.cache_notes(subjects, facts),
-        *sentences.state_notes(subjects, staged="pp" in facts[0]),
+        *sentences.state_notes(subjects, facts[0]["kv_dtype"], staged="pp" in facts[0]),
         *sight.shrinking(facts),
         *sentences.source_notes(subjects),
         *_fit_notes(subjects, facts, fit),
@@ -203,6 +211,7 @@ def _facts(
         "kv_bytes_next_token": next_token_bytes(subject.ledger, own.axes(), cached),
         "total_bytes": weights + cache,
         "not_included": sentences.not_included(subject, stored),
+        **counting.range_facts(subject, stored, weights, cache),
         "lines": lines,
     }
     if fit is not None:
@@ -395,13 +404,12 @@ def _lines(
     weights = cells.by_part(taken)
     states, kept = ledger.states(at), ledger.state_bytes(at, cached)
     lines = (line for group in ledger.groups for line in group.lines if isinstance(line, State))
-    own = {line.path: f"fp{line.bits}" for line in lines if line.bits is not None}
+    stored = {line.path: width_of(line, cached).name for line in lines}
     return [
         {"what": part, "kind": "weights", "elements": parts[part], "dtype": dtypes[part], "bytes": weights[part]}
         for part in parts
     ] + [
-        {"what": paths.short(path), "kind": "cache", "elements": count, "bytes": kept[path]}
-        | {"dtype": own.get(path, cached.name)}
+        {"what": paths.short(path), "kind": "cache", "elements": count, "dtype": stored[path], "bytes": kept[path]}
         for path, count in states.items()
     ]
 

@@ -227,6 +227,8 @@ def stored_said(one: Placed) -> str:
     """How weights are stored and in what they are multiplied."""
     used, wide = units_of(one.device, one.dtype), one.host.activations.name
     said = f"FLOPs and bytes are per device. Weights {one.dtype}, activations {wide}, cache {one.cache}."
+    if one.host.weights.least is not None:
+        said += f" The upper end of the weights' range is counted: {one.host.weights.differs}."
     if one.dtype not in WIDE:
         said += f" Narrow weights are multiplied in {used}."
     elif used != one.dtype:

@@ -127,7 +127,17 @@ def as_one_of(
     Raises TfacctError where there is none."""
     if mesh is None:
         return subjects, subjects, []
-    return on_a_mesh(subjects, lambda one: as_one_has_them([staged(one, mesh.pp)], mesh.tp, dtype, mesh.ep)[0])
+
+
+    def divided(one: LoadedModel) -> LoadedModel:
+        if mesh.pp > 1 and (how := one.storage(dtype)).by_block:
+            raise UsageError(
+                f"{one.name}: in {how.name} a matrix has other types in other blocks, which {option('pp')} does not divide",
+                f"another {option('dtype')}, or {option('pp', 1)}",
+            )
+        return as_one_has_them([staged(one, mesh.pp)], mesh.tp, dtype, mesh.ep)[0]
+
+    return on_a_mesh(subjects, divided)
 
 
 def as_one_runs(

@@ -11,8 +11,9 @@ from tfacct.base.errors import listed
 from tfacct.base.spelling import option, spelled
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import rounded_up
+from tfacct.ledger.evaluated import width_of
 from tfacct.ledger.lines import Pointwise, State
-from tfacct.ledger.storage import Storage
+from tfacct.ledger.storage import Storage, width
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.loading.published import weights
@@ -225,10 +226,10 @@ def source_notes(subjects: Sequence[LoadedModel], work: Workload | None = None) 
     ]
 
 
-def state_notes(subjects: Sequence[LoadedModel], *, staged: bool = False) -> list[str]:
-    """Names the models that keep a state of fixed size instead of a cache, and what of it has a width of its own.
-    `staged`: the models are a stage each, and others may have attention."""
-    return [*_sized_notes(subjects, staged), *_width_notes(subjects), *_borrowed(subjects)]
+def state_notes(subjects: Sequence[LoadedModel], cached: str = "bf16", *, staged: bool = False) -> list[str]:
+    """Names the models that keep a state of fixed size instead of a cache, and what of it has a dtype of its own, next
+    to a cache in this one. `staged`: the models are a stage each, and others may have attention."""
+    return [*_sized_notes(subjects, staged), *_dtype_notes(subjects, cached), *_borrowed(subjects)]
 
 
 def _borrowed(subjects: Sequence[LoadedModel]) -> list[str]:
@@ -249,19 +250,31 @@ def _borrowed(subjects: Sequence[LoadedModel]) -> list[str]:
 
 def kept_in(subjects: Sequence[LoadedModel], cached: str) -> str:
     """What models keep between steps, and in what: `state in bf16 and fp32` where some has a dtype of its own."""
-    own = sorted({f"fp{bits}" for bits in _widths(subjects).values()} - {cached})
-    return f"{kept(subjects)} in {' and '.join((cached, *own))}"
+    own = sorted({*_own_dtypes(subjects, cached).values()} - {cached})
+    return f"{kept(subjects)} in {_and([cached, *own])}"
 
 
-def _widths(subjects: Sequence[LoadedModel]) -> dict[str, int]:
-    """States that are kept in a dtype of their own → its bits."""
+def _and(words: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+
+
+def _own_dtypes(subjects: Sequence[LoadedModel], cached: str) -> dict[str, str]:
+    """States that have a dtype of their own next to a cache in this one → that dtype."""
     lines = (line for subject in subjects for group in subject.ledger.groups for line in group.lines)
-    return {paths.short(line.path): line.bits for line in lines if isinstance(line, State) and line.bits is not None}
+    states, cache = (line for line in lines if isinstance(line, State)), width(cached)
+    found = {paths.short(line.path): (line, width_of(line, cache)) for line in states}
+    return {path: how.name for path, (line, how) in found.items() if line.bits is not None or how != cache}
 
 
-def _width_notes(subjects: Sequence[LoadedModel]) -> list[str]:
-    """Names the states that are kept in a dtype of their own."""
-    return [f"{path} is kept in fp{bits}, whatever the dtype of the cache." for path, bits in _widths(subjects).items()]
+def _dtype_notes(subjects: Sequence[LoadedModel], cached: str) -> list[str]:
+    """Names the states that have a dtype of their own."""
+    found: dict[str, list[str]] = {}
+    for path, dtype in _own_dtypes(subjects, cached).items():
+        found.setdefault(dtype, []).append(path)
+    return [
+        f"{_and(named)} {'is' if len(named) == 1 else 'are'} kept in {dtype}, whatever the dtype of the cache."
+        for dtype, named in found.items()
+    ]
 
 
 def _sized_notes(subjects: Sequence[LoadedModel], staged: bool) -> list[str]:
@@ -296,7 +309,20 @@ def storage_notes(subjects: Sequence[LoadedModel], dtype: str | None) -> list[st
     for subject, how in counting.storages(subjects, dtype)[0]:
         if how.narrow:
             found.setdefault(f"{how.name} {how.about} {how.wide.name} {sorted(how.takes)}", []).append((subject, how))
-    return [_stored_so(alike, named=dtype is not None, alone=len(subjects) == len(alike)) for alike in found.values()]
+    said = [_stored_so(alike, named=dtype is not None, alone=len(subjects) == len(alike)) for alike in found.values()]
+    return [*said, *range_notes(subjects, dtype)]
+
+
+def range_notes(subjects: Sequence[LoadedModel], dtype: str | None) -> list[str]:
+    """Why the bytes of weights have a range, and which end is counted."""
+    found: dict[str, list[str]] = {}
+    for subject, how in counting.storages(subjects, dtype)[0]:
+        if how.least is not None:
+            found.setdefault(how.differs, []).append(subject.name)
+    if len(subjects) == 1:
+        least, most = counting.weight_range(subjects[0], dtype)
+        return [f"Weights: {least:,} to {most:,} bytes, since {why}. Totals take the upper end." for why in found]
+    return [f"The weights of {listed(names)} have a range, since {why}: upper ends." for why, names in found.items()]
 
 
 def _stored_so(alike: Sequence[tuple[LoadedModel, Storage]], *, named: bool, alone: bool) -> str:

@@ -1,37 +1,30 @@
-"""llama.cpp's mixtures: `Q4_K_M` is a rule that gives every tensor a type of its own, by its name and its block.
+"""llama.cpp's types of weights: `Q8_0` is one type for every matrix, `Q4_K_M` a rule that gives each tensor a type by
+its name and its block.
 
 Source: `llama_tensor_get_type_impl`, `tensor_allows_quantization` and `tensor_type_fallback` of llama.cpp
 (`src/llama-quant.cpp`), without an importance matrix; block sizes of `ggml-common.h`. Tensors alone: a file's header,
 with its vocabulary, comes on top.
+
+Versions of llama.cpp differ in a few tensors, so a mixture may have a range: its storage is that of the version with
+most bytes, and `least` that of the one with fewest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import cache
+from itertools import product
 from typing import NamedTuple
 
-from tfacct.architecture.parts import Attention, Experts, FeedForward
+from tfacct.architecture.parts import Attention, Experts, LatentAttention
 from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
 from tfacct.ledger import formats, paths
-from tfacct.ledger.formats import Format
+from tfacct.ledger.formats import GGML, Format
 from tfacct.ledger.storage import MATRICES, Role, Storage, Stored, width
 from tfacct.loading.model import LoadedModel
-from tfacct.loading.quantized.names import Modules
 
-TYPES: dict[str, tuple[int, int]] = {
-    "Q4_0": (32, 18),
-    "Q5_0": (32, 22),
-    "Q5_1": (32, 24),
-    "Q8_0": (32, 34),
-    "Q2_K": (256, 84),
-    "Q3_K": (256, 110),
-    "Q4_K": (256, 144),
-    "Q5_K": (256, 176),
-    "Q6_K": (256, 210),
-    "F16": (1, 2),
-}
-"""Types → numbers of a block, and its bytes."""
 FALLBACK = {"Q2_K": "Q4_0", "Q3_K": "Q4_0", "Q4_K": "Q5_0", "Q5_K": "Q5_1", "Q6_K": "Q8_0"}
 """Types for rows that no block of 256 divides."""
 MIXES = {
@@ -40,137 +33,314 @@ MIXES = {
     "q3_k_m": "Q3_K",
     "q3_k_l": "Q3_K",
     "q4_0": "Q4_0",
+    "q4_1": "Q4_1",
     "q4_k_s": "Q4_K",
     "q4_k_m": "Q4_K",
     "q5_0": "Q5_0",
+    "q5_1": "Q5_1",
     "q5_k_s": "Q5_K",
     "q5_k_m": "Q5_K",
     "q6_k": "Q6_K",
     "q8_0": "Q8_0",
 }
 """Mixtures → the type of most tensors."""
+QKV = {"q3_k_m": "Q4_K", "q3_k_l": "Q4_K", "q4_k_m": "Q5_K", "q5_k_m": "Q6_K"}
+"""Types of a fused q, k and v in versions that have a rule for its name."""
+UNIFORM = "blocks of llama.cpp's types with their scales"
+BY_BLOCK = frozenset({"q3_k_m", "q4_k_s", "q4_k_m", "q5_k_m"})
+"""Mixtures that give a matrix other types in other blocks."""
 EIGHT_EXPERTS, SEVENTY = 8, 80
 """Experts of Mixtral, and blocks of a Llama or Qwen2 of 70B: both have rules of their own."""
+TOKENS = ("embed", "per_layer")
+"""Embeddings of tokens; those of positions stay in 32 bits."""
+NOT_QUANTIZED = ("altup.", "laurel.", "per_layer.proj.")
+"""Parts whose small matrices stay as they are, in 16 bits."""
+MTP_FIELDS = ("num_nextn_predict_layers", "mtp_num_hidden_layers")
+"""Fields of a config with the number of its layers for multi-token prediction, which some files count as blocks."""
+
+
+class Version(NamedTuple):
+    """What differs between versions of llama.cpp, or between the files that they write.
+
+    `as_values`: a fused q, k and v, and a whole `kv_b`, have the type of values; else a fused q, k and v has one by
+    QKV, and a whole `kv_b` that of most tensors. `splits_kv_b`: latent attention's `kv_b` is stored as two tensors.
+    `splits_qkvz`: DeltaNet's `in_proj_qkvz` is stored as a fused q, k and v, and the gate. `blocks`: number of blocks,
+    with or without those for multi-token prediction.
+    """
+
+    as_values: bool
+    splits_kv_b: bool
+    splits_qkvz: bool
+    blocks: int
+
+
+DIFFERENCES = {
+    "as_values": "a fused q, k and v",
+    "splits_kv_b": "kv_b",
+    "splits_qkvz": "in_proj_qkvz",
+    "blocks": "down_proj where the file has MTP layers",
+}
+"""Fields of a version → the tensors whose types they change."""
 
 
 class Model(NamedTuple):
-    """What the rules ask of a model."""
+    """Facts of a model that the rules ask for. `group`: query heads of a key/value head, as llama.cpp counts them."""
 
     mix: str
-    blocks: int
     experts: int
     group: int
     tied: bool
     seventy: bool
+    falcon: bool
 
 
-def more_bits(block: int, blocks: int) -> bool:
+class Place(NamedTuple):
+    """A tensor among those of its category: the `index`-th of `count`."""
+
+    index: int
+    count: int
+
+
+def more_bits(index: int, count: int) -> bool:
     """True for the first eighth of the blocks, the last, and every third between them."""
-    eighth = blocks // 8
-    return block < eighth or block >= 7 * blocks // 8 or (block - eighth) % 3 == 2
+    eighth = count // 8
+    return index < eighth or index >= 7 * count // 8 or (index - eighth) % 3 == 2
 
 
-def _of_values(model: Model, block: int) -> str | None:
+def _of_values(model: Model, at: Place) -> str | None:
     found = {
         "q2_k": "Q4_K" if model.group >= 4 else "Q3_K",
-        "q3_k_m": "Q5_K" if block < 2 else "Q4_K",
+        "q3_k_m": "Q5_K" if at.index < 2 else "Q4_K",
         "q3_k_l": "Q5_K",
-        "q4_k_s": "Q5_K" if block < 4 else None,
-        "q4_k_m": "Q6_K" if more_bits(block, model.blocks) else None,
-        "q5_k_m": "Q6_K" if more_bits(block, model.blocks) else None,
+        "q4_k_s": "Q5_K" if at.index < 4 else None,
+        "q4_k_m": "Q6_K" if more_bits(*at) else None,
+        "q5_k_m": "Q6_K" if more_bits(*at) else None,
     }.get(model.mix)
     if model.seventy and (found or MIXES[model.mix]) in ("Q3_K", "Q4_K"):
         found = "Q5_K"
     return "Q8_0" if model.experts == EIGHT_EXPERTS else found
 
 
-def _of_keys(model: Model, _: int) -> str | None:
+def _of_keys(model: Model, _: Place) -> str | None:
     return "Q8_0" if model.experts == EIGHT_EXPERTS else None
 
 
-def _of_output(model: Model, _: int) -> str | None:
+def _of_output(model: Model, _: Place) -> str | None:
+    if model.falcon:
+        return {"q3_k_l": "Q4_K"}.get(model.mix)
     if model.experts == EIGHT_EXPERTS:
         return "Q5_K" if model.mix in ("q2_k", "q3_k_s", "q3_k_m", "q4_k_s", "q4_k_m") else None
     return {"q2_k": "Q3_K", "q3_k_m": "Q4_K", "q3_k_l": "Q5_K"}.get(model.mix)
 
 
-def _of_down(model: Model, block: int) -> str | None:
+def _of_down(model: Model, at: Place) -> str | None:
+    first, more = at.index < at.count // 16, more_bits(*at)
+    if model.falcon:
+        return {
+            "q2_k": "Q3_K",
+            "q3_k_m": "Q5_K" if first else "Q4_K" if more else "Q3_K",
+            "q3_k_l": "Q4_K",
+            "q4_k_m": "Q6_K" if first else "Q5_K" if more else "Q4_K",
+            "q5_k_m": "Q6_K" if more else None,
+        }.get(model.mix)
     return {
         "q2_k": "Q3_K",
-        "q3_k_m": "Q5_K" if block < model.blocks // 16 else "Q4_K",
+        "q3_k_m": "Q5_K" if first else "Q4_K",
         "q3_k_l": "Q5_K",
-        "q4_k_s": "Q5_K" if block < model.blocks // 8 else None,
-        "q4_k_m": "Q6_K" if more_bits(block, model.blocks) else None,
-        "q5_k_m": "Q6_K" if more_bits(block, model.blocks) else None,
+        "q4_k_s": "Q5_K" if at.index < at.count // 8 else None,
+        "q4_k_m": "Q6_K" if more else None,
+        "q5_k_m": "Q6_K" if more else None,
     }.get(model.mix)
 
 
-RULES: dict[str, Callable[[Model, int], str | None]] = {
-    "v_proj": _of_values,
-    "k_proj": _of_keys,
-    "o_proj": _of_output,
-    "down_proj": _of_down,
+RULES: dict[str, Callable[[Model, Place], str | None]] = {
+    "values": _of_values,
+    "keys": _of_keys,
+    "output": _of_output,
+    "down": _of_down,
 }
-"""Matrices of a block → their type, None for that of most."""
+"""Categories of a block's tensors → their type, None for that of most."""
+ATTENTION = {"q_proj": "", "k_proj": "keys", "v_proj": "values", "o_proj": "output", "out_proj": "output"}
+"""Matrices of attention → their category."""
+
+
+class _Tensors:
+    """The tensors of a model by the categories that llama.cpp's files give them."""
+
+    def __init__(self, subject: LoadedModel) -> None:
+        self.names, self.modules = subject.config.tensors(), subject.config.paths()
+        self.every = subject.ledger.tensors(unfolded=True)
+        shape = subject.architecture
+        self.blocks = sum(stack.count for stack in shape.stacks)
+        self.experts = max((part.experts for part in shape.parts() if isinstance(part, Experts)), default=1)
+        self.nope_dim = next((part.nope_dim for part in shape.parts() if isinstance(part, LatentAttention)), 0)
+        self.fused: dict[str, set[str]] = {}
+        """Names of the published files → the matrices of the ledger that they hold."""
+        for tensor in self.every:
+            if tensor.stored.role != "other" and (name := self._named(tensor.path)) is not None:
+                self.fused.setdefault(name, set()).add(paths.module_of(tensor.path).rpartition(".")[2])
+        self._categories: dict[str, str] = {}
+
+    def _named(self, path: str) -> str | None:
+        """Name in the published files of the tensor or module that holds this one."""
+        path = paths.starred(path)
+        return self.names.get(path) or self.modules.get(paths.module_of(path))
+
+    def category(self, path: str) -> str:
+        """Category of a tensor: a key of RULES or FUSED, or none where it has the type of most."""
+        path = paths.starred(path)
+        if path not in self._categories:
+            self._categories[path] = self._category(path)
+        return self._categories[path]
+
+    def _category(self, path: str) -> str:
+        part, _, leaf = paths.module_of(path).rpartition(".")
+        owner, name = part.rpartition(".")[2], self._named(path) or ""
+        if leaf in ("k_b_proj", "v_b_proj"):
+            return leaf
+        if leaf == "down_proj":
+            return "down" if owner in ("mlp", "experts", "shared") else ""
+        if {"q_proj", "v_proj"} <= self.fused.get(name, set()):
+            if owner == "delta" and "gate_proj" in self.fused[name]:
+                return "" if leaf == "gate_proj" else "qkvz"
+            return "qkv"
+        named_alike = owner in ("delta", "lightning") and ".self_attn." in name
+        return ATTENTION.get(leaf, "") if owner in ("attn", "cross") or named_alike else ""
+
+    def places(self, version: Version) -> dict[str, Place]:
+        """Places of the tensors whose types depend on them.
+
+        A version that gives fused matrices types of their own counts them among all values, but goes on to the next
+        place at values alone.
+        """
+        fused = [*(("qkvz",) if version.splits_qkvz else ()), "qkv"]
+        fused += [] if version.splits_kv_b else ["k_b_proj", "v_b_proj"]
+        numbers: dict[str, dict[str, int]] = {"values": {}, "down": {}}
+        every = set[int]()
+        for tensor in self.every:
+            category = self.category(tensor.path)
+            kind = "values" if category in fused else category
+            if kind in numbers and paths.name_of(tensor.path) == "weight":
+                every |= {self._number(tensor.path)} if kind == "values" else set()
+                if category == kind or version.as_values:
+                    numbers[kind][tensor.path] = self._number(tensor.path)
+        found = dict[str, Place]()
+        for kind, count in (("values", len(every)), ("down", version.blocks)):
+            order = {number: index for index, number in enumerate(sorted(set(numbers[kind].values())))}
+            by_number = kind == "down" and self.experts > 1
+            found |= {
+                path: Place(number if by_number else order[number], count) for path, number in numbers[kind].items()
+            }
+        return found
+
+    def _number(self, path: str) -> int:
+        """Number of a tensor's block. Blocks for multi-token prediction come last."""
+        at = paths.parse(path)
+        return (int(at.number) if at.number.isdigit() else 0) + (self.blocks if at.stack == paths.MTP else 0)
+
+    def versions(self, subject: LoadedModel) -> Iterator[Version]:
+        """Versions that may write the model's files."""
+        found = {self.category(tensor.path) for tensor in self.every}
+        more = next((value for field in MTP_FIELDS if isinstance(value := subject.raw.get(field), int)), 0)
+        either, one = (True, False), (True,)
+        for as_values, kv_b, qkvz, extra in product(
+            either if found & {"qkv", "qkvz", "k_b_proj"} else one,
+            either if "k_b_proj" in found else one,
+            either if "qkvz" in found else one,
+            (0, more) if more > 0 else (0,),
+        ):
+            yield Version(as_values, kv_b, qkvz, self.blocks + extra)
 
 
 def mix(subject: LoadedModel, name: str) -> Storage:
-    """Storage of a model in one of llama.cpp's mixtures. Raises UsageError for a model whose tensors it names
-    otherwise."""
-    _check(subject, name)
-    model = _model(subject, name)
-    usual = MIXES[name]
+    """Storage of a model in one of llama.cpp's types or mixtures. Raises UsageError for a model that is no decoder."""
+    return subject.once(_mixed(name))
+
+
+@cache
+def _mixed(name: str) -> Callable[[LoadedModel], Storage]:
+    """The function of a model to its storage in one mixture: it is found once for each model."""
+
+    def found(subject: LoadedModel) -> Storage:
+        shape = subject.architecture
+        if shape.encoder is not None or shape.head is None or not subject.keeps:
+            raise UsageError(
+                f"{subject.name}: {name} is llama.cpp's, and it is no decoder with a language model's head",
+                f"another {option('dtype')}",
+            )
+        tensors, sizes = _Tensors(subject), dict[Version, int]()
+        stored = {version: _storage(subject, name, tensors, version) for version in tensors.versions(subject)}
+        for version, how in stored.items():
+            sizes[version] = sum(tensor.count * how.bytes(tensor.stored) for tensor in tensors.every)
+        most, least = max(sizes, key=sizes.__getitem__), min(sizes, key=sizes.__getitem__)
+        if sizes[most] == sizes[least]:
+            return stored[most]
+        fused = any(tensors.category(tensor.path).startswith("qkv") for tensor in tensors.every)
+        named = DIFFERENCES if fused else {**DIFFERENCES, "as_values": DIFFERENCES["splits_kv_b"]}
+        why = dict.fromkeys(named[field] for field in _differing(sizes))
+        said = f"versions of llama.cpp differ in the type of {' and of '.join(why)}"
+        return replace(stored[most], least=stored[least], differs=said)
+
+    return found
+
+
+def _differing(sizes: Mapping[Version, int]) -> Iterator[str]:
+    """Fields that change the bytes where all other fields are alike."""
+    for field in Version._fields:
+        rest = {version: version._replace(**{field: None}) for version in sizes}
+        if any(rest[one] == rest[other] and sizes[one] != sizes[other] for one in sizes for other in sizes):
+            yield field
+
+
+def _storage(subject: LoadedModel, name: str, tensors: _Tensors, version: Version) -> Storage:
+    """Storage as one version writes it."""
+    model, usual = _model(subject, name, tensors), MIXES[name]
+    places = tensors.places(version) if name in BY_BLOCK else {}
+
+    def type_of(path: str) -> str | None:
+        category = tensors.category(path)
+        at = places.get(path, Place(0, version.blocks))
+        if category in ("qkv", "qkvz"):
+            if category == "qkvz" and not version.splits_qkvz:
+                return None
+            return _of_values(model, at) if version.as_values else QKV.get(name)
+        if category in ("k_b_proj", "v_b_proj"):
+            return _of_values(model, at) if version.as_values and not version.splits_kv_b else None
+        rule = RULES.get(category)
+        return rule(model, at) if rule else None
 
     def choose(tensor: Stored) -> Format | None:
-        if tensor.role == "other" or (tensor.role == "table" and tensor.path != "embed.weight"):
+        module = paths.module_of(tensor.path)
+        if any(f".{part}" in f".{module}." for part in NOT_QUANTIZED):
+            return _type("F16", tensor.inputs) if paths.name_of(tensor.path) == "weight" else None
+        if tensor.role == "other" or (tensor.role == "table" and module not in TOKENS):
             return None
         if tensor.role == "head" or (tensor.role == "table" and model.tied):
-            fits = tensor.inputs % TYPES[usual][0] == 0
-            return _type("Q8_0" if not fits or usual == "Q8_0" else "Q6_K", tensor)
-        if tensor.role == "table":
-            return _type(usual, tensor)
-        leaf, number = paths.module_of(tensor.path).rpartition(".")[2], paths.parse(tensor.path).number
-        rule = RULES.get(leaf)
-        return _type((rule(model, int(number)) if rule else None) or usual, tensor)
+            fits = tensor.inputs % GGML[usual.lower()][0] == 0 and not model.falcon
+            return _type("Q8_0" if not fits or usual == "Q8_0" else "Q6_K", tensor.inputs)
+        turned = version.splits_kv_b and tensors.category(tensor.path) == "k_b_proj"
+        return _type(type_of(tensor.path) or usual, tensors.nope_dim if turned else tensor.inputs)
 
-    about = "llama.cpp's mixture of types, without an importance matrix"
+    about = "llama.cpp's mixture of types, without an importance matrix" if "_k" in name else UNIFORM
     everything: frozenset[Role] = MATRICES | {"head", "table"}
-    return Storage(name, choose, width("fp32"), everything, rounds=True, about=about, by_block=True)
+    return Storage(name, choose, width("fp32"), everything, rounds=True, about=about, by_block=name in BY_BLOCK)
 
 
-def _type(name: str, tensor: Stored) -> Format:
-    """Format of a tensor's type, or of that which its rows fit."""
-    for one in (name, FALLBACK.get(name, name), "F16"):
-        numbers, size = TYPES[one]
-        if tensor.inputs % numbers == 0:
+def _type(name: str, row: int) -> Format:
+    """Format of a type, or of that which rows of so many numbers fit."""
+    for one in (name, FALLBACK.get(name, name)):
+        numbers, size = GGML[one.lower()] if one != "F16" else (1, 2)
+        if row % numbers == 0:
             return formats.blocks(one, numbers, size, "")
-    raise AssertionError(name)  # F16 fits any row
+    return formats.blocks("F16", 1, 2, "")
 
 
-def _model(subject: LoadedModel, name: str) -> Model:
+def _model(subject: LoadedModel, name: str, tensors: _Tensors) -> Model:
     shape = subject.architecture
-    attention = next(iter(shape.attentions))
-    experts = max((part.experts for part in shape.parts() if isinstance(part, Experts)), default=1)
-    group, blocks = attention.heads // attention.kv_heads, sum(stack.count for stack in shape.stacks)
+    attention = next((one for one in shape.attentions if isinstance(one, Attention)), None)
+    group = 1 if attention is None else attention.heads // attention.kv_heads
+    seventy = tensors.blocks == SEVENTY and (subject.family == "qwen2" or (subject.family == "llama" and group > 1))
+    if shape.stacks[0].block.attention is None and not subject.family.startswith("qwen3"):
+        group = 0  # the files of these hold a number of heads for each block, and that of the first is asked
     tied = shape.head is not None and shape.head.tied
-    seventy = blocks == SEVENTY and (subject.family == "qwen2" or (subject.family == "llama" and group > 1))
-    return Model(name, blocks, experts, group, tied, seventy)
-
-
-def _check(subject: LoadedModel, name: str) -> None:
-    """Refuse models whose tensors llama.cpp names, joins or leaves otherwise."""
-    shape, known = subject.architecture, (Attention, FeedForward, Experts)
-    why = None
-    if shape.encoder is not None or shape.head is None or not subject.keeps:
-        why = "it is no decoder with a language model's head"
-    elif Modules(subject).ahead():
-        why = "its files hold several matrices as one, which llama.cpp's versions give different types"
-    elif other := next((part for part in _inside(subject) if not isinstance(part, known)), None):
-        why = f"the rules for {type(other).__name__} are not known here"
-    if why:
-        raise UsageError(f"{subject.name}: {name} is llama.cpp's mixture, and {why}", f"another {option('dtype')}")
-
-
-def _inside(subject: LoadedModel) -> Iterator[object]:
-    for stack in subject.architecture.every_stack:
-        yield from (sublayer.part for sublayer in stack.block.sublayers)
+    return Model(name, tensors.experts, group, tied, seventy, subject.family == "falcon")

@@ -3,6 +3,7 @@
 import * as einsum from "./einsum.js";
 import * as numbers from "./numbers.js";
 import * as paths from "./paths.js";
+import * as storage from "./storage.js";
 import * as count from "./count.js";
 import * as dom from "./dom.js";
 
@@ -69,7 +70,7 @@ export function tiles(counted, other, name) {
 
 // Dtypes of what is kept: some states are kept in one of their own, whatever the cache's.
 function widths({ states, state }) {
-	const found = states.map(({ line }) => (line.bits ? `fp${line.bits}` : count.cached(state)));
+	const found = states.map(({ line }) => storage.widthOf(line, storage.width(count.cached(state))).name);
 	return [...new Set(found)].join(" and ");
 }
 

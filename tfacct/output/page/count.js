@@ -33,6 +33,16 @@ export function cached(state) {
 	return state.cache ?? activations(state.dtype ?? "bf16");
 }
 
+// Dtypes that the cache of a model can be stored in: vectors must divide into blocks.
+export function caches(model, state) {
+	const groups = models.ways(model, changed(model, state), state.form).ways.flatMap(way => way.groups);
+	const fits = cache =>
+		groups.every(group =>
+			group.lines.every(line => line.line !== "state" || storage.divides(line, group.axes, cache)),
+		);
+	return storage.CACHES.filter(name => !storage.inBlocks(name) || fits(storage.width(name)));
+}
+
 export const activations = name => (storage.BITS[name] >= 16 ? name : "bf16");
 
 // Everything about a model at these knobs.

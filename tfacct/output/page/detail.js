@@ -5,6 +5,7 @@ import * as lines from "./lines.js";
 import * as numbers from "./numbers.js";
 import * as paths from "./paths.js";
 import * as picture from "./picture.js";
+import * as storage from "./storage.js";
 import * as dom from "./dom.js";
 
 const { h, svg } = dom;
@@ -126,7 +127,8 @@ function ofOther(counted, group, line) {
 	const g = numbers.grouped;
 	if (line.line === "state") {
 		const own = counted.states.find(state => state.line === line && state.group === group);
-		const axes = einsum.letters(line.spec).map(axis => group.names[axis] ?? axis);
+		const axes = einsum.letters(line.spec).map(axis => group.names[axis] ?? axis),
+			how = storage.widthOf(line, counted.cache);
 		return [
 			h("p.letters", [...axes, ...(group.letter === null ? [] : [group.letter])].join("·")),
 			h("p.result", "= ", h("strong", g(own.elements)), " elements"),
@@ -135,7 +137,7 @@ function ofOther(counted, group, line) {
 				h("dt", "bytes"),
 				h("dd", `${g(own.bytes)} (${numbers.binary(own.bytes)})`),
 				h("dt", "stored in"),
-				h("dd", line.bits ? `fp${line.bits}, whatever the cache's dtype` : "the cache's dtype"),
+				h("dd", how === counted.cache ? "the cache's dtype" : `${how.name}, whatever the cache's dtype`),
 			),
 		];
 	}

@@ -24,7 +24,7 @@ export function knobs(page, now, turn) {
 		at = count.axes(model, now),
 		[plain] = (now.dtype ?? "").split("+");
 	const several = page.models.length > 1,
-		caches = [["", "as activations"], ...storage.CACHES.map(name => [name, name])];
+		caches = [["", "as activations"], ...count.caches(model, now).map(name => [name, name])];
 	return [
 		several
 			? field(
@@ -97,7 +97,8 @@ function dtypes(model) {
 
 // llama.cpp's mixtures choose a type for each tensor by its name: their bytes are those of the model as built.
 function mixtures(found) {
-	const each = Object.entries(found).map(([name, bytes]) => `${name} ${numbers.binary(BigInt(bytes))}`);
+	const size = ends => [...new Set(ends.map(bytes => numbers.binary(BigInt(bytes))))].join(" to ");
+	const each = Object.entries(found).map(([name, ends]) => `${name} ${size(ends)}`);
 	return `As GGUF, as built: ${each.join(", ")}.`;
 }
 

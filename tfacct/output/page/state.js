@@ -99,7 +99,9 @@ export function parse(text, start, page) {
 		complaints.push(`the link's sizes are left out: ${why}`);
 		state.sizes = {};
 	}
-	return { state: fitted(state, page), complaints };
+	const fitting = fitted(state, page);
+	if (fitting.cache !== state.cache) complaints.push(`the link's cache is left out: no vectors divide into its blocks`);
+	return { state: fitting, complaints };
 }
 
 function decoded(text) {
@@ -138,6 +140,7 @@ export function fitted(state, page) {
 	if (!models.sharings(model).includes(found.shared)) found.shared = null;
 	if (!models.forms(model).includes(found.form)) found.form = null;
 	if (found.train || !model.logits) found.last = false;
+	if (found.cache && storage.inBlocks(found.cache) && !count.caches(model, found).includes(found.cache)) found.cache = null;
 	if (found.sizes.K || found.sizes.G) Object.assign(found, { sizes: count.changed(model, found), shared: null });
 	found.sizes = Object.fromEntries(
 		Object.entries(found.sizes).filter(([letter, size]) => letter in model.sizes && size !== model.sizes[letter]),

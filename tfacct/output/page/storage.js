@@ -32,7 +32,12 @@ export const ALSO = ["", "+head", "+head+embed"];
 export const PLAIN = [...Object.keys(BITS), ...Object.keys(FORMATS)];
 export const narrow = name => !(BITS[name] >= 16);
 export const DTYPES = PLAIN.flatMap(name => (narrow(name) ? ALSO.map(more => name + more) : name));
-export const CACHES = [...Object.keys(BITS), "fp8-token", "int8-token"];
+// Bytes of a block of 32 numbers in llama.cpp's types.
+const GGML = { q8_0: 34, q5_1: 24, q5_0: 22, q4_1: 20, q4_0: 18, iq4_nl: 18 },
+	BLOCK = 32n;
+export const CACHES = [...Object.keys(BITS), "fp8-token", "int8-token", ...Object.keys(GGML)];
+export const inBlocks = name => name in GGML;
+const TOKENS = ["S", "J", ...Object.values(einsum.COMPRESSED).map(named => named.entries)];
 
 // How weights are stored: the function of a tensor to its bytes.
 export function storage(name) {
@@ -48,17 +53,32 @@ export function storage(name) {
 			: einsum.wholeBytes(tensor.copies * tensor.elements, 16);
 }
 
-// How a cache is stored: bits of an element, and bytes of the scale of each vector of a token.
+// How a cache is stored: bits of a block of elements, and bytes of the scale of each vector of a token.
 export function width(name) {
+	if (inBlocks(name)) return { name, bits: 8 * GGML[name], block: BLOCK, scale: 0n };
 	const plain = name.replace("-token", "");
-	return { bits: BITS[plain], scale: plain === name ? 0n : SCALE };
+	return { name, bits: BITS[plain], block: 1n, scale: plain === name ? 0n : SCALE };
+}
+
+// How a state is stored: in a dtype of its own, as the cache is, or, where no token adds to it, in at least 16 bits.
+export function widthOf(line, cache) {
+	if (line.bits) return { name: `fp${line.bits}`, bits: line.bits, block: 1n, scale: 0n };
+	const grows = einsum.letters(line.spec).some(axis => TOKENS.includes(axis));
+	return grows || cache.bits >= 16 * Number(cache.block) ? cache : width("bf16");
+}
+
+// True if the vectors of a state divide into blocks of the cache.
+export function divides(line, axes, cache) {
+	const { block } = widthOf(line, cache);
+	return block === 1n || axes[einsum.letters(line.spec).at(-1)] % block === 0n;
 }
 
 // Bytes that a state takes at the end of a step.
 export function keptBytes(line, axes, cache) {
-	const names = einsum.letters(line.spec);
-	const taken = einsum.wholeBytes(einsum.size(axes, names), line.bits ?? cache.bits);
-	return line.bits || !cache.scale ? taken : taken + cache.scale * einsum.size(axes, names.slice(0, -1));
+	const names = einsum.letters(line.spec),
+		how = widthOf(line, cache);
+	const taken = einsum.wholeBytes(einsum.size(axes, names), how.bits) / how.block;
+	return how.scale ? taken + how.scale * einsum.size(axes, names.slice(0, -1)) : taken;
 }
 
 // A parameter as a storage format sees it, in a model with or without `experts`.
