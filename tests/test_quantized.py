@@ -1,7 +1,7 @@
 """Quantized checkpoints: what a `quantization_config` says, to the byte, against the libraries that write them."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +9,13 @@ import pytest
 import torch
 from torch import nn
 
-from tests.conftest import TINY, tiny
+from tests.conftest import TINY, Ran, tiny
 from tfacct import load
 from tfacct.base.errors import TfacctError
 from tfacct.ledger import formats
-from tfacct.loading.quantized.gguf import TYPES, more_bits
+from tfacct.ledger.formats import GGML
+from tfacct.loading import presets
+from tfacct.loading.quantized.gguf import more_bits
 from tfacct.reference import hf
 
 # Sizes that fill no block: heads · head_dim (60) is not the width (72), and grouped heads
@@ -285,8 +287,8 @@ def test_published_lists_of_older_names() -> None:
 
 def test_gguf_blocks_are_those_of_the_library() -> None:
     gguf = pytest.importorskip("gguf")
-    sizes = {kind.name: size for kind, size in gguf.GGML_QUANT_SIZES.items()}
-    assert {name: sizes[name] for name in TYPES} == TYPES
+    sizes = {kind.name.lower(): size for kind, size in gguf.GGML_QUANT_SIZES.items()}
+    assert {name: sizes[name] for name in GGML} == GGML
 
 
 def test_the_blocks_that_get_more_bits() -> None:
@@ -310,10 +312,114 @@ def test_the_blocks_that_get_more_bits() -> None:
         ("qwen2.5-7b", "q4_k_m", 436),
         ("gemma-2-9b", "q4_k_m", 536),  # a tied table: Q6_K
         ("mistral-7b-v0.3", "q4_k_m", 407),
+        ("phi-4", "q8_0", 1451),  # one type for a fused q, k and v too
+        ("qwen3.5-9b", "q8_0", 886),
+        ("lfm2-1.2b", "q4_k_m", 68),  # 694.76 MiB
     ],
 )
 def test_llama_cpp_mixtures(model: str, mix: str, hundredths: int) -> None:
     assert round(100 * load(model).memory(dtype=mix).models[0]["weights_bytes"] / 2**30) == hundredths
+
+
+@pytest.mark.parametrize(
+    ("model", "mix", "hundredths"),
+    [
+        # the same of models whose fused tensors have another type in other versions
+        ("phi-4", "q4_k_m", 843),
+        ("phi-3-mini-4k", "q4_k_m", 223),
+        ("phi-4-mini", "q4_k_m", 231),
+        ("qwen3.5-9b", "q4_k_m", 523),
+        ("qwen3.5-27b", "q4_k_m", 1539),
+        ("qwen3-next-80b-a3b", "q4_k_m", 4508),
+        ("deepseek-v2-lite", "q4_k_m", 965),
+        ("deepseek-v3", "q4_k_m", 37665),
+    ],
+)
+def test_llama_cpp_mixtures_with_a_range(model: str, mix: str, hundredths: int) -> None:
+    facts = load(model).memory(dtype=mix, ctx=1).models[0]
+    low, high = (facts[f"weights_{end}_bytes"] for end in ("low", "high"))
+    assert round(100 * low / 2**30) <= hundredths <= round(100 * high / 2**30)
+    assert low < high == facts["weights_bytes"] and high - low < 0.004 * high
+    assert facts["total_high_bytes"] - facts["total_low_bytes"] == high - low
+    assert "versions of llama.cpp differ" in facts["range_reason"]
+
+
+def test_the_range_of_a_fused_qkv_by_hand(run: Callable[..., Ran]) -> None:
+    """2 blocks of 256 numbers, heads 4 and 2 of 64: fused, 512 rows of one block of 256. By its own name in all blocks
+    Q5_K (176 bytes); as values are, Q4_K (144) in block 0 and Q6_K (210) in block 1, which is more."""
+    config = {**TINY["phi3"], "hidden_size": 256, "num_attention_heads": 4, "num_key_value_heads": 2}
+    config |= {
+        "head_dim": 64,
+        "intermediate_size": 512,
+        "vocab_size": 96,
+        "num_hidden_layers": 2,
+        "tie_word_embeddings": False,
+    }
+    facts = load(config).memory(dtype="q4_k_m", ctx=1).models[0]
+    rest = 2 * 256 * 144 + 2 * 1024 * 144 + 256 * 2 * (144 + 210)  # o_proj, gate_up; down_proj of 512 inputs
+    rest += 96 * 144 + 96 * 210 + 4 * 5 * 256  # embedding, head, norms
+    assert facts["weights_low_bytes"] == rest + 2 * 512 * 176
+    assert facts["weights_high_bytes"] == facts["weights_bytes"] == rest + 512 * (144 + 210)
+    exact = load(config).memory(dtype="q8_0", ctx=1).models[0]
+    matrices = 2 * 256 * (512 + 256 + 3 * 512) + 2 * 96 * 256
+    assert exact["weights_bytes"] == matrices // 32 * 34 + 4 * 5 * 256 and "weights_low_bytes" not in exact
+
+
+def test_the_range_of_a_latent_by_hand() -> None:
+    """minicpm3: kv_b of 64 inputs as one tensor, or its keys' part with rows of 32 numbers: blocks of 32 in all of
+    them, so a range comes of a whole kv_b that has the type of values alone."""
+    config = {**TINY["minicpm3"], "num_hidden_layers": 2, "kv_lora_rank": 256, "qk_nope_head_dim": 32, "v_head_dim": 64}
+    heads = config["num_attention_heads"]
+    facts = load(config).memory(dtype="q4_k_m", ctx=1).models[0]
+    keys, values = heads * 32, heads * 64  # rows of kv_b
+    split = 2 * (keys * 256 // 32 * 22 + values * 144)  # keys turned: rows of 32, Q5_0; values: Q4_K
+    whole, as_values = 2 * (keys + values) * 144, (keys + values) * (144 + 210)
+    ends = sorted([split, whole, as_values])
+    assert facts["weights_high_bytes"] - facts["weights_low_bytes"] == ends[-1] - ends[0]
+
+
+def test_every_decoder_is_counted_in_one_type() -> None:
+    """34 bytes for 32 numbers of a matrix, 4 bytes of all else: above 1.0625 bytes a parameter, and less than 1.11 even
+    where much is no matrix, as the positions of small models."""
+    counted = 0
+    for ours in presets.load_all():
+        if ours.architecture.encoder is None and ours.architecture.head is not None and ours.keeps:
+            counted += 1
+            size = sum(ours.ledger.weight_bytes(ours.storage("q8_0")).values())
+            copied = 0 if ours.storage("q8_0").least is None else ours.ledger.parameters()["embed.weight"] * 34 // 32
+            assert 1.0625 <= (size - copied) / ours.parameters < 1.11, ours.name
+    assert counted > 280
+
+
+def test_a_tied_head_that_some_files_hold_twice() -> None:
+    """gpt2: 50,257 · 768 numbers again."""
+    facts = load("gpt2").memory(dtype="q8_0", ctx=1).models[0]
+    assert facts["weights_high_bytes"] - facts["weights_low_bytes"] == 50_257 * 768 // 32 * 34
+
+
+def test_verdicts_take_the_upper_end(run: Callable[..., Ran]) -> None:
+    facts = load("phi-4").memory(dtype="q4_k_m", ctx=1).models[0]
+    room = facts["weights_high_bytes"] + 1000 * facts["kv_bytes_per_token"]
+    assert load("phi-4").memory(dtype="q4_k_m", ctx=1, fit=room).models[0]["fit"]["largest_context"] == 1000
+    fitting = load("phi-4").fit(on="t4", dtype="q4_k_m", ctx=1).models[0]
+    assert (fitting["weights_bytes"], fitting["weights_low_bytes"]) == (
+        facts["weights_high_bytes"],
+        facts["weights_low_bytes"],
+    )
+    for command in (
+        "memory phi-4 --dtype q4_k_m",
+        "fit phi-4 --on t4 --dtype q4_k_m --ctx 1",
+        "solve phi-4 --for ctx --until total_bytes=24GiB --dtype q4_k_m",
+        "serve phi-4 --on h100-sxm --dtype q4_k_m --prompt 100 --new 10",
+    ):
+        said = " ".join(run(*command.split()).out.split())
+        assert "versions of llama.cpp differ in the type of a fused q, k and v" in said and "upper end" in said, command
+
+
+def test_stages_do_not_divide_types_by_block(run: Callable[..., Ran]) -> None:
+    ran = run("memory", *"llama-3.1-8b --dtype q4_k_m --pp 2".split())
+    assert (ran.code, ran.out) == (2, "") and "q4_k_m" in ran.err
+    assert run("memory", *"llama-3.1-8b --dtype q8_0 --pp 2".split()).code == 0
 
 
 def test_q4_k_m_by_hand() -> None:
@@ -331,11 +437,11 @@ def test_q4_k_m_by_hand() -> None:
     assert load(config).memory(dtype="q4_k_m").models[0]["weights_bytes"] == down + attn_o + wide + table + head + norms
 
 
-def test_a_mixture_is_refused_where_its_rules_are_not_known() -> None:
-    for family, why in {"gpt2": "as one", "deepseek_v3": "as one|Latent", "bert": "no decoder"}.items():
-        config = TINY[family]
-        with pytest.raises(TfacctError, match=why):
-            load(config).memory(dtype="q4_k_m")
+@pytest.mark.parametrize("dtype", ["q8_0", "q4_k_m"])
+def test_what_is_no_decoder_is_refused(dtype: str) -> None:
+    for family in ("bert", "t5"):
+        with pytest.raises(TfacctError, match="no decoder"):
+            load(TINY[family]).memory(dtype=dtype)
 
 
 GPTQ = {"quant_method": "gptq", "bits": 4, "group_size": 24}

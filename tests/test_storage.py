@@ -232,13 +232,70 @@ def test_gpt_oss_does_not_fit_below_its_weights(run: Callable[..., Ran]) -> None
     assert run("memory", "gpt-oss-20b", "--fit", "12GiB").err == ran.err
 
 
-@pytest.mark.parametrize("name", FORMATS)
-def test_a_cache_is_stored_at_a_plain_width(run: Callable[..., Ran], name: str) -> None:
+@pytest.mark.parametrize("name", (*FORMATS, "q4_k_m", "q6_k"))
+def test_a_cache_is_not_stored_in_a_format_of_weights(run: Callable[..., Ran], name: str) -> None:
     for command in (f"kv gpt2 --dtype {name}", f"memory gpt2 --kv-dtype {name}"):
         ran = run(*command.split())
-        assert (ran.code, ran.out) == (2, "") and f"{name} is for weights only" in ran.err
-    with pytest.raises(TfacctError, match="is for weights only"):
+        assert (ran.code, ran.out) == (2, "") and f"{name} is a format of weights, not of a KV cache" in ran.err
+    with pytest.raises(TfacctError, match="is a format of weights, not of a KV cache"):
         load("gpt2").kv(dtype=name)
+
+
+BLOCKS_OF_32 = {"q8_0": 34, "q5_1": 24, "q5_0": 22, "q4_1": 20, "q4_0": 18, "iq4_nl": 18}
+
+
+@pytest.mark.parametrize(("name", "size"), BLOCKS_OF_32.items())
+def test_a_cache_in_blocks_by_hand(run: Callable[..., Ran], name: str, size: int) -> None:
+    """llama-3.1-8b: keys and values of 32 blocks, 8 heads of 128 numbers: 4 blocks of 32 for each head."""
+    token = 2 * 32 * 8 * 4 * size
+    llama = load("llama-3.1-8b")
+    assert llama.kv(dtype=name, ctx=1000).total == 1000 * token
+    memory = llama.memory(kv_dtype=name, ctx=1000, batch=3).models[0]
+    assert (memory["kv_cache_bytes"], memory["kv_bytes_per_token"]) == (3000 * token, token)
+    assert memory["kv_dtype"] == name
+    solved = run("solve", *f"llama-3.1-8b --for ctx --until kv_cache_bytes=1GB --kv-dtype {name} --json".split())
+    assert json.loads(solved.out)["models"][0]["answer"] == 10**9 // token
+    swept = llama.sweep("kv_cache_bytes", kv_dtype=name, ctx=[7, 19])
+    assert [line["kv_cache_bytes"] for line in swept.models[0]["lines"]] == [7 * token, 19 * token]
+    explained = run("kv", "llama-3.1-8b", "--ctx", "1000", "--dtype", name, "--explain")
+    assert f"Each token of context adds {token:,} bytes for each sequence." in explained.out
+
+
+def test_a_cache_in_blocks_at_a_float_and_of_an_array() -> None:
+    pytest.importorskip("numpy")
+    found = load("llama-3.1-8b").evaluate("kv_cache_bytes", exact=True, kv_dtype="q8_0", ctx=[7, 19]).tolist()
+    assert found == [7 * 2 * 32 * 8 * 4 * 34, 19 * 2 * 32 * 8 * 4 * 34]
+
+
+def test_latents_are_stored_in_blocks() -> None:
+    """deepseek-v3: a latent of 512 numbers and 64 rotated ones in 61 blocks: 18 blocks of 32."""
+    assert load("deepseek-v3").kv(dtype="q4_0", ctx=100).total == 100 * 61 * 18 * 18
+
+
+@pytest.mark.parametrize(
+    "command", ["memory phi-2 --kv-dtype q8_0", "kv phi-2 --dtype q5_1", "explore phi-2 --kv-dtype q8_0"]
+)
+def test_heads_that_no_block_divides_are_refused(run: Callable[..., Ran], command: str) -> None:
+    """phi-2 has heads of 80 numbers, and llama.cpp refuses them too."""
+    ran = run(*command.split())
+    assert (ran.code, ran.out) == (2, "")
+    assert "divide into blocks of 32" in ran.err and "vectors of 80" in ran.err
+
+
+@pytest.mark.parametrize("name", ["q8_0", "fp8", "fp8-token", "int4"])
+def test_states_of_fixed_size_do_not_follow_a_narrow_cache(name: str) -> None:
+    """qwen3.5-9b: in 24 of 32 blocks 4 inputs of a convolution with 2 · 16 · 128 + 32 · 128 channels in bf16, and 32
+    matrices of 128 × 128 in fp32."""
+    lines = {line["what"]: line for line in load("qwen3.5-9b").memory(ctx=5, kv_dtype=name).lines}
+    conv, delta = lines["delta.conv_state"], lines["delta.delta_state"]
+    assert (conv["bytes"], conv["dtype"]) == (24 * 4 * 8192 * 2, "bf16")
+    assert (delta["bytes"], delta["dtype"]) == (24 * 32 * 128 * 128 * 4, "fp32")
+    assert lines["attn.k_cache"]["dtype"] == name
+
+
+def test_pages_and_blocks_do_not_go_together(run: Callable[..., Ran]) -> None:
+    ran = run("memory", *"llama-3.1-8b --kv-dtype q8_0 --kv-block 16".split())
+    assert (ran.code, ran.out) == (2, "") and "--kv-block" in ran.err
 
 
 def test_wide_dtypes_say_nothing_of_matrices(run: Callable[..., Ran]) -> None:

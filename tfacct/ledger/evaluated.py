@@ -137,8 +137,8 @@ TOKENS = frozenset(("S", "J", *COMPRESSED["entries"].values()))
 
 
 def width_of(line: State, cache: Width) -> Width:
-    """How a state is stored: in a dtype of its own, as the cache is, or, where no token adds to it, in at least 16 bits:
-    such states do not follow a narrow cache."""
+    """How a state is stored: in a dtype of its own, or as the cache is. One that no token adds to has at least 16 bits:
+    it does not follow a narrow cache."""
     if line.bits is not None:
         return Width(f"fp{line.bits}", line.bits)
     return cache if cache.each >= 2 or TOKENS & {*letters(line.spec)} else BF16_EACH

@@ -45,6 +45,12 @@ def blocks(name: str, numbers: int, size: int, about: str, tensor: int = 0) -> F
     return Format(name, lambda outputs, inputs: outputs * rounded_up(inputs, numbers) * size + tensor, about)
 
 
+def both(one: Format, other: Format) -> Format:
+    """A matrix that is stored twice, in two formats."""
+    name = one.name if one.name == other.name else f"{one.name} + {other.name}"
+    return Format(name, lambda outputs, inputs: one.matrix(outputs, inputs) + other.matrix(outputs, inputs))
+
+
 GGML: Mapping[str, tuple[int, int]] = {
     "q4_0": (32, 18), "q4_1": (32, 20), "q5_0": (32, 22), "q5_1": (32, 24), "q8_0": (32, 34), "q8_1": (32, 40),
     "q2_k": (256, 84), "q3_k": (256, 110), "q4_k": (256, 144), "q5_k": (256, 176), "q6_k": (256, 210),

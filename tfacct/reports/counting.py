@@ -343,7 +343,7 @@ def storages(
 
 
 def weight_range(subject: LoadedModel, dtype: str | None) -> tuple[int, int]:
-    """Fewest and most bytes of a model's weights: one number twice, unless versions of the program that writes the files
+    """Fewest and most bytes of a model's weights: one number twice, unless versions of the program that writes files
     differ. Raises TfacctError."""
     most = subject.storage(dtype)
     least = most if most.least is None else most.least

@@ -45,6 +45,11 @@ def memory(
     `kv_block`: tokens of a page of the cache. `mesh`: ranks that divide the model; the bytes are those of the fullest.
     Raises TfacctError."""
     cached = width(counting.dtypes(dtype, kv_dtype)[1], pages.checked(kv_block))
+    if cached.block > 1 and kv_block is not None:
+        raise UsageError(
+            f"engines that keep the cache in pages store none in {cached.name}, a type of llama.cpp",
+            f"leave {option('kv_block')} out",
+        )
     subjects, unpaged = pages.paged(subjects, kv_block)
     subjects, left_out = counting.in_groups(*counting.with_known_bytes(subjects, dtype), request)
     left_out += unpaged

@@ -128,11 +128,10 @@ def as_one_of(
     if mesh is None:
         return subjects, subjects, []
 
-
     def divided(one: LoadedModel) -> LoadedModel:
         if mesh.pp > 1 and (how := one.storage(dtype)).by_block:
             raise UsageError(
-                f"{one.name}: in {how.name} a matrix has other types in other blocks, which {option('pp')} does not divide",
+                f"{one.name}: in {how.name} a matrix has other types in other blocks; {option('pp')} does not divide them",
                 f"another {option('dtype')}, or {option('pp', 1)}",
             )
         return as_one_has_them([staged(one, mesh.pp)], mesh.tp, dtype, mesh.ep)[0]

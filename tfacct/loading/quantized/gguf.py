@@ -53,7 +53,7 @@ EIGHT_EXPERTS, SEVENTY = 8, 80
 """Experts of Mixtral, and blocks of a Llama or Qwen2 of 70B: both have rules of their own."""
 TOKENS = ("embed", "per_layer")
 """Embeddings of tokens; those of positions stay in 32 bits."""
-NOT_QUANTIZED = ("altup.", "laurel.", "per_layer.proj.")
+NOT_QUANTIZED = ("altup.", "laurel.", "per_layer.project.")
 """Parts whose small matrices stay as they are, in 16 bits."""
 MTP_FIELDS = ("num_nextn_predict_layers", "mtp_num_hidden_layers")
 """Fields of a config with the number of its layers for multi-token prediction, which some files count as blocks."""
@@ -64,23 +64,27 @@ class Version(NamedTuple):
 
     `as_values`: a fused q, k and v, and a whole `kv_b`, have the type of values; else a fused q, k and v has one by
     QKV, and a whole `kv_b` that of most tensors. `splits_kv_b`: latent attention's `kv_b` is stored as two tensors.
-    `splits_qkvz`: DeltaNet's `in_proj_qkvz` is stored as a fused q, k and v, and the gate. `blocks`: number of blocks,
-    with or without those for multi-token prediction.
+    `splits_qkvz`: DeltaNet's `in_proj_qkvz` is stored as a fused q, k and v, and the gate. `copies_head`: a tied head
+    is stored as a tensor of its own. `blocks`: number of blocks, with or without those for multi-token prediction.
     """
 
     as_values: bool
     splits_kv_b: bool
     splits_qkvz: bool
+    copies_head: bool
     blocks: int
 
 
 DIFFERENCES = {
-    "as_values": "a fused q, k and v",
-    "splits_kv_b": "kv_b",
-    "splits_qkvz": "in_proj_qkvz",
-    "blocks": "down_proj where the file has MTP layers",
+    "as_values": "the type of a fused q, k and v",
+    "splits_kv_b": "the type of kv_b",
+    "splits_qkvz": "the type of in_proj_qkvz",
+    "copies_head": "whether a tied head is stored a second time",
+    "blocks": "the type of down_proj where files hold MTP layers",
 }
-"""Fields of a version → the tensors whose types they change."""
+"""Fields of a version → what of a file they change."""
+COPYING = frozenset({"gpt2", "mpt", "bloom"})
+"""Families whose tied head was stored as a copy of the embedding."""
 
 
 class Model(NamedTuple):
@@ -243,13 +247,15 @@ class _Tensors:
         found = {self.category(tensor.path) for tensor in self.every}
         more = next((value for field in MTP_FIELDS if isinstance(value := subject.raw.get(field), int)), 0)
         either, one = (True, False), (True,)
-        for as_values, kv_b, qkvz, extra in product(
+        copies = subject.family in COPYING and subject.architecture.head is not None and subject.architecture.head.tied
+        for fields in product(
             either if found & {"qkv", "qkvz", "k_b_proj"} else one,
             either if "k_b_proj" in found else one,
             either if "qkvz" in found else one,
-            (0, more) if more > 0 else (0,),
+            either if copies else (False,),
+            (self.blocks, self.blocks + more) if more > 0 else (self.blocks,),
         ):
-            yield Version(as_values, kv_b, qkvz, self.blocks + extra)
+            yield Version(*fields)
 
 
 def mix(subject: LoadedModel, name: str) -> Storage:
@@ -278,7 +284,7 @@ def _mixed(name: str) -> Callable[[LoadedModel], Storage]:
         fused = any(tensors.category(tensor.path).startswith("qkv") for tensor in tensors.every)
         named = DIFFERENCES if fused else {**DIFFERENCES, "as_values": DIFFERENCES["splits_kv_b"]}
         why = dict.fromkeys(named[field] for field in _differing(sizes))
-        said = f"versions of llama.cpp differ in the type of {' and of '.join(why)}"
+        said = f"versions of llama.cpp differ in {' and '.join(why)}"
         return replace(stored[most], least=stored[least], differs=said)
 
     return found
@@ -311,13 +317,14 @@ def _storage(subject: LoadedModel, name: str, tensors: _Tensors, version: Versio
 
     def choose(tensor: Stored) -> Format | None:
         module = paths.module_of(tensor.path)
-        if any(f".{part}" in f".{module}." for part in NOT_QUANTIZED):
-            return _type("F16", tensor.inputs) if paths.name_of(tensor.path) == "weight" else None
+        if tensor.inputs > 1 and any(f".{part}" in f".{module}." for part in NOT_QUANTIZED):
+            return _type("F16", tensor.inputs)
         if tensor.role == "other" or (tensor.role == "table" and module not in TOKENS):
             return None
         if tensor.role == "head" or (tensor.role == "table" and model.tied):
             fits = tensor.inputs % GGML[usual.lower()][0] == 0 and not model.falcon
-            return _type("Q8_0" if not fits or usual == "Q8_0" else "Q6_K", tensor.inputs)
+            head = _type("Q8_0" if not fits or usual == "Q8_0" else "Q6_K", tensor.inputs)
+            return formats.both(_type(usual, tensor.inputs), head) if version.copies_head else head
         turned = version.splits_kv_b and tensors.category(tensor.path) == "k_b_proj"
         return _type(type_of(tensor.path) or usual, tensors.nope_dim if turned else tensor.inputs)
 
@@ -329,7 +336,7 @@ def _storage(subject: LoadedModel, name: str, tensors: _Tensors, version: Versio
 def _type(name: str, row: int) -> Format:
     """Format of a type, or of that which rows of so many numbers fit."""
     for one in (name, FALLBACK.get(name, name)):
-        numbers, size = GGML[one.lower()] if one != "F16" else (1, 2)
+        numbers, size = GGML.get(one.lower(), (1, 2))
         if row % numbers == 0:
             return formats.blocks(one, numbers, size, "")
     return formats.blocks("F16", 1, 2, "")
