@@ -25,6 +25,8 @@ from tfacct.ledger.workload import LARGEST
 from tfacct.loading import presets
 from tfacct.loading.model import LoadedModel
 from tfacct.output import page
+from tfacct.reports import explore
+from tfacct.reports.explore_packed import packed
 
 racer = pytest.importorskip("py_mini_racer")
 HARNESS = (Path(__file__).parent / "counting.js").read_text(encoding="utf-8")
@@ -142,6 +144,24 @@ def test_the_longest_context_is_found_to_the_token(engine: Engine, name: str, se
     longest = largest_that_fits(lambda n: max(map(kept, ours.ledger.fullest(n))), 10**10, LARGEST)
     wanted = [str(next_token_bytes(ours.ledger, at, width(cache))), str(longest)]
     assert engine("fitting", {"facts": {"sizes": model.sizes, "ways": model.ways}, "at": at, "cache": cache}) == wanted
+
+
+def test_a_cache_in_blocks_is_offered_where_heads_divide_into_them() -> None:
+    """phi-2 has heads of 80 numbers: a link that asks for blocks of 32 is answered without them, and says so."""
+    modules = (*page.COUNTING, "paths", "data", "models", "count", "says", "notes", "state")
+    data = packed(explore.explore([presets.load("phi-2"), presets.load("llama-3.1-8b")]))
+    with racer.MiniRacer() as js:
+        js.eval(f"{page.script(modules)}\nconst every = models.read({json.dumps(data)});")
+        js.eval("const still = { ...state.STILL, ...every.start };")
+        read = "(name => { const found = state.parse(`model=${name}&cache=q8_0`, still, every);"
+        read += " return JSON.stringify([found.state.cache, found.complaints]); })"
+        refused = json.loads(js.eval(f"{read}('phi-2')"))
+        taken = json.loads(js.eval(f"{read}('llama-3.1-8b')"))
+        js.eval("const asked = state.parse('model=llama-3.1-8b&cache=q8_0&ctx=1000', still, every).state;")
+        kept = js.eval("String(count.count(state.chosen(every, asked.model), asked).kept)")
+    assert refused == [None, ["the link's cache is left out: no head divides into it"]]
+    assert taken == ["q8_0", []]
+    assert int(kept) == 1000 * 2 * 32 * 8 * 4 * 34
 
 
 @pytest.fixture(scope="module")

@@ -355,6 +355,7 @@ def test_the_range_of_a_fused_qkv_by_hand(run: Callable[..., Ran]) -> None:
         "num_hidden_layers": 2,
         "tie_word_embeddings": False,
     }
+    config |= {"partial_rotary_factor": 0.5}
     facts = load(config).memory(dtype="q4_k_m", ctx=1).models[0]
     rest = 2 * 256 * 144 + 2 * 1024 * 144 + 256 * 2 * (144 + 210)  # o_proj, gate_up; down_proj of 512 inputs
     rest += 96 * 144 + 96 * 210 + 4 * 5 * 256  # embedding, head, norms

@@ -131,7 +131,7 @@ def as_one_of(
     def divided(one: LoadedModel) -> LoadedModel:
         if mesh.pp > 1 and (how := one.storage(dtype)).by_block:
             raise UsageError(
-                f"{one.name}: in {how.name} a matrix has other types in other blocks; {option('pp')} does not divide them",
+                f"{one.name}: in {how.name} a matrix has other types in other blocks, which {option('pp')} cannot cut",
                 f"another {option('dtype')}, or {option('pp', 1)}",
             )
         return as_one_has_them([staged(one, mesh.pp)], mesh.tp, dtype, mesh.ep)[0]

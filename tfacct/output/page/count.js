@@ -33,14 +33,12 @@ export function cached(state) {
 	return state.cache ?? activations(state.dtype ?? "bf16");
 }
 
-// Dtypes that the cache of a model can be stored in: vectors must divide into blocks.
-export function caches(model, state) {
+// True if the cache of a model can be stored in a dtype: vectors must divide into its blocks.
+export function stores(model, state, name) {
+	if (!storage.inBlocks(name)) return true;
 	const groups = models.ways(model, changed(model, state), state.form).ways.flatMap(way => way.groups);
-	const fits = cache =>
-		groups.every(group =>
-			group.lines.every(line => line.line !== "state" || storage.divides(line, group.axes, cache)),
-		);
-	return storage.CACHES.filter(name => !storage.inBlocks(name) || fits(storage.width(name)));
+	const divides = (line, axes) => line.line !== "state" || storage.divides(line, axes, storage.width(name));
+	return groups.every(group => group.lines.every(line => divides(line, group.axes)));
 }
 
 export const activations = name => (storage.BITS[name] >= 16 ? name : "bf16");

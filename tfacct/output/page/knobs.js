@@ -24,7 +24,8 @@ export function knobs(page, now, turn) {
 		at = count.axes(model, now),
 		[plain] = (now.dtype ?? "").split("+");
 	const several = page.models.length > 1,
-		caches = [["", "as activations"], ...count.caches(model, now).map(name => [name, name])];
+		fitting = storage.CACHES.filter(name => count.stores(model, now, name)),
+		caches = [["", "as activations"], ...fitting.map(name => [name, name])];
 	return [
 		several
 			? field(

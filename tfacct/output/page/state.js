@@ -100,7 +100,7 @@ export function parse(text, start, page) {
 		state.sizes = {};
 	}
 	const fitting = fitted(state, page);
-	if (fitting.cache !== state.cache) complaints.push(`the link's cache is left out: no vectors divide into its blocks`);
+	if (fitting.cache !== state.cache) complaints.push("the link's cache is left out: no head divides into it");
 	return { state: fitting, complaints };
 }
 
@@ -140,7 +140,7 @@ export function fitted(state, page) {
 	if (!models.sharings(model).includes(found.shared)) found.shared = null;
 	if (!models.forms(model).includes(found.form)) found.form = null;
 	if (found.train || !model.logits) found.last = false;
-	if (found.cache && storage.inBlocks(found.cache) && !count.caches(model, found).includes(found.cache)) found.cache = null;
+	if (found.cache && !count.stores(model, found, found.cache)) found.cache = null;
 	if (found.sizes.K || found.sizes.G) Object.assign(found, { sizes: count.changed(model, found), shared: null });
 	found.sizes = Object.fromEntries(
 		Object.entries(found.sizes).filter(([letter, size]) => letter in model.sizes && size !== model.sizes[letter]),
