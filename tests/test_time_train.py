@@ -21,7 +21,7 @@ from tfacct.loading import devices
 from tfacct.reports.step_time import Trains, memory
 
 A100, H100 = devices.load("a100-sxm-80gb"), devices.load("h100-sxm")
-MPT = tfacct.load("mpt-7b")
+MPT, GPT2 = tfacct.load("mpt-7b"), tfacct.load("gpt2")
 
 
 def test_a_step_by_hand() -> None:
@@ -112,7 +112,7 @@ def test_the_first_note_says_whether_the_step_fits(model: Any, counted: bool) ->
 @pytest.mark.parametrize(
     ("model", "asked", "options"),
     [
-        ("llama-3.1-70b", {"on": "8xh100-sxm", "ctx": "8k", "batch": 64}, "batch=1, recompute=True"),
+        ("llama-3.1-70b", {"on": "8xh100-sxm", "ctx": "8k", "batch": 64}, "on='16xh100-sxm', batch=2, recompute=True"),
         ("llama-3.1-405b", {"on": "rtx-4090"}, None),
         ("jais-2-8b", {"on": "rtx-4090"}, None),  # a step that is not counted has a least all the same
         ("llama-3.1-70b", {"on": "8xh100-sxm", "tp": 8, "ctx": "8k", "batch": 8}, None),
@@ -127,6 +127,9 @@ def test_a_step_that_does_not_fit_has_no_seconds(model: str, asked: dict[str, An
         assert getattr(step, name) is None, name
     if options is not None:
         assert step.answer.endswith(f"; try {options.replace(', ', ' ')}.")
+        fsdp = {ranks: {"ctx": "8k", "fsdp": ranks, "checkpoint": "full"} for ranks in (8, 16)}
+        peaks = [tfacct.load(model).train(**fsdp[ranks], batch=batch).peak_bytes for ranks, batch in ((8, 1), (16, 2))]
+        assert peaks[1] <= step.usable_bytes < peaks[0]
 
 
 def test_the_least_memory_of_a_step_by_hand() -> None:
@@ -142,6 +145,13 @@ def test_the_least_memory_of_a_step_by_hand() -> None:
     # Of 4 stages the first has 4 micro-batches in flight; replicas hold weights and gradients whole.
     staged = replace(none, accumulate=7, mesh=Meshed(tp=2, sp=True, pp=4))
     assert memory(llama, work, 16, H100, staged).least == state // 2 // 8 + state // 2 // 16 + layer * 32 * 512 * 3
+
+
+def test_a_step_past_a_learned_position_embedding_has_no_seconds() -> None:
+    for asked in ({}, {"train": True}):
+        with pytest.raises(TfacctError, match="context 16,384 is past the 1,024 positions of its position embedding"):
+            (GPT2.train_time if asked else GPT2.time)(on="h100-sxm", ctx="16k")
+    assert tfacct.load("mpt-7b").train_time(on="8xh100-sxm", ctx="4k", recompute=True).value_seconds  # ALiBi has no end
 
 
 def test_the_interval_of_newer_stacks_is_wide() -> None:

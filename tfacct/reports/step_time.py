@@ -22,6 +22,7 @@ from tfacct.base.spelling import option
 from tfacct.ledger.workload import Workload, check_size
 from tfacct.loading import devices
 from tfacct.loading.model import LoadedModel
+from tfacct.reports import budget
 from tfacct.reports.placed import MEASURED, check_heads
 from tfacct.reports.training import Checkpoint, Recipe
 from tfacct.reports.training import trained as step_memory
@@ -113,7 +114,7 @@ def memory(
     counted = None
     with suppress(TfacctError):
         counted = step_memory(subject, replace(work, batch=sequences), recipe.checked()).least
-    return Memory(least, counted, device.memory)
+    return Memory(least, counted, budget.of_device(1, device, training=True).usable)
 
 
 def fitting_options(
@@ -124,11 +125,10 @@ def fitting_options(
     batches = [work.batch] + [1 << power for power in reversed(range((work.batch - 1).bit_length()))]
     counts = [count << doubled for doubled in range(MOST_DOUBLINGS)]
     for devices_, batch, way in product(counts, batches, ways):
-        if (
-            devices_ <= devices.MOST
-            and device.links.known(devices_)
-            and memory(subject, replace(work, batch=batch), devices_, device, way).fits is not False
-        ):
+        if devices_ > devices.MOST or not device.links.known(devices_):
+            continue
+        room = memory(subject, replace(work, batch=batch), devices_, device, way)
+        if room.fits or (room.fits is None and room.counted is None):
             changed = {
                 "on": (devices_ != count, f"{devices_}x{device.id}"),
                 "batch": (batch != work.batch, batch),

@@ -70,7 +70,7 @@ def time(
         return time_calibrated(subject, request, device, count, train=False, dtype=dtype)
     request = replace(request, logits="last")
     one = placed(subject, on, dtype=dtype, kv_dtype=kv_dtype, ep=ep)
-    work = counting.workload(subject, request)
+    work = counting.runnable(subject, request)
     check_room(one, work.context, work.batch)
     step = one.host.step(work)
     rows = _rows(step, one, bound_only)

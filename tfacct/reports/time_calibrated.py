@@ -52,7 +52,7 @@ def time_calibrated(
         raise UsageError(f"{device.id} was swept as one device, not as {count:,}", option("on", device.id))
     if dtype is not None and units.dtype_name(dtype) != on.dtype:
         raise UsageError(f"{device.id} was swept in {on.dtype}, not in {dtype}", option("dtype", on.dtype))
-    work = counting.workload(subject, request)
+    work = counting.runnable(subject, request)
     one = _Pass(subject, work, device, on, train, tuple(priced(subject, work, train, on)))
     one.check_room()
     return compose.report(

@@ -68,7 +68,7 @@ def time_train(subject: LoadedModel, request: Request, on: str, how: Trains, *, 
             raise UsageError(f"{device.id} was swept for a plain step: one micro-batch, no recomputation, no days")
         return time_calibrated(subject, request, device, count, train=True, dtype=dtype)
     name = units.dtype_name(dtype or counting.DEFAULT_DTYPE)
-    work = counting.workload(subject, request)
+    work = counting.runnable(subject, request)
     trained, parts = estimated(subject, work, count, device, name, how)
     room = memory(subject, work, count, device, how, fp8=trained.fp8)
     one = _Step(subject, work, device, trained, name, parts, how, room)
@@ -206,7 +206,7 @@ class _Step:
         rows: list[Row] = [{"what": "needed at least", "bytes": room.least}]
         if room.counted is not None:
             rows.append({"what": "needed as transformers runs it", "bytes": room.counted})
-        rows.append({"what": f"memory of {self.device.name}", "bytes": room.usable})
+        rows.append({"what": f"usable of {self.device.name}", "bytes": room.usable})
         return (Column("what", "on each device"), Column("bytes", "bytes", "bytes")), (tuple(rows),), ()
 
     def _does_not_fit(self) -> str:
