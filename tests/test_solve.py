@@ -267,6 +267,21 @@ def test_large_numbers_of_flops(until: str, run) -> None:
         assert (value <= budget) == holds
 
 
+def test_no_ctx_past_a_position_embedding_is_promised(run) -> None:
+    """Bytes alone would let 250,275 tokens into 80 GB: (80 · 10^9 − 3,115,222,400) / (48 · 2 · 1,600 · 2)."""
+    for until in ("total_bytes=80GB", "80GB=total_bytes"):
+        ran = run("solve", "gpt2-xl", "--for", "ctx", "--until", until)
+        said = " ".join(ran.out.split())
+        assert ran.code == 0 and "The largest ctx is 1,024, the end of its position embedding" in said
+        assert "By bytes alone ctx could be 250,275." in said
+    facts = load("gpt2-xl").solve("ctx", "total_bytes=80GB").models[0]
+    assert (facts["answer"], facts["beyond"], facts["closed_form"]) == (1024, None, None)
+    assert load("xglm-564m").solve("ctx", "total_bytes=80GB").total > 2048  # its sines are computed
+    assert load("gpt2").solve("ctx", "kv_cache_bytes=weights_bytes").total == 6751  # a count, no verdict
+    refused = run("solve", "gpt2", "--for", "batch", "--ctx", "1025", "--until", "total_bytes=80GB")
+    assert refused.code == 2 and "is past the 1,024 positions" in refused.err
+
+
 def test_parameters_are_said_in_billions(run) -> None:
     ran = run("solve", "llama-3.1-8b", "--for", "num_key_value_heads", "--until", "total_params=8B")
     assert ran.code == 0 and "The largest num_key_value_heads is 4: total_params stays within 8B." in ran.out

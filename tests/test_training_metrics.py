@@ -48,7 +48,7 @@ def test_a_peak_is_solved_by_search_and_what_is_kept_in_closed_form(run: Callabl
 
 def test_rounded_kernels_and_fields_are_solved_too() -> None:
     """In fp32 a kernel rounds tokens up to 32; fields are tried, those whose step is not counted are passed over."""
-    gpt2, budget = load("gpt2"), 8 * 1024**3
+    gpt2, budget = load("gpt2", n_positions=2**20), 8 * 1024**3
     most = gpt2.solve("ctx", "kept_bytes=8GiB", dtype="fp32").total
     assert gpt2.train(ctx=most, dtype="fp32").kept_bytes <= budget < gpt2.train(ctx=most + 1, dtype="fp32").kept_bytes
     windowed = load("mistral-7b-v0.1").solve("ctx", "kept_bytes=26GiB")  # 4,096 tokens keep masks
@@ -149,7 +149,7 @@ def test_what_makes_no_sense_is_said(run: Callable[..., Ran], arguments: str, sa
 
 def test_who_runs_a_step_can_be_said(run: Callable[..., Ran]) -> None:
     """What is kept as the reference model and Megatron run gpt2, beside gradients and moments, which are the same."""
-    gpt2, told = load("gpt2"), NAMES[:-1]
+    gpt2, told = load("gpt2", n_positions=2**20), NAMES[:-1]
     for as_ in ("reference", "fused"):
         facts = gpt2.train(ctx=64, as_=as_).models[0]
         swept = gpt2.sweep(*told, ctx=[64], as_=as_)

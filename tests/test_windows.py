@@ -339,3 +339,23 @@ def test_the_last_layer_with_a_window_in_qwen2_moe(up_to: int, sliding: list[int
     fields = {name: value for name, value in config.items() if name != "model_type"}
     kinds = transformers.Qwen2MoeConfig(**fields).layer_types
     assert [number for number, kind in enumerate(kinds) if kind == "sliding_attention"] == sliding
+
+
+@pytest.mark.parametrize(
+    ("name", "context", "layers", "width"),
+    [
+        ("gpt-oss-120b", 78_384, 36, 8 * 64),  # 36 · 2 · 8 · 64 · 2 bytes a token
+        ("mistral-7b-v0.1", 10_000, 32, 8 * 128),
+        ("gemma-2-2b", 7000, 26, 4 * 256),
+        ("llama-3.2-1b", 700, 16, 8 * 64),  # no window: the same
+    ],
+)
+def test_a_cache_of_every_token_in_every_layer(name: str, context: int, layers: int, width: int) -> None:
+    every = layers * 2 * width * 2 * context
+    windowed = name != "llama-3.2-1b"
+    for report in (load(name).kv(ctx=context), load(name).memory(ctx=context)):
+        assert report.kv_cache_bytes_without_windows == every and (report.kv_cache_bytes < every) is windowed
+        said = [note for note in report.notes if "keeps every token in every layer" in note]
+        assert bool(said) is windowed and (not windowed or f"({every:,} bytes)" in said[0])
+    ranks = load(name).memory(ctx=context, tp=2)
+    assert ranks.kv_cache_bytes_without_windows * 2 == every

@@ -7,7 +7,7 @@ from typing import Any
 
 from tfacct.base.record import record
 from tfacct.ledger.einsum import Axes, size
-from tfacct.ledger.groups import Ledger
+from tfacct.ledger.groups import KEPT, Ledger
 from tfacct.ledger.lines import Matmul, Pointwise
 from tfacct.ledger.storage import Storage, Width
 
@@ -42,6 +42,12 @@ def footprint(ledger: Ledger, at: Axes, weights: Storage, cache: Width) -> Footp
 def cache_bytes(ledger: Ledger, at: Axes, cache: Width) -> Any:
     """Bytes of everything kept between steps, at the end of the step `at`."""
     return sum(ledger.state_bytes(at, cache).values())
+
+
+def unwindowed_cache_bytes(ledger: Ledger, at: Axes, cache: Width) -> Any:
+    """The same where layers with a window keep every token too, as in an engine without a cache for each window. Where
+    tokens are compressed, a window is a part of that and stays."""
+    return cache_bytes(ledger, at if ledger.period > 1 else {**at, KEPT: at["S"]}, cache)
 
 
 def token_bytes(ledger: Ledger, at: Axes, cache: Width) -> Any:

@@ -142,6 +142,7 @@ class MemoryReport(_Explained):
     total_params: int
     weights_bytes: int
     kv_cache_bytes: int
+    kv_cache_bytes_without_windows: int
     kv_bytes_per_token: int
     kv_bytes_next_token: int
     total_bytes: int
@@ -168,6 +169,7 @@ class KvReport(_Explained):
     kv_bytes_per_token: int
     kv_bytes_next_token: int
     kv_cache_bytes: int
+    kv_cache_bytes_without_windows: int
     self_kv_cache_bytes: int
     cross_kv_cache_bytes: int
     tp: int

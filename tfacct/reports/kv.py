@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tfacct.accounts.memory import cache_bytes, next_token_bytes, token_bytes
+from tfacct.accounts.memory import cache_bytes, next_token_bytes, token_bytes, unwindowed_cache_bytes
 from tfacct.accounts.metrics import Point, cache_overtakes
 from tfacct.architecture.parts import Attention, CompressedAttention, LatentAttention
 from tfacct.base import units
@@ -134,6 +134,7 @@ def _notes(
     yield from sentences.state_notes(subjects, cached, staged="pp" in facts[0])
     yield from _crossing(facts)
     yield from sight.window_notes(undivided, kept=True) if len(subjects) == 1 else ()
+    yield from sight.unwindowed(facts)
     yield from sight.shrinking(facts)
     yield from latent.kept_notes(subjects)
 
@@ -163,6 +164,9 @@ def _facts(
         "kv_bytes_per_token": token_bytes(subject.ledger, work.axes(), kept),
         "kv_bytes_next_token": next_token_bytes(subject.ledger, work.axes(), kept),
         "kv_cache_bytes": by_context[-1]["as_built"],
+        "kv_cache_bytes_without_windows": unwindowed_cache_bytes(
+            subject.ledger, ranks.kept(subject, mesh, replace(work, context=shown[-1])).axes(), kept
+        ),
         "self_kv_cache_bytes": own,
         "cross_kv_cache_bytes": cross,
         "lines": by_context,
@@ -227,7 +231,7 @@ def _overtaken(subject: LoadedModel, fact: dict[str, Any], cached: str, whose: s
     batch = fact["workload"]["batch"]
     step = Workload(1, 1, batch, source=fact["workload"]["source"] or 0)
     context = cache_overtakes(Point(subject.ledger, step, storage(cached), width(cached)))
-    if context is None:
+    if context is None or context > (subject.position_limit or context):
         return []
     return [f"From {context:,} tokens on at batch {batch:,}, the cache takes more than the weights{whose} in {cached}."]
 

@@ -8,7 +8,13 @@ from fractions import Fraction
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from tfacct.accounts.memory import cache_bytes, largest_that_fits, next_token_bytes, token_bytes
+from tfacct.accounts.memory import (
+    cache_bytes,
+    largest_that_fits,
+    next_token_bytes,
+    token_bytes,
+    unwindowed_cache_bytes,
+)
 from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
@@ -184,6 +190,7 @@ def _notes(
         *storage_notes(subjects, dtype),
         *sentences.cache_notes(subjects, facts),
         *sentences.state_notes(subjects, facts[0]["kv_dtype"], staged="pp" in facts[0]),
+        *sight.unwindowed(facts),
         *sight.shrinking(facts),
         *sentences.source_notes(subjects),
         *_fit_notes(subjects, facts, fit),
@@ -212,6 +219,7 @@ def _facts(
         "total_params": sum(line["elements"] for line in lines if line["kind"] == "weights"),
         "weights_bytes": weights,
         "kv_cache_bytes": cache,
+        "kv_cache_bytes_without_windows": int(unwindowed_cache_bytes(subject.ledger, own.axes(), cached)),
         "kv_bytes_per_token": token_bytes(subject.ledger, work.axes(), replace(cached, page=1)),
         "kv_bytes_next_token": next_token_bytes(subject.ledger, own.axes(), cached),
         "total_bytes": weights + cache,

@@ -88,6 +88,14 @@ def _compressed(settings: Sequence[LoadedModel], *, kept: bool, masked: bool) ->
     return [f"In {total:,} blocks a token sees the last {window:,} tokens; {'; '.join(each[0])}.{follows}"]
 
 
+def unwindowed(facts: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What one model's cache takes where layers with a window keep every token too; nothing where that is the same."""
+    whole = facts[0]["kv_cache_bytes_without_windows"]
+    if len(facts) > 1 or whole == facts[0]["kv_cache_bytes"]:
+        return []
+    return [f"An engine that keeps every token in every layer holds {units.binary(whole)} ({whole:,} bytes) of cache."]
+
+
 def shrinking(facts: Sequence[Mapping[str, Any]]) -> list[str]:
     """Why a model's next token adds less than nothing, where it does."""
     if len(facts) > 1 or facts[0].get("kv_bytes_next_token", 0) >= 0:

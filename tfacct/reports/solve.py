@@ -25,6 +25,9 @@ from tfacct.reports import latent_attention as latent
 from tfacct.reports.counting import Counting
 from tfacct.reports.solve_ranks import RANKS, answered, beside, smallest, started
 
+HELD = ("total_bytes", "kv_cache_bytes", "peak_bytes", "kept_bytes")
+"""Metrics of what a device holds, of those that grow with the context."""
+
 
 def solve(subject: LoadedModel, request: Request, *, unknown: str, until: str, terms: Counting | None = None) -> Report:
     """The last whole `unknown` until `until`, such as `kv_cache_bytes=weights_bytes`.
@@ -41,6 +44,9 @@ def solve(subject: LoadedModel, request: Request, *, unknown: str, until: str, t
     chunk = request.decode or request.tokens is not None
     work = counting.workload(subject, request)
     equation = read(until, terms.point(subject, work))
+    limit = subject.position_limit if unknown == "ctx" and _budgets(equation) else None
+    if unknown != "ctx" and _budgets(equation):
+        counting.runnable(subject, request)
     metrics = [side.metric for side in (equation.left, equation.right) if side.metric is not None]
     terms.check_recipe(metrics, "a metric such as peak_bytes")
     plain = started(unknown, terms)  # before the number of ranks is known
@@ -93,6 +99,10 @@ def solve(subject: LoadedModel, request: Request, *, unknown: str, until: str, t
             if not found.leaps:
                 form = _form(unknown, equation, subject, [at(found.answer), at(found.beyond)], chunk)
             how = _closed(unknown, found, form, rounded=point.cache.rounds)
+    by_bytes = found.answer
+    ends = limit is not None and found.rises and found.answer > limit
+    if ends and limit is not None:
+        found, form, how = Solution(limit, None, rises=True), None, [f"By bytes alone ctx could be {by_bytes:,}."]
     points = {value: at(value) for value in (found.answer, found.beyond) if value is not None}
 
     def notes(_: slice) -> list[str]:
@@ -127,7 +137,9 @@ def solve(subject: LoadedModel, request: Request, *, unknown: str, until: str, t
         f"{_where(unknown, request, subject, same)}",
         convention=conventions.convention(metrics),
         answer=(
-            answered(unknown, equation, found, terms.mesh) if unknown in RANKS else _answer(unknown, equation, found)
+            answered(unknown, equation, found, terms.mesh)
+            if unknown in RANKS
+            else _answer(unknown, equation, found, ends=ends)
         ),
         notes=notes,
         counted=conventions.counted([subject], metrics, plain, request),
@@ -225,9 +237,20 @@ def _row(equation: Equation, value: int, point: Point) -> Row:
     }
 
 
-def _answer(unknown: str, equation: Equation, found: Solution) -> str:
-    """What is true up to the last value, in one sentence."""
+def _budgets(equation: Equation) -> bool:
+    """True if one side is bytes that a device has to hold, and the other a number of them."""
+    sides = equation.left.metric, equation.right.metric
+    return None in sides and any(metric is not None and metric.name in HELD for metric in sides)
+
+
+def _answer(unknown: str, equation: Equation, found: Solution, *, ends: bool = False) -> str:
+    """What is true up to the last value, in one sentence. `ends`: that is where a position embedding ends."""
     left, right = equation.left.text, equation.right.text
+    if ends:
+        return (
+            f"The largest {unknown} is {found.answer:,}, the end of its position embedding: {left} stays within"
+            f" {right} there."
+        )
     if found.beyond is None:
         return f"The largest {unknown} there is, {found.answer:,}, makes {left} equal to {right}."
     stays = "stays within" if found.rises else "stays at or above"
