@@ -24,6 +24,7 @@ from tfacct.ledger.lines import Matmul
 from tfacct.ledger.workload import Workload
 from tfacct.loading import presets
 from tfacct.loading.model import LoadedModel, subject
+from tfacct.reports.counting import takes_context
 
 # Nothing in this process, or begun by it, asks the real hub: huggingface_hub reads these when it is imported.
 os.environ |= {"HF_HUB_OFFLINE": "1", "HF_ENDPOINT": "http://127.0.0.1:9"}
@@ -156,6 +157,11 @@ def rounded(ours: LoadedModel, tokens: int) -> int:
     """As many tokens, or a few more: a multiple of the patches that are taken together."""
     beside = ours.ledger.beside
     return rounded_up(tokens - beside, ours.ledger.together) * ours.ledger.together + beside
+
+
+def context(ours: LoadedModel, tokens: int) -> int:
+    """As many tokens, or a few more, as a context that can be asked for: of an image encoder, that of its images."""
+    return rounded(ours, tokens) if takes_context(ours, rounded(ours, tokens)) else ours.context
 
 
 def asked(ours: LoadedModel, work: Workload, source: int = SOURCE) -> Workload:

@@ -8,7 +8,7 @@ from math import ceil, floor
 
 import pytest
 
-from tests.conftest import SHAPES, by_kind, kind_of_preset, rounded, tiny
+from tests.conftest import SHAPES, by_kind, context, kind_of_preset, tiny
 from tests.test_layout import through
 from tests.test_package import commanded, imported_by
 from tfacct import load
@@ -136,7 +136,7 @@ def test_every_preset_is_derived_again_by_hand(name: str) -> None:
 def test_every_step_of_every_shape(name: str) -> None:
     """Sizes are all distinct here, so a letter in another's place is another number."""
     subject = tiny(name)
-    ctx = rounded(subject, 13)
+    ctx = context(subject, 13)
     whole = [Request(ctx=ctx, batch=3), Request(ctx=ctx, batch=2, logits="last")]
     parts = [Request(ctx=13, tokens=4, batch=3), Request(ctx=29, decode=True, batch=5)] if subject.keeps else []
     for request in (*whole, *parts):

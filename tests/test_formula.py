@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.conftest import TINY, alone, by_kind, tiny
-from tests.families import SHAPES, sampled
+from tests.families import SHAPES, Fields, sampled
 from tests.test_package import commanded, imported_by
 from tfacct import load
 from tfacct.accounts.passes import backward_flops, forward_flops
@@ -33,6 +33,7 @@ from tfacct.ledger.einsum import AXIS
 from tfacct.ledger.lines import WINDOWS, Matmul, State
 from tfacct.ledger.workload import Request, Workload
 from tfacct.loading.model import LoadedModel, subject
+from tfacct.reports.counting import takes_context
 from tfacct.reports.formula import formula
 
 sympy = pytest.importorskip("sympy")
@@ -153,9 +154,18 @@ CASES = [
 ]
 
 
+def of_images(config: Fields, sizes: dict[str, int]) -> tuple[Fields, dict[str, int]]:
+    """The same; of an image encoder, whose context is that of its images, with these tokens."""
+    model = load(config).loaded
+    if takes_context(model, sizes["S"]):
+        return config, sizes
+    patches = {"Ti": model.context - sizes["T"] + sizes["Ti"]} if "Ti" in sizes else {}
+    return config, {**sizes, "S": model.context, "T": model.context, **patches}
+
+
 @pytest.mark.parametrize(("family", "seed"), CASES)
 def test_flops_and_their_params_read_back(run, family: str, seed: int) -> None:
-    config, sizes = sampled(family, seed)
+    config, sizes = of_images(*sampled(family, seed))
     step = {"ctx": sizes["S"], "tokens": sizes["T"], "batch": sizes["B"], **source(sizes)}
     table, model = printed(run, config, *options(step)), load(config)
     flops = model.flops(**step)
@@ -173,7 +183,7 @@ def test_flops_and_their_params_read_back(run, family: str, seed: int) -> None:
 
 @pytest.mark.parametrize(("family", "seed"), CASES)
 def test_a_training_step_reads_back(run, family: str, seed: int) -> None:
-    config, sizes = sampled(family, seed)
+    config, sizes = of_images(*sampled(family, seed))
     table, ledger = printed(run, config, "--of", "train"), load(config).ledger
     at = Workload(sizes["S"], sizes["T"], sizes["B"], "all", sizes.get("J", 0), sizes.get("I", 0)).axes()
     assert evaluated(table["="][0], sizes) == forward_flops(ledger, at) + backward_flops(ledger, at)
@@ -204,7 +214,7 @@ def test_parameters_read_back(run, family: str, seed: int) -> None:
 
 @pytest.mark.parametrize(("family", "seed"), CASES)
 def test_the_cache_reads_back(run, family: str, seed: int) -> None:
-    config, sizes = sampled(family, seed)
+    config, sizes = of_images(*sampled(family, seed))
     step = {"ctx": sizes["S"], "batch": sizes["B"], **source(sizes)}
     if alone(family):
         ran = run("formula", "-", "--of", "kv", stdin=json.dumps(config).encode())
@@ -600,17 +610,17 @@ def test_own_sides_that_differ_in_everything_read_back(of: str) -> None:
 def test_every_way_to_vary_a_side(run) -> None:
     """Fenc is a knob of its own; key/value heads divide the heads of both sides, 6 and 10; and a context is solved."""
     pytest.importorskip("numpy")
-    model = load(SIDES)
+    model = load({**SIDES, "max_position_embeddings": 250})
     assert list(model.evaluate("total_params", Fenc=[32, 33], exact=True)) == [
         model.params().total,
-        load({**SIDES, "encoder_ffn_dim": 33}).params().total,
+        load({**SIDES, "max_position_embeddings": 250, "encoder_ffn_dim": 33}).params().total,
     ]
     with pytest.raises(TfacctError, match="must divide the 6 query heads"):
         model.evaluate("total_params", num_key_value_heads=[5])
     with pytest.raises(TfacctError, match="H must be even"):
         load(TINY["llama"]).evaluate("total_params", H=[3])
     # 2 · 3 · K · 6 · (50 + 50) · 2 bytes = 7,200·K: K = 2 is the last of 1 and 2 within 14,400
-    report = model.solve("num_key_value_heads", "kv_cache_bytes=14400B", ctx=50)
+    report = model.solve("num_key_value_heads", "kv_cache_bytes=14400B", ctx=50, source=50)
     assert report.total == 2 and report.models[0]["beyond"] is None
     # a token more is 2 · 3 · 60 · 2 bytes = 720, and as much a source token: 100,000 / 720 = 138.9
     assert model.solve("ctx", "kv_cache_bytes=100kB", source=50).total == (100_000 - 50 * 720) // 720

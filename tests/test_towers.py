@@ -1,5 +1,6 @@
 """Encoders of images and of the texts beside them: patches by hand, published totals, and what is said."""
 
+import json
 import sys
 
 import pytest
@@ -298,7 +299,15 @@ def test_an_image_encoder_that_answers_for_a_pair_says_so(run, monkeypatch: pyte
 def test_images_are_swept_by_their_size(run, name: str, instead: str) -> None:
     ran = run("sweep", name, "--ctx", "1k,4k")
     assert ran.code == 2 and "--ctx would count some that no image has" in " ".join(ran.err.split())
-    assert f"sweep the images: --set {instead}" in " ".join(ran.err.split())
+    field, _, sizes = instead.partition("=")
+    assert f"change the images: --set {field}={sizes.split(',')[1]}" in " ".join(ran.err.split())
+    for asked in ("flops", "memory", "train", "formula", "verify"):
+        assert run(asked, name, "--ctx", "512").err == ran.err
+    assert run("solve", name, "--for", "ctx", "--until", "total_flops=1T").err == ran.err
+    own = str(load(name).loaded.context)
+    assert run("flops", name, "--ctx", own).out == run("flops", name).out
+    listed = json.loads(run("memory", name, "gpt2", "--ctx", "512", "--json").out)
+    assert listed["models_left_out"][0]["model"] == name
     swept = run("sweep", name, "--set", instead, columns=120)
     assert swept.code == 0 and len(swept.out.split("\n\n")[1].splitlines()) == 2 + len(instead.split(","))
 
@@ -365,7 +374,7 @@ def test_voxtrals_encoder_by_hand(run) -> None:
 def test_a_table_that_is_resampled_has_no_more_rows_for_more_patches(run) -> None:
     ran = run("flops", "glm-4.1v-9b-vision", "--ctx", "4644")
     assert ran.err == "hint: glm-4.1v-9b-vision has a context of 576. Counted at 4,644 anyway.\n"
-    assert "parameters of a longer position table" in run("flops", "vit-base-patch16-224", "--ctx", "400").err
+    assert "parameters of a longer position table" in run("flops", "gpt2", "--ctx", "4k").err
 
 
 def test_a_context_is_solved_for_among_those_whose_patches_are_merged(run) -> None:

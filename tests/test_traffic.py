@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import TINY, by_kind, rounded, tiny
+from tests.conftest import TINY, by_kind, context, rounded, tiny
 from tests.test_package import commanded, imported_by
 from tfacct import load
 from tfacct.base.errors import TfacctError
@@ -275,7 +275,7 @@ def test_nothing_heavy_is_imported() -> None:
 
 
 def test_the_report_in_python(tiny_subject: LoadedModel) -> None:
-    report = load(tiny_subject.raw).traffic(ctx=rounded(tiny_subject, 9), batch=3)
+    report = load(tiny_subject.raw).traffic(ctx=context(tiny_subject, 9), batch=3)
     facts = report.models[0]
     assert report.total == facts["total_read_bytes"] + facts["total_written_bytes"]
     assert facts["flops_per_byte"] == facts["total_flops"] / report.total

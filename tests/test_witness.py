@@ -12,10 +12,10 @@ from tests.conftest import (
     alone,
     asked,
     by_kind,
+    context,
     every_other,
     every_step,
     ran,
-    rounded,
     tiny,
 )
 from tfacct.base.errors import TfacctError
@@ -212,8 +212,9 @@ def test_tiny_models_verify_with_transformers_asked_too(family: str) -> None:
     about = tiny(family)
     config = about.config  # of some every step takes all, or the class no chunk, or no step
     whole = alone(family) or config.class_chunks or config.class_whole
-    context = about.context if alone(family) and about.config.class_source_whole else rounded(about, 23)
-    report = verify([about], Request(ctx=context, tokens=None if whole else 13, batch=9), against="transformers")
+    whole_source = alone(family) and about.config.class_source_whole
+    ctx = about.context if whole_source else context(about, 23)
+    report = verify([about], Request(ctx=ctx, tokens=None if whole else 13, batch=9), against="transformers")
     holds(report, 1)
     said = [w["witness"] for w in report.models[0]["witnesses"] if w["witness"].startswith("transformers")]
     of_class = 2 if alone(family) or config.class_whole else 3

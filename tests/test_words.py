@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import pytest
 
-from tests.conftest import SHAPES, rounded, tiny
+from tests.conftest import SHAPES, context, tiny
 from tfacct import load
 from tfacct.ledger.workload import Request
 from tfacct.reports.flops import flops
@@ -37,7 +37,7 @@ def test_the_convention_names_the_pairs_that_were_counted(name: str) -> None:
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_a_mask_leaves_out_pairs_where_it_is_said_to(name: str) -> None:
-    asked = Request(ctx=rounded(tiny(name), 19))
+    asked = Request(ctx=context(tiny(name), 19))
     whole, kept = (flops([tiny(name)], asked, masked=masked) for masked in (False, True))
     assert (whole.total > kept.total) == ("only the pairs" in kept.convention)
     assert "only the pairs" not in whole.convention

@@ -45,7 +45,7 @@ def option(name: str, value: int | str | None = None) -> str:
     return spelled(f"{typed} {value:,}" if isinstance(value, int) else f"{typed} {value}", f"{name}={value!r}")
 
 
-def setting(field: str, value: str | None = None) -> str:
+def setting(field: str, value: int | str | None = None) -> str:
     """A config's field set to a value, or to nothing.
 
     >>> setting("architectures"), setting("model_type", "bart")

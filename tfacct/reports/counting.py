@@ -7,10 +7,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tfacct.accounts.metrics import Metric, Point
+from tfacct.architecture.parts import Patches
 from tfacct.base import units
 from tfacct.base.errors import ConfigError, TfacctError, UsageError
 from tfacct.base.record import record
-from tfacct.base.spelling import option, spelled
+from tfacct.base.spelling import option, setting, spelled
 from tfacct.ledger.einsum import shared
 from tfacct.ledger.storage import BF16, Storage, width
 from tfacct.ledger.workload import Request, Workload, whole_sequences
@@ -252,8 +253,38 @@ def dtypes(dtype: str | None, kv_dtype: str | None = None) -> tuple[str, str]:
     return stored, DEFAULT_DTYPE if units.is_narrow(stored) else stored
 
 
+IMAGES = {"image_size": (384, 224), "num_patches": (1024, 256)}
+"""Fields of an image encoder's config that its context follows from, and values of them."""
+
+
+def _image_field(subject: LoadedModel) -> str | None:
+    """The field that the context of an image encoder follows from. None of others, and of those whose images may have
+    any sides."""
+    if not isinstance(subject.architecture.embed, Patches) or subject.ledger.together != 1:
+        return None
+    return next((name for name in IMAGES if name in subject.config.counted()), None)
+
+
+def takes_context(subject: LoadedModel, context: int | None) -> bool:
+    """False for a context that no image of an encoder has."""
+    return context is None or context == subject.context or _image_field(subject) is None
+
+
+def other_context(subject: LoadedModel) -> UsageError:
+    """What to raise there."""
+    field = _image_field(subject) or ""
+    other = next(size for size in IMAGES[field] if size != getattr(subject.config, field))
+    return UsageError(
+        f"{subject.name} reads images: its context is the number of an image's patches, and {option('ctx')} would count"
+        " some that no image has",
+        f"change the images: {setting(field, other)}",
+    )
+
+
 def workload(subject: LoadedModel, request: Request) -> Workload:
     """What is asked of one model. Raises UsageError, which names it."""
+    if not takes_context(subject, request.ctx):
+        raise other_context(subject)
     try:
         work = request.workload(subject.context, source=subject.source, keeps=subject.keeps)
         shared(work.tokens, subject.ledger.together, subject.ledger.beside)
@@ -299,10 +330,13 @@ def in_groups(
 ) -> tuple[list[LoadedModel], list[LeftOut]]:
     """Those whose positions come in groups that are whole here, or in none, and the others beside those that are left
     out already. Where all are others, all are asked, and the first says that it cannot."""
-    others = [subject for subject in subjects if subject.ledger.together != 1 and not _whole(subject, request)]
+    grouped = [subject for subject in subjects if subject.ledger.together != 1 and not _whole(subject, request)]
+    images = [subject for subject in subjects if not takes_context(subject, request.ctx)]
+    others = [*grouped, *images]
     if len(others) == len(subjects):
         return list(subjects), [*left_out]
-    apart = LeftOut.of(others, "positions come in groups that this context does not fill; ask for one to read which")
+    apart = LeftOut.of(grouped, "positions come in groups that this context does not fill; ask for one to read which")
+    apart += LeftOut.of(images, "the context is that of its images; ask for one to read how it changes")
     return [subject for subject in subjects if subject not in others], [*left_out, *apart]
 
 

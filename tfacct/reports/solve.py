@@ -171,6 +171,8 @@ def _checked(subject: LoadedModel, request: Request, unknown: str) -> Request:
     """The request without the unknown. Raises UsageError where it is given, or the model has none."""
     if unknown == "ctx" and request.ctx is not None:
         raise UsageError(f"{option('unknown', 'ctx')} finds the context: leave {option('ctx')} out")
+    if unknown == "ctx" and not counting.takes_context(subject, subject.context + 1):
+        raise counting.other_context(subject)
     if unknown == "num_key_value_heads" and not subject.architecture.attentions:
         others = f"{option('unknown', 'ctx')} or {option('unknown', 'batch')}"
         raise UsageError(f"{subject.name} has no attention, so no num_key_value_heads", others)

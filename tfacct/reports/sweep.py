@@ -11,10 +11,8 @@ from typing import Any
 
 from tfacct.accounts.metrics import Metric, Point, metric, moved
 from tfacct.algebra.arrays import evaluate
-from tfacct.architecture.parts import Patches
 from tfacct.base.errors import ConfigError, UsageError
 from tfacct.base.ranges import FOR_MORE, MOST
-from tfacct.base.spelling import option, setting
 from tfacct.ledger.workload import Request, whole_sequences
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Report, Tick, unwatched
@@ -110,19 +108,8 @@ def _sweep(
     swept: Swept, subject: LoadedModel, grid: Grid, asked: Sequence[Metric], request: Request, terms: Counting
 ) -> None:
     """Add one model's metrics at every context and batch. Raises UsageError where none of them can be."""
-    # images are of any sides where neither field counts, or patches are joined
-    sides = {
-        "image_size": "224,384",
-        "num_patches": "256,1024",
-    }
-    field = next((name for name in sides if name in subject.config.counted()), "")
-    pictures = isinstance(subject.architecture.embed, Patches) and subject.ledger.together == 1
-    if grid.contexts is not None and field and pictures:
-        raise UsageError(
-            f"{subject.name} reads images: its context is the number of an image's patches, and {option('ctx')} would"
-            " count some that no image has",
-            f"sweep the images: {setting(field, sides[field])}",
-        )
+    if not all(counting.takes_context(subject, context) for context in grid.contexts or ()):
+        raise counting.other_context(subject)
     if grid.ranks:
         own: dict[str, Any] = {axis: subject.changed[axis] for axis in grid.ranks}
         terms = replace(terms, mesh=mesh_of(**own, sp=grid.sp and own["tp"] > 1))
