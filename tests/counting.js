@@ -56,12 +56,12 @@ function counted(text) {
 
 // What bounds a context: bytes of the next token, and the longest that a budget holds.
 function fitting(text) {
-  const { facts, at: given, cache: cacheName } = JSON.parse(text);
+  const { facts, at: given, cache: cacheName, budget = 10n ** 10n, limit } = JSON.parse(text);
   const way = ledger.sized(facts.ways[0], bigs(facts.sizes)),
     at = bigs(given),
     cache = storage.width(cacheName);
   const kept = (keys) => ledger.cacheBytes(way, { ...at, S: keys }, cache);
-  return texts([ledger.nextTokenBytes(way, at, cache), ledger.longestContext(way, kept, 10n ** 10n)]);
+  return texts([ledger.nextTokenBytes(way, at, cache), ledger.longestContext(way, kept, BigInt(budget), limit && BigInt(limit))]);
 }
 
 // Texts of a number; of two of them where they are a share.

@@ -15,13 +15,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.conformance import FILE, at_sizes, changed, step
+from tfacct import load
 from tfacct.accounts.memory import cache_bytes, largest_that_fits, next_token_bytes
 from tfacct.algebra.written import written
 from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.ledger.lines import NO_MATRIX, State
 from tfacct.ledger.storage import storage, width
-from tfacct.ledger.workload import LARGEST
+from tfacct.ledger.workload import LARGEST, Workload
 from tfacct.loading import presets
 from tfacct.loading.model import LoadedModel
 from tfacct.output import page
@@ -144,6 +145,24 @@ def test_the_longest_context_is_found_to_the_token(engine: Engine, name: str, se
     longest = largest_that_fits(lambda n: max(map(kept, ours.ledger.fullest(n))), 10**10, LARGEST)
     wanted = [str(next_token_bytes(ours.ledger, at, width(cache))), str(longest)]
     assert engine("fitting", {"facts": {"sizes": model.sizes, "ways": model.ways}, "at": at, "cache": cache}) == wanted
+
+
+@pytest.mark.parametrize("name", ["gpt2-xl", "xglm-564m", "llama-3.1-8b", "gemma-3-1b"])
+def test_the_longest_context_on_a_card_is_that_of_memory(engine: Engine, name: str) -> None:
+    """The page has the usable bytes of each card, and the positions of an embedding that is stored."""
+    ours = presets.load(name)
+    data = explore.explore([ours])
+    card = next(row for row in data["devices"] if row[0] == "h100-sxm")
+    found = load(name).memory(fit="h100-sxm", ctx=256)
+    assert card[2:4] == [found.fit["memory_bytes"], found.fit["budget_bytes"]]
+    assert card[4] == load("llama-3.2-1b").train(ctx=64, fit="h100-sxm").fit["budget_bytes"]  # type: ignore[index]
+    assert data["usable"]["serving"] == "0.9 of the memory, less 2.00 GB for the runtime"
+    limit = data["models"][0].get("positions")
+    assert limit == found.fit["context_limit"]
+    model, at = written(ours.architecture), Workload(256, 256).axes()
+    asked = {"at": at, "cache": "bf16", "budget": card[3] - found.weights_bytes, **({"limit": limit} if limit else {})}
+    _, longest = engine("fitting", {"facts": {"sizes": model.sizes, "ways": model.ways}, **asked})
+    assert int(longest) == found.fit["largest_context"]
 
 
 def test_a_cache_in_blocks_is_offered_where_heads_divide_into_them() -> None:

@@ -30,6 +30,7 @@ from tfacct.output import files
 from tfacct.output.report import Report, plain
 from tfacct.reports import cells, compose, conventions, counting, flops, sentences
 from tfacct.reports import latent_attention as latent
+from tfacct.reports.budget import RESERVE, USE, Budget, of_device
 from tfacct.reports.counting import Counting
 from tfacct.reports.explore_packed import Pool, packed
 from tfacct.reports.explore_training import training
@@ -68,6 +69,7 @@ def explore(subjects: Sequence[LoadedModel], start: Mapping[str, str] | None = N
         "models": models,
         "forms": latent.HOW if any(latent.form(subject) for subject in subjects) else {},
         "devices": [_device(devices.load(name)) for name in devices.paths()],
+        "usable": {work: Budget(1, use, RESERVE).rule for work, use in USE.items()},
     }
 
 
@@ -164,6 +166,8 @@ def _model(subject: LoadedModel, pools: _Pools, turns: bool) -> dict[str, Any]:
         "sizes": list(model.sizes.values()),
         "blocks": _blocks(model),
         "context": subject.context,
+        "positions": subject.position_limit,
+        "fixed": not counting.takes_context(subject, subject.context + 1),
         "source": subject.source,
         "keeps": subject.keeps,
         "kept": subject.kept if subject.kept != "KV cache" else "",
@@ -366,9 +370,10 @@ def _mixtures(subject: LoadedModel) -> dict[str, tuple[int, int]]:
 
 
 def _device(device: devices.Device) -> list[Any]:
-    """Name, bytes, and FLOPs per byte at which arithmetic in bf16 and memory take as long, 0 where no peak is known; 1
-    at the end where the bytes are not torch's total."""
+    """Name, bytes, those usable to serve and to train, and FLOPs per byte at which arithmetic in bf16 and memory take
+    as long, 0 where no peak is known; 1 at the end where the bytes are not torch's total."""
     others = [] if device.memory_from == "torch" else [1]
     name = device.name.partition(", one of")[0]
     ridge = round(device.peak.get("bf16", 0) / device.bandwidth, 2)
-    return [device.id, name, device.memory, ridge, *others]
+    usable = [of_device(1, device, training=training).usable for training in (False, True)]
+    return [device.id, name, device.memory, *usable, ridge, *others]

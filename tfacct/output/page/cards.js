@@ -28,7 +28,7 @@ const LIMITS = [
 	["Largest batch", "number"],
 ];
 
-export function cards(counted, devices, chosen, every, acts) {
+export function cards(counted, devices, usable, chosen, every, acts) {
 	if (counted.dtype === null) {
 		return dom.panel("cards", "What holds it", null, h("p.said", "Choose a dtype to see what holds its weights."));
 	}
@@ -46,7 +46,8 @@ export function cards(counted, devices, chosen, every, acts) {
 	];
 	const what = counted.model.keeps ? "Weights and what is kept between steps" : "Weights: nothing is kept between steps",
 		said =
-			`${what}, on one card; no activations, engine buffers or fragmentation.` +
+			`${past(counted)}${what}, on one card; no activations, engine buffers or fragmentation.` +
+			` Usable: ${usable.serving}.` +
 			" Memory is torch's total of the card; with *, that is not known, and the board's or the marketed is shown.";
 	return dom.panel(
 		"cards",
@@ -63,13 +64,13 @@ export function cards(counted, devices, chosen, every, acts) {
 }
 
 function row(counted, device, most, chosen, choose) {
-	const room = device.memory - counted.bytes,
-		{ at, way, cache, kept } = counted;
+	const room = device.serving - counted.bytes,
+		{ at, way, cache, kept, limit } = counted;
 	const bytes = more => ledger.cacheBytes(way, { ...at, ...more }, cache);
 	const free = room - kept;
 	const largest = found => most_(room < 0n ? 0n : found());
-	const context = () => ledger.longestContext(way, S => bytes({ S }), room);
-	const batch = () => ledger.largestThatFits(B => bytes({ B }), room);
+	const context = () => ledger.longestContext(way, S => bytes({ S }), room, limit);
+	const batch = () => (at.S > limit ? 0n : ledger.largestThatFits(B => bytes({ B }), room));
 	const limits = counted.model.keeps ? [largest(context), largest(batch)] : [];
 	const name = h(
 		"button.plain",
@@ -93,15 +94,22 @@ function most_(size) {
 	return size >= ledger.LARGEST ? "any" : numbers.grouped(size);
 }
 
+// Why the step cannot run, where it ends past a stored position embedding.
+function past({ at, limit }) {
+	if (at.S <= limit) return "";
+	const [asked, most] = [at.S, limit].map(numbers.grouped);
+	return `Cannot run: context ${asked} is past the ${most} positions of its position embedding. `;
+}
+
 // Weights and what is kept beside the card's memory, to the scale of the largest card.
 function gauge({ bytes, held }, device, most) {
 	const part = size => 100 * Number(numbers.decimals(size, most, 6));
 	return svg(
 		"svg.gauge",
 		{ viewBox: "0 0 100 10", preserveAspectRatio: "none", "aria-hidden": "true" },
-		svg("rect.room", { x: 0, y: 0, width: part(device.memory), height: 10 }),
+		svg("rect.room", { x: 0, y: 0, width: part(device.serving), height: 10 }),
 		svg("rect.cache", { x: 0, y: 2, width: part(held), height: 6 }),
 		svg("rect.mlp", { x: 0, y: 2, width: part(bytes), height: 6 }),
-		svg("rect.edge", { x: Math.max(part(device.memory) - 0.6, 0), y: 0, width: 0.8, height: 10 }),
+		svg("rect.edge", { x: Math.max(part(device.serving) - 0.6, 0), y: 0, width: 0.8, height: 10 }),
 	);
 }

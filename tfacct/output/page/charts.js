@@ -43,8 +43,8 @@ export function memory(counted, device, go) {
 		["embed", "together", keys => counted.bytes + kept(keys)],
 	];
 	const cross = crossing(keys => kept(keys) > counted.bytes);
-	const room = device.memory - counted.bytes;
-	const longest = room >= 0n ? ledger.longestContext(counted.way, kept, room) : 0n;
+	const room = device.serving - counted.bytes;
+	const longest = room >= 0n ? ledger.longestContext(counted.way, kept, room, counted.limit) : 0n;
 	const said = [
 		cross ? `From ${numbers.grouped(cross)} tokens on, what is kept takes more bytes than the weights.` : "",
 		holds(device, longest),
@@ -82,7 +82,7 @@ function chart(id, title, counted, series, spoken, cross, device, said, go) {
 	const steps = Array.from({ length: 49 }, (_, at) => BigInt(Math.round(low * (high / low) ** (at / 48))));
 	const lines = series.map(([hue, name, of]) => ({ hue, name, values: steps.map(keys => log(of(keys))) }));
 	const values = lines.flatMap(line => line.values).filter(Number.isFinite);
-	const top = Math.max(...values, device ? log(device.memory) : -Infinity) + 0.3,
+	const top = Math.max(...values, device ? log(device.serving) : -Infinity) + 0.3,
 		bottom = Math.max(Math.min(...values) - 0.2, top - 8);
 	const x = keys =>
 		LEFT + ((Math.log(keys) - Math.log(low)) / (Math.log(high) - Math.log(low))) * (WIDTH - LEFT - RIGHT);
@@ -165,7 +165,7 @@ export function tokens(size) {
 }
 
 function limit(device, y, top) {
-	const at = y(Math.min(log(device.memory), top));
+	const at = y(Math.min(log(device.serving), top));
 	return [
 		svg("line.limit", { x1: LEFT, x2: WIDTH - RIGHT, y1: at, y2: at }),
 		svg("text.halo", { x: LEFT + 6, y: at - 5 }, device.name),

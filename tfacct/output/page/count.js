@@ -9,9 +9,10 @@ import * as storage from "./storage.js";
 
 // Sizes of the axes that a step binds, as the command line would bind them.
 export function axes(model, state) {
-	const S = einsum.together(state.ctx ?? BigInt(model.context), { ...model.sizes, ...state.sizes });
-	const asked = state.step === "decode" ? 1n : state.step === "chunk" ? einsum.smaller(state.tokens, S) : S;
-	const T = model.keeps ? asked : S;
+	const asked = model.fixed ? null : state.ctx; // an image encoder has the context of its images
+	const S = einsum.together(asked ?? BigInt(model.context), { ...model.sizes, ...state.sizes });
+	const fresh = state.step === "decode" ? 1n : state.step === "chunk" ? einsum.smaller(state.tokens, S) : S;
+	const T = model.keeps ? fresh : S;
 	const J = model.source ? (state.source ?? BigInt(model.source)) : 0n;
 	return { B: state.batch, T, S, O: state.last && model.logits ? 1n : T, I: T === S ? J : 0n, J };
 }
@@ -22,6 +23,15 @@ export function changed(model, state) {
 	const heads = model.sizes.K * model.sizes.G;
 	return { K: state.shared, G: heads / state.shared, ...state.sizes };
 }
+
+// Longest context that a stored position embedding has rows for, in a model whose rows may have been changed.
+function positionLimit(model, sizes) {
+	if (!model.positions) return ledger.LARGEST;
+	return BigInt(model.positions) + (model.sizes.P === undefined ? 0n : sizes.P - model.sizes.P);
+}
+
+// True if a step can run, and what it holds fits so many bytes.
+export const fits = ({ at, limit, held }, usable) => at.S <= limit && held <= usable;
 
 // Dtype of the weights; null for a model whose weights are stored quantized, until one is chosen.
 export function dtype(model, state) {
@@ -73,6 +83,7 @@ export function count(model, state) {
 		pointwise: ledger.pointwise(way, at),
 		...{ flops, params, active, bytes, kept },
 		held: bytes + kept,
+		limit: positionLimit(model, sizes),
 		tokens: at.B * at.T,
 		rule: 2n * (state.train ? 3n : 1n) * active * at.B * at.T,
 		next: ledger.nextTokenBytes(way, at, cache),

@@ -38,7 +38,9 @@ export function knobs(page, now, turn) {
 					),
 				)
 			: null,
-		slider("ctx", "Context", at.S, "tokens at the end of the step", stops.octaves(model, at.S), ctx => turn({ ctx })),
+		model.fixed
+			? null
+			: slider("ctx", "Context", at.S, "tokens at the end of the step", stops.octaves(model, at.S), ctx => turn({ ctx })),
 		model.keeps ? steps(now, turn) : null,
 		now.step === "chunk"
 			? slider("tokens", "New tokens", at.T, "of the context", stops.powers(at.S), tokens => turn({ tokens }))

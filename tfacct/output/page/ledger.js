@@ -139,11 +139,12 @@ export function cacheBytes(ledger, at, cache) {
 
 // The longest context whose cache, and that of every shorter one, takes no more than a budget: just before a compressed
 // key is full, the tokens that wait for it may take more than it does.
-export function longestContext(ledger, kept, budget) {
+// No context is longer than `limit`, the rows of a stored position embedding.
+export function longestContext(ledger, kept, budget, limit = LARGEST) {
 	const rates = Object.values(einsum.RATES).flatMap(rate =>
 		ledger.groups.filter(group => rate in group.axes).map(group => group.axes[rate]),
 	);
-	const nearest = largestThatFits(kept, budget); // one of those behind which another does not fit
+	const nearest = largestThatFits(kept, budget, limit); // one of those behind which another does not fit
 	if (rates.length === 0) return nearest;
 	const period = rates.reduce(multiple, 1n);
 	const fits = context => {

@@ -105,7 +105,7 @@ function rest(names) {
 				crosses() ? charts.flops(counted, go) : null,
 				counted.model.keeps && counted.dtype !== null ? charts.memory(counted, device, go) : null,
 			),
-			cards.cards(counted, page.devices, now.card, view.every, {
+			cards.cards(counted, page.devices, page.usable, now.card, view.every, {
 				choose: card => turn({ card }),
 				more: () => {
 					view.every = !view.every;

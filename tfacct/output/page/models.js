@@ -23,7 +23,7 @@ export function read(data) {
 			shared = { index, forms: data.forms, sizes, ways, legend: legends[facts.shape], formulas, rules };
 		return { ...USUAL, unknown: [], left_out: [], idle: [], set: {}, defaulted: {}, ...facts, ...shared };
 	});
-	return { models, devices: data.devices.map(device), start: data.start };
+	return { models, devices: data.devices.map(device), usable: data.usable, start: data.start };
 }
 
 // A model's facts by name. A 0 in a column that not every model has is nothing.
@@ -94,8 +94,9 @@ function axes(group, lines) {
 	return found;
 }
 
-function device([id, name, memory, ridge, others]) {
-	return { id, name, memory: BigInt(memory), ridge, others };
+// Bytes that a model may take of a device: `serving` and `training`.
+function device([id, name, memory, serving, training, ridge, others]) {
+	return { id, name, memory: BigInt(memory), serving: BigInt(serving), training: BigInt(training), ridge, others };
 }
 
 // The ways of a model at sizes that differ from its own, and which of them a form names.

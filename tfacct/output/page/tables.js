@@ -127,7 +127,7 @@ export function gallery(page, state, device, query, order, acts) {
 		),
 		kind,
 	]);
-	const fitting = rows.filter(({ counted }) => counted.dtype !== null && counted.held <= device.memory).length;
+	const fitting = rows.filter(({ counted }) => counted.dtype !== null && count.fits(counted, device.serving)).length;
 	const own = state.ctx === null ? ", each at its own longest context" : "";
 	const said = `${fitting} of ${rows.length} models fit on ${device.name} at these knobs${own}.`;
 	return [
@@ -154,9 +154,11 @@ function mine(state, model) {
 	};
 }
 
+const tooMuch = ({ at, limit }) => (at.S > limit ? "too long" : "too large");
+
 function galleryRow({ model, counted }, state, device, acts) {
 	const known = counted.dtype !== null,
-		fits = known && counted.held <= device.memory;
+		fits = known && count.fits(counted, device.serving);
 	return {
 		class: model.name === state.model ? "chosen" : null,
 		cells: [
@@ -171,7 +173,7 @@ function galleryRow({ model, counted }, state, device, acts) {
 			state.step === "prefill" || model.keeps ? numbers.si(counted.flops) : "no such step",
 			known ? numbers.binary(counted.bytes) : "quantized",
 			model.keeps ? numbers.binary(counted.kept) : "–",
-			known ? h(fits ? "span.free" : "span.over", fits ? "fits" : "too large") : "?",
+			known ? h(fits ? "span.free" : "span.over", fits ? "fits" : tooMuch(counted)) : "?",
 		],
 	};
 }

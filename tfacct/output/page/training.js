@@ -30,11 +30,13 @@ export function training(counted, device) {
 		const command = says.typed("train", model, options);
 		return refused("The page counts no step of this length. ", h("code", command), " does.");
 	}
+	if (context > counted.limit)
+		return refused(`A context of ${numbers.grouped(context)} is past the positions of its position embedding.`);
 	const sequences = batch === 1n ? "One sequence" : `${numbers.grouped(batch)} sequences`;
 	const built = found.laws && !changed(counted) ? "" : "The model as built. ";
 	const read = source ? `, with a source of ${numbers.grouped(source)},` : "";
 	const aside = `${built}${sequences} of ${numbers.grouped(context)} tokens${read} a rank, ${dtype} with AdamW.`;
-	const most = steps.reduce((best, step) => larger(best, einsum.sum(step.parts)), device.memory);
+	const most = steps.reduce((best, step) => larger(best, einsum.sum(step.parts)), device.training);
 	const used = PARTS.filter((_, at) => steps.some(step => step.parts[at] > 0n));
 	const last = steps.at(-1).ranks;
 	const command = says.typed("train", model, last > 1 ? [...options, "--fsdp", last] : options);
@@ -91,7 +93,7 @@ function fullest({ ranks, sent, always, instants }, B, S) {
 
 function row({ ranks, sent, instant, parts }, most, device) {
 	const total = einsum.sum(parts),
-		fits = total <= device.memory;
+		fits = total <= device.training;
 	const share = part => numbers.decimals(part, most, 5);
 	const words = parts.map((part, at) => `${PARTS[at][1]} ${numbers.binary(part)}`).join(", ");
 	return h(
