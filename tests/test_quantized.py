@@ -91,6 +91,10 @@ SCHEMES: dict[str, tuple[str, dict[str, Any]]] = {
     "fp8 static": ("float-quantized", {"weights": STATIC, "input_activations": STATIC}),
     "fp8 block": ("float-quantized", {"weights": {**FP8, "strategy": "block", "block_structure": [8, 8]}}),
     "w8a8": ("int-quantized", {"weights": {**FP8, "type": "int"}, "input_activations": {**STATIC, "type": "int"}}),
+    "w8a8 static, asymmetric activations": (  # a scale of 2 bytes and a zero point of 1 for each matrix
+        "int-quantized",
+        {"weights": {**FP8, "type": "int"}, "input_activations": {**STATIC, "type": "int", "symmetric": False}},
+    ),
     "w8a8 asymmetric": (
         "int-quantized",
         {"weights": {**FP8, "type": "int", "symmetric": False}, "input_activations": {**TOKENS, "type": "int"}},
