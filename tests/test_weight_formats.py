@@ -312,3 +312,22 @@ def test_mxfp8_by_hand() -> None:
     for wrong, words in (({"weight_block_size": [1, 16]}, r"weight_block_size = \[1, 16\]"), ({"more": 1}, "more = 1")):
         with pytest.raises(TfacctError, match=f"{words} is not known"):
             weights_of({**fields, "quantization_config": {**said, **wrong}})
+
+
+def test_comparisons_say_it_too_and_a_format_that_is_assumed_is_no_other(run) -> None:
+    assert "weights bf16" not in run("diff", "gpt2", "qwen3-8b").out.split("\n\n")[0]
+    (found,) = json.loads(run("diff", "gpt2", "qwen3-8b", "--json").out)["models"]
+    assert (found["old"]["dtype_from"], found["new"]["dtype_from"]) == ("assumed", "published")
+    for command in (
+        "sweep gpt2 --ctx 8,16 --metric weights_bytes",
+        "solve gpt2 --for ctx --until kv_cache_bytes=weights_bytes",
+    ):
+        assert "weights in bf16 (assumed)" in " ".join(run(*command.split()).out.split())
+        assert json.loads(run(*command.split(), "--json").out)["models"][0]["dtype_from"] == "assumed"
+
+
+def test_the_files_of_a_folder_are_compared_with_its_format(run, tmp_path: Path) -> None:
+    at = folder(tmp_path, TINY_LLAMA, hf_quant_config={"quantization": {"quant_algo": "FP8"}})
+    safetensors(at / "model.safetensors", **{"model.norm.weight": ("BF16", (TINY_LLAMA["hidden_size"],))})
+    (found,) = json.loads(run("checkpoint", str(at), "--json").out)["models"]
+    assert found["config_bytes"] == load(str(at)).memory().models[0]["weights_bytes"]

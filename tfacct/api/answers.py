@@ -234,6 +234,8 @@ class SweepReport(_Stepped):
     _line = each.SweepLine
 
     workload: each.Workload
+    dtype_from: each.DtypeFrom
+    published_dtype: str | None
     kv_dtype: str
     train: bool
     swept: list[str]
@@ -249,6 +251,8 @@ class SolveReport(_Stepped):
     _reserved: ClassVar[dict[str, Any]] = {"answer": int, "for": str}
 
     workload: each.Workload
+    dtype_from: each.DtypeFrom
+    published_dtype: str | None
     kv_dtype: str
     train: bool
     until: str

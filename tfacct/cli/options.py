@@ -151,7 +151,7 @@ Dtype = Annotated[
     str | None,
     typer.Option(
         metavar="DTYPE",
-        help=f"How weights are stored: {', '.join(units.DTYPES)}. Default: bf16.",
+        help=f"How weights are stored: {', '.join(units.DTYPES)}. Default: as published if quantized, else bf16.",
         autocompletion=complete.dtype,
     ),
 ]
@@ -180,7 +180,7 @@ BytesDtype = Annotated[
     str | None,
     typer.Option(
         metavar="DTYPE",
-        help="How weights are stored, for --bytes. Default: bf16.",
+        help="How weights are stored, for --bytes. Default: as published if quantized, else bf16.",
         show_default=False,
         autocompletion=complete.dtype,
     ),

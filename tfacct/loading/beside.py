@@ -11,7 +11,7 @@ from tfacct.loading import checkpoint, find
 from tfacct.loading.checkpoint import Checkpoint
 from tfacct.loading.files import parse_json
 from tfacct.loading.files import read as read_bytes
-from tfacct.loading.model import LoadedModel, subject
+from tfacct.loading.model import LoadedModel
 
 if TYPE_CHECKING:
     from tfacct.loading.hub import Waiting
@@ -29,7 +29,7 @@ def read(
         if files.part_of or not compared or not find.exists(beside):
             return files, None, ""
         fields = parse_json(str(beside), read_bytes(beside))
-        return files, *_model(lambda: subject(files.name, fields))
+        return files, *_model(lambda: find.in_folder(files.name, fields, beside.parent))
     from tfacct.loading import spellings
 
     hub_id = spellings.hub_id(name) or name

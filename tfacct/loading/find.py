@@ -58,15 +58,19 @@ def find(
 
 
 def _from_file(file: Path, sets: Mapping[str, Any] | None) -> LoadedModel:
-    """Model of a config in a file; of a `config.json` with what the files next to it say of its weights."""
     fields = files.parse_json(str(file), files.read(file))
     if file.name != "config.json":
         return subject(_short_name(file), fields, sets)
-    of_format = file.with_name(published.HF_QUANT)
+    return in_folder(_short_name(file), fields, file.parent, sets)
+
+
+def in_folder(name: str, fields: dict[str, Any], folder: Path, sets: Mapping[str, Any] | None = None) -> LoadedModel:
+    """Model of the config in a folder, with what the files next to it say of its weights. Raises ConfigError."""
+    of_format = folder / published.HF_QUANT
     if published.quantized(fields) or not of_format.is_file():
-        return replace(subject(_short_name(file), fields, sets), folder=file.parent)
-    model = subject(_short_name(file), published.with_quantization(fields, of_format), sets)
-    return replace(model, folder=file.parent, format_file=of_format.name)
+        return replace(subject(name, fields, sets), folder=folder)
+    model = subject(name, published.with_quantization(fields, of_format), sets)
+    return replace(model, folder=folder, format_file=of_format.name)
 
 
 def _suggestion(model: str, also: Iterable[str]) -> str:
@@ -108,19 +112,19 @@ def _from_hub(model: str, sets: Mapping[str, Any] | None, waiting: Waiting | Non
         error.hint = f"the hub's cache holds it as {copy.path}"
         raise
     source = Provenance(url=copy.page, kind="fetched" if copy.newest else "cached", revision=copy.commit)
-    model, folder = subject(name, fields, sets, source), copy.path.parent
+    found, folder = subject(name, fields, sets, source), copy.path.parent
     if published.quantized(fields):
-        return replace(model, folder=folder)
+        return replace(found, folder=folder)
     try:
         file = hub.another(hub_id, copy, published.HF_QUANT, largest=files.LARGEST)
     except ConfigError:
         raise
     except TfacctError:  # the config's own word is all there is
-        return replace(model, folder=folder, format_assumed=True)
+        return replace(found, folder=folder, format_assumed=True)
     if file is None:
-        return replace(model, folder=folder)
-    model = subject(name, published.with_quantization(fields, file), sets, source)
-    return replace(model, folder=folder, format_file=file.name)
+        return replace(found, folder=folder)
+    found = subject(name, published.with_quantization(fields, file), sets, source)
+    return replace(found, folder=folder, format_file=file.name)
 
 
 def _answer(preset: Preset, asked: str, sets: Mapping[str, Any] | None, why: str = "") -> LoadedModel:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tfacct.accounts.metrics import Metric
 from tfacct.ledger.lines import WINDOW, Matmul
@@ -50,7 +50,7 @@ def counted(
     if _of_products(metrics):
         step = ", forward and backward" if terms.train else ""
         said.append(f"{products_counted(request, terms.masked, subjects)}{step}")
-    stored, cached = map(" → ".join, dtypes(subjects, terms, to))
+    stored, cached = map(" → ".join, dtypes(subjects, terms, to, counting.formats))
     if _moved(metrics):
         said.append(f"bytes moved by unfused kernels, weights in {stored}, activations in {cached}")
     if _kept(metrics):
@@ -76,7 +76,7 @@ def counted_at_length(
         step = "forward and backward" if terms.train else "one forward pass"
         words = f"FLOPs: matrix products only, 2·m·k·n each; {step};{attention}{logits_words(subjects, request.logits)}"
         said.append(f"{words.removesuffix(';')}.")
-    stored, cached = map(" → ".join, dtypes(subjects, terms, to))
+    stored, cached = map(" → ".join, dtypes(subjects, terms, to, counting.formats))
     if _moved(metrics):
         said.append(
             "Bytes moved by unfused kernels: each operand read once, each result written once;"
@@ -108,12 +108,15 @@ def convention(metrics: Sequence[Metric]) -> str:
 
 
 def dtypes(
-    subjects: Sequence[LoadedModel], terms: counting.Counting, to: counting.Counting | None = None
+    subjects: Sequence[LoadedModel],
+    terms: counting.Counting,
+    to: counting.Counting | None = None,
+    weights: Callable[[Sequence[LoadedModel], str | None], str] = counting.stored_name,
 ) -> list[list[str]]:
     """The dtypes of the weights and those of the cache: one of each, or two where the new side, the last of two models,
-    has another."""
+    has another. `weights` names those of some models."""
     sides = [(subjects, terms)] if to is None else [(subjects[:1], terms), (subjects[-1:], to)]
-    named = [(counting.formats(own, side.dtype), counting.dtypes(side.dtype, side.kv_dtype)[1]) for own, side in sides]
+    named = [(weights(own, side.dtype), counting.dtypes(side.dtype, side.kv_dtype)[1]) for own, side in sides]
     return [list(dict.fromkeys(each)) for each in zip(*named, strict=True)]
 
 

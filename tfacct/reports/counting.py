@@ -229,11 +229,11 @@ class Counting:
             named["attention"] = None
         return {**named, "weights_dtype": recipe.weights or recipe.dtype, "profile": self.as_}
 
-    def facts(self, work: Workload, weights: str | None) -> dict[str, Any]:
+    def facts(self, subject: LoadedModel, work: Workload, weights: str | None) -> dict[str, Any]:
         """The workload as it stands in the JSON. `weights`: what they are stored in, where that was said."""
         _, cached = dtypes(self.dtype, self.kv_dtype)
         facts = workload_facts(work, masked=self.masked, dtype=weights)
-        return {"workload": facts, "kv_dtype": cached, "train": self.train}
+        return {"workload": facts, **format_facts(subject, self.dtype), "kv_dtype": cached, "train": self.train}
 
 
 def named_of(recipe: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
@@ -444,7 +444,8 @@ def format_facts(subject: LoadedModel, dtype: str | None) -> dict[str, str | Non
     known = None if subject.format_assumed else _published(subject)
     if dtype is not None:
         return {"dtype_from": GIVEN, "published_dtype": known}
-    return {"dtype_from": PUBLISHED if known == subject.storage().name else ASSUMED, "published_dtype": known}
+    alike = known is not None and known == subject.storage().name
+    return {"dtype_from": PUBLISHED if alike else ASSUMED, "published_dtype": known}
 
 
 def _published(subject: LoadedModel) -> str | None:

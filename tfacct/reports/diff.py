@@ -162,7 +162,8 @@ def _there(new: LoadedModel, after: Request) -> Workload:
 def _side(
     subject: LoadedModel, point: Point, terms: Counting, metrics: Sequence[Metric], *, weighed: bool
 ) -> dict[str, Any]:
-    facts = {**compose.facts_of(subject), **terms.facts(point.work, point.weights.name if weighed else None)}
+    weights = point.weights.name if weighed else None
+    facts = {**compose.facts_of(subject), **terms.facts(subject, point.work, weights)}
     facts |= terms.recipe_facts(metrics, subject)
     return {**facts, **latent.facts(subject, point)}
 

@@ -121,7 +121,7 @@ def solve(subject: LoadedModel, request: Request, *, unknown: str, until: str, t
         (_columns(unknown, equation), (tuple(_row(equation, value, there) for value, there in points.items()),), ()),
         [
             {
-                **plain.facts(points[found.answer].work, points[found.answer].weights.name),
+                **plain.facts(subject, points[found.answer].work, points[found.answer].weights.name),
                 **plain.recipe_facts(metrics),
                 "for": unknown,
                 "until": str(equation),

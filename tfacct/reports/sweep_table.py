@@ -117,6 +117,7 @@ def report(
                 "swept": knobs,
                 "metrics": [metric.name for metric in asked],
                 **terms.facts(
+                    swept.settings[0],
                     counting.workload(_longest(swept.settings), at(request, *grid.corner)),
                     counting.stored_name(swept.settings, terms.dtype),
                 ),
