@@ -383,6 +383,15 @@ def test_the_range_of_a_latent_by_hand() -> None:
     assert facts["weights_high_bytes"] - facts["weights_low_bytes"] == ends[-1] - ends[0]
 
 
+def test_small_matrices_stay_in_16_bits() -> None:
+    """gemma-3n-e4b: AltUp, Laurel and the projection of per-layer inputs. llama.cpp prints 6.84 GiB and 6.87 B: its file
+    also has keys and values of 15 blocks that read those of others, 2 heads of 256 for 2,048 numbers."""
+    subject = load("gemma-3n-e4b-text")
+    further = 15 * 2 * 2048 * 2 * 256
+    assert round((subject.params().models[0]["total_params"] + further) / 10**7) == 687
+    assert round(100 * (subject.memory(dtype="q8_0", ctx=1).weights_bytes + further // 32 * 34) / 2**30) == 684
+
+
 def test_every_decoder_is_counted_in_one_type() -> None:
     """34 bytes for 32 numbers of a matrix, 4 bytes of all else: above 1.0625 bytes a parameter, and less than 1.11 even
     where much is no matrix, as the positions of small models."""
@@ -416,9 +425,16 @@ def test_verdicts_take_the_upper_end(run: Callable[..., Ran]) -> None:
         "fit phi-4 --on t4 --dtype q4_k_m --ctx 1",
         "solve phi-4 --for ctx --until total_bytes=24GiB --dtype q4_k_m",
         "serve phi-4 --on h100-sxm --dtype q4_k_m --prompt 100 --new 10",
+        "plan phi-4 --gpus 1 --fit 24GiB --dtype q4_k_m",
     ):
         said = " ".join(run(*command.split()).out.split())
         assert "versions of llama.cpp differ in the type of a fused q, k and v" in said and "upper end" in said, command
+
+
+def test_sizes_that_vary_are_refused() -> None:
+    pytest.importorskip("numpy")
+    with pytest.raises(TfacctError, match="length of its rows"):
+        load("llama-3.1-8b").evaluate("weights_bytes", dtype="q8_0", F=[4096, 14_336])
 
 
 def test_stages_do_not_divide_types_by_block(run: Callable[..., Ran]) -> None:

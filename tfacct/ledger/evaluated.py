@@ -159,7 +159,7 @@ def kept_bytes(line: State, axes: Axes, cache: Width) -> Size:
             f"a cache in {how.name} needs vectors that divide into blocks of {how.block}, and {what}",
             "llama.cpp refuses it too; bf16 or fp8 store such a cache",
         )
-    return size(axes, vectors) * (how.bytes(axes[last]) + how.scale)
+    return size(axes, tuple(vectors)) * (how.bytes(axes[last]) + how.scale)
 
 
 def _divides(block: int, vector: Size) -> bool:

@@ -16,7 +16,7 @@ from tfacct.ledger.storage import width
 from tfacct.ledger.workload import Request, Workload, check_size, whole_sequences
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Row, Table
-from tfacct.reports import compose, counting
+from tfacct.reports import compose, counting, sentences
 from tfacct.reports.divisions import Division, Tried, in_serving, in_training
 from tfacct.reports.training import Recipe, refusal
 from tfacct.reports.unruled import unruled
@@ -89,7 +89,11 @@ def plan(
         f" {compose.workload_words([subject], request)}{also}",
         answer=_answer(tried, gpus, fit, command, watch),
         convention="each division as `train`, `memory` and `comms` count it",
-        notes=lambda _: [*_notes(tried, command, watch), *fit.notes],
+        notes=lambda _: [
+            *_notes(tried, command, watch),
+            *fit.notes,
+            *(sentences.range_notes([subject], dtype) if recipe is None else ()),
+        ],
         counted=f"what one rank needs and sends; {'' if _clocked(tried) else 'no time, '}no topology of the links",
         requests=[request],
         headline="fitting",

@@ -319,10 +319,13 @@ def range_notes(subjects: Sequence[LoadedModel], dtype: str | None) -> list[str]
     for subject, how in counting.storages(subjects, dtype)[0]:
         if how.least is not None:
             found.setdefault(how.differs, []).append(subject.name)
-    if len(subjects) == 1:
+    if found and len(subjects) == 1:
         least, most = counting.weight_range(subjects[0], dtype)
         return [f"Weights: {least:,} to {most:,} bytes, since {why}. Totals take the upper end." for why in found]
-    return [f"The weights of {listed(names)} have a range, since {why}: upper ends." for why, names in found.items()]
+    return [
+        f"The weights of {listed(names)} have a range, since {why}. Totals take the upper end."
+        for why, names in found.items()
+    ]
 
 
 def _stored_so(alike: Sequence[tuple[LoadedModel, Storage]], *, named: bool, alone: bool) -> str:

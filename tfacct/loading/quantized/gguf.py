@@ -21,6 +21,7 @@ from tfacct.architecture.parts import Attention, Experts, LatentAttention
 from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
 from tfacct.ledger import formats, paths
+from tfacct.ledger.einsum import Size
 from tfacct.ledger.formats import GGML, Format
 from tfacct.ledger.storage import MATRICES, Role, Storage, Stored, width
 from tfacct.loading.model import LoadedModel
@@ -53,10 +54,8 @@ EIGHT_EXPERTS, SEVENTY = 8, 80
 """Experts of Mixtral, and blocks of a Llama or Qwen2 of 70B: both have rules of their own."""
 TOKENS = ("embed", "per_layer")
 """Embeddings of tokens; those of positions stay in 32 bits."""
-NOT_QUANTIZED = ("altup.", "laurel.", "per_layer.project.")
+NOT_QUANTIZED = ("altup.", "laurel.", "per_layer.project.", "streams.", "merged.")
 """Parts whose small matrices stay as they are, in 16 bits."""
-MTP_FIELDS = ("num_nextn_predict_layers", "mtp_num_hidden_layers")
-"""Fields of a config with the number of its layers for multi-token prediction, which some files count as blocks."""
 
 
 class Version(NamedTuple):
@@ -99,10 +98,10 @@ class Model(NamedTuple):
 
 
 class Place(NamedTuple):
-    """A tensor among those of its category: the `index`-th of `count`."""
+    """A tensor's number among the `total` of its category, from 0."""
 
-    index: int
-    count: int
+    number: int
+    total: int
 
 
 def more_bits(index: int, count: int) -> bool:
@@ -114,9 +113,9 @@ def more_bits(index: int, count: int) -> bool:
 def _of_values(model: Model, at: Place) -> str | None:
     found = {
         "q2_k": "Q4_K" if model.group >= 4 else "Q3_K",
-        "q3_k_m": "Q5_K" if at.index < 2 else "Q4_K",
+        "q3_k_m": "Q5_K" if at.number < 2 else "Q4_K",
         "q3_k_l": "Q5_K",
-        "q4_k_s": "Q5_K" if at.index < 4 else None,
+        "q4_k_s": "Q5_K" if at.number < 4 else None,
         "q4_k_m": "Q6_K" if more_bits(*at) else None,
         "q5_k_m": "Q6_K" if more_bits(*at) else None,
     }.get(model.mix)
@@ -138,7 +137,7 @@ def _of_output(model: Model, _: Place) -> str | None:
 
 
 def _of_down(model: Model, at: Place) -> str | None:
-    first, more = at.index < at.count // 16, more_bits(*at)
+    first, more = at.number < at.total // 16, more_bits(*at)
     if model.falcon:
         return {
             "q2_k": "Q3_K",
@@ -151,7 +150,7 @@ def _of_down(model: Model, at: Place) -> str | None:
         "q2_k": "Q3_K",
         "q3_k_m": "Q5_K" if first else "Q4_K",
         "q3_k_l": "Q5_K",
-        "q4_k_s": "Q5_K" if at.index < at.count // 8 else None,
+        "q4_k_s": "Q5_K" if at.number < at.total // 8 else None,
         "q4_k_m": "Q6_K" if more else None,
         "q5_k_m": "Q6_K" if more else None,
     }.get(model.mix)
@@ -191,7 +190,7 @@ class _Tensors:
         return self.names.get(path) or self.modules.get(paths.module_of(path))
 
     def category(self, path: str) -> str:
-        """Category of a tensor: a key of RULES or FUSED, or none where it has the type of most."""
+        """Category of a tensor; none where it has the type of most."""
         path = paths.starred(path)
         if path not in self._categories:
             self._categories[path] = self._category(path)
@@ -245,9 +244,12 @@ class _Tensors:
     def versions(self, subject: LoadedModel) -> Iterator[Version]:
         """Versions that may write the model's files."""
         found = {self.category(tensor.path) for tensor in self.every}
-        more = next((value for field in MTP_FIELDS if isinstance(value := subject.raw.get(field), int)), 0)
+        shape, missing = subject.architecture, subject.not_included
+        more = 0 if shape.mtp is None else int(shape.mtp.count)
+        if missing is not None and missing.kind == "MTP":
+            more += missing.layers
         either, one = (True, False), (True,)
-        copies = subject.family in COPYING and subject.architecture.head is not None and subject.architecture.head.tied
+        copies = subject.family in COPYING and shape.head is not None and shape.head.tied
         for fields in product(
             either if found & {"qkv", "qkvz", "k_b_proj"} else one,
             either if "k_b_proj" in found else one,
@@ -292,8 +294,8 @@ def _mixed(name: str) -> Callable[[LoadedModel], Storage]:
 
 def _differing(sizes: Mapping[Version, int]) -> Iterator[str]:
     """Fields that change the bytes where all other fields are alike."""
-    for field in Version._fields:
-        rest = {version: version._replace(**{field: None}) for version in sizes}
+    for index, field in enumerate(Version._fields):
+        rest = {version: (*version[:index], *version[index + 1 :]) for version in sizes}
         if any(rest[one] == rest[other] and sizes[one] != sizes[other] for one in sizes for other in sizes):
             yield field
 
@@ -317,12 +319,12 @@ def _storage(subject: LoadedModel, name: str, tensors: _Tensors, version: Versio
 
     def choose(tensor: Stored) -> Format | None:
         module = paths.module_of(tensor.path)
-        if tensor.inputs > 1 and any(f".{part}" in f".{module}." for part in NOT_QUANTIZED):
+        if any(f".{part}" in f".{module}." for part in NOT_QUANTIZED) and tensor.inputs != 1:
             return _type("F16", tensor.inputs)
         if tensor.role == "other" or (tensor.role == "table" and module not in TOKENS):
             return None
         if tensor.role == "head" or (tensor.role == "table" and model.tied):
-            fits = tensor.inputs % GGML[usual.lower()][0] == 0 and not model.falcon
+            fits = _type(usual, tensor.inputs).name == usual and not model.falcon
             head = _type("Q8_0" if not fits or usual == "Q8_0" else "Q6_K", tensor.inputs)
             return formats.both(_type(usual, tensor.inputs), head) if version.copies_head else head
         turned = version.splits_kv_b and tensors.category(tensor.path) == "k_b_proj"
@@ -333,8 +335,13 @@ def _storage(subject: LoadedModel, name: str, tensors: _Tensors, version: Versio
     return Storage(name, choose, width("fp32"), everything, rounds=True, about=about, by_block=name in BY_BLOCK)
 
 
-def _type(name: str, row: int) -> Format:
-    """Format of a type, or of that which rows of so many numbers fit."""
+def _type(name: str, row: Size) -> Format:
+    """Format of a type, or of that which rows of so many numbers fit. Raises UsageError for an array or a symbol."""
+    if not isinstance(row, int):
+        raise UsageError(
+            "llama.cpp chooses a tensor's type by the length of its rows, which is not supported for arrays or symbols",
+            f"one size at a time, or another {option('dtype')}",
+        )
     for one in (name, FALLBACK.get(name, name)):
         numbers, size = GGML.get(one.lower(), (1, 2))
         if row % numbers == 0:
