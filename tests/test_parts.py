@@ -19,8 +19,9 @@ from tfacct.cli.app import app as app
 from tfacct.cli.options import Which
 from tfacct.cli.root import REGISTERED
 from tfacct.families._parts import AUDIOS, ENCODERS, PAIRS, VISIONS
-from tfacct.families._projectors import PROJECTORS
+from tfacct.families._projectors import PROJECTORS, ROWS_UNKNOWN
 from tfacct.families._wrappers import WRAPPERS
+from tfacct.ledger.workload import Workload
 from tfacct.loading.model import subject
 from tfacct.witness.renamed import renamed
 
@@ -361,7 +362,7 @@ def test_an_encoder_of_images_has_no_rules_on_a_mesh(run) -> None:
 VOXTRAL: dict[str, Any] = {
     "model_type": "voxtral",
     "text_config": {**text_of("voxtral")},
-    "audio_config": {**TINY["voxtral_encoder"]},
+    "audio_config": {**TINY["voxtral_encoder"], "intermediate_size": 3 * TINY["voxtral_encoder"]["hidden_size"]},
     "hidden_size": 3072,
 }
 
@@ -475,6 +476,10 @@ def whole_of(whole: str, **more: Any) -> dict[str, Any]:
     text.pop("mlp_layer_types", None)  # it has one layer
     if part == "vision":
         del tower["model_type"]
+    if whole == "llama4":
+        tower["vision_output_dim"] = tower["projector_output_dim"]
+    if whole == "voxtral":  # which reads whole numbers of positions side by side
+        tower["intermediate_size"] = 3 * tower["hidden_size"]
     if whole == "phi4_multimodal":
         return {"model_type": whole, "num_hidden_layers": 1, "vision_config": tower, "audio_config": PHI_4_AUDIO}
     if whole == "t5gemma2":  # of whose two sides one sees
@@ -490,9 +495,10 @@ OTHERWISE: dict[str, dict[str, Any]] = {
     "aya_vision": {"downsample_factor": 3, "alignment_intermediate_size": 22},
     "cohere2_vision": {"downsample_factor": 3, "alignment_intermediate_size": 26},
     "idefics2": {"perceiver_config": {**PERCEIVER, "num_key_value_heads": 3}},
+    "gemma3": {"mm_tokens_per_image": 16},
     "idefics3": {"scale_factor": 3},
     "internvl": {"downsample_ratio": 0.25},
-    "kimi_k25": {"projection_hidden_size": 41},
+    "kimi_k25": {"projection_hidden_size": 48},
     "lfm2_vl": {
         "downsample_factor": 3, "projector_hidden_size": 37, "projector_bias": False, "projector_use_layernorm": False,
     },
@@ -516,7 +522,7 @@ def test_both_with_the_projector_are_the_whole(whole: str, more: dict[str, Any])
     """Every parameter of the class is counted, and each tensor of the projector has the size of one of the class's."""
     raw = whole_of(whole, **more)
     theirs = {name: count for name, count in built(raw).items() if "audio_embed." not in name}
-    both = subject("mine", raw).of_parts(projector=True)
+    both = subject("mine", raw).of_parts("parameters")
     assert sum(one.parameters for one in both) == sum(theirs.values())
     assert all(one.left_out == (("audio_config",) if whole == "phi4_multimodal" else ()) for one in both)
     sizes = Counter(count for path, count in both[-1].ledger.parameters().items() if path.startswith("projector."))
@@ -536,7 +542,7 @@ def test_both_with_the_projector_are_the_whole(whole: str, more: dict[str, Any])
 def test_a_projector_that_is_not_understood_is_refused(whole: str, more: dict[str, Any], says: str) -> None:
     found = subject("mine", whole_of(whole, **more))
     with pytest.raises(TfacctError, match=f"^mine: {says} = "):
-        found.of_parts(projector=True)
+        found.of_parts("parameters")
 
 
 DEVSTRAL: dict[str, Any] = {
@@ -565,6 +571,106 @@ def test_params_and_memory_count_the_projector_and_name_it(run, tmp_path: Path) 
         document = json.loads(run(command, str(path), "--part", "both", "--json").out)
         assert sum(one["total_params"] for one in document["models"]) == 24_011_361_280
         assert [one["left_out"] for one in document["models"]] == [[], []]
+
+
+def test_flops_count_the_projector_of_an_image(run, tmp_path: Path) -> None:
+    """Devstral Small 2: 110 x 110 patches, of which four become one row in the first product."""
+    (path := tmp_path / "devstral.json").write_text(json.dumps(DEVSTRAL))
+    rows = 110 * 110 // 4
+    products = {
+        "projector.patch_merger.merging_layer": 2 * rows * 4096 * 1024,
+        "projector.linear_1": 2 * rows * 1024 * 5120,
+        "projector.linear_2": 2 * rows * 5120**2,
+    }
     document = json.loads(run("flops", str(path), "--part", "both", "--json").out)
-    assert document["answer"].endswith("without multi_modal_projector.")
-    assert [one["left_out"] for one in document["models"]] == [["multi_modal_projector"]] * 2
+    assert document["answer"].endswith(" FLOPs together.")
+    text, vision = document["models"]
+    assert text["left_out"] == vision["left_out"] == []
+    assert {one["path"]: one["flops"] for one in vision["lines"] if "projector" in one["path"]} == products
+    alone = json.loads(run("flops", str(path), "--part", "vision", "--json").out)["models"][0]["total_flops"]
+    assert vision["total_flops"] - alone == vision["components"]["projector"] == sum(products.values())
+    said = " ".join(run("flops", str(path), "--part", "both").out.split())
+    assert "devstral.json:vision includes the projector: 216 G FLOPs." in said
+
+
+def test_flops_without_a_projector_whose_rows_differ(run, tmp_path: Path) -> None:
+    """A perceiver reads as many rows as its images have: its parameters are counted, and its work is not."""
+    (path := tmp_path / "idefics2.json").write_text(json.dumps(whole_of("idefics2")))
+    ran = run("flops", str(path), "--part", "both")
+    assert ran.out.splitlines()[1].endswith(" FLOPs together, without connector.")
+    assert "two models are counted, not connector" in " ".join(ran.err.split())
+    document = json.loads(run("flops", str(path), "--part", "both", "--json").out)
+    assert [one["left_out"] for one in document["models"]] == [["connector"]] * 2
+
+
+RUNS = [
+    *((whole, more) for whole in PROJECTORS.keys() - ROWS_UNKNOWN for more in ({}, OTHERWISE.get(whole))),
+]
+"""Wholes whose projector the reference model runs; twice those with fields that change its sizes."""
+
+
+@pytest.mark.parametrize(
+    ("whole", "more"),
+    [
+        pytest.param(whole, more, id=f"{whole}-{'otherwise' if more else 'plain'}")
+        for whole, more in sorted(RUNS, key=str)
+        if more is not None and (whole, more) != ("kimi_k25", {})  # of 1,152 numbers for rows of 48
+    ],
+)
+def test_the_reference_model_runs_the_projector(whole: str, more: dict[str, Any]) -> None:
+    pytest.importorskip("torch")
+    from tests.conftest import rounded
+    from tfacct.witness.checks import checks
+
+    one = subject("mine", whole_of(whole, **more)).of_parts("work")[-1]
+    tokens = rounded(one, one.context)
+    found = checks(one, Workload(context=tokens, tokens=tokens, batch=2), all_layers=True, against=False)
+    assert {check.witness: check.pairs() for check in found if not check.agrees} == {}
+    assert any(path.startswith("projector.") for check in found for path in check.formula)
+
+
+ASKED: list[tuple[str, dict[str, Any]]] = [
+    ("audioflamingo3", {}), ("aya_vision", {}), ("cohere2_vision", {"alignment_intermediate_size": 22}),
+    ("deepseek_vl", {}), ("gemma3", {"mm_tokens_per_image": 16}), ("internvl", {}),
+    ("internvl", {"downsample_ratio": 0.25}), ("lighton_ocr", {}), ("llava", {}),
+    ("llava", {"vision_feature_select_strategy": "full", "vision_feature_layer": [-1, -2, -3]}), ("mistral3", {}),
+    ("mistral_large4", {}), ("paligemma", {}), ("smolvlm", {}), ("vipllava", {"vision_feature_layer": [-1, 2]}),
+]  # fmt: skip
+"""Wholes whose class makes rows of one image, or of audio, by itself."""
+
+
+@pytest.mark.parametrize(("whole", "more"), ASKED, ids=lambda one: str(one)[:30])
+def test_the_rows_of_a_projector_are_the_classs(whole: str, more: dict[str, Any]) -> None:
+    """FLOPs of the projector's module, as the class calls it for one image, or the longest audio."""
+    torch = pytest.importorskip("torch")
+    from torch.utils.flop_counter import FlopCounterMode
+
+    raw = whole_of(whole, **more)
+    made = of_class(raw)
+    made = type(made)(made.config).eval()
+    seen = dict[str, Any]()
+    module = made.model.get_submodule((AUDIOS if whole in AUDIOS else VISIONS)[whole].between)
+    module.register_forward_pre_hook(lambda _, read, named: seen.update(read=read, named=named), with_kwargs=True)
+    if whole in AUDIOS:
+        own = made.config.audio_config
+        frames = 2 * own.max_source_positions
+        asked = {
+            "input_features": torch.zeros(1, own.num_mel_bins, frames),
+            "input_features_mask": torch.ones(1, frames, dtype=torch.long),
+        }
+    else:
+        own = made.config.vision_config
+        channels = getattr(own, "num_channels", 3)
+        image = torch.ones(1, channels, *([own.image_size] * 2 if isinstance(own.image_size, int) else own.image_size))
+        asked = {"pixel_values": image[None] if whole == "smolvlm" else image}
+        if whole in ("mistral3", "mistral_large4", "lighton_ocr"):
+            asked["image_sizes"] = torch.tensor([image.shape[-2:]])
+    counter = FlopCounterMode(display=False)
+    with torch.no_grad():
+        getattr(made.model, f"get_{'audio' if whole in AUDIOS else 'image'}_features")(**asked)
+        read, named = seen["read"], seen["named"]
+        with counter:
+            module(*read, **named)
+    one = subject("mine", raw).of_parts("work")[-1]
+    products = one.ledger.products(Workload(context=one.context, tokens=one.context).axes())
+    assert sum(each.forward for each in products if each.path.startswith("projector.")) == counter.get_total_flops()

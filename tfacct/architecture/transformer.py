@@ -34,6 +34,7 @@ from tfacct.architecture.parts import (
     LatentReader,
     Merged,
     Merger,
+    NamedTensors,
     Norm,
     Part,
     Patches,
@@ -140,7 +141,7 @@ class Transformer:
     hyper: HyperHead | None = None
     deepstack: Deepstack | None = None
     merger: Merger | GatedMerger | Shuffled | Averaged | None = None
-    projector: Projector | None = None
+    projector: Projector | NamedTensors | None = None
 
     def ends(self) -> tuple[dict[str, Part], dict[str, Part]]:
         """Parts before the blocks and parts behind them, by their names in paths."""

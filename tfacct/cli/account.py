@@ -54,7 +54,7 @@ def flops(
         ask.apart("--part both", {"--ctx": step.ctx, "--tokens": step.tokens, "--decode": step.decode})
         ask.apart("--part both", {"--generate": generate})
     request, mesh = ask.request(step, logits), ask.of_one_rank(ranks)
-    chosen = ask.subjects(which)
+    chosen = ask.subjects(which, "work")
     if generate is not None:
         from tfacct.reports.generate import generate as requested
 
@@ -97,7 +97,7 @@ def params(
     from tfacct.reports.params import params
 
     ask.check_explained(how, output, ask.given(ranks))
-    chosen = ask.subjects(which, projector=True)
+    chosen = ask.subjects(which, "parameters")
     mesh = ask.mesh(ranks)
     if mesh is not None:
         from tfacct.reports.mesh import checked
@@ -146,7 +146,7 @@ def memory(
         raise UsageError("memory takes no --train: a training step has a command of its own", words)
     batches, whole = ask.several("batch", whole)
     ask.check_explained(how, output, {"--batch of several": batches, "--kv-block": kv_block, **ask.given(ranks)})
-    chosen, request = ask.subjects(which, projector=True), ask.request(whole)
+    chosen, request = ask.subjects(which, "parameters"), ask.request(whole)
     mesh, budget = ask.of_one_rank(ranks), ask.budget(fit, usable)
     if mesh is not None or budget is not None:
         from tfacct.reports.budget import layout

@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # pydantic is behind these: help and completion do without
 
     from tfacct.accounts.sharding.mesh import Mesh
     from tfacct.loading.index import Listed
-    from tfacct.loading.model import LoadedModel
+    from tfacct.loading.model import Counts, LoadedModel
     from tfacct.output.chart import Chart
     from tfacct.output.report import Report
     from tfacct.reports.budget import Budget
@@ -96,9 +96,9 @@ def form(output: opt.Form) -> dict[str, object]:
     return {f"--{name.removeprefix('as_')}": value for name, value in vars(output).items()}
 
 
-def subjects(which: opt.Which, *, projector: bool = False) -> list[LoadedModel]:
-    """The models that were named; none named: every preset that the filters leave. `projector`: --part both includes
-    it."""
+def subjects(which: opt.Which, projector: Counts = "nothing") -> list[LoadedModel]:
+    """The models that were named; none named: every preset that the filters leave. `projector`: what --part both counts
+    of it."""
     if not which.models:
         if which.part is not None:
             raise UsageError("--part applies to one MODEL: name it")
@@ -111,12 +111,12 @@ def subjects(which: opt.Which, *, projector: bool = False) -> list[LoadedModel]:
     return [_find(model, changed) for model in which.models]
 
 
-def _parts(found: LoadedModel, part: opt.PartChoice, sets: Mapping[str, Any], projector: bool) -> list[LoadedModel]:
+def _parts(found: LoadedModel, part: opt.PartChoice, sets: Mapping[str, Any], projector: Counts) -> list[LoadedModel]:
     """The part of a model that was asked for, or both."""
     if part is opt.PartChoice.both:
         if sets:
             raise UsageError("--set changes one part, not --part both", "ask for --part text, vision or audio")
-        return found.of_parts(projector=projector)
+        return found.of_parts(projector)
     vision, audio = opt.PartChoice.vision, opt.PartChoice.audio
     return [found.of_part("vision" if part is vision else "audio" if part is audio else "text", sets)]
 

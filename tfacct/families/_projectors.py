@@ -3,18 +3,33 @@
 Sizes and names are those of the classes in transformers 5.23; a field that a config leaves out has its class's default.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, TypeAlias
 
-from tfacct.architecture.parts.projector import Learned, Linear, Projector, Scaling
+from tfacct.architecture.parts.projector import (
+    Activated,
+    Dropped,
+    Joined,
+    Learned,
+    Linear,
+    NamedTensors,
+    Projector,
+    Scaling,
+    Step,
+)
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
 from tfacct.families import _embedders, _ernie_vl
-from tfacct.families._base import MOST_LAYERS, shown
+from tfacct.families._base import MOST_LAYERS, share, shown
 from tfacct.families._parts import AUDIOS, VISIONS
 from tfacct.ledger.workload import LARGEST
 
-Steps = Iterator[Linear | Scaling | Learned]
+Steps: TypeAlias = Iterator[Step]
+
+
+VIP = (-2, -5, -8, -11, 6)
+"""Layers of the encoder that VipLlava reads, where its config does not say."""
 
 
 class Side(NamedTuple):
@@ -44,10 +59,11 @@ class Whole(NamedTuple):
         """Hidden size of the encoder."""
         return int(self.encoder.shape.embed.hidden)
 
-    def features(self, layers: object = None) -> int:
-        """Width of the encoder's layers that are read, side by side; `layers`: the class's default."""
-        layers = self.raw.get("vision_feature_layer", layers)
-        return self.seen * (len(layers) if isinstance(layers, (list, tuple)) else 1)
+    @property
+    def layers(self) -> int:
+        """Layers of the encoder that are read, side by side."""
+        read = self.raw.get("vision_feature_layer", VIP if self.raw.get("model_type") == "vipllava" else None)
+        return len(read) if isinstance(read, (list, tuple)) else 1
 
     def size(self, name: str, default: int, most: int = LARGEST) -> int:
         """A field that holds a size. Raises ConfigError."""
@@ -64,9 +80,10 @@ class Whole(NamedTuple):
         return value
 
 
-def _two(first: str, second: str, inputs: int, between: int, outputs: int, bias: bool) -> Steps:
+def _two(first: str, second: str, inputs: int, between: int, outputs: int, bias: bool, act: str = "act") -> Steps:
     """Two products with an activation between them."""
     yield Linear(first, inputs, between, bias)
+    yield Activated(act, between)
     yield Linear(second, between, outputs, bias)
 
 
@@ -75,35 +92,59 @@ def _mlp(whole: Whole, inputs: int, *, bias: bool, between: int | None = None) -
     return _two("linear_1", "linear_2", inputs, between or whole.hidden, whole.hidden, bias)
 
 
-def _llava(whole: Whole) -> Steps:
-    return _mlp(whole, whole.features(), bias=whole.switch("multimodal_projector_bias", True))
+def _selected(whole: Whole, default: str) -> Steps:
+    """The first row is dropped where the config selects so, whether it is a class token or not."""
+    how = whole.raw.get("vision_feature_select_strategy", default)
+    if how not in ("default", "full"):
+        raise ConfigError(f"vision_feature_select_strategy = {shown(how)} is not understood: default or full")
+    if how == "default":
+        yield Dropped()
 
 
-def _llava_next(whole: Whole) -> Steps:
-    yield from _llava(whole)
+def _joined(whole: Whole, name: str, default: int = 2) -> Steps:
+    """Squares of rows side by side."""
+    yield Joined(whole.size(name, default) ** 2)
+
+
+def _llava(whole: Whole, select: str = "default") -> Steps:
+    yield from _selected(whole, select)
+    yield from _mlp(whole, whole.seen * whole.layers, bias=whole.switch("multimodal_projector_bias", True))
+
+
+def _llava_next(whole: Whole, select: str = "default") -> Steps:
+    yield from _llava(whole, select)
     yield Learned("image_newline", (whole.hidden,))
 
 
+def _onevision(whole: Whole) -> Steps:
+    return _llava_next(whole, "full")
+
+
 def _vipllava(whole: Whole) -> Steps:
-    inputs = whole.features((-2, -5, -8, -11, 6))
+    inputs = whole.seen * whole.layers
+    yield Dropped()
     yield Scaling("projector_layernorm", inputs, bias=True)
     yield from _mlp(whole, inputs, bias=True)
 
 
 def _aya(whole: Whole) -> Steps:
     inputs = whole.seen * whole.size("downsample_factor", 2) ** 2
+    yield from _selected(whole, "full")
+    yield from _joined(whole, "downsample_factor")
     yield Scaling("layernorm", inputs, bias=True)
     yield from _gated(whole, inputs, whole.size("alignment_intermediate_size", whole.hidden))
 
 
 def _cohere2(whole: Whole) -> Steps:
     inputs = whole.seen * whole.size("downsample_factor", 2) ** 2
+    yield from _joined(whole, "downsample_factor")
     yield from _gated(whole, inputs, whole.size("alignment_intermediate_size", 36864))
 
 
 def _gated(whole: Whole, inputs: int, width: int) -> Steps:
     """linear_1 gives the gate and what it lets through."""
     yield Linear("linear_1", inputs, width)
+    yield Activated("act", width, gated=True)
     yield Linear("linear_2", width // 2, whole.hidden)
 
 
@@ -116,6 +157,11 @@ def _embedder(whole: Whole) -> Steps:
 
 
 def _gemma3(whole: Whole) -> Steps:
+    """Rows are averaged to a square of mm_tokens_per_image."""
+    raw = whole.raw.get("encoder", whole.raw)
+    side = math.isqrt(whole._replace(raw=raw).size("mm_tokens_per_image", 256))
+    patches = whole.encoder.config.image_size // whole.encoder.config.patch_size
+    yield Joined(max(patches // side, 1) ** 2, averaged=whole.seen)
     yield Scaling("mm_soft_emb_norm", whole.seen)
     yield Linear("mm_input_projection", whole.seen, whole.hidden, bias=False)
 
@@ -139,6 +185,7 @@ def _llama4(whole: Whole) -> Steps:
 
 
 def _idefics3(whole: Whole) -> Steps:
+    yield from _joined(whole, "scale_factor")
     inputs = whole.seen * whole.size("scale_factor", 2) ** 2
     yield Linear("modality_projection.proj", inputs, whole.hidden, bias=False)
 
@@ -176,7 +223,10 @@ def _internvl(whole: Whole) -> Steps:
     ratio = whole.raw.get("downsample_ratio", 0.5)
     if not isinstance(ratio, float) or not 0 < ratio <= 1:
         raise ConfigError(f"downsample_ratio = {shown(ratio)} must be above 0 and at most 1")
-    inputs = whole.seen * int(1 / ratio) ** 2
+    count = int(1 / ratio) ** 2
+    inputs = whole.seen * count
+    yield from _selected(whole, "default")
+    yield Joined(count)
     yield Scaling("layer_norm", inputs, bias=True)
     yield from _mlp(whole, inputs, bias=True)
 
@@ -185,11 +235,13 @@ def _kimi(whole: Whole) -> Steps:
     rows, columns = whole.encoder.config.merge_kernel_size
     inputs = whole.seen * rows * columns
     yield Scaling("pre_norm", whole.size("projection_hidden_size", 1152), bias=True)
+    yield Joined(rows * columns)
     yield from _two("in_proj", "out_proj", inputs, inputs, whole.hidden, True)
 
 
 def _lfm2(whole: Whole) -> Steps:
     inputs = whole.seen * whole.size("downsample_factor", 2) ** 2
+    yield from _joined(whole, "downsample_factor")
     if whole.switch("projector_use_layernorm", True):
         yield Scaling("layer_norm", inputs, bias=True)
     width = whole.size("projector_hidden_size", 2560)
@@ -198,7 +250,7 @@ def _lfm2(whole: Whole) -> Steps:
 
 def _mistral3(whole: Whole) -> Steps:
     yield from _patch_merger(whole)
-    yield from _mlp(whole, whole.features(), bias=whole.switch("multimodal_projector_bias", False))
+    yield from _mlp(whole, whole.seen * whole.layers, bias=whole.switch("multimodal_projector_bias", False))
 
 
 def _lighton(whole: Whole) -> Steps:
@@ -210,14 +262,16 @@ def _patch_merger(whole: Whole) -> Steps:
     """A norm, and a product that joins neighbouring patches."""
     yield Scaling("norm", whole.seen)
     inputs = whole.seen * whole.size("spatial_merge_size", 2) ** 2
+    yield from _joined(whole, "spatial_merge_size")
     yield Linear("patch_merger.merging_layer", inputs, whole.seen, bias=False)
 
 
 def _minimax(whole: Whole) -> Steps:
     width = whole.size("projector_hidden_size", 6144)
     yield from _mlp(whole, whole.seen, bias=True, between=width)
-    joined = whole.hidden * whole.encoder.config.spatial_merge_size**2
-    yield from _two("merge_linear_1", "merge_linear_2", joined, width, whole.hidden, True)
+    count = whole.encoder.config.spatial_merge_size**2
+    yield Joined(count)
+    yield from _two("merge_linear_1", "merge_linear_2", count * whole.hidden, width, whole.hidden, True, "merge_act")
 
 
 def _ernie(whole: Whole) -> Steps:
@@ -240,10 +294,12 @@ def _audio(whole: Whole) -> Steps:
 
 
 def _voxtral(whole: Whole) -> Steps:
-    return _mlp(whole, whole.encoder.config.intermediate_size, bias=False)
+    inputs = whole.encoder.config.intermediate_size
+    yield Joined(share(inputs, whole.seen, "intermediate_size by hidden_size of the encoder"))
+    yield from _mlp(whole, inputs, bias=False)
 
 
-PROJECTORS: Mapping[str, Callable[[Whole], Iterable[Linear | Scaling | Learned]]] = {
+PROJECTORS: Mapping[str, Callable[[Whole], Steps]] = {
     "audioflamingo3": _audio,
     "aya_vision": _aya,
     "cohere2_vision": _cohere2,
@@ -263,7 +319,7 @@ PROJECTORS: Mapping[str, Callable[[Whole], Iterable[Linear | Scaling | Learned]]
     "llava": _llava,
     "llava_next": _llava_next,
     "llava_next_video": _llava_next,
-    "llava_onevision": _llava_next,
+    "llava_onevision": _onevision,
     "minimax_m3_vl": _minimax,
     "mistral3": _mistral3,
     "mistral_large4": _mistral3,
@@ -277,21 +333,28 @@ PROJECTORS: Mapping[str, Callable[[Whole], Iterable[Linear | Scaling | Learned]]
     "voxtral": _voxtral,
 }
 """By the `model_type` of the whole."""
+ROWS_UNKNOWN = frozenset(("ernie4_5_vl_moe", "idefics2", "phi4_multimodal"))
+"""Those whose steps are not all of rows alike: their parameters are counted, and not their work."""
 
 
-class Joined(NamedTuple):
+class Between(NamedTuple):
     """The projector behind an encoder, None where it has none that is described, and the names of what it includes."""
 
-    part: Projector | None = None
+    part: Projector | NamedTensors | None = None
     names: frozenset[str] = frozenset()
 
 
-def between(raw: Mapping[str, Any], text: Side, encoder: Side) -> Joined:
-    """The projector between an encoder and a language model, in the config of the whole. Raises ConfigError."""
+def between(raw: Mapping[str, Any], text: Side, encoder: Side, work: bool) -> Between:
+    """The projector between an encoder and a language model, in the config of the whole: its tensors alone, or with the
+    `work` that they do, where its rows are known. Raises ConfigError."""
     raw = _embedders.told(_ernie_vl.told(raw))
     model_type = str(raw.get("model_type"))
     row = (AUDIOS if encoder.part == "audio" else VISIONS).get(model_type)
-    if row is None or row.between is None or model_type not in PROJECTORS:
-        return Joined()
-    steps = PROJECTORS[model_type](Whole(raw, text, encoder))
-    return Joined(Projector(tuple(steps)), frozenset((row.between, "perceiver_config")))
+    known = PROJECTORS.keys() - (ROWS_UNKNOWN if work else frozenset())
+    if row is None or row.between is None or model_type not in known:
+        return Between()
+    whole, names = Whole(raw, text, encoder), frozenset((row.between, "perceiver_config"))
+    steps = tuple(PROJECTORS[model_type](whole))
+    if not work:
+        return Between(NamedTensors(tuple(one for one in steps if isinstance(one, Linear | Scaling | Learned))), names)
+    return Between(Projector(steps, encoder.shape.merger is not None, whole.layers), names)

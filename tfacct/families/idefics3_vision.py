@@ -30,7 +30,7 @@ class Config(ImageTower):
     gotchas: ClassVar = (
         PATCHES_SAID,
         "A patch's position is the nearest of those of an image of image_size. What joins patches behind the encoder"
-        " (its connector) belongs to the whole: --part both counts its parameters.",
+        " (its connector) belongs to the whole: --part both counts it.",
     )
 
     def architecture(self) -> Transformer:

@@ -78,7 +78,7 @@ class Config(ImageTower):
         "attention_bias is that of queries, keys and values; the last product of attention always has one. With"
         " use_mean_pooling there is no norm behind the blocks.",
         "Sides that differ, a mask token, and a model without positions are refused. What joins patches behind the"
-        " encoder belongs to the whole: --part both counts its parameters.",
+        " encoder belongs to the whole: --part both counts it.",
     )
 
     def architecture(self) -> Transformer:

@@ -67,7 +67,7 @@ class Config(ImageTower):
         " number; tiles are sequences of their own (--batch).",
         "Patches are joined in squares of 1 / pixel_shuffle_ratio on a side, and intermediate_size is that of the"
         " blocks and of what is joined. The product to the language model's width (multi_modal_projector) belongs to"
-        " the whole: --part both counts its parameters.",
+        " the whole: --part both counts it.",
     )
 
     @property

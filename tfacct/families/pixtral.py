@@ -51,8 +51,7 @@ class Config(ImageTower):
     gotchas: ClassVar = (
         PATCHES_SAID,
         "No table of positions, no norm behind the blocks: queries and keys are turned by a patch's row and column.",
-        "What joins patches behind the encoder (Mistral 3's patch merger) belongs to the whole: --part both"
-        " counts its parameters.",
+        "What joins patches behind the encoder (Mistral 3's patch merger) belongs to the whole: --part both counts it.",
         "A head_dim other than hidden_size / num_attention_heads is refused: the class does not read it.",
     )
 

@@ -24,7 +24,7 @@ class Config(voxtral_encoder.Config):
     gotchas: ClassVar = (
         *voxtral_encoder.Config.gotchas[:2],
         "Two positions become one row behind the blocks, by their mean. What makes it as wide as the language model"
-        " (its projector) belongs to the whole: --part both counts its parameters.",
+        " (its projector) belongs to the whole: --part both counts it.",
     )
 
     def behind(self) -> dict[str, Any]:

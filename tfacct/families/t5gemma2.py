@@ -103,7 +103,7 @@ class Config(FamilyConfig):
         "Attention and network each have a norm before and a norm after. Scores are not bounded, whatever"
         " attn_logit_softcapping says: the class does not read it.",
         "What the encoder sees by (encoder.vision_config) is counted by --part vision. --part both counts the"
-        " parameters of the projector too.",
+        " projector too.",
     )
 
     @classmethod

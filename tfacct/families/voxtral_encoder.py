@@ -58,7 +58,7 @@ class Config(Tower):
         "Positions are a table that is stored but not trained. Queries and values have biases, keys have none."
         " scale_embedding is not read by the class.",
         "What joins four positions into one row behind the encoder (its projector) belongs to the whole:"
-        " --part both counts its parameters.",
+        " --part both counts it.",
     )
 
     @property

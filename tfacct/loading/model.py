@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import field, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from tfacct import families
-from tfacct.architecture.parts import Form, Mixer, Positions, Projector
+from tfacct.architecture.parts import Form, Mixer, NamedTensors, Positions, Projector
 from tfacct.architecture.transformer import Transformer
 from tfacct.base import units
 from tfacct.base.errors import ConfigError, NotFoundError, UsageError
@@ -22,6 +22,8 @@ from tfacct.ledger.workload import Workload
 from tfacct.loading import published
 
 T = TypeVar("T")
+Counts: TypeAlias = Literal["nothing", "parameters", "work"]
+"""What is counted of a projector."""
 WITNESSES = {
     "published": "published total",
     "transformers": "total of the transformers class built from this config",
@@ -180,25 +182,25 @@ class LoadedModel:
             format_assumed=self.format_assumed,
         )
 
-    def of_parts(self, *, projector: bool = False) -> list[LoadedModel]:
-        """The models that its config holds, to be counted together; with a `projector`, the encoder has the one behind
-        it, where that is described. Raises TfacctError."""
+    def of_parts(self, projector: Counts = "nothing") -> list[LoadedModel]:
+        """The models that its config holds, to be counted together. `projector`: what is counted of the projector; it
+        is a part of the encoder then, where it is described. Raises TfacctError."""
         whole = self._whole_for("both")
         text, *encoders = [self.of_part(part) for part in self.parts]
         counted = {f"{part}_config" for part in self.parts}
-        if projector:
+        if projector != "nothing":
             from tfacct.families import _projectors
 
             sides = [_projectors.Side(one.part, one.config, one.raw, one.architecture) for one in (text, *encoders)]
             with naming(self.name):
-                joined = [_projectors.between(whole, sides[0], side) for side in sides[1:]]
+                joined = [_projectors.between(whole, sides[0], side, projector == "work") for side in sides[1:]]
             encoders = [one.with_projector(each.part) for one, each in zip(encoders, joined, strict=True)]
             counted = counted.union(*(each.names for each in joined))
         found = [text, *encoders]
         left_out = dict.fromkeys(name for one in found for name in one.left_out if name not in counted)
         return [replace(one, left_out=tuple(left_out), part="both") for one in found]
 
-    def with_projector(self, part: Projector | None) -> LoadedModel:
+    def with_projector(self, part: Projector | NamedTensors | None) -> LoadedModel:
         """The same encoder with a projector behind it."""
         return self._as(replace(self.architecture, projector=part))
 

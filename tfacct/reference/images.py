@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from tfacct.architecture import parts
+from tfacct.architecture.parts import projector
 from tfacct.reference.attention import Softmax, by_head
 from tfacct.reference.modules import Activation, Add, Hidden, LayerNorm, Linear, Product, RMSNorm, Work
 from tfacct.reference.rotary import in_tiles
@@ -199,6 +200,61 @@ def merging(part: parts.Merger | parts.GatedMerger | parts.Shuffled | parts.Aver
     if isinstance(part, parts.Averaged):
         return Averaged(part)
     return GatedMerger(part) if isinstance(part, parts.GatedMerger) else Merger(part)
+
+
+class Halves(Work):
+    """One half of each row, through an activation, times the other half."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        one, other = x.chunk(2, dim=-1)
+        return one * nn.functional.silu(other)
+
+
+class Projector(nn.Module):
+    """The steps of a projector, one after the other, under their names in the class."""
+
+    def __init__(self, part: projector.Projector) -> None:
+        super().__init__()
+        self.steps, self.layers = part.steps, part.layers
+        for step in part.steps:
+            match step:
+                case projector.Linear():
+                    self._put(step.name, Linear(step.inputs, step.outputs, bias=step.bias))
+                case projector.Scaling():
+                    own = LayerNorm((step.width,), 1e-5) if step.bias else RMSNorm(step.width, 1e-6)
+                    self._put(step.name, own)
+                case projector.Learned():
+                    self._put(step.name, Token(1, *step.shape))
+                case projector.Activated():
+                    self._put(step.name, Halves() if step.gated else Activation("gelu"))
+                case projector.Joined() if step.averaged is not None:
+                    self._put("average", Shares(step.count))
+
+    def _put(self, name: str, module: nn.Module) -> None:
+        """Register a module under a dotted name."""
+        at: nn.Module = self
+        *outer, last = name.split(".")
+        for one in outer:
+            if not hasattr(at, one):
+                at.add_module(one, nn.Module())
+            at = getattr(at, one)
+        at.add_module(last, module)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.cat([x] * self.layers, dim=-1)
+        for step in self.steps:
+            match step:
+                case projector.Dropped():
+                    x = x[:, step.count :]
+                case projector.Joined() if step.averaged is not None:
+                    x = self.average(x).sum(dim=2)
+                case projector.Joined():
+                    x = torch.unflatten(x, 1, (x.shape[1] // step.count, step.count)).flatten(2)
+                case projector.Learned():
+                    pass  # where a row of an image ends, between others
+                case _:
+                    x = self.get_submodule(step.name)(x)
+        return x
 
 
 class AttentionPooler(nn.Module):

@@ -22,7 +22,7 @@ from tfacct.reference.convolutions import FirstConvolution, Stem
 from tfacct.reference.distances import Distances, RelativeBias
 from tfacct.reference.given import frames, kept_sizes, source_of
 from tfacct.reference.hyper import HyperHead
-from tfacct.reference.images import AttentionPooler, Merger, Patches, Picked, merging
+from tfacct.reference.images import AttentionPooler, Merger, Patches, Picked, Projector, merging
 from tfacct.reference.modules import ACTIVATIONS, Head, Tokens, Unused
 from tfacct.reference.modules import Embedding as Tables
 from tfacct.reference.overlapping import padded
@@ -153,6 +153,7 @@ class Decoder(nn.Module):
             self.lm_head.weight = table.weight
         self.pooler = _pooler(shape.pooler, last)
         self.merger = None if shape.merger is None else merging(shape.merger)
+        self.projector = Projector(shape.projector) if isinstance(shape.projector, parts.Projector) else None
         self.behind = () if shape.deepstack is None else shape.deepstack.behind
         self.deepstack = nn.ModuleList(Merger(shape.deepstack) for _ in self.behind if shape.deepstack is not None)
         self.classifier = None if shape.classes is None else Classes(shape.classes, last)
@@ -248,8 +249,12 @@ class Decoder(nn.Module):
         """Result of the last stream: logits, scores of classes, one vector for each sequence, or the stream itself."""
         if self.lm_head is not None and self.classifier is not None and self.pooler is not None:  # both, side by side
             return torch.cat((self.lm_head(x).flatten(1), self.classifier(self.pooler(x))), dim=1)
+        read = x
         for last in (self.pooler, self.lm_head, self.classifier, self.merger):
             x = x if last is None else last(x)
+        if self.projector is not None:  # which reads what a merger gives, or every position
+            read = x if self.merger is not None else read
+            x = torch.cat((x.flatten(1), self.projector(read).flatten(1)), dim=1)
         return x
 
     def _bias(self, past: Kept, positions: Tensor) -> Tensor | None:

@@ -8,6 +8,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from tfacct.accounts.metrics import Recompute, attention_overtakes
+from tfacct.architecture.parts import Projector
 from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
@@ -255,5 +256,9 @@ def _notes(counted: Sequence[Counted], request: Request, pointwise: bool, *, alo
     yield from sentences.block_notes(undivided, masked=first.masked)
     yield from latent.step_notes([(c.subject, c.point) for c in counted])
     yield from sentences.source_notes(subjects, first.work)
+    for own in counted:
+        if own.subject.architecture.projector is not None:
+            part = (own.flops(one) for one in own.products if paths.heading_of(one.path) == Projector.name)
+            yield f"{own.subject.name} includes the projector: {units.si(sum(part))} FLOPs."
     if first.mesh is not None:
         yield from ranks.of_work(undivided, first.stage, first.mesh)

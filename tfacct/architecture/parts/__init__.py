@@ -27,7 +27,7 @@ from tfacct.architecture.parts.norm import Norm
 from tfacct.architecture.parts.overlapping import OverlappingAttention
 from tfacct.architecture.parts.part import Mixer, Part
 from tfacct.architecture.parts.per_layer import PerLayerEmbedding, PerLayerInput
-from tfacct.architecture.parts.projector import Projector
+from tfacct.architecture.parts.projector import NamedTensors, Projector
 from tfacct.architecture.parts.reading import LatentReader
 from tfacct.architecture.parts.relative import RelativeAttention
 from tfacct.architecture.parts.residual import Residual, Scale
@@ -126,6 +126,7 @@ __all__ = [
     "Merger",
     "Mixer",
     "MtpProjection",
+    "NamedTensors",
     "NarrowAttention",
     "NarrowNetworks",
     "Norm",

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, TypeAlias
 
+from tfacct.architecture.parts.merger import Merger
 from tfacct.architecture.parts.part import Part
 from tfacct.base.record import record
 from tfacct.ledger.einsum import Size
-from tfacct.ledger.lines import Line, Matmul, Pointwise, Table
+from tfacct.ledger.lines import FRONT, MERGE, Line, Matmul, Pointwise, Table, Unused
+from tfacct.ledger.workload import MERGED, PATCHES
 
 _DIGITS = str.maketrans("0123456789", "abcdefghij")
 """Letters have no digits."""
@@ -38,6 +40,30 @@ class Learned(NamedTuple):
     shape: tuple[Size, ...]
 
 
+class Activated(NamedTuple):
+    """An activation of rows of this width; `gated`: of one half of each row, times the other half."""
+
+    name: str
+    width: Size
+    gated: bool = False
+
+
+class Dropped(NamedTuple):
+    """The first rows are not read: a class token, or, in some classes, whatever row is first."""
+
+    count: int = 1
+
+
+class Joined(NamedTuple):
+    """Neighbouring rows become one row: side by side, or, `averaged`, their mean of this width."""
+
+    count: int
+    averaged: Size | None = None
+
+
+Step: TypeAlias = Linear | Scaling | Learned | Activated | Dropped | Joined
+
+
 @record
 class NamedTensors(Part):
     """Products, norms and learned tensors by their names in the class, of which only the parameters are counted."""
@@ -46,46 +72,88 @@ class NamedTensors(Part):
 
     def axes(self) -> dict[str, Size]:
         """The sizes of each step, by letters of its own."""
-        found: dict[str, Size] = {}
-        for letters, step in self._lettered():
-            found |= zip(letters, _sizes(step), strict=True)
-        return found
+        return _axes(self.steps)
 
     def lines(self, at: str) -> tuple[Line, ...]:
-        """A line for each step."""
-        return tuple(_line(f"{at}.{step.name}", step, letters) for letters, step in self._lettered())
-
-    def _lettered(self) -> Iterator[tuple[list[str], Linear | Scaling | Learned]]:
-        for number, step in enumerate(self.steps):
-            own = f"P{str(number).translate(_DIGITS)}"
-            yield [f"{own}{mark}" for mark in "xyz"[: len(_sizes(step))]], step
+        """The lines of each step, without their work."""
+        lines = _lines(at, self.steps, "T")
+        return tuple(Unused(line) if isinstance(line, Matmul | Pointwise) else line for line in lines)
 
 
 @record
-class Projector(NamedTensors):
-    """The steps of a projector, in the order in which the class declares them. How many rows each step reads differs
-    from class to class, and often from image to image."""
+class Projector(Part):
+    """Steps of a projector, in the order in which they run. They read the results of so many `layers` of the encoder,
+    side by side, or, if `merged`, the rows that its own merger gives."""
+
+    steps: tuple[Step, ...]
+    merged: bool = False
+    layers: int = 1
 
     name: ClassVar[str] = "projector"
+    legend: ClassVar[dict[str, str]] = {FRONT: "rows that the projector does not read", MERGE: Merger.legend[MERGE]}
+
+    def axes(self) -> dict[str, Size]:
+        """The sizes of each step, by letters of its own, and the rows that are dropped or merged."""
+        found = _axes(self.steps)
+        for step in self.steps:
+            if isinstance(step, Dropped):
+                found[FRONT] = step.count
+            elif isinstance(step, Joined):
+                found[MERGE] = step.count
+        return found
+
+    def lines(self, at: str) -> tuple[Line, ...]:
+        """The lines of each step."""
+        return tuple(_lines(at, self.steps, MERGED if self.merged else "T"))
 
 
-def _sizes(step: Linear | Scaling | Learned) -> tuple[Size, ...]:
+def _sizes(step: Step) -> tuple[Size, ...]:
     match step:
         case Linear():
             return step.inputs, step.outputs
         case Scaling():
             return (step.width,)
+        case Activated():
+            return (step.width // 2 if step.gated else step.width,)
         case Learned():
             return step.shape
+        case Joined(averaged=width) if width is not None:
+            return (width,)
+    return ()
 
 
-def _line(at: str, step: Linear | Scaling | Learned, letters: list[str]) -> Line:
-    match step:
-        case Linear():
-            inputs, outputs = letters
-            return Matmul(at, f"B T {inputs}, {inputs} {outputs} -> B T {outputs}", bias=step.bias)
-        case Scaling():
-            (width,) = letters
-            return Pointwise(at, f"B T {width}", weight=width, bias=width if step.bias else "")
-        case Learned():
-            return Table(at, " ".join(letters), embedding=False)
+def _lettered(steps: tuple[Step, ...]) -> Iterator[tuple[list[str], Step]]:
+    """Each step with a letter for each of its sizes."""
+    for number, step in enumerate(steps):
+        own = f"P{str(number).translate(_DIGITS)}"
+        yield [f"{own}{mark}" for mark in "xyz"[: len(_sizes(step))]], step
+
+
+def _axes(steps: tuple[Step, ...]) -> dict[str, Size]:
+    found: dict[str, Size] = {}
+    for letters, step in _lettered(steps):
+        found |= zip(letters, _sizes(step), strict=True)
+    return found
+
+
+def _lines(at: str, steps: tuple[Step, ...], rows: str) -> Iterator[Line]:
+    """Lines of steps that read `rows` at first."""
+    for letters, step in _lettered(steps):
+        match step:
+            case Linear():
+                inputs, outputs = letters
+                spec = f"B {rows} {inputs}, {inputs} {outputs} -> B {rows} {outputs}"
+                yield Matmul(f"{at}.{step.name}", spec, bias=step.bias)
+            case Scaling():
+                (width,) = letters
+                yield Pointwise(f"{at}.{step.name}", f"B {rows} {width}", weight=width, bias=width if step.bias else "")
+            case Learned():
+                yield Table(f"{at}.{step.name}", " ".join(letters), embedding=False)
+            case Activated():
+                yield Pointwise(f"{at}.{step.name}", f"B {rows} {letters[0]}")
+            case Dropped():
+                rows = PATCHES
+            case Joined():
+                if letters:
+                    yield Pointwise(f"{at}.average", f"B {MERGED} {MERGE} {letters[0]}", sums=True)
+                rows = MERGED
