@@ -71,8 +71,8 @@ def read(raw: Mapping[str, Any], sets: Mapping[str, Any] | None = None, part: Pa
     shape = config.transformer()
     if fields.get("is_causal") is False and "is_causal" not in family.model_fields:
         _check_encoder(shape)
-    further, said = not_included(fields), (*left_out, *others)
-    return Reading(model_type, config, shape, fields, defaulted, tuple(unknown), said, parts, further)
+    without, missing = (*left_out, *others), not_included(fields)
+    return Reading(model_type, config, shape, fields, defaulted, tuple(unknown), without, parts, missing)
 
 
 def _own_model(raw: Mapping[str, Any]) -> Mapping[str, Any]:

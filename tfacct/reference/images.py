@@ -228,7 +228,7 @@ class Projector(nn.Module):
                 case projector.Activated():
                     self._put(step.name, Halves() if step.gated else Activation("gelu"))
                 case projector.Joined() if step.averaged is not None:
-                    self._put("average", Shares(step.count))
+                    self._put("average", Shares(step.rows))
 
     def _put(self, name: str, module: nn.Module) -> None:
         """Register a module under a dotted name."""
@@ -245,11 +245,11 @@ class Projector(nn.Module):
         for step in self.steps:
             match step:
                 case projector.Dropped():
-                    x = x[:, step.count :]
+                    x = x[:, step.rows :]
                 case projector.Joined() if step.averaged is not None:
-                    x = self.average(x).sum(dim=2)
+                    x = self.get_submodule("average")(x).sum(dim=2)
                 case projector.Joined():
-                    x = torch.unflatten(x, 1, (x.shape[1] // step.count, step.count)).flatten(2)
+                    x = torch.unflatten(x, 1, (x.shape[1] // step.rows, step.rows)).flatten(2)
                 case projector.Learned():
                     pass  # where a row of an image ends, between others
                 case _:

@@ -238,7 +238,7 @@ class Places:
         further = self.subject.not_included
         if ".layers.*." not in starred or not numbers or further is None:
             return False
-        return 0 <= int(numbers[0][:9]) - self.blocks < further.layers
+        return bool(0 <= int(numbers[0][:9]) - self.blocks < further.layers)
 
 
 def _root(name: str) -> str:

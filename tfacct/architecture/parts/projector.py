@@ -51,13 +51,13 @@ class Activated(NamedTuple):
 class Dropped(NamedTuple):
     """The first rows are not read: a class token, or, in some classes, whatever row is first."""
 
-    count: int = 1
+    rows: int = 1
 
 
 class Joined(NamedTuple):
     """Neighbouring rows become one row: side by side, or, `averaged`, their mean of this width."""
 
-    count: int
+    rows: int
     averaged: Size | None = None
 
 
@@ -97,9 +97,9 @@ class Projector(Part):
         found = _axes(self.steps)
         for step in self.steps:
             if isinstance(step, Dropped):
-                found[FRONT] = step.count
+                found[FRONT] = step.rows
             elif isinstance(step, Joined):
-                found[MERGE] = step.count
+                found[MERGE] = step.rows
         return found
 
     def lines(self, at: str) -> tuple[Line, ...]:
