@@ -113,7 +113,7 @@ def _plain(model: LoadedModel, found: Weights) -> str:
 
 def _advice(folder: Path) -> str:
     counts = spelled(f"`tfacct checkpoint {folder}` counts the files", "tfacct.checkpoint(folder) counts the files")
-    return f"{option('dtype', 'bf16')} or another format counts it so; {counts}"
+    return f"give {option('dtype', 'bf16')} or another format; {counts}"
 
 
 def _weights(model: LoadedModel) -> Weights | None:
