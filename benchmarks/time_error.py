@@ -33,6 +33,7 @@ from tfacct.base.errors import TfacctError
 from tfacct.ledger.storage import BF16_EACH, Storage, storage, width
 from tfacct.loading.find import find
 from tfacct.loading.model import LoadedModel
+from tfacct.reports.budget import of_device
 
 MODELS = {"kimi-k2.5": "kimi-k2", "minimax-m2.5": "minimax-m2"}
 """Presets of the same shape, under another name."""
@@ -157,8 +158,8 @@ def serving(path: Path) -> list[str]:
 
 THROUGHPUT = (0.13, 0.90)
 """Largest median error of the offline throughput of dense models, and the least share of runs within 20 %."""
-USE, RESERVE, MOST = 0.9, 2 * 10**9, 2048
-"""Share of the memory and bytes kept, as `serve` has them, and the largest batch of the engine that was measured."""
+MOST = 2048
+"""Largest batch of the engine that was measured."""
 
 
 def throughput(path: Path) -> list[str]:
@@ -177,7 +178,7 @@ def throughput(path: Path) -> list[str]:
         host = Host(loaded.ledger, chip, split, stored(one["model"], one["weights"]), BF16_EACH, kept)
         prompt, new = int(one["isl"]), int(one["osl"])
         limit = min(MOST, int(float(one["requests"] or MOST)))
-        users = host.capacity(prompt + new, int(chip.memory * USE) - RESERVE, limit)
+        users = host.capacity(prompt + new, of_device(1, chip).usable, limit)
         if not users or (split.devices > 1 and not chip.links.any):
             left_out.append(one["cell"])
             continue
