@@ -165,4 +165,4 @@ def layout(budget: Budget | None, mesh: Mesh | None, ranks: int, *, training: bo
         return mesh
     from tfacct.reports.ranks import mesh_of
 
-    return mesh_of(**{"fsdp" if training else "tp": budget.count})
+    return mesh_of(fsdp=budget.count) if training else mesh_of(tp=budget.count)
