@@ -270,7 +270,7 @@ def test_fields_are_set_over_the_part(run, llava: str) -> None:
     [
         (("--part", "both", "--set", "hidden_size=64"), "--set changes one part, not --part both"),
         (("--part", "both", "--ctx", "64"), "--part both does not go with --ctx"),
-        (("--part", "sound"), "Invalid value for '--part'"),
+        (("--part", "sound"), "--part: 'sound' is not one of"),
     ],
 )
 def test_what_a_part_does_not_go_with(run, llava: str, more: tuple, says: str) -> None:
