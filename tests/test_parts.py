@@ -18,7 +18,7 @@ from tfacct.base.errors import TfacctError
 from tfacct.cli.app import app as app
 from tfacct.cli.options import Which
 from tfacct.cli.root import REGISTERED
-from tfacct.families._parts import AUDIOS, ENCODERS, PAIRS, VISIONS
+from tfacct.families._parts import AUDIOS, ENCODERS, PAIRS, TOWERS, VISIONS
 from tfacct.families._projectors import PROJECTORS, ROWS_UNKNOWN
 from tfacct.families._wrappers import WRAPPERS
 from tfacct.ledger.workload import Workload
@@ -674,3 +674,17 @@ def test_the_rows_of_a_projector_are_the_classs(whole: str, more: dict[str, Any]
     one = subject("mine", raw).of_parts("work")[-1]
     products = one.ledger.products(Workload(context=one.context, tokens=one.context).axes())
     assert sum(each.forward for each in products if each.path.startswith("projector.")) == counter.get_total_flops()
+
+
+@pytest.mark.parametrize("projector", ["parameters", "work"])
+def test_a_projector_behind_an_encoder_of_any_type_is_counted_or_refused(projector: Any) -> None:
+    """Wholes that build the encoder which the config says: sizes that the projector needs may be missing there."""
+    found = set()
+    for whole in PROJECTORS.keys() - {*AUDIOS, *ALONE, "t5gemma2"}:
+        for tower in TOWERS:
+            try:
+                both = subject("mine", {**whole_of(whole), "vision_config": TINY[tower]}).of_parts(projector)
+                found.add(both[-1].architecture.projector is not None)
+            except TfacctError as error:
+                found.add(str(error).partition(":")[0])
+    assert found == ({True, "mine", False} if projector == "work" else {True, "mine"})

@@ -1,4 +1,4 @@
-"""Projectors: what stands between an encoder and a language model, for each class of several models.
+"""Projectors: the steps between an encoder and a language model, for each multimodal class.
 
 Sizes and names are those of the classes in transformers 5.23; a field that a config leaves out has its class's default.
 """
@@ -28,7 +28,7 @@ from tfacct.ledger.workload import LARGEST
 Steps: TypeAlias = Iterator[Step]
 
 
-VIP = (-2, -5, -8, -11, 6)
+VIP_LLAVA_LAYERS = (-2, -5, -8, -11, 6)
 """Layers of the encoder that VipLlava reads, where its config does not say."""
 
 
@@ -50,20 +50,21 @@ class Whole(NamedTuple):
     encoder: Side
 
     @property
-    def hidden(self) -> int:
+    def text_hidden(self) -> int:
         """Hidden size of the language model."""
         return int(self.text.shape.embed.hidden)
 
     @property
-    def seen(self) -> int:
+    def encoder_hidden(self) -> int:
         """Hidden size of the encoder."""
         return int(self.encoder.shape.embed.hidden)
 
     @property
     def layers(self) -> int:
         """Layers of the encoder that are read, side by side."""
-        read = self.raw.get("vision_feature_layer", VIP if self.raw.get("model_type") == "vipllava" else None)
-        return len(read) if isinstance(read, (list, tuple)) else 1
+        default = VIP_LLAVA_LAYERS if self.raw.get("model_type") == "vipllava" else None
+        read = self.raw.get("vision_feature_layer", default)
+        return len(read) if isinstance(read, (list, tuple)) and read else 1
 
     def size(self, name: str, default: int, most: int = LARGEST) -> int:
         """A field that holds a size. Raises ConfigError."""
@@ -80,6 +81,14 @@ class Whole(NamedTuple):
         return value
 
 
+def _read(side: Side, name: str) -> int:
+    """A size in the config of one side. Raises ConfigError where that has none."""
+    value = getattr(side.config, name, None)
+    if not isinstance(value, int):
+        raise ConfigError(f"the {side.part} model has no single {name}, which decides the sizes of the projector")
+    return value
+
+
 def _two(first: str, second: str, inputs: int, between: int, outputs: int, bias: bool, act: str = "act") -> Steps:
     """Two products with an activation between them."""
     yield Linear(first, inputs, between, bias)
@@ -89,7 +98,7 @@ def _two(first: str, second: str, inputs: int, between: int, outputs: int, bias:
 
 def _mlp(whole: Whole, inputs: int, *, bias: bool, between: int | None = None) -> Steps:
     """linear_1 and linear_2, to the language model's hidden size."""
-    return _two("linear_1", "linear_2", inputs, between or whole.hidden, whole.hidden, bias)
+    return _two("linear_1", "linear_2", inputs, between or whole.text_hidden, whole.text_hidden, bias)
 
 
 def _selected(whole: Whole, default: str) -> Steps:
@@ -108,12 +117,12 @@ def _joined(whole: Whole, name: str, default: int = 2) -> Steps:
 
 def _llava(whole: Whole, select: str = "default") -> Steps:
     yield from _selected(whole, select)
-    yield from _mlp(whole, whole.seen * whole.layers, bias=whole.switch("multimodal_projector_bias", True))
+    yield from _mlp(whole, whole.encoder_hidden * whole.layers, bias=whole.switch("multimodal_projector_bias", True))
 
 
 def _llava_next(whole: Whole, select: str = "default") -> Steps:
     yield from _llava(whole, select)
-    yield Learned("image_newline", (whole.hidden,))
+    yield Learned("image_newline", (whole.text_hidden,))
 
 
 def _onevision(whole: Whole) -> Steps:
@@ -121,22 +130,22 @@ def _onevision(whole: Whole) -> Steps:
 
 
 def _vipllava(whole: Whole) -> Steps:
-    inputs = whole.seen * whole.layers
+    inputs = whole.encoder_hidden * whole.layers
     yield Dropped()
     yield Scaling("projector_layernorm", inputs, bias=True)
     yield from _mlp(whole, inputs, bias=True)
 
 
 def _aya(whole: Whole) -> Steps:
-    inputs = whole.seen * whole.size("downsample_factor", 2) ** 2
+    inputs = whole.encoder_hidden * whole.size("downsample_factor", 2) ** 2
     yield from _selected(whole, "full")
     yield from _joined(whole, "downsample_factor")
     yield Scaling("layernorm", inputs, bias=True)
-    yield from _gated(whole, inputs, whole.size("alignment_intermediate_size", whole.hidden))
+    yield from _gated(whole, inputs, whole.size("alignment_intermediate_size", whole.text_hidden))
 
 
 def _cohere2(whole: Whole) -> Steps:
-    inputs = whole.seen * whole.size("downsample_factor", 2) ** 2
+    inputs = whole.encoder_hidden * whole.size("downsample_factor", 2) ** 2
     yield from _joined(whole, "downsample_factor")
     yield from _gated(whole, inputs, whole.size("alignment_intermediate_size", 36864))
 
@@ -145,58 +154,62 @@ def _gated(whole: Whole, inputs: int, width: int) -> Steps:
     """linear_1 gives the gate and what it lets through."""
     yield Linear("linear_1", inputs, width)
     yield Activated("act", width, gated=True)
-    yield Linear("linear_2", width // 2, whole.hidden)
+    yield Linear("linear_2", width // 2, whole.text_hidden)
 
 
 def _deepseek_vl(whole: Whole) -> Steps:
-    return _two("linear1", "linear2", whole.seen, whole.hidden, whole.hidden, True)
+    return _two("linear1", "linear2", whole.encoder_hidden, whole.text_hidden, whole.text_hidden, True)
 
 
 def _embedder(whole: Whole) -> Steps:
-    yield Linear("embedding_projection", whole.seen, whole.hidden, bias=False)
+    yield Linear("embedding_projection", whole.encoder_hidden, whole.text_hidden, bias=False)
 
 
 def _gemma3(whole: Whole) -> Steps:
     """Rows are averaged to a square of mm_tokens_per_image."""
     raw = whole.raw.get("encoder", whole.raw)
     side = math.isqrt(whole._replace(raw=raw).size("mm_tokens_per_image", 256))
-    patches = whole.encoder.config.image_size // whole.encoder.config.patch_size
-    yield Joined(max(patches // side, 1) ** 2, averaged=whole.seen)
-    yield Scaling("mm_soft_emb_norm", whole.seen)
-    yield Linear("mm_input_projection", whole.seen, whole.hidden, bias=False)
+    patches = _read(whole.encoder, "image_size") // _read(whole.encoder, "patch_size")
+    yield Joined(max(patches // side, 1) ** 2, averaged=whole.encoder_hidden)
+    yield Scaling("mm_soft_emb_norm", whole.encoder_hidden)
+    yield Linear("mm_input_projection", whole.encoder_hidden, whole.text_hidden, bias=False)
 
 
 def _paligemma(whole: Whole) -> Steps:
-    yield Linear("linear", whole.seen, whole.size("projection_dim", 2048))
+    yield Linear("linear", whole.encoder_hidden, whole.size("projection_dim", 2048))
 
 
 def _linear(whole: Whole) -> Steps:
-    yield Linear("linear", whole.seen, whole.hidden)
+    yield Linear("linear", whole.encoder_hidden, whole.text_hidden)
 
 
 def _hyperclovax(whole: Whole) -> Steps:
-    yield Linear("linear", whole.encoder.config.out_hidden_size, whole.hidden)
+    yield Linear("linear", _read(whole.encoder, "out_hidden_size"), whole.text_hidden)
 
 
 def _llama4(whole: Whole) -> Steps:
     yield Linear(
-        "linear_1", whole._replace(raw=whole.encoder.fields).size("vision_output_dim", 7680), whole.hidden, bias=False
+        "linear_1",
+        whole._replace(raw=whole.encoder.fields).size("vision_output_dim", 7680),
+        whole.text_hidden,
+        bias=False,
     )
 
 
 def _idefics3(whole: Whole) -> Steps:
     yield from _joined(whole, "scale_factor")
-    inputs = whole.seen * whole.size("scale_factor", 2) ** 2
-    yield Linear("modality_projection.proj", inputs, whole.hidden, bias=False)
+    inputs = whole.encoder_hidden * whole.size("scale_factor", 2) ** 2
+    yield Linear("modality_projection.proj", inputs, whole.text_hidden, bias=False)
 
 
 def _idefics2(whole: Whole) -> Steps:
-    yield from _network("modality_projection", whole.seen, whole.text.config.intermediate_size, whole.hidden)
+    width = _read(whole.text, "intermediate_size")
+    yield from _network("modality_projection", whole.encoder_hidden, width, whole.text_hidden)
     inside = whole.raw.get("perceiver_config") or {}
     if not isinstance(inside, Mapping):
         raise ConfigError(f"perceiver_config = {shown(inside)} must be an object of fields")
     own = whole._replace(raw=inside)
-    hidden, heads, size = whole.hidden, own.size("resampler_n_heads", 16), own.size("resampler_head_dim", 96)
+    hidden, heads, size = whole.text_hidden, own.size("resampler_n_heads", 16), own.size("resampler_head_dim", 96)
     kv_heads = own.size("num_key_value_heads", 4)
     yield Learned("perceiver_resampler.latents", (own.size("resampler_n_latents", 64), hidden))
     for layer in range(own.size("resampler_depth", 3, MOST_LAYERS)):
@@ -224,7 +237,7 @@ def _internvl(whole: Whole) -> Steps:
     if not isinstance(ratio, float) or not 0 < ratio <= 1:
         raise ConfigError(f"downsample_ratio = {shown(ratio)} must be above 0 and at most 1")
     count = int(1 / ratio) ** 2
-    inputs = whole.seen * count
+    inputs = whole.encoder_hidden * count
     yield from _selected(whole, "default")
     yield Joined(count)
     yield Scaling("layer_norm", inputs, bias=True)
@@ -233,14 +246,14 @@ def _internvl(whole: Whole) -> Steps:
 
 def _kimi(whole: Whole) -> Steps:
     rows, columns = whole.encoder.config.merge_kernel_size
-    inputs = whole.seen * rows * columns
+    inputs = whole.encoder_hidden * rows * columns
     yield Scaling("pre_norm", whole.size("projection_hidden_size", 1152), bias=True)
     yield Joined(rows * columns)
-    yield from _two("in_proj", "out_proj", inputs, inputs, whole.hidden, True)
+    yield from _two("in_proj", "out_proj", inputs, inputs, whole.text_hidden, True)
 
 
 def _lfm2(whole: Whole) -> Steps:
-    inputs = whole.seen * whole.size("downsample_factor", 2) ** 2
+    inputs = whole.encoder_hidden * whole.size("downsample_factor", 2) ** 2
     yield from _joined(whole, "downsample_factor")
     if whole.switch("projector_use_layernorm", True):
         yield Scaling("layer_norm", inputs, bias=True)
@@ -250,52 +263,56 @@ def _lfm2(whole: Whole) -> Steps:
 
 def _mistral3(whole: Whole) -> Steps:
     yield from _patch_merger(whole)
-    yield from _mlp(whole, whole.seen * whole.layers, bias=whole.switch("multimodal_projector_bias", False))
+    yield from _mlp(whole, whole.encoder_hidden * whole.layers, bias=whole.switch("multimodal_projector_bias", False))
 
 
 def _lighton(whole: Whole) -> Steps:
     yield from _patch_merger(whole)
-    yield from _mlp(whole, whole.seen, bias=False)
+    yield from _mlp(whole, whole.encoder_hidden, bias=False)
 
 
 def _patch_merger(whole: Whole) -> Steps:
     """A norm, and a product that joins neighbouring patches."""
-    yield Scaling("norm", whole.seen)
-    inputs = whole.seen * whole.size("spatial_merge_size", 2) ** 2
+    yield Scaling("norm", whole.encoder_hidden)
+    inputs = whole.encoder_hidden * whole.size("spatial_merge_size", 2) ** 2
     yield from _joined(whole, "spatial_merge_size")
-    yield Linear("patch_merger.merging_layer", inputs, whole.seen, bias=False)
+    yield Linear("patch_merger.merging_layer", inputs, whole.encoder_hidden, bias=False)
 
 
 def _minimax(whole: Whole) -> Steps:
     width = whole.size("projector_hidden_size", 6144)
-    yield from _mlp(whole, whole.seen, bias=True, between=width)
-    count = whole.encoder.config.spatial_merge_size**2
+    yield from _mlp(whole, whole.encoder_hidden, bias=True, between=width)
+    count = _read(whole.encoder, "spatial_merge_size") ** 2
     yield Joined(count)
-    yield from _two("merge_linear_1", "merge_linear_2", count * whole.hidden, width, whole.hidden, True, "merge_act")
+    yield from _two(
+        "merge_linear_1", "merge_linear_2", count * whole.text_hidden, width, whole.text_hidden, True, "merge_act"
+    )
 
 
 def _ernie(whole: Whole) -> Steps:
-    joined = whole.seen * whole.encoder.config.spatial_merge_size**2
-    for name, frames in (("spatial_linear", 1), ("temporal_linear", whole.encoder.config.temporal_merge_size)):
+    joined = whole.encoder_hidden * _read(whole.encoder, "spatial_merge_size") ** 2
+    for name, frames in (("spatial_linear", 1), ("temporal_linear", _read(whole.encoder, "temporal_merge_size"))):
         yield from _two(f"{name}.fc1", f"{name}.fc2", joined * frames, joined, joined, True)
         yield Scaling(f"{name}.ln", joined, bias=True)
-    yield Linear("mlp", joined, whole.hidden)
-    yield Scaling("after_norm", whole.hidden)
+    yield Linear("mlp", joined, whole.text_hidden)
+    yield Scaling("after_norm", whole.text_hidden)
 
 
 def _phi4(whole: Whole) -> Steps:
-    yield from _two("img_projection_up", "img_projection_down", whole.seen, whole.hidden, whole.hidden, True)
+    yield from _two(
+        "img_projection_up", "img_projection_down", whole.encoder_hidden, whole.text_hidden, whole.text_hidden, True
+    )
     for name in ("global_img_feature_extensor", "sub_img_feature_extensor"):
-        yield Learned(name, (whole.seen,))
+        yield Learned(name, (whole.encoder_hidden,))
 
 
 def _audio(whole: Whole) -> Steps:
-    return _mlp(whole, whole.seen, bias=whole.switch("projector_bias", True))
+    return _mlp(whole, whole.encoder_hidden, bias=whole.switch("projector_bias", True))
 
 
 def _voxtral(whole: Whole) -> Steps:
-    inputs = whole.encoder.config.intermediate_size
-    yield Joined(share(inputs, whole.seen, "intermediate_size by hidden_size of the encoder"))
+    inputs = _read(whole.encoder, "intermediate_size")
+    yield Joined(share(inputs, whole.encoder_hidden, "intermediate_size by hidden_size of the encoder"))
     yield from _mlp(whole, inputs, bias=False)
 
 
@@ -357,4 +374,7 @@ def between(raw: Mapping[str, Any], text: Side, encoder: Side, work: bool) -> Be
     steps = tuple(PROJECTORS[model_type](whole))
     if not work:
         return Between(NamedTensors(tuple(one for one in steps if isinstance(one, Linear | Scaling | Learned))), names)
-    return Between(Projector(steps, encoder.shape.merger is not None, whole.layers), names)
+    merged = encoder.shape.merger is not None
+    if merged and any(isinstance(one, Joined) for one in steps):
+        return Between()  # of which rows the class joins is not known
+    return Between(Projector(steps, merged, whole.layers), names)
