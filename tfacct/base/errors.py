@@ -82,20 +82,20 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     from difflib import get_close_matches
 
     folded: dict[str, str] = {k.lower(): k for k in known}
-    alike = _beginning_alike(name.lower(), folded)
+    alike = beginning_alike(name.lower(), folded)
     close = get_close_matches(name.lower(), alike or folded, n=2, cutoff=0 if alike else 0.6)
     return f"did you mean {' or '.join(folded[c] for c in close)}?" if close else None
 
 
-def _beginning_alike(name: str, known: Iterable[str]) -> list[str]:
+def beginning_alike(name: str, known: Iterable[str]) -> list[str]:
     """Names that continue this one; or the longest that this one continues, with a near miss that continues it too; or
     the names that share most of its first words, at least two.
 
-    >>> _beginning_alike("gpt2-small", ["gpt2", "gpt2-large", "cs336-gpt2-small"])
+    >>> beginning_alike("gpt2-small", ["gpt2", "gpt2-large", "cs336-gpt2-small"])
     ['gpt2']
-    >>> _beginning_alike("gpt2-medum", ["gpt2", "gpt2-medium", "gpt2-xl"])
+    >>> beginning_alike("gpt2-medum", ["gpt2", "gpt2-medium", "gpt2-xl"])
     ['gpt2', 'gpt2-medium']
-    >>> _beginning_alike("gemma-3-27b-it", ["gemma-2-27b", "gemma-3-4b-text", "gemma-3-27b-text"])
+    >>> beginning_alike("gemma-3-27b-it", ["gemma-2-27b", "gemma-3-4b-text", "gemma-3-27b-text"])
     ['gemma-3-27b-text']
     """
     from difflib import get_close_matches

@@ -18,7 +18,17 @@ from tfacct.base.complaints import shown as shown
 from tfacct.base.errors import ConfigError, nearest
 from tfacct.base.spelling import setting
 from tfacct.families._endings import CAUSAL_MODEL, DEFAULT_LABELS, FIELDS, Ending, scored
-from tfacct.families._fields import HARMLESS, OF_MTP, changes_counts, is_harmless, same_size
+from tfacct.families._fields import (
+    DRAFT,
+    HARMLESS,
+    OF_MTP,
+    OFF,
+    changes_counts,
+    is_harmless,
+    may_add_weights,
+    of_draft,
+    same_size,
+)
 from tfacct.ledger.groups import Ledger
 from tfacct.ledger.workload import LARGEST, Workload
 
@@ -139,9 +149,9 @@ class FamilyConfig(BaseModel):
     """How its counted classes' names end → what each has behind its blocks; the first where a config names none."""
     body: ClassVar[str] = "model."
     """Prefix of the paths in hf_paths that a bare body's own paths lack."""
-    nulls: ClassVar[Mapping[str, str]] = {}
-    """Fields that may be null although their default is a number → the field whose value null means, or the quotient of
-    two, spelled `hidden_size / num_attention_heads`."""
+    nulls: ClassVar[Mapping[str, Any]] = {}
+    """Fields of which null does not mean that they are absent → the field whose value null means, or the quotient of
+    two, spelled `hidden_size / num_attention_heads`; or a value that is no name."""
 
     _ending: Ending | None = PrivateAttr(default=None)
     _labels: int = PrivateAttr(default=DEFAULT_LABELS)
@@ -265,10 +275,11 @@ def validate(family: type[FamilyConfig], raw: Mapping[str, Any]) -> tuple[Family
     unsaid: set[str] = set(family.model_fields)
     unknown: list[str] = []
     repeated: dict[str, str] = {}
-    for name, value in unaliased(raw, family.aliases).items():
+    fields = unaliased(raw, family.aliases)
+    for name, value in fields.items():
         if name in family.model_fields:
             if value is None and name in family.nulls:
-                given[name] = null_means(family.nulls[name], raw)
+                given[name] = null_means(family.nulls[name], {**_defaults(family), **fields})
             elif value is not None or not _default_may_follow(family, name):
                 given[name] = value
                 unsaid.discard(name)
@@ -278,6 +289,13 @@ def validate(family: type[FamilyConfig], raw: Mapping[str, Any]) -> tuple[Family
             repeated[name] = field
         elif changes_counts(name):
             _refuse_if_on(name, value)
+        elif may_add_weights(name, value):
+            raise ConfigError(
+                f"{name} = true is not known, and by its name it may add weights",
+                f"if you know that it adds none, count without it: {setting(name)}",
+            )
+        elif of_draft(name) and value not in OFF:
+            raise ConfigError(f"{name} = {shown(value)}: {DRAFT}")
         else:
             unknown.append(name)
     try:
@@ -291,8 +309,17 @@ def validate(family: type[FamilyConfig], raw: Mapping[str, Any]) -> tuple[Family
     return config, {name: value for name, value in values.items() if value is not None}, unknown
 
 
-def null_means(spelled: str, raw: Mapping[str, Any]) -> Any:
-    """Value of a field that is null: another's, or one divided by another; None where those are no sizes."""
+def _defaults(family: type[FamilyConfig]) -> dict[str, Any]:
+    """Defaults of the fields that have one of their own."""
+    own = ((name, field.get_default()) for name, field in family.model_fields.items())
+    return {name: default for name, default in own if isinstance(default, int)}
+
+
+def null_means(spelled: Any, raw: Mapping[str, Any]) -> Any:
+    """Value of a field that is null: another's, or one divided by another, None where those are no sizes; or what is no
+    name itself."""
+    if not isinstance(spelled, str):
+        return spelled
     whole, _, parts = spelled.partition(" / ")
     if not parts:
         return raw.get(whole)
@@ -321,7 +348,7 @@ def _default_may_follow(family: type[FamilyConfig], name: str) -> bool:
 
 def _refuse_if_on(name: str, value: object) -> None:
     full = isinstance(value, list) and all(kind == "full_attention" for kind in value)
-    if value in (None, False, 0, [], {}) or (name == "layer_types" and full):
+    if value in OFF or (name == "layer_types" and full):
         return
     raise ConfigError(
         f"{name} = {shown(value)} changes the counts and is not understood for this model_type",

@@ -1,6 +1,8 @@
 """The fields that configs carry, whichever family: those that change no count, and those that change some family's."""
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 HARMLESS = frozenset(
     """
@@ -57,7 +59,7 @@ CHANGES_COUNTS = frozenset(
     num_attention_heads_per_layer num_key_value_heads_per_layer block_configs n_head_kv kv_n_heads
     clip_qkv cross_attention_layers adapter_rank use_cla img_processor vision_tower mm_vision_tower
     mla_use_output_gate routed_expert_hidden_size attn_res_block_size qk_layer_norms use_resampler moe_config
-    use_mla vit_type vit_path sparse_config mixer_types alibi_starting_size
+    use_mla vit_type vit_path sparse_config mixer_types alibi_starting_size multi_gate
     """.split()
 )
 """Fields that change counts in some architecture. One that is on, and that a family does not read, is refused."""
@@ -82,12 +84,34 @@ OF_MTP = frozenset(
 """Fields about those layers alone, or about those of a DSpark draft. The counts do not include such layers, except with
 the field `mtp` of a family that has it; `params` and `memory` name them."""
 
+OFF = (None, False, 0, [], {})
+"""Values of a field that is off."""
+
 OF_OTHER_LAYERS = ("mamba_", "linear_", "index_", "indexer_", "hc_")
 """How the fields begin that give the sizes of layers of another kind: state spaces, linear attention, indexers that
 choose keys, streams beside the residual one."""
 
 RATES = ("dropout", "pdrop")
 """Words in the name of a rate at which training drops elements: never a size."""
+
+OF_WEIGHTS = frozenset(
+    """
+    adapter adapters bias biases conv cross embed embedding embeddings engram expert experts gate gated gates head heads
+    kv layernorm lora memory mla mlp moe mtp norm norms pooler proj projection projector qkv resampler router sink sinks
+    """.split()
+)
+"""Words in the name of a switch that may add weights …"""
+OF_RUNNING = frozenset(
+    "checkpointing clip flash fp16 fp32 bf16 fused kernel kernels loss output parallel scale scaled scaling".split()
+)
+"""… unless one of these says that it only changes how they are run."""
+
+OF_DRAFTS = re.compile(r"draft|eagle|medusa|dflash|speculator", re.IGNORECASE)
+"""What the fields and classes of a draft model are named after: a small model that proposes tokens for another, with
+weights of its own that join it to that one."""
+DRAFT = "a draft model has weights beside its layers, which are not counted"
+OF_TARGETS = frozenset("num_target_layers target_hidden_size target_layer_ids num_aux_hidden_states".split())
+"""Fields of a draft model about the model that it proposes tokens for."""
 
 SPELLINGS = (
     frozenset(("hidden_size", "n_embd", "n_embed", "d_model")),
@@ -114,3 +138,19 @@ def same_size(name: str, fields: Iterable[str]) -> str | None:
 def changes_counts(name: str) -> bool:
     """True if a field changes counts in some architecture."""
     return name in CHANGES_COUNTS or name.startswith(OF_OTHER_LAYERS)
+
+
+def may_add_weights(name: str, value: object) -> bool:
+    """True for a switch that is on and whose name, which nobody here knows, is of weights."""
+    words = set(name.lower().split("_"))
+    return value is True and bool(words & OF_WEIGHTS) and not words & OF_RUNNING
+
+
+def of_draft(name: str) -> bool:
+    """True if a field, or a class, is a draft model's."""
+    return name in OF_TARGETS or OF_DRAFTS.search(name) is not None
+
+
+def is_draft(fields: Mapping[str, Any], classes: Iterable[str]) -> bool:
+    """True if a config's classes, or fields that are on, are those of a draft model."""
+    return any(map(of_draft, classes)) or any(of_draft(name) for name, value in fields.items() if value not in OFF)

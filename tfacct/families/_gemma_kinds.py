@@ -21,6 +21,7 @@ class OfKinds(GemmaLike):
     per_layer_config: Fields | None = None
 
     uncounted: ClassVar = GemmaLike.uncounted | {"hidden_activation"}
+    nulls: ClassVar = {"per_layer_config": {}}  # no layer has sizes of its own, whatever global_head_dim says
     hf_paths: ClassVar = {
         **GemmaLike.hf_paths,
         **QK_NORM_PATHS,

@@ -4,11 +4,12 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from tfacct.architecture.transformer import Transformer
-from tfacct.base.errors import ConfigError, NotFoundError, cut, nearest
+from tfacct.base.errors import ConfigError, NotFoundError, beginning_alike, cut, nearest
 from tfacct.base.spelling import setting
 from tfacct.families import _classes as classes
 from tfacct.families._base import MOST_LAYERS, FamilyConfig, shown
 from tfacct.families._endings import CAUSAL_MODEL, Ending
+from tfacct.families._fields import DRAFT, is_draft
 from tfacct.families._not_included import NotIncluded, not_included
 from tfacct.families._rooms import Part, class_names, config_class, names
 from tfacct.families._spelled import respelled
@@ -135,7 +136,20 @@ def _by_its_class(fields: Mapping[str, Any], instead: str | None = None) -> str:
         if owners:  # of two families that one class runs, the one that it is named after
             family = min(owners, key=lambda family: classes.ending(name, stems[family][:1]) is None)
             return f"its class {cut(name)} belongs to {family}: {setting('model_type', family)}"
-    return "; ".join(filter(None, (known(), instead)))
+    return "; ".join(filter(None, (_near(fields), known(), instead)))
+
+
+def _near(fields: Mapping[str, Any]) -> str | None:
+    """The family whose name begins as an unknown model_type does, and why the config is none of it: what that family
+    refuses. None where no name does, or where the family would count a config that may be another model's."""
+    model_type = fields.get("model_type")
+    alike = beginning_alike(model_type, names()) if isinstance(model_type, str) else []
+    for near in alike[:1]:
+        try:
+            read({**fields, "model_type": near, "architectures": None})
+        except ConfigError as refusal:
+            return f"the nearest, {near}, is another model: {refusal.message}"
+    return None
 
 
 def known() -> str:
@@ -184,6 +198,7 @@ def _ending(model_type: str, family: type[FamilyConfig], fields: Mapping[str, An
         return None, []
     endings = [ending for name in named if (ending := classes.ending(name, family.stems))]
     said, first = f"architectures = {shown(named)}", next(iter(family.heads), "")
+    plain = None if is_draft(fields, named) else setting("architectures")
     if not endings:
         if named[0] in HEADS:
             raise ConfigError(
@@ -193,7 +208,7 @@ def _ending(model_type: str, family: type[FamilyConfig], fields: Mapping[str, An
         own = f"its class is {family.stems[0]}{first}" if family.stems else "it has no class"
         raise ConfigError(
             f"{said} names no class of {model_type}: {own}",
-            f"to count it as a plain {model_type} anyway: {setting('architectures')}",
+            f"to count it as a plain {model_type} anyway: {plain}" if plain else DRAFT,
         )
     if len(endings) == len(named) and family.heads.get(endings[0], CAUSAL_MODEL).head == "none":
         body = family.heads[endings[0]]
@@ -201,9 +216,9 @@ def _ending(model_type: str, family: type[FamilyConfig], fields: Mapping[str, An
         return body, others
     there = [family.heads.get(ending) for ending in endings]
     if there[0] is None or any(other != there[0] for other in there):
-        known = ", ".join(class_names(family))
+        known = f"known: {', '.join(class_names(family))}"
         raise ConfigError(
             f"{said}: the head of {'this class is' if len(there) == 1 else 'these classes is'} not understood here",
-            f"known: {known}; with the head of {family.stems[0]}{first}: {setting('architectures')}",
+            f"{known}; with the head of {family.stems[0]}{first}: {plain}" if plain else known,
         )
     return there[0], []

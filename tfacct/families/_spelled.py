@@ -7,6 +7,7 @@ from tfacct.base.errors import ConfigError
 from tfacct.base.spelling import setting
 from tfacct.families import _classes as classes
 from tfacct.families._base import FamilyConfig, shown, unaliased
+from tfacct.families._fields import DRAFT, is_draft
 from tfacct.families._rooms import config_class
 from tfacct.families._spelled_types import BY_CLASS, SPELLED, Spelled
 
@@ -22,7 +23,7 @@ def respelled(
     spelled = by_class or (SPELLED.get(named) if isinstance(named, str) else None)
     if spelled is None:
         return raw, dict(sets), {}, None
-    _check_classes(str(named), listed, spelled)
+    _check_classes(str(named), listed, spelled, {**raw, **sets})
     over, said = _translated(sets, spelled), _translated(raw, spelled)
     there = {**said, **over}
     for name in spelled.needs:
@@ -55,13 +56,13 @@ def _translated(fields: Mapping[str, Any], spelled: Spelled) -> dict[str, Any]:
     return named
 
 
-def _check_classes(named: str, listed: list[str], spelled: Spelled) -> None:
+def _check_classes(named: str, listed: list[str], spelled: Spelled, fields: Mapping[str, Any]) -> None:
     """Refuse classes that are neither its own nor the family's: they are other models. Raises ConfigError."""
     stems = config_class(spelled.family).stems
     if not all(_class(name, spelled.classes) or classes.ending(name, stems) for name in listed):
         raise ConfigError(
             f"architectures = {shown(listed)} names no class of {named}, which is read as {spelled.family}",
-            f"to count it as that anyway: {setting('architectures')}",
+            DRAFT if is_draft(fields, listed) else f"to count it as that anyway: {setting('architectures')}",
         )
 
 

@@ -8,7 +8,8 @@ class Text(NamedTuple):
     """A language model with a type of its own that is another family's: that family, its class's sizes where they are
     left out, fields that its class does not read as that family does, and those that stand for the one `fixed` value
     that it has. `tied`: its class ties the head unless it is told otherwise. `shares`: its heads share the hidden size
-    where their own is left out, whatever the family takes."""
+    where their own is left out, whatever the family takes. `nulls`: what null means to its class and not to the
+    family's, as `FamilyConfig.nulls` says it."""
 
     family: str
     sizes: Mapping[str, Any] = {}
@@ -16,6 +17,7 @@ class Text(NamedTuple):
     fixed: Mapping[str, Any] = {}
     tied: bool = False
     shares: bool = False
+    nulls: Mapping[str, Any] = {}
 
 
 _QWEN2_VL = {
@@ -148,7 +150,13 @@ TEXTS: Mapping[str, Text] = {
         tied=True,
     ),
     "glm4v_moe_text": Text("glm4_moe", _GLM4V_MOE, fixed={"use_qk_norm": False}),
-    "glm4v_text": Text("glm4", _GLM4V, frozenset({"head_dim"}), {"attention_bias": True}),
+    "glm4v_text": Text(
+        "glm4",
+        _GLM4V,
+        frozenset({"head_dim"}),
+        {"attention_bias": True},
+        nulls={"num_key_value_heads": "num_attention_heads"},
+    ),
     "glm_ocr_text": Text("glm4", _GLM_OCR, fixed={"attention_bias": False}, shares=True),
     "granite4_vision_text": Text("granite"),
     "granite_docling_text": Text("granite", _GRANITE_DOCLING, tied=True),

@@ -11,7 +11,7 @@ from tfacct.base.errors import ConfigError
 from tfacct.base.spelling import setting
 from tfacct.families import _classes as classes
 from tfacct.families import _deepseek_vl
-from tfacct.families._base import shown
+from tfacct.families._base import null_means, share, shown
 from tfacct.families._fields import changes_counts
 from tfacct.families._parts import PAIRS, encoders, part_of
 from tfacct.families._rooms import Part, config_class, names
@@ -28,17 +28,18 @@ class Wrapper(NamedTuple):
 
     `ties`: what says whether the head is tied. The `whole` config, else `default`; `either`, that or its language
     model; its language model's `own` config alone; or `never`. `filled`: fields that it writes into a text_config which
-    leaves them out. `flat`: published configs hold the language model's fields among those of the whole. `asks`: it
-    builds any language model of its kind, by the type that the config says. `head`: sizes of an untied head, which it
-    reads in the whole, with its class's defaults. `older`: the field that held the language model's config in files of
-    before. `named`: its class, where that is not named after its type. `beside`: what it has beside the language model
-    and has no config.
+    leaves them out; `null_means`: those that it writes in place of null too. `flat`: published configs hold the
+    language model's fields among those of the whole. `asks`: it builds any language model of its kind, by the type that
+    the config says. `head`: sizes of an untied head, which it reads in the whole, with its class's defaults. `older`:
+    the field that held the language model's config in files of before. `named`: its class, where that is not named
+    after its type. `beside`: what it has beside the language model and has no config.
     """
 
     text: str
     ties: Literal["whole", "either", "own", "never"] = "whole"
     default: bool = False
     filled: Mapping[str, Any] = {}
+    null_means: Mapping[str, Any] = {}
     flat: bool = False
     asks: bool = False
     head: Mapping[str, int] = {}
@@ -131,7 +132,7 @@ WRAPPERS: Mapping[str, Wrapper] = {
     "nemotron_h_omni": Wrapper("nemotron_h", "own", older="llm_config", named="NemotronH_Omni_Reasoning_V3"),
     "ovis2": Wrapper("qwen2", default=True, head={"hidden_size": 1536, "vocab_size": 151643}),
     "paddleocr_vl": Wrapper("paddleocr_vl_text", "either", default=True, flat=True),
-    "paligemma": Wrapper("gemma", default=True, filled={"use_bidirectional_attention": True}),
+    "paligemma": Wrapper("gemma", default=True, null_means={"use_bidirectional_attention": True}),
     "phi3_v": Wrapper("phi3", flat=True, named="Phi3VForCausalLM"),
     "phi4_multimodal": Wrapper("phi4_multimodal_text", flat=True, named="Phi4MultimodalForCausalLM"),
     "phi4mm": Wrapper("phi4_multimodal_text", flat=True, named="Phi4MMForCausalLM"),
@@ -246,6 +247,9 @@ def _known(raw: Mapping[str, Any], model_type: str, wrapper: Wrapper) -> Unwrapp
         inside = {name: value for name, value in raw.items() if name not in ("model_type", "architectures", TIED)}
     if not isinstance(inside, Mapping):
         raise ConfigError(f"model_type {model_type!r} keeps its language model in text_config, which is missing")
+    for config in (raw, inside):
+        if config.get(TIED, False) is None:
+            raise ConfigError(f"{TIED} must be true or false, not null", "without it, the class's default counts")
     text = str(inside.get("model_type", wrapper.text))
     if wrapper.text in TEXTS and not wrapper.asks:
         text = wrapper.text  # whose class does not ask for the type
@@ -265,7 +269,8 @@ def _known(raw: Mapping[str, Any], model_type: str, wrapper: Wrapper) -> Unwrapp
     if not tied:
         _check_head(raw, inside, wrapper.head)
     said = wrapper.ties == "never" or whole is not None or (inside.get(TIED) is not None and wrapper.ties != "whole")
-    filled = {name: value for name, value in wrapper.filled.items() if inside.get(name) is None}
+    filled = {name: value for name, value in wrapper.filled.items() if name not in inside}
+    filled |= {name: value for name, value in wrapper.null_means.items() if inside.get(name) is None}
     writes = wrapper.named or f"{model_type}ForConditionalGeneration"
     heads = {"architectures": _class_of_whole(raw.get("architectures"), writes)}
     if family not in names():
@@ -302,7 +307,7 @@ def _inside(inside: Mapping[str, Any], text: str, whole: Mapping[str, Any], fiel
     """The fields of a language model, with what its class takes where they are left out."""
     own = TEXTS.get(text, Text(text))
     for name, value in own.fixed.items():
-        if inside.get(name, value) != value:
+        if inside.get(name) is not None and inside[name] != value:
             raise ConfigError(
                 f"{name} = {shown(inside[name])} is not read by the class of {text}, which has {shown(value)}",
                 f"drop it: {setting(name)}",
@@ -313,9 +318,11 @@ def _inside(inside: Mapping[str, Any], text: str, whole: Mapping[str, Any], fiel
     sizes = own.sizes if text in TEXTS else config_class(text).inside if text in names() else {}
     sizes = {**sizes, TIED: True} if own.tied else sizes
     aliases = config_class(own.family).aliases if own.family in names() else {}
-    given = {aliases.get(name, name) for name, value in inside.items() if value is not None}
+    given = {aliases.get(name, name) for name in inside}
     absent = {name: value for name, value in sizes.items() if name not in given}
-    if own.shares and "head_dim" not in inside:
+    nulls = [name for name in own.nulls if name in inside and inside[name] is None]
+    absent |= {name: null_means(own.nulls[name], {**absent, **inside}) for name in nulls}
+    if own.shares and inside.get("head_dim") is None:
         absent |= _shared_head({**absent, **inside})
     others = {name for name, value in whole.items() if of_another(name, value) and name not in fields}
     others |= {name for name, value in inside.items() if name in MODELS and of_another(name, value)}
@@ -331,11 +338,11 @@ def _inside(inside: Mapping[str, Any], text: str, whole: Mapping[str, Any], fiel
 
 
 def _shared_head(fields: Mapping[str, Any]) -> dict[str, int]:
-    """The size of one head of those that share the hidden size, where that is whole."""
+    """The size of one head of those that share the hidden size. Raises ConfigError where that does not divide."""
     hidden, heads = (fields.get(name) for name in ("hidden_size", "num_attention_heads"))
-    if isinstance(hidden, int) and isinstance(heads, int) and heads > 0 and hidden % heads == 0:
-        return {"head_dim": hidden // heads}
-    return {}
+    if isinstance(hidden, int) and isinstance(heads, int) and heads > 0:
+        return {"head_dim": share(hidden, heads, "hidden_size by num_attention_heads")}
+    return {}  # which the family refuses
 
 
 KEPT = ("quantization_config", "compression_config")
@@ -363,7 +370,8 @@ def _refuse_unread(name: str, inside: Mapping[str, Any], text: str) -> None:
     if name == "head_dim" and isinstance(hidden, int) and isinstance(heads, int) and hidden == heads * inside[name]:
         return
     alone = name == "sliding_window" and not inside.get("use_sliding_window")
-    if alone or (name == "layer_types" and set(map(str, inside[name])) == {"full_attention"}):
+    layers = inside[name] if name == "layer_types" else None
+    if alone or (isinstance(layers, list) and set(map(str, layers)) == {"full_attention"}):
         return
     raise ConfigError(f"{name} = {shown(inside[name])} is not read by the class of {text}", f"drop it: {setting(name)}")
 

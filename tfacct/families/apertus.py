@@ -29,7 +29,7 @@ class Config(LlamaLike):
     intermediate_size: Count = 14336
     num_hidden_layers: Layers = 32
     num_attention_heads: Count = 32
-    num_key_value_heads: Count = 32
+    num_key_value_heads: Count = Field(default_factory=lambda fields: fields["num_attention_heads"])
     max_position_embeddings: Count = 65536
     attention_bias: Switch = False
     hidden_act: Word = "xielu"
@@ -54,7 +54,6 @@ class Config(LlamaLike):
         "blocks.*.mlp.act.weight": "model.layers.*.mlp.act_fn.alpha_p",
         "blocks.*.mlp.act.bias": "model.layers.*.mlp.act_fn.alpha_n",
     }
-    nulls: ClassVar = {"num_key_value_heads": "num_attention_heads"}
     gotchas: ClassVar = (
         "xIELU has two learned numbers in every layer; another hidden_act has none. The files of Apertus store two "
         "more, beta and eps, which are not trained and not counted.",
