@@ -18,7 +18,7 @@ REQUIRED = {
     "vocab_size": 37, "hidden_size": 32, "num_layers": 1, "num_attention_heads": 2, "q_lora_rank": 16,
     "intermediate_size": 40, "moe_intermediate_size": 8, "n_routed_experts": 12, "zero_expert_num": 0,
 }  # fmt: skip
-SILENT = {"routed_scaling_factor": 3.0, "num_hidden_layers": 5}
+SILENT = {"routed_scaling_factor": 3.0, "num_hidden_layers": 4, "qk_head_dim": 12}
 
 
 def drawn(draw: Draw) -> Fields:

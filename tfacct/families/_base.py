@@ -153,6 +153,9 @@ class FamilyConfig(BaseModel):
     """Fields of which null does not mean that they are absent → the field whose value null means, or the quotient of
     two, spelled `hidden_size / num_attention_heads`; or a value that is no name."""
 
+    sums: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    """Fields that published files give too → the fields whose sum each one is: another value contradicts them."""
+
     _ending: Ending | None = PrivateAttr(default=None)
     _labels: int = PrivateAttr(default=DEFAULT_LABELS)
 
@@ -251,7 +254,7 @@ class FamilyConfig(BaseModel):
         """Every field that may be set in a config that says this: those that are read, shares that are dropped, and
         those known to be harmless."""
         dropouts = (field for field, _ in cls.dropouts.values())
-        return frozenset((*cls.model_fields, *dropouts)) | HARMLESS | FIELDS | OF_MTP | cls.harmless
+        return frozenset((*cls.model_fields, *dropouts)) | HARMLESS | FIELDS | OF_MTP | cls.harmless | {*cls.sums}
 
     @classmethod
     def counted(cls, said: Mapping[str, Any] | None = None) -> tuple[str, ...]:  # noqa: ARG003
@@ -283,7 +286,7 @@ def validate(family: type[FamilyConfig], raw: Mapping[str, Any]) -> tuple[Family
             elif value is not None or not _default_may_follow(family, name):
                 given[name] = value
                 unsaid.discard(name)
-        elif is_harmless(name) or name in FIELDS or name in OF_MTP or name in family.harmless:
+        elif is_harmless(name) or name in FIELDS or name in OF_MTP or name in {*family.harmless, *family.sums}:
             continue
         elif field := same_size(name, family.model_fields):
             repeated[name] = field
@@ -304,6 +307,10 @@ def validate(family: type[FamilyConfig], raw: Mapping[str, Any]) -> tuple[Family
         raise config_error(error, raw) from None
     for name, field in repeated.items():
         _refuse_if_other(name, raw[name], field, getattr(config, field))
+    for name, parts in family.sums.items():
+        total = sum(getattr(config, part) or 0 for part in parts)
+        if raw.get(name) not in (None, total):
+            raise ConfigError(f"{name} = {shown(raw[name])} contradicts {' + '.join(parts)} = {total:,}")
     counted = (name for name in family.model_fields if name in unsaid and name not in family.uncounted)
     values = {name: getattr(config, name) for name in counted}
     return config, {name: value for name, value in values.items() if value is not None}, unknown

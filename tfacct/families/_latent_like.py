@@ -28,12 +28,12 @@ class LatentLike(LlamaLike):
     kv_lora_rank: Count = 512
     qk_nope_head_dim: Count = 128
     qk_rope_head_dim: Count = 64
-    qk_head_dim: Count | None = None
     v_head_dim: Count = 128
     latent_attention: Literal["auto", "expanded", "absorbed", "unpacked"] = "auto"
 
-    uncounted: ClassVar = LlamaLike.uncounted | {"head_dim", "num_key_value_heads", "qk_head_dim"}
+    uncounted: ClassVar = LlamaLike.uncounted | {"head_dim", "num_key_value_heads"}
     nulls: ClassVar = {"num_key_value_heads": "num_attention_heads"}
+    sums: ClassVar = {"qk_head_dim": ("qk_nope_head_dim", "qk_rope_head_dim")}
     harmless: ClassVar = frozenset({"rope_interleave"})
     hf_paths: ClassVar = {
         **LlamaLike.hf_paths,
@@ -69,10 +69,6 @@ class LatentLike(LlamaLike):
             raise ConfigError(
                 f"num_key_value_heads = {self.num_key_value_heads:,}, but with a latent every head has keys of its"
                 f" own: num_attention_heads = {self.num_attention_heads:,}"
-            )
-        if self.qk_head_dim not in (None, size := self.qk_nope_head_dim + self.qk_rope_head_dim):
-            raise ConfigError(
-                f"qk_head_dim = {self.qk_head_dim:,} contradicts qk_nope_head_dim + qk_rope_head_dim = {size:,}"
             )
         return LatentAttention(
             hidden=self.hidden_size,

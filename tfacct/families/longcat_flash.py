@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from tfacct.architecture.parts import Experts
 from tfacct.architecture.transformer import Transformer
+from tfacct.base.errors import ConfigError
 from tfacct.families._base import Count, Layers, Real, Switch, UpTo, Word
 from tfacct.families._endings import DECODER
 from tfacct.families._experts import check_active
@@ -125,6 +126,11 @@ class Config(LatentLike):
         for name, understood in self.understood.items():
             if getattr(self, name) != understood:
                 raise self.refused(name, getattr(self, name))
+        if self.num_hidden_layers not in (None, self.num_layers, 2 * self.num_layers):
+            raise ConfigError(
+                f"num_hidden_layers = {self.num_hidden_layers:,} contradicts num_layers = {self.num_layers:,}, of two"
+                " blocks each"
+            )
         check_active(self.num_experts_per_tok, self.n_routed_experts, ("moe_topk", "n_routed_experts"))
         own: dict[str, Any] = {"idle": self.count or None, "late": True, "shared": self.intermediate_size}
         experts = Experts(

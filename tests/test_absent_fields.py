@@ -1,0 +1,247 @@
+"""Fields that a config leaves out, sets to null or to another value, in every family, against the transformers class.
+
+An absent field has its class's default, which may follow from other fields; so a test changes those others. Where this
+program refuses a config, or the class does, there is nothing to compare.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from tests.conftest import by_kind
+from tests.families import TINY, room
+from tests.test_wrappers import NOT_BUILT, TIED, agree, of_head, theirs, whole_of
+from tfacct import families
+from tfacct.base.errors import ConfigError
+from tfacct.families._wrappers import WRAPPERS
+from tfacct.loading.model import subject
+from tfacct.reference import hf
+
+FAMILIES = [name for name in families.names() if families.config_class(name).hf_paths]
+LAYERS = frozenset(
+    "n_layer n_layers num_hidden_layers num_layers encoder_layers decoder_layers num_decoder_layers".split()
+)
+SHALLOW = 12
+"""Layers of a model that the class builds in a moment."""
+MEANS_THE_SAME: Mapping[tuple[str, str], str] = {
+    ("bailing_hybrid", "head_dim"): "transformers has DeepSeek-V3's class for it, which is given this one",
+    ("bailing_moe_v2_5", "head_dim"): "the same",
+    ("ernie4_5_moe", "moe_layer_end_index"): "-1 is the last layer",
+    ("qwen", "intermediate_size"): "transformers has Qwen2's class for it, which is given half of this one",
+    ("gemma3_text", "sliding_window"): "the class halves the window of an encoder, and so does the architecture here",
+    ("zamba2", "max_position_embeddings"): "use_long_context stands in its place, as `context` here",
+}
+"""Fields whose value here is not the attribute of the class's config, and why the count is."""
+
+
+def attribute(config: Any, name: str) -> Any:
+    """A plain value of the class's config; None where it has none of that name, or one for each layer."""
+    try:
+        value = getattr(config, name, None)
+    except Exception:  # it differs from layer to layer
+        return None
+    return value if isinstance(value, (int, float, bool)) else None
+
+
+def class_config(family: str, fields: Mapping[str, Any]) -> Any:
+    return hf.filled({**fields, "model_type": families.config_class(family).class_type or family})
+
+
+def by_default(family: str) -> dict[str, Any]:
+    """What a config of the family must say, with the class's sizes: everything else is absent."""
+    made, own = class_config(family, {}), families.config_class(family)
+    given = {**TINY[family], **room(family).REQUIRED}
+    needed = [name for name, field in own.model_fields.items() if field.is_required()]
+    sizes = {name: attribute(made, name) for name in needed}
+    return {"model_type": family, **{name: given.get(name) if size is None else size for name, size in sizes.items()}}
+
+
+def differing(family: str, raw: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Absent fields whose value is not the class's: ours, theirs."""
+    try:
+        ours = families.read(raw).config
+        theirs = class_config(family, {**raw, **ours.class_fields()})
+    except Exception:  # this program refuses it, or the class in any of its own ways
+        return {}
+    pairs = {name: (getattr(ours, name), attribute(theirs, name)) for name in ours.counted() if name not in raw}
+    computed = (None, "auto")  # by the architecture, which the next test builds
+    return {
+        name: (mine, other)
+        for name, (mine, other) in pairs.items()
+        if mine not in computed and other is not None and mine != other and (family, name) not in MEANS_THE_SAME
+    }
+
+
+def shallow(family: str) -> dict[str, Any]:
+    """The same with two layers, where no list has an entry for each."""
+    raw, made = by_default(family), class_config(family, {})
+    listed = {len(value) for value in made.to_dict().values() if isinstance(value, list)}
+    own = families.config_class(family).model_fields
+    counts = {name: attribute(made, name) for name in LAYERS if name in own}
+    return {**raw, **{name: 2 for name, count in counts.items() if count and count not in listed}}
+
+
+def changed(family: str) -> Iterator[dict[str, Any]]:
+    """The class's defaults, then one size at a time doubled, or one switch turned."""
+    made, raw = class_config(family, {}), by_default(family)
+    yield raw
+    few = shallow(family)
+    for name in families.config_class(family).counted():
+        size = attribute(made, name)
+        if isinstance(size, int):
+            yield {**few, name: not size if isinstance(size, bool) else 2 * size}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_an_absent_field_has_the_value_that_the_class_gives_it(family: str) -> None:
+    found = {name: pair for raw in changed(family) for name, pair in differing(family, raw).items()}
+    assert found == {}
+
+
+def values(value: Any) -> list[Any]:
+    """Others than this one: null, and some that a file may have by mistake."""
+    if isinstance(value, bool):
+        return [None, not value]
+    if isinstance(value, int):
+        return [None, 2 * value, 4 * value, value + 1, 1, 0]
+    return [None, value / 2] if isinstance(value, float) else [None, 2, 64, True]
+
+
+def around(base: Mapping[str, Any], fields: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The config with one field at a time left out, null, or of another value than it has in `fields`."""
+    yield dict(base)
+    for name, value in fields.items():
+        if name in base:
+            yield {key: one for key, one in base.items() if key != name}
+        yield from ({**base, name: other} for other in values(value))
+
+
+def counted_as_in_the_class(raw: Mapping[str, Any]) -> str | None:
+    """The difference in parameters, in words; None where there is none, or nothing to compare."""
+    try:
+        ours = subject("mine", raw)
+    except ConfigError:
+        return None
+    if ours.config.class_cannot() is not None:
+        return None
+    try:
+        theirs = sum(hf.parameters(hf.build(ours.of_class, ours.config.ending.auto)).values())
+    except Exception:  # the class refuses it in any of its own ways
+        return None
+    mine = sum(ours.ledger.parameters().values())
+    return None if mine == theirs else f"{mine:,} here, {theirs:,} in the class: {raw}"
+
+
+def tiny(family: str) -> dict[str, Any]:
+    return dict(TINY[family])
+
+
+@pytest.mark.parametrize("base", [tiny, pytest.param(shallow, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("family", [one for one in by_kind(TINY) if one.values[0] in FAMILIES])
+def test_each_field_absent_null_or_odd_counts_as_in_the_class(family: str, base: Callable[[str], Any]) -> None:
+    own, raw = families.config_class(family), base(family)
+    made = class_config(family, {})
+    sizes = {name: attribute(made, name) for name in own.model_fields}
+    if any((raw.get(name) or sizes[name] or 0) > SHALLOW for name in LAYERS & sizes.keys()):
+        pytest.skip("the class's layers are too many to build it often")
+    fields = {**sizes, **{name: raw[name] for name in own.model_fields if name in raw}, **dict.fromkeys(own.sums, 3)}
+    assert [found for config in around(raw, fields) if (found := counted_as_in_the_class(config))] == []
+
+
+@pytest.mark.parametrize(
+    ("family", "field"),
+    [
+        *(("gemma4_text", "per_layer_config"), ("embedding_gemma2_text", "per_layer_config")),
+        *(("smollm3", "num_key_value_heads"), ("esmc", "head_dim"), ("apertus", "num_key_value_heads")),
+    ],
+)
+def test_null_is_what_the_class_makes_of_it(family: str, field: str) -> None:
+    """Sizes that null follows from may be absent themselves. Gemma's: no layer has sizes of its own."""
+    for raw in ({**TINY[family], field: None}, {**shallow(family), field: None}):
+        assert subject("mine", raw).ledger.parameters()
+        assert counted_as_in_the_class(raw) is None
+
+
+@pytest.mark.parametrize(
+    ("family", "said", "message"),
+    [
+        (
+            "longcat_flash",
+            {"qk_head_dim": 16},
+            r"qk_head_dim = 16 contradicts qk_nope_head_dim \+ qk_rope_head_dim = 12",
+        ),
+        ("deepseek_v3", {"qk_head_dim": 3}, r"qk_head_dim = 3 contradicts qk_nope_head_dim \+ qk_rope_head_dim = 12"),
+        ("longcat_flash", {"num_hidden_layers": 3}, "num_hidden_layers = 3 contradicts num_layers = 2"),
+    ],
+)
+def test_a_size_that_contradicts_its_parts_is_refused(family: str, said: dict[str, int], message: str) -> None:
+    """LongCat's class builds the projection of 16, and then cannot split what it gives into 8 and 4."""
+    with pytest.raises(ConfigError, match=message):
+        subject("mine", {**TINY[family], **said})
+    right = {"qk_head_dim": 12} if "qk_head_dim" in said else {"num_hidden_layers": 4}
+    assert (
+        subject("mine", {**TINY[family], **right}).ledger.parameters()
+        == subject("mine", TINY[family]).ledger.parameters()
+    )
+
+
+NULLS = (
+    *(
+        (whole, "num_key_value_heads")
+        for whole in ("glm4v", "glm46v", "glmga", "glmasr", "granite_docling", "qwen2_vl")
+    ),
+    *((whole, "num_key_value_heads") for whole in ("qwen2_5_vl", "qwen2_5_omni_thinker", "voxtral")),
+    *(("voxtral", "head_dim"), ("gemma4", "per_layer_config"), ("paligemma", "use_bidirectional_attention")),
+)
+
+
+@pytest.mark.parametrize(("whole", "field"), NULLS)
+def test_null_in_a_text_config_is_what_the_class_makes_of_it(whole: str, field: str) -> None:
+    """It is not the same as an absent field: the class fills in its default for that one alone."""
+    agree(whole_of(whole, {}, {field: None}))
+
+
+@pytest.mark.parametrize("whole", ["glm4v", "qwen2_vl", "voxtral", "llava"])
+def test_null_in_a_text_config_is_refused_where_the_class_refuses_it(whole: str) -> None:
+    for field in ("vocab_size", "num_hidden_layers", "intermediate_size"):
+        with pytest.raises(ConfigError, match=f"{field} must be a whole number, not null"):
+            subject("mine", whole_of(whole, {}, {field: None}))
+    for raw in (whole_of(whole, {TIED: None}, {}), whole_of(whole, {}, {TIED: None})):
+        with pytest.raises(ConfigError, match=f"{TIED} must be true or false, not null"):
+            subject("mine", raw)
+
+
+@pytest.mark.parametrize("whole", ["glm4v", "glmga", "glm_ocr", "qwen2_vl"])
+def test_heads_inside_a_whole_that_do_not_divide_the_hidden_size_are_refused(whole: str) -> None:
+    """GLM-4V's class takes 49 // 32, Qwen2-VL's refuses it; none of them can run."""
+    text = {"vocab_size": 61, "hidden_size": 49, "num_hidden_layers": 2, "num_attention_heads": 32}
+    with pytest.raises(ConfigError, match="hidden_size by num_attention_heads: 49 is not divisible by 32"):
+        subject("mine", {"model_type": whole, "text_config": text})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("whole", [name for name in WRAPPERS if name not in NOT_BUILT])
+def test_each_field_inside_a_whole_absent_null_or_odd_counts_as_in_its_class(whole: str) -> None:
+    raw = whole_of(whole, {}, {})
+    raw |= of_head(raw)
+    first = subject("mine", raw)
+    own = first.config
+    fields = {name: getattr(own, name) for name in own.counted()}
+    found = []
+    for text in around(raw["text_config"], fields):
+        try:
+            mine = sum(subject("mine", {**raw, "text_config": text}).ledger.parameters().values())
+        except ConfigError:
+            continue
+        try:
+            other = sum(theirs({**raw, "text_config": text}).values())
+        except Exception:  # the class refuses it in any of its own ways
+            continue
+        found += [] if mine == other else [f"{mine:,} here, {other:,} in the class: {text}"]
+    assert found == []
