@@ -14,6 +14,8 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+import transformers
+
 from tests.conftest import by_kind
 from tests.families import TINY, room
 from tests.test_wrappers import NOT_BUILT, TIED, agree, of_head, theirs, whole_of
@@ -27,6 +29,8 @@ FAMILIES = [name for name in families.names() if families.config_class(name).hf_
 LAYERS = frozenset(
     "n_layer n_layers num_hidden_layers num_layers encoder_layers decoder_layers num_decoder_layers".split()
 )
+OF_EVERY_CLASS = transformers.PreTrainedConfig().to_dict().keys()
+"""Fields of how results are given: no class has weights for them."""
 SHALLOW = 12
 """Layers of a model that the class builds in a moment."""
 MEANS_THE_SAME: Mapping[tuple[str, str], str] = {
@@ -138,6 +142,13 @@ def counted_as_in_the_class(raw: Mapping[str, Any]) -> str | None:
     return None if mine == theirs else f"{mine:,} here, {theirs:,} in the class: {raw}"
 
 
+def as_written(family: type[families.FamilyConfig], fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields under the names that files have: a field of pydantic's cannot begin with an underscore, as OPT's
+    `_remove_final_layer_norm` does."""
+    hidden = {name: alias for alias, name in family.aliases.items() if alias == f"_{name}"}
+    return {hidden.get(name, name): value for name, value in fields.items()}
+
+
 def tiny(family: str) -> dict[str, Any]:
     return dict(TINY[family])
 
@@ -145,13 +156,19 @@ def tiny(family: str) -> dict[str, Any]:
 @pytest.mark.parametrize("base", [tiny, pytest.param(shallow, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("family", [one for one in by_kind(TINY) if one.values[0] in FAMILIES])
 def test_each_field_absent_null_or_odd_counts_as_in_the_class(family: str, base: Callable[[str], Any]) -> None:
+    """Switches that this program does not read are among them: one that adds weights must not be ignored."""
     own, raw = families.config_class(family), base(family)
     made = class_config(family, {})
     sizes = {name: attribute(made, name) for name in own.model_fields}
     if any((raw.get(name) or sizes[name] or 0) > SHALLOW for name in LAYERS & sizes.keys()):
         pytest.skip("the class's layers are too many to build it often")
-    fields = {**sizes, **{name: raw[name] for name in own.model_fields if name in raw}, **dict.fromkeys(own.sums, 3)}
-    assert [found for config in around(raw, fields) if (found := counted_as_in_the_class(config))] == []
+    switches = {name: value for name, value in made.to_dict().items() if isinstance(value, bool)}
+    unread = {name: value for name, value in switches.items() if name not in own.aliases and name not in OF_EVERY_CLASS}
+    said = {name: raw[name] for name in own.model_fields if name in raw}
+    fields = {**dict.fromkeys(own.harmless, False), **unread, **sizes, **said, **dict.fromkeys(own.sums, 3)}
+    assert [
+        found for config in around(raw, as_written(own, fields)) if (found := counted_as_in_the_class(config))
+    ] == []
 
 
 @pytest.mark.parametrize(
@@ -230,11 +247,10 @@ def test_heads_inside_a_whole_that_do_not_divide_the_hidden_size_are_refused(who
 def test_each_field_inside_a_whole_absent_null_or_odd_counts_as_in_its_class(whole: str) -> None:
     raw = whole_of(whole, {}, {})
     raw |= of_head(raw)
-    first = subject("mine", raw)
-    own = first.config
+    own = subject("mine", raw).config
     fields = {name: getattr(own, name) for name in own.counted()}
     found = []
-    for text in around(raw["text_config"], fields):
+    for text in around(raw["text_config"], as_written(type(own), fields)):
         try:
             mine = sum(subject("mine", {**raw, "text_config": text}).ledger.parameters().values())
         except ConfigError:

@@ -345,7 +345,6 @@ def test_a_size_said_twice_is_fine_if_it_is_the_same(model_type: str, name: str,
 
 
 OTHER_MODELS = [
-    ("llama", "Eagle3LlamaForCausalLM", "LlamaForCausalLM"),
     ("llama", "LlavaLlamaForCausalLM", "LlamaForCausalLM"),
     ("llama", "LlamaMoEForCausalLM", "LlamaForCausalLM"),
     ("llama", "BitnetForCausalLM", "LlamaForCausalLM"),
@@ -372,6 +371,47 @@ def test_a_class_of_another_model_is_refused_and_counted_on_request(run, tmp_pat
     assert (ran.code, ran.out) == (2, "") and "--set architectures=null" in ran.err
     assert f'architectures = ["{name}"] names no class of {model_type}: its class is {own}' in ran.err
     assert run("params", str(file), "--set", "architectures=null").code == 0
+
+
+DRAFTS = [
+    ("qwen3", "DFlashDraftModel", {"dflash_config": {"mask_token_id": 3}, "num_target_layers": 36}),
+    ("llama", "LlamaForCausalLMEagle3", {"draft_vocab_size": 32000}),
+    ("llama", "EAGLE3Speculator", {"eagle_aux_hidden_state_layer_ids": [2, 18, 33]}),
+    ("llama", "MedusaModel", {"medusa_num_heads": 4, "medusa_num_layers": 1}),
+    ("deepseek_v3", "DeepseekV3ForCausalLMDraft", {"target_hidden_size": 7168}),
+]
+
+
+@pytest.mark.parametrize(("model_type", "name", "fields"), DRAFTS)
+def test_a_draft_model_is_refused_and_no_hint_counts_it_as_a_plain_one(model_type, name, fields) -> None:
+    """A draft model has a small stack of a known family's layers, and weights that join it to the model it serves."""
+    for marks in (
+        {"architectures": [name], **fields},
+        {"architectures": [name]},
+        {"architectures": ["Other"], **fields},
+    ):
+        with pytest.raises(TfacctError, match=r"architectures = .* names no class") as caught:
+            subject("mine", {**TINY[model_type], **marks})
+        assert caught.value.hint == "a draft model has weights beside its layers, which are not counted"
+    for field, value in fields.items():
+        with pytest.raises(TfacctError, match=f"{field} = .*: a draft model has weights beside its layers"):
+            subject("mine", {**TINY[model_type], field: value})
+        assert subject("mine", {**TINY[model_type], field: None}).ledger
+
+
+@pytest.mark.parametrize("family", [name for name in families.names() if name != families.OWN])
+def test_a_switch_that_may_add_weights_is_refused_and_not_warned_about(family: str) -> None:
+    """Ming-omni's multi_gate adds routers of images and of audio to each layer's; the other name is nobody's."""
+    for name, words in (("multi_gate", "changes the counts"), ("new_gate_bias", "by its name it may add weights")):
+        with pytest.raises(TfacctError, match=f"{name} = true .*{words}") as caught:
+            subject("mine", {**TINY[family], name: True})
+        assert caught.value.hint is not None and f"{name}=None" in caught.value.hint
+        assert subject("mine", {**TINY[family], name: False}).ledger
+
+
+@pytest.mark.parametrize("name", ["use_flash_norm", "fused_mlp", "norms_are_cheap_kernels", "frobnicate"])
+def test_a_switch_of_how_weights_are_run_is_only_named(name: str) -> None:
+    assert subject("mine", {**TINY["llama"], name: True}).unknown == (name,)
 
 
 @pytest.mark.parametrize(
@@ -411,6 +451,30 @@ def test_an_unknown_model_type_is_guessed_by_its_class_and_never_by_its_spelling
         if says
         else "are known: docs/models.md" in hint
     )
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        # MiMo-V2.5: windows and key heads in places of its own, which mimo_v2_flash does not have
+        (
+            {**TINY["mimo_v2_flash"], "model_type": "mimo_v2", "hybrid_layer_pattern": [0, 0, 0]},
+            "the nearest, mimo_v2_flash, is another model: hybrid_layer_pattern = [0, 0, 0] changes the counts",
+        ),
+        (
+            {**TINY["llama"], "model_type": "llama_x", "kv_lora_rank": 3},
+            "the nearest, llama, is another model: kv_lora",
+        ),
+        ({**TINY["llama"], "model_type": "llama_x"}, None),  # it may be that model or another
+        ({"model_type": "llama_x", "architectures": ["XForCausalLM"]}, None),
+    ],
+)
+def test_an_unknown_model_type_says_why_the_nearest_family_is_not_its(fields: dict, says: str | None) -> None:
+    with pytest.raises(TfacctError, match="unknown model_type") as caught:
+        subject("mine", fields)
+    hint = caught.value.hint or ""
+    assert hint.startswith(says) if says else "nearest" not in hint
+    assert "are known: docs/models.md" in hint
 
 
 def test_what_a_refusal_advises_works(run, tmp_path: Path) -> None:

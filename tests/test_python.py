@@ -101,7 +101,7 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         lambda: load({**TINY["llama"], "hybrid_override_pattern": "M-M"}),
         "without it: hybrid_override_pattern=None",
     ),
-    "class": (lambda: load({**TINY["llama"], "architectures": ["Eagle3Llama"]}), "anyway: architectures=None"),
+    "class": (lambda: load({**TINY["llama"], "architectures": ["LlamaMoEForCausalLM"]}), "anyway: architectures=None"),
     "no family": (
         lambda: load({**TINY["llama"], "model_type": "mine", "architectures": ["LlamaForCausalLM"]}),
         "its class LlamaForCausalLM belongs to llama: model_type='llama'",

@@ -624,3 +624,60 @@ def test_every_command_that_weighs_takes_it(run, tmp_path: Path) -> None:
     assert "in some blocks: attn.k_proj" in " ".join(run("memory", str(file)).out.split())
     assert run("memory", str(file), "--fit", "1MiB").code == 0
     assert "no one formula" in " ".join(run("memory", str(file), "--explain").err.split())
+
+
+_HQQ: dict[str, Any] = {"nbits": 4, "group_size": 24, "axis": 1}
+_TORCHAO: dict[str, Any] = {"_type": "Int4WeightOnlyConfig", "_version": 1, "_data": {"group_size": 32}}
+KNOWN: dict[str, dict[str, Any]] = {
+    "fp8": {"quant_method": "fp8"},
+    "gptq": {**GPTQ, "dynamic": {"+:.*down.*": {"bits": 8}}},
+    "awq": {"quant_method": "awq", "bits": 4, "group_size": 8},
+    "bitsandbytes": {"quant_method": "bitsandbytes", "load_in_4bit": True},
+    "mxfp4": {"quant_method": "mxfp4"},
+    "fbgemm": {"quant_method": "fbgemm_fp8"},
+    "hqq": {"quant_method": "hqq", "quant_config": {"weight_quant_params": _HQQ}},
+    "torchao": {"quant_method": "torchao", "quant_type": {"default": _TORCHAO}},
+    "torchao, as older files name it": {
+        **{"quant_method": "torchao", "quant_type": "int4_weight_only"},
+        "quant_type_kwargs": {"group_size": 32},
+    },
+    "bitnet": {"quant_method": "bitnet"},
+    "auto-round": {
+        **{"quant_method": "auto-round", "bits": 4, "group_size": 24},
+        "extra_config": {"model.layers.0.mlp.up_proj": {"bits": 8}},
+    },
+    "compressed-tensors": {
+        **{"quant_method": "compressed-tensors", "format": "pack-quantized"},
+        "config_groups": {"a": {"targets": ["Linear"], "weights": W4}},
+    },
+    "modelopt": {"quant_method": "modelopt", "quantization": {"quant_algo": "FP8"}},
+    "modelopt, module by module": {**MIXED, "quantized_layers": {"model.layers.0.mlp.up_proj": {"quant_algo": "FP8"}}},
+    "mlx": {"group_size": 32, "bits": 4, "model.layers.0.mlp.up_proj": {"group_size": 32, "bits": 8}},
+}
+"""A config of each method; those whose modules differ have an object of fields for one of them."""
+TAKEN_WHOLE = {"quantized_layers", "extra_config", "config_groups", "dynamic"}
+"""Objects whose names are those of modules or groups, of which any may be said."""
+
+
+def _objects(said: dict[str, Any], of: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Where the objects of fields in a config are."""
+    if not of or of[-1] not in TAKEN_WHOLE:
+        yield of
+    for name, value in said.items():
+        if isinstance(value, dict):
+            yield from _objects(value, (*of, name))
+
+
+def _with(said: dict[str, Any], of: tuple[str, ...], **more: Any) -> dict[str, Any]:
+    """The config with more fields in one of its objects."""
+    return {**said, of[0]: _with(said[of[0]], of[1:], **more)} if of else {**said, **more}
+
+
+@pytest.mark.parametrize(("method", "of"), [(name, of) for name, said in KNOWN.items() for of in _objects(said)])
+def test_a_field_that_no_method_asks_for_is_refused_in_every_object(method: str, of: tuple[str, ...]) -> None:
+    """It may change bytes. The config without it is read, so nothing else is wrong with it. MLX takes it for a module."""
+    config = {**LLAMA, **EVEN}
+    assert weighed(config, KNOWN[method]) > 0
+    refused = "names no quant_method" if method == "mlx" and not of else "surprise = 1 is not known"
+    with pytest.raises(TfacctError, match=refused):
+        weighed(config, _with(KNOWN[method], of, surprise=1))

@@ -397,18 +397,49 @@ def test_a_whole_that_nobody_knows_is_read_where_its_config_says_enough() -> Non
         subject("mine", {**raw, "text_config": TINY["bert"]})
 
 
+WINDOWED = {"use_sliding_window": True, "sliding_window": 5, "layer_types": ["sliding_attention"]}
+
+
 @pytest.mark.parametrize(
-    ("text", "field"),
+    ("whole", "said"),
     [
-        ({"model_type": "qwen2_vl_text", **QWEN_VL, "head_dim": 6}, "head_dim"),
-        ({"model_type": "qwen3_vl_text", "use_sliding_window": True}, "use_sliding_window"),
+        *((whole, {"head_dim": 6}) for whole in ("glm4v", "glm46v", "glmga", "qwen2_vl", "qwen2_5_vl")),
+        *((whole, WINDOWED) for whole in ("qwen3_vl", "qwen3_vl_moe", "qwen3_omni_moe_thinker", "cosmos3_omni")),
+        *((whole, {"layer_types": 3}) for whole in ("qwen3_vl", "qwen3_omni_moe_thinker")),
     ],
 )
-def test_a_field_that_the_inner_class_does_not_read_is_refused(text: dict, field: str) -> None:
-    kind = {"qwen2_vl_text": "qwen2_vl", "qwen3_vl_text": "qwen3_vl"}
-    own = "qwen2_vl_text" if field == "head_dim" else "qwen3_vl_text"
-    with pytest.raises(ConfigError, match=f"{field} = .* is not read by the class of {own}"):
-        subject("mine", {"model_type": kind[own], "text_config": {**text, "model_type": own}})
+def test_a_field_that_the_inner_class_does_not_read_is_refused(whole: str, said: dict[str, Any]) -> None:
+    """GLM-4V's and Qwen2-VL's heads share the hidden size; Qwen3-VL's layers see everything. What is set on the command
+    line does not reach a text_config before it is read, so the hint is about the file."""
+    raw = whole_of(whole, {}, {})
+    for field in ("use_sliding_window", "layer_types", "head_dim"):
+        if field in said:
+            with pytest.raises(ConfigError, match=rf"{field} = .* is not read by the class of \w+") as caught:
+                subject("mine", {**raw, "text_config": {**raw["text_config"], field: said[field]}})
+            assert caught.value.hint == "drop it from the file"
+    if "sliding_window" in said:
+        with pytest.raises(ConfigError, match=r"_window = .* is not read by the class"):
+            subject("mine", {**raw, "text_config": {**raw["text_config"], **said, "layer_types": None}})
+
+
+@pytest.mark.parametrize(
+    ("whole", "said"),
+    [
+        *((whole, {"head_dim": QWEN_VL["head_dim"]}) for whole in ("qwen2_vl", "qwen2_5_vl")),
+        *((whole, {"head_dim": GLM4V["head_dim"]}) for whole in ("glm4v", "glm46v", "glmga")),
+        *(
+            (whole, {"sliding_window": 5, "use_sliding_window": False})
+            for whole in ("qwen3_vl", "qwen3_omni_moe_thinker")
+        ),
+        *((whole, {"layer_types": ["full_attention"]}) for whole in ("qwen3_vl", "qwen3_omni_moe_thinker")),
+    ],
+)
+def test_a_field_that_says_what_the_inner_class_does_anyway_changes_nothing(whole: str, said: dict[str, Any]) -> None:
+    raw = whole_of(whole, {}, {})
+    text = {name: value for name, value in raw["text_config"].items() if name not in said}
+    plain, ours = (subject("mine", {**raw, "text_config": {**text, **more}}) for more in ({}, said))
+    assert ours.ledger.parameters() == plain.ledger.parameters() and ours.unknown == ()
+    assert ours.ledger.states(Workload(11, 7, 3).axes()) == plain.ledger.states(Workload(11, 7, 3).axes())
 
 
 def test_verify_says_whose_class_was_asked(run) -> None:

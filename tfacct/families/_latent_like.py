@@ -53,7 +53,7 @@ class LatentLike(LlamaLike):
         "all heads. The parameters are the same in every form.",
         "A null q_lora_rank means queries without a latent, as in V2-Lite; an absent one means 1,536.",
         "head_dim and num_key_value_heads change nothing. The class sets head_dim itself; a num_key_value_heads other "
-        "than num_attention_heads is refused.",
+        "than num_attention_heads is refused, and so is a qk_head_dim other than the sum of its two parts.",
         "attention_bias applies to q_a_proj, kv_a_proj and o_proj only.",
     )
 

@@ -140,15 +140,16 @@ def _by_its_class(fields: Mapping[str, Any], instead: str | None = None) -> str:
 
 
 def _near(fields: Mapping[str, Any]) -> str | None:
-    """The family whose name begins as an unknown model_type does, and why the config is none of it: what that family
-    refuses. None where no name does, or where the family would count a config that may be another model's."""
+    """The family whose name begins as an unknown model_type does, and why the config is not its: a field that it
+    refuses. None where it refuses none, for the config may still be another model's."""
     model_type = fields.get("model_type")
     alike = beginning_alike(model_type, names()) if isinstance(model_type, str) else []
     for near in alike[:1]:
         try:
             read({**fields, "model_type": near, "architectures": None})
         except ConfigError as refusal:
-            return f"the nearest, {near}, is another model: {refusal.message}"
+            if any(refusal.message.startswith(name) for name in fields):
+                return f"the nearest, {near}, is another model: {refusal.message}"
     return None
 
 

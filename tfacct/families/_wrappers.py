@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NamedTuple
 
 from tfacct.base.errors import ConfigError
-from tfacct.base.spelling import setting
 from tfacct.families import _classes as classes
 from tfacct.families import _deepseek_vl
 from tfacct.families._base import null_means, share, shown
@@ -21,6 +20,7 @@ from tfacct.families._texts import TEXTS, Text
 FIELDS = ("text_config", "llm_config", "language_config")
 """Fields that hold the language model's config. The classes of transformers have the first."""
 TIED = "tie_word_embeddings"
+DROP = "drop it from the file"  # what is set on the command line is set over the language model's fields, read by then
 
 
 class Wrapper(NamedTuple):
@@ -310,7 +310,7 @@ def _inside(inside: Mapping[str, Any], text: str, whole: Mapping[str, Any], fiel
         if inside.get(name) is not None and inside[name] != value:
             raise ConfigError(
                 f"{name} = {shown(inside[name])} is not read by the class of {text}, which has {shown(value)}",
-                f"drop it: {setting(name)}",
+                DROP,
             )
     for name in own.unread:
         if inside.get(name) and changes_counts(name):
@@ -366,14 +366,13 @@ def _of_tokens(name: str) -> bool:
 
 def _refuse_unread(name: str, inside: Mapping[str, Any], text: str) -> None:
     """Refuse a field that the class of this language model does not read, where it would change a count."""
-    hidden, heads = inside.get("hidden_size"), inside.get("num_attention_heads")
-    if name == "head_dim" and isinstance(hidden, int) and isinstance(heads, int) and hidden == heads * inside[name]:
+    if name == "head_dim" and _shared_head(inside).get(name) == inside[name]:
         return
     alone = name == "sliding_window" and not inside.get("use_sliding_window")
     layers = inside[name] if name == "layer_types" else None
     if alone or (isinstance(layers, list) and set(map(str, layers)) == {"full_attention"}):
         return
-    raise ConfigError(f"{name} = {shown(inside[name])} is not read by the class of {text}", f"drop it: {setting(name)}")
+    raise ConfigError(f"{name} = {shown(inside[name])} is not read by the class of {text}", DROP)
 
 
 def _unknown(raw: Mapping[str, Any], model_type: str, field: str) -> Unwrapped:

@@ -81,7 +81,7 @@ class Config(LatentLike):
     gotchas: ClassVar[tuple[str, ...]] = (
         "num_layers counts layers of two blocks each, which are counted as blocks here: 56 where it says 28. Each has"
         " latent attention and a dense network; the first also sends tokens to experts, whose result joins the stream"
-        " behind the second. num_hidden_layers is not read.",
+        " behind the second. A num_hidden_layers other than num_layers or twice that is refused.",
         "Some of the router's choices, zero_expert_num, give back what they read and are no networks. How many of its"
         " moe_topk experts a token finds among them differs from token to token, so products and active parameters are"
         " those of a token that finds none: the most. The paper says 18.6 to 31.3 billion parameters for a token.",

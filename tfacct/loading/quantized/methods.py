@@ -276,6 +276,7 @@ def _torchao(subject: LoadedModel, read: Read) -> Storage:
         spelled.done()
         data = made_of.inner("_data") or Read({}, "quant_type._data")
         taken = _torchao_format(str(made_of.get("_type")), made_of.whole("_version", 1), data)
+        made_of.done()
     skips, takes = _listed(subject, read)
     read.done("quant_type_kwargs")
     return made(subject, taken, takes=takes, skips=skips)

@@ -39,13 +39,11 @@ def storage_of(subject: LoadedModel, read: Read) -> Storage:
     every = _format(read, {})
     named: dict[str, Format | None] = {}
     for name, value in read.said.items():
-        read.get(name)
         if name in (*OWN, "quant_method"):
             continue
         rule = read.inner(name) if isinstance(value, Mapping) else None
         named[name] = None if value is False else every if rule is None else _format(rule, read.said)
-    read.done()
-    found = _found(subject, named)
+    found = _found(subject, named)  # every other name must be a module's
     stars: dict[str, set[str]] = {}
     for path, name in found.items():
         stars.setdefault(paths.starred(path), set()).add(str(named[name]))
