@@ -675,7 +675,8 @@ def _with(said: dict[str, Any], of: tuple[str, ...], **more: Any) -> dict[str, A
 
 @pytest.mark.parametrize(("method", "of"), [(name, of) for name, said in KNOWN.items() for of in _objects(said)])
 def test_a_field_that_no_method_asks_for_is_refused_in_every_object(method: str, of: tuple[str, ...]) -> None:
-    """It may change bytes. The config without it is read, so nothing else is wrong with it. MLX takes it for a module."""
+    """It may change bytes. The config without it is read, so nothing else is wrong with it. A mistaken name of MLX's is
+    no module's."""
     config = {**LLAMA, **EVEN}
     assert weighed(config, KNOWN[method]) > 0
     refused = "names no quant_method" if method == "mlx" and not of else "surprise = 1 is not known"

@@ -286,7 +286,7 @@ def validate(family: type[FamilyConfig], raw: Mapping[str, Any]) -> tuple[Family
             elif value is not None or not _default_may_follow(family, name):
                 given[name] = value
                 unsaid.discard(name)
-        elif is_harmless(name) or name in FIELDS or name in OF_MTP or name in {*family.harmless, *family.sums}:
+        elif is_harmless(name) or name in FIELDS or name in OF_MTP or name in family.harmless or name in family.sums:
             continue
         elif field := same_size(name, family.model_fields):
             repeated[name] = field
