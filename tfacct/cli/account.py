@@ -148,11 +148,15 @@ def memory(
     ask.check_explained(how, output, {"--batch of several": batches, "--kv-block": kv_block, **ask.given(ranks)})
     chosen, request = ask.subjects(which, "parameters"), ask.request(whole)
     mesh, budget = ask.of_one_rank(ranks), ask.budget(fit, usable)
-    if mesh is not None or budget is not None:
+    if budget is not None:
         from tfacct.reports.budget import layout
-        from tfacct.reports.ranks import check_drawn, count
+        from tfacct.reports.ranks import count
 
         mesh = layout(budget, mesh, count(mesh))
+    if mesh is not None:
+        from tfacct.reports.ranks import check_drawn
+
+        ask.check_explained(how, output, {f"--fit {fit}": True})
         if picture.plot is not None:
             check_drawn(mesh, "memory")
     stored: Any = {"dtype": dtype, "kv_dtype": kv_dtype, "kv_block": kv_block, "mesh": mesh}

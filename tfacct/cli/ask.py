@@ -203,6 +203,9 @@ def family_or_model(name: str, sets: Iterable[str] | None) -> tuple[LoadedModel,
 
 def budget(fit: str | None, usable: opt.Usable, *, training: bool = False) -> Budget | None:
     """Memory that `--fit`, `--use` and `--reserve` name. Raises TfacctError."""
+    if fit is None:  # without the files of devices
+        apart_from("--fit", {"--use": usable.use, "--reserve": usable.reserve})
+        return None
     from tfacct.reports.budget import budget
 
     return budget(fit, usable.use, usable.reserve, training=training)

@@ -96,12 +96,14 @@ def train(
     output: opt.Output,
 ) -> None:
     """Bytes of a training step, instant by instant, and its peak."""
-    from tfacct.reports.budget import layout
     from tfacct.reports.train import train
     from tfacct.reports.training import Recipe
 
     ranks, budget = ask.mesh(mesh), ask.budget(fit, usable, training=True)
-    ranks = layout(budget, ranks, 1 if ranks is None else ranks.ranks, training=True)
+    if budget is not None:
+        from tfacct.reports.budget import layout
+
+        ranks = layout(budget, ranks, 1 if ranks is None else ranks.ranks, training=True)
     recipe = Recipe(
         dtype,
         optimizer,

@@ -72,8 +72,12 @@ class Budget:
         if self.device is None and self.usable == self.memory:
             return []
         whose = "" if self.device is None else f" of {'each ' if self.count > 1 else ''}{self.device.id}"
-        whole = units.binary(self.memory) if self.device is None else self.device.memory_words
-        return [f"Usable: {units.binary(self.usable)}{whose}: {self._rule(whole)}."]
+        usable, whole = (
+            (units.budget(self.usable), units.budget(self.memory))
+            if self.device is None
+            else (units.binary(self.usable), self.device.memory_words)
+        )
+        return [f"Usable: {usable}{whose}: {self._rule(whole)}."]
 
     @property
     def facts(self) -> dict[str, Any]:

@@ -34,13 +34,17 @@ def paged(subjects: Sequence[LoadedModel], kv_block: int | None) -> tuple[list[L
     """Models whose cache is counted in pages, and the others. Raises UsageError where there is none."""
     if kv_block is None:
         return list(subjects), []
-    able = [subject for subject in subjects if not subject.architecture.having(Mixer)]
-    others = [subject for subject in subjects if subject not in able]
-    why = "pages of a model that keeps a state are not supported yet"
+    able = [subject for subject in subjects if subject.keeps and not subject.architecture.having(Mixer)]
+    reasons = {
+        "a model that keeps nothing between steps has no pages": [one for one in subjects if not one.keeps],
+        "pages of a model that keeps a state are not supported yet": [
+            one for one in subjects if one.architecture.having(Mixer)
+        ],
+    }
     if not able:
-        named = ", ".join(subject.name for subject in others)
-        raise UsageError(f"{named}: {option('kv_block')}: {why}", f"leave {option('kv_block')} out")
-    return able, LeftOut.of(others, why)
+        why = "; ".join(f"{', '.join(one.name for one in some)}: {why}" for why, some in reasons.items() if some)
+        raise UsageError(f"{option('kv_block')}: {why}", f"leave {option('kv_block')} out")
+    return able, [each for why, some in reasons.items() for each in LeftOut.of(some, why)]
 
 
 def facts(subject: LoadedModel, work: Workload, cache: Width, room: int | None) -> dict[str, Any]:

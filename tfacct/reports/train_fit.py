@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tfacct.accounts.memory import largest_that_fits
 from tfacct.accounts.passes import recomputed_flops
 from tfacct.base import units
 from tfacct.output.report import Column, Row, Table
-from tfacct.reports.budget import Budget
 from tfacct.reports.training import Recipe, Trained, reads_images, refusal, trained
+
+if TYPE_CHECKING:
+    from tfacct.reports.budget import Budget
 
 HEAD = "lm_head"
 LONGEST = 2**30

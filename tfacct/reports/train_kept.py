@@ -49,11 +49,11 @@ def train_kept(
     """Bytes that a training step keeps as `as_` runs it, and its instants where they are told. Raises UsageError for a
     model with a part that has no rule."""
     who = runner(as_)
+    if fit is not None:
+        raise UsageError(f"{option('fit')} is not answered for a step as {who.who} runs it", "leave it out")
     if recipe.mesh is not None:
         raise UsageError(f"no mesh is counted as {who.who} runs a step", "leave its ranks out")
     check(recipe, as_)
-    if fit is not None:
-        raise UsageError(f"{option('fit')} is not answered for a step as {who.who} runs it", "leave it out")
     if request.decode or request.tokens is not None:
         raise whole_sequences("train")
     subjects, left_out = counting.in_groups(*able(subjects, recipe, as_), request)
