@@ -229,6 +229,21 @@ def test_dtypes_of_files_are_those_of_their_headers(
     assert model["dtype_from"] == ("published" if known == "bf16" else "assumed")
 
 
+def test_ascends_file_by_its_older_name_and_of_any_length(tmp_path: Path) -> None:
+    names = {f"model.layers.{number}.mlp.experts.{number}.weight_scale": "W8A8_DYNAMIC" for number in range(70_000)}
+    at = folder(tmp_path, TINY_LLAMA, quant_model_description_w8a8_dynamic=names)
+    with pytest.raises(
+        TfacctError, match=r"quant_model_description_w8a8_dynamic\.json says how the weights are stored"
+    ):
+        load(str(at)).memory()
+
+
+def test_files_of_masks_alone_say_nothing(run, tmp_path: Path) -> None:
+    at = folder(tmp_path, {**TINY_LLAMA, "torch_dtype": "float16"})
+    safetensors(at / "model.safetensors", mask=("BOOL", (4, 4)))
+    assert "in bf16 (published in fp16)" in run("memory", str(at)).out
+
+
 def test_files_in_a_format_that_nothing_explains_are_refused(tmp_path: Path) -> None:
     at = folder(tmp_path, TINY_LLAMA)
     safetensors(at / "model.safetensors", matrices=("I8", (900,)), others=("BF16", (50,)))

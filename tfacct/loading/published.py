@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 HF_QUANT = "hf_quant_config.json"
 """NVIDIA's Model Optimizer: the words of a `quantization_config`."""
-ASCEND = "quant_model_description.json"
-"""Ascend's msModelSlim: a format for each tensor."""
+ASCEND = "quant_model_description*.json"
+"""Ascend's msModelSlim: a format for each tensor. Older files have the format in their name."""
 FIELDS = ("quantization_config", "compression_config", "quantization")
 """Fields of a config that say how its weights are stored; MLX writes the last."""
 PLAIN = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
@@ -71,10 +71,12 @@ def weights(model: LoadedModel) -> Weights | None:
 
 def _published(model: LoadedModel) -> Published | None:
     if model.folder is not None:
-        _check_ascend(model, model.folder / ASCEND)
+        for file in sorted(model.folder.glob(ASCEND)):
+            _check_ascend(model, file)
         found = weights(model)
-        if found is not None and found.dtypes:
-            return Published(_plain(model, found), "files")
+        dtype = None if found is None else _plain(model, found)
+        if dtype is not None:
+            return Published(dtype, "files")
     for fields in (model.raw, model.whole or {}):
         named = str(fields.get("dtype") or fields.get("torch_dtype")).removeprefix("torch.")
         if named in PLAIN:
@@ -84,8 +86,6 @@ def _published(model: LoadedModel) -> Published | None:
 
 def _check_ascend(model: LoadedModel, file: Path) -> None:
     """Raises UsageError where Ascend's file says that some weights are quantized."""
-    if not file.is_file():
-        return
     try:
         said = files.parse_json(str(file), files.read(file))
     except TfacctError:
@@ -99,8 +99,9 @@ def _check_ascend(model: LoadedModel, file: Path) -> None:
     raise UsageError(f"{model.name}: {file.name}{what}, whose bytes are not counted", _advice(file.parent))
 
 
-def _plain(model: LoadedModel, found: Weights) -> str:
-    """The plain dtype that most of the weights are in. Raises UsageError where others are more than masks."""
+def _plain(model: LoadedModel, found: Weights) -> str | None:
+    """The plain dtype that most of the weights are in; None of an index alone. Raises UsageError where others are more
+    than masks."""
     others = {name: taken for name, taken in found.dtypes.items() if name not in PLAIN.values() and name != "bool"}
     if sum(others.values()) > OTHERS * found.bytes:
         most = max(others, key=lambda name: others[name])
@@ -108,7 +109,8 @@ def _plain(model: LoadedModel, found: Weights) -> str:
         said = f"{share} % of the bytes in its files are {most}, and its config does not say in which format"
         assert model.folder is not None
         raise UsageError(f"{model.name}: {said}", _advice(model.folder))
-    return max(found.dtypes, key=lambda name: found.dtypes[name] if name not in others else -1)
+    plain = {name: taken for name, taken in found.dtypes.items() if name in PLAIN.values()}
+    return max(plain, key=lambda name: plain[name], default=None)
 
 
 def _advice(folder: Path) -> str:
