@@ -1,4 +1,5 @@
-"""The hub: a model's config.json by its id, through huggingface_hub. One file is asked for; no code is fetched or run.
+"""The hub: a model's config.json by its id, through huggingface_hub, and by `another` a file about its weights' format.
+No code is fetched or run.
 
 Where the hub is, who asks, how long, and where the copy is kept are left to huggingface_hub: HF_ENDPOINT, HF_TOKEN,
 HF_HUB_ETAG_TIMEOUT, HF_HOME, HF_HUB_OFFLINE. It is imported here only, and only once an id is asked for. What the hub
