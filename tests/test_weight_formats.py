@@ -117,9 +117,11 @@ ENDINGS = {True: ("-FP8", "-NVFP4", "-MXFP4", "-MXFP8", "-INT4", "-INT8", "-AWQ"
 
 @pytest.mark.parametrize("quantized", ENDINGS)
 def test_the_format_in_the_name_of_a_page_is_that_of_the_preset(quantized: bool) -> None:
-    pages = {name: presets.source(name).get("url", "").upper() for name in presets.names()}
-    named = [name for name, page in pages.items() if page.endswith(ENDINGS[quantized])]
-    assert all(presets.load(name).quantized is quantized for name in named)
+    """Of its own page, and of the other ids that it answers for."""
+    about = {name: presets.source(name) for name in presets.names()}
+    ids = [(name, id_) for name, source in about.items() for id_ in (source.get("url", ""), *source.get("hub", ()))]
+    named = [(name, id_) for name, id_ in ids if id_.upper().endswith(ENDINGS[quantized])]
+    assert [id_ for name, id_ in named if presets.load(name).quantized is not quantized] == []
     assert quantized or named  # NVIDIA's pages in bf16 say so
 
 
