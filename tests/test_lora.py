@@ -113,6 +113,40 @@ def test_a_product_that_a_class_has_in_one_has_one_adapter(run: Callable[..., Ra
     assert "fp32 on c_attn: " in " ".join(str(step).split())
 
 
+ON_ATTENTION = "8:q_proj,k_proj,v_proj,o_proj"
+
+
+def test_adapters_on_attention_have_as_many_parameters_as_published(run: Callable[..., Ran]) -> None:
+    """6,684,672: 48 blocks · 8 · (2048 + 4096 + 2 · (2048 + 512) + 4096 + 2048)."""
+    asked = "train", "qwen3-30b-a3b", "--ctx", "1k", "--lora", ON_ATTENTION
+    assert "6,684,672 parameters" in " ".join(run(*asked).out.split())
+    (facts,) = json.loads(run(*asked, "--json").out)["models"]
+    assert facts["lora"]["params"] == 6_684_672
+
+
+@pytest.mark.parametrize(
+    ("name", "lora", "count"),
+    [
+        # 8 of 32 blocks have attention, whose q_proj makes a gate too: 16 heads of 2 · 256, 4 of 256 for keys.
+        ("qwen3.5-9b", ON_ATTENTION, 8 * 8 * (4096 + 8192 + 2 * (4096 + 1024) + 4096 + 4096)),
+        ("mamba-130m", "4:in_proj", 24 * 4 * (768 + 2 * 1536)),
+        ("bart-base", "4:fc1", (6 + 6) * 4 * (768 + 3072)),
+    ],
+)
+def test_adapters_are_counted_where_the_step_is_not(run: Callable[..., Ran], name: str, lora: str, count: int) -> None:
+    ran = run("train", name, "--ctx", "64", "--lora", lora)
+    assert ran.code == 2 and f"hint: the adapters have {count:,} parameters; " in " ".join(ran.err.split())
+
+
+@pytest.mark.parametrize(
+    ("name", "lora"), [("qwen3.5-35b-a3b", "8"), ("zamba2-1.2b", "8:q_proj"), ("mamba-130m", "8"), ("lfm2-1.2b", "8:x")]
+)
+def test_adapters_are_not_counted_where_peft_gives_others(run: Callable[..., Ran], name: str, lora: str) -> None:
+    """Routed experts, a block that several share, a projection that peft refuses, a name that no weight has."""
+    ran = run("train", name, "--ctx", "64", "--lora", lora)
+    assert ran.code == 2 and "adapters have" not in ran.err
+
+
 def test_products_of_latent_attention_by_the_classes_names(run: Callable[..., Ran]) -> None:
     """Rank 16 on DeepSeek-V3's kv_b_proj, one layer of the class: 16 · (512 + 128 · (128 + 128)) parameters a block."""
     asked = "attn.q_a_proj attn.q_b_proj attn.kv_a_proj attn.k_b_proj attn.v_b_proj".split()
@@ -262,6 +296,6 @@ def test_advice_about_adapters_is_counted_when_it_is_followed(run: Callable[...,
     ],
 )
 def test_advice_names_the_products_to_type(run: Callable[..., Ran], arguments: str, hint: str) -> None:
-    assert f"hint: {hint}" in " ".join(run("train", *arguments.split()).err.split())
+    assert hint in " ".join(run("train", *arguments.split()).err.split())
     wanted = hint.removesuffix(" is counted").split()
     assert run("train", *arguments.split(), *wanted, "--ctx", "64").code == 0

@@ -5,12 +5,13 @@ from dataclasses import replace
 
 import pytest
 
+from tests.conftest import tiny
 from tests.training_configs import drawn
 from tfacct.accounts.timeline import peak, timeline
 from tfacct.families import config_class
 from tfacct.loading.model import LoadedModel, subject
 from tfacct.profiles.chunked import CHUNKS
-from tfacct.reports.lora import NF4, layers, products, read
+from tfacct.reports.lora import NF4, layers, parameters, products, read
 from tfacct.reports.training import Recipe, refusal, step_of
 from tfacct.witness.step import by_modules, grouped, known_modules
 
@@ -172,6 +173,29 @@ def test_an_encoders_step_with_adapters_is_pefts_own(family: str, seed: int) -> 
 @pytest.mark.parametrize("family", ENCODERS)
 def test_many_encoders_steps_with_adapters_are_pefts_own(family: str) -> None:
     assert sum(check(family, seed) for seed in range(100, 300)) > 150
+
+
+UNMEASURED = ("albert", "bart", "falcon_h1", "gemma3n_text", "lfm2", "mamba", "qwen3_5_text", "qwen3_next", "whisper")
+
+
+@pytest.mark.parametrize("family", UNMEASURED)
+@pytest.mark.parametrize("lora", ["3", "3:q_proj", "3:in_proj", "3:k_proj,down_proj"])
+def test_adapters_have_as_many_parameters_as_pefts(family: str, lora: str) -> None:
+    """Of families too whose step with adapters is not counted: convolutions, fused heads, both sides of a pair."""
+    from tfacct.reference import adapting, keeping
+
+    model, asked = tiny(family), read(lora)
+    found = parameters(model, asked)
+    if found is None:
+        return
+    built = keeping.trainable(model.of_class, "eager", "bf16", auto=model.config.ending.auto)
+    built = adapting.adapted(built, asked.rank, layers(model, asked))
+    assert found == sum(one.numel() for one in built.parameters() if one.requires_grad)
+
+
+def test_the_number_of_adapters_parameters_is_known_of_each_of_these() -> None:
+    for family in UNMEASURED:
+        assert any(parameters(tiny(family), read(on)) for on in ("3", "3:in_proj", "3:q_proj")), family
 
 
 def test_a_name_that_modules_outside_the_blocks_have_is_refused() -> None:

@@ -13,6 +13,7 @@ from tfacct import load
 from tfacct.accounts.optimizers import optimizer
 from tfacct.base.errors import TfacctError
 from tfacct.loading import presets
+from tfacct.reports.lora import parameters, read
 from tfacct.reports.stored import stored
 from tfacct.reports.training import Recipe, reads_images, refusal
 
@@ -97,6 +98,17 @@ def test_no_number_of_any_preset_is_negative() -> None:
 @pytest.mark.parametrize("name", ["lfm2-350m", "lfm2-8b-a1b", "qwen3-next-80b-a3b", "qwen3.5-0.8b", "qwen3.5-35b-a3b"])
 def test_no_number_of_a_model_with_convolutions_is_negative(name: str, recipe: dict[str, Any]) -> None:
     check_counts(name, **recipe)
+
+
+def test_adapters_of_a_step_are_those_that_are_counted_without_one() -> None:
+    asked, counted = read("6"), 0
+    for name in TRAINED:
+        model = presets.load(name)
+        if refusal(model, Recipe(lora="6")) is None:
+            adapters = load(name).train(lora=6, **size_of(name, 8)).lora
+            assert adapters is not None and adapters["params"] == parameters(model, asked) != 0, name
+            counted += 1
+    assert counted > len(TRAINED) / 2
 
 
 @pytest.mark.slow

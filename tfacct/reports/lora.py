@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 from tfacct.accounts.training import Adapter
@@ -14,6 +13,7 @@ from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
 from tfacct.ledger import paths
+from tfacct.ledger.einsum import Axes
 from tfacct.ledger.kept import FULL, Held, Pass, Section, axes_once
 from tfacct.ledger.lines import Matmul
 from tfacct.ledger.storage import Stored, storage, width
@@ -21,6 +21,7 @@ from tfacct.loading.model import LoadedModel
 from tfacct.profiles.adapters import adapted
 from tfacct.profiles.adapters_parts import STREAM, WEIGHT, Adapters, Sides
 from tfacct.profiles.selective import attention_again, lost_angles
+from tfacct.reports.stored import names as class_tensors
 
 if TYPE_CHECKING:
     from tfacct.reports.training import Recipe, Trained
@@ -34,7 +35,11 @@ NARROW = 2
 """A vocabulary of fewer than so many hidden sizes: the forward pass of the loss would be fuller than its gradient."""
 ROUTER = ".router"
 ATTENTION = paths.in_every(paths.BLOCKS, "attn.")
+PEFT_REFUSES = frozenset(("falcon_h1", "falcon_mamba", "mamba", "mamba2", "nemotron_h"))
+"""Families of which peft takes no out_proj (peft 0.21, `_check_lora_target_modules_mamba`)."""
 WORKLOAD = frozenset("BTS")
+MATRIX = 2
+"""Dimensions of a matrix."""
 NF4 = "nf4"
 """Stands there where they were beside weights in 4 bits."""
 PACKED = 64
@@ -112,14 +117,24 @@ def _products(subject: LoadedModel) -> Iterator[Product]:
     for number, group in enumerate(subject.ledger.groups):
         found: dict[str, list[Matmul]] = {}
         for line in group.lines if group.numbers else ():
-            if isinstance(line, Matmul) and line.weight_axes() is not None and not _bare(line):
+            if isinstance(line, Matmul) and line.weight_axes() is not None and not _bare(line) and _is_layer(line):
                 found.setdefault(modules.get(line.path, line.path), []).append(line)
         for lines in found.values():
-            read, *made = (
-                prod(int(group.axes[axis]) for axis in axes if axis not in WORKLOAD)
-                for axes in (lines[0].einsum.left, *(line.einsum.out for line in lines))
-            )
+            (read, *_), made = zip(*(_sides(line, group.axes) for line in lines), strict=True)
             yield Product(tuple(lines), number, read, sum(made))
+
+
+def _sides(line: Matmul, axes: Axes) -> tuple[int, int]:
+    """Sizes of what a product reads and makes."""
+    made, read = line.parameters()[0].shape_in_torch(axes)
+    return read, made
+
+
+def _is_layer(line: Matmul) -> bool:
+    """True if its class has one matrix for it: not a convolution, nor a matrix for each head."""
+    weight = line.parameters()[0]
+    each = {*line.einsum.left} & {*line.einsum.out}
+    return len(weight.dims) == MATRIX and weight.axes[0] not in each
 
 
 def _routed(subject: LoadedModel) -> bool:
@@ -137,14 +152,15 @@ def _bare(line: Matmul) -> bool:
 
 
 def chosen(subject: LoadedModel, asked: Asked) -> frozenset[str]:
-    """Paths of the products that names stand for: by our names, or as the class calls its modules."""
+    """Paths of the products that names stand for: as the class calls its modules, or by our names where it has none
+    that is called so."""
     modules = subject.config.paths()
-    return frozenset(
-        line.path
-        for product in _products(subject)
-        for line in product.lines
-        if not asked.names or any(_called(name, line.path, modules.get(line.path, "")) for name in asked.names)
-    )
+    every = {line.path: modules.get(line.path, "") for product in _products(subject) for line in product.lines}
+    found = set[str]() if asked.names else {*every}
+    for name in asked.names:
+        by_class = {path for path, module in every.items() if _called(name, module)}
+        found |= by_class or {path for path in every if _called(name, path)}
+    return frozenset(found)
 
 
 def layers(subject: LoadedModel, asked: Asked) -> tuple[str, ...]:
@@ -158,7 +174,8 @@ def layers(subject: LoadedModel, asked: Asked) -> tuple[str, ...]:
 
 def _outside(subject: LoadedModel, name: str) -> str | None:
     """A module outside the blocks that peft takes a name for; None if there is none."""
-    found = (module for path, module in subject.config.paths().items() if not path.startswith(f"{paths.BLOCKS}."))
+    inside = tuple(f"{stack}." for stack in (paths.BLOCKS, paths.in_encoder(paths.BLOCKS)))
+    found = (module for path, module in subject.config.paths().items() if not path.startswith(inside))
     return next((module for module in found if _called(name, module)), None)
 
 
@@ -199,6 +216,23 @@ def refusal(subject: LoadedModel, recipe: Recipe) -> str | None:
         return f"adapters on {subject.family} have not been measured where blocks run again"
     if LORA_WHOLE in trains and recipe.loss != "whole":
         return f"adapters on {subject.family} have not been measured with a loss in chunks"
+    if (why := misplaced(subject, asked)) is not None:
+        return why
+    if _routed(subject) and not any(path.startswith(ATTENTION) for path in chosen(subject, asked)):
+        return (
+            "adapters on networks beside routed experts have been measured only beside adapters on attention's products"
+        )
+    if recipe.weights == NF4 and NF4 not in trains:
+        return f"the training step of {subject.family} is not counted with weights in nf4: some peaks were off"
+    if sum(stack.count for stack in shape.stacks) < 2:  # its forward pass can be the fullest: little of it is kept
+        return "adapters on a single block have not been measured"
+    if isinstance(shape.embed, Embedding) and shape.embed.vocab < NARROW * shape.embed.hidden:
+        return "adapters have been measured with vocabularies of twice the hidden size or more"
+    return None
+
+
+def misplaced(subject: LoadedModel, asked: Asked) -> str | None:
+    """Reason why it is not known which weights peft gives adapters; None if it is."""
     modules, every = subject.config.paths(), list(_products(subject))
     for name in asked.names:
         if not any(_called(name, line.path, modules.get(line.path, "")) for each in every for line in each.lines):
@@ -211,27 +245,47 @@ def refusal(subject: LoadedModel, recipe: Recipe) -> str | None:
         if outside is not None:
             return f"peft takes {name!r} for {outside} too: adapters have been measured in the blocks alone"
     on = chosen(subject, asked)
-    if _routed(subject) and LORA_NETWORKS not in trains:
+    if _routed(subject) and LORA_NETWORKS not in subject.config.trains:
         network = next((each for each in every if each.path in on and not each.path.startswith(ATTENTION)), None)
         if network is not None:
             return (
                 f"peft puts adapters on {_name(network, modules)} of the routed experts too: only adapters on"
                 " attention's products have been measured here"
             )
-    if _routed(subject) and not any(path.startswith(ATTENTION) for path in on):
-        return (
-            "adapters on networks beside routed experts have been measured only beside adapters on attention's products"
-        )
-    if recipe.weights == NF4 and NF4 not in trains:
-        return f"the training step of {subject.family} is not counted with weights in nf4: some peaks were off"
     for each in every:
         if 0 < len(on.intersection(line.path for line in each.lines)) < len(each.lines):
             return f"an adapter is on all of {_name(each, modules)}, or on none of it: the class has them in one"
-    if sum(stack.count for stack in shape.stacks) < 2:  # its forward pass can be the fullest: little of it is kept
-        return "adapters on a single block have not been measured"
-    if isinstance(shape.embed, Embedding) and shape.embed.vocab < NARROW * shape.embed.hidden:
-        return "adapters have been measured with vocabularies of twice the hidden size or more"
     return None
+
+
+def parameters(subject: LoadedModel, asked: Asked) -> int | None:
+    """Number of parameters of the adapters, also where the step is not counted; None where it is not known which
+    weights have them."""
+    if misplaced(subject, asked) is not None or any(group.shared for group in subject.ledger.groups):
+        return None  # each block has adapters of its own on a tensor that several share
+    on, modules, called = chosen(subject, asked), subject.config.paths(), class_tensors(subject)
+    every = [line for each in _products(subject) for line in each.lines]
+    lines = [line for line in every if line.path in on]
+    if any(line.path not in modules for line in every):
+        return None  # the class has others
+    if not all(_has_layer(subject, modules[line.path]) for line in lines):
+        return None
+    weights = {line.parameters()[0].path for line in lines}
+    sides: dict[tuple[str, int], tuple[int, int, int]] = {}
+    for tensor in subject.ledger.tensors():
+        if tensor.path in weights:
+            made, read = tensor.shape_in_torch
+            key = called[tensor.path], id(tensor.axes)
+            fused, *_ = sides.get(key, (0,))
+            sides[key] = fused + made, read, int(tensor.count)
+    return sum(asked.rank * (made + read) * count for made, read, count in sides.values())
+
+
+def _has_layer(subject: LoadedModel, module: str) -> bool:
+    """True if a module of the class is a layer that peft takes, and not one that has others inside."""
+    inside = any(other.startswith(f"{module}.") for other in subject.config.paths().values())
+    refused = subject.family in PEFT_REFUSES and module.endswith(".out_proj")
+    return not inside and not refused
 
 
 class Lent(NamedTuple):
@@ -359,7 +413,7 @@ def notes(one: Trained) -> list[str]:
     stored = f"{NF4}; {others} in {recipe.dtype}" if recipe.weights == NF4 else recipe.weights or recipe.dtype
     said = [
         f"Weights are frozen, in {stored}. Adapters of rank {of['rank']:,} in {of['dtype']} on {names}:"
-        f" {units.si(of['params'])} parameters, {units.binary(of['bytes'])}; gradients and moments are theirs."
+        f" {of['params']:,} parameters, {units.binary(of['bytes'])}; gradients and moments are theirs."
     ]
     if one.subject.architecture.classes is not None:
         said.append(

@@ -8,14 +8,20 @@ from typing import Any
 from tfacct import families
 from tfacct.base.spelling import option, setting, spelled
 from tfacct.loading.model import LoadedModel
-from tfacct.reports.lora import on_attention
+from tfacct.reports.lora import on_attention, parameters, read
 from tfacct.reports.passes import CHUNKED
 from tfacct.reports.training import FP32, NF4, AttentionKind, Recipe, refusal
 
 
 def advice(subject: LoadedModel, recipe: Recipe) -> str:
-    """Advice for a model that is refused: the other attention where that is counted, or the families that are."""
-    recipe = recipe.of(subject)
+    """Advice for a model that is refused, with the number of its adapters' parameters where that is known."""
+    found = _nearest(subject, recipe.of(subject))
+    count = None if recipe.lora is None else parameters(subject, read(recipe.lora))
+    return found if count is None else f"the adapters have {count:,} parameters; {found}"
+
+
+def _nearest(subject: LoadedModel, recipe: Recipe) -> str:
+    """The nearest recipe that is counted: the other attention where that is, or the families that are."""
     other: AttentionKind = "eager" if recipe.attention == "sdpa" else "sdpa"
     if subject.quantized and refusal(subject.with_fields({"quantization_config": None}), recipe) is None:
         return f"{setting('quantization_config')} counts weights in {recipe.dtype}"
