@@ -145,7 +145,8 @@ class Recipe:
 
     def changes(self, new: Recipe, *, attention: bool = True) -> list[str]:
         """What changes from this recipe to a new one, in words."""
-        both = [("optimizer", self.optimizer, new.optimizer), ("recomputation", self.checkpoint, new.checkpoint)]
+        both: list[tuple[str, str | None, str | None]] = [("optimizer", self.optimizer, new.optimizer)]
+        both += [("recomputation", self.checkpoint, new.checkpoint)]
         both += [("attention", self.attention, new.attention)] if attention else []
         both += [("loss", self.loss, new.loss), ("", self._adapted, new._adapted)]
         if self.lora is not None and new.lora is not None:
