@@ -339,7 +339,7 @@ def test_comparisons_say_it_too_and_a_format_that_is_assumed_is_no_other(run) ->
         "sweep gpt2 --ctx 8,16 --metric weights_bytes",
         "solve gpt2 --for ctx --until kv_cache_bytes=weights_bytes",
     ):
-        assert "weights in bf16 (assumed)" in " ".join(run(*command.split()).out.split())
+        assert "weights in bf16 (assumed)" in " ".join(run(*command.split()).out.split("\n\n")[0].split())
         assert json.loads(run(*command.split(), "--json").out)["models"][0]["dtype_from"] == "assumed"
 
 

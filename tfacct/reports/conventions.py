@@ -120,6 +120,14 @@ def dtypes(
     return [list(dict.fromkeys(each)) for each in zip(*named, strict=True)]
 
 
+def assumed(subjects: Sequence[LoadedModel], metrics: Sequence[Metric], terms: counting.Counting) -> str:
+    """`, weights in bf16 (assumed)`, after a title of metrics of weights whose format is assumed or another."""
+    if terms.dtype is not None or not (_weighed(metrics) or _moved(metrics)):
+        return ""
+    named = counting.formats(subjects, None)
+    return f", weights in {named}" if "(" in named else ""
+
+
 def of_models(
     subjects: Sequence[LoadedModel],
     metrics: Sequence[Metric],

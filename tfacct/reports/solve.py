@@ -134,7 +134,7 @@ def solve(subject: LoadedModel, request: Request, *, unknown: str, until: str, t
             }
         ],
         title=f"{compose.name_of(subject)}: {unknown} until {equation}{beside(unknown, terms.mesh)}"
-        f"{_where(unknown, request, subject, same)}",
+        f"{_where(unknown, request, subject, same)}{conventions.assumed([subject], metrics, plain)}",
         convention=conventions.convention(metrics),
         answer=(
             answered(unknown, equation, found, terms.mesh)

@@ -127,7 +127,8 @@ def report(
             }
             for swept in every
         ],
-        title=_title(subjects, knobs, every[0].rows[0], request),
+        title=_title(subjects, knobs, every[0].rows[0], request)
+        + conventions.assumed([settings[0] for settings in subjects], asked, terms),
         convention=conventions.convention(asked),
         answer=crossing or _range([values for swept in every for values in swept.rows], asked[0], knobs),
         notes=notes,
