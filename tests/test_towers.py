@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tests.conftest import TINY
+from tests.conftest import TINY, tiny
 from tfacct import load
 from tfacct.base.errors import ConfigError
 from tfacct.ledger.workload import Workload
@@ -310,6 +310,13 @@ def test_images_are_swept_by_their_size(run, name: str, instead: str) -> None:
     assert listed["models_left_out"][0]["model"] == name
     swept = run("sweep", name, "--set", instead, columns=120)
     assert swept.code == 0 and len(swept.out.split("\n\n")[1].splitlines()) == 2 + len(instead.split(","))
+
+
+@pytest.mark.parametrize("name", ["pixtral", "dinov3_vit", "minimax_m3_vl_vision"])
+def test_an_encoder_whose_positions_are_rotations_takes_images_of_any_sides(name: str) -> None:
+    model = tiny(name)
+    found = load(model.raw).flops(ctx=model.context + 3)
+    assert found.total > load(model.raw).flops().total
 
 
 def test_images_of_any_sides_are_swept_by_their_patches(run) -> None:

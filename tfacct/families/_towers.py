@@ -136,6 +136,6 @@ class ImageTower(Tower):
 
 
 PATCHES_SAID = (
-    "The context is one image in patches, and the class token where there is one: --ctx is an image of another size,"
-    " whose positions the class interpolates. image_size and patch_size are those of square images."
+    "The context is one image in patches, and the class token where there is one: --set image_size changes it, and the"
+    " rows of the position embedding. image_size and patch_size are those of square images."
 )

@@ -32,7 +32,7 @@ class Config(vit.Config):
     }
     gotchas: ClassVar = (
         "The context is one image in patches, with a class token and a token for distillation in front of them; each"
-        " has a position. --ctx is an image of another size, whose positions the class interpolates. image_size and"
+        " has a position. --set image_size changes it, and the rows of the position embedding. image_size and"
         " patch_size are those of square images.",
         "Without `architectures` it is DeiTModel, with a pooler and no classes. DeiTForImageClassification scores its"
         " classes of the class token, without a pooler; DeiTForImageClassificationWithTeacher scores them of both"

@@ -8,7 +8,7 @@ from tfacct.architecture.parts import Attention, FeedForward, Norm, Patches
 from tfacct.architecture.transformer import Transformer
 from tfacct.families._base import Count, Fields, Real, Word, even, rotary, share
 from tfacct.families._endings import Ending
-from tfacct.families._towers import PATCHES_SAID, ImageTower
+from tfacct.families._towers import ImageTower
 from tfacct.ledger.lines import FLOPS_PER_MULTIPLY_ADD
 from tfacct.ledger.workload import Workload
 
@@ -49,7 +49,7 @@ class Config(ImageTower):
     }
     class_extra: ClassVar = "it scores all patches of a batch against one another, and masks those of other images"
     gotchas: ClassVar = (
-        PATCHES_SAID,
+        "The context is one image of image_size in patches; images may have any sides (--ctx).",
         "No table of positions, no norm behind the blocks: queries and keys are turned by a patch's row and column.",
         "What joins patches behind the encoder (Mistral 3's patch merger) belongs to the whole: --part both counts it.",
         "A head_dim other than hidden_size / num_attention_heads is refused: the class does not read it.",

@@ -19,7 +19,8 @@ class Config(siglip_vision_model.Config):
     harmless: ClassVar = siglip_vision_model.Config.harmless | {"max_num_patches"}
     gotchas: ClassVar = (
         "The context is num_patches, the rows of the table of positions, which the class resizes to the sides of each"
-        " image. Its images may have more patches, or fewer: --ctx says how many. The class does not read image_size.",
+        " image. Its images may have more patches, or fewer: --set num_patches changes both. The class does not read"
+        " image_size.",
         siglip_vision_model.Config.gotchas[-1],
     )
 

@@ -259,8 +259,11 @@ IMAGES = {"image_size": (384, 224), "num_patches": (1024, 256)}
 
 def _image_field(subject: LoadedModel) -> str | None:
     """The field that the context of an image encoder follows from. None of others, and of those whose images may have
-    any sides."""
-    if not isinstance(subject.architecture.embed, Patches) or subject.ledger.together != 1:
+    any sides: whose patches are merged, or whose positions are rotations of queries and keys alone."""
+    shape = subject.architecture
+    if not isinstance(shape.embed, Patches) or subject.ledger.together != 1:
+        return None
+    if shape.positions is None and all(part.rotary is not None for part in shape.attentions):
         return None
     return next((name for name in IMAGES if name in subject.config.counted()), None)
 

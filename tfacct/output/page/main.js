@@ -102,7 +102,7 @@ function rest(names) {
 		...[
 			h(
 				"div.pair",
-				crosses() ? charts.flops(counted, go) : null,
+				crosses() && !counted.model.fixed ? charts.flops(counted, go) : null,
 				counted.model.keeps && counted.dtype !== null ? charts.memory(counted, device, go) : null,
 			),
 			cards.cards(counted, page.devices, page.usable, now.card, view.every, {
