@@ -157,6 +157,8 @@ def test_families_are_proven(run: Callable[..., Ran], family: str, attention: st
 def test_proofs_that_cannot_be_are_refused(run: Callable[..., Ran]) -> None:
     assert "takes no symbols" in run("verify", "--prove", "gpt2", "--train", "--by", "symbols").err
     assert "the training step of t5gemma has not been measured" in run("verify", "--prove", "t5gemma", "--train").err
+    convolved = run("verify", "--prove", "lfm2", "--train")
+    assert convolved.code == 2 and "no small models vary Kc of its formula" in convolved.err
 
 
 @pytest.mark.parametrize(

@@ -97,6 +97,10 @@ def _proven(subject: LoadedModel, recipe: Recipe, progress: Tick) -> Iterator[Pr
     tokens = grid.values["T"][0]
     written = written_kept(small, recipe, Workload(tokens, tokens, MANY))
     symbols = {str(symbol): symbol for symbol in written.whole.free_symbols}
+    smallest = {letter: values[0] for letter, values in grid.values.items()}
+    unvaried = [letter for letter in symbols if letter not in {*grid.letters(smallest), *kernel_letters(1)}]
+    if unvaried:
+        raise UsageError(f"{subject.family}: not proven: no small models vary {', '.join(unvaried)} of its formula")
     formula = sympy.lambdify(list(symbols.values()), written.whole)
 
     def said(point: Point) -> int:
