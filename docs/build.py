@@ -43,7 +43,8 @@ FILE = re.compile(r"^`([\w./-]+)`:\n\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOT
 
 EXIT_CODES = """\
 Data goes to stdout; hints, warnings and progress to stderr. Exit codes: 0 fine, 1 `verify`, `check` or `checkpoint`
-found a difference, 2 wrong usage or bad input, 130 interrupted. `NO_COLOR`, pipes and `TERM=dumb` give plain text.
+found a difference, 2 wrong usage or bad input, 130 interrupted, 141 where the reader of stdout stops reading.
+`NO_COLOR`, pipes and `TERM=dumb` give plain text.
 
 No table is wider than the terminal, and no number is broken: a narrow one drops bars and specs, breaks headers, drops
 columns and names them, or prints the table in parts. A stream whose encoding lacks a sign gets a substitute: `-` for a

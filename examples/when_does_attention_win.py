@@ -10,7 +10,7 @@ print("Scores + values overtake all the other products at\n")
 for name in MODELS:
     model = load(name)
     facts = model.solve("ctx", "share.attn_scores_values=50%").models[0]
-    below, above = (model.flops(ctx=facts[side]).models[0] for side in ("answer", "beyond"))
+    below, above = (model.flops(ctx=facts[side]).models[0] for side in ("solution", "beyond"))
     halves = [2 * count["components"]["attn_scores_values"] <= count["total_flops"] for count in (below, above)]
     assert halves == [True, False]  # the ledger agrees on both sides
     trained = model.loaded.context

@@ -134,10 +134,10 @@ def a_bias_too_many() -> Any:
 def test_a_planted_mistake_is_named(module: Any, config: dict[str, Any], first: str, blocks: int) -> None:
     report = tfacct.check(module, config, tokens=9)
     assert not report.agrees and report.first_difference == first
-    assert report.differences[0]["blocks"] == blocks
+    assert report.differences[0]["block_count"] == blocks
     assert report.answer.startswith(f"First difference: {first}")
     by_unit = [one for one in report.differences if one["unit"] == "parameters"]
-    apart = sum(one["code"] - one["config"] for one in by_unit)
+    apart = sum(one["in_code"] - one["in_config"] for one in by_unit)
     assert apart == report.code_params - report.total_params  # no difference is left unsaid, and none said twice
 
 

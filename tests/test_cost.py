@@ -127,16 +127,16 @@ def test_a_diff_of_weights_stored_in_an_unknown_way_leaves_their_bytes_out(
     assert totals["total_flops"] == tuple(load(file).flops(ctx=ctx).total for ctx in (16, 32))
     assert "kv_cache_bytes" in totals and not {"weights_bytes", "total_bytes"} & set(totals)
     assert found["left_out"] == ["weights_bytes", "total_bytes"]
-    assert found["old"]["workload"]["dtype"] is found["new"]["workload"]["dtype"] is None
+    assert found["old_side"]["workload"]["dtype"] is found["new_side"]["workload"]["dtype"] is None
     said = " ".join(run(*arguments).out.split())
     assert 'The bytes of the weights are left out (unknown.json: quant_method = "vptq" is not known' in said
     given = facts(run, *arguments, "--dtype", "int8")
-    assert given["left_out"] == [] and given["old"]["workload"]["dtype"] == "int8"
+    assert given["left_out"] == [] and given["old_side"]["workload"]["dtype"] == "int8"
 
 
 def test_a_diff_of_quantized_weights(run: Callable[..., Ran]) -> None:
     found = facts(run, "diff", "gpt-oss-20b", "--ctx", "1k", "--to-dtype", "bf16")
-    assert found["left_out"] == [] and found["old"]["workload"]["dtype"] == "mxfp4"
+    assert found["left_out"] == [] and found["old_side"]["workload"]["dtype"] == "mxfp4"
     totals = {line["path"]: (line["old"], line["new"]) for line in found["totals"]}
     assert totals["weights_bytes"] == (13_761_264_768, 2 * 20_914_757_184)
     assert "weights mxfp4 → bf16" in run("diff", "gpt-oss-20b", "--ctx", "1k", "--to-dtype", "bf16").out

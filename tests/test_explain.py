@@ -254,7 +254,7 @@ def test_each_form(run) -> None:
     (facts,) = document["models"]
     assert document["command"] == "flops" and facts["total_flops"] == facts["derivation"]["total"] == 291648307200
     assert document["answer"] == facts["derivation"]["takeaway"]
-    scores = facts["derivation"]["components"][1]
+    scores = facts["derivation"]["parts"][1]
     assert (scores["component"], scores["total"]) == ("scores + values", 2 * 19327352832)
     assert scores["steps"][0] == {
         "path": "blocks.*.attn.scores",

@@ -87,7 +87,7 @@ def test_phases_and_lines_re_add(run, new_tokens: int) -> None:
     arguments = ["flops", "qwen2-7b", "--ctx", "999", "--batch", "3", "--generate", str(new_tokens)]
     facts = json.loads(run(*arguments, "--json").out)["models"][0]
     prefill, decode = facts["phases"]
-    assert (prefill["phase"], prefill["steps"], decode["phase"], decode["steps"]) == (
+    assert (prefill["phase"], prefill["step_count"], decode["phase"], decode["step_count"]) == (
         "prefill",
         1,
         "decode",

@@ -191,7 +191,7 @@ def test_a_text_of_others_does_not_steer_the_terminal(run, tmp_path: Path, comma
         if command == "show" and not form and file != config:
             assert "abc" in ran.out
         if form == ["--json"] and command == "show" and file == preset_file:
-            assert json.loads(ran.out)["models"][0]["source"]["url"] == STEERING
+            assert json.loads(ran.out)["models"][0]["origin"]["url"] == STEERING
 
 
 def test_an_error_in_python_does_not_steer_it_either() -> None:

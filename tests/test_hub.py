@@ -325,7 +325,7 @@ def test_revisions(ask: Ask, server: Hub) -> None:
         (model,) = json.loads(ask("show", f"{ID}@{revision}", "--json").out)["models"]
         assert model["model"] == f"{ID}@{shown}"
         assert model["config"]["vocab_size"] == vocabulary
-        assert model["source"]["revision"] == (COMMIT if vocabulary == 73 else OTHER_COMMIT)
+        assert model["origin"]["revision"] == (COMMIT if vocabulary == 73 else OTHER_COMMIT)
     before = len(server.asked)
     assert ask("flops", f"{ID}@{COMMIT}").code == 0
     assert len(server.asked) == before, "a commit never changes: what is in the cache needs no question"
@@ -337,7 +337,7 @@ def test_show_says_where_it_came_from(ask: Ask, server: Hub) -> None:
     said = " ".join(ran.out.split())
     assert f"source: {server.url}/{ID}, fetched at {COMMIT}" in said and "expected parameters" not in said
     (model,) = json.loads(ask("show", ID, "--json", HF_HUB_OFFLINE="1").out)["models"]
-    assert model["source"] == {
+    assert model["origin"] == {
         "url": f"{server.url}/{ID}", "kind": "cached", "via": None, "revision": COMMIT,
         "expected_params": None, "expected_from": None,
     }  # fmt: skip
@@ -591,7 +591,7 @@ def test_the_cache_serves_when_the_hub_does_not(ask: Ask, server: Hub) -> None:
     assert ask("flops", ID).code == 2
     server.answers[f"{ID}@main"] = Answer(CONFIG_OF_OTHER, headers={"X-Repo-Commit": OTHER_COMMIT})
     (model,) = json.loads(ask("show", ID, "--json").out)["models"]
-    assert (model["config"]["vocab_size"], model["source"]["kind"]) == (74, "fetched")
+    assert (model["config"]["vocab_size"], model["origin"]["kind"]) == (74, "fetched")
 
 
 @installed

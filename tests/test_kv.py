@@ -71,7 +71,7 @@ def test_several_batches_are_a_row_each(run) -> None:
     report = load("llama-3.1-8b").memory(batch="1,8,64", ctx="8k", fit="24GiB")
     assert [row["largest_context"] for row in report.batches] == [74_075, 9_259, 1_157]
     assert load("gpt2").memory(batch=8).total == load("gpt2").memory(batch="8").total
-    assert "batches" not in load("gpt2").memory(batch="8").models[0]
+    assert load("gpt2").memory(batch="8").batches is None
     assert (
         run("memory", "mamba-130m", "--batch", "1,2", "--fit", "1GiB").out.split("\n")[1]
         == "Both batches fit in 1 GiB."
@@ -108,7 +108,7 @@ def test_a_table_of_presets_says_all_the_key_heads_of_one_model(run) -> None:
     row = next(line for line in found.out.splitlines() if line.startswith("gemma-4-31b-text,"))
     assert "4 or 16" in row
     (one,) = [m for m in json.loads(run("models", "--json").out)["models"] if m["model"] == "gemma-4-31b-text"]
-    assert sorted(one["kv_heads"]) == [4, 16]
+    assert sorted(one["kv_heads_by_block"]) == [4, 16]
 
 
 def test_blocks_that_keep_alike_are_one_term_and_borrowers_keep_none(run) -> None:

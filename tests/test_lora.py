@@ -95,21 +95,23 @@ def test_optimizer_and_gradients_are_those_of_the_adapters() -> None:
     """Rank 16 on llama-3.1-8b: per block 16 · (2·(4096 + 4096) + 2·(4096 + 1024) + 3·(4096 + 14336)) parameters."""
     step = load("llama-3.1-8b").train(ctx=64, lora=16)
     params = 32 * 16 * (2 * 8192 + 2 * 5120 + 3 * 18432)
-    assert step.lora is not None and step.lora["params"] == params == 41_943_040
-    assert step.lora["bytes"] == step.gradients_bytes == 4 * params
+    assert step.lora_adapters is not None and step.lora_adapters["params"] == params == 41_943_040
+    assert step.lora_adapters["bytes"] == step.gradients_bytes == 4 * params
     assert step.optimizer_bytes == 2 * 4 * params + 4 * 32 * 14  # AdamW counts the steps of each tensor
     narrow = load("llama-3.1-8b").train(ctx=64, lora="16:q_proj", adapters="bf16")
-    assert narrow.lora is not None and narrow.lora["bytes"] == 2 * 32 * 16 * 8192
-    assert narrow.lora["products"] == ["attn.q_proj"] and narrow.lora["modules"] == ["model.layers.*.self_attn.q_proj"]
+    assert narrow.lora_adapters is not None and narrow.lora_adapters["bytes"] == 2 * 32 * 16 * 8192
+    assert narrow.lora_adapters["products"] == ["attn.q_proj"] and narrow.lora_adapters["modules"] == [
+        "model.layers.*.self_attn.q_proj"
+    ]
     assert load("llama-3.1-8b").train(ctx=64).lora is None
 
 
 def test_a_product_that_a_class_has_in_one_has_one_adapter(run: Callable[..., Ran]) -> None:
     """Of gpt2's c_attn: 16 · (768 + 3 · 768) parameters a block, not three times 16 · (768 + 768)."""
     step = load("gpt2").train(ctx=64, lora="16:c_attn")
-    assert step.lora is not None and step.lora["params"] == 12 * 16 * 4 * 768
-    assert step.lora["products"] == ["attn.q_proj", "attn.k_proj", "attn.v_proj"]
-    assert step.lora["modules"] == ["transformer.h.*.attn.c_attn"]
+    assert step.lora_adapters is not None and step.lora_adapters["params"] == 12 * 16 * 4 * 768
+    assert step.lora_adapters["products"] == ["attn.q_proj", "attn.k_proj", "attn.v_proj"]
+    assert step.lora_adapters["modules"] == ["transformer.h.*.attn.c_attn"]
     assert "fp32 on c_attn: " in " ".join(str(step).split())
 
 
@@ -151,11 +153,11 @@ def test_products_of_latent_attention_by_the_classes_names(run: Callable[..., Ra
     """Rank 16 on DeepSeek-V3's kv_b_proj, one layer of the class: 16 · (512 + 128 · (128 + 128)) parameters a block."""
     asked = "attn.q_a_proj attn.q_b_proj attn.kv_a_proj attn.k_b_proj attn.v_b_proj".split()
     step = load("deepseek-v3", quantization_config=None).train(ctx=64, lora="16:kv_b_proj")
-    assert step.lora is not None and step.lora["params"] == 61 * 16 * (512 + 128 * 256)
-    assert step.lora["products"] == ["attn.k_b_proj", "attn.v_b_proj"]
+    assert step.lora_adapters is not None and step.lora_adapters["params"] == 61 * 16 * (512 + 128 * 256)
+    assert step.lora_adapters["products"] == ["attn.k_b_proj", "attn.v_b_proj"]
     every = "16:q_a_proj,q_b_proj,kv_a_proj_with_mqa,kv_b_proj"
     several = load("deepseek-v3", quantization_config=None).train(ctx=64, lora=every)
-    assert several.lora is not None and several.lora["products"] == asked
+    assert several.lora_adapters is not None and several.lora_adapters["products"] == asked
     ran = run("train", "youtu-llm-2b", "--ctx", "64", "--lora", "16:k_b_proj")
     assert ran.code == 2 and "an adapter is on all of kv_b_proj, or on none of it" in " ".join(ran.err.split())
 
@@ -203,7 +205,7 @@ def test_weights_in_4_bits_take_what_bitsandbytes_makes_of_them() -> None:
     others = 2 * 128_256 * 4096 + 65 * 4096
     assert numbers + others == 8_030_261_248
     packed = numbers // 2 + numbers // 64 + numbers // 4096 + 7 * 32 * (4 + 64 + 1024)
-    assert step.lora is not None and step.weights_bytes == packed + 2 * others + step.lora["bytes"]
+    assert step.lora_adapters is not None and step.weights_bytes == packed + 2 * others + step.lora_adapters["bytes"]
     assert step.kept_bytes == load("llama-3.1-8b").train(ctx=64, lora=16).kept_bytes
 
 

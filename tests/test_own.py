@@ -529,7 +529,7 @@ def test_the_formula_read_back_is_the_count(name: str, of: str) -> None:
 
     facts = formula(own, Request(), of=of).models[0]
     letters = {letter: sympy.Symbol(letter) for letter in facts["legend"]}
-    read = sympy.sympify(facts["total"], locals=letters)
+    read = sympy.sympify(facts["total_formula"], locals=letters)
     values = {letters[letter]: about["value"] for letter, about in facts["legend"].items()}
     at = Workload(29, 29, source=31, new_source=31).axes()
     whole = {

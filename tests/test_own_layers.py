@@ -389,7 +389,7 @@ def test_the_formula_of_layers_that_differ_is_the_count(of: str) -> None:
     own: LoadedModel = subject("mine", over(MIXED, decoder__every=None))  # whose total would take long to read back
     facts = formula(own, Request(), of=of).models[0]
     letters = {letter: sympy.Symbol(letter) for letter in facts["legend"]}
-    read = sympy.sympify(facts["total"], locals=letters)
+    read = sympy.sympify(facts["total_formula"], locals=letters)
     values = {letters[letter]: about["value"] for letter, about in facts["legend"].items() if "value" in about}
     at = Workload(29, 29).axes()
     whole = {

@@ -229,7 +229,7 @@ def test_the_formula_of_all_mixers_is_the_count(of: str) -> None:
     values = {letters[letter]: about["value"] for letter, about in facts["legend"].items() if "value" in about}
     at = Workload(32, 32).axes()
     count = {"flops": own.ledger.flops, "params": lambda _: own.ledger.parameters(), "kv": own.ledger.states}[of](at)
-    assert sympy.sympify(facts["total"], locals=letters).subs(values) == sum(count.values())
+    assert sympy.sympify(facts["total_formula"], locals=letters).subs(values) == sum(count.values())
 
 
 KDA = {"heads": 3, "key_dim": 12, "decay_rank": 7, "chunk": 16}

@@ -40,7 +40,7 @@ def test_a_share_of_a_card_and_what_vllm_says() -> None:
     page = 16 * 2 * TOKEN
     assert found.pages == {
         "page_bytes": page,
-        "pages": room // page,
+        "count": room // page,
         "tokens": room // page * 16,
         "concurrency": room // page / 512,
         "starts": True,
@@ -71,7 +71,7 @@ def test_a_model_whose_weights_do_not_fit_has_no_pages(run: Callable[..., Ran]) 
     out = run(*asked, "--json").out
     large, small = json.loads(out)["models"]
     assert (large["fit"]["fits"], small["fit"]["fits"]) == (False, True)
-    assert "pages" not in large and small["pages"]["pages"] > 0
+    assert large["pages"] is None and small["pages"]["count"] > 0
     assert not re.search(r": -\d", out) and "1 of 2 models fit on t4" in run(*asked).out
 
 

@@ -166,7 +166,7 @@ def test_adapters_in_stages_that_tp_divides_by_hand() -> None:
     rank, alone_ = model.train(tp=2, **asked), model.train(**asked)
     # Of q, k, v, gate, up the first matrix, 16 · 4,096, is whole on ranks of tp, of o and down the second.
     whole, halves = 7 * 16 * 4096, 16 * (4096 + 2 * 1024 + 2 * 14336 + 4096 + 14336) // 2
-    assert rank.gradients_bytes == 4 * 8 * (whole + halves) == rank.lora["bytes"]
+    assert rank.gradients_bytes == 4 * 8 * (whole + halves) == rank.lora_adapters["bytes"]
     assert rank.peak_bytes < alone_.peak_bytes and not rank.exact and alone_.exact
     # A stage has 8 of 32 blocks and 8 microbatches of 4,096 tokens; an all-reduce of two ranks sends its result once.
     stream, narrow = 2 * 4096 * 4096, 4 * 4096 * 16

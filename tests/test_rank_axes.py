@@ -244,7 +244,7 @@ def test_ranks_beside_the_unknown_ones() -> None:
 def _numbers(found: Any, **letters: int) -> int:
     """The total of a formula, its letters replaced by their sizes."""
     values = {letter: value["value"] for letter, value in found.legend.items() if "value" in value} | letters
-    return int(eval(found.models[0]["total"].replace("/", "//"), {}, values))
+    return int(eval(found.models[0]["total_formula"].replace("/", "//"), {}, values))
 
 
 def test_letters_are_divided_along_every_axis() -> None:
@@ -252,8 +252,10 @@ def test_letters_are_divided_along_every_axis() -> None:
     letters = model.formula(ctx=1024, tp="t", pp="p", cp="c")
     assert _numbers(letters, t=2, p=4, c=2) == model.flops(ctx=1024, **large).total
     assert {letters.legend[letter]["meaning"] for letter in "tpc"} == {"ranks", "stages", "parts of a sequence"}
-    assert letters.lines[0]["flops"].endswith("/(t*p*c)") and letters.lines[-1]["flops"].endswith("/(t*c)")
-    assert letters.lines[0]["params"].endswith("/(t*p)")
+    assert letters.lines[0]["flops_formula"].endswith("/(t*p*c)") and letters.lines[-1]["flops_formula"].endswith(
+        "/(t*c)"
+    )
+    assert letters.lines[0]["params_formula"].endswith("/(t*p)")
     cached = model.formula(of="kv", ctx=1024, **large)
     assert 2 * cached.kv_cache_elements == cached.kv_cache_bytes == model.kv(ctx=1024, **large).kv_cache_bytes
     train = model.formula(of="train", ctx=1024, pp=4, cp="c")
@@ -303,9 +305,9 @@ def test_kept_bytes_of_a_rank_are_written(name: str, recipe: dict[str, Any], sp:
     for tp in (2, 4):
         kept = model.train(tp=tp, sp=sp, **sizes).kept_bytes
         assert _numbers(letters, t=tp) == kept == model.formula(of="kept", tp=tp, sp=sp, **sizes).kept_bytes
-    whole = {line["path"]: line["bytes"].endswith("/t") for line in letters.lines}
+    whole = {line["path"]: line["bytes_formula"].endswith("/t") for line in letters.lines}
     assert whole["final_norm.rms"] == sp and not whole["final_norm"]  # the head reads all tokens
-    assert letters.models[0]["total"].count("/t") == 1
+    assert letters.models[0]["total_formula"].count("/t") == 1
 
 
 def test_tokens_of_the_stream_are_divided_where_they_are_counted(run: Callable[..., Ran]) -> None:

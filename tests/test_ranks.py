@@ -103,7 +103,7 @@ def test_letters_are_divided(of: Any) -> None:
     known = {letter: sympy.Symbol(letter) for letter in letters.legend}
     assert letters.legend["t"] == {"meaning": "ranks"} and "t" not in numbers.legend
     sizes = {known[letter]: about["value"] for letter, about in legend.items() if letter in known}
-    total = sympy.sympify(letters.models[0]["total"], locals=known).subs({**sizes, known["t"]: 8})
+    total = sympy.sympify(letters.models[0]["total_formula"], locals=known).subs({**sizes, known["t"]: 8})
     expected = {
         "params": model.params(tp=8).rank_params,
         "kv": model.memory(ctx=8192, tp=8).kv_cache_bytes // 2,
@@ -165,7 +165,7 @@ def test_biases_of_what_is_summed_are_whole_in_formulas() -> None:
     for line in model.params(tp=2).lines:
         module = line["path"].rpartition(".")[0]
         stored[module] = stored.get(module, 0) + line["rank_params"]
-    written = {line["path"]: line["params"] for line in found.lines if line["params"]}
+    written = {line["path"]: line["params_formula"] for line in found.lines if line["params_formula"]}
     for path, code in written.items():
         assert eval(code.replace("/", "//"), {}, values) == stored[path], path
     assert sum("/t + " in code for code in written.values()) == 2  # o and down

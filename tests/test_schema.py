@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -14,10 +14,12 @@ from tests.conftest import Ran, by_kind, kind_of_preset
 from tests.test_python import ANSWERS, QUICK
 from tfacct.api import schema as schemas
 from tfacct.api.answer import Answer
+from tfacct.api.lettered import WrittenGroup, WrittenLine, WrittenWay
 from tfacct.cli import app as _commands  # noqa: F401  which registers them
 from tfacct.cli.root import REGISTERED
 from tfacct.loading import presets
 from tfacct.output.report import Report
+from tfacct.reports import records
 from tfacct.witness.sizes import Sizes
 
 jsonschema = pytest.importorskip("jsonschema")
@@ -197,6 +199,60 @@ def test_a_proof_is_a_report_like_the_others(monkeypatch: pytest.MonkeyPatch) ->
     test_attributes_have_the_types_that_their_class_says("prove")
     test_python.test_what_python_gets_is_plain("prove")
     test_views.test_every_report_is_printed_and_framed("prove")
+
+
+OTHER_FORMS = ("ways",)
+"""Keys of data with a form of its own: the ledger for other programs, where a size is a number or letters."""
+
+
+def kinds_by_key(node: dict[str, Any], names: dict[str, Any], found: dict[str, set[str]]) -> dict[str, set[str]]:
+    """JSON types by key, null aside, of everything under a schema; of an array also what it holds."""
+    for key, schema in node.get("properties", {}).items():
+        if key not in OTHER_FORMS:
+            found.setdefault(key, set()).update(kinds_of(schema, names))
+            kinds_by_key(schema, names, found)
+    for inner in (node.get("items"), node.get("additionalProperties"), *node.get("anyOf", ())):
+        if isinstance(inner, dict):
+            kinds_by_key(inner, names, found)
+    return found
+
+
+def kinds_of(schema: dict[str, Any], names: dict[str, Any]) -> set[str]:
+    """JSON types of a schema, null aside. An integer is a number."""
+    if "$ref" in schema:
+        return {"object"}
+    if "anyOf" in schema:
+        return {kind for inner in schema["anyOf"] for kind in kinds_of(inner, names)}
+    if "enum" in schema or "const" in schema:
+        values = schema.get("enum") or [schema["const"]]
+        return {"string" if isinstance(value, str) else type(value).__name__ for value in values if value is not None}
+    kinds = schema.get("type", [])
+    found = {"number" if kind == "integer" else kind for kind in ([kinds] if isinstance(kinds, str) else kinds)}
+    if "array" in found:
+        found = found - {"array"} | {f"array of {kind}" for kind in kinds_of(schema["items"], names)}
+    return found - {"null"}
+
+
+def test_a_key_has_one_type_in_all_commands() -> None:
+    found: dict[str, set[str]] = {}
+    for name in (*schemas.KINDS, *schemas.PAGES):
+        schema = schemas.schema(name)
+        names = schema.get("$defs", {})
+        for node in (schema, *names.values()):
+            if node.get("description") not in {kind.__doc__ for kind in (WrittenWay, WrittenGroup, WrittenLine)}:
+                kinds_by_key(node, names, found)
+    assert {key: kinds for key, kinds in found.items() if len(kinds) > 1} == {}
+    assert len(found) > 300 and found["total_params"] == {"number"}
+
+
+@pytest.mark.parametrize("name", [*schemas.KINDS])
+def test_a_key_of_a_record_is_always_there(name: str) -> None:
+    """Null where a question has no answer to it: what is optional is optional by its value."""
+    model = schemas.schema(name)["properties"]["models"]["items"]
+    assert model["required"] == [*model["properties"]]
+    typed = schemas.facts(schemas.KINDS[name])
+    nullable = {key for key, hint in typed.items() if type(None) in get_args(hint)}
+    assert set(records.NULLABLE.get(name, ())) <= nullable
 
 
 def test_no_key_hides_behind_what_every_report_has() -> None:

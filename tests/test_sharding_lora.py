@@ -225,7 +225,7 @@ def test_adapters_of_a_rank_of_fsdp_by_hand() -> None:
     rank = tfacct.load("llama-3.1-8b").train(ctx="4k", fsdp=8, lora="16")
     # All rows are multiples of 8: 16 of each first matrix, and of the second ones what their products make.
     block = 16 * (6 * 4096 + 14336 + 3 * 4096 + 2 * 1024 + 2 * 14336)
-    assert rank.gradients_bytes == 32 * 4 * block // 8 == rank.lora["bytes"]
+    assert rank.gradients_bytes == 32 * 4 * block // 8 == rank.lora_adapters["bytes"]
     assert (
         rank.weights_bytes - rank.gradients_bytes == tfacct.load("llama-3.1-8b").train(ctx="4k", fsdp=8).weights_bytes
     )
@@ -242,8 +242,11 @@ def test_adapters_of_llama_by_hand() -> None:
     # Of q, k, v, gate, up the first matrix is whole, 16 · 4,096, the second a part; of o and down the other way round.
     columns = 5 * 16 * 4096 + 16 * (4096 + 2 * 1024 + 2 * 14336) // 8
     rows = 2 * 16 * 4096 + 16 * (4096 + 14336) // 8
-    assert rank.gradients_bytes == 4 * 32 * (columns + rows) == rank.lora["bytes"]
-    assert rank.weights_bytes == tfacct.load("llama-3.1-8b").train(ctx="4k", tp=8).weights_bytes + rank.lora["bytes"]
+    assert rank.gradients_bytes == 4 * 32 * (columns + rows) == rank.lora_adapters["bytes"]
+    assert (
+        rank.weights_bytes
+        == tfacct.load("llama-3.1-8b").train(ctx="4k", tp=8).weights_bytes + rank.lora_adapters["bytes"]
+    )
     assert rank.exact and rank.whole["gradients_bytes"] == tfacct.load("llama-3.1-8b").train(lora="16").gradients_bytes
 
 
@@ -295,7 +298,7 @@ def test_adapters_in_stages_by_hand() -> None:
     at = next(each for each in found.instants if each["instant"] == "optimizer step")
     ends = {1: table, 4: table + 4096}
     assert found.weights_bytes - 2 * ends.get(found.stage, 0) == 8 * (2 * block + lent)
-    assert at["gradients_bytes"] == 8 * lent == found.lora["bytes"]
+    assert at["gradients_bytes"] == 8 * lent == found.lora_adapters["bytes"]
     assert found.sent_bytes == 2 * 8 * 2 * 4096 * 4096  # a middle stage: 8 streams on, as many gradients back
     assert found.exact and found.peak_bytes < tfacct.load("llama-3.1-8b").train(ctx="4k", pp=4, batch=8).peak_bytes
 

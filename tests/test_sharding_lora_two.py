@@ -157,8 +157,8 @@ def test_adapters_of_llama_8b_on_two_axes_by_hand() -> None:
     # the rows of each.
     whole = 7 * 16 * 4096
     halves = 16 * (4096 + 2 * 1024 + 2 * 14336 + 4096 + 14336) // 2
-    assert rank.gradients_bytes == 4 * 32 * (whole + halves) // 4 == rank.lora["bytes"]
-    assert rank.weights_bytes == model.train(ctx="4k", **both).weights_bytes + rank.lora["bytes"]
+    assert rank.gradients_bytes == 4 * 32 * (whole + halves) // 4 == rank.lora_adapters["bytes"]
+    assert rank.weights_bytes == model.train(ctx="4k", **both).weights_bytes + rank.lora_adapters["bytes"]
     # A block is gathered twice, frozen weights and adapters together; adapters' gradients alone are scattered.
     lent, frozen, norms = 4 * (whole + halves), 2 * (218_112_000 - 2 * 4096) // 2, 2 * 2 * 4096
     root = 2 * (2 * 128256 * 4096 // 2 + 4096)

@@ -44,11 +44,14 @@ def test_a_rank_keeps_its_heads() -> None:
     # 80 blocks, keys and values of 1 of 8 heads of 128 numbers, in bf16.
     assert one.kv_bytes_per_token == 80 * 2 * 128 * 2
     assert (
-        one.lines[-1]["whole"] == one.whole["kv_cache_bytes"] == 8 * one.kv_cache_bytes == 8192 * 80 * 2 * 8 * 128 * 2
+        one.lines[-1]["whole_bytes"]
+        == one.whole["kv_cache_bytes"]
+        == 8 * one.kv_cache_bytes
+        == 8192 * 80 * 2 * 8 * 128 * 2
     )
     # Of sixteen ranks two have each head.
     assert tfacct.load(LARGE).kv(ctx="8k", tp=16).kv_cache_bytes == one.kv_cache_bytes
-    assert "whole" not in tfacct.load(LARGE).kv(ctx="8k").models[0]
+    assert tfacct.load(LARGE).kv(ctx="8k").models[0]["whole"] is None
 
 
 def test_the_cache_of_a_rank_is_said(run: Callable[..., Ran]) -> None:
@@ -99,7 +102,7 @@ def test_the_work_of_a_rank_by_hand() -> None:
     assert one.total_params == tfacct.load(LARGE).memory(tp=8).total_params
     # 2 FLOPs for each of 69.5 B weights in products and a token, and 4 · 80 · 8,192³ of scores and values: 1.31e15.
     assert one.answer == "164 T FLOPs on one rank; the whole model takes 1.31 P."
-    assert "whole" not in tfacct.load(LARGE).flops(ctx="8k").models[0]
+    assert tfacct.load(LARGE).flops(ctx="8k").models[0]["whole"] is None
 
 
 def test_what_a_rank_moves_by_hand() -> None:

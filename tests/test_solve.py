@@ -97,7 +97,7 @@ def holds_and_the_next_does_not(subject: LoadedModel, dtype: str, unknown: str, 
     except UsageError as error:
         refused(error.message, [sign(value) for value in (1, 2, 3, 10, 30, 100, 10**4, 10**6, 10**9)])
         return
-    answer, beyond = facts["answer"], facts["beyond"]
+    answer, beyond = facts["solution"], facts["beyond"]
     assert beyond == answer + 1
     past = sign(beyond)
     assert past and sign(answer) != past
@@ -123,7 +123,7 @@ def test_the_printed_closed_form_is_the_boundary(name: str, until: str, run) -> 
     text = facts["closed_form"].replace("·", "*").replace("−", "-").replace(",", "")
     text = re.sub(r"\b(\d+|[A-Z])\b", r"Fraction(\1)", text)
     root = eval(text, {"Fraction": Fraction, **sizes})  # our own output, and letters only
-    assert facts["answer"] <= root < facts["beyond"]
+    assert facts["solution"] <= root < facts["beyond"]
     assert facts["root"] == float(root)
 
 
@@ -205,7 +205,7 @@ def test_quantized_weights_are_not_guessed(tmp_path, run) -> None:
 def test_forms_agree(run) -> None:
     arguments = ("solve", "llama-3.1-8b", "--for", "ctx", "--until", "total_bytes=24GiB")
     facts = json.loads(run(*arguments, "--json").out)["models"][0]
-    assert (facts["answer"], facts["beyond"]) == (74_075, 74_076)
+    assert (facts["solution"], facts["beyond"]) == (74_075, 74_076)
     assert facts["lines"][0]["left"] <= 24 * 1024**3 < facts["lines"][1]["left"]
     rows = run(*arguments, "--csv").out.splitlines()
     assert rows[0] == "value,left,stands,right" and rows[1] == "74075,25769680896,<,25769803776"
@@ -243,7 +243,7 @@ def test_rounding_to_whole_bytes_moves_no_boundary(name: str, unknown: str, unti
         assert [equation.difference(at(value)) for value in (1, 2, 3, 4)] == [1, -1, 0, -2]
         return
     facts = solve(about, request_, unknown=unknown, until=until, terms=terms).models[0]
-    below, above = (equation.difference(at(value)) for value in (facts["answer"], facts["beyond"]))
+    below, above = (equation.difference(at(value)) for value in (facts["solution"], facts["beyond"]))
     assert above != 0 and (below == 0 or (below > 0) != (above > 0))
     assert facts["closed_form"] is None
 
@@ -262,7 +262,7 @@ def test_large_numbers_of_flops(until: str, run) -> None:
     facts = json.loads(run("solve", "gpt2", "--for", "ctx", "--until", until, "--json").out)["models"][0]
     metric, _, text = until.partition("=")
     budget = Fraction(text[:-1]) * {"T": 10**12, "G": 10**9}[text[-1]]
-    for side, holds in (("answer", True), ("beyond", False)):
+    for side, holds in (("solution", True), ("beyond", False)):
         value = load("gpt2").evaluate(metric, ctx=[facts[side]], exact=True)[0]
         assert (value <= budget) == holds
 
@@ -318,7 +318,7 @@ def test_a_field_of_the_config_by_hand(name: str, field: str, until: str, answer
     model = load(name)
     report = model.solve(for_=field, until=until)
     facts = report.models[0]
-    assert (facts["answer"], facts["beyond"]) == (answer, beyond)
+    assert (facts["solution"], facts["beyond"]) == (answer, beyond)
     metric = until.partition("=")[0]
     for line in facts["lines"]:
         (row,) = model.sweep(metric, **{field: [line[field]]}).models[0]["lines"]

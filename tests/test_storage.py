@@ -221,7 +221,7 @@ def test_commands_take_every_format(run: Callable[..., Ran], name: str) -> None:
         run("solve", *f"gpt-oss-20b --for ctx --until total_bytes=24GiB --dtype {name} --json".split()).out
     )
     fitted = load("gpt-oss-20b").memory(dtype=name, ctx=1, fit="24GiB").models[0]["fit"]["largest_context"]
-    assert facts["models"][0]["answer"] == fitted
+    assert facts["models"][0]["solution"] == fitted
     assert load("gpt-oss-20b").sweep("weights_bytes", dtype=name).models[0]["lines"][0]["weights_bytes"] == weights
 
 

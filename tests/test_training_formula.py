@@ -27,12 +27,14 @@ def test_a_block_of_llama_by_hand(run: Callable[..., Ran]) -> None:
     2·D each: 16·D + 8. Queries, values and their sum are 2·N·H each, keys and values 2·K·H each, 4 for the sum of each
     query head; the network keeps four tensors of F. A kernel's seed is 24 bytes."""
     (facts,) = json.loads(run("formula", "llama", "--of", "kept", "--json").out)["models"]
-    (block,) = facts["blocks"]
+    (block,) = facts["saved_by_block"]
     by_hand = "B*T*(16*D + 4*N*H + 4*K*H + 8*F + 4*N + 8) + 24"
-    assert polynomial(block["bytes"], facts) == polynomial(by_hand, facts)
+    assert polynomial(block["bytes_formula"], facts) == polynomial(by_hand, facts)
     assert block["text"] == "B·T·(16·D + 4·N·H + 4·N + 4·K·H + 8·F + 8) + 24"
     # Behind the blocks: a norm and what the head reads, log-probabilities in fp32, targets, a weight; angles in front.
-    assert polynomial(facts["total"], facts) == polynomial(f"L*({by_hand}) + B*T*(8*D + 4*V + 20) + 4*T*H + 4", facts)
+    assert polynomial(facts["total_formula"], facts) == polynomial(
+        f"L*({by_hand}) + B*T*(8*D + 4*V + 20) + 4*T*H + 4", facts
+    )
 
 
 def test_a_block_of_llama_under_autocast_by_hand(run: Callable[..., Ran]) -> None:
@@ -41,10 +43,10 @@ def test_a_block_of_llama_under_autocast_by_hand(run: Callable[..., Ran]) -> Non
     ran = run("formula", "llama", "--of", "kept", "--weights", "fp32", "--json")
     said = json.loads(ran.out)
     (facts,) = said["models"]
-    (block,) = facts["blocks"]
+    (block,) = facts["saved_by_block"]
     casts = "2*(2*D*N*H + 2*D*K*H + 3*D*F)"
     by_hand = f"B*T*(2*(8*D + 4) + 10*D + 4*N*H + 4*K*H + 8*F + 4*N) + {casts} + 24"
-    assert polynomial(block["bytes"], facts) == polynomial(by_hand, facts)
+    assert polynomial(block["bytes_formula"], facts) == polynomial(by_hand, facts)
     assert said["convention"].startswith("as transformers runs it with sdpa under torch.autocast: ")
     trained = load("llama-3.2-1b").train(ctx=64, batch=2, weights="fp32")
     assert trained.convention == said["convention"]
@@ -59,7 +61,7 @@ def test_a_block_of_gpt2_with_eager_attention_by_hand(run: Callable[..., Ran]) -
     Queries, keys, values and their sum are 8·N·H, the network's five tensors 10·F."""
     (facts,) = json.loads(run("formula", "gpt2", "--of", "kept", "--attention", "eager", "--json").out)["models"]
     by_hand = "5*B*T**2*N + B*T*(10*D + 8*N*H + 10*F + 16)"
-    assert polynomial(facts["blocks"][0]["bytes"], facts) == polynomial(by_hand, facts)
+    assert polynomial(facts["saved_by_block"][0]["bytes_formula"], facts) == polynomial(by_hand, facts)
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "fp32"])
@@ -77,10 +79,10 @@ def test_formulas_hold_at_other_sizes(family: str, dtype: str) -> None:
         (facts,) = formula(model, request, of="kept", terms=terms).models
         letters = {sympy.Symbol(letter): about["value"] for letter, about in facts["legend"].items()}
         assert facts["kept_bytes"] == step_of(model, work, terms.recipe).kept()
-        assert polynomial(facts["total"], facts).subs(letters) == facts["kept_bytes"]
+        assert polynomial(facts["total_formula"], facts).subs(letters) == facts["kept_bytes"]
         assert sum(line["bytes_value"] for line in facts["lines"]) == facts["kept_bytes"]
         for line in facts["lines"]:
-            assert polynomial(line["bytes"], facts).subs(letters) == line["bytes_value"], line["path"]
+            assert polynomial(line["bytes_formula"], facts).subs(letters) == line["bytes_value"], line["path"]
 
 
 def test_dtypes_and_levers_change_the_polynomial() -> None:
@@ -100,7 +102,7 @@ def test_windows_are_laid_out_in_two_ways(attention: Any, context: int) -> None:
     report = mistral.formula(of="kept", ctx=context, attention=attention)
     letters = {sympy.Symbol(letter): about["value"] for letter, about in report.legend.items()}
     kept = mistral.train(ctx=context, attention=attention).kept_bytes
-    assert polynomial(report.models[0]["total"], report.models[0]).subs(letters) == report.kept_bytes == kept
+    assert polynomial(report.models[0]["total_formula"], report.models[0]).subs(letters) == report.kept_bytes == kept
     said = "contexts shorter than 4,096" if context < 4096 else "contexts of at least 4,096"
     assert any(said in note for note in report.notes)
 

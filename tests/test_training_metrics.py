@@ -76,7 +76,7 @@ def test_a_diff_of_recipes() -> None:
     sides = [LLAMA.train(ctx=4096).models[0], LLAMA.train(ctx=4096, checkpoint="full", optimizer="sgd").models[0]]
     assert {name: totals[name] for name in NAMES} == {name: tuple(side[name] for side in sides) for name in NAMES}
     assert report.title.endswith("optimizer adamw → sgd, checkpoint none → full") and "Peak " in report.answer
-    assert report.models[0]["new"]["checkpoint"] == "full" and report.models[0]["left_out"] == []
+    assert report.models[0]["new_side"]["checkpoint"] == "full" and report.models[0]["left_out"] == []
     assert "peak_bytes" not in {line["path"] for line in LLAMA.diff(ctx=4096, to_batch=2).models[0]["totals"]}
 
 
@@ -197,7 +197,7 @@ def test_metrics_know_every_field_of_a_recipe(recipe: dict[str, Any]) -> None:
     facts = model.train(ctx=256, **recipe).models[0]
     (row,) = model.sweep(*NAMES, ctx=[256], **recipe).rows
     assert [row[name] for name in NAMES] == [facts[name] for name in NAMES]
-    answer = model.solve("ctx", f"peak_bytes={facts['peak_bytes']}B", **recipe).models[0]["answer"]
+    answer = model.solve("ctx", f"peak_bytes={facts['peak_bytes']}B", **recipe).models[0]["solution"]
     assert answer >= 256 and model.train(ctx=answer, **recipe).peak_bytes == facts["peak_bytes"]
     to = {f"to_{name}": value for name, value in recipe.items()}
     totals = model.diff(ctx=256, train=True, all=True, **to).models[0]["totals"]

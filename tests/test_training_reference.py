@@ -142,11 +142,11 @@ def test_the_formula_of_gpt2_is_korthikantis_without_dropouts_and_copies() -> No
     # among them, which the reference model has not: two masks as wide as the stream, 2·s·b·h; softmax's mask and its
     # dropped weights, a·s²·b + 2·a·s²·b. The norms' statistics are not: 2 · 2 · 4 bytes for each token.
     said = load("gpt2").formula(of="kept", as_="reference", ctx=8)
-    (block,) = said.models[0]["blocks"]
+    (block,) = said.models[0]["saved_by_block"]
     symbols = {letter: sympy_symbol(letter) for letter in "BTDFKGH"}
     from sympy import expand, sympify
 
-    found = sympify(block["bytes"], locals={**symbols, "N": symbols["K"] * symbols["G"]})
+    found = sympify(block["bytes_formula"], locals={**symbols, "N": symbols["K"] * symbols["G"]})
     b, t, d, n = (symbols[letter] for letter in "BTDK")
     like_gpt = found.subs({symbols["F"]: 4 * d, symbols["G"]: 1, symbols["H"]: d / n})
     assert expand(like_gpt - (32 * t * b * d + 2 * n * t * t * b + 16 * b * t)) == 0
@@ -172,8 +172,8 @@ def test_a_formula_says_the_first_of_several_streams_apart() -> None:
     model = load(SHAPES["glm5_next_text"])
     (facts,) = model.formula(of="kept", as_="reference", ctx=8).models
     assert facts["kept_bytes"] == model.train(as_="reference", ctx=8).kept_bytes
-    first, others = (facts["blocks"][number] for number in range(2))
-    assert first["kind"] == f"first {others['kind']}" and first["bytes"] != others["bytes"]
+    first, others = (facts["saved_by_block"][number] for number in range(2))
+    assert first["kind"] == f"first {others['kind']}" and first["bytes_formula"] != others["bytes_formula"]
     with pytest.raises(UsageError, match="no polynomial in these letters"):
         load(SHAPES["qwen3_vl_vision"]).formula(of="kept", as_="reference", ctx=8)
 

@@ -44,7 +44,7 @@ def file(tmp_path: Path) -> str:
 def test_the_json_of_every_command_says_what_was_not_counted(run, file: str, command: str) -> None:
     found = run(*command.replace("FILE", file).split(), "--json")
     (model,) = json.loads(found.out)["models"]
-    for one in (model["old"], model["new"]) if "old" in model else (model,):
+    for one in (model["old_side"], model["new_side"]) if "old_side" in model else (model,):
         assert list(one)[:6] == ["model", "family", "set", "defaulted", "unknown", "left_out"]
         assert one["unknown"] == ["new_trick_size"]
         assert one["left_out"] == ["vision_config"]

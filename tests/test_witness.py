@@ -128,7 +128,7 @@ def holds(report: Report, count: int) -> None:
             w["witness"].split(" of ")[0].replace("KV cache and state", "state").replace("state", "KV cache"): w
             for w in facts["witnesses"]
         }
-        assert all(w["equal"] and w["formula"] == w["measured"] > 0 for w in said.values())
+        assert all(w["equal"] and w["counted"] == w["measured"] > 0 for w in said.values())
         assert set(WITNESSES) - (ALONE if keeps_nothing(facts) else set()) <= set(said)
         forward = said["torch, forward"]["measured"]
         assert said["torch, backward (2 ×)"]["measured"] == 2 * forward
@@ -172,7 +172,7 @@ def test_every_preset_verifies_at_full_size(name: str) -> None:
     report = verify([subject], Request())
     holds(report, 1)
     (facts,) = report.models
-    assert facts["blocks_traced"] == len(subject.architecture.every_stack) < facts["blocks"]
+    assert facts["blocks_traced"] == len(subject.architecture.every_stack) < facts["block_count"]
     asked_for = len(WITNESSES) - (len(ALONE) if keeps_nothing(facts) else 0)
     assert len(facts["witnesses"]) == 1 + asked_for  # and the expected total
 
@@ -189,7 +189,7 @@ def test_every_preset_verifies_at_full_size(name: str) -> None:
 def test_all_layers_say_the_same_as_one(name: str) -> None:
     one, every = (verify([presets.load(name)], Request(ctx=2048), all_layers=flag) for flag in (False, True))
     holds(every, 1)
-    assert every.models[0]["blocks_traced"] == every.models[0]["blocks"]
+    assert every.models[0]["blocks_traced"] == every.models[0]["block_count"]
     assert every.models[0]["lines"] == one.models[0]["lines"]
     assert every.models[0]["witnesses"] == one.models[0]["witnesses"]
 

@@ -18,8 +18,6 @@ class Answer(Drawn):
 
     _line: ClassVar[type | None] = None
     """Type of one of its `lines`; None where there are none."""
-    _optional: ClassVar[tuple[str, ...]] = ()
-    """Keys that only some questions have."""
     _reserved: ClassVar[dict[str, Any]] = {}
     """Keys whose names mean something else in Python, or here: read them in `.models`."""
 

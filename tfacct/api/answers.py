@@ -27,15 +27,13 @@ class _Common(Answer):
 class _Explained(_Common):
     """Keys of what `explain` derives. (`derivation` is a value of every Report.)"""
 
-    _optional: ClassVar[tuple[str, ...]] = ("derivation",)
-    _reserved: ClassVar[dict[str, Any]] = {"derivation": each.Derivation}
+    _reserved: ClassVar[dict[str, Any]] = {"derivation": each.Derivation | None}
 
 
 class FlopsReport(_Explained):
     """FLOPs of a forward pass or a training step."""
 
     _line = each.FlopsLine
-    _optional = ("pointwise", "tp", "pp", "stage", "mesh", "whole")
 
     workload: each.Workload
     train: bool
@@ -51,12 +49,12 @@ class FlopsReport(_Explained):
     components: dict[str, int]
     never_called: list[str]
     total_flops_if_called: int | None
-    pointwise: list[each.PointwiseLine]
-    tp: int
-    pp: int
-    stage: int
-    mesh: ranks.MeshFacts
-    whole: ranks.UndividedFlops
+    pointwise: list[each.PointwiseLine] | None
+    tp: int | None
+    pp: int | None
+    stage: int | None
+    mesh: ranks.MeshFacts | None
+    whole: ranks.UndividedFlops | None
 
 
 class GenerateReport(_Common):
@@ -82,7 +80,6 @@ class TrafficReport(_Common):
     """Bytes that each product reads and writes."""
 
     _line = each.TrafficLine
-    _optional = ("tp", "pp", "stage", "mesh", "whole")
 
     workload: each.Workload
     dtype_from: each.DtypeFrom
@@ -95,18 +92,17 @@ class TrafficReport(_Common):
     flops_per_byte: float
     latent_attention: Form | None
     total_flops_otherwise: each.Otherwise | None
-    tp: int
-    pp: int
-    stage: int
-    mesh: ranks.MeshFacts
-    whole: ranks.UndividedTraffic
+    tp: int | None
+    pp: int | None
+    stage: int | None
+    mesh: ranks.MeshFacts | None
+    whole: ranks.UndividedTraffic | None
 
 
 class ParamsReport(_Explained):
     """Number of stored parameters."""
 
     _line = each.ParamsLine
-    _optional = ("tp", "fsdp", "ep", "pp", "mesh", "stage", "rank_params")
 
     total_params: int
     embedding_params: int
@@ -117,28 +113,27 @@ class ParamsReport(_Explained):
     not_included: each.NotIncluded | None
     expected_params: int | None
     expected_from: str | None
-    tp: int
-    fsdp: int
-    ep: int
-    pp: int
-    mesh: ranks.MeshFacts
+    tp: int | None
+    fsdp: int | None
+    ep: int | None
+    pp: int | None
+    mesh: ranks.MeshFacts | None
     stage: int | None
-    rank_params: int
+    rank_params: int | None
 
 
 class MemoryReport(_Explained):
     """Bytes of weights and of what is kept between steps."""
 
     _line = each.MemoryLine
-    _optional = ("fit", "batches", "kv_block", "kv_page_bytes", "pages", "tp", "pp", "ep", "stage", "mesh", "whole")
 
     workload: each.Workload
     dtype_from: each.DtypeFrom
     published_dtype: str | None
     kv_dtype: str
-    kv_block: int
-    kv_page_bytes: int
-    pages: each.Pages
+    kv_block: int | None
+    kv_page_bytes: int | None
+    pages: each.Pages | None
     total_params: int
     weights_bytes: int
     kv_cache_bytes: int
@@ -147,59 +142,57 @@ class MemoryReport(_Explained):
     kv_bytes_next_token: int
     total_bytes: int
     not_included: each.NotIncluded | None
-    fit: each.Fit
-    batches: list[each.BatchLine]
-    tp: int
-    ep: int
-    pp: int
-    stage: int
-    mesh: ranks.MeshFacts
-    whole: ranks.Undivided
+    fit: each.Fit | None
+    batches: list[each.BatchLine] | None
+    tp: int | None
+    ep: int | None
+    pp: int | None
+    stage: int | None
+    mesh: ranks.MeshFacts | None
+    whole: ranks.Undivided | None
 
 
 class KvReport(_Explained):
     """Bytes of the KV cache by context."""
 
     _line = each.KvLine
-    _optional = ("tp", "pp", "stage", "mesh", "whole")
 
     workload: each.Workload
-    query_heads: int | list[int] | None
-    kv_heads: int | list[int] | None
+    query_heads: int | None
+    query_heads_by_block: list[int] | None
+    kv_heads: int | None
+    kv_heads_by_block: list[int] | None
     kv_bytes_per_token: int
     kv_bytes_next_token: int
     kv_cache_bytes: int
     kv_cache_bytes_without_windows: int
     self_kv_cache_bytes: int
     cross_kv_cache_bytes: int
-    tp: int
-    pp: int
-    stage: int
-    mesh: ranks.MeshFacts
-    whole: ranks.UndividedCache
+    tp: int | None
+    pp: int | None
+    stage: int | None
+    mesh: ranks.MeshFacts | None
+    whole: ranks.UndividedCache | None
 
 
 class FormulaReport(_Common):
     """Formula of a count."""
 
     _line = each.FormulaLine
-    _optional = ("total_flops", "total_params", "kv_cache_elements", "kv_cache_bytes", "kept_bytes", "blocks")
-    # A formula's `total` is text: the attribute of that name is the number.
-    _reserved: ClassVar[dict[str, Any]] = {"total": str}
-
     workload: each.Workload | None
     biases_and_ties_of: str | None
     of: Literal["flops", "params", "kv", "train", "kept"]
     latent_attention: Form | None
+    total_formula: str
     total_text: str
     total_latex: str
     legend: dict[str, each.Letter]
-    total_flops: int
-    total_params: int
-    kv_cache_elements: int
-    kv_cache_bytes: int
-    kept_bytes: int
-    blocks: list[each.BlockFormula]
+    total_flops: int | None
+    total_params: int | None
+    kv_cache_elements: int | None
+    kv_cache_bytes: int | None
+    kept_bytes: int | None
+    saved_by_block: list[each.BlockFormula] | None
 
 
 class DiffReport(_Common):
@@ -208,24 +201,20 @@ class DiffReport(_Common):
     _line = each.DiffLine
     _reserved: ClassVar[dict[str, Any]] = {"totals": list[each.DiffTotal]}
 
-    old: dict[str, Any]
-    new: dict[str, Any]
+    old_side: dict[str, Any]
+    new_side: dict[str, Any]
 
 
 class _Stepped(_Common):
     """Metrics, with the recipe where one is of a training step."""
 
-    _optional: ClassVar[tuple[str, ...]] = (
-        *("optimizer", "checkpoint", "attention", "loss", "lora", "weights_dtype", "profile"),
-    )
-
-    profile: Literal["transformers", "reference", "fused"]
-    optimizer: str
-    checkpoint: Literal["none", "full", "attention"]
+    profile: Literal["transformers", "reference", "fused"] | None
+    optimizer: str | None
+    checkpoint: Literal["none", "full", "attention"] | None
     attention: Literal["sdpa", "eager"] | None
-    loss: Literal["whole", "chunked"]
+    loss: Literal["whole", "chunked"] | None
     lora: str | None
-    weights_dtype: str
+    weights_dtype: str | None
 
 
 class SweepReport(_Stepped):
@@ -247,8 +236,8 @@ class SolveReport(_Stepped):
     """Last value of an unknown that an equation holds for."""
 
     _line = each.SolveLine
-    # `answer` is the sentence, `total` the number; `for` is a word of Python.
-    _reserved: ClassVar[dict[str, Any]] = {"answer": int, "for": str}
+    # `for` is a word of Python.
+    _reserved: ClassVar[dict[str, Any]] = {"for": str}
 
     workload: each.Workload
     dtype_from: each.DtypeFrom
@@ -256,6 +245,7 @@ class SolveReport(_Stepped):
     kv_dtype: str
     train: bool
     until: str
+    solution: int
     beyond: int | None
     again: int | None
     root: float | None
@@ -266,7 +256,7 @@ class ShowReport(_Common):
     """Fields of a config."""
 
     config: dict[str, Any]
-    source: dict[str, Any] | None
+    origin: dict[str, Any] | None
 
 
 class VerifyReport(_Common):
@@ -275,34 +265,28 @@ class VerifyReport(_Common):
     _line = each.VerifyLine
     # Of all models together, `agrees` is an attribute of every Report.
     _reserved: ClassVar[dict[str, Any]] = {"agrees": bool}
-    _optional = (
-        *("total_flops", "measured_flops", "expected_params"),
-        *("optimizer", "checkpoint", "attention", "loss", "lora", "weights_dtype"),
-        *("kept_bytes", "measured_kept_bytes", "profile", "checked"),
-        *("mesh", "plan", "rank_params", "measured_rank_params"),
-    )
 
     workload: each.Workload
     blocks_traced: int
-    blocks: int
-    total_flops: int
-    measured_flops: int
+    block_count: int
+    total_flops: int | None
+    measured_flops: int | None
     expected_params: int | None
     witnesses: list[each.Witness]
-    optimizer: str
-    checkpoint: Literal["none", "full", "attention"]
-    attention: Literal["sdpa", "eager"]
-    loss: Literal["whole", "chunked"]
+    optimizer: str | None
+    checkpoint: Literal["none", "full", "attention"] | None
+    attention: Literal["sdpa", "eager"] | None
+    loss: Literal["whole", "chunked"] | None
     lora: str | None
-    weights_dtype: str
-    kept_bytes: int
-    measured_kept_bytes: int
-    profile: Literal["transformers", "reference"]
-    checked: str
-    mesh: ranks.MeshFacts
-    plan: Literal["torch", "transformers"]
-    rank_params: int
-    measured_rank_params: int
+    weights_dtype: str | None
+    kept_bytes: int | None
+    measured_kept_bytes: int | None
+    profile: Literal["transformers", "reference"] | None
+    checked: str | None
+    mesh: ranks.MeshFacts | None
+    plan: Literal["torch", "transformers"] | None
+    rank_params: int | None
+    measured_rank_params: int | None
 
 
 class ProveReport(_Common):
@@ -357,7 +341,9 @@ class ModelsReport(_Common):
     context: int
     layers: int
     hidden: int
-    heads: int | list[int] | None
-    kv_heads: int | list[int] | None
+    heads: int | None
+    heads_by_block: list[int] | None
+    kv_heads: int | None
+    kv_heads_by_block: list[int] | None
     url: str | None
     expected_from: str | None

@@ -13,7 +13,6 @@ class TrainReport(_Common):
     """Bytes of a training step."""
 
     _line = each.TrainLine
-    _optional = ("stage", "in_flight", "microbatches", "bubble", "bubble_ratio")
 
     workload: each.Workload
     profile: str
@@ -22,7 +21,8 @@ class TrainReport(_Common):
     checkpoint: Literal["none", "full", "attention"]
     loss: Literal["whole", "chunked"]
     weights_dtype: str
-    lora: each.Lora | None
+    lora: str | None
+    lora_adapters: each.Lora | None
     weights_bytes: int
     optimizer_bytes: int
     gradients_bytes: int
@@ -33,9 +33,9 @@ class TrainReport(_Common):
     exact: bool
     mesh: ranks.MeshFacts | None
     sent_bytes: int | None
-    stage: int
-    in_flight: int
-    microbatches: int
+    stage: int | None
+    in_flight: int | None
+    microbatches: int | None
     bubble: str | None
     bubble_ratio: float | None
     whole: ranks.UndividedStep | None
@@ -47,16 +47,14 @@ class TrainReport(_Common):
 class CommsReport(_Common):
     """Collectives of the ranks of a mesh."""
 
-    _optional = ("stage", "stages", "microbatches", "bubble", "bubble_ratio")
-
     workload: each.Workload
     train: bool
     mesh: ranks.MeshFacts
     after_head: Literal["divided", "gathered", "loss"]
     reduce_dtype: str
-    stage: int
-    stages: list[ranks.StageFacts]
-    microbatches: int
+    stage: int | None
+    stages: list[ranks.StageFacts] | None
+    microbatches: int | None
     bubble: str | None
     bubble_ratio: float | None
     rank_params: int

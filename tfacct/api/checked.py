@@ -13,8 +13,8 @@ class CheckLine(TypedDict):
 
     path: str | None
     name: str | None
-    code: int
-    config: int
+    in_code: int
+    in_config: int
     equal: bool
 
 
@@ -25,9 +25,9 @@ class CheckDifference(TypedDict):
     name: str | None
     difference: str
     unit: Literal["parameters", "FLOPs", "bytes"]
-    code: int
-    config: int
-    blocks: int
+    in_code: int
+    in_config: int
+    block_count: int
 
 
 class CheckReport(_Common):

@@ -101,8 +101,7 @@ class TimeTrainReport(_Common):
     device: str
     devices: int
     accumulate: int
-    recompute: bool
-    recompute_attention: bool
+    recompute: Literal["full", "attention", "none"]
     tp: int
     sp: bool
     pp: int

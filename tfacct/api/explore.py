@@ -45,7 +45,7 @@ class Explored(Asked):
         """Formula of a count, line by line, with its values: FLOPs, stored parameters, cached elements, or the bytes
         that a training step in `dtype` keeps for its backward pass.
 
-        `.models[0]["total"]` is the formula as sympy parses it, its letters symbols (see `reports.formula.formula`).
+        `.total_formula` is the formula as sympy parses it, its letters symbols (see `reports.formula.formula`).
         `tp`, `pp`, `cp`, `ep`: ranks that divide it, a number or a letter; the count is that of one. `sp`: those of
         `tp` divide the stream's tokens too. Raises TfacctError.
         """

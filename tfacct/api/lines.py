@@ -63,7 +63,7 @@ class Pages(TypedDict):
     """Pages of the cache that a budget has room for, and how many requests of the context they hold at once."""
 
     page_bytes: int
-    pages: int
+    count: int
     tokens: int
     concurrency: float
     starts: bool
@@ -116,7 +116,7 @@ class Derivation(TypedDict):
     takeaway: str | None
     check: str | None
     legend: dict[str, Letter]
-    components: list[Component]
+    parts: list[Component]
     total: int
 
 
@@ -154,7 +154,7 @@ class Phase(TypedDict):
     """The prefill, or all decode steps."""
 
     phase: Literal["prefill", "decode"]
-    steps: int
+    step_count: int
     flops: int
     lines: list[PhaseLine]
 
@@ -279,7 +279,7 @@ class KvLine(TypedDict):
     mha: int | None
     as_built: int
     mqa: int | None
-    whole: NotRequired[int]
+    whole_bytes: NotRequired[int]
 
 
 class FormulaLine(TypedDict):
@@ -287,11 +287,10 @@ class FormulaLine(TypedDict):
 
     path: str
     spec: NotRequired[str]
-    axes: NotRequired[str]
-    flops: NotRequired[str]
-    params: NotRequired[str | None]
-    elements: NotRequired[str]
-    bytes: NotRequired[str]
+    flops_formula: NotRequired[str]
+    params_formula: NotRequired[str | None]
+    elements_formula: NotRequired[str]
+    bytes_formula: NotRequired[str]
     role: NotRequired[str]
     flops_value: NotRequired[int]
     params_value: NotRequired[int]
@@ -304,7 +303,7 @@ class BlockFormula(TypedDict):
     """What one block of a kind keeps for its backward pass, in letters."""
 
     kind: str
-    bytes: str
+    bytes_formula: str
     text: str
 
 
@@ -335,10 +334,10 @@ class Witness(TypedDict):
 
     witness: str
     unit: str
-    formula: int
+    counted: int
     measured: int
     equal: bool
-    differences: dict[str, list[int | None]]
+    differing: dict[str, list[int | None]]
 
 
 class VerifyLine(TypedDict):

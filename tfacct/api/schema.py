@@ -58,12 +58,12 @@ PAGES: Mapping[str, Mapping[str, Any]] = {
         "board_bytes": int | None,
         "board_from": str | None,
         "bandwidth": int,
-        "link": int | None,
+        "link_bandwidth": int | None,
         "domain": int | None,
         "pcie": int | None,
         "node_network": int | None,
         "tdp": int | None,
-        "source": str,
+        "read_from": str,
     },
 }
 """Keys of the rows of commands that are about no model, and their types."""
@@ -75,18 +75,18 @@ def schema(name: str, *, closed: bool = False) -> dict[str, Any]:
     """JSON Schema of a command's answer. `closed` refuses keys that are not listed; a reader ignores them."""
     found = _Schema(closed)
     kind = KINDS.get(name)
-    model = {"type": "object"} if kind is None else found.object(*facts(kind))
+    model = {"type": "object"} if kind is None else found.object(facts(kind))
     properties: dict[str, Any] = {
         "schema": {"const": SCHEMA},
         "command": {"const": name.partition("-")[0]},
         "answer": {"type": "string"},
         "convention": {"type": "string"},
         "models": {"type": "array", "items": model},
-        "models_left_out": {"type": "array", "items": found.object({"model": str, "why": str}, set())},
+        "models_left_out": {"type": "array", "items": found.object({"model": str, "why": str})},
     }
     if name in PAGES:
         properties["models"]["maxItems"] = 0
-        rows = found.object(PAGES[name], set())
+        rows = found.object(PAGES[name])
         properties["rows"] = {"type": "array", "items": rows}
     about = (kind.__doc__ or "").strip() if kind else "A page that is about no model."
     return {
@@ -99,19 +99,17 @@ def schema(name: str, *, closed: bool = False) -> dict[str, Any]:
     }
 
 
-def facts(kind: type[Answer]) -> tuple[dict[str, Any], set[str]]:
-    """Types of a report's keys by name, and those keys that only some questions have."""
+def facts(kind: type[Answer]) -> dict[str, Any]:
+    """Types of a report's keys by name."""
     typed: dict[str, Any] = {}
-    optional: set[str] = set()
     for base in reversed(kind.__mro__):
         if issubclass(base, Answer):
             own = get_annotations(base, eval_str=True)
             typed |= {key: hint for key, hint in own.items() if not key.startswith("_")}
             typed |= vars(base).get("_reserved", {})
-            optional |= set(vars(base).get("_optional", ()))
     if kind._line is not None:
         typed["lines"] = list[kind._line]  # type: ignore[name-defined]
-    return typed, optional
+    return typed
 
 
 class _Schema:
@@ -127,7 +125,7 @@ class _Schema:
         closed = {"additionalProperties": False} if self.closed else {}
         return {"type": "object", "required": required, "properties": properties, **closed}
 
-    def object(self, typed: Mapping[str, Any], optional: set[str]) -> dict[str, Any]:
+    def object(self, typed: Mapping[str, Any], optional: set[str] | frozenset[str] = frozenset()) -> dict[str, Any]:
         """Object of keys with these types."""
         return self.whole({key: self.of(hint) for key, hint in typed.items()}, optional)
 

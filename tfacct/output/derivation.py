@@ -81,7 +81,7 @@ class Derivation:
             "takeaway": self.takeaway or None,
             "check": self.check or None,
             "legend": {letter.name: {"meaning": letter.meaning, "value": letter.value} for letter in self.letters},
-            "components": [
+            "parts": [
                 {
                     "component": component.name,
                     "steps": [

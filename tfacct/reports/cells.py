@@ -60,9 +60,16 @@ def of_attention(subject: LoadedModel, size: str) -> int | list[int] | None:
     return sizes if len(sizes) > 1 else sizes[0] if sizes else None
 
 
-def each_of(value: Any) -> Any:
-    """A fact in one cell: numbers that differ between blocks from the least to the largest."""
-    return units.between(value) if isinstance(value, list) else value
+def by_block(key: str, found: int | list[int] | None) -> dict[str, int | list[int] | None]:
+    """Such a size as it stands in the JSON: one number, or a list under a key of its own, and null for the other."""
+    several = isinstance(found, list)
+    return {key: None if several else found, f"{key}_by_block": found if several else None}
+
+
+def each_of(facts: Mapping[str, Any], size: str) -> Any:
+    """A size of attention in one cell: numbers that differ between blocks from the least to the largest."""
+    several = facts[f"{size}_by_block"]
+    return units.between(several) if several else facts[size]
 
 
 def never_called(subject: LoadedModel) -> list[str]:

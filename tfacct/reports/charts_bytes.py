@@ -70,7 +70,7 @@ def _by_context(
     subject: LoadedModel, request: Request, facts: dict[str, Any], budget: list[tuple[int, str]], caption: str
 ) -> Chart:
     work = counting.workload(subject, request)
-    cached = width(facts["kv_dtype"], facts.get("kv_block", 1))
+    cached = width(facts["kv_dtype"], facts["kv_block"] or 1)
     fits = facts["fit"]["largest_context"] if budget else None
     last = max(work.context, subject.context, int(PAST * (fits or 0)))
     contexts = _with_windows([last * step // POINTS for step in range(POINTS + 1)], subject)

@@ -33,8 +33,8 @@ SHOWN = 8
 COLUMNS = (
     Column("what", "config"),
     Column("name", "code"),
-    Column("code", "in the code", "count", drop=1),
-    Column("config", "in the config", "count", drop=2),
+    Column("in_code", "in the code", "count", drop=1),
+    Column("in_config", "in the config", "count", drop=2),
     Column("verdict", "", "verdict"),
 )
 
@@ -133,9 +133,11 @@ def _lines(found: Compared) -> list[dict[str, Any]]:
     folded: dict[tuple[str, str], dict[str, Any]] = {}
 
     def add(path: str, name: str, code: int, config: int, fits: bool) -> None:
-        line = folded.setdefault((path, name), {"path": path, "name": name, "code": 0, "config": 0, "equal": True})
-        line["code"] += code
-        line["config"] += config
+        line = folded.setdefault(
+            (path, name), {"path": path, "name": name, "in_code": 0, "in_config": 0, "equal": True}
+        )
+        line["in_code"] += code
+        line["in_config"] += config
         line["equal"] = line["equal"] and fits
 
     names: dict[str, str] = defaultdict(str)
@@ -158,8 +160,8 @@ def _rows(lines: Sequence[Mapping[str, Any]]) -> tuple[Row, ...]:
         {
             "what": together([paths.short(path) for path in line["path"].split(" + ")]) or "–",
             "name": line["name"].removesuffix(".weight"),
-            "code": line["code"] or None,
-            "config": line["config"] or None,
+            "in_code": line["in_code"] or None,
+            "in_config": line["in_config"] or None,
             "verdict": "ok" if line["equal"] else "DIFFERS",
         }
         for line in lines
@@ -174,8 +176,8 @@ def _sums(found: Compared) -> tuple[Row, ...]:
     return tuple(
         {
             "what": what,
-            "code": pair[0],
-            "config": pair[1],
+            "in_code": pair[0],
+            "in_config": pair[1],
             "verdict": "ok" if pair[0] == pair[1] else f"DIFFERS by {pair[0] - pair[1]:+,}",
         }
         for what, pair in both.items()
@@ -251,9 +253,9 @@ def _facts(found: Compared, named: str, lines: Sequence[dict[str, Any]]) -> dict
                 "name": one.name or None,
                 "difference": one.what,
                 "unit": one.unit,
-                "code": one.code,
-                "config": one.config,
-                "blocks": one.blocks,
+                "in_code": one.code,
+                "in_config": one.config,
+                "block_count": one.blocks,
             }
             for one in found.partings
         ],

@@ -12,7 +12,7 @@ from tfacct.families import OWN, config_class
 from tfacct.ledger.workload import Request, new_tokens
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Row, Table
-from tfacct.reports import counting
+from tfacct.reports import counting, records
 from tfacct.reports.counting import LeftOut
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ def report(
     headline: str = "",
     agrees: bool = True,
     interrupted: bool = False,
+    record: str = "",
 ) -> Report:
     """A command's answer about some models: its table and `facts`, with what every answer says beside them.
 
@@ -63,7 +64,7 @@ def report(
     one line, and `details` are the same at length, for whoever asks and for the JSON. `of_table` is said of the table
     alone, before the notes. `requests`: one of all, or one of
     each; `settings`: the same models with other fields, where there are several of each; `defaults`: those whose
-    defaults are named.
+    defaults are named; `record`: the name of the schema, where an option makes another report of the command.
     """
     groups = settings or [[subject] for subject in subjects if isinstance(subject, LoadedModel)]
     asked = list(requests) * len(groups) if len(requests) == 1 else list(requests)
@@ -81,7 +82,8 @@ def report(
         own = said(at, named if len(facts) == 1 else [subject] if defaults is None else [])
         beside = past if len(facts) == 1 else context_hints(groups[at], asked[number]) if asked else []
         beside = [*answering_hints([subject]), *beside]
-        models.append({**facts_of(subject), "notes": [*own, *(hint.removeprefix("hint: ") for hint in beside)], **fact})
+        told = [*own, *(hint.removeprefix("hint: ") for hint in beside)]
+        models.append(records.whole(record or command, {**facts_of(subject), "notes": told, **fact}))
     columns, sections, totals = table
     return Report(
         command=command,

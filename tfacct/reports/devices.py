@@ -16,12 +16,12 @@ COLUMNS = (
     Column("memory_bytes", "memory", "bytes"),
     Column("memory_from", "memory from", drop=6),
     Column("bandwidth", "B/s", "flops", drop=2),
-    Column("link", "link B/s", "flops", empty="–", drop=3),
+    Column("link_bandwidth", "link B/s", "flops", empty="–", drop=3),
     Column("domain", "joins", "count", empty="–", drop=7),
     Column("pcie", "PCIe B/s", "flops", empty="–", drop=8),
     Column("node_network", "network B/s", "flops", empty="–", drop=9),
     Column("tdp", "watts", "count", empty="–", drop=5),
-    Column("source", "source", drop=4),
+    Column("read_from", "source", drop=4),
 )
 TOTALS = (
     Column("torch_bytes", "torch", "bytes"),
@@ -77,12 +77,12 @@ def _row(device: Device) -> Row:
         "board_bytes": device.totals.board,
         "board_from": None if device.totals.board is None else device.totals.board_from,
         "bandwidth": device.bandwidth,
-        "link": device.links.one_way,
+        "link_bandwidth": device.links.one_way,
         "domain": None if device.links.one_way is None else device.links.domain,
         "pcie": device.links.pcie,
         "node_network": device.links.network,
         "tdp": device.tdp,
-        "source": device.kind,
+        "read_from": device.kind,
     }
 
 

@@ -101,8 +101,8 @@ def diff(
         [
             {
                 "model": compose.name_of(new),
-                "old": _side(old, points[0], terms, metrics, weighed=not unknown),
-                "new": _side(new, points[1], to, metrics, weighed=not unknown),
+                "old_side": _side(old, points[0], terms, metrics, weighed=not unknown),
+                "new_side": _side(new, points[1], to, metrics, weighed=not unknown),
                 "lines": [_facts(line) | dict(zip(SHARES, line["shares"], strict=True)) for line in (*flops, *params)],
                 "totals": [_facts(line) for line in totals],
                 "left_out": [*(WEIGHED if unknown else ()), *_untold(terms, () if untrained else told)],

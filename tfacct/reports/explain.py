@@ -99,7 +99,7 @@ def explained(
     (facts,) = report.models
     models = ({**facts, "derivation": derivation.facts()},)
     said = derivation.takeaway or report.answer
-    answer = f"{report.answer} {said}" if "fit" in facts and said != report.answer else said
+    answer = f"{report.answer} {said}" if facts.get("fit") and said != report.answer else said
     return replace(report, answer=answer, models=models, derivation=derivation)
 
 

@@ -118,8 +118,8 @@ def formula(
     is that of one. Raises UsageError.
 
     Of a model its values stand beside them, at the workload of `request`; of a `family`, which has no sizes, only the
-    biases and ties of `subject` count. In the report's facts, `total` and the formulas of the lines are what sympy
-    parses, every letter a symbol: `sympify(total, locals={letter: Symbol(letter) for letter in facts["legend"]})`.
+    biases and ties of `subject` count. In the report's facts, `total_formula` and the formulas of the lines are what
+    sympy parses, every letter a symbol: `sympify(text, locals={letter: Symbol(letter) for letter in facts["legend"]})`.
     Without `locals` sympy reads S, N, E, I and O as names of its own.
     """
     request = request or Request()
@@ -158,7 +158,7 @@ def formula(
         "workload": None if work is None else counting.workload_facts(work, dtype=CACHED if of == "kv" else None),
         "of": of,
         "latent_attention": latent.form(subject),
-        "total": total.code,
+        "total_formula": total.code,
         "total_text": total.text,
         "total_latex": total.latex,
         **summed,
@@ -306,8 +306,8 @@ def _weights(symbolic: SymbolicModel) -> dict[str, Factored]:
 
 def _cells(words: _Words, line: Line) -> dict[str, Any]:
     """What the table and the JSON say of a line."""
-    own = {"params": line.weights.code if line.weights else None} if words.line == "operation" else {}
-    return {"spec": line.spec, words.unit: line.count.code, **own, **line.values}
+    own = {"params_formula": line.weights.code if line.weights else None} if words.line == "operation" else {}
+    return {"spec": line.spec, f"{words.unit}_formula": line.count.code, **own, **line.values}
 
 
 def _summed(words: _Words, lines: list[Line]) -> dict[str, int]:
@@ -324,8 +324,8 @@ def _table(words: _Words, lines: list[Line], facts: Mapping[str, Any]) -> Table:
     columns = (
         Column(words.line, words.line),
         Column("spec", words.axes, "spec", drop=6),
-        Column(words.unit, words.label, "formula"),
-        *((Column("params", "params", "formula", drop=4, empty="–"),) if products else ()),
+        Column(f"{words.unit}_formula", words.label, "formula"),
+        *((Column("params_formula", "params", "formula", drop=4, empty="–"),) if products else ()),
         *numbers,
         *stored,
     )
@@ -339,7 +339,12 @@ def _table(words: _Words, lines: list[Line], facts: Mapping[str, Any]) -> Table:
     ]
     if not numbers:
         return columns, tuple(sections), ()
-    total = {words.line: "total", "params": "", value: facts[words.total], "bytes_value": facts.get("kv_cache_bytes")}
+    total = {
+        words.line: "total",
+        "params_formula": "",
+        value: facts[words.total],
+        "bytes_value": facts.get("kv_cache_bytes"),
+    }
     return columns, tuple(sections), (total,)
 
 

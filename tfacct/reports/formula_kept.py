@@ -106,11 +106,13 @@ def formula_kept(
         "workload": None if family else counting.workload_facts(work, dtype=recipe.dtype),
         "of": "kept",
         "latent_attention": None,
-        "total": total.code,
+        "total_formula": total.code,
         "total_text": total.text,
         "total_latex": total.latex,
         **({} if own is None else {"kept_bytes": int(own.kept())}),
-        "blocks": [{"kind": kind, "bytes": block.code, "text": block.text} for kind, block in blocks.items()],
+        "saved_by_block": [
+            {"kind": kind, "bytes_formula": block.code, "text": block.text} for kind, block in blocks.items()
+        ],
         "lines": [_cells(line) | {"role": role, "latex": line.count.latex} for _, role, line in tensors],
         "legend": legend,
     }
@@ -283,14 +285,14 @@ def _at(symbolic: SymbolicModel, whole: Size, values: Mapping[str, Any]) -> Size
 
 
 def _cells(line: Line) -> dict[str, Any]:
-    return {"path": line.path, "spec": line.spec, "bytes": line.count.code, **line.values}
+    return {"path": line.path, "spec": line.spec, "bytes_formula": line.count.code, **line.values}
 
 
 def _table(tensors: Sequence[Tensor], facts: Mapping[str, Any]) -> Table:
     columns = (
         Column("tensor", "tensor"),
         Column("spec", "axes", "spec", drop=6),
-        Column("bytes", "bytes", "formula"),
+        Column("bytes_formula", "bytes", "formula"),
         *((Column("bytes_value", "value", "bytes"),) if "kept_bytes" in facts else ()),
     )
     sections = tuple(

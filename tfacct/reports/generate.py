@@ -89,6 +89,7 @@ def generate(subjects: Sequence[LoadedModel], request: Request, new_tokens: int,
         convention=f"{conventions.products_convention(request, masked, subjects)};"
         " one prefill, then new tokens - 1 decode steps",
         headline="total_flops",
+        record="flops-generate",
     )
 
 
@@ -180,7 +181,7 @@ def _facts(counted: _Counted, masked: bool) -> dict[str, Any]:
 
     def phase(name: str, steps: int, flops: dict[str, int], specs: dict[str, str]) -> dict[str, Any]:
         lines = [{"path": path, "spec": specs[path], "flops": count} for path, count in flops.items()]
-        return {"phase": name, "steps": steps, "flops": sum(flops.values()), "lines": lines}
+        return {"phase": name, "step_count": steps, "flops": sum(flops.values()), "lines": lines}
 
     return {
         "workload": counting.workload_facts(work, masked=masked),

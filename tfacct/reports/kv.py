@@ -159,8 +159,8 @@ def _facts(
     cross = by_context[-1]["as_built"] - own
     return {
         "workload": counting.workload_facts(work, dtype=cached),
-        "query_heads": cells.of_attention(subject, "heads"),
-        "kv_heads": None if is_latent(subject) else cells.of_attention(subject, "kv_heads"),
+        **cells.by_block("query_heads", cells.of_attention(subject, "heads")),
+        **cells.by_block("kv_heads", None if is_latent(subject) else cells.of_attention(subject, "kv_heads")),
         "kv_bytes_per_token": token_bytes(subject.ledger, work.axes(), kept),
         "kv_bytes_next_token": next_token_bytes(subject.ledger, work.axes(), kept),
         "kv_cache_bytes": by_context[-1]["as_built"],
@@ -187,7 +187,7 @@ def _fullest(
 def _beside(fact: dict[str, Any], whole: dict[str, Any], mesh: Mesh) -> dict[str, Any]:
     """Facts of one rank; the bytes of the whole model stand beside each of its contexts."""
     both = zip(fact["lines"], whole["lines"], strict=True)
-    lines = [{**line, "whole": of["as_built"]} for line, of in both]
+    lines = [{**line, "whole_bytes": of["as_built"]} for line, of in both]
     keys = ("kv_bytes_per_token", "kv_bytes_next_token", "kv_cache_bytes")
     return {**ranks.beside(fact, whole, mesh, keys), "lines": lines}
 
@@ -290,7 +290,7 @@ def _one(subject: LoadedModel, fact: dict[str, Any], request: Request, cached: s
         return (*state, *whole), (tuple(fact["lines"]),), ()
     columns: tuple[Column, ...] = (
         Column("keys", "context", "count"),
-        Column("mha", f"MHA ({heads_words(fact['query_heads'])})", "bytes"),
+        Column("mha", f"MHA ({heads_words(fact['query_heads_by_block'] or fact['query_heads'])})", "bytes"),
         Column("as_built", f"as built ({_built(subject, fact)})", "bytes"),
     )
     if is_compressed(subject):
@@ -311,7 +311,7 @@ def _one(subject: LoadedModel, fact: dict[str, Any], request: Request, cached: s
 def _built(subject: LoadedModel, fact: dict[str, Any]) -> str:
     """Key/value heads, or a latent, or, where blocks differ, both."""
     if not is_latent(subject):
-        return heads_words(fact["kv_heads"])
+        return heads_words(fact["kv_heads_by_block"] or fact["kv_heads"])
     shared = dict.fromkeys(part.kv_heads for _, part in subject.architecture.having(Attention))
     return f"{heads_words(list(shared))} or latent" if shared else "latent"
 
@@ -337,8 +337,8 @@ def _several(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], b
     )
     sections = tuple(
         tuple(
-            {**line, "model": compose.name_of(subject), "heads": cells.each_of(fact["query_heads"])}
-            | {"kv_heads": "latent" if is_latent(subject) else cells.each_of(fact["kv_heads"])}
+            {**line, "model": compose.name_of(subject), "heads": cells.each_of(fact, "query_heads")}
+            | {"kv_heads": "latent" if is_latent(subject) else cells.each_of(fact, "kv_heads")}
             | {"kv_bytes_next_token": fact["kv_bytes_next_token"]}
             for line in fact["lines"][0 if by_context else -1 :]
         )

@@ -34,6 +34,7 @@ def ledger(subject: LoadedModel) -> Report:
         convention="sizes in letters; N = K*G is derived, and a changed K changes it",
         notes=lambda _: _notes(model.sizes, model.ways),
         defaults=[],
+        record="show-ledger",
     )
 
 

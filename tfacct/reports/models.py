@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tfacct.loading.index import Listed
@@ -12,6 +12,8 @@ from tfacct.reports import cells, compose
 from tfacct.reports import latent_attention as latent
 
 ALL = slice(None)
+HEADS = ("heads", "kv_heads")
+"""Sizes that blocks of one model may have different ones of."""
 
 
 def listed(subject: LoadedModel | Listed) -> Listed:
@@ -37,12 +39,13 @@ def models(presets: Sequence[LoadedModel | Listed]) -> Report:
         Column("expected_from", "checked against", drop=6),
     )
     subjects = [listed(preset) for preset in presets]
-    facts = tuple({name: fact for name, fact in subject.facts.items() if name != "latent"} for subject in subjects)
+    facts = tuple(_as_json(subject.facts) for subject in subjects)
     rows = tuple(
         {
             "model": subject.name,
             "family": subject.family,
-            **{name: cells.each_of(value) for name, value in fact.items()},
+            **fact,
+            **{size: cells.each_of(fact, size) for size in HEADS},
         }
         | ({"kv_heads": "latent"} if subject.facts["latent"] else {})
         for subject, fact in zip(subjects, facts, strict=True)
@@ -57,6 +60,12 @@ def models(presets: Sequence[LoadedModel | Listed]) -> Report:
         notes=lambda at: ["`tfacct show MODEL` prints a model's config and where it comes from."] if at == ALL else [],
         defaults=[],
     )
+
+
+def _as_json(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Facts of a preset, each key of one type."""
+    heads = {key: value for size in HEADS for key, value in cells.by_block(size, facts[size]).items()}
+    return {name: fact for name, fact in facts.items() if name != "latent" and name not in HEADS} | heads
 
 
 def _facts(subject: LoadedModel) -> dict[str, Any]:
@@ -94,7 +103,7 @@ def show(subject: LoadedModel) -> Report:
         "show",
         [subject],
         (columns, tuple(section for section in (counted, others) if section), ()),
-        [{"config": dict(subject.raw), "source": _source(subject.provenance)}],
+        [{"config": dict(subject.raw), "origin": _source(subject.provenance)}],
         title=f"{compose.name_of(subject)}: {subject.family}",
         notes=lambda _: _source_notes(subject.provenance),
         defaults=[],

@@ -63,7 +63,7 @@ def facts(subject: LoadedModel, work: Workload, cache: Width, room: int | None) 
         **found,
         "pages": {
             "page_bytes": page,
-            "pages": fitting,
+            "count": fitting,
             "tokens": tokens,
             "concurrency": float(Fraction(fitting, needed)),
             "starts": fitting >= needed and subject.past_positions(work) is None,
@@ -91,7 +91,7 @@ def notes(facts: Sequence[Mapping[str, Any]]) -> list[str]:
         if found["starts"]:
             said.append(
                 f'vLLM would start with "GPU KV cache size: {found["tokens"]:,} tokens" and "Maximum concurrency for'
-                f' {context:,} tokens per request: {found["concurrency"]:.2f}x" ({found["pages"]:,} pages), {less}.'
+                f' {context:,} tokens per request: {found["concurrency"]:.2f}x" ({found["count"]:,} pages), {less}.'
             )
         else:
             said.append(

@@ -125,7 +125,7 @@ def solve(subject: LoadedModel, request: Request, *, unknown: str, until: str, t
                 **plain.recipe_facts(metrics),
                 "for": unknown,
                 "until": str(equation),
-                "answer": found.answer,
+                "solution": found.answer,
                 "beyond": found.beyond,
                 "again": found.again,
                 "root": None if found.root is None else float(found.root),
@@ -145,7 +145,7 @@ def solve(subject: LoadedModel, request: Request, *, unknown: str, until: str, t
         counted=conventions.counted([subject], metrics, plain, request),
         details=lambda _: conventions.counted_at_length([subject], metrics, plain, request),
         requests=[Request(ctx=found.answer) if unknown == "ctx" else request],
-        headline="answer",
+        headline="solution",
     )
 
 

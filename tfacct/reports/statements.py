@@ -82,4 +82,5 @@ def proof_report(
         hints=hints,
         defaults=[],
         agrees=holds,
+        record="verify-prove",
     )

@@ -85,6 +85,7 @@ def traffic(
         left_out=[*left_out, *stepless, *unfit],
         convention=f"{CONVENTION}; {conventions.products_convention(request, False, subjects)}",
         headline="total_moved_bytes",
+        record="flops-bytes",
     )
 
 

@@ -139,6 +139,7 @@ def _facts(one: Kept | Trained, as_: str) -> dict[str, Any]:
         "loss": recipe.loss,
         "weights_dtype": recipe.dtype,
         "lora": None,
+        "lora_adapters": None,
         "weights_bytes": stored,
         "optimizer_bytes": step.states,
         "gradients_bytes": sum(size for path, size in each if not corrects(path)),

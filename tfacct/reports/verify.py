@@ -127,7 +127,7 @@ def _facts(verified: _Verified) -> dict[str, Any]:
         "workload": counting.workload_facts(verified.work),
         "agrees": verified.agrees,
         "blocks_traced": verified.traced[0],
-        "blocks": verified.traced[1],
+        "block_count": verified.traced[1],
         "total_flops": formula,
         "measured_flops": measured,
         "expected_params": verified.subject.expected,
@@ -144,10 +144,10 @@ def witness_facts(check: Check) -> dict[str, Any]:
     return {
         "witness": check.witness,
         "unit": check.unit,
-        "formula": check.totals[0],
+        "counted": check.totals[0],
         "measured": check.totals[1],
         "equal": check.agrees,
-        "differences": {path: list(pair) for path, pair in check.pairs().items() if pair[0] != pair[1]},
+        "differing": {path: list(pair) for path, pair in check.pairs().items() if pair[0] != pair[1]},
     }
 
 

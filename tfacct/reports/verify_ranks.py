@@ -201,7 +201,7 @@ def _facts(verified: _Verified, dtype: str) -> dict[str, Any]:
         "workload": counting.workload_facts(verified.work, dtype=dtype),
         "agrees": verified.agrees,
         "blocks_traced": verified.run[0],
-        "blocks": verified.run[1],
+        "block_count": verified.run[1],
         "mesh": meshes.facts(verified.mesh),
         "plan": _plan(verified),
         "rank_params": params.totals[0],

@@ -128,7 +128,7 @@ def facts(verified: Verified, recipe: Recipe) -> dict[str, Any]:
         "workload": counting.workload_facts(verified.work, dtype=recipe.dtype),
         "agrees": verified.agrees,
         "blocks_traced": verified.run[0],
-        "blocks": verified.run[1],
+        "block_count": verified.run[1],
         "profile": verified.profile,
         "checked": verified.checked,
         "optimizer": recipe.optimizer,
