@@ -136,6 +136,11 @@ class MemoryReport(_Explained):
     pages: each.Pages | None
     total_params: int
     weights_bytes: int
+    weights_low_bytes: int | None
+    weights_high_bytes: int | None
+    total_low_bytes: int | None
+    total_high_bytes: int | None
+    range_reason: str | None
     kv_cache_bytes: int
     kv_cache_bytes_without_windows: int
     kv_bytes_per_token: int

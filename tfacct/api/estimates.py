@@ -191,6 +191,11 @@ class FitReport(_Common):
     kv_dtype: str
     use: float
     reserve_bytes: int
+    weights_low_bytes: int | None
+    weights_high_bytes: int | None
+    total_low_bytes: int | None
+    total_high_bytes: int | None
+    range_reason: str | None
     weights_bytes: int
     kv_cache_bytes: int
     total_bytes: int

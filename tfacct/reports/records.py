@@ -6,14 +6,16 @@ from collections.abc import Mapping
 from typing import Any
 
 _STAGE = ("tp", "pp", "stage", "mesh", "whole")
+_RANGE = ("weights_low_bytes", "weights_high_bytes", "total_low_bytes", "total_high_bytes", "range_reason")
 _PIPELINE = ("stage", "microbatches", "bubble", "bubble_ratio")
 _RECIPE = ("profile", "optimizer", "checkpoint", "attention", "loss", "lora", "weights_dtype")
 NULLABLE: Mapping[str, tuple[str, ...]] = {
     "flops": ("derivation", "pointwise", *_STAGE),
     "flops-bytes": _STAGE,
     "params": ("derivation", "tp", "fsdp", "ep", "pp", "mesh", "stage", "rank_params"),
-    "memory": ("derivation", "fit", "batches", "kv_block", "kv_page_bytes", "pages", "ep", *_STAGE),
+    "memory": ("derivation", *_RANGE, "fit", "batches", "kv_block", "kv_page_bytes", "pages", "ep", *_STAGE),
     "kv": ("derivation", *_STAGE),
+    "fit": _RANGE,
     "formula": ("total_flops", "total_params", "kv_cache_elements", "kv_cache_bytes", "kept_bytes", "saved_by_block"),
     "sweep": _RECIPE,
     "solve": _RECIPE,
