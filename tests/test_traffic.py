@@ -128,7 +128,7 @@ def test_the_modules_of_torch_see_these_bytes(family: str, request_: Request) ->
     subject = tiny(family)
     built = model.build(subject.architecture, logits=request_.logits)
     if not subject.keeps:  # every step takes the whole context
-        request_ = replace(request_, tokens=None, decode=False)
+        request_ = replace(request_, ctx=context(subject, request_.ctx or 1), tokens=None, decode=False)
     if subject.source is not None:
         request_ = replace(request_, source=17)
     work = request_.workload(subject.context, source=subject.source, keeps=subject.keeps)
