@@ -322,7 +322,8 @@ class Usable:
         float | None,
         typer.Option(
             metavar="SHARE",
-            help="Share of each device's memory that may be used. Default: 0.9 to serve, 1 to train.",
+            help="Share of each device's memory that may be used. Default: 0.9 to serve, 1 to train or of a --fit in"
+            " bytes.",
             show_default=False,
         ),
     ] = None

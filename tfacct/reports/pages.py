@@ -86,16 +86,19 @@ def notes(facts: Sequence[Mapping[str, Any]]) -> list[str]:
         return []
     said = [f"The cache is in pages of {block:,} tokens: the last page of a sequence takes its whole space."]
     if len(facts) == 1 and "pages" in facts[0]:
-        found, context = facts[0]["pages"], facts[0]["workload"]["keys"]
-        less = "less what its trial run needs, which is not counted here"
+        found, fit, context = facts[0]["pages"], facts[0]["fit"], facts[0]["workload"]["keys"]
+        beyond = " beyond the reserve" if fit["reserve_bytes"] else ""
+        less = f"less what its trial run needs{beyond}, which is not counted here"
         if found["starts"]:
             said.append(
                 f'vLLM would start with "GPU KV cache size: {found["tokens"]:,} tokens" and "Maximum concurrency for'
                 f' {context:,} tokens per request: {found["concurrency"]:.2f}x" ({found["count"]:,} pages), {less}.'
             )
         else:
+            longest = found["largest_max_model_len"]
+            less = "" if longest == fit["context_limit"] else f", {less}"
             said.append(
                 f"vLLM would raise a ValueError at --max-model-len {context}. The largest that starts is"
-                f" --max-model-len {found['largest_max_model_len']}, {less}."
+                f" --max-model-len {longest}{less}."
             )
     return said
