@@ -203,6 +203,16 @@ def check_room(one: Placed, context: int, sequences: int) -> None:
         )
 
 
+def gathered_notes(subject: LoadedModel, count: int) -> list[str]:
+    """How devices divide a cache whose keys are normed over all heads together, for transformers' plan divides none."""
+    from tfacct.reports.mesh import gathers_heads
+
+    if count == 1 or not gathers_heads(subject):
+        return []
+    plan = spelled(f"`tfacct memory {subject.name} --tp {count}`", f"memory(tp={count})")
+    return [f"The cache is divided by heads, as in vLLM. Under transformers' plan each rank has all of it ({plan})."]
+
+
 def error_said(one: Placed, sequences: int = 1) -> str:
     """The sentence that every estimate carries: what it was measured against."""
     error, kind = one.error("request", sequences), one.validation.kind

@@ -25,6 +25,7 @@ from tfacct.reports.placed import (
     Placed,
     assumptions,
     error_said,
+    gathered_notes,
     link_said,
     placed,
     stored_said,
@@ -213,6 +214,7 @@ def _notes(
         f"First token: ≈ {units.seconds(alone)} alone; with others it depends on the scheduler{among}.",
         f"The cache of {fitting:,} requests fits with the weights: a count.",
         *memory.notes,
+        *gathered_notes(one.subject, one.count),
     ]
     if target is not None and load.within is not None:
         cut_in, wait = target
