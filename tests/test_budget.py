@@ -63,6 +63,18 @@ def test_every_command_gives_one_answer(name: str, dtype: str, context: int, car
         assert solved.total == requests
 
 
+def test_a_cache_that_transformers_divides_otherwise_than_vllm() -> None:
+    """OLMo 2 norms all heads together: under transformers' plan each rank keeps all keys and values."""
+    said = "Under transformers' plan each rank has all of it"
+    asked = {"on": "2xh100-sxm", "prompt": 4095, "new": 1, "users": 1}
+    assert said in " ".join(load("olmo-2-7b").serve(**asked).notes)
+    assert said not in " ".join(load("llama-3.1-8b").serve(**asked).notes)
+    assert said not in " ".join(load("olmo-2-7b").serve(**{**asked, "on": "h100-sxm"}).notes)
+    (ranks,) = load("olmo-2-7b").memory(ctx=4096, tp=2).models
+    assert ranks["kv_cache_bytes"] == ranks["whole"]["kv_cache_bytes"]
+    assert said in " ".join(load("olmo-2-7b").fit(on="h100-sxm", ctx=4096, batch=60).notes)
+
+
 def test_training_on_devices_shares_by_fsdp() -> None:
     asked = {"ctx": 2048, "checkpoint": "full"}
     model = load("llama-3.2-1b")

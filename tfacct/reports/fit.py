@@ -17,7 +17,7 @@ from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Row, Table
 from tfacct.reports import compose, counting, sentences
 from tfacct.reports.budget import Budget, of_device
-from tfacct.reports.placed import Placed, head_divisors, put, undivided, unlowered
+from tfacct.reports.placed import Placed, gathered_notes, head_divisors, put, undivided, unlowered
 
 MOST = 1024
 """Devices that one model is divided among."""
@@ -94,6 +94,7 @@ def fit(
             " and hold it; norms, and key/value heads beyond their number, are on several. A device without a known"
             " link is asked about alone.",
             devices.memory_said(found),
+            *gathered_notes(subject, max((one.share.devices for one in needed if one.share is not None), default=1)),
             *(
                 [f"Weights in {named.dtype} are not divided here: one of each device is asked about."]
                 * undivided(dtype)
