@@ -214,13 +214,13 @@ def _differences(partings: Sequence[Parting]) -> list[str]:
 def _unsaid(found: Compared) -> list[str]:
     """Says what was paired by shape alone, and what was not compared."""
     by, notes = found.matched.by, []
-    writes = f"{option('propose_map')} writes the pairs to a file."
     if by["shape"]:
         notes.append(
-            f"{by['shape']:,} of {sum(by.values()):,} tensors were paired by shape and similar names. {writes}"
+            f"{by['shape']:,} of {sum(by.values()):,} names were paired by shape and similar names;"
+            f" {option('propose_map')} writes the pairs to a file."
         )
     if positioned := found.matched.positioned:
-        notes.append(f"Paired by shape and position in the module tree alone: {listed(list(positioned), 4)}. {writes}")
+        notes.append(f"Paired by shape and position in the module tree alone: {listed(list(positioned), 4)}.")
     if isinstance(found.by_fvcore, str):
         notes.append(f"Not counted by fvcore: {found.by_fvcore}.")
     if found.matched.left_out:

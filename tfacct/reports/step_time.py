@@ -3,7 +3,6 @@ against."""
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import replace
 from itertools import product
 from typing import NamedTuple
@@ -78,6 +77,7 @@ class Memory(NamedTuple):
     least: int
     counted: int | None
     usable: int
+    reason: str = ""
 
     @property
     def fits(self) -> bool | None:
@@ -111,10 +111,11 @@ def memory(
             ranks = replace(ranks, microbatches=how.accumulate)
     checkpoint: Checkpoint = "full" if how.recompute else "attention" if how.recompute_attention else "none"
     recipe = Recipe(checkpoint=checkpoint, accumulate=how.accumulate > 1 and mesh.pp == 1, mesh=ranks)
-    counted = None
-    with suppress(TfacctError):
-        counted = step_memory(subject, replace(work, batch=sequences), recipe.checked()).least
-    return Memory(least, counted, budget.of_device(1, device, training=True).usable)
+    usable = budget.of_device(1, device, training=True).usable
+    try:
+        return Memory(least, step_memory(subject, replace(work, batch=sequences), recipe.checked()).least, usable)
+    except TfacctError as error:
+        return Memory(least, None, usable, error.message.removeprefix(f"{subject.name}: "))
 
 
 def fitting_options(

@@ -221,7 +221,7 @@ class _Step:
         """Whether a step that may fit does."""
         counted, usable = self.memory.counted, units.binary(self.memory.usable)
         if counted is None:
-            return f"Whether the step fits is not known: activations of {self.subject.name} are not counted."
+            return f"Whether the step fits is not known: {self.memory.reason}."
         if counted <= self.memory.usable:
             return f"Fits: needs {units.binary(counted)} of {usable} as transformers runs it, all in bf16 with AdamW."
         return (
