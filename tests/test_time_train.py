@@ -133,18 +133,43 @@ def test_a_step_that_does_not_fit_has_no_seconds(model: str, asked: dict[str, An
 
 
 def test_the_least_memory_of_a_step_by_hand() -> None:
-    """Llama 3.1 8B: 8 bytes per parameter, and per token and layer the layer's input, q, k, v, attention's result, gate
-    and up, in 2 bytes."""
+    """Llama 3.1 8B: 6 bytes per parameter, and the larger of 2 bytes of gradient per parameter and of activations: per
+    token and layer the layer's input, q, k, v, attention's result, gate and up, in 2 bytes."""
     layer = 4096 + 4096 + 1024 + 1024 + 4096 + 2 * 14336
     work = Workload(context=512, tokens=512, batch=3)
     llama, none = tfacct.load("llama-3.1-8b").loaded, Trains()
-    state = 8 * 8_030_261_248
-    assert memory(llama, work, 1, H100, none).least == state + 2 * 32 * layer * 512 * 3
-    assert memory(llama, work, 1, H100, replace(none, recompute=True)).least == state + 2 * 32 * 4096 * 512 * 3
-    assert memory(llama, work, 8, H100, none).least == state // 8 + 2 * 32 * layer * 512 * 3
+    parameters, saved = 8_030_261_248, 2 * 32 * layer * 512 * 3
+    assert memory(llama, work, 1, H100, none).least == 6 * parameters + 2 * parameters  # gradients: 16 GB for 4.4
+    assert memory(llama, work, 8, H100, none).least == 6 * parameters // 8 + saved  # 2 for 4.4
+    again, parts = replace(none, recompute=True), replace(none, accumulate=2)
+    assert memory(llama, work, 8, H100, again).least == 8 * parameters // 8  # 2 for 0.4
+    assert memory(llama, work, 8, H100, parts).least == 8 * parameters // 8 + saved  # gradients of the first stay
     # Of 4 stages the first has 4 micro-batches in flight; replicas hold weights and gradients whole.
-    staged = replace(none, accumulate=7, mesh=Meshed(tp=2, sp=True, pp=4))
+    staged, state = replace(none, accumulate=7, mesh=Meshed(tp=2, sp=True, pp=4)), 8 * parameters
     assert memory(llama, work, 16, H100, staged).least == state // 2 // 8 + state // 2 // 16 + layer * 32 * 512 * 3
+
+
+@pytest.mark.parametrize(
+    ("model", "asked", "layout"),
+    [
+        ("opt-66b", {"on": "4xh200-sxm", "ctx": "2k"}, {"fsdp": 4}),
+        ("llama-3.1-70b", {"on": "4xb200-hgx", "ctx": "4k", "tp": 4, "sp": True}, {"tp": 4, "sp": True}),
+    ],
+    ids=["fsdp", "tp"],
+)
+def test_the_least_is_no_more_than_train_counts(model: str, asked: dict[str, Any], layout: dict[str, Any]) -> None:
+    step, loaded = tfacct.load(model).train_time(**asked), tfacct.load(model)
+    counted = loaded.train(ctx=asked["ctx"], fit=asked["on"], **layout)
+    assert step.needed_bytes == counted.peak_bytes and step.least_bytes <= step.needed_bytes
+    assert step.fits is counted.fit["fits"] is True
+
+
+def test_a_step_that_train_refuses_says_so_first() -> None:
+    llama = tfacct.load("llama-3.1-8b")
+    step = llama.train_time(on="8xh100-sxm", ctx="4k", batch=4)
+    counted = llama.train(ctx="4k", batch=4, fsdp=8, fit="h100-sxm")
+    assert counted.fit["fits"] is False and step.fits is None and step.needed_bytes == counted.peak_bytes
+    assert step.answer.startswith("Does not fit as transformers runs it, which needs 130 GiB of 77.3 GiB. With kernels")
 
 
 def test_a_step_past_a_learned_position_embedding_has_no_seconds() -> None:

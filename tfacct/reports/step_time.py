@@ -27,8 +27,8 @@ from tfacct.reports.training import Checkpoint, Recipe
 from tfacct.reports.training import trained as step_memory
 
 DTYPES = ("bf16", "fp8")
-WEIGHTS_BYTES, OPTIMIZER_BYTES = 2 + 2, 2 + 2
-"""Bytes per parameter of a weight and its gradient, and of AdamW's two states, all in bf16: the least of any step."""
+WEIGHT_BYTES, GRADIENT_BYTES, OPTIMIZER_BYTES = 2, 2, 2 + 2
+"""Bytes per parameter of a weight, its gradient and AdamW's two states, all in bf16: the least of any step."""
 MOST_DOUBLINGS = 8
 """How often the number of devices is doubled in search of a step that fits."""
 
@@ -70,7 +70,8 @@ def estimated(
 class Memory(NamedTuple):
     """Bytes of a training step on its fullest device.
 
-    `least`: what every implementation needs: weights, gradients, optimizer state and the activations that matmuls read.
+    `least`: what every implementation needs: weights, optimizer state, gradients and the activations that matmuls read.
+    Of one micro-batch gradients replace activations layer by layer, so that only the larger of the two is included.
     `counted`: what transformers' class needs, or None where that is not counted. `usable`: what there is.
     """
 
@@ -99,8 +100,10 @@ def memory(
     parameters, shards = sum(subject.ledger.parameters().values()), count if mesh.ranks == 1 else mesh.ranks
     saved = training_time.least_saved(subject.ledger, work.axes(), recompute=how.recompute)
     in_flight = min(mesh.pp, how.accumulate)
-    least = WEIGHTS_BYTES * parameters // shards + OPTIMIZER_BYTES * parameters // count
-    least += (1 if fp8 else 2) * saved * in_flight // mesh.ranks
+    activations = (1 if fp8 else 2) * saved * in_flight // mesh.ranks
+    gradients = GRADIENT_BYTES * parameters // shards
+    least = WEIGHT_BYTES * parameters // shards + OPTIMIZER_BYTES * parameters // count
+    least += gradients + activations if how.accumulate > 1 else max(gradients, activations)
     if mesh.ranks == 1:
         ranks = Mesh(fsdp=count) if count > 1 else None
     else:

@@ -53,7 +53,11 @@ NAMES = {
     "optimizer": "optimizer",
     "rest": "rest",
 }
-LEAST = "At least: weights, gradients and AdamW's state in bf16, and the activations that matmuls read."
+LEAST = (
+    "At least: in bf16, weights, AdamW's state, and the larger of gradients and the activations that matmuls read.",
+    "At least: in bf16, weights, gradients, AdamW's state and the activations that matmuls read.",
+)
+"""What the least memory includes: of one micro-batch, and of several, whose gradients stay in memory."""
 CONVENTION = "an estimate: seconds by a fitted law over FLOPs, bytes and launches, under FSDP"
 DIVIDED_CONVENTION = "an estimate: seconds by a fitted law over FLOPs, bytes and launches, as Megatron divides a step"
 
@@ -224,10 +228,8 @@ class _Step:
             return f"Whether the step fits is not known: {self.memory.reason}."
         if counted <= self.memory.usable:
             return f"Fits: needs {units.binary(counted)} of {usable} as transformers runs it, all in bf16 with AdamW."
-        return (
-            f"As transformers runs it, the step does not fit: {units.binary(counted)} of {usable}."
-            " Only kernels that save fewer activations could run it."
-        )
+        least = units.binary(self.memory.least)
+        return f"The least that kernels could need is {least}: {LEAST[self.how.accumulate > 1].removeprefix('At least: ')}"
 
     def answer(self) -> str:
         """The step, its rate, its utilization; whether it fits comes first."""
@@ -240,12 +242,17 @@ class _Step:
             if self.days is None
             else f", ≈ {units.three(self.days)} days for {units.people(self.tokens_total or 0)} tokens"
         )
-        return f"≈ {units.seconds(self.parts.seconds)}: ≈ {rate} tokens/s on each device, {mfu} of its peak{days}."
+        seconds = f"≈ {units.seconds(self.parts.seconds)}: ≈ {rate} tokens/s on each device, {mfu} of its peak{days}."
+        room = self.memory
+        if room.fits is None and room.counted is not None:
+            counted = f"{units.binary(room.counted)} of {units.binary(room.usable)}"
+            return f"Does not fit as transformers runs it, which needs {counted}. With kernels that save less: {seconds}"
+        return seconds
 
     def notes(self) -> list[str]:
         """What it was measured against, and what is not included."""
         if self.memory.fits is False:
-            return [LEAST]
+            return [LEAST[self.how.accumulate > 1]]
         steps = "the same steps" if self.device.vendor == MEASURED else f"steps measured on devices of {MEASURED}"
         palm = self.mfu("palm")
         both = "" if palm is None else f"; {units.percent(palm)} by PaLM's formula"
