@@ -165,6 +165,27 @@ def test_what_serve_refuses(asked: dict[str, Any], message: str) -> None:
         served(**asked)
 
 
+def test_time_serve_and_memory_use_one_memory_rule() -> None:
+    """Of 2 × H100, 70.55 GB of weights a rank leave room for the 163,840 bytes a token of 10 × 2,304 tokens, not of 11:
+    0.9 · 85,029,027,840 − 2e9 − 70.55e9 = 3.97e9."""
+    llama, on = tfacct.load("llama-3.1-70b"), "2xh100-sxm"
+    assert llama.serve(on=on, prompt=2048, new=256).largest_users == 10
+    assert llama.memory(fit=on, ctx=2304).fit["largest_batch"] == 10
+    assert llama.time(on=on, ctx=2304, batch=10).value_seconds
+    with pytest.raises(TfacctError, match="GiB of cache do not fit into the usable 69"):
+        llama.time(on=on, ctx=2304, batch=11)
+    assert llama.time(on=on, ctx=2304, batch=11, use=1, reserve=0).value_seconds
+
+
+def test_plan_passes_its_memory_rule_on_to_time(run: Callable[..., Ran]) -> None:
+    asked = ("plan", "llama-3.1-70b", "--gpus", "2", "--fit", "h100-sxm", "--ctx", "8k", "--batch", "9", "--by", "time")
+    planned = words(run(*asked, "--use", "1", "--reserve", "1.5GB").out)
+    command = planned.split("Its time is tfacct ")[1].split(" Estimate")[0].split()
+    assert command[-4:] == ["--use", "1", "--reserve", "1500000000B"] and run(*command).code == 0
+    refused = run(*command[:-4])
+    assert refused.code == 2 and "do not fit into the usable 69.4 GiB" in words(refused.err)
+
+
 def test_how_many_devices_hold_a_model() -> None:
     # Llama-3.1-405B in fp8: on each of 8 devices an eighth of the 8 key/value heads' cache; 16 hold each twice.
     fitting = tfacct.load("llama-3.1-405b").fit(dtype="fp8", ctx="32k", batch=16)

@@ -214,6 +214,8 @@ class Estimated(Asked):
         dtype: str | None = None,
         kv_dtype: str | None = None,
         bound_only: bool = False,
+        use: float | None = None,
+        reserve: int | str | None = None,
         **step: Unpack[Step],
     ) -> TimeReport:
         """Estimated seconds of a step on devices: of a decode step, of `tokens` new ones, or with `prefill` of prompts.
@@ -224,8 +226,9 @@ class Estimated(Asked):
         True
 
         `on`: devices that share the model, `"4xh100-sxm"`. `ep`: parts that experts are divided into by number.
-        `bound_only`: what no device of these peaks goes below, and no estimate. Raises TfacctError for devices that are
-        not known, or that the model does not fit, and for a model with a part that has no kernel.
+        `bound_only`: what no device of these peaks goes below, and no estimate. Of each device `use` times its memory
+        less `reserve` is usable: 0.9 and 2 GB. Raises TfacctError for devices that are not known, or that the model
+        does not fit, and for a model with a part that has no kernel.
         """
         from tfacct.reports.time import time
 
@@ -238,6 +241,8 @@ class Estimated(Asked):
             kv_dtype=kv_dtype,
             ep=ep,
             bound_only=bound_only,
+            use=use,
+            reserve=reserve,
         )
         return answered(TimeReport, report)
 
@@ -255,6 +260,8 @@ class Estimated(Asked):
         pp: int = 1,
         pp_chunks: int = 1,
         recompute_attention: bool = False,
+        use: float | None = None,
+        reserve: int | str | None = None,
         **whole: Unpack[Whole],
     ) -> TimeTrainReport:
         """Estimated seconds of a training step on devices that share it by FSDP, each with `batch` sequences.
@@ -268,6 +275,7 @@ class Estimated(Asked):
         `tp`, `pp`: devices that share widths, and stages that share blocks, each in `pp_chunks` parts, instead of FSDP;
         then `tp` · `pp` devices have `batch` sequences together. `sp`: those of `tp` share the stream's tokens too.
         `recompute_attention`: scores to values run again. `tokens_total`: adds the days that so many take.
+        Of each device `use` times its memory less `reserve` is usable: 1 and 2 GB.
         `dtype`: bf16, or, under FSDP, fp8 for the blocks' products. Raises TfacctError, also for a model with experts:
         no step of one was measured.
         """
@@ -277,7 +285,8 @@ class Estimated(Asked):
 
         mesh = Meshed(tp, sp, pp, pp_chunks)
         how = Trains(accumulate, recompute, tokens_total, recompute_attention, mesh)
-        return answered(TimeTrainReport, time_train(self.loaded, request(whole), on, how, dtype=dtype))
+        report = time_train(self.loaded, request(whole), on, how, dtype=dtype, use=use, reserve=reserve)
+        return answered(TimeTrainReport, report)
 
     def serve(
         self,

@@ -81,6 +81,7 @@ def time(
     bound_only: Annotated[
         bool, typer.Option("--bound-only", help="Only the bound that follows from the peaks; no estimate.")
     ] = False,
+    usable: opt.Usable,
     output: opt.Output,
 ) -> None:
     """Estimate of a step's time, kernel by kernel: one new token, a prefill, or with --train a training step."""
@@ -97,7 +98,9 @@ def time(
         )
         mesh = Meshed(tp, sp, pp, pp_chunks)
         how = Trains(accumulate, recompute, total, recompute_attention, mesh)
-        ask.show(time_train(ask.subject(one), ask.request(opt.Whole(ctx, batch)), on, how, dtype=dtype), output)
+        asked = ask.request(opt.Whole(ctx, batch))
+        report = time_train(ask.subject(one), asked, on, how, dtype=dtype, use=usable.use, reserve=usable.reserve)
+        ask.show(report, output)
         return
     ask.apart_from("--train", {"--accumulate": accumulate - 1 or None, "--recompute": recompute or None})
     ask.apart_from("--train", {"--tokens-total": tokens_total, "--recompute-attention": recompute_attention or None})
@@ -106,7 +109,16 @@ def time(
 
     asked = ask.request(opt.Step(ctx, tokens, decode, batch))
     report = time(
-        ask.subject(one), asked, on, prefill=prefill, dtype=dtype, kv_dtype=kv_dtype, ep=ep, bound_only=bound_only
+        ask.subject(one),
+        asked,
+        on,
+        prefill=prefill,
+        dtype=dtype,
+        kv_dtype=kv_dtype,
+        ep=ep,
+        bound_only=bound_only,
+        use=usable.use,
+        reserve=usable.reserve,
     )
     ask.show(report, output)
 

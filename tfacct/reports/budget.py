@@ -80,6 +80,18 @@ class Budget:
         return [f"Usable: {usable}{whose}: {self._rule(whole)}."]
 
     @property
+    def words(self) -> str:
+        """The usable memory of each device with the rule, after `into the usable`."""
+        assert self.device is not None
+        return f"{units.binary(self.usable)} of each {self.device.id}: {self._rule(self.device.memory_words)}"
+
+    def options(self, *, training: bool) -> list[str]:
+        """The options of a command that change the usual rule."""
+        usual = USE["training" if training else "serving"]
+        use = [] if self.use == usual else [f"--use {self.use:g}"]
+        return use if self.reserve == RESERVE else [*use, f"--reserve {f'{self.reserve}B' if self.reserve else 0}"]
+
+    @property
     def facts(self) -> dict[str, Any]:
         """The budget in the JSON: `budget_bytes` are the usable bytes of each device."""
         return {

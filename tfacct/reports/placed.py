@@ -20,6 +20,7 @@ from tfacct.ledger.workload import Workload, check_size
 from tfacct.loading import devices
 from tfacct.loading.model import LoadedModel
 from tfacct.reports import counting
+from tfacct.reports.budget import Budget
 
 MEASURED = "NVIDIA"
 """The maker of all devices that have measured runs."""
@@ -190,15 +191,15 @@ def head_divisors(subject: LoadedModel) -> list[int]:
     ]
 
 
-def check_room(one: Placed, context: int, sequences: int) -> None:
-    """Raises UsageError where the weights, or the cache beside them, do not fit the devices."""
+def check_room(one: Placed, context: int, sequences: int, memory: Budget) -> None:
+    """Raises UsageError where the weights, or the cache next to them, do not fit into the usable memory."""
     stored, kept = one.host.stored(), one.host.kept(context, sequences)
-    if stored + kept > one.device.memory:
+    if stored + kept > memory.usable:
         what = f"{units.binary(stored)} of weights"
-        if stored <= one.device.memory:
+        if stored <= memory.usable:
             what += f" and {units.binary(kept)} of cache"
         raise UsageError(
-            f"{one.subject.name}: {what} do not fit into each {one.device.id}'s {one.device.memory_words}",
+            f"{one.subject.name}: {what} do not fit into the usable {memory.words}",
             spelled(f"`tfacct fit {one.subject.name}` says how many devices hold it", "ask for more of them"),
         )
 

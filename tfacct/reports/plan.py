@@ -72,7 +72,7 @@ def plan(
         watch = clock(subject, work, fit.device, gpus, recipe, dtype, kv_dtype)
         tried = _timed(tried, watch)
     options = {**(given or {}), "dtype": dtype, "kv_dtype": kv_dtype}
-    command = _Command(subject, work, recipe, options, called or subject.name)
+    command = _Command(subject, work, recipe, options, called or subject.name, fit)
     stored = recipe.dtype if recipe is not None else subject.storage(dtype).name
     in_words = recipe.dtype if recipe is not None else counting.format_name(subject, dtype)
     what = "a training step" if recipe is not None else "serving"
@@ -135,9 +135,16 @@ class _Command:
     """Words that ask for a division by itself."""
 
     def __init__(
-        self, subject: LoadedModel, work: Workload, recipe: Recipe | None, given: Mapping[str, Any], called: str
+        self,
+        subject: LoadedModel,
+        work: Workload,
+        recipe: Recipe | None,
+        given: Mapping[str, Any],
+        called: str,
+        fit: Budget,
     ) -> None:
         self.train = recipe is not None
+        self.usable = "".join(f" {option}" for option in fit.options(training=self.train))
         self.step = "one new token of each sequence" if subject.keeps else "one pass over each sequence"
         sets = [f"--set {quote(f'{field}={compose.spoken(value)}')}" for field, value in subject.changed.items()]
         self.model = " ".join([quote(called), *sets])
@@ -178,7 +185,7 @@ class _Command:
 
     def time(self, one: Division) -> str | None:
         """What asks for its time; None where that has no estimate."""
-        return None if one.seconds is None else f"tfacct time {self.model} {one.clock}"
+        return None if one.seconds is None else f"tfacct time {self.model} {one.clock}{self.usable}"
 
 
 def _answer(tried: Tried, gpus: int, fit: Budget, command: _Command, watch: Clock | None) -> str:

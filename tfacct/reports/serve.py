@@ -24,6 +24,7 @@ from tfacct.reports.placed import (
     CROWD,
     Placed,
     assumptions,
+    check_room,
     error_said,
     gathered_notes,
     link_said,
@@ -100,7 +101,7 @@ def serve(
     memory = of_device(one.count, one.device, load.use, load.reserve)
     fitting = one.host.capacity(load.prompt + load.new, memory.usable)
     if not fitting:
-        raise _no_room(one, load, memory)
+        check_room(one, load.prompt + load.new, 1, memory)
     loops = [_loaded(one, load, users) for users in _users(load, fitting)]
     target = None if load.within is None else _target(one, load, fitting, load.within)
     return compose.report(
@@ -113,15 +114,6 @@ def serve(
         answer=_answer(loops),
         notes=lambda _: _notes(one, load, memory, fitting, loops, target),
         requests=[request],
-    )
-
-
-def _no_room(one: Placed, load: Load, memory: Budget) -> UsageError:
-    stored, kept = one.host.stored(), one.host.kept(load.prompt + load.new, 1)
-    return UsageError(
-        f"{one.subject.name}: {units.binary(stored)} of weights and {units.binary(kept)} of cache for one request do"
-        f" not fit into the usable {units.binary(memory.usable)} of each {one.device.id}",
-        "ask for more devices",
     )
 
 

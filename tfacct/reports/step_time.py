@@ -21,7 +21,6 @@ from tfacct.base.spelling import option
 from tfacct.ledger.workload import Workload, check_size
 from tfacct.loading import devices
 from tfacct.loading.model import LoadedModel
-from tfacct.reports import budget
 from tfacct.reports.placed import MEASURED, check_heads
 from tfacct.reports.training import Checkpoint, Recipe
 from tfacct.reports.training import trained as step_memory
@@ -88,9 +87,7 @@ class Memory(NamedTuple):
         return True if self.counted is not None and self.counted <= self.usable else None
 
 
-def memory(
-    subject: LoadedModel, work: Workload, count: int, device: devices.Device, how: Trains, *, fp8: bool = False
-) -> Memory:
+def memory(subject: LoadedModel, work: Workload, count: int, usable: int, how: Trains, *, fp8: bool = False) -> Memory:
     """Memory of an estimated step: all in bf16 with AdamW, the smallest recipe that was measured.
 
     Under FSDP all devices shard weights, gradients and optimizer state; under tensor and pipeline parallelism
@@ -114,7 +111,6 @@ def memory(
             ranks = replace(ranks, microbatches=how.accumulate)
     checkpoint: Checkpoint = "full" if how.recompute else "attention" if how.recompute_attention else "none"
     recipe = Recipe(checkpoint=checkpoint, accumulate=how.accumulate > 1 and mesh.pp == 1, mesh=ranks)
-    usable = budget.of_device(1, device, training=True).usable
     try:
         return Memory(least, step_memory(subject, replace(work, batch=sequences), recipe.checked()).least, usable)
     except TfacctError as error:
@@ -122,7 +118,7 @@ def memory(
 
 
 def fitting_options(
-    subject: LoadedModel, work: Workload, count: int, device: devices.Device, how: Trains
+    subject: LoadedModel, work: Workload, count: int, device: devices.Device, how: Trains, usable: int
 ) -> dict[str, int | str] | None:
     """The first change of options after which a step fits: recomputation, smaller micro-batches, then more devices."""
     ways = [how] if how.recompute else [how, replace(how, recompute=True, recompute_attention=False)]
@@ -131,7 +127,7 @@ def fitting_options(
     for devices_, batch, way in product(counts, batches, ways):
         if devices_ > devices.MOST or not device.links.known(devices_):
             continue
-        room = memory(subject, replace(work, batch=batch), devices_, device, way)
+        room = memory(subject, replace(work, batch=batch), devices_, usable, way)
         if room.fits or (room.fits is None and room.counted is None):
             changed = {
                 "on": (devices_ != count, f"{devices_}x{device.id}"),

@@ -15,6 +15,7 @@ from tfacct.loading import devices
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import PLAIN, Cell, Column, Report, Row, Table
 from tfacct.reports import compose, counting
+from tfacct.reports.budget import of_device
 from tfacct.reports.placed import (
     CONVENTION,
     Placed,
@@ -53,9 +54,13 @@ def time(
     kv_dtype: str | None = None,
     ep: int = 1,
     bound_only: bool = False,
+    use: float | None = None,
+    reserve: int | str | None = None,
 ) -> Report:
-    """Seconds of a decode step, of `tokens` new tokens, or with `prefill` of whole prompts. Raises TfacctError."""
+    """Seconds of a decode step, of `tokens` new tokens, or with `prefill` of whole prompts. Raises TfacctError, also
+    where weights and cache do not fit into the usable memory."""
     count, device = devices.several(option("on"), on)
+    memory = of_device(count, device, use, reserve)
     if prefill and (request.decode or request.tokens is not None):
         other = "decode" if request.decode else "tokens"
         raise UsageError(f"{option('prefill')} does not go with {option(other)}", "leave one of the two out")
@@ -67,11 +72,11 @@ def time(
         if bound_only or ep != 1 or kv_dtype is not None:
             given = "bound_only" if bound_only else "ep" if ep != 1 else "kv_dtype"
             raise UsageError(f"{option(given, True)} is of engines: {device.id} was swept with the reference model")
-        return time_calibrated(subject, request, device, count, train=False, dtype=dtype)
+        return time_calibrated(subject, request, memory, train=False, dtype=dtype)
     request = replace(request, logits="last")
     one = placed(subject, on, dtype=dtype, kv_dtype=kv_dtype, ep=ep)
     work = counting.runnable(subject, request)
-    check_room(one, work.context, work.batch)
+    check_room(one, work.context, work.batch, memory)
     step = one.host.step(work)
     rows = _rows(step, one, bound_only)
     what = "one decode step" if work.tokens == 1 else "a prefill" if prefill else f"a step of {new_tokens(work.tokens)}"

@@ -17,6 +17,7 @@ from tfacct.loading.devices import Device
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import PLAIN, Column, Report, Row, Table
 from tfacct.reports import compose, counting
+from tfacct.reports.budget import Budget
 from tfacct.reports.placed import through, unlowered
 
 DOUBT = (
@@ -43,18 +44,19 @@ def priced(subject: LoadedModel, work: Workload, train: bool, on: Calibration) -
 
 
 def time_calibrated(
-    subject: LoadedModel, request: Request, device: Device, count: int, *, train: bool, dtype: str | None = None
+    subject: LoadedModel, request: Request, memory: Budget, *, train: bool, dtype: str | None = None
 ) -> Report:
     """Seconds of a pass of the reference model on a swept machine. Raises TfacctError."""
+    device = memory.device
+    assert device is not None and device.calibration is not None
     on = device.calibration
-    assert on is not None
-    if count != 1:
-        raise UsageError(f"{device.id} was swept as one device, not as {count:,}", option("on", device.id))
+    if memory.count != 1:
+        raise UsageError(f"{device.id} was swept as one device, not as {memory.count:,}", option("on", device.id))
     if dtype is not None and units.dtype_name(dtype) != on.dtype:
         raise UsageError(f"{device.id} was swept in {on.dtype}, not in {dtype}", option("dtype", on.dtype))
     work = counting.runnable(subject, request)
     one = _Pass(subject, work, device, on, train, tuple(priced(subject, work, train, on)))
-    one.check_room()
+    one.check_room(memory)
     return compose.report(
         "time",
         [subject],
@@ -118,12 +120,12 @@ class _Pass:
         """New tokens per second."""
         return float(self.work.batch * self.work.tokens / self.seconds)
 
-    def check_room(self) -> None:
+    def check_room(self, memory: Budget) -> None:
         """Raises UsageError where weights and cache do not fit."""
-        if sum(self.held) > self.device.memory:
+        if sum(self.held) > memory.usable:
             raise UsageError(
-                f"{self.subject.name}: {units.binary(sum(self.held))} of weights and cache do not fit into"
-                f" {self.device.id}'s {self.device.memory_words}"
+                f"{self.subject.name}: {units.binary(sum(self.held))} of weights and cache do not fit into the usable"
+                f" {memory.words}"
             )
 
     def table(self) -> Table:

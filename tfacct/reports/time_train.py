@@ -23,6 +23,7 @@ from tfacct.loading import devices
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import PLAIN, Column, Report, Row, Table
 from tfacct.reports import compose, counting
+from tfacct.reports.budget import of_device
 from tfacct.reports.placed import MEASURED, constants_of, facts_of_errors, through
 from tfacct.reports.step_time import (
     Memory,
@@ -62,19 +63,29 @@ CONVENTION = "an estimate: seconds by a fitted law over FLOPs, bytes and launche
 DIVIDED_CONVENTION = "an estimate: seconds by a fitted law over FLOPs, bytes and launches, as Megatron divides a step"
 
 
-def time_train(subject: LoadedModel, request: Request, on: str, how: Trains, *, dtype: str | None = None) -> Report:
+def time_train(
+    subject: LoadedModel,
+    request: Request,
+    on: str,
+    how: Trains,
+    *,
+    dtype: str | None = None,
+    use: float | None = None,
+    reserve: int | str | None = None,
+) -> Report:
     """Seconds of a training step on devices that share it. Raises TfacctError."""
     count, device = devices.several(option("on"), on)
+    usable = of_device(count, device, use, reserve, training=True)
     if device.calibration is not None:
         from tfacct.reports.time_calibrated import time_calibrated
 
         if how != Trains():
             raise UsageError(f"{device.id} was swept for a plain step: one micro-batch, no recomputation, no days")
-        return time_calibrated(subject, request, device, count, train=True, dtype=dtype)
+        return time_calibrated(subject, request, usable, train=True, dtype=dtype)
     name = units.dtype_name(dtype or counting.DEFAULT_DTYPE)
     work = counting.runnable(subject, request)
     trained, parts = estimated(subject, work, count, device, name, how)
-    room = memory(subject, work, count, device, how, fp8=trained.fp8)
+    room = memory(subject, work, count, usable.usable, how, fp8=trained.fp8)
     one = _Step(subject, work, device, trained, name, parts, how, room)
     where = device.name if count == 1 else f"{count:,} × {device.name}"
     return compose.report(
@@ -217,7 +228,7 @@ class _Step:
         """The answer about a step that cannot run, with the options of one that can."""
         room = self.memory
         needs = f"at least {units.binary(room.least)} of {units.binary(room.usable)}"
-        changed = fitting_options(self.subject, self.work, self.trained.devices, self.device, self.how)
+        changed = fitting_options(self.subject, self.work, self.trained.devices, self.device, self.how, room.usable)
         advice = "" if not changed else f"; try {' '.join(option(name, value) for name, value in changed.items())}"
         return f"Does not fit: needs {needs} on each device{advice}."
 
@@ -229,7 +240,9 @@ class _Step:
         if counted <= self.memory.usable:
             return f"Fits: needs {units.binary(counted)} of {usable} as transformers runs it, all in bf16 with AdamW."
         least = units.binary(self.memory.least)
-        return f"The least that kernels could need is {least}: {LEAST[self.how.accumulate > 1].removeprefix('At least: ')}"
+        return (
+            f"The least that kernels could need is {least}: {LEAST[self.how.accumulate > 1].removeprefix('At least: ')}"
+        )
 
     def answer(self) -> str:
         """The step, its rate, its utilization; whether it fits comes first."""
@@ -246,7 +259,9 @@ class _Step:
         room = self.memory
         if room.fits is None and room.counted is not None:
             counted = f"{units.binary(room.counted)} of {units.binary(room.usable)}"
-            return f"Does not fit as transformers runs it, which needs {counted}. With kernels that save less: {seconds}"
+            return (
+                f"Does not fit as transformers runs it, which needs {counted}. With kernels that save less: {seconds}"
+            )
         return seconds
 
     def notes(self) -> list[str]:
