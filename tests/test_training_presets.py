@@ -35,7 +35,7 @@ LEVERS: dict[str, tuple[Any, ...]] = {
 """All recipes that the slow sweep asks for."""
 
 
-def size_of(name: str, ctx: int) -> dict[str, int]:
+def size_of(name: str, ctx: int) -> dict[str, Any]:
     """The workload of a preset: a class that reads images trains on one size of them."""
     model = presets.load(name)
     return {"batch": 2} if reads_images(model) else {"batch": 2, "ctx": min(ctx, model.context)}
