@@ -123,7 +123,7 @@ def test_adapters_on_attention_have_as_many_parameters_as_published(run: Callabl
     asked = "train", "qwen3-30b-a3b", "--ctx", "1k", "--lora", ON_ATTENTION
     assert "6,684,672 parameters" in " ".join(run(*asked).out.split())
     (facts,) = json.loads(run(*asked, "--json").out)["models"]
-    assert facts["lora"]["params"] == 6_684_672
+    assert facts["lora_adapters"]["params"] == 6_684_672
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,7 @@ def test_adapters_of_a_step_are_those_that_are_counted_without_one() -> None:
     for name in TRAINED:
         model = presets.load(name)
         if refusal(model, Recipe(lora="6")) is None:
-            adapters = load(name).train(lora=6, **size_of(name, 8)).lora
+            adapters = load(name).train(lora=6, **size_of(name, 8)).lora_adapters
             assert adapters is not None and adapters["params"] == parameters(model, asked) != 0, name
             counted += 1
     assert counted > len(TRAINED) / 2
