@@ -397,7 +397,7 @@ def test_a_whole_that_nobody_knows_is_read_where_its_config_says_enough() -> Non
         subject("mine", {**raw, "text_config": TINY["bert"]})
 
 
-WINDOWED = {"use_sliding_window": True, "sliding_window": 5, "layer_types": ["sliding_attention"]}
+WINDOWED = {"use_sliding_window": True, "layer_types": ["sliding_attention"]}
 
 
 @pytest.mark.parametrize(
@@ -417,9 +417,6 @@ def test_a_field_that_the_inner_class_does_not_read_is_refused(whole: str, said:
             with pytest.raises(ConfigError, match=rf"{field} = .* is not read by the class of \w+") as caught:
                 subject("mine", {**raw, "text_config": {**raw["text_config"], field: said[field]}})
             assert caught.value.hint == "drop it from the file"
-    if "sliding_window" in said:
-        with pytest.raises(ConfigError, match=r"_window = .* is not read by the class"):
-            subject("mine", {**raw, "text_config": {**raw["text_config"], **said, "layer_types": None}})
 
 
 @pytest.mark.parametrize(

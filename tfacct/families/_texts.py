@@ -139,7 +139,7 @@ _PHI4_MULTIMODAL = {
     "num_key_value_heads": 8,
     "max_position_embeddings": 131072,
 }
-_NO_WINDOW = frozenset({"use_sliding_window", "sliding_window", "layer_types"})
+_NO_WINDOW = frozenset({"use_sliding_window", "layer_types"})
 TEXTS: Mapping[str, Text] = {
     "emu3_text_model": Text("llama", _EMU3),
     "exaone4_5_text": Text("exaone4"),

@@ -368,9 +368,8 @@ def _refuse_unread(name: str, inside: Mapping[str, Any], text: str) -> None:
     """Refuse a field that the class of this language model does not read, where it would change a count."""
     if name == "head_dim" and _shared_head(inside).get(name) == inside[name]:
         return
-    alone = name == "sliding_window" and not inside.get("use_sliding_window")
     layers = inside[name] if name == "layer_types" else None
-    if alone or (isinstance(layers, list) and set(map(str, layers)) == {"full_attention"}):
+    if isinstance(layers, list) and set(map(str, layers)) == {"full_attention"}:
         return
     raise ConfigError(f"{name} = {shown(inside[name])} is not read by the class of {text}", DROP)
 
