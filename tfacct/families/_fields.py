@@ -84,7 +84,7 @@ OF_MTP = frozenset(
 """Fields about those layers alone, or about those of a DSpark draft. The counts do not include such layers, except with
 the field `mtp` of a family that has it; `params` and `memory` name them."""
 
-OFF = (None, False, 0, [], {})
+OFF: tuple[object, ...] = (None, False, 0, [], {})
 """Values of a field that is off."""
 
 OF_OTHER_LAYERS = ("mamba_", "linear_", "index_", "indexer_", "hc_")
