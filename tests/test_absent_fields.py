@@ -156,7 +156,8 @@ def tiny(family: str) -> dict[str, Any]:
 @pytest.mark.parametrize("base", [tiny, pytest.param(shallow, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("family", [one for one in by_kind(TINY) if one.values[0] in FAMILIES])
 def test_each_field_absent_null_or_odd_counts_as_in_the_class(family: str, base: Callable[[str], Any]) -> None:
-    """Switches that this program does not read are among them: one that adds weights must not be ignored."""
+    """So do the class's other names of its fields, and switches that this program does not read: one that adds weights
+    must not be ignored."""
     own, raw = families.config_class(family), base(family)
     made = class_config(family, {})
     sizes = {name: attribute(made, name) for name in own.model_fields}
@@ -165,6 +166,7 @@ def test_each_field_absent_null_or_odd_counts_as_in_the_class(family: str, base:
     switches = {name: value for name, value in made.to_dict().items() if isinstance(value, bool)}
     unread = {name: value for name, value in switches.items() if name not in own.aliases and name not in OF_EVERY_CLASS}
     said = {name: raw[name] for name in own.model_fields if name in raw}
+    unread |= {alias: attribute(made, name) for alias, name in type(made).attribute_map.items()}
     fields = {**dict.fromkeys(own.harmless, False), **unread, **sizes, **said, **dict.fromkeys(own.sums, 3)}
     assert [
         found for config in around(raw, as_written(own, fields)) if (found := counted_as_in_the_class(config))

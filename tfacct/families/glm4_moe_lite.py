@@ -39,7 +39,7 @@ class Config(LatentLike):
     switched_habits: ClassVar = {"shared_out": ("norm_topk_prob", True)}
     stems: ClassVar = ("Glm4MoeLite",)
     uncounted: ClassVar = LatentLike.uncounted | {"first_k_dense_replace"}
-    aliases: ClassVar = {"num_local_experts": "n_routed_experts"}
+    aliases: ClassVar = {"num_local_experts": "n_routed_experts", "head_dim": "qk_rope_head_dim"}
     harmless: ClassVar = LatentLike.harmless | frozenset("n_group topk_group routed_scaling_factor topk_method".split())
     heads: ClassVar = DECODER
     hf_paths: ClassVar = {**LatentLike.hf_paths, **BESIDE_PATHS}

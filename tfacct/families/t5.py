@@ -8,7 +8,6 @@ from tfacct.architecture.blocks import Block, Stack
 from tfacct.architecture.parts import Attention, CrossAttention, Embedding, FeedForward, Head, Norm, RelativeBias
 from tfacct.architecture.transformer import Encoder, Transformer
 from tfacct.base.errors import ConfigError
-from tfacct.base.spelling import setting
 from tfacct.families._base import Count, FamilyConfig, Layers, Real, Switch, Word
 from tfacct.families._endings import BODY, SEQ2SEQ, TOKENS_CLASSIFIED, Ending
 
@@ -55,6 +54,7 @@ class Config(FamilyConfig):
     uncounted: ClassVar = frozenset(
         ("is_encoder_decoder", "is_gated_act", "n_positions", "relative_attention_max_distance", "layer_norm_epsilon")
     )
+    nulls: ClassVar = {"is_gated_act": False}
     harmless: ClassVar = frozenset(("initializer_factor", "dense_act_fn"))
     heads: ClassVar = {
         "ForConditionalGeneration": SEQ2SEQ,
@@ -139,7 +139,7 @@ class Config(FamilyConfig):
             says = f"is_gated_act = {str(self.is_gated_act).lower()}"
             raise ConfigError(
                 f'{says} contradicts feed_forward_proj = "{self.feed_forward_proj}": gated means three matrices',
-                f"the class follows is_gated_act; {setting('is_gated_act')} follows feed_forward_proj",
+                "the class follows is_gated_act; without it, feed_forward_proj",
             )
         return bool(gated), "gelu_new" if gated and name == "gelu" else name
 
