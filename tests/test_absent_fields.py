@@ -197,17 +197,28 @@ def test_null_is_what_the_class_makes_of_it(family: str, field: str) -> None:
         ),
         ("deepseek_v3", {"qk_head_dim": 3}, r"qk_head_dim = 3 contradicts qk_nope_head_dim \+ qk_rope_head_dim = 12"),
         ("longcat_flash", {"num_hidden_layers": 3}, "num_hidden_layers = 3 contradicts num_layers = 2"),
+        ("glm4_moe_lite", {"head_dim": 128}, "head_dim = 128 contradicts qk_rope_head_dim = 4"),
+        ("mt5", {"is_gated_act": None}, 'is_gated_act = false contradicts feed_forward_proj = "gated-gelu"'),
     ],
 )
-def test_a_size_that_contradicts_its_parts_is_refused(family: str, said: dict[str, int], message: str) -> None:
-    """LongCat's class builds the projection of 16, and then cannot split what it gives into 8 and 4."""
+def test_a_field_that_contradicts_others_is_refused(family: str, said: dict[str, Any], message: str) -> None:
+    """LongCat's class builds the projection of 16, and then cannot split what it gives into 8 and 4. GLM-4-MoE-Lite's
+    has head_dim as another name of qk_rope_head_dim. T5's takes null for false, and the sizes are those of a gate."""
     with pytest.raises(ConfigError, match=message):
         subject("mine", {**TINY[family], **said})
-    right = {"qk_head_dim": 12} if "qk_head_dim" in said else {"num_hidden_layers": 4}
-    assert (
-        subject("mine", {**TINY[family], **right}).ledger.parameters()
-        == subject("mine", TINY[family]).ledger.parameters()
-    )
+
+
+@pytest.mark.parametrize(
+    ("family", "said"),
+    [
+        *((family, {"qk_head_dim": 12}) for family in ("longcat_flash", "deepseek_v3")),
+        *(("longcat_flash", {"num_hidden_layers": layers}) for layers in (2, 4, None)),
+        *(("glm4_moe_lite", {"head_dim": TINY["glm4_moe_lite"]["qk_rope_head_dim"]}), ("mt5", {"is_gated_act": True})),
+    ],
+)
+def test_a_field_that_repeats_others_changes_nothing(family: str, said: dict[str, Any]) -> None:
+    plain, ours = subject("mine", TINY[family]), subject("mine", {**TINY[family], **said})
+    assert ours.ledger.parameters() == plain.ledger.parameters() and ours.unknown == ()
 
 
 NULLS = (
