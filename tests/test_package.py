@@ -87,6 +87,18 @@ def test_version_and_help_do_without_pydantic() -> None:
         assert imported_by(commanded(*arguments) + "assert 'pydantic' not in sys.modules") == set()
 
 
+def test_the_source_distribution_has_what_tests_read() -> None:
+    """Its parts are listed in pyproject.toml: dot files are in it only if they are named."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    packed = {*settings["tool"]["hatch"]["build"]["targets"]["sdist"]["include"], "pyproject.toml", "LICENSE"}
+    read = (
+        re.findall(r'(?:ROOT|parent\.parent) / "([^"/]+)', file.read_text()) for file in (ROOT / "tests").glob("*.py")
+    )
+    named = {name for names in read for name in names if (ROOT / name).exists()}
+    assert named <= packed and {".github", "docs", "README.md"} <= named
+    assert {".ci", ".github"} <= packed and "urls" not in settings["project"]
+
+
 def test_no_hint_names_a_package_that_no_index_has() -> None:
     """What is installed comes from a checkout: `pip install '.[measure]'`."""
     files = [ROOT / "README.md", *(ROOT / "benchmarks").glob("*.py"), *(ROOT / "docs").glob("*.md")]
