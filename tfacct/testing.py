@@ -70,8 +70,8 @@ def _told(report: CheckReport) -> str:
 def _where(one: Mapping[str, Any]) -> str:
     """The code's name for a place, and how many blocks differ alike."""
     said = [one["name"]] if one["name"] and one["name"] != one["path"] else []
-    if one["blocks"] > 1:
-        said.append(f"in {one['blocks']:,} blocks")
+    if one["block_count"] > 1:
+        said.append(f"in {one['block_count']:,} blocks")
     return f"  [{'; '.join(said)}]" if said else ""
 
 
