@@ -202,8 +202,8 @@ def faults(call: Callable[..., Ran], lines: Iterable[list[str]], folder: Path) -
             found = fault(words, call(*words, stdin=config))
         except Exception as error:
             found = "".join(traceback.format_exception(error)[-3:])
-        for path in {*folder.rglob("*")} - there:
-            path.unlink()
+        for path in sorted({*folder.rglob("*")} - there, reverse=True):  # what is in a folder before the folder
+            path.rmdir() if path.is_dir() else path.unlink()
         if found:
             yield f"tfacct {shlex.join(words)}\n{found}"
 

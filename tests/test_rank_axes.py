@@ -282,7 +282,7 @@ def test_letters_of_experts_are_divided(name: str, tp: int, ep: int) -> None:
     stored = model.formula(of="params", **axes)
     weights = model.memory(ctx=1024, tp=tp, ep=ep).weights_bytes
     assert 2 * _numbers(stored, t=tp, e=ep) == weights
-    by_path = {line["path"]: line["params"] for line in stored.lines}
+    by_path = {line["path"]: line["params_formula"] for line in stored.lines}
     assert by_path["blocks.*.mlp.experts.up_proj.weight"].endswith(")/e")  # each expert is whole
     assert "/" not in by_path["blocks.*.mlp.router.weight"]
     assert "e" not in model.formula(of="kv", ctx=1024, **axes).legend

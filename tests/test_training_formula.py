@@ -88,10 +88,10 @@ def test_formulas_hold_at_other_sizes(family: str, dtype: str) -> None:
 def test_dtypes_and_levers_change_the_polynomial() -> None:
     llama = load("llama-3.1-8b")
     again = llama.formula(of="kept", ctx=4096, checkpoint="full")
-    assert again.blocks == [{"kind": "", "bytes": "2*B*T*D", "text": "2·B·T·D"}]
+    assert again.saved_by_block == [{"kind": "", "bytes_formula": "2*B*T*D", "text": "2·B·T·D"}]
     assert again.total == again.kept_bytes == llama.train(ctx=4096, checkpoint="full").kept_bytes
     wide = load("gpt2").formula(of="kept", dtype="fp32", ctx=50)
-    assert wide.legend["T32"]["value"] == 64 and "4·B·N·T32" in wide.blocks[0]["text"]
+    assert wide.legend["T32"]["value"] == 64 and "4·B·N·T32" in wide.saved_by_block[0]["text"]
 
 
 @pytest.mark.parametrize("context", [4095, 4096, 4097])

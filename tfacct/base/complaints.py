@@ -40,7 +40,9 @@ def must(complaint: Mapping[str, Any]) -> str:
         "too_short": f"have at least {bound.get('min_length')} entries",
         "too_long": f"have at most {bound.get('max_length')} entries",
     }.get(complaint["type"])
-    return f"must {wanted}, not {shown(complaint['input'])}" if wanted else f"cannot be {shown(complaint['input'])}"
+    own = complaint.get("msg", "Input")  # of an error that a family raises: pydantic's own begin so
+    wanted = f"must {wanted}" if wanted else None if own.startswith("Input") else own
+    return f"{wanted}, not {shown(complaint['input'])}" if wanted else f"cannot be {shown(complaint['input'])}"
 
 
 def shown(value: object) -> str:

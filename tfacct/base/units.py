@@ -105,13 +105,13 @@ def read_number(text: str, kilo: int = 1000) -> Fraction | None:
     if match is None or (match[2] and match[3]):
         return None
     power = _POWERS[(match[3] or "").strip().upper()]
-    return _exact(match[1], match[2]) * (kilo if power < 3 else 1000) ** power
+    return _exact(match[1], match[2]) * int((kilo if power < 3 else 1000) ** power)
 
 
 def _exact(digits: str, exponent: str | None) -> Fraction:
     """Digits times a power of 10. What has too many of them is too large for every use."""
     plain = digits.replace(",", "").replace("_", "")
-    return Fraction(plain if len(plain) <= LONGEST else 10**LONGEST) * 10 ** int(exponent or 0)
+    return Fraction(plain if len(plain) <= LONGEST else 10**LONGEST) * int(10 ** int(exponent or 0))
 
 
 def read_tokens(option: str, text: str) -> int:

@@ -48,7 +48,7 @@ def _invalid_value(error: Any) -> str | None:
 
     Typer validates values with pydantic from 0.26 on, and shows its texts as they are.
     """
-    cause = getattr(error, "__cause__", None)
+    cause: Any = error.__cause__
     if not hasattr(cause, "errors"):
         return None
     complaint = cause.errors(include_url=False)[0]
