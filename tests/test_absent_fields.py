@@ -39,7 +39,7 @@ MEANS_THE_SAME: Mapping[tuple[str, str], str] = {
     ("ernie4_5_moe", "moe_layer_end_index"): "-1 is the last layer",
     ("qwen", "intermediate_size"): "transformers has Qwen2's class for it, which is given half of this one",
     ("gemma3_text", "sliding_window"): "the class halves the window of an encoder, and so does the architecture here",
-    ("zamba2", "max_position_embeddings"): "use_long_context stands in its place, as `context` here",
+    ("zamba2", "max_position_embeddings"): "use_long_context overrides it, in `context` too",
 }
 """Fields whose value here is not the attribute of the class's config, and why the count is."""
 
@@ -92,7 +92,7 @@ def shallow(family: str) -> dict[str, Any]:
 
 
 def changed(family: str) -> Iterator[dict[str, Any]]:
-    """The class's defaults, then one size at a time doubled, or one switch turned."""
+    """The class's defaults, then one size at a time doubled, or one switch flipped."""
     made, raw = class_config(family, {}), by_default(family)
     yield raw
     few = shallow(family)

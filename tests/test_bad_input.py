@@ -392,9 +392,9 @@ def test_a_draft_model_is_refused_and_no_hint_counts_it_as_a_plain_one(model_typ
     ):
         with pytest.raises(TfacctError, match=r"architectures = .* names no class") as caught:
             subject("mine", {**TINY[model_type], **marks})
-        assert caught.value.hint == "a draft model has weights beside its layers, which are not counted"
+        assert caught.value.hint == "a draft model has weights in addition to its layers, and they are not counted"
     for field, value in fields.items():
-        with pytest.raises(TfacctError, match=f"{field} = .*: a draft model has weights beside its layers"):
+        with pytest.raises(TfacctError, match=f"{field} = .*: a draft model has weights in addition to its layers"):
             subject("mine", {**TINY[model_type], field: value})
         assert subject("mine", {**TINY[model_type], field: None}).ledger
 

@@ -109,7 +109,7 @@ OF_RUNNING = frozenset(
 OF_DRAFTS = re.compile(r"draft|eagle|medusa|dflash|speculator", re.IGNORECASE)
 """What the fields and classes of a draft model are named after: a small model that proposes tokens for another, with
 weights of its own that join it to that one."""
-DRAFT = "a draft model has weights beside its layers, which are not counted"
+DRAFT = "a draft model has weights in addition to its layers, and they are not counted"
 OF_TARGETS = frozenset("num_target_layers target_hidden_size target_layer_ids num_aux_hidden_states".split())
 """Fields of a draft model about the model that it proposes tokens for."""
 
