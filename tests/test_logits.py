@@ -175,6 +175,7 @@ class Float64:
 def paired(name: str):
     """A model, the class's own, and tokens for both."""
     about = subject("tiny", CONFIGS[name])
+    torch.manual_seed(7)
     tokens = torch.randint(0, about.architecture.embed.vocab, (BATCH, TOKENS))
     return about, theirs(CONFIGS[name]), tokens
 
