@@ -457,7 +457,7 @@ def test_the_command_line_proves_the_polynomial_in_the_books(run, edges_or_not: 
     ran = run("verify", "--prove", "llama", "--json")
     (facts,) = json.loads(ran.out)["models"]
     assert ran.code == 0 and facts["family"] == "llama"
-    assert facts["legend"]["G"] == "query heads per key/value head"
+    assert facts["legend"]["G"] == {"meaning": "query heads per key/value head"}
     holds(facts, COUNTS if edges_or_not else COUNTS[:4])
     is_in_the_books(facts)
 

@@ -299,7 +299,7 @@ class ProveReport(_Common):
 
     by: Literal["symbols", "grid"]
     proven: bool
-    legend: dict[str, str]
+    legend: dict[str, each.Letter]
     statements: list[each.Statement]
 
 

@@ -7,6 +7,7 @@ from typing import Literal, NotRequired, TypedDict
 from tfacct.api.answer import answered
 from tfacct.api.answers import _Common
 from tfacct.api.asked import Asked
+from tfacct.api.lines import Letter
 from tfacct.architecture.parts import Form
 
 
@@ -51,7 +52,7 @@ class LedgerReport(_Common):
     """Lines of a model, in letters."""
 
     sizes: dict[str, int]
-    legend: dict[str, str]
+    legend: dict[str, Letter]
     ways: list[WrittenWay]
 
 

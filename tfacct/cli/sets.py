@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
+from tfacct.base import units
 from tfacct.base.errors import UsageError
 
 
@@ -61,9 +63,14 @@ def _assignments(texts: Iterable[str], option: str = "--set") -> Iterator[tuple[
 
 
 def _value(text: str) -> Any:
+    """A value as JSON, a whole number as options take it (`16k`, `5e4`), or text."""
     import json
 
     try:
-        return json.loads(text)
+        value = json.loads(text)
     except (ValueError, RecursionError):
-        return text
+        value = text
+    if (isinstance(value, str) and text[:1].isdecimal()) or (isinstance(value, float) and "." not in text):
+        with suppress(UsageError):
+            return units.read_tokens("--set", text)
+    return value

@@ -16,6 +16,7 @@ _SAYS = ("weight", "bias", "mask", "bank", "bits", "unused")
 def ledger(subject: LoadedModel) -> Report:
     """Every line of one model, group by group: where it stands, its letters, and what is stored."""
     model = written(subject.architecture)
+    meanings = {letter: {"meaning": meaning} for letter, meaning in model.legend.items()}
     columns = (
         Column("blocks", "blocks"),
         Column("path", "path"),
@@ -29,7 +30,7 @@ def ledger(subject: LoadedModel) -> Report:
         "show",
         [subject],
         (columns, sections, ()),
-        [{"sizes": model.sizes, "legend": model.legend, "ways": model.ways}],
+        [{"sizes": model.sizes, "legend": meanings, "ways": model.ways}],
         title=f"{compose.name_of(subject)}: {lines} lines in {len(sections)} groups",
         convention="sizes in letters; N = K*G is derived, and a changed K changes it",
         notes=lambda _: _notes(model.sizes, model.ways),

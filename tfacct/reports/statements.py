@@ -52,7 +52,7 @@ def proof_report(
     fact = {
         "by": by,
         "proven": holds,
-        "legend": dict(legend),
+        "legend": {letter: {"meaning": meaning} for letter, meaning in legend.items()},
         "statements": [
             {
                 "what": each.what,
