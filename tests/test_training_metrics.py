@@ -75,7 +75,7 @@ def test_a_diff_of_recipes() -> None:
     totals = {line["path"]: (line["old"], line["new"]) for line in report.models[0]["totals"]}
     sides = [LLAMA.train(ctx=4096).models[0], LLAMA.train(ctx=4096, checkpoint="full", optimizer="sgd").models[0]]
     assert {name: totals[name] for name in NAMES} == {name: tuple(side[name] for side in sides) for name in NAMES}
-    assert report.title.endswith("optimizer adamw → sgd, checkpoint none → full") and "Peak " in report.answer
+    assert report.title.endswith("optimizer adamw → sgd, recomputation none → full") and "Peak " in report.answer
     assert report.models[0]["new_side"]["checkpoint"] == "full" and report.models[0]["left_out"] == []
     assert "peak_bytes" not in {line["path"] for line in LLAMA.diff(ctx=4096, to_batch=2).models[0]["totals"]}
 
@@ -164,7 +164,7 @@ def test_who_runs_a_step_can_be_said(run: Callable[..., Ran]) -> None:
         assert "peak_bytes" not in totals and changed["left_out"] == ["peak_bytes"]
         assert gpt2.evaluate("kept_bytes", ctx=[64], as_=as_).tolist() == [facts["kept_bytes"]]
     said = " ".join(run("diff", "gpt2", "--train", "--ctx", "64", "--to-as", "reference").out.split())
-    assert "profile transformers → reference " in said and "Peaks are left out: they are compared as" in said
+    assert "run by transformers → the reference model " in said and "Peaks are left out: they are compared as" in said
     assert gpt2.sweep("peak_bytes", ctx=[64]).models[0]["profile"] == "transformers"
 
 

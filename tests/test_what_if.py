@@ -480,3 +480,17 @@ def test_zipped_fields_vary_together(run) -> None:
     }.items():
         ran = run("sweep", "gpt2", *arguments.split())
         assert ran.code == 2 and words in " ".join(ran.err.split())
+
+
+@pytest.mark.parametrize("recipe", ["--to-checkpoint full", "--to-checkpoint attention", "--to-lora 8"])
+def test_flops_of_another_recipe_are_not_called_unchanged(recipe: str, run) -> None:
+    """Full recomputation runs the forward pass of the layers twice, and LoRA needs no gradient of frozen weights."""
+    ran = run("diff", "gpt2", "--train", *recipe.split())
+    assert ran.code == 0 and "otal FLOPs" not in ran.out.splitlines()[1]
+    assert "FLOPs are those of training all weights without recomputation" in " ".join(ran.out.split())
+
+
+@pytest.mark.parametrize("recipe", ["--to-checkpoint none", "--to-optimizer sgd"])
+def test_flops_of_the_same_passes_are_unchanged(recipe: str, run) -> None:
+    ran = run("diff", "gpt2", "--train", *recipe.split())
+    assert "otal FLOPs, parameters" in " ".join(ran.out.split()) and "without recomputation" not in ran.out

@@ -38,6 +38,9 @@ OF_STEP = {
 """Those of a training step, which stand behind them."""
 ANSWERED = ("total_flops", "total_params", "weights_bytes", "kv_cache_bytes", "peak_bytes")
 """Those that the answer names; the weights where they do not change as the parameters do."""
+CHANGE_FLOPS = (("checkpoint", "none"), ("lora", ""))
+"""Fields of a recipe, with what they are by default, that change the FLOPs that run, but not the total."""
+FULL_TRAINING = "FLOPs are those of training all weights without recomputation, whatever the recipe."
 SHARES = ("old_share", "new_share")
 """Shares of a line in all FLOPs, or in all parameters, of either side."""
 UNITS = {"flops": "FLOPs", "params": "params", "bytes": "bytes"}
@@ -84,8 +87,14 @@ def diff(
     if not any(shown):
         shown = [[], [], totals]
 
+    recipes = [dict(one.trained) for one in (terms, to)]
+    other_flops = terms.train and any(
+        len({one.get(name) or usual for one in recipes}) > 1 for name, usual in CHANGE_FLOPS
+    )
+
     def notes(_: slice) -> list[str]:
         return [
+            *([FULL_TRAINING] if other_flops else []),
             *conventions.of_models([old, new], metrics, terms, to),
             *(f"The bytes of the weights are left out ({name}: {said})." for name, said in unknown.items()),
             *(f"Bytes of a training step are left out: {why}." for why in untrained),
@@ -110,7 +119,7 @@ def diff(
         ],
         title=_title(old, new, before, after) + _stored(stored, kept) + _recipe(old, new, terms, to, metrics),
         convention=conventions.convention(metrics),
-        answer=_answer(totals, names_of),
+        answer=_answer(totals, names_of, with_flops=not other_flops),
         notes=notes,
         of_table=_hidden(sum(map(len, (flops, params, totals))) - sum(map(len, shown))),
         counted=conventions.counted([old, new], metrics, terms, before, to),
@@ -196,14 +205,15 @@ def _stored(dtypes: Sequence[Sequence[str]], kept: str) -> str:
     return changed and f"; {changed}"
 
 
-def _answer(totals: Sequence[Mapping[str, Any]], names: Mapping[str, str]) -> str:
-    """How the totals change, the most changed first; nothing of what neither side has."""
+def _answer(totals: Sequence[Mapping[str, Any]], names: Mapping[str, str], *, with_flops: bool) -> str:
+    """How the totals change, the most changed first; nothing of what neither side has. Without `with_flops`, FLOPs that
+    do not change are not mentioned."""
     there = {line["path"]: line for line in totals if line["old"] or line["new"]}
     asked = [there[name] for name in ANSWERED if name in there]
     if len({_ratio(line) for line in asked if line["path"] in ("total_params", "weights_bytes")}) == 1:
         asked = [line for line in asked if line["path"] != "weights_bytes"]
     changed = sorted((line for line in asked if _delta(line)), key=_closeness)
-    same = [names[line["path"]] for line in asked if not _delta(line)]
+    same = [names[line["path"]] for line in asked if not _delta(line) and (with_flops or line["path"] != "total_flops")]
     said = ", ".join(f"{names[line['path']]} {_change(line)}" for line in changed)
     parted = "; " if len(same) > 1 else ", "
     unchanged = f"{' and '.join(filter(None, (', '.join(same[:-1]), *same[-1:])))} unchanged" if same else ""
