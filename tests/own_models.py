@@ -192,6 +192,40 @@ class ShortNames(nn.Module):
         return self.out(self.n(x)), cache
 
 
+class MisnamedLayer(nn.Module):
+    """Names that mean other things elsewhere: `q` is a norm, `lin1` holds q, k and v, `lin3` gate and up."""
+
+    def __init__(self, f: int) -> None:
+        super().__init__()
+        self.lin1, self.lin2 = nn.Linear(48, 100, bias=False), nn.Linear(60, 48, bias=False)
+        self.lin3, self.lin4 = nn.Linear(48, 2 * f, bias=False), nn.Linear(f, 48, bias=False)
+        self.p, self.q = ShortNorm(48), ShortNorm(48)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.lin1(self.p(x)).unflatten(-1, (10, 10)).transpose(1, 2).split([6, 2, 2], 1)
+        attended = functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+        x = x + self.lin2(attended.transpose(1, 2).flatten(2))
+        gate, up = self.lin3(self.q(x)).chunk(2, -1)
+        return x + self.lin4(functional.silu(gate) * up)
+
+
+class Misnamed(nn.Module):
+    """The same Llama with names that mislead."""
+
+    def __init__(self, f: int = 112) -> None:
+        super().__init__()
+        self.e, self.layers, self.n = nn.Embedding(101, 48), nn.ModuleList(), ShortNorm(48)
+        self.layers.extend(MisnamedLayer(f) for _ in range(3))
+        self.out = nn.Linear(48, 101, bias=False)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.e(tokens)
+        for layer in self.layers:
+            x = layer(x)
+        logits: Tensor = self.out(self.n(x))
+        return logits
+
+
 class Encoded(nn.Module):
     """A GPT-2 of torch's own encoder layers, under a causal mask."""
 

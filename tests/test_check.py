@@ -161,6 +161,16 @@ def test_norms_by_any_name_are_paired_by_shape_and_position() -> None:
     assert [one["path"].rpartition(".")[2] for one in wider.differences] == ["gate_proj", "up_proj", "down_proj"]
 
 
+def test_names_that_mislead_give_way_to_shapes_that_all_agree() -> None:
+    report = tfacct.check(own.Misnamed, LLAMA, tokens=9)
+    assert report.agrees and report.answer.endswith("; 21 tensors paired by shape."), report.answer  # 6 in 3 layers, 3
+    assert report.code_params == report.total_params == LLAMA_PARAMETERS and report.code_flops == LLAMA_FLOPS
+    names = {line["path"]: line["name"] for line in report.lines}
+    assert names["blocks.*.attn_norm.weight"] == "layers.*.p.w" and names["blocks.*.mlp_norm.weight"] == "layers.*.q.w"
+    wider = tfacct.check(lambda: own.Misnamed(f=120), LLAMA, tokens=9)
+    assert not wider.agrees and wider.code_params - wider.total_params == 3 * 3 * 48 * 8
+
+
 def test_a_bias_is_no_norm_of_the_same_size() -> None:
     report = tfacct.check(lambda: own.ShortNames(last=own.Shift), LLAMA, tokens=9)
     assert report.code_params == report.total_params and not report.agrees

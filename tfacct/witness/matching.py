@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 from functools import partial
@@ -96,6 +96,19 @@ class Matched:
     blocks: tuple[int, int] = (0, 0)
     """Blocks of the code and of the config, where they differ."""
 
+    @property
+    def complete(self) -> bool:
+        """True if every tensor has a pair that fits."""
+        return not self.missing and not self.over and all(one.fits for one in self.matches)
+
+    @property
+    def elements(self) -> tuple[int, int]:
+        """Elements of the code and of the config in all."""
+        pairs = [(one.theirs.elements, sum(int(tensor.elements) for tensor in one.ours)) for one in self.matches]
+        theirs = sum(one.elements for one in self.over)
+        ours = sum(int(tensor.elements) for tensor in self.missing)
+        return theirs + sum(pair[0] for pair in pairs), ours + sum(pair[1] for pair in pairs)
+
 
 def expected(ours: Sequence[Tensor]) -> tuple[int, ...]:
     """Shape of one tensor that holds several of ours, one behind the other along their outputs."""
@@ -109,8 +122,10 @@ def expected(ours: Sequence[Tensor]) -> tuple[int, ...]:
 class _Sides:
     """Both sides by their names in every block, and what has been paired."""
 
-    def __init__(self, subject: LoadedModel, weights: Sequence[Weight]) -> None:
-        self.subject = subject
+    def __init__(
+        self, subject: LoadedModel, weights: Sequence[Weight], *, named: bool, fused_first: bool = False
+    ) -> None:
+        self.subject, self.fused = subject, 0.5 if fused_first else -0.5
         self.ours: dict[str, list[Tensor]] = defaultdict(list)
         for tensor in subject.ledger.tensors(unfolded=True):
             self.ours[paths.starred(tensor.path)].append(tensor)
@@ -127,6 +142,8 @@ class _Sides:
             for at, word in enumerate(words):
                 beside[".".join(words[:at])].add(word.lower())
         self.says = {name: own_names.says(name, beside[paths.module_of(paths.module_of(name))]) for name in self.theirs}
+        if not named:
+            self.says = {name: own_names.Says("", "", said.bias, norm=False) for name, said in self.says.items()}
         self.pairs: dict[str, tuple[str, ...]] = {}
         self.free = dict.fromkeys(self.ours)
         self.left_out: list[str] = []
@@ -155,23 +172,42 @@ def _grouped(own: Sequence[Weight], places: Mapping[str, own_names.Place]) -> It
 def match(subject: LoadedModel, weights: Sequence[Weight], given: Mapping[str, Sequence[str]] | None = None) -> Matched:
     """Pair the tensors of a module with a model's. `given`: a map, names of the code to paths of the ledger.
 
-    Raises ConfigError for a map that names what is not there.
+    Where similar names leave a difference and both sides have as many elements, the names may mislead: pairs by shape
+    and position alone are taken if they leave none. Raises ConfigError for a map that names what is not there.
     """
-    sides = _Sides(subject, [weight._replace(name=own_names.WRAPPED.sub("", weight.name)) for weight in weights])
-    by: dict[str, int] = {}
-    ways: Mapping[str, Callable[[_Sides], None]] = {
-        "map": partial(_by_map, given=given or {}),
-        "names": _by_names,
-        "shape": _by_shape,
-        "position": _by_position,
-    }
-    for way, pair in ways.items():
-        before = set(sides.pairs)
+    found = _match(subject, weights, given, named=True)
+    if found.complete or len(set(found.elements)) > 1:
+        return found
+    unnamed = (_match(subject, weights, given, named=False, fused_first=first) for first in (False, True))
+    return next((one for one in unnamed if one.complete), found)
+
+
+def _match(
+    subject: LoadedModel,
+    weights: Sequence[Weight],
+    given: Mapping[str, Sequence[str]] | None,
+    *,
+    named: bool,
+    fused_first: bool = False,
+) -> Matched:
+    """Pairs by the names of the class or a map, by similar names where `named`, by shape and by position. Of equal
+    shapes a product that runs alone comes before products that run as one, or after them with `fused_first`."""
+    own = [weight._replace(name=own_names.WRAPPED.sub("", weight.name)) for weight in weights]
+    sides = _Sides(subject, own, named=named, fused_first=fused_first)
+    by_shape = "shape" if named else "position"
+    ways: Sequence[tuple[str, Callable[[_Sides], None]]] = (
+        ("map", partial(_by_map, given=given or {})),
+        ("names", _by_names),
+        (by_shape, _by_shape),
+        ("position", _by_position),
+        (by_shape, _by_order),
+    )
+    way_of: dict[str, str] = {}
+    for way, pair in ways:
         pair(sides)
-        by[way] = len(sides.pairs) - len(before)
-    positioned = {name: len(sides.theirs[name]) for name in sides.pairs if name not in before}
-    _by_order(sides)
-    by["shape"] += len(sides.pairs) - sum(by.values())
+        way_of |= {name: way for name in sides.pairs if name not in way_of}
+    by = dict.fromkeys(("map", "names", "shape", "position"), 0) | Counter(way_of.values())
+    positioned = {name: len(sides.theirs[name]) for name, way in way_of.items() if way == "position"}
     matches: list[Match] = []
     over = [each for name in sides.waiting for each in sides.theirs[name]]
     missing = [tensor for path in sides.free for tensor in sides.ours[path]]
@@ -317,6 +353,8 @@ def _score(sides: _Sides, name: str, ours: tuple[str, ...]) -> float:
     """Likeness of a tensor of the code and some of ours; less than ENOUGH where they are not the same thing."""
     said, theirs = sides.says[name], sides.theirs[name]
     mine = [sides.ours[path] for path in ours]
+    if (len(theirs[0].shape) == 1) != (len(expected([tensors[0] for tensors in mine])) == 1):
+        return 0.0  # a vector is no matrix, whatever its name
     part, role, bias, norm = _ours(ours)
     if ("*" in name) != paths.repeated(ours[0]) and len(mine[0]) > 1:
         return 0.0
@@ -329,7 +367,7 @@ def _score(sides: _Sides, name: str, ours: tuple[str, ...]) -> float:
         score += 2.0 if said.part == part else -6.0
     score += 2.0 if len(theirs) == len(mine[0]) else 0.0
     wanted = [expected([tensors[min(n, len(tensors) - 1)] for tensors in mine]) for n in range(len(theirs))]
-    return score + _alike(theirs, wanted) - (0.5 * (len(ours) > 1))
+    return score + _alike(theirs, wanted) + sides.fused * (len(ours) > 1)
 
 
 def _alike(theirs: Sequence[Theirs], wanted: Sequence[tuple[int, ...]]) -> float:
