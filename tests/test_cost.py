@@ -85,13 +85,16 @@ def test_nothing_kept_bounds_nothing(run: Callable[..., Ran]) -> None:
     """bert-base in 24 GiB: its weights, and no cache that grows with context or batch."""
     fit = facts(run, "memory", "bert-base", "--fit", "24GiB")["fit"]
     slack = 24 * 1024**3 - 2 * 109_514_298
-    assert fit["largest_context"] is fit["largest_batch"] is None
+    assert (fit["largest_context"], fit["largest_batch"]) == (512, None)  # where its position embedding ends
     assert fit["context_slack_bytes"] == fit["batch_slack_bytes"] == slack
     said = " ".join(run("memory", "bert-base", "--fit", "24GiB").out.split())
-    assert "23.8 GiB stay free. No cache limits the context or the batch." in said
+    assert (
+        "23.8 GiB stay free. No cache limits the batch; the end of its position embedding limits the context to 512."
+        in said
+    )
     assert "window" not in said and "1,000,000,000,000" not in said and "next token" not in said
     rows = run("memory", "bert-base", "gpt2", "--fit", "24GiB").out.splitlines()
-    assert next(row for row in rows if row.startswith(" bert-base")).split()[-2:] == ["any", "any"]
+    assert next(row for row in rows if row.startswith(" bert-base")).split()[-2:] == ["512", "any"]
     refused = run("memory", "bert-base", "--fit", "1MiB")
     assert refused.code == 2 and "the weights alone are 219,028,596 bytes" in refused.err
 

@@ -207,7 +207,7 @@ def test_models_side_by_side_say_their_forms(run) -> None:
 
 def test_both_sides_of_a_difference_say_their_forms() -> None:
     facts = json.loads(load("deepseek-v2-lite").diff(ctx=4096, to_ctx=8192, decode=True).to_json())["models"][0]
-    assert [facts[side]["latent_attention"] for side in ("old", "new")] == ["absorbed", "absorbed"]
+    assert [facts[side]["latent_attention"] for side in ("old_side", "new_side")] == ["absorbed", "absorbed"]
 
 
 @pytest.mark.parametrize("work", [Workload(17, 17, 3), Workload(17, 1, 3), Workload(97, 20, 2)])

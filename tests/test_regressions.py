@@ -124,7 +124,7 @@ def test_the_masked_attention_of_a_step_is_solved_across_the_window(run, preset:
     below, above = (
         model.flops(ctx=facts[side], tokens=300, masked=True).models[0]["components"]["attn_scores_values"]
         / model.flops(ctx=facts[side], tokens=300, masked=True).total
-        for side in ("answer", "beyond")
+        for side in ("solution", "beyond")
     )
     assert below <= 0.3 < above
 

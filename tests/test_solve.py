@@ -275,7 +275,7 @@ def test_no_ctx_past_a_position_embedding_is_promised(run) -> None:
         assert ran.code == 0 and "The largest ctx is 1,024, the end of its position embedding" in said
         assert "By bytes alone ctx could be 250,275." in said
     facts = load("gpt2-xl").solve("ctx", "total_bytes=80GB").models[0]
-    assert (facts["answer"], facts["beyond"], facts["closed_form"]) == (1024, None, None)
+    assert (facts["solution"], facts["beyond"], facts["closed_form"]) == (1024, None, None)
     assert load("xglm-564m").solve("ctx", "total_bytes=80GB").total > 2048  # its sines are computed
     assert load("gpt2").solve("ctx", "kv_cache_bytes=weights_bytes").total == 6751  # a count, no verdict
     refused = run("solve", "gpt2", "--for", "batch", "--ctx", "1025", "--until", "total_bytes=80GB")

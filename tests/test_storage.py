@@ -254,7 +254,7 @@ def test_a_cache_in_blocks_by_hand(run: Callable[..., Ran], name: str, size: int
     assert (memory["kv_cache_bytes"], memory["kv_bytes_per_token"]) == (3000 * token, token)
     assert memory["kv_dtype"] == name
     solved = run("solve", *f"llama-3.1-8b --for ctx --until kv_cache_bytes=1GB --kv-dtype {name} --json".split())
-    assert json.loads(solved.out)["models"][0]["answer"] == 10**9 // token
+    assert json.loads(solved.out)["models"][0]["solution"] == 10**9 // token
     swept = llama.sweep("kv_cache_bytes", kv_dtype=name, ctx=[7, 19])
     assert [line["kv_cache_bytes"] for line in swept.models[0]["lines"]] == [7 * token, 19 * token]
     explained = run("kv", "llama-3.1-8b", "--ctx", "1000", "--dtype", name, "--explain")

@@ -334,7 +334,7 @@ def test_mxfp8_by_hand() -> None:
 def test_comparisons_say_it_too_and_a_format_that_is_assumed_is_no_other(run) -> None:
     assert "weights bf16" not in run("diff", "gpt2", "qwen3-8b").out.split("\n\n")[0]
     (found,) = json.loads(run("diff", "gpt2", "qwen3-8b", "--json").out)["models"]
-    assert (found["old"]["dtype_from"], found["new"]["dtype_from"]) == ("assumed", "published")
+    assert (found["old_side"]["dtype_from"], found["new_side"]["dtype_from"]) == ("assumed", "published")
     for command in (
         "sweep gpt2 --ctx 8,16 --metric weights_bytes",
         "solve gpt2 --for ctx --until kv_cache_bytes=weights_bytes",

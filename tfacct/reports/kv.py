@@ -286,7 +286,7 @@ def is_compressed(subject: LoadedModel) -> bool:
 def _one(subject: LoadedModel, fact: dict[str, Any], request: Request, cached: str, mesh: Mesh | None = None) -> Table:
     if not sentences.attends([subject]):
         state = Column("keys", "context", "count"), Column("as_built", "state", "bytes")
-        whole = (Column("whole", "whole model", "bytes"),) if "whole" in fact else ()
+        whole = (Column("whole_bytes", "whole model", "bytes"),) if "whole" in fact else ()
         return (*state, *whole), (tuple(fact["lines"]),), ()
     columns: tuple[Column, ...] = (
         Column("keys", "context", "count"),
@@ -298,13 +298,13 @@ def _one(subject: LoadedModel, fact: dict[str, Any], request: Request, cached: s
     elif not is_latent(subject):
         columns = (*columns, Column("mqa", f"MQA ({heads_words(1)})", "bytes", drop=1 if "whole" in fact else 0))
     if "whole" in fact:
-        columns = (*columns, Column("whole", "whole model", "bytes"))
+        columns = (*columns, Column("whole_bytes", "whole model", "bytes"))
     at, kept = ranks.part(mesh, counting.workload(subject, request)).axes(), width(cached)
     sides = variants(subject).items()
     following: dict[str, Any]
     following = {name: ledger and next_token_bytes(ledger, at, kept) for name, ledger in sides}
     if "whole" in fact:
-        following["whole"] = fact["whole"]["kv_bytes_next_token"]
+        following["whole_bytes"] = fact["whole"]["kv_bytes_next_token"]
     return columns, (tuple(fact["lines"]),), ({**following, "keys": "next token"},)
 
 
@@ -333,7 +333,7 @@ def _several(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], b
         Column("mha", "MHA", "bytes", empty="–"),
         Column("as_built", "as built", "bytes"),
         Column("mqa", "MQA", "bytes", drop=1, empty="–"),
-        *((Column("whole", "whole model", "bytes"),) if "whole" in facts[0] else ()),
+        *((Column("whole_bytes", "whole model", "bytes"),) if "whole" in facts[0] else ()),
     )
     sections = tuple(
         tuple(
