@@ -211,7 +211,7 @@ def _null(family: type[FamilyConfig], name: str) -> str:
     """What a null field means; nothing where it is refused."""
     field = family.model_fields[name]
     if name in family.nulls:
-        return family.nulls[name]
+        return str(family.nulls[name])
     if not field.is_required() and (field.default_factory is not None or field.default is None):
         return "as absent"
     return "none" if NoneType in get_args(field.annotation) else ""
