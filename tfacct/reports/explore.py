@@ -27,13 +27,14 @@ from tfacct.ledger.workload import Request
 from tfacct.loading import devices
 from tfacct.loading.model import WITNESSES, LoadedModel
 from tfacct.output import files
-from tfacct.output.report import Report, plain
+from tfacct.output.report import SCHEMA, Report, plain
 from tfacct.reports import cells, compose, conventions, counting, flops, sentences
 from tfacct.reports import latent_attention as latent
 from tfacct.reports.budget import RESERVE, USE, Budget, of_device
 from tfacct.reports.counting import Counting
 from tfacct.reports.explore_packed import Pool, packed
 from tfacct.reports.explore_training import training
+from tfacct.reports.records import NULLABLE
 
 VERSION = 1
 """Version of the data, and of the fragment of a link into a page."""
@@ -69,6 +70,8 @@ def explore(subjects: Sequence[LoadedModel], start: Mapping[str, str] | None = N
         "models": models,
         "forms": latent.HOW if any(latent.form(subject) for subject in subjects) else {},
         "devices": [_device(devices.load(name)) for name in devices.paths()],
+        "schema": SCHEMA,
+        "null_keys": NULLABLE["flops"],
         "usable": {work: Budget(1, use, RESERVE).rule for work, use in USE.items()},
     }
 

@@ -217,7 +217,7 @@ function tools() {
 }
 
 // What the page says, as `tfacct flops --json` does.
-const json = () => says.json(says.document(counted, notes.notes(counted)));
+const json = () => says.json(says.document(counted, notes.notes(counted), page.record));
 
 // The page as it is without a script gives way to the knobs.
 async function begin() {

@@ -23,7 +23,8 @@ export function read(data) {
 			shared = { index, forms: data.forms, sizes, ways, legend: legends[facts.shape], formulas, rules };
 		return { ...USUAL, unknown: [], left_out: [], idle: [], set: {}, defaulted: {}, ...facts, ...shared };
 	});
-	return { models, devices: data.devices.map(device), usable: data.usable, start: data.start };
+	const record = { schema: data.schema, nullKeys: data.null_keys };
+	return { models, devices: data.devices.map(device), usable: data.usable, start: data.start, record };
 }
 
 // A model's facts by name. A 0 in a column that not every model has is nothing.

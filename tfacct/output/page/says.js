@@ -79,20 +79,21 @@ export function answer(counted) {
 	return `${numbers.si(flops)} FLOPs, ${each} per token: ${numbers.decimals(flops, rule, 2)} times ${thumb}.`;
 }
 
-// What `tfacct flops --json` prints, with the sentences of its notes.
-export function document(counted, notes) {
+// What `tfacct flops --json` prints, with the sentences of its notes. `record`: its schema, and the keys that are null
+// here because no knob of the page asks for them.
+export function document(counted, notes, record) {
 	const { model, state } = counted;
 	return {
-		schema: 1,
+		schema: record.schema,
 		command: "flops",
 		answer: answer(counted),
 		convention: models.convention(model, state),
-		models: [facts(counted, notes)],
+		models: [facts(counted, notes, record)],
 		models_left_out: [],
 	};
 }
 
-function facts(counted, notes) {
+function facts(counted, notes, record) {
 	const { model, state, at, flops, tokens, rule, way } = counted;
 	const named = { model: model.name, family: model.family, set: sets(model, state), defaulted: left(model, state) };
 	const workload = { batch: at.B, tokens: at.T, keys: at.S, source: at.J || null };
@@ -117,6 +118,7 @@ function facts(counted, notes) {
 		lines: count.shown(counted.products).map(product => row(product, state)),
 		never_called: model.idle,
 		total_flops_if_called: ifCalled(counted),
+		...Object.fromEntries(record.nullKeys.map(key => [key, null])),
 		...(Object.keys(state.sizes).length ? { letters: state.sizes } : {}),
 	};
 }
