@@ -113,6 +113,30 @@ def test_what_the_options_refuse(asked: str, message: str, run: Callable[..., Ra
     assert ran.code == 2 and message in " ".join(ran.err.split())
 
 
+@pytest.mark.parametrize("paged", [{}, {"kv_block": 16}])
+def test_weights_larger_than_the_budget_are_a_verdict(paged: dict[str, int], run: Callable[..., Ran]) -> None:
+    """llama-3.1-70b: 70,553,706,496 parameters · 2 bytes = 131.4 GiB. At 131,072 tokens the cache takes 40 GiB more:
+    half of both is 85.7 GiB, a quarter 42.9 GiB of 69.4 GiB."""
+    found = load("llama-3.1-70b").memory(fit="h100-sxm", **paged)
+    assert found.answer == (
+        "Does not fit on h100-sxm: the weights alone are 131 GiB of 69.4 GiB usable. It fits on 4 × h100-sxm (tp=4)."
+    )
+    assert not found.fit["fits"] and found.fit["largest_context"] is found.fit["largest_batch"] is None
+    assert found.pages is None
+    ran = run("memory", "llama-3.1-70b", "--fit", "h100-sxm", *(["--kv-block", "16"] if paged else []))
+    assert (ran.code, ran.err) == (0, "") and found.answer in " ".join(ran.out.split())
+    assert load("llama-3.1-70b").memory(fit="4xh100-sxm", **paged).fit["fits"]
+    assert not load("llama-3.1-70b").memory(fit="2xh100-sxm", **paged).fit["fits"]
+
+
+def test_what_fits_in_place_of_what_does_not() -> None:
+    """At 4,096 tokens the cache takes 1.25 GiB: 66.3 GiB of the usable 69.4 GiB on each of two, or all of it in fp8."""
+    said = load("llama-3.1-70b").memory(fit="h100-sxm", ctx=4096).answer
+    assert said.endswith("It fits on 2 × h100-sxm (tp=2) or with dtype='fp8'.")
+    assert load("llama-3.1-70b").memory(fit="h100-sxm", ctx=4096, dtype="fp8").fit["fits"]
+    assert load("llama-3.1-70b").memory(fit="24GiB").answer.endswith("usable.")  # int4 weights take 33 GiB
+
+
 def test_no_context_is_longer_than_a_stored_position_embedding() -> None:
     """All decoders among the presets; the number of positions is a field of their configs."""
     stored, computed = [], []

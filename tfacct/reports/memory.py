@@ -16,7 +16,7 @@ from tfacct.accounts.memory import (
     unwindowed_cache_bytes,
 )
 from tfacct.base import units
-from tfacct.base.errors import UsageError
+from tfacct.base.errors import TfacctError, UsageError
 from tfacct.base.spelling import option
 from tfacct.ledger import paths
 from tfacct.ledger.evaluated import width_of
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from tfacct.reports.budget import Budget
 
 CONVENTION = "weights and KV cache only; every tensor rounded up to whole bytes"
+NARROWER = ("fp8", "int4")
+"""Dtypes of weights that are suggested where a model does not fit."""
 END = "the end of its position embedding"
 
 
@@ -74,9 +76,9 @@ def memory(
         {"workload": fact["workload"], **counting.format_facts(whole, dtype), **fact}
         for fact, whole in zip(facts, undivided, strict=True)
     )
-    if fit is not None and not any(_fits(fact, "context") or _fits(fact, "batch") or _past(fact) for fact in facts):
-        large = "; ".join(_too_large(subject, fact, fit) for subject, fact in zip(subjects, facts, strict=True))
-        raise UsageError(large, f"a smaller {option('dtype')}, or a larger {option('fit')}")
+    instead = ""
+    if fit is not None and len(facts) == 1 and nothing_fits(facts[0]):
+        instead = _instead(undivided[0], request, dtype, cached, fit, mesh)
     count = ranks.count(mesh)
     if len(subjects) == 1:
         table = _one(facts[0], _row(subjects[0]))
@@ -93,7 +95,7 @@ def memory(
         facts,
         title=f"{title} in {stored}{kv}, {compose.workload_words(subjects, request)}",
         convention=CONVENTION,
-        answer=_answer(subjects, facts, fit, mesh),
+        answer=" ".join(filter(None, (_answer(subjects, facts, fit, mesh), instead))),
         notes=lambda at: [
             *_notes(subjects[at], facts[at], dtype, fit),
             *(sentences.files_notes(undivided[at]) if dtype is None else ()),
@@ -155,6 +157,8 @@ def _fitting(subject: LoadedModel, fact: dict[str, Any], where: str) -> str:
     sequences, tokens = f"{work['batch']:,}", f"{work['keys']:,}"
     if _past(fact):
         return f"Cannot run: {found['past_positions']}. {where[0].upper()}{where[1:]}: {_longest(fact, ' fits')}"
+    if nothing_fits(fact):
+        return f"Does not fit {where}: {too_large(fact)}."
     if not found["fits"]:
         takes = f"Does not fit {where}: {units.binary(fact['total_bytes'])} at context {tokens}, batch {sequences}."
         return f"{takes} {_longest(fact, ' fits')}"
@@ -165,7 +169,7 @@ def _fitting(subject: LoadedModel, fact: dict[str, Any], where: str) -> str:
     return f"Fits {where}: {_longest(fact, '')}, or {many} of {tokens}."
 
 
-def _past(fact: dict[str, Any]) -> bool:
+def _past(fact: Mapping[str, Any]) -> bool:
     """True if the step ends past a stored position embedding."""
     return fact["fit"]["past_positions"] is not None
 
@@ -311,28 +315,55 @@ def _fit(
     }
 
 
-def _fits(fact: dict[str, Any], what: str) -> bool:
+def _fits(fact: Mapping[str, Any], what: str) -> bool:
     """True if any context, or any batch, fits."""
     return fact["fit"][f"{what}_slack_bytes"] is not None
 
 
-def _too_large(subject: LoadedModel, fact: dict[str, Any], budget: Budget) -> str:
-    weights, fit = fact["weights_bytes"], budget.usable
-    short = weights - fit
-    what = f"{subject.name}: the weights alone are {_size(weights)}"
-    if short > 0:
-        usable = f"{option('fit')} {_size(fit)}" if fit == budget.memory else f"the usable {_size(fit)} {budget.where}"
-        return f"{what}, {_size(short)} more than {usable}"
+def nothing_fits(fact: Mapping[str, Any]) -> bool:
+    """True if the weights leave no room for one token of the batch, nor for one sequence of the context."""
+    return not (_fits(fact, "context") or _fits(fact, "batch") or _past(fact))
+
+
+def too_large(fact: Mapping[str, Any]) -> str:
+    """Why nothing fits, as a clause: the weights alone, or what they leave."""
+    weights, usable = fact["weights_bytes"], fact["fit"]["budget_bytes"]
+    if weights > usable:
+        taken, room = map(units.binary, (weights, usable))
+        if taken == room:
+            taken, room = f"{weights:,}", f"{usable:,} bytes"
+        return f"the weights alone are {taken} of {room} usable"
     batch = fact["workload"]["batch"]
     many = "one token" if batch == 1 else f"one token of each of {batch:,} sequences"
     if not fact["kv_bytes_per_token"]:
         many = f"{batch:,} sequence{'' if batch == 1 else 's'}"
     kept = "KV cache" if fact["kv_bytes_per_token"] else "state"
-    return f"{what}: {_size(-short)} are left of {_size(fit)}, less than the {kept} of {many}"
+    free = units.binary(usable - weights)
+    return f"the weights take {units.binary(weights)} and leave {free}, less than the {kept} of {many}"
 
 
-def _size(value: int) -> str:
-    return f"{value:,} bytes ({units.binary(value)}, {units.decimal_bytes(value)})"
+def _instead(
+    subject: LoadedModel, request: Request, dtype: str | None, cached: Width, fit: Budget, mesh: Mesh | None
+) -> str:
+    """What fits in its place, as a sentence: more of the same device, which divide the model by tensor parallelism, or
+    a narrower dtype. Empty where neither does."""
+    from tfacct.reports.placed import head_divisors
+
+    def fits(stored: str | None, budget: Budget, on: Mesh | None) -> bool:
+        try:
+            (whole,), (one,), _ = ranks.as_one_of([subject], on, stored)
+            return bool(_fullest(whole, one, on, request, stored, cached, budget)[1]["fit"]["fits"])
+        except TfacctError:
+            return False
+
+    ways = []
+    if fit.device is not None and mesh == ranks.mesh_of(tp=fit.count):
+        counts = (n for n in head_divisors(subject) if n > fit.count and fit.device.links.known(n))
+        count = next((n for n in counts if fits(dtype, replace(fit, count=n), ranks.mesh_of(tp=n))), None)
+        ways += [] if count is None else [f"on {count:,} × {fit.device.id} (tp={count})"]
+    narrow = next((name for name in NARROWER if fits(name, fit, mesh)), None)
+    ways += [] if narrow is None else [f"with {option('dtype', narrow)}"]
+    return f"It fits {' or '.join(ways)}." if ways else ""
 
 
 def _fit_notes(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], fit: Budget | None) -> list[str]:

@@ -13,7 +13,7 @@ from tfacct.ledger.workload import Request
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Table
 from tfacct.reports import compose, ranks, sentences
-from tfacct.reports.memory import memory
+from tfacct.reports.memory import memory, nothing_fits, too_large
 
 if TYPE_CHECKING:
     from tfacct.accounts.sharding.mesh import Mesh
@@ -43,14 +43,13 @@ def by_batch(
     each = [memory(subjects, replace(request, batch=batch), **stored) for batch in batches]
     rows = [_row(batch, report) for batch, report in zip(batches, each, strict=True)]
     facts = {key: value for key, value in each[-1].models[0].items() if key != "notes"}
+    why = ""
     if fit is not None:
-        found = [_fit(subjects, replace(request, batch=row["batch"]), stored, fit) for row in rows]
-        if not any(found):  # raises: it says how much too large it is
-            memory(subjects, replace(request, batch=batches[0]), **stored, fit=fit)
-        for row, there in zip(rows, found, strict=True):
-            row |= {key: there.get(key) for key in ("largest_context", "context_slack_bytes")}
-            row["fits"] = there.get("fits", False)
-        facts |= {"fit": found[-1]} if found[-1] else {}
+        fitted = [memory(subjects, replace(request, batch=batch), **stored, fit=fit).models[0] for batch in batches]
+        for row, there in zip(rows, fitted, strict=True):
+            row |= {key: there["fit"][key] for key in ("largest_context", "context_slack_bytes", "fits")}
+        facts |= {"fit": fitted[-1]["fit"]}
+        why = f": {too_large(fitted[0])}" if nothing_fits(fitted[0]) else ""
     return compose.report(
         "memory",
         subjects,
@@ -58,7 +57,7 @@ def by_batch(
         [{**facts, "batches": rows}],
         title=each[-1].title.rpartition(", batch ")[0],
         convention=each[-1].convention,
-        answer=_answer(rows, fit, mesh),
+        answer=_answer(rows, fit, mesh, why),
         notes=lambda _: [*each[-1].notes, *_fit_notes(fit), *(fit.notes if fit is not None else ())],
         counted=each[-1].counted,
         requests=[replace(request, batch=batches[-1])],
@@ -66,28 +65,19 @@ def by_batch(
     )
 
 
-def _fit(subjects: Sequence[LoadedModel], request: Request, stored: dict[str, Any], fit: Budget) -> dict[str, Any]:
-    """What fits at a batch; nothing where not even a token does."""
-    try:
-        found: dict[str, Any] = memory(subjects, request, **stored, fit=fit).models[0]["fit"]
-    except UsageError:
-        return {}
-    return found
-
-
 def _row(batch: int, report: Report) -> dict[str, Any]:
     facts = report.models[0]
     return {"batch": batch, **{key: facts[key] for key in ("weights_bytes", "kv_cache_bytes", "total_bytes")}}
 
 
-def _answer(rows: Sequence[dict[str, Any]], fit: Budget | None, mesh: Mesh | None) -> str:
-    """From which size to which; of a budget, up to which batch it is kept."""
+def _answer(rows: Sequence[dict[str, Any]], fit: Budget | None, mesh: Mesh | None, why: str) -> str:
+    """From which size to which; of a budget, the largest batch that fits, or `why` nothing does."""
     if fit is not None:
         where, inside = ranks.fitting_words(fit, mesh), [row["batch"] for row in rows if row["fits"]]
         if len(inside) == len(rows):
             return f"{'Both' if len(rows) == 2 else f'All {len(rows):,}'} batches fit {where}."
         if not inside:
-            return f"None of these batches fits {where}."
+            return f"None of these batches fits {where}{why}."
         return f"Fits {where} up to batch {inside[-1]:,} of these."
     least, most = rows[0], rows[-1]
     if least["total_bytes"] == most["total_bytes"]:
