@@ -21,6 +21,6 @@ class Config(idefics3_vision.Config):
     gotchas: ClassVar = (
         PATCHES_SAID,
         "A patch's position is the nearest of those of an image of image_size. What makes a fixed number of rows of the"
-        " patches behind the encoder (its connector, a perceiver) belongs to the whole: --part both counts its"
+        " patches after the encoder (its connector, a perceiver) belongs to the whole: --part both counts its"
         " parameters.",
     )

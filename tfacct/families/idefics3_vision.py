@@ -29,7 +29,7 @@ class Config(ImageTower):
     hf_paths: ClassVar = class_table("", "patch_embedding", ("final_norm", "post_layernorm"))
     gotchas: ClassVar = (
         PATCHES_SAID,
-        "A patch's position is the nearest of those of an image of image_size. What joins patches behind the encoder"
+        "A patch's position is the nearest of those of an image of image_size. What joins patches after the encoder"
         " (its connector) belongs to the whole: --part both counts it.",
     )
 

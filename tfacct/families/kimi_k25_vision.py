@@ -66,7 +66,7 @@ class Config(Tower):
         " the sides of each image. --ctx says how many patches an image has.",
         "Frames of a video that are taken together see one another, and are averaged behind the blocks: --ctx is the"
         " patches of all of them.",
-        "What merges patches behind the encoder (mm_projector) belongs to the whole: --part both counts it."
+        "What merges patches after the encoder (mm_projector) belongs to the whole: --part both counts it."
         " Published configs spell the fields vt_hidden_size and so on.",
     )
 

@@ -44,7 +44,7 @@ class Config(ImageTower):
         "The context is one image of image_size in patches; images may have any sides (--ctx).",
         "A patch stands for temporal_patch_size frames: an image is doubled. All patches of a video see one another.",
         "A head's numbers turn in three equal parts, by frame, row and column; what is left of it does not. What merges"
-        " patches behind the encoder belongs to the whole: --part both counts it.",
+        " patches after the encoder belongs to the whole: --part both counts it.",
     )
 
     @property

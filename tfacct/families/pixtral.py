@@ -51,7 +51,7 @@ class Config(ImageTower):
     gotchas: ClassVar = (
         "The context is one image of image_size in patches; images may have any sides (--ctx).",
         "No table of positions, no norm behind the blocks: queries and keys are turned by a patch's row and column.",
-        "What joins patches behind the encoder (Mistral 3's patch merger) belongs to the whole: --part both counts it.",
+        "What joins patches after the encoder (Mistral 3's patch merger) belongs to the whole: --part both counts it.",
         "A head_dim other than hidden_size / num_attention_heads is refused: the class does not read it.",
     )
 

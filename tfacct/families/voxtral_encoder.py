@@ -57,7 +57,7 @@ class Config(Tower):
         " length only, and longer audio as several sequences (--batch).",
         "Positions are a table that is stored but not trained. Queries and values have biases, keys have none."
         " scale_embedding is not read by the class.",
-        "What joins four positions into one row behind the encoder (its projector) belongs to the whole:"
+        "What joins four positions into one row after the encoder (its projector) belongs to the whole:"
         " --part both counts it.",
     )
 

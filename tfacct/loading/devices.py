@@ -35,7 +35,7 @@ KEYS = {
 """Keys of a device's file, and of its tables; [peak] has dtypes, and [calibration] is read elsewhere."""
 EXAMPLE = {"bytes": "25_757_220_864", "bytes per second": "1.008e12", "FLOPs per second": "165.2e12"}
 NOTICEABLE = 0.998
-"""Share of torch's total below which the least that was seen is said."""
+"""Share of the torch total below which the smallest total seen is reported."""
 CPU = "cpu"
 """The device that a calibration of a CPU is kept under."""
 MOST = 1_000_000
