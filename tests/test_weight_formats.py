@@ -267,7 +267,7 @@ def test_how_much_more_the_files_hold_is_said(run, tmp_path: Path) -> None:
     index["metadata"]["total_size"] = 2 * count + 2048 * 1024
     folder(at, TINY_LLAMA, **{"model.safetensors.index": index})
     said = " ".join(run("memory", str(at)).out.split())
-    assert "of tensors, 2.00 MiB more than is counted: `tfacct checkpoint" in said
+    assert "of tensors, 2.00 MiB more than is counted." in said
     assert "of tensors" not in run("memory", str(at), "--dtype", "fp32").out
 
 
@@ -348,3 +348,86 @@ def test_the_files_of_a_folder_are_compared_with_its_format(run, tmp_path: Path)
     safetensors(at / "model.safetensors", **{"model.norm.weight": ("BF16", (TINY_LLAMA["hidden_size"],))})
     (found,) = json.loads(run("checkpoint", str(at), "--json").out)["models"]
     assert found["config_bytes"] == load(str(at)).memory().models[0]["weights_bytes"]
+
+
+@pytest.mark.parametrize(
+    ("field", "said", "words"),
+    [
+        ("torch_dtype", "float8_e4m3fn", 'torch_dtype = "float8_e4m3fn" without a quantization_config'),
+        ("dtype", "torch.float8_e5m2", 'dtype = "torch.float8_e5m2" without a quantization_config'),
+        ("torch_dtype", "nope", 'torch_dtype = "nope" is no dtype'),
+        ("dtype", 3, "dtype = 3 is no dtype"),
+        ("torch_dtype", ["bfloat16"], "torch_dtype = .* is no dtype"),
+    ],
+)
+def test_a_dtype_that_is_not_counted_is_refused_by_name(field: str, said: object, words: str) -> None:
+    config = {**TINY_LLAMA, field: said}
+    with pytest.raises(TfacctError, match=words) as refused:
+        load(config).memory()
+    assert f"give dtype='{'fp8' if 'float8' in words else 'bf16'}'" in str(refused.value.hint)
+    count = load(config).params().total
+    assert load(config).memory(dtype="bf16").models[0]["weights_bytes"] == 2 * count
+    assert load(config).flops().total == load(TINY_LLAMA).flops().total
+
+
+@pytest.mark.parametrize(
+    ("said", "known"), [("half", "fp16"), ("torch.float", "fp32"), ("bf16", "bf16"), ("auto", None)]
+)
+def test_other_names_of_plain_dtypes(said: str, known: str | None) -> None:
+    (model,) = load({**TINY_LLAMA, "torch_dtype": said}).memory().models
+    assert model["published_dtype"] == known
+
+
+def test_the_dtype_next_to_a_quantization_config() -> None:
+    """Those that are no quantized matrix are in bf16 where the config names the matrices' own dtype."""
+    fp8 = {**TINY_LLAMA, "quantization_config": {"quant_method": "fp8"}}
+    assert weights_of({**fp8, "torch_dtype": "float8_e4m3fn"}) == weights_of({**fp8, "torch_dtype": "bfloat16"})
+    with pytest.raises(TfacctError, match='torch_dtype = "nope" is no dtype'):
+        weights_of({**fp8, "torch_dtype": "nope"})
+
+
+def indexed(at: Path, config: dict[str, Any], total: object, **where: str) -> Path:
+    """A folder of a config and an index of files that are not there."""
+    return folder(at, config, **{"model.safetensors.index": {"metadata": {"total_size": total}, "weight_map": where}})
+
+
+SHARD = "model-00001-of-00002.safetensors"
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["memory", "flops --bytes", "fit --on h100-sxm", "time --on h100-sxm", "plan --gpus 2 --fit 80GB"],
+)
+def test_an_index_that_contradicts_the_config(run, tmp_path: Path, command: str) -> None:
+    """8,019,132,416 parameters hold 14.9 GiB in bf16, and the index names half of that."""
+    config = {**LLAMA_70B, "hidden_size": 4096, "num_hidden_layers": 32, "intermediate_size": 14336}
+    config = {**config, "num_attention_heads": 32, "head_dim": 128}
+    count = load(config).params().total
+    name, *options = command.split()
+    at = str(indexed(tmp_path, config, count, a=SHARD))
+    said = " ".join(run(name, at, *options).out.split())
+    assert "bf16 (assumed)" in said
+    assert "The index names 7.48 GiB of tensors, 7.48 GiB less than is counted." in said
+    (model,) = json.loads(run(name, at, *options, "--json").out)["models"]
+    assert (model.get("on", model)["dtype_from"], model.get("on", model)["published_dtype"]) == ("assumed", None)
+    assert any("7.48 GiB less than is counted" in note for note in model["notes"])
+    given = run(name, at, *options, "--dtype", "bf16").out
+    assert "assumed" not in given.split("\n\n")[0] and "The index" not in given
+
+
+def test_an_index_that_agrees_with_the_config(run, tmp_path: Path) -> None:
+    count = load(TINY_LLAMA).params().total
+    for said, width in (("bfloat16", 2), ("float32", 4)):
+        at = indexed(tmp_path, {**TINY_LLAMA, "torch_dtype": said}, width * count, a=SHARD)
+        assert "assumed" not in run("memory", str(at)).out.split("\n\n")[0]
+    fp8 = {**TINY_LLAMA, "quantization_config": {"quant_method": "fp8"}}
+    for factor, known in ((1, "published"), (2, "assumed")):
+        at = indexed(tmp_path, fp8, factor * weights_of(fp8), a=SHARD)
+        assert load(str(at)).memory().models[0]["dtype_from"] == known
+
+
+def test_an_index_that_names_no_tensor(run, tmp_path: Path) -> None:
+    said = " ".join(
+        run("memory", str(indexed(tmp_path, {**TINY_LLAMA, "torch_dtype": "bfloat16"}, 123_456))).out.split()
+    )
+    assert "The index names 121 KiB of tensors" in said and "0 B of tensors" not in said

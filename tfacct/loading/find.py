@@ -143,9 +143,9 @@ def _answer(preset: Preset, asked: str, sets: Mapping[str, Any] | None, why: str
 
 def _format_assumed(model: LoadedModel) -> str:
     """In which format its weights are assumed to be, where nothing says it."""
-    if not model.format_assumed and (model.quantized or published.published(model) is not None):
-        return ""
     try:
+        if not model.format_assumed and (model.quantized or published.published(model) is not None):
+            return ""
         return f"; its weights are assumed to be in {model.storage().name}"
     except TfacctError:
         return ""

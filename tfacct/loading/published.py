@@ -7,6 +7,7 @@ counted here is named in an error.
 
 from __future__ import annotations
 
+import json
 import os
 from collections import Counter
 from collections.abc import Mapping
@@ -14,11 +15,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tfacct.base.errors import CheckpointError, NotFoundError, TfacctError, UsageError, cut
+from tfacct.base.errors import CheckpointError, ConfigError, NotFoundError, TfacctError, UsageError, cut
 from tfacct.base.spelling import option, spelled
 from tfacct.loading import files
 
 if TYPE_CHECKING:
+    from tfacct.ledger.storage import Storage
     from tfacct.loading.model import LoadedModel
 
 HF_QUANT = "hf_quant_config.json"
@@ -28,8 +30,11 @@ ASCEND = "quant_model_description*.json"
 FIELDS = ("quantization_config", "compression_config", "quantization")
 """Fields of a config that say how its weights are stored; MLX writes the last."""
 PLAIN = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
+SPELLED = {**PLAIN, "float": "fp32", "half": "fp16", **{name: name for name in PLAIN.values()}}
+"""Plain dtypes by every name that a config may have for them."""
 OTHERS = 0.1
-"""Share of the bytes from which on tensors in another dtype than a plain one are matrices, not masks or positions."""
+"""Share of the bytes from which on tensors in another dtype than a plain one are matrices, not masks or positions, and
+from which on an index contradicts the format that a config names."""
 
 
 class Published(NamedTuple):
@@ -78,10 +83,64 @@ def _published(model: LoadedModel) -> Published | None:
         if dtype is not None:
             return Published(dtype, "files")
     for fields in (model.raw, model.whole or {}):
-        named = str(fields.get("dtype") or fields.get("torch_dtype")).removeprefix("torch.")
-        if named in PLAIN:
-            return Published(PLAIN[named], "published")
+        try:
+            named = plain_dtype(fields)
+        except ConfigError as error:
+            raise UsageError(f"{model.name}: {error.message}", error.hint or _advice(model.folder)) from None
+        if named is not None:
+            return Published(named, "published")
     return None
+
+
+def plain_dtype(fields: Mapping[str, Any]) -> str | None:
+    """The plain dtype that a config names; None where it names none. Raises ConfigError for another value."""
+    field = "torch_dtype" if fields.get("dtype") is None else "dtype"
+    said = fields.get(field)
+    if said in (None, "auto"):
+        return None
+    name = str(said).removeprefix("torch.")
+    if name in SPELLED:
+        return SPELLED[name]
+    named = f"{field} = {cut(json.dumps(said, default=str))}"
+    if is_float8(said):
+        hint = f"give {option('dtype', 'fp8')}, {option('dtype', 'fp8-block')} or another format"
+        raise ConfigError(f"{named} without a quantization_config does not say how its scales are stored", hint)
+    raise ConfigError(f"{named} is no dtype that weights are counted in")
+
+
+def is_float8(said: object) -> bool:
+    """True for a name of torch's 8-bit floats."""
+    return isinstance(said, str) and said.removeprefix("torch.").startswith("float8_")
+
+
+def assumed(model: LoadedModel) -> bool:
+    """True where the weights may be stored in another format than the config says: where it was not asked for, or the
+    bytes of its files contradict it."""
+    return model.format_assumed or model.once(_contradicted)
+
+
+def _contradicted(model: LoadedModel) -> bool:
+    """True where the files hold far more or fewer bytes than the published format takes, and no header that was read
+    says a plain dtype. Layers that are not counted are no contradiction."""
+    found = weights(model)
+    if found is None or model.changed or (found.dtypes and not model.quantized):
+        return False
+    try:
+        plain = None if model.quantized else published(model)
+        more = difference(model, found, model.storage(None if plain is None else plain.dtype))
+    except TfacctError:
+        return False
+    others = model.left_out or model.not_included is not None or model.whole is not None
+    return abs(more) > OTHERS * found.bytes and not (more > 0 and others)
+
+
+def difference(model: LoadedModel, found: Weights, how: Storage) -> int:
+    """Bytes of tensors that the files hold more than the model takes in this storage, below 0 where they hold less. The
+    files may hold a tied head twice."""
+    ledger, head = model.ledger, model.architecture.head
+    more = found.bytes - int(sum(ledger.weight_bytes(how).values()))
+    table = max((int(how.bytes(tensor.stored)) for tensor in ledger.tensors() if tensor.embedding), default=0)
+    return more - table if head is not None and head.tied and abs(more - table) < abs(more) else more
 
 
 def _check_ascend(model: LoadedModel, file: Path) -> None:
@@ -107,13 +166,15 @@ def _plain(model: LoadedModel, found: Weights) -> str | None:
         most = max(others, key=lambda name: others[name])
         share = round(100 * sum(others.values()) / found.bytes)
         said = f"{share} % of the bytes in its files are {most}, and its config does not say in which format"
-        assert model.folder is not None
         raise UsageError(f"{model.name}: {said}", _advice(model.folder))
     plain = {name: taken for name, taken in found.dtypes.items() if name in PLAIN.values()}
     return max(plain, key=lambda name: plain[name], default=None)
 
 
-def _advice(folder: Path) -> str:
+def _advice(folder: Path | None) -> str:
+    """What to type instead: a format, or the files where some are there."""
+    if folder is None or not any(folder.glob("*.safetensors")):
+        return f"give {option('dtype', 'bf16')} or another format"
     counts = spelled(f"`tfacct checkpoint {folder}` counts the files", "tfacct.checkpoint(folder) counts the files")
     return f"give {option('dtype', 'bf16')} or another format; {counts}"
 
@@ -140,6 +201,8 @@ def _weights_in(folder: Path, _state: tuple[tuple[str, int, int], ...]) -> Weigh
     except NotFoundError:
         return None
     except CheckpointError:  # some of its files are not here
+        found = None
+    if found is None or not found.tensors:
         total = checkpoint.claimed(folder)
         return None if total is None else Weights(total, {})
     dtypes: Counter[str] = Counter()

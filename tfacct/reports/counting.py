@@ -16,7 +16,7 @@ from tfacct.ledger.einsum import shared
 from tfacct.ledger.storage import BF16, Storage, width
 from tfacct.ledger.workload import Request, Workload, whole_sequences
 from tfacct.loading.model import LoadedModel
-from tfacct.loading.published import published
+from tfacct.loading.published import assumed, published
 
 if TYPE_CHECKING:
     from tfacct.accounts.sharding.mesh import Mesh
@@ -444,7 +444,7 @@ GIVEN, PUBLISHED, ASSUMED = "given", "published", "assumed"
 def format_facts(subject: LoadedModel, dtype: str | None) -> dict[str, str | None]:
     """Where the format that weights are counted in is from, and the one that they are published in, as far as it is
     known."""
-    known = None if subject.format_assumed else _published(subject)
+    known = None if assumed(subject) else _published(subject)
     if dtype is not None:
         return {"dtype_from": GIVEN, "published_dtype": known}
     alike = known is not None and known == subject.storage().name
@@ -465,9 +465,13 @@ def format_name(subject: LoadedModel, dtype: str | None) -> str:
     name = subject.storage(dtype).name
     if dtype is not None:
         return name
-    found = None if subject.quantized or subject.format_assumed else published(subject)
+    if assumed(subject):
+        return f"{name} ({ASSUMED})"
+    if subject.quantized:
+        return name
+    found = published(subject)
     if found is None:
-        return name if subject.quantized and not subject.format_assumed else f"{name} ({ASSUMED})"
+        return f"{name} ({ASSUMED})"
     return name if found.dtype == name else f"{name} ({found.said_by} in {found.dtype})"
 
 

@@ -90,6 +90,7 @@ def fit(
         convention="weights and cache as stored; each device holds its share, and what is not divided",
         answer=_answer(needed, alone=undivided(dtype)),
         notes=lambda _: [
+            *sentences.files_notes([subject], dtype),
             f"Usable: {rule.rule}. Needed: weights and cache over that. In use: the fewest that divide the query heads"
             " and hold it; norms, and key/value heads beyond their number, are on several. A device without a known"
             " link is asked about alone.",

@@ -97,8 +97,8 @@ def memory(
         convention=CONVENTION,
         answer=" ".join(filter(None, (_answer(subjects, facts, fit, mesh), instead))),
         notes=lambda at: [
+            *sentences.files_notes(undivided[at], dtype),
             *_notes(subjects[at], facts[at], dtype, fit),
-            *(sentences.files_notes(undivided[at]) if dtype is None else ()),
             *pages.notes(facts[at]),
             *(fit.notes if fit is not None else ()),
             *(ranks.notes(undivided[at], facts[at], mesh) if mesh else ()),

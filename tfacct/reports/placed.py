@@ -19,7 +19,7 @@ from tfacct.ledger.storage import BF16, BF16_EACH, width
 from tfacct.ledger.workload import Workload, check_size
 from tfacct.loading import devices
 from tfacct.loading.model import LoadedModel
-from tfacct.reports import counting
+from tfacct.reports import counting, sentences
 from tfacct.reports.budget import Budget
 
 MEASURED = "NVIDIA"
@@ -245,6 +245,11 @@ def stored_said(one: Placed) -> str:
     elif used != one.dtype:
         said += f" The device has no {one.dtype} units: they are multiplied in {used}."
     return said
+
+
+def files_said(one: Placed) -> list[str]:
+    """How far the files next to the config are from what is counted, where the config says the format."""
+    return sentences.files_notes([one.subject]) if one.stored_facts["dtype_from"] != counting.GIVEN else []
 
 
 def link_said(one: Placed) -> list[str]:

@@ -90,6 +90,7 @@ def plan(
         answer=_answer(tried, gpus, fit, command, watch),
         convention="each division as `train`, `memory` and `comms` count it",
         notes=lambda _: [
+            *(sentences.files_notes([subject], dtype) if recipe is None else ()),
             *_notes(tried, command, watch),
             *fit.notes,
             *(sentences.range_notes([subject], dtype) if recipe is None else ()),

@@ -16,7 +16,7 @@ from tfacct.ledger.lines import Pointwise, State
 from tfacct.ledger.storage import Storage, width
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
-from tfacct.loading.published import weights
+from tfacct.loading.published import difference, weights
 from tfacct.reports import cells, counting, sight
 
 
@@ -344,8 +344,11 @@ ROUNDING = 0.005
 """Share of the bytes of files that masks, positions and routers' biases take, which no count has."""
 
 
-def files_notes(subjects: Sequence[LoadedModel]) -> list[str]:
-    """How far the files next to a config are from what is counted of them as published."""
+def files_notes(subjects: Sequence[LoadedModel], dtype: str | None = None) -> list[str]:
+    """How far the files next to a config are from what is counted of them as published; nothing where the user names
+    the `dtype`."""
+    if dtype is not None:
+        return []
     return [note for subject in subjects if (note := _files_note(subject, len(subjects) == 1))]
 
 
@@ -353,17 +356,15 @@ def _files_note(subject: LoadedModel, alone: bool) -> str:
     found = weights(subject)
     if found is None:
         return ""
-    how, ledger, head = subject.storage(), subject.ledger, subject.architecture.head
-    counted = int(sum(ledger.weight_bytes(how).values()))
-    table = max((int(how.bytes(tensor.stored)) for tensor in ledger.tensors() if tensor.embedding), default=0)
-    twice = table if head is not None and head.tied else 0  # files may hold the head, too
-    more = found.bytes - counted
-    if min(abs(more), abs(more - twice)) <= ROUNDING * found.bytes or (more > 0 and subject.left_out):
+    more = difference(subject, found, subject.storage())
+    if abs(more) <= ROUNDING * found.bytes or (more > 0 and subject.left_out):
         return ""
-    whose = "The files" if alone else f"The files of {subject.name}"
+    of = "" if alone else f" of {subject.name}"
     apart = f"{units.binary(abs(more))} {'more' if more > 0 else 'less'} than is counted"
+    if not found.dtypes:  # the files themselves are not here
+        return f"The index{of} names {units.binary(found.bytes)} of tensors, {apart}."
     compared = spelled(f"`tfacct checkpoint {subject.folder}` compares them", "tfacct.checkpoint compares them")
-    return f"{whose} hold {units.binary(found.bytes)} of tensors, {apart}: {compared}."
+    return f"The files{of} hold {units.binary(found.bytes)} of tensors, {apart}: {compared}."
 
 
 def cache_notes(subjects: Sequence[LoadedModel], facts: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -26,6 +26,7 @@ from tfacct.reports.placed import (
     assumptions,
     check_room,
     error_said,
+    files_said,
     gathered_notes,
     link_said,
     placed,
@@ -191,7 +192,7 @@ def _notes(
     fewest, most = _ends(loops)
     last = max(_first_token(loop.served) for loop in loops)
     among = f", up to ≈ {units.seconds(last)} at {most:,} users" if most > 1 else ""
-    said = [error_said(one, fewest)]
+    said = [*files_said(one), error_said(one, fewest)]
     error = one.error("request", fewest)
     if error is not None:
         said.append(

@@ -22,6 +22,7 @@ from tfacct.reports.placed import (
     assumptions,
     check_room,
     error_said,
+    files_said,
     interval,
     link_said,
     placed,
@@ -188,7 +189,7 @@ def _notes(one: Placed, work: Workload, bound_only: bool) -> list[str]:
     if one.subject.ledger.experts:
         peaks += " Of a bank it reads the experts of one token: which others are read, routing decides."
     said = [] if bound_only else [error_said(one, work.batch)]
-    return [*said, *link_said(one), stored_said(one), *([peaks] if bound_only else [])]
+    return [*files_said(one), *said, *link_said(one), stored_said(one), *([peaks] if bound_only else [])]
 
 
 def _facts(one: Placed, work: Workload, step: Step, rows: list[Alike], bound_only: bool) -> dict[str, Any]:

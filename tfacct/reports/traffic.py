@@ -115,6 +115,7 @@ def _notes(counted: Sequence[_Counted], dtype: str | None, stored: str, kept: st
     subjects = [c.subject for c in counted]
     undivided = [c.subject if c.whole is None else c.whole.subject for c in counted]
     return [
+        *sentences.files_notes(undivided, dtype),
         *([] if stored == kept else [f"Weights in {stored}; {_activations(subjects)} in {kept}."]),
         *storage_notes(subjects, dtype),
         *([_touched(counted[0].mesh)] if _routed(subjects) else []),

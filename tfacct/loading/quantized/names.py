@@ -9,6 +9,7 @@ from functools import lru_cache
 from tfacct.base.errors import ConfigError
 from tfacct.ledger import paths
 from tfacct.loading.model import LoadedModel
+from tfacct.loading.published import is_float8, plain_dtype
 
 LONGEST, MOST = 300, 20_000
 """Characters of a pattern, and patterns of a list, that are read."""
@@ -107,10 +108,10 @@ class Modules:
 
 
 def rest(subject: LoadedModel) -> str:
-    """Dtype of what a format does not take: the config's, bf16 where it names none."""
-    named = subject.raw.get("dtype") or subject.raw.get("torch_dtype")
-    known = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
-    return known.get(str(named).removeprefix("torch."), "bf16")
+    """Dtype of what a format does not take: the config's, bf16 where it names none. Raises ConfigError."""
+    if any(is_float8(subject.raw.get(field)) for field in ("dtype", "torch_dtype")):
+        return "bf16"  # they are the quantized matrices
+    return plain_dtype(subject.raw) or "bf16"
 
 
 def among(path: str, named: frozenset[str]) -> bool:
