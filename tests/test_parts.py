@@ -333,6 +333,81 @@ def test_how_a_part_of_a_quantized_whole_is_stored_is_not_guessed(run, tmp_path:
     assert run("memory", str(path), "--part", "vision", "--dtype", "bf16").code == 0
 
 
+FP8: dict[str, Any] = {"quant_method": "fp8", "activation_scheme": "static", "weight_block_size": None}
+
+
+def weights_of(run, path: Path, *more: str) -> list[int]:
+    document = json.loads(run("memory", str(path), "--part", "both", "--json", *more).out)
+    return [one["weights_bytes"] for one in document["models"]]
+
+
+def test_the_context_of_the_text_model_leaves_an_encoder_counted(run, tmp_path: Path) -> None:
+    """A CLIP of 577 positions has the weights that it has, whatever context the language model is asked for."""
+    (path := tmp_path / "llava.json").write_text(json.dumps({**LLAVA, "dtype": "bfloat16"}))
+    whole = sum(weights_of(run, path))
+    assert whole == 2 * sum(one.parameters for one in subject("mine", LLAVA).of_parts("parameters"))
+    for more in (["--ctx", "1k"], ["--ctx", "8k"], ["--ctx", "1k", "--batch", "3"]):
+        ran = run("memory", str(path), "--part", "both", *more)
+        assert sum(weights_of(run, path, *more)) == whole and " together." in ran.out.splitlines()[1]
+        assert "llava.json:vision" not in ran.err
+    document = json.loads(run("memory", str(path), "--part", "both", "--ctx", "1k", "--json").out)
+    assert [one["workload"]["keys"] for one in document["models"]] == [1024, 577]
+
+
+def test_parts_that_are_not_converted_are_counted_in_their_own_dtype(run, tmp_path: Path) -> None:
+    """Devstral Small 2 as published: 438,958,080 of the class's 24,011,361,280 parameters are Pixtral's and the
+    projector's."""
+    named = [f"model.{name}" for name in VISION]
+    for dtype, width in (("bfloat16", 2), ("float32", 4)):
+        raw = {**DEVSTRAL, "dtype": dtype, "quantization_config": {**FP8, "modules_to_not_convert": named}}
+        (path := tmp_path / "devstral.json").write_text(json.dumps(raw))
+        text, vision = weights_of(run, path, "--ctx", "1k")
+        assert vision == width * 438_958_080 and text > 24_011_361_280 - 438_958_080
+
+
+@pytest.mark.parametrize("named", [[], ["model.vision_tower"], ["model.multi_modal_projector"], ["vision_model"]])
+def test_a_part_that_cannot_be_counted_is_named_first(run, tmp_path: Path, named: list[str]) -> None:
+    raw = {**DEVSTRAL, "quantization_config": {**FP8, "modules_to_not_convert": ["lm_head", *named]}}
+    (path := tmp_path / "devstral.json").write_text(json.dumps(raw))
+    ran = run("memory", str(path), "--part", "both", "--ctx", "1k")
+    assert " batch 1 Not included: devstral.json:vision. 23.4 GiB: 23.2 GiB of weights" in " ".join(ran.out.split())
+    document = json.loads(run("memory", str(path), "--part", "both", "--ctx", "1k", "--json").out)
+    assert document["models"][0]["left_out"] == ["devstral.json:vision"]
+
+
+VISION = ["vision_tower", "multi_modal_projector"]
+
+
+@pytest.mark.parametrize(
+    ("whole", "method", "named"),
+    [
+        ("qwen3_vl", {"quant_method": "fp8"}, ("modules_to_not_convert", ["model.visual"])),
+        ("qwen2_5_vl", {"quant_method": "awq", "bits": 4, "group_size": 128}, ("modules_to_not_convert", ["visual"])),
+        ("gemma3", {"quant_method": "bitsandbytes", "load_in_4bit": True}, ("llm_int8_skip_modules", VISION)),
+        ("idefics3", {"quant_method": "fp8"}, ("modules_to_not_convert", ["vision_model", "connector"])),
+        ("voxtral", {"quant_method": "fp8"}, ("modules_to_not_convert", ["audio_tower", "multi_modal_projector"])),
+    ],
+)  # fmt: skip
+def test_the_modules_of_an_encoder_are_those_of_the_class(whole: str, method: dict, named: tuple) -> None:
+    """Each list names all modules of the class that hold the encoder or the projector; without its first, some are
+    converted."""
+    field, modules = named
+    raw = whole_of(whole)
+    there = {part for name in built(raw) for part in name.split(".")[:2]}
+    assert there.issuperset(name.removeprefix("model.") for name in modules)
+    one = subject("mine", {**raw, "quantization_config": {**method, field: modules}}).of_parts("parameters")[1]
+    assert sum(one.ledger.weight_bytes(one.storage()).values()) == 2 * one.parameters
+    one = subject("mine", {**raw, "quantization_config": {**method, field: modules[1:] or ["lm_head"]}})
+    with pytest.raises(TfacctError, match="how this part is stored is not understood"):
+        one.of_parts("parameters")[1].storage()
+
+
+def test_memory_of_both_parts_has_no_verdict_on_a_budget(run, llava: str) -> None:
+    """Each part would be given all of it."""
+    ran = run("memory", llava, "--part", "both", "--fit", "24GiB")
+    assert (ran.code, ran.out) == (2, "") and "--part both does not go with --fit" in ran.err
+
+
 def test_a_whole_whose_vision_model_is_not_counted_names_those_that_are() -> None:
     raw = {"model_type": "janus", "text_config": text_of("janus"), "vision_config": {"hidden_size": 2}}
     with pytest.raises(TfacctError, match="the vision model in 'janus' is not counted"):

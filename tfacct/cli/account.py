@@ -144,6 +144,8 @@ def memory(
     if train:
         words = " ".join(["tfacct train", *(which.models or ()), *([f"--ctx {whole.ctx}"] if whole.ctx else [])])
         raise UsageError("memory takes no --train: a training step has a command of its own", words)
+    if which.part is opt.PartChoice.both:  # each part would have all of the memory
+        ask.apart("--part both", {"--fit": fit})
     batches, whole = ask.several("batch", whole)
     ask.check_explained(how, output, {"--batch of several": batches, "--kv-block": kv_block, **ask.given(ranks)})
     chosen, request = ask.subjects(which, "parameters"), ask.request(whole)

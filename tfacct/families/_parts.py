@@ -110,6 +110,26 @@ AUDIOS: Mapping[str, Vision] = {
 """The same of a whole's audio."""
 
 
+MODULES: Mapping[str, str] = {
+    **dict.fromkeys(
+        ("deepseek_vl", "hyperclovax_vision_v2", "idefics2", "idefics3", "llama4", "smolvlm"), "vision_model"
+    ),
+    "lighton_ocr": "vision_encoder",
+}
+"""Modules of a class's image encoder, by the `model_type` of the whole, where that is no `vision_tower`."""
+SPREAD = frozenset(("phi4_multimodal", "t5gemma2"))
+"""Classes whose encoder, or whose projector, is in several modules or in one of another model."""
+
+
+def modules_of(model_type: object, part: Part) -> tuple[str, str | None] | None:
+    """Modules of the encoder and of the projector in the class of a whole; None where they are not described."""
+    row = (AUDIOS if part == "audio" else VISIONS).get(str(model_type))
+    if row is None or model_type in SPREAD:
+        return None
+    usual = "audio_tower" if part == "audio" else "visual" if row.between is None else "vision_tower"
+    return MODULES.get(str(model_type), usual) if part == "vision" else usual, row.between
+
+
 _CONFORMER = "its blocks have convolutions beside attention, and no part here has those"
 _IN_CHUNKS = "its blocks have convolutions beside attention in chunks, and no part here has those"
 _BOTH_WAYS = "its convolutions run over frames and over their bins, and no part here has those"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from tfacct import families
-from tfacct.architecture.parts import Form, Mixer, NamedTensors, Positions, Projector
+from tfacct.architecture.parts import Form, Mixer, NamedTensors, Patches, Positions, Projector, Stem
 from tfacct.architecture.transformer import Transformer
 from tfacct.base import units
 from tfacct.base.errors import ConfigError, NotFoundError, UsageError
@@ -123,6 +123,17 @@ class LoadedModel:
             if limit is not None and asked > limit:
                 return f"{what} {asked:,} is past the {limit:,} positions of its position embedding"
         return None
+
+    @property
+    def encodes(self) -> Literal["vision", "audio"] | None:
+        """What it is an encoder of, images or audio; None of a language model."""
+        embed = self.architecture.embed
+        return "vision" if isinstance(embed, Patches) else "audio" if isinstance(embed, Stem) else None
+
+    @property
+    def counted_with_text(self) -> bool:
+        """True for an encoder that is counted together with its language model, which alone `--ctx` is of."""
+        return self.part == "both" and self.encodes is not None
 
     @property
     def parameters(self) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from tfacct.architecture.parts import Patches, Stem
 from tfacct.base import units
 from tfacct.base.errors import listed
 from tfacct.families import OWN, config_class
@@ -30,6 +29,8 @@ SUMMED: Mapping[str, Callable[[int], str]] = {
     "total_bytes": units.binary,
 }
 """Headlines that two parts of one whole add up to, and how such a sum is said."""
+CACHE = "kv_cache_bytes"
+"""The headline of an answer that includes an encoder without a word about it: it has no cache."""
 UNCOUNTED = (Column("unknown", "unknown"), Column("left_out", "left out"))
 """Columns of a CSV of several models: what of each was not counted."""
 
@@ -66,11 +67,12 @@ def report(
     each; `settings`: the same models with other fields, where there are several of each; `defaults`: those whose
     defaults are named; `record`: the name of the schema, where an option makes another report of the command.
     """
+    about = subjects[len(subjects) - len(facts) :]
+    missing = [name for one in left_out for name in one.models] if headline != CACHE and _whole_of(about) else []
     groups = settings or [[subject] for subject in subjects if isinstance(subject, LoadedModel)]
     asked = list(requests) * len(groups) if len(requests) == 1 else list(requests)
     past = context_hints(groups, requests[0]) if len(requests) == 1 else _past_each(groups, asked)
     every = [subject for group in settings for subject in group] if settings else subjects
-    about = subjects[len(subjects) - len(facts) :]
 
     def said(at: slice, own: Sequence[Subject]) -> list[str]:
         return [*notes(at), *details(at), *defaulted_notes(own)]
@@ -83,7 +85,9 @@ def report(
         beside = past if len(facts) == 1 else context_hints(groups[at], asked[number]) if asked else []
         beside = [*answering_hints([subject]), *beside]
         told = [*own, *(hint.removeprefix("hint: ") for hint in beside)]
-        models.append(records.whole(record or command, {**facts_of(subject), "notes": told, **fact}))
+        facts_first = facts_of(subject)
+        facts_first["left_out"] += missing
+        models.append(records.whole(record or command, {**facts_first, "notes": told, **fact}))
     columns, sections, totals = table
     return Report(
         command=command,
@@ -91,7 +95,7 @@ def report(
         columns=columns,
         sections=_with_uncounted(sections, about) if len(about) > 1 else sections,
         totals=totals,
-        answer=(_together(about, facts, headline) if command != "verify" else "") or answer,
+        answer=answer if command == "verify" else _answer(about, facts, headline, missing, answer),
         notes=(*of_table, *notes(everyone)),
         counted=counted,
         defaulted=_defaulted(named),
@@ -264,11 +268,10 @@ def _left_out(subject: Subject, count: int) -> str:
     if part == BOTH and count > 1:
         models = "two" if count == 2 else "three"
         return f"warning: {_whole(subject)}: {models} models are counted, not {listed(subject.left_out)}"
-    shape = subject.architecture if isinstance(subject, LoadedModel) else None
     encodes = isinstance(subject, LoadedModel) and subject.architecture.head is None and not subject.keeps
     reads = "text encoder" if encodes else "language model"
-    pictures, audio = (shape is not None and isinstance(shape.embed, kind) for kind in (Patches, Stem))
-    which = "vision model" if pictures else "audio model" if audio else reads
+    part = subject.encodes if isinstance(subject, LoadedModel) else None
+    which = f"{part} model" if part else reads
     return f"warning: {subject.name}: only the {which} is counted, not {listed(subject.left_out)}"
 
 
@@ -276,20 +279,38 @@ def _whole(subject: Subject) -> str:
     return subject.name.rpartition(":")[0]
 
 
-def _together(subjects: Sequence[Subject], facts: Sequence[Mapping[str, Any]], headline: str) -> str:
-    """What the parts of one whole come to that are counted together; nothing of other models."""
+def _whole_of(subjects: Sequence[Subject]) -> str:
+    """Name of the model whose parts these are, where they are counted together; else nothing."""
     names = {_whole(subject) for subject in subjects if getattr(subject, "part", "") == BOTH}
-    if len(facts) != len(subjects) or len(facts) == 1 or len(names) != 1 or headline not in SUMMED:
-        return ""
-    total, left_out = sum(fact[headline] for fact in facts), subjects[-1].left_out
-    return f"{SUMMED[headline](total)} together{f', without {listed(left_out)}' if left_out else ''}."
+    return names.pop() if len(names) == 1 else ""
+
+
+def _answer(
+    subjects: Sequence[Subject],
+    facts: Sequence[Mapping[str, Any]],
+    headline: str,
+    missing: Sequence[str],
+    answer: str,
+) -> str:
+    """The answer: the sum of the parts of one model that are counted together, and the names of what it does not
+    include. `missing`: parts that cannot be counted."""
+    if len(facts) == 1 and missing:
+        return f"Not included: {listed(missing)}. {answer}"
+    if len(facts) != len(subjects) or len(facts) == 1 or headline not in SUMMED or not _whole_of(subjects):
+        return answer
+    total, without = sum(fact[headline] for fact in facts), [*missing, *subjects[-1].left_out]
+    return f"{SUMMED[headline](total)} together{f', without {listed(without)}' if without else ''}."
 
 
 def context_hints(groups: Sequence[Sequence[LoadedModel]], request: Request) -> list[str]:
     """Says which models, each in all its settings, are asked past the context or the source that they were trained
     for, and what a longer table would add."""
     context = request.ctx or 0
-    past = [group for group in groups if any(context > subject.context for subject in group)]
+    past = [
+        group
+        for group in groups
+        if any(context > subject.context for subject in group) and not group[0].counted_with_text
+    ]
     hints = [_past_context(group, context) for group in past]
     if len(past) > 4:
         names = ", ".join(group[0].name for group in past)

@@ -268,6 +268,12 @@ def _image_field(subject: LoadedModel) -> str | None:
     return next((name for name in IMAGES if name in subject.config.counted()), None)
 
 
+def own_request(subject: LoadedModel, request: Request) -> Request:
+    """What is asked of one model: an encoder that is counted together with its language model reads what it always
+    reads, whatever context that one is asked for."""
+    return replace(request, ctx=None) if subject.counted_with_text else request
+
+
 def takes_context(subject: LoadedModel, context: int | None) -> bool:
     """False for a context that no image of an encoder has."""
     return context is None or context == subject.context or _image_field(subject) is None
@@ -286,6 +292,7 @@ def other_context(subject: LoadedModel) -> UsageError:
 
 def workload(subject: LoadedModel, request: Request) -> Workload:
     """What is asked of one model. Raises UsageError, which names it."""
+    request = own_request(subject, request)
     if not takes_context(subject, request.ctx):
         raise other_context(subject)
     try:
@@ -334,7 +341,7 @@ def in_groups(
     """Those whose positions come in groups that are whole here, or in none, and the others beside those that are left
     out already. Where all are others, all are asked, and the first says that it cannot."""
     grouped = [subject for subject in subjects if subject.ledger.together != 1 and not _whole(subject, request)]
-    images = [subject for subject in subjects if not takes_context(subject, request.ctx)]
+    images = [subject for subject in subjects if not takes_context(subject, own_request(subject, request).ctx)]
     others = [*grouped, *images]
     if len(others) == len(subjects):
         return list(subjects), [*left_out]
@@ -344,6 +351,7 @@ def in_groups(
 
 
 def _whole(subject: LoadedModel, request: Request) -> bool:
+    request = own_request(subject, request)
     work = request.workload(subject.context, source=subject.source, keeps=subject.keeps)
     try:
         shared(work.tokens, subject.ledger.together, subject.ledger.beside)

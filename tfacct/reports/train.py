@@ -141,7 +141,9 @@ def _of_size(subjects: list[LoadedModel], request: Request) -> tuple[list[Loaded
     """Models whose class takes a step's size, and those of images of another; where there is none, each says why."""
 
     def other(one: LoadedModel) -> bool:
-        return not counting.takes_context(one, request.ctx) or of_another_size(one, counting.workload(one, request))
+        return not counting.takes_context(one, counting.own_request(one, request).ctx) or of_another_size(
+            one, counting.workload(one, request)
+        )
 
     fitting = [one for one in subjects if not other(one)]
     if not fitting:

@@ -9,27 +9,44 @@ from collections.abc import Mapping
 
 from tfacct.base.errors import ConfigError, UsageError
 from tfacct.base.spelling import option
-from tfacct.ledger.storage import Storage
+from tfacct.ledger.storage import Storage, storage
 from tfacct.loading.model import LoadedModel
 from tfacct.loading.published import FIELDS
+from tfacct.loading.quantized.names import Modules, rest
 
 
 def as_published(subject: LoadedModel) -> Storage:
     """Storage of a model as its config says. Raises UsageError for what is not known of it."""
     from tfacct.loading.quantized import methods
 
-    if subject.whole is not None and subject.architecture.head is None:  # a part that is no language model
-        raise UsageError(
-            f"{subject.name}: the whole is stored quantized, and how this part is stored is not understood",
-            f"give {option('dtype', 'bf16')} or another format",
-        )
+    encoder = subject.whole is not None and subject.architecture.head is None  # a part that is no language model
     said = next(value for field in FIELDS if (value := subject.raw.get(field)))
     try:
         if not isinstance(said, Mapping):
             raise ConfigError("quantization_config must be an object of fields")
-        return methods.storage_of(subject, said)
+        found = methods.storage_of(subject, said)
+        return _unconverted(subject, found) if encoder else found
     except ConfigError as error:
+        if encoder:
+            raise _not_understood(subject) from None
         other = f"give {option('dtype')} to count another format"
         hint = f"{error.hint}; or {other}" if error.hint else other
         where = f"{subject.format_file}: " if subject.format_file else ""
         raise UsageError(f"{subject.name}: {where}{error.message}", hint) from None
+
+
+def _unconverted(subject: LoadedModel, found: Storage) -> Storage:
+    """Storage of an encoder, and of the projector that is counted with it, of which the method converts no matrix.
+    Raises UsageError where it converts one: published files do not follow such configs."""
+    modules = Modules(subject)
+    for tensor in subject.ledger.tensors(unfolded=found.by_block):
+        if found.choose(tensor.stored._replace(role=modules.role(tensor), path=tensor.path)) is not None:
+            raise _not_understood(subject)
+    return storage(rest(subject))
+
+
+def _not_understood(subject: LoadedModel) -> UsageError:
+    return UsageError(
+        f"{subject.name}: the whole is stored quantized, and how this part is stored is not understood",
+        f"give {option('dtype', 'bf16')} or another format",
+    )

@@ -7,7 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 
 from tfacct.base.errors import ConfigError
+from tfacct.families._parts import modules_of
 from tfacct.ledger import paths
+from tfacct.ledger.evaluated import Tensor
+from tfacct.ledger.storage import Role
 from tfacct.loading.model import LoadedModel
 from tfacct.loading.published import is_float8, plain_dtype
 
@@ -15,6 +18,9 @@ LONGEST, MOST = 300, 20_000
 """Characters of a pattern, and patterns of a list, that are read."""
 OUTER = ("", "model.", "language_model.", "model.language_model.", "language_model.model.", "backbone.")
 """What published files put in front of a language model's paths."""
+OF_WHOLE = ("", "model.")
+"""What they put in front of the paths of an encoder."""
+PROJECTOR = "projector."
 _W = (
     (".mlp.", ".block_sparse_moe."),
     (".gate_proj", ".w1"),
@@ -58,6 +64,9 @@ class Modules:
     def spelled(self, path: str, role: str) -> Iterator[str]:
         """Paths of the module that holds a tensor, as files may spell them."""
         module = paths.module_of(path)
+        if self.subject.encodes is not None:
+            yield from self._of_encoder(module)
+            return
         named = paths.looked_up(self.table, module)
         if named is None:
             return
@@ -74,6 +83,25 @@ class Modules:
                 yield from (f"{outer}{inner}" for outer in OUTER)
                 yield one
 
+    def _of_encoder(self, module: str) -> Iterator[str]:
+        """The same of an encoder, or of the projector that is counted with it, in the files of its whole."""
+        subject = self.subject
+        found = modules_of((subject.whole or {}).get("model_type"), subject.encodes or "vision")
+        if found is None:
+            return
+        encoder, projector = found
+        if module.startswith(PROJECTOR):
+            ends = [f"{projector}.{module.removeprefix(PROJECTOR)}"]
+        else:
+            named = paths.looked_up(self.table, module)
+            ends = [] if named is None else [f"{encoder}.{named}", f"{encoder}.vision_model.{named}"]
+        yield from (f"{outer}{end}" for outer in OF_WHOLE for end in ends)
+
+    def role(self, tensor: Tensor) -> Role:
+        """Role of a tensor to a method: matrices of a projector are modules like any others."""
+        matrix = tensor.path.startswith(PROJECTOR) and len(tensor.parameter.axes) > 1
+        return "matrix" if matrix else tensor.stored.role
+
     def left(self, skips: Skips, roles: Iterable[str]) -> tuple[frozenset[str], bool]:
         """Paths of the matrices that a list leaves as they are, and whether they differ from block to block.
 
@@ -81,7 +109,7 @@ class Modules:
         """
         roles, left, there = frozenset(roles), set[str](), dict[str, list[str]]()
         for tensor in self.subject.ledger.tensors(unfolded=True):
-            role = tensor.stored.role
+            role = self.role(tensor)
             if role in roles:
                 there.setdefault(paths.starred(tensor.path), []).append(tensor.path)
                 if any(map(skips, self.spelled(tensor.path, role))):
@@ -109,9 +137,12 @@ class Modules:
 
 def rest(subject: LoadedModel) -> str:
     """Dtype of what a format does not take: the config's, bf16 where it names none. Raises ConfigError."""
-    if any(is_float8(subject.raw.get(field)) for field in ("dtype", "torch_dtype")):
-        return "bf16"  # they are the quantized matrices
-    return plain_dtype(subject.raw) or "bf16"
+    for fields in (subject.raw, subject.whole or {}):
+        if any(is_float8(fields.get(field)) for field in ("dtype", "torch_dtype")):
+            return "bf16"  # they are the quantized matrices
+        if (named := plain_dtype(fields)) is not None:
+            return named
+    return "bf16"
 
 
 def among(path: str, named: frozenset[str]) -> bool:
