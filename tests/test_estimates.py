@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import pytest
 
 import tfacct
 from tests.conftest import Ran
+from tfacct.accounts.links import Links
 from tfacct.accounts.timing import CONSTANTS
 from tfacct.base import units
 from tfacct.base.errors import TfacctError
@@ -222,6 +224,60 @@ def test_a_device_without_a_link_is_asked_about_alone() -> None:
     assert {line["device"]: line["count"] for line in fitting.lines} == {"rtx-pro-6000": 1, "m3-ultra": 1}
     fitting = tfacct.load("llama-3.1-405b").fit(on=["m3-max", "rtx-pro-6000"], dtype="fp8")
     assert {line["device"]: line["count"] for line in fitting.lines} == {"m3-max": None, "rtx-pro-6000": 8}
+
+
+def test_no_number_without_a_known_link_is_recommended(run: Callable[..., Ran]) -> None:
+    """llama-3.1-405b at 131,072 tokens: 819 GiB. An a10 has 18.0 GiB usable, and no network beyond the 8 of a node."""
+    model = tfacct.load("llama-3.1-405b")
+    fitting = model.fit(on=["a10", "h100-sxm", "m3-max", "t4"])
+    assert {line["device"]: (line["count"], line["count_without_link"]) for line in fitting.lines} == {
+        "a10": (None, 128), "h100-sxm": (16, None), "m3-max": (None, 8), "t4": (None, None)
+    }  # fmt: skip
+    rows = run("fit", "llama-3.1-405b", *(word for on in ("a10", "m3-max", "t4") for word in ("--on", on))).out
+    ends = {row.split()[0]: row.split("–")[-1].strip() for row in rows.splitlines() if " none  " in row}
+    assert ends == {"a10": "no link past 8", "m3-max": "no link", "t4": "too small at 128"}
+    assert model.fit(on="a10").answer == "It would take 128 × a10, but no link of more than 8 is known."
+    for on in ("128xa10", "8xm3-max"):
+        with pytest.raises(TfacctError, match=r"no .* is known for"):
+            model.time(on=on)
+    for ask in (model.memory, model.train):
+        with pytest.raises(TfacctError, match="no link between devices is known for m3-max"):
+            ask(fit="8xm3-max", ctx=1024)
+
+
+def test_the_largest_number_with_a_known_link() -> None:
+    rates = (None, 10**9)
+    for one_way, domain, pcie, network in product(rates, (2, 8, 72), rates, rates):
+        links = Links("", one_way, domain, pcie, network)
+        for count in (2, 3, 8, 9, 72, 73, 9216):
+            try:
+                links.between(count, "mine")
+            except TfacctError:
+                assert not links.known(count)
+            else:
+                assert links.known(count)
+        assert links.known(1)
+
+
+@pytest.mark.parametrize("ask", ["memory", "serve", "time"])
+def test_blocks_of_weights_that_devices_would_cut_are_refused_alike(ask: str) -> None:
+    """minimax-m2: blocks of 128 in experts 1,536 wide. 4 devices have 3 whole blocks each; 8 have 192 / 128."""
+    more = {"serve": {"prompt": 1000, "new": 100}}.get(ask, {})
+    where = "fit" if ask == "memory" else "on"
+    model = tfacct.load("minimax-m2")
+    with pytest.raises(TfacctError, match="cuts blocks of fp8-block in mlp"):
+        getattr(model, ask)(**{where: "8xh100-sxm"}, **more)
+    getattr(model, ask)(**{where: "4xh100-sxm"}, **more)
+    if ask != "memory":
+        getattr(model, ask)(on="8xh100-sxm", ep=8, **more)
+
+
+def test_numbers_that_cut_blocks_are_no_answer() -> None:
+    """261 GiB: 4 of 18 GiB do not hold it, 16 would, whose experts' share is 96 wide."""
+    model = tfacct.load("minimax-m2")
+    assert model.fit(on="l4").answer == "More than 4 × l4 would hold it, but cut blocks of its weights."
+    assert [line["count"] for line in model.fit(on=["l4", "h100-sxm"]).lines] == [None, 4]
+    assert model.fit(on="a100-sxm-40gb", ep=8).lines[0]["count"] == 8  # whole experts
 
 
 @pytest.mark.parametrize(

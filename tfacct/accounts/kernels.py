@@ -121,12 +121,11 @@ class _Lowered:
     ) -> None:
         self.group, self.split, self.has_experts, self.owned = group, split, experts, owned
         self.weights, self.activations, self.cache = weights, activations, cache
-        local = _divided(group.axes, split)
+        local = divided(group.axes, split)
         own = {**at, "B": rounded_up(at["B"], split.dp)}
         whole = Group((), local, group.count, group.numbers)
         self.axes, self.kept = whole.bound(own), whole.bound(own, kept=True)
-        each = {"Fe": rounded_up(group.axes["Fe"], split.each_expert)} if "Fe" in group.axes else {}
-        self.bank = Group((), {**local, **each}).bound(at)
+        self.bank = Group((), divided(group.axes, split, bank=True)).bound(at)
 
     def kernels(self) -> list[Kernel]:
         """Its kernels in the order of their first lines, then its pointwise work and its all-reduces."""
@@ -236,8 +235,7 @@ class _Lowered:
             yield Kernel(f"{paths.short(part)} all-reduce", "all-reduce", self.group.count, moved=moved, over=over)
 
     def _tensor(self, parameter: Parameter) -> Stored:
-        axes = {**self.bank, EXPERTS: rounded_up(self.bank[EXPERTS], self.split.ep)} if parameter.bank else self.axes
-        return as_stored(parameter, axes, self.has_experts)
+        return share(parameter, self.group.axes, self.split, self.has_experts)
 
     def _format(self, parameter: Parameter) -> str:
         """Format of a tensor: of those that it has by the block's number, that of most blocks."""
@@ -271,12 +269,23 @@ class _Lowered:
         return found
 
 
-def _divided(axes: Axes, split: Split) -> dict[str, int]:
-    """Sizes of a group's letters on one device, rounded up. Heads that read one key/value head stay beside it."""
+def share(parameter: Parameter, axes: Axes, split: Split, experts: bool) -> Stored:
+    """A tensor as one device stores it. `axes`: sizes of its whole group of blocks; `experts`: the model has some."""
+    local = divided(axes, split, bank=bool(parameter.bank))
+    if parameter.bank:
+        local[EXPERTS] = rounded_up(local[EXPERTS], split.ep)
+    return as_stored(parameter, local, experts)
+
+
+def divided(axes: Axes, split: Split, *, bank: bool = False) -> dict[str, int]:
+    """Sizes of a group's letters on one device, rounded up: with `bank` those of experts, whose width has its own
+    number of devices. The query heads of one key/value head stay on its device."""
     local = dict(axes)
     for letter in LIVES:
         if letter in local:
             local[letter] = rounded_up(local[letter], split.tp)
+    if bank and "Fe" in local:
+        local["Fe"] = rounded_up(axes["Fe"], split.each_expert)
     if "K" in local:
         local["G"] = rounded_up(local["N"], local["K"])
     return local

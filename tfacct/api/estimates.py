@@ -169,13 +169,15 @@ class ServeReport(_Common):
 
 
 class FittingDevice(TypedDict):
-    """The fewest of a device that hold a model, and bytes on each; null where none do."""
+    """The fewest of a device that hold a model, and bytes on each; null where none do. `count_without_link`: the fewest
+    that would, where no link of so many is known."""
 
     device: str
     memory_bytes: int
     memory_from: str
     usable_bytes: int
     count: int | None
+    count_without_link: int | None
     weights_bytes_each: int | None
     kv_cache_bytes_each: int | None
 

@@ -133,7 +133,10 @@ def budget(
                 raise UsageError(f"{option(name)} needs {option('fit')}")
         return None
     if isinstance(fit, str) and devices.NAMED.fullmatch(fit.strip()) is not None:
-        return of_device(*devices.several(option("fit"), fit), use, reserve, training=training)
+        count, device = devices.several(option("fit"), fit)
+        if count > 1 and not device.links.any:
+            device.link(count, "fit")  # raises: they cannot share a model
+        return of_device(count, device, use, reserve, training=training)
     memory = units.read_bytes(option("fit"), fit) if isinstance(fit, str) else fit
     if not isinstance(memory, int) or isinstance(memory, bool) or memory < 1:
         raise UsageError(f"{option('fit')} must be a whole number of bytes, not {memory!r}")

@@ -17,6 +17,7 @@ from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Row, Table
 from tfacct.reports import compose, counting, sentences
 from tfacct.reports.budget import Budget, of_device
+from tfacct.reports.mesh import CutError
 from tfacct.reports.placed import Placed, gathered_notes, head_divisors, put, undivided, unlowered
 
 MOST = 1024
@@ -37,16 +38,31 @@ class Share(NamedTuple):
 
 
 class Needed(NamedTuple):
-    """A device, its memory that may be used, and the fewest that hold the model; None if none do."""
+    """A device, its memory that may be used, and the fewest that hold the model and whose link is known; None if none
+    do, with the `reason`. `unlinked`: the fewest that hold it, where no link of so many is known. `most`: the largest
+    number that was tried; `cut`: a larger one would hold it, but cuts blocks of the weights' format."""
 
     device: devices.Device
     memory: Budget
     share: Share | None
+    unlinked: int | None
+    most: int
+    cut: bool
 
     @property
     def usable(self) -> int:
         """Bytes of each device that may be used."""
         return self.memory.usable
+
+    @property
+    def reason(self) -> str | None:
+        """Why no number of this device is recommended; None where one is."""
+        if self.share is not None:
+            return None
+        if self.unlinked is not None:
+            most = self.device.links.largest
+            return "no link" if most == 1 else f"no link past {most}"
+        return "cuts blocks" if self.cut else f"too small at {self.most}" if self.most > 1 else "too small"
 
 
 def fit(
@@ -73,10 +89,11 @@ def fit(
     needed = []
     for device in found:
         memory = of_device(1, device, use, reserve)
-        fitting = (one for one in every if one.total <= memory.usable and one.devices % ep == 0)
-        if not device.links.any:
-            fitting = (one for one in fitting if one.devices == 1)
-        needed.append(Needed(device, memory, next(fitting, None)))
+        fewest = next((one for one in every if one.total <= memory.usable and one.devices % ep == 0), None)
+        unlinked = None if fewest is None or device.links.known(fewest.devices) else fewest.devices
+        most = every[-1].devices
+        cut = any(count > most and whole.total <= count * memory.usable for count in counts)
+        needed.append(Needed(device, memory, fewest if unlinked is None else None, unlinked, most, cut))
     rule = needed[0].memory
     weights, cache = units.binary(whole.weights), units.binary(whole.cache)
     named = put(subject, 1, found[0], dtype=dtype, kv_dtype=kv_dtype)
@@ -92,8 +109,8 @@ def fit(
         notes=lambda _: [
             *sentences.files_notes([subject], dtype),
             f"Usable: {rule.rule}. Needed: weights and cache over that. In use: the fewest that divide the query heads"
-            " and hold it; norms, and key/value heads beyond their number, are on several. A device without a known"
-            " link is asked about alone.",
+            " and hold it; norms, and key/value heads beyond their number, are on several.",
+            *_reasons(subject, needed, named.stored),
             devices.memory_said(found),
             *gathered_notes(subject, max((one.share.devices for one in needed if one.share is not None), default=1)),
             *(
@@ -142,10 +159,14 @@ def _shares(
     ep: int,
     counts: Sequence[int],
 ) -> Iterator[Share]:
-    """Bytes on each of so many devices. (No byte depends on what the device is.)"""
+    """Bytes on each of so many devices, without numbers that cut blocks of the weights' format. (No byte depends on
+    what the device is.)"""
     for count in counts:
         parts = ep if count % ep == 0 else 1
-        host = put(subject, count, linked, dtype=dtype, kv_dtype=kv_dtype, ep=parts).host
+        try:
+            host = put(subject, count, linked, dtype=dtype, kv_dtype=kv_dtype, ep=parts).host
+        except CutError:
+            continue
         yield Share(count, host.stored(), host.kept(context, batch))
 
 
@@ -158,6 +179,7 @@ def _table(needed: Sequence[Needed], whole: Share) -> Table:
             "count": None if one.share is None else one.share.devices,
             "each_bytes": None if one.share is None else one.share.total,
             "left_bytes": None if one.share is None else one.usable - one.share.total,
+            "reason": one.reason or "",
         }
         for one in needed
     ]
@@ -168,13 +190,32 @@ def _table(needed: Sequence[Needed], whole: Share) -> Table:
         Column("count", "in use", "count", empty="none"),
         Column("each_bytes", "on each", "bytes", drop=3, empty="–"),
         Column("left_bytes", "left on each", "bytes", drop=2, empty="–"),
+        *((Column("reason", "why none"),) if any(one.reason for one in needed) else ()),
     )
     return columns, (tuple(rows),), ()
+
+
+def _reasons(subject: LoadedModel, needed: Sequence[Needed], stored: str) -> list[str]:
+    """What the reasons in the table mean."""
+    said = []
+    if linked := [f"{one.device.id}: {one.unlinked:,}" for one in needed if one.unlinked is not None]:
+        more = f" and {len(linked) - 3:,} more" if len(linked) > 3 else ""
+        said.append(f"No link: none is known for the number that would hold it ({', '.join(linked[:3])}{more}).")
+    if any(one.reason == "cuts blocks" for one in needed):
+        experts = f"; {option('ep')} leaves experts whole" if subject.ledger.experts else ""
+        said.append(f"Cuts blocks: more than {needed[0].most:,} devices cut blocks of {stored}{experts}.")
+    return said
 
 
 def _answer(needed: Sequence[Needed], alone: bool) -> str:
     holding = [one for one in needed if one.share is not None]
     one = "One of this device does not hold it." if alone else "No number of this device holds it."
+    if len(needed) == 1 and (unlinked := needed[0].unlinked) is not None:
+        most, device = needed[0].device.links.largest, needed[0].device.id
+        known = f"no link of more than {most} is known" if most != 1 else "no link between them is known"
+        return f"It would take {unlinked:,} × {device}, but {known}."
+    if not holding and len(needed) == 1 and needed[0].cut:
+        return f"More than {needed[0].most:,} × {needed[0].device.id} would hold it, but cut blocks of its weights."
     if not holding:
         return "None of these devices hold it." if len(needed) > 1 else one
     if len(needed) == 1:
@@ -190,6 +231,8 @@ def _answer(needed: Sequence[Needed], alone: bool) -> str:
         if not left
         else f"; none of the other {left} does alone"
         if alone
+        else f"; the table says why none of the other {left} does"
+        if any(one.unlinked or one.cut for one in needed if one.share is None)
         else f"; no number of the other {left} does"
     )
     if fewest == 1:
@@ -214,6 +257,7 @@ def _facts(named: Placed, work: Any, rule: Budget, whole: Share, needed: Sequenc
                 **one.device.memory_facts(),
                 "usable_bytes": one.usable,
                 "count": None if one.share is None else one.share.devices,
+                "count_without_link": one.unlinked,
                 "weights_bytes_each": None if one.share is None else one.share.weights,
                 "kv_cache_bytes_each": None if one.share is None else one.share.cache,
             }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from tfacct.base.errors import ConfigError, UsageError, listed
 from tfacct.base.spelling import option
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import Axes
+from tfacct.ledger.storage import Storage, Stored
 from tfacct.ledger.workload import check_size
 from tfacct.loading.model import LoadedModel
 from tfacct.reports import pipes
@@ -296,21 +297,31 @@ def uneven(subjects: Sequence[LoadedModel], mesh: Mesh) -> list[str]:
     return said
 
 
+class CutError(UsageError):
+    """A division that cuts blocks of a format of weights."""
+
+
 def check_formats(whole: LoadedModel, ranked: LoadedModel, dtype: str | None) -> None:
     """Refuse weights in a format of which a division cuts blocks, groups or words, or whose blocks go by their
     numbers. Raises UsageError."""
-    stored, own = whole.storage(dtype), ranked.storage(dtype)
+    check_shares(whole, dtype, (part.stored for part in ranked.ledger.tensors()), ranked.storage(dtype))
+
+
+def check_shares(whole: LoadedModel, dtype: str | None, shares: Iterable[Stored], own: Storage) -> None:
+    """The same of one rank's share of each tensor, which `own` stores."""
+    stored = whole.storage(dtype)
     if stored.name in DTYPES:
         return
     if stored.by_block:
         raise UsageError(f"{whole.name}: weights in {stored.name} are not divided here")
-    for tensor, part in zip(whole.ledger.tensors(), ranked.ledger.tensors(), strict=True):
-        if stored.dtype(tensor.stored) != own.dtype(part.stored) or stored.cuts(tensor.stored, part.stored):
-            shapes = " × ".join(f"{size:,}" for size in (part.stored.outputs, part.stored.inputs))
+    for tensor, part in zip(whole.ledger.tensors(), shares, strict=True):
+        if stored.dtype(tensor.stored) != own.dtype(part) or stored.cuts(tensor.stored, part):
+            shapes = " × ".join(f"{size:,}" for size in (part.outputs, part.inputs))
             what = f"{stored.dtype(tensor.stored)} in {paths.short(tensor.path)}"
-            raise UsageError(
+            experts = f"whole experts ({option('ep')}), " if tensor.parameter.bank else ""
+            raise CutError(
                 f"{whole.name}: the division cuts blocks of {what}, of which a rank has {shapes}",
-                f"fewer ranks, or {option('dtype', 'bf16')}",
+                f"fewer ranks, {experts}or {option('dtype', 'bf16')}",
             )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-from tfacct.accounts.kernels import NoKernelError, Split, kernels
+from tfacct.accounts.kernels import NoKernelError, Split, kernels, share
 from tfacct.accounts.links import Link
 from tfacct.accounts.serving import Host
 from tfacct.accounts.timing import CONSTANTS, WIDE, units_of
@@ -129,9 +129,15 @@ def put(
             f"{subject.name}: weights in {storage.name} are not divided here",
             f"ask for one device: {option('on', device.id)}",
         )
+    split = Split(count, 1, ep)
+    if count > 1:
+        from tfacct.reports.mesh import check_shares
+
+        each = (share(one.parameter, one.axes, split, one.experts) for one in subject.ledger.tensors())
+        check_shares(subject, dtype, each, storage)
     name, wide = counting.dtypes(dtype)
     cache = counting.dtypes(dtype, kv_dtype)[1]
-    host = Host(subject.ledger, device, Split(count, 1, ep), storage, width(wide), width(cache))
+    host = Host(subject.ledger, device, split, storage, width(wide), width(cache))
     try:
         host.kernels(Workload(1, 1, 1))
     except ConfigError as error:
