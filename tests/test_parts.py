@@ -414,6 +414,33 @@ def test_a_whole_whose_vision_model_is_not_counted_names_those_that_are() -> Non
         subject("mine", raw).of_part("vision")
 
 
+@pytest.mark.parametrize("whole", ["gemma3", "qwen3_vl", "llava", "voxtral", "gemma4", "embedding_gemma2"])
+@pytest.mark.parametrize("said", [{}, {"vision_config": None, "audio_config": None}])
+def test_an_encoder_without_a_config_is_what_the_class_makes_of_it(whole: str, said: dict) -> None:
+    """Most classes build one of default sizes, which is not counted; Gemma 4's build none."""
+    raw = {"model_type": whole, "text_config": text_of(whole), **said}
+    there = any(
+        f".{name}." in f".{tensor}" for tensor in built(raw) for name in ("vision_tower", "visual", "audio_tower")
+    )
+    says = (
+        "that its class builds by default is not counted" if there else "without one its class builds no vision model"
+    )
+    with pytest.raises(TfacctError, match=says):
+        subject("mine", raw).of_parts("parameters")
+    assert subject("mine", raw).of_part("text").parameters == subject("mine", raw).parameters
+
+
+def test_a_second_encoder_without_a_config_is_named_as_not_counted(run, tmp_path: Path) -> None:
+    """The class builds an audio encoder of default sizes too."""
+    vision = {name: value for name, value in TINY["qwen2_5_omni_vision_encoder"].items() if name != "model_type"}
+    raw = {"model_type": "qwen2_5_omni_thinker", "text_config": text_of("qwen2_5_omni_thinker")}
+    raw["vision_config"] = vision
+    assert any("audio_tower." in name for name in built(raw))
+    (path := tmp_path / "omni.json").write_text(json.dumps(raw))
+    ran = run("params", str(path), "--part", "both")
+    assert "parameters together, without audio_config." in " ".join(ran.out.split())
+
+
 def test_verify_asks_the_encoders_own_class(run, llava: str) -> None:
     pytest.importorskip("transformers")
     fields = [f"--set={one}" for one in ("hidden_size=64", "num_attention_heads=4", "image_size=56")]
@@ -523,11 +550,10 @@ def test_averaged_audio_is_the_wholes(whole: str) -> None:
 def test_an_encoder_of_audio_is_not_one_of_images(run, tmp_path: Path, llava: str) -> None:
     (path := tmp_path / "voxtral.json").write_text(json.dumps(VOXTRAL))
     ran = run("flops", str(path), "--part", "vision")
-    assert ran.code == 2 and "the config of 'voxtral' has no vision_config, so there is no vision model" in " ".join(
-        ran.err.split()
-    )
+    said = " ".join(ran.err.split())
+    assert ran.code == 2 and "the config of 'voxtral' has no vision_config: no vision model of it is counted" in said
     ran = run("flops", llava, "--part", "audio")
-    assert ran.code == 2 and "the config of 'llava' has no audio_config, so there is no audio model" in " ".join(
+    assert ran.code == 2 and "the config of 'llava' has no audio_config: no audio model of it is counted" in " ".join(
         ran.err.split()
     )
 

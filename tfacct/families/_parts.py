@@ -100,6 +100,9 @@ VISIONS: Mapping[str, Vision] = {
 """By the `model_type` of the whole."""
 
 
+SILENT = frozenset(("embedding_gemma2", "gemma4"))
+"""Wholes whose class builds no encoder where the config has none; all others build one of default sizes."""
+
 AUDIOS: Mapping[str, Vision] = {
     "audioflamingo3": Vision("audioflamingo3_encoder", alone=True),
     "musicflamingo": Vision("audioflamingo3_encoder", alone=True),
@@ -174,7 +177,7 @@ ENCODERS: Mapping[Part, Mapping[str, Any]] = {"vision": {**VISIONS, **PAIRS}, "a
 def encoders(raw: Mapping[str, Any], model_type: str) -> tuple[Part, ...]:
     """Encoders whose configs a whole holds, if they are counted; where none is, the one that it was made for."""
     there: list[Part] = [part for part, towers in ENCODERS.items() if FIELDS[part] in raw and model_type in towers]
-    hears = FIELDS["audio"] in raw and FIELDS["vision"] not in raw
+    hears = FIELDS["vision"] not in raw and (FIELDS["audio"] in raw or model_type in AUDIOS.keys() - VISIONS.keys())
     return tuple(there) or ("audio" if hears else "vision",)
 
 
@@ -185,11 +188,20 @@ def part_of(raw: Mapping[str, Any], model_type: str, part: Part) -> tuple[dict[s
     if pair is None and model_type not in towers:
         known = ENCODERS["audio" if part == "audio" else "vision"]
         if FIELDS[part] not in raw and (model_type, part) not in UNCOUNTED:
-            raise ConfigError(f"the config of {model_type!r} has no {FIELDS[part]}, so there is no {part} model in it")
+            raise ConfigError(f"the config of {model_type!r} has no {FIELDS[part]}: no {part} model of it is counted")
         why = f": {UNCOUNTED[model_type, part]}" if (model_type, part) in UNCOUNTED else ""
         raise ConfigError(f"the {part} model in {model_type!r} is not counted{why}", f"counted in {', '.join(known)}")
     own = FIELDS[part]
     inside = (raw.get(f"{own}_dict") if pair else None) or raw.get(own)
+    if inside is None and pair is None:
+        without = f"the config of {model_type!r} has no {own}"
+        if raw.get("mm_vision_tower") is not None:  # in LLaVA's own files, which are of another class
+            raise ConfigError(f"{without}: no {part} model of it is counted")
+        if model_type in SILENT:
+            raise ConfigError(f"{without}, and without one its class builds no {part} model")
+        raise ConfigError(
+            f"{without}: the {part} model that its class builds by default is not counted", f"write {own} into the file"
+        )
     if not isinstance(inside, Mapping):
         raise ConfigError(f"model_type {model_type!r} keeps its {part} model in {own}, which is missing")
     expected = f"{model_type}_{part}_model" if pair else towers[model_type].tower

@@ -102,11 +102,13 @@ def _of_several(
         return of_sides(raw, model_type, part), ("text", "vision")
     from tfacct.families import _embedders
     from tfacct.families._ernie_vl import told
-    from tfacct.families._wrappers import parts_of, unwrapped
+    from tfacct.families._wrappers import WRAPPERS, parts_of, unwrapped
 
     raw = _embedders.told(told(raw))
     found = unwrapped(raw, part)
-    return found, parts_of(raw) if found.left_out else ()
+    if found.left_out:
+        return found, parts_of(raw)
+    return found, ("text",) if model_type in WRAPPERS else ()  # without a config of an encoder
 
 
 def _sees(raw: Mapping[str, Any]) -> bool:

@@ -12,7 +12,8 @@ from tfacct.families import _classes as classes
 from tfacct.families import _deepseek_vl
 from tfacct.families._base import null_means, share, shown
 from tfacct.families._fields import changes_counts
-from tfacct.families._parts import PAIRS, encoders, part_of
+from tfacct.families._parts import ENCODERS, PAIRS, SILENT, UNCOUNTED, encoders, part_of
+from tfacct.families._parts import FIELDS as ENCODER_FIELDS
 from tfacct.families._rooms import Part, config_class, names
 from tfacct.families._spelled_types import SPELLED
 from tfacct.families._texts import TEXTS, Text
@@ -169,10 +170,24 @@ OUTER: Mapping[str, str] = {"qwen2_5_omni": "thinker_config", "qwen3_omni_moe": 
 def parts_of(raw: Mapping[str, Any]) -> tuple[Part, ...]:
     """Parts of a config of several models that are counted together: the language model, and each encoder that is
     there."""
+    return ("text", *encoders(*_answering(raw)))
+
+
+def built_by_default(raw: Mapping[str, Any]) -> tuple[str, ...]:
+    """Fields that a config of several models lacks, and by which its class builds an encoder of default sizes."""
+    raw, whole = _answering(raw)
+    if whole in SILENT or whole in PAIRS:
+        return ()
+    there = {part for part, row in ENCODERS.items() if whole in row or (whole, part) in UNCOUNTED}
+    return tuple(field for part, field in ENCODER_FIELDS.items() if part in there and raw.get(field) is None)
+
+
+def _answering(raw: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
+    """The config of the model that answers, in one of those that speak too, and its type; any other as it is."""
     whole = str(raw.get("model_type"))
     if whole in OUTER and isinstance(raw.get(OUTER[whole]), Mapping):
-        raw, whole = raw[OUTER[whole]], f"{whole}_thinker"
-    return ("text", *encoders(raw, whole))
+        return raw[OUTER[whole]], f"{whole}_thinker"
+    return raw, whole
 
 
 class Unwrapped(NamedTuple):

@@ -15,7 +15,7 @@ from tfacct.base import units
 from tfacct.base.errors import ConfigError, NotFoundError, UsageError
 from tfacct.base.record import record
 from tfacct.base.spelling import option
-from tfacct.families import FamilyConfig, NotIncluded
+from tfacct.families import FamilyConfig, NotIncluded, _parts
 from tfacct.ledger.groups import Ledger
 from tfacct.ledger.storage import BF16, Storage, storage
 from tfacct.ledger.workload import Workload
@@ -196,7 +196,11 @@ class LoadedModel:
     def of_parts(self, projector: Counts = "nothing") -> list[LoadedModel]:
         """The models that its config holds, to be counted together. `projector`: what is counted of the projector; it
         is a part of the encoder then, where it is described. Raises TfacctError."""
+        from tfacct.families import _wrappers
+
         whole = self._whole_for("both")
+        if self.parts == ("text",):
+            self.of_part(_parts.encoders(whole, str(whole["model_type"]))[0])  # raises: it has none
         text, *encoders = [self.of_part(part) for part in self.parts]
         counted = {f"{part}_config" for part in self.parts}
         if projector != "nothing":
@@ -208,7 +212,8 @@ class LoadedModel:
             encoders = [one.with_projector(each.part) for one, each in zip(encoders, joined, strict=True)]
             counted = counted.union(*(each.names for each in joined))
         found = [text, *encoders]
-        left_out = dict.fromkeys(name for one in found for name in one.left_out if name not in counted)
+        names = (*(name for one in found for name in one.left_out), *_wrappers.built_by_default(whole))
+        left_out = dict.fromkeys(name for name in names if name not in counted)
         return [replace(one, left_out=tuple(left_out), part="both") for one in found]
 
     def with_projector(self, part: Projector | NamedTensors | None) -> LoadedModel:
