@@ -503,6 +503,11 @@ def test_gpt2_reads_the_names_its_class_reads() -> None:
     assert load({**bare, "n_embd": 42, "hidden_size": 42}).params().total > 0
     with pytest.raises(TfacctError, match="hidden_size = 48 contradicts n_embd = 42"):
         load({**bare, "n_embd": 42, "hidden_size": 48})
+    for second in ("n_embd", "d_model"):
+        with pytest.raises(TfacctError, match=f"{second} = 48 contradicts hidden_size = 42"):
+            load({**bare, "hidden_size": 42, second: 48})
+    with pytest.raises(TfacctError, match="n_positions = 31 contradicts max_position_embeddings = 37"):
+        load({**bare, "hidden_size": 42, "max_position_embeddings": 37, "n_positions": 31})
 
 
 def test_a_window_that_no_layer_has_is_none() -> None:

@@ -306,7 +306,7 @@ def validate(family: type[FamilyConfig], raw: Mapping[str, Any]) -> tuple[Family
     except ValidationError as error:
         raise config_error(error, raw) from None
     for name, field in repeated.items():
-        _refuse_if_other(name, raw[name], field, getattr(config, field))
+        _refuse_if_other(name, fields[name], _given_as(field, raw, family.aliases), getattr(config, field))
     for name, parts in family.sums.items():
         total = sum(getattr(config, part) or 0 for part in parts)
         if raw.get(name) not in (None, total):
@@ -342,9 +342,15 @@ def unaliased(raw: Mapping[str, Any], aliases: Mapping[str, str]) -> dict[str, A
     for name, value in raw.items():
         read_as = aliases.get(name, name)
         if read_as in fields and fields[read_as] != value:
-            raise ConfigError(f"{name} = {shown(value)} contradicts {read_as} = {shown(fields[read_as])}")
+            other = _given_as(read_as, raw, aliases)
+            raise ConfigError(f"{name} = {shown(value)} contradicts {other} = {shown(fields[read_as])}")
         fields[read_as] = value
     return fields
+
+
+def _given_as(field: str, raw: Mapping[str, Any], aliases: Mapping[str, str]) -> str:
+    """The first name by which a config gives a field; the field's own where it does not."""
+    return next((name for name in raw if aliases.get(name, name) == field), field)
 
 
 def _default_may_follow(family: type[FamilyConfig], name: str) -> bool:
