@@ -108,7 +108,7 @@ def _of_several(
     found = unwrapped(raw, part)
     if found.left_out:
         return found, parts_of(raw)
-    return found, ("text",) if model_type in WRAPPERS else ()  # without a config of an encoder
+    return found, ("text",) if str(model_type) in WRAPPERS else ()  # without a config of an encoder
 
 
 def _sees(raw: Mapping[str, Any]) -> bool:
