@@ -279,6 +279,26 @@ def test_a_preset_that_answers_for_a_hub_id_says_which_format_is_assumed(ask: As
     assert "memory in bf16, context" in known.out and "assumed" not in known.err
 
 
+QUANTIZED = (
+    "Qwen/Qwen2-7B-AWQ",
+    "Qwen/Qwen2-7B-GPTQ-Int4",
+    "an/qwen2-7b-bnb-4bit",
+    "an/Qwen2-7B-FP8",
+    "an/Qwen2-7B-GGUF",
+)
+
+
+@installed
+@pytest.mark.parametrize("model", QUANTIZED)
+def test_no_preset_is_suggested_for_quantized_weights(ask: Ask, model: str) -> None:
+    """It would count those of the model in bf16."""
+    for asked in (model, model.partition("/")[2], f"{model.partition('/')[2]}.json"):
+        ran = ask("memory", asked, HF_HUB_OFFLINE="1")
+        assert (ran.code, ran.out) == (2, "") and "did you mean" not in ran.err
+        assert "a preset counts another format with --dtype" in ran.err
+    assert "did you mean qwen2-7b" in ask("memory", "Qwen/Qwen2-7B-x", HF_HUB_OFFLINE="1").err
+
+
 @installed
 def test_every_command_takes_a_hub_id(ask_all: Callable[[list[list[str]]], list[Ran]]) -> None:
     commands = [

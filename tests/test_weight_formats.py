@@ -167,14 +167,29 @@ def weights_of(config: dict[str, Any]) -> int:
 @pytest.mark.parametrize(
     ("said", "named"),
     [
-        ({**FP8, "quantization": {"quant_algo": "W4A8_AWQ"}}, "hf_quant_config.json: .*quant_algo = .W4A8_AWQ. is not"),
+        *(
+            (
+                {**FP8, "quantization": {"quant_algo": algorithm, "group_size": 128, "has_zero_point": False}},
+                f'hf_quant_config.json: quantization.quant_algo = "{algorithm}" is not known: bytes are not guessed\n',
+            )
+            for algorithm in ("W4A8_AWQ", "W4A16_AWQ", "W8A8_SQ_PER_CHANNEL", "NVFP4_AWQ")
+        ),
+        ({"quantization": {"exclude_modules": []}}, "hf_quant_config.json: quantization.quant_algo is missing"),
+        (
+            {"quantization": {"quant_algo": "FP8", "exclude_modules": "lm_head"}},
+            "hf_quant_config.json: quantization.exclude_modules must be a list",
+        ),
         ({"quantization": {"quant_algo": "FP8", "more": 1}}, "hf_quant_config.json: .*more = 1 is not known"),
         ([], "hf_quant_config.json holds a JSON list"),
     ],
 )
 def test_model_optimizers_file_that_is_not_understood_is_named(tmp_path: Path, said: object, named: str) -> None:
-    with pytest.raises(TfacctError, match=named):
+    with pytest.raises(TfacctError, match=named) as refused:
         load(str(folder(tmp_path, LLAMA_70B, hf_quant_config=said))).memory(ctx=1)
+    assert "quantization_config" not in str(refused.value)
+    assert ("known: NVFP4, W4A16_NVFP4, FP8," in str(refused.value.hint)) is (
+        "_" in named.partition("quant_algo = ")[2]
+    )
 
 
 def test_ascends_file_is_named(tmp_path: Path) -> None:
@@ -431,3 +446,62 @@ def test_an_index_that_names_no_tensor(run, tmp_path: Path) -> None:
         run("memory", str(indexed(tmp_path, {**TINY_LLAMA, "torch_dtype": "bfloat16"}, 123_456))).out.split()
     )
     assert "The index names 121 KiB of tensors" in said and "0 B of tensors" not in said
+
+
+@pytest.mark.parametrize(
+    ("said", "bytes_of"),
+    [
+        ({"quant_algo": "FP8", "group_size": None}, lambda outputs, inputs: outputs * inputs + 8),
+        ({"quant_algo": "NVFP4", "group_size": 16}, lambda outputs, inputs: outputs * inputs // 16 * 9 + 8),
+        ({"quant_algo": "MXFP8", "group_size": 32}, lambda outputs, inputs: outputs * inputs // 32 * 33),
+        ({"quant_algo": "FP8_PB_WO", "group_size": 128}, _fp8),
+        ({"quant_algo": None}, lambda outputs, inputs: 2 * outputs * inputs),
+    ],
+)
+def test_model_optimizers_algorithms_by_hand(tmp_path: Path, said: dict[str, Any], bytes_of: Any) -> None:
+    """Llama-3.1-70B: 80 blocks of 7 matrices, all else in bf16; without an algorithm the cache alone is quantized."""
+    at = folder(tmp_path, LLAMA_70B, hf_quant_config={"quantization": {**said, **ON}} | {"producer": FP8["producer"]})
+    shapes = [*[(8192, 8192)] * 2, *[(1024, 8192)] * 2, *[(28672, 8192)] * 2, (8192, 28672)]
+    rest = 2 * 128256 * 8192 + (2 * 80 + 1) * 8192
+    total = 80 * sum(bytes_of(*shape) for shape in shapes) + 2 * rest
+    assert weights(str(at)) == total
+
+
+NEITHER = "stores the cache in nvfp4, whose bytes are not counted."
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ({"quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}, "stores the cache in 8 bits; --kv-dtype fp8 counts it"),
+        ({"quant_algo": "FP8", "kv_cache_quant_algo": "INT8"}, "stores the cache in 8 bits; --kv-dtype int8 counts it"),
+        ({"quant_algo": "FP8", "kv_cache_quant_algo": "NVFP4"}, NEITHER),
+        ({"quant_algo": None, "kv_cache_quant_algo": "FP8"}, "stores the cache in 8 bits; --kv-dtype fp8 counts it"),
+        ({"quant_algo": "FP8", "kv_cache_quant_algo": None}, None),
+    ],
+)
+def test_a_cache_that_model_optimizer_quantizes(run, tmp_path: Path, said: dict[str, Any], words: str | None) -> None:
+    at = folder(tmp_path, LLAMA_70B, hf_quant_config={"quantization": said, "producer": FP8["producer"]})
+    out = " ".join(run("memory", str(at)).out.split())
+    assert (f"hf_quant_config.json {words}" in out) if words else ("stores the cache" not in out)
+    notes = json.loads(run("memory", str(at), "--json").out)["models"][0]["notes"]
+    assert any("stores the cache" in note for note in notes) is (words is not None)
+    (tmp_path / "inside").mkdir()
+    inside = folder(tmp_path / "inside", {**LLAMA_70B, "quantization_config": {**said, "quant_method": "modelopt"}})
+    assert (words is None) or f"The config {words}" in " ".join(run("memory", str(inside)).out.split())
+    assert "stores the cache" not in run("memory", str(at), "--kv-dtype", "fp8").out
+
+
+def test_a_static_cache_of_autofp8_is_in_8_bits(run, tmp_path: Path) -> None:
+    said = {"quant_method": "fp8", "kv_cache_scheme": "static", "activation_scheme": "static"}
+    at = folder(tmp_path, {**LLAMA_70B, "quantization_config": said})
+    assert "--kv-dtype fp8 counts it so" in " ".join(run("memory", str(at)).out.split())
+
+
+def test_mxfp8_needs_no_size_of_its_blocks() -> None:
+    """OCP's MX formats have blocks of 32: 33 bytes for 32 numbers."""
+    block = 2 * 8192 * 8192 + 2 * 1024 * 8192 + 3 * 8192 * 28672
+    rest = 2 * 128256 * 8192 + (2 * 80 + 1) * 8192
+    for size in ({}, {"weight_block_size": None}, {"weight_block_size": [1, 32]}):
+        said = {"quant_method": "mxfp8", "modules_to_not_convert": ["lm_head"], **size}
+        assert weights_of({**LLAMA_70B, "quantization_config": said}) == 80 * block // 32 * 33 + 2 * rest

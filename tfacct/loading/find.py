@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfacct.architecture.parts import Stem
 from tfacct.base.errors import ConfigError, MissingExtraError, NotFoundError, TfacctError, nearest
+from tfacct.base.spelling import option
 from tfacct.loading import files, presets, published
 from tfacct.loading.model import LoadedModel, Provenance, subject
 
@@ -49,7 +50,7 @@ def find(
 
     page = spellings.hub_id(model) if ask_hub else None
     if page is None and path.suffix in (".json", ".toml"):
-        raise NotFoundError(f"no file {model!r} here", nearest(path.stem, presets.names()))
+        raise NotFoundError(f"no file {model!r} here", _closest(path.stem))
     if ask_hub and looks_like_hub_id(page or model):
         return _from_hub(page or model, sets, waiting)
     if ask_hub and (preset := spellings.preset(page or model)):
@@ -73,10 +74,20 @@ def in_folder(name: str, fields: dict[str, Any], folder: Path, sets: Mapping[str
     return replace(model, folder=folder, format_file=of_format.name)
 
 
+def _closest(model: str, also: Iterable[str] = ()) -> str | None:
+    """The preset that may be meant. None is suggested for a name of quantized weights: it would count others."""
+    from tfacct.loading import spellings
+
+    if spellings.names_format(model):
+        return f"a preset counts another format with {option('dtype')}"
+    return nearest(model.rsplit("/", 1)[-1], [*presets.names(), *also])
+
+
 def _suggestion(model: str, also: Iterable[str]) -> str:
-    close = nearest(model.rsplit("/", 1)[-1], [*presets.names(), *also])
+    close = _closest(model, also)
     if model.count("/") > 1:  # a longer path, or the address of a page
-        return " ".join(filter(None, (close, "a hub id is OWNER/NAME")))
+        address = "a hub id is OWNER/NAME"
+        return address if close is None else f"{close}{'' if close.endswith('?') else ';'} {address}"
     return close or "`tfacct models` lists the presets; a path to a config.json works too"
 
 
@@ -102,7 +113,7 @@ def _from_hub(model: str, sets: Mapping[str, Any] | None, waiting: Waiting | Non
             said = f" {error.message} ".replace(f" {hub_id} ", " it ").strip()
             why = "the hub was not asked" if isinstance(error, MissingExtraError) else said
             return _answer(preset, hub_id, sets, f" ({why})")
-        close = alone or nearest(hub_id.rsplit("/", 1)[-1], presets.names())
+        close = alone or _closest(hub_id)
         error.hint = "; ".join(hint for hint in (error.hint, close) if hint) or None
         raise
     name = hub.name_of(hub_id, revision)

@@ -21,7 +21,9 @@ from urllib.parse import urlsplit
 
 from tfacct.base.errors import ConfigError, HubError, MissingExtraError, NotFoundError, TfacctError, UsageError, cut
 from tfacct.base.replacing import replacing
+from tfacct.base.spelling import option
 from tfacct.loading import files
+from tfacct.loading.spellings import names_format
 
 CONFIG = "config.json"
 A_MOMENT = 0.7
@@ -272,7 +274,8 @@ def _as_ours(error: Exception, hub_id: str, revision: str | None, host: str) -> 
     if isinstance(error, errors.RevisionNotFoundError):
         return NotFoundError(f"{hub_id} has no revision {revision or constants.DEFAULT_REVISION!r}")
     if isinstance(error, errors.EntryNotFoundError) and status is not None:
-        return NotFoundError(f"{hub_id} has no {CONFIG}", "name the model that it was derived from")
+        quantized = f", with the {option('dtype')} of its own weights" if names_format(hub_id) else ""
+        return NotFoundError(f"{hub_id} has no {CONFIG}", f"name the model that it was derived from{quantized}")
     if isinstance(error, errors.RepositoryNotFoundError) or status == HTTPStatus.NOT_FOUND:
         return NotFoundError(f"no file here and no model on {host} named {hub_id!r}", "a private one needs HF_TOKEN")
     if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):

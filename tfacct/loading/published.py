@@ -63,6 +63,24 @@ def with_quantization(fields: dict[str, Any], file: Path) -> dict[str, Any]:
     return {**fields, "quantization_config": {**said, "quant_method": "modelopt"}}
 
 
+def cache_format(model: LoadedModel) -> str | None:
+    """The format that a checkpoint's config stores its KV cache in, as `fp8` or `nvfp4`; None where it names none."""
+    for field in FIELDS:
+        said = model.raw.get(field)
+        inner = said.get("quantization") if isinstance(said, Mapping) else None
+        for fields in (said, inner):  # Model Optimizer's own file has an object within
+            if not isinstance(fields, Mapping):
+                continue
+            algorithm, scheme = fields.get("kv_cache_quant_algo"), fields.get("kv_cache_scheme")
+            if isinstance(algorithm, str) and algorithm:
+                return algorithm.lower()
+            if isinstance(scheme, Mapping) and scheme.get("num_bits") == 8:
+                return "int8" if scheme.get("type") == "int" else "fp8"
+            if scheme == "static":  # as AutoFP8 names it
+                return "fp8"
+    return None
+
+
 def published(model: LoadedModel) -> Published | None:
     """The plain dtype of a model that is not quantized; None where nothing says it. Raises UsageError where a file next
     to its config says a format whose bytes are not counted."""

@@ -22,6 +22,14 @@ _REST = r"(?:/(?:tree|blob|resolve|raw)/([^/?#]+)(?:/config\.json)?)?/?(?:[?#].*
 _PAGE = re.compile(rf"{_HOST}([^/@?#\s]+(?:/[^/@?#\s]+)?){_REST}", re.IGNORECASE)
 
 
+_FORMAT = re.compile(
+    r"[-_.](?:awq|gptq|gguf|exl\d|hqq|bnb|aqlm|vptq|mlx|auto-?round|torchao|quant(?:ized)?|bitsandbytes"
+    r"|(?:mx|nv)?(?:fp|int|nf)[1-8](?!\d)|w\d{1,2}a\d|i?q[1-8](?![\da-z])|\d(?:\.\d+)?[-_]?(?:bits?|bpw))",
+    re.IGNORECASE,
+)
+"""Words in a name that say in which format its weights are quantized: `-AWQ`, `-Int4`, `.w4a16`."""
+
+
 class Preset(NamedTuple):
     """Preset that another name stands for."""
 
@@ -45,6 +53,17 @@ def hub_id(address: str) -> str | None:
         return None
     revision = unquote(match[2] or MAIN)
     return match[1] if revision == MAIN else f"{match[1]}@{revision}"
+
+
+def names_format(name: str) -> bool:
+    """True if a name says in which format its weights are quantized, so that a preset of other weights is not meant.
+
+    >>> [names_format(f"owner/model-7b{end}") for end in ("-AWQ", "-4bit", "-it.w4a16", "-FP8-dynamic", "-Q4_K_M")]
+    [True, True, True, True, True]
+    >>> [names_format(f"owner/model{end}") for end in ("-7b", "-q", "-int16", "-BF16", "-0.6B-base", "-v0.3")]
+    [False, False, False, False, False, False]
+    """
+    return _FORMAT.search(name) is not None
 
 
 def preset(name: str) -> Preset | None:

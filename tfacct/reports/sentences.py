@@ -16,7 +16,7 @@ from tfacct.ledger.lines import Pointwise, State
 from tfacct.ledger.storage import Storage, width
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
-from tfacct.loading.published import difference, weights
+from tfacct.loading.published import cache_format, difference, weights
 from tfacct.reports import cells, counting, sight
 
 
@@ -368,20 +368,21 @@ def _files_note(subject: LoadedModel, alone: bool) -> str:
 
 
 def cache_notes(subjects: Sequence[LoadedModel], facts: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Says where a config stores its cache in 8 bits, and it was not counted so."""
-    each = zip(subjects, facts, strict=True)
-    names = [subject.name for subject, fact in each if _eight(subject) and fact["kv_dtype"] == "bf16"]
-    if not names:
-        return []
-    whose = "The config" if len(subjects) == 1 else f"The config of {', '.join(names)}"
-    return [f"{whose} stores the cache in 8 bits; {option('kv_dtype', 'fp8')} counts it so."]
+    """Says where a config stores its cache quantized, and it was not counted so."""
+    found: dict[str, list[str]] = {}
+    for subject, fact in zip(subjects, facts, strict=True):
+        stored = cache_format(subject) if fact["kv_dtype"] == "bf16" else None
+        if stored is not None:
+            found.setdefault(stored, []).append(subject.name)
+    return [_cache_note(stored, subjects[0] if len(subjects) == 1 else names) for stored, names in found.items()]
 
 
-def _eight(subject: LoadedModel) -> bool:
-    """True if a quantization_config says that the cache has 8 bits."""
-    said = subject.raw.get("quantization_config")
-    scheme = said.get("kv_cache_scheme") if isinstance(said, Mapping) else None
-    return isinstance(scheme, Mapping) and scheme.get("num_bits") == 8
+def _cache_note(stored: str, of: LoadedModel | Sequence[str]) -> str:
+    """The same of one model, or of the names of some that store their caches alike."""
+    whose = (of.format_file or "The config") if isinstance(of, LoadedModel) else f"The config of {', '.join(of)}"
+    if stored in ("fp8", "int8"):
+        return f"{whose} stores the cache in 8 bits; {option('kv_dtype', stored)} counts it so."
+    return f"{whose} stores the cache in {stored}, whose bytes are not counted."
 
 
 HEAD = "lm_head.weight"

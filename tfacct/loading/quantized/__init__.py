@@ -20,11 +20,11 @@ def as_published(subject: LoadedModel) -> Storage:
     from tfacct.loading.quantized import methods
 
     encoder = subject.whole is not None and subject.architecture.head is None  # a part that is no language model
-    said = next(value for field in FIELDS if (value := subject.raw.get(field)))
+    field, said = next((field, value) for field in FIELDS if (value := subject.raw.get(field)))
     try:
         if not isinstance(said, Mapping):
-            raise ConfigError("quantization_config must be an object of fields")
-        found = methods.storage_of(subject, said)
+            raise ConfigError(f"{field} must be an object of fields")
+        found = methods.storage_of(subject, said, "" if subject.format_file else field)
         return _unconverted(subject, found) if encoder else found
     except ConfigError as error:
         if encoder:

@@ -50,11 +50,13 @@ def storage_of(subject: LoadedModel, read: Read) -> Storage:
 def _rules(own: Read | None, packing: str, given: tuple[int, int | None]) -> dict[str, Format | None]:
     """The format of each module that has its own, by its name or a pattern; None for one that stays as it is."""
     found: dict[str, Format | None] = {}
-    for name in own.said if own is not None else ():
-        rule = own.inner(name) if own is not None else None
+    if own is None:
+        return found
+    for name in own.said:
+        rule = own.inner(name)
         if rule is None:
-            raise ConfigError(f"quantization_config.extra_config.{name} is no object of fields")
-        patterns("extra_config", [name])
+            raise ConfigError(f"{own.path(name)} is no object of fields")
+        patterns(own.where, [name])
         bits = rule.number("bits", (2, 3, 4, 8, WIDE, 2 * WIDE), given[0])
         group = _group(rule, given[1]) if rule.has("group_size") else given[1]
         if bits >= WIDE:
@@ -76,7 +78,7 @@ def _group(read: Read, given: int | None) -> int | None:
     """Inputs of a group; None for all, which is spelled -1. Raises ConfigError."""
     size = read.needed("group_size").whole("group_size", given or -1, least=-1)
     if size == 0:
-        raise ConfigError(f"{read.where}.group_size must be above 0, or -1")
+        raise ConfigError(f"{read.path('group_size')} must be above 0, or -1")
     return None if size == -1 else size
 
 

@@ -51,10 +51,10 @@ def storage_of(subject: LoadedModel, read: Read) -> Storage:
     whole = read.one("format", FORMATS, "")
     groups = read.inner("config_groups")
     if groups is None or not groups.said:
-        raise ConfigError("quantization_config.config_groups is missing")
+        raise ConfigError(f"{read.path('config_groups')} is missing")
     wide = rest(subject)
     schemes = [_scheme(group, whole, wide) for group in _groups(groups)]
-    ignored = patterns("ignore", read.get("ignore"))
+    ignored = patterns(read.path("ignore"), read.get("ignore"))
     sparse = read.inner("sparsity_config")
     if sparse is not None and sparse.get("format") not in (None, "dense"):
         raise sparse.refuse("format", "dense is")
@@ -89,7 +89,7 @@ def _groups(groups: Read) -> Iterator[Read]:
 
 def _scheme(group: Read, whole: str, wide: str) -> Scheme:
     """One group of `config_groups`."""
-    named = patterns("config_groups.targets", group.get("targets"))
+    named = patterns(group.path("targets"), group.get("targets"))
     form = group.one("format", FORMATS, whole)
     weights, inputs, outputs = (group.inner(name) for name in ("weights", "input_activations", "output_activations"))
     group.done()

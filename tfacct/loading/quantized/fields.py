@@ -10,13 +10,19 @@ from tfacct.families._base import shown
 
 LARGEST = 1 << 20
 """No group or block is larger."""
+FEW = 3
+"""Known words that an error gives in its sentence; more are in its hint."""
 
 
 class Read:
-    """Fields that are read one by one. `where` is what a message calls their object."""
+    """Fields that are read one by one. `where` is what a message calls their object; empty where that is a file."""
 
     def __init__(self, said: Mapping[str, Any], where: str = "quantization_config") -> None:
         self.said, self.where, self.asked = said, where, {"quant_method"}
+
+    def path(self, field: str) -> str:
+        """What a message calls a field."""
+        return f"{self.where}.{field}" if self.where else field
 
     def has(self, field: str) -> bool:
         """True if the config has the field, null or not."""
@@ -30,12 +36,12 @@ class Read:
     def needed(self, field: str) -> Read:
         """Itself, where the config has the field. Raises ConfigError where it does not."""
         if self.said.get(field) is None:
-            raise ConfigError(f"{self.where}.{field} is missing: bytes are not guessed")
+            raise ConfigError(f"{self.path(field)} is missing: bytes are not guessed")
         return self
 
-    def refuse(self, field: str, wanted: str) -> ConfigError:
+    def refuse(self, field: str, wanted: str, hint: str | None = None) -> ConfigError:
         """A field whose value is not known."""
-        return ConfigError(f"{self.where}.{field} = {shown(self.said.get(field))} is not known: {wanted}")
+        return ConfigError(f"{self.path(field)} = {shown(self.said.get(field))} is not known: {wanted}", hint)
 
     def one(self, field: str, known: tuple[str, ...], default: str) -> str:
         """A word, one of those known."""
@@ -43,6 +49,8 @@ class Read:
         if value is None:
             return default
         if value not in known:
+            if len(known) > FEW:
+                raise self.refuse(field, "bytes are not guessed", f"known: {', '.join(known)}")
             raise self.refuse(field, f"{' or '.join(known)} is")
         return str(value)
 
@@ -89,7 +97,7 @@ class Read:
             return None
         if not isinstance(value, Mapping):
             raise self.refuse(field, "an object of fields is")
-        return Read(value, f"{self.where}.{field}")
+        return Read(value, self.path(field))
 
     def none(self, *fields: str) -> None:
         """Fields that change bytes in ways that are not counted, unless they are off."""
@@ -101,6 +109,4 @@ class Read:
         """Refuse every field that was neither asked for nor is `harmless`: known to change no byte."""
         for field in self.said:
             if field not in self.asked and field not in harmless.split():
-                raise ConfigError(
-                    f"{self.where}.{field} = {shown(self.said[field])} is not known: bytes are not guessed"
-                )
+                raise self.refuse(field, "bytes are not guessed")

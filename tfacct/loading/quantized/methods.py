@@ -26,17 +26,18 @@ SKIPPED = "modules_to_not_convert"
 IN_BLOCK = "modules_in_block_to_quantize"
 
 
-def storage_of(subject: LoadedModel, said: Mapping[str, Any]) -> Storage:
-    """Storage of a model whose config says this of its weights. Raises ConfigError for what is not known."""
+def storage_of(subject: LoadedModel, said: Mapping[str, Any], where: str) -> Storage:
+    """Storage of a model whose config says this of its weights, in what a message calls `where`. Raises ConfigError for
+    what is not known."""
     method = _method(said)
     if said.get("quant_method") is None and method not in METHODS:
-        raise ConfigError("quantization_config names no quant_method: its bytes are not guessed")
+        raise ConfigError(f"{where or 'it'} names no quant_method: its bytes are not guessed")
     if method not in METHODS:
         raise ConfigError(
             f"quant_method = {shown(method)} is not known: its bytes are not guessed",
             nearest(str(method), METHODS) or f"known methods: {', '.join(METHODS)}",
         )
-    return METHODS[method](subject, Read(said))
+    return METHODS[method](subject, Read(said, where))
 
 
 def _method(said: Mapping[str, Any]) -> str:
@@ -85,14 +86,14 @@ def _listed(
     """A list of modules that stay as they are, with those that the class adds to any list, and the roles that are
     taken: the head too where a list is given that does not name it, unless the method `adds` it."""
     said = read.get(field)
-    names = [*patterns(field, said), *subject.config.kept_wide]
+    names = [*patterns(read.path(field), said), *subject.config.kept_wide]
     head = frozenset[Role]() if said is None or adds else HEAD
     return (by_transformers(names) if names else None), MATRICES | head
 
 
 def _fp8(subject: LoadedModel, read: Read) -> Storage:
     # DeepSeek-V4's configs say the dtype of their experts outside; its class moves it here.
-    read = Read({"expert_dtype": subject.raw.get("expert_dtype"), **read.said})
+    read = Read({"expert_dtype": subject.raw.get("expert_dtype"), **read.said}, read.where)
     # AutoFP8 has one scale for each matrix, and calls fields as transformers does not.
     whole = any(map(read.has, ("weight_block_size", "ignored_layers", "kv_cache_scheme")))
     block = read.pair("weight_block_size", None if whole else (128, 128))
@@ -124,7 +125,7 @@ def _fp8_list(subject: LoadedModel, read: Read) -> tuple[Skips | None, frozenset
 
 def _mxfp8(subject: LoadedModel, read: Read) -> Storage:
     """MiniMax-M3's MXFP8 files: `weight` in 8-bit floats, and a byte of `weight_scale_inv` for 32 inputs."""
-    if read.needed("weight_block_size").pair("weight_block_size", None) != (1, 32):
+    if read.pair("weight_block_size", (1, 32)) != (1, 32):  # OCP's block, which a config need not name
         raise read.refuse("weight_block_size", "[1, 32] is")
     read.one("activation_scheme", ("dynamic",), "dynamic")
     read.one("scale_fmt", ("ue8m0",), "ue8m0")
@@ -153,7 +154,7 @@ def _group(read: Read) -> int | None:
     """Inputs of a group; None for all, which is spelled -1."""
     size = read.needed("group_size").whole("group_size", 0, least=-1)
     if size == 0:
-        raise ConfigError("quantization_config.group_size must be above 0, or -1")
+        raise ConfigError(f"{read.path('group_size')} must be above 0, or -1")
     return None if size == -1 else size
 
 
@@ -189,7 +190,7 @@ def _in_block(read: Read) -> Skips | None:
         return None
     nested = isinstance(said, list) and all(isinstance(names, list) for names in said)
     flat = [name for names in said for name in names] if nested else said
-    ends = tuple(f".{name}" for name in patterns(IN_BLOCK, flat))
+    ends = tuple(f".{name}" for name in patterns(read.path(IN_BLOCK), flat))
     return lambda path: path.endswith(ends)
 
 
@@ -200,7 +201,7 @@ def _dynamic(rules: Read | None, given: tuple[int, int | None]) -> list[compress
         return found
     for rule in rules.said:
         pattern = rule.removeprefix("-:").removeprefix("+:")
-        (matched,) = patterns("dynamic", [f"re:{pattern}"])
+        (matched,) = patterns(rules.where, [f"re:{pattern}"])
         if rule.startswith("-:"):
             found.append(compressed.Scheme(by_target([matched]), None))
             continue
@@ -215,9 +216,9 @@ def _dynamic(rules: Read | None, given: tuple[int, int | None]) -> list[compress
 def _awq(subject: LoadedModel, read: Read) -> Storage:
     bits, group = _bits(read, (4,)), _group(read)
     if not read.switch("zero_point", default=True):
-        raise ConfigError("quantization_config.zero_point = false is not known for awq")
+        raise read.refuse("zero_point", "true is, for awq")
     read.one("version", ("gemm", "GEMM"), "gemm")
-    names = patterns(SKIPPED, read.get(SKIPPED))
+    names = patterns(read.path(SKIPPED), read.get(SKIPPED))
     read.done("backend do_fuse fuse_max_seq_len modules_to_fuse exllama_config model_type")
     return made(subject, formats.awq(bits, group), skips=by_part(names) if names else None)
 
@@ -252,13 +253,13 @@ def _hqq(subject: LoadedModel, read: Read) -> Storage:
     inner = read.inner("quant_config")
     weights = inner.inner("weight_quant_params") if inner is not None else None
     if inner is None or weights is None:
-        raise ConfigError("quantization_config.quant_config.weight_quant_params is missing")
+        raise ConfigError(f"{read.path('quant_config.weight_quant_params')} is missing")
     bits, group = weights.number("nbits", (1, 2, 3, 4, 8), 4), weights.whole("group_size", 64)
     axis = weights.number("axis", (0, 1), 1)
     weights.done("channel_wise optimize round_zero view_as_float bitpack")
     inner.none("scale_quant_params", "zero_quant_params")
     inner.done("offload_meta quant_zero quant_scale")
-    names = patterns("skip_modules", read.get("skip_modules"))
+    names = patterns(read.path("skip_modules"), read.get("skip_modules"))
     read.done()
     return made(subject, formats.hqq(bits, group, axis), skips=by_transformers(names) if names else None)
 

@@ -9,11 +9,11 @@ from tfacct.base.errors import ConfigError
 from tfacct.families._base import shown
 from tfacct.ledger import formats, paths
 from tfacct.ledger.formats import Format
-from tfacct.ledger.storage import Storage
+from tfacct.ledger.storage import Storage, storage
 from tfacct.loading.model import LoadedModel
 from tfacct.loading.quantized.compressed import TAKES, Scheme, by_schemes, nvfp4
 from tfacct.loading.quantized.fields import Read
-from tfacct.loading.quantized.names import LONGEST, Modules, by_wildcard, patterns
+from tfacct.loading.quantized.names import LONGEST, Modules, by_wildcard, patterns, rest
 
 MIXED, LISTED = "MIXED_PRECISION", "quantized_layers"
 FORMATS: Mapping[str, Format] = {
@@ -38,17 +38,19 @@ BESIDE = re.compile(r"(^|\.)(mtp|visual|vision\w*|audio\w*)\.")
 def storage_of(subject: LoadedModel, read: Read) -> Storage:
     """Storage of a checkpoint of Model Optimizer. Raises ConfigError."""
     inner = read.inner("quantization") or read
-    name = _named(inner, MIXED)
-    if not name:
-        raise inner.refuse("quant_algo", f"{' or '.join(FORMATS)} is")
-    schemes = _listed(subject, inner) if name == MIXED else [Scheme(lambda _: True, FORMATS[name])]
+    if inner.has("quant_algo") and inner.get("quant_algo") is None and not inner.has(LISTED):
+        name = ""  # its cache alone is quantized
+    else:
+        name = _named(inner.needed("quant_algo"), MIXED)
+    schemes = _listed(subject, inner) if name == MIXED else [Scheme(lambda _: True, FORMATS[name])] if name else []
     field = "exclude_modules" if inner.has("exclude_modules") else "ignore"
-    ignored = patterns(field, inner.get(field))
+    ignored = patterns(inner.path(field), inner.get(field))
     _check_group(inner, name if name != MIXED else "NVFP4")
+    inner.none("has_zero_point", "pre_quant_scale")
     inner.done("config_groups producer kv_cache_quant_algo kv_cache_scheme quant_library")
     if inner is not read:
         read.done("producer quant_algo")
-    return by_schemes(subject, schemes, by_wildcard(ignored))
+    return by_schemes(subject, schemes, by_wildcard(ignored)) if schemes else storage(rest(subject))
 
 
 def _listed(subject: LoadedModel, inner: Read) -> list[Scheme]:
@@ -58,15 +60,15 @@ def _listed(subject: LoadedModel, inner: Read) -> list[Scheme]:
     if listed is None or not listed.said:
         raise ConfigError(f"quant_algo = {MIXED} without {LISTED} does not say which modules are stored how")
     if len(listed.said) > MOST or any(len(name) > LONGEST for name in listed.said):
-        raise ConfigError(f"quantization_config.{LISTED} is too long to be a list of modules")
-    named = _by_first_expert({name: _algorithm(listed, name) for name in listed.said})
+        raise ConfigError(f"{listed.where} is too long to be a list of modules")
+    named = _by_first_expert(listed.where, {name: _algorithm(listed, name) for name in listed.said})
     modules, found = Modules(subject), set[str]()
     for tensor in subject.ledger.tensors(unfolded=True):
         if tensor.stored.role in TAKES:
             found |= {one for path in modules.spelled(tensor.path, tensor.stored.role) for one in _ahead(path)}
     lost = next((name for name in named if name not in found and not BESIDE.search(name)), None)
     if lost is not None:
-        raise ConfigError(f"quantization_config.{LISTED} names {shown(lost)}, which is no matrix of this model")
+        raise ConfigError(f"{listed.where} names {shown(lost)}, which is no matrix of this model")
     return [_scheme(named, name) for name in dict.fromkeys(named.values())]
 
 
@@ -76,7 +78,7 @@ def _scheme(named: Mapping[str, str], name: str) -> Scheme:
 
 def _algorithm(listed: Read, name: str) -> str:
     """Format of one module."""
-    entry = listed.inner(name) or Read({}, f"{listed.where}.{name}")
+    entry = listed.inner(name) or Read({}, listed.path(name))
     algorithm = _named(entry.needed("quant_algo"))
     _check_group(entry, algorithm)
     entry.done("group_size")
@@ -85,13 +87,15 @@ def _algorithm(listed: Read, name: str) -> str:
 
 def _named(read: Read, *more: str) -> str:
     """The algorithm that an object of fields names."""
-    name = read.one("quant_algo", (*FORMATS, *SPELLED, *more), "")
-    return SPELLED.get(name, name)
+    said = read.get("quant_algo")
+    return SPELLED[said] if said in tuple(SPELLED) else read.one("quant_algo", (*FORMATS, *more), "")
 
 
 def _check_group(read: Read, algorithm: str) -> None:
     """Refuse blocks of another size than the algorithm's. Raises ConfigError."""
-    if read.has("group_size") and algorithm in GROUPS:
+    if read.said.get("group_size") is None:
+        read.get("group_size")
+    elif algorithm in GROUPS:
         read.number("group_size", GROUPS[algorithm], GROUPS[algorithm][0])
 
 
@@ -101,22 +105,22 @@ def of_experts(subject: LoadedModel, read: Read) -> Format:
     algorithm = read.one("moe_quant_algo", ("NVFP4",), "NVFP4")
     read.one("quant_algo", (MIXED,), MIXED)
     _check_group(read, algorithm)
-    listed = read.inner(LISTED) or Read({})
+    listed = read.inner(LISTED) or Read({}, read.path(LISTED))
     numbers = set[int]()
     for name in listed.said:
         found = EXPERTS.fullmatch(name)
         if found is None or _algorithm(listed, name) != algorithm:
-            raise ConfigError(f"quantization_config.{LISTED} names {shown(name)}, which is not all experts of a layer")
+            raise ConfigError(f"{listed.where} names {shown(name)}, which is not all experts of a layer")
         numbers.add(int(found[1]))
     tensors = (tensor for tensor in subject.ledger.tensors(unfolded=True) if tensor.stored.role == "expert")
     if not numbers.issuperset(int(paths.parse(tensor.path).number) for tensor in tensors):
-        raise ConfigError(f"quantization_config.{LISTED} does not name the experts of every layer")
+        raise ConfigError(f"{listed.where} does not name the experts of every layer")
     for field in ("ignore", "config_groups", "producer", "kv_cache_quant_algo"):
         read.get(field)  # what is not in this format stays in fp8
     return FORMATS[algorithm]
 
 
-def _by_first_expert(named: Mapping[str, str]) -> dict[str, str]:
+def _by_first_expert(where: str, named: Mapping[str, str]) -> dict[str, str]:
     """The same, where a layer's experts are all alike and the first stands for them. Raises ConfigError where they are
     not."""
     single, rest = dict[tuple[str, str], dict[int, str]](), dict[str, str]()
@@ -127,7 +131,7 @@ def _by_first_expert(named: Mapping[str, str]) -> dict[str, str]:
             rest[name] = algorithm
     for (front, back), experts in single.items():
         if set(experts) != set(range(len(experts))) or len(set(experts.values())) > 1:
-            raise ConfigError(f"quantization_config.{LISTED} stores the experts {front}*{back} in different ways")
+            raise ConfigError(f"{where} stores the experts {front}*{back} in different ways")
         rest[f"{front}0{back}"] = experts[0]
     return rest
 

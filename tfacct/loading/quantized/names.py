@@ -150,17 +150,17 @@ def among(path: str, named: frozenset[str]) -> bool:
     return path in named or paths.starred(path) in named
 
 
-def patterns(field: str, said: object) -> list[str]:
-    """A list of module names or patterns. Raises ConfigError."""
+def patterns(where: str, said: object) -> list[str]:
+    """A list of module names or patterns, which a message calls `where`. Raises ConfigError."""
     if said is None:
         return []
     if not isinstance(said, Sequence) or isinstance(said, str) or not all(isinstance(each, str) for each in said):
-        raise ConfigError(f"quantization_config.{field} must be a list of names")
+        raise ConfigError(f"{where} must be a list of names")
     if len(said) > MOST or any(len(each) > LONGEST for each in said):
-        raise ConfigError(f"quantization_config.{field} is too long to be a list of modules")
+        raise ConfigError(f"{where} is too long to be a list of modules")
     single = next((each for each in said if re.search(r"experts\.\d", each)), None)
     if single is not None and not _every_expert(said):
-        raise ConfigError(f"quantization_config.{field} names single experts: {single}")
+        raise ConfigError(f"{where} names single experts: {single}")
     return list(said)
 
 
