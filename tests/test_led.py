@@ -51,7 +51,7 @@ def test_the_source_is_in_whole_windows_unless_said(run) -> None:
 def test_what_overtakes_the_rest_is_the_decoders_own_attention(run) -> None:
     """Scores of the encoder and across stand among the rest."""
     said = " ".join(run("sweep", "led-base-16384", "--ctx", "1k,2k").out.split())
-    assert "tokens on, the decoder's self-attention scores and values cost more" in said
+    assert "of its position embedding, the decoder's self-attention scores and values cost more" in said
 
 
 def test_windows_of_several_lengths_have_letters_of_their_own_in_a_formula() -> None:

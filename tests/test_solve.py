@@ -136,7 +136,8 @@ def test_the_closed_form_of_a_budget_has_its_numbers(run) -> None:
 def test_a_falling_side() -> None:
     """mlp's share falls: it stays above 30 % up to the answer."""
     report = solve(load("gpt2-xl").loaded, Request(), unknown="ctx", until="share.mlp=0.3")
-    assert report.answer == f"The largest ctx is {report.total:,}: share.mlp stays at or above 0.3."
+    past = "past the 1,024 positions of its position embedding"
+    assert report.answer == f"The largest ctx is {report.total:,} tokens, {past}: share.mlp stays at or above 0.3."
     subject = load("gpt2-xl")
     shares = [
         Fraction(facts["components"]["mlp"], facts["total_flops"])
@@ -280,6 +281,29 @@ def test_no_ctx_past_a_position_embedding_is_promised(run) -> None:
     assert load("gpt2").solve("ctx", "kv_cache_bytes=weights_bytes").total == 6751  # a count, no verdict
     refused = run("solve", "gpt2", "--for", "batch", "--ctx", "1025", "--until", "total_bytes=80GB")
     assert refused.code == 2 and "is past the 1,024 positions" in refused.err
+
+
+@pytest.mark.parametrize(
+    ("model", "until", "answer", "limit"),
+    [
+        ("bert-base", "total_flops=1e12", 3032, 512),
+        ("opt-13b", "share.attn=50%", 10_868, 2048),
+        # 3,115,222,400 bytes of weights / (2 · 48 layers · 25 · 64 · 2 bytes)
+        ("gpt2-xl", "kv_cache_bytes=weights_bytes", 10_140, 1024),
+    ],
+)
+def test_a_count_past_a_position_embedding_says_so(model: str, until: str, answer: int, limit: int, run) -> None:
+    found = json.loads(run("solve", model, "--for", "ctx", "--until", until, "--json").out)
+    past = f"past the {limit:,} positions of its position embedding"
+    assert found["answer"].startswith(f"The largest ctx is {answer:,} tokens, {past}: ")
+    (facts,) = found["models"]
+    assert facts["solution"] == answer and facts["past_positions"] == f"context {answer:,} is {past}"
+
+
+def test_no_other_answer_speaks_of_positions(run) -> None:
+    for model, until in (("llama-2-7b", "total_flops=1e15"), ("gpt2-xl", "total_flops=3e12")):
+        found = json.loads(run("solve", model, "--for", "ctx", "--until", until, "--json").out)
+        assert found["models"][0]["past_positions"] is None and "position" not in found["answer"]
 
 
 def test_parameters_are_said_in_billions(run) -> None:

@@ -227,7 +227,7 @@ def test_many_points_are_the_same_numbers(tokens: int | None, dtype: str, monkey
 def test_the_mocks_table(run) -> None:
     """The course's question: 16,384 tokens cost 38.05 times 1,024, and attention is more than half from 10,124 on."""
     out = run("sweep", "gpt2-xl", "--ctx", "1k..32k").out
-    rows = [line.split() for line in out.splitlines() if line.strip()[:1].isdigit()]
+    rows = [line.split() for line in out.splitlines() if line[:1] == " " and line.strip()[:1].isdigit()]
     assert [row[0] for row in rows] == ["1,024", "2,048", "4,096", "8,192", "16,384", "32,768"]
     assert [row[-2] for row in rows] == ["9.2%", "16.8%", "28.8%", "44.7%", "61.8%", "76.4%"]
     assert [row[5] for row in rows] == ["1.10", "1.20", "1.40", "1.81", "2.61", "4.23"]
@@ -418,7 +418,11 @@ def test_attention_that_was_not_named_is_that_of_each_class(run) -> None:
 def test_a_sweep_answers_first(run) -> None:
     """The crossover; of other sweeps between which values the first metric runs."""
     crossing = run("sweep", "gpt2-xl", "--ctx", "1k..4k", columns=120).out.splitlines()[1]
-    assert crossing.startswith("From 10,124 tokens on, attention")
+    assert crossing.startswith("From 10,124 tokens on, past the 1,024 positions of its position embedding, attention")
+    said = "Rows past the end of a position embedding count steps that cannot run"
+    both = " ".join(run("sweep", "gpt2-xl", "opt-13b", "llama-2-7b", "--ctx", "1k,4k").out.split())
+    assert f"{said} (gpt2-xl: 1,024 positions, opt-13b: 2,048 positions)." in both
+    assert said not in " ".join(run("sweep", "gpt2-xl", "--ctx", "1k").out.split())
     for arguments, answer in {
         # 2 · 12 · 768 · 2 bytes a token
         "gpt2 --ctx 1k,2k --metric kv_cache_bytes": "kv_cache_bytes runs from 36.0 MiB at ctx 1,024 to 72.0 MiB at"

@@ -253,6 +253,7 @@ class SolveReport(_Stepped):
     solution: int
     beyond: int | None
     again: int | None
+    past_positions: str | None
     root: float | None
     closed_form: str | None
 

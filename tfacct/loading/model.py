@@ -124,6 +124,13 @@ class LoadedModel:
                 return f"{what} {asked:,} is past the {limit:,} positions of its position embedding"
         return None
 
+    def past_words(self, context: int) -> str:
+        """`, past the 1,024 positions of its position embedding` after a context that is; empty after others."""
+        limit = self.position_limit
+        if limit is None or context <= limit:
+            return ""
+        return f", past the {limit:,} positions of its position embedding"
+
     @property
     def encodes(self) -> Literal["vision", "audio"] | None:
         """What it is an encoder of, images or audio; None of a language model."""

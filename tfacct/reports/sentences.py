@@ -299,8 +299,11 @@ def overtaken(subject: LoadedModel, context: int | None) -> list[str]:
     """Gives the context from which attention, of a decoder behind an encoder its own, costs more than all else."""
     merged = any(isinstance(part, MergedAttention) for part in subject.architecture.attentions)
     whose = f"the decoder's {'' if merged else 'self-'}attention" if subject.source is not None else "attention"
-    said = f"From {context or 0:,} tokens on, {whose} scores and values cost more than everything else together."
-    return [] if context is None else [said]
+    if context is None:
+        return []
+    past = subject.past_words(context)
+    on = f"From {context:,} tokens on{past}, {whose}"
+    return [f"{on} scores and values cost more than everything else together."]
 
 
 def storage_notes(subjects: Sequence[LoadedModel], dtype: str | None) -> list[str]:

@@ -128,6 +128,7 @@ def solve(subject: LoadedModel, request: Request, *, unknown: str, until: str, t
                 "solution": found.answer,
                 "beyond": found.beyond,
                 "again": found.again,
+                "past_positions": settings[0].past_positions(points[found.answer].work),
                 "root": None if found.root is None else float(found.root),
                 "closed_form": form,
                 "lines": [_facts(unknown, equation, value, there) for value, there in points.items()],
@@ -139,7 +140,7 @@ def solve(subject: LoadedModel, request: Request, *, unknown: str, until: str, t
         answer=(
             answered(unknown, equation, found, terms.mesh)
             if unknown in RANKS
-            else _answer(unknown, equation, found, ends=ends)
+            else _answer(unknown, equation, found, subject.past_words(found.answer) if unknown == "ctx" else "", ends)
         ),
         notes=notes,
         counted=conventions.counted([subject], metrics, plain, request),
@@ -245,21 +246,22 @@ def _budgets(equation: Equation) -> bool:
     return None in sides and any(metric is not None and metric.name in HELD for metric in sides)
 
 
-def _answer(unknown: str, equation: Equation, found: Solution, *, ends: bool = False) -> str:
-    """What is true up to the last value, in one sentence. `ends`: that is where a position embedding ends."""
+def _answer(unknown: str, equation: Equation, found: Solution, past: str, ends: bool) -> str:
+    """What is true up to the last value, in one sentence. `past`: that this context is past a position embedding;
+    `ends`: that is where one ends."""
     left, right = equation.left.text, equation.right.text
+    answer = f"{found.answer:,}{past and f' tokens{past}'}"
     if ends:
         return (
-            f"The largest {unknown} is {found.answer:,}, the end of its position embedding: {left} stays within"
-            f" {right} there."
+            f"The largest {unknown} is {answer}, the end of its position embedding: {left} stays within {right} there."
         )
     if found.beyond is None:
-        return f"The largest {unknown} there is, {found.answer:,}, makes {left} equal to {right}."
+        return f"The largest {unknown} there is, {answer}, makes {left} equal to {right}."
     stays = "stays within" if found.rises else "stays at or above"
     if found.again is not None:
         there = f"beyond that it does so only at some contexts, the last of them {found.again:,}"
-        return f"Up to {unknown} = {found.answer:,}, {left} {stays} {right}; {there}."
-    return f"The largest {unknown} is {found.answer:,}: {left} {stays} {right}."
+        return f"Up to {unknown} = {answer}, {left} {stays} {right}; {there}."
+    return f"The largest {unknown} is {answer}: {left} {stays} {right}."
 
 
 def _form(unknown: str, equation: Equation, subject: LoadedModel, around: Sequence[Point], chunk: bool) -> str | None:

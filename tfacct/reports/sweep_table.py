@@ -9,6 +9,7 @@ from typing import Any
 
 from tfacct.accounts.metrics import Metric, attention_overtakes
 from tfacct.architecture.parts import MIXERS
+from tfacct.base import units
 from tfacct.base.errors import TfacctError, listed
 from tfacct.base.record import record
 from tfacct.ledger.workload import Request, new_tokens
@@ -89,6 +90,7 @@ def report(
 
     def notes(some: slice) -> Iterator[str]:
         yield from _skipped(every[some])
+        yield from _past_positions(subjects[some], grid)
         if grid.ranks:
             from tfacct.reports.ranks import on_the_way
 
@@ -216,6 +218,18 @@ def _range(rows: Sequence[Mapping[str, Any]], asked: Metric, knobs: Sequence[str
         return f"{column.text(values[name])} at {', '.join(where)}"
 
     return f"{name} runs from {said(least)} to {said(most)}."
+
+
+def _past_positions(subjects: Sequence[Sequence[LoadedModel]], grid: Grid) -> list[str]:
+    """Which rows are past the end of a position embedding."""
+    limits: dict[str, set[int]] = {}
+    for one in (subject for settings in subjects for subject in settings):
+        if one.past_words(max(grid.contexts or [0])):
+            limits.setdefault(one.name, set()).add(one.position_limit or 0)
+    if not limits:
+        return []
+    named = ", ".join(f"{name}: {units.between(ends)} positions" for name, ends in limits.items())
+    return [f"Rows past the end of a position embedding count steps that cannot run ({named})."]
 
 
 def _skipped(every: Sequence[Swept]) -> list[str]:

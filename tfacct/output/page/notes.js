@@ -74,8 +74,9 @@ function readings(counted) {
 export function overtakes(counted) {
 	const first = count.overtakes(counted);
 	if (first === null) return [];
+	const past = first > counted.limit ? `, past the ${g(counted.limit)} positions of its position embedding` : "";
 	const whose = counted.model.source ? "the decoder's self-attention" : "attention";
-	return [`From ${g(first)} tokens on, ${whose} scores and values cost more than everything else together.`];
+	return [`From ${g(first)} tokens on${past}, ${whose} scores and values cost more than everything else together.`];
 }
 
 function latent(counted) {
