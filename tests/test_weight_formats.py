@@ -492,6 +492,26 @@ def test_a_cache_that_model_optimizer_quantizes(run, tmp_path: Path, said: dict[
     assert "stores the cache" not in run("memory", str(at), "--kv-dtype", "fp8").out
 
 
+COMMANDS = (
+    "kv",
+    "fit --on h200-sxm",
+    "time --on h200-sxm",
+    "serve --on h200-sxm --prompt 64 --new 4",
+    "plan --gpus 2 --fit 80GB",
+)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_that_counts_a_cache_says_so(run, tmp_path: Path, command: str) -> None:
+    said = {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}
+    at = folder(tmp_path, {**LLAMA_70B, "num_hidden_layers": 8}, hf_quant_config={"quantization": said})
+    name, *options = command.split()
+    given = "--dtype" if name == "kv" else "--kv-dtype"
+    expected = f"hf_quant_config.json stores the cache in 8 bits; {given} fp8 counts it so."
+    assert expected in " ".join(run(name, str(at), *options).out.split())
+    assert "stores the cache" not in run(name, str(at), *options, given, "fp8").out
+
+
 def test_a_static_cache_of_autofp8_is_in_8_bits(run, tmp_path: Path) -> None:
     said = {"quant_method": "fp8", "kv_cache_scheme": "static", "activation_scheme": "static"}
     at = folder(tmp_path, {**LLAMA_70B, "quantization_config": said})

@@ -108,6 +108,7 @@ def fit(
         answer=_answer(needed, alone=undivided(dtype)),
         notes=lambda _: [
             *sentences.files_notes([subject], dtype),
+            *sentences.cache_notes([subject], named.cache),
             f"Usable: {rule.rule}. Needed: weights and cache over that. In use: the fewest that divide the query heads"
             " and hold it; norms, and key/value heads beyond their number, are on several.",
             *_reasons(subject, needed, named.stored),

@@ -131,6 +131,7 @@ def _notes(
         if mesh is None or mesh.cp == mesh.fsdp == 1:
             yield from _overtaken(subjects[0], facts[0], cached, " of a rank" if mesh else "")
     yield from _sharing(subjects)
+    yield from sentences.cache_notes(subjects, cached, "dtype")
     yield from sentences.state_notes(subjects, cached, staged="pp" in facts[0])
     yield from _crossing(facts)
     yield from sight.window_notes(undivided, kept=True) if len(subjects) == 1 else ()

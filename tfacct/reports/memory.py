@@ -192,7 +192,7 @@ def _notes(
         *sentences.projector_notes(subjects),
         *sentences.not_included_notes(subjects, facts),
         *storage_notes(subjects, dtype),
-        *sentences.cache_notes(subjects, facts),
+        *sentences.cache_notes(subjects, facts[0]["kv_dtype"]),
         *sentences.state_notes(subjects, facts[0]["kv_dtype"], staged="pp" in facts[0]),
         *sight.unwindowed(facts),
         *sight.shrinking(facts),

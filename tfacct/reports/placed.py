@@ -254,8 +254,13 @@ def stored_said(one: Placed) -> str:
 
 
 def files_said(one: Placed) -> list[str]:
-    """How far the files next to the config are from what is counted, where the config says the format."""
-    return sentences.files_notes([one.subject]) if one.stored_facts["dtype_from"] != counting.GIVEN else []
+    """How far the files next to the config are from what is counted, where the config says the format; and a cache that
+    it stores in another format."""
+    given = one.stored_facts["dtype_from"] == counting.GIVEN
+    return [
+        *(() if given else sentences.files_notes([one.subject])),
+        *sentences.cache_notes([one.subject], one.cache),
+    ]
 
 
 def link_said(one: Placed) -> list[str]:

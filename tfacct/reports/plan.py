@@ -91,6 +91,7 @@ def plan(
         convention="each division as `train`, `memory` and `comms` count it",
         notes=lambda _: [
             *(sentences.files_notes([subject], dtype) if recipe is None else ()),
+            *(sentences.cache_notes([subject], counting.dtypes(dtype, kv_dtype)[1]) if recipe is None else ()),
             *_notes(tried, command, watch),
             *fit.notes,
             *(sentences.range_notes([subject], dtype) if recipe is None else ()),

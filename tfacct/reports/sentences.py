@@ -370,21 +370,21 @@ def _files_note(subject: LoadedModel, alone: bool) -> str:
     return f"The files{of} hold {units.binary(found.bytes)} of tensors, {apart}: {compared}."
 
 
-def cache_notes(subjects: Sequence[LoadedModel], facts: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Says where a config stores its cache quantized, and it was not counted so."""
+def cache_notes(subjects: Sequence[LoadedModel], cached: str, by: str = "kv_dtype") -> list[str]:
+    """Says where a config stores its cache quantized, and it is counted in bf16. `by`: the option that counts another
+    dtype."""
     found: dict[str, list[str]] = {}
-    for subject, fact in zip(subjects, facts, strict=True):
-        stored = cache_format(subject) if fact["kv_dtype"] == "bf16" else None
-        if stored is not None:
+    for subject in subjects if cached == "bf16" else ():
+        if (stored := cache_format(subject)) is not None:
             found.setdefault(stored, []).append(subject.name)
-    return [_cache_note(stored, subjects[0] if len(subjects) == 1 else names) for stored, names in found.items()]
+    return [_cache_note(stored, subjects[0] if len(subjects) == 1 else names, by) for stored, names in found.items()]
 
 
-def _cache_note(stored: str, of: LoadedModel | Sequence[str]) -> str:
+def _cache_note(stored: str, of: LoadedModel | Sequence[str], by: str) -> str:
     """The same of one model, or of the names of some that store their caches alike."""
     whose = (of.format_file or "The config") if isinstance(of, LoadedModel) else f"The config of {', '.join(of)}"
     if stored in ("fp8", "int8"):
-        return f"{whose} stores the cache in 8 bits; {option('kv_dtype', stored)} counts it so."
+        return f"{whose} stores the cache in 8 bits; {option(by, stored)} counts it so."
     return f"{whose} stores the cache in {stored}, whose bytes are not counted."
 
 
