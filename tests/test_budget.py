@@ -94,7 +94,7 @@ def test_training_on_devices_shares_by_fsdp() -> None:
     ],
 )
 def test_other_devices_than_ranks_are_refused(asked: str, run: Callable[..., Ran]) -> None:
-    assert "3xh100-sxm are not 2 cards" in run(*asked.split()).err
+    assert "--fit 3xh100-sxm names 3 devices, but there are 2 ranks" in run(*asked.split()).err
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,10 @@ def test_other_devices_than_ranks_are_refused(asked: str, run: Callable[..., Ran
         ("memory gpt2 --fit t4 --use 1.5", "--use must be above 0 and at most 1"),
         ("plan gpt2 --gpus 2 --fit t4 --use 0", "--use must be above 0 and at most 1"),
         ("fit gpt2 --on t4 --reserve 1", "--reserve must be a size with its unit"),
-        ("memory llama-3.1-8b --fit 3xh100-sxm", "--tp 3 does not divide K = 8"),
+        ("memory llama-3.1-8b --fit 3xh100-sxm", "3 devices do not divide the 32 query heads hint: try 2 or 4"),
+        ("memory llama-3.1-8b --fit 3xh100-sxm --batch 1,2", "3 × h100-sxm (tp=3) does not divide K = 8"),
+        ("memory minimax-m2 --fit 16xh100-sxm", "16 × h100-sxm (tp=16) does not divide K = 8 (key/value heads)"),
+        ("train gpt2 --fit 5xh100-sxm", "gpt2: 5 × h100-sxm (fsdp=5) pads attn_norm.weight (768)"),
     ],
 )
 def test_what_the_options_refuse(asked: str, message: str, run: Callable[..., Ran]) -> None:

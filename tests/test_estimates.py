@@ -94,7 +94,7 @@ def test_wide_weights_without_units_say_so() -> None:
         ("gpt2", {"on": "0xh100-sxm"}, "devices"),
         ("llama-3.1-70b", {"on": "h100-sxm"}, "of weights do not fit"),
         ("llama-3.1-8b", {"on": "h100-sxm", "batch": 4096, "ctx": 8192}, "of cache do not fit"),
-        ("llama-3.1-70b", {"on": "3xh100-sxm"}, "3 devices do not divide 64 query heads"),
+        ("llama-3.1-70b", {"on": "3xh100-sxm"}, "3 devices do not divide the 64 query heads\ntry 2 or 4"),
         ("llama-3.1-8b", {"on": "2xh100-sxm", "ep": 2}, "has no experts"),
         ("qwen3-30b-a3b", {"on": "2xh100-sxm", "ep": 4}, "does not divide 2 devices\nnumbers that do: 1, 2"),
         ("mamba-130m", {"on": "h100-sxm"}, "no kernel is known for mamba"),

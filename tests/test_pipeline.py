@@ -279,7 +279,10 @@ def test_memory_and_cache_of_the_fullest_stage(run: Callable[..., Ran]) -> None:
 
 def test_cards_are_counted_for_every_stage(run: Callable[..., Ran]) -> None:
     assert run("memory", "llama-3.1-70b", "--ctx", "8k", "--pp", "2", "--fit", "2xh100-sxm").code == 0
-    assert "are not 4 cards" in run("memory", "llama-3.1-70b", "--pp", "2", "--tp", "2", "--fit", "2xh100-sxm").err
+    assert (
+        "names 2 devices, but there are 4 ranks"
+        in run("memory", "llama-3.1-70b", "--pp", "2", "--tp", "2", "--fit", "2xh100-sxm").err
+    )
 
 
 def test_the_fewest_stages(run: Callable[..., Ran]) -> None:

@@ -264,7 +264,7 @@ def test_the_answer_comes_first(run: Callable[..., Ran]) -> None:
         (f"{LLAMA} --gpus 8 --fit 80GB --checkpoint full", "--checkpoint goes with --train"),
         (f"{LLAMA} --gpus 8 --fit 80GB --train --kv-dtype fp8", "--train does not go with --kv-dtype"),
         (f"{LLAMA} --gpus 0 --fit 80GB", "--gpus"),
-        (f"{LLAMA} --gpus 8 --fit 4xh100-sxm", "4xh100-sxm are not 8 cards"),
+        (f"{LLAMA} --gpus 8 --fit 4xh100-sxm", "--fit 4xh100-sxm names 4 devices, but there are 8 ranks"),
         (f"{LLAMA} --gpus 9999999 --fit 80GB", "--gpus is at most 1,048,576"),
     ],
 )

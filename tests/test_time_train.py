@@ -261,7 +261,7 @@ def test_the_title_says_micro_batches_and_whose_a_batch_is(run: Callable[..., Ra
             "tp=3 and pp=1 take 3 devices, which do not divide 16 devices\ngive a multiple of 3: on='3xh100-sxm'",
         ),
         ({"tp": 16}, "tp=16 is more than the 8 devices of a node\ntp=8"),
-        ({"tp": 8}, "8 devices do not divide 12 query heads"),
+        ({"tp": 8}, "8 devices do not divide the 12 query heads"),
         ({"pp": 16}, "gpt2 has 12 blocks"),
         ({"pp": 8, "pp_chunks": 2}, "gpt2 has 12 blocks"),
         ({"pp": 0}, "at least 1"),

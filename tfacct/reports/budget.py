@@ -106,10 +106,12 @@ class Budget:
 
     def checked_for(self, ranks: int) -> Budget:
         """The same budget for so many ranks. Raises UsageError where it names another number of devices."""
-        if self.count not in (1, ranks):
-            each = self.device.id if self.device is not None else units.budget(self.memory)
-            named = f"{self.count}x{each}"
-            raise UsageError(f"{named} are not {ranks:,} cards, one for each rank", f"{option('fit', each)} is of one")
+        if self.device is not None and self.count not in (1, ranks):
+            each = self.device.id
+            raise UsageError(
+                f"{option('fit', f'{self.count}x{each}')} names {self.count:,} devices, but there are {ranks:,} ranks",
+                f"{option('fit', f'{ranks}x{each}')}, or {option('fit', each)} for the memory of each",
+            )
         return self
 
 

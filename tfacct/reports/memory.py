@@ -39,6 +39,7 @@ NARROWER = ("fp8", "int4")
 END = "the end of its position embedding"
 
 
+@ranks.in_devices
 def memory(
     subjects: Sequence[LoadedModel],
     request: Request,
@@ -63,6 +64,10 @@ def memory(
     left_out += unpaged
     stored = counting.formats(subjects, dtype)
     _check_mesh(mesh, kv_block, fit)
+    if len(subjects) == 1 and fit is not None and fit.count > 1 and mesh == ranks.mesh_of(tp=fit.count):
+        from tfacct.reports.placed import check_heads
+
+        check_heads(subjects[0], fit.count)
     undivided, subjects, unfit = ranks.as_one_of(subjects, mesh, dtype)
     left_out += unfit
     pairs = zip(undivided, subjects, strict=True)

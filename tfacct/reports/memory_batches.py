@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tfacct.reports.budget import Budget
 
 
+@ranks.in_devices
 def by_batch(
     subjects: Sequence[LoadedModel],
     request: Request,

@@ -180,8 +180,9 @@ def check_heads(subject: LoadedModel, count: int) -> None:
     what = f"{units.between(heads)} query heads"
     if all(whole % count == 0 for whole in heads):
         what = f"{units.between(shared)} key/value heads"
-    said = f"{subject.name}: {count:,} devices do not divide {what}"
-    raise UsageError(said, f"numbers that do: {', '.join(map(str, fitting))}")
+    near = [*[one for one in fitting if one < count][-1:], *[one for one in fitting if one > count][:1]]
+    said = f"{subject.name}: {count:,} devices do not divide the {what}"
+    raise UsageError(said, f"try {' or '.join(map(str, near))}")
 
 
 def head_divisors(subject: LoadedModel) -> list[int]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 from tfacct.base import units
-from tfacct.base.errors import ConfigError, UsageError
+from tfacct.base.errors import ConfigError, TfacctError, UsageError
 from tfacct.base.spelling import option
 from tfacct.ledger.einsum import letters
 from tfacct.ledger.lines import WINDOW, State
@@ -82,6 +83,29 @@ def mesh_of(
 def count(mesh: Mesh | None) -> int:
     """Number of ranks. Those that divide experts have batches of their own, where they are more than a batch's."""
     return 1 if mesh is None else max(mesh.tp * mesh.fsdp, mesh.ep) * mesh.pp * mesh.parts
+
+
+Given = ParamSpec("Given")
+Returned = TypeVar("Returned")
+
+
+def in_devices(report: Callable[Given, Returned]) -> Callable[Given, Returned]:
+    """A report with `fit` whose errors name the devices of the budget, and not the option of the layout that follows
+    from them."""
+
+    @wraps(report)
+    def named(*args: Given.args, **given: Given.kwargs) -> Returned:
+        fit = cast("Budget | None", given.get("fit"))
+        try:
+            return report(*args, **given)
+        except TfacctError as error:
+            if fit is not None and fit.device is not None and fit.count > 1:
+                for axis in ("tp", "fsdp"):
+                    words = f"{fit.count:,} × {fit.device.id} ({axis}={fit.count})"
+                    error.message = error.message.replace(option(axis, fit.count), words)
+            raise
+
+    return named
 
 
 def fitting_words(budget: Budget, mesh: Mesh | None) -> str:

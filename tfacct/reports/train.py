@@ -16,7 +16,7 @@ from tfacct.profiles.chunked import CHUNKS
 from tfacct.reports import compose, counting
 from tfacct.reports.conventions import TRAINING
 from tfacct.reports.counting import LeftOut
-from tfacct.reports.ranks import fitting_words
+from tfacct.reports.ranks import fitting_words, in_devices
 from tfacct.reports.train_fit import budgeted, fits_in, levers
 from tfacct.reports.train_tables import by_part, instant_facts, kept_lines, parts, several, tensors, timeline
 from tfacct.reports.training import (
@@ -41,6 +41,7 @@ CHUNKED = (
 By = Literal["instant", "tensor", "part"]
 
 
+@in_devices
 def train(
     subjects: Sequence[LoadedModel],
     request: Request,
