@@ -18,9 +18,10 @@ import transformers
 
 from tests.conftest import by_kind
 from tests.families import TINY, room
-from tests.test_wrappers import NOT_BUILT, TIED, agree, of_head, theirs, whole_of
+from tests.test_wrappers import NOT_BUILT, TIED, agree, built, of_head, theirs, whole_of
 from tfacct import families
 from tfacct.base.errors import ConfigError
+from tfacct.families._fields import NO_NULLS
 from tfacct.families._wrappers import WRAPPERS
 from tfacct.loading.model import subject
 from tfacct.reference import hf
@@ -228,6 +229,9 @@ NULLS = (
         for whole in ("glm4v", "glm46v", "glmga", "glmasr", "granite_docling", "qwen2_vl")
     ),
     *((whole, "num_key_value_heads") for whole in ("qwen2_5_vl", "qwen2_5_omni_thinker", "voxtral")),
+    *((whole, TIED) for whole in ("glm4v", "glm_ocr", "glm46v", "qwen2_vl", "qwen2_5_vl", "qwen3_vl")),
+    *((whole, "model_type") for whole in ("gemma3", "qwen3_vl", "llama4")),
+    *(("qwen3_vl_moe", "head_dim"), ("qwen3_omni_moe_thinker", TIED)),
     *(("voxtral", "head_dim"), ("gemma4", "per_layer_config"), ("paligemma", "use_bidirectional_attention")),
 )
 
@@ -243,9 +247,40 @@ def test_null_in_a_text_config_is_refused_where_the_class_refuses_it(whole: str)
     for field in ("vocab_size", "num_hidden_layers", "intermediate_size"):
         with pytest.raises(ConfigError, match=f"{field} must be a whole number, not null"):
             subject("mine", whole_of(whole, {}, {field: None}))
-    for raw in (whole_of(whole, {TIED: None}, {}), whole_of(whole, {}, {TIED: None})):
+    own = [whole_of(whole, {}, {TIED: None})] if whole in ("voxtral", "llava") else []
+    for raw in (whole_of(whole, {TIED: None}, {}), *own):
         with pytest.raises(ConfigError, match=f"{TIED} must be true or false, not null"):
             subject("mine", raw)
+
+
+CANNOT = (
+    *((whole, "head_dim") for whole in ("internvl", "got_ocr2", "lfm2_vl", "cohere2_vision", "glm4v_moe", "glm_ocr")),
+    *((whole, "layer_types") for whole in ("qwen3_vl", "qwen3_vl_moe", "paddleocr_vl")),
+    *((whole, "model_type") for whole in ("internvl", "glm46v")),
+)
+
+
+@pytest.mark.parametrize(("whole", "field"), CANNOT)
+def test_null_in_a_text_config_that_the_class_cannot_be_built_with_is_refused(whole: str, field: str) -> None:
+    raw = whole_of(whole, {}, {field: None})
+    with pytest.raises((TypeError, ValueError)):
+        built(raw)
+    with pytest.raises(ConfigError, match=f"^mine: {field} (is null|must be text, not null)"):
+        subject("mine", raw)
+
+
+@pytest.mark.parametrize(
+    ("family", "field"),
+    [(family, field) for field, types in NO_NULLS.items() for family in types if family in FAMILIES],
+)
+def test_null_that_the_class_cannot_be_built_with_is_refused(family: str, field: str) -> None:
+    """The class reads such a field as it is given; absent, another size stands for it."""
+    raw = {**TINY[family], field: None}
+    with pytest.raises(ConfigError, match=f"{field} is null, and the class of {family} cannot be built"):
+        subject("mine", raw)
+    plain = subject("mine", TINY[family])
+    with pytest.raises(Exception, match=r"NoneType|Validation error|validator"):
+        hf.build({**plain.of_class, field: None}, plain.config.ending.auto)
 
 
 @pytest.mark.parametrize("whole", ["glm4v", "glmga", "glm_ocr", "qwen2_vl"])

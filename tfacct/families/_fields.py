@@ -4,6 +4,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from tfacct.base.errors import ConfigError
+
 HARMLESS = frozenset(
     """
     model_type transformers_version torch_dtype dtype _name_or_path name_or_path bos_token_id
@@ -84,6 +86,20 @@ OF_MTP = frozenset(
 """Fields about those layers alone, or about those of a DSpark draft. The counts do not include such layers, except with
 the field `mtp` of a family that has it; `params` and `memory` name them."""
 
+NO_NULLS: Mapping[str, frozenset[str]] = {
+    "head_dim": frozenset(
+        """
+        apertus bamba bitnet cohere cohere2 cohere_compass_text dots1 ernie4_5_moe ernie4_5_vl_moe_text exaone4
+        exaone_moe falcon_h1 flex_olmo glm4_moe glm4v_moe_text glm_ocr_text granite granite_swa granitemoe
+        granitemoe_swa granitemoehybrid granitemoeshared gte jamba jina_embeddings_v3 lfm2 lfm2_moe mimo nanochat olmo
+        olmo2 olmo3 olmo_hybrid olmoe phi3 phimoe qwen2 qwen2_5_omni_text qwen2_moe qwen3_moe qwen3_omni_moe_text
+        smollm3
+        """.split()
+    ),
+    "layer_types": frozenset("nemotron_h paddleocr_vl_text qwen3_vl_moe_text qwen3_vl_text".split()),
+}
+"""Fields that may be absent but not null: the model types whose class in transformers 5.23 cannot be built then."""
+
 OFF: tuple[object, ...] = (None, False, 0, [], {})
 """Values of a field that is off."""
 
@@ -122,6 +138,16 @@ SPELLINGS = (
     frozenset(("max_position_embeddings", "n_positions")),
 )
 """Names of one size: files that were converted keep the old one beside the one that the class reads."""
+
+
+def check_nulls(fields: Mapping[str, Any], model_type: object) -> None:
+    """Raises ConfigError for a null that the class of this model type cannot be built with."""
+    for name, types in NO_NULLS.items():
+        if name in fields and fields[name] is None and model_type in types:
+            raise ConfigError(
+                f"{name} is null, and the class of {model_type} cannot be built with it",
+                f"drop {name}, or give its value",
+            )
 
 
 def is_harmless(name: str) -> bool:

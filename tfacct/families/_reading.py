@@ -9,7 +9,7 @@ from tfacct.base.spelling import setting
 from tfacct.families import _classes as classes
 from tfacct.families._base import MOST_LAYERS, FamilyConfig, shown
 from tfacct.families._endings import CAUSAL_MODEL, Ending
-from tfacct.families._fields import DRAFT, is_draft
+from tfacct.families._fields import DRAFT, check_nulls, is_draft
 from tfacct.families._not_included import NotIncluded, not_included
 from tfacct.families._rooms import Part, class_names, config_class, names
 from tfacct.families._spelled import respelled
@@ -56,6 +56,7 @@ def read(raw: Mapping[str, Any], sets: Mapping[str, Any] | None = None, part: Pa
     said, changed, taken, spelled = respelled(said, sets or {})
     model_type = _model_type({**said, **changed})
     family = config_class(model_type)
+    check_nulls({**said, **changed}, model_type)
     _check_names(said, changed, model_type, family)
     fields = _over(said, changed, family)
     ending, others = _ending(model_type, family, fields)

@@ -139,6 +139,8 @@ _PHI4_MULTIMODAL = {
     "num_key_value_heads": 8,
     "max_position_embeddings": 131072,
 }
+_UNTIED = {"tie_word_embeddings": False}
+"""What a null means to a class that reads it as false."""
 _NO_WINDOW = frozenset({"use_sliding_window", "layer_types"})
 TEXTS: Mapping[str, Text] = {
     "emu3_text_model": Text("llama", _EMU3),
@@ -155,9 +157,9 @@ TEXTS: Mapping[str, Text] = {
         _GLM4V,
         frozenset({"head_dim"}),
         {"attention_bias": True},
-        nulls={"num_key_value_heads": "num_attention_heads"},
+        nulls={"num_key_value_heads": "num_attention_heads", **_UNTIED},
     ),
-    "glm_ocr_text": Text("glm4", _GLM_OCR, fixed={"attention_bias": False}, shares=True),
+    "glm_ocr_text": Text("glm4", _GLM_OCR, fixed={"attention_bias": False}, shares=True, nulls=_UNTIED),
     "granite4_vision_text": Text("granite"),
     "granite_docling_text": Text("granite", _GRANITE_DOCLING, tied=True),
     "hunyuan_vl_text": Text("hunyuan_v1_dense", tied=True),
@@ -165,10 +167,10 @@ TEXTS: Mapping[str, Text] = {
     "paddleocr_vl_text": Text("ernie4_5", tied=True),
     "phi4_multimodal_text": Text("phi3", _PHI4_MULTIMODAL),
     "qwen2_5_omni_text": Text("qwen2", _QWEN2_5_OMNI),
-    "qwen2_5_vl_text": Text("qwen2", _QWEN2_VL, frozenset({"head_dim"})),
-    "qwen2_vl_text": Text("qwen2", _QWEN2_VL, frozenset({"head_dim"})),
-    "qwen3_omni_moe_text": Text("qwen3_moe", _QWEN3_OMNI, _NO_WINDOW),
+    "qwen2_5_vl_text": Text("qwen2", _QWEN2_VL, frozenset({"head_dim"}), nulls=_UNTIED),
+    "qwen2_vl_text": Text("qwen2", _QWEN2_VL, frozenset({"head_dim"}), nulls=_UNTIED),
+    "qwen3_omni_moe_text": Text("qwen3_moe", _QWEN3_OMNI, _NO_WINDOW, nulls=_UNTIED),
     "qwen3_vl_moe_text": Text("qwen3_moe", _QWEN3_VL_MOE, _NO_WINDOW),
-    "qwen3_vl_text": Text("qwen3", _QWEN3_VL, _NO_WINDOW),
+    "qwen3_vl_text": Text("qwen3", _QWEN3_VL, _NO_WINDOW, nulls=_UNTIED),
 }
 """By the `model_type` of the language model."""

@@ -11,7 +11,7 @@ from tfacct.base.errors import ConfigError
 from tfacct.families import _classes as classes
 from tfacct.families import _deepseek_vl
 from tfacct.families._base import null_means, share, shown
-from tfacct.families._fields import changes_counts
+from tfacct.families._fields import NO_NULLS, changes_counts, check_nulls
 from tfacct.families._parts import ENCODERS, PAIRS, SILENT, UNCOUNTED, encoders, part_of
 from tfacct.families._parts import FIELDS as ENCODER_FIELDS
 from tfacct.families._rooms import Part, config_class, names
@@ -262,13 +262,19 @@ def _known(raw: Mapping[str, Any], model_type: str, wrapper: Wrapper) -> Unwrapp
         inside = {name: value for name, value in raw.items() if name not in ("model_type", "architectures", TIED)}
     if not isinstance(inside, Mapping):
         raise ConfigError(f"model_type {model_type!r} keeps its language model in text_config, which is missing")
-    for config in (raw, inside):
-        if config.get(TIED, False) is None:
-            raise ConfigError(f"{TIED} must be true or false, not null", "without it, the class's default counts")
-    text = str(inside.get("model_type", wrapper.text))
+    text = inside.get("model_type", wrapper.text)
+    fixed = wrapper.text in TEXTS or wrapper.text.startswith(model_type)  # whose class reads no type
+    if text is None and (wrapper.asks or not fixed):
+        raise ConfigError(f"model_type must be text, not null, in the text_config of {model_type!r}")
+    text = wrapper.text if text is None else str(text)
     if wrapper.text in TEXTS and not wrapper.asks:
         text = wrapper.text  # whose class does not ask for the type
     family = TEXTS[text].family if text in TEXTS else text
+    if text in TEXTS and TIED in TEXTS[text].nulls and inside.get(TIED, True) is None:
+        inside = {**inside, TIED: TEXTS[text].nulls[TIED]}
+    for config in (raw, inside):
+        if config.get(TIED, False) is None:
+            raise ConfigError(f"{TIED} must be true or false, not null", "without it, the class's default counts")
     of_text = inside.get(TIED)
     if of_text is None and text in names():
         of_text = config_class(text).model_fields[TIED].default if TIED in config_class(text).model_fields else False
@@ -321,6 +327,7 @@ def _class_of_whole(named: Any, writes: str) -> Any:
 def _inside(inside: Mapping[str, Any], text: str, whole: Mapping[str, Any], fields: Iterable[str]) -> Unwrapped:
     """The fields of a language model, with what its class takes where they are left out."""
     own = TEXTS.get(text, Text(text))
+    check_nulls(inside, text)
     for name, value in own.fixed.items():
         if inside.get(name) is not None and inside[name] != value:
             raise ConfigError(
@@ -344,7 +351,10 @@ def _inside(inside: Mapping[str, Any], text: str, whole: Mapping[str, Any], fiel
     kept = {name: whole[name] for name in (*KEPT, "torch_dtype", "dtype") if name in whole}
     if "head_dim" in own.unread:  # its heads share the hidden size, whatever the family takes
         inside = {**inside, **_shared_head({**absent, **inside})}
-    own_fields = {name: value for name, value in inside.items() if name not in others and not _of_tokens(name)}
+    absent_nulls = {name for name in NO_NULLS if name in inside and inside[name] is None}  # to this class, see above
+    own_fields = {
+        name: value for name, value in inside.items() if name not in others | absent_nulls and not _of_tokens(name)
+    }
     return Unwrapped(
         {**kept, **own_fields, **absent, **own.fixed, "model_type": own.family},
         tuple(name for name in dict.fromkeys((*whole, *inside)) if name in others),
