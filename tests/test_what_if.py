@@ -407,6 +407,13 @@ def test_a_title_says_in_words_what_of_a_recipe_changes(asked: str, title: str, 
     assert ran.out.splitlines()[0] == f"llama-3.2-1b, context 64, batch 1; {title}"
 
 
+def test_what_is_counted_of_a_step_is_short_and_at_length_in_detail(run) -> None:
+    asked = "diff", "llama-3.2-1b", "--ctx", "64", "--train", "--to-ctx", "128"
+    short, long = (" ".join(run(*asked, *more).out.split()) for more in ((), ("-v",)))
+    assert "; a training step in bf16 with adamw, as run by transformers · tfacct conventions" in short
+    assert "every tensor that autograd keeps or makes" in long and "every tensor" not in short
+
+
 def test_attention_that_was_not_named_is_that_of_each_class(run) -> None:
     asked = "diff", "gemma-2-2b", "llama-3.2-1b", "--train", "--ctx", "64"
     title = run(*asked, columns=120).out.splitlines()[0]
