@@ -406,6 +406,21 @@ def test_a_switch_that_may_add_weights_is_refused_and_not_warned_about(family: s
         assert subject("mine", {**TINY[family], name: False}).ledger
 
 
+@pytest.mark.parametrize("name", ["lora_rank", "lora_r", "adapter_size", "num_adapters", "new_conv_width"])
+def test_a_size_that_may_add_weights_is_refused_and_not_warned_about(name: str) -> None:
+    """Matrices of rank 8 next to each of the model's, as adapters have them; 0 of them are none."""
+    with pytest.raises(TfacctError, match=f"{name} = 8 is not known, and by its name it may add weights") as caught:
+        subject("mine", {**TINY["llama"], name: 8})
+    assert caught.value.hint is not None and f"{name}=None" in caught.value.hint
+    for off in (0, None, False):
+        assert subject("mine", {**TINY["llama"], name: off}).ledger
+
+
+@pytest.mark.parametrize("name", ["lora_alpha", "expert_capacity", "kv_block_size", "memory", "mlp_chunk_size"])
+def test_a_number_of_how_weights_are_run_is_only_named(name: str) -> None:
+    assert subject("mine", {**TINY["llama"], name: 8}).unknown == (name,)
+
+
 @pytest.mark.parametrize("name", ["use_flash_norm", "fused_mlp", "norms_are_cheap_kernels", "frobnicate"])
 def test_a_switch_of_how_weights_are_run_is_only_named(name: str) -> None:
     assert subject("mine", {**TINY["llama"], name: True}).unknown == (name,)

@@ -294,7 +294,7 @@ def validate(family: type[FamilyConfig], raw: Mapping[str, Any]) -> tuple[Family
             _refuse_if_on(name, value)
         elif may_add_weights(name, value):
             raise ConfigError(
-                f"{name} = true is not known, and by its name it may add weights",
+                f"{name} = {shown(value)} is not known, and by its name it may add weights",
                 f"if you know that it adds none, count without it: {setting(name)}",
             )
         elif of_draft(name) and value not in OFF:

@@ -121,6 +121,10 @@ OF_RUNNING = frozenset(
     "checkpointing clip flash fp16 fp32 bf16 fused kernel kernels loss output parallel scale scaled scaling".split()
 )
 """… unless one of these says that it only changes how they are run."""
+SIZES = frozenset("dim dims r rank size width".split())
+"""Words at the end of the name of a size: one of weights may add some …"""
+OF_BLOCKS = frozenset("batch block buffer cache capacity chunk group local max page pool window".split())
+"""… unless one of these says that it only bounds or divides what is computed."""
 
 OF_DRAFTS = re.compile(r"draft|eagle|medusa|dflash|speculator", re.IGNORECASE)
 """What the fields and classes of a draft model are named after: a small model that proposes tokens for another, with
@@ -167,9 +171,14 @@ def changes_counts(name: str) -> bool:
 
 
 def may_add_weights(name: str, value: object) -> bool:
-    """True for a switch that is on and whose name, which nobody here knows, is of weights."""
-    words = set(name.lower().split("_"))
-    return value is True and bool(words & OF_WEIGHTS) and not words & OF_RUNNING
+    """True for a switch that is on, or a size above 0, whose name, which nobody here knows, is of weights."""
+    words = name.lower().split("_")
+    if not OF_WEIGHTS.intersection(words) or OF_RUNNING.intersection(words):
+        return False
+    if value is True or not isinstance(value, int):
+        return value is True
+    counts = words[0] in ("num", "n") and words[-1] in OF_WEIGHTS
+    return value > 0 and (counts or words[-1] in SIZES) and not OF_BLOCKS.intersection(words)
 
 
 def of_draft(name: str) -> bool:
