@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -169,6 +170,36 @@ def test_names_that_mislead_give_way_to_shapes_that_all_agree() -> None:
     assert names["blocks.*.attn_norm.weight"] == "layers.*.p.w" and names["blocks.*.mlp_norm.weight"] == "layers.*.q.w"
     wider = tfacct.check(lambda: own.Misnamed(f=120), LLAMA, tokens=9)
     assert not wider.agrees and wider.code_params - wider.total_params == 3 * 3 * 48 * 8
+
+
+class Opaque(own.Grouped):
+    """Grouped attention whose products are called `a`, `b`, `c` and `d`."""
+
+    wq, wk, wv, wo = (property(attrgetter(name)) for name in "abcd")
+
+    def __init__(self, kv: int) -> None:
+        torch.nn.Module.__init__(self)
+        for name, outputs in zip("abcd", (48, 8 * kv, 8 * kv, 48), strict=True):
+            setattr(self, name, torch.nn.Linear(48, outputs, bias=False))
+        self.size = 8
+
+
+def opaque(kv: int) -> Any:
+    module = own.Llama(size=8)
+    for layer in module.layers:
+        layer.attention = Opaque(kv)
+    return module
+
+
+@pytest.mark.parametrize(("kv", "wanted"), [(2, 2), (2, 1), (6, 3)])
+def test_keys_are_not_taken_for_keys_and_values_in_one(kv: int, wanted: int) -> None:
+    """Twice the heads of the config: one product has as many rows as its keys and values together."""
+    config = {**LLAMA, "head_dim": 8, "num_key_value_heads": wanted}
+    report = tfacct.check(lambda: opaque(kv), config, tokens=9)
+    wide = f"{8 * kv} wide in the code, {8 * wanted} in the config"
+    said = [(one["path"], one["difference"]) for one in report.differences if one["unit"] == "parameters"]
+    assert said == [(f"blocks.0.attn.{name}", wide) for name in ("k_proj", "v_proj") if kv != wanted]
+    assert report.agrees is (kv == wanted)
 
 
 def test_a_bias_is_no_norm_of_the_same_size() -> None:

@@ -34,6 +34,10 @@ ENOUGH = 4.0
 """Score from which on two tensors belong together: an equal shape in as many blocks, or a word for the same thing."""
 
 
+FUSED_LAST, FUSED_FIRST, NEVER_FUSED = -0.5, 0.5, -100.0
+"""Points of products that run as one: of equal shapes they come after a product that runs alone, before it or never."""
+
+
 class Theirs(NamedTuple):
     """A tensor of the code in one block: several where each expert or head has one of its own."""
 
@@ -102,6 +106,11 @@ class Matched:
         return not self.missing and not self.over and all(one.fits for one in self.matches)
 
     @property
+    def alone(self) -> int:
+        """Number of tensors that have no pair."""
+        return len(self.missing) + len(self.over)
+
+    @property
     def elements(self) -> tuple[int, int]:
         """Elements of the code and of the config in all."""
         pairs = [(one.theirs.elements, sum(int(tensor.elements) for tensor in one.ours)) for one in self.matches]
@@ -122,10 +131,8 @@ def expected(ours: Sequence[Tensor]) -> tuple[int, ...]:
 class _Sides:
     """Both sides by their names in every block, and what has been paired."""
 
-    def __init__(
-        self, subject: LoadedModel, weights: Sequence[Weight], *, named: bool, fused_first: bool = False
-    ) -> None:
-        self.subject, self.fused = subject, 0.5 if fused_first else -0.5
+    def __init__(self, subject: LoadedModel, weights: Sequence[Weight], *, named: bool, fused: float) -> None:
+        self.subject, self.fused = subject, fused
         self.ours: dict[str, list[Tensor]] = defaultdict(list)
         for tensor in subject.ledger.tensors(unfolded=True):
             self.ours[paths.starred(tensor.path)].append(tensor)
@@ -173,13 +180,20 @@ def match(subject: LoadedModel, weights: Sequence[Weight], given: Mapping[str, S
     """Pair the tensors of a module with a model's. `given`: a map, names of the code to paths of the ledger.
 
     Where similar names leave a difference and both sides have as many elements, the names may mislead: pairs by shape
-    and position alone are taken if they leave none. Raises ConfigError for a map that names what is not there.
+    and position alone are taken if they leave none. Where tensors are left over, a product of another size may have
+    been taken for products that run as one: pairs without these are taken if they leave fewer. Raises ConfigError for a
+    map that names what is not there.
     """
     found = _match(subject, weights, given, named=True)
-    if found.complete or len(set(found.elements)) > 1:
+    if found.complete:
         return found
-    unnamed = (_match(subject, weights, given, named=False, fused_first=first) for first in (False, True))
-    return next((one for one in unnamed if one.complete), found)
+    if len(set(found.elements)) == 1:
+        unnamed = (_match(subject, weights, given, named=False, fused=fused) for fused in (FUSED_LAST, FUSED_FIRST))
+        if (complete := next((one for one in unnamed if one.complete), None)) is not None:
+            return complete
+    if not found.over:
+        return found
+    return min(found, _match(subject, weights, given, named=True, fused=NEVER_FUSED), key=lambda one: one.alone)
 
 
 def _match(
@@ -188,12 +202,12 @@ def _match(
     given: Mapping[str, Sequence[str]] | None,
     *,
     named: bool,
-    fused_first: bool = False,
+    fused: float = FUSED_LAST,
 ) -> Matched:
-    """Pairs by the names of the class or a map, by similar names where `named`, by shape and by position. Of equal
-    shapes a product that runs alone comes before products that run as one, or after them with `fused_first`."""
+    """Pairs by the names of the class or a map, by similar names where `named`, by shape and by position. `fused`: what
+    is added to the score of products that run as one."""
     own = [weight._replace(name=own_names.WRAPPED.sub("", weight.name)) for weight in weights]
-    sides = _Sides(subject, own, named=named, fused_first=fused_first)
+    sides = _Sides(subject, own, named=named, fused=fused)
     by_shape = "shape" if named else "position"
     ways: Sequence[tuple[str, Callable[[_Sides], None]]] = (
         ("map", partial(_by_map, given=given or {})),
