@@ -18,7 +18,7 @@ from tfacct.base.errors import TfacctError
 from tfacct.cli.app import app as app
 from tfacct.cli.options import Which
 from tfacct.cli.root import REGISTERED
-from tfacct.families._parts import AUDIOS, ENCODERS, PAIRS, TOWERS, VISIONS
+from tfacct.families._parts import AUDIOS, ENCODERS, PAIRS, SPREAD, TOWERS, VISIONS
 from tfacct.families._projectors import PROJECTORS, ROWS_UNKNOWN
 from tfacct.families._wrappers import WRAPPERS
 from tfacct.ledger.workload import Workload
@@ -400,6 +400,25 @@ def test_the_modules_of_an_encoder_are_those_of_the_class(whole: str, method: di
     one = subject("mine", {**raw, "quantization_config": {**method, field: modules[1:] or ["lm_head"]}})
     with pytest.raises(TfacctError, match="how this part is stored is not understood"):
         one.of_parts("parameters")[1].storage()
+
+
+@pytest.mark.parametrize("whole", sorted(({*VISIONS} | {*AUDIOS}) - SPREAD - {"embedding_gemma2"}))
+def test_a_list_of_every_linear_module_leaves_an_encoder_as_it_is(whole: str) -> None:
+    """As Qwen3-VL's FP8 files name them one by one; without any one of them the list leaves it no more."""
+    torch = pytest.importorskip("torch")
+    raw = whole_of(whole)
+    linear = [name for name, module in of_class(raw).named_modules() if isinstance(module, torch.nn.Linear)]
+    part = ENCODERS["audio" if whole in AUDIOS else "vision"][whole]
+    at = (*(("audio_tower",) if whole in AUDIOS else ("vision", "visual")), *filter(None, [part.between]))
+    mine = [name for name in linear if any(name.removeprefix("model.").startswith(one) for one in at)]
+    for left, plain in ((mine, True), (mine[:-1], False), (mine[1:], False)):
+        said = {"quant_method": "fp8", "modules_to_not_convert": left}
+        one = subject("mine", {**raw, "quantization_config": said}).of_parts("parameters")[1]
+        if plain:
+            assert one.storage().name == "bf16"
+        else:
+            with pytest.raises(TfacctError, match="how this part is stored is not understood"):
+                one.storage()
 
 
 def test_memory_of_both_parts_has_no_verdict_on_a_budget(run, llava: str) -> None:

@@ -21,6 +21,11 @@ OUTER = ("", "model.", "language_model.", "model.language_model.", "language_mod
 OF_WHOLE = ("", "model.")
 """What they put in front of the paths of an encoder."""
 PROJECTOR = "projector."
+NO_MODULES = frozenset(("projector.mm_input_projection", "merger.join", *(f"pooler.{name}_proj" for name in "qkvo")))
+"""Matrices of an encoder that are parameters or convolutions in its class, not linear modules: no method converts
+those."""
+LINEAR_PATCHES = frozenset(("gemma4_vision", "siglip2_vision_model", "ernie4_5_vl_moe_vision", "llama4_vision_model"))
+"""Encoders whose patches are rows by a linear module."""
 _W = (
     (".mlp.", ".block_sparse_moe."),
     (".gate_proj", ".w1"),
@@ -98,9 +103,14 @@ class Modules:
         yield from (f"{outer}{end}" for outer in OF_WHOLE for end in ends)
 
     def role(self, tensor: Tensor) -> Role:
-        """Role of a tensor to a method: matrices of a projector are modules like any others."""
-        matrix = tensor.path.startswith(PROJECTOR) and len(tensor.parameter.axes) > 1
-        return "matrix" if matrix else tensor.stored.role
+        """Role of a tensor to a method: linear modules of a merger or a projector are modules like any others."""
+        role, module = tensor.stored.role, paths.module_of(tensor.path)
+        linear = self.subject.encodes is not None and bool(tensor.parameter.inputs) and module not in NO_MODULES
+        return "matrix" if linear and role == "other" and self._linear(module) else role
+
+    def _linear(self, module: str) -> bool:
+        """Whether a module is linear: what makes rows of patches or frames is a convolution in most classes."""
+        return not module.startswith("embed.") or self.subject.family in LINEAR_PATCHES
 
     def left(self, skips: Skips, roles: Iterable[str]) -> tuple[frozenset[str], bool]:
         """Paths of the matrices that a list leaves as they are, and whether they differ from block to block.
