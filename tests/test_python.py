@@ -71,10 +71,7 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "too long": (lambda: GPT2.generate(ctx=10**12, new_tokens=2), "ctx=1000000000000 with new_tokens=2 ends at"),
     "quantized": (lambda: load({**TINY["gpt2"], "quantization_config": {"bits": 4}}).memory(), "give dtype to count"),
     "fit": (lambda: GPT2.memory(fit=0), "fit must be a whole number of bytes, not 0"),
-    "too small": (
-        lambda: GPT2.memory(fit="1MiB"),
-        "more than fit 1,048,576 bytes (1.00 MiB, 1.05 MB)\na smaller dtype, or a larger fit",
-    ),
+    "heads": (lambda: GPT2.memory(fit="5xh100-sxm"), "5 devices do not divide the 12 query heads\ntry 4 or 6"),
     "unit": (lambda: GPT2.memory(fit="1 apple"), "fit must be a size with its unit"),
     "of": (lambda: GPT2.formula(of="all"), "of is flops, params, kv, train or kept, not 'all'"),  # type: ignore[arg-type]
     "params": (lambda: GPT2.formula(of="params", ctx=3), "leave ctx, tokens, decode and batch out"),

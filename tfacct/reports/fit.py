@@ -105,7 +105,7 @@ def fit(
         [_facts(named, work, rule, whole, needed)],
         title=f"{compose.name_of(subject)}: {weights} of weights and {cache} of cache, {named.stored}, {words}",
         convention="weights and cache as stored; each device holds its share, and what is not divided",
-        answer=_answer(needed, alone=undivided(dtype)),
+        answer=_answer(needed, alone=undivided(subject, dtype)),
         notes=lambda _: [
             *sentences.files_notes([subject], dtype),
             *sentences.cache_notes([subject], named.cache),
@@ -116,7 +116,7 @@ def fit(
             *gathered_notes(subject, max((one.share.devices for one in needed if one.share is not None), default=1)),
             *(
                 [f"Weights in {named.dtype} are not divided here: one of each device is asked about."]
-                * undivided(dtype)
+                * undivided(subject, dtype)
             ),
             *sentences.range_notes([subject], dtype),
         ],
@@ -142,7 +142,11 @@ def _counts(subject: LoadedModel, ep: int, dtype: str | None) -> list[int]:
     check_size(option("ep"), ep)
     if ep > 1 and not subject.ledger.experts:
         raise UsageError(f"{subject.name} has no experts, so {option('ep')} does not apply", "leave it out")
-    counts = [1] if undivided(dtype) else head_divisors(subject) or [1 << power for power in range(MOST.bit_length())]
+    counts = (
+        [1]
+        if undivided(subject, dtype)
+        else head_divisors(subject) or [1 << power for power in range(MOST.bit_length())]
+    )
     if all(count % ep for count in counts):
         raise UsageError(
             f"{option('ep', ep)} divides none of {', '.join(map(str, counts))} devices", "a power of two may"

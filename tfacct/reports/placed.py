@@ -124,7 +124,7 @@ def put(
         raise named(NoKernelError(what), subject)
     check_heads(subject, count)
     storage = subject.storage(dtype)
-    if count > 1 and undivided(dtype):
+    if count > 1 and undivided(subject, dtype):
         raise UsageError(
             f"{subject.name}: weights in {storage.name} are not divided here",
             f"ask for one device: {option('on', device.id)}",
@@ -147,9 +147,9 @@ def put(
     return Placed(subject, device, count, storage.name if dtype is None else name, cache, host, stored, facts)
 
 
-def undivided(dtype: str | None) -> bool:
-    """Whether weights are llama.cpp's mixture, whose types follow from whole tensors."""
-    return dtype is not None and units.dtype_name(dtype) in units.GGUF
+def undivided(subject: LoadedModel, dtype: str | None) -> bool:
+    """Whether weights are llama.cpp's mixture, whose types follow from whole tensors and the blocks' numbers."""
+    return (dtype is not None and units.dtype_name(dtype) in units.GGUF) or subject.storage(dtype).by_block
 
 
 def _odd(subject: LoadedModel) -> str | None:
