@@ -189,7 +189,9 @@ def test_gptq_as_its_newer_files_spell_it_is_stored_alike() -> None:
     stored = {"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": False, "sym": True}
     sizes = {**TINY["llama"], "hidden_size": 256, "intermediate_size": 256}
     of = [subject("mine", {**sizes, "quantization_config": {**stored, **more}}) for more in ({}, {"hyb_act": False})]
-    first, second = (one.ledger.weight_bytes(storage_of(one, one.raw["quantization_config"])) for one in of)
+    first, second = (
+        one.ledger.weight_bytes(storage_of(one, one.raw["quantization_config"], "quantization_config")) for one in of
+    )
     assert first == second
     with pytest.raises(ConfigError, match="hyb_act = true is not known"):
         storage_of(of[0], {**stored, "hyb_act": True})
@@ -199,7 +201,9 @@ def test_fp8_under_torchs_name_for_it_is_stored_alike() -> None:
     """MiniMax-M2's files say float8_e4m3fn where DeepSeek-V3's say e4m3."""
     one = subject("mine", TINY["minimax_m2"])
     stored = {"quant_method": "fp8", "weight_block_size": [128, 128], "activation_scheme": "dynamic"}
-    first, second = (one.ledger.weight_bytes(storage_of(one, {**stored, "fmt": name})) for name in FP8)
+    first, second = (
+        one.ledger.weight_bytes(storage_of(one, {**stored, "fmt": name}, "quantization_config")) for name in FP8
+    )
     assert first == second
 
 
