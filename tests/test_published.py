@@ -194,7 +194,7 @@ def test_gptq_as_its_newer_files_spell_it_is_stored_alike() -> None:
     )
     assert first == second
     with pytest.raises(ConfigError, match="hyb_act = true is not known"):
-        storage_of(of[0], {**stored, "hyb_act": True})
+        storage_of(of[0], {**stored, "hyb_act": True}, "quantization_config")
 
 
 def test_fp8_under_torchs_name_for_it_is_stored_alike() -> None:
