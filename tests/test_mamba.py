@@ -95,13 +95,20 @@ def test_no_crossover_is_made_up(chunk: bool, run) -> None:
         ("solve mamba-130m --for ctx --until share.attn=50%", "unknown metric 'share.attn'"),
         ("sweep mamba-130m --metric share.attn_scores_values", "unknown metric"),
         ("formula mamba-130m --of kv --decode", "leave --tokens and --decode out"),
-        ("memory mamba-2.8b --fit 5GiB", "more than --fit"),
-        ("memory mamba-130m --fit 247MiB --batch 99", "less than the state of 99 sequences"),
     ],
 )
 def test_what_needs_attention_is_refused_by_name(run, command: str, says: str) -> None:
     ran = run(*command.split())
     assert ran.code == 2 and says in ran.err and "Traceback" not in ran.err
+
+
+def test_a_state_that_does_not_fit_is_a_verdict(run) -> None:
+    for command, says in (
+        ("memory mamba-2.8b --fit 5GiB", "Does not fit in 5 GiB: the weights alone are"),
+        ("memory mamba-130m --fit 247MiB --batch 99", "less than the state of 99 sequences"),
+    ):
+        ran = run(*command.split())
+        assert ran.code == 0 and says in " ".join(ran.out.split())
 
 
 def test_key_heads_are_no_knob() -> None:

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable, Iterable, Sequence
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -232,7 +233,7 @@ def stepped(config: dict[str, Any], name: str) -> int:
 
     from tfacct.reference.updating import tensors
 
-    fields = {key: value for key, value in config.items() if key != "model_type"}
+    fields = deepcopy({key: value for key, value in config.items() if key != "model_type"})
     made = AutoConfig.for_model(config["model_type"], **fields)
     built = AutoModelForCausalLM.from_config(made, dtype=torch.bfloat16, attn_implementation="eager")
     ids = torch.arange(32).reshape(2, 16) % config["vocab_size"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from copy import deepcopy
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -56,7 +57,7 @@ def built(raw: dict[str, Any]) -> dict[str, int]:
         "phi4_multimodal": "AutoModelForCausalLM",
     }
     if raw["model_type"] in autos:
-        fields = {name: value for name, value in raw.items() if name != "model_type"}
+        fields = deepcopy({name: value for name, value in raw.items() if name != "model_type"})
         made = transformers.AutoConfig.for_model(raw["model_type"], **fields)
         with torch.device("meta"):
             whole = getattr(transformers, autos[raw["model_type"]]).from_config(made)
@@ -554,7 +555,7 @@ def test_qwen2_audio_is_both_and_its_projector() -> None:
 def test_averaged_audio_is_the_wholes(whole: str) -> None:
     transformers, torch = pytest.importorskip("transformers"), pytest.importorskip("torch")
     raw = {"model_type": whole, "text_config": text_of(whole), "audio_config": TINY[AUDIOS[whole].tower]}
-    fields = {name: value for name, value in raw.items() if name != "model_type"}
+    fields = deepcopy({name: value for name, value in raw.items() if name != "model_type"})
     made = transformers.AutoConfig.for_model(whole, **fields)
     with torch.device("meta"):
         model = getattr(transformers, type(made).__name__.replace("Config", "ForConditionalGeneration"))(made)

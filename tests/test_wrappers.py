@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -69,8 +70,7 @@ def built(raw: Mapping[str, Any]) -> Any:
     transformers = pytest.importorskip("transformers")
     from transformers.models.auto import modeling_auto
 
-    fields = {name: value for name, value in raw.items() if name != "model_type"}
-    fields = {name: dict(value) if isinstance(value, Mapping) else value for name, value in fields.items()}
+    fields = deepcopy({name: value for name, value in raw.items() if name != "model_type"})  # classes write into them
     made = transformers.AutoConfig.for_model(raw["model_type"], **fields)
     maps = (
         getattr(modeling_auto, f"MODEL_FOR_{task}_MAPPING_NAMES", {})

@@ -10,6 +10,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from copy import deepcopy
 from importlib import import_module
 from inspect import signature
 from typing import Any
@@ -92,8 +93,11 @@ def _settings_by_default() -> Iterator[None]:
 
 
 def filled(config: Mapping[str, Any]) -> Any:
-    """The config as its class in transformers takes it, with that class's defaults."""
-    fields = {name: value for name, value in config.items() if name != "model_type"}
+    """The config as its class in transformers takes it, with that class's defaults.
+
+    The fields are copied: classes write into the tables and lists that they are given.
+    """
+    fields = {name: deepcopy(value) for name, value in config.items() if name != "model_type"}
     return transformers.AutoConfig.for_model(config["model_type"], **fields)
 
 

@@ -107,12 +107,20 @@ def memory(
             *pages.notes(facts[at]),
             *(fit.notes if fit is not None else ()),
             *(ranks.notes(undivided[at], facts[at], mesh) if mesh else ()),
+            *(_padded(undivided[at], subjects[at], dtype) if mesh and mesh.pp == 1 else ()),
         ],
         counted=f"weights{_and_kept(subjects)} only; no activations, engine buffers or fragmentation",
         requests=[request],
         left_out=left_out,
         headline="total_bytes",
     )
+
+
+def _padded(undivided: Sequence[LoadedModel], ranked: Sequence[LoadedModel], dtype: str | None) -> dict[str, None]:
+    from tfacct.reports.mesh import padded_blocks
+
+    both = zip(undivided, ranked, strict=True)
+    return dict.fromkeys(note for whole, one in both for note in padded_blocks(whole, one, dtype))
 
 
 def _check_mesh(mesh: Mesh | None, kv_block: int | None, fit: Budget | None) -> None:

@@ -19,6 +19,7 @@ from tfacct.base.errors import ConfigError, UsageError, listed
 from tfacct.base.spelling import option
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import Axes
+from tfacct.ledger.formats import MX
 from tfacct.ledger.storage import Storage, Stored
 from tfacct.ledger.workload import check_size
 from tfacct.loading.model import LoadedModel
@@ -297,6 +298,10 @@ def uneven(subjects: Sequence[LoadedModel], mesh: Mesh) -> list[str]:
     return said
 
 
+PADDED = frozenset(one.name for one in MX.values())
+"""Formats whose last block of a share is filled up, as vLLM pads the experts of gpt-oss on 4 and 8 devices."""
+
+
 class CutError(UsageError):
     """A division that cuts blocks of a format of weights."""
 
@@ -307,6 +312,17 @@ def check_formats(whole: LoadedModel, ranked: LoadedModel, dtype: str | None) ->
     check_shares(whole, dtype, (part.stored for part in ranked.ledger.tensors()), ranked.storage(dtype))
 
 
+def padded_blocks(whole: LoadedModel, ranked: LoadedModel, dtype: str | None) -> list[str]:
+    """The note about blocks of weights that a rank's share fills up."""
+    stored, pairs = whole.storage(dtype), zip(whole.ledger.tensors(), ranked.ledger.tensors(), strict=True)
+    names = {
+        stored.dtype(tensor.stored)
+        for tensor, part in pairs
+        if stored.dtype(tensor.stored) in PADDED and stored.cuts(tensor.stored, part.stored)
+    }
+    return [f"A rank's share is padded to whole blocks of {name}, as engines pad it." for name in sorted(names)]
+
+
 def check_shares(whole: LoadedModel, dtype: str | None, shares: Iterable[Stored], own: Storage) -> None:
     """The same of one rank's share of each tensor, which `own` stores."""
     stored = whole.storage(dtype)
@@ -315,9 +331,10 @@ def check_shares(whole: LoadedModel, dtype: str | None, shares: Iterable[Stored]
     if stored.by_block:
         raise UsageError(f"{whole.name}: weights in {stored.name} are not divided here")
     for tensor, part in zip(whole.ledger.tensors(), shares, strict=True):
-        if stored.dtype(tensor.stored) != own.dtype(part) or stored.cuts(tensor.stored, part):
+        name = stored.dtype(tensor.stored)
+        if name != own.dtype(part) or (name not in PADDED and stored.cuts(tensor.stored, part)):
             shapes = " × ".join(f"{size:,}" for size in (part.outputs, part.inputs))
-            what = f"{stored.dtype(tensor.stored)} in {paths.short(tensor.path)}"
+            what = f"{name} in {paths.short(tensor.path)}"
             experts = f"whole experts ({option('ep')}), " if tensor.parameter.bank else ""
             raise CutError(
                 f"{whole.name}: the division cuts blocks of {what}, of which a rank has {shapes}",
