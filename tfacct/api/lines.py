@@ -38,8 +38,8 @@ class Otherwise(TypedDict):
     total_flops: int
 
 
-class Fit(TypedDict):
-    """Largest context and batch that fit a budget."""
+class Budgeted(TypedDict):
+    """A budget of memory, whether the question fits in it, and the largest context and batch that do."""
 
     budget_bytes: int
     memory_bytes: int
@@ -52,8 +52,13 @@ class Fit(TypedDict):
     past_positions: str | None
     context_limit: int | None
     largest_context: int | None
-    context_slack_bytes: int | None
     largest_batch: int | None
+
+
+class Fit(Budgeted):
+    """What of weights and cache fits a budget, and what it leaves free."""
+
+    context_slack_bytes: int | None
     batch_slack_bytes: int | None
     context_stage: NotRequired[int]
     batch_stage: NotRequired[int]
@@ -254,21 +259,9 @@ class Lora(TypedDict):
     bytes: int
 
 
-class TrainFit(TypedDict):
-    """Largest context and batch of a training step that fit a budget, and what would make more of it fit."""
+class TrainFit(Budgeted):
+    """What of a training step fits a budget, and what would make more of it fit."""
 
-    budget_bytes: int
-    memory_bytes: int
-    memory_from: str | None
-    use: float
-    reserve_bytes: int
-    device: str | None
-    devices: int
-    fits: bool
-    past_positions: str | None
-    context_limit: int | None
-    largest_context: int | None
-    largest_batch: int | None
     changes: list[dict[str, Any]]
 
 
