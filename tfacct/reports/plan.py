@@ -211,15 +211,17 @@ def _answer(tried: Tried, gpus: int, fit: Budget, command: _Command, watch: Cloc
 def _fastest(tried: Tried, gpus: int, command: _Command, watch: Clock) -> str:
     """The fastest layout of each stack, among those that have an estimate."""
     timed, count = _clocked(tried), len(tried.fitting)
-    first = {one.stack: one for one in reversed(timed)}
-    takes = [f"{_named(one, command, gpus)}, ≈ {units.seconds(one.seconds or 0)}" for one in reversed(first.values())]
+    takes: dict[str, str] = {}
+    for one in timed:  # fastest first within a stack
+        takes.setdefault(one.stack, f"{_named(one, command, gpus)}, ≈ {units.seconds(one.seconds or 0)}")
+    fastest = takes[timed[0].stack]
     if len(timed) == 1:
         only = "it is" if count == 1 else "the one with an estimate is"
-        return f"{only} {takes[0]} for {watch.unit}"
+        return f"{only} {fastest} for {watch.unit}"
     among = "" if len(timed) == count else f" of {len(timed):,} with an estimate"
-    if len(first) == 1:
-        return f"fastest{among}: {takes[0]} for {watch.unit}"
-    by_stack = "; ".join(f"with {stack} {take}" for stack, take in zip(reversed(first), takes, strict=True))
+    if len(takes) == 1:
+        return f"fastest{among}: {fastest} for {watch.unit}"
+    by_stack = "; ".join(f"with {stack} {take}" for stack, take in takes.items())
     return f"fastest{among}: {by_stack} for {watch.unit}"
 
 
@@ -243,8 +245,9 @@ def _table(tried: Tried, command: _Command) -> Table:
         Column("sent_bytes", "sends", "bytes"),
         *([Column("seconds", "≈ time", "seconds")] if _clocked(tried) else []),
     )
-    shown = tried.fitting or tried.larger
-    stacks = {one.stack: [other for other in shown if other.stack == one.stack] for one in shown}
+    stacks: dict[str, list[Division]] = {}
+    for one in tried.fitting or tried.larger[:ROWS]:  # the larger ones are worked out as they are asked for
+        stacks.setdefault(one.stack, []).append(one)
     sections = tuple(tuple(_row(one, command) for one in alike[: ROWS // len(stacks)]) for alike in stacks.values())
     return columns, sections, ()
 
