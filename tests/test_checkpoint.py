@@ -569,7 +569,7 @@ def test_what_is_printed_is_what_the_schema_says(run: Callable[..., Ran], tmp_pa
 def test_no_line_is_wider_than_the_terminal(columns: int, run: Callable[..., Ran], tmp_path: Path) -> None:
     ours = tiny("deepseek_v3")
     path = folder(tmp_path / "some-model", ours, quantized(of_class(ours), FORMATS["fp8"][1]))
-    for words in ((), ("--exact",), ("--config", "gpt2-xl"), ("--config", "deepseek-v3")):
+    for words in ((), ("--digits",), ("--config", "gpt2-xl"), ("--config", "deepseek-v3")):
         out = run("checkpoint", str(path), *words, columns=columns).out
         assert len(out.splitlines()) > 10
         assert max(map(len, out.splitlines())) <= columns, words

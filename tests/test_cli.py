@@ -153,8 +153,8 @@ def test_columns_re_add_to_their_total(run, model: str, extra: list[str]) -> Non
     total = json.loads(run("flops", model, "--ctx", "999", *extra, "--json").out)["models"][0]["total_flops"]
     assert sum(int(row["flops"]) for row in rows) == total
     assert abs(sum(float(row["share"]) for row in rows) - 1) < 1e-12  # floats only to be read
-    exact = run("flops", model, "--ctx", "999", *extra, "--exact").out
-    assert f"{total:,}" in exact
+    digits = run("flops", model, "--ctx", "999", *extra, "--digits").out
+    assert f"{total:,}" in digits
 
 
 @pytest.mark.parametrize("model", by_kind(presets.names(), kind_of_preset))
@@ -260,10 +260,10 @@ def test_a_terminal_of_no_width_is_taken_for_a_narrow_one(run) -> None:
     assert refused.code == 2 and refused.err.startswith("error: no preset or file named")
 
 
-def test_exact_means_every_digit(run) -> None:
-    out = run("memory", "llama-3.1-8b", "--exact", columns=130).out
+def test_digits_means_every_digit(run) -> None:
+    out = run("memory", "llama-3.1-8b", "--digits", columns=130).out
     assert "17,179,869,184" in out and out.count("17,179,869,184") == 1  # the GB beside it stay GB
-    assert ".00" not in run("flops", "gpt2", "--exact").out
+    assert ".00" not in run("flops", "gpt2", "--digits").out
 
 
 @pytest.mark.parametrize("command", [*COMMANDS, "models", "show"])
@@ -286,7 +286,7 @@ def test_version_and_help(run) -> None:
 
 def test_stdin(run) -> None:
     config = json.dumps({"model_type": "gpt2", "vocab_size": 50257, "n_embd": 768, "n_layer": 12, "n_head": 12})
-    assert "124,439,808" in run("params", "-", "--exact", stdin=config.encode()).out
+    assert "124,439,808" in run("params", "-", "--digits", stdin=config.encode()).out
 
 
 def test_a_file_is_called_by_its_folder(run, tmp_path) -> None:

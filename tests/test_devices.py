@@ -265,7 +265,7 @@ def test_one_device_is_the_row_of_all(name: str, run: Callable[..., Ran]) -> Non
     assert run("devices", name, "--csv").out.splitlines()[0].startswith("device,bf16,")
 
 
-@pytest.mark.parametrize("other", ["--json", "--csv", "--markdown", "--exact", "--verbose", "--html=x.html"])
+@pytest.mark.parametrize("other", ["--json", "--csv", "--markdown", "--digits", "--verbose", "--html=x.html"])
 def test_the_template_takes_no_other_option(other: str, run: Callable[..., Ran]) -> None:
     ran = run("devices", "--template", other)
     assert (ran.code, ran.out) == (2, "") and f"--template does not go with {other.partition('=')[0]}" in ran.err

@@ -28,7 +28,7 @@ UNITS = {"flops": "FLOPs", "params": "parameters", "kv": "bytes", "memory": "byt
 
 
 def text_of(report: Report, width: int = UNBOUND) -> str:
-    return "\n".join(line.text for line in layout.lines(report, width, exact=False, spelled=str))
+    return "\n".join(line.text for line in layout.lines(report, width, digits=False, spelled=str))
 
 
 def reckoned(text: str) -> Fraction:

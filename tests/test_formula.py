@@ -119,7 +119,7 @@ def rows(text: str) -> dict[str, list[str]]:
 
 
 def printed(run, config: dict, *arguments: str) -> dict[str, list[str]]:
-    ran = run("formula", "-", *arguments, "--exact", columns=300, stdin=json.dumps(config).encode())
+    ran = run("formula", "-", *arguments, "--digits", columns=300, stdin=json.dumps(config).encode())
     assert ran.code == 0, ran.err
     return rows(ran.out)
 

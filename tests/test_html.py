@@ -111,7 +111,7 @@ def test_what_a_cell_rounds_is_written_on_hover() -> None:
     """19,327,352,832 = 12 blocks · 2 · 1,024² · 12 · 64 FLOPs of the scores."""
     text = load("gpt2").flops(ctx=1024).to_html()
     assert '<td title="19,327,352,832">19.3 G</td>' in text
-    assert ">19,327,352,832<" in load("gpt2").flops(ctx=1024).to_html(exact=True)
+    assert ">19,327,352,832<" in load("gpt2").flops(ctx=1024).to_html(digits=True)
     assert '<td class="words"><code>B T D, D F → B T F</code></td>' in text
 
 
@@ -130,9 +130,9 @@ def test_a_total_that_is_no_sum_stands_apart() -> None:
 
 def test_the_command_writes_a_page_beside_the_table(tmp_path: Path, run: Callable[..., Ran]) -> None:
     file = tmp_path / "flops.html"
-    ran = run("flops", "gpt2", "--exact", "--html", str(file))
-    assert ran.out == run("flops", "gpt2", "--exact").out and ran.err.endswith(f"wrote {file}\n")
-    assert file.read_text(encoding="utf-8") == load("gpt2").flops().to_html(exact=True)
+    ran = run("flops", "gpt2", "--digits", "--html", str(file))
+    assert ran.out == run("flops", "gpt2", "--digits").out and ran.err.endswith(f"wrote {file}\n")
+    assert file.read_text(encoding="utf-8") == load("gpt2").flops().to_html(digits=True)
     assert run("flops", "gpt2", "--html", str(file), "--force").code == 0
     assert [path.name for path in tmp_path.iterdir()] == ["flops.html"]
 

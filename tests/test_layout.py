@@ -88,11 +88,11 @@ def drawn(run, monkeypatch: pytest.MonkeyPatch):
         assert (ran.code, len(asked)) == (0, 1), ran.err
         found = {}
         for width in (*WIDTHS, UNBOUND):
-            for exact in (False, True):
+            for digits in (False, True):
                 monkeypatch.setenv("COLUMNS", str(width))
                 with contextlib.redirect_stdout(io.StringIO()) as out:
-                    terminal.show(asked[0], exact=exact)
-                found[width, exact] = out.getvalue()
+                    terminal.show(asked[0], digits=digits)
+                found[width, digits] = out.getvalue()
         return found
 
     return call
@@ -107,8 +107,8 @@ def numbers(text: str) -> Counter[str]:
 def test_no_line_is_wider_than_the_terminal_and_no_number_is_broken(drawn, command: str) -> None:
     texts = drawn(command)
     for width in WIDTHS:
-        for exact in (False, True):
-            text, whole = texts[width, exact], texts[UNBOUND, exact]
+        for digits in (False, True):
+            text, whole = texts[width, digits], texts[UNBOUND, digits]
             lines = text.splitlines()
             wide = [line for line in lines if len(line) > width]
             assert all(" " not in line and "://" in line for line in wide), (width, wide)  # an address is not broken
@@ -128,7 +128,7 @@ def test_what_has_no_room_is_named(run) -> None:
 
 
 def test_a_table_of_many_metrics_is_split_and_every_part_names_its_rows(run) -> None:
-    asked = ("sweep", "gpt2-xl", "--ctx", "1k,2k", "--metric", METRICS, "--exact")
+    asked = ("sweep", "gpt2-xl", "--ctx", "1k,2k", "--metric", METRICS, "--digits")
     parts = [part for part in run(*asked, columns=60).out.split("\n\n") if "──" in part]
     assert len(parts) == 2
     for part in parts:

@@ -213,7 +213,7 @@ def test_a_batch_counts_everywhere(run, train: bool) -> None:
 def test_the_table_says_the_same_as_the_json(run) -> None:
     """Per token, the rule of thumb and its factor, with a batch."""
     facts = json.loads(run("flops", "gpt2", "--ctx", "100", "--batch", "3", "--json").out)["models"][0]
-    table = run("flops", "gpt2", "--ctx", "100", "--batch", "3", "--exact", columns=120).out
+    table = run("flops", "gpt2", "--ctx", "100", "--batch", "3", "--digits", columns=120).out
     assert f" {facts['flops_per_token']:,}\n" in table
     factor = facts["total_flops"] / facts["rule_of_thumb_flops"]
     assert f"{facts['rule_of_thumb_flops']:,}  × {factor:.2f}" in table

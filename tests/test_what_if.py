@@ -243,7 +243,7 @@ def test_csv_has_raw_numbers_and_markdown_a_table(run) -> None:
     assert [row["kv_cache_bytes"] for row in rows] == ["37748736", "75497472"]
     assert rows[0]["total_flops"] == "291648307200"
     assert run(*arguments, "--markdown").out.count("| 2,048 | 661 G | 72.0 MiB |") == 1
-    assert "291,648,307,200" in run(*arguments, "--exact").out
+    assert "291,648,307,200" in run(*arguments, "--digits").out
 
 
 def test_lists_in_brackets_are_one_value(run) -> None:
@@ -347,7 +347,7 @@ def test_more_that_makes_no_sense(arguments: str, words: str, run) -> None:
 
 def test_every_metric_that_was_asked_for_is_shown(run) -> None:
     names = list(METRICS)
-    out = run("sweep", "gpt2", "--ctx", "1k", "--metric", ",".join(names), "--exact").out
+    out = run("sweep", "gpt2", "--ctx", "1k", "--metric", ",".join(names), "--digits").out
     parts = [line.split()[1:] for line in out.splitlines() if line.split()[:1] == ["1,024"]]
     assert sum(map(len, parts)) >= len(names)
 

@@ -246,13 +246,13 @@ def _page(form: opt.Form) -> Path:
     return files.check("html", form.html or "", (".html",), "page", force=form.force)
 
 
-def _write_page(report: Report, form: opt.Form, exact: bool) -> str:
+def _write_page(report: Report, form: opt.Form, digits: bool) -> str:
     """Write a report as the page that was asked for. Returns what to say of it, nothing where none was."""
     if form.html is None:
         return ""
     from tfacct.output import files
 
-    files.write_text("html", _page(form), report.to_html(exact))
+    files.write_text("html", _page(form), report.to_html(digits))
     return f"wrote {form.html}"
 
 
@@ -298,8 +298,8 @@ def show(
 ) -> None:
     """Print a report in the form that was asked for, or its derivation in LaTeX. The picture and the page come first:
     where one cannot be written, nothing is printed."""
-    exact = isinstance(form, opt.Output) and form.exact
-    wrote = [_draw(picture, form, chart), _write_page(report, form, exact)]
+    digits = isinstance(form, opt.Output) and form.digits
+    wrote = [_draw(picture, form, chart), _write_page(report, form, digits)]
     if how is not None and how.as_latex:
         print(signs.marked_down(report.to_latex(), sys.stdout))
     elif form.as_json:
@@ -307,11 +307,11 @@ def show(
     elif form.as_csv:
         print(report.to_csv(), end="")
     elif form.as_markdown:
-        print(signs.marked_down(report.to_markdown(exact), sys.stdout), end="")
+        print(signs.marked_down(report.to_markdown(digits), sys.stdout), end="")
     else:
         from tfacct.output import terminal
 
-        terminal.show(report, exact=exact, verbose=isinstance(form, opt.Output) and form.verbose)
+        terminal.show(report, digits=digits, verbose=isinstance(form, opt.Output) and form.verbose)
     for line in (*report.hints, *filter(None, wrote)):
         print(printable(line), file=sys.stderr)
 

@@ -252,7 +252,7 @@ Print = Annotated[
     typer.Option("--print", help="Greys and hatches, for black-and-white print.", rich_help_panel=_OUTPUT),
 ]
 Dark = Annotated[bool, typer.Option("--dark", help="A picture on a dark background.", rich_help_panel=_OUTPUT)]
-Exact = Annotated[bool, typer.Option("--exact", help="Every digit in the table.", rich_help_panel=_OUTPUT)]
+Digits = Annotated[bool, typer.Option("--digits", help="Every digit in the table.", rich_help_panel=_OUTPUT)]
 Verbose = Annotated[
     bool,
     typer.Option(
@@ -393,7 +393,7 @@ class Form:
 class Output(Form):
     """A form, and how much of each number a table shows."""
 
-    exact: Exact = False
+    digits: Digits = False
     verbose: Verbose = False
 
 

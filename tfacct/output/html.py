@@ -27,7 +27,7 @@ WIDTH = 100
 """Letters in a line of a derivation."""
 
 
-def page(report: Report, exact: bool = False) -> str:
+def page(report: Report, digits: bool = False) -> str:
     """A whole document: the report with its conventions folded below it, readable in light and dark, on paper and by
     a screen reader. Its policy forbids scripts and every request."""
     style = stylesheet()
@@ -48,7 +48,7 @@ def page(report: Report, exact: bool = False) -> str:
             "</head>",
             '<body class="tfacct-page">',
             '<main class="tfacct">',
-            *_body(report, "h1", exact),
+            *_body(report, "h1", digits),
             *(conventions if report.details else ()),
             f'<p class="aside">Counted by tfacct {__version__}.</p>',
             "</main>",
@@ -59,13 +59,13 @@ def page(report: Report, exact: bool = False) -> str:
     )
 
 
-def fragment(report: Report, exact: bool = False) -> str:
+def fragment(report: Report, digits: bool = False) -> str:
     """The report as one element, with the stylesheet that a page around it does not have."""
     return "\n".join(
         [
             '<div class="tfacct">',
             f"<style>{stylesheet()}</style>",
-            *_body(report, "p", exact),
+            *_body(report, "p", digits),
             "</div>",
         ]
     )
@@ -76,13 +76,13 @@ def stylesheet() -> str:
     return files("tfacct.output").joinpath("report.css").read_text(encoding="utf-8")
 
 
-def _body(report: Report, heading: str, exact: bool) -> Iterator[str]:
+def _body(report: Report, heading: str, digits: bool) -> Iterator[str]:
     """Title, answer, table or derivation, notes, hints."""
     yield f'<{heading} class="title">{_text(report.title)}</{heading}>'
     if report.answer:
         yield f'<p class="answer"><strong>{_text(report.answer)}</strong></p>'
     if report.derivation is None:
-        yield from _table(report, exact)
+        yield from _table(report, digits)
     else:
         from tfacct.output import derivation
 
@@ -98,7 +98,7 @@ def _body(report: Report, heading: str, exact: bool) -> Iterator[str]:
         yield f'<p class="aside"><small>{"<br>".join(map(_text, report.hints))}</small></p>'
 
 
-def _table(report: Report, exact: bool) -> Iterator[str]:
+def _table(report: Report, digits: bool) -> Iterator[str]:
     """The rows, a body for every section and a foot for the totals; wider than the screen, it scrolls by itself."""
     columns = report.columns
     longest = {column.key: longest_bar(report, column.key) for column in columns if column.kind == "bar"}
@@ -108,7 +108,7 @@ def _table(report: Report, exact: bool) -> Iterator[str]:
     for tag, rows in [*(("tbody", section) for section in report.sections), ("tfoot", report.totals)]:
         if rows:
             yield f"<{tag}>"
-            yield from (_row(row, columns, longest, exact, total=tag == "tfoot") for row in rows)
+            yield from (_row(row, columns, longest, digits, total=tag == "tfoot") for row in rows)
             yield f"</{tag}>"
     yield "</table>"
     yield "</div>"
@@ -120,27 +120,27 @@ def _header(column: Column) -> str:
     return f'<th scope="col"{_classed(column.kind)}>{_text(column.label)}</th>'
 
 
-def _row(row: Row, columns: tuple[Column, ...], longest: dict[str, Fraction], exact: bool, *, total: bool) -> str:
+def _row(row: Row, columns: tuple[Column, ...], longest: dict[str, Fraction], digits: bool, *, total: bool) -> str:
     name, *rest = columns
-    first = f'<th scope="row"{_classed(name.kind)}>{_cell(name, row.get(name.key), exact)}</th>'
+    first = f'<th scope="row"{_classed(name.kind)}>{_cell(name, row.get(name.key), digits)}</th>'
     cells = (
-        _bar(row.get(column.key), longest[column.key]) if column.kind == "bar" else _number(column, row, exact)
+        _bar(row.get(column.key), longest[column.key]) if column.kind == "bar" else _number(column, row, digits)
         for column in rest
     )
     plain = ' class="plain"' if total and row.get(PLAIN) else ""
     return f"<tr{plain}>{first}{''.join(cells)}</tr>"
 
 
-def _number(column: Column, row: Row, exact: bool) -> str:
+def _number(column: Column, row: Row, digits: bool) -> str:
     """A cell; what it rounds is written out on hover."""
     cell = row.get(column.key)
-    shown, whole = column.text(cell, exact), column.text(cell, exact=True)
+    shown, whole = column.text(cell, digits), column.text(cell, digits=True)
     more = f' title="{_text(whole)}"' if whole != shown else ""
-    return f"<td{_classed(column.kind, shown)}{more}>{_cell(column, cell, exact)}</td>"
+    return f"<td{_classed(column.kind, shown)}{more}>{_cell(column, cell, digits)}</td>"
 
 
-def _cell(column: Column, cell: Cell, exact: bool) -> str:
-    text = _text(column.text(cell, exact))
+def _cell(column: Column, cell: Cell, digits: bool) -> str:
+    text = _text(column.text(cell, digits))
     return f"<code>{text}</code>" if column.kind in CODE and text else text
 
 

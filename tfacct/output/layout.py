@@ -69,7 +69,7 @@ class Part:
 class Table:
     """A report's cells as text, and the columns that are left of it."""
 
-    def __init__(self, report: Report, exact: bool, spelled: Callable[[str], str]) -> None:
+    def __init__(self, report: Report, digits: bool, spelled: Callable[[str], str]) -> None:
         self.report, self.spelled = report, spelled
         self.columns = tuple(column._replace(label=printable(spelled(column.label))) for column in report.columns)
         self.rows: tuple[Row, ...] = (*report.cells, *report.totals)
@@ -79,7 +79,7 @@ class Table:
             column.key: longest_bar(report, column.key) for column in report.columns if column.kind == "bar"
         }
         self.texts = [
-            {column.key: printable(spelled(column.text(row.get(column.key), exact))) for column in report.columns}
+            {column.key: printable(spelled(column.text(row.get(column.key), digits))) for column in report.columns}
             for row in self.rows
         ]
         self.body = {
@@ -209,14 +209,14 @@ class Table:
 
 
 def lines(
-    report: Report, width: int, *, exact: bool, spelled: Callable[[str], str], verbose: bool = False
+    report: Report, width: int, *, digits: bool, spelled: Callable[[str], str], verbose: bool = False
 ) -> Iterator[Line]:
     """A report's title, answer, table, notes. `spelled` is a text as the screen can show it, before it is measured."""
     yield from _sentence(spelled(report.title), width)
     yield from _sentence(spelled(report.answer), width, ANSWER)
     yield Line()
     if report.derivation is None:
-        yield from _table(Table(report, exact, spelled), width)
+        yield from _table(Table(report, digits, spelled), width)
     else:
         from tfacct.output import derivation
 

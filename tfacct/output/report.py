@@ -94,15 +94,15 @@ class Column(NamedTuple):
         """True if a program wants it: bars, and bytes repeated in GB, are for the eye."""
         return self.kind not in ("bar", "gigabytes")
 
-    def text(self, cell: Cell, exact: bool = False) -> str:
-        """A cell as people read it; `exact` spells every digit."""
+    def text(self, cell: Cell, digits: bool = False) -> str:
+        """A cell as people read it; `digits`: every digit of a number."""
         if isinstance(cell, Amount):
-            return self._replace(kind=cell.kind).text(cell.value, exact)
+            return self._replace(kind=cell.kind).text(cell.value, digits)
         if cell is None or (self.signed and cell == 0):
             return self.empty
         if self.signed and not isinstance(cell, (str, tuple)):
             sign, size = ("+", cell) if cell > 0 else ("−", -cell)
-            return sign + self._replace(signed=False).text(size, exact)
+            return sign + self._replace(signed=False).text(size, digits)
         if isinstance(cell, str):
             return _spelled(cell, self.kind)
         if isinstance(cell, tuple):
@@ -121,12 +121,12 @@ class Column(NamedTuple):
             case "ratio":
                 return units.decimals(cell, 2)
             case "seconds":
-                return f"{float(cell):.9f} s" if exact else units.seconds(cell)
+                return f"{float(cell):.9f} s" if digits else units.seconds(cell)
             case "rate":
                 return units.three(cell)
             case "gigabytes":
                 return units.decimal_bytes(round(cell))
-            case "flops" | "params" | "bytes" if not exact:
+            case "flops" | "params" | "bytes" if not digits:
                 spoken = {"flops": units.si, "params": units.people, "bytes": units.binary}[self.kind]
                 return spoken(round(cell))
         return f"{int(cell):,}" if cell == int(cell) else f"{float(cell):,.2f}"
@@ -259,7 +259,7 @@ class Report:
         writer.writerows([_written(cell) for cell in row.values()] for row in self.rows)
         return stream.getvalue()
 
-    def to_markdown(self, exact: bool = False) -> str:
+    def to_markdown(self, digits: bool = False) -> str:
         """The table, its totals in bold, and the notes; or the derivation as a document."""
         if self.derivation is not None:
             from tfacct.output import derivation
@@ -270,7 +270,7 @@ class Report:
         out.append(f"| {' | '.join(markdown(column.label) for column in columns)} |")
         out.append(f"|{'|'.join('---' if column.kind in LEFT else '---:' for column in columns)}|")
         for row, bold in [(row, "") for row in self.cells] + [(row, "**") for row in self.totals]:
-            texts = [markdown(column.text(row.get(column.key), exact)) for column in columns]
+            texts = [markdown(column.text(row.get(column.key), digits)) for column in columns]
             out.append(f"| {' | '.join(f'{bold}{text}{bold}' if text else '' for text in texts)} |")
         for note in self.said:
             out += ["", markdown(note)]
@@ -284,11 +284,11 @@ class Report:
             raise ValueError("only a report with a derivation is written in LaTeX: ask `explain`")
         return derivation.latex(self.derivation, self.title)
 
-    def to_html(self, exact: bool = False) -> str:
-        """The report as a page of its own: one file, no scripts, no network; `exact` spells every digit."""
+    def to_html(self, digits: bool = False) -> str:
+        """The report as a page of its own: one file, no scripts, no network; `digits`: every digit of a number."""
         from tfacct.output import html
 
-        return html.page(self, exact)
+        return html.page(self, digits)
 
     def to_pandas(self) -> pd.DataFrame:
         """The rows as a DataFrame of plain dtypes: Int64, float64, boolean, string. Needs pandas; no totals.

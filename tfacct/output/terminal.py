@@ -36,12 +36,12 @@ def console(stream: TextIO) -> Console:
     )
 
 
-def show(report: Report, *, exact: bool = False, verbose: bool = False) -> None:
+def show(report: Report, *, digits: bool = False, verbose: bool = False) -> None:
     """Print a report on stdout: title, answer, table, notes, and its `details` if `verbose`."""
     out = console(sys.stdout)
     width = max(out.width, NARROWEST)
     lines = layout.lines(
-        report, width, exact=exact, spelled=lambda text: signs.written(text, sys.stdout), verbose=verbose
+        report, width, digits=digits, spelled=lambda text: signs.written(text, sys.stdout), verbose=verbose
     )
     # What cannot be broken, an address, is left to the terminal.
     out.print(Text("\n").join(map(_styled, lines)), soft_wrap=True)

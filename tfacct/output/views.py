@@ -27,7 +27,7 @@ def text(report: Report) -> str:
     def spelled(words: str) -> str:
         return signs.written(words, sys.stdout)
 
-    lines = [line.text.rstrip() for line in layout.lines(report, width, exact=False, spelled=spelled)]
+    lines = [line.text.rstrip() for line in layout.lines(report, width, digits=False, spelled=spelled)]
     hints = [line for hint in report.hints for line in layout.wrapped(spelled(hint), width)]
     return "\n".join([*lines, *hints]).rstrip("\n")
 
