@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import UsageError
+from tfacct.ledger import paths
 from tfacct.ledger.einsum import Size
-from tfacct.ledger.kept import Pass, known
+from tfacct.ledger.kept import AGAIN, Cast, Collected, Held, Kept, Moment, Pass, Run, Section, known
+from tfacct.ledger.kept import Role as LineRole
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.profiles.base import Habits
-from tfacct.profiles.transformers import Transformers, kernel_letters
-from tfacct.profiles.transformers_kinds import kind_of, pass_by
 from tfacct.reports.stored import RUNS
+from tfacct.training.graph import LAYER_INPUT, BackwardOp, LayerGraph, LayerGroup, SavedTensor, StepGraph, Transient
+from tfacct.training.saved_tensors import CHOOSE, predicts_next_token, step_graph
+from tfacct.training.traits import Mode, Traits
 
 if TYPE_CHECKING:
     from tfacct.reports.training import Recipe
@@ -61,30 +64,121 @@ def _pass_of(
     shape: Transformer | None = None,
     kernel: Mapping[str, Size] | None = None,
 ) -> Pass:
-    kind: Callable[..., Transformers] = kind_of(subject.architecture)
-    if recipe.autocast:
-        from tfacct.reports import train_autocast
+    own, mode, traits = habits(subject), mode_of(subject, recipe), traits_of(subject)
+    if shape is None:
+        one = subject.running("expanded")
+        graph = step_graph(one.architecture, one.ledger, work.axes(), mode, traits)
+        rows = 0 if one.architecture.positions is None else one.architecture.positions.rows
+        if rows and traits.mask_buffers:
+            layers = sum(stack.count for stack in one.architecture.stacks)
+            count = layers if traits.mask_buffers == "per layer" else 1
+            graph = graph._replace(buffers=(*graph.buffers, SavedTensor("mask", "P", (), "mask", count * rows)))
+    else:  # sizes are symbols, and conditions are of some sizes
+        at = {"B": MANY, "T": 4096, "S": 4096, "O": 4096, "I": 0, "J": 0}
+        graph = step_graph(shape, shape.running("expanded").ledger(), at, mode, traits)
+    whole = as_pass(graph)
+    if recipe.autocast and recipe.lora is not None:
+        from tfacct.profiles.adapters import adapted
+        from tfacct.reports.lora import adapters_of
 
-        kind = train_autocast.profile(subject, recipe)
-    own = replace(habits(subject), exchanged=recipe.exchanged)
-    profile = kind(recipe.attention, own, recipe.full, _sequences(work), work.tokens)
-    letters, of_source = kernel or kernel_letters(work.tokens), kernel_letters(work.new_source)
-    whole = pass_by(profile, shape or subject.architecture, letters, of_source, subject.config.context, work.new_source)
-    if recipe.autocast:
-        whole = train_autocast.changed(profile, whole, shape or subject.architecture)
-    elif recipe.checkpoint == "attention" and recipe.lora is None:
+        whole = adapted(whole, adapters_of(subject, recipe)._replace(wide=False))
+    if recipe.checkpoint == "attention" and (recipe.lora is None or recipe.autocast):
         from tfacct.profiles.selective import attention_again
 
-        own = profile.habits
-        drops, returns = own.drops_inside and own.residual, own.starts_biased or own.wide_scores
-        whole = attention_again(whole, drops=drops, copies=own.starts_biased, returns=returns)
+        copies, returns, before = own.starts_biased, own.starts_biased or own.wide_scores, whole.blocks
+        whole = attention_again(whole, drops=own.drops_inside and own.residual, copies=copies, returns=returns)
+        if recipe.autocast:
+            both = zip(whole.blocks, before, strict=True)
+            blocks = (each._replace(run=_in_fp32(each.run, old.run.casts)) for each, old in both)
+            whole = whole._replace(blocks=tuple(blocks))
     if recipe.loss == CHUNKED:
         from tfacct.profiles.chunked import loss_in_chunks
 
-        head = subject.architecture.head
-        biased = head is not None and head.bias
-        return loss_in_chunks(whole, work.batch, work.tokens, frozen=recipe.lora is not None, biased=biased)
+        return loss_in_chunks(whole, work.batch, work.tokens)
     return whole
+
+
+def _in_fp32(run: Run, casts: Iterable[Cast] | None) -> Run:
+    """A layer whose attention is recomputed under autocast: what that reads is in fp32."""
+    kept = (Kept(k.path, k.spec, k.by, "full" if AGAIN in k.by else k.role, k.times) for k in run.kept)
+    there = {line.path for line in run.kept}
+    casts = tuple(each._replace(kept=each.kept if each.kept in there else "") for each in casts or ())
+    return run._replace(kept=tuple(kept), casts=casts)
+
+
+def mode_of(subject: LoadedModel, recipe: Recipe) -> Mode:
+    """What a recipe and a config decide of how the class runs."""
+    own = habits(subject)
+    places = {"embedding": "embedding", "residual": "residual", "network": "mlp", "attention": "attention"}
+    dropouts = {place for name, place in places.items() if getattr(own, name)}
+    dropouts |= {"mlp_product"} if own.drops_product else set()
+    sdpa, adapters = recipe.attention == "sdpa", recipe.lora is not None
+    return Mode(sdpa, recipe.full, recipe.autocast, adapters, frozenset(dropouts))
+
+
+def traits_of(subject: LoadedModel) -> Traits:
+    """How the class of a model runs its parts."""
+    own, shape = habits(subject), subject.architecture
+    return Traits(
+        narrow_softmax=own.narrow_softmax,
+        fp32_scores=own.wide_scores,
+        fp32_norm_weights=own.wide_norms or any(getattr(part, "less_one", False) for part in shape.parts()),
+        python_layer_norm=own.written_norms,
+        norm_reads_twice=shape.encoder is not None and shape.bias is not None,
+        always_masked=own.masked,
+        fused_qkv="" if not own.fused else "copies" if own.own_sines or own.indexed else "views",
+        fused_gate_up=own.fused_gate,
+        rejoins_heads=own.rejoins,
+        fp32_router=own.scored,
+        clamped_experts=own.clamped,
+        dense_experts=own.complex_angles,
+        compute_dtype_loss=not (predicts_next_token(shape) or subject.family in ("modernbert", "eurobert")),
+        biased_logits=shape.encoder is not None and shape.positions is not None,
+        mask_buffers="per layer" if own.stores_masks else "one" if own.stores_mask else "",
+    )
+
+
+ROLES: dict[str, LineRole] = {
+    "compute": "work", "fp32": "full", "mask": "flag", "index": "index", "int32": "short", "seed": "seed"
+}  # fmt: skip
+
+
+def as_pass(graph: StepGraph) -> Pass:
+    """The graph in the classes that the timeline reads."""
+
+    def kept(each: SavedTensor) -> Kept:
+        return Kept(each.path, each.axes, each.saved_for, ROLES[each.role], each.times)
+
+    def held(each: Transient) -> Held:
+        return Held(each.axes, ROLES[each.role], int(each.times))
+
+    def moment(each: BackwardOp) -> Moment:
+        return Moment(each.at, tuple(map(held, each.temporary)))
+
+    def run(own: LayerGraph, ahead: tuple[Transient, ...] = ()) -> Run:
+        casts = tuple(Cast(each.at, held(each.copy), each.saved) for each in own.casts) if autocast else None
+        loss = (Moment(CHOOSE, tuple(map(held, ahead))),) if ahead else ()
+        return Run(own.order, tuple(map(kept, own.saved)), tuple(map(moment, own.backward)), loss, casts=casts)
+
+    def section(own: LayerGroup, ahead: tuple[Transient, ...] = ()) -> Section:
+        adds = None if own.shared is None else run(own.shared)
+        return Section(run(own.graph, ahead), own.axes, own.count, own.numbers, adds=adds)
+
+    autocast = any(group.graph.casts for group in graph.groups)
+    role: LineRole = "full" if autocast else "work"
+    again = Kept(paths.in_encoder(LAYER_INPUT), "B I D", (AGAIN,), role)
+    return Pass(
+        section(graph.before),
+        tuple(map(section, graph.layers)),
+        section(graph.after, graph.loss_forward),
+        buffers=tuple(map(kept, graph.buffers)),
+        waiting=tuple(map(held, graph.live_in_forward)),
+        loss=ROLES[graph.loss],
+        logits=held(graph.logits),
+        collected=tuple(Collected(held(each.gradient), each.at) for each in graph.accumulated),
+        encoder=None if graph.encoder is None else as_pass(graph.encoder),
+        source=tuple(section(each)._replace(input=again) for each in graph.encoder_layers),
+    )
 
 
 def _sequences(work: Workload) -> int:

@@ -1,0 +1,599 @@
+"""Tensors saved for backward, by one rule for each kind of ledger line.
+
+The ledger lists a layer's operations in order, each with the axes of what it reads and makes. So a matmul saves what it
+reads, a norm an fp32 copy of its input and what its weight scales, an activation its input, attention what its kernel
+needs, and the loss its log-probabilities. `Traits` says where a class differs from this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from tfacct.architecture.parts import Head
+from tfacct.architecture.transformer import Transformer
+from tfacct.ledger import paths
+from tfacct.ledger.einsum import Axes, letters
+from tfacct.ledger.groups import Group, Ledger
+from tfacct.ledger.lines import Matmul, Pointwise, Table
+from tfacct.training.graph import (
+    LAYER_INPUT,
+    AccumulatedGradient,
+    BackwardOp,
+    LayerGraph,
+    LayerGroup,
+    Role,
+    SavedTensor,
+    StepGraph,
+    Transient,
+    WeightCast,
+)
+from tfacct.training.traits import Mode, Traits
+
+QUERY_AXES, KEY_AXES = frozenset("TI"), frozenset("SJ")
+SAVED_BY_ACTIVATION = {"relu": 0, "gelu_new": 4, "gelu_fast": 7, "relu2": 1, "xielu": 4}
+"""Tensors that an activation saves, if not its input alone. relu saves its result."""
+FP32_UNDER_AUTOCAST = frozenset(("gelu_new",))
+"""Activations written with `pow`, which autocast runs in fp32."""
+QKV, GATE_UP = ("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj")
+CROSS, ENCODER = "blocks.*.cross", "encoder."
+EMBED, RESIDUAL = "embed", "residual stream"
+LABELS, LOSS, CHOOSE = "labels", "loss.softmax", "loss.choose"
+"""Operations of the loss: log-probabilities, and the choice of those of the targets."""
+ROTARY = "blocks.*.attn.rotary"
+"""The operation of every layer that reads cos and sin."""
+DELTA_RULE = (
+    ("keys", "B Nc Pc Nd Hk", 6),
+    ("values", "B Nc Pc Nd Hv", 3),
+    ("pairs", "B Nc Nd Pc Qc", 5),
+    ("states", "B Nc Nd Hk Hv", 1),
+    ("rates", "B Nc Pc Nd", 4),
+)
+"""Tensors that torch_chunk_gated_delta_rule saves: name, axes, how many."""
+
+
+class LayerRules:
+    """Saved tensors and backward operations of the layers of one group of the ledger."""
+
+    def __init__(self, group: Group, axes: Axes, mode: Mode, traits: Traits, kinds: Mapping[str, str]) -> None:
+        self.mode, self.traits, self.axes, self.kinds = mode, traits, axes, kinds
+        self.order: list[str] = []
+        self.saved: dict[str, tuple[str, Role, list[str]]] = {}  # axes, role, saved for; by path
+        self.backward: list[BackwardOp] = []
+        self.casts: list[WeightCast] = []
+        self.made: dict[tuple[str, ...], list[str]] = {}  # tensors by their axes, the newest one last
+        self.newest: dict[tuple[tuple[str, ...], str], str] = {}  # the newest by axes and `q_`, `k_` or `v_`
+        self.fp32 = {LAYER_INPUT, RESIDUAL} if mode.autocast else set[str]()  # tensors that autocast leaves in fp32
+        self.in_layer = bool(group.numbers)
+        names = [line.path for line in group.lines]
+        sums = [number for number, name in enumerate(names) if name.endswith("attn_add")]
+        self.parallel = bool(sums) and any(".mlp." in name for name in names[: sums[0]])
+        rotary = [line for line in group.lines if isinstance(line, Pointwise) and line.path.endswith("q_rotary")]
+        self.rotates = bool(rotary)
+        self.mla = any(name.endswith("kv_a_proj") for name in names)
+        joins = traits.rejoins_heads or any("Hr" in line.spec.split() for line in rotary)
+        if self.mla:  # values of another size run in another kernel
+            joins = axes["Hq"] == axes["Hv"]
+        self.rejoins = bool(rotary) and joins
+        self.biased = any(name.endswith(("rel_bias", "alibi")) for name in names)
+        for line in group.lines:
+            if line.path.startswith("blocks.*.delta.") and "Nc" in axes_of(line):
+                self.delta_rule()
+            elif isinstance(line, Table):
+                self.embedding(line)
+            elif isinstance(line, Matmul):
+                (self.matmul if line.weight_axes() is not None else self.of_activations)(line)
+            elif isinstance(line, Pointwise):
+                self.pointwise(line)
+
+    def graph(self) -> LayerGraph:
+        """What the rules found."""
+        saved = (SavedTensor(path, axes, tuple(by), role) for path, (axes, role, by) in self.saved.items())
+        return LayerGraph(tuple(self.order), tuple(saved), tuple(self.backward), tuple(self.casts))
+
+    # One rule for each kind of line.
+
+    def embedding(self, line: Table) -> None:
+        """Saves its ids; those of tokens are the batch itself."""
+        if line.path != EMBED:
+            axes = "T S" if line.path.endswith("rel_bias") else "T"
+            self.save(f"{line.path}.ids", axes, line.path, "index")
+        self.op(line.path)
+
+    def matmul(self, line: Matmul) -> None:
+        """By a weight: saves what it reads, once for all matmuls that read it."""
+        mode, (left, right, out) = self.mode, (" ".join(self.experts(axes)) for axes in line.einsum[:3])
+        read, name = right if line.weighs_left else left, f"{line.path}.weight"
+        owner, _, leaf = line.path.rpartition(".")
+        if "Kc" in read.split():  # a convolution reads its sequence, not windows of it
+            read = " ".join(axis for axis in read.split() if axis != "Kc")
+        source = f"{line.path}.in" if leaf == "conv" else self.last(read)
+        if line.bank is not None and leaf != "down_proj":
+            source = f"{owner}.sent"
+        if mode.autocast and line.bank is None and len(line.weight_axes() or ()) > 1:
+            weight = " ".join(line.weight_axes() or ())
+            self.order.append(f"{line.path}.matmul")  # whose input's gradient needs the cast, frozen or not
+            self.save(f"{line.path}.weight_cast", weight, f"{line.path}.matmul")
+            self.casts.append(WeightCast(name, Transient(weight), f"{line.path}.weight_cast"))
+            if source in self.fp32 or source.startswith("read ") or mode.adapters:  # peft casts to fp32, autocast back
+                source = f"{owner}.{self.fused(leaf)}.in".removeprefix(".")
+        if leaf == "router" and self.traits.fp32_router and not (mode.fp32 or mode.autocast):
+            self.save(f"{line.path}.upcast", read, name, "fp32")
+        elif "I" not in line.einsum.left or mode.autocast:  # the encoder's output is saved once, before the layers
+            self.save(source, read, name, "fp32" if mode.autocast and line.bank is not None else "compute")
+        self.op(name, Transient(out), Transient(read))
+        if not (self.parallel and line.path.endswith("attn.o_proj")):  # added to the residual stream after the MLP
+            self.add(line.path, out)
+
+    def of_activations(self, line: Matmul) -> None:
+        """Of two activations: saves both, but for attention inside sdpa."""
+        left, right, out = line.einsum[:3]
+        what = line.path.rpartition(".")[2]
+        if what in ("scores", "values") and KEY_AXES & {*left, *right}:
+            self.attention(line, what)
+            return
+        for operand in (left, right):
+            self.save(self.last(operand), " ".join(operand), line.path)
+        self.add(line.path, out)
+        self.op(line.path, Transient(" ".join(left)), Transient(" ".join(right)), Transient(" ".join(out), times=2))
+
+    def attention(self, line: Matmul, what: str) -> None:
+        """Inside sdpa: queries, keys, values, their logsum and the result; a mask, and copies of keys and values for
+        each query head, where a window, a bias or the class asks for one. Eager: both operands of both products."""
+        left, right, out = line.einsum[:3]
+        mode, axes, owner, by = self.mode, self.axes, line.path.rpartition(".")[0], line.path
+        windowed = any(axes.get(width, axes["T"] + 1) <= axes["T"] for width in ("W", "Wb"))
+        biased = self.biased and not owner.endswith("cross")
+        masked = mode.sdpa and (self.traits.always_masked or biased or windowed)
+        one = axes["K"] * (1 if mode.sdpa else axes["B"]) == 1 if "K" in axes else False  # for which a view will do
+        copies = (masked or not mode.sdpa) and axes.get("G", 1) != 1 and "G" not in right and not one
+        right = (*right, "G") if copies else right
+        upcast = what == "scores" and self.traits.fp32_scores and not mode.autocast
+        role: Role = "fp32" if upcast else "compute"
+        if what == "scores":
+            if self.mla:
+                self.op("blocks.*.attn.joined")
+                self.op("blocks.*.attn.k_turned")
+            made = self.newest.get((canonical(of_queries(right)), "k_"), f"{owner}.k")
+            self.save(f"{by}.queries" if upcast else self.last(left), " ".join(left), by, role)
+            self.save(f"{owner}.k_copies" if copies or upcast else made, " ".join(right), by, role)
+        else:
+            if not mode.sdpa:
+                self.save(self.last(left), " ".join(left), by)
+            if not copies and (mode.sdpa or axes["B"] == 1):  # else matmul makes copies
+                self.views(owner, right, out, by)
+            self.save(f"{by}.read", " ".join(right), by)
+        self.add(by, out)
+        gradients = [Transient(" ".join(each)) for each in (left, right)]
+        if not mode.sdpa:
+            self.op(by, *gradients, Transient(" ".join(out), times=2))
+        elif what == "scores":
+            self.save(f"{by}.logsum", " ".join(axis for axis in out if axis not in KEY_AXES), by, "fp32")
+            if masked:
+                of_mask = QUERY_AXES | KEY_AXES | ({*out} - {"B"} if biased else {"B"})
+                self.save(f"{by}.mask", " ".join(axis for axis in out if axis in of_mask), by)
+            self.op(by)
+        else:
+            self.save(by, " ".join(out), by)
+            flash = not (masked or mode.fp32 or (self.mla and axes["Hq"] != axes["Hv"]))
+            for number in range(1 if flash else 2):
+                self.save(f"{by}.seed.{number}", "", by, "seed" if flash else "index")
+            self.op(by, Transient(" ".join(out), times=2), Transient(" ".join(right), times=2))
+            if self.rejoins and not (masked or mode.fp32):  # flash's result lies as queries do: o_proj reads a copy
+                self.add(f"{by}.copy", out)
+
+    def views(self, owner: str, values: tuple[str, ...], out: tuple[str, ...], by: str) -> None:
+        """What stays because values are a view of it: queries and keys before they are rotated, keys of MLA."""
+        if self.traits.fused_qkv == "views" and self.rotates:
+            heads = dict.fromkeys((*(axis for axis in out if axis not in "KG"), "N"))
+            self.save(f"{owner}.q_proj", " ".join(heads), by)
+            self.save(f"{owner}.k_proj", " ".join(values), by)
+        if self.mla:
+            self.save(f"{by}.of_keys", "B S N Hp", by)
+
+    def pointwise(self, line: Pointwise) -> None:
+        """By the kind of work: softmax, norm, linear, activation, gate, or a product with what the line makes."""
+        path, what = line.path, line.path.rpartition(".")[2]
+        axes = self.experts(axis for axis in letters(line.spec) if axis != "U")
+        spec, made = " ".join(axes), self.made.get(canonical(axes), [])
+        if what == "softmax" and KEY_AXES & {*axes}:
+            if not self.mode.sdpa:
+                self.softmax(path, spec)
+            return
+        if self.kinds.get(path) in NORMS:
+            self.norm(path, axes, spec, scales=bool(line.weight))
+        elif line.sums or what.endswith("rotary") or (what.endswith("scale") and not line.weight):
+            axes = self.linear(path, what, axes)
+        elif what.endswith("act"):
+            self.activation(path, spec, made)
+        elif what.endswith("gate"):
+            self.gate(path, axes, spec)
+        else:
+            name = f"{path}.weight" if line.weight or line.bias else path
+            source = self.last(axes) if what.endswith("weighting") else f"{path}.in"
+            self.save(source, spec, name, self.role_of_experts(path))
+            self.op(name, Transient(spec, times=2))
+        self.add(path, axes, only=True)
+        if what.endswith("act") and SAVED_BY_ACTIVATION.get(self.kinds.get(path, "")) == 0 and len(made) < 2:
+            self.save(path, spec, path)
+        if what.endswith("act") and ".mlp." in path and "mlp_product" in self.mode.dropouts:
+            self.save(f"{path}.drop", spec, f"{path}.drop", "mask")
+            self.op(f"{path}.drop", Transient(spec, times=2))
+            self.add(f"{path}.dropped", axes, only=True)
+
+    def linear(self, path: str, what: str, axes: tuple[str, ...]) -> tuple[str, ...]:
+        """A sum, a rotation, a scale: saves nothing but the mask of a dropout before it. Returns its result's axes."""
+        spec, dropouts = " ".join(axes), self.mode.dropouts
+        if what.endswith("_add") and ("residual" in dropouts or (what == "mlp_add" and "mlp" in dropouts)):
+            drop = f"{path.removesuffix('_add')}.drop"
+            self.save(drop, spec, drop, "mask")
+            self.op(drop, Transient(spec))
+        self.op(path, Transient(spec))
+        if self.mode.autocast and (what.endswith("rotary") or (what.endswith("add") and len(axes) == 3)):
+            self.fp32.add(path)
+        if what.endswith("rotary") and not self.mla:  # dimensions that are not rotated are there again
+            return tuple("H" if axis == "Hr" else axis for axis in axes)
+        return axes
+
+    def gate(self, path: str, axes: tuple[str, ...], spec: str) -> None:
+        """One matmul's result, through a sigmoid or silu, times another's: saves both."""
+        if path.endswith(".gate"):
+            self.save(self.last(axes), spec, path)
+        if self.made.get(canonical(("B", "T", "Dg"))):  # all are slices of one
+            self.save(self.last("B T Dg"), "B T Dg", path)
+        elif path.endswith("delta.gate"):
+            for name in "upcast", "act":
+                self.save(f"{path}.{name}", spec, path, "fp32")
+        else:
+            self.save(f"{path}.in", spec, path)
+        self.op(path, Transient(spec, times=3))
+
+    def delta_rule(self) -> None:
+        """transformers' own chunked gated delta rule, in fp32, which runs where no kernel is installed."""
+        if "delta.rule" in self.order:
+            return
+        for name, spec, times in DELTA_RULE:
+            for number in range(times):
+                self.save(f"delta.{name}.{number}", spec, "delta.rule", "fp32")
+        self.op("delta.rule", *(Transient(spec, "fp32", 2) for _, spec, _ in DELTA_RULE))
+
+    def softmax(self, path: str, spec: str) -> None:
+        """Eager: saves its result, in fp32 and cast; with dropout a mask and what is left."""
+        narrow = self.traits.narrow_softmax and not self.mode.autocast
+        dropout, role = "attention" in self.mode.dropouts, "compute" if narrow else "fp32"
+        self.save(path, spec, path, role)
+        self.op(path, Transient(spec, role, 2))
+        if dropout:
+            self.save(f"{path}.mask", spec, path, "mask")
+        result = ".dropped" if dropout else "" if narrow or self.mode.fp32 else ".cast"
+        self.add(f"{path}{result}", spec.split())
+
+    def activation(self, path: str, spec: str, made: list[str]) -> None:
+        """Gated: saves gate, up and the activated gate. Else its input, or what its Python function saves."""
+        kind, role = self.kinds.get(path, ""), self.role_of_experts(path)
+        count = SAVED_BY_ACTIVATION.get(kind, 1)
+        if len(made) > 1:
+            clamped = self.traits.clamped_experts and of_experts(path)
+            more = ("gate", "sigmoid", "up", "product") if clamped else ("gate",)
+            for source in (*made[-2:], *(f"{path}.{name}" for name in more)):
+                self.save(source, spec, path, role)
+            self.op(path, Transient(spec, role, 3))
+            return
+        inner: Role = "fp32" if self.mode.autocast and kind in FP32_UNDER_AUTOCAST else role
+        for source in made[-1:] if count else []:
+            self.save(source, spec, path, role)
+        for number in range(1, count):
+            self.save(f"{path}.{number}", spec, path, inner)
+        if kind == "xielu":
+            self.save(f"{path}.mask", spec, path, "mask")
+        self.op(path, Transient(spec, inner, 2 + count // 2))
+        if inner != role:
+            self.fp32.add(path)
+
+    def norm(self, path: str, axes: tuple[str, ...], spec: str, *, scales: bool) -> None:
+        """RMSNorm: saves an fp32 copy of its input, a number for each row, and what its weight scales. LayerNorm: its
+        input and two numbers for each row. What autocast leaves in fp32 is its own copy."""
+        mode, kind, rows, weight = self.mode, self.kinds[path], " ".join(axes[:-1]), f"{path}.weight"
+        if mode.autocast:
+            self.fp32.add(path)
+        leaf = path.rpartition(".")[2]
+        source = self.last(axes, leaf[:2] if leaf.startswith(("q_", "k_")) else "")
+        if self.parallel and leaf == "mlp_norm":
+            source = LAYER_INPUT
+        in_fp32 = source in self.fp32
+        if kind == "layer":
+            role: Role = "fp32" if mode.autocast else "compute"
+            self.op(f"{path}.normed", Transient(spec, role, 2))  # its input's gradient needs what its weight's does
+            for name in f"{path}.normed", weight:
+                self.save(source if in_fp32 or not mode.autocast else f"{path}.upcast", spec, name, role)
+                for number in "mean", "deviation":
+                    self.save(f"{path}.{number}", rows, name, "fp32")
+            self.op(weight, Transient(spec, role, 2))
+            return
+        if kind == "python":
+            for number in "centred", "centred_again":
+                self.save(f"{path}.{number}", spec, f"{path}.scale", "fp32")
+            self.save(f"{path}.rms", rows, f"{path}.scale", "fp32")
+            self.op(f"{path}.scale", Transient(spec, "fp32", 4))
+            self.save(f"{path}.scaled", spec, weight, "fp32")
+            self.op(weight, Transient(spec, "fp32", 4))
+            return
+        own_copy = mode.fp32 or in_fp32
+        if self.traits.norm_reads_twice and not own_copy:
+            self.save(source, spec, f"{path}.scale")
+        self.save(source if own_copy else f"{path}.upcast", spec, f"{path}.scale", "fp32")
+        self.save(f"{path}.rms", rows, f"{path}.scale", "fp32")
+        self.op(f"{path}.scale", Transient(spec, "fp32", 4 if own_copy else 5))
+        if scales:
+            role = "fp32" if (self.traits.fp32_norm_weights and leaf != "out_norm") or in_fp32 else "compute"
+            self.save(f"{path}.scaled", spec, weight, role)
+            self.op(weight, Transient(spec, role, 3))
+
+    # Tensors.
+
+    def experts(self, axes: Iterable[str]) -> tuple[str, ...]:
+        """Axes of a tensor of experts, each of which sees every token in some classes."""
+        return tuple("E" if axis == "A" and self.traits.dense_experts else axis for axis in axes)
+
+    def role_of_experts(self, path: str) -> Role:
+        """Autocast does not reach grouped matmuls: experts run in their weights' fp32."""
+        return "fp32" if self.mode.autocast and of_experts(path) else "compute"
+
+    def fused(self, leaf: str) -> str:
+        """The matmul that a class runs for several of the ledger's."""
+        for row, fuses in ((QKV, bool(self.traits.fused_qkv)), (GATE_UP, self.traits.fused_gate_up)):
+            if fuses and leaf in row:
+                return "+".join(row)
+        return leaf
+
+    def save(self, path: str, axes: str, saved_for: str, role: Role = "compute") -> None:
+        """Save a tensor for an operation's gradient; the larger and wider one if it is saved already."""
+        known = self.saved.get(path)
+        if known is None:
+            self.saved[path] = axes, role, [saved_for]
+            return
+        larger = len(axes.split()) > len(known[0].split())
+        role = "fp32" if "fp32" in (role, known[1]) else known[1]
+        self.saved[path] = (axes if larger else known[0]), role, [*known[2], saved_for]
+
+    def op(self, name: str, *temporary: Transient) -> None:
+        """An operation, and what its backward pass needs for itself."""
+        if name not in self.order:
+            self.order.append(name)
+        self.backward.append(BackwardOp(name, temporary))
+
+    def add(self, path: str, axes: str | Iterable[str], *, only: bool = False) -> None:
+        """A tensor was made, of these axes; in place of all others of them, if it is the only one."""
+        own = canonical(axes.split() if isinstance(axes, str) else axes)
+        self.made[own] = [path] if only else [*self.made.get(own, []), path]
+        self.newest[own, path.rpartition(".")[2][:2]] = path
+
+    def last(self, axes: str | Iterable[str], like: str = "") -> str:
+        """The tensor that a line reads: the newest one of these axes, of queries, keys or values if `like` says so."""
+        own = canonical(axes.split() if isinstance(axes, str) else axes)
+        if (own, like) in self.newest:
+            return self.newest[own, like]
+        found = self.made.get(own)
+        if found:
+            return found[-1]
+        return (LAYER_INPUT if self.in_layer else RESIDUAL) if own == canonical("BTD") else f"read {' '.join(own)}"
+
+
+NORMS = frozenset(("rms", "layer", "python"))
+
+
+def axes_of(line: object) -> frozenset[str]:
+    """Axes of a line."""
+    if isinstance(line, Matmul):
+        return frozenset(axis for operand in line.einsum[:3] for axis in operand)
+    return frozenset(line.spec.split()) if isinstance(line, Pointwise) else frozenset()
+
+
+def of_experts(path: str) -> bool:
+    """True of a line of experts."""
+    return ".experts." in path or path.endswith("mlp.weighting")
+
+
+def of_queries(axes: Iterable[str]) -> tuple[str, ...]:
+    """Axes of keys by those of the tokens that they are made of."""
+    return tuple({"S": "T", "J": "I"}.get(axis, axis) for axis in axes)
+
+
+def canonical(axes: Iterable[str]) -> tuple[str, ...]:
+    """Axes of a tensor whichever way they are written: query heads are K · G."""
+    axes = list(axes)
+    named = ["N" if axis == "G" else axis for axis in axes if axis != "K"] if "G" in axes else axes
+    return tuple(sorted({"O": "T"}.get(axis, axis) for axis in named))
+
+
+def kinds_of(model: Transformer, traits: Traits) -> dict[str, str]:
+    """Kind of each norm, and name of each activation function, by the path of its line."""
+    found: dict[str, str] = {}
+    for at, part in _parts(model):
+        for line in part.lines(at):
+            what = line.path.rpartition(".")[2]
+            if what.endswith("norm"):
+                layer = getattr(line, "bias", "") or (line.path == at and getattr(part, "kind", "") == "layer")
+                learned, of_head = getattr(part, "learned", "both"), isinstance(part, Head)
+                python = learned == "scale" and traits.python_layer_norm
+                rms = not (layer or of_head) or learned == "none"
+                found[line.path] = "rms" if rms else "python" if python else "layer"
+            elif what.endswith("act"):
+                found[line.path] = getattr(part, "transform" if isinstance(part, Head) else "activation", "silu")
+    return found
+
+
+def _parts(model: Transformer):
+    sides = [("", model.ends(), model.stacks)]
+    sides += [] if model.encoder is None else [(ENCODER, model.encoder.ends(), model.encoder.stacks)]
+    for side, (front, back), stacks in sides:
+        yield from ((side + name, part) for name, part in (*front.items(), *back.items()))
+        yield from ((f"{side}blocks.*.{name}", part) for stack in stacks for name, part in stack.block.parts())
+
+
+# The whole step.
+
+
+def step_graph(model: Transformer, ledger: Ledger, axes: Axes, mode: Mode, traits: Traits) -> StepGraph:
+    """Graph of a training step of a decoder, of an encoder, or of an encoder–decoder."""
+    kinds = kinds_of(model, traits)
+    if model.encoder is None:
+        return _one_side(model, ledger.groups, axes, mode, traits, kinds)
+    of_encoder = [any(str(line.path).startswith(ENCODER) for line in group.lines) for group in ledger.groups]
+    first = 1 + max(number for number, so in enumerate(of_encoder) if so)
+    first += not ledger.groups[first].lines  # an end without a norm
+    source = {**axes, "T": axes["I"], "S": axes["I"], "O": axes["I"], "I": 0, "J": 0}
+    encoder_kinds = {path.removeprefix(ENCODER): kind for path, kind in kinds.items() if path.startswith(ENCODER)}
+    encoder_groups = [_as_decoder(group) for group in ledger.groups[:first]]
+    encoder_alone = replace(model, encoder=None, head=None)
+    encoder = _one_side(encoder_alone, encoder_groups, source, mode, traits, encoder_kinds)
+    decoder = _one_side(model, ledger.groups[first:], axes, mode, traits, kinds)
+    role: Role = "fp32" if mode.autocast else "compute"
+    added_to = AccumulatedGradient(Transient("B J D", role), f"{CROSS}.v_proj.weight")
+    lives = (Transient("B J D", "fp32"),) if mode.autocast else ()
+    layers = tuple(group._replace(graph=_of_encoder(group.graph)) for group in encoder.groups)
+    return decoder._replace(encoder=encoder, encoder_layers=layers, accumulated=(added_to,), live_in_forward=lives)
+
+
+def _as_decoder(group: Group) -> Group:
+    """A group of the encoder by the names and axes of a decoder."""
+    names = {"I": "T", "J": "S"}
+    lines = (line.renamed(names) if hasattr(line, "renamed") else line for line in group.lines)
+    return replace(group, lines=tuple(replace(line, path=line.path.removeprefix(ENCODER)) for line in lines))
+
+
+def _of_encoder(graph: LayerGraph) -> LayerGraph:
+    """A graph of the encoder by its own names, and the axes that it has in the whole model."""
+    names = {"T": "I", "S": "J"}
+
+    def axes(own: str) -> str:
+        return " ".join(names.get(axis, axis) for axis in own.split())
+
+    name = paths.in_encoder
+    return LayerGraph(
+        tuple(map(name, graph.order)),
+        tuple(
+            each._replace(path=name(each.path), axes=axes(each.axes), saved_for=tuple(map(name, each.saved_for)))
+            for each in graph.saved
+        ),
+        tuple(
+            BackwardOp(name(each.at), tuple(one._replace(axes=axes(one.axes)) for one in each.temporary))
+            for each in graph.backward
+        ),
+        tuple(each._replace(at=name(each.at), saved=each.saved and name(each.saved)) for each in graph.casts),
+    )
+
+
+def _one_side(
+    model: Transformer, groups: Iterable[Group], axes: Axes, mode: Mode, traits: Traits, kinds: Mapping[str, str]
+) -> StepGraph:
+    found, all_share = [], any(stack.once for stack in model.stacks)
+    for group in groups:
+        bound = group.bound(axes)
+        graph = LayerRules(group, bound, mode, traits, kinds).graph()
+        own = {axis: size for axis, size in bound.items() if axis not in axes}
+        shared = _adding(graph, group) if all_share and group.numbers[1:] else None
+        found.append(LayerGroup(graph, own, group.count, tuple(group.numbers), shared))
+    first, *layers, last = found
+    every = {axis: size for group in found for axis, size in group.axes.items()}
+    before = first._replace(graph=_before(model, first.graph, mode), axes=every)
+    if model.head is None and model.classes is None:  # an encoder that a decoder reads
+        return StepGraph(before, tuple(layers), last._replace(axes=every))
+    return _with_loss(model, axes, before, tuple(layers), last._replace(axes=every), mode, traits)
+
+
+def _before(model: Transformer, graph: LayerGraph, mode: Mode) -> LayerGraph:
+    """What runs before the layers, with what stays for all of them: token ids, cos and sin, the encoder's output."""
+    stream: Role = "fp32" if mode.autocast else "compute"
+    saved = [SavedTensor("tokens", "B T", (EMBED,), "index")]
+    order, backward = [*graph.order], graph.backward
+    if model.encoder is not None:
+        readers = tuple(f"{CROSS}.{which}_proj.weight" for which in "kv")
+        saved.insert(0, SavedTensor(LABELS, "B T", (LABELS, CHOOSE), "index"))
+        saved += [] if mode.autocast else [SavedTensor("memory", "B J D", readers)]  # of which layers save casts
+        order = [LABELS, *order]
+    if EMBED not in order:  # the decoder's, whose gradient the encoder's tokens add to
+        order, backward = [EMBED, *order], (BackwardOp(EMBED, ()), *backward)
+    saved += graph.saved
+    spec = rotary_axes(model)
+    if spec is not None:
+        saved += [SavedTensor(name, f"T {spec}", (ROTARY,), stream) for name in ("cos", "sin")]
+    if "embedding" in mode.dropouts:
+        saved.append(SavedTensor("embed.drop", "B T D", ("embed.drop",), "mask"))
+    return graph._replace(order=(*order, ROTARY, "embed.drop"), saved=tuple(saved), backward=backward)
+
+
+def rotary_axes(model: Transformer) -> str | None:
+    """The axis of rotary dimensions of a head; None without rotary embeddings."""
+    rotary = next((part for part in model.attentions if getattr(part, "rotary", None) is not None), None)
+    if rotary is None:
+        return None
+    return "Hr" if getattr(rotary, "rope_dim", None) else "H"
+
+
+def predicts_next_token(model: Transformer) -> bool:
+    """True of a decoder with a language model's head: its labels are the tokens, shifted by one."""
+    causal = any(getattr(part, "causal", True) for part in model.attentions or (None,))
+    return model.head is not None and model.encoder is None and causal
+
+
+def _with_loss(
+    model: Transformer,
+    axes: Axes,
+    before: LayerGroup,
+    layers: tuple[LayerGroup, ...],
+    after: LayerGroup,
+    mode: Mode,
+    traits: Traits,
+) -> StepGraph:
+    """The step with its loss: log-probabilities, targets, and what chooses those of the targets."""
+    pooled = model.classes is not None and model.classes.pooled
+    outputs = "V" if model.head is not None or model.encoder is not None else "Y"
+    logits = f"B {outputs}" if pooled else f"B T {outputs}"
+    in_compute_dtype = traits.compute_dtype_loss and not (mode.autocast and traits.biased_logits)
+    role: Role = "compute" if in_compute_dtype else "fp32"
+    shifts = predicts_next_token(model)
+    copied = in_compute_dtype and mode.autocast
+    saved = [SavedTensor("loss.log_probabilities", logits, (LOSS,), role)]
+    saved += [SavedTensor("loss.copy", logits, (CHOOSE,), "fp32")] if copied else []
+    saved += [SavedTensor("loss.targets", "B T", (CHOOSE,), "index")] if shifts else []  # else the labels themselves
+    saved.append(SavedTensor("loss.weight", "", (CHOOSE,), "fp32" if shifts else "compute"))
+    if shifts and axes["B"] == 1:  # shifted labels are a view of padded ones
+        saved.append(SavedTensor("loss.padding", "", (CHOOSE,), "index"))
+    backward = [BackwardOp(LOSS, (Transient(logits, role, 2),))]
+    backward += [BackwardOp(CHOOSE, (Transient(logits, "fp32"),))] if copied else []
+    graph = after.graph._replace(
+        order=(*after.graph.order, LOSS, CHOOSE),
+        saved=(*after.graph.saved, *saved),
+        backward=(*after.graph.backward, *backward),
+    )
+    in_forward = [Transient(logits)]
+    in_forward += [] if in_compute_dtype else [Transient(logits, "fp32"), Transient("B T D", "fp32")]
+    rotary = rotary_axes(model)
+    return StepGraph(
+        before,
+        layers,
+        after._replace(graph=graph),
+        buffers=() if rotary is None else (SavedTensor("rotary.inv_freq", rotary, (), "fp32"),),
+        loss=role,
+        logits=Transient(logits),
+        loss_forward=tuple(in_forward) if mode.autocast and not traits.biased_logits else (),
+    )
+
+
+def _adding(graph: LayerGraph, group: Group) -> LayerGraph:
+    """A layer that shares its weights: each gradient is made next to the sum, and added to it."""
+    own: dict[str, list[Transient]] = {}
+    for line in group.lines:
+        for parameter in line.parameters() if hasattr(line, "parameters") else ():
+            name = f"{parameter.path.rpartition('.')[0]}.weight"
+            own.setdefault(name, []).append(Transient(" ".join(parameter.axes)))
+    backward = [each._replace(temporary=(*each.temporary, *own.get(each.at, ()))) for each in graph.backward]
+    reads = {each.at: each.temporary[-1:] for each in graph.backward}
+    sums = [
+        BackwardOp(f"{at}.added", (*reads.get(at, ()), *gradients, *gradients))
+        for at, gradients in own.items()
+        if at in graph.order
+    ]
+    order = (name for at in graph.order for name in ((f"{at}.added", at) if at in own else (at,)))
+    return graph._replace(order=tuple(order), backward=(*backward, *sums))
