@@ -62,7 +62,7 @@ def _pass_of(
     recipe: Recipe,
     work: Workload,
     shape: Transformer | None = None,
-    kernel: Mapping[str, Size] | None = None,
+    kernel: Mapping[str, Size] | None = None,  # noqa: ARG001
 ) -> Pass:
     own, mode, traits = habits(subject), mode_of(subject, recipe), traits_of(subject)
     if shape is None:
