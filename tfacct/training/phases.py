@@ -1,0 +1,416 @@
+"""Phases of a training step: what is alive in each, and the phase that decides how much memory the step needs.
+
+Parameters, optimizer state, gradients so far, saved activations and temporaries are added up at the end of the forward
+pass, at loss and head, in the backward pass of the layers, at the embedding, and in the optimizer step. Layers run
+backwards, and where all are of one kind the sum is linear in the layer's number, so only ends can decide: the last
+layer, the first one, and the second one, which is the first that prefetches another under FSDP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from itertools import accumulate
+from operator import itemgetter
+from typing import NamedTuple
+
+from tfacct.accounts.sharding.shards import corrects
+from tfacct.ledger import paths
+from tfacct.ledger.einsum import Axes, Size, size
+from tfacct.ledger.groups import Group, Ledger
+from tfacct.ledger.lines import Matmul, Pointwise, Table
+from tfacct.ledger.storage import Width
+from tfacct.training.graph import (
+    LAYER_INPUT,
+    Bytes,
+    LayerGraph,
+    LayerGroup,
+    Role,
+    SavedTensor,
+    StepGraph,
+    Transient,
+    role_bytes,
+)
+from tfacct.training.saved_tensors import CHOOSE, EMBED, LABELS, ROTARY
+
+BATCH = frozenset(("tokens", LABELS, paths.in_encoder("tokens")))
+"""Saved tensors that are the batch itself: they stay until the step ends."""
+
+
+class Phase(NamedTuple):
+    """What is alive in one phase of a step, in bytes. `operation`: what runs there. `gathered`: weights of other
+    ranks."""
+
+    name: str
+    operation: str
+    weights: Size
+    optimizer_state: Size
+    gradients: Size
+    saved: Size
+    temporary: Size
+    gathered: Size = 0
+
+    @property
+    def total(self) -> Size:
+        """Bytes of all together."""
+        return self.weights + self.optimizer_state + self.gradients + self.saved + self.temporary + self.gathered
+
+
+def peak(phases: Iterable[Phase]) -> Phase:
+    """The phase that decides: the first of those with the most bytes."""
+    return max(phases, key=lambda phase: int(phase.total))
+
+
+class Adapter(NamedTuple):
+    """A weight of an adapter, which each of some layers has: elements and bytes of one."""
+
+    path: str
+    elements: Size
+    bytes: Size
+    numbers: Sequence[int]
+
+
+class TrainingStep(NamedTuple):
+    """A training step, or one rank's share of it.
+
+    `compute`: dtype of the step. `stored`: dtype of weights, gradients and residual stream: fp32 under autocast.
+    `optimizer_state`: bytes of it. `update`: temporary bytes while the optimizer updates the weights, and `uncertain`,
+    how many bytes less these may be, by the order of the parameters. `recompute`: layers save their input alone, and
+    run again. `accumulates`: gradients of earlier micro-batches are there. `keeps_logits`: the caller keeps the logits.
+    `adapters` are trained in place of the model's own weights, if there are any. `frozen`: bytes of these weights, if
+    they are not stored as `stored` says.
+    """
+
+    graph: StepGraph
+    ledger: Ledger
+    axes: Axes
+    compute: Width
+    stored: Width
+    optimizer_state: Size = 0
+    update: Size = 0
+    uncertain: Size = 0
+    recompute: bool = False
+    accumulates: bool = False
+    keeps_logits: bool = False
+    adapters: tuple[Adapter, ...] = ()
+    frozen: Size | None = None
+
+    @property
+    def adapter_bytes(self) -> Size:
+        """Bytes of the adapters' parameters."""
+        return sum(len(adapter.numbers) * adapter.bytes for adapter in self.adapters)
+
+    @property
+    def parameters(self) -> Size:
+        """Bytes of the parameters, those of adapters among them."""
+        if self.frozen is not None:
+            return self.frozen + self.adapter_bytes
+        elements = sum(tensor.count * tensor.elements for tensor in self.ledger.tensors())
+        return self.stored.bytes(elements) + self.adapter_bytes
+
+    def bytes_in(self, group: LayerGroup) -> Bytes:
+        """Bytes of tensors of a group."""
+        return Bytes({**group.axes, **self.axes}, self.compute)
+
+    @property
+    def weights(self) -> Size:
+        """Bytes of the parameters and of the buffers."""
+        return self.parameters + self.bytes_in(self.graph.before).of(self.graph.buffers)
+
+    @property
+    def recomputes(self) -> bool:
+        """True if layers, or parts of them, run again in the backward pass."""
+        return self.recompute or any(group.graph.recomputed for group in self.graph.layers)
+
+    def saved_in(self, group: LayerGroup) -> list[SavedTensor]:
+        """Tensors that autograd saves in one layer of a group, or before or after the layers. Where something is
+        recomputed, cos and sin are arguments of that, which autograd does not see."""
+        if self.recompute and group.numbers:
+            return [self.layer_input(group)]
+        return [each for each in group.graph.saved if not (self.recomputes and ROTARY in each.saved_for)]
+
+    def layer_input(self, group: LayerGroup) -> SavedTensor:
+        """What a layer of a group reads."""
+        of_encoder = any(group is each for each in self.graph.encoder_layers)
+        path = paths.in_encoder(LAYER_INPUT) if of_encoder else LAYER_INPUT
+        return SavedTensor(path, "B I D" if of_encoder else "B T D", (), self.stream)
+
+    @property
+    def stream(self) -> Role:
+        """Role of the residual stream."""
+        return "compute" if self.stored.bits == self.compute.bits else "fp32"
+
+    def saved_bytes(self) -> Size:
+        """Bytes that the whole forward pass saves for the backward pass."""
+        return sum(group.count * self.bytes_in(group).of(self.saved_in(group)) for group in self.graph.groups)
+
+
+class Operation(NamedTuple):
+    """Bytes at one backward operation of a layer: its saved tensors that are still there, gradients that it has made,
+    those of this operation among them, and temporaries."""
+
+    at: str
+    saved: Size
+    gradients: Size
+    temporary: Size
+
+    @property
+    def total(self) -> Size:
+        """Bytes of all together."""
+        return self.saved + self.gradients + self.temporary
+
+
+class Inside:
+    """Bytes inside the layers of one group, whichever of them runs. `gradients`: bytes by operation."""
+
+    def __init__(self, step: TrainingStep, group: LayerGroup, graph: LayerGraph, gradients: Mapping[str, Size]) -> None:
+        self.step, self.group, self.graph = step, group, graph
+        self.bytes, self.made = step.bytes_in(group), gradients
+        self.recomputes = step.recompute and bool(group.numbers)
+        self.input = self.bytes.of([step.layer_input(group)]) if self.recomputes else 0
+        self.saved = self.bytes.of(step.saved_in(group))
+        self.gradients = sum(gradients.get(name, 0) for name in graph.order)
+        self.place = {name: place for place, name in reversed([*enumerate(graph.order)])}
+        there = frozenset() if self.recomputes else {each.path for each in graph.saved}
+        self.casts = self.bytes.of(each.copy for each in graph.casts if each.saved not in there)
+
+    @cached_property
+    def operations(self) -> list[Operation]:
+        """The backward operations of one layer."""
+        place, graph = self.place, self.graph
+        layer_input = self.step.layer_input(self.group).path
+        lines = [each for each in graph.saved if not (self.recomputes and each.path == layer_input)]
+        saved = [self.input + size for size in self._needed_up_to(lines)]
+        if graph.recomputed:  # they come back when the backward pass reaches the last operation that needs one
+            end = max(place[name] for each in graph.recomputed for name in each.saved_for if name in place)
+            again = self._needed_up_to(graph.recomputed)
+            saved = [size + (again[at] if at <= end else 0) for at, size in enumerate(saved)]
+        made = [self.made.get(name, 0) for name in graph.order]
+        if not self.step.accumulates:  # else each is added to the earlier one, and gone
+            made = [*accumulate(reversed(made))][::-1]
+        return [
+            Operation(each.at, saved[place[each.at]], made[place[each.at]], self.bytes.of(each.temporary))
+            for each in graph.backward
+        ]
+
+    @cached_property
+    def fullest(self) -> Operation:
+        """The backward operation with the most bytes."""
+        return max(self.operations, key=lambda one: int(one.total))
+
+    def _needed_up_to(self, tensors: Iterable[SavedTensor]) -> list[Size]:
+        """Bytes of tensors that an operation, or one before it, needs: by the operation's place."""
+        tensors = list(tensors)
+        own: list[Size] = [0] * len(self.graph.order)
+        for each, bytes_ in zip(tensors, self.bytes.each(tensors), strict=True):
+            first = min((self.place[name] for name in each.saved_for if name in self.place), default=None)
+            if first is not None:
+                own[first] += bytes_
+        return [*accumulate(own)]
+
+
+class Place(NamedTuple):
+    """A layer in the model, or what runs before or after the layers."""
+
+    name: str
+    inside: Inside
+    number: int | None = None
+    encoder: bool = False
+
+
+class MemoryTimeline:
+    """The phases of a step. Places are in forward order: those of an encoder come before those of its decoder."""
+
+    def __init__(self, step: TrainingStep) -> None:
+        self.step = step
+        graph = step.graph
+        gradients, self.added = gradients_of(step)
+        inside = [_inside(step, group, own) for group, own in zip(graph.groups, gradients, strict=True)]
+        self.places = [*_places(inside[: len(graph.encoder_layers)], encoder=True)]
+        self.places += _places(inside[len(graph.encoder_layers) :], encoder=False)
+        self.last = max((nth for nth, place in enumerate(self.places) if place.number is not None), default=-1)
+        saved = [place.inside.saved for place in self.places]
+        made = [place.inside.gradients for place in self.places]
+        self.saved_before = [*accumulate(saved, initial=0)]  # by the place; the last is all
+        self.made_after = [*accumulate(reversed(made), initial=0)][-2::-1]
+        self.gradients = sum(made)
+        before = step.bytes_in(graph.before)
+        self.stream = before.of([Transient("B T D", step.stream)])
+        self.source = before.of([Transient("B I D", step.stream)]) if graph.encoder_layers else 0
+        self.loss = role_bytes(graph.loss, step.stored)
+        self.logits = step.bytes_in(graph.after).of([graph.logits]) if step.keeps_logits else 0
+        batch = {
+            each.path: before.of([each]) for group in graph.groups for each in group.graph.saved if each.path in BATCH
+        }
+        self.labels = batch.get(LABELS, 0)
+        self.batch = sum(batch.values())
+        self.waits = max(self.added.values(), default=0)
+        # Arguments of what is recomputed: cos and sin.
+        arguments = (each for each in graph.before.graph.saved if ROTARY in each.saved_for)
+        self.arguments = before.of(arguments) if step.recomputes else 0
+        self.accumulated = {each.at: before.of([each.gradient]) for each in graph.accumulated}
+        self.in_forward = before.of(graph.live_in_forward)
+        self.always = self.arguments + 2 * self.loss
+        self.weights = step.weights
+
+    def phase(self, name: str, operation: str, gradients: Size, saved: Size, temporary: Size) -> Phase:
+        """A phase, with what is there in all of them."""
+        earlier = self.gradients if self.step.accumulates else 0
+        state, held = self.step.optimizer_state, temporary + self.logits
+        return Phase(name, operation, self.weights, state, gradients + earlier, saved, held)
+
+    def phases(self) -> Iterator[Phase]:
+        """All phases that can decide, in the order of the step."""
+        yield from self.forward()
+        yield from self.loss_and_head()
+        ends = self.ends()
+        for nth, place in reversed([*enumerate(self.places)][:-1]):
+            if place.number is not None:
+                yield from self.layer(nth, place) if nth in ends else ()
+            elif place.name.endswith("embedding"):
+                yield from self.embedding(nth, place)
+            else:
+                yield from self.end(nth, place)
+        yield self.update()
+
+    def ends(self) -> set[int]:
+        """Places of the first, the second and the last layer of each kind, and of the one next to which most is there:
+        another one only where kinds alternate."""
+        alike: dict[int, list[int]] = {}
+        for nth, place in enumerate(self.places):
+            alike.setdefault(id(place.inside), []).append(nth)
+        there = [saved + made for saved, made in zip(self.saved_before, self.made_after, strict=False)]
+        return {nth for each in alike.values() for nth in (*each[:2], each[-1], max(each, key=there.__getitem__))}
+
+    def forward(self) -> Iterator[Phase]:
+        """The end of the forward pass; under autocast the loss, while the copies of all weights are there."""
+        everything = self.saved_before[-1]
+        yield self.phase("forward ends", "", 0, everything, self.arguments + self.loss)
+        in_loss = self.step.graph.loss_forward
+        if in_loss:
+            casts = sum(place.inside.casts for place in self.places)
+            temporary = self.step.bytes_in(self.step.graph.after).of(in_loss) + casts + self.arguments + self.in_forward
+            yield self.phase("loss, forward", CHOOSE, 0, everything, temporary)
+
+    def loss_and_head(self) -> Iterator[Phase]:
+        """The backward pass of the loss, and of the head with the norm before it."""
+        found = self.places[-1].inside.operations
+        last = max((nth for nth, each in enumerate(found) if each.at.startswith("loss")), default=None)
+        if last is None:
+            return  # another pipeline stage has them
+        for name, each in (("loss, backward", found[last : last + 1]), ("head, backward", found[:last])):
+            if each:
+                yield self._backward(name, len(self.places) - 1, max(each, key=lambda one: int(one.total)))
+
+    def layer(self, nth: int, place: Place) -> Iterator[Phase]:
+        """The backward pass of one layer."""
+        fullest = place.inside.fullest
+        if nth == self.last and self.accumulated:  # it makes what all other layers add to
+            place_of, first = place.inside.place, min(place.inside.place[at] for at in self.accumulated)
+            more = sum(self.accumulated.values())
+            found = (
+                each._replace(temporary=each.temporary + (more if place_of[each.at] < first else 0))
+                for each in place.inside.operations
+            )
+            fullest = max(found, key=lambda one: int(one.total))
+        yield self._backward(f"{place.name}, backward", nth, fullest, self._stream(place))
+
+    def end(self, nth: int, place: Place) -> Iterator[Phase]:
+        """The backward pass of the norm after an encoder's layers."""
+        if place.inside.operations:
+            yield self._backward(f"{place.name}, backward", nth, place.inside.fullest)
+
+    def embedding(self, nth: int, place: Place) -> Iterator[Phase]:
+        """The backward pass of what runs before the layers."""
+        found = []
+        for each in place.inside.operations:
+            added = self.added.get(each.at, 0)  # made next to the table's gradient, and then their sum next to both
+            beside = added + max(self._stream(place), added) - self.arguments
+            found.append(each._replace(temporary=each.temporary + beside))
+        if found:
+            yield self._backward(f"{place.name}, backward", nth, max(found, key=lambda one: int(one.total)))
+
+    def update(self) -> Phase:
+        """The optimizer's step."""
+        new = 0 if self.step.accumulates else self.gradients
+        return self.phase("optimizer step", "", new, self.batch, self.step.update)
+
+    def _stream(self, place: Place) -> Size:
+        return self.source if place.encoder else self.stream
+
+    def _backward(self, name: str, nth: int, one: Operation, temporary: Size = 0) -> Phase:
+        made, saved = self.made_after[nth], self.saved_before[nth] + one.saved
+        if self.step.accumulates:  # but for a head's, which waits for its table's
+            made = self.waits if nth < len(self.places) - 1 else 0
+        if self.places[nth].encoder:
+            saved += self.labels
+        elif nth < self.last:
+            temporary += sum(self.accumulated.values())
+        return self.phase(name, one.at, made + one.gradients, saved, temporary + one.temporary + self.always)
+
+
+def phases(step: TrainingStep) -> list[Phase]:
+    """The phases of a step that can be its peak, in their order."""
+    return [*MemoryTimeline(step).phases()]
+
+
+def _inside(step: TrainingStep, group: LayerGroup, made: Mapping[str, Size]) -> dict[int, Inside]:
+    """What is inside each layer of a group, by its number; -1 where there are no layers."""
+    last = Inside(step, group, group.graph, made)
+    if group.shared is None:
+        return dict.fromkeys(group.numbers or (-1,), last)
+    others = Inside(step, group, group.shared, {})
+    return {number: last if number == group.numbers[-1] else others for number in group.numbers}
+
+
+def _places(inside: Sequence[dict[int, Inside]], *, encoder: bool) -> Iterator[Place]:
+    """The places of one side: what runs before its layers, each layer, and what runs after them."""
+    if not inside:
+        return
+    side = "encoder, " if encoder else ""
+    before, *layers, after = inside
+    yield Place(f"{side}embedding", before[-1], encoder=encoder)
+    for number, each in sorted(((number, one) for own in layers for number, one in own.items()), key=itemgetter(0)):
+        yield Place(f"{side}layer {number:,}", each, number, encoder)
+    yield Place(f"{side}final norm", after[-1], encoder=encoder)
+
+
+class Gradients(NamedTuple):
+    """Bytes of the gradients that each operation finishes in one layer of each group. `added`: those of operations that
+    read a table which has a gradient already: they are added to it."""
+
+    made: list[dict[str, Size]]
+    added: dict[str, Size]
+
+
+def gradients_of(step: TrainingStep) -> Gradients:
+    """Gradients of a step by operation."""
+    groups = step.graph.groups
+    if step.adapters:
+        on = [{*group.numbers[:1]} for group in groups]
+        return Gradients([{a.path: a.bytes for a in step.adapters if own & {*a.numbers}} for own in on], {})
+    found: list[dict[str, Size]] = [{} for _ in groups]
+    added, known = dict[str, Size](), dict[str, Size]()
+    for nth in reversed(range(len(groups))):  # backwards
+        made = dict[str, Size]()
+        for name, parameter, elements in trained(step.ledger.groups[nth]):
+            bytes_ = step.stored.bytes(elements)
+            whose = added if parameter in known else made
+            whose[name] = whose.get(name, 0) + bytes_
+            if not paths.repeated(parameter):
+                known[parameter] = bytes_
+        found[nth] = made
+        source = paths.in_encoder(EMBED)
+        if source in groups[nth].graph.order and source not in made:  # the decoder's table
+            added[source] = known[f"{EMBED}.weight"]
+    return Gradients(found, added)
+
+
+def trained(group: Group) -> Iterator[tuple[str, str, Size]]:
+    """Parameters of one layer of a group: the operation that reads each, its path, and its elements."""
+    for line in group.lines:
+        if isinstance(line, Matmul | Pointwise | Table):
+            name = line.path if isinstance(line, Table) else f"{line.path}.weight"
+            for parameter in line.parameters():
+                if not corrects(parameter.path):
+                    yield name, parameter.path, size(group.axes, parameter.axes)
