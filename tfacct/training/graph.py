@@ -71,10 +71,27 @@ class WeightCast(NamedTuple):
     saved: str = ""
 
 
+class DataFlow(NamedTuple):
+    """What operation `at` reads and makes, and what it saves of factors.
+
+    `reads`: the operations that make its inputs, or LAYER_INPUT; empty where it reads the result of the operation
+    before it. `result`: the tensor that it makes, where others read it. `factors`: of a product of two results, a saved
+    tensor's path and the operation that makes the other factor: only that factor's gradient needs the tensor.
+    """
+
+    at: str
+    reads: tuple[str, ...] = ()
+    result: SavedTensor | None = None
+    factors: tuple[tuple[str, str], ...] = ()
+
+
 class LayerGraph(NamedTuple):
     """Operations of a layer in forward order, what each saves, and what each needs in its backward pass.
 
-    `casts`: autocast's copies of weights. `recomputed`: tensors that the layer computes again in its backward pass.
+    `casts`: autocast's copies of weights. `flow`: what operations read and make. `recomputed`: tensors that the layer
+    computes again in its backward pass. `recomputed_parts`: the operations of each part that runs again for them: a
+    recomputed tensor is alive from the backward pass of the last operation of its part to that of the first operation
+    that it is saved for.
     """
 
     order: tuple[str, ...] = ()
@@ -82,6 +99,13 @@ class LayerGraph(NamedTuple):
     backward: tuple[BackwardOp, ...] = ()
     casts: tuple[WeightCast, ...] = ()
     recomputed: tuple[SavedTensor, ...] = ()
+    flow: tuple[DataFlow, ...] = ()
+    recomputed_parts: tuple[tuple[str, ...], ...] = ()
+
+    def reads(self) -> dict[str, tuple[str, ...]]:
+        """The operations whose results each operation reads, or LAYER_INPUT."""
+        before = {name: (last,) for last, name in zip((LAYER_INPUT, *self.order), self.order, strict=False)}
+        return before | {each.at: each.reads for each in self.flow if each.reads}
 
 
 class LayerGroup(NamedTuple):

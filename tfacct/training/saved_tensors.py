@@ -7,7 +7,7 @@ needs, and the loss its log-probabilities. `Traits` says where a class differs f
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from tfacct.architecture.parts import Head
@@ -20,6 +20,7 @@ from tfacct.training.graph import (
     LAYER_INPUT,
     AccumulatedGradient,
     BackwardOp,
+    DataFlow,
     LayerGraph,
     LayerGroup,
     Role,
@@ -63,6 +64,8 @@ class LayerRules:
         self.casts: list[WeightCast] = []
         self.made: dict[tuple[str, ...], list[str]] = {}  # tensors by their axes, the newest one last
         self.newest: dict[tuple[tuple[str, ...], str], str] = {}  # the newest by axes and `q_`, `k_` or `v_`
+        self.makers = dict.fromkeys((LAYER_INPUT, RESIDUAL), LAYER_INPUT)  # the operation that makes each tensor
+        self.flow: dict[str, DataFlow] = {}  # what each operation reads and makes
         self.fp32 = {LAYER_INPUT, RESIDUAL} if mode.autocast else set[str]()  # tensors that autocast leaves in fp32
         self.in_layer = bool(group.numbers)
         names = [line.path for line in group.lines]
@@ -89,7 +92,8 @@ class LayerRules:
     def graph(self) -> LayerGraph:
         """What the rules found."""
         saved = (SavedTensor(path, axes, tuple(by), role) for path, (axes, role, by) in self.saved.items())
-        return LayerGraph(tuple(self.order), tuple(saved), tuple(self.backward), tuple(self.casts))
+        flow = tuple(self.flow.values())
+        return LayerGraph(tuple(self.order), tuple(saved), tuple(self.backward), tuple(self.casts), flow=flow)
 
     # One rule for each kind of line.
 
@@ -107,12 +111,14 @@ class LayerRules:
         owner, _, leaf = line.path.rpartition(".")
         if "Kc" in read.split():  # a convolution reads its sequence, not windows of it
             read = " ".join(axis for axis in read.split() if axis != "Kc")
-        source = f"{line.path}.in" if leaf == "conv" else self.last(read)
+        reads = (self.last(read),)
+        source = f"{line.path}.in" if leaf == "conv" else reads[0]
         if line.bank is not None and leaf != "down_proj":
             source = f"{owner}.sent"
         if mode.autocast and line.bank is None and len(line.weight_axes() or ()) > 1:
             weight = " ".join(line.weight_axes() or ())
             self.order.append(f"{line.path}.matmul")  # whose input's gradient needs the cast, frozen or not
+            self.read(f"{line.path}.matmul", reads)
             self.save(f"{line.path}.weight_cast", weight, f"{line.path}.matmul")
             self.casts.append(WeightCast(name, Transient(weight), f"{line.path}.weight_cast"))
             if source in self.fp32 or source.startswith("read ") or mode.adapters:  # peft casts to fp32, autocast back
@@ -121,8 +127,10 @@ class LayerRules:
             self.save(f"{line.path}.upcast", read, name, "fp32")
         elif "I" not in line.einsum.left or mode.autocast:  # the encoder's output is saved once, before the layers
             self.save(source, read, name, "fp32" if mode.autocast and line.bank is not None else "compute")
-        self.op(name, Transient(out), Transient(read))
-        if not (self.parallel and line.path.endswith("attn.o_proj")):  # added to the residual stream after the MLP
+        self.op(name, Transient(out), Transient(read), reads=reads)
+        if self.parallel and line.path.endswith("attn.o_proj"):  # added to the residual stream after the MLP
+            self.made_by(name, line.path, out.split())
+        else:
             self.add(line.path, out)
 
     def of_activations(self, line: Matmul) -> None:
@@ -132,10 +140,13 @@ class LayerRules:
         if what in ("scores", "values") and KEY_AXES & {*left, *right}:
             self.attention(line, what)
             return
-        for operand in (left, right):
-            self.save(self.last(operand), " ".join(operand), line.path)
+        reads = self.last(left), self.last(right)
+        for source, operand in zip(reads, (left, right), strict=True):
+            self.save(source, " ".join(operand), line.path)
+        gradients = Transient(" ".join(left)), Transient(" ".join(right)), Transient(" ".join(out), times=2)
+        self.op(line.path, *gradients, reads=reads)
+        self.multiplies(line.path, reads, reads)
         self.add(line.path, out)
-        self.op(line.path, Transient(" ".join(left)), Transient(" ".join(right)), Transient(" ".join(out), times=2))
 
     def attention(self, line: Matmul, what: str) -> None:
         """Inside sdpa: queries, keys, values, their logsum and the result; a mask, and copies of keys and values for
@@ -150,37 +161,46 @@ class LayerRules:
         right = (*right, "G") if copies else right
         upcast = what == "scores" and self.traits.fp32_scores and not mode.autocast
         role: Role = "fp32" if upcast else "compute"
+        keys, values = self.operand(right, "k_"), self.operand(right, "v_")
+        reads = (self.last(left), keys) if what == "scores" else (self.last(left), values)
+        saved = reads[0], f"{by}.read"
         if what == "scores":
             if self.mla:
-                self.op("blocks.*.attn.joined")
-                self.op("blocks.*.attn.k_turned")
+                self.op("blocks.*.attn.joined", reads=reads[:1])
+                self.op("blocks.*.attn.k_turned", reads=(keys,))
             made = self.newest.get((canonical(of_queries(right)), "k_"), f"{owner}.k")
-            self.save(f"{by}.queries" if upcast else self.last(left), " ".join(left), by, role)
-            self.save(f"{owner}.k_copies" if copies or upcast else made, " ".join(right), by, role)
+            saved = f"{by}.queries" if upcast else reads[0], f"{owner}.k_copies" if copies or upcast else made
+            self.save(saved[0], " ".join(left), by, role)
+            self.save(saved[1], " ".join(right), by, role)
         else:
             if not mode.sdpa:
-                self.save(self.last(left), " ".join(left), by)
+                self.save(saved[0], " ".join(left), by)
             if not copies and (mode.sdpa or axes["B"] == 1):  # else matmul makes copies
                 self.views(owner, right, out, by)
-            self.save(f"{by}.read", " ".join(right), by)
-        self.add(by, out)
+            self.save(saved[1], " ".join(right), by)
+        if mode.sdpa:  # one kernel, which saves all that it reads if any of it needs a gradient
+            reads = (*reads, values)
+        else:
+            self.multiplies(by, saved, reads)
         gradients = [Transient(" ".join(each)) for each in (left, right)]
         if not mode.sdpa:
-            self.op(by, *gradients, Transient(" ".join(out), times=2))
+            self.op(by, *gradients, Transient(" ".join(out), times=2), reads=reads)
         elif what == "scores":
             self.save(f"{by}.logsum", " ".join(axis for axis in out if axis not in KEY_AXES), by, "fp32")
             if masked:
                 of_mask = QUERY_AXES | KEY_AXES | ({*out} - {"B"} if biased else {"B"})
                 self.save(f"{by}.mask", " ".join(axis for axis in out if axis in of_mask), by)
-            self.op(by)
+            self.op(by, reads=reads)
         else:
             self.save(by, " ".join(out), by)
             flash = not (masked or mode.fp32 or (self.mla and axes["Hq"] != axes["Hv"]))
             for number in range(1 if flash else 2):
                 self.save(f"{by}.seed.{number}", "", by, "seed" if flash else "index")
-            self.op(by, Transient(" ".join(out), times=2), Transient(" ".join(right), times=2))
-            if self.rejoins and not (masked or mode.fp32):  # flash's result lies as queries do: o_proj reads a copy
-                self.add(f"{by}.copy", out)
+            gradients = [Transient(" ".join(out), times=2), Transient(" ".join(right), times=2)]
+            self.op(by, *gradients, reads=(f"{owner}.scores", values))
+        self.add(by, out)
+        if what == "values" and mode.sdpa and self.rejoins and not (masked or mode.fp32):
+            self.add(f"{by}.copy", out)  # flash's result lies as queries do: o_proj reads a copy
 
     def views(self, owner: str, values: tuple[str, ...], out: tuple[str, ...], by: str) -> None:
         """What stays because values are a view of it: queries and keys before they are rotated, keys of MLA."""
@@ -212,7 +232,7 @@ class LayerRules:
             name = f"{path}.weight" if line.weight or line.bias else path
             source = self.last(axes) if what.endswith("weighting") else f"{path}.in"
             self.save(source, spec, name, self.role_of_experts(path))
-            self.op(name, Transient(spec, times=2))
+            self.op(name, Transient(spec, times=2), reads=(source,))
         self.add(path, axes, only=True)
         if what.endswith("act") and SAVED_BY_ACTIVATION.get(self.kinds.get(path, "")) == 0 and len(made) < 2:
             self.save(path, spec, path)
@@ -223,12 +243,18 @@ class LayerRules:
 
     def linear(self, path: str, what: str, axes: tuple[str, ...]) -> tuple[str, ...]:
         """A sum, a rotation, a scale: saves nothing but the mask of a dropout before it. Returns its result's axes."""
-        spec, dropouts = " ".join(axes), self.mode.dropouts
+        spec, dropouts, reads = " ".join(axes), self.mode.dropouts, [self.last(axes)]
+        if what.endswith("rotary"):
+            reads = [self.operand(axes, what[:2])]
+        elif what.endswith("_add"):
+            result = f"{path.removesuffix('_add')}.o_proj"
+            last = [result] if self.parallel and result in self.makers else []
+            reads = [LAYER_INPUT, *self.made.get(canonical(axes), []), *last]
         if what.endswith("_add") and ("residual" in dropouts or (what == "mlp_add" and "mlp" in dropouts)):
             drop = f"{path.removesuffix('_add')}.drop"
             self.save(drop, spec, drop, "mask")
-            self.op(drop, Transient(spec))
-        self.op(path, Transient(spec))
+            self.op(drop, Transient(spec), reads=reads[-1:])
+        self.op(path, Transient(spec), reads=reads)
         if self.mode.autocast and (what.endswith("rotary") or (what.endswith("add") and len(axes) == 3)):
             self.fp32.add(path)
         if what.endswith("rotary") and not self.mla:  # dimensions that are not rotated are there again
@@ -246,7 +272,7 @@ class LayerRules:
                 self.save(f"{path}.{name}", spec, path, "fp32")
         else:
             self.save(f"{path}.in", spec, path)
-        self.op(path, Transient(spec, times=3))
+        self.op(path, Transient(spec, times=3), reads=self.made.get(canonical(axes), [])[-2:])
 
     def delta_rule(self) -> None:
         """transformers' own chunked gated delta rule, in fp32, which runs where no kernel is installed."""
@@ -277,7 +303,11 @@ class LayerRules:
             more = ("gate", "sigmoid", "up", "product") if clamped else ("gate",)
             for source in (*made[-2:], *(f"{path}.{name}" for name in more)):
                 self.save(source, spec, path, role)
-            self.op(path, Transient(spec, role, 3))
+            self.op(path, Transient(spec, role, 3), reads=made[-2:])
+            if not clamped:
+                gate, up = made[-2:]
+                self.multiplies(path, (f"{path}.gate", up), (gate, up))
+                self.multiplies(path, (gate,), (up, gate))
             return
         inner: Role = "fp32" if self.mode.autocast and kind in FP32_UNDER_AUTOCAST else role
         for source in made[-1:] if count else []:
@@ -286,7 +316,7 @@ class LayerRules:
             self.save(f"{path}.{number}", spec, path, inner)
         if kind == "xielu":
             self.save(f"{path}.mask", spec, path, "mask")
-        self.op(path, Transient(spec, inner, 2 + count // 2))
+        self.op(path, Transient(spec, inner, 2 + count // 2), reads=made[-1:])
         if inner != role:
             self.fp32.add(path)
 
@@ -303,18 +333,19 @@ class LayerRules:
         in_fp32 = source in self.fp32
         if kind == "layer":
             role: Role = "fp32" if mode.autocast else "compute"
-            self.op(f"{path}.normed", Transient(spec, role, 2))  # its input's gradient needs what its weight's does
+            # Its input's gradient needs what its weight's does.
+            self.op(f"{path}.normed", Transient(spec, role, 2), reads=(source,))
             for name in f"{path}.normed", weight:
                 self.save(source if in_fp32 or not mode.autocast else f"{path}.upcast", spec, name, role)
                 for number in "mean", "deviation":
                     self.save(f"{path}.{number}", rows, name, "fp32")
-            self.op(weight, Transient(spec, role, 2))
+            self.op(weight, Transient(spec, role, 2), reads=(source,))
             return
         if kind == "python":
             for number in "centred", "centred_again":
                 self.save(f"{path}.{number}", spec, f"{path}.scale", "fp32")
             self.save(f"{path}.rms", rows, f"{path}.scale", "fp32")
-            self.op(f"{path}.scale", Transient(spec, "fp32", 4))
+            self.op(f"{path}.scale", Transient(spec, "fp32", 4), reads=(source,))
             self.save(f"{path}.scaled", spec, weight, "fp32")
             self.op(weight, Transient(spec, "fp32", 4))
             return
@@ -323,7 +354,7 @@ class LayerRules:
             self.save(source, spec, f"{path}.scale")
         self.save(source if own_copy else f"{path}.upcast", spec, f"{path}.scale", "fp32")
         self.save(f"{path}.rms", rows, f"{path}.scale", "fp32")
-        self.op(f"{path}.scale", Transient(spec, "fp32", 4 if own_copy else 5))
+        self.op(f"{path}.scale", Transient(spec, "fp32", 4 if own_copy else 5), reads=(source,))
         if scales:
             role = "fp32" if (self.traits.fp32_norm_weights and leaf != "out_norm") or in_fp32 else "compute"
             self.save(f"{path}.scaled", spec, weight, role)
@@ -356,17 +387,42 @@ class LayerRules:
         role = "fp32" if "fp32" in (role, known[1]) else known[1]
         self.saved[path] = (axes if larger else known[0]), role, [*known[2], saved_for]
 
-    def op(self, name: str, *temporary: Transient) -> None:
-        """An operation, and what its backward pass needs for itself."""
+    def op(self, name: str, *temporary: Transient, reads: Iterable[str] = ()) -> None:
+        """An operation, what its backward pass needs for itself, and the tensors that it reads."""
         if name not in self.order:
             self.order.append(name)
         self.backward.append(BackwardOp(name, temporary))
+        self.read(name, reads)
+
+    def read(self, name: str, tensors: Iterable[str]) -> None:
+        """An operation reads these tensors; without one that is known, the result of the operation before it."""
+        makers = tuple(dict.fromkeys(self.makers[tensor] for tensor in tensors if tensor in self.makers))
+        if makers:
+            self.flow[name] = self.flow.get(name, DataFlow(name))._replace(reads=makers)
+
+    def multiplies(self, name: str, saved: Iterable[str], factors: Sequence[str]) -> None:
+        """An operation multiplies two results. Of what it saves of each, the other's gradient needs it alone."""
+        if all(factor in self.makers for factor in factors):
+            others = [self.makers[factor] for factor in reversed(factors)]
+            known = self.flow.get(name, DataFlow(name))
+            self.flow[name] = known._replace(factors=(*known.factors, *zip(saved, others, strict=False)))
 
     def add(self, path: str, axes: str | Iterable[str], *, only: bool = False) -> None:
         """A tensor was made, of these axes; in place of all others of them, if it is the only one."""
-        own = canonical(axes.split() if isinstance(axes, str) else axes)
+        axes = axes.split() if isinstance(axes, str) else tuple(axes)
+        own = canonical(axes)
         self.made[own] = [path] if only else [*self.made.get(own, []), path]
-        self.newest[own, path.rpartition(".")[2][:2]] = path
+        like = path.rpartition(".")[2][:2]
+        self.newest[own, like] = self.newest[(), like] = path
+        self.made_by(self.order[-1], path, axes)
+
+    def made_by(self, name: str, path: str, axes: Iterable[str]) -> None:
+        """An operation made a tensor, which others read."""
+        self.makers[path] = name
+        known = self.flow.get(name, DataFlow(name))
+        if known.result is None:
+            role: Role = "fp32" if path in self.fp32 else self.role_of_experts(path)
+            self.flow[name] = known._replace(result=SavedTensor(path, " ".join(axes), (), role))
 
     def last(self, axes: str | Iterable[str], like: str = "") -> str:
         """The tensor that a line reads: the newest one of these axes, of queries, keys or values if `like` says so."""
@@ -377,6 +433,11 @@ class LayerRules:
         if found:
             return found[-1]
         return (LAYER_INPUT if self.in_layer else RESIDUAL) if own == canonical("BTD") else f"read {' '.join(own)}"
+
+    def operand(self, axes: Iterable[str], like: str) -> str:
+        """The queries, keys or values that attention reads, made of as many tokens or of others; nothing if unknown."""
+        every = (canonical(axes), canonical(of_queries(axes)), ())
+        return next((self.newest[own, like] for own in every if (own, like) in self.newest), "")
 
 
 NORMS = frozenset(("rms", "layer", "python"))
@@ -481,6 +542,17 @@ def _of_encoder(graph: LayerGraph) -> LayerGraph:
             for each in graph.backward
         ),
         tuple(each._replace(at=name(each.at), saved=each.saved and name(each.saved)) for each in graph.casts),
+        flow=tuple(_flow_of_encoder(each, axes) for each in graph.flow),
+    )
+
+
+def _flow_of_encoder(flow: DataFlow, axes: Callable[[str], str]) -> DataFlow:
+    name, made = paths.in_encoder, flow.result
+    return DataFlow(
+        name(flow.at),
+        tuple(map(name, flow.reads)),
+        made and made._replace(path=name(made.path), axes=axes(made.axes)),
+        tuple((name(saved), name(other)) for saved, other in flow.factors),
     )
 
 
