@@ -170,19 +170,20 @@ def evaluation(runs: int) -> Result:
 def steps() -> list[Result]:
     """What a training step keeps, and its instants, of models whose blocks have most parts: CPU time."""
     from tfacct.accounts.timeline import timeline
-    from tfacct.reports.training import Recipe, step_of
+    from tfacct.reports.training import step_of
+    from tfacct.training.recipe import Recipe
 
     found, work, count = [], Workload(4096, 4096), EVALUATIONS // 20
     eager: Any = {"attention": "eager"}
     steps_: tuple[tuple[str, Recipe], ...] = (
         ("llama-3.1-8b", Recipe()),
         ("gemma-3-27b-text", Recipe()),
-        ("gemma-3-27b-text", Recipe(checkpoint="full", weights="fp32", **eager)),
+        ("gemma-3-27b-text", Recipe(recompute="full", weights_dtype="fp32", **eager)),
         ("gemma-3-27b-text", Recipe(lora="16", **eager)),
-        ("gemma-2-9b", Recipe(checkpoint="attention", lora="16", **eager)),
-        ("glm-4.5", Recipe(checkpoint="full")),
-        ("glm-4.5", Recipe(checkpoint="attention")),
-        ("bart-large", Recipe(checkpoint="full")),
+        ("gemma-2-9b", Recipe(recompute="attention", lora="16", **eager)),
+        ("glm-4.5", Recipe(recompute="full")),
+        ("glm-4.5", Recipe(recompute="attention")),
+        ("bart-large", Recipe(recompute="full")),
         ("t5-small", Recipe()),
     )
     for name, recipe in steps_:
@@ -193,7 +194,9 @@ def steps() -> list[Result]:
             times = timeit.repeat(asked, number=count, repeat=7, timer=thread_time)
             each = [seconds / count * 1e6 for seconds in times]
             found.append(
-                Result(f"{what} of {name}, {recipe.attention}, {recipe.words}", median(each), min(each), goal, "µs")
+                Result(
+                    f"{what} of {name}, {recipe.attention}, {recipe.description}", median(each), min(each), goal, "µs"
+                )
             )
     return found
 

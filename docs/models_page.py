@@ -37,7 +37,7 @@ with the class that a section names, module by module.
 
 *training*: the kinds of attention with which `tfacct train` counts a step of the family, because its class was measured
 ([training.md](training.md)), and which of these go with it: `--lora`, `--weights nf4` beside it, `--weights fp32` under
-autocast, `--checkpoint attention`, `--loss chunked`.
+autocast, `--recompute attention`, `--loss chunked`.
 """
 
 

@@ -11,7 +11,8 @@ from tfacct.accounts.timeline import peak, timeline
 from tfacct.base.errors import UsageError
 from tfacct.loading.model import subject
 from tfacct.profiles.chunked import CHUNKS
-from tfacct.reports.training import Recipe, refusal, step_of
+from tfacct.reports.training import refusal, step_of
+from tfacct.training.recipe import Recipe
 from tfacct.witness.step import by_modules, grouped, known_modules
 
 FAMILIES = ("llama", "qwen2", "qwen3", "mistral")
@@ -49,23 +50,23 @@ def check(family: str, seed: int, *, chunked: bool = False) -> None:
 
     config, recipe, work = drawn(family, seed)
     pick = random.Random(seed)
-    loop = {"accumulate": pick.random() < 0.2, "hold_logits": pick.random() < 0.2}
-    recipe = replace(recipe, dtype="bf16", weights="fp32", **loop)
+    loop = {"gradient_accumulation": 1 + (pick.random() < 0.2), "keep_logits": pick.random() < 0.2}
+    recipe = replace(recipe, dtype="bf16", weights_dtype="fp32", **loop)
     if chunked:
         config["vocab_size"] = pick.choice([50, 300, 2000, 5000])
-        recipe = replace(recipe, loss="chunked", hold_logits=False)
+        recipe = replace(recipe, loss="chunked", keep_logits=False)
     model = subject(family, config, {}, None)
     if refusal(model, recipe) is not None:  # seed_oss with numbers of the stream dropped
         return
     step = step_of(model, work, recipe)
-    run = keeping.trainable(model.of_class, recipe.attention, "bf16", checkpoint=recipe.checkpoint, weights="fp32")
+    run = keeping.trainable(model.of_class, recipe.attention, "bf16", checkpoint=recipe.recompute, weights="fp32")
     run = loss_in_chunks(run, CHUNKS, torch.bfloat16) if chunked else run
     saved = keeping.kept(run, work.batch, work.tokens)
     assert step.kept() == sum(each.bytes for each in saved), (config, recipe, work)
-    if recipe.checkpoint == "none" and not chunked:
+    if recipe.recompute == "none" and not chunked:
         known = known_modules(model)
         assert by_modules(model, step, known) == grouped(saved, known), (config, recipe, work)
-    held = {"accumulate": recipe.accumulate, "holds_logits": recipe.hold_logits}
+    held = {"accumulate": recipe.accumulates, "holds_logits": recipe.keep_logits}
     most = keeping.peak(run, work.batch, work.tokens, **held)
     found = peak(instant for instant in timeline(step) if instant.name != "optimizer step")
     assert found.total == most.bytes, (config, recipe, work, found, most)
@@ -161,13 +162,13 @@ def test_many_steps_under_autocast_are_the_classes_own(family: str) -> None:
 def test_blocks_without_angles_cast_queries_and_keys_once() -> None:
     """SmolLM3-3B, whose every fourth block does not turn them, measured on its class: kept, and most before the
     optimizer."""
-    step = load("smollm3-3b").train(ctx=2048, weights="fp32", optimizer="none")
+    step = load("smollm3-3b").train(ctx=2048, weights_dtype="fp32", optimizer="none")
     assert (step.kept_bytes, step.peak_bytes) == (18_423_587_692, 32_825_312_616)
 
 
 def test_weights_gradients_and_moments_are_in_fp32() -> None:
     """llama-3.1-8b has 8,030,261,248 parameters: 4 bytes each, gradients as many, two moments 8."""
-    step = load("llama-3.1-8b").train(ctx=4096, weights="fp32")
+    step = load("llama-3.1-8b").train(ctx=4096, weights_dtype="fp32")
     assert step.weights_bytes == step.gradients_bytes == 4 * 8_030_261_248
     assert step.optimizer_bytes == 8 * 8_030_261_248 + 4 * 291  # and a count for each of 291 tensors
     assert step.weights_dtype == "fp32"
@@ -190,7 +191,7 @@ def test_what_a_block_keeps_by_hand() -> None:
         "head_dim": 16,
     }
     one, two = (load({**config, "num_hidden_layers": count}) for count in (1, 2))
-    kept = [model.train(ctx=5, batch=2, weights="fp32").kept_bytes for model in (one, two)]
+    kept = [model.train(ctx=5, batch=2, weights_dtype="fp32").kept_bytes for model in (one, two)]
     assert kept[1] - kept[0] == 6_480 + 32_640 + 4_000 + 3_840 + 160 + 24 + 5_760
 
 
@@ -200,20 +201,22 @@ def test_what_a_block_keeps_by_hand() -> None:
         ("mpt-7b", {"attention": "eager"}, "mpt has not been measured under autocast"),
         ("modernbert-base", {"lora": "16"}, "autocast has not been measured with adapters on modernbert"),
         ("falcon-7b", {"lora": "16", "loss": "chunked", "attention": "eager"}, "adapters on falcon have not been"),
-        ("modernbert-base", {"checkpoint": "attention"}, "measured with attention that runs again on modernbert"),
+        ("modernbert-base", {"recompute": "attention"}, "measured with attention that runs again on modernbert"),
     ],
 )
 def test_what_was_not_measured_is_refused(model: str, asked: dict[str, str], says: str) -> None:
     with pytest.raises(UsageError, match=says) as raised:
-        load(model).train(ctx=128, weights="fp32", **asked)
+        load(model).train(ctx=128, weights_dtype="fp32", **asked)
     assert "is counted" in raised.value.hint
 
 
 def test_weights_that_are_no_dtype_are_refused() -> None:
     with pytest.raises(UsageError, match="fp32, bf16, nf4"):
-        Recipe(weights="fp8").checked()
+        Recipe(weights_dtype="fp8").checked()
 
 
 def test_fp32_over_a_pass_in_fp32_is_no_autocast() -> None:
     gpt2 = load("gpt2")
-    assert gpt2.train(ctx=64, dtype="fp32", weights="fp32").peak_bytes == gpt2.train(ctx=64, dtype="fp32").peak_bytes
+    assert (
+        gpt2.train(ctx=64, dtype="fp32", weights_dtype="fp32").peak_bytes == gpt2.train(ctx=64, dtype="fp32").peak_bytes
+    )

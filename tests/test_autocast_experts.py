@@ -6,7 +6,8 @@ from tests.test_autocast import check as check_loss
 from tests.test_autocast_written import check
 from tfacct import load
 from tfacct.ledger.workload import Workload
-from tfacct.reports.training import Recipe, step_of
+from tfacct.reports.training import step_of
+from tfacct.training.recipe import Recipe
 
 pytest.importorskip("transformers")
 LATENT = ("deepseek_v3", "kimi_k2", "youtu")
@@ -100,7 +101,7 @@ def test_many_steps_of_experts_with_attention_again_or_a_loss_in_chunks(family: 
     ("name", "batch", "context", "more", "kept", "most"),
     [
         ("mixtral-8x7b", 1, 2048, {}, 45_457_647_372, 373_897_470_528),
-        ("qwen3-30b-a3b", 2, 1500, {"checkpoint": "full"}, 3_686_709_860, 244_281_581_512),
+        ("qwen3-30b-a3b", 2, 1500, {"recompute": "full"}, 3_686_709_860, 244_281_581_512),
         ("gpt-oss-20b", 1, 2048, {"attention": "eager"}, 68_237_388_812, 168_353_420_552),
         ("deepseek-v3", 1, 2048, {}, 172_034_575_324, 5_368_270_031_112),
     ],
@@ -109,14 +110,14 @@ def test_published_sizes_meet_what_was_measured(
     name: str, batch: int, context: int, more: dict[str, str], kept: int, most: int
 ) -> None:
     """Read off the classes on meta: bytes kept, and the most alive without an optimizer."""
-    step = load(name).train(ctx=context, batch=batch, weights="fp32", optimizer="none", **more)
+    step = load(name).train(ctx=context, batch=batch, weights_dtype="fp32", optimizer="none", **more)
     assert (step.kept_bytes, step.peak_bytes) == (kept, most)
 
 
 def test_experts_keep_numbers_of_four_bytes() -> None:
     """Mixtral 8x7B, 64 tokens: two experts a token, each of which reads 4,096 numbers, makes 14,336 twice, their
     activation and product, and gives 4,096 again. No weight of a bank is cast."""
-    step = step_of(load("mixtral-8x7b").loaded, Workload(context=64, tokens=64, batch=1), Recipe(weights="fp32"))
+    step = step_of(load("mixtral-8x7b").loaded, Workload(context=64, tokens=64, batch=1), Recipe(weights_dtype="fp32"))
     (block,) = step.run.blocks
     lines = list(step.lines_of(block))
     inner = [line for line in lines if "Fe" in line.spec]

@@ -42,4 +42,4 @@ def test_many_steps_of_other_decoders(family: str) -> None:
 
 def test_norms_of_heads_that_were_not_written_out_are_refused() -> None:
     with pytest.raises(UsageError, match="no rule"):
-        load("phi-2", qk_layernorm=True).train(ctx=64, weights="fp32")
+        load("phi-2", qk_layernorm=True).train(ctx=64, weights_dtype="fp32")

@@ -9,11 +9,12 @@ from tests.test_training_pairs import HEADS, SIZES, WORK
 from tfacct import load
 from tfacct.accounts.timeline_pairs import PairTimeline
 from tfacct.base.errors import UsageError
-from tfacct.reports.training import Recipe, step_of
+from tfacct.reports.training import step_of
+from tfacct.training.recipe import Recipe
 
 BARTS = ("bart", "m2m_100", "marian", "mbart", "pegasus")
 T5S = ("mt5", "t5", "umt5")
-RECIPE = Recipe(weights="fp32", optimizer="none")
+RECIPE = Recipe(weights_dtype="fp32", optimizer="none")
 
 
 @pytest.mark.parametrize(
@@ -51,7 +52,7 @@ def test_many_steps_of_two_sides_that_add_scores_of_distances(family: str) -> No
 def test_one_head_of_t5_whose_rows_need_no_padding_is_refused() -> None:
     """They lie as the table's rows do, so torch pads them all the same."""
     with pytest.raises(UsageError, match="no rule for one head whose scores of distances are rows of 8"):
-        load("t5-small", num_heads=1).train(ctx=16, source=16, weights="fp32")
+        load("t5-small", num_heads=1).train(ctx=16, source=16, weights_dtype="fp32")
 
 
 def test_a_block_of_t5_under_autocast_by_hand() -> None:
@@ -88,7 +89,7 @@ def test_what_the_encoder_gave_is_there_while_the_decoder_runs_and_kept_by_none(
     step = step_of(model, WORK, RECIPE)
     assert "memory" not in {line.path for line in step.run.front.run.kept}
     assert PairTimeline(step).memory == 2 * 31 * 48 * 4
-    again = step_of(model, WORK, Recipe(weights="fp32", optimizer="none", checkpoint="full"))
+    again = step_of(model, WORK, Recipe(weights_dtype="fp32", optimizer="none", recompute="full"))
     assert [line.role for line in again.run.front.run.kept if line.path == "memory"] == ["full"]
     assert PairTimeline(again).memory == 0
 

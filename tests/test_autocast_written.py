@@ -15,7 +15,8 @@ from tfacct.loading.model import LoadedModel, subject
 from tfacct.profiles.chunked import CHUNKS
 from tfacct.profiles.written import Trace
 from tfacct.reports.lora import chosen, products, read
-from tfacct.reports.training import Recipe, refusal, step_of
+from tfacct.reports.training import refusal, step_of
+from tfacct.training.recipe import Recipe
 from tfacct.witness.step import by_modules, grouped, known_modules
 
 pytest.importorskip("transformers")
@@ -98,21 +99,21 @@ def check(
         if len(config.get(kinds) or ()) != config[depth] and (kinds == "layer_types" or kinds in config):
             config[kinds] = None
     model = subject(family, config, {}, None)
-    loop = {"accumulate": pick.random() < 0.2, "hold_logits": pick.random() < 0.2}
-    recipe = replace(recipe, dtype="bf16", weights="fp32", **loop)
+    loop = {"gradient_accumulation": 1 + (pick.random() < 0.2), "keep_logits": pick.random() < 0.2}
+    recipe = replace(recipe, dtype="bf16", weights_dtype="fp32", **loop)
     if selective:
-        recipe = replace(recipe, checkpoint="attention")
+        recipe = replace(recipe, recompute="attention")
     if chunked:
         config["vocab_size"] += 900 * (seed % 3)
         model = subject(family, config, {}, None)
-        recipe = replace(recipe, loss="chunked", hold_logits=False)
+        recipe = replace(recipe, loss="chunked", keep_logits=False)
     modules: list[str] = []
     if lora:
         recipe, modules = _lent(model, recipe, pick)
     if refusal(model, recipe) is not None:
         return False
     step, auto = step_of(model, work, recipe), model.config.ending.auto
-    how = {"checkpoint": recipe.checkpoint, "weights": "fp32", "auto": auto}
+    how = {"checkpoint": recipe.recompute, "weights": "fp32", "auto": auto}
     run = keeping.trainable(model.of_class, recipe.attention, "bf16", **how)
     if lora:
         from tfacct.reference import adapting
@@ -122,10 +123,10 @@ def check(
         run = loss_in_chunks(run, CHUNKS, torch.bfloat16)
     saved = keeping.kept(run, work.batch, work.tokens, work.source)
     assert step.kept() == sum(each.bytes for each in saved), (config, recipe, work)
-    if recipe.checkpoint == "none" and not chunked:
+    if recipe.recompute == "none" and not chunked:
         known = known_modules(model)
         assert by_modules(model, step, known) == grouped(saved, known), (config, recipe, work)
-    held = {"accumulate": recipe.accumulate, "holds_logits": recipe.hold_logits}
+    held = {"accumulate": recipe.accumulates, "holds_logits": recipe.keep_logits}
     most = keeping.peak(run, work.batch, work.tokens, source=work.source, **held)
     found = peak(instant for instant in timeline(step) if instant.name != "optimizer step")
     assert found.total == most.bytes, (config, recipe, work, found, most)
@@ -255,7 +256,7 @@ def test_the_loss_of_an_encoder_under_autocast_by_hand() -> None:
     model, work = load("bert-base", **fields, intermediate_size=70).loaded, Workload(context=4, tokens=4, batch=2)
     lines = {}
     for weights, dtype in (("fp32", "bf16"), (None, "fp32")):
-        step = step_of(model, work, Recipe(dtype, weights=weights))
+        step = step_of(model, work, Recipe(dtype, weights_dtype=weights))
         back = step.run.back
         kept = (line for line in step.lines_of(back) if "B T V" in line.spec)
         lines[dtype] = sum(step.bytes(back, [line]) for line in kept)
@@ -264,7 +265,7 @@ def test_the_loss_of_an_encoder_under_autocast_by_hand() -> None:
 
 def test_tables_narrower_than_the_model_are_refused_under_autocast() -> None:
     with pytest.raises(UsageError, match="no rule for this kind of encoder"):
-        load("electra-small", architectures=["ElectraForMaskedLM"]).train(ctx=64, weights="fp32")
+        load("electra-small", architectures=["ElectraForMaskedLM"]).train(ctx=64, weights_dtype="fp32")
 
 
 @pytest.mark.slow
@@ -315,18 +316,18 @@ def test_many_steps_with_attention_again(family: str) -> None:
     ("name", "batch", "context", "more", "kept", "most"),
     [
         ("modernbert-large", 2, 4096, {}, 14_242_349_588, 19_126_794_008),
-        ("modernbert-base", 4, 1000, {"attention": "eager", "checkpoint": "full"}, 1_210_192_900, 3_437_614_344),
+        ("modernbert-base", 4, 1000, {"attention": "eager", "recompute": "full"}, 1_210_192_900, 3_437_614_344),
         ("gemma-2-9b", 1, 5000, {"attention": "eager", "lora": "16"}, 211_208_660_812, 258_631_557_964),
         ("phi-2", 1, 2048, {"lora": "16"}, 20_455_834_380, 32_507_802_504),
         ("phi-2", 1, 2048, {"loss": "chunked"}, 19_848_545_032, 31_801_000_848),
-        ("pythia-6.9b", 1, 2048, {"checkpoint": "attention"}, 16_446_963_724, 54_891_987_080),
+        ("pythia-6.9b", 1, 2048, {"recompute": "attention"}, 16_446_963_724, 54_891_987_080),
     ],
 )
 def test_published_sizes_meet_what_was_measured(
     name: str, batch: int, context: int, more: dict[str, str], kept: int, most: int
 ) -> None:
     """Read off the classes on meta: bytes kept, and the most alive without an optimizer."""
-    step = load(name).train(ctx=context, batch=batch, weights="fp32", optimizer="none", **more)
+    step = load(name).train(ctx=context, batch=batch, weights_dtype="fp32", optimizer="none", **more)
     assert (step.kept_bytes, step.peak_bytes) == (kept, most)
 
 
@@ -340,14 +341,14 @@ def test_experts_are_refused_with_the_reason() -> None:
         with pytest.raises(RuntimeError, match="same dtype"):
             torch.nn.functional.grouped_mm(torch.ones(2, 8).bfloat16(), weight, offs=ends)
     with pytest.raises(UsageError, match="not been measured on minimax_m2 beside a stream in fp32"):
-        load("minimax-m2").train(ctx=64, weights="fp32")
+        load("minimax-m2").train(ctx=64, weights_dtype="fp32")
 
 
 def test_a_frozen_weight_is_cast_and_kept_where_a_gradient_goes_through_it() -> None:
     """Of llama-3.1-8b's block with adapters on q_proj alone: all seven products' casts, 2 bytes a weight, and the
     adapter's two, but in block 0, in front of whose q_proj no gradient goes; nor does one through its k and v."""
     work = Workload(context=64, tokens=64, batch=1)
-    step = step_of(load("llama-3.1-8b").loaded, work, Recipe(weights="fp32", lora="16:q_proj"))
+    step = step_of(load("llama-3.1-8b").loaded, work, Recipe(weights_dtype="fp32", lora="16:q_proj"))
     casts = {"attn.k_proj": 1024, "attn.v_proj": 1024, "attn.o_proj": 4096, "attn.q_proj": 4096}
     attn = sum(2 * 4096 * rows for rows in casts.values())
     mlp = 3 * 2 * 4096 * 14336
@@ -362,7 +363,7 @@ def test_a_frozen_weight_is_cast_and_kept_where_a_gradient_goes_through_it() -> 
 
 def test_adapters_beside_weights_in_fp32_are_in_fp32() -> None:
     with pytest.raises(UsageError, match="peft makes adapters in fp32 beside weights in fp32"):
-        load("llama-3.1-8b").train(ctx=64, weights="fp32", lora=16, adapters="bf16")
+        load("llama-3.1-8b").train(ctx=64, weights_dtype="fp32", lora=16, adapter_dtype="bf16")
 
 
 def test_a_tensor_goes_with_the_last_that_refers_to_it() -> None:

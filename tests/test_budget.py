@@ -76,7 +76,7 @@ def test_a_cache_that_transformers_divides_otherwise_than_vllm() -> None:
 
 
 def test_training_on_devices_shares_by_fsdp() -> None:
-    asked = {"ctx": 2048, "checkpoint": "full"}
+    asked = {"ctx": 2048, "recompute": "full"}
     model = load("llama-3.2-1b")
     two, ranks = model.train(fit="2xh100-sxm", **asked), model.train(fit="h100-sxm", fsdp=2, **asked)
     assert two.mesh["fsdp"] == 2 and two.peak_bytes == ranks.peak_bytes < model.train(**asked).peak_bytes

@@ -39,18 +39,18 @@ def check(family: str, seed: int, work: Workload | None = None) -> None:
     config, recipe, given = drawn(family, seed)
     work = work or given
     config["vocab_size"] = random.Random(seed).choice([50, 300, 2000, 5000])
-    recipe = replace(recipe, loss="chunked", accumulate=seed % 5 == 4)
+    recipe = replace(recipe, loss="chunked", gradient_accumulation=1 + (seed % 5 == 4))
     if seed % 7 == 3 and family in FAMILIES:
-        recipe = replace(recipe, checkpoint="attention")
+        recipe = replace(recipe, recompute="attention")
     model = subject(family, config, {}, None)
     if refusal(model, recipe) is not None:
         recipe = replace(recipe, dtype="bf16")
     step = step_of(model, work, recipe)
     run = loss_in_chunks(
-        keeping.trainable(model.of_class, recipe.attention, recipe.dtype, checkpoint=recipe.checkpoint), CHUNKS
+        keeping.trainable(model.of_class, recipe.attention, recipe.dtype, checkpoint=recipe.recompute), CHUNKS
     )
     assert step.kept() == sum(each.bytes for each in keeping.kept(run, work.batch, work.tokens)), (config, recipe, work)
-    most = keeping.peak(run, work.batch, work.tokens, accumulate=recipe.accumulate)
+    most = keeping.peak(run, work.batch, work.tokens, accumulate=recipe.accumulates)
     found = peak(instant for instant in timeline(step) if instant.name != "optimizer step")
     assert found.total == most.bytes, (config, recipe, work, found, most)
 
@@ -101,7 +101,7 @@ def test_what_is_said_and_refused(run: Callable[..., Ran], monkeypatch: pytest.M
     monkeypatch.setattr(config_class("phi"), "trains", frozenset({"sdpa", "eager"}))
     refused = " ".join(run("train", "phi-2", "--loss", "chunked").err.split())
     assert "phi has not been measured with a loss in chunks" in refused
-    assert "none are held" in " ".join(run("train", "llama-3.1-8b", "--loss", "chunked", "--hold-logits").err.split())
+    assert "none are held" in " ".join(run("train", "llama-3.1-8b", "--loss", "chunked", "--keep-logits").err.split())
     with pytest.raises(UsageError, match="loss is whole or chunked"):
         load("gpt2").train(loss="half")  # type: ignore[arg-type]
 

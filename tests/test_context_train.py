@@ -20,7 +20,8 @@ from tfacct.accounts.sharding.mesh import Mesh
 from tfacct.accounts.timeline import timeline
 from tfacct.ledger.workload import Workload
 from tfacct.reports.train_ranks_said import HIGHER
-from tfacct.reports.training import Recipe, step_of
+from tfacct.reports.training import step_of
+from tfacct.training.recipe import Recipe
 
 
 def attention(method: str, ranks: int) -> Callable[..., Any]:
@@ -114,7 +115,7 @@ def higher(method: str, seed: int, again: bool = False) -> float:
             model(input_ids=ids, labels=ids, use_cache=False).loss.backward()
     mesh = Mesh(ulysses=ranks) if method == "ulysses" else Mesh(cp=ranks, cp_method=method)  # type: ignore[arg-type]
     recipe, work = (
-        Recipe(optimizer="none", mesh=mesh, checkpoint="full" if again else "none"),
+        Recipe(optimizer="none", mesh=mesh, recompute="full" if again else "none"),
         Workload(own * ranks, own * ranks, batch),
     )
     step = without_seeds(step_of(tfacct.load(config).loaded, work, recipe))._replace(buckets=0)  # no copies to reduce
@@ -156,7 +157,7 @@ def test_torchs_ring_lays_its_result_head_by_head_on_all_ranks_but_the_last(rank
     ("given", "said"),
     [
         ("--cp 2", "up to 24% higher under torch's own ring."),
-        ("--cp 2 --checkpoint full", "up to 46% higher under torch's own ring."),
+        ("--cp 2 --recompute full", "up to 46% higher under torch's own ring."),
         ("--cp 2 --cp-method gather", "up to 9% higher where keys and values are gathered."),
         ("--ulysses 2", "peaks of small llamas were the same to the byte where heads are exchanged."),
         ("--cp 2 --ulysses 2", "What attention receives from other ranks is not counted. "),

@@ -10,7 +10,8 @@ from tfacct.accounts.training import Angles
 from tfacct.ledger.kept import IN, Held, Kept, Moment, Run, Sizes
 from tfacct.ledger.storage import width
 from tfacct.ledger.workload import Workload
-from tfacct.reports.training import Recipe, step_of
+from tfacct.reports.training import step_of
+from tfacct.training.recipe import Recipe
 
 
 @pytest.mark.parametrize("name", ["mixtral-8x7b", "gpt2"])

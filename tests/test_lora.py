@@ -18,7 +18,8 @@ from tfacct.ledger.storage import Stored, storage
 from tfacct.ledger.workload import Workload
 from tfacct.profiles.adapters import reached
 from tfacct.reports.lora import CODES, Asked, layers, read
-from tfacct.reports.training import Recipe, step_of
+from tfacct.reports.training import step_of
+from tfacct.training.recipe import Recipe
 
 # model, batch, context, adapters, their dtype, dropout, checkpoint: bytes kept, most bytes alive before the optimizer
 MEASURED = [
@@ -45,7 +46,7 @@ MEASURED = [
 def test_published_sizes_meet_what_was_measured(
     name: str, batch: int, context: int, lora: str, adapters: str, dropout: float, checkpoint: Any, kept: int, most: int
 ) -> None:
-    recipe = Recipe("bf16", "none", checkpoint, lora=lora, adapters=adapters, lora_dropout=dropout)
+    recipe = Recipe("bf16", "none", checkpoint, lora=lora, adapter_dtype=adapters, lora_dropout=dropout)
     step = step_of(load(name).loaded, Workload(context=context, tokens=context, batch=batch), recipe)
     assert step.kept() == kept
     assert peak(instant for instant in timeline(step) if instant.name != "optimizer step").total == most
@@ -64,7 +65,7 @@ def test_a_block_with_adapters_by_hand() -> None:
     work, whole = Workload(context=23, tokens=23, batch=2), 16 * 48 + 4 * 96 + 4 * 32 + 8 * 70 + 4 * 6 + 8
     frozen = whole - 4 * 48 - 2 * 48 - 2 * 70
     for adapters, each in (("fp32", frozen - 2 * 48 + 8 * 48 + 8 * 5), ("bf16", frozen + 4 * 5)):
-        step = step_of(model, work, Recipe(lora="5:q_proj,v_proj", adapters=adapters))
+        step = step_of(model, work, Recipe(lora="5:q_proj,v_proj", adapter_dtype=adapters))
         first, others = step.run.blocks
         assert ([*first.numbers], [*others.numbers]) == ([0], [1, 2])
         assert step.kept_in(others) == 2 * 23 * each + 24
@@ -74,10 +75,10 @@ def test_nothing_in_front_of_the_first_adapter_is_kept() -> None:
     """Block 0 with an adapter on down_proj alone keeps what that reads, its narrow result, and nothing else."""
     model = load("llama-3.2-1b").loaded
     work = Workload(context=23, tokens=23, batch=2)
-    step = step_of(model, work, Recipe(lora="5:down_proj", adapters="bf16"))
+    step = step_of(model, work, Recipe(lora="5:down_proj", adapter_dtype="bf16"))
     paths = [line.path for line in step.lines_of(step.run.blocks[0])]
     assert paths == ["blocks.*.mlp.product", "blocks.*.mlp.down_proj.lora_A"]
-    again = step_of(model, work, Recipe(lora="5:down_proj", adapters="bf16", checkpoint="full"))
+    again = step_of(model, work, Recipe(lora="5:down_proj", adapter_dtype="bf16", recompute="full"))
     assert len(again.run.blocks[0].run.kept) == len(again.run.blocks[1].run.kept)  # whose input requires a gradient
 
 
@@ -98,7 +99,7 @@ def test_optimizer_and_gradients_are_those_of_the_adapters() -> None:
     assert step.lora_adapters is not None and step.lora_adapters["params"] == params == 41_943_040
     assert step.lora_adapters["bytes"] == step.gradients_bytes == 4 * params
     assert step.optimizer_bytes == 2 * 4 * params + 4 * 32 * 14  # AdamW counts the steps of each tensor
-    narrow = load("llama-3.1-8b").train(ctx=64, lora="16:q_proj", adapters="bf16")
+    narrow = load("llama-3.1-8b").train(ctx=64, lora="16:q_proj", adapter_dtype="bf16")
     assert narrow.lora_adapters is not None and narrow.lora_adapters["bytes"] == 2 * 32 * 16 * 8192
     assert narrow.lora_adapters["products"] == ["attn.q_proj"] and narrow.lora_adapters["modules"] == [
         "model.layers.*.self_attn.q_proj"
@@ -200,7 +201,7 @@ def test_what_would_make_it_fit(run: Callable[..., Ran]) -> None:
 
 def test_weights_in_4_bits_take_what_bitsandbytes_makes_of_them() -> None:
     """224 products of llama-3.1-8b of n numbers: n/2, n/64 and n/4,096 bytes, and 4 + 64 + 1,024; else bf16."""
-    step = load("llama-3.1-8b").train(ctx=64, lora=16, weights="nf4")
+    step = load("llama-3.1-8b").train(ctx=64, lora=16, weights_dtype="nf4")
     numbers = 32 * (2 * 4096 * 4096 + 2 * 4096 * 1024 + 3 * 4096 * 14336)
     others = 2 * 128_256 * 4096 + 65 * 4096
     assert numbers + others == 8_030_261_248
@@ -236,7 +237,7 @@ def test_a_layer_of_bitsandbytes_itself() -> None:
             "gpt_neo has not been measured with adapters hint:",
         ),
         (
-            "stablelm-2-1.6b --lora 16 --checkpoint full",
+            "stablelm-2-1.6b --lora 16 --recompute full",
             "adapters on stablelm have not been measured where blocks run again",
         ),
         ("gpt2 --lora 16:q_proj", "an adapter is on all of c_attn, or on none of it: the class has them in one"),
@@ -284,7 +285,7 @@ def test_tables_fit(run: Callable[..., Ran], columns: int) -> None:
 
 def test_advice_about_adapters_is_counted_when_it_is_followed(run: Callable[..., Ran]) -> None:
     """Weights in nf4, and what adapters drop, go with adapters alone: both are named with them."""
-    asked = ("train", "stablelm-2-1.6b", "--ctx", "64", "--checkpoint", "full")
+    asked = ("train", "stablelm-2-1.6b", "--ctx", "64", "--recompute", "full")
     ran = run(*asked, "--lora", "8", "--weights", "nf4", "--lora-dropout", "0.1")
     assert "the step is counted without --lora, --weights nf4 and --lora-dropout" in " ".join(ran.err.split())
     assert run(*asked).code == 0

@@ -12,7 +12,8 @@ from tfacct.families import config_class
 from tfacct.loading.model import LoadedModel, subject
 from tfacct.profiles.chunked import CHUNKS
 from tfacct.reports.lora import NF4, layers, parameters, products, read
-from tfacct.reports.training import Recipe, refusal, step_of
+from tfacct.reports.training import refusal, step_of
+from tfacct.training.recipe import Recipe
 from tfacct.witness.step import by_modules, grouped, known_modules
 
 pytest.importorskip("transformers")
@@ -85,35 +86,35 @@ def check(
     model = subject(family, config, {}, None)
     every = list(dict.fromkeys(asked_name(model, path) for path in products(model)))
     if family in ONCE:
-        recipe = replace(recipe, checkpoint="none")
+        recipe = replace(recipe, recompute="none")
     if family in EXPERTS and "lora_networks" not in config_class(family).trains:
         every = [name for name in every if name in ATTENTION]
     names = pick.sample(every, pick.randint(1, len(every)))
     rank, dropout = pick.choice([1, 4, 7]), pick.choice([0.0, 0.0, 0.1])
     modules = layers(model, read(f"{rank}:{','.join(names)}"))
     recipe = replace(recipe, lora=f"{rank}:{','.join(names)}", lora_dropout=dropout)
-    recipe = replace(recipe, accumulate=pick.random() < 0.2, hold_logits=pick.random() < 0.2)
+    recipe = replace(recipe, gradient_accumulation=1 + (pick.random() < 0.2), keep_logits=pick.random() < 0.2)
     if chunked:
-        recipe = replace(recipe, loss="chunked", hold_logits=False)
+        recipe = replace(recipe, loss="chunked", keep_logits=False)
     if selective:
-        recipe = replace(recipe, checkpoint="attention")
+        recipe = replace(recipe, recompute="attention")
     if packed or refusal(model, recipe) is not None:
-        recipe = replace(recipe, dtype="bf16", weights="nf4" if packed else None)
+        recipe = replace(recipe, dtype="bf16", weights_dtype="nf4" if packed else None)
     if refusal(model, recipe) is not None:
         return False
-    recipe = replace(recipe, adapters=pick.choice(["fp32", recipe.dtype])).checked()
+    recipe = replace(recipe, adapter_dtype=pick.choice(["fp32", recipe.dtype])).checked()
     step = step_of(model, work, recipe)
-    how = {"checkpoint": recipe.checkpoint, "auto": model.config.ending.auto}
+    how = {"checkpoint": recipe.recompute, "auto": model.config.ending.auto}
     run = keeping.trainable(model.of_class, recipe.attention, recipe.dtype, **how)
     own = adapting.scales(adapting.packed(run)) if packed else []
-    adapting.adapted(run, rank, modules, wide=recipe.adapters == "fp32", dropout=dropout)
+    adapting.adapted(run, rank, modules, wide=recipe.adapter_dtype == "fp32", dropout=dropout)
     if chunked:
         run = loss_in_chunks(run, CHUNKS)
     saved = keeping.kept(run, work.batch, work.tokens)
-    loop = {"accumulate": recipe.accumulate, "holds_logits": recipe.hold_logits}
+    loop = {"accumulate": recipe.accumulates, "holds_logits": recipe.keep_logits}
     most = keeping.peak(run, work.batch, work.tokens, beside=own, **loop)
     assert step.kept() == sum(each.bytes for each in saved), (config, recipe, work)
-    if recipe.checkpoint == "none" and not chunked:
+    if recipe.recompute == "none" and not chunked:
         known = known_modules(model)
         assert by_modules(model, step, known) == grouped(saved, known), (config, recipe, work)
     found = peak(instant for instant in timeline(step) if instant.name != "optimizer step")
@@ -289,7 +290,7 @@ def test_adapters_beside_a_loss_in_chunks_are_refused_where_they_were_not_measur
 def test_what_is_not_counted_beside_weights_in_4_bits_is_refused(family: str) -> None:
     refused = "is not counted with weights in nf4"
     model = subject(family, drawn(family, 1)[0], {"num_hidden_layers": 2}, None)
-    assert refused in str(refusal(model, Recipe(dtype="bf16", lora="4", weights="nf4")))
+    assert refused in str(refusal(model, Recipe(dtype="bf16", lora="4", weights_dtype="nf4")))
 
 
 @pytest.mark.slow

@@ -23,7 +23,7 @@ def test_a_step_keeps_and_holds_the_same_with_both(family: str, seed: int) -> No
     model = subject(family, config, {}, None)
 
     def asked() -> tuple[Any, ...]:
-        how = {"checkpoint": recipe.checkpoint, "auto": model.config.ending.auto}
+        how = {"checkpoint": recipe.recompute, "auto": model.config.ending.auto}
         run = keeping.trainable(model.of_class, recipe.attention, "bf16", **how)
         saved = keeping.kept(run, work.batch, work.tokens, work.source)
         return saved, keeping.peak(run, work.batch, work.tokens, source=work.source)

@@ -281,14 +281,14 @@ def test_adafactor_has_rows_and_columns_of_a_convolution() -> None:
 def test_an_order_that_decides_is_an_interval(run: Callable[..., Ran]) -> None:
     """The largest tensors of llama-3.1-8b are its table and its head: two copies of one, and a third of another."""
     llama = load("llama-3.1-8b")
-    loop = llama.train(ctx=64, optimizer="adamw-for-loop", checkpoint="full")
-    fused = llama.train(ctx=64, checkpoint="full")
+    loop = llama.train(ctx=64, optimizer="adamw-for-loop", recompute="full")
+    fused = llama.train(ctx=64, recompute="full")
     table = 2 * 128_256 * 4096
     step = fused.instants[-1]["total_bytes"]
     assert not loop.exact and loop.peak_instant == "optimizer step"
     assert loop.peak_least_bytes == step + 2 * table <= loop.peak_bytes <= step + 3 * table
     assert fused.exact and fused.peak_least_bytes == fused.peak_bytes
-    ran = run("train", "llama-3.1-8b", "--ctx", "64", "--optimizer", "adamw-for-loop", "--checkpoint", "full")
+    ran = run("train", "llama-3.1-8b", "--ctx", "64", "--optimizer", "adamw-for-loop", "--recompute", "full")
     assert "Needs from " in ran.out and "the order in which the optimizer is handed" in " ".join(ran.out.split())
     assert "can be moved to the host" in run("train", "gpt2", "--optimizer", "paged-adamw-8bit").out
 

@@ -16,7 +16,8 @@ from tfacct.reports import counting
 from tfacct.reports.explore_training import PARTS, training, value
 from tfacct.reports.ranks import mesh_of
 from tfacct.reports.train import train
-from tfacct.reports.training import Recipe, step_of
+from tfacct.reports.training import step_of
+from tfacct.training.recipe import Recipe
 
 SAMPLE = ("llama-3.1-8b", "gpt2", "gemma-3-27b-text", "mixtral-8x7b", "olmo-2-7b", "bert-base", "deepseek-v2-lite")
 

@@ -23,7 +23,7 @@ from tfacct.reports.kv import kv
 from tfacct.reports.memory import memory
 from tfacct.reports.params import params
 from tfacct.reports.train import train
-from tfacct.reports.training import Recipe
+from tfacct.training.recipe import Recipe
 
 pytest.importorskip("matplotlib")
 

@@ -290,7 +290,7 @@ def test_the_fewest_stages(run: Callable[..., Ran]) -> None:
     found = model.solve("pp", "total_bytes=40GB", ctx="8k", tp=2)
     totals = {pp: model.memory(ctx="8k", tp=2, pp=pp).total_bytes for pp in (1, 2, 3)}
     assert found.total == 2 and totals[2] <= 40 * 10**9 < totals[1]
-    step: dict[str, Any] = {"ctx": "4k", "batch": 8, "checkpoint": "full"}
+    step: dict[str, Any] = {"ctx": "4k", "batch": 8, "recompute": "full"}
     fewest = tfacct.load("llama-3.1-8b").solve("pp", "peak_bytes=24GB", **step).total
     peaks = [tfacct.load("llama-3.1-8b").train(pp=pp, **step).peak_bytes for pp in (fewest - 1, fewest)]
     assert peaks[1] <= 24 * 10**9 < peaks[0]

@@ -26,7 +26,7 @@ from tfacct.accounts.training import Step
 from tfacct.ledger.workload import Workload
 from tfacct.reports.mesh import by_stage
 from tfacct.reports.train_ranks import on_stages
-from tfacct.reports.training import Recipe
+from tfacct.training.recipe import Recipe
 
 
 def sizes() -> Any:
@@ -147,7 +147,11 @@ def compared(kind: str, seed: int, wide: bool = False) -> None:
     mesh, config, again, earlier = drawn(kind, rng, seed)
     config["vocab_size"] = rng.choice((24, 97, 400))
     batch, tokens, rank = mesh.microbatches * rng.choice((1, 2)), rng.choice((1, 8, 32)), rng.randrange(mesh.pp)
-    recipe = {"checkpoint": "full" if again else "none", "accumulate": earlier, "weights": "fp32" if wide else None}
+    recipe = {
+        "recompute": "full" if again else "none",
+        "gradient_accumulation": 1 + earlier,
+        "weights_dtype": "fp32" if wide else None,
+    }
     most, sent = ran(config, mesh, rank, batch, tokens, again, earlier, wide)
     model, own = tfacct.load(config).loaded, stages(config["num_hidden_layers"], mesh)[rank]
     asked = Recipe(optimizer="none", mesh=mesh, **recipe).checked()  # type: ignore[arg-type]

@@ -24,7 +24,7 @@ from tfacct.accounts.timeline import timeline
 from tfacct.ledger.workload import Workload
 from tfacct.reports.mesh import by_stage
 from tfacct.reports.train_ranks_lora import sent as with_adapters
-from tfacct.reports.training import Recipe
+from tfacct.training.recipe import Recipe
 
 NEARLY = 0.06
 """Three of 110 peaks of small models with adapters were up to so much higher."""
@@ -66,7 +66,7 @@ def ran(
         if any(within.values()):
             for name, weight in model.named_parameters():  # torch's plan of norms makes new ones, which are trained
                 weight.requires_grad_("lora_" in name)
-        if recipe["checkpoint"] == "full":  # behind the plan: peft's hook makes what is summed require a gradient
+        if recipe["recompute"] == "full":  # behind the plan: peft's hook makes what is summed require a gradient
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
@@ -87,7 +87,7 @@ def ran(
             step()
         alive = alive_on_a_rank()
         for weight in part.parameters():
-            weight.grad = weight.grad if recipe.get("accumulate") else None
+            weight.grad = weight.grad if recipe.get("gradient_accumulation", 1) > 1 else None
             if weight.grad is not None:
                 alive.add(local(weight.grad))
         received = (*own.args_recv_info.values(), *own.grad_recv_info.values())
@@ -118,9 +118,9 @@ def compared(kind: str, seed: int, lora: bool) -> None:
     names = [*PRODUCTS] if seed % 3 == 0 else rng.sample(PRODUCTS, rng.randint(1, 5))
     wide, again = rng.choice((True, False)), seed % 4 == 1
     batch, tokens, stage = mesh.microbatches * rng.choice((1, 2)), rng.choice((8, 32)), rng.randrange(pp)
-    recipe: dict[str, Any] = {"checkpoint": "full" if again else "none", "accumulate": seed % 5 == 3}
+    recipe: dict[str, Any] = {"recompute": "full" if again else "none", "gradient_accumulation": 1 + (seed % 5 == 3)}
     if lora:
-        recipe |= {"lora": f"{size}:{','.join(names)}", "adapters": "fp32" if wide else "bf16"}
+        recipe |= {"lora": f"{size}:{','.join(names)}", "adapter_dtype": "fp32" if wide else "bf16"}
     asked = Recipe(optimizer="none", mesh=mesh, **recipe).checked()
     model, work = tfacct.load(config).loaded, Workload(tokens, tokens, batch)
     steps = steps_of(model, asked, stage, work)
@@ -133,7 +133,7 @@ def compared(kind: str, seed: int, lora: bool) -> None:
     seen, sent = ran(config, mesh, stage, batch, tokens, recipe, lend)
     near = NEARLY if lora else 0
     assert abs(most / seen - 1) <= near, (config, mesh, stage, batch, tokens, recipe)
-    if recipe["checkpoint"] == "none":  # what blocks send when they run again is not counted
+    if recipe["recompute"] == "none":  # what blocks send when they run again is not counted
         found = by_stage(model, mesh, work.axes(), 16, train=True)[stage]
         if lora:
             found = with_adapters(model, asked, steps[0], found, mesh.microbatches)

@@ -19,7 +19,8 @@ from tfacct.accounts.sharding.stages import stages
 from tfacct.accounts.timeline import peak, timeline
 from tfacct.ledger.workload import Workload
 from tfacct.reports import train_stages
-from tfacct.reports.training import Recipe, step_of
+from tfacct.reports.training import step_of
+from tfacct.training.recipe import Recipe
 
 SIZES = {
     "hidden_size": 24,
@@ -76,7 +77,7 @@ def peak_compared(kind: str, seed: int) -> None:
     if kind in ("starcoder2", "olmo", "olmo2", "granite"):
         config["head_dim"] = config["hidden_size"] // config["num_attention_heads"]
     batch, tokens, rank = times * rng.choice((1, 2)), rng.choice((8, 32)), rng.randrange(pp)
-    recipe = {"checkpoint": rng.choice(("none", "full")), "accumulate": seed % 5 == 4}
+    recipe = {"recompute": rng.choice(("none", "full")), "gradient_accumulation": 1 + (seed % 5 == 4)}
     recipe["attention"] = "eager" if kind == "gemma" or seed % 3 == 1 else "sdpa"
     steps = steps_of(config, mesh, rank, batch, tokens, **recipe)
     most = max(int(one.total) for step in steps for one in timeline(step) if one.name != "optimizer step")
@@ -169,7 +170,7 @@ def test_llama_8b_by_hand(schedule: Any, chunks: int) -> None:
     stays = (stages_ * 16 + others + flying) * stream + (16 - first) * 8 * 4096
     assert stays < fullest["held_bytes"] <= stays + alone["held_bytes"]
     # Where blocks run again the loss decides, on the last stage.
-    assert model.train(ctx=4096, checkpoint="full", **pipe).stage == 4
+    assert model.train(ctx=4096, recompute="full", **pipe).stage == 4
 
 
 def test_what_gradients_of_weights_wait_with_by_hand() -> None:

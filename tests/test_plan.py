@@ -15,7 +15,7 @@ import tfacct
 from tests.conftest import Ran
 from tfacct.ledger.workload import Workload
 from tfacct.reports import divisions
-from tfacct.reports.training import Recipe
+from tfacct.training.recipe import Recipe
 
 LLAMA = "llama-3.1-8b"
 
@@ -29,13 +29,13 @@ MESH = ("tp", "sp", "fsdp", "dp", "zero", "pp", "cp", "ulysses")
 )
 def test_every_row_is_what_its_command_says(name: str, ctx: str, every: int) -> None:
     model, budget = tfacct.load(name), 80 * 10**9
-    found = model.plan(gpus=16, fit=budget, train=True, ctx=ctx, batch=64, recipe={"checkpoint": "full"})
+    found = model.plan(gpus=16, fit=budget, train=True, ctx=ctx, batch=64, recipe={"recompute": "full"})
     assert found.fitting == len(found.divisions) > 5 and found.fitting + len(found.larger) == found.tried
     for row in (*found.divisions[::every], *found.larger[:2]):
         mesh = {axis: row[axis] for axis in MESH} | {"cp_method": row["cp_method"] or "ring"}
         assert prod(row[axis] for axis in MESH if axis not in ("sp", "zero")) == 16
         assert row["batch"] * row["times"] * row["fsdp"] * row["dp"] == 64
-        step = model.train(ctx=ctx, batch=row["batch"], checkpoint="full", accumulate=row["times"] > 1, **mesh)
+        step = model.train(ctx=ctx, batch=row["batch"], recompute="full", gradient_accumulation=row["times"], **mesh)
         assert step.peak_bytes == row["bytes"], row
         assert (row in found.divisions) == (row["bytes"] <= budget)
         if row["times"] == 1:
@@ -44,7 +44,9 @@ def test_every_row_is_what_its_command_says(name: str, ctx: str, every: int) -> 
             assert row["sent_bytes"] == row["times"] * step.sent_bytes
         more = 2 * row["batch"]
         if row["times"] % 2 == 0 and row in found.divisions:  # twice as many sequences at a time do not fit
-            larger = model.train(ctx=ctx, batch=more, checkpoint="full", accumulate=row["times"] > 2, **mesh)
+            larger = model.train(
+                ctx=ctx, batch=more, recompute="full", gradient_accumulation=1 + (row["times"] > 2), **mesh
+            )
             assert larger.peak_bytes > budget, row
 
 
@@ -70,7 +72,7 @@ def test_one_head_on_a_rank_keeps_no_copy_under_a_ring() -> None:
     assert {(row["tp"], row["cp"], row["ulysses"]) for row in rows} >= {(2, 2, 1), (1, 2, 1), (1, 1, 2)}
     for row in rows:
         mesh = {axis: row[axis] for axis in ("tp", "sp", "pp", "fsdp", "dp", "zero", "cp", "ulysses")}
-        step = model.train(ctx="8k", batch=row["batch"], accumulate=row["times"] > 1, **mesh)
+        step = model.train(ctx="8k", batch=row["batch"], gradient_accumulation=row["times"], **mesh)
         assert step.peak_bytes == row["bytes"], row
 
 
@@ -80,14 +82,14 @@ def test_one_head_on_a_rank_keeps_no_copy_under_a_ring() -> None:
 def test_whole_experts_among_ranks_of_fsdp(name: str, again: Any) -> None:
     """Each of the ranks has as many of 8, or of 128; groups of tp stay whole."""
     model = tfacct.load(name)
-    found = model.plan(gpus=8, fit="80GB", train=True, ctx="2k", batch=8, recipe={"checkpoint": again})
+    found = model.plan(gpus=8, fit="80GB", train=True, ctx="2k", batch=8, recipe={"recompute": again})
     rows = [row for row in (*found.divisions, *found.larger) if row["ep"] > 1 and row["fsdp"] > 1]
     assert {(row["tp"], row["fsdp"], row["ep"]) for row in rows} == {
         *((1, 8, ep) for ep in (2, 4, 8)), *((2, 4, ep) for ep in (2, 4, 8)), *((4, 2, ep) for ep in (4, 8)),
     }  # fmt: skip
     for row in rows:
         mesh = {axis: row[axis] for axis in ("tp", "fsdp", "ep")}
-        step = model.train(ctx="2k", batch=row["batch"], accumulate=row["times"] > 1, checkpoint=again, **mesh)
+        step = model.train(ctx="2k", batch=row["batch"], gradient_accumulation=row["times"], recompute=again, **mesh)
         assert (step.peak_bytes, row["times"] * step.sent_bytes) == (row["bytes"], row["sent_bytes"])
         assert f"--ep {row['ep']}" in row["command"]
 
@@ -95,14 +97,14 @@ def test_whole_experts_among_ranks_of_fsdp(name: str, again: Any) -> None:
 @pytest.mark.parametrize(("name", "again"), [("mixtral-8x7b", "none"), ("qwen3-30b-a3b", "full")])
 def test_whole_experts_among_copies_and_in_stages(name: str, again: Any) -> None:
     model = tfacct.load(name)
-    found = model.plan(gpus=8, fit="80GB", train=True, ctx="2k", batch=8, recipe={"checkpoint": again})
+    found = model.plan(gpus=8, fit="80GB", train=True, ctx="2k", batch=8, recipe={"recompute": again})
     rows = [row for row in (*found.divisions, *found.larger) if row["ep"] > 1 and row["fsdp"] == 1]
     axes = ("tp", "pp", "ep", "dp", "zero")
     said = {tuple(row[axis] for axis in axes) for row in rows}
     assert said >= {(1, 1, 8, 8, 0), (1, 1, 4, 8, 2), (1, 2, 4, 4, 1), (2, 2, 4, 2, 0), (2, 4, 2, 1, 0)}
     for row in rows[:: 1 if again == "none" else 5]:
         mesh = {axis: row[axis] for axis in axes}
-        step = model.train(ctx="2k", batch=row["batch"], accumulate=row["times"] > 1, checkpoint=again, **mesh)
+        step = model.train(ctx="2k", batch=row["batch"], gradient_accumulation=row["times"], recompute=again, **mesh)
         assert step.peak_bytes == row["bytes"], row
         assert step.sent_bytes == row["sent_bytes"] or row["times"] > 1, row
         assert f"--ep {row['ep']}" in row["command"]
@@ -110,7 +112,7 @@ def test_whole_experts_among_copies_and_in_stages(name: str, again: Any) -> None
 
 def test_deepseek_fits_as_it_was_trained() -> None:
     asked = {"gpus": 2048, "fit": "80GB", "train": True, "ctx": "4k", "batch": 15360}
-    found = tfacct.load("deepseek-v3").plan(recipe={"checkpoint": "full"}, **asked)
+    found = tfacct.load("deepseek-v3").plan(recipe={"recompute": "full"}, **asked)
     assert any((row["pp"], row["ep"], row["dp"], row["zero"]) == (16, 64, 128, 1) for row in found.divisions)
 
 
@@ -126,7 +128,7 @@ def test_stages_of_other_blocks_are_not_passed_over() -> None:
 
 
 def test_parts_of_sequences_stand_beside_stages_and_heads() -> None:
-    found = tfacct.load(LLAMA).plan(gpus=64, fit="80GB", train=True, ctx="64k", batch=8, recipe={"checkpoint": "full"})
+    found = tfacct.load(LLAMA).plan(gpus=64, fit="80GB", train=True, ctx="64k", batch=8, recipe={"recompute": "full"})
     rows = [*found.divisions, *found.larger]
     assert any(row["pp"] > 1 and row["cp"] > 1 for row in rows)
     assert any(row["ulysses"] > 1 and row["cp"] == 1 for row in rows)
@@ -163,9 +165,11 @@ def test_every_row_of_serving_is_what_its_command_says(name: str) -> None:
 
 def test_as_many_sequences_at_a_time_as_fit() -> None:
     model = tfacct.load(LLAMA)
-    found = model.plan(gpus=8, fit="80GB", train=True, ctx="8k", batch=64, recipe={"checkpoint": "full"})
+    found = model.plan(gpus=8, fit="80GB", train=True, ctx="8k", batch=64, recipe={"recompute": "full"})
     row = next(row for row in found.divisions if row["fsdp"] == 8)
-    again = model.train(ctx="8k", batch=2 * row["batch"], checkpoint="full", accumulate=row["times"] > 2, fsdp=8)
+    again = model.train(
+        ctx="8k", batch=2 * row["batch"], recompute="full", gradient_accumulation=1 + (row["times"] > 2), fsdp=8
+    )
     assert row["times"] > 1 and again.peak_bytes > 80 * 10**9
 
 
@@ -175,11 +179,11 @@ def test_the_least_sent_comes_first() -> None:
     assert sent == sorted(sent) and found.fitting + len(found.larger) == found.tried
 
 
-@pytest.mark.parametrize("more", ["--train --checkpoint full --weights fp32", ""])
+@pytest.mark.parametrize("more", ["--train --recompute full --weights fp32", ""])
 def test_a_command_runs(run: Callable[..., Ran], more: str) -> None:
     asked = ["plan", LLAMA, "--gpus", "4", "--fit", "80GB", "--ctx", "4k", "--batch", "8", *more.split()]
     found = tfacct.load(LLAMA)
-    recipe: dict[str, Any] = {"checkpoint": "full", "weights": "fp32"} if more else {}
+    recipe: dict[str, Any] = {"recompute": "full", "weights_dtype": "fp32"} if more else {}
     row = found.plan(gpus=4, fit="80GB", ctx="4k", batch=8, train=bool(more), recipe=recipe).divisions[0]
     program, *words = shlex.split(row["command"])
     ran = run(*words)
@@ -261,7 +265,7 @@ def test_the_answer_comes_first(run: Callable[..., Ran]) -> None:
             "adapters beside experts are not counted on a mesh",
         ),
         (f"{LLAMA} --gpus 37 --fit 80GB --train --batch 8", "do not divide a batch of 8"),
-        (f"{LLAMA} --gpus 8 --fit 80GB --checkpoint full", "--checkpoint goes with --train"),
+        (f"{LLAMA} --gpus 8 --fit 80GB --recompute full", "--recompute goes with --train"),
         (f"{LLAMA} --gpus 8 --fit 80GB --train --kv-dtype fp8", "--train does not go with --kv-dtype"),
         (f"{LLAMA} --gpus 0 --fit 80GB", "--gpus"),
         (f"{LLAMA} --gpus 8 --fit 4xh100-sxm", "--fit 4xh100-sxm names 4 devices, but there are 8 ranks"),
@@ -350,7 +354,7 @@ def test_the_time_of_a_token(run: Callable[..., Ran]) -> None:
         ("mixtral-8x7b --fit h100-sxm --train", "no training step with experts was measured"),
         ("bert-base --fit h100-sxm", "no estimate for an encoder"),
         (f"{LLAMA} --fit h100-sxm --train --lora 16", "no training step with --lora was measured"),
-        (f"{LLAMA} --fit h100-sxm --train --checkpoint attention", "no training step with --checkpoint attention"),
+        (f"{LLAMA} --fit h100-sxm --train --recompute attention", "no training step with --recompute attention"),
         (f"{LLAMA} --fit v100-sxm-32gb --train", "v100-sxm-32gb has no bf16 units"),
         ("gpt2 --fit cpu", "cpu was swept with the reference model"),
     ],

@@ -293,7 +293,7 @@ def test_letters_of_experts_are_divided(name: str, tp: int, ep: int) -> None:
     ("name", "recipe"),
     [
         ("llama-3.1-8b", {}),
-        ("llama-3.1-8b", {"checkpoint": "full"}),
+        ("llama-3.1-8b", {"recompute": "full"}),
         ("qwen3-8b", {}),
         ("llama-2-7b", {"dtype": "fp32"}),
     ],

@@ -23,7 +23,7 @@ def test_the_fewest_ranks_of_tp() -> None:
     assert [(line["tp"], line["left"]) for line in found.lines] == [(2, totals[2]), (1, totals[1])]
     assert totals[2] <= 80 * 10**9 < totals[1]
     # Trained, on the way to the fewest ranks of fsdp beside eight of tp.
-    step: dict[str, Any] = {"ctx": "8k", "checkpoint": "full", "tp": 8, "sp": True}
+    step: dict[str, Any] = {"ctx": "8k", "recompute": "full", "tp": 8, "sp": True}
     fewest = model.solve("fsdp", "peak_bytes=16GB", **step).total
     assert model.train(**step, fsdp=fewest).peak_bytes <= 16 * 10**9 < model.train(**step, fsdp=fewest - 1).peak_bytes
 
@@ -64,8 +64,8 @@ def test_metrics_of_one_rank_by_their_number() -> None:
     for row in found:
         one = model.memory(ctx="8k", tp=row["tp"])
         assert (row["total_bytes"], row["kv_cache_bytes"]) == (one.total_bytes, one.kv_cache_bytes)
-    for row in model.sweep("peak_bytes", "kept_bytes", ctx=[4096], checkpoint="full", tp="1,8", fsdp=[1, 8]).rows:
-        step = model.train(ctx=4096, checkpoint="full", tp=row["tp"], fsdp=row["fsdp"])
+    for row in model.sweep("peak_bytes", "kept_bytes", ctx=[4096], recompute="full", tp="1,8", fsdp=[1, 8]).rows:
+        step = model.train(ctx=4096, recompute="full", tp=row["tp"], fsdp=row["fsdp"])
         assert (row["peak_bytes"], row["kept_bytes"]) == (step.peak_bytes, step.kept_bytes)
 
 

@@ -15,7 +15,8 @@ from tfacct.families import config_class
 from tfacct.ledger.workload import Request, Workload
 from tfacct.loading.model import subject
 from tfacct.reports.flops import flops
-from tfacct.reports.training import Checkpoint, refusal, step_of
+from tfacct.reports.training import refusal, step_of
+from tfacct.training.recipe import Recompute
 
 FAMILIES = ("llama", "qwen2", "qwen3", "mistral", "mixtral", "qwen3_moe", "gemma")
 FURTHER = (
@@ -33,14 +34,14 @@ def check(family: str, seed: int, *, accumulate: bool = False) -> None:
     from tfacct.reference import keeping
 
     config, recipe, work = drawn(family, seed)
-    recipe = replace(recipe, checkpoint="attention", accumulate=accumulate, hold_logits=seed % 3 == 0)
+    recipe = replace(recipe, recompute="attention", gradient_accumulation=1 + accumulate, keep_logits=seed % 3 == 0)
     model = subject(family, config, {}, None)
     if refusal(model, recipe) is not None:
         recipe = replace(recipe, dtype="bf16")
     step = step_of(model, work, recipe)
     run = keeping.trainable(model.of_class, recipe.attention, recipe.dtype, checkpoint="attention")
     saved = sum(each.bytes for each in keeping.kept(run, work.batch, work.tokens))
-    held = {"accumulate": accumulate, "holds_logits": recipe.hold_logits}
+    held = {"accumulate": accumulate, "holds_logits": recipe.keep_logits}
     most = keeping.peak(run, work.batch, work.tokens, **held)
     assert step.kept() == saved, (config, recipe, work)
     found = peak(instant for instant in timeline(step) if instant.name != "optimizer step")
@@ -99,7 +100,7 @@ def test_a_copy_that_a_product_makes_is_gone_behind_it(family: str, seed: int) -
     from tfacct.reference import keeping
 
     config, recipe, work = drawn(family, seed)
-    recipe = replace(recipe, checkpoint="attention", accumulate=True)
+    recipe = replace(recipe, recompute="attention", gradient_accumulation=2)
     model = subject(family, config, {}, None)
     if refusal(model, recipe) is not None:
         recipe = replace(recipe, dtype="bf16")
@@ -115,13 +116,13 @@ def test_a_copy_that_a_product_makes_is_gone_behind_it(family: str, seed: int) -
     ("family", "seed", "checkpoint"),
     [("deepseek_v3", 0, "none"), ("deepseek_v3", 6, "full"), ("deepseek_v3", 10, "attention"), ("phi", 2, "none")],
 )
-def test_one_token_lies_head_by_head_as_it_is(family: str, seed: int, checkpoint: Checkpoint) -> None:
+def test_one_token_lies_head_by_head_as_it_is(family: str, seed: int, checkpoint: Recompute) -> None:
     """So no copy of values is made; which other classes were not asked is said, and the peak is not exact."""
     pytest.importorskip("transformers")
     from tfacct.reference import keeping
 
     config, recipe, _ = drawn(family, seed)
-    recipe = replace(recipe, checkpoint=checkpoint, accumulate=True, dtype="bf16")
+    recipe = replace(recipe, recompute=checkpoint, gradient_accumulation=2, dtype="bf16")
     model, work = subject(family, config, {}, None), Workload(context=1, tokens=1, batch=2)
     step = step_of(model, work, recipe)
     run = keeping.trainable(model.of_class, recipe.attention, recipe.dtype, checkpoint=checkpoint)
@@ -144,7 +145,7 @@ def test_llama_by_hand() -> None:
     """In bf16, a block keeps 4·N·H + 4·K·H + 4·N bytes a token less, and the kernel's seeds, 24 bytes: q, k, v and the
     values, 2 bytes each, and a sum's logarithm in fp32. The angles are handed over: 4·H bytes a token."""
     llama = load("llama-3.1-8b")
-    plain, again = llama.train(ctx=4096), llama.train(ctx=4096, checkpoint="attention")
+    plain, again = llama.train(ctx=4096), llama.train(ctx=4096, recompute="attention")
     heads, keys, size, tokens = 32, 8, 128, 4096
     block = tokens * (2 * 2 * heads * size + 2 * 2 * keys * size + 4 * heads) + 24
     assert plain.kept_bytes - again.kept_bytes == 32 * block + tokens * 2 * 2 * size
@@ -189,20 +190,20 @@ def test_flops_of_gpt2_by_hand(run: Callable[..., Ran]) -> None:
 
 
 def test_what_is_not_measured_is_refused(run: Callable[..., Ran]) -> None:
-    ran = run("train", "gpt-j-6b", "--attention", "eager", "--checkpoint", "attention")
+    ran = run("train", "gpt-j-6b", "--attention", "eager", "--recompute", "attention")
     assert ran.code == 2 and "gptj has not been measured with attention that runs again" in " ".join(ran.err.split())
-    out = run("train", "llama-3.1-8b", "--checkpoint", "attention", "--ctx", "1k").out
+    out = run("train", "llama-3.1-8b", "--recompute", "attention", "--ctx", "1k").out
     assert "attention checkpointed" in " ".join(out.split())
     with pytest.raises(UsageError, match="checkpoint is none, full or attention"):
-        load("gpt2").train(checkpoint="half")  # type: ignore[arg-type]
+        load("gpt2").train(recompute="half")  # type: ignore[arg-type]
 
 
 def test_fit_names_it_where_it_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three percent more FLOPs: q, k, v, scores and values again, of all that a step of three passes does."""
     llama = load("llama-3.1-8b")
     changes = {json.dumps(each["set"]): each for each in llama.train(ctx=8192, fit="80GiB").fit["changes"]}
-    attention = changes['{"checkpoint": "attention"}']
+    attention = changes['{"recompute": "attention"}']
     again = llama.flops(ctx=8192, train=True, recompute="attention")
     assert attention["flops_ratio"] == 1 + again.recomputed_flops / (again.total - again.recomputed_flops)
     monkeypatch.setattr(config_class("gpt2"), "trains", frozenset({"sdpa", "eager"}))
-    assert '{"checkpoint": "attention"}' not in json.dumps(load("gpt2").train(batch=64, fit="8GiB").fit["changes"])
+    assert '{"recompute": "attention"}' not in json.dumps(load("gpt2").train(batch=64, fit="8GiB").fit["changes"])

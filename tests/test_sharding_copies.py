@@ -22,7 +22,8 @@ from tfacct.accounts.timeline import timeline
 from tfacct.ledger.workload import Workload
 from tfacct.reports.mesh import computed
 from tfacct.reports.train_ranks_said import OF_ZERO
-from tfacct.reports.training import Recipe, trained
+from tfacct.reports.training import trained
+from tfacct.training.recipe import Recipe
 
 CONFIG = {"hidden_size": 256, "intermediate_size": 1024, "num_attention_heads": 4, "num_key_value_heads": 2}
 
@@ -101,8 +102,8 @@ def test_a_peak_beside_buckets_is_what_is_alive_under_torchs(
     rng = random.Random(f"copy {kind} {rank}")
     config = {**random_config(kind, rng, Mesh()), "head_dim": 8, "vocab_size": 97, "num_hidden_layers": 3}
     config["hidden_size"] = 8 * config["num_attention_heads"]
-    lora: dict[str, Any] = {"lora": str(rank), "adapters": adapters} if rank else {}
-    recipe = Recipe(optimizer="none", mesh=Mesh(dp=2), accumulate=earlier, **lora)
+    lora: dict[str, Any] = {"lora": str(rank), "adapter_dtype": adapters} if rank else {}
+    recipe = Recipe(optimizer="none", mesh=Mesh(dp=2), gradient_accumulation=1 + earlier, **lora)
     one = trained(tfacct.load(config).loaded, Workload(32, 32, 2), recipe)
     most = max(int(each.total) for each in timeline(without_seeds(one.step)) if each.name != "optimizer step")
     seen, reduced = peak_of_a_copy(config, rank, earlier, adapters)

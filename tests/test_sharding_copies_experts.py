@@ -193,7 +193,7 @@ def test_copies_of_ranks_that_divide_experts_and_weights() -> None:
 
 
 def test_experts_that_are_stored_in_fp32_by_hand() -> None:
-    rank = tfacct.load("mixtral-8x7b").train(fsdp=8, ep=8, ctx="4k", weights="fp32")
+    rank = tfacct.load("mixtral-8x7b").train(fsdp=8, ep=8, ctx="4k", weights_dtype="fp32")
     assert rank.weights_bytes == rank.gradients_bytes == 4 * (REST // 8 + EXPERTS) and not rank.exact
     # A block's rest is gathered beside the next one's, and the expert of each is cast; in no block: table, head, norm.
     block, root = (REST - 2 * 32000 * 4096 - 4096) // 32, 2 * 32000 * 4096 + 4096
@@ -214,5 +214,5 @@ def test_deepseek_as_it_was_trained() -> None:
     assert rows["ep", "forward", "all-to-all"]["bytes"] == 2 * pairs + told
     assert rows["ep", "backward", "all-to-all"]["bytes"] == 2 * pairs
     assert rows["pp", "forward", "send"]["bytes"] == 64 * 4096 * 7168 * 2
-    held = model.train(ctx="4k", batch=64, checkpoint="full", **mesh)
+    held = model.train(ctx="4k", batch=64, recompute="full", **mesh)
     assert held.sent_bytes == step.sent_bytes and held.peak_bytes < 80 * 10**9

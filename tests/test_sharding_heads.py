@@ -13,7 +13,8 @@ from tests.test_sharding import MESHES, compared, random_config
 from tests.test_sharding_train import peak_on_one_rank, saved_on_one_rank, two_compared
 from tfacct.accounts.sharding.mesh import Mesh
 from tfacct.ledger.workload import Workload
-from tfacct.reports.training import Recipe, trained
+from tfacct.reports.training import trained
+from tfacct.training.recipe import Recipe
 
 EXPERTS = {
     "olmoe": ("num_experts", "num_experts_per_tok", "intermediate_size"),
@@ -59,11 +60,11 @@ def heads(kind: str, seed: int, mesh: Mesh) -> dict[str, Any]:
 
 RECIPES: tuple[dict[str, Any], ...] = (
     {},
-    {"checkpoint": "full"},
-    {"accumulate": True},
+    {"recompute": "full"},
+    {"gradient_accumulation": 2},
     {"attention": "eager"},
-    {"checkpoint": "attention"},
-    {"hold_logits": True},
+    {"recompute": "attention"},
+    {"keep_logits": True},
 )
 
 

@@ -11,7 +11,8 @@ import pytest
 import tfacct
 from tests import test_sharding_train_latent as latent
 from tfacct.ledger.workload import Workload
-from tfacct.reports.training import Recipe, trained
+from tfacct.reports.training import trained
+from tfacct.training.recipe import Recipe
 
 
 def divided(config: dict[str, Any], recipe: Recipe) -> Any:
@@ -22,7 +23,7 @@ def divided(config: dict[str, Any], recipe: Recipe) -> Any:
 
     assert recipe.mesh is not None
     of_class = tfacct.load(config).loaded.of_class
-    model = keeping.trainable(of_class, recipe.attention, "bf16", checkpoint=recipe.checkpoint)
+    model = keeping.trainable(of_class, recipe.attention, "bf16", checkpoint=recipe.recompute)
     own = init_device_mesh("cpu", (recipe.mesh.tp,), mesh_dim_names=("tp",))
     parallelize_module(model, own, ranks.plan_of(model, sp=True, together=True))
     if config["tie_word_embeddings"]:
@@ -59,7 +60,7 @@ def compared(kind: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     kept, most, sent = latent.witnessed(config, recipe, work)
     assert one.step.kept() == kept, (config, recipe, work)
     assert max(int(each.total) for each in one.instants if each.name != "optimizer step") == most, (config, recipe)
-    if recipe.checkpoint == "none":  # what blocks send when they run again is not counted
+    if recipe.recompute == "none":  # what blocks send when they run again is not counted
         assert latent.sends(one) == sent, (config, recipe)
 
 
@@ -108,7 +109,7 @@ def test_deepseek_by_hand(run: Any) -> None:
     assert sorted((one["calls"], one["bytes"]) for one in back) == [(4, 4 * stream // 8), (58, 58 * stream // 8)]
     rank = tfacct.load("deepseek-v3").train(tp=8, sp=True, ctx="1k")
     assert rank.exact and rank.sent_bytes == sum(one["sent_bytes"] for one in every)
-    for more in ({"checkpoint": "attention"}, {"accumulate": True}):  # some small models held more
+    for more in ({"recompute": "attention"}, {"gradient_accumulation": 2}):  # some small models held more
         assert not tfacct.load("deepseek-v3").train(tp=8, sp=True, ctx="1k", **more).exact
     ran = run("comms", "deepseek-v3", "--tp", "8", "--sp", "--tp-plan", "megatron")
     assert ran.code == 2 and "under Megatron's plan, which gathers its latents" in ran.err

@@ -22,7 +22,8 @@ from tfacct.accounts.timeline import peak, timeline
 from tfacct.ledger.workload import Workload
 from tfacct.reports import mesh as meshes
 from tfacct.reports.train_ranks_lora import sent as with_adapters
-from tfacct.reports.training import Recipe, Trained, trained
+from tfacct.reports.training import Trained, trained
+from tfacct.training.recipe import Recipe
 
 pytest.importorskip("peft")
 
@@ -47,7 +48,7 @@ def divided(config: dict[str, Any], recipe: Recipe, names: list[str], rank: int)
     parallelize_module(model, ranks, plan_of(model, recipe.mesh))
     if config["tie_word_embeddings"]:
         model.lm_head.weight = model.model.embed_tokens.weight
-    adapting.adapted(model, rank, names, wide=recipe.adapters == "fp32", dropout=recipe.lora_dropout)
+    adapting.adapted(model, rank, names, wide=recipe.adapter_dtype == "fp32", dropout=recipe.lora_dropout)
     plan: dict[str, Any] = {}
     for name, _ in model.named_modules():
         *_, product, which, leaf = ["", "", *name.split(".")]
@@ -56,7 +57,7 @@ def divided(config: dict[str, Any], recipe: Recipe, names: list[str], rank: int)
         elif leaf == "default" and which == "lora_A" and product not in COLUMNS:
             plan[name] = RowwiseParallel()
     parallelize_module(model, ranks, plan)
-    if recipe.checkpoint == "full":
+    if recipe.recompute == "full":
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
@@ -111,9 +112,9 @@ def drawn(kind: str, seed: int) -> tuple[dict[str, Any], Recipe, list[str], int,
         optimizer="none",
         mesh=mesh,
         lora=f"{rank}:{','.join(names)}",
-        adapters=rng.choice(("fp32", "bf16")),
+        adapter_dtype=rng.choice(("fp32", "bf16")),
         lora_dropout=rng.choice((0.0, 0.0, 0.1)),
-        checkpoint="full" if seed % 4 == 1 else "none",
+        recompute="full" if seed % 4 == 1 else "none",
     )
     return config, recipe.checked(), names, rank, Workload(tokens, tokens, rng.randint(1, 3))
 
@@ -138,7 +139,7 @@ def compared(kind: str, seed: int) -> None:
     assert one.step.kept() == kept, (config, recipe)
     assert max(int(each.total) for each in one.instants if each.name != "optimizer step") == most, (config, recipe)
     assert sum(adapter.copies * adapter.elements for adapter in one.step.adapters) == trains
-    if recipe.checkpoint == "none":  # what blocks send when they run again is not counted
+    if recipe.recompute == "none":  # what blocks send when they run again is not counted
         assert sends(one) == {key: +sizes for key, sizes in sent.items() if +sizes}, (config, recipe)
 
 
@@ -188,10 +189,10 @@ def gathered_compared(kind: str, seed: int) -> None:
     recipe = Recipe(
         optimizer="adamw-foreach",
         mesh=Mesh(fsdp=ranks),
-        accumulate=earlier,
+        gradient_accumulation=1 + earlier,
         lora=f"{rank}:{','.join(names)}",
-        adapters="fp32" if wide else "bf16",
-        checkpoint="full" if again else "none",
+        adapter_dtype="fp32" if wide else "bf16",
+        recompute="full" if again else "none",
     ).checked()
     one = trained(tfacct.load(config).loaded, Workload(tokens, tokens, batch), recipe)
     most, parts = tracked(
@@ -264,9 +265,9 @@ def staged_compared(kind: str, seed: int) -> None:
     names = [*PRODUCTS] if seed % 3 == 0 else rng.sample(PRODUCTS, rng.randint(1, 5))
     wide, again = rng.choice((True, False)), seed % 4 == 1
     batch, tokens, stage = mesh.microbatches * rng.choice((1, 2)), rng.choice((8, 32)), rng.randrange(pp)
-    recipe = {"checkpoint": "full" if again else "none", "accumulate": seed % 5 == 4}
+    recipe = {"recompute": "full" if again else "none", "gradient_accumulation": 1 + (seed % 5 == 4)}
     recipe["attention"] = "eager" if seed % 3 == 1 else "sdpa"
-    lora = {"lora": f"{rank}:{','.join(names)}", "adapters": "fp32" if wide else "bf16"}
+    lora = {"lora": f"{rank}:{','.join(names)}", "adapter_dtype": "fp32" if wide else "bf16"}
     steps = steps_of(config, mesh, stage, batch, tokens, **recipe, **lora)
 
     def lend(model: Any) -> None:
@@ -335,7 +336,7 @@ def test_a_plan_with_adapters_has_what_their_step_sends(run: Any) -> None:
     model = tfacct.load("llama-3.1-8b")
     for row in rows:
         own = {axis: row[axis] for axis in ("tp", "fsdp", "dp", "pp")}
-        rank = model.train(ctx="4k", batch=row["batch"], lora="16", accumulate=row["times"] > 1, **own)
+        rank = model.train(ctx="4k", batch=row["batch"], lora="16", gradient_accumulation=row["times"], **own)
         assert row["bytes"] == rank.peak_bytes
         if row["dp"] == 1 or row["tp"] == row["fsdp"] == 1:  # copies reduce once, ranks of tp each time
             assert row["sent_bytes"] == (row["times"] if row["dp"] == 1 else 1) * rank.sent_bytes

@@ -20,7 +20,7 @@ from tfacct.ledger.workload import Workload
 from tfacct.reports import train_stages
 from tfacct.reports.one_rank import on_ranks
 from tfacct.reports.train_ranks import of_stages, on_stages
-from tfacct.reports.training import Recipe
+from tfacct.training.recipe import Recipe
 
 pytest.importorskip("peft")
 NEARLY = 0.04
@@ -62,8 +62,8 @@ def compared(kind: str, seed: int) -> None:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(shared, "built", lending)
         most, sent = shared.ran(config, mesh, rank, batch, tokens, again, earlier, wide=False)
-    recipe: dict[str, Any] = {"checkpoint": "full" if again else "none", "accumulate": earlier}
-    recipe |= {"lora": f"{size}:{','.join(names)}", "adapters": "fp32" if wide else "bf16"}
+    recipe: dict[str, Any] = {"recompute": "full" if again else "none", "gradient_accumulation": 1 + earlier}
+    recipe |= {"lora": f"{size}:{','.join(names)}", "adapter_dtype": "fp32" if wide else "bf16"}
     asked = Recipe(optimizer="none", mesh=mesh, **recipe).checked()
     steps = steps_of(tfacct.load(config).loaded, asked, rank, Workload(tokens, tokens, batch))
     found = [(one, step) for step in steps for one in timeline(shared.bare(step)) if one.name != "optimizer step"]

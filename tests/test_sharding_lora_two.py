@@ -19,7 +19,8 @@ from tests.test_sharding_train import without_seeds
 from tfacct.accounts.sharding.mesh import Mesh
 from tfacct.accounts.timeline import timeline
 from tfacct.ledger.workload import Workload
-from tfacct.reports.training import Recipe, trained
+from tfacct.reports.training import trained
+from tfacct.training.recipe import Recipe
 
 pytest.importorskip("peft")
 
@@ -66,13 +67,13 @@ def divided(config: dict[str, Any], recipe: Recipe, names: list[str], rank: int)
             module._buffers[name] = buffer.float() if "freq" in name else buffer
     ranks = init_device_mesh("cpu", (mesh.fsdp, mesh.tp), mesh_dim_names=("fsdp", "tp"))
     plan = plan_of(model, mesh)
-    lent(model, rank, names, recipe.adapters == "fp32", again=False)
+    lent(model, rank, names, recipe.adapter_dtype == "fp32", again=False)
     within = {name: hasattr(model.get_submodule(name), "base_layer") for name in plan}
     own = {f"{name}.base_layer" if within[name] else name: how for name, how in plan.items()}
     parallelize_module(model, ranks["tp"], {**own, **adapters_plan(model)})
     for name, weight in model.named_parameters():  # torch's plan of norms makes new ones, which are trained
         weight.requires_grad_("lora_" in name)
-    if recipe.checkpoint == "full":
+    if recipe.recompute == "full":
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     for block in (*model.model.layers, model):
         fully_shard(block, mesh=ranks["fsdp"])
@@ -96,7 +97,7 @@ def witnessed(config: dict[str, Any], recipe: Recipe, names: list[str], rank: in
         with watched(sent, "backward"):
             loss.backward()
         del loss
-        if not recipe.accumulate:
+        if not recipe.accumulates:
             model.zero_grad()
         alive = on_a_rank()
         gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
@@ -120,10 +121,10 @@ def drawn(kind: str, seed: int) -> tuple[dict[str, Any], Recipe, list[str], int,
     recipe = Recipe(
         optimizer="none",
         mesh=mesh,
-        accumulate=seed % 3 == 1,
+        gradient_accumulation=1 + (seed % 3 == 1),
         lora=f"{rank}:{','.join(names)}",
-        adapters=("bf16", "fp32")[seed % 2],
-        checkpoint="none" if seed % 4 else "full",
+        adapter_dtype=("bf16", "fp32")[seed % 2],
+        recompute="none" if seed % 4 else "full",
     )
     return config, recipe.checked(), names, rank, Workload(tokens, tokens, rng.randint(1, 3))
 
@@ -134,7 +135,7 @@ def compared(kind: str, seed: int) -> None:
     most, sent = witnessed(config, recipe, names, rank, work)
     found = max(int(each.total) for each in timeline(without_seeds(one.step)) if each.name != "optimizer step")
     assert found == most, (config, recipe, work)
-    if recipe.checkpoint == "none":  # what blocks send when they run again is not counted
+    if recipe.recompute == "none":  # what blocks send when they run again is not counted
         assert sends(one) == sent, (config, recipe, work)
 
 

@@ -14,7 +14,8 @@ from tests import test_sharding_train_experts as experts
 from tests.test_sharding_latent_tokens import given_places
 from tests.test_sharding_train import peak_on_one_rank
 from tfacct.accounts.sharding.mesh import Mesh
-from tfacct.reports.training import Recipe, trained
+from tfacct.reports.training import trained
+from tfacct.training.recipe import Recipe
 
 TOKENS: dict[str, Any] = {"sp": True, "ctx": 64, "batch": 2, "shard": True}
 MESHES = [{"tp": 2}, {"tp": 4, "fsdp": 2}, {"tp": 2, "ep": 2}, {"tp": 2, "fsdp": 2, "ep": 4}]
@@ -83,11 +84,11 @@ def test_a_rank_stores_what_it_does_without() -> None:
 
 RECIPES: tuple[dict[str, Any], ...] = (
     {},
-    {"checkpoint": "full", "accumulate": True},
-    {"accumulate": True},
-    {"checkpoint": "attention"},
-    {"checkpoint": "full"},
-    {"hold_logits": True},
+    {"recompute": "full", "gradient_accumulation": 2},
+    {"gradient_accumulation": 2},
+    {"recompute": "attention"},
+    {"recompute": "full"},
+    {"keep_logits": True},
 )
 SHARED = {"n_shared_experts": 1, "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1}
 
@@ -126,7 +127,7 @@ def test_a_peak_beside_divided_tokens_is_what_is_alive(kind: str, seed: int, mon
 def test_random_peaks_beside_divided_tokens_are_what_is_alive(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in range(8, 26):
         one, most = step(kind, seed, monkeypatch)
-        exactly = not one.recipe.accumulate
+        exactly = not one.recipe.accumulates
         assert peak_of(one) == most if exactly else abs(most / peak_of(one) - 1) < NEARLY, (seed, one.recipe, one.peak)
 
 

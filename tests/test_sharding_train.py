@@ -19,7 +19,8 @@ from tfacct.accounts.timeline import peak, timeline
 from tfacct.accounts.training import Step
 from tfacct.ledger.kept import Section
 from tfacct.ledger.workload import Workload
-from tfacct.reports.training import Recipe, step_of, trained
+from tfacct.reports.training import step_of, trained
+from tfacct.training.recipe import Recipe
 
 
 def without_seeds(step: Step) -> Step:
@@ -97,7 +98,10 @@ def fsdp_compared(kind: str, seed: int) -> None:
     batch, tokens = rng.randint(2, 3), rng.choice((16, 32))
     most, parts = tracked(config, ranks, batch, tokens, mixed, earlier)
     recipe = Recipe(
-        optimizer="adamw-foreach", weights="fp32" if mixed else None, mesh=Mesh(fsdp=ranks), accumulate=earlier
+        optimizer="adamw-foreach",
+        weights_dtype="fp32" if mixed else None,
+        mesh=Mesh(fsdp=ranks),
+        gradient_accumulation=1 + earlier,
     )
     step = without_seeds(step_of(tfacct.load(config).loaded, Workload(tokens, tokens, batch), recipe))
     instants = {one.name: one for one in timeline(step)}
@@ -180,7 +184,9 @@ def two_compared(kind: str, seed: int) -> None:
     config["hidden_size"] = mesh.fsdp * config["num_attention_heads"] * rng.choice((2, 8))
     config["head_dim"] = 8 * mesh.fsdp * rng.randint(1, 2)
     batch, tokens, mixed, earlier = rng.randint(2, 3), rng.choice((16, 32)), seed % 4 == 2, seed % 3 == 1
-    recipe = Recipe(optimizer="none", mesh=mesh, weights="fp32" if mixed else None, accumulate=earlier)
+    recipe = Recipe(
+        optimizer="none", mesh=mesh, weights_dtype="fp32" if mixed else None, gradient_accumulation=1 + earlier
+    )
     step = without_seeds(step_of(tfacct.load(config).loaded, Workload(tokens, tokens, batch), recipe))
     most = max(int(one.total) for one in timeline(step) if one.name != "optimizer step")
     assert most == tracked_in_two(config, mesh, batch, tokens, mixed, earlier), (config, recipe, batch, tokens)
@@ -296,7 +302,7 @@ def peak_on_one_rank(
             tfacct.load(config).loaded.of_class,
             recipe.get("attention", "sdpa"),
             dtype,
-            checkpoint=recipe.get("checkpoint", "none"),
+            checkpoint=recipe.get("recompute", "none"),
         )
         parallelize_module(model, init_device_mesh("cpu", (mesh.tp,)), plan_of(model, mesh))
         if config["tie_word_embeddings"]:
@@ -307,14 +313,14 @@ def peak_on_one_rank(
         # A card's tensor is wrapped until it is waited for; its stand-in on meta would be a copy.
         wraps = patch("torch.distributed._functional_collectives._maybe_wrap_tensor", lambda tensor: tensor)
         with keeping.as_on_cuda(), loss_parallel(), wraps:
-            if recipe.get("accumulate"):
+            if recipe.get("gradient_accumulation", 1) > 1:
                 model(**given).loss.backward()
             gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
             for tensor in (*model.parameters(), *model.buffers(), *gradients, ids):
                 alive.add(local(tensor))
             with alive:
                 found = model(**given)
-                loss, logits = found.loss, found.logits if recipe.get("hold_logits") else None
+                loss, logits = found.loss, found.logits if recipe.get("keep_logits") else None
                 del found
                 loss.backward()
         del logits
@@ -345,12 +351,12 @@ def peak_compared(kind: str, mesh: str, seed: int, *, wide: bool = False, uneven
 
 PEAKS: list[tuple[str, str, dict[str, Any]]] = [
     ("llama", "tp", {}),
-    ("llama", "sp", {"checkpoint": "full"}),
-    ("qwen2", "tp", {"accumulate": True}),
-    ("qwen3", "sp", {"hold_logits": True}),
+    ("llama", "sp", {"recompute": "full"}),
+    ("qwen2", "tp", {"gradient_accumulation": 2}),
+    ("qwen3", "sp", {"keep_logits": True}),
     ("gemma", "tp", {"attention": "eager"}),
-    ("mistral", "sp", {"checkpoint": "attention"}),
-    ("llama", "sp", {"checkpoint": "full", "wide": True}),
+    ("mistral", "sp", {"recompute": "attention"}),
+    ("llama", "sp", {"recompute": "full", "wide": True}),
     ("starcoder2", "sp", {"wide": True}),
     ("qwen2", "megatron", {}),
     ("llama", "megatron", {"uneven": True}),
@@ -371,7 +377,7 @@ def test_random_peaks_among_ranks_are_what_is_alive_there(kind: str, mesh: str) 
         return  # refused
     for seed in range(1, 13):
         again = ("none", "full", "none" if kind == "starcoder2" else "attention")
-        recipe: dict[str, Any] = {"checkpoint": again[seed % 3], "accumulate": seed % 4 == 0}
+        recipe: dict[str, Any] = {"recompute": again[seed % 3], "gradient_accumulation": 1 + (seed % 4 == 0)}
         shape = {"wide": mesh == "sp" and seed % 2 == 0, "uneven": seed % 3 == 2}
         peak_compared(kind, mesh, seed, **recipe, hold_logits=seed % 5 == 0, **shape)
 
@@ -402,7 +408,7 @@ def test_what_was_not_measured_is_said(run: Any) -> None:
 
 
 def test_llama_70b_on_64_ranks_by_hand() -> None:
-    rank = tfacct.load("llama-3.1-70b").train(ctx="8k", checkpoint="full", weights="fp32", tp=8, sp=True, fsdp=8)
+    rank = tfacct.load("llama-3.1-70b").train(ctx="8k", recompute="full", weights_dtype="fp32", tp=8, sp=True, fsdp=8)
     # 80 blocks of 855,654,400 parameters, of which two norms are whole on each rank of tp; a table, a head, a norm.
     block = (855_654_400 - 2 * 8192) // 8 + 2 * 8192
     root = 2 * 128_256 * 8192 // 8 + 8192
@@ -440,7 +446,7 @@ def test_the_divided_step_is_the_whole_one_where_nothing_is_divided() -> None:
         ),
         ("llama-3.1-8b --tp 2 --sp --ctx 4095", "--tp 2 does not divide T = 4,095 (tokens)"),
         (
-            "llama-3.1-8b --fsdp 2 --checkpoint attention",
+            "llama-3.1-8b --fsdp 2 --recompute attention",
             "attention that runs again is counted among ranks of --tp alone",
         ),
         ("llama-3.1-8b --fsdp 2 --loss chunked", "a loss in chunks is not counted on a mesh"),

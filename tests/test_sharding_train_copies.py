@@ -19,7 +19,8 @@ from tfacct.ledger.kept import Kept, Section
 from tfacct.loading.model import subject
 from tfacct.reports import mesh as meshes
 from tfacct.reports.stored import not_again
-from tfacct.reports.training import Recipe, step_of
+from tfacct.reports.training import step_of
+from tfacct.training.recipe import Recipe
 
 EAGER = ("cohere2", "falcon")
 """Whose classes hand sdpa a mask, which a CPU's kernel keeps in another dtype."""
@@ -69,15 +70,15 @@ def compared(family: str, seed: int) -> None:
     work = replace(work, batch=max(2, work.batch))
     recipe = Recipe(
         optimizer="adamw-foreach",
-        weights="fp32" if mixed else None,
+        weights_dtype="fp32" if mixed else None,
         mesh=mesh,
-        accumulate=bool(seed % 2) and "accumulate" in model.config.trains,
+        gradient_accumulation=1 + (bool(seed % 2) and "accumulate" in model.config.trains),
         attention="eager" if family in EAGER else recipe.attention,
-        checkpoint="none" if not_again(model) else recipe.checkpoint,
+        recompute="none" if not_again(model) else recipe.recompute,
     )
-    lend = again if recipe.checkpoint == "full" else lambda _: None
+    lend = again if recipe.recompute == "full" else lambda _: None
     counted = peak(timeline(as_on_a_cpu(step_of(model, work, recipe)))).total
-    most, _ = tracked(config, ranks, work.batch, work.tokens, mixed, recipe.accumulate, lend, recipe.attention)
+    most, _ = tracked(config, ranks, work.batch, work.tokens, mixed, recipe.accumulates, lend, recipe.attention)
     if meshes.NORMS_FIRST in model.config.divided:  # as it is said
         assert most <= counted < 1.001 * most, (config, recipe, work)
         return

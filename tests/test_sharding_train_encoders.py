@@ -23,7 +23,8 @@ from tfacct.accounts.timeline import timeline
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.reports.train_ranks_said import OF_ENCODERS
-from tfacct.reports.training import Recipe, trained
+from tfacct.reports.training import trained
+from tfacct.training.recipe import Recipe
 
 NEARLY = 0.05
 """How far peaks may be from torch's."""
@@ -247,7 +248,7 @@ def test_what_is_said_and_refused() -> None:
         (t5, {"dp": 2, "zero": 2}, "an encoder with a decoder is not counted with zero=2", "leave zero out"),
         (
             t5,
-            {"fsdp": 2, "weights": "fp32"},
+            {"fsdp": 2, "weights_dtype": "fp32"},
             "an encoder with a decoder is counted under fsdp with weights in the pass's dtype",
             "leave weights out",
         ),

@@ -21,7 +21,8 @@ from tfacct.accounts.timeline import timeline
 from tfacct.ledger.workload import Workload
 from tfacct.reports.one_rank import on_ranks
 from tfacct.reports.train_ranks import computed
-from tfacct.reports.training import Recipe, trained
+from tfacct.reports.training import trained
+from tfacct.training.recipe import Recipe
 
 SIZES = {
     "mixtral": ("num_local_experts", "intermediate_size"),
@@ -200,7 +201,7 @@ def ran_again(kind: str, mesh: Mesh, seed: int) -> float:
     """What is kept where blocks run again; the share by which the peak is more than what is alive, or less."""
     config, work = drawn(kind, mesh, seed)
     kept, most = witnessed(config, mesh, work, again=True)
-    recipe = Recipe(optimizer="none", mesh=mesh, checkpoint="full")
+    recipe = Recipe(optimizer="none", mesh=mesh, recompute="full")
     one = on_ranks([tfacct.load(config).loaded], mesh.tp, mesh.ep)[0]
     step = computed(one, work, recipe)._replace(rows=(mesh.tp - 1, 1))
     assert step.kept() == kept, (config, work)
@@ -254,7 +255,7 @@ def test_the_fullest_rank_receives_more() -> None:
     ("arguments", "said"),
     [
         ("mixtral-8x7b --ep 6 --dp 4", "hint: sizes that they have: 2, 4"),
-        ("mixtral-8x7b --fsdp 8 --ep 8 --checkpoint attention", "are not counted beside --checkpoint attention"),
+        ("mixtral-8x7b --fsdp 8 --ep 8 --recompute attention", "are not counted beside --recompute attention"),
         ("llama-3.1-8b --fsdp 8 --ep 8", "no experts for --ep 8 to divide"),
     ],
 )

@@ -17,7 +17,8 @@ from tests.test_sharding_lora import local, witnessed
 from tfacct.accounts.sharding.mesh import Mesh
 from tfacct.ledger.workload import Workload
 from tfacct.reports import mesh as meshes
-from tfacct.reports.training import Recipe, trained
+from tfacct.reports.training import trained
+from tfacct.training.recipe import Recipe
 
 SIZES = {
     "mixtral": ("num_local_experts", "num_experts_per_tok", "intermediate_size"),
@@ -39,7 +40,7 @@ def drawn(kind: str, seed: int) -> tuple[dict[str, Any], Recipe, Workload]:
     sizes = rng.choice((4, 8)), 2, mesh.tp * 8 * rng.choice((1, 4, 20))
     config |= dict(zip(SIZES[kind], sizes, strict=True))
     tokens = mesh.tp * rng.choice((4, 8, 40, 96))
-    recipe = Recipe(optimizer="none", mesh=mesh, checkpoint="full" if seed % 3 == 2 else "none")
+    recipe = Recipe(optimizer="none", mesh=mesh, recompute="full" if seed % 3 == 2 else "none")
     return config, recipe, Workload(tokens, tokens, rng.randint(1, 3))
 
 
@@ -61,7 +62,7 @@ def divided(config: dict[str, Any], recipe: Recipe, published: str = ".experts")
     own = {name: how for name, how in plan_of(model, mesh).items() if published not in name}
     parallelize_module(model, ranks, own)
     apply_tensor_parallelism(model, ranks, {name: how for name, how in theirs.items() if published in name})
-    if recipe.checkpoint == "full":
+    if recipe.recompute == "full":
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
@@ -79,7 +80,7 @@ def compared(kind: str, seed: int) -> None:
     assert one.step.parameters == stored
     assert one.step.kept() == kept, (config, recipe)
     assert max(int(each.total) for each in one.instants if each.name != "optimizer step") == most, (config, recipe)
-    if recipe.checkpoint == "none":  # what blocks send when they run again is not counted
+    if recipe.recompute == "none":  # what blocks send when they run again is not counted
         found: dict[Any, Counter[int]] = {}
         for each in meshes.calls(one.subject, recipe.mesh, one.work.axes(), 16, train=True):
             if each.of == "shared weights":

@@ -19,7 +19,8 @@ from tests.test_sharding_train_experts import sums
 from tfacct.accounts.sharding.mesh import Mesh
 from tfacct.ledger.workload import Workload
 from tfacct.reports import mesh as meshes
-from tfacct.reports.training import Recipe, Trained, trained
+from tfacct.reports.training import Trained, trained
+from tfacct.training.recipe import Recipe
 
 OTHERS = (".experts", "self_attn")
 """What transformers divides here; torch's plan has the rest."""
@@ -51,7 +52,7 @@ def drawn(kind: str, seed: int) -> tuple[dict[str, Any], Recipe, Workload]:
         config |= {"n_routed_experts": rng.choice((4, 8)), "num_experts_per_tok": 2}
         config["moe_intermediate_size"] = mesh.tp * 8 * (1 if wide else rng.choice((1, 4, 20)))
     tokens = mesh.tp * rng.choice((4, 8, 40))
-    how: dict[str, Any] = {"checkpoint": ("none", "none", "full")[seed % 3]}
+    how: dict[str, Any] = {"recompute": ("none", "none", "full")[seed % 3]}
     how["attention"] = "eager" if seed % 7 == 6 else "sdpa"
     return config, Recipe(optimizer="none", mesh=mesh, **how), Workload(tokens, tokens, rng.randint(1, 3))
 
@@ -68,7 +69,7 @@ def divided(config: dict[str, Any], recipe: Recipe) -> Any:
     mesh = recipe.mesh
     assert mesh is not None
     of_class = tfacct.load(config).loaded.of_class
-    model = keeping.trainable(of_class, recipe.attention, "bf16", checkpoint=recipe.checkpoint)
+    model = keeping.trainable(of_class, recipe.attention, "bf16", checkpoint=recipe.recompute)
     ranks = init_device_mesh("cpu", (mesh.tp,), mesh_dim_names=("tp",))
     second = {f"model.{name}": how for name, how in DeepseekV2Config.base_model_tp_plan.items() if "self_attn" in name}
     model.tp_plan = {**model.tp_plan, **second}  # of V3 and Youtu attention is whole in their own
@@ -152,7 +153,7 @@ def compared(kind: str, seed: int) -> None:
     assert one.step.kept() == kept, (config, recipe, work)
     assert max(int(each.total) for each in one.instants if each.name != "optimizer step") == most, (config, recipe)
     assert one.exact
-    if recipe.checkpoint == "none":  # what blocks send when they run again is not counted
+    if recipe.recompute == "none":  # what blocks send when they run again is not counted
         assert sends(one) == sent, (config, recipe)
 
 

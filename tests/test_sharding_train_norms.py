@@ -8,7 +8,8 @@ import tfacct
 from tests.test_sharding_train import peak_on_one_rank, saved_on_one_rank
 from tfacct.accounts.sharding.mesh import Mesh
 from tfacct.ledger.workload import Workload
-from tfacct.reports.training import Recipe, trained
+from tfacct.reports.training import trained
+from tfacct.training.recipe import Recipe
 
 OLMO = {
     "model_type": "olmo",
@@ -41,7 +42,7 @@ def test_what_a_norm_gave_is_there_while_a_block_runs_again(batch: int) -> None:
     """Where gradients of earlier batches are there, a block's second forward pass is fuller than its backward pass."""
     config = {**OLMO, "model_type": "llama", "hidden_size": 16, "num_attention_heads": 4, "head_dim": 8}
     config |= {"intermediate_size": 16, "vocab_size": 16, "num_hidden_layers": 1}
-    mesh, how = Mesh(2, sp=True), {"checkpoint": "full", "accumulate": True}
+    mesh, how = Mesh(2, sp=True), {"recompute": "full", "gradient_accumulation": 2}
     one = trained(tfacct.load(config).loaded, Workload(16, 16, batch), Recipe(optimizer="none", mesh=mesh, **how))
     assert one.peak.name == "block 0, forward again" and one.exact
     assert one.peak.total == peak_on_one_rank(config, mesh, batch, 16, "bf16", how)

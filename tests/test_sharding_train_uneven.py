@@ -17,7 +17,8 @@ from tfacct.accounts.sharding.mesh import Mesh
 from tfacct.ledger.workload import Workload
 from tfacct.reports import mesh as meshes
 from tfacct.reports.train_ranks_said import OF_UNEVEN
-from tfacct.reports.training import Recipe, trained
+from tfacct.reports.training import trained
+from tfacct.training.recipe import Recipe
 
 
 def drawn(kind: str, seed: int) -> tuple[dict[str, Any], Recipe, Workload]:
@@ -27,7 +28,7 @@ def drawn(kind: str, seed: int) -> tuple[dict[str, Any], Recipe, Workload]:
     config["vocab_size"] = mesh.tp * (2 * config["hidden_size"] + rng.choice((0, 50, 500)))
     config["intermediate_size"] = mesh.tp * rng.choice((8, 100, 700)) - rng.randint(1, mesh.tp - 1)
     tokens = mesh.tp * rng.choice((8, 40, 96))
-    recipe = Recipe(optimizer="none", mesh=mesh, checkpoint="full" if seed % 3 == 2 else "none")
+    recipe = Recipe(optimizer="none", mesh=mesh, recompute="full" if seed % 3 == 2 else "none")
     return config, recipe, Workload(tokens, tokens, rng.randint(1, 2))
 
 

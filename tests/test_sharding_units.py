@@ -20,7 +20,8 @@ from tfacct.accounts.timeline import peak, timeline
 from tfacct.base.errors import UsageError
 from tfacct.ledger.workload import Workload
 from tfacct.reference.ranks import blocks_of
-from tfacct.reports.training import Recipe, trained
+from tfacct.reports.training import trained
+from tfacct.training.recipe import Recipe
 
 SIZES = {"vocab_size": 997, "max_position_embeddings": 64, "attention_dropout": 0.0, "tie_word_embeddings": False}
 LLAMA = {
@@ -59,7 +60,7 @@ def tracked(config: dict[str, Any], recipe: Recipe, batch: int, tokens: int) -> 
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
     assert recipe.mesh is not None
-    cpu, mesh, mixed = torch.device("cpu"), recipe.mesh, recipe.weights == "fp32"
+    cpu, mesh, mixed = torch.device("cpu"), recipe.mesh, recipe.weights_dtype == "fp32"
     with fake_ranks(mesh.ranks), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = built(config)
@@ -69,7 +70,7 @@ def tracked(config: dict[str, Any], recipe: Recipe, batch: int, tokens: int) -> 
         for name, buffer in wide.items():  # which a checkpoint in bf16 is loaded beside
             holder, _, last = name.rpartition(".")
             model.get_submodule(holder)._buffers[last] = buffer
-        if recipe.checkpoint == "full":
+        if recipe.recompute == "full":
             model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         model.train()
         ranks = init_device_mesh("cpu", (mesh.dp, mesh.fsdp), mesh_dim_names=("copies", "shares"))
@@ -83,7 +84,7 @@ def tracked(config: dict[str, Any], recipe: Recipe, batch: int, tokens: int) -> 
         with tracker:
             for first in (True, False):
                 model(input_ids=ids, labels=ids).loss.backward()
-                if not (first and recipe.accumulate):
+                if not (first and recipe.accumulates):
                     model.zero_grad()
                 if first:
                     tracker.reset_mod_stats()
@@ -101,14 +102,18 @@ def compared(config: dict[str, Any], recipe: Recipe, batch: int, tokens: int) ->
 @pytest.mark.parametrize(
     ("config", "recipe", "decides"),
     [
-        (LLAMA, {"fsdp": 2, "weights": "fp32"}, ("table, backward", "reduce-scatter")),
-        (LLAMA, {"fsdp": 2, "weights": "fp32", "accumulate": True}, ("table, backward", "reduce-scatter")),
-        (LLAMA, {"fsdp": 2, "dp": 2, "weights": "fp32"}, ("table, backward", "reduce-scatter")),
-        (GEMMA, {"fsdp": 2, "weights": "fp32"}, ("table, backward", "embed")),
-        (QWEN, {"fsdp": 2, "weights": "fp32"}, ("block 0, backward", "reduce-scatter")),
-        (QWEN, {"fsdp": 2, "weights": "fp32", "checkpoint": "full"}, ("block 0, backward", "reduce-scatter")),
-        (GLM, {"fsdp": 2, "weights": "fp32"}, ("block 2, backward", "all-gather")),
-        (MIXTRAL, {"fsdp": 4, "checkpoint": "full"}, ("first block gathered", "all-gather")),
+        (LLAMA, {"fsdp": 2, "weights_dtype": "fp32"}, ("table, backward", "reduce-scatter")),
+        (
+            LLAMA,
+            {"fsdp": 2, "weights_dtype": "fp32", "gradient_accumulation": 2},
+            ("table, backward", "reduce-scatter"),
+        ),
+        (LLAMA, {"fsdp": 2, "dp": 2, "weights_dtype": "fp32"}, ("table, backward", "reduce-scatter")),
+        (GEMMA, {"fsdp": 2, "weights_dtype": "fp32"}, ("table, backward", "embed")),
+        (QWEN, {"fsdp": 2, "weights_dtype": "fp32"}, ("block 0, backward", "reduce-scatter")),
+        (QWEN, {"fsdp": 2, "weights_dtype": "fp32", "recompute": "full"}, ("block 0, backward", "reduce-scatter")),
+        (GLM, {"fsdp": 2, "weights_dtype": "fp32"}, ("block 2, backward", "all-gather")),
+        (MIXTRAL, {"fsdp": 4, "recompute": "full"}, ("first block gathered", "all-gather")),
     ],
 )
 def test_a_unit_is_gathered_and_scattered(
@@ -135,9 +140,9 @@ def test_random_units_are_gathered_and_scattered(kind: str, copies: int) -> None
         config.pop("layer_types", None)
         mixed, again = rng.choice((None, "fp32")), rng.choice(("none", "none", "full"))
         mesh, attention = Mesh(fsdp=rng.choice((2, 4)), dp=copies), "eager" if kind == "gemma2" else "sdpa"
-        recipe = Recipe(optimizer="none", weights=mixed, mesh=mesh, attention=attention, checkpoint=again)
+        recipe = Recipe(optimizer="none", weights_dtype=mixed, mesh=mesh, attention=attention, recompute=again)
         try:
-            compared(config, replace(recipe, accumulate=rng.random() < 0.3), 2, rng.choice((16, 32)))
+            compared(config, replace(recipe, gradient_accumulation=1 + (rng.random() < 0.3)), 2, rng.choice((16, 32)))
         except UsageError as error:
             assert "pads" in str(error)
             continue

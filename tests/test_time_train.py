@@ -129,7 +129,7 @@ def test_a_step_that_does_not_fit_has_no_seconds(model: str, asked: dict[str, An
         assert getattr(step, name) is None, name
     if options is not None:
         assert step.answer.endswith(f"; try {options.replace(', ', ' ')}.")
-        fsdp = {ranks: {"ctx": "8k", "fsdp": ranks, "checkpoint": "full"} for ranks in (8, 16)}
+        fsdp = {ranks: {"ctx": "8k", "fsdp": ranks, "recompute": "full"} for ranks in (8, 16)}
         peaks = [tfacct.load(model).train(**fsdp[ranks], batch=batch).peak_bytes for ranks, batch in ((8, 1), (16, 2))]
         assert peaks[1] <= step.usable_bytes < peaks[0]
 

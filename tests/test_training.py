@@ -21,7 +21,8 @@ from tfacct.ledger.storage import width
 from tfacct.ledger.workload import Workload
 from tfacct.loading import presets
 from tfacct.reports.train_fit import reads_images
-from tfacct.reports.training import Recipe, refusal, step_of
+from tfacct.reports.training import refusal, step_of
+from tfacct.training.recipe import Recipe
 
 # model, attention, checkpoint, batch, context: bytes kept, peak with AdamW's foreach step, with its fused step
 MEASURED = [
@@ -266,7 +267,7 @@ def test_what_would_make_it_fit(run: Callable[..., Ran]) -> None:
     """A context of 4,715 fits 80 GiB, one of 4,716 does not; blocks that are run again leave room for 20,560."""
     ran = run("train", "llama-3.1-8b", "--ctx", "8k", "--fit", "80GiB", columns=120)
     assert "Does not fit in 80 GiB: needs 106 GiB at its peak (loss, backward); 4,715 tokens fit at batch 1." in ran.out
-    row = next(line for line in ran.out.splitlines() if line.startswith(" --checkpoint full  "))
+    row = next(line for line in ran.out.splitlines() if line.startswith(" --recompute full  "))
     assert row.split()[-2:] == ["20,560", "fits"] and "more FLOPs" in row
     model, budget = load("llama-3.1-8b"), 80 * 1024**3
     assert model.train(ctx=4715).peak_bytes <= budget < model.train(ctx=4716).peak_bytes
@@ -285,7 +286,7 @@ def test_several_models_have_a_row_each(run: Callable[..., Ran]) -> None:
     [
         ("t5gemma-2b-2b", "the training step of t5gemma has not been measured hint: the steps of"),
         ("mamba-130m", "the training step of mamba has not been measured"),
-        ("bert-base --checkpoint attention", "attention that runs again hint: --checkpoint full is counted"),
+        ("bert-base --recompute attention", "attention that runs again hint: --recompute full is counted"),
         ("llama-3.1-8b --dtype fp32", "grouped heads in fp32 are not counted with sdpa"),
         ("gpt2 --set reorder_and_upcast_attn=true", "reorder_and_upcast_attn changes what its training step keeps"),
         ("qwen2-57b-a14b --dtype fp16", "has been measured in bf16 and fp32 alone hint: --dtype bf16 is counted"),
@@ -297,7 +298,10 @@ def test_several_models_have_a_row_each(run: Callable[..., Ran]) -> None:
             "no loss of these scores has been measured for distilbert",
         ),
         ("electra-base", "no loss of these scores has been measured for electra"),
-        ("albert-base-v2 --accumulate", "the training step of albert has not been measured with gradients of earlier"),
+        (
+            "albert-base-v2 --accumulate 2",
+            "the training step of albert has not been measured with gradients of earlier",
+        ),
         (
             'modernbert-base --set architectures=["ModernBertForSequenceClassification"] --set classifier_pooling=mean',
             "no rule for this pooler",
@@ -379,7 +383,7 @@ def test_the_picture_is_the_table() -> None:
     assert heights == [each["total_bytes"] for each in one.instants] and chart.levels == [(80 * 1024**3, "80 GiB")]
     from tfacct.ledger.workload import Request
     from tfacct.reports.train import train
-    from tfacct.reports.training import Recipe as How
+    from tfacct.training.recipe import Recipe as How
 
     both = train([llama.loaded, qwen.loaded], Request(ctx=4096), How())
     peaks = [facts["peak_bytes"] for facts in both.models]

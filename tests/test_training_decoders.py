@@ -7,7 +7,8 @@ import pytest
 from tests.conftest import Ran
 from tfacct import load
 from tfacct.ledger.workload import Workload
-from tfacct.reports.training import Recipe, step_of
+from tfacct.reports.training import step_of
+from tfacct.training.recipe import Recipe
 
 
 def test_slices_of_one_product_stay_for_the_norms_of_queries_and_keys() -> None:

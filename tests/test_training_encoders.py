@@ -11,7 +11,8 @@ from tfacct import load
 from tfacct.accounts.timeline import Timeline
 from tfacct.base.errors import UsageError
 from tfacct.ledger.workload import Workload
-from tfacct.reports.training import Recipe, step_of
+from tfacct.reports.training import step_of
+from tfacct.training.recipe import Recipe
 
 
 def test_a_gated_encoder_drops_numbers_inside_its_network() -> None:
@@ -66,7 +67,7 @@ def test_blocks_that_share_weights_add_to_one_gradient() -> None:
 
 def test_a_class_that_runs_no_block_again_is_refused_by_name() -> None:
     with pytest.raises(UsageError, match="the class of mpnet runs no block again") as told:
-        step_of(load("mpnet-base").loaded, Workload(64, 64, 1), Recipe(attention="eager", checkpoint="full"))
+        step_of(load("mpnet-base").loaded, Workload(64, 64, 1), Recipe(attention="eager", recompute="full"))
     assert told.value.hint == "the step is counted without checkpoint"
 
 

@@ -48,9 +48,9 @@ def test_a_block_of_llama_under_autocast_by_hand(run: Callable[..., Ran]) -> Non
     by_hand = f"B*T*(2*(8*D + 4) + 10*D + 4*N*H + 4*K*H + 8*F + 4*N) + {casts} + 24"
     assert polynomial(block["bytes_formula"], facts) == polynomial(by_hand, facts)
     assert said["convention"].startswith("as transformers runs it with sdpa under torch.autocast: ")
-    trained = load("llama-3.2-1b").train(ctx=64, batch=2, weights="fp32")
+    trained = load("llama-3.2-1b").train(ctx=64, batch=2, weights_dtype="fp32")
     assert trained.convention == said["convention"]
-    found = load("llama-3.2-1b").formula(of="kept", ctx=64, batch=2, weights="fp32")
+    found = load("llama-3.2-1b").formula(of="kept", ctx=64, batch=2, weights_dtype="fp32")
     assert found.kept_bytes == trained.kept_bytes
     assert "--weights applies to a training step's bytes" in run("formula", "llama", "--weights", "fp32").err
 
@@ -71,7 +71,7 @@ def test_formulas_hold_at_other_sizes(family: str, dtype: str) -> None:
     for seed in range(20, 26):
         config, recipe, work = drawn(family, seed)
         model = subject(family, config, {}, None)
-        trained = tuple({"checkpoint": recipe.checkpoint, "attention": recipe.attention}.items())
+        trained = tuple({"recompute": recipe.recompute, "attention": recipe.attention}.items())
         terms = Counting(dtype, trained=trained)
         if refusal(model, terms.recipe) is not None:
             continue
@@ -87,9 +87,9 @@ def test_formulas_hold_at_other_sizes(family: str, dtype: str) -> None:
 
 def test_dtypes_and_levers_change_the_polynomial() -> None:
     llama = load("llama-3.1-8b")
-    again = llama.formula(of="kept", ctx=4096, checkpoint="full")
+    again = llama.formula(of="kept", ctx=4096, recompute="full")
     assert again.saved_by_block == [{"kind": "", "bytes_formula": "2*B*T*D", "text": "2·B·T·D"}]
-    assert again.total == again.kept_bytes == llama.train(ctx=4096, checkpoint="full").kept_bytes
+    assert again.total == again.kept_bytes == llama.train(ctx=4096, recompute="full").kept_bytes
     wide = load("gpt2").formula(of="kept", dtype="fp32", ctx=50)
     assert wide.legend["T32"]["value"] == 64 and "4·B·N·T32" in wide.saved_by_block[0]["text"]
 

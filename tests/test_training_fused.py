@@ -18,7 +18,7 @@ def test_a_gpt_keeps_what_the_paper_says(name: str, a: int, h: int, layers: int,
     # Section 4.1: s·b·h·(34 + 5·a·s/h) a layer; section 5: without the second term. In front of the layers the mask of
     # a dropout, s·b·h; behind them what norm and head read, 2·s·b·h each, and logits in fp32, 4·s·b·v.
     layer = 34 * s * b * h + squares * a * s * s * b
-    step = load(name).train(as_="fused", checkpoint=checkpoint, ctx=s, batch=b)
+    step = load(name).train(as_="fused", recompute=checkpoint, ctx=s, batch=b)
     assert step.kept_bytes == layers * layer + 5 * s * b * h + 4 * s * b * v
     assert ("scores and softmax again" in " ".join(str(step).split())) == (checkpoint == "attention")
     assert step.peak_bytes is None and step.exact is False
@@ -28,7 +28,7 @@ def test_a_gpt_keeps_what_the_paper_says(name: str, a: int, h: int, layers: int,
 def test_every_part_of_a_layer_keeps_what_the_paper_says(checkpoint: str, squares: int) -> None:
     """Section 4.1: attention 11·s·b·h + 5·a·s²·b, the network 19·s·b·h, norms 4·s·b·h; here s = 64, b = 2."""
     a, h, layers, s, b = 12, 768, 12, 64, 2
-    lines = load("gpt2").train(as_="fused", checkpoint=checkpoint, ctx=s, batch=b).models[0]["lines"]
+    lines = load("gpt2").train(as_="fused", recompute=checkpoint, ctx=s, batch=b).models[0]["lines"]
     taken = dict.fromkeys(("attn", "mlp", "norms"), 0)
     for line in lines:
         name = line["path"].removeprefix("blocks.*.").split(".")[0].removesuffix("_norm")

@@ -17,7 +17,7 @@ NAMES = ["kept_bytes", "gradients_bytes", "optimizer_bytes", "peak_bytes"]
 
 def test_a_sweep_is_the_numbers_of_train() -> None:
     assert list(STEP_METRICS) == NAMES
-    for recipe in ({}, {"optimizer": "adamw-8bit", "checkpoint": "full"}, {"attention": "eager", "dtype": "fp32"}):
+    for recipe in ({}, {"optimizer": "adamw-8bit", "recompute": "full"}, {"attention": "eager", "dtype": "fp32"}):
         swept = LLAMA.sweep(*NAMES, ctx=[512, 4096], batch=[1, 3], **recipe)
         for row in swept.rows:
             facts = LLAMA.train(ctx=row["ctx"], batch=row["batch"], **recipe).models[0]
@@ -71,12 +71,12 @@ def test_where_another_instant_takes_over() -> None:
 
 
 def test_a_diff_of_recipes() -> None:
-    report = LLAMA.diff(ctx=4096, train=True, to_checkpoint="full", to_optimizer="sgd")
+    report = LLAMA.diff(ctx=4096, train=True, to_recompute="full", to_optimizer="sgd")
     totals = {line["path"]: (line["old"], line["new"]) for line in report.models[0]["totals"]}
-    sides = [LLAMA.train(ctx=4096).models[0], LLAMA.train(ctx=4096, checkpoint="full", optimizer="sgd").models[0]]
+    sides = [LLAMA.train(ctx=4096).models[0], LLAMA.train(ctx=4096, recompute="full", optimizer="sgd").models[0]]
     assert {name: totals[name] for name in NAMES} == {name: tuple(side[name] for side in sides) for name in NAMES}
     assert report.title.endswith("optimizer adamw → sgd, recomputation none → full") and "Peak " in report.answer
-    assert report.models[0]["new_side"]["checkpoint"] == "full" and report.models[0]["left_out"] == []
+    assert report.models[0]["new_side"]["recompute"] == "full" and report.models[0]["left_out"] == []
     assert "peak_bytes" not in {line["path"] for line in LLAMA.diff(ctx=4096, to_batch=2).models[0]["totals"]}
 
 
@@ -186,10 +186,10 @@ def test_tables_fit(run: Callable[..., Ran], arguments: Any, columns: int) -> No
 @pytest.mark.parametrize(
     "recipe",
     [
-        {"weights": "fp32"},
+        {"weights_dtype": "fp32"},
         {"loss": "chunked", "optimizer": "sgd"},
-        {"lora": "8:q_proj", "adapters": "bf16", "lora_dropout": 0.1},
-        {"lora": 8, "weights": "nf4"},
+        {"lora": "8:q_proj", "adapter_dtype": "bf16", "lora_dropout": 0.1},
+        {"lora": 8, "weights_dtype": "nf4"},
     ],
 )
 def test_metrics_know_every_field_of_a_recipe(recipe: dict[str, Any]) -> None:

@@ -11,7 +11,8 @@ from tfacct.accounts.timeline_pairs import PairTimeline
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import subject
 from tfacct.reports.explore_training import training
-from tfacct.reports.training import Recipe, step_of
+from tfacct.reports.training import step_of
+from tfacct.training.recipe import Recipe
 
 SIZES = {"d_model": 48, "encoder_layers": 2, "decoder_layers": 3, "encoder_ffn_dim": 70, "decoder_ffn_dim": 50}
 HEADS = {"encoder_attention_heads": 3, "decoder_attention_heads": 3, "activation_dropout": 0.0}
@@ -210,7 +211,7 @@ def test_each_block_of_umt5_keeps_distances_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("more", "why"),
     [
-        (("--checkpoint", "full"), "the training step of t5 has not been measured with blocks that run again"),
+        (("--recompute", "full"), "the training step of t5 has not been measured with blocks that run again"),
         (("--set", "tie_word_embeddings=false"), "no rule for a head with a weight of its own"),
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",

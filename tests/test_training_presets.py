@@ -15,22 +15,28 @@ from tfacct.base.errors import TfacctError
 from tfacct.loading import presets
 from tfacct.reports.lora import parameters, read
 from tfacct.reports.stored import stored
-from tfacct.reports.training import Recipe, reads_images, refusal
+from tfacct.reports.training import reads_images, refusal
+from tfacct.training.recipe import Recipe
 
 TRAINED = [name for name in presets.names() if refusal(presets.load(name), Recipe()) is None]
 """Presets whose training step is counted."""
 RECIPES: tuple[dict[str, Any], ...] = (
-    *({"dtype": "fp32"}, {"checkpoint": "full"}, {"checkpoint": "attention"}, {"lora": 8}, {"loss": "chunked"}),
-    *({"weights": "fp32"}, {"attention": "eager"}, {"accumulate": True, "hold_logits": True}, {"fsdp": 8}),
+    *({"dtype": "fp32"}, {"recompute": "full"}, {"recompute": "attention"}, {"lora": 8}, {"loss": "chunked"}),
+    *(
+        {"weights_dtype": "fp32"},
+        {"attention": "eager"},
+        {"gradient_accumulation": 2, "keep_logits": True},
+        {"fsdp": 8},
+    ),
 )
 LEVERS: dict[str, tuple[Any, ...]] = {
     "dtype": ("bf16", "fp16", "fp32"),
-    "checkpoint": ("none", "full", "attention"),
+    "recompute": ("none", "full", "attention"),
     "attention": ("sdpa", "eager"),
     "loss": ("whole", "chunked"),
     "lora": (None, "8", "16:q_proj,v_proj"),
-    "weights": (None, "fp32", "nf4"),
-    "accumulate": (False, True),
+    "weights_dtype": (None, "fp32", "nf4"),
+    "gradient_accumulation": (1, 2),
 }
 """All recipes that the slow sweep asks for."""
 
@@ -117,7 +123,7 @@ def test_no_number_of_any_recipe_is_negative(name: str) -> None:
     counted = 0
     for levers in product(*LEVERS.values()):
         recipe = dict(zip(LEVERS, levers, strict=True))
-        if recipe["weights"] != "nf4" or recipe["lora"] is not None:
+        if recipe["weights_dtype"] != "nf4" or recipe["lora"] is not None:
             counted += check_counts(name, **recipe)
     assert counted
 

@@ -21,7 +21,7 @@ from tfacct.profiles import reference_lines as rules
 from tfacct.profiles.reference_compressed import entries
 from tfacct.profiles.reference_mixers import lengths
 from tfacct.reports.kept_as import instants, kept_step, refusal
-from tfacct.reports.training import Recipe
+from tfacct.training.recipe import Recipe
 from tfacct.witness.reference_step import kept_by_reference, peak_by_reference
 
 STEPS = (("bf16", 2, 5), ("fp32", 3, 4), ("bf16", 1, 7), ("fp32", 1, 1))
@@ -374,9 +374,9 @@ def test_both_sides_have_instants_and_what_is_kept_goes_as_they_run() -> None:
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"checkpoint": "full"}, "checkpoint='full' is not counted"),
+        ({"recompute": "full"}, "recompute='full' is not counted"),
         ({"attention": "eager"}, "attention='eager' is not counted"),
-        ({"hold_logits": True}, "hold_logits=True is not counted"),
+        ({"keep_logits": True}, "keep_logits=True is not counted"),
         ({"fit": "80GiB"}, "fit is not answered"),
         ({"as_": "megatron"}, "as_ is transformers, reference, fused, not 'megatron'"),
     ],

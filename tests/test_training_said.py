@@ -34,7 +34,7 @@ def test_rows_of_several_models_say_which_peaks_are_not_exact(run: Callable[...,
 
 
 def test_what_was_off_in_some_random_models_is_not_called_exact(run: Callable[..., Ran]) -> None:
-    for recipe in (["--weights", "nf4"], ["--checkpoint", "attention"]):
+    for recipe in (["--weights", "nf4"], ["--recompute", "attention"]):
         asked = ("train", "llama-3.2-1b", "--ctx", "64", "--lora", "8", *recipe)
         said = " ".join(run(*asked).out.split())
         assert "Needs ≈ " in said and "97% or more had this peak to the byte, the others within 3%" in said
@@ -44,8 +44,8 @@ def test_what_was_off_in_some_random_models_is_not_called_exact(run: Callable[..
     # Of Falcon's adapters one peak of 40 was 8% off; of parallel blocks that run again 5 of 800.
     asked = ("train", "falcon-7b", "--ctx", "64", "--attention", "eager", "--lora", "8")
     assert "39 had this peak to the byte; one, of two blocks, had 8% more" in " ".join(run(*asked).out.split())
-    assert not load("phi-2").train(ctx=64, lora="8", checkpoint="full").exact
-    assert load("phi-2").train(ctx=64, checkpoint="full").exact
+    assert not load("phi-2").train(ctx=64, lora="8", recompute="full").exact
+    assert load("phi-2").train(ctx=64, recompute="full").exact
 
 
 def test_a_budget_smaller_than_the_weights_is_told_what_they_are(run: Callable[..., Ran]) -> None:
@@ -75,7 +75,7 @@ def test_what_would_run_instead_of_the_fused_kernel(run: Callable[..., Ran], ask
         ("--pp 2 --lora 8 --schedule zero-bubble", "--schedule 1f1b"),
         ("--cp 2 --attention eager", "--attention sdpa"),
         ("--tp 2 --loss chunked", "--loss whole"),
-        ("--fsdp 2 --checkpoint attention", "--checkpoint full"),
+        ("--fsdp 2 --recompute attention", "--recompute full"),
     ],
 )
 def test_a_mesh_that_refuses_a_recipe_says_what_would_do(run, asked: str, instead: str) -> None:

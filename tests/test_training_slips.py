@@ -83,7 +83,7 @@ def test_every_slip_in_a_kept_line_changes_bytes_that_a_class_keeps(family: str)
             break
         config, recipe, work = drawn(family, seed)
         model = subject(family, config, {}, None)
-        recipe = replace(recipe, checkpoint="none")
+        recipe = replace(recipe, recompute="none")
         if refusal(model, recipe) is not None:
             recipe = replace(recipe, dtype="bf16")
         step = step_of(model, work, recipe)

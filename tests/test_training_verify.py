@@ -19,7 +19,7 @@ WITNESSES = ["peak, operator by operator", "peak by torch's MemTracker", "gradie
     ("arguments", "first", "last"),
     [
         ("llama-3.2-1b --ctx 512", ["kept by 2 blocks", "kept by all 16 blocks", "kept by a third block"], "adamw"),
-        ("gpt2 --ctx 64 --dtype fp32 --checkpoint full --optimizer sgd-momentum", None, "sgd-momentum"),
+        ("gpt2 --ctx 64 --dtype fp32 --recompute full --optimizer sgd-momentum", None, "sgd-momentum"),
         ("gpt2 --set n_layer=2 --ctx 64 --attention eager --all-layers", ["kept by 2 blocks"], "adamw"),
         # Every block of the decoder reads what the encoder gave, whose last gradient comes behind all of them.
         ("bart-base --ctx 24 --source 56 --all-layers", ["kept by 6 blocks"], "adamw"),
@@ -118,7 +118,7 @@ def test_tables_fit(run: Callable[..., Ran], columns: int) -> None:
 @pytest.mark.slow
 def test_what_is_kept_is_proven(run: Callable[..., Ran]) -> None:
     """gpt2 with every block run again: two values of B, K, H, F, V and L, three of T."""
-    ran = run("verify", "--prove", "gpt2", "--train", "--dtype", "bf16", "--checkpoint", "full", "--json")
+    ran = run("verify", "--prove", "gpt2", "--train", "--dtype", "bf16", "--recompute", "full", "--json")
     assert ran.code == 0, ran.err
     (facts,) = json.loads(ran.out)["models"]
     whole, *edges = facts["statements"]

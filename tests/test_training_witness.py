@@ -12,7 +12,8 @@ from tests.conftest import TINY, tiny
 from tests.training_configs import drawn
 from tfacct.accounts.timeline import peak, timeline
 from tfacct.loading.model import subject
-from tfacct.reports.training import Recipe, refusal, step_of
+from tfacct.reports.training import refusal, step_of
+from tfacct.training.recipe import Recipe
 from tfacct.witness.step import by_modules, grouped, known_modules
 
 pytest.importorskip("transformers")
@@ -67,18 +68,18 @@ def check(family: str, seed: int, *, accumulate: bool = False, hold_logits: bool
     config, recipe, work = drawn(family, seed)
     model = subject(family, config, {}, None)
     accumulate = accumulate and "accumulate" in model.config.trains
-    recipe = replace(recipe, accumulate=accumulate, hold_logits=hold_logits)
+    recipe = replace(recipe, gradient_accumulation=1 + accumulate, keep_logits=hold_logits)
     if refusal(model, recipe) is not None:
         recipe = replace(recipe, dtype="bf16")
     step = step_of(model, work, recipe)
     from tfacct.reference import keeping
 
-    how = {"checkpoint": recipe.checkpoint, "auto": model.config.ending.auto}
+    how = {"checkpoint": recipe.recompute, "auto": model.config.ending.auto}
     run = keeping.trainable(model.of_class, recipe.attention, recipe.dtype, **how)
     saved = keeping.kept(run, work.batch, work.tokens, work.source)
     held = {"accumulate": accumulate, "holds_logits": hold_logits}
     assert step.kept() == sum(each.bytes for each in saved), (config, recipe, work)
-    if recipe.checkpoint == "none":
+    if recipe.recompute == "none":
         known = known_modules(model)
         assert by_modules(model, step, known) == grouped(saved, known), (config, recipe, work)
     if not peaks:

@@ -80,7 +80,7 @@ def in_stages(
     from tfacct.reference import keeping
 
     model = keeping.trainable(
-        config, recipe.get("attention", "sdpa"), "bf16", checkpoint=recipe.get("checkpoint", "none")
+        config, recipe.get("attention", "sdpa"), "bf16", checkpoint=recipe.get("recompute", "none")
     )
     recipe.get("lend", lambda _: None)(model)
     every, each = stages(config["num_hidden_layers"], mesh), batch // mesh.microbatches
@@ -170,7 +170,7 @@ def peak_in_flight(
     with in_stages(config, mesh, rank, batch, tokens, recipe) as ran:
         ran.step()
         own = [weight for part in ran.parts for weight in part.submod.parameters()]
-        if not recipe.get("accumulate"):
+        if not recipe.get("gradient_accumulation", 1) > 1:
             for weight in own:
                 weight.grad = None
         alive = Alive()

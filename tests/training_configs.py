@@ -12,7 +12,7 @@ from tests.training_pairs import PAIRS
 from tests.training_relatives import RELATIVES
 from tests.training_since import SINCE
 from tfacct.ledger.workload import Workload
-from tfacct.reports.training import Recipe
+from tfacct.training.recipe import Recipe
 
 Pick: TypeAlias = Callable[[list[Any]], Any]
 Config: TypeAlias = dict[str, Any]
@@ -111,7 +111,7 @@ def drawn(family: str, seed: int) -> tuple[dict[str, Any], Recipe, Workload]:
         config |= {"tie_word_embeddings": pick([True, False]) or family in TIED}
     recipe = Recipe(pick(["bf16", "fp32"]), "none", pick(["none", "none", "full"]), pick(["sdpa", "eager"]))  # type: ignore[arg-type]
     if family in ONCE:
-        recipe = replace(recipe, checkpoint="none")
+        recipe = replace(recipe, recompute="none")
     shared = config.get("multi_query") and not config.get("new_decoder_architecture", True)  # Falcon's heads
     if family in EAGER or shared:
         recipe = replace(recipe, attention="eager")

@@ -215,7 +215,7 @@ class _Stepped(_Common):
 
     profile: Literal["transformers", "reference", "fused"] | None
     optimizer: str | None
-    checkpoint: Literal["none", "full", "attention"] | None
+    recompute: Literal["none", "full", "attention"] | None
     attention: Literal["sdpa", "eager"] | None
     loss: Literal["whole", "chunked"] | None
     lora: str | None
@@ -280,7 +280,7 @@ class VerifyReport(_Common):
     expected_params: int | None
     witnesses: list[each.Witness]
     optimizer: str | None
-    checkpoint: Literal["none", "full", "attention"] | None
+    recompute: Literal["none", "full", "attention"] | None
     attention: Literal["sdpa", "eager"] | None
     loss: Literal["whole", "chunked"] | None
     lora: str | None

@@ -18,7 +18,7 @@ class TrainReport(_Common):
     profile: str
     dtype: str
     optimizer: str
-    checkpoint: Literal["none", "full", "attention"]
+    recompute: Literal["none", "full", "attention"]
     loss: Literal["whole", "chunked"]
     weights_dtype: str
     lora: str | None

@@ -32,9 +32,9 @@ class Explored(Asked):
         of: Literal["flops", "params", "kv", "train", "kept"] = "flops",
         as_: As = "transformers",
         dtype: str | None = None,
-        checkpoint: Literal["none", "full", "attention"] | None = None,
+        recompute: Literal["none", "full", "attention"] | None = None,
         attention: Literal["sdpa", "eager"] | None = None,
-        weights: str | None = None,
+        weights_dtype: str | None = None,
         tp: int | str | None = None,
         pp: int | str | None = None,
         cp: int | str | None = None,
@@ -54,7 +54,7 @@ class Explored(Asked):
 
         given = {"tp": tp, "pp": pp, "cp": cp, "ep": ep}
         axes = {axis: str(number) for axis, number in given.items() if number is not None}
-        trained = named_of({"checkpoint": checkpoint, "attention": attention, "weights": weights})
+        trained = named_of({"recompute": recompute, "attention": attention, "weights_dtype": weights_dtype})
         terms = Counting(dtype, trained=trained)
         found = formula(self.loaded, request(step), of=of, terms=terms, as_=as_, axes=axes, sp=sp)
         return answered(FormulaReport, found)
@@ -80,22 +80,22 @@ class Explored(Asked):
         dtype: str | None = None,
         kv_dtype: str | None = None,
         optimizer: str | None = None,
-        checkpoint: Literal["none", "full", "attention"] | None = None,
+        recompute: Literal["none", "full", "attention"] | None = None,
         attention: Literal["sdpa", "eager"] | None = None,
         loss: Literal["whole", "chunked"] | None = None,
         lora: int | str | None = None,
-        adapters: str | None = None,
+        adapter_dtype: str | None = None,
         lora_dropout: float | None = None,
-        weights: str | None = None,
+        weights_dtype: str | None = None,
         as_: As | None = None,
         to_optimizer: str | None = None,
-        to_checkpoint: Literal["none", "full", "attention"] | None = None,
+        to_recompute: Literal["none", "full", "attention"] | None = None,
         to_attention: Literal["sdpa", "eager"] | None = None,
         to_loss: Literal["whole", "chunked"] | None = None,
         to_lora: int | str | None = None,
-        to_adapters: str | None = None,
+        to_adapter_dtype: str | None = None,
         to_lora_dropout: float | None = None,
-        to_weights: str | None = None,
+        to_weights_dtype: str | None = None,
         to_as: As | None = None,
         **sets: Any,
     ) -> DiffReport:
@@ -117,13 +117,13 @@ class Explored(Asked):
         recipe = named_of(
             {
                 "optimizer": optimizer,
-                "checkpoint": checkpoint,
+                "recompute": recompute,
                 "attention": attention,
                 "loss": loss,
                 "lora": lora,
-                "adapters": adapters,
+                "adapter_dtype": adapter_dtype,
                 "lora_dropout": lora_dropout,
-                "weights": weights,
+                "weights_dtype": weights_dtype,
                 "as_": as_,
             }
         )
@@ -131,13 +131,13 @@ class Explored(Asked):
         stored = terms.stored(to_dtype, to_kv_dtype).with_recipe(
             {
                 "optimizer": to_optimizer,
-                "checkpoint": to_checkpoint,
+                "recompute": to_recompute,
                 "attention": to_attention,
                 "loss": to_loss,
                 "lora": to_lora,
-                "adapters": to_adapters,
+                "adapter_dtype": to_adapter_dtype,
                 "lora_dropout": to_lora_dropout,
-                "weights": to_weights,
+                "weights_dtype": to_weights_dtype,
                 "as_": to_as,
             }
         )
@@ -165,13 +165,13 @@ class Explored(Asked):
         dtype: str | None = None,
         kv_dtype: str | None = None,
         optimizer: str | None = None,
-        checkpoint: Literal["none", "full", "attention"] | None = None,
+        recompute: Literal["none", "full", "attention"] | None = None,
         attention: Literal["sdpa", "eager"] | None = None,
         loss: Literal["whole", "chunked"] | None = None,
         lora: int | str | None = None,
-        adapters: str | None = None,
+        adapter_dtype: str | None = None,
         lora_dropout: float | None = None,
-        weights: str | None = None,
+        weights_dtype: str | None = None,
         as_: As | None = None,
         tp: Collection[int] | str | None = None,
         fsdp: Collection[int] | str | None = None,
@@ -202,13 +202,13 @@ class Explored(Asked):
         recipe = named_of(
             {
                 "optimizer": optimizer,
-                "checkpoint": checkpoint,
+                "recompute": recompute,
                 "attention": attention,
                 "loss": loss,
                 "lora": lora,
-                "adapters": adapters,
+                "adapter_dtype": adapter_dtype,
                 "lora_dropout": lora_dropout,
-                "weights": weights,
+                "weights_dtype": weights_dtype,
                 "as_": as_,
             }
         )
@@ -243,13 +243,13 @@ class Explored(Asked):
         dtype: str | None = None,
         kv_dtype: str | None = None,
         optimizer: str | None = None,
-        checkpoint: Literal["none", "full", "attention"] | None = None,
+        recompute: Literal["none", "full", "attention"] | None = None,
         attention: Literal["sdpa", "eager"] | None = None,
         loss: Literal["whole", "chunked"] | None = None,
         lora: int | str | None = None,
-        adapters: str | None = None,
+        adapter_dtype: str | None = None,
         lora_dropout: float | None = None,
-        weights: str | None = None,
+        weights_dtype: str | None = None,
         as_: As | None = None,
         **step: Unpack[StepOnRanks],
     ) -> SolveReport:
@@ -275,13 +275,13 @@ class Explored(Asked):
         recipe = named_of(
             {
                 "optimizer": optimizer,
-                "checkpoint": checkpoint,
+                "recompute": recompute,
                 "attention": attention,
                 "loss": loss,
                 "lora": lora,
-                "adapters": adapters,
+                "adapter_dtype": adapter_dtype,
                 "lora_dropout": lora_dropout,
-                "weights": weights,
+                "weights_dtype": weights_dtype,
                 "as_": as_,
             }
         )
@@ -304,13 +304,13 @@ class Explored(Asked):
         dtype: str | None = None,
         kv_dtype: str | None = None,
         optimizer: str | None = None,
-        checkpoint: Literal["none", "full", "attention"] | None = None,
+        recompute: Literal["none", "full", "attention"] | None = None,
         attention: Literal["sdpa", "eager"] | None = None,
         loss: Literal["whole", "chunked"] | None = None,
         lora: int | str | None = None,
-        adapters: str | None = None,
+        adapter_dtype: str | None = None,
         lora_dropout: float | None = None,
-        weights: str | None = None,
+        weights_dtype: str | None = None,
         as_: As | None = None,
         **knobs: Any,
     ) -> np.ndarray[Any, Any]:
@@ -330,13 +330,13 @@ class Explored(Asked):
         recipe = named_of(
             {
                 "optimizer": optimizer,
-                "checkpoint": checkpoint,
+                "recompute": recompute,
                 "attention": attention,
                 "loss": loss,
                 "lora": lora,
-                "adapters": adapters,
+                "adapter_dtype": adapter_dtype,
                 "lora_dropout": lora_dropout,
-                "weights": weights,
+                "weights_dtype": weights_dtype,
                 "as_": as_,
             }
         )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypedDict, TypeVar
 
 from tfacct.base import ranges, units
 from tfacct.base.errors import UsageError, nearest
-from tfacct.base.spelling import option
+from tfacct.base.spelling import FORMER_NAMES, option
 from tfacct.ledger.workload import Request, Step, Whole
 from tfacct.reports.ranks import checked, mesh_of
 
@@ -91,6 +91,9 @@ def spelled_out(method: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(method)
     def asked(*args: P.args, **kwargs: P.kwargs) -> R:
+        for former in kwargs.keys() & FORMER_NAMES.keys() - spread.parameters.keys():
+            if (name := FORMER_NAMES[former]) in spread.parameters:
+                kwargs[name] = kwargs.pop(former)
         for name in kwargs.keys() - spread.parameters.keys():
             close = nearest(name, list(spread.parameters)[1:])
             hint = f": {close}" if close else ""

@@ -88,14 +88,14 @@ class Planned(Asked):
         '7 divisions of 8 devices hold it in 80 GB; --pp 4 sends least.'
 
         Of each device `use` times its memory less `reserve` is usable: 0.9 and 2 GB to serve, 1 and 2 GB to train; of
-        bytes all. `recipe`: keywords of `train`, as `{"checkpoint": "full"}`. `by="time"`: those first that are
+        bytes all. `recipe`: keywords of `train`, as `{"recompute": "full"}`. `by="time"`: those first that are
         estimated to take least on the device that `fit` names. Raises TfacctError where no division is counted, or none
         has an estimate.
         """
         from tfacct.base.errors import UsageError
         from tfacct.reports.budget import budget
         from tfacct.reports.plan import plan
-        from tfacct.reports.training import Recipe
+        from tfacct.training.recipe import Recipe
 
         if recipe and not train:
             raise UsageError("recipe goes with train=True")

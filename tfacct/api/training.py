@@ -22,15 +22,15 @@ class Trainable(Asked):
         as_: Literal["transformers", "reference", "fused"] = "transformers",
         dtype: str = "bf16",
         optimizer: str = "adamw",
-        checkpoint: Literal["none", "full", "attention"] = "none",
+        recompute: Literal["none", "full", "attention"] = "none",
         attention: Literal["sdpa", "eager"] | None = None,
-        accumulate: bool = False,
-        hold_logits: bool = False,
+        gradient_accumulation: int = 1,
+        keep_logits: bool = False,
         loss: Literal["whole", "chunked"] = "whole",
         lora: int | str | None = None,
-        adapters: str = "fp32",
+        adapter_dtype: str = "fp32",
         lora_dropout: float = 0.0,
-        weights: str | None = None,
+        weights_dtype: str | None = None,
         fit: int | str | None = None,
         use: float | None = None,
         reserve: int | str | None = None,
@@ -49,18 +49,18 @@ class Trainable(Asked):
 
         `as_`: `reference` counts this program's own reference model, `fused` what Megatron
         keeps by a paper's algebra, without a peak.
-        `dtype`: of the pass; of weights, gradients and moments too, unless `weights` says so: `"fp32"` runs the pass
-        under torch.autocast, `"nf4"` stores the frozen weights beside adapters in 4 bits. `checkpoint`: `full` keeps
-        the input of each block and runs it again, `attention` that of each block's attention. `accumulate`: gradients
-        of earlier batches are there. `hold_logits`: the caller keeps the logits. `loss`: of all tokens at once, or of
-        an eighth at a time. `lora`: a rank, or a rank and products (`"16:q_proj,v_proj"`), of adapters that alone are
-        trained; `adapters`: their dtype; `lora_dropout`: the share of their inputs that they drop. `fit` (bytes,
+        `dtype`: of the pass; of weights, gradients and optimizer state too, unless `weights_dtype` is set: `"fp32"`
+        runs the pass under torch.autocast, `"nf4"` stores frozen weights in 4 bits (QLoRA). `recompute`: activation
+        checkpointing of every layer (`full`) or of its attention. `gradient_accumulation`: micro-batches of an
+        optimizer step, each of `batch` sequences. `keep_logits`: the caller keeps the logits. `loss`: of all tokens at
+        once, or of an eighth at a time. `lora`: the rank of adapters, which alone are trained, or a rank and modules
+        (`"16:q_proj,v_proj"`); `adapter_dtype`: their dtype; `lora_dropout`: dropout on their inputs. `fit` (bytes,
         `"80GiB"`, or devices: `"8xh100-sxm"`) adds the largest context and batch, and what would make more fit. Of each
         device `use` times its memory less `reserve` is usable: 1 and 2 GB; of bytes all.
         `tp`, `sp`, `fsdp`, `tp_plan`, `ep`, `imbalance`, `dp`, `zero`, `pp` and what goes with it, `cp`, `cp_method`,
         `ulysses`: a mesh, as `comms` has it; all is of one rank then, a budget too.
 
-        >>> rank = load("llama-3.1-70b").train(ctx="8k", checkpoint="full", weights="fp32", tp=8, sp=True, fsdp=8)
+        >>> rank = load("llama-3.1-70b").train(ctx="8k", recompute="full", weights_dtype="fp32", tp=8, sp=True, fsdp=8)
         >>> rank.mesh["ranks"], rank.weights_bytes, rank.peak_instant
         (64, 4410183680, 'block 1, backward')
 
@@ -68,7 +68,7 @@ class Trainable(Asked):
         """
         from tfacct.reports.budget import budget, layout
         from tfacct.reports.train import train
-        from tfacct.reports.training import Recipe
+        from tfacct.training.recipe import Recipe
 
         ranks, usable = mesh(step), budget(fit, use, reserve, training=True)
         ranks = layout(usable, ranks, 1 if ranks is None else ranks.ranks, training=True)
@@ -76,15 +76,15 @@ class Trainable(Asked):
         recipe = Recipe(
             dtype,
             optimizer,
-            checkpoint,
+            recompute,
             attention,
-            accumulate,
-            hold_logits,
+            gradient_accumulation,
+            keep_logits,
             loss,
             rank,
-            adapters,
+            adapter_dtype,
             lora_dropout,
-            weights,
+            weights_dtype,
             ranks,
         )
         report = train([self.loaded], request(step), recipe, as_=as_, fit=usable, by=by)

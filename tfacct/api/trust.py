@@ -33,13 +33,13 @@ class Trusted(Asked):
         train: bool = False,
         dtype: str | None = None,
         optimizer: str | None = None,
-        checkpoint: Literal["none", "full", "attention"] | None = None,
+        recompute: Literal["none", "full", "attention"] | None = None,
         attention: Literal["sdpa", "eager"] | None = None,
         loss: Literal["whole", "chunked"] | None = None,
         lora: int | str | None = None,
-        adapters: str | None = None,
+        adapter_dtype: str | None = None,
         lora_dropout: float | None = None,
-        weights: str | None = None,
+        weights_dtype: str | None = None,
         as_: Literal["transformers", "reference"] = "transformers",
         shard: bool = False,
         **step: Unpack[StepOnMesh],
@@ -57,13 +57,13 @@ class Trusted(Asked):
         recipe = named_of(
             {
                 "optimizer": optimizer,
-                "checkpoint": checkpoint,
+                "recompute": recompute,
                 "attention": attention,
                 "loss": loss,
                 "lora": lora,
-                "adapters": adapters,
+                "adapter_dtype": adapter_dtype,
                 "lora_dropout": lora_dropout,
-                "weights": weights,
+                "weights_dtype": weights_dtype,
             }
         )
         ranks = mesh(step)
@@ -95,7 +95,7 @@ class Trusted(Asked):
         train: bool = False,
         as_: Literal["transformers", "reference"] = "transformers",
         dtype: str | None = None,
-        checkpoint: Literal["none", "full"] | None = None,
+        recompute: Literal["none", "full"] | None = None,
         attention: Literal["sdpa", "eager"] | None = None,
     ) -> ProveReport:
         """Proof that the formula is the same polynomial as the reference model's count, for all sizes.
@@ -106,7 +106,7 @@ class Trusted(Asked):
         """
         from tfacct.reports.prove import prove
 
-        recipe = named_of({"checkpoint": checkpoint, "attention": attention})
+        recipe = named_of({"recompute": recompute, "attention": attention})
         if train:
             from tfacct.reports.prove_kept import prove_kept
 

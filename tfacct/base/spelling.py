@@ -11,8 +11,24 @@ from contextvars import ContextVar
 
 _TO_SHELL: ContextVar[bool] = ContextVar("to_shell", default=False)
 
-_SHELL_NAMES = {"unknown": "for", "new_tokens": "generate", "as_": "as"}
+_SHELL_NAMES = {
+    "unknown": "for",
+    "new_tokens": "generate",
+    "as_": "as",
+    "gradient_accumulation": "accumulate",
+    "weights_dtype": "weights",
+    "adapter_dtype": "adapters",
+}
 """Options that a shell has under another name than Python."""
+
+FORMER_NAMES = {
+    "checkpoint": "recompute",
+    "hold_logits": "keep_logits",
+    "accumulate": "gradient_accumulation",
+    "weights": "weights_dtype",
+    "adapters": "adapter_dtype",
+}
+"""Former names of keywords in Python, which methods that have the new name still take."""
 
 
 @contextmanager
@@ -30,6 +46,15 @@ def spelled(shell: str, python: str) -> str:
     return shell if _TO_SHELL.get() else python
 
 
+def shell_option(name: str) -> str:
+    """An option as a shell has it, by its name in Python.
+
+    >>> shell_option("kv_dtype"), shell_option("weights_dtype")
+    ('--kv-dtype', '--weights')
+    """
+    return f"--{_SHELL_NAMES.get(name, name).replace('_', '-')}"
+
+
 def option(name: str, value: int | str | None = None) -> str:
     """An option by its name in Python, with a value where one is given; `True` switches a flag on.
 
@@ -39,7 +64,7 @@ def option(name: str, value: int | str | None = None) -> str:
     ...     option("kv_dtype"), option("ctx", 16384), option("by", "part"), option("decode", True)
     ('--kv-dtype', '--ctx 16,384', '--by part', '--decode')
     """
-    typed = f"--{_SHELL_NAMES.get(name, name).replace('_', '-')}"
+    typed = shell_option(name)
     if value is None or value is True:
         return spelled(typed, name if value is None else f"{name}=True")
     return spelled(f"{typed} {value:,}" if isinstance(value, int) else f"{typed} {value}", f"{name}={value!r}")

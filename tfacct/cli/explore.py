@@ -86,15 +86,13 @@ def diff(
         str | None,
         typer.Option(metavar="NAME", help="Optimizer of the new side.", autocompletion=complete.optimizer),
     ] = None,
-    to_checkpoint: Annotated[
-        opt.RecomputeChoice | None, typer.Option(help="What is run again on the new side.")
-    ] = None,
+    to_recompute: Annotated[opt.RecomputeChoice | None, typer.Option(help="What is run again on the new side.")] = None,
     to_attention: Annotated[opt.AttentionChoice | None, typer.Option(help="Attention of the new side.")] = None,
     to_loss: Annotated[opt.LossChoice | None, typer.Option(help="How its loss is computed.")] = None,
     to_lora: Annotated[str | None, typer.Option(metavar="R[:PRODUCTS]", help="Adapters of the new side.")] = None,
-    to_adapters: Annotated[str | None, typer.Option(metavar="DTYPE", help="Dtype of its adapters.")] = None,
+    to_adapter_dtype: Annotated[str | None, typer.Option(metavar="DTYPE", help="Dtype of its adapters.")] = None,
     to_lora_dropout: Annotated[float | None, typer.Option(metavar="SHARE", help="What they drop.")] = None,
-    to_weights: Annotated[str | None, typer.Option(metavar="FORMAT", help="Its weights in training.")] = None,
+    to_weights_dtype: Annotated[str | None, typer.Option(metavar="FORMAT", help="Its weights in training.")] = None,
     to_as: Annotated[opt.AsChoice | None, typer.Option(help="Who runs its training step.")] = None,
     every: Annotated[bool, typer.Option("--all", help="Also list the rows that do not change.")] = False,
     counted: opt.Counted,
@@ -117,13 +115,13 @@ def diff(
     to = terms.stored(to_dtype, to_kv_dtype).with_recipe(
         {
             "optimizer": to_optimizer,
-            "checkpoint": to_checkpoint,
+            "recompute": to_recompute,
             "attention": to_attention,
             "loss": to_loss,
             "lora": to_lora,
-            "adapters": to_adapters,
+            "adapter_dtype": to_adapter_dtype,
             "lora_dropout": to_lora_dropout,
-            "weights": to_weights,
+            "weights_dtype": to_weights_dtype,
             "as_": to_as,
         }
     )

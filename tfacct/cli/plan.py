@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from tfacct.base.errors import UsageError
+from tfacct.base.spelling import option
 from tfacct.cli import ask
 from tfacct.cli import options as opt
 from tfacct.cli.root import ACCOUNT, command
@@ -18,7 +19,7 @@ class Order(StrEnum):
     time = "time"
 
 
-@command(ACCOUNT, "tfacct plan llama-3.1-70b --gpus 64 --fit 80GB --ctx 8k --batch 512 --train --checkpoint full")
+@command(ACCOUNT, "tfacct plan llama-3.1-70b --gpus 64 --fit 80GB --ctx 8k --batch 512 --train --recompute full")
 def plan(
     *,
     one: opt.One,
@@ -38,11 +39,11 @@ def plan(
     """Divisions of devices that hold a model, the one that sends least first."""
     from tfacct.reports.counting import named_of
     from tfacct.reports.plan import plan
-    from tfacct.reports.training import Recipe
+    from tfacct.training.recipe import Recipe
 
     given = dict(named_of(vars(trained)))
     if given and not train:
-        raise UsageError(f"--{next(iter(given)).replace('_', '-')} goes with --train")
+        raise UsageError(f"{option(next(iter(given)))} goes with --train")
     if train:
         ask.apart("--train", {"--kv-dtype": kv_dtype})
     budget = ask.budget(fit, usable, training=train)

@@ -43,10 +43,12 @@ Optimizer = Annotated[
         autocompletion=complete.optimizer,
     ),
 ]
-Checkpoint = Annotated[
+Recompute = Annotated[
     RecomputeChoice | None,
     typer.Option(
-        help="Run every block again, or its attention. Default: none.", rich_help_panel=_STEP, show_default=False
+        help="Activation checkpointing: of every layer, or of its attention. Default: none.",
+        rich_help_panel=_STEP,
+        show_default=False,
     ),
 ]
 As = Annotated[
@@ -99,9 +101,10 @@ Lora = Annotated[
         rich_help_panel=_STEP,
     ),
 ]
-Adapters = Annotated[
+AdapterDtype = Annotated[
     str | None,
     typer.Option(
+        "--adapters",
         metavar="DTYPE",
         help="Of the adapters: fp32, peft's default, or that of the weights.",
         rich_help_panel=_STEP,
@@ -117,9 +120,10 @@ LoraDropout = Annotated[
         show_default=False,
     ),
 ]
-Weights = Annotated[
+WeightsDtype = Annotated[
     str | None,
     typer.Option(
+        "--weights",
         metavar="FORMAT",
         help="fp32: the pass runs under torch.autocast; nf4: frozen ones beside adapters. Default: as the pass.",
         rich_help_panel=_STEP,
@@ -132,9 +136,9 @@ Weights = Annotated[
 class Kept:
     """What of a recipe changes the bytes that a training step keeps: what is left out is as `train` has it."""
 
-    checkpoint: Checkpoint = None
+    recompute: Recompute = None
     attention: Attention = None
-    weights: Weights = None
+    weights_dtype: WeightsDtype = None
 
 
 @dataclass(repr=False, eq=False)
@@ -144,7 +148,7 @@ class Trained(Kept):
     optimizer: Optimizer = None
     loss: Loss = None
     lora: Lora = None
-    adapters: Adapters = None
+    adapter_dtype: AdapterDtype = None
     lora_dropout: LoraDropout = None
 
 

@@ -18,7 +18,10 @@ Function = TypeVar("Function", bound=Callable[..., None])
 REGISTERED: dict[str, tuple[str, str, Callable[..., None]]] = {}
 """Every command by its name, with the panel of the help that it stands in, and an example."""
 
-ALSO = {"context": "ctx", "seq-len": "ctx", "seqlen": "ctx", "batch-size": "batch", "bs": "batch"}
+ALSO = {
+    **{"context": "ctx", "seq-len": "ctx", "seqlen": "ctx", "batch-size": "batch", "bs": "batch"},
+    **{"checkpoint": "recompute", "to-checkpoint": "to-recompute", "hold-logits": "keep-logits"},
+}
 """Options under other names, which the help does not show."""
 
 

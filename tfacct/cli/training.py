@@ -43,9 +43,9 @@ def train(
             autocompletion=complete.optimizer,
         ),
     ] = "adamw",
-    checkpoint: Annotated[
+    recompute: Annotated[
         opt.RecomputeChoice,
-        typer.Option(help="Keep the input of each block, or of its attention, and run that again."),
+        typer.Option(help="Activation checkpointing: save the input of each layer, or of its attention, and rerun it."),
     ] = opt.RecomputeChoice.none,
     attention: Annotated[
         opt.AttentionChoice | None,
@@ -53,11 +53,17 @@ def train(
             help="How transformers runs it. Default: sdpa, or eager where the class has no other.", show_default=False
         ),
     ] = None,
-    accumulate: Annotated[
-        bool, typer.Option("--accumulate", help="Gradients of earlier batches are there already.")
-    ] = False,
-    hold_logits: Annotated[
-        bool, typer.Option("--hold-logits", help="The caller keeps the logits through the step.")
+    gradient_accumulation: Annotated[
+        int,
+        typer.Option(
+            "--gradient-accumulation-steps",
+            "--accumulate",
+            metavar="N",
+            help="Micro-batches of an optimizer step; each has the size of --batch.",
+        ),
+    ] = 1,
+    keep_logits: Annotated[
+        bool, typer.Option("--keep-logits", help="The caller keeps the logits through the step.")
     ] = False,
     loss: Annotated[
         opt.LossChoice, typer.Option(help="chunked: head and cross entropy of an eighth of the tokens at a time.")
@@ -68,15 +74,19 @@ def train(
             metavar="R[:PRODUCTS]", help="Adapters of rank R, as peft's, on all products of the blocks or on these."
         ),
     ] = None,
-    adapters: Annotated[
-        str, typer.Option(metavar="DTYPE", help="Of the adapters: fp32, peft's default, or that of the weights.")
+    adapter_dtype: Annotated[
+        str,
+        typer.Option(
+            "--adapters", metavar="DTYPE", help="Of the adapters: fp32, peft's default, or that of the weights."
+        ),
     ] = "fp32",
     lora_dropout: Annotated[
         float, typer.Option(metavar="SHARE", help="Share of an adapter's input that is dropped.")
     ] = 0.0,
-    weights: Annotated[
+    weights_dtype: Annotated[
         str | None,
         typer.Option(
+            "--weights",
             metavar="FORMAT",
             help="fp32: the pass runs under torch.autocast, as Trainer runs it; nf4: frozen ones beside adapters, as"
             " QLoRA has them.",
@@ -97,7 +107,7 @@ def train(
 ) -> None:
     """Bytes of a training step, instant by instant, and its peak."""
     from tfacct.reports.train import train
-    from tfacct.reports.training import Recipe
+    from tfacct.training.recipe import Recipe
 
     ranks, budget = ask.mesh(mesh), ask.budget(fit, usable, training=True)
     if budget is not None:
@@ -107,15 +117,15 @@ def train(
     recipe = Recipe(
         dtype,
         optimizer,
-        checkpoint.value,
+        recompute.value,
         None if attention is None else attention.value,
-        accumulate,
-        hold_logits,
+        gradient_accumulation,
+        keep_logits,
         loss.value,
         lora=lora,
-        adapters=adapters,
+        adapter_dtype=adapter_dtype,
         lora_dropout=lora_dropout,
-        weights=weights,
+        weights_dtype=weights_dtype,
         mesh=ranks,
     )
     chosen = ask.subjects(which)

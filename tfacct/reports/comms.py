@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from tfacct.accounts.sharding.checks import checked
 from tfacct.accounts.sharding.mesh import LIVES, Mesh, lives, padded
 from tfacct.accounts.sharding.sends import Collective
 from tfacct.accounts.sharding.shards import stored_elements
@@ -19,7 +20,7 @@ from tfacct.output.report import Column, Report, Row, Table
 from tfacct.reports import compose, counting
 from tfacct.reports.comms_ends import COUNTED, Ends, ends_of
 from tfacct.reports.counting import LeftOut
-from tfacct.reports.mesh import DTYPES, TORCH, by_stage, check_rows, check_ruled, checked, facts, uneven
+from tfacct.reports.mesh import DTYPES, TORCH, by_stage, check_rows, check_ruled, facts, uneven
 from tfacct.reports.pipes import check_step, division, ledgers, of_parts, of_units, waits, waits_facts
 from tfacct.reports.unruled import encodes
 

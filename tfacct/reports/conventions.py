@@ -94,7 +94,7 @@ def counted_at_length(
 def _recipes(terms: counting.Counting, to: counting.Counting | None, *, by: Literal["runner", "counts"]) -> str:
     """How a model is trained, on either side, and by what; with `counts` also what is counted of it."""
     sides = (terms, to or terms)
-    words = dict.fromkeys(f"{side.recipe.dtype} with {side.recipe.words}" for side in sides)
+    words = dict.fromkeys(f"{side.recipe.dtype} with {side.recipe.description}" for side in sides)
     run = " → ".join(dict.fromkeys(side.runner if by == "runner" else side.counts for side in sides))
     return f"{' → '.join(words)}, {f'as run by {run}' if by == 'runner' else run}"
 

@@ -21,7 +21,7 @@ from tfacct.loading.published import assumed, published
 if TYPE_CHECKING:
     from tfacct.accounts.sharding.mesh import Mesh
     from tfacct.accounts.training import Step
-    from tfacct.reports.training import Recipe
+    from tfacct.training.recipe import Recipe
 
 Found = TypeVar("Found")
 
@@ -77,7 +77,7 @@ class Counting:
     @property
     def recipe(self) -> Recipe:
         """How a model is trained. Raises TfacctError for a name that is not known."""
-        from tfacct.reports.training import Recipe
+        from tfacct.training.recipe import Recipe
 
         fields = {name: value for name, value in self.trained if name != AS}
         return Recipe(self.dtype or DEFAULT_DTYPE, **fields, mesh=self.mesh).checked()
@@ -223,11 +223,11 @@ class Counting:
         attention where none is named."""
         if not any(metric.of_step for metric in metrics):
             return {}
-        recipe = self.recipe if subject is None else self.recipe.of(subject)
-        named = {name: getattr(recipe, name) for name in ("optimizer", "checkpoint", "attention", "loss", "lora")}
+        recipe = self.recipe if subject is None else self.recipe.for_model(subject)
+        named = {name: getattr(recipe, name) for name in ("optimizer", "recompute", "attention", "loss", "lora")}
         if self.as_ != TRANSFORMERS:  # of the transformers classes alone
             named["attention"] = None
-        return {**named, "weights_dtype": recipe.weights or recipe.dtype, "profile": self.as_}
+        return {**named, "weights_dtype": recipe.weights_dtype or recipe.dtype, "profile": self.as_}
 
     def facts(self, subject: LoadedModel, work: Workload, weights: str | None) -> dict[str, Any]:
         """The workload as it stands in the JSON. `weights`: what they are stored in, where that was said."""

@@ -38,7 +38,7 @@ OF_STEP = {
 """Those of a training step, which stand behind them."""
 ANSWERED = ("total_flops", "total_params", "weights_bytes", "kv_cache_bytes", "peak_bytes")
 """Those that the answer names; the weights where they do not change as the parameters do."""
-CHANGE_FLOPS = (("checkpoint", "none"), ("lora", ""))
+CHANGE_FLOPS = (("recompute", "none"), ("lora", ""))
 """Fields of a recipe, with what they are by default, that change the FLOPs that run, but not the total."""
 FULL_TRAINING = "FLOPs are those of training all weights without recomputation, whatever the recipe."
 SHARES = ("old_share", "new_share")
@@ -152,7 +152,9 @@ def _recipe(old: LoadedModel, new: LoadedModel, terms: Counting, to: Counting, m
     """What of the recipe changes, after a title."""
     if not any(metric.of_step for metric in metrics):
         return ""
-    changed = terms.recipe.of(old).changes(to.recipe.of(new), attention=terms.as_ == to.as_ == TRANSFORMERS)
+    changed = terms.recipe.for_model(old).changes(
+        to.recipe.for_model(new), attention=terms.as_ == to.as_ == TRANSFORMERS
+    )
     if terms.as_ != to.as_:
         changed.append(f"run by {terms.runner} → {to.runner}")
     return "".join(f"{'; ' if not number else ', '}{words}" for number, words in enumerate(changed))

@@ -32,8 +32,8 @@ from tfacct.reports import train_ranks_lora as adapters
 from tfacct.reports.meshes_tried import served, trained
 from tfacct.reports.one_rank import on_ranks
 from tfacct.reports.ranks import as_one_has_them, stages_of
-from tfacct.reports.training import Recipe
 from tfacct.reports.training import refusal as alone_refused
+from tfacct.training.recipe import Recipe
 
 
 class Division(NamedTuple):
@@ -226,7 +226,7 @@ class _Training:
         """The place of the largest size whose kept tensors fit beside weights and moments: no larger one does; -1 where
         none does. A sequence of a larger batch keeps no more than one of a smaller one. Also the bytes of all that with
         the smallest."""
-        recipe, batch = replace(self.recipe, mesh=mesh, accumulate=True), self.work.batch
+        recipe, batch = replace(self.recipe, mesh=mesh, gradient_accumulation=2), self.work.batch
         step, key = self._step(mesh, batch, recipe), _alike(mesh)
         if key not in self.kept:
             self.kept[key] = int(step.kept())
@@ -237,14 +237,14 @@ class _Training:
 
     def _needs(self, mesh: Mesh, batch: int, own: int) -> int:
         """Bytes at the peak."""
-        recipe = replace(self.recipe, mesh=mesh, accumulate=batch < own)
+        recipe = replace(self.recipe, mesh=mesh, gradient_accumulation=1 + (batch < own))
         step = self._step(mesh, batch, recipe)
         inside = self.inside[_alike(mesh), batch]
         return int(peak(timeline(train_ranks.shared(self.subject, step, recipe), inside)).total)
 
     def _step(self, mesh: Mesh, batch: int, recipe: Recipe) -> Step:
         """What a rank computes."""
-        key = _alike(mesh), batch, recipe.accumulate
+        key = _alike(mesh), batch, recipe.accumulates
         if key not in self.steps:
             self.steps[key] = train_ranks.computed(self.ranks[mesh.tp, mesh.ep], self._work(mesh, batch), recipe)
         return self.steps[key]
@@ -305,7 +305,7 @@ class _Training:
             every = sent_in_stages(self.subject, self._work(mesh, batch), replace(self.recipe, mesh=mesh))
             found = max(every, key=lambda lines: sum(one.sent for one in lines))
         elif self.recipe.lora is not None and found:
-            recipe = replace(self.recipe, mesh=mesh, accumulate=times > 1)
+            recipe = replace(self.recipe, mesh=mesh, gradient_accumulation=times)
             step = self._step(mesh, batch, recipe)
             found = adapters.sent(self.subject, recipe, train_ranks.shared(self.subject, step, recipe), found)
         return sum(

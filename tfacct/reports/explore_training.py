@@ -22,7 +22,8 @@ from tfacct.reports import counting
 from tfacct.reports.ranks import mesh_of
 from tfacct.reports.train import train
 from tfacct.reports.train_ranks_said import sent
-from tfacct.reports.training import Recipe, refusal, step_of, trained
+from tfacct.reports.training import refusal, step_of, trained
+from tfacct.training.recipe import Recipe
 
 CONTEXT = 4096
 """Tokens of a step whose bytes are numbers, or as many as the model was made for."""

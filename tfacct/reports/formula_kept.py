@@ -33,7 +33,8 @@ from tfacct.reports.formula_legend import legend_notes
 from tfacct.reports.formula_ranks import Divided, letters_of
 from tfacct.reports.kept_as import REFERENCE, TRANSFORMERS, check, kept_step, runner
 from tfacct.reports.passes import MANY, pass_of
-from tfacct.reports.training import FP32, Recipe, stepper
+from tfacct.reports.training import stepper
+from tfacct.training.recipe import FP32, Recipe
 
 
 class Tensor(NamedTuple):
@@ -62,7 +63,7 @@ def formula_kept(
     axes = axes or {}
     kept_ranks.check(axes, as_)
     if as_ == TRANSFORMERS:
-        recipe = terms.recipe.of(subject)
+        recipe = terms.recipe.for_model(subject)
     else:
         recipe = terms.recipe
         check(recipe, as_)
@@ -222,7 +223,7 @@ def _in_letters(subject: LoadedModel, symbolic: SymbolicModel, recipe: Recipe, w
     at = Workload(context=tokens, tokens=tokens, batch=symbols["B"]).axes()
     at |= groups_of(open_, tokens) | in_step(symbols)
     wide = width(FP32) if recipe.autocast else None
-    return Step(run, symbolic.ledger, at, width(recipe.dtype), 0, checkpoint=recipe.checkpoint == "full", wide=wide)
+    return Step(run, symbolic.ledger, at, width(recipe.dtype), 0, checkpoint=recipe.recompute == "full", wide=wide)
 
 
 def _blocks(section: Section) -> int:

@@ -17,7 +17,7 @@ from tfacct.loading.model import LoadedModel
 from tfacct.reports.formula_ranks import LETTER, By
 from tfacct.reports.kept_as import TRANSFORMERS
 from tfacct.reports.train_ranks import step_of, unruled
-from tfacct.reports.training import Recipe
+from tfacct.training.recipe import Recipe
 
 OTHERS = "a rank keeps other tensors there"
 

@@ -22,7 +22,7 @@ from tfacct.profiles.reference import Reference
 from tfacct.reports.counting import LeftOut
 from tfacct.reports.passes import MANY
 from tfacct.reports.stored import stored
-from tfacct.reports.training import Recipe
+from tfacct.training.recipe import Recipe
 
 As = Literal["transformers", "reference", "fused"]
 TRANSFORMERS: As = "transformers"
@@ -44,13 +44,13 @@ class Runner(NamedTuple):
 def _reference(shape: Transformer, recipe: Recipe, work: Workload) -> Pass:
     batch, tokens = (size if isinstance(size, int) else MANY for size in (work.batch, work.tokens))
     source = work.source if isinstance(work.source, int) else MANY
-    return Reference(recipe.full, batch, tokens).passed(shape, source)
+    return Reference(recipe.in_fp32, batch, tokens).passed(shape, source)
 
 
 def _fused(shape: Transformer, recipe: Recipe, _: Workload) -> Pass:
-    if recipe.full:
+    if recipe.in_fp32:
         raise ConfigError("Megatron's algebra is of 16 bits")
-    return fused(shape, selective=recipe.checkpoint == "attention")
+    return fused(shape, selective=recipe.recompute == "attention")
 
 
 RUNNERS: dict[str, Runner] = {
@@ -85,7 +85,7 @@ def check(recipe: Recipe, as_: str) -> None:
     who, plain = runner(as_).who, Recipe(recipe.dtype, recipe.optimizer)
     for field in fields(recipe):
         given = getattr(recipe, field.name)
-        if as_ == FUSED and (field.name, given) == ("checkpoint", "attention"):  # the paper's selective recomputation
+        if as_ == FUSED and (field.name, given) == ("recompute", "attention"):  # the paper's selective recomputation
             continue
         if given != getattr(plain, field.name):
             raise UsageError(f"{option(field.name, given)} is not counted as {who} runs it", "leave it out")

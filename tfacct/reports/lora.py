@@ -24,7 +24,8 @@ from tfacct.profiles.selective import attention_again, lost_angles
 from tfacct.reports.stored import names as class_tensors
 
 if TYPE_CHECKING:
-    from tfacct.reports.training import Recipe, Trained
+    from tfacct.reports.training import Trained
+    from tfacct.training.recipe import Recipe
 
 LORA, LORA_ONCE, LORA_SELECTIVE, LORA_WHOLE = "lora", "lora_once", "lora_selective", "lora_whole"
 LORA_NETWORKS = "lora_networks"
@@ -208,11 +209,11 @@ def refusal(subject: LoadedModel, recipe: Recipe) -> str | None:
     trains = subject.config.trains
     if trains.isdisjoint((LORA, LORA_ONCE)):
         return f"the training step of {subject.family} has not been measured with adapters"
-    if recipe.checkpoint == "attention" and LORA_SELECTIVE not in trains:
+    if recipe.recompute == "attention" and LORA_SELECTIVE not in trains:
         return f"adapters on {subject.family} have not been measured with attention that runs again"
-    if recipe.checkpoint == "attention" and recipe.weights == NF4:
+    if recipe.recompute == "attention" and recipe.weights_dtype == NF4:
         return "adapters beside weights in nf4 have not been measured with attention that runs again"
-    if LORA not in trains and recipe.checkpoint != "none":
+    if LORA not in trains and recipe.recompute != "none":
         return f"adapters on {subject.family} have not been measured where blocks run again"
     if LORA_WHOLE in trains and recipe.loss != "whole":
         return f"adapters on {subject.family} have not been measured with a loss in chunks"
@@ -222,7 +223,7 @@ def refusal(subject: LoadedModel, recipe: Recipe) -> str | None:
         return (
             "adapters on networks beside routed experts have been measured only beside adapters on attention's products"
         )
-    if recipe.weights == NF4 and NF4 not in trains:
+    if recipe.weights_dtype == NF4 and NF4 not in trains:
         return f"the training step of {subject.family} is not counted with weights in nf4: some peaks were off"
     if sum(stack.count for stack in shape.stacks) < 2:  # its forward pass can be the fullest: little of it is kept
         return "adapters on a single block have not been measured"
@@ -304,14 +305,14 @@ def adapters_of(subject: LoadedModel, recipe: Recipe) -> Adapters:
     from tfacct.reports.passes import habits
 
     asked, shape, own = read(recipe.lora or ""), subject.architecture, habits(subject)
-    packed = recipe.weights == NF4
+    packed = recipe.weights_dtype == NF4
     return Adapters(
         asked.rank,
         chosen(subject, asked),
         products(subject, packed=packed),
-        wide=recipe.adapters == "fp32" and not recipe.full,
+        wide=recipe.adapter_dtype == "fp32" and not recipe.in_fp32,
         drops=recipe.lora_dropout > 0,
-        embedded=recipe.checkpoint == "full",
+        embedded=recipe.recompute == "full",
         packed=packed,
         apart=own.apart,
         inline=own.inline_network,
@@ -336,7 +337,7 @@ def lent(subject: LoadedModel, recipe: Recipe, run: Pass) -> Lent:
 
     asked, shape, own = read(recipe.lora or ""), subject.architecture, habits(subject)
     on = chosen(subject, asked)
-    wide = recipe.adapters == "fp32"
+    wide = recipe.adapter_dtype == "fp32"
     each = FULL if wide else FULL // 2
     made: list[Adapter] = []
     handed: list[Parameter] = []
@@ -348,13 +349,13 @@ def lent(subject: LoadedModel, recipe: Recipe, run: Pass) -> Lent:
             made.append(Adapter(path, asked.rank * side, each * asked.rank * side, numbers))
             sides = (asked.rank, side) if which == "A" else (side, asked.rank)
             handed.append(Parameter(sides, len(numbers), product.number))
-    packed = recipe.weights == NF4
+    packed = recipe.weights_dtype == NF4
     whole = run
     if not recipe.autocast:  # whose pass has them already
         run = adapted(run, adapters_of(subject, recipe))
     letters = {letter: size for product in every for letter, size in product.axes.items()}
     run = run._replace(blocks=tuple(_lettered(part, letters) for part in run.blocks))
-    if recipe.checkpoint == "attention" and not recipe.autocast:
+    if recipe.recompute == "attention" and not recipe.autocast:
         windowed = [block.window is not None for block in shape.blocks()]
         reads = f"blocks.*.{'in' if own.norms_behind else 'attn_norm'}"
         run = run._replace(handed=(*run.handed, *lost_angles(whole, run)))
@@ -391,12 +392,12 @@ def facts(one: Trained) -> dict[str, Any]:
     )
     return {
         "rank": asked.rank,
-        "dtype": one.recipe.adapters,
+        "dtype": one.recipe.adapter_dtype,
         "dropout": one.recipe.lora_dropout,
-        "weights": one.recipe.weights or one.recipe.dtype,
+        "weights": one.recipe.weights_dtype or one.recipe.dtype,
         "products": [paths.short(path) for path in on],
         "modules": list(dict.fromkeys(modules.get(path, path) for path in on)),
-        "params": int(one.step.adapter_bytes) // (units.dtype_bits(one.recipe.adapters) // 8),
+        "params": int(one.step.adapter_bytes) // (units.dtype_bits(one.recipe.adapter_dtype) // 8),
         "bytes": one.step.adapter_bytes,
     }
 
@@ -410,7 +411,9 @@ def notes(one: Trained) -> list[str]:
     there = (_name(each, modules) for each in _products(one.subject) if each.path in on)
     names = ", ".join(dict.fromkeys(there))
     others = "tables, norms, routers, experts and head" if _routed(one.subject) else "tables, norms and head"
-    stored = f"{NF4}; {others} in {recipe.dtype}" if recipe.weights == NF4 else recipe.weights or recipe.dtype
+    stored = (
+        f"{NF4}; {others} in {recipe.dtype}" if recipe.weights_dtype == NF4 else recipe.weights_dtype or recipe.dtype
+    )
     said = [
         f"Weights are frozen, in {stored}. Adapters of rank {of['rank']:,} in {of['dtype']} on {names}:"
         f" {of['params']:,} parameters, {units.binary(of['bytes'])}; gradients and moments are theirs."
@@ -425,13 +428,13 @@ def notes(one: Trained) -> list[str]:
             "Routers and routed experts have none: in their class they are parameters, not layers."
             " peft can put adapters on these too (target_parameters), which is not counted."
         )
-    weights = recipe.weights if recipe.autocast else None
+    weights = recipe.weights_dtype if recipe.autocast else None
     whole = step_of(
-        one.subject, one.work, replace(recipe, lora=None, adapters="fp32", lora_dropout=0.0, weights=weights)
+        one.subject, one.work, replace(recipe, lora=None, adapter_dtype="fp32", lora_dropout=0.0, weights_dtype=weights)
     ).kept()
     kept = one.step.kept()
     if kept > whole:
-        wide = recipe.adapters != recipe.dtype and not recipe.autocast
+        wide = recipe.adapter_dtype != recipe.dtype and not recipe.autocast
         copies = "each casts its input to fp32" if wide else "each keeps a copy of its input"
         said.append(
             f"The adapters keep more than full fine-tuning would, {units.binary(kept)} in place of"
@@ -439,13 +442,13 @@ def notes(one: Trained) -> list[str]:
         )
     if recipe.autocast:
         stays = (
-            "" if recipe.checkpoint == "full" else ", and the cast is kept where a gradient flows through the product"
+            "" if recipe.recompute == "full" else ", and the cast is kept where a gradient flows through the product"
         )
         said.append(
             f"The pass runs under torch.autocast: each frozen weight is cast to {recipe.dtype} every time it is used"
             f"{stays}."
         )
-    if recipe.weights == NF4:
+    if recipe.weights_dtype == NF4:
         largest = max(product.numbers for product in _products(one.subject))
         said.append(
             f"A product's weight is unpacked to {recipe.dtype} for its gradient, one at a time:"

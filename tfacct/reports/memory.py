@@ -276,8 +276,9 @@ def _fullest(
 
 def _shards(subject: LoadedModel, mesh: Mesh, dtype: str | None) -> dict[str, int]:
     """Elements of each weight that the fullest rank of `fsdp` stores, padding included. Raises TfacctError."""
+    from tfacct.accounts.sharding.checks import check_experts
     from tfacct.accounts.sharding.shards import shard
-    from tfacct.reports.mesh import DTYPES, TORCH, check_experts, check_rows
+    from tfacct.reports.mesh import DTYPES, TORCH, check_rows
 
     check_experts(mesh)
     if (name := subject.storage(dtype).name) not in DTYPES:

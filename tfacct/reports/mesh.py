@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 
 from tfacct import families
@@ -21,7 +20,6 @@ from tfacct.ledger import paths
 from tfacct.ledger.einsum import Axes
 from tfacct.ledger.formats import MX
 from tfacct.ledger.storage import Storage, Stored
-from tfacct.ledger.workload import check_size
 from tfacct.loading.model import LoadedModel
 from tfacct.reports import pipes
 from tfacct.reports.stored import names
@@ -41,38 +39,6 @@ STEP = "step"
 
 DTYPES = ("fp32", "bf16", "fp16")
 """Dtypes in which ranks hold and send numbers."""
-
-
-def checked(mesh: Mesh) -> Mesh:
-    """The mesh, where its sizes and its plan make sense. Raises UsageError."""
-    for name, value in (("tp", mesh.tp), ("fsdp", mesh.fsdp), ("ep", mesh.ep), ("dp", mesh.dp)):
-        check_size(option(name), value)
-    if mesh.plan not in ("torch", "megatron"):
-        raise UsageError(f"{option('tp_plan')} is torch or megatron, not {mesh.plan!r}")
-    check_sequence(mesh)
-    mesh = pipes.checked_axes(_checked_copies(mesh))
-    check_experts(mesh)
-    if mesh.ranks == 1:
-        raise UsageError("one rank sends nothing", f"give {option('tp', 8)} or {option('fsdp', 8)}")
-    return mesh
-
-
-def check_sequence(mesh: Mesh) -> None:
-    """Raises UsageError for ranks of `tp` that are asked how they divide, and are none."""
-    if mesh.tp == 1 and (mesh.sp or mesh.plan != "torch"):
-        given = option("sp", True) if mesh.sp else option("tp_plan", mesh.plan)
-        raise UsageError(f"{given} divides what {option('tp')} does: it needs {option('tp', 2)} or more")
-
-
-def _checked_copies(mesh: Mesh) -> Mesh:
-    """The mesh; ranks that divide weights too, by ZeRO's third stage, are those of `fsdp`. Raises UsageError."""
-    if mesh.zero not in (0, 1, 2, 3):
-        raise UsageError(f"{option('zero')} is 1, 2 or 3, not {mesh.zero}", f"{option('dp', 8)} alone divides nothing")
-    if mesh.zero and (mesh.dp == 1 or mesh.fsdp > 1):
-        raise UsageError(f"{option('zero', mesh.zero)} goes with {option('dp')}, without {option('fsdp')}")
-    if mesh.ep > mesh.tp and mesh.fsdp == mesh.dp == mesh.parts == 1 and mesh.ep % mesh.tp == 0:
-        mesh = replace(mesh, dp=mesh.ep // mesh.tp)  # all else is whole on each, as where a model is served
-    return replace(mesh, fsdp=mesh.dp, dp=1, zero=0) if mesh.zero == 3 else mesh
 
 
 def check_buckets(subject: LoadedModel, mesh: Mesh) -> None:
@@ -99,29 +65,6 @@ def _fuses(subject: LoadedModel, mesh: Mesh) -> bool:
     theirs = names(subject)
     every = [one.path for one in subject.ledger.tensors() if not (mesh.ep > 1 and one.parameter.bank)]
     return len({theirs.get(path, path) for path in every}) < len({*every})
-
-
-def check_experts(mesh: Mesh) -> None:
-    """Raises UsageError for ranks that cannot divide experts."""
-    batches = "fsdp" if mesh.fsdp > 1 else "dp"
-    groups = getattr(mesh, batches) * mesh.parts
-    if mesh.ep > 1 and (mesh.ep % mesh.tp or mesh.tp * groups % mesh.ep):
-        sizes = [mesh.tp * n for n in divisors([groups]) if mesh.tp * n > 1]
-        also = f"{option('tp')} and {option(batches)}"
-        if mesh.parts > 1:
-            also = f"{option('tp')}, {option(batches)} and {option('cp' if mesh.cp > 1 else 'ulysses')}"
-        raise UsageError(
-            f"{option('ep', mesh.ep)} divides experts among the ranks of {also}, a batch's ranks together",
-            f"sizes that they have: {', '.join(map(str, sizes))}" if sizes else f"give {option(batches, mesh.ep)} too",
-        )
-    if mesh.imbalance != 1 and mesh.ep == 1:
-        given = option("imbalance", f"{float(mesh.imbalance):g}")
-        raise UsageError(f"{given} applies to tokens that go to experts: it needs {option('ep', 2)} or more")
-    if mesh.imbalance < 1 or mesh.imbalance > mesh.ep:
-        raise UsageError(
-            f"{option('imbalance')} is what the fullest rank of {option('ep')} receives over the mean: from 1 to"
-            f" {mesh.ep:,}"
-        )
 
 
 def routing_bits(subject: LoadedModel, mesh: Mesh, bits: int, *, train: bool) -> int:

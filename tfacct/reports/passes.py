@@ -21,7 +21,7 @@ from tfacct.training.saved_tensors import CHOOSE, predicts_next_token, step_grap
 from tfacct.training.traits import Mode, Traits
 
 if TYPE_CHECKING:
-    from tfacct.reports.training import Recipe
+    from tfacct.training.recipe import Recipe
 
 ONE = Workload(context=1, tokens=1, batch=1)
 CLASSIFIER = "classifier"
@@ -47,7 +47,7 @@ def pass_of(
     """
     if shape is not None or recipe.loss == CHUNKED:
         return _pass_of(subject, recipe, work, shape, kernel)
-    alike = replace(recipe, accumulate=False, hold_logits=False)  # neither changes what is kept
+    alike = replace(recipe, gradient_accumulation=1, keep_logits=False)  # neither changes what is kept
     key = alike, _sequences(work), work.tokens, work.new_source
     found: dict[object, Pass] = subject.ledger.known.setdefault(RUNS, {})
     if key not in found:
@@ -82,7 +82,7 @@ def _pass_of(
         from tfacct.reports.lora import adapters_of
 
         whole = adapted(whole, adapters_of(subject, recipe)._replace(wide=False))
-    if recipe.checkpoint == "attention" and (recipe.lora is None or recipe.autocast):
+    if recipe.recompute == "attention" and (recipe.lora is None or recipe.autocast):
         from tfacct.profiles.selective import attention_again
 
         copies, returns, before = own.starts_biased, own.starts_biased or own.wide_scores, whole.blocks
@@ -113,7 +113,7 @@ def mode_of(subject: LoadedModel, recipe: Recipe) -> Mode:
     dropouts = {place for name, place in places.items() if getattr(own, name)}
     dropouts |= {"mlp_product"} if own.drops_product else set()
     sdpa, adapters = recipe.attention == "sdpa", recipe.lora is not None
-    return Mode(sdpa, recipe.full, recipe.autocast, adapters, frozenset(dropouts))
+    return Mode(sdpa, recipe.in_fp32, recipe.autocast, adapters, frozenset(dropouts))
 
 
 def traits_of(subject: LoadedModel) -> Traits:

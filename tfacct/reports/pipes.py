@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any, get_args
+from typing import Any
 
-from tfacct.accounts.sharding.mesh import BOTH, Mesh, Method, Schedule
+from tfacct.accounts.sharding.mesh import BOTH, Mesh
 from tfacct.accounts.sharding.stages import blocks_in, sorts, stages
 from tfacct.accounts.sharding.stages import part as part_of
 from tfacct.architecture.parts import Attention, CompressedAttention, LatentAttention
 from tfacct.architecture.transformer import Transformer
-from tfacct.base.errors import ConfigError, UsageError, listed
+from tfacct.base.errors import ConfigError, UsageError
 from tfacct.base.spelling import option
 from tfacct.ledger.groups import Ledger
-from tfacct.ledger.workload import check_size
 from tfacct.loading.model import LoadedModel
 
 FRONT = frozenset(("embed", "pos_embed", "type_embed", "task_embed", "box_embed", "embed_norm"))
@@ -23,34 +22,6 @@ FRONT = frozenset(("embed", "pos_embed", "type_embed", "task_embed", "box_embed"
 READS = "all blocks of the decoder read what the encoder gives"
 MTP = "multi-token prediction heads"
 BACK = frozenset(("final_norm", "lm_head", "pooler", "classifier", "contacts", "idle"))
-
-
-def checked_axes(mesh: Mesh) -> Mesh:
-    """The mesh, where stages and parts of sequences make sense. Raises UsageError."""
-    for name, value in (("pp", mesh.pp), ("pp_chunks", mesh.chunks), ("cp", mesh.cp), ("ulysses", mesh.ulysses)):
-        check_size(option(name), value)
-    if mesh.schedule not in get_args(Schedule):
-        raise UsageError(f"{option('schedule')} is {listed(get_args(Schedule))}, not {mesh.schedule!r}")
-    if mesh.cp_method not in get_args(Method):
-        raise UsageError(f"{option('cp_method')} is {listed(get_args(Method))}, not {mesh.cp_method!r}")
-    if mesh.microbatches:
-        check_size(option("microbatches"), mesh.microbatches)
-    given = {
-        option("schedule", mesh.schedule): mesh.schedule != "1f1b",
-        option("microbatches", mesh.microbatches): bool(mesh.microbatches),
-        option("pp_chunks", mesh.chunks): mesh.chunks > 1,
-    }
-    alone = next((name for name, so in given.items() if so), None)
-    if mesh.pp == 1 and alone:
-        raise UsageError(f"{alone} applies to stages: it needs {option('pp', 2)} or more")
-    if mesh.cp == 1 and mesh.cp_method != "ring":
-        raise UsageError(
-            f"{option('cp_method', mesh.cp_method)} applies to {option('cp')}: it needs {option('cp', 2)} or more"
-        )
-    if mesh.chunks > 1 and mesh.schedule != "interleaved":
-        raise UsageError(f"{option('pp_chunks', mesh.chunks)} goes with {option('schedule', 'interleaved')}")
-    interleaved = mesh.schedule == "interleaved" and mesh.chunks == 1
-    return replace(mesh, chunks=2) if interleaved else mesh
 
 
 def check_step(mesh: Mesh) -> None:

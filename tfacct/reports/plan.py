@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.base.later import Later
-from tfacct.base.spelling import option
+from tfacct.base.spelling import option, shell_option
 from tfacct.ledger.storage import width
 from tfacct.ledger.workload import Request, Workload, check_size, whole_sequences
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Row, Table
 from tfacct.reports import compose, counting, sentences
 from tfacct.reports.divisions import Division, Tried, in_serving, in_training
-from tfacct.reports.training import Recipe, refusal
+from tfacct.reports.training import refusal
 from tfacct.reports.unruled import unruled
+from tfacct.training.recipe import Recipe
 
 if TYPE_CHECKING:
     from tfacct.reports.budget import Budget
@@ -76,7 +77,7 @@ def plan(
     stored = recipe.dtype if recipe is not None else subject.storage(dtype).name
     in_words = recipe.dtype if recipe is not None else counting.format_name(subject, dtype)
     what = "a training step" if recipe is not None else "serving"
-    also = f", {recipe.words}" if recipe is not None else ""
+    also = f", {recipe.description}" if recipe is not None else ""
     return compose.report(
         "plan",
         [subject],
@@ -150,7 +151,7 @@ class _Command:
         self.step = "one new token of each sequence" if subject.keeps else "one pass over each sequence"
         sets = [f"--set {quote(f'{field}={compose.spoken(value)}')}" for field, value in subject.changed.items()]
         self.model = " ".join([quote(called), *sets])
-        options = (f"--{name.replace('_', '-')} {value}" for name, value in given.items() if value is not None)
+        options = (f"{shell_option(name)} {value}" for name, value in given.items() if value is not None)
         what = "train" if self.train else "memory"
         self.start = " ".join([f"tfacct {what} {quote(called)} --ctx {work.context}", *options, *sets])
 
@@ -179,7 +180,7 @@ class _Command:
         """The options of its mesh and of its batch."""
         alone = one.mesh.ranks == 1 or (not self.train and one.mesh.tp * one.mesh.pp * one.mesh.ep == 1)
         mesh = "" if alone else f"{self.mesh(one)} "
-        return f"{mesh}--batch {one.batch}{' --accumulate' if one.times > 1 else ''}"
+        return f"{mesh}--batch {one.batch}{f' --accumulate {one.times}' if one.times > 1 else ''}"
 
     def whole(self, one: Division) -> str:
         """All of it."""

@@ -16,7 +16,7 @@ from tfacct.loading.model import LoadedModel
 from tfacct.reports import placed, step_time
 from tfacct.reports.divisions import Division
 from tfacct.reports.step_time import Trains
-from tfacct.reports.training import Recipe
+from tfacct.training.recipe import Recipe
 
 FSDP, MEGATRON = "FSDP", "Megatron-LM"
 
@@ -77,7 +77,7 @@ class TrainingClock(Clock):
         self.recipe = recipe
         unlike = {
             option("lora"): recipe.lora is not None,
-            option("checkpoint", "attention"): recipe.checkpoint == "attention",
+            option("recompute", "attention"): recipe.recompute == "attention",
             option("loss", "chunked"): recipe.loss == "chunked",
             option("attention", "eager"): recipe.attention == "eager",
         }
@@ -86,7 +86,7 @@ class TrainingClock(Clock):
         step_time.check(subject, count, self.device, recipe.dtype, Trains())
 
     def asked(self, one: Division) -> tuple[float, str]:
-        mesh, again = one.mesh, self.recipe.checkpoint == "full"
+        mesh, again = one.mesh, self.recipe.recompute == "full"
         if mesh.ep > 1:
             raise UsageError("no training step with whole experts was measured")
         if mesh.fsdp == mesh.ranks:

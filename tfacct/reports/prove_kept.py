@@ -18,12 +18,13 @@ from tfacct.reports.formula_kept import written_kept
 from tfacct.reports.kept_as import REFERENCE, RUNNERS, runner
 from tfacct.reports.passes import MANY
 from tfacct.reports.statements import DTYPES, proof_report
-from tfacct.reports.training import Recipe, refusal, step_of
+from tfacct.reports.training import refusal, step_of
+from tfacct.training.recipe import Recipe
 from tfacct.witness.proof import Proven
 from tfacct.witness.step import Run
 from tfacct.witness.step_proof import Grid, Point
 
-UNPROVEN = frozenset(("loss", "lora", "adapters", "lora_dropout", "weights"))
+UNPROVEN = frozenset(("loss", "lora", "adapter_dtype", "lora_dropout", "weights_dtype"))
 """Fields of a recipe with which what is kept was measured, not proven."""
 
 
@@ -48,7 +49,9 @@ def prove_kept(
         return prove_reference(subject, terms, by=by, progress=progress)
     if by not in (None, "grid"):
         raise UsageError(f"the transformers class takes no symbols for sizes: leave {option('by', by)} out")
-    recipes = [replace(terms, dtype=dtype).recipe.of(subject) for dtype in ([terms.dtype] if terms.dtype else DTYPES)]
+    recipes = [
+        replace(terms, dtype=dtype).recipe.for_model(subject) for dtype in ([terms.dtype] if terms.dtype else DTYPES)
+    ]
     if not subject.config.trains:
         step_of(subject, Workload(1, 1), recipes[0])  # raises, and says why
     refused = {recipe: refusal(_small(subject, recipe), recipe) for recipe in recipes}
@@ -77,7 +80,7 @@ def prove_kept(
 
 def _small(subject: LoadedModel, recipe: Recipe) -> LoadedModel:
     """The family's smallest model of the grid: what is not counted at its sizes cannot be proven there."""
-    grid = Grid(subject, rounded=recipe.rounds)
+    grid = Grid(subject, rounded=recipe.rounds_tokens)
     return grid.model({letter: values[0] for letter, values in grid.values.items()})
 
 
@@ -90,9 +93,9 @@ def _small_legend(subject: LoadedModel, recipe: Recipe) -> dict[str, str]:
 def _proven(subject: LoadedModel, recipe: Recipe, progress: Tick) -> Iterator[Proven]:
     import sympy
 
-    grid = Grid(subject, rounded=recipe.rounds)
+    grid = Grid(subject, rounded=recipe.rounds_tokens)
     assert recipe.attention is not None
-    how = Run(recipe.attention, recipe.dtype, recipe.checkpoint, "none")
+    how = Run(recipe.attention, recipe.dtype, recipe.recompute, "none")
     small = _small(subject, recipe)
     tokens = grid.values["T"][0]
     written = written_kept(small, recipe, Workload(tokens, tokens, MANY))

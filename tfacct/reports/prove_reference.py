@@ -16,7 +16,7 @@ from tfacct.profiles.reference_mixers import lengths
 from tfacct.reports.counting import Counting
 from tfacct.reports.kept_as import FORM, REFERENCE, check, refusal, runner
 from tfacct.reports.statements import DTYPES, formulas, proof_report
-from tfacct.reports.training import Recipe
+from tfacct.training.recipe import Recipe
 from tfacct.witness.reference_proof import kept_proven
 
 

@@ -120,8 +120,7 @@ def checked(mesh: Mesh | None) -> Mesh | None:
     """The mesh, where its sizes make sense for what one rank of a pass has. Raises UsageError."""
     if mesh is None:
         return None
-    from tfacct.reports.mesh import check_sequence
-    from tfacct.reports.pipes import checked_axes
+    from tfacct.accounts.sharding.checks import check_sequence, checked_axes
 
     check_sequence(mesh)
     if mesh.parts > 1 and mesh.ep > 1:
@@ -176,8 +175,9 @@ def as_one_runs(
 def staged(subject: LoadedModel, pp: int) -> LoadedModel:
     """The same model. Raises TfacctError if it has no such stages."""
     if pp != 1:
+        from tfacct.accounts.sharding.checks import checked_axes
         from tfacct.accounts.sharding.mesh import Mesh
-        from tfacct.reports.pipes import check_axes, checked_axes
+        from tfacct.reports.pipes import check_axes
 
         check_axes(subject, checked_axes(Mesh(pp=pp)))
     return subject

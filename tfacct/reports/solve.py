@@ -79,7 +79,9 @@ def solve(subject: LoadedModel, request: Request, *, unknown: str, until: str, t
         at = placed(unknown, subject.architecture, point, chunk=chunk)
         windowed = any(stack.block.window is not None for stack in subject.architecture.stacks)
         # A step keeps masks from where a context reaches across a window.
-        bends = any(metric.of_step for metric in metrics) and (windowed or terms.recipe.of(subject).rounds)
+        bends = any(metric.of_step for metric in metrics) and (
+            windowed or terms.recipe.for_model(subject).rounds_tokens
+        )
         # New tokens are padded to whole chunks where a recurrence runs in chunks, and compressed keys are whole.
         bends |= unknown == "ctx" and subject.ledger.leaps
         together = subject.ledger.together if unknown == "ctx" else 1

@@ -19,17 +19,8 @@ from tfacct.reports.counting import LeftOut
 from tfacct.reports.ranks import fitting_words, in_devices
 from tfacct.reports.train_fit import budgeted, fits_in, levers
 from tfacct.reports.train_tables import by_part, instant_facts, kept_lines, parts, several, tensors, timeline
-from tfacct.reports.training import (
-    FP32,
-    LORA_NEARLY,
-    Recipe,
-    Trained,
-    nearly,
-    of_another_size,
-    reads_images,
-    refusal,
-    trained,
-)
+from tfacct.reports.training import LORA_NEARLY, Trained, nearly, of_another_size, reads_images, refusal, trained
+from tfacct.training.recipe import FP32, Recipe
 
 if TYPE_CHECKING:
     from tfacct.reports.budget import Budget
@@ -63,7 +54,7 @@ def train(
     subjects, left_out = trainable(subjects, recipe)
     subjects, further = _of_size(subjects, request)
     left_out += further
-    recipe = recipe.of_all(subjects)
+    recipe = recipe.for_models(subjects)
     every = [trained(subject, counting.workload(subject, request), recipe) for subject in subjects]
     one = every[0] if len(every) == 1 else None
     fits = None if one is None or fit is None else budgeted(one, fit)
@@ -85,7 +76,7 @@ def train(
         subjects,
         table,
         facts,
-        title=f"{who} in {recipe.dtype}, {compose.workload_words(subjects, request)}, {recipe.words}",
+        title=f"{who} in {recipe.dtype}, {compose.workload_words(subjects, request)}, {recipe.description}",
         answer=_answer(every, fits, fit),
         convention=f"as transformers runs it with {recipe.runs_with}: {TRAINING}",
         notes=lambda at: [*_notes(every[at], facts[at]), *(fit.notes if fit is not None else ())],
@@ -211,7 +202,7 @@ def _notes(every: Sequence[Trained], facts: Sequence[dict[str, Any]]) -> list[st
         *([LONE] if one.lone else []),
         *([_nearly(one)] if nearly(one.subject, one.recipe) else []),
         *paged,
-        *([IMAGES] if reads_images(one.subject) and not one.recipe.full else []),
+        *([IMAGES] if reads_images(one.subject) and not one.recipe.in_fp32 else []),
         *([CHUNKED] if one.recipe.loss == "chunked" else []),
         f"Kept for the backward pass: {units.binary(one.step.kept())} ({named}).",
         *(_lent(one) if one.recipe.lora is not None else [_stored(one.recipe)]),
@@ -242,18 +233,18 @@ def _nearly(one: Trained) -> str:
 
 def _stored(recipe: Recipe) -> str:
     if recipe.autocast:
-        until = "until the forward pass ends" if recipe.checkpoint == "full" else "for the backward pass"
+        until = "until the forward pass ends" if recipe.recompute == "full" else "for the backward pass"
         apart = {"attention": ", but attention's", "none": ", but the head's" if recipe.loss == "chunked" else ""}
-        head = apart.get(recipe.checkpoint, "")
+        head = apart.get(recipe.recompute, "")
         return (
             f"Weights, gradients and the stream are in fp32. The pass runs under torch.autocast in {recipe.dtype}: it"
             f" casts each weight of a product once, and the casts stay {until}{head}."
         )
-    if recipe.weights == FP32 and recipe.shares_weights:
+    if recipe.weights_dtype == FP32 and recipe.shards_weights:
         return (
             f"Weights, gradients and moments are stored in fp32; the pass and what is gathered are in {recipe.dtype}."
         )
-    only = "" if recipe.full else ": no fp32 copy of the weights"
+    only = "" if recipe.in_fp32 else ": no fp32 copy of the weights"
     return f"Weights and gradients are in {recipe.dtype}{only}."
 
 
@@ -290,9 +281,9 @@ def _facts(one: Trained, fits: dict[str, Any] | None) -> dict[str, Any]:
         "profile": f"transformers, {recipe.attention}",
         "dtype": recipe.dtype,
         "optimizer": recipe.optimizer,
-        "checkpoint": recipe.checkpoint,
+        "recompute": recipe.recompute,
         "loss": recipe.loss,
-        "weights_dtype": recipe.weights or recipe.dtype,
+        "weights_dtype": recipe.weights_dtype or recipe.dtype,
         "lora": recipe.lora,
         "lora_adapters": None if recipe.lora is None else _adapters(one),
         "weights_bytes": step.parameters,

@@ -10,12 +10,13 @@ from tfacct.base.spelling import option, setting, spelled
 from tfacct.loading.model import LoadedModel
 from tfacct.reports.lora import on_attention, parameters, read
 from tfacct.reports.passes import CHUNKED
-from tfacct.reports.training import FP32, NF4, AttentionKind, Recipe, refusal
+from tfacct.reports.training import refusal
+from tfacct.training.recipe import FP32, NF4, AttentionKind, Recipe
 
 
 def advice(subject: LoadedModel, recipe: Recipe) -> str:
     """Advice for a model that is refused, with the number of its adapters' parameters where that is known."""
-    found = _nearest(subject, recipe.of(subject))
+    found = _nearest(subject, recipe.for_model(subject))
     count = None if recipe.lora is None else parameters(subject, read(recipe.lora))
     return found if count is None else f"the adapters have {count:,} parameters; {found}"
 
@@ -29,26 +30,31 @@ def _nearest(subject: LoadedModel, recipe: Recipe) -> str:
     if subject.config.class_cannot() and refusal(subject.with_fields(tied), recipe) is None:
         typed = spelled("--set tie_word_embeddings=true", "tie_word_embeddings=True")
         return f"{typed} counts it with a tied head, as its class runs it"
-    bare, packed = {"lora": None, "adapters": FP32, "lora_dropout": 0.0}, recipe.weights == NF4
-    adapters = [option("lora"), option("weights", NF4)] if packed else [option("lora")]
-    adapters += [option("adapters")] * (recipe.adapters != FP32) + [option("lora_dropout")] * (recipe.lora_dropout > 0)
+    bare, packed = {"lora": None, "adapter_dtype": FP32, "lora_dropout": 0.0}, recipe.weights_dtype == NF4
+    adapters = [option("lora"), option("weights_dtype", NF4)] if packed else [option("lora")]
+    adapters += [option("adapter_dtype")] * (recipe.adapter_dtype != FP32) + [option("lora_dropout")] * (
+        recipe.lora_dropout > 0
+    )
     without: dict[str, tuple[bool, dict[str, Any]]] = {
-        option("weights", FP32): (recipe.autocast, {"weights": None}),
-        option("checkpoint"): (recipe.checkpoint != "none", {"checkpoint": "none"}),
-        option("accumulate"): (recipe.accumulate, {"accumulate": False}),
-        _listed(adapters): (recipe.lora is not None, {**bare, "weights": None} if packed else bare),
+        option("weights_dtype", FP32): (recipe.autocast, {"weights_dtype": None}),
+        option("recompute"): (recipe.recompute != "none", {"recompute": "none"}),
+        option("gradient_accumulation"): (recipe.accumulates, {"gradient_accumulation": 1}),
+        _listed(adapters): (recipe.lora is not None, {**bare, "weights_dtype": None} if packed else bare),
     }
-    unpacked = recipe.lora is not None and recipe.weights is None
+    unpacked = recipe.lora is not None and recipe.weights_dtype is None
     named = on_attention(subject, recipe.lora) if recipe.lora is not None else []
     ways: dict[str, tuple[bool, dict[str, Any]]] = {
         f"{option('attention', other)} is counted": (True, {"attention": other}),
         f"{option('dtype', 'bf16')} is counted": (recipe.dtype != "bf16", {"dtype": "bf16"}),
-        f"{option('checkpoint', 'full')} is counted": (recipe.checkpoint == "attention", {"checkpoint": "full"}),
+        f"{option('recompute', 'full')} is counted": (recipe.recompute == "attention", {"recompute": "full"}),
         f"{option('loss', 'whole')} is counted": (recipe.loss == CHUNKED, {"loss": "whole"}),
-        f"{option('weights', NF4)} is counted": (unpacked, {"weights": NF4}),
+        f"{option('weights_dtype', NF4)} is counted": (unpacked, {"weights_dtype": NF4}),
         **{f"{option('lora', on)} is counted": (True, {"lora": on}) for on in named},
         **{
-            f"{option('lora', on)} {option('weights', NF4)} is counted": (unpacked, {"lora": on, "weights": NF4})
+            f"{option('lora', on)} {option('weights_dtype', NF4)} is counted": (
+                unpacked,
+                {"lora": on, "weights_dtype": NF4},
+            )
             for on in named
         },
         **{f"the step is counted without {names}": way for names, way in without.items()},

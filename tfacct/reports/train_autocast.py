@@ -17,7 +17,7 @@ from tfacct.profiles.transformers import Transformers
 from tfacct.profiles.transformers_kinds import kind_of
 
 if TYPE_CHECKING:
-    from tfacct.reports.training import Recipe
+    from tfacct.training.recipe import Recipe
 
 AUTOCAST, IN_CHUNKS, ADAPTED, SELECTIVE = (f"autocast{rest}" for rest in ("", "_chunked", "_lora", "_selective"))
 """Stand among a family's `trains` where a step under autocast was measured: at all, with a loss in chunks, with
@@ -33,7 +33,7 @@ def profile(subject: LoadedModel, recipe: Recipe) -> Callable[..., Transformers]
     from tfacct.reports.lora import adapters_of
 
     adapters = None if recipe.lora is None else adapters_of(subject, recipe)
-    attends, again = (recipe.checkpoint == how for how in ("attention", "full"))
+    attends, again = (recipe.recompute == how for how in ("attention", "full"))
     return partial(Further, adapters=adapters, selective=attends, again=again)
 
 
@@ -41,7 +41,7 @@ def _encoders(subject: LoadedModel, recipe: Recipe) -> Callable[..., Transformer
     from tfacct.profiles.transformers_encoders import Encoders, Predicting
     from tfacct.profiles.transformers_images import Images
 
-    kind, again = kind_of(subject.architecture), recipe.checkpoint == "full"
+    kind, again = kind_of(subject.architecture), recipe.recompute == "full"
     if subject.architecture.encoder is not None:
         return _pairs(subject.architecture, again=again)
     if kind is Images:
@@ -104,15 +104,15 @@ def refusal(subject: LoadedModel, recipe: Recipe) -> str | None:
         f"a loss in chunks beside adapters on {family}": recipe.loss == "chunked"
         and recipe.lora is not None
         and IN_CHUNKS not in trains,
-        f"attention that runs again on {family}": recipe.checkpoint == "attention" and SELECTIVE not in trains,
+        f"attention that runs again on {family}": recipe.recompute == "attention" and SELECTIVE not in trains,
     }
     both = next((name for name, so in asked.items() if so), None)
     if both is not None:
         return f"autocast has not been measured with {both}"
     if recipe.lora is None:
         return None
-    if recipe.adapters != "fp32":
-        return f"peft makes adapters in fp32 beside weights in fp32: leave {option('adapters')} out"
+    if recipe.adapter_dtype != "fp32":
+        return f"peft makes adapters in fp32 beside weights in fp32: leave {option('adapter_dtype')} out"
     from tfacct.reports import lora
 
     return lora.refusal(subject, recipe)

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 from tfacct.accounts.memory import largest_that_fits
 from tfacct.accounts.passes import recomputed_flops
 from tfacct.base import units
+from tfacct.base.spelling import shell_option
 from tfacct.output.report import Column, Row, Table
-from tfacct.reports.training import Recipe, Trained, reads_images, refusal, trained
+from tfacct.reports.training import Trained, reads_images, refusal, trained
+from tfacct.training.recipe import Recipe
 
 if TYPE_CHECKING:
     from tfacct.reports.budget import Budget
@@ -69,19 +71,19 @@ def fits_in(one: Trained, budget: Budget) -> bool:
     return one.subject.past_positions(one.work) is None and bool(one.peak.total <= budget.usable)
 
 
-LORA, FROZEN = {"lora": "16", "adapters": "bf16"}, "frozen weights"
+LORA, FROZEN = {"lora": "16", "adapter_dtype": "bf16"}, "frozen weights"
 LEVERS: tuple[tuple[dict[str, Any], str], ...] = (
     ({"optimizer": "adamw-8bit"}, "8-bit moments"),
     ({"loss": "chunked"}, ""),
-    ({"checkpoint": "attention"}, ""),
-    ({"checkpoint": "full"}, ""),
+    ({"recompute": "attention"}, ""),
+    ({"recompute": "full"}, ""),
     (LORA, FROZEN),
     ({"optimizer": "sgd"}, "no moments"),
     ({"lora": "16"}, FROZEN),
-    ({"checkpoint": "full", "loss": "chunked"}, ""),
-    ({"checkpoint": "full", "optimizer": "adamw-8bit"}, "8-bit moments"),
-    ({"checkpoint": "full", "optimizer": "sgd"}, "no moments"),
-    ({"checkpoint": "full", **LORA}, FROZEN),
+    ({"recompute": "full", "loss": "chunked"}, ""),
+    ({"recompute": "full", "optimizer": "adamw-8bit"}, "8-bit moments"),
+    ({"recompute": "full", "optimizer": "sgd"}, "no moments"),
+    ({"recompute": "full", **LORA}, FROZEN),
 )
 """What could be changed, and what it costs beside FLOPs: the cheapest first. Adapters that are not in fp32 are in the
 dtype of the weights."""
@@ -94,12 +96,12 @@ def _changes(one: Trained, budget: int) -> Iterator[dict[str, Any]]:
 
     def again_flops(recipe: Recipe) -> int:
         head = sum(each.forward for each in ledger.products(at) if each.path == HEAD) if recipe.loss == "chunked" else 0
-        only = recipe.checkpoint == "attention"
-        return int(head) + (0 if recipe.checkpoint == "none" else int(recomputed_flops(ledger, at, attention=only)))
+        only = recipe.recompute == "attention"
+        return int(head) + (0 if recipe.recompute == "none" else int(recomputed_flops(ledger, at, attention=only)))
 
     seen = [one.recipe]
     for fields, costs in LEVERS:
-        fields = {**fields, "adapters": one.recipe.dtype} if "adapters" in fields else fields
+        fields = {**fields, "adapter_dtype": one.recipe.dtype} if "adapter_dtype" in fields else fields
         changed, lends = replace(one.recipe, **fields), "lora" in fields
         if changed in seen or (lends and one.recipe.lora is not None) or refusal(one.subject, changed) is not None:
             continue
@@ -136,7 +138,7 @@ def levers(fits: dict[str, Any]) -> Table:
     rows: tuple[Row, ...] = tuple(
         {
             **{key: change[key] for key in ("peak_bytes", "freed_bytes", "costs", most[0])},
-            "set": " ".join(f"--{name} {value}" for name, value in change["set"].items()),
+            "set": " ".join(f"{shell_option(name)} {value}" for name, value in change["set"].items()),
             "fits": "fits" if change["fits"] else None,
         }
         for change in fits["changes"]

@@ -19,7 +19,8 @@ from tfacct.reports.kept_as import REFERENCE, able, check, kept_step, runner
 from tfacct.reports.kept_as import instants as every_instant
 from tfacct.reports.train_tables import by_part, instant_facts, kept_lines, parts, tensors
 from tfacct.reports.train_tables import timeline as instants
-from tfacct.reports.training import Recipe, Trained
+from tfacct.reports.training import Trained
+from tfacct.training.recipe import Recipe
 
 if TYPE_CHECKING:
     from tfacct.reports.budget import Budget
@@ -64,7 +65,7 @@ def train_kept(
         raise UsageError(f"{option('by', by)} goes with one MODEL")
     table = _several(every) if one is None else _table(one, by)
     whose = "Training steps" if one is None else f"{compose.name_of(subjects[0])}: a training step"
-    again = ", scores and softmax again" if recipe.checkpoint == "attention" else ""
+    again = ", scores and softmax again" if recipe.recompute == "attention" else ""
     return compose.report(
         "train",
         subjects,
@@ -135,7 +136,7 @@ def _facts(one: Kept | Trained, as_: str) -> dict[str, Any]:
         "profile": as_,
         "dtype": recipe.dtype,
         "optimizer": recipe.optimizer,
-        "checkpoint": recipe.checkpoint,
+        "recompute": recipe.recompute,
         "loss": recipe.loss,
         "weights_dtype": recipe.dtype,
         "lora": None,

@@ -38,9 +38,9 @@ from tfacct.reports import training
 from tfacct.reports.one_rank import on_ranks
 from tfacct.reports.pipes import check_step
 from tfacct.reports.stored import names, stored
-from tfacct.reports.training import FP32, Recipe
 from tfacct.reports.unruled import encodes, in_parallel
 from tfacct.reports.unruled import unruled as part_without_rule
+from tfacct.training.recipe import FP32, AttentionKind, Recipe
 
 
 def refusal(subject: LoadedModel, recipe: Recipe) -> str | None:
@@ -67,7 +67,7 @@ def _attentions(subject: LoadedModel) -> list[Attention]:
 
 def alone(recipe: Recipe) -> Recipe:
     """The recipe of what one rank computes: on weights that it has gathered, in the dtype of the pass."""
-    return replace(recipe, mesh=None, weights=None if recipe.shares_weights else recipe.weights)
+    return replace(recipe, mesh=None, weights_dtype=None if recipe.shards_weights else recipe.weights_dtype)
 
 
 def computing(recipe: Recipe) -> Recipe:
@@ -99,15 +99,15 @@ def _unruled(subject: LoadedModel, recipe: Recipe) -> Iterator[str]:
         yield f"experts that {option('ep')} divides are not counted beside {option('sp', True)} and a shared network"
     if mesh.ep > 1 and any(isinstance(part, Experts) and part.bias for _, part in _blocks(subject)):
         yield f"experts with biases that {option('ep')} divides are not counted"
-    if mesh.ep > 1 and recipe.checkpoint == "attention":
-        yield f"experts that {option('ep')} divides are not counted beside {option('checkpoint', 'attention')}"
+    if mesh.ep > 1 and recipe.recompute == "attention":
+        yield f"experts that {option('ep')} divides are not counted beside {option('recompute', 'attention')}"
     if recipe.lora is not None:
         yield from adapters.unruled(subject, recipe, mesh)
     if recipe.loss != "whole":
         yield "a loss in chunks is not counted on a mesh"
-    if recipe.checkpoint == "attention" and mesh.ranks > mesh.tp:
+    if recipe.recompute == "attention" and mesh.ranks > mesh.tp:
         yield f"attention that runs again is counted among ranks of {option('tp')} alone"
-    if recipe.weights == FP32 and not recipe.full and mesh.fsdp == 1:
+    if recipe.weights_dtype == FP32 and not recipe.in_fp32 and mesh.fsdp == 1:
         yield f"autocast is not counted on a mesh: {option('fsdp')} casts weights before they are gathered"
     if recipe.attention == "eager" and mesh.parts > 1:
         yield f"eager attention is not counted beside {option('cp')} or {option('ulysses')}"
@@ -152,7 +152,7 @@ def _unruled_encoder(subject: LoadedModel, recipe: Recipe, mesh: Mesh) -> Iterat
         yield f"stages of an encoder are counted without another axis than {option('pp')}"
     if subject.architecture.encoder is not None and mesh.zero > 1:
         yield f"an encoder with a decoder is not counted with {option('zero', mesh.zero)}"
-    if subject.architecture.encoder is not None and recipe.shares_weights and recipe.weights == FP32:
+    if subject.architecture.encoder is not None and recipe.shards_weights and recipe.weights_dtype == FP32:
         # bart's class adds a bias in fp32 to its logits, which are wider then.
         yield f"an encoder with a decoder is counted under {option('fsdp')} {adapters.DTYPE}"
     if recipe.lora is not None:
@@ -164,7 +164,7 @@ def _advice(subject: LoadedModel, recipe: Recipe, why: str) -> str | None:
     mesh = recipe.mesh
     assert mesh is not None
     if why.endswith(adapters.DTYPE):
-        return f"leave {option('weights')} out"
+        return f"leave {option('weights_dtype')} out"
     if why.startswith(("stages of an encoder", "an encoder with a decoder")):
         return f"leave {option('pp' if why.startswith('stages') else 'zero')} out"
     if why.startswith("an encoder's step"):
@@ -187,7 +187,7 @@ def _advice(subject: LoadedModel, recipe: Recipe, why: str) -> str | None:
     for instead, changed in _instead(recipe):
         if refusal(subject, changed) is None:
             return f"{instead} is counted"
-    alike: tuple[training.AttentionKind | None, ...] = (recipe.attention, "eager")
+    alike: tuple[AttentionKind | None, ...] = (recipe.attention, "eager")
     other = next(
         (kind for kind in alike if not training.refusal(subject, replace(alone(recipe), attention=kind))), None
     )
@@ -206,7 +206,7 @@ def _instead(recipe: Recipe) -> Iterator[tuple[str, Recipe]]:
         yield option("schedule", "1f1b"), replace(recipe, mesh=replace(mesh, schedule="1f1b"))
     yield option("attention", "sdpa"), replace(recipe, attention="sdpa")
     yield option("loss", "whole"), replace(recipe, loss="whole")
-    yield option("checkpoint", "full"), replace(recipe, checkpoint="full")
+    yield option("recompute", "full"), replace(recipe, recompute="full")
     if not _computes_whole(mesh):
         yield option("fsdp", mesh.ranks), replace(recipe, mesh=Mesh(fsdp=mesh.ranks))
 
@@ -259,7 +259,9 @@ def of_all_stages(one: LoadedModel, work: Workload, recipe: Recipe) -> Step:
     """The step that one microbatch would take on a rank with all stages."""
     assert recipe.mesh is not None
     each = replace(work, batch=work.batch // microbatches(recipe.mesh, work.axes(), train=True))
-    return computed(one, each, replace(recipe, accumulate=recipe.accumulate or each.batch < work.batch))
+    return computed(
+        one, each, replace(recipe, gradient_accumulation=2 if each.batch < work.batch else recipe.gradient_accumulation)
+    )
 
 
 def of_stages(
@@ -271,7 +273,7 @@ def of_stages(
     mesh = recipe.mesh
     assert mesh is not None
     whole = whole or of_all_stages(one, work, recipe)
-    how, wide = optimizer(recipe.optimizer), width(recipe.weights or recipe.dtype).bits // 8
+    how, wide = optimizer(recipe.optimizer), width(recipe.weights_dtype or recipe.dtype).bits // 8
 
     def made(own: list[Stage]) -> Step:
         ledger = part(one.ledger, own)
@@ -282,7 +284,7 @@ def of_stages(
         less = update.most - update.least
         return whole._replace(ledger=ledger, states=how.states(tensors, wide), update=update.most, unsure=less)
 
-    return candidates(one, mesh, work, recipe.accumulate and mesh.fsdp == 1, made)
+    return candidates(one, mesh, work, recipe.accumulates and mesh.fsdp == 1, made)
 
 
 def computed(one: LoadedModel, work: Workload, recipe: Recipe) -> Step:
@@ -301,14 +303,14 @@ def computed(one: LoadedModel, work: Workload, recipe: Recipe) -> Step:
     if recipe.lora is not None and recipe.mesh.tp > 1:
         from tfacct.accounts.sharding.adapters import summed
 
-        return summed(step, "full" if recipe.adapters == FP32 and not recipe.full else "work")
+        return summed(step, "full" if recipe.adapter_dtype == FP32 and not recipe.in_fp32 else "work")
     return along_tokens(step, recipe.mesh) if recipe.mesh.sp else step
 
 
 def shared(subject: LoadedModel, step: Step, recipe: Recipe, ledger: Ledger | None = None) -> Step:
     """The step where further ranks share weights, gradients or moments, or reduce gradients in buckets. `ledger`:
     the part of the model that a rank has with them, if not all."""
-    mesh, each = recipe.mesh, width(recipe.weights or recipe.dtype)
+    mesh, each = recipe.mesh, width(recipe.weights_dtype or recipe.dtype)
     assert mesh is not None
     ledger, norms_first = ledger or subject.ledger, meshes.NORMS_FIRST in subject.config.divided
     if mesh.tp > 1 and mesh.sharers == 1 and not mesh.zero and recipe.lora is None:
@@ -326,7 +328,7 @@ def shared(subject: LoadedModel, step: Step, recipe: Recipe, ledger: Ledger | No
     step = step._replace(states=states, update=update.most)
     if mesh.zero == 1:
         return step
-    parts = units(ledger, shares, each, norms_first)._replace(gathers=not mesh.zero, accumulates=recipe.accumulate)
-    if recipe.shares_weights and each.bits != numbers.dtype_bits(recipe.dtype):
+    parts = units(ledger, shares, each, norms_first)._replace(gathers=not mesh.zero, accumulates=recipe.accumulates)
+    if recipe.shards_weights and each.bits != numbers.dtype_bits(recipe.dtype):
         step = with_wide_buffers(step)
     return step._replace(units=parts, accumulate=step.accumulate and mesh.pp > 1)  # microbatches add up whole ones

@@ -17,7 +17,7 @@ from tfacct.base.spelling import option
 from tfacct.ledger.groups import Ledger
 from tfacct.loading.model import LoadedModel
 from tfacct.reports.mesh import norms_all_heads
-from tfacct.reports.training import NF4, Recipe
+from tfacct.training.recipe import NF4, Recipe
 
 DTYPE = "with weights in the pass's dtype"
 ROOMY = "with vocabularies of twice the hidden size or more on a rank"
@@ -38,7 +38,7 @@ def unruled(subject: LoadedModel, recipe: Recipe, mesh: Mesh) -> Iterator[str]:
         yield f"adapters are counted {some}, {staged}, under torch's plan"
     if mesh.pp > 1 and mesh.schedule not in ("1f1b", "gpipe"):
         yield f"adapters beside {option('pp')} are counted under 1f1b and gpipe"
-    if mesh.fsdp > 1 and recipe.weights is not None:
+    if mesh.fsdp > 1 and recipe.weights_dtype is not None:
         yield f"adapters beside {option('fsdp')} are counted only {DTYPE}"
     if mesh.fsdp * mesh.pp > 1 and recipe.lora is not None:
         from tfacct.reports import lora
@@ -47,7 +47,7 @@ def unruled(subject: LoadedModel, recipe: Recipe, mesh: Mesh) -> Iterator[str]:
         kinds = [group for group in subject.ledger.groups if group.numbers]
         if any(on.isdisjoint(line.path for line in group.lines) for group in kinds):
             yield f"blocks without an adapter are not counted beside {option('fsdp' if mesh.fsdp > 1 else 'pp')}"
-    if recipe.weights == NF4:
+    if recipe.weights_dtype == NF4:
         yield "adapters beside weights in nf4 are not counted on a mesh"
     if not roomy(subject, mesh.tp):
         yield f"adapters have been measured only {ROOMY}"
@@ -67,9 +67,9 @@ def shared(ledger: Ledger, step: Step, recipe: Recipe, parts: Units) -> Step:
     from tfacct.reports import lora
 
     assert recipe.lora is not None and recipe.mesh is not None
-    how, wide = optimizer(recipe.optimizer), numbers.dtype_bits(recipe.adapters) // 8
+    how, wide = optimizer(recipe.optimizer), numbers.dtype_bits(recipe.adapter_dtype) // 8
     own = shares(step, recipe.mesh, lora.read(recipe.lora).rank)
-    step = with_units(step, parts._replace(accumulates=recipe.accumulate), own, ledger)
+    step = with_units(step, parts._replace(accumulates=recipe.accumulates), own, ledger)
     return step._replace(
         states=how.states(own, wide),
         update=how.update(own, wide).most,
@@ -79,7 +79,7 @@ def shared(ledger: Ledger, step: Step, recipe: Recipe, parts: Units) -> Step:
 
 def staged(step: Step, own: list[Stage], recipe: Recipe) -> Step:
     """The step of a rank with some stages, whose optimizer updates the adapters there."""
-    how, wide = optimizer(recipe.optimizer), numbers.dtype_bits(recipe.adapters) // 8
+    how, wide = optimizer(recipe.optimizer), numbers.dtype_bits(recipe.adapter_dtype) // 8
     there = [(one, part) for stage in own for one in step.adapters for part in lent_to([one], stage)]
     tensors = [Parameter((int(one.elements),), part.copies, one.numbers[0]) for one, part in there]
     return step._replace(states=how.states(tensors, wide), update=how.update(tensors, wide).most)
@@ -92,7 +92,7 @@ def sent(subject: LoadedModel, recipe: Recipe, step: Step, found: list[Collectiv
     from tfacct.reports import lora
 
     assert recipe.lora is not None and recipe.mesh is not None
-    asked, bits = lora.read(recipe.lora), numbers.dtype_bits(recipe.adapters)
+    asked, bits = lora.read(recipe.lora), numbers.dtype_bits(recipe.adapter_dtype)
     on = lora.chosen(subject, asked)
     ledger = subject.ledger if step.stage is None else step.ledger
     lent = of_adapters(ledger, recipe.mesh, on, asked.rank, step.at, bits) if recipe.mesh.tp > 1 else ()

@@ -27,8 +27,9 @@ from tfacct.reports.passes import habits
 from tfacct.reports.pipes import of_parts, of_units
 from tfacct.reports.stored import stored
 from tfacct.reports.train_ranks import alone, of_stages, on_stages
-from tfacct.reports.training import FP32, Recipe, Trained
+from tfacct.reports.training import Trained
 from tfacct.reports.unruled import encodes
+from tfacct.training.recipe import FP32, Recipe
 
 HIGHER = {"ring": (24, 46), "gather": (9, 10), "ulysses": (0, 0)}
 WHERE = {
@@ -89,16 +90,16 @@ def unmeasured(one: Trained) -> str:
     alike = mesh.ep == mesh.tp if mesh.tp > 1 else mesh.twins == 1 and seen
     if mesh.ep > 1 and (mesh.fsdp > 1 or mesh.imbalance != 1 or (latent and mesh.tp > 1) or not alike):
         return NOT_MEASURED
-    again = one.recipe.checkpoint == "full"
-    if mesh.ep > 1 and mesh.sp and (again or one.recipe.accumulate or meshes.gathers_heads(subject)):
+    again = one.recipe.recompute == "full"
+    if mesh.ep > 1 and mesh.sp and (again or one.recipe.accumulates or meshes.gathers_heads(subject)):
         return NOT_MEASURED
     if mesh.ep > 1 and again:
         return RAN_AGAIN
     nearly = meshes.gathers_heads(subject) if mesh.ep > 1 or mesh.sp else False
     # Beside gradients of earlier batches three of 36 peaks were up to 9% higher.
-    nearly = nearly or (mesh.sp and bool(subject.architecture.having(Experts)) and (not seen or one.recipe.accumulate))
+    nearly = nearly or (mesh.sp and bool(subject.architecture.having(Experts)) and (not seen or one.recipe.accumulates))
     # Of 24 small models one held 2% more where attention runs again; beside such gradients 13 held up to 12% more.
-    apart = latent and mesh.sp and (one.recipe.checkpoint == "attention" or (nearly and one.recipe.accumulate))
+    apart = latent and mesh.sp and (one.recipe.recompute == "attention" or (nearly and one.recipe.accumulates))
     if mesh.tp == mesh.ranks > 1 and nearly and not apart:
         return NEARLY
     if mesh.pp > 1:
@@ -106,14 +107,14 @@ def unmeasured(one: Trained) -> str:
 
         if one.step.stage is not None and one.step.stage.gathers:
             return GATHERED
-        scattered = one.recipe.weights == FP32 and one.peak.name == SCATTERED
+        scattered = one.recipe.weights_dtype == FP32 and one.peak.name == SCATTERED
         last = LAST if scattered else OF_UPDATES if mesh.tp > 1 and one.peak.name == "optimizer step" else ""
         return of_stages(subject, one.recipe, one.work) or last
     if mesh.fsdp == mesh.ranks > 1 and sum(stack.count for stack in subject.architecture.stacks) == 1:
         return OF_ONE_BLOCK
     if mesh.fsdp > 1 and meshes.NORMS_FIRST in subject.config.divided:
         return OF_NORMS_FIRST
-    if mesh.fsdp > 1 and one.recipe.weights == FP32 and habits(subject).wide_angles:
+    if mesh.fsdp > 1 and one.recipe.weights_dtype == FP32 and habits(subject).wide_angles:
         return OWN_ANGLES
     if mesh.tp == 1:
         return ""
@@ -133,7 +134,7 @@ def facts(one: Trained) -> dict[str, Any]:
     """What a report has of a mesh: its ranks, what a rank sends, and the whole model."""
     mesh = one.recipe.mesh
     assert mesh is not None
-    each = width(one.recipe.weights or one.recipe.dtype)
+    each = width(one.recipe.weights_dtype or one.recipe.dtype)
     tensors = stored(one.subject)
     undivided = training.step_of(one.subject, one.work, alone(one.recipe))
     if one.recipe.lora is not None:
@@ -203,7 +204,7 @@ def _received(mesh: Mesh, recipe: Recipe) -> str:
     if mesh.cp > 1 and mesh.ulysses > 1:
         return f"{said}."
     method = mesh.cp_method if mesh.cp > 1 else "ulysses"
-    most = HIGHER[method][recipe.checkpoint == "full"]
+    most = HIGHER[method][recipe.recompute == "full"]
     by = f"up to {most}% higher" if most else "the same to the byte"
     return f"{said}: peaks of small llamas were {by} {WHERE[method]}."
 
@@ -251,8 +252,8 @@ def notes(one: Trained, found: dict[str, Any]) -> list[str]:
     if one.step.rows[0]:
         said.append("The gradient of the token table is made of all its rows on each rank, as torch's table makes it.")
     again = ""
-    if recipe.checkpoint != "none" and mesh.tp * mesh.ep > 1:
-        runs = "blocks send when they run" if recipe.checkpoint == "full" else "attention sends when it runs"
+    if recipe.recompute != "none" and mesh.tp * mesh.ep > 1:
+        runs = "blocks send when they run" if recipe.recompute == "full" else "attention sends when it runs"
         again = f" What {runs} again is not in it."
     where = "the rank that sends most" if mesh.pp > 1 else "each rank"
     said.append(f"A step sends {numbers.binary(found['sent_bytes'])} from {where}.{again}")

@@ -26,8 +26,8 @@ from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.reports import mesh as meshes
 from tfacct.reports import pipes
-from tfacct.reports.training import Recipe
 from tfacct.reports.unruled import in_parallel
+from tfacct.training.recipe import Recipe
 
 MEASURED = frozenset((Attention, FeedForward, Norm, Residual, Embedding, Head))
 """Parts of models whose stages were measured under torch's schedules."""
@@ -179,7 +179,7 @@ def unmeasured(subject: LoadedModel, recipe: Recipe, work: Workload) -> str:
         return "torch's own schedules take as many microbatches as there are stages, or more."
     shape = subject.architecture
     alike = all(type(part) in MEASURED for part in shape.parts()) and not any(map(in_parallel, shape.stacks))
-    if recipe.hold_logits or not alike:
+    if recipe.keep_logits or not alike:
         return "What stages hold was measured of attention and networks one after the other, logits let go."
     return ""
 

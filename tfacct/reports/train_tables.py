@@ -13,7 +13,8 @@ from tfacct.ledger.kept import AGAIN, Kept
 from tfacct.output.report import Column, Row, Table
 from tfacct.reports import cells, compose
 from tfacct.reports.train_fit import fits_in
-from tfacct.reports.training import Recipe, Trained
+from tfacct.reports.training import Trained
+from tfacct.training.recipe import Recipe
 
 if TYPE_CHECKING:
     from tfacct.reports.budget import Budget

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import Literal, NamedTuple, get_args
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from tfacct.accounts.optimizers import optimizer
-from tfacct.accounts.sharding.mesh import Mesh
 from tfacct.accounts.timeline import Instant, peak, timeline
 from tfacct.accounts.training import Adapter, Step
 from tfacct.architecture.parts import Experts, Patches
-from tfacct.base import units
 from tfacct.base.errors import ConfigError, UsageError
-from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.ledger.einsum import Size
 from tfacct.ledger.storage import width
@@ -22,13 +18,8 @@ from tfacct.loading.model import LoadedModel
 from tfacct.reports.fused_heads import beyond_kernels
 from tfacct.reports.passes import CHUNKED, ONE, pass_of
 from tfacct.reports.stored import changed_by, not_again, stored
+from tfacct.training.recipe import FP32, NF4, Recipe
 
-AttentionKind = Literal["sdpa", "eager"]
-UNNAMED = "sdpa, or eager where a class has no other"
-"""The attention of several models where none is named."""
-Checkpoint = Literal["none", "full", "attention"]
-Loss = Literal["whole", "chunked"]
-FP32, NF4 = "fp32", "nf4"
 ACCUMULATES, SELECTIVE = "accumulate", "selective"
 """Stand among a family's `trains` where gradients of earlier batches were measured, and attention that runs again."""
 LORA_NEARLY = "lora_nearly"
@@ -41,152 +32,9 @@ CLASSIFIERS = {
 """What stands there where a loss was measured: of one class for each sequence, each position, or each image."""
 
 
-@record
-class Recipe:
-    """How a model is trained. `dtype`: of the pass; of weights, gradients and moments too, unless `weights` says so.
-    `attention`: how transformers runs it, or None for what a class takes by itself.
-    `accumulate`: gradients of earlier batches are there. `hold_logits`: the caller keeps the logits. `loss`: of all
-    tokens at once, or chunk by chunk, the head run again for each. `lora`: rank of peft's adapters, and their products
-    if not all have one; `adapters`: their dtype; `lora_dropout`: the share of their inputs that they drop. `weights`:
-    how they are stored, if not in `dtype`: in fp32, the pass under autocast, or in 4 bits, the frozen ones of the
-    blocks' products beside adapters. `mesh`: the ranks that divide it; with `fsdp` and `weights` in fp32 they are cast
-    before they are gathered, and nothing runs under autocast. `exchanged`: tokens go to experts of other ranks."""
-
-    dtype: str = "bf16"
-    optimizer: str = "adamw"
-    checkpoint: Checkpoint = "none"
-    attention: AttentionKind | None = None
-    accumulate: bool = False
-    hold_logits: bool = False
-    loss: Loss = "whole"
-    lora: str | None = None
-    adapters: str = FP32
-    lora_dropout: float = 0.0
-    weights: str | None = None
-    mesh: Mesh | None = None
-    exchanged: bool = False
-
-    def checked(self) -> Recipe:
-        """The same, its names as the house spells them. Raises TfacctError for one that is not known."""
-        dtype = units.dtype_name(self.dtype)
-        if dtype not in ("bf16", "fp16", "fp32"):
-            raise UsageError(f"a training step runs in bf16, fp16 or fp32, not in {dtype}")
-        optimizer(self.optimizer)
-        if self.checkpoint not in get_args(Checkpoint):
-            raise UsageError(f"{option('checkpoint')} is none, full or attention, not {self.checkpoint!r}")
-        if self.loss not in get_args(Loss):
-            raise UsageError(f"{option('loss')} is whole or chunked, not {self.loss!r}")
-        if self.loss == "chunked" and self.hold_logits:
-            raise UsageError(f"{option('loss', 'chunked')} makes the logits of no more than a chunk: none are held")
-        if self.attention not in (None, "sdpa", "eager"):
-            raise UsageError(f"{option('attention')} is sdpa or eager, not {self.attention!r}")
-        adapters = units.dtype_name(self.adapters)
-        if adapters not in (FP32, dtype):
-            raise UsageError(f"{option('adapters')} is {' or '.join({FP32: 0, dtype: 0})}, not {adapters}")
-        if not 0 <= self.lora_dropout < 1:
-            raise UsageError(f"{option('lora_dropout')} is a share of 1, not {self.lora_dropout}")
-        if self.lora is None and (adapters != FP32 or self.lora_dropout):
-            raise UsageError(f"{option('adapters')} and {option('lora_dropout')} go with {option('lora')}")
-        if self.weights not in (None, dtype, FP32, NF4):
-            known = ", ".join({FP32: 0, dtype: 0, NF4: 0})
-            raise UsageError(f"{option('weights')} is one of {known}, not {self.weights}")
-        if self.weights == NF4 and (self.lora is None or dtype == FP32):
-            raise UsageError(f"{option('weights', NF4)} goes with {option('lora')} and a pass in 16 bits")
-        mesh = self.mesh
-        if mesh is not None:
-            from tfacct.reports.mesh import checked
-
-            mesh = checked(mesh)
-        return replace(
-            self, mesh=mesh, dtype=dtype, adapters=adapters, weights=None if self.weights == dtype else self.weights
-        )
-
-    def of(self, subject: LoadedModel) -> Recipe:
-        """The same with the attention that a model's class takes where none is named: sdpa, or eager where it has
-        no other, as transformers chooses."""
-        if self.attention is not None:
-            return self
-        lone = "eager" in subject.config.trains and "sdpa" not in subject.config.trains
-        return replace(self, attention="eager" if lone else "sdpa")
-
-    def of_all(self, subjects: Sequence[LoadedModel]) -> Recipe:
-        """The same with the attention that all of these take; unnamed still where they differ."""
-        alike = {self.of(subject).attention for subject in subjects}
-        return replace(self, attention=alike.pop()) if len(alike) == 1 else self
-
-    @property
-    def autocast(self) -> bool:
-        """True if the weights are in fp32, and the pass casts them."""
-        return self.weights == FP32 and not self.full and not self.shares_weights
-
-    @property
-    def shares_weights(self) -> bool:
-        """True if ranks share the weights, and gather them."""
-        return self.mesh is not None and self.mesh.fsdp > 1
-
-    @property
-    def words(self) -> str:
-        """The optimizer, and what else is not as usual."""
-        others = {
-            "checkpointed": self.checkpoint == "full",
-            "attention checkpointed": self.checkpoint == "attention",
-            "gradients accumulated": self.accumulate,
-            "logits held": self.hold_logits,
-            "loss in chunks": self.loss == "chunked",
-            "autocast over weights in fp32": self.autocast,
-            "weights in fp32": self.weights == FP32 and self.shares_weights,
-        }
-        lora = (
-            []
-            if self.lora is None
-            else [f"LoRA {self.lora} in {self.adapters}{' on ' + NF4 if self.weights == NF4 else ''}"]
-        )
-        return ", ".join([self.optimizer, *lora, *(words for words, so in others.items() if so)])
-
-    def changes(self, new: Recipe, *, attention: bool = True) -> list[str]:
-        """What changes from this recipe to a new one, in words."""
-        both: list[tuple[str, str | None, str | None]] = [("optimizer", self.optimizer, new.optimizer)]
-        both += [("recomputation", self.checkpoint, new.checkpoint)]
-        both += [("attention", self.attention, new.attention)] if attention else []
-        both += [("loss", self.loss, new.loss), ("", self._adapted, new._adapted)]
-        if self.lora is not None and new.lora is not None:
-            both += [("adapters", self.adapters, new.adapters)]
-            both += [("LoRA dropout", f"{self.lora_dropout:g}", f"{new.lora_dropout:g}")]
-        if self.weights != new.weights:
-            both += [("weights in training", self.weights or self.dtype, new.weights or new.dtype)]
-        return [f"{name} {old} → {to}".lstrip() for name, old, to in both if old != to]
-
-    @property
-    def _adapted(self) -> str:
-        return "no LoRA" if self.lora is None else f"LoRA {self.lora}"
-
-    @property
-    def runs_with(self) -> str:
-        """What the class runs with: its attention, and what stands around it."""
-        peft = "" if self.lora is None else ", peft and bitsandbytes" if self.weights == NF4 else " and peft"
-        cast = " under torch.autocast" if self.autocast else ""
-        cast += " on torch's plan of ranks" if self.mesh is not None and self.mesh.tp > 1 else ""
-        return f"{self.attention or UNNAMED}{peft}{cast}"
-
-    @property
-    def counted(self) -> str:
-        """What is counted of its bytes."""
-        return f"as transformers 5 with {self.runs_with}: every tensor that autograd keeps or makes"
-
-    @property
-    def rounds(self) -> bool:
-        """True if a kernel rounds tokens up, so that what is kept is no polynomial in them."""
-        return self.full and self.attention != "eager"
-
-    @property
-    def full(self) -> bool:
-        """True if the pass is in fp32."""
-        return self.dtype == "fp32"
-
-
 def refusal(subject: LoadedModel, recipe: Recipe, work: Workload = ONE) -> str | None:
     """Reason why a model's training step is not counted; None if it is."""
-    recipe = recipe.of(subject)
+    recipe = recipe.for_model(subject)
     if recipe.mesh is not None:
         from tfacct.reports import train_ranks
 
@@ -209,11 +57,11 @@ def _unmeasured(subject: LoadedModel, recipe: Recipe) -> str | None:
         return "the loss of a language model's head and of classes beside it has not been measured"
     if subject.architecture.head is None and (why := _no_classes(subject)) is not None:
         return why
-    if recipe.accumulate and ACCUMULATES not in subject.config.trains:
+    if recipe.accumulates and ACCUMULATES not in subject.config.trains:
         return f"the training step of {subject.family} has not been measured with gradients of earlier batches"
-    if recipe.checkpoint == "full" and (why := not_again(subject)) is not None:
+    if recipe.recompute == "full" and (why := not_again(subject)) is not None:
         return why
-    if recipe.checkpoint == "attention" and not recipe.autocast and SELECTIVE not in subject.config.trains:
+    if recipe.recompute == "attention" and not recipe.autocast and SELECTIVE not in subject.config.trains:
         return f"the training step of {subject.family} has not been measured with attention that runs again"
     if recipe.loss == "chunked" and CHUNKED not in subject.config.trains:
         return f"the training step of {subject.family} has not been measured with a loss in chunks"
@@ -226,9 +74,9 @@ def _unmeasured(subject: LoadedModel, recipe: Recipe) -> str | None:
         return "results of its blocks are bounded in fp16, which has not been measured"
     if _routed(subject) and recipe.dtype not in ("bf16", FP32):
         return "the training step of its experts has been measured in bf16 and fp32 alone"
-    if subject.quantized and not _converted(subject) and recipe.lora is not None and recipe.weights is None:
+    if subject.quantized and not _converted(subject) and recipe.lora is not None and recipe.weights_dtype is None:
         return "the weights are stored quantized: adapters beside them have been measured in nf4 alone"
-    if recipe.attention == "sdpa" and (why := beyond_kernels(subject.architecture, full=recipe.full)) is not None:
+    if recipe.attention == "sdpa" and (why := beyond_kernels(subject.architecture, full=recipe.in_fp32)) is not None:
         return why
     if recipe.autocast:
         from tfacct.reports import train_autocast
@@ -262,7 +110,7 @@ def _no_classes(subject: LoadedModel) -> str | None:
 
 def step_of(subject: LoadedModel, work: Workload, recipe: Recipe) -> Step:
     """The training step of a model. Raises UsageError for one that is not counted."""
-    recipe = recipe.of(subject)
+    recipe = recipe.for_model(subject)
     if recipe.mesh is not None:
         from tfacct.reports import train_ranks
 
@@ -288,9 +136,9 @@ def step_of(subject: LoadedModel, work: Workload, recipe: Recipe) -> Step:
 
         run, adapters, tensors, bytes_each, frozen = lent(subject, recipe, run)
     states, update = how.states(tensors, bytes_each), how.update(tensors, bytes_each)
-    again = recipe.checkpoint == "full"
+    again = recipe.recompute == "full"
     less = update.most - update.least
-    loop = recipe.accumulate, recipe.hold_logits
+    loop = recipe.accumulates, recipe.keep_logits
     return Step(run, subject.ledger, work.axes(), each, states, update.most, again, *loop, less, adapters, frozen, wide)
 
 
@@ -376,10 +224,10 @@ def nearly(subject: LoadedModel, recipe: Recipe) -> bool:
     if recipe.lora is None:
         return False
     parallel = any(stack.block.order == "parallel" for stack in subject.architecture.stacks)
-    again = recipe.checkpoint == "attention" or (recipe.checkpoint == "full" and parallel)
-    unsure = recipe.weights == NF4 or again or LORA_NEARLY in subject.config.trains
+    again = recipe.recompute == "attention" or (recipe.recompute == "full" and parallel)
+    unsure = recipe.weights_dtype == NF4 or again or LORA_NEARLY in subject.config.trains
     unsure = unsure or reads_images(subject)
-    return unsure or (recipe.full and _routed(subject))
+    return unsure or (recipe.in_fp32 and _routed(subject))
 
 
 def reads_images(subject: LoadedModel) -> bool:
@@ -398,7 +246,7 @@ def _routed(subject: LoadedModel) -> bool:
 
 def trained(subject: LoadedModel, work: Workload, recipe: Recipe) -> Trained:
     """The training step of a model, worked out. Raises UsageError for one that is not counted."""
-    recipe = recipe.of(subject)
+    recipe = recipe.for_model(subject)
     step = step_of(subject, work, recipe)
     found = timeline(step)
     return Trained(subject, work, recipe, step, found, peak(found))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from tfacct.accounts.sharding.checks import checked
 from tfacct.accounts.sharding.mesh import Mesh, padded, replicated
 from tfacct.accounts.sharding.rules import collectives
 from tfacct.accounts.sharding.stages import blocks_in
@@ -74,7 +75,7 @@ def verify_ranks(
     ranks, two or four of them if none are given. Needs torch and transformers. Raises TfacctError."""
     if request.decode or request.tokens is not None:
         raise whole_sequences("shard")
-    mesh = mesh and meshes.checked(mesh)
+    mesh = mesh and checked(mesh)
     if mesh is not None:
         _check_asked(mesh)
     stored = units.dtype_name(dtype or "bf16")

@@ -11,9 +11,9 @@ from tfacct.output.report import Report, Tick, unwatched
 from tfacct.reports import compose, counting
 from tfacct.reports.counting import Counting
 from tfacct.reports.kept_as import FORM, REFERENCE, able, check, instants, kept_step, runner
-from tfacct.reports.training import Recipe
 from tfacct.reports.verify import verdict
 from tfacct.reports.verify_train import Verified, facts, one_table, several_table
+from tfacct.training.recipe import Recipe
 from tfacct.witness.checks import in_one_go
 from tfacct.witness.reference_step import kept_by_reference, peak_by_reference
 

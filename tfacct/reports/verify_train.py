@@ -17,8 +17,9 @@ from tfacct.reports.conventions import TRAINING
 from tfacct.reports.counting import Counting
 from tfacct.reports.kept_as import REFERENCE, RUNNERS, TRANSFORMERS, runner
 from tfacct.reports.train import trainable
-from tfacct.reports.training import Recipe, step_of
+from tfacct.reports.training import step_of
 from tfacct.reports.verify import Pair, rows, verdict, witness_facts, word
+from tfacct.training.recipe import Recipe
 from tfacct.witness.checks import Check, in_one_go
 from tfacct.witness.step import Run, blocks_run, step_checks
 
@@ -66,14 +67,14 @@ def verify_train(
         raise whole_sequences("train")
     recipe = terms.recipe
     subjects, left_out = trainable(subjects, recipe)
-    recipe = recipe.of_all(subjects)
+    recipe = recipe.for_models(subjects)
     verified = []
     with in_one_go():
         for done, subject in enumerate(subjects):
             progress(subject.name, done, len(subjects))
             verified.append(_asked(subject, counting.workload(subject, request), recipe, all_layers))
     one = verified[0] if len(verified) == 1 else None
-    words = f"{compose.workload_words(subjects, request)}, {recipe.words}"
+    words = f"{compose.workload_words(subjects, request)}, {recipe.description}"
     who = f"{compose.name_of(subjects[0])}: a training step" if one else "Training steps"
     return compose.report(
         "verify",
@@ -94,7 +95,7 @@ def verify_train(
 
 
 def _asked(subject: LoadedModel, work: Workload, recipe: Recipe, all_layers: bool) -> Verified:
-    recipe = recipe.of(subject)
+    recipe = recipe.for_model(subject)
     step_of(subject, work, recipe)  # says what is not counted, before the class is made
     how = _how(subject, recipe)
     checks = step_checks(subject, work, how, lambda model: step_of(model, work, recipe), all_layers=all_layers)
@@ -132,11 +133,11 @@ def facts(verified: Verified, recipe: Recipe) -> dict[str, Any]:
         "profile": verified.profile,
         "checked": verified.checked,
         "optimizer": recipe.optimizer,
-        "checkpoint": recipe.checkpoint,
-        **({"attention": recipe.of(verified.subject).attention} if verified.profile == TRANSFORMERS else {}),
+        "recompute": recipe.recompute,
+        **({"attention": recipe.for_model(verified.subject).attention} if verified.profile == TRANSFORMERS else {}),
         "loss": recipe.loss,
         "lora": recipe.lora,
-        "weights_dtype": recipe.weights or recipe.dtype,
+        "weights_dtype": recipe.weights_dtype or recipe.dtype,
         "kept_bytes": kept.totals[0],
         "measured_kept_bytes": kept.totals[1],
         "witnesses": [witness_facts(check) for check in verified.checks],

@@ -1,0 +1,174 @@
+"""The recipe of a training step: precision, optimizer, recomputation, attention, loss, LoRA and parallel layout."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal, get_args
+
+from tfacct.accounts.optimizers import optimizer
+from tfacct.accounts.sharding.checks import checked
+from tfacct.accounts.sharding.mesh import Mesh
+from tfacct.base import units
+from tfacct.base.errors import UsageError
+from tfacct.base.record import record
+from tfacct.base.spelling import option
+from tfacct.ledger.workload import check_size
+from tfacct.loading.model import LoadedModel
+
+AttentionKind = Literal["sdpa", "eager"]
+ANY_ATTENTION = "sdpa, or eager where a class has no other"
+"""The attention of several models where none is named."""
+Recompute = Literal["none", "full", "attention"]
+Loss = Literal["whole", "chunked"]
+FP32, NF4 = "fp32", "nf4"
+
+
+@record
+class Recipe:
+    """How a model is trained.
+
+    `dtype`: of the forward and backward pass; of weights, gradients and optimizer state too, unless `weights_dtype` is
+    set. `recompute`: activation checkpointing of every layer ("full") or of its attention. `attention`: the
+    transformers implementation; None: the default of the class. `gradient_accumulation`: micro-batches of an optimizer
+    step. `keep_logits`: the caller keeps the logits until the step ends. `loss`: of all tokens at once, or in chunks
+    whose logits are recomputed. `lora`: rank of peft's adapters, and their target modules where not all are adapted;
+    `adapter_dtype`: of their weights; `lora_dropout`: dropout on their inputs. `weights_dtype`: "fp32" runs the pass
+    under autocast, "nf4" stores the frozen weights of linear layers in 4 bits; under FSDP fp32 weights are cast before
+    they are gathered, and nothing runs under autocast. `mesh`: the parallel layout. `exchanged`: tokens are sent to
+    experts of other ranks."""
+
+    dtype: str = "bf16"
+    optimizer: str = "adamw"
+    recompute: Recompute = "none"
+    attention: AttentionKind | None = None
+    gradient_accumulation: int = 1
+    keep_logits: bool = False
+    loss: Loss = "whole"
+    lora: str | None = None
+    adapter_dtype: str = FP32
+    lora_dropout: float = 0.0
+    weights_dtype: str | None = None
+    mesh: Mesh | None = None
+    exchanged: bool = False
+
+    def checked(self) -> Recipe:
+        """The recipe with its names normalized. Raises TfacctError for an unknown name or a contradiction."""
+        dtype = units.dtype_name(self.dtype)
+        if dtype not in ("bf16", "fp16", "fp32"):
+            raise UsageError(f"a training step runs in bf16, fp16 or fp32, not in {dtype}")
+        optimizer(self.optimizer)
+        if self.recompute not in get_args(Recompute):
+            raise UsageError(f"{option('recompute')} is none, full or attention, not {self.recompute!r}")
+        check_size(option("gradient_accumulation"), self.gradient_accumulation)
+        if self.loss not in get_args(Loss):
+            raise UsageError(f"{option('loss')} is whole or chunked, not {self.loss!r}")
+        if self.loss == "chunked" and self.keep_logits:
+            raise UsageError(
+                f"{option('keep_logits', True)} does not work with {option('loss', 'chunked')}, which makes the logits"
+                " of one chunk at a time"
+            )
+        if self.attention not in (None, "sdpa", "eager"):
+            raise UsageError(f"{option('attention')} is sdpa or eager, not {self.attention!r}")
+        adapter_dtype = units.dtype_name(self.adapter_dtype)
+        if adapter_dtype not in (FP32, dtype):
+            raise UsageError(f"{option('adapter_dtype')} is {' or '.join({FP32: 0, dtype: 0})}, not {adapter_dtype}")
+        if not 0 <= self.lora_dropout < 1:
+            raise UsageError(f"{option('lora_dropout')} is at least 0 and below 1, not {self.lora_dropout}")
+        if self.lora is None and (adapter_dtype != FP32 or self.lora_dropout):
+            raise UsageError(f"{option('adapter_dtype')} and {option('lora_dropout')} need {option('lora')}")
+        if self.weights_dtype not in (None, dtype, FP32, NF4):
+            known = ", ".join({FP32: 0, dtype: 0, NF4: 0})
+            raise UsageError(f"{option('weights_dtype')} is one of {known}, not {self.weights_dtype}")
+        if self.weights_dtype == NF4 and (self.lora is None or dtype == FP32):
+            raise UsageError(f"{option('weights_dtype', NF4)} needs {option('lora')} and a 16-bit {option('dtype')}")
+        return replace(
+            self,
+            mesh=None if self.mesh is None else checked(self.mesh),
+            dtype=dtype,
+            adapter_dtype=adapter_dtype,
+            weights_dtype=None if self.weights_dtype == dtype else self.weights_dtype,
+        )
+
+    def for_model(self, model: LoadedModel) -> Recipe:
+        """The recipe with the attention that a model's class runs by default: sdpa, or eager where it has no other."""
+        if self.attention is not None:
+            return self
+        only_eager = "eager" in model.config.trains and "sdpa" not in model.config.trains
+        return replace(self, attention="eager" if only_eager else "sdpa")
+
+    def for_models(self, models: Sequence[LoadedModel]) -> Recipe:
+        """The recipe with the default attention of all these models; None where the defaults differ."""
+        kinds = {self.for_model(model).attention for model in models}
+        return replace(self, attention=kinds.pop()) if len(kinds) == 1 else self
+
+    @property
+    def accumulates(self) -> bool:
+        """True if gradients of earlier micro-batches exist when the last one runs."""
+        return self.gradient_accumulation > 1
+
+    @property
+    def in_fp32(self) -> bool:
+        """True if the forward and backward pass run in fp32."""
+        return self.dtype == FP32
+
+    @property
+    def autocast(self) -> bool:
+        """True if the pass casts fp32 weights under torch.autocast."""
+        return self.weights_dtype == FP32 and not self.in_fp32 and not self.shards_weights
+
+    @property
+    def shards_weights(self) -> bool:
+        """True if FSDP shards the weights."""
+        return self.mesh is not None and self.mesh.fsdp > 1
+
+    @property
+    def rounds_tokens(self) -> bool:
+        """True if a kernel rounds the number of tokens up, so that saved bytes are no polynomial in it."""
+        return self.in_fp32 and self.attention != "eager"
+
+    @property
+    def description(self) -> str:
+        """The optimizer, and what differs from the defaults."""
+        changed = {
+            "full recomputation": self.recompute == "full",
+            "attention recomputed": self.recompute == "attention",
+            "gradients accumulated": self.accumulates,
+            "logits kept": self.keep_logits,
+            "loss in chunks": self.loss == "chunked",
+            "autocast over fp32 weights": self.autocast,
+            "fp32 weights": self.weights_dtype == FP32 and self.shards_weights,
+        }
+        on = f" on {NF4}" if self.weights_dtype == NF4 else ""
+        lora = [] if self.lora is None else [f"LoRA {self.lora} in {self.adapter_dtype}{on}"]
+        return ", ".join([self.optimizer, *lora, *(words for words, so in changed.items() if so)])
+
+    def changes(self, new: Recipe, *, attention: bool = True) -> list[str]:
+        """The differences between this recipe and a new one, in words."""
+        both: list[tuple[str, str | None, str | None]] = [("optimizer", self.optimizer, new.optimizer)]
+        both += [("recomputation", self.recompute, new.recompute)]
+        both += [("attention", self.attention, new.attention)] if attention else []
+        both += [("loss", self.loss, new.loss), ("", self._lora_name, new._lora_name)]
+        if self.lora is not None and new.lora is not None:
+            both += [("adapters", self.adapter_dtype, new.adapter_dtype)]
+            both += [("LoRA dropout", f"{self.lora_dropout:g}", f"{new.lora_dropout:g}")]
+        if self.weights_dtype != new.weights_dtype:
+            both += [("weights in training", self.weights_dtype or self.dtype, new.weights_dtype or new.dtype)]
+        return [f"{name} {old} → {to}".lstrip() for name, old, to in both if old != to]
+
+    @property
+    def _lora_name(self) -> str:
+        return "no LoRA" if self.lora is None else f"LoRA {self.lora}"
+
+    @property
+    def runs_with(self) -> str:
+        """What the class runs with: its attention, peft, autocast and torch's tensor-parallel plan."""
+        peft = "" if self.lora is None else ", peft and bitsandbytes" if self.weights_dtype == NF4 else " and peft"
+        autocast = " under torch.autocast" if self.autocast else ""
+        plan = " on torch's tensor-parallel plan" if self.mesh is not None and self.mesh.tp > 1 else ""
+        return f"{self.attention or ANY_ATTENTION}{peft}{autocast}{plan}"
+
+    @property
+    def counted(self) -> str:
+        """What is counted."""
+        return f"as transformers 5 with {self.runs_with}: every tensor that autograd saves or makes"
