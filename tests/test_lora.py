@@ -228,9 +228,9 @@ def test_a_layer_of_bitsandbytes_itself() -> None:
         ("llama-3.1-8b --lora 16:", "is a rank, or a rank and products"),
         ("llama-3.1-8b --lora 0", "is a rank, or a rank and products"),
         ("llama-3.1-8b --lora 16 --adapters fp16", "--adapters is fp32 or bf16, not fp16"),
-        ("llama-3.1-8b --adapters bf16", "go with --lora"),
-        ("llama-3.1-8b --lora 16 --lora-dropout 1", "--lora-dropout is a share of 1, not 1.0"),
-        ("llama-3.1-8b --weights nf4", "--weights nf4 goes with --lora"),
+        ("llama-3.1-8b --adapters bf16", "--adapters and --lora-dropout need --lora"),
+        ("llama-3.1-8b --lora 16 --lora-dropout 1", "--lora-dropout is at least 0 and below 1, not 1.0"),
+        ("llama-3.1-8b --weights nf4", "--weights nf4 needs --lora"),
         ("llama-3.1-8b --lora 16 --weights int3", "--weights is one of fp32, bf16, nf4, not int3"),
         (
             "gpt-neo-1.3b --attention eager --lora 16",
