@@ -5,8 +5,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.conftest import Ran
 
+from tests.conftest import Ran
 from tfacct import load
 from tfacct.base.errors import UsageError
 from tfacct.training.recipe import Recipe
