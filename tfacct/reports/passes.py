@@ -198,3 +198,16 @@ def habits(subject: LoadedModel) -> Habits:
     switched = {habit for habit, (field, absent) in fields if subject.raw.get(field, absent)}
     on = {place for place, share in found.items() if share} | switched | subject.config.habits
     return Habits(**dict.fromkeys(on, True))
+
+
+def as_graph(whole: Pass) -> StepGraph:
+    """A pass of the old classes as a graph."""
+    roles = {old: new for new, old in ROLES.items()} | {"upcast": "fp32", "copy": "fp32", "cast": "compute"}
+
+    def group(section: Section) -> LayerGroup:
+        saved = (SavedTensor(k.path, k.spec, k.by, roles[k.role], k.times) for k in section.run.kept)
+        return LayerGroup(LayerGraph(section.run.order, tuple(saved)), section.axes, section.count, section.numbers)
+
+    buffers = tuple(SavedTensor(k.path, k.spec, k.by, roles[k.role], k.times) for k in whole.buffers)
+    layers, source = tuple(map(group, whole.blocks)), tuple(map(group, whole.source))
+    return StepGraph(group(whole.front), layers, group(whole.back), buffers, encoder_layers=source)

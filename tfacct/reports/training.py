@@ -16,9 +16,12 @@ from tfacct.ledger.storage import width
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.reports.fused_heads import beyond_kernels
-from tfacct.reports.passes import CHUNKED, ONE, pass_of
+from tfacct.reports.passes import CHUNKED, ONE, mode_of, pass_of, traits_of
 from tfacct.reports.stored import changed_by, not_again, stored
+from tfacct.training.phases import Phase, TrainingStep, phases
+from tfacct.training.phases import peak as fullest
 from tfacct.training.recipe import FP32, NF4, Recipe
+from tfacct.training.step import TrainingMemory, graph_of, training_step
 
 ACCUMULATES, SELECTIVE = "accumulate", "selective"
 """Stand among a family's `trains` where gradients of earlier batches were measured, and attention that runs again."""
@@ -250,3 +253,29 @@ def trained(subject: LoadedModel, work: Workload, recipe: Recipe) -> Trained:
     step = step_of(subject, work, recipe)
     found = timeline(step)
     return Trained(subject, work, recipe, step, found, peak(found))
+
+
+def training_memory(subject: LoadedModel, work: Workload, recipe: Recipe) -> TrainingMemory:
+    """The memory of a training step. Raises UsageError for a step that the formula does not count."""
+    recipe = recipe.for_model(subject)
+    if recipe.mesh is None and recipe.lora is None and recipe.recompute != "attention" and recipe.loss == "whole":
+        why = _unmeasured(subject, recipe)
+        if why is not None:
+            raise UsageError(f"{subject.name}: {why}", _advice(subject, recipe))
+        graph = graph_of(subject, work, mode_of(subject, recipe), traits_of(subject))
+        step = training_step(subject, work, recipe, graph, stored(subject))
+        found = phases(step)
+    else:
+        step, found = _bridged(step_of(subject, work, recipe))
+    return TrainingMemory(subject, work, recipe, step, found, fullest(found))
+
+
+def _bridged(old: Step) -> tuple[TrainingStep, list[Phase]]:
+    """A step of the old classes by the new ones."""
+    from tfacct.reports.passes import as_graph
+
+    loop = old.checkpoint, old.accumulate, old.holds_logits
+    step = TrainingStep(
+        as_graph(old.run), old.ledger, old.at, old.pass_, old.stored, old.states, old.update, old.unsure, *loop
+    )
+    return step, [Phase(*each) for each in timeline(old)]

@@ -181,9 +181,9 @@ class Inside:
         layer_input = self.step.layer_input(self.group).path
         lines = [each for each in graph.saved if not (self.recomputes and each.path == layer_input)]
         saved = [self.input + size for size in self._needed_up_to(lines)]
-        if graph.recomputed:  # they come back when the backward pass reaches the last operation that needs one
-            end = max(place[name] for each in graph.recomputed for name in each.saved_for if name in place)
-            again = self._needed_up_to(graph.recomputed)
+        for part in graph.recomputed_parts:  # its tensors come back when the backward pass reaches its last operation
+            names, end = frozenset(part), max(place[name] for name in part if name in place)
+            again = self._needed_up_to(each for each in graph.recomputed if not names.isdisjoint(each.saved_for))
             saved = [size + (again[at] if at <= end else 0) for at, size in enumerate(saved)]
         made = [self.made.get(name, 0) for name in graph.order]
         if not self.step.accumulates:  # else each is added to the earlier one, and gone

@@ -1,0 +1,70 @@
+"""A model's training step for a recipe, and the memory that it needs."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tfacct.accounts.optimizers import optimizer
+from tfacct.accounts.updates import Parameter
+from tfacct.ledger.storage import width
+from tfacct.ledger.workload import Workload
+from tfacct.loading.model import LoadedModel
+from tfacct.training.graph import SavedTensor, StepGraph
+from tfacct.training.phases import Phase, TrainingStep
+from tfacct.training.recipe import FP32, Recipe
+from tfacct.training.saved_tensors import step_graph
+from tfacct.training.traits import Mode, Traits
+
+POSITIONS = "P"
+"""The axis of a position embedding's rows."""
+
+
+class TrainingMemory(NamedTuple):
+    """The memory of a training step: its phases, and the one with the most bytes."""
+
+    model: LoadedModel
+    work: Workload
+    recipe: Recipe
+    step: TrainingStep
+    phases: list[Phase]
+    peak: Phase
+
+    @property
+    def least(self) -> int:
+        """The peak at least: less where the optimizer's step decides, by the order in which it gets the parameters."""
+        *others, update = self.phases
+        return max(int(update.total - self.step.uncertain), *(int(each.total) for each in others))
+
+
+def graph_of(model: LoadedModel, work: Workload, mode: Mode, traits: Traits) -> StepGraph:
+    """Saved tensors and backward operations of a model's step."""
+    model = model.running("expanded")
+    shape = model.architecture
+    graph = step_graph(shape, model.ledger, work.axes(), mode, traits)
+    if not traits.mask_buffers or shape.positions is None or not shape.positions.rows:
+        return graph
+    masks = sum(stack.count for stack in shape.stacks) if traits.mask_buffers == "per layer" else 1
+    mask = SavedTensor("mask", POSITIONS, (), "mask", masks * shape.positions.rows)
+    return graph._replace(buffers=(*graph.buffers, mask))
+
+
+def training_step(
+    model: LoadedModel, work: Workload, recipe: Recipe, graph: StepGraph, parameters: list[Parameter]
+) -> TrainingStep:
+    """The step of a recipe that trains these parameters."""
+    compute, stored = width(recipe.dtype), width(FP32 if recipe.autocast else recipe.dtype)
+    rule, each = optimizer(recipe.optimizer), stored.bits // 8
+    update = rule.update(parameters, each)
+    return TrainingStep(
+        graph,
+        model.running("expanded").ledger,
+        work.axes(),
+        compute,
+        stored,
+        optimizer_state=rule.states(parameters, each),
+        update=update.most,
+        uncertain=update.most - update.least,
+        recompute=recipe.recompute == "full",
+        accumulates=recipe.accumulates,
+        keeps_logits=recipe.keep_logits,
+    )
