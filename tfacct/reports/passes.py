@@ -16,7 +16,8 @@ from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.profiles.base import Habits
 from tfacct.reports.stored import RUNS
-from tfacct.training.graph import LAYER_INPUT, BackwardOp, LayerGraph, LayerGroup, SavedTensor, StepGraph, Transient
+from tfacct.training.graph import LAYER_INPUT, LayerGraph, LayerGroup, SavedTensor, StepGraph, Transient
+from tfacct.training.recompute import modules_of, recomputing
 from tfacct.training.saved_tensors import CHOOSE, predicts_next_token, step_graph
 from tfacct.training.traits import Mode, Traits
 
@@ -76,13 +77,16 @@ def _pass_of(
     else:  # sizes are symbols, and conditions are of some sizes
         at = {"B": MANY, "T": 4096, "S": 4096, "O": 4096, "I": 0, "J": 0}
         graph = step_graph(shape, shape.running("expanded").ledger(), at, mode, traits)
+    recomputes = recipe.recompute == "attention" and recipe.lora is None
+    if recomputes:
+        graph = recomputing(graph, modules_of(recipe.recompute), inside_drops=own.drops_inside and own.residual)
     whole = as_pass(graph)
     if recipe.autocast and recipe.lora is not None:
         from tfacct.profiles.adapters import adapted
         from tfacct.reports.lora import adapters_of
 
         whole = adapted(whole, adapters_of(subject, recipe)._replace(wide=False))
-    if recipe.recompute == "attention" and (recipe.lora is None or recipe.autocast):
+    if recipe.recompute == "attention" and not recomputes and recipe.autocast:
         from tfacct.profiles.selective import attention_again
 
         copies, returns, before = own.starts_biased, own.starts_biased or own.wide_scores, whole.blocks
@@ -152,13 +156,17 @@ def as_pass(graph: StepGraph) -> Pass:
     def held(each: Transient) -> Held:
         return Held(each.axes, ROLES[each.role], int(each.times))
 
-    def moment(each: BackwardOp) -> Moment:
-        return Moment(each.at, tuple(map(held, each.temporary)))
-
     def run(own: LayerGraph, ahead: tuple[Transient, ...] = ()) -> Run:
-        casts = tuple(Cast(each.at, held(each.copy), each.saved) for each in own.casts) if autocast else None
+        again = frozenset(name for part in own.recomputed_parts for name in part)
+        moments = (
+            Moment(each.at, tuple(map(held, each.temporary)), again=each.at if each.at in again else "")
+            for each in own.backward
+        )
+        there = {each.path for each in own.saved}
+        casts = tuple(Cast(each.at, held(each.copy), each.saved if each.saved in there else "") for each in own.casts)
         loss = (Moment(CHOOSE, tuple(map(held, ahead))),) if ahead else ()
-        return Run(own.order, tuple(map(kept, own.saved)), tuple(map(moment, own.backward)), loss, casts=casts)
+        remade, own_casts = tuple(map(kept, own.recomputed)), casts if autocast else None
+        return Run(own.order, tuple(map(kept, own.saved)), tuple(moments), loss, remade=remade, casts=own_casts)
 
     def section(own: LayerGroup, ahead: tuple[Transient, ...] = ()) -> Section:
         adds = None if own.shared is None else run(own.shared)
@@ -172,6 +180,7 @@ def as_pass(graph: StepGraph) -> Pass:
         tuple(map(section, graph.layers)),
         section(graph.after, graph.loss_forward),
         buffers=tuple(map(kept, graph.buffers)),
+        again=frozenset(name for each in graph.layers for part in each.graph.recomputed_parts for name in part),
         waiting=tuple(map(held, graph.live_in_forward)),
         loss=ROLES[graph.loss],
         logits=held(graph.logits),

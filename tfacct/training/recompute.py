@@ -1,0 +1,153 @@
+"""Selective recomputation: parts of a layer that save what they read, and run again in the backward pass.
+
+Tensors that a part makes and needs are not saved: they come back while the part runs backwards. A part that discards
+its result runs again as soon as an operation after it needs that. Full recomputation needs no change of the graph: a
+layer saves its input, and all that it would save comes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from typing import NamedTuple
+
+from tfacct.base.errors import UsageError
+from tfacct.base.spelling import option
+from tfacct.training.graph import LAYER_INPUT, LayerGraph, LayerGroup, Role, SavedTensor, StepGraph
+
+BLOCKS = "blocks.*."
+ATTENTION, SELECTIVE, OP = "attention", "selective", "op"
+DEFAULT = "core_attn"
+"""Megatron's default of --recompute-modules."""
+
+
+class Module(NamedTuple):
+    """A part of a layer that runs again: what the names of its operations begin with, after that of the layer.
+    `discards`: its result is not saved either. `routed`: it is there in layers with experts alone, or in others."""
+
+    begins: tuple[str, ...]
+    discards: bool = False
+    routed: bool | None = None
+
+
+MODULES = {
+    ATTENTION: Module(("attn.", "cross.")),
+    "core_attn": Module(
+        tuple(f"{where}.{what}" for where in ("attn", "cross") for what in ("scores", "softmax", "values"))
+    ),
+    "mla_up_proj": Module(
+        tuple(f"attn.{name}" for name in ("q_b_proj", "k_b_proj", "v_b_proj", "k_turned", "joined")), True
+    ),
+    "layernorm": Module(("attn_norm.", "mlp_norm."), True),
+    "mlp": Module(("mlp.",), routed=False),
+    "moe": Module(("mlp.",), routed=True),
+    "moe_act": Module(("mlp.experts.act",), True),
+}
+"""Attention as a module, and Megatron-LM's --recompute-modules."""
+
+
+def modules_of(recompute: str) -> tuple[str, ...]:
+    """Names of the parts that run again: `attention`, `selective`, `selective:mlp,layernorm`. Raises UsageError."""
+    how, colon, text = recompute.partition(":")
+    names = tuple(name.strip() for name in text.split(",")) if colon else (DEFAULT,)
+    if how == ATTENTION and not colon:
+        return (ATTENTION,)
+    unknown = next((name for name in names if name not in MODULES and name != OP), None)
+    if how != SELECTIVE or unknown is not None or (OP in names and len(names) > 1):
+        ways = ", ".join(("none", "full", ATTENTION, SELECTIVE, f"{SELECTIVE}:{OP}"))
+        some = f"{SELECTIVE}: with one or more of {', '.join(MODULES)}"
+        raise UsageError(f"{option('recompute')} is {ways}, or {some}; not {recompute!r}")
+    return names
+
+
+def recomputing(graph: StepGraph, names: Iterable[str], *, inside_drops: bool = False) -> StepGraph:
+    """The step whose layers run these parts again. `inside_drops`: attention's module drops elements of its result."""
+    names = tuple(names)
+    stream: Role = "fp32" if any(group.graph.casts for group in graph.groups) else "compute"
+
+    def changed(groups: Iterable[LayerGroup], source: str = "T") -> tuple[LayerGroup, ...]:
+        layer_input = SavedTensor(LAYER_INPUT, f"B {source} D", (), stream)
+        return tuple(
+            group._replace(graph=_layer(group.graph, names, layer_input, inside_drops)) if group.numbers else group
+            for group in groups
+        )
+
+    encoder = graph.encoder and recomputing(graph.encoder, names, inside_drops=inside_drops)
+    return graph._replace(
+        layers=changed(graph.layers), encoder_layers=changed(graph.encoder_layers, "I"), encoder=encoder
+    )
+
+
+def _layer(graph: LayerGraph, names: Iterable[str], layer_input: SavedTensor, inside_drops: bool) -> LayerGraph:
+    for name in names:
+        if name == OP:
+            graph = _saving_results(graph, layer_input)
+            continue
+        for part in _parts(graph, MODULES[name], inside_drops):
+            graph = _running_again(graph, part, layer_input, discards=MODULES[name].discards)
+    return graph
+
+
+def _parts(graph: LayerGraph, module: Module, inside_drops: bool) -> Iterator[tuple[str, ...]]:
+    """Operations of a module, in rows of those that follow one another."""
+    routed = any(".experts." in name for name in graph.order)
+    if module.routed not in (None, routed):
+        return
+
+    def inside(name: str) -> bool:
+        own = name.partition(BLOCKS)[2]
+        return own.startswith(module.begins) and (inside_drops or own != "attn.drop")
+
+    order = [name for name in graph.order if inside(name) or not name.endswith((".drop", "_add"))]
+    yield from (tuple(row) for own, row in groupby(order, key=inside) if own)
+
+
+def _running_again(graph: LayerGraph, part: tuple[str, ...], layer_input: SavedTensor, *, discards: bool) -> LayerGraph:
+    """The layer with one part that runs again."""
+    inside, reads = frozenset(part), graph.reads()
+    results = {flow.at: flow.result for flow in graph.flow if flow.result is not None} | {LAYER_INPUT: layer_input}
+    outside = {made.path for at, made in results.items() if at not in inside}
+    own = {made.path for at, made in results.items() if at in inside}
+    saved, again = dict[str, SavedTensor](), list[SavedTensor]()
+    for tensor in graph.saved:
+        needs = tuple(name for name in tensor.saved_for if name in inside)
+        if tensor.path in outside or not (needs or (discards and tensor.path in own)):
+            saved[tensor.path] = tensor
+        elif discards or len(needs) == len(tensor.saved_for):
+            again.append(tensor)
+        else:  # the part saves it once more when it runs again
+            saved[tensor.path] = tensor
+            again.append(tensor._replace(saved_for=needs))
+    if not again:
+        return graph
+    for name in part:  # what it reads stays until it has run again, and then as long as its gradients need it
+        for made in (results[each] for each in reads[name] if each not in inside and each in results):
+            known = saved.get(made.path, made)
+            saved[made.path] = known._replace(saved_for=tuple(dict.fromkeys((*known.saved_for, name))))
+    ends = max(graph.order.index(name) for tensor in again for name in tensor.saved_for)
+    whole = tuple(name for at, name in enumerate(graph.order) if name in inside or (discards and at == ends))
+    return graph._replace(
+        saved=tuple(saved.values()),
+        recomputed=(*graph.recomputed, *again),
+        recomputed_parts=(*graph.recomputed_parts, whole),
+    )
+
+
+def _saving_results(graph: LayerGraph, layer_input: SavedTensor) -> LayerGraph:
+    """The layer that saves its input, the results of sdpa and of every second projection, and runs the rest again, as
+    torchtitan's selective activation checkpointing per operation."""
+    results = {flow.at: flow.result for flow in graph.flow if flow.result is not None}
+    projections = [name for name in graph.order if name.endswith("_proj.weight") and ".experts." not in name]
+    stays = {results[name].path: results[name]._replace(saved_for=(name,)) for name in projections[::2]}
+    softmax = any(name.endswith(".softmax") for name in graph.order)
+    for tensor in graph.saved:
+        of_kernel = tensor.path.endswith((".values", ".logsum")) or ".values.seed." in tensor.path
+        if of_kernel and not softmax:
+            stays[tensor.path] = tensor
+        elif tensor.path in stays:
+            at = stays[tensor.path].saved_for
+            stays[tensor.path] = tensor._replace(saved_for=(*at, *tensor.saved_for))
+    again = tuple(tensor for tensor in graph.saved if tensor.path not in {*stays, layer_input.path})
+    own = next((tensor for tensor in graph.saved if tensor.path == layer_input.path), layer_input)
+    first = own._replace(saved_for=tuple(dict.fromkeys((*own.saved_for, graph.order[0]))))
+    return graph._replace(saved=(first, *stays.values()), recomputed=again, recomputed_parts=(graph.order,))
