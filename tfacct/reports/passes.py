@@ -79,7 +79,7 @@ def _pass_of(
         graph = step_graph(shape, shape.running("expanded").ledger(), at, mode, traits)
     recomputes = recipe.recompute == "attention" and recipe.lora is None
     if recomputes:
-        graph = recomputing(graph, modules_of(recipe.recompute), inside_drops=own.drops_inside and own.residual)
+        graph = recomputing(graph, modules_of(recipe.recompute), traits)
     whole = as_pass(graph)
     if recipe.autocast and recipe.lora is not None:
         from tfacct.profiles.adapters import adapted
@@ -137,6 +137,7 @@ def traits_of(subject: LoadedModel) -> Traits:
         clamped_experts=own.clamped,
         dense_experts=own.complex_angles,
         compute_dtype_loss=not (predicts_next_token(shape) or subject.family in ("modernbert", "eurobert")),
+        drops_in_attention=own.drops_inside,
         biased_logits=shape.encoder is not None and shape.positions is not None,
         mask_buffers="per layer" if own.stores_masks else "one" if own.stores_mask else "",
     )

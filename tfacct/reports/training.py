@@ -258,11 +258,11 @@ def trained(subject: LoadedModel, work: Workload, recipe: Recipe) -> Trained:
 def training_memory(subject: LoadedModel, work: Workload, recipe: Recipe) -> TrainingMemory:
     """The memory of a training step. Raises UsageError for a step that the formula does not count."""
     recipe = recipe.for_model(subject)
-    if recipe.mesh is None and recipe.lora is None and recipe.recompute != "attention" and recipe.loss == "whole":
+    if recipe.mesh is None and recipe.lora is None and recipe.loss == "whole":
         why = _unmeasured(subject, recipe)
         if why is not None:
             raise UsageError(f"{subject.name}: {why}", _advice(subject, recipe))
-        graph = graph_of(subject, work, mode_of(subject, recipe), traits_of(subject))
+        graph = graph_of(subject, work, recipe, mode_of(subject, recipe), traits_of(subject))
         step = training_step(subject, work, recipe, graph, stored(subject))
         found = phases(step)
     else:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
 from tfacct.training.graph import LAYER_INPUT, LayerGraph, LayerGroup, Role, SavedTensor, StepGraph
+from tfacct.training.traits import Traits
 
 BLOCKS = "blocks.*."
 ATTENTION, SELECTIVE, OP = "attention", "selective", "op"
@@ -60,35 +61,35 @@ def modules_of(recompute: str) -> tuple[str, ...]:
     return names
 
 
-def recomputing(graph: StepGraph, names: Iterable[str], *, inside_drops: bool = False) -> StepGraph:
-    """The step whose layers run these parts again. `inside_drops`: attention's module drops elements of its result."""
+def recomputing(graph: StepGraph, names: Iterable[str], traits: Traits) -> StepGraph:
+    """The step whose layers run these parts again."""
     names = tuple(names)
     stream: Role = "fp32" if any(group.graph.casts for group in graph.groups) else "compute"
 
     def changed(groups: Iterable[LayerGroup], source: str = "T") -> tuple[LayerGroup, ...]:
         layer_input = SavedTensor(LAYER_INPUT, f"B {source} D", (), stream)
         return tuple(
-            group._replace(graph=_layer(group.graph, names, layer_input, inside_drops)) if group.numbers else group
+            group._replace(graph=_layer(group.graph, names, layer_input, traits)) if group.numbers else group
             for group in groups
         )
 
-    encoder = graph.encoder and recomputing(graph.encoder, names, inside_drops=inside_drops)
+    encoder = graph.encoder and recomputing(graph.encoder, names, traits)
     return graph._replace(
         layers=changed(graph.layers), encoder_layers=changed(graph.encoder_layers, "I"), encoder=encoder
     )
 
 
-def _layer(graph: LayerGraph, names: Iterable[str], layer_input: SavedTensor, inside_drops: bool) -> LayerGraph:
+def _layer(graph: LayerGraph, names: Iterable[str], layer_input: SavedTensor, traits: Traits) -> LayerGraph:
     for name in names:
         if name == OP:
             graph = _saving_results(graph, layer_input)
             continue
-        for part in _parts(graph, MODULES[name], inside_drops):
+        for part in _parts(graph, MODULES[name], traits):
             graph = _running_again(graph, part, layer_input, discards=MODULES[name].discards)
     return graph
 
 
-def _parts(graph: LayerGraph, module: Module, inside_drops: bool) -> Iterator[tuple[str, ...]]:
+def _parts(graph: LayerGraph, module: Module, traits: Traits) -> Iterator[tuple[str, ...]]:
     """Operations of a module, in rows of those that follow one another."""
     routed = any(".experts." in name for name in graph.order)
     if module.routed not in (None, routed):
@@ -96,7 +97,7 @@ def _parts(graph: LayerGraph, module: Module, inside_drops: bool) -> Iterator[tu
 
     def inside(name: str) -> bool:
         own = name.partition(BLOCKS)[2]
-        return own.startswith(module.begins) and (inside_drops or own != "attn.drop")
+        return own.startswith(module.begins) and (traits.drops_in_attention or own != "attn.drop")
 
     order = [name for name in graph.order if inside(name) or not name.endswith((".drop", "_add"))]
     yield from (tuple(row) for own, row in groupby(order, key=inside) if own)

@@ -12,6 +12,7 @@ from tfacct.loading.model import LoadedModel
 from tfacct.training.graph import SavedTensor, StepGraph
 from tfacct.training.phases import Phase, TrainingStep
 from tfacct.training.recipe import FP32, Recipe
+from tfacct.training.recompute import modules_of, recomputing
 from tfacct.training.saved_tensors import step_graph
 from tfacct.training.traits import Mode, Traits
 
@@ -36,8 +37,16 @@ class TrainingMemory(NamedTuple):
         return max(int(update.total - self.step.uncertain), *(int(each.total) for each in others))
 
 
-def graph_of(model: LoadedModel, work: Workload, mode: Mode, traits: Traits) -> StepGraph:
-    """Saved tensors and backward operations of a model's step."""
+def graph_of(model: LoadedModel, work: Workload, recipe: Recipe, mode: Mode, traits: Traits) -> StepGraph:
+    """Saved tensors and backward operations of a model's step with a recipe."""
+    graph = _plain_graph(model, work, mode, traits)
+    if recipe.recompute not in ("none", "full"):
+        graph = recomputing(graph, modules_of(recipe.recompute), traits)
+    return graph
+
+
+def _plain_graph(model: LoadedModel, work: Workload, mode: Mode, traits: Traits) -> StepGraph:
+    """The same of full fine-tuning that recomputes nothing, or full layers."""
     model = model.running("expanded")
     shape = model.architecture
     graph = step_graph(shape, model.ledger, work.axes(), mode, traits)

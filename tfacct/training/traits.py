@@ -30,6 +30,7 @@ class Traits(NamedTuple):
     concatenated, so that heads lie one behind the other. `fp32_router`: the router reads an fp32 copy.
     `clamped_experts`: gate and up of experts are bounded. `dense_experts`: every expert runs on every token.
     `compute_dtype_loss`: logits are not cast to fp32. `biased_logits`: a buffer is added to the logits.
+    `drops_in_attention`: the dropout after attention is inside its module, and recomputed with it.
     `mask_buffers`: how many masks of all positions the class stores: one, or one of each layer and one more.
     """
 
@@ -47,4 +48,5 @@ class Traits(NamedTuple):
     dense_experts: bool = False
     compute_dtype_loss: bool = False
     biased_logits: bool = False
+    drops_in_attention: bool = False
     mask_buffers: Literal["", "one", "per layer"] = ""
