@@ -42,7 +42,7 @@ except SystemExit as stop: assert not stop.code, stop.code
         ["kv", "llama-3.1-8b"],
         ["models"],
         ["show", "gpt2"],
-        ["train", "t5-small", "--as", "reference", "--ctx", "8", "--json"],
+        ["train", "t5-small", "--ctx", "8", "--json"],
         ["--help"],
     ],
     ids=" ".join,

@@ -331,7 +331,6 @@ def test_tokens_of_the_stream_are_divided_where_they_are_counted(run: Callable[.
         ("deepseek-v3 --cp c", "latent attention beside --cp"),
         ("llama-3.1-8b --of kept --pp p", "the formula of a training step has no --pp"),
         ("llama-3.1-8b --sp", "--sp divides what --tp does: it needs --tp 2 or more"),
-        ("llama-3.1-8b --of kept --tp t --as reference", "only the formula of transformers' own step has --tp"),
         ("bloom-560m --of kept --tp t --attention eager", "no rule for attention with ALiBi"),
         ("llama --ep e", "llama-3.1-405b has no experts for --ep to divide"),
         ("mixtral-8x7b --ep 3", "--ep 3 does not divide E = 8 (experts) hint: sizes that divide all: 1, 2, 4, 8"),

@@ -83,7 +83,6 @@ ASKED: dict[str, list[list[str]]] = {
     "verify": [
         ["verify", "gpt2", "t5-small", "--ctx", "16"],
         ["verify", "gpt2", "--train", "--ctx", "16"],
-        ["verify", "gpt2", "--train", "--as", "reference", "--ctx", "16"],
     ],
     "verify-prove": [],  # below
     "check": [],  # in test_check.py, which has modules to ask about

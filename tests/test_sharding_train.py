@@ -451,7 +451,6 @@ def test_the_divided_step_is_the_whole_one_where_nothing_is_divided() -> None:
         ),
         ("llama-3.1-8b --fsdp 2 --loss chunked", "a loss in chunks is not counted on a mesh"),
         ("llama-3.1-8b --fsdp 2 --optimizer adafactor", "adafactor is not counted on a mesh"),
-        ("llama-3.1-8b --fsdp 2 --as reference", "no mesh is counted as the reference model runs a step"),
         ("llama-3.1-8b --tp 2 --weights fp32", "--fsdp casts weights before they are gathered"),
         ("llama-3.1-8b --sp", "it needs --tp 2 or more"),
     ],

@@ -127,9 +127,6 @@ def test_a_peak_that_an_order_decides_is_said_to_be_the_most() -> None:
         ("sweep gpt2 --metric peak_bytes --dtype int4", "bf16, fp16 or fp32, not in int4"),
         ("sweep gpt2 --metric peak_bytes --logits last", "computes all logits: leave --logits out"),
         ("sweep gpt2 --metric peak_byte", "did you mean peak_bytes"),
-        ("sweep gpt2 --metric peak_bytes --as reference", "peak_bytes is not compared as the reference model runs a"),
-        ("sweep gpt2 --metric kept_bytes --as fused --lora 8", "--lora 8 is not counted as Megatron runs it"),
-        ("sweep gpt2 --as reference", "--as applies to a training step's bytes: it needs a metric such as kept_bytes"),
         ("diff gpt2 gpt2-xl --to-optimizer sgd", "it needs --train"),
         ("diff gpt2 t5gemma-2b-2b --train --optimizer sgd", "the training step of t5gemma has not been measured"),
         ("diff gpt2 --train --ctx 64 --to-optimizer adamv", "unknown optimizer 'adamv'"),
@@ -147,27 +144,6 @@ def test_what_makes_no_sense_is_said(run: Callable[..., Ran], arguments: str, sa
     assert ran.code == (0 if "left out" in says else 2) and "Traceback" not in ran.err
 
 
-def test_who_runs_a_step_can_be_said(run: Callable[..., Ran]) -> None:
-    """What is kept as the reference model and Megatron run gpt2, beside gradients and moments, which are the same."""
-    gpt2, told = load("gpt2", n_positions=2**20), NAMES[:-1]
-    for as_ in ("reference", "fused"):
-        facts = gpt2.train(ctx=64, as_=as_).models[0]
-        swept = gpt2.sweep(*told, ctx=[64], as_=as_)
-        assert [swept.rows[0][name] for name in told] == [facts[name] for name in told]
-        assert (swept.models[0]["profile"], swept.models[0]["attention"]) == (as_, None)
-        most = gpt2.solve("ctx", "kept_bytes=1GiB", as_=as_).total
-        kept = [gpt2.train(ctx=n, as_=as_).kept_bytes for n in (most, most + 1)]
-        assert kept[0] <= 1024**3 < kept[1]
-        changed = gpt2.diff(ctx=64, train=True, to_as=as_).models[0]
-        totals = {line["path"]: (line["old"], line["new"]) for line in changed["totals"]}
-        assert totals["kept_bytes"] == (gpt2.train(ctx=64).kept_bytes, facts["kept_bytes"])
-        assert "peak_bytes" not in totals and changed["left_out"] == ["peak_bytes"]
-        assert gpt2.evaluate("kept_bytes", ctx=[64], as_=as_).tolist() == [facts["kept_bytes"]]
-    said = " ".join(run("diff", "gpt2", "--train", "--ctx", "64", "--to-as", "reference").out.split())
-    assert "run by transformers → the reference model " in said and "Peaks are left out: they are compared as" in said
-    assert gpt2.sweep("peak_bytes", ctx=[64]).models[0]["profile"] == "transformers"
-
-
 @pytest.mark.parametrize("columns", [60, 80, 120])
 @pytest.mark.parametrize(
     "arguments",
@@ -175,7 +151,6 @@ def test_who_runs_a_step_can_be_said(run: Callable[..., Ran]) -> None:
         "sweep llama-3.1-8b --ctx 1k..8k --metric kept_bytes,gradients_bytes,optimizer_bytes,peak_bytes",
         "solve llama-3.1-8b --for ctx --until peak_bytes=80GiB",
         "diff llama-3.1-8b --ctx 4k --train --to-checkpoint full --all",
-        "diff gpt2 --ctx 4k --train --to-as fused",
     ],
 )
 def test_tables_fit(run: Callable[..., Ran], arguments: Any, columns: int) -> None:

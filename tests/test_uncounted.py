@@ -159,9 +159,7 @@ def test_numbers_between() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    "asked", ["flops", "flops --train", "flops --bytes", "memory", "train --as reference", "verify"]
-)
+@pytest.mark.parametrize("asked", ["flops", "flops --train", "flops --bytes", "memory", "verify"])
 def test_of_several_those_whose_positions_come_in_groups_are_named(run, asked: str) -> None:
     """64 is no multiple of 9, which a token of an image is made of. One alone says which context would be."""
     command, *more = asked.split()

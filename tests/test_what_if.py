@@ -398,7 +398,6 @@ def test_each_side_of_a_diff_has_its_dtypes(run) -> None:
         ("--to-attention eager", "attention sdpa → eager"),
         ("--to-optimizer muon", "optimizer adamw → muon"),
         ("--to-weights fp32", "weights in training bf16 → fp32"),
-        ("--as reference --to-as transformers", "run by the reference model → transformers"),
     ],
 )
 def test_a_title_says_in_words_what_of_a_recipe_changes(asked: str, title: str, run) -> None:

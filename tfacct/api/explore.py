@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from tfacct.api.answer import answered
 from tfacct.api.answers import DiffReport, FormulaReport, SolveReport, SweepReport
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from tfacct.output.chart import Chart
 
-As: TypeAlias = Literal["transformers", "reference", "fused"]
-
 
 class Explored(Asked):
     """Questions about what changes the costs."""
@@ -30,7 +28,6 @@ class Explored(Asked):
         self,
         *,
         of: Literal["flops", "params", "kv", "train", "kept"] = "flops",
-        as_: As = "transformers",
         dtype: str | None = None,
         recompute: Literal["none", "full", "attention"] | None = None,
         attention: Literal["sdpa", "eager"] | None = None,
@@ -56,7 +53,7 @@ class Explored(Asked):
         axes = {axis: str(number) for axis, number in given.items() if number is not None}
         trained = named_of({"recompute": recompute, "attention": attention, "weights_dtype": weights_dtype})
         terms = Counting(dtype, trained=trained)
-        found = formula(self.loaded, request(step), of=of, terms=terms, as_=as_, axes=axes, sp=sp)
+        found = formula(self.loaded, request(step), of=of, terms=terms, axes=axes, sp=sp)
         return answered(FormulaReport, found)
 
     def diff(
@@ -87,7 +84,6 @@ class Explored(Asked):
         adapter_dtype: str | None = None,
         lora_dropout: float | None = None,
         weights_dtype: str | None = None,
-        as_: As | None = None,
         to_optimizer: str | None = None,
         to_recompute: Literal["none", "full", "attention"] | None = None,
         to_attention: Literal["sdpa", "eager"] | None = None,
@@ -96,7 +92,6 @@ class Explored(Asked):
         to_adapter_dtype: str | None = None,
         to_lora_dropout: float | None = None,
         to_weights_dtype: str | None = None,
-        to_as: As | None = None,
         **sets: Any,
     ) -> DiffReport:
         """FLOPs, parameters and bytes before and after a change: of fields (`sets`), workload or dtype, or to `other`.
@@ -124,7 +119,6 @@ class Explored(Asked):
                 "adapter_dtype": adapter_dtype,
                 "lora_dropout": lora_dropout,
                 "weights_dtype": weights_dtype,
-                "as_": as_,
             }
         )
         terms = Counting(dtype, kv_dtype, masked, train, recipe)
@@ -138,7 +132,6 @@ class Explored(Asked):
                 "adapter_dtype": to_adapter_dtype,
                 "lora_dropout": to_lora_dropout,
                 "weights_dtype": to_weights_dtype,
-                "as_": to_as,
             }
         )
         report = diff(self.loaded, new, before, after, terms=terms, to=stored, every=all)
@@ -172,7 +165,6 @@ class Explored(Asked):
         adapter_dtype: str | None = None,
         lora_dropout: float | None = None,
         weights_dtype: str | None = None,
-        as_: As | None = None,
         tp: Collection[int] | str | None = None,
         fsdp: Collection[int] | str | None = None,
         ep: Collection[int] | str | None = None,
@@ -209,7 +201,6 @@ class Explored(Asked):
                 "adapter_dtype": adapter_dtype,
                 "lora_dropout": lora_dropout,
                 "weights_dtype": weights_dtype,
-                "as_": as_,
             }
         )
         given = {"tp": tp, "fsdp": fsdp, "ep": ep, "pp": pp, "cp": cp}
@@ -250,7 +241,6 @@ class Explored(Asked):
         adapter_dtype: str | None = None,
         lora_dropout: float | None = None,
         weights_dtype: str | None = None,
-        as_: As | None = None,
         **step: Unpack[StepOnRanks],
     ) -> SolveReport:
         """Largest `unknown` up to which an equation is not yet overtaken: ctx, batch, or a whole number in the config.
@@ -282,7 +272,6 @@ class Explored(Asked):
                 "adapter_dtype": adapter_dtype,
                 "lora_dropout": lora_dropout,
                 "weights_dtype": weights_dtype,
-                "as_": as_,
             }
         )
         terms = Counting(dtype, kv_dtype, masked, train, recipe, mesh(step))
@@ -311,7 +300,6 @@ class Explored(Asked):
         adapter_dtype: str | None = None,
         lora_dropout: float | None = None,
         weights_dtype: str | None = None,
-        as_: As | None = None,
         **knobs: Any,
     ) -> np.ndarray[Any, Any]:
         """Array of a metric at every element of the knobs: `evaluate("total_flops", ctx=np.arange(1, 10**6))`.
@@ -337,7 +325,6 @@ class Explored(Asked):
                 "adapter_dtype": adapter_dtype,
                 "lora_dropout": lora_dropout,
                 "weights_dtype": weights_dtype,
-                "as_": as_,
             }
         )
         terms = Counting(dtype, kv_dtype, masked, train, recipe)

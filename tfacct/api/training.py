@@ -19,7 +19,6 @@ class Trainable(Asked):
     def train(
         self,
         *,
-        as_: Literal["transformers", "reference", "fused"] = "transformers",
         dtype: str = "bf16",
         optimizer: str = "adamw",
         recompute: Literal["none", "full", "attention"] = "none",
@@ -47,8 +46,6 @@ class Trainable(Asked):
         >>> llama.train(ctx="8k", fit="80GiB").fit["largest_context"]
         4715
 
-        `as_`: `reference` counts this program's own reference model, `fused` what Megatron
-        keeps by a paper's algebra, without a peak.
         `dtype`: of the pass; of weights, gradients and optimizer state too, unless `weights_dtype` is set: `"fp32"`
         runs the pass under torch.autocast, `"nf4"` stores frozen weights in 4 bits (QLoRA). `recompute`: activation
         checkpointing of every layer (`full`) or of its attention. `gradient_accumulation`: micro-batches of an
@@ -87,7 +84,7 @@ class Trainable(Asked):
             weights_dtype,
             ranks,
         )
-        report = train([self.loaded], request(step), recipe, as_=as_, fit=usable, by=by)
+        report = train([self.loaded], request(step), recipe, fit=usable, by=by)
 
         def chart() -> Chart:
             from tfacct.reports.charts_train import train_chart

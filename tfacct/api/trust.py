@@ -40,7 +40,6 @@ class Trusted(Asked):
         adapter_dtype: str | None = None,
         lora_dropout: float | None = None,
         weights_dtype: str | None = None,
-        as_: Literal["transformers", "reference"] = "transformers",
         shard: bool = False,
         **step: Unpack[StepOnMesh],
     ) -> VerifyReport:
@@ -48,7 +47,7 @@ class Trusted(Asked):
 
         `all_layers` runs every block instead of one of each kind; `against="transformers"` asks the class too. Needs
         torch and fvcore. With `train` the bytes of a training step are compared, of a recipe as `train`
-        has it, such as `optimizer`: that needs transformers, unless the reference model is asked (`as_="reference"`).
+        has it, such as `optimizer`: that needs transformers.
         With `shard` what one rank holds and sends is, where torch divides the class among ranks of a mesh (two or four
         if none are given), as `comms` has it. Raises TfacctError.
         """
@@ -80,10 +79,8 @@ class Trusted(Asked):
             from tfacct.reports.verify_train import verify_train
 
             terms = Counting(dtype, trained=recipe)
-            report = verify_train([self.loaded], request(step), terms, all_layers=all_layers, against=against, as_=as_)
+            report = verify_train([self.loaded], request(step), terms, all_layers=all_layers, against=against)
             return answered(VerifyReport, report)
-        if as_ != "transformers":
-            raise UsageError(f"as_={as_!r} needs train=True")
         if recipe or dtype:
             raise UsageError(f"{recipe[0][0] if recipe else 'dtype'} needs train=True")
         return answered(VerifyReport, verify([self.loaded], request(step), all_layers=all_layers, against=against))
@@ -93,16 +90,14 @@ class Trusted(Asked):
         *,
         by: Literal["symbols", "grid"] | None = None,
         train: bool = False,
-        as_: Literal["transformers", "reference"] = "transformers",
         dtype: str | None = None,
         recompute: Literal["none", "full"] | None = None,
         attention: Literal["sdpa", "eager"] | None = None,
     ) -> ProveReport:
         """Proof that the formula is the same polynomial as the reference model's count, for all sizes.
 
-        With `train` it is the formula of what a training step keeps, and the count that of the transformers class, or,
-        with `as_`, of the reference model. `by` is `symbols` where it is not given, a grid for a class. Needs torch,
-        fvcore and sympy. Raises TfacctError.
+        With `train` it is the formula of what a training step keeps, and the count that of the transformers class. `by`
+        is `symbols` where it is not given, a grid for a class. Needs torch, fvcore and sympy. Raises TfacctError.
         """
         from tfacct.reports.prove import prove
 
@@ -110,9 +105,7 @@ class Trusted(Asked):
         if train:
             from tfacct.reports.prove_kept import prove_kept
 
-            return answered(ProveReport, prove_kept(self.loaded, Counting(dtype, trained=recipe), by=by, as_=as_))
-        if as_ != "transformers":
-            raise UsageError(f"as_={as_!r} needs train=True")
+            return answered(ProveReport, prove_kept(self.loaded, Counting(dtype, trained=recipe), by=by))
         if recipe or dtype:
             raise UsageError(f"{recipe[0][0] if recipe else 'dtype'} needs train=True")
 

@@ -14,7 +14,6 @@ _TO_SHELL: ContextVar[bool] = ContextVar("to_shell", default=False)
 _SHELL_NAMES = {
     "unknown": "for",
     "new_tokens": "generate",
-    "as_": "as",
     "gradient_accumulation": "accumulate",
     "weights_dtype": "weights",
     "adapter_dtype": "adapters",

@@ -24,7 +24,6 @@ def formula(
         str | None,
         typer.Option(metavar="DTYPE", help="Of a training step. Default: bf16.", autocompletion=complete.kv_dtype),
     ] = None,
-    as_: opt.As = opt.AsChoice.transformers,
     trained: opt.Kept,
     sets: opt.Sets = None,
     as_latex: opt.Latex = False,
@@ -54,7 +53,7 @@ def formula(
     request = ask.request(step)
     terms = ask.counting(opt.Counted(dtype=dtype), trained)
     axes = {"tp": tp, "pp": pp, "cp": cp, "ep": ep}
-    report = formula(subject, request, of=of.value, family=family, terms=terms, as_=as_.value, axes=axes, sp=sp)
+    report = formula(subject, request, of=of.value, family=family, terms=terms, axes=axes, sp=sp)
     if as_latex:
         from tfacct.algebra import latex
 
@@ -93,10 +92,9 @@ def diff(
     to_adapter_dtype: Annotated[str | None, typer.Option(metavar="DTYPE", help="Dtype of its adapters.")] = None,
     to_lora_dropout: Annotated[float | None, typer.Option(metavar="SHARE", help="What they drop.")] = None,
     to_weights_dtype: Annotated[str | None, typer.Option(metavar="FORMAT", help="Its weights in training.")] = None,
-    to_as: Annotated[opt.AsChoice | None, typer.Option(help="Who runs its training step.")] = None,
     every: Annotated[bool, typer.Option("--all", help="Also list the rows that do not change.")] = False,
     counted: opt.Counted,
-    trained: opt.Run,
+    trained: opt.Trained,
     picture: opt.Picture,
     output: opt.Output,
 ) -> None:
@@ -122,7 +120,6 @@ def diff(
             "adapter_dtype": to_adapter_dtype,
             "lora_dropout": to_lora_dropout,
             "weights_dtype": to_weights_dtype,
-            "as_": to_as,
         }
     )
     report = diff(old, new, before, after, terms=terms, to=to, every=every)
@@ -196,7 +193,7 @@ def sweep(
     decode: opt.Decode = False,
     source: opt.Source = None,
     counted: opt.Counted,
-    trained: opt.Run,
+    trained: opt.Trained,
     picture: opt.Picture,
     output: opt.Output,
 ) -> None:
@@ -258,7 +255,7 @@ def solve(
     ],
     step: opt.Step,
     counted: opt.Counted,
-    trained: opt.Run,
+    trained: opt.Trained,
     ranks: opt.Ranks,
     one: opt.One,
     output: opt.Output,

@@ -26,13 +26,10 @@ from tfacct.cli.mesh_options import Sp as Sp
 from tfacct.cli.mesh_options import Tp as Tp
 from tfacct.cli.mesh_options import TpPlan as TpPlan
 from tfacct.cli.mesh_options import Zero as Zero
-from tfacct.cli.recipe_options import As as As
-from tfacct.cli.recipe_options import AsChoice as AsChoice
 from tfacct.cli.recipe_options import AttentionChoice as AttentionChoice
 from tfacct.cli.recipe_options import Kept as Kept
 from tfacct.cli.recipe_options import LossChoice as LossChoice
 from tfacct.cli.recipe_options import RecomputeChoice as RecomputeChoice
-from tfacct.cli.recipe_options import Run as Run
 from tfacct.cli.recipe_options import Trained as Trained
 
 

@@ -24,14 +24,6 @@ class AttentionChoice(StrEnum):
     eager = "eager"
 
 
-class AsChoice(StrEnum):
-    """Who runs a training step."""
-
-    transformers = "transformers"
-    reference = "reference"
-    fused = "fused"
-
-
 _STEP = "Training step"
 Optimizer = Annotated[
     str | None,
@@ -47,23 +39,6 @@ Recompute = Annotated[
     RecomputeChoice | None,
     typer.Option(
         help="Activation checkpointing: of every layer, or of its attention. Default: none.",
-        rich_help_panel=_STEP,
-        show_default=False,
-    ),
-]
-As = Annotated[
-    AsChoice,
-    typer.Option(
-        "--as",
-        help="Who runs it: this program's reference model; Megatron, of which a paper's algebra tells what is kept.",
-        rich_help_panel=_STEP,
-    ),
-]
-RunBy = Annotated[
-    AsChoice | None,
-    typer.Option(
-        "--as",
-        help="Who runs it: of the reference model, and of Megatron, all but the peak. Default: transformers.",
         rich_help_panel=_STEP,
         show_default=False,
     ),
@@ -150,10 +125,3 @@ class Trained(Kept):
     lora: Lora = None
     adapter_dtype: AdapterDtype = None
     lora_dropout: LoraDropout = None
-
-
-@dataclass(repr=False, eq=False)
-class Run(Trained):
-    """The same, and who runs it."""
-
-    as_: RunBy = None

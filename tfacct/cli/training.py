@@ -22,7 +22,6 @@ class ByChoice(StrEnum):
 def train(
     *,
     whole: opt.Whole,
-    as_: opt.As = opt.AsChoice.transformers,
     dtype: Annotated[
         str,
         typer.Option(
@@ -129,7 +128,7 @@ def train(
         mesh=ranks,
     )
     chosen = ask.subjects(which)
-    report = train(chosen, ask.request(whole), recipe, as_=as_.value, fit=budget, by=by.value)
+    report = train(chosen, ask.request(whole), recipe, fit=budget, by=by.value)
     chart = None
     if picture.plot is not None:
         from tfacct.reports.charts_train import train_chart

@@ -42,7 +42,6 @@ def verify(
         str | None,
         typer.Option(metavar="DTYPE", help="Of the training step. Default: bf16.", autocompletion=complete.kv_dtype),
     ] = None,
-    as_: opt.As = opt.AsChoice.transformers,
     shard: Annotated[
         bool,
         typer.Option("--shard", help="What one rank of a mesh holds and sends, against the class that torch divides."),
@@ -66,8 +65,6 @@ def verify(
         ask.apart("--shard", others)
     elif ranks is not None:
         raise UsageError(f"{next(iter(ask.given(mesh)))} needs --shard")
-    if as_ is not opt.AsChoice.transformers and not train:
-        raise UsageError(f"--as {as_.value} goes with --train")
     with progress() as tick:
         if prove is not None:
             from tfacct.reports.prove import prove as proven
@@ -79,7 +76,7 @@ def verify(
             if train:
                 from tfacct.reports.prove_kept import prove_kept
 
-                report = prove_kept(asked, terms, by=None if by is None else by.value, as_=as_.value, progress=tick)
+                report = prove_kept(asked, terms, by=None if by is None else by.value, progress=tick)
             else:
                 report = proven(asked, by=(by or opt.ProofChoice.symbols).value, progress=tick)
         elif shard:
@@ -98,7 +95,6 @@ def verify(
                 terms,
                 all_layers=all_layers,
                 against=against,
-                as_=as_.value,
                 progress=tick,
             )
         else:

@@ -7,12 +7,10 @@ fixed, each in a run of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
 from typing import Any
 
-import torch
 from sympy import Eq, Integer, Ne, cancel, factor_list
 from torch._dynamo.source import ConstantSource
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -25,8 +23,6 @@ from tfacct.base.record import record
 from tfacct.reference.counting import PrivateInterfaceError, passes
 from tfacct.reference.meta_kernels import of_symbols
 from tfacct.reference.model import Decoder, inputs
-from tfacct.reference.running import DTYPES
-from tfacct.reference.saving import mean_of, saved
 
 
 @record
@@ -77,42 +73,6 @@ def polynomials(
         cached = sum(cache.numel() for cache in ran.caches)
     counts = {"forward": ran.forward, "backward": ran.backward, "parameters": params, "cached": cached}
     return _found(env, own, fixed, counts)
-
-
-@of_symbols()
-def kept(
-    open_shape: Callable[[Callable[[str], Any]], Transformer],
-    letters: Iterable[str],
-    dtype: str,
-    fixed: Mapping[str, int],
-    factors: Mapping[str, Sequence[int | str]],
-    rests: Mapping[str, Sequence[str | int]],
-) -> Polynomials:
-    """Bytes that autograd saves in a training pass of a model whose sizes are symbols, over whole sequences.
-
-    The sizes are those of `polynomials`. On meta, where statistics of norms are in fp32 as on a card.
-    """
-    env, own, mode = _opened(letters, fixed)
-    sizes = _sizes(own, fixed, factors, rests)
-    shape, batch, tokens = open_shape(sizes.__getitem__), sizes["B"], sizes["T"]
-    with mode, _by_default(DTYPES[dtype]):  # parameters of such tensors cannot be converted
-        with torch.device("meta"):
-            model = Decoder(shape, keep_all=True)
-        read = dict.fromkeys(("source", "new_source"), sizes.get("J", 0))
-        given = inputs(shape, batch=batch, tokens=tokens, context=tokens, dtype=DTYPES[dtype], **read)
-        counted = sum(each.bytes for each in saved(model, lambda: mean_of(model, given)))
-    return _found(env, own, fixed, {"kept": counted})
-
-
-@contextmanager
-def _by_default(dtype: torch.dtype) -> Iterator[None]:
-    """Make tensors in this dtype where none is named."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
 
 
 def _opened(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal
 
 from tfacct.accounts.metrics import Metric
 from tfacct.ledger.lines import WINDOW, Matmul
@@ -59,7 +58,7 @@ def counted(
         weights = "weights and " if stored == cached else f"weights in {stored} and "
         said.append(f"{weights if _weighed(metrics) else ''}{kept}")
     if stepped(metrics):
-        said.append(f"a training step in {_recipes(terms, to, by='runner')}")
+        said.append(f"a training step in {_recipes(terms, to, at_length=False)}")
     return "; ".join(said)
 
 
@@ -87,16 +86,16 @@ def counted_at_length(
         kept = f"{sentences.kept(subjects)} in {cached}"
         said.append(f"Bytes: weights in {stored}, {kept}, nothing else." if _weighed(metrics) else f"Bytes: {kept}.")
     if stepped(metrics):
-        said.append(f"A training step in {_recipes(terms, to, by='counts')}.")
+        said.append(f"A training step in {_recipes(terms, to, at_length=True)}.")
     return said
 
 
-def _recipes(terms: counting.Counting, to: counting.Counting | None, *, by: Literal["runner", "counts"]) -> str:
-    """How a model is trained, on either side, and by what; with `counts` also what is counted of it."""
+def _recipes(terms: counting.Counting, to: counting.Counting | None, *, at_length: bool) -> str:
+    """How a model is trained, on either side, and by what; `at_length` also what is counted of it."""
     sides = (terms, to or terms)
     words = dict.fromkeys(f"{side.recipe.dtype} with {side.recipe.description}" for side in sides)
-    run = " → ".join(dict.fromkeys(side.runner if by == "runner" else side.counts for side in sides))
-    return f"{' → '.join(words)}, {f'as run by {run}' if by == 'runner' else run}"
+    run = " → ".join(dict.fromkeys(side.recipe.counted for side in sides)) if at_length else "as run by transformers"
+    return f"{' → '.join(words)}, {run}"
 
 
 def stepped(metrics: Sequence[Metric]) -> bool:

@@ -26,10 +26,6 @@ if TYPE_CHECKING:
 Found = TypeVar("Found")
 
 DEFAULT_DTYPE = "bf16"
-AS, TRANSFORMERS = "as_", "transformers"
-"""Who runs a training step, among the fields of a recipe that were named; and who does where nobody is."""
-
-
 SHOWN = 12
 """Names of models that are left out on one line of the terminal."""
 
@@ -79,46 +75,7 @@ class Counting:
         """How a model is trained. Raises TfacctError for a name that is not known."""
         from tfacct.training.recipe import Recipe
 
-        fields = {name: value for name, value in self.trained if name != AS}
-        return Recipe(self.dtype or DEFAULT_DTYPE, **fields, mesh=self.mesh).checked()
-
-    @property
-    def as_(self) -> str:
-        """Who runs a training step, by the name that `as` takes."""
-        return str(dict(self.trained).get(AS, TRANSFORMERS))
-
-    @property
-    def runner(self) -> str:
-        """Who runs a training step, in words."""
-        if self.as_ == TRANSFORMERS:
-            return TRANSFORMERS
-        from tfacct.reports.kept_as import runner
-
-        return runner(self.as_).who
-
-    @property
-    def told(self) -> dict[str, Metric]:
-        """Metrics of a training step that are counted as it is run."""
-        from tfacct.accounts.step_metrics import PEAK, STEP_METRICS
-
-        mine = self.as_ == TRANSFORMERS
-        return {name: metric for name, metric in STEP_METRICS.items() if mine or name != PEAK}
-
-    @property
-    def untold(self) -> str | None:
-        """Why no peak is told; None if one is."""
-        if self.as_ == TRANSFORMERS:
-            return None
-        return "Peaks are left out: they are compared as transformers runs a step."
-
-    @property
-    def counts(self) -> str:
-        """Who runs a training step, and what is counted of its bytes."""
-        if self.as_ == TRANSFORMERS:
-            return self.recipe.counted
-        from tfacct.reports.kept_as import runner
-
-        return runner(self.as_).counted
+        return Recipe(self.dtype or DEFAULT_DTYPE, **dict(self.trained), mesh=self.mesh).checked()
 
     def stored(self, dtype: str | None, kv_dtype: str | None) -> Counting:
         """The same with another dtype of the weights, the cache or both; None leaves it."""
@@ -130,10 +87,10 @@ class Counting:
 
     def untrained(self, subject: LoadedModel, work: Workload) -> tuple[str, str | None] | None:
         """Reason why the bytes of a training step are not counted, and advice; None if they are."""
-        from tfacct.accounts.step_metrics import step_of
+        from tfacct.accounts.step_metrics import STEP_METRICS, step_of
 
         try:
-            step_of(self.point(subject, work, list(self.told.values())))
+            step_of(self.point(subject, work, list(STEP_METRICS.values())))
         except (ConfigError, UsageError) as error:
             return error.message.removeprefix(f"{subject.name}: "), error.hint
         return None
@@ -141,8 +98,7 @@ class Counting:
     def check_recipe(self, metrics: Sequence[Metric], needs: str) -> None:
         """Refuse a recipe where nothing that is asked for needs one; `needs` says what would."""
         for name, _ in self.trained if not any(metric.of_step for metric in metrics) else ():
-            needed = needs.replace("peak_bytes", "kept_bytes") if name == AS else needs  # no peak is told of others
-            raise UsageError(f"{option(name)} applies to a training step's bytes: it needs {needed}")
+            raise UsageError(f"{option(name)} applies to a training step's bytes: it needs {needs}")
 
     def point(self, subject: LoadedModel, work: Workload, metrics: Sequence[Metric] = ()) -> Point:
         """The model at a workload, of stages the one that has most of the metric. Raises UsageError where one of the
@@ -196,27 +152,9 @@ class Counting:
             raise UsageError(f"{asked} is of a training step, which takes whole sequences: leave {parts} out")
         if work.logits == "last":
             raise UsageError(f"{asked} is of a training step, which computes all logits: leave {option('logits')} out")
-        if self.as_ != TRANSFORMERS:
-            return self._kept_step(subject, metrics)
         from tfacct.reports.training import stepper
 
         return stepper(subject, self.recipe)
-
-    def _kept_step(self, subject: LoadedModel, metrics: Sequence[Metric]) -> Callable[[Workload], Step]:
-        """The same of somebody whose steps are compared by what they keep."""
-        from functools import cache
-
-        from tfacct.reports.kept_as import REFERENCE, check, kept_step, runner
-
-        who, recipe = runner(self.as_), self.recipe
-        untold = next((metric.name for metric in metrics if metric.of_step and metric.name not in self.told), None)
-        if untold is not None:
-            alone = f"{option('as_', self.as_)} goes with train for it; " if self.as_ == REFERENCE else ""
-            raise UsageError(
-                f"{untold} is not compared as {who.who} runs a step", f"{alone}as transformers runs it, it is"
-            )
-        check(recipe, self.as_)
-        return cache(lambda work: kept_step(subject, work, recipe, self.as_))
 
     def recipe_facts(self, metrics: Sequence[Metric], subject: LoadedModel | None = None) -> dict[str, Any]:
         """The recipe as it is in the JSON, where a metric is of a training step; that of one model with its class's
@@ -225,9 +163,7 @@ class Counting:
             return {}
         recipe = self.recipe if subject is None else self.recipe.for_model(subject)
         named = {name: getattr(recipe, name) for name in ("optimizer", "recompute", "attention", "loss", "lora")}
-        if self.as_ != TRANSFORMERS:  # of the transformers classes alone
-            named["attention"] = None
-        return {**named, "weights_dtype": recipe.weights_dtype or recipe.dtype, "profile": self.as_}
+        return {**named, "weights_dtype": recipe.weights_dtype or recipe.dtype, "profile": "transformers"}
 
     def facts(self, subject: LoadedModel, work: Workload, weights: str | None) -> dict[str, Any]:
         """The workload as it stands in the JSON. `weights`: what they are stored in, where that was said."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -17,7 +17,7 @@ from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Amount, Column, Kind, Report, Row, Table
 from tfacct.reports import compose, conventions, counting, sentences
 from tfacct.reports import latent_attention as latent
-from tfacct.reports.counting import TRANSFORMERS, WEIGHED, Counting
+from tfacct.reports.counting import WEIGHED, Counting
 
 TOTALS = {
     "total_flops": "total FLOPs",
@@ -67,9 +67,8 @@ def diff(
     metrics = [METRICS[name] for name in TOTALS if not (unknown and name in WEIGHED)]
     works = counting.workload(old, before), _there(new, after)
     untrained = _untrained(((old, works[0], terms), (new, works[1], to)))
-    told = {name: metric for name, metric in terms.told.items() if name in to.told}
     if terms.train and not untrained:
-        metrics += told.values()
+        metrics += STEP_METRICS.values()
     to.check_recipe(metrics, option("train"))
     points = [terms.point(old, works[0], metrics), to.point(new, works[1], metrics)]
     stored, alike = conventions.dtypes([old, new], terms, to), terms.trained == to.trained
@@ -98,7 +97,6 @@ def diff(
             *conventions.of_models([old, new], metrics, terms, to),
             *(f"The bytes of the weights are left out ({name}: {said})." for name, said in unknown.items()),
             *(f"Bytes of a training step are left out: {why}." for why in untrained),
-            *(dict.fromkeys(filter(None, (terms.untold, to.untold))) if terms.train and not untrained else ()),
             *(conventions.of_windows([new], metrics, masked=terms.masked) if old.family == new.family else ()),
             *latent.notes([(old, points[0].work), (new, points[1].work)], metrics, masked=terms.masked),
         ]
@@ -114,7 +112,7 @@ def diff(
                 "new_side": _side(new, points[1], to, metrics, weighed=not unknown),
                 "lines": [_facts(line) | dict(zip(SHARES, line["shares"], strict=True)) for line in (*flops, *params)],
                 "totals": [_facts(line) for line in totals],
-                "left_out": [*(WEIGHED if unknown else ()), *_untold(terms, () if untrained else told)],
+                "left_out": [*(WEIGHED if unknown else ()), *(STEP_METRICS if untrained else ())],
             }
         ],
         title=_title(old, new, before, after) + _stored(stored, kept) + _recipe(old, new, terms, to, metrics),
@@ -143,20 +141,11 @@ def _untrained(sides: Sequence[tuple[LoadedModel, Workload, Counting]]) -> list[
     return [f"{', '.join(names)}: {why}" for why, names in reasons.items()]
 
 
-def _untold(terms: Counting, told: Collection[str]) -> list[str]:
-    """Metrics of a training step that are not counted on both sides, where it was asked for."""
-    return [name for name in STEP_METRICS if terms.train and name not in told]
-
-
 def _recipe(old: LoadedModel, new: LoadedModel, terms: Counting, to: Counting, metrics: Sequence[Metric]) -> str:
     """What of the recipe changes, after a title."""
     if not any(metric.of_step for metric in metrics):
         return ""
-    changed = terms.recipe.for_model(old).changes(
-        to.recipe.for_model(new), attention=terms.as_ == to.as_ == TRANSFORMERS
-    )
-    if terms.as_ != to.as_:
-        changed.append(f"run by {terms.runner} → {to.runner}")
+    changed = terms.recipe.for_model(old).changes(to.recipe.for_model(new))
     return "".join(f"{'; ' if not number else ', '}{words}" for number, words in enumerate(changed))
 
 

@@ -109,13 +109,12 @@ def formula(
     of: Of = "flops",
     family: bool = False,
     terms: Counting | None = None,
-    as_: str = "transformers",
     axes: Mapping[str, str | None] | None = None,
     sp: bool = False,
 ) -> Report:
     """A count in letters, line by line: FLOPs, stored parameters, cached elements, or the bytes that a training step
-    keeps, of the recipe in `terms` and `as_` somebody runs it. `axes`: ranks of a mesh, numbers or letters; the count
-    is that of one. Raises UsageError.
+    keeps, of the recipe in `terms`. `axes`: ranks of a mesh, numbers or letters; the count is that of one. Raises
+    UsageError.
 
     Of a model its values stand beside them, at the workload of `request`; of a `family`, which has no sizes, only the
     biases and ties of `subject` count. In the report's facts, `total_formula` and the formulas of the lines are what
@@ -129,9 +128,7 @@ def formula(
     if of == "kept":
         from tfacct.reports.formula_kept import formula_kept
 
-        return formula_kept(subject, request, terms or Counting(), family=family, as_=as_, axes=ranks, sp=sp)
-    if as_ != "transformers":
-        raise UsageError(f"{option('as_', as_)} applies to a training step's bytes: it needs {option('of', 'kept')}")
+        return formula_kept(subject, request, terms or Counting(), family=family, axes=ranks, sp=sp)
     if terms is not None and (terms.trained or terms.dtype):
         what = option(terms.trained[0][0] if terms.trained else "dtype")
         raise UsageError(f"{what} applies to a training step's bytes: it needs {option('of', 'kept')}")

@@ -17,11 +17,9 @@ from tfacct.ledger import paths
 from tfacct.ledger.einsum import AXIS, Size
 from tfacct.ledger.kept import Role, Section
 from tfacct.ledger.storage import width
-from tfacct.ledger.workload import Request, Workload
+from tfacct.ledger.workload import CHUNKS, PATCHES, Request, Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Row, Table
-from tfacct.profiles.reference_images import groups_of
-from tfacct.profiles.reference_mixers import MEANINGS, in_step, scanned, scans
 from tfacct.profiles.transformers import kernel_letters
 from tfacct.profiles.transformers_masks import ALIGNED, reaches
 from tfacct.reports import compose, counting
@@ -31,7 +29,6 @@ from tfacct.reports.counting import Counting
 from tfacct.reports.formula import Line, legend_of, sizes_of, title_of
 from tfacct.reports.formula_legend import legend_notes
 from tfacct.reports.formula_ranks import Divided, letters_of
-from tfacct.reports.kept_as import REFERENCE, TRANSFORMERS, check, kept_step, runner
 from tfacct.reports.passes import MANY, pass_of
 from tfacct.reports.training import stepper
 from tfacct.training.recipe import FP32, Recipe
@@ -51,7 +48,6 @@ def formula_kept(
     terms: Counting,
     *,
     family: bool = False,
-    as_: str = TRANSFORMERS,
     axes: Mapping[str, str] | None = None,
     sp: bool = False,
 ) -> Report:
@@ -61,21 +57,15 @@ def formula_kept(
     from sympy import expand
 
     axes = axes or {}
-    kept_ranks.check(axes, as_)
-    if as_ == TRANSFORMERS:
-        recipe = terms.recipe.for_model(subject)
-    else:
-        recipe = terms.recipe
-        check(recipe, as_)
+    kept_ranks.check(axes)
+    recipe = terms.recipe.for_model(subject)
     work = counting.workload(subject, request)
-    tokens = MANY if as_ == REFERENCE else 1
-    work = replace(work, context=tokens, tokens=tokens, batch=MANY) if family else work
-    step = stepper(subject, recipe)(work) if as_ == TRANSFORMERS else kept_step(subject, work, recipe, as_)
-    symbolic, written, whole = written_kept(subject, recipe, work, as_)
+    work = replace(work, context=1, tokens=1, batch=MANY) if family else work
+    step = stepper(subject, recipe)(work)
+    symbolic, written, whole = written_kept(subject, recipe, work)
     if not whole.is_polynomial(*whole.free_symbols):
         raise _unwritten(subject)
     values = {} if family else sizes_of(subject, work.axes()) | work.axes() | kernel_letters(work.tokens)
-    values |= {} if family else scanned(work.tokens)
     if not family:
         _check(symbolic, whole, values, int(step.kept()), subject)
     own, how = None if family else step, list[str]()
@@ -125,18 +115,15 @@ def formula_kept(
         _table(tensors, facts),
         [facts],
         title=f"{who}: {title_of(f'bytes kept in a training step in {recipe.dtype}', where)}",
-        convention=f"as transformers runs it with {recipe.runs_with}: {TRAINING}"
-        if as_ == TRANSFORMERS
-        else runner(as_).counted,
-        counted=recipe.counted if as_ == TRANSFORMERS else runner(as_).counted,
+        convention=f"as transformers runs it with {recipe.runs_with}: {TRAINING}",
+        counted=recipe.counted,
         notes=lambda _: (
             *(f"block{f' ({kind})' if len(blocks) > 1 else ''} = {block.text}" for kind, block in blocks.items()),
             f"total = {total.text}",
             *legend_notes(legend),
             *how,
             "Every token is new: S is T, and written T.",
-            *(_holds(subject, work) if as_ == TRANSFORMERS else ()),
-            *(_alone(subject, work, family) if as_ == REFERENCE else ()),
+            *_holds(subject, work),
         ),
         requests=[] if family else [request],
         defaults=[] if family else [subject],
@@ -152,7 +139,7 @@ class WrittenKept(NamedTuple):
     whole: Any
 
 
-def written_kept(subject: LoadedModel, recipe: Recipe, work: Workload, as_: str = TRANSFORMERS) -> WrittenKept:
+def written_kept(subject: LoadedModel, recipe: Recipe, work: Workload) -> WrittenKept:
     """What a step of any size keeps that is laid out as this one."""
     import sympy
 
@@ -162,10 +149,7 @@ def written_kept(subject: LoadedModel, recipe: Recipe, work: Workload, as_: str 
             f"tfacct train {subject.name} counts it at any sizes",
         )
     symbolic = _letters(subject, work)
-    if as_ == REFERENCE and scans(subject.architecture):
-        for letter, meaning in MEANINGS.items():
-            symbolic = symbolic.with_letter(letter, meaning)
-    step = _in_letters(subject, symbolic, recipe, work, as_)
+    step = _in_letters(subject, symbolic, recipe, work)
     return WrittenKept(symbolic, step, sympy.expand(step.kept()))
 
 
@@ -190,26 +174,13 @@ def _holds(subject: LoadedModel, work: Workload) -> Iterator[str]:
         yield f"Holds for contexts shorter than {min(windows):,}, the window: longer ones keep other tensors."
 
 
-def _alone(subject: LoadedModel, work: Workload, family: bool) -> Iterator[str]:
-    """Steps of the reference model that are laid out in another way."""
-    single = any(getattr(part, "kv_heads", 0) == 1 for part in subject.architecture.attentions)
-    if family or single:
-        own = "One sequence whose queries share one key head keeps less: its keys and values are not copied."
-        yield "Holds for one sequence, whose keys and values are not copied." if single and work.batch == 1 else own
-    if any("E" in part.axes() for part in subject.architecture.parts()):
-        yield "Holds for more than one token: one alone is not copied for each of its experts."
-
-
-def _in_letters(subject: LoadedModel, symbolic: SymbolicModel, recipe: Recipe, work: Workload, as_: str) -> Step:
+def _in_letters(subject: LoadedModel, symbolic: SymbolicModel, recipe: Recipe, work: Workload) -> Step:
     """The step with a symbol for every size, laid out as at this workload. As many tokens are seen as are new."""
     shape, symbols = subject.architecture, symbolic.symbols
     stacks = block_letters(shape)
     fixed = frozenset(name for name in letters.explained(shape) if name not in symbols)
     open_ = with_sizes(shape, symbols.__getitem__, fixed.union(stacks))
-    if as_ == TRANSFORMERS:
-        run = pass_of(subject, recipe, work, open_, {letter: symbols[letter] for letter in kernel_letters(work.tokens)})
-    else:
-        run = runner(as_).passed(open_, recipe, work)
+    run = pass_of(subject, recipe, work, open_, {letter: symbols[letter] for letter in kernel_letters(work.tokens)})
     counted = zip(_by_stack(shape, run.blocks), stacks, strict=True)
     run = run._replace(
         blocks=tuple(
@@ -221,7 +192,7 @@ def _in_letters(subject: LoadedModel, symbolic: SymbolicModel, recipe: Recipe, w
     )
     tokens = symbols["T"]
     at = Workload(context=tokens, tokens=tokens, batch=symbols["B"]).axes()
-    at |= groups_of(open_, tokens) | in_step(symbols)
+    at |= {letter: symbols[letter] for letter in (CHUNKS, PATCHES) if letter in symbols}
     wide = width(FP32) if recipe.autocast else None
     return Step(run, symbolic.ledger, at, width(recipe.dtype), 0, checkpoint=recipe.recompute == "full", wide=wide)
 

@@ -15,21 +15,17 @@ from tfacct.ledger.kept import Kept, Section
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.reports.formula_ranks import LETTER, By
-from tfacct.reports.kept_as import TRANSFORMERS
 from tfacct.reports.train_ranks import step_of, unruled
 from tfacct.training.recipe import Recipe
 
 OTHERS = "a rank keeps other tensors there"
 
 
-def check(axes: Mapping[str, str], as_: str) -> None:
+def check(axes: Mapping[str, str]) -> None:
     """Raises UsageError for an axis that is not written into what a step keeps."""
     for axis in axes:
         if axis != "tp":
             raise UsageError(f"the formula of a training step has no {option(axis)}", "leave it out")
-        if as_ != TRANSFORMERS:
-            said = f"only the formula of transformers' own step has {option(axis)}"
-            raise UsageError(said, f"leave {option('as_')} out")
 
 
 def on_rank(step: Step, sp: bool) -> Step:

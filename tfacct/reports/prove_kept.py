@@ -15,7 +15,6 @@ from tfacct.profiles.transformers import kernel_letters
 from tfacct.reports.conventions import TRAINING
 from tfacct.reports.counting import Counting
 from tfacct.reports.formula_kept import written_kept
-from tfacct.reports.kept_as import REFERENCE, RUNNERS, runner
 from tfacct.reports.passes import MANY
 from tfacct.reports.statements import DTYPES, proof_report
 from tfacct.reports.training import refusal, step_of
@@ -33,7 +32,6 @@ def prove_kept(
     terms: Counting,
     *,
     by: str | None = None,
-    as_: str = "transformers",
     progress: Tick = unwatched,
 ) -> Report:
     """Prove that the formula of what a training step keeps is what the class keeps, in every size, by a grid of small
@@ -41,12 +39,6 @@ def prove_kept(
     for name, value in terms.trained:
         if name in UNPROVEN:
             raise UsageError(f"{option(name, value)} is not proven", "the witnesses of one model measure it")
-    if as_ != "transformers":
-        from tfacct.reports.prove_reference import prove_reference
-
-        if runner(as_) is not RUNNERS[REFERENCE]:
-            raise UsageError(f"{option('as_', as_)} is algebra: nothing runs that it could be held against")
-        return prove_reference(subject, terms, by=by, progress=progress)
     if by not in (None, "grid"):
         raise UsageError(f"the transformers class takes no symbols for sizes: leave {option('by', by)} out")
     recipes = [

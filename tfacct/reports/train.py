@@ -38,17 +38,12 @@ def train(
     request: Request,
     recipe: Recipe,
     *,
-    as_: str = "transformers",
     fit: Budget | None = None,
     by: By = "instant",
 ) -> Report:
-    """Bytes of a training step as the transformers classes run it, or what it keeps `as_` somebody else does. `fit`:
-    the memory of a device. Raises UsageError."""
+    """Bytes of a training step as the transformers classes run it. `fit`: the memory of a device. Raises
+    UsageError."""
     recipe = recipe.checked()
-    if as_ != "transformers":
-        from tfacct.reports.train_kept import train_kept
-
-        return train_kept(subjects, request, recipe, as_, fit=fit, by=by)
     if request.decode or request.tokens is not None:
         raise whole_sequences("train")
     subjects, left_out = trainable(subjects, recipe)

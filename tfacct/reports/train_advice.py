@@ -23,6 +23,8 @@ def advice(subject: LoadedModel, recipe: Recipe) -> str:
 
 def _nearest(subject: LoadedModel, recipe: Recipe) -> str:
     """The nearest recipe that is counted: the other attention where that is, or the families that are."""
+    if not subject.config.hf_paths:
+        return f"{option('exact', True)} runs the reference model on one device"
     other: AttentionKind = "eager" if recipe.attention == "sdpa" else "sdpa"
     if subject.quantized and refusal(subject.with_fields({"quantization_config": None}), recipe) is None:
         return f"{setting('quantization_config')} counts weights in {recipe.dtype}"

@@ -53,6 +53,8 @@ def refusal(subject: LoadedModel, recipe: Recipe, work: Workload = ONE) -> str |
 
 def _unmeasured(subject: LoadedModel, recipe: Recipe) -> str | None:
     if recipe.attention not in subject.config.trains:
+        if not subject.config.hf_paths:
+            return "transformers has no class for it, and the formula of a training step covers its classes only"
         if not subject.config.trains:
             return f"the training step of {subject.family} has not been measured"
         return f"the training step of {subject.family} has not been measured with {recipe.attention}"

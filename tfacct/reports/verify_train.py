@@ -15,7 +15,6 @@ from tfacct.profiles.chunked import CHUNKS
 from tfacct.reports import compose, counting
 from tfacct.reports.conventions import TRAINING
 from tfacct.reports.counting import Counting
-from tfacct.reports.kept_as import REFERENCE, RUNNERS, TRANSFORMERS, runner
 from tfacct.reports.train import trainable
 from tfacct.reports.training import step_of
 from tfacct.reports.verify import Pair, rows, verdict, witness_facts, word
@@ -26,14 +25,13 @@ from tfacct.witness.step import Run, blocks_run, step_checks
 
 @record
 class Verified:
-    """One model, and what every witness said of its training step: `checked` in one sentence, as `profile` runs it."""
+    """One model, and what every witness said of its training step: `checked` in one sentence."""
 
     subject: LoadedModel
     work: Workload
     checks: list[Check]
     run: tuple[int, int]
     checked: str
-    profile: str = TRANSFORMERS
 
     @property
     def agrees(self) -> bool:
@@ -47,20 +45,10 @@ def verify_train(
     *,
     all_layers: bool = False,
     against: str | None = None,
-    as_: str = TRANSFORMERS,
     progress: Tick = unwatched,
 ) -> Report:
     """Ask the class and torch about each model's training step, on meta, and compare exactly. `all_layers` runs every
     block instead of two. Needs torch and transformers. Raises UsageError for a model whose step is not counted."""
-    if as_ != TRANSFORMERS:
-        from tfacct.reports.verify_reference import verify_reference
-
-        if runner(as_) is not RUNNERS[REFERENCE]:
-            raise UsageError(f"{option('as_', as_)} is algebra: nothing runs that it could be held against")
-        if against is not None or all_layers:
-            asked = option("against", against) if against is not None else option("all_layers", True)
-            raise UsageError(f"{asked} is asked of the transformers class", "the reference model runs every block")
-        return verify_reference(subjects, request, terms, progress=progress)
     if against not in (None, "transformers"):
         raise UsageError(f"{option('against')} knows transformers, not {against!r}")
     if request.decode or request.tokens is not None:
@@ -79,8 +67,8 @@ def verify_train(
     return compose.report(
         "verify",
         subjects,
-        one_table(one) if one else several_table(verified),
-        [facts(each, recipe) for each in verified],
+        _one(one) if one else _several(verified),
+        [_facts(each, recipe) for each in verified],
         title=f"{who} in {recipe.dtype} against witnesses, {words}",
         convention=f"as transformers runs it with {recipe.runs_with}: {TRAINING}",
         answer=verdict([(each.subject, each.checks) for each in verified], "to the byte"),
@@ -122,7 +110,7 @@ def _how(subject: LoadedModel, recipe: Recipe) -> Run:
     return Run(**alike, lora=(asked.rank, lora.layers(subject, asked)), chunks=chunks)
 
 
-def facts(verified: Verified, recipe: Recipe) -> dict[str, Any]:
+def _facts(verified: Verified, recipe: Recipe) -> dict[str, Any]:
     """One model as it stands in the JSON."""
     kept = verified.checks[0]
     return {
@@ -130,11 +118,11 @@ def facts(verified: Verified, recipe: Recipe) -> dict[str, Any]:
         "agrees": verified.agrees,
         "blocks_traced": verified.run[0],
         "block_count": verified.run[1],
-        "profile": verified.profile,
+        "profile": "transformers",
         "checked": verified.checked,
         "optimizer": recipe.optimizer,
         "recompute": recipe.recompute,
-        **({"attention": recipe.for_model(verified.subject).attention} if verified.profile == TRANSFORMERS else {}),
+        "attention": recipe.for_model(verified.subject).attention,
         "loss": recipe.loss,
         "lora": recipe.lora,
         "weights_dtype": recipe.weights_dtype or recipe.dtype,
@@ -148,7 +136,7 @@ def facts(verified: Verified, recipe: Recipe) -> dict[str, Any]:
     }
 
 
-def one_table(verified: Verified) -> Table:
+def _one(verified: Verified) -> Table:
     """Kept bytes by what needs them, and the other checks."""
     columns = (
         Column("what", "kept for the gradients of"),
@@ -163,12 +151,12 @@ def one_table(verified: Verified) -> Table:
     return columns, (rows(lines) if len(lines) > 1 else (), rows(total), rows(further)), ()
 
 
-def several_table(verified: Sequence[Verified], by: str = "by the class") -> Table:
+def _several(verified: Sequence[Verified]) -> Table:
     """A row for each model."""
     columns = (
         Column("model", "model"),
         Column("formula", "kept", "count"),
-        Column("measured", by, "count"),
+        Column("measured", "by the class", "count"),
         Column("witnesses", "checks", "count", drop=2),
         Column("verdict", "", "verdict"),
     )

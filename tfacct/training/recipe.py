@@ -143,11 +143,10 @@ class Recipe:
         lora = [] if self.lora is None else [f"LoRA {self.lora} in {self.adapter_dtype}{on}"]
         return ", ".join([self.optimizer, *lora, *(words for words, so in changed.items() if so)])
 
-    def changes(self, new: Recipe, *, attention: bool = True) -> list[str]:
+    def changes(self, new: Recipe) -> list[str]:
         """The differences between this recipe and a new one, in words."""
         both: list[tuple[str, str | None, str | None]] = [("optimizer", self.optimizer, new.optimizer)]
-        both += [("recomputation", self.recompute, new.recompute)]
-        both += [("attention", self.attention, new.attention)] if attention else []
+        both += [("recomputation", self.recompute, new.recompute), ("attention", self.attention, new.attention)]
         both += [("loss", self.loss, new.loss), ("", self._lora_name, new._lora_name)]
         if self.lora is not None and new.lora is not None:
             both += [("adapters", self.adapter_dtype, new.adapter_dtype)]
