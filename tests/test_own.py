@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.conftest import SHAPES, TINY, tiny
 from tfacct import load
 from tfacct.architecture.parts import FeedForward
-from tfacct.base.errors import TfacctError
+from tfacct.base.errors import TfacctError, UsageError
 from tfacct.families import _own_tables as tables
 from tfacct.ledger.storage import BF16, BF16_EACH
 from tfacct.ledger.workload import Request, Workload
@@ -62,6 +62,18 @@ def test_both_readings_of_the_lectures_flops(run) -> None:
     assert facts["never_called"] == ["encoder.blocks.*.mlp"]
     assert load(LECTURE, **{"encoder.feed_forward.called": True}).flops(**AT).total == called
     assert load(LECTURE).flops(**AT, train=True).models[0]["total_flops_if_called"] == 3 * called
+
+
+@pytest.mark.parametrize("more", [[], ["--lora", "8"]])
+@pytest.mark.parametrize("model", [LECTURE, "cs336-gpt2-xl", "examples/deepseek_like.toml"])
+def test_a_training_step_without_a_transformers_class_has_no_formula(run, model: str, more: list[str]) -> None:
+    ran = run("train", model, "--ctx", "20", *more)
+    error, hint = ran.err.split("hint: ")
+    assert ran.code == 2 and "transformers has no class for it" in error and "covers its classes only" in error
+    assert hint.split() == "--exact runs the reference model on one device".split()
+    with pytest.raises(UsageError, match="transformers has no class for it") as raised:
+        load(model).train(ctx=20)
+    assert raised.value.hint == "exact=True runs the reference model on one device"
 
 
 def test_who_calls_everything_has_one_reading(run) -> None:

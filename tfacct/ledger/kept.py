@@ -37,11 +37,6 @@ SEED, SEED_FULL = 24, 16
 BYTES: dict[Role, int] = {"full": FULL, "upcast": FULL, "copy": FULL, "flag": 1, "index": 8, "short": 4}
 
 
-def turn_of(kind: int) -> str:
-    """The operation that needs the angles of the blocks of a kind, by its number."""
-    return f"{ROTARY}.{kind}" if kind else ROTARY
-
-
 def turns(operation: str) -> bool:
     """True for an operation that needs the angles."""
     return operation.startswith(ROTARY)
@@ -103,10 +98,6 @@ class Kept:
     by: tuple[str, ...]
     role: Role = "work"
     times: Size = 1
-
-    def needed_by(self, by: Iterable[str]) -> Kept:
-        """The same tensor where others need it."""
-        return Kept(self.path, self.spec, tuple(by), self.role, self.times)
 
     def elements(self, axes: Axes) -> Size:
         """Number of elements."""

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from tfacct.architecture import parts
 from tfacct.reference.attention import by_head
-from tfacct.reference.mixing import Convolution, Mixer, States, rounds
+from tfacct.reference.mixing import Convolution, Mixer, States
 from tfacct.reference.modules import Activation, Linear, Product, Work
 
 UNIT_EPS = 1e-6
@@ -279,7 +279,7 @@ class DeltaNet(Mixer):
             state = q.new_zeros(q.shape[0], q.shape[1], self.part.key_dim, self.part.value_dim)
             state.requires_grad_(torch.is_grad_enabled())
         out = []
-        for i in rounds(q.shape[2]):
+        for i in range(q.shape[2]):
             fresh = self.correction(new[:, :, i], self.held(seen[:, :, i], state))
             out.append(self.read_add(self.state_read(q[:, :, i], state), self.chunk_values(scores[:, :, i], fresh)))
             state = self.state_decay(state, ends[:, :, i], self.state_write(k[:, :, i].transpose(-1, -2), fresh))

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from tfacct.architecture import parts
 from tfacct.reference.attention import by_head, slopes
 from tfacct.reference.mamba2 import GroupNorm
-from tfacct.reference.mixing import Mixer, States, rounds
+from tfacct.reference.mixing import Mixer, States
 from tfacct.reference.modules import Activation, LetThrough, Linear, Product, RMSNorm, Work
 from tfacct.reference.rotary import Angles, Rotary
 from tfacct.reference.step import Step
@@ -154,7 +154,7 @@ class LightningAttention(Mixer):
             state = query.new_zeros(batch, heads, size, size)
             state.requires_grad_(torch.is_grad_enabled())
         found = [state]
-        for i in rounds(chunks):
+        for i in range(chunks):
             decay = passed[:, :, i].unsqueeze(-1).unsqueeze(-1)
             found.append(self.state_decay(found[-1], decay, written[:, :, i]))
         queries = self.q_decay(query, (rate * (place[:, None] + 1)).exp().unsqueeze(2))

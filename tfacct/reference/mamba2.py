@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from tfacct.architecture import parts
 from tfacct.reference.attention import by_head
-from tfacct.reference.mixing import Convolution, Mixer, States, rounds
+from tfacct.reference.mixing import Convolution, Mixer, States
 from tfacct.reference.modules import Activation, Linear, Product, Work
 
 
@@ -201,7 +201,7 @@ class Mamba2(Mixer):
             state = written.new_zeros(batch, heads, *written.shape[3:])
             state.requires_grad_(torch.is_grad_enabled())
         found = [state]
-        for i in rounds(chunks):
+        for i in range(chunks):
             found.append(self.state_decay(found[-1], decay[:, :, i, 0], written[:, :, i]))
         return torch.stack(found, dim=2)
 

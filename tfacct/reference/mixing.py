@@ -5,7 +5,6 @@ Shapes: x is (batch, tokens, channels).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, TypeAlias
 
 import torch
@@ -29,11 +28,6 @@ class Mixer(nn.Module):
     def kept(part: Any, batch: int) -> tuple[tuple[int, ...], ...]:
         """Shapes of its states."""
         raise NotImplementedError
-
-
-def rounds(count: int) -> Iterable[int]:
-    """Numbers of the rounds of a loop that are all alike: over shapes alone one may stand for many."""
-    return range(count)
 
 
 def decayed_sums(added: Tensor, decay: Tensor, before: Tensor | None) -> Tensor:

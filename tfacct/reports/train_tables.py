@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from tfacct.accounts.training import Step
 from tfacct.architecture.parts import MIXERS
 from tfacct.ledger import paths
 from tfacct.ledger.kept import AGAIN, Kept
@@ -14,27 +13,16 @@ from tfacct.output.report import Column, Row, Table
 from tfacct.reports import cells, compose
 from tfacct.reports.train_fit import fits_in
 from tfacct.reports.training import Trained
-from tfacct.training.recipe import Recipe
 
 if TYPE_CHECKING:
     from tfacct.reports.budget import Budget
-
-
-class Stepped(Protocol):
-    """One model's training step, and its recipe."""
-
-    @property
-    def step(self) -> Step: ...
-
-    @property
-    def recipe(self) -> Recipe: ...
 
 
 MEMORY = "memory"
 """What an encoder gave."""
 
 
-def by_part(one: Stepped) -> dict[str, int]:
+def by_part(one: Trained) -> dict[str, int]:
     """Bytes kept, by what keeps them."""
     found: dict[str, int] = {}
     for line in kept_lines(one):
@@ -43,7 +31,7 @@ def by_part(one: Stepped) -> dict[str, int]:
     return found
 
 
-def kept_lines(one: Stepped) -> list[dict[str, Any]]:
+def kept_lines(one: Trained) -> list[dict[str, Any]]:
     """Every kept tensor, as in the JSON; blocks of several kinds share a line where they keep alike."""
     step = one.step
     found: dict[tuple[Kept, int], dict[str, Any]] = {}
@@ -155,7 +143,7 @@ def instant_facts(one: Trained) -> list[dict[str, Any]]:
     ]
 
 
-def tensors(one: Stepped) -> Table:
+def tensors(one: Trained) -> Table:
     """Every kept tensor."""
     columns = (
         Column("path", "tensor"),
@@ -183,7 +171,7 @@ def tensors(one: Stepped) -> Table:
     return columns, (tuple(rows),), totals
 
 
-def parts(one: Stepped) -> Table:
+def parts(one: Trained) -> Table:
     """What is kept, by the part that keeps it."""
     columns = (
         Column("part", "part"),
