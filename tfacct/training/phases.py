@@ -245,9 +245,9 @@ class MemoryTimeline:
         self.labels = batch.get(LABELS, 0)
         self.batch = sum(batch.values())
         self.waits = max(self.added.values(), default=0)
-        # Arguments of what is recomputed: cos and sin.
-        arguments = (each for each in graph.before.graph.saved if ROTARY in each.saved_for)
-        self.arguments = before.of(arguments) if step.recomputes else 0
+        rotary = before.of(each for each in graph.before.graph.saved if ROTARY in each.saved_for)
+        self.rotary = 0 if step.recomputes else rotary
+        self.arguments = rotary + before.of(graph.arguments) if step.recomputes else 0
         self.accumulated = {each.at: before.of([each.gradient]) for each in graph.accumulated}
         self.in_forward = before.of(graph.live_in_forward)
         self.always = self.arguments + 2 * self.loss
@@ -304,15 +304,20 @@ class MemoryTimeline:
 
     def layer(self, nth: int, place: Place) -> Iterator[Phase]:
         """The backward pass of one layer."""
-        fullest = place.inside.fullest
+        found, inside = place.inside.operations, place.inside
         if nth == self.last and self.accumulated:  # it makes what all other layers add to
-            place_of, first = place.inside.place, min(place.inside.place[at] for at in self.accumulated)
-            more = sum(self.accumulated.values())
-            found = (
-                each._replace(temporary=each.temporary + (more if place_of[each.at] < first else 0))
-                for each in place.inside.operations
-            )
-            fullest = max(found, key=lambda one: int(one.total))
+            first, more = min(inside.place[at] for at in self.accumulated), sum(self.accumulated.values())
+            found = [
+                each._replace(temporary=each.temporary + (more if inside.place[each.at] < first else 0))
+                for each in found
+            ]
+        elif place.number == 0 and self.rotary:  # the last layer that needs cos and sin
+            first = min((at for name, at in inside.place.items() if name.endswith("rotary")), default=0)
+            found = [
+                each._replace(saved=each.saved - (self.rotary if inside.place[each.at] < first else 0))
+                for each in found
+            ]
+        fullest = inside.fullest if found is inside.operations else max(found, key=lambda one: int(one.total))
         yield self._backward(f"{place.name}, backward", nth, fullest, self._stream(place))
 
     def end(self, nth: int, place: Place) -> Iterator[Phase]:

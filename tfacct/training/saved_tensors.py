@@ -603,6 +603,17 @@ def rotary_axes(model: Transformer) -> str | None:
     return "Hr" if getattr(rotary, "rope_dim", None) else "H"
 
 
+def arguments(model: Transformer, axes: Axes, mode: Mode, traits: Traits) -> tuple[Transient, ...]:
+    """Positions and masks that layers are called with: under eager attention one mask for windows and one for full
+    attention, under sdpa one for windows that a sequence reaches across, or one where the class always makes it."""
+    positions = () if model.positions is not None else (Transient("T", "index"),)
+    windows = {stack.block.window for stack in model.stacks if any("attn" in name for name, _ in stack.block.parts())}
+    if not mode.sdpa:
+        return (*positions, Transient("B T S", times=len({window is None for window in windows})))
+    crossed = any(window is not None and window <= axes["T"] for window in windows)
+    return (*positions, *((Transient("T S", "mask"),) if crossed or traits.always_masked else ()))
+
+
 def predicts_next_token(model: Transformer) -> bool:
     """True of a decoder with a language model's head: its labels are the tokens, shifted by one."""
     causal = any(getattr(part, "causal", True) for part in model.attentions or (None,))
@@ -649,6 +660,7 @@ def _with_loss(
         buffers=() if rotary is None else (SavedTensor("rotary.inv_freq", rotary, (), "fp32"),),
         loss=role,
         logits=Transient(logits),
+        arguments=arguments(model, axes, mode, traits),
         loss_forward=tuple(in_forward) if mode.autocast and not traits.biased_logits else (),
     )
 
