@@ -260,7 +260,7 @@ def trained(subject: LoadedModel, work: Workload, recipe: Recipe) -> Trained:
 def training_memory(subject: LoadedModel, work: Workload, recipe: Recipe) -> TrainingMemory:
     """The memory of a training step. Raises UsageError for a step that the formula does not count."""
     recipe = recipe.for_model(subject)
-    if recipe.mesh is None and recipe.lora is None and recipe.loss == "whole":
+    if recipe.mesh is None and recipe.lora is None:
         why = _unmeasured(subject, recipe)
         if why is not None:
             raise UsageError(f"{subject.name}: {why}", _advice(subject, recipe))

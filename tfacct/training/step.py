@@ -10,6 +10,7 @@ from tfacct.ledger.storage import width
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.training.graph import SavedTensor, StepGraph
+from tfacct.training.loss import chunked_loss
 from tfacct.training.phases import Phase, TrainingStep
 from tfacct.training.recipe import FP32, Recipe
 from tfacct.training.recompute import modules_of, recomputing
@@ -42,6 +43,8 @@ def graph_of(model: LoadedModel, work: Workload, recipe: Recipe, mode: Mode, tra
     graph = _plain_graph(model, work, mode, traits)
     if recipe.recompute not in ("none", "full"):
         graph = recomputing(graph, modules_of(recipe.recompute), traits)
+    if recipe.loss == "chunked":
+        graph = chunked_loss(graph, work.batch, work.tokens, frozen=recipe.lora is not None)
     return graph
 
 
