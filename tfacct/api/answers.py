@@ -213,7 +213,7 @@ class DiffReport(_Common):
 class _Stepped(_Common):
     """Metrics, with the recipe where one is of a training step."""
 
-    profile: Literal["transformers", "reference", "fused"] | None
+    profile: Literal["transformers"] | None
     optimizer: str | None
     recompute: Literal["none", "full", "attention"] | None
     attention: Literal["sdpa", "eager"] | None
@@ -287,7 +287,7 @@ class VerifyReport(_Common):
     weights_dtype: str | None
     kept_bytes: int | None
     measured_kept_bytes: int | None
-    profile: Literal["transformers", "reference"] | None
+    profile: Literal["transformers"] | None
     checked: str | None
     mesh: ranks.MeshFacts | None
     plan: Literal["torch", "transformers"] | None

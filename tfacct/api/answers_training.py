@@ -27,9 +27,9 @@ class TrainReport(_Common):
     optimizer_bytes: int
     gradients_bytes: int
     kept_bytes: int
-    peak_bytes: int | None
-    peak_instant: str | None
-    peak_least_bytes: int | None
+    peak_bytes: int
+    peak_instant: str
+    peak_least_bytes: int
     exact: bool
     mesh: ranks.MeshFacts | None
     sent_bytes: int | None

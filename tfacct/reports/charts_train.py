@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tfacct.base import units
-from tfacct.base.errors import UsageError
 from tfacct.loading.model import LoadedModel
 from tfacct.output import look
 from tfacct.output.chart import Chart
@@ -31,8 +30,6 @@ LEFT_OUT = "No allocator rounding, kernel workspace or device context."
 def train_chart(subjects: Sequence[LoadedModel], report: Report) -> Chart:
     """Instants of one model's step, or the peaks of several models', with the budget if one was asked."""
     facts = report.models
-    if not all(each["instants"] for each in facts):
-        raise UsageError("the picture is of instants, which are not counted here: leave it out")
     if len(facts) == 1:
         rows, names = facts[0]["instants"], [each["instant"] for each in facts[0]["instants"]]
     else:
