@@ -29,13 +29,13 @@ from models_page import models_page
 from own_keys import own_keys
 
 from tfacct.accounts.metrics import METRICS
-from tfacct.accounts.optimizers import OPTIMIZERS, Optimizer
 from tfacct.accounts.step_metrics import STEP_METRICS
 from tfacct.api.schema import KINDS, PAGES, schema
 from tfacct.cli import app as _commands  # noqa: F401  which registers them
 from tfacct.cli.root import REGISTERED
 from tfacct.loading import index, presets
 from tfacct.reports.models import listed
+from tfacct.training.optimizers import Optimizer, optimizers
 
 ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -80,27 +80,45 @@ def workplace(text: str) -> Iterator[Path]:
 OPTIMIZER_ROWS = re.compile(r"<!-- optimizers -->\n(.*?)<!-- end of optimizers -->\n", re.DOTALL)
 
 
-def optimizers() -> str:
-    """A row for each optimizer: bytes of what it keeps, and of what its step holds."""
-    head = "| `--optimizer` | | per element | per row and column | per tensor | its step holds | measured on |"
+STEPS = {
+    "all weights": "a copy of all weights",
+    "one tensor": "2 copies of the largest tensor, and one of the tensor before",
+    "factored": "a copy of the largest tensor, and one of the tensor before",
+    "factored, fp32": (
+        "in fp32, 4 copies of the largest tensor, 2 where weights are fp32; one can be of the tensor before"
+    ),
+    "orthogonalization": "for the largest matrix r × c, (w + 4) · r · c + 4 · min(r, c)²",
+}
+"""Temporaries of an optimizer's step, by the rule of `optimizers.toml`."""
+
+
+def optimizer_rows() -> str:
+    """A row for each optimizer: bytes of its state, and of the temporaries of its step."""
+    head = "| `--optimizer` | | per element | per row and column | per tensor | temporaries of its step | measured on |"
     rows = [
-        f"| `{name}` | {how.about} | {_per_element(how)} | {_moments(1, how.bits) if how.factored else ''} |"
-        f" {how.counter or ''} | {how.holds.words if how.holds else ''} | {how.source} |"
-        for name, how in OPTIMIZERS.items()
+        f"| `{name}` | {how.description} | {_per_element(how)} |"
+        f" {_numbers(1, how.number_bytes) if how.factored else ''} | {how.tensor_bytes or ''} |"
+        f" {_temporaries(how)} | {how.source} |"
+        for name, how in optimizers().items()
     ]
     return "\n".join([head, "|---|---|---|---|---|---|---|", *rows, ""])
 
 
-def _moments(count: int, bits: int | None) -> str:
-    return (f"{count} · w" if count > 1 else "w") if bits is None else f"{4 * count}"
+def _numbers(count: int, bytes_each: int | None) -> str:
+    return (f"{count} · w" if count > 1 else "w") if bytes_each is None else f"{4 * count}"
+
+
+def _temporaries(how: Optimizer) -> str:
+    words = "" if how.step is None else STEPS[how.step]
+    return words.replace("a copy", f"{how.copies} copies") if how.step == "all weights" and how.copies > 1 else words
 
 
 def _per_element(how: Optimizer) -> str:
-    if how.bits == 8:
-        tables = ", and of embeddings" if how.full_tables else ""
-        return f"{how.moments} · (1 + 4/256); {4 * how.moments} of tensors below 4,096 elements{tables}"
-    hidden = f"{_moments(how.hidden.moments, how.hidden.bits)} of these matrices, " if how.hidden else ""
-    return f"{hidden}{_moments(how.moments, how.bits) if how.moments else ''}"
+    if how.number_bytes == 1:
+        embeddings = ", and of embeddings" if how.embeddings_fp32 else ""
+        return f"{how.numbers} · (1 + 4/256); {4 * how.numbers} of tensors below 4,096 elements{embeddings}"
+    matrices = f"{_numbers(how.matrices['numbers'], None)} of these matrices, " if how.matrices else ""
+    return f"{matrices}{_numbers(how.numbers, how.number_bytes) if how.numbers else ''}"
 
 
 PRESETS = re.compile(r"\b[\d,]+ presets\b")
@@ -111,7 +129,7 @@ def refreshed(text: str) -> str:
     """The text with the output of every `$ command` in its console blocks printed anew, the keys of own models, and the
     presets counted."""
     text = PRESETS.sub(f"{len(presets.names()):,} presets", text)
-    text = OPTIMIZER_ROWS.sub(lambda _: f"<!-- optimizers -->\n{optimizers()}<!-- end of optimizers -->\n", text)
+    text = OPTIMIZER_ROWS.sub(lambda _: f"<!-- optimizers -->\n{optimizer_rows()}<!-- end of optimizers -->\n", text)
     text = KEYS.sub(lambda _: f"<!-- keys -->\n{own_keys()}<!-- end of keys -->\n", text)
 
     def block(match: re.Match[str]) -> str:

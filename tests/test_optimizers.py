@@ -9,12 +9,14 @@ import pytest
 
 from tests.conftest import TINY, Ran, tiny
 from tfacct import load
-from tfacct.accounts.optimizers import OPTIMIZERS, optimizer
-from tfacct.accounts.updates import Parameter
+from tfacct.ledger.torch_parameters import TorchParameter
 from tfacct.loading.model import LoadedModel, subject
 from tfacct.reports.stored import stored
+from tfacct.training.optimizers import optimizer, optimizers
 
 pytest.importorskip("transformers")
+
+OPTIMIZERS = optimizers()
 
 
 def torchs(name: str, **fields: Any) -> Callable[[list[Any]], list[Any]]:
@@ -78,7 +80,7 @@ QUANTIZED = {
 }
 
 
-def drawn(seed: int) -> tuple[list[Parameter], list[tuple[int, ...]]]:
+def drawn(seed: int) -> tuple[list[TorchParameter], list[tuple[int, ...]]]:
     """Parameters of a small model: a table, blocks of matrices, vectors and banks, a norm and a head."""
     pick = random.Random(seed).choice
     width, block = pick([7, 24, 64]), list[tuple[int, ...]]()
@@ -87,10 +89,10 @@ def drawn(seed: int) -> tuple[list[Parameter], list[tuple[int, ...]]]:
         convolution = pick([(wide, 1, pick([2, 3, 4])), (wide, 3, 2, 2)])
         block.append(pick([(width,), (wide,), (wide, width), (width, wide), (pick([2, 3]), wide, width), convolution]))
     table, layers = (pick([50, 500]), width), pick([1, 2, 3])
-    inside = [Parameter(shape, layers, 0) for shape in block]
-    ends = Parameter((width,)), Parameter(table)
+    inside = [TorchParameter(shape, layers, 0) for shape in block]
+    ends = TorchParameter((width,)), TorchParameter(table)
     shapes = [table, *block * layers, (width,), table]
-    return [Parameter(table, table=True), *inside, *ends], shapes
+    return [TorchParameter(table, embedding=True), *inside, *ends], shapes
 
 
 @pytest.mark.parametrize("name", MADE)
@@ -102,11 +104,11 @@ def test_states_and_steps_are_the_optimizers_own(name: str) -> None:
     for seed in range(4):
         tensors, shapes = drawn(seed)
         for dtype in (torch.bfloat16, torch.float32):
-            if name == "muon" and not any(tensor.hidden for tensor in tensors):
+            if name == "muon" and not any(tensor.hidden_matrix for tensor in tensors):
                 continue
             found = updated(MADE[name], shapes, dtype)
-            held = OPTIMIZERS[name].update(tensors, dtype.itemsize)
-            assert OPTIMIZERS[name].states(tensors, dtype.itemsize) == found.states, (name, shapes)
+            held = OPTIMIZERS[name].step_memory(tensors, dtype.itemsize)
+            assert OPTIMIZERS[name].state_bytes(tensors, dtype.itemsize) == found.states, (name, shapes)
             assert held.least <= found.held <= held.most, (name, seed, dtype, shapes, held, found)
 
 
@@ -129,7 +131,7 @@ def test_quantized_states_are_the_optimizers_own(name: str) -> None:
             holder.weight = parameters[0]
             manager.register_module_override(holder, "weight", {"optim_bits": 32})
         try:
-            assert OPTIMIZERS[name].states(tensors, 2) == quantized(made), (name, shapes)
+            assert OPTIMIZERS[name].state_bytes(tensors, 2) == quantized(made), (name, shapes)
         finally:
             manager.initialize()
 
@@ -146,8 +148,8 @@ def test_every_optimizer_is_measured() -> None:
 
 def test_by_hand() -> None:
     """A tensor of 5,000 numbers has 20 blocks of 256; bitsandbytes keeps the moments of one of 4,095 in fp32."""
-    large, small = Parameter((50, 100)), Parameter((4095,), 2)
-    states = {name: how.states([large, small], 2) for name, how in OPTIMIZERS.items()}
+    large, small = TorchParameter((50, 100)), TorchParameter((4095,), 2)
+    states = {name: how.state_bytes([large, small], 2) for name, how in OPTIMIZERS.items()}
     numbers = 5000 + 2 * 4095
     assert states["adamw"] == states["adamw-foreach"] == states["adamw-for-loop"] == 4 * numbers + 3 * 4
     assert states["adamw-amsgrad"] == 6 * numbers + 3 * 4
@@ -156,17 +158,17 @@ def test_by_hand() -> None:
     assert states["adafactor"] == 2 * (150 + 2 * 4095) + 3 * 4
     assert states["adafactor-transformers"] == 4 * (150 + 2 * 4095) + 3 * 4
     assert states["sgd"] == states["none"] == 0 and states["sgd-momentum"] == 2 * numbers
-    assert OPTIMIZERS["adamw-8bit"].states([small], 2) == 2 * 8 * 4095  # no codes on the card
-    assert OPTIMIZERS["adamw-foreach"].update([large, small], 2) == (2 * numbers, 2 * numbers)
-    table = Parameter((50, 100), table=True)
-    assert OPTIMIZERS["adamw-8bit-trainer"].states([table], 2) == 8 * 5000
+    assert OPTIMIZERS["adamw-8bit"].state_bytes([small], 2) == 2 * 8 * 4095  # no codes on the card
+    assert OPTIMIZERS["adamw-foreach"].step_memory([large, small], 2) == (2 * numbers, 2 * numbers)
+    table = TorchParameter((50, 100), embedding=True)
+    assert OPTIMIZERS["adamw-8bit-trainer"].state_bytes([table], 2) == 8 * 5000
 
 
 def test_states_of_gpt2_as_bitsandbytes_makes_them() -> None:
     """253,494,680 and 995,518,464 bytes, measured on the library; q, k and v are one tensor in the class."""
     gpt2 = stored(load("gpt2").loaded)
-    assert optimizer("adamw-8bit").states(gpt2, 4) == 253_494_680
-    assert optimizer("adamw-32bit").states(gpt2, 2) == optimizer("adamw-32bit").states(gpt2, 4) == 995_518_464
+    assert optimizer("adamw-8bit").state_bytes(gpt2, 4) == 253_494_680
+    assert optimizer("adamw-32bit").state_bytes(gpt2, 2) == optimizer("adamw-32bit").state_bytes(gpt2, 4) == 995_518_464
 
 
 def alike(shapes: Iterable[Sequence[int]]) -> list[tuple[int, ...]]:
@@ -214,7 +216,7 @@ def test_fused_heads_of_two_sizes(name: str, bytes_: int) -> None:
 
 
 def test_a_small_model_by_one_step_of_adamw() -> None:
-    """97,200 bytes of state and 803,352 bytes at the peak: torch.optim.AdamW on the CPU, in bf16."""
+    """97,200 bytes of state: torch.optim.AdamW on the CPU, in bf16."""
     heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16}
     of_delta = {"linear_key_head_dim": 8, "linear_value_head_dim": 8, "linear_num_key_heads": 2}
     model = {
@@ -223,7 +225,7 @@ def test_a_small_model_by_one_step_of_adamw() -> None:
         **{"linear_conv_kernel_dim": 4, "linear_num_value_heads": 4, **of_delta, **heads},
     }
     step = load(model).train(ctx=16, attention="eager")
-    assert step.optimizer_bytes == 97_200 and step.peak_bytes == 803_352
+    assert step.optimizer_bytes == 97_200
 
 
 def stepped(config: dict[str, Any], name: str) -> int:
@@ -259,7 +261,7 @@ def test_real_models_have_states_of_this_size(family: str, seed: int, name: str)
     from tests.training_configs import drawn as model
 
     config, _, _ = model(family, seed)
-    assert optimizer(name).states(stored(subject(family, config, {}, None)), 2) == stepped(config, name), config
+    assert optimizer(name).state_bytes(stored(subject(family, config, {}, None)), 2) == stepped(config, name), config
 
 
 @pytest.mark.parametrize("family", ["falcon_mamba", "jamba", "mamba", "zamba2"])
@@ -274,8 +276,8 @@ def test_convolutions_of_recurrences_have_three_dimensions(family: str) -> None:
 def test_adafactor_has_rows_and_columns_of_a_convolution() -> None:
     """torch.optim.Adafactor stores of a convolution of D × 1 × K, D numbers by rows and D · K by columns."""
     assert load("lfm2-1.2b").train(ctx=512, optimizer="adafactor").optimizer_bytes == 1_824_848
-    assert optimizer("adafactor").states([Parameter((2048, 1, 3))], 2) == 2 * (2048 + 2048 * 3) + 4
-    assert optimizer("adafactor").states([Parameter((768, 3, 16, 14))], 2) == 2 * 768 * 3 * (16 + 14) + 4
+    assert optimizer("adafactor").state_bytes([TorchParameter((2048, 1, 3))], 2) == 2 * (2048 + 2048 * 3) + 4
+    assert optimizer("adafactor").state_bytes([TorchParameter((768, 3, 16, 14))], 2) == 2 * 768 * 3 * (16 + 14) + 4
 
 
 def test_an_order_that_decides_is_an_interval(run: Callable[..., Ran]) -> None:

@@ -10,12 +10,12 @@ import pytest
 from tests.conftest import by_kind, kind_of_preset
 from tests.test_optimizers import alike, class_parameters, shapes_of
 from tfacct import load
-from tfacct.accounts.optimizers import optimizer
 from tfacct.base.errors import TfacctError
 from tfacct.loading import presets
 from tfacct.reports.lora import parameters, read
 from tfacct.reports.stored import stored
 from tfacct.reports.training import reads_images, refusal
+from tfacct.training.optimizers import optimizer
 from tfacct.training.recipe import Recipe
 
 TRAINED = [name for name in presets.names() if refusal(presets.load(name), Recipe()) is None]
@@ -54,7 +54,7 @@ def test_parameters_of_presets_are_the_classes_own(name: str) -> None:
     of_class = class_parameters(ours)
     assert shapes_of(ours) == alike(parameter.shape for parameter in of_class)
     moments = 2 * sum(parameter.numel() * parameter.element_size() for parameter in of_class)
-    assert optimizer("adamw").states(stored(ours), 2) == moments + 4 * len(of_class)
+    assert optimizer("adamw").state_bytes(stored(ours), 2) == moments + 4 * len(of_class)
 
 
 @pytest.mark.parametrize("name", TRAINED)
@@ -66,7 +66,7 @@ def test_adamw_stores_two_numbers_for_each_trained_parameter(name: str) -> None:
     frozen += [one for one in tensors if one.parameter.table is not None and not one.parameter.table.trained]  # sines
     elements = model.params().total - sum(int(one.count * one.elements) for one in frozen)
     count = sum(one.copies for one in stored(model.loaded))
-    assert optimizer("adamw").states(stored(model.loaded), 2) == 2 * 2 * elements + 4 * count
+    assert optimizer("adamw").state_bytes(stored(model.loaded), 2) == 2 * 2 * elements + 4 * count
 
 
 def numbers(found: Any, at: str = "") -> Iterator[tuple[str, float]]:

@@ -57,9 +57,9 @@ def kv_dtype(incomplete: str) -> list[str]:
 
 def optimizer(incomplete: str) -> list[str]:
     """Optimizers."""
-    from tfacct.accounts.optimizers import OPTIMIZERS
+    from tfacct.training.optimizers import optimizers
 
-    return _beginning(incomplete, OPTIMIZERS)
+    return _beginning(incomplete, optimizers())
 
 
 def metrics(ctx: typer.Context, incomplete: str) -> list[str]:

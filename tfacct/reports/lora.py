@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 from tfacct.accounts.training import Adapter
-from tfacct.accounts.updates import Parameter
 from tfacct.architecture.parts import Embedding, Experts
 from tfacct.base import units
 from tfacct.base.errors import UsageError
@@ -17,6 +16,7 @@ from tfacct.ledger.einsum import Axes
 from tfacct.ledger.kept import FULL, Held, Pass, Section, axes_once
 from tfacct.ledger.lines import Matmul
 from tfacct.ledger.storage import Stored, storage, width
+from tfacct.ledger.torch_parameters import TorchParameter
 from tfacct.loading.model import LoadedModel
 from tfacct.profiles.adapters import adapted
 from tfacct.profiles.adapters_parts import STREAM, WEIGHT, Adapters, Sides
@@ -295,7 +295,7 @@ class Lent(NamedTuple):
 
     run: Pass
     adapters: tuple[Adapter, ...]
-    parameters: list[Parameter]
+    parameters: list[TorchParameter]
     width: int
     frozen: int | None
 
@@ -340,7 +340,7 @@ def lent(subject: LoadedModel, recipe: Recipe, run: Pass) -> Lent:
     wide = recipe.adapter_dtype == "fp32"
     each = FULL if wide else FULL // 2
     made: list[Adapter] = []
-    handed: list[Parameter] = []
+    handed: list[TorchParameter] = []
     every = list(_products(subject))
     for product in every:
         numbers = subject.ledger.groups[product.number].numbers
@@ -348,7 +348,7 @@ def lent(subject: LoadedModel, recipe: Recipe, run: Pass) -> Lent:
             path = f"{product.path}.lora_{which}.weight"
             made.append(Adapter(path, asked.rank * side, each * asked.rank * side, numbers))
             sides = (asked.rank, side) if which == "A" else (side, asked.rank)
-            handed.append(Parameter(sides, len(numbers), product.number))
+            handed.append(TorchParameter(sides, len(numbers), product.number))
     packed = recipe.weights_dtype == NF4
     whole = run
     if not recipe.autocast:  # whose pass has them already

@@ -7,12 +7,12 @@ from math import isqrt
 from typing import Any
 
 from tfacct.accounts.sharding.shards import corrects
-from tfacct.accounts.updates import Parameter
 from tfacct.base.spelling import option
 from tfacct.ledger import paths
 from tfacct.ledger.evaluated import Tensor
 from tfacct.ledger.groups import Ledger
 from tfacct.ledger.lines import PIXELS
+from tfacct.ledger.torch_parameters import TorchParameter
 from tfacct.loading.model import LoadedModel
 
 RUNS = "runs"
@@ -20,19 +20,19 @@ RUNS = "runs"
 IN, OUT = (paths.in_every(paths.BLOCKS, f"attn.{name}") for name in ("q_proj", "o_proj"))
 
 
-def stored(subject: LoadedModel, part: Ledger | None = None) -> list[Parameter]:
+def stored(subject: LoadedModel, part: Ledger | None = None) -> list[TorchParameter]:
     """The parameters as the class stores them, in order: q, k and v are one tensor where it fuses them. `part`: the
     part of the ledger whose parameters they are, if not all."""
     ledger = part or subject.ledger
     if "stored" not in ledger.known:
         ledger.known["stored"] = _stored(subject, ledger)
-    found: list[Parameter] = ledger.known["stored"]
+    found: list[TorchParameter] = ledger.known["stored"]
     return found
 
 
-def _stored(subject: LoadedModel, ledger: Ledger) -> list[Parameter]:
+def _stored(subject: LoadedModel, ledger: Ledger) -> list[TorchParameter]:
     named, stacks = names(subject), dict[int, int]()
-    found: dict[tuple[str, int | None], Parameter] = {}
+    found: dict[tuple[str, int | None], TorchParameter] = {}
     for tensor in ledger.tensors():
         table = tensor.parameter.table
         if (table is not None and not table.trained) or corrects(tensor.path):
@@ -44,7 +44,7 @@ def _stored(subject: LoadedModel, ledger: Ledger) -> list[Parameter]:
         if key in found:  # fused along their outputs
             at = 1 if tensor.parameter.bank else 0
             shape = (*shape[:at], found[key].shape[at] + shape[at], *shape[at + 1 :])
-        found[key] = Parameter(shape, int(tensor.count), stack, tensor.embedding)
+        found[key] = TorchParameter(shape, int(tensor.count), stack, tensor.embedding)
     if subject.config.out_first:
         modules = subject.config.paths()
         return _out_first(found, modules[IN], modules[OUT])
@@ -102,7 +102,7 @@ def not_again(subject: LoadedModel) -> str | None:
     return None
 
 
-def _out_first(found: Mapping[tuple[str, int | None], Parameter], made: str, out: str) -> list[Parameter]:
+def _out_first(found: Mapping[tuple[str, int | None], TorchParameter], made: str, out: str) -> list[TorchParameter]:
     """The same, attention's last product in front of the one that makes queries."""
     order: list[tuple[str, int | None]] = []
     for key in found:

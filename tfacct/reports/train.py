@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from tfacct.accounts.optimizers import optimizer
 from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
@@ -20,6 +19,7 @@ from tfacct.reports.ranks import fitting_words, in_devices
 from tfacct.reports.train_fit import budgeted, fits_in, levers
 from tfacct.reports.train_tables import by_part, instant_facts, kept_lines, parts, several, tensors, timeline
 from tfacct.reports.training import LORA_NEARLY, Trained, nearly, of_another_size, reads_images, refusal, trained
+from tfacct.training.optimizers import optimizer
 from tfacct.training.recipe import FP32, Recipe
 
 if TYPE_CHECKING:

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tfacct.accounts.optimizers import optimizer
 from tfacct.accounts.sharding.experts import received
 from tfacct.accounts.sharding.mesh import LIVES, VOCABULARY, Mesh, divisors, padded, replicated
 from tfacct.accounts.sharding.replicas import along_copies, buckets
@@ -40,6 +39,7 @@ from tfacct.reports.pipes import check_step
 from tfacct.reports.stored import names, stored
 from tfacct.reports.unruled import encodes, in_parallel
 from tfacct.reports.unruled import unruled as part_without_rule
+from tfacct.training.optimizers import optimizer
 from tfacct.training.recipe import FP32, AttentionKind, Recipe
 
 
@@ -113,7 +113,7 @@ def _unruled(subject: LoadedModel, recipe: Recipe) -> Iterator[str]:
         yield f"eager attention is not counted beside {option('cp')} or {option('ulysses')}"
     if recipe.attention == "eager" and mesh.sp:
         yield f"eager attention is not counted beside {option('sp', True)}"
-    if how.bits is not None or how.factored or how.hidden is not None or how.name.endswith("for-loop"):
+    if not how.elementwise:
         yield f"{how.name} is not counted on a mesh: optimizers that take each number by itself are"
 
 
@@ -280,9 +280,9 @@ def of_stages(
         if whole.adapters:
             return adapters.staged(whole, own, recipe)._replace(ledger=ledger)
         tensors = stored(one, ledger)
-        update = how.update(tensors, wide)
+        update = how.step_memory(tensors, wide)
         less = update.most - update.least
-        return whole._replace(ledger=ledger, states=how.states(tensors, wide), update=update.most, unsure=less)
+        return whole._replace(ledger=ledger, states=how.state_bytes(tensors, wide), update=update.most, unsure=less)
 
     return candidates(one, mesh, work, recipe.accumulates and mesh.fsdp == 1, made)
 
@@ -324,7 +324,7 @@ def shared(subject: LoadedModel, step: Step, recipe: Recipe, ledger: Ledger | No
     if step.adapters:
         return adapters.shared(ledger, step, recipe, units(ledger, mesh, each, norms_first))
     own, how = updated(ledger, shares, names(subject)), optimizer(recipe.optimizer)
-    states, update = how.states(own, each.bits // 8), how.update(own, each.bits // 8)
+    states, update = how.state_bytes(own, each.bits // 8), how.step_memory(own, each.bits // 8)
     step = step._replace(states=states, update=update.most)
     if mesh.zero == 1:
         return step

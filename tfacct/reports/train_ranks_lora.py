@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tfacct.accounts.optimizers import optimizer
 from tfacct.accounts.sharding.flights import lent_to
 from tfacct.accounts.sharding.mesh import Mesh
 from tfacct.accounts.sharding.sends import Collective
 from tfacct.accounts.sharding.stages import Stage
 from tfacct.accounts.training import Step, Units
-from tfacct.accounts.updates import Parameter
 from tfacct.architecture.parts import Embedding, Experts, LatentAttention
 from tfacct.base import units as numbers
 from tfacct.base.spelling import option
 from tfacct.ledger.groups import Ledger
+from tfacct.ledger.torch_parameters import TorchParameter
 from tfacct.loading.model import LoadedModel
 from tfacct.reports.mesh import norms_all_heads
+from tfacct.training.optimizers import optimizer
 from tfacct.training.recipe import NF4, Recipe
 
 DTYPE = "with weights in the pass's dtype"
@@ -71,8 +71,8 @@ def shared(ledger: Ledger, step: Step, recipe: Recipe, parts: Units) -> Step:
     own = shares(step, recipe.mesh, lora.read(recipe.lora).rank)
     step = with_units(step, parts._replace(accumulates=recipe.accumulates), own, ledger)
     return step._replace(
-        states=how.states(own, wide),
-        update=how.update(own, wide).most,
+        states=how.state_bytes(own, wide),
+        update=how.step_memory(own, wide).most,
         accumulate=step.accumulate and recipe.mesh.pp > 1,
     )
 
@@ -81,8 +81,8 @@ def staged(step: Step, own: list[Stage], recipe: Recipe) -> Step:
     """The step of a rank with some stages, whose optimizer updates the adapters there."""
     how, wide = optimizer(recipe.optimizer), numbers.dtype_bits(recipe.adapter_dtype) // 8
     there = [(one, part) for stage in own for one in step.adapters for part in lent_to([one], stage)]
-    tensors = [Parameter((int(one.elements),), part.copies, one.numbers[0]) for one, part in there]
-    return step._replace(states=how.states(tensors, wide), update=how.update(tensors, wide).most)
+    tensors = [TorchParameter((int(one.elements),), part.copies, one.numbers[0]) for one, part in there]
+    return step._replace(states=how.state_bytes(tensors, wide), update=how.step_memory(tensors, wide).most)
 
 
 def sent(subject: LoadedModel, recipe: Recipe, step: Step, found: list[Collective], times: int = 1) -> list[Collective]:

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tfacct.accounts.optimizers import optimizer
 from tfacct.accounts.sharding.mesh import VOCABULARY, Mesh, padded
 from tfacct.accounts.sharding.sends import Collective
 from tfacct.accounts.sharding.stages import microbatches
@@ -29,6 +28,7 @@ from tfacct.reports.stored import stored
 from tfacct.reports.train_ranks import alone, of_stages, on_stages
 from tfacct.reports.training import Trained
 from tfacct.reports.unruled import encodes
+from tfacct.training.optimizers import optimizer
 from tfacct.training.recipe import FP32, Recipe
 
 HIGHER = {"ring": (24, 46), "gather": (9, 10), "ulysses": (0, 0)}
@@ -142,7 +142,7 @@ def facts(one: Trained) -> dict[str, Any]:
         gradients = int(undivided.adapter_bytes)
     else:
         weights = gradients = each.bytes(sum(tensor.copies * tensor.elements for tensor in tensors))
-        states = optimizer(one.recipe.optimizer).states(tensors, each.bits // 8)
+        states = optimizer(one.recipe.optimizer).state_bytes(tensors, each.bits // 8)
     return {
         "mesh": meshes.facts(mesh),
         "sent_bytes": sent(one),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from tfacct.accounts.optimizers import optimizer
 from tfacct.accounts.timeline import Instant, peak, timeline
 from tfacct.accounts.training import Adapter, Step
 from tfacct.architecture.parts import Experts, Patches
@@ -18,6 +17,7 @@ from tfacct.loading.model import LoadedModel
 from tfacct.reports.fused_heads import beyond_kernels
 from tfacct.reports.passes import CHUNKED, ONE, mode_of, pass_of, traits_of
 from tfacct.reports.stored import changed_by, not_again, stored
+from tfacct.training.optimizers import optimizer
 from tfacct.training.phases import Phase, TrainingStep, phases
 from tfacct.training.phases import peak as fullest
 from tfacct.training.recipe import FP32, NF4, Recipe
@@ -140,7 +140,7 @@ def step_of(subject: LoadedModel, work: Workload, recipe: Recipe) -> Step:
         from tfacct.reports.lora import lent
 
         run, adapters, tensors, bytes_each, frozen = lent(subject, recipe, run)
-    states, update = how.states(tensors, bytes_each), how.update(tensors, bytes_each)
+    states, update = how.state_bytes(tensors, bytes_each), how.step_memory(tensors, bytes_each)
     again = recipe.recompute == "full"
     less = update.most - update.least
     loop = recipe.accumulates, recipe.keep_logits
@@ -151,7 +151,7 @@ def unsure(subject: LoadedModel, recipe: Recipe) -> bool:
     """True if the order of the parameters decides what the optimizer holds while it updates."""
     if recipe.mesh is not None:
         return False  # no such optimizer is counted there
-    update = optimizer(recipe.optimizer).update(
+    update = optimizer(recipe.optimizer).step_memory(
         stored(subject), width(FP32 if recipe.autocast else recipe.dtype).bits // 8
     )
     return update.most > update.least

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal, get_args
 
-from tfacct.accounts.optimizers import optimizer
 from tfacct.accounts.sharding.checks import checked
 from tfacct.accounts.sharding.mesh import Mesh
 from tfacct.base import units
@@ -15,6 +14,7 @@ from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.ledger.workload import check_size
 from tfacct.loading.model import LoadedModel
+from tfacct.training.optimizers import optimizer
 
 AttentionKind = Literal["sdpa", "eager"]
 ANY_ATTENTION = "sdpa, or eager where a class has no other"

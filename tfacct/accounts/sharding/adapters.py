@@ -13,11 +13,11 @@ from tfacct.accounts.sharding.replicas import axis, filled
 from tfacct.accounts.sharding.sends import Collective, When, collective
 from tfacct.accounts.sharding.steps import SUMMED
 from tfacct.accounts.training import Step, Units
-from tfacct.accounts.updates import Parameter
 from tfacct.ledger.einsum import Axes, rounded_up, whole_bytes
 from tfacct.ledger.groups import Ledger
 from tfacct.ledger.kept import Held, Moment, Role
 from tfacct.ledger.lines import Matmul
+from tfacct.ledger.torch_parameters import TorchParameter
 
 NARROW = "B T Rl"
 DOWN, UP = ".lora_A.weight", ".lora_B.weight"
@@ -75,17 +75,17 @@ def of_adapters(ledger: Ledger, mesh: Mesh, on: frozenset[str], rank: int, at: A
                 yield collective(what, "all-reduce", "tp", when, "stream", group.count, result, mesh.tp, letter)
 
 
-def shares(step: Step, mesh: Mesh, rank: int) -> list[Parameter]:
+def shares(step: Step, mesh: Mesh, rank: int) -> list[TorchParameter]:
     """Adapters as the fullest rank of `fsdp` stores them, padding included."""
     found = []
     for one in step.adapters:
         rows = rank if one.path.endswith(DOWN) else int(one.elements) // rank
         own = rounded_up(rows, mesh.sharers) * (int(one.elements) // rows)
-        found.append(Parameter((own,), one.copies, one.numbers[0]))
+        found.append(TorchParameter((own,), one.copies, one.numbers[0]))
     return found
 
 
-def with_units(step: Step, units: Units, own: Iterable[Parameter], ledger: Ledger) -> Step:
+def with_units(step: Step, units: Units, own: Iterable[TorchParameter], ledger: Ledger) -> Step:
     """A step whose frozen weights are gathered in these units, each block's with its adapters. A stage counts its
     blocks from 0."""
     blocks, lent = dict[int, int](), dict[int, int]()

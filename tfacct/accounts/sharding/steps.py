@@ -8,13 +8,13 @@ from dataclasses import replace
 from tfacct.accounts.sharding.mesh import LIVES, VOCABULARY, Mesh
 from tfacct.accounts.sharding.shards import HEADS_HERE, Unit, corrects, gathered, stored_elements
 from tfacct.accounts.training import ENDS, Apart, Step, Units
-from tfacct.accounts.updates import Parameter
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import Axes, letters, renamed, rounded_up
 from tfacct.ledger.groups import Ledger
 from tfacct.ledger.kept import AGAIN, Held, Kept, Moment, Run, Section
 from tfacct.ledger.lines import ACTIVE
 from tfacct.ledger.storage import Width
+from tfacct.ledger.torch_parameters import TorchParameter
 
 POSITIONS = Held("T", "index")
 """What a class makes of the number of its tokens."""
@@ -113,17 +113,17 @@ def rows(ledger: Ledger, mesh: Mesh) -> tuple[int, int]:
     return whole - own, max(own, 1)
 
 
-def updated(ledger: Ledger, mesh: Mesh, tensors: Mapping[str, str]) -> list[Parameter]:
+def updated(ledger: Ledger, mesh: Mesh, tensors: Mapping[str, str]) -> list[TorchParameter]:
     """The parameters of the fullest rank, for an optimizer that takes each number by itself. `tensors`: that of the
     class in which each of the ledger's is stored, where it fuses several."""
-    found: dict[tuple[int, str], Parameter] = {}
+    found: dict[tuple[int, str], TorchParameter] = {}
     for number, unit in enumerate(gathered(ledger, mesh)):
         for one in unit.shards:
             if corrects(one.path):
                 continue  # no optimizer is handed it
             key = number, tensors.get(one.path, one.path)
             beside = found[key].shape[0] if key in found else 0
-            found[key] = Parameter((beside + one.elements,), unit.times, number if unit.what else None)
+            found[key] = TorchParameter((beside + one.elements,), unit.times, number if unit.what else None)
     return list(found.values())
 
 

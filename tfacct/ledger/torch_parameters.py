@@ -1,0 +1,33 @@
+"""Parameters as torch modules store them, for optimizers."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import NamedTuple
+
+
+class TorchParameter(NamedTuple):
+    """A parameter as the class stores it: `copies` tensors of this shape.
+
+    `stack`: the number of the layers' kind, None outside the layers. `embedding`: it is an embedding's.
+    """
+
+    shape: tuple[int, ...]
+    copies: int = 1
+    stack: int | None = None
+    embedding: bool = False
+
+    @property
+    def elements(self) -> int:
+        """Number of elements of one tensor."""
+        return prod(self.shape)
+
+    @property
+    def rows_and_columns(self) -> int:
+        """Number of rows and columns of all its matrices; 0 of a vector."""
+        return sum(self.elements // side for side in self.shape[-2:]) if len(self.shape) > 1 else 0
+
+    @property
+    def hidden_matrix(self) -> bool:
+        """True of a matrix in a layer: torch.optim.Muon takes no other parameter."""
+        return self.stack is not None and len(self.shape) == 2
