@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tfacct.accounts.optimizers import optimizer
-from tfacct.accounts.updates import Parameter
 from tfacct.ledger.storage import width
+from tfacct.ledger.torch_parameters import TorchParameter
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.training.graph import SavedTensor, StepGraph
 from tfacct.training.loss import chunked_loss
+from tfacct.training.optimizers import optimizer
 from tfacct.training.phases import Phase, TrainingStep
 from tfacct.training.recipe import FP32, Recipe
 from tfacct.training.recompute import modules_of, recomputing
@@ -61,19 +61,19 @@ def _plain_graph(model: LoadedModel, work: Workload, mode: Mode, traits: Traits)
 
 
 def training_step(
-    model: LoadedModel, work: Workload, recipe: Recipe, graph: StepGraph, parameters: list[Parameter]
+    model: LoadedModel, work: Workload, recipe: Recipe, graph: StepGraph, parameters: list[TorchParameter]
 ) -> TrainingStep:
     """The step of a recipe that trains these parameters."""
     compute, stored = width(recipe.dtype), width(FP32 if recipe.autocast else recipe.dtype)
     rule, each = optimizer(recipe.optimizer), stored.bits // 8
-    update = rule.update(parameters, each)
+    update = rule.step_memory(parameters, each)
     return TrainingStep(
         graph,
         model.running("expanded").ledger,
         work.axes(),
         compute,
         stored,
-        optimizer_state=rule.states(parameters, each),
+        optimizer_state=rule.state_bytes(parameters, each),
         update=update.most,
         uncertain=update.most - update.least,
         recompute=recipe.recompute == "full",
