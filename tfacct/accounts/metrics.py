@@ -24,7 +24,7 @@ from tfacct.ledger.workload import LARGEST, Workload
 
 if TYPE_CHECKING:
     from tfacct.accounts.sharding.mesh import Mesh
-    from tfacct.accounts.training import Step
+    from tfacct.accounts.step_metrics import StepMemory
 
 Recompute = Literal["full", "attention", "none"]
 """What a training step runs again in its backward pass."""
@@ -46,7 +46,7 @@ class Point:
     masked: bool = False
     train: bool = False
     recompute: Recompute = "none"
-    step: Callable[[Workload], Step] | None = None
+    step: Callable[[Workload], StepMemory] | None = None
     mesh: Mesh | None = None
 
     @property

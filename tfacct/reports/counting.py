@@ -20,8 +20,8 @@ from tfacct.loading.published import assumed, published
 
 if TYPE_CHECKING:
     from tfacct.accounts.sharding.mesh import Mesh
-    from tfacct.accounts.training import Step
     from tfacct.training.recipe import Recipe
+    from tfacct.training.step import TrainingMemory
 
 Found = TypeVar("Found")
 
@@ -87,10 +87,10 @@ class Counting:
 
     def untrained(self, subject: LoadedModel, work: Workload) -> tuple[str, str | None] | None:
         """Reason why the bytes of a training step are not counted, and advice; None if they are."""
-        from tfacct.accounts.step_metrics import STEP_METRICS, step_of
+        from tfacct.accounts.step_metrics import STEP_METRICS, memory_of
 
         try:
-            step_of(self.point(subject, work, list(STEP_METRICS.values())))
+            memory_of(self.point(subject, work, list(STEP_METRICS.values())))
         except (ConfigError, UsageError) as error:
             return error.message.removeprefix(f"{subject.name}: "), error.hint
         return None
@@ -141,7 +141,7 @@ class Counting:
 
     def _step(
         self, subject: LoadedModel, work: Workload, metrics: Sequence[Metric]
-    ) -> Callable[[Workload], Step] | None:
+    ) -> Callable[[Workload], TrainingMemory] | None:
         """The training step at any workload, where a metric is of one. Raises UsageError for a model or a workload
         whose step is not counted."""
         asked = next((metric.name for metric in metrics if metric.of_step), None)
@@ -152,9 +152,9 @@ class Counting:
             raise UsageError(f"{asked} is of a training step, which takes whole sequences: leave {parts} out")
         if work.logits == "last":
             raise UsageError(f"{asked} is of a training step, which computes all logits: leave {option('logits')} out")
-        from tfacct.reports.training import stepper
+        from tfacct.reports.training import memory_at
 
-        return stepper(subject, self.recipe)
+        return memory_at(subject, self.recipe)
 
     def recipe_facts(self, metrics: Sequence[Metric], subject: LoadedModel | None = None) -> dict[str, Any]:
         """The recipe as it is in the JSON, where a metric is of a training step; that of one model with its class's

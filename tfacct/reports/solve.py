@@ -95,7 +95,7 @@ def solve(subject: LoadedModel, request: Request, *, unknown: str, until: str, t
             how = [f"{unknown} must divide the query heads: every such number was tried."]
         elif bends or any(metric.whole for metric in metrics):
             found = whole(unknown, equation, at)
-            how = [*_again(found), *_fullest(unknown, metrics, at, found.answer)]
+            how = [*_again(found), *_peak_phase(unknown, metrics, at, found.answer)]
         else:
             found = solved(unknown, equation, at, work.tokens if unknown == "ctx" and chunk else 1)
             if not found.leaps:
@@ -152,15 +152,15 @@ def solve(subject: LoadedModel, request: Request, *, unknown: str, until: str, t
     )
 
 
-def _fullest(unknown: str, metrics: Sequence[Metric], at: Callable[[Size], Point], answer: int) -> list[str]:
-    """Which instant of a training step decides there, and where it takes over from another."""
-    from tfacct.accounts.step_metrics import PEAK, fullest
+def _peak_phase(unknown: str, metrics: Sequence[Metric], at: Callable[[Size], Point], answer: int) -> list[str]:
+    """The phase of the peak at the answer, and where another phase has it."""
+    from tfacct.accounts.step_metrics import PEAK, peak_phase
 
     if all(metric.name != PEAK for metric in metrics):
         return []
-    found = turn(lambda value: fullest(at(value)), answer)
-    taken = "" if found is None else f"; it takes over from {found[1]!r} at {unknown} = {found[0]:,}"
-    return [f"The fullest instant at {unknown} = {answer:,} is {fullest(at(answer))!r}{taken}."]
+    found = turn(lambda value: peak_phase(at(value)), answer)
+    before = "" if found is None else f"; it takes over from {found[1]!r} at {unknown} = {found[0]:,}"
+    return [f"The peak at {unknown} = {answer:,} is in {peak_phase(at(answer))!r}{before}."]
 
 
 def _again(found: Solution) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 from tfacct.accounts.timeline import Instant, peak, timeline
@@ -18,8 +19,7 @@ from tfacct.reports.fused_heads import beyond_kernels
 from tfacct.reports.passes import CHUNKED, ONE, mode_of, pass_of, traits_of
 from tfacct.reports.stored import changed_by, not_again, stored
 from tfacct.training.optimizers import optimizer
-from tfacct.training.phases import Phase, TrainingStep, phases
-from tfacct.training.phases import peak as fullest
+from tfacct.training.phases import Phase, TrainingStep
 from tfacct.training.recipe import FP32, NF4, Recipe
 from tfacct.training.step import TrainingMemory, graph_of, training_step
 
@@ -252,9 +252,8 @@ def _routed(subject: LoadedModel) -> bool:
 def trained(subject: LoadedModel, work: Workload, recipe: Recipe) -> Trained:
     """The training step of a model, worked out. Raises UsageError for one that is not counted."""
     recipe = recipe.for_model(subject)
-    step = step_of(subject, work, recipe)
-    found = timeline(step)
-    return Trained(subject, work, recipe, step, found, peak(found))
+    found = [Instant(*each) for each in training_memory(subject, work, recipe).phases]
+    return Trained(subject, work, recipe, step_of(subject, work, recipe), found, peak(found))
 
 
 def training_memory(subject: LoadedModel, work: Workload, recipe: Recipe) -> TrainingMemory:
@@ -266,10 +265,16 @@ def training_memory(subject: LoadedModel, work: Workload, recipe: Recipe) -> Tra
             raise UsageError(f"{subject.name}: {why}", _advice(subject, recipe))
         graph = graph_of(subject, work, recipe, mode_of(subject, recipe), traits_of(subject))
         step = training_step(subject, work, recipe, graph, stored(subject))
-        found = phases(step)
-    else:
-        step, found = _bridged(step_of(subject, work, recipe))
-    return TrainingMemory(subject, work, recipe, step, found, fullest(found))
+        return TrainingMemory(subject, work, recipe, step)
+    return TrainingMemory(subject, work, recipe, *_bridged(step_of(subject, work, recipe)))
+
+
+def memory_at(subject: LoadedModel, recipe: Recipe) -> Callable[[Workload], TrainingMemory]:
+    """The memory of a model's training step at any workload; the last one is cached. Raises UsageError for a recipe
+    that the formula does not count."""
+    recipe = recipe.checked()
+    _check(subject, recipe)
+    return lru_cache(maxsize=1)(partial(training_memory, subject, recipe=recipe))
 
 
 def _bridged(old: Step) -> tuple[TrainingStep, list[Phase]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from functools import cached_property
 
 from tfacct.ledger.storage import width
 from tfacct.ledger.torch_parameters import TorchParameter
@@ -11,7 +11,7 @@ from tfacct.loading.model import LoadedModel
 from tfacct.training.graph import SavedTensor, StepGraph
 from tfacct.training.loss import chunked_loss
 from tfacct.training.optimizers import optimizer
-from tfacct.training.phases import Phase, TrainingStep
+from tfacct.training.phases import Phase, TrainingStep, peak, phases
 from tfacct.training.recipe import FP32, Recipe
 from tfacct.training.recompute import modules_of, recomputing
 from tfacct.training.saved_tensors import step_graph
@@ -21,15 +21,24 @@ POSITIONS = "P"
 """The axis of a position embedding's rows."""
 
 
-class TrainingMemory(NamedTuple):
+class TrainingMemory:
     """The memory of a training step: its phases, and the one with the most bytes."""
 
-    model: LoadedModel
-    work: Workload
-    recipe: Recipe
-    step: TrainingStep
-    phases: list[Phase]
-    peak: Phase
+    def __init__(
+        self, model: LoadedModel, work: Workload, recipe: Recipe, step: TrainingStep, known: list[Phase] | None = None
+    ) -> None:
+        self.model, self.work, self.recipe, self.step = model, work, recipe, step
+        self._known = known
+
+    @cached_property
+    def phases(self) -> list[Phase]:
+        """The phases that can be the peak, in their order; the optimizer's step is the last."""
+        return self._known or phases(self.step)
+
+    @cached_property
+    def peak(self) -> Phase:
+        """The phase with the most bytes."""
+        return peak(self.phases)
 
     @property
     def least(self) -> int:
