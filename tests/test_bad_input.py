@@ -106,6 +106,7 @@ def test_what_typer_itself_refuses(run, arguments: str) -> None:
     ("arguments", "says", "hint"),
     [
         ("flops gpt2 --trian", "no such option: --trian", "did you mean --train or --print?"),
+        ("train gpt2 --as reference", "no such option: --as", "`tfacct train MODEL --exact` runs the class"),
         ("flops gpt2 --by row", "--by: 'row' is not one of 'line', 'part', 'block'", "`tfacct flops --help`"),
         ("params gpt2 --tp x", '--tp must be a whole number, not "x"', "`tfacct params --help`"),
         ("plan gpt2 --fit t4 --gpus 0", "--gpus must be at least 1, not ", "`tfacct plan --help`"),

@@ -20,6 +20,9 @@ CLOSED_PIPE = 141
 UnparsedError: type[Exception] = typer.BadParameter.__bases__[0]
 """What typer raises for a command line that it cannot read; typer does not export it."""
 
+REMOVED = {"--as": "`tfacct train MODEL --exact` runs the class, or the reference model where transformers has none"}
+"""Options that are gone, and what answers instead."""
+
 
 def complain(error: TfacctError) -> None:
     """Print an error on stderr: with `--json` on the command line as one object, else as text."""
@@ -37,7 +40,8 @@ def complain(error: TfacctError) -> None:
 def usage_error(error: Any) -> UsageError:
     """An error of the parser of the command line, in the words that the program's own errors have."""
     command = error.ctx.command_path if getattr(error, "ctx", None) else "tfacct COMMAND"
-    possible = nearest(getattr(error, "option_name", ""), getattr(error, "possibilities", None) or ())
+    name = getattr(error, "option_name", "")
+    possible = REMOVED.get(name) or nearest(name, getattr(error, "possibilities", None) or ())
     message = error.message if possible else error.format_message().rstrip(".")
     hint = possible or f"`{command} --help` lists what it takes"
     return UsageError(_invalid_value(error) or message[:1].lower() + message[1:], hint)
