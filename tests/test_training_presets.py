@@ -126,12 +126,3 @@ def test_no_number_of_any_recipe_is_negative(name: str) -> None:
         if recipe["weights_dtype"] != "nf4" or recipe["lora"] is not None:
             counted += check_counts(name, **recipe)
     assert counted
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", TRAINED)
-def test_the_step_of_a_preset_is_its_classes_own(name: str) -> None:
-    """What `verify --train` says: saved activations by module, peaks, gradients, and the optimizer's state."""
-    found = load(name).verify(train=True, **size_of(name, 130))
-    assert found.agrees, [witness for witness in found.witnesses if not witness["equal"]]
-    assert any("torch.optim" in witness["witness"] for witness in found.witnesses)

@@ -9,7 +9,7 @@ import tfacct
 from tests.conftest import TINY, Ran
 from tfacct import load
 from tfacct.base.errors import UsageError
-from tfacct.profiles import transformers_parts as parts
+from tfacct.training import saved_tensors
 
 pytest.importorskip("transformers")
 WITNESSES = ["peak, operator by operator", "peak by torch's MemTracker", "gradients"]
@@ -48,15 +48,15 @@ def test_the_witnesses_are_asked_about_the_account_of_train(run: Callable[..., R
 
 
 def test_a_slip_is_seen(run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch) -> None:
-    """An account in which silu keeps no input: its module differs, so do the totals, and what is not touched agrees."""
-    monkeypatch.setitem(parts.ACTIVATIONS, "silu", parts.Activation(keeps=()))
-    ran = run("verify", "llama-3.2-1b", "--train", "--ctx", "64", "--batch", "2", columns=120)
-    assert ran.code == 1 and " checks differ: llama-3.2-1b (kept by 2 blocks, kept by all 16 blocks" in " ".join(
+    """A rule by which a GELU saves one tensor fewer: the totals differ, and what is not touched agrees."""
+    monkeypatch.setitem(saved_tensors.SAVED_BY_ACTIVATION, "gelu_new", 3)
+    ran = run("verify", "gpt2", "--train", "--ctx", "64", "--batch", "2", columns=120)
+    assert ran.code == 1 and " checks differ: gpt2 (kept by 2 blocks, kept by all 12 blocks" in " ".join(
         ran.out.split()
     )
     rows = {line.split("  ")[0].strip(): line for line in ran.out.splitlines()}
-    # Two blocks of 2 · 64 tokens and 8,192 numbers of 2 bytes that the product's gradient needs, the activation's not.
-    assert "DIFFERS by +4,194,304" in rows["kept by 2 blocks"] and rows["gradients"].endswith("ok")
+    # Two blocks of 2 · 64 tokens and 3,072 numbers of 2 bytes.
+    assert "DIFFERS by +1,572,864" in rows["kept by 2 blocks"] and rows["gradients"].endswith("ok")
 
 
 def test_a_slip_of_an_instant_is_seen(run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,7 +133,7 @@ def test_a_slip_is_not_proven(run: Callable[..., Ran], monkeypatch: pytest.Monke
     monkeypatch.setattr(step_proof, "VALUES", {**step_proof.VALUES, "V": (11,), "F": (24,), "L": (2,), "H": (16,)})
     small = run("verify", "--prove", "gpt2", "--train", "--dtype", "bf16")
     assert small.code == 1 and "0 at 12 of 12" in small.out and "NOT PROVEN" in small.out  # too few points
-    monkeypatch.setitem(parts.ACTIVATIONS, "gelu_new", parts.Activation(keeps=("in", "half", "tanh"), holds=3))
+    monkeypatch.setitem(saved_tensors.SAVED_BY_ACTIVATION, "gelu_new", 3)
     ran = run("verify", "--prove", "gpt2", "--train", "--dtype", "bf16")
     assert (
         ran.code == 1
@@ -158,7 +158,7 @@ def test_proofs_that_cannot_be_are_refused(run: Callable[..., Ran]) -> None:
     assert "takes no symbols" in run("verify", "--prove", "gpt2", "--train", "--by", "symbols").err
     assert "the training step of t5gemma has not been measured" in run("verify", "--prove", "t5gemma", "--train").err
     convolved = run("verify", "--prove", "lfm2", "--train")
-    assert convolved.code == 2 and "no small models vary Kc of its formula" in convolved.err
+    assert convolved.code == 2 and "it does not run without a layer that has attention" in convolved.err
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,6 @@ from tfacct.accounts.timeline import Instant
 from tfacct.base.errors import TfacctError
 from tfacct.ledger.workload import Request
 from tfacct.loading.model import LoadedModel
-from tfacct.profiles.transformers import ROWS
 from tfacct.reports import counting
 from tfacct.reports.ranks import mesh_of
 from tfacct.reports.train import train
@@ -77,21 +76,18 @@ def _peak(subject: LoadedModel, context: int, ranks: int) -> list[Any]:
 
 
 class Region(NamedTuple):
-    """Steps that are laid out alike: of one sequence or of more, of contexts from one to another (0: any) that are
-    multiples of a number."""
+    """Steps that are laid out alike: of one sequence or of more, of contexts from one to another (0: any)."""
 
     batches: tuple[int, int, int]
     first: int
     last: int
-    multiple: int = 1
 
     @property
     def contexts(self) -> list[int]:
         """Four of its contexts, far from each other; fewer where it has no four."""
-        least = -(-self.first // self.multiple)
-        most = self.last // self.multiple if self.last else least + FAR
+        least, most = self.first, self.last or self.first + FAR
         found = {least, least + 3, least + (most - least) // 3, most}
-        return sorted(self.multiple * each for each in found if least <= each <= most)
+        return sorted(each for each in found if least <= each <= most)
 
 
 def _laws(subject: LoadedModel) -> Iterator[dict[str, Any]]:
@@ -99,13 +95,9 @@ def _laws(subject: LoadedModel) -> Iterator[dict[str, Any]]:
         if refusal(subject, Recipe(dtype).checked()) is not None:
             continue
         for region in _regions(subject):
-            for multiple in (1, ROWS):  # some kernels pad what is no multiple of their rows
-                one = region._replace(multiple=multiple)
-                found = [law for ranks in RANKS if (law := _law(subject, dtype, ranks, one)) is not None]
-                if found:
-                    of = [one.batches[0], one.first, one.last, one.multiple]
-                    yield {"dtype": dtype, "of": of, "ranks": found}
-                    break
+            found = [law for ranks in RANKS if (law := _law(subject, dtype, ranks, region)) is not None]
+            if found:
+                yield {"dtype": dtype, "of": [region.batches[0], region.first, region.last], "ranks": found}
 
 
 def _regions(subject: LoadedModel) -> Iterator[Region]:

@@ -20,8 +20,6 @@ from tfacct.ledger.storage import width
 from tfacct.ledger.workload import CHUNKS, PATCHES, Request, Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Row, Table
-from tfacct.profiles.transformers import kernel_letters
-from tfacct.profiles.transformers_masks import ALIGNED, reaches
 from tfacct.reports import compose, counting
 from tfacct.reports import formula_kept_ranks as kept_ranks
 from tfacct.reports.conventions import TRAINING
@@ -65,7 +63,7 @@ def formula_kept(
     symbolic, written, whole = written_kept(subject, recipe, work)
     if not whole.is_polynomial(*whole.free_symbols):
         raise _unwritten(subject)
-    values = {} if family else sizes_of(subject, work.axes()) | work.axes() | kernel_letters(work.tokens)
+    values = {} if family else sizes_of(subject, work.axes()) | work.axes()
     if not family:
         _check(symbolic, whole, values, int(step.kept()), subject)
     own, how = None if family else step, list[str]()
@@ -156,10 +154,7 @@ def written_kept(subject: LoadedModel, recipe: Recipe, work: Workload) -> Writte
 def _letters(subject: LoadedModel, work: Workload) -> SymbolicModel:
     """The model's letters. One head of keys for all queries stays a number: it is seen, not copied."""
     alone = any(getattr(part, "kv_heads", 0) == 1 for part in subject.architecture.attentions) and work.batch == 1
-    symbolic = in_symbols(subject.architecture, fixed=subject.config.fixed | ({"K"} if alone else set()))
-    for letter in kernel_letters(work.tokens):
-        symbolic = symbolic.with_letter(letter, f"T rounded up to a multiple of {letter.lstrip('TS')}")
-    return symbolic
+    return in_symbols(subject.architecture, fixed=subject.config.fixed | ({"K"} if alone else set()))
 
 
 def _holds(subject: LoadedModel, work: Workload) -> Iterator[str]:
@@ -167,9 +162,8 @@ def _holds(subject: LoadedModel, work: Workload) -> Iterator[str]:
     many = "B = 1" if work.batch == 1 else "B of at least 2"
     yield f"Holds for {many}: a single sequence is laid out differently in memory."
     windows = {stack.block.window for stack in subject.architecture.stacks if stack.block.window is not None}
-    if past := {window for window in windows if reaches(window, work.tokens)}:
-        which = f"multiples of {ALIGNED}" if not work.tokens % ALIGNED else f"no multiples of {ALIGNED}"
-        yield f"Holds for contexts of at least {max(past):,}, the window, that are {which}: others keep other tensors."
+    if past := {window for window in windows if work.tokens >= window}:
+        yield f"Holds for contexts of at least {max(past):,}, the window: shorter ones keep other tensors."
     elif windows:
         yield f"Holds for contexts shorter than {min(windows):,}, the window: longer ones keep other tensors."
 
@@ -180,7 +174,7 @@ def _in_letters(subject: LoadedModel, symbolic: SymbolicModel, recipe: Recipe, w
     stacks = block_letters(shape)
     fixed = frozenset(name for name in letters.explained(shape) if name not in symbols)
     open_ = with_sizes(shape, symbols.__getitem__, fixed.union(stacks))
-    run = pass_of(subject, recipe, work, open_, {letter: symbols[letter] for letter in kernel_letters(work.tokens)})
+    run = pass_of(subject, recipe, work, open_)
     counted = zip(_by_stack(shape, run.blocks), stacks, strict=True)
     run = run._replace(
         blocks=tuple(
@@ -237,7 +231,7 @@ def _tensors(symbolic: SymbolicModel, written: Step, step: Step | None, axes: Ma
 
 def _of_step(symbolic: SymbolicModel) -> list[str]:
     """The letters of a step, which stand in front of brackets."""
-    return [letter for letter in ("B", "T", *kernel_letters(1)) if letter in symbolic.symbols]
+    return [letter for letter in ("B", "T") if letter in symbolic.symbols]
 
 
 def _check(symbolic: SymbolicModel, whole: Size, values: dict[str, Any], kept: int, subject: LoadedModel) -> None:

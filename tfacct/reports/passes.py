@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import UsageError
 from tfacct.ledger import paths
-from tfacct.ledger.einsum import Size
 from tfacct.ledger.kept import AGAIN, Cast, Collected, Held, Kept, Moment, Pass, Run, Section, known
 from tfacct.ledger.kept import Role as LineRole
 from tfacct.ledger.workload import Workload
@@ -18,7 +17,8 @@ from tfacct.profiles.base import Habits
 from tfacct.reports.stored import RUNS
 from tfacct.training.graph import LAYER_INPUT, LayerGraph, LayerGroup, SavedTensor, StepGraph, Transient
 from tfacct.training.recompute import modules_of, recomputing
-from tfacct.training.saved_tensors import CHOOSE, predicts_next_token, step_graph
+from tfacct.training.saved_tensors import CHOOSE, predicts_next_token
+from tfacct.training.step import plain_graph
 from tfacct.training.traits import Mode, Traits
 
 if TYPE_CHECKING:
@@ -40,14 +40,13 @@ def pass_of(
     recipe: Recipe,
     work: Workload = ONE,
     shape: Transformer | None = None,
-    kernel: Mapping[str, Size] | None = None,
 ) -> Pass:
     """The pass of a model that was measured. Raises ConfigError for parts that its profile has no rule for.
 
-    `shape` and `kernel`: the model and the kernels' letters with symbols for sizes, laid out as this workload is.
+    `shape`: the model with symbols for sizes, laid out as this workload is.
     """
     if shape is not None or recipe.loss == CHUNKED:
-        return _pass_of(subject, recipe, work, shape, kernel)
+        return _pass_of(subject, recipe, work, shape)
     alike = replace(recipe, gradient_accumulation=1, keep_logits=False)  # neither changes what is kept
     key = alike, _sequences(work), work.tokens, work.new_source
     found: dict[object, Pass] = subject.ledger.known.setdefault(RUNS, {})
@@ -63,20 +62,10 @@ def _pass_of(
     recipe: Recipe,
     work: Workload,
     shape: Transformer | None = None,
-    kernel: Mapping[str, Size] | None = None,  # noqa: ARG001
 ) -> Pass:
     own, mode, traits = habits(subject), mode_of(subject, recipe), traits_of(subject)
-    if shape is None:
-        one = subject.running("expanded")
-        graph = step_graph(one.architecture, one.ledger, work.axes(), mode, traits)
-        rows = 0 if one.architecture.positions is None else one.architecture.positions.rows
-        if rows and traits.mask_buffers:
-            layers = sum(stack.count for stack in one.architecture.stacks)
-            count = layers if traits.mask_buffers == "per layer" else 1
-            graph = graph._replace(buffers=(*graph.buffers, SavedTensor("mask", "P", (), "mask", count * rows)))
-    else:  # sizes are symbols, and conditions are of some sizes
-        at = {"B": MANY, "T": 4096, "S": 4096, "O": 4096, "I": 0, "J": 0}
-        graph = step_graph(shape, shape.running("expanded").ledger(), at, mode, traits)
+    model = subject if shape is None else replace(subject, architecture=shape, ledger=shape.ledger())
+    graph = plain_graph(model, work, mode, traits)
     recomputes = recipe.recompute == "attention" and recipe.lora is None
     if recomputes:
         graph = recomputing(graph, modules_of(recipe.recompute), traits)

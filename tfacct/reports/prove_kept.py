@@ -11,7 +11,6 @@ from tfacct.base.spelling import option
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Report, Tick, unwatched
-from tfacct.profiles.transformers import kernel_letters
 from tfacct.reports.conventions import TRAINING
 from tfacct.reports.counting import Counting
 from tfacct.reports.formula_kept import written_kept
@@ -93,13 +92,13 @@ def _proven(subject: LoadedModel, recipe: Recipe, progress: Tick) -> Iterator[Pr
     written = written_kept(small, recipe, Workload(tokens, tokens, MANY))
     symbols = {str(symbol): symbol for symbol in written.whole.free_symbols}
     smallest = {letter: values[0] for letter, values in grid.values.items()}
-    unvaried = [letter for letter in symbols if letter not in {*grid.letters(smallest), *kernel_letters(1)}]
+    unvaried = [letter for letter in symbols if letter not in grid.letters(smallest)]
     if unvaried:
         raise UsageError(f"{subject.family}: not proven: no small models vary {', '.join(unvaried)} of its formula")
     formula = sympy.lambdify(list(symbols.values()), written.whole)
 
     def said(point: Point) -> int:
-        sizes = {**grid.letters(point.sizes), **kernel_letters(point.sizes["T"])}
+        sizes = grid.letters(point.sizes)
         return int(formula(*(sizes[letter] for letter in symbols)))
 
     wrong = done = 0
@@ -117,7 +116,7 @@ def _proven(subject: LoadedModel, recipe: Recipe, progress: Tick) -> Iterator[Pr
     )
     what = f"kept in {recipe.dtype}"
     agreeing = f"0 at {done - wrong:,} of {done:,}"
-    text = written.symbolic.in_front(written.whole, ["L"], ["B", "T", *kernel_letters(1)])
+    text = written.symbolic.in_front(written.whole, ["L"], ["B", "T"])
     yield Proven(what, Formula(written.whole, text), agreeing, "the class", bounded and not wrong)
     for fixed in grid.edges():
         edge = grid.edge(how, fixed)

@@ -58,6 +58,8 @@ def _unmeasured(subject: LoadedModel, recipe: Recipe) -> str | None:
         if not subject.config.trains:
             return f"the training step of {subject.family} has not been measured"
         return f"the training step of {subject.family} has not been measured with {recipe.attention}"
+    if (why := subject.config.class_cannot()) is not None:
+        return f"its transformers class runs another model: {why}"
     if subject.architecture.head is not None and subject.architecture.classes is not None:
         return "the loss of a language model's head and of classes beside it has not been measured"
     if subject.architecture.head is None and (why := _no_classes(subject)) is not None:

@@ -417,5 +417,6 @@ def trained(group: Group) -> Iterator[tuple[str, str, Size]]:
         if isinstance(line, Matmul | Pointwise | Table):
             name = line.path if isinstance(line, Table) else f"{line.path}.weight"
             for parameter in line.parameters():
-                if not corrects(parameter.path):
+                table = parameter.table
+                if not corrects(parameter.path) and (table is None or table.trained):
                     yield name, parameter.path, size(group.axes, parameter.axes)

@@ -7,15 +7,15 @@ needs, and the loss its log-probabilities. `Traits` says where a class differs f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from tfacct.architecture.parts import Head
+from tfacct.architecture.parts import Head, Part
 from tfacct.architecture.transformer import Transformer
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import Axes, letters
 from tfacct.ledger.groups import Group, Ledger
-from tfacct.ledger.lines import Matmul, Pointwise, Table
+from tfacct.ledger.lines import Matmul, Pointwise, Table, Unused
 from tfacct.training.graph import (
     LAYER_INPUT,
     AccumulatedGradient,
@@ -484,7 +484,7 @@ def kinds_of(model: Transformer, traits: Traits) -> dict[str, str]:
     return found
 
 
-def _parts(model: Transformer):
+def _parts(model: Transformer) -> Iterator[tuple[str, Part]]:
     sides = [("", model.ends(), model.stacks)]
     sides += [] if model.encoder is None else [(ENCODER, model.encoder.ends(), model.encoder.stacks)]
     for side, (front, back), stacks in sides:
@@ -519,7 +519,7 @@ def step_graph(model: Transformer, ledger: Ledger, axes: Axes, mode: Mode, trait
 def _as_decoder(group: Group) -> Group:
     """A group of the encoder by the names and axes of a decoder."""
     names = {"I": "T", "J": "S"}
-    lines = (line.renamed(names) if hasattr(line, "renamed") else line for line in group.lines)
+    lines = (line.renamed(names) for line in group.lines if not isinstance(line, Unused))
     return replace(group, lines=tuple(replace(line, path=line.path.removeprefix(ENCODER)) for line in lines))
 
 
@@ -614,6 +614,21 @@ def arguments(model: Transformer, axes: Axes, mode: Mode, traits: Traits) -> tup
     return (*positions, *((Transient("T S", "mask"),) if crossed or traits.always_masked else ()))
 
 
+def buffers_of(model: Transformer, mode: Mode, traits: Traits) -> Iterator[SavedTensor]:
+    """Tensors that are there all the time but are no parameters: frequencies, sines, masks, a bias of the logits."""
+    stored: Role = "fp32" if mode.autocast else "compute"
+    rotary, positions = rotary_axes(model), model.positions
+    if rotary is not None:
+        yield SavedTensor("rotary.inv_freq", rotary, (), "fp32")
+    if positions is not None and not positions.stored:
+        yield SavedTensor("pos_embed", "D", (), stored, positions.rows * (1 if model.encoder is None else 2))
+    if positions is not None and traits.mask_buffers:
+        masks = sum(stack.count for stack in model.stacks) if traits.mask_buffers == "per layer" else 1
+        yield SavedTensor("mask", "P", (), "mask", masks * positions.rows)
+    if traits.biased_logits and (positions is None or positions.stored):
+        yield SavedTensor("lm_head.bias", "V", (), stored)
+
+
 def predicts_next_token(model: Transformer) -> bool:
     """True of a decoder with a language model's head: its labels are the tokens, shifted by one."""
     causal = any(getattr(part, "causal", True) for part in model.attentions or (None,))
@@ -652,12 +667,11 @@ def _with_loss(
     )
     in_forward = [Transient(logits)]
     in_forward += [] if in_compute_dtype else [Transient(logits, "fp32"), Transient("B T D", "fp32")]
-    rotary = rotary_axes(model)
     return StepGraph(
         before,
         layers,
         after._replace(graph=graph),
-        buffers=() if rotary is None else (SavedTensor("rotary.inv_freq", rotary, (), "fp32"),),
+        buffers=tuple(buffers_of(model, mode, traits)),
         loss=role,
         logits=Transient(logits),
         arguments=arguments(model, axes, mode, traits),

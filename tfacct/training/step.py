@@ -8,7 +8,7 @@ from tfacct.ledger.storage import width
 from tfacct.ledger.torch_parameters import TorchParameter
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
-from tfacct.training.graph import SavedTensor, StepGraph
+from tfacct.training.graph import StepGraph
 from tfacct.training.loss import chunked_loss
 from tfacct.training.optimizers import optimizer
 from tfacct.training.phases import Phase, TrainingStep, peak, phases
@@ -16,9 +16,6 @@ from tfacct.training.recipe import FP32, Recipe
 from tfacct.training.recompute import modules_of, recomputing
 from tfacct.training.saved_tensors import step_graph
 from tfacct.training.traits import Mode, Traits
-
-POSITIONS = "P"
-"""The axis of a position embedding's rows."""
 
 
 class TrainingMemory:
@@ -49,7 +46,7 @@ class TrainingMemory:
 
 def graph_of(model: LoadedModel, work: Workload, recipe: Recipe, mode: Mode, traits: Traits) -> StepGraph:
     """Saved tensors and backward operations of a model's step with a recipe."""
-    graph = _plain_graph(model, work, mode, traits)
+    graph = plain_graph(model, work, mode, traits)
     if recipe.recompute not in ("none", "full"):
         graph = recomputing(graph, modules_of(recipe.recompute), traits)
     if recipe.loss == "chunked":
@@ -57,16 +54,10 @@ def graph_of(model: LoadedModel, work: Workload, recipe: Recipe, mode: Mode, tra
     return graph
 
 
-def _plain_graph(model: LoadedModel, work: Workload, mode: Mode, traits: Traits) -> StepGraph:
+def plain_graph(model: LoadedModel, work: Workload, mode: Mode, traits: Traits) -> StepGraph:
     """The same of full fine-tuning that recomputes nothing, or full layers."""
     model = model.running("expanded")
-    shape = model.architecture
-    graph = step_graph(shape, model.ledger, work.axes(), mode, traits)
-    if not traits.mask_buffers or shape.positions is None or not shape.positions.rows:
-        return graph
-    masks = sum(stack.count for stack in shape.stacks) if traits.mask_buffers == "per layer" else 1
-    mask = SavedTensor("mask", POSITIONS, (), "mask", masks * shape.positions.rows)
-    return graph._replace(buffers=(*graph.buffers, mask))
+    return step_graph(model.architecture, model.ledger, work.axes(), mode, traits)
 
 
 def training_step(

@@ -74,8 +74,8 @@ function turned({ at, state }, laws) {
 	return { steps: law?.ranks.map(rank => fullest(rank, at.B, at.S)), context: at.S, batch: at.B, dtype };
 }
 
-function within([batch, first, last, multiple], B, S) {
-	return (batch === 1n) === (B === 1n) && S >= first && (last === 0n || S <= last) && S % multiple === 0n;
+function within([batch, first, last], B, S) {
+	return (batch === 1n) === (B === 1n) && S >= first && (last === 0n || S <= last);
 }
 
 // The instant that decides, the first of those that are as full.
