@@ -132,7 +132,8 @@ class Step(NamedTuple):
     where it is not the pass's. `kept_input`: what a checkpointed block keeps, where that is a part of its input.
     `units`: the weights, where ranks share them. `buckets`: bytes that gradients are reduced in. `stage`: that of
     a pipeline, whose pass it is. `rows`: those of the table that other ranks have, of which this one makes the gradient
-    too, and its own. `side`: the side whose gradients are counted, of a model of two.
+    too, and its own. `side`: the side whose gradients are counted, of a model of two. `master_weights`: their bytes,
+    which are among the states.
     """
 
     run: Pass
@@ -154,6 +155,7 @@ class Step(NamedTuple):
     stage: InFlight | None = None
     rows: tuple[int, int] = (0, 1)
     side: Literal["", "encoder", "decoder"] = ""
+    master_weights: Size = 0
 
     @property
     def stored(self) -> Width:

@@ -21,10 +21,13 @@ class TrainReport(_Common):
     recompute: Literal["none", "full", "attention"]
     loss: Literal["whole", "chunked"]
     weights_dtype: str
+    master_weights: Literal["fp32"] | None
+    gradient_dtype: str
     lora: str | None
     lora_adapters: each.Lora | None
     weights_bytes: int
     optimizer_bytes: int
+    master_weights_bytes: int
     gradients_bytes: int
     kept_bytes: int
     peak_bytes: int

@@ -30,6 +30,8 @@ class Trainable(Asked):
         adapter_dtype: str = "fp32",
         lora_dropout: float = 0.0,
         weights_dtype: str | None = None,
+        master_weights: str | None = None,
+        gradient_dtype: str | None = None,
         fit: int | str | None = None,
         use: float | None = None,
         reserve: int | str | None = None,
@@ -82,6 +84,8 @@ class Trainable(Asked):
             adapter_dtype,
             lora_dropout,
             weights_dtype,
+            master_weights,
+            gradient_dtype,
             ranks,
         )
         report = train([self.loaded], request(step), recipe, fit=usable, by=by)

@@ -27,8 +27,11 @@ from tfacct.cli.mesh_options import Tp as Tp
 from tfacct.cli.mesh_options import TpPlan as TpPlan
 from tfacct.cli.mesh_options import Zero as Zero
 from tfacct.cli.recipe_options import AttentionChoice as AttentionChoice
+from tfacct.cli.recipe_options import GradientDtype as GradientDtype
 from tfacct.cli.recipe_options import Kept as Kept
 from tfacct.cli.recipe_options import LossChoice as LossChoice
+from tfacct.cli.recipe_options import MasterWeights as MasterWeights
+from tfacct.cli.recipe_options import Planned as Planned
 from tfacct.cli.recipe_options import RecomputeChoice as RecomputeChoice
 from tfacct.cli.recipe_options import Trained as Trained
 

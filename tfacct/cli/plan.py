@@ -33,7 +33,7 @@ def plan(
     ] = Order.sent,
     dtype: opt.Dtype = None,
     kv_dtype: opt.KvDtype = None,
-    trained: opt.Trained,
+    trained: opt.Planned,
     output: opt.Output,
 ) -> None:
     """Divisions of devices that hold a model, the one that sends least first."""

@@ -105,6 +105,23 @@ WeightsDtype = Annotated[
         show_default=False,
     ),
 ]
+MasterWeights = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DTYPE",
+        help="fp32: the optimizer updates a copy of 16-bit weights, as in DeepSpeed and Megatron (16 bytes a parameter"
+        " with AdamW).",
+        show_default=False,
+    ),
+]
+GradientDtype = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DTYPE",
+        help="fp32: gradients are accumulated in fp32 next to master weights, as in Megatron (18 bytes a parameter).",
+        show_default=False,
+    ),
+]
 
 
 @dataclass(repr=False, eq=False)
@@ -125,3 +142,11 @@ class Trained(Kept):
     lora: Lora = None
     adapter_dtype: AdapterDtype = None
     lora_dropout: LoraDropout = None
+
+
+@dataclass(repr=False, eq=False)
+class Planned(Trained):
+    """The same, and the model states."""
+
+    master_weights: MasterWeights = None
+    gradient_dtype: GradientDtype = None

@@ -21,6 +21,7 @@ REGISTERED: dict[str, tuple[str, str, Callable[..., None]]] = {}
 ALSO = {
     **{"context": "ctx", "seq-len": "ctx", "seqlen": "ctx", "batch-size": "batch", "bs": "batch"},
     **{"checkpoint": "recompute", "to-checkpoint": "to-recompute", "hold-logits": "keep-logits"},
+    "gradient-accumulation-steps": "accumulate",
 }
 """Options under other names, which the help does not show."""
 

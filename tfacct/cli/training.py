@@ -55,10 +55,10 @@ def train(
     gradient_accumulation: Annotated[
         int,
         typer.Option(
-            "--gradient-accumulation-steps",
             "--accumulate",
             metavar="N",
-            help="Micro-batches of an optimizer step; each has the size of --batch.",
+            help="Gradient accumulation: micro-batches of an optimizer step, each of --batch sequences"
+            " (--gradient-accumulation-steps).",
         ),
     ] = 1,
     keep_logits: Annotated[
@@ -91,6 +91,8 @@ def train(
             " QLoRA has them.",
         ),
     ] = None,
+    master_weights: opt.MasterWeights = None,
+    gradient_dtype: opt.GradientDtype = None,
     fit: Annotated[
         str | None,
         typer.Option(metavar="SIZE", help="Add what fits, and what would make more fit: 80GiB, h100-sxm, 8xh100-sxm."),
@@ -125,6 +127,8 @@ def train(
         adapter_dtype=adapter_dtype,
         lora_dropout=lora_dropout,
         weights_dtype=weights_dtype,
+        master_weights=master_weights,
+        gradient_dtype=gradient_dtype,
         mesh=ranks,
     )
     chosen = ask.subjects(which)

@@ -93,7 +93,7 @@ def counted_at_length(
 def _recipes(terms: counting.Counting, to: counting.Counting | None, *, at_length: bool) -> str:
     """How a model is trained, on either side, and by what; `at_length` also what is counted of it."""
     sides = (terms, to or terms)
-    words = dict.fromkeys(f"{side.recipe.dtype} with {side.recipe.description}" for side in sides)
+    words = dict.fromkeys(f"{side.recipe.precision} with {side.recipe.description}" for side in sides)
     run = " → ".join(dict.fromkeys(side.recipe.counted for side in sides)) if at_length else "as run by transformers"
     return f"{' → '.join(words)}, {run}"
 

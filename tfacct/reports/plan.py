@@ -60,6 +60,8 @@ def plan(
     if request.decode or request.tokens is not None:
         raise whole_sequences("plan")
     work = counting.runnable(subject, request)
+    if recipe is not None and recipe.fp32_gradients:
+        raise UsageError(f"{option('gradient_dtype', 'fp32')} does not work with plan yet", "train counts one layout")
     if recipe is not None:
         tried = in_training(subject, recipe, work, gpus, fit.usable)
     else:
@@ -74,7 +76,7 @@ def plan(
         tried = _timed(tried, watch)
     options = {**(given or {}), "dtype": dtype, "kv_dtype": kv_dtype}
     command = _Command(subject, work, recipe, options, called or subject.name, fit)
-    stored = recipe.dtype if recipe is not None else subject.storage(dtype).name
+    stored = recipe.precision if recipe is not None else subject.storage(dtype).name
     in_words = recipe.dtype if recipe is not None else counting.format_name(subject, dtype)
     what = "a training step" if recipe is not None else "serving"
     also = f", {recipe.description}" if recipe is not None else ""

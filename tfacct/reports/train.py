@@ -19,6 +19,7 @@ from tfacct.reports.ranks import fitting_words, in_devices
 from tfacct.reports.train_fit import budgeted, fits_in, levers
 from tfacct.reports.train_tables import by_part, instant_facts, kept_lines, parts, several, tensors, timeline
 from tfacct.reports.training import LORA_NEARLY, Trained, nearly, of_another_size, reads_images, refusal, trained
+from tfacct.training import states
 from tfacct.training.optimizers import optimizer
 from tfacct.training.recipe import FP32, Recipe
 
@@ -71,7 +72,7 @@ def train(
         subjects,
         table,
         facts,
-        title=f"{who} in {recipe.dtype}, {compose.workload_words(subjects, request)}, {recipe.description}",
+        title=f"{who} in {states.precision(recipe)}, {compose.workload_words(subjects, request)}, {recipe.description}",
         answer=_answer(every, fits, fit),
         convention=f"as transformers runs it with {recipe.runs_with}: {TRAINING}",
         notes=lambda at: [*_notes(every[at], facts[at]), *(fit.notes if fit is not None else ())],
@@ -239,6 +240,8 @@ def _stored(recipe: Recipe) -> str:
         return (
             f"Weights, gradients and moments are stored in fp32; the pass and what is gathered are in {recipe.dtype}."
         )
+    if recipe.master_weights is not None:
+        return states.MASTER_WEIGHTS[recipe.fp32_gradients]
     only = "" if recipe.in_fp32 else ": no fp32 copy of the weights"
     return f"Weights and gradients are in {recipe.dtype}{only}."
 
@@ -279,10 +282,13 @@ def _facts(one: Trained, fits: dict[str, Any] | None) -> dict[str, Any]:
         "recompute": recipe.recompute,
         "loss": recipe.loss,
         "weights_dtype": recipe.weights_dtype or recipe.dtype,
+        "master_weights": recipe.master_weights,
+        "gradient_dtype": recipe.gradient_dtype or (FP32 if recipe.weights_dtype == FP32 else recipe.dtype),
         "lora": recipe.lora,
         "lora_adapters": None if recipe.lora is None else _adapters(one),
         "weights_bytes": step.parameters,
         "optimizer_bytes": step.states,
+        "master_weights_bytes": step.master_weights,
         "gradients_bytes": one.instants[-1].gradients,
         "kept_bytes": step.kept(),
         "peak_bytes": one.peak.total,

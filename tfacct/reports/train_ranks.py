@@ -41,6 +41,7 @@ from tfacct.reports.unruled import encodes, in_parallel
 from tfacct.reports.unruled import unruled as part_without_rule
 from tfacct.training.optimizers import optimizer
 from tfacct.training.recipe import FP32, AttentionKind, Recipe
+from tfacct.training.states import optimizer_memory
 
 
 def refusal(subject: LoadedModel, recipe: Recipe) -> str | None:
@@ -273,16 +274,17 @@ def of_stages(
     mesh = recipe.mesh
     assert mesh is not None
     whole = whole or of_all_stages(one, work, recipe)
-    how, wide = optimizer(recipe.optimizer), width(recipe.weights_dtype or recipe.dtype).bits // 8
+    wide = width(recipe.weights_dtype or recipe.dtype).bits // 8
 
     def made(own: list[Stage]) -> Step:
         ledger = part(one.ledger, own)
         if whole.adapters:
             return adapters.staged(whole, own, recipe)._replace(ledger=ledger)
         tensors = stored(one, ledger)
-        update = how.step_memory(tensors, wide)
-        less = update.most - update.least
-        return whole._replace(ledger=ledger, states=how.state_bytes(tensors, wide), update=update.most, unsure=less)
+        memory = optimizer_memory(recipe, tensors, wide)
+        most, least = memory.update
+        states = {"states": memory.state, "master_weights": memory.master_weights}
+        return whole._replace(ledger=ledger, update=most, unsure=most - least, **states)
 
     return candidates(one, mesh, work, recipe.accumulates and mesh.fsdp == 1, made)
 
@@ -323,9 +325,8 @@ def shared(subject: LoadedModel, step: Step, recipe: Recipe, ledger: Ledger | No
         return step
     if step.adapters:
         return adapters.shared(ledger, step, recipe, units(ledger, mesh, each, norms_first))
-    own, how = updated(ledger, shares, names(subject)), optimizer(recipe.optimizer)
-    states, update = how.state_bytes(own, each.bits // 8), how.step_memory(own, each.bits // 8)
-    step = step._replace(states=states, update=update.most)
+    memory = optimizer_memory(recipe, updated(ledger, shares, names(subject)), each.bits // 8)
+    step = step._replace(states=memory.state, master_weights=memory.master_weights, update=memory.update.most)
     if mesh.zero == 1:
         return step
     parts = units(ledger, shares, each, norms_first)._replace(gathers=not mesh.zero, accumulates=recipe.accumulates)

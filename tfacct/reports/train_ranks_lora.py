@@ -16,8 +16,8 @@ from tfacct.ledger.groups import Ledger
 from tfacct.ledger.torch_parameters import TorchParameter
 from tfacct.loading.model import LoadedModel
 from tfacct.reports.mesh import norms_all_heads
-from tfacct.training.optimizers import optimizer
 from tfacct.training.recipe import NF4, Recipe
+from tfacct.training.states import optimizer_memory
 
 DTYPE = "with weights in the pass's dtype"
 ROOMY = "with vocabularies of twice the hidden size or more on a rank"
@@ -67,22 +67,22 @@ def shared(ledger: Ledger, step: Step, recipe: Recipe, parts: Units) -> Step:
     from tfacct.reports import lora
 
     assert recipe.lora is not None and recipe.mesh is not None
-    how, wide = optimizer(recipe.optimizer), numbers.dtype_bits(recipe.adapter_dtype) // 8
     own = shares(step, recipe.mesh, lora.read(recipe.lora).rank)
     step = with_units(step, parts._replace(accumulates=recipe.accumulates), own, ledger)
-    return step._replace(
-        states=how.state_bytes(own, wide),
-        update=how.step_memory(own, wide).most,
-        accumulate=step.accumulate and recipe.mesh.pp > 1,
-    )
+    return _optimized(step._replace(accumulate=step.accumulate and recipe.mesh.pp > 1), own, recipe)
 
 
 def staged(step: Step, own: list[Stage], recipe: Recipe) -> Step:
     """The step of a rank with some stages, whose optimizer updates the adapters there."""
-    how, wide = optimizer(recipe.optimizer), numbers.dtype_bits(recipe.adapter_dtype) // 8
     there = [(one, part) for stage in own for one in step.adapters for part in lent_to([one], stage)]
     tensors = [TorchParameter((int(one.elements),), part.copies, one.numbers[0]) for one, part in there]
-    return step._replace(states=how.state_bytes(tensors, wide), update=how.step_memory(tensors, wide).most)
+    return _optimized(step, tensors, recipe)
+
+
+def _optimized(step: Step, parameters: list[TorchParameter], recipe: Recipe) -> Step:
+    """The step whose optimizer updates these parameters of adapters."""
+    memory = optimizer_memory(recipe, parameters, numbers.dtype_bits(recipe.adapter_dtype) // 8)
+    return step._replace(states=memory.state, master_weights=memory.master_weights, update=memory.update.most)
 
 
 def sent(subject: LoadedModel, recipe: Recipe, step: Step, found: list[Collective], times: int = 1) -> list[Collective]:

@@ -28,8 +28,8 @@ from tfacct.reports.stored import stored
 from tfacct.reports.train_ranks import alone, of_stages, on_stages
 from tfacct.reports.training import Trained
 from tfacct.reports.unruled import encodes
-from tfacct.training.optimizers import optimizer
 from tfacct.training.recipe import FP32, Recipe
+from tfacct.training.states import optimizer_memory
 
 HIGHER = {"ring": (24, 46), "gather": (9, 10), "ulysses": (0, 0)}
 WHERE = {
@@ -142,7 +142,7 @@ def facts(one: Trained) -> dict[str, Any]:
         gradients = int(undivided.adapter_bytes)
     else:
         weights = gradients = each.bytes(sum(tensor.copies * tensor.elements for tensor in tensors))
-        states = optimizer(one.recipe.optimizer).state_bytes(tensors, each.bits // 8)
+        states = optimizer_memory(one.recipe, tensors, each.bits // 8).state
     return {
         "mesh": meshes.facts(mesh),
         "sent_bytes": sent(one),

@@ -18,9 +18,9 @@ from tfacct.loading.model import LoadedModel
 from tfacct.reports.fused_heads import beyond_kernels
 from tfacct.reports.passes import CHUNKED, ONE, mode_of, pass_of, traits_of
 from tfacct.reports.stored import changed_by, not_again, stored
-from tfacct.training.optimizers import optimizer
 from tfacct.training.phases import Phase, TrainingStep
 from tfacct.training.recipe import FP32, NF4, Recipe
+from tfacct.training.states import optimizer_memory
 from tfacct.training.step import TrainingMemory, graph_of, training_step
 
 ACCUMULATES, SELECTIVE = "accumulate", "selective"
@@ -132,7 +132,7 @@ def step_of(subject: LoadedModel, work: Workload, recipe: Recipe) -> Step:
         run = pass_of(subject, recipe, work)
     except ConfigError as error:
         raise UsageError(f"{subject.name}: {error}", _advice(subject, recipe)) from None
-    each, how = width(recipe.dtype), optimizer(recipe.optimizer)
+    each = width(recipe.dtype)
     tensors = stored(subject)
     wide = width(FP32) if recipe.autocast else None
     bytes_each = (wide or each).bits // 8
@@ -142,20 +142,22 @@ def step_of(subject: LoadedModel, work: Workload, recipe: Recipe) -> Step:
         from tfacct.reports.lora import lent
 
         run, adapters, tensors, bytes_each, frozen = lent(subject, recipe, run)
-    states, update = how.state_bytes(tensors, bytes_each), how.step_memory(tensors, bytes_each)
+    memory = optimizer_memory(recipe, tensors, bytes_each)
     again = recipe.recompute == "full"
-    less = update.most - update.least
-    loop = recipe.accumulates, recipe.keep_logits
-    return Step(run, subject.ledger, work.axes(), each, states, update.most, again, *loop, less, adapters, frozen, wide)
+    update, loop = memory.update, (recipe.accumulates, recipe.keep_logits)
+    less, master = update.most - update.least, memory.master_weights
+    return Step(
+        run, subject.ledger, work.axes(), each, memory.state, update.most, again, *loop, less, adapters, frozen, wide,
+        master_weights=master,
+    )  # fmt: skip
 
 
 def unsure(subject: LoadedModel, recipe: Recipe) -> bool:
     """True if the order of the parameters decides what the optimizer holds while it updates."""
     if recipe.mesh is not None:
         return False  # no such optimizer is counted there
-    update = optimizer(recipe.optimizer).step_memory(
-        stored(subject), width(FP32 if recipe.autocast else recipe.dtype).bits // 8
-    )
+    each = width(FP32 if recipe.autocast else recipe.dtype).bits // 8
+    update = optimizer_memory(recipe, stored(subject), each).update
     return update.most > update.least
 
 
@@ -284,7 +286,6 @@ def _bridged(old: Step) -> tuple[TrainingStep, list[Phase]]:
     from tfacct.reports.passes import as_graph
 
     loop = old.checkpoint, old.accumulate, old.holds_logits
-    step = TrainingStep(
-        as_graph(old.run), old.ledger, old.at, old.pass_, old.stored, old.states, old.update, old.unsure, *loop
-    )
+    states = old.states, old.master_weights, old.update, old.unsure
+    step = TrainingStep(as_graph(old.run), old.ledger, old.at, old.pass_, old.stored, *states, *loop)
     return step, [Phase(*each) for each in timeline(old)]

@@ -74,11 +74,11 @@ class TrainingStep(NamedTuple):
     """A training step, or one rank's share of it.
 
     `compute`: dtype of the step. `stored`: dtype of weights, gradients and residual stream: fp32 under autocast.
-    `optimizer_state`: bytes of it. `update`: temporary bytes while the optimizer updates the weights, and `uncertain`,
-    how many bytes less these may be, by the order of the parameters. `recompute`: layers save their input alone, and
-    run again. `accumulates`: gradients of earlier micro-batches are there. `keeps_logits`: the caller keeps the logits.
-    `adapters` are trained in place of the model's own weights, if there are any. `frozen`: bytes of these weights, if
-    they are not stored as `stored` says.
+    `optimizer_state`: bytes of it, the `master_weights` among them. `update`: temporary bytes while the optimizer
+    updates the weights, and `uncertain`, how many bytes less these may be, by the order of the parameters. `recompute`:
+    layers save their input alone, and run again. `accumulates`: gradients of earlier micro-batches are there.
+    `keeps_logits`: the caller keeps the logits. `adapters` are trained in place of the model's own weights, if there
+    are any. `frozen`: bytes of these weights, if they are not stored as `stored` says.
     """
 
     graph: StepGraph
@@ -87,6 +87,7 @@ class TrainingStep(NamedTuple):
     compute: Width
     stored: Width
     optimizer_state: Size = 0
+    master_weights: Size = 0
     update: Size = 0
     uncertain: Size = 0
     recompute: bool = False

@@ -35,8 +35,9 @@ class Recipe:
     whose logits are recomputed. `lora`: rank of peft's adapters, and their target modules where not all are adapted;
     `adapter_dtype`: of their weights; `lora_dropout`: dropout on their inputs. `weights_dtype`: "fp32" runs the pass
     under autocast, "nf4" stores the frozen weights of linear layers in 4 bits; under FSDP fp32 weights are cast before
-    they are gathered, and nothing runs under autocast. `mesh`: the parallel layout. `exchanged`: tokens are sent to
-    experts of other ranks."""
+    they are gathered, and nothing runs under autocast. `master_weights`: "fp32" keeps a copy of 16-bit weights that the
+    optimizer updates; `gradient_dtype`: "fp32" accumulates the gradients in fp32. `mesh`: the parallel layout.
+    `exchanged`: tokens are sent to experts of other ranks."""
 
     dtype: str = "bf16"
     optimizer: str = "adamw"
@@ -49,6 +50,8 @@ class Recipe:
     adapter_dtype: str = FP32
     lora_dropout: float = 0.0
     weights_dtype: str | None = None
+    master_weights: str | None = None
+    gradient_dtype: str | None = None
     mesh: Mesh | None = None
     exchanged: bool = False
 
@@ -82,13 +85,31 @@ class Recipe:
             raise UsageError(f"{option('weights_dtype')} is one of {known}, not {self.weights_dtype}")
         if self.weights_dtype == NF4 and (self.lora is None or dtype == FP32):
             raise UsageError(f"{option('weights_dtype', NF4)} needs {option('lora')} and a 16-bit {option('dtype')}")
+        self._check_master_weights(dtype)
         return replace(
             self,
             mesh=None if self.mesh is None else checked(self.mesh),
             dtype=dtype,
             adapter_dtype=adapter_dtype,
             weights_dtype=None if self.weights_dtype == dtype else self.weights_dtype,
+            gradient_dtype=None if self.gradient_dtype == dtype else self.gradient_dtype,
         )
+
+    def _check_master_weights(self, dtype: str) -> None:
+        if self.master_weights not in (None, FP32):
+            raise UsageError(f"{option('master_weights')} is fp32, not {self.master_weights!r}")
+        if self.master_weights is not None and FP32 in (dtype, self.weights_dtype):
+            raise UsageError(
+                f"{option('master_weights', FP32)} needs weights in 16 bits: these are in fp32",
+                f"leave {option('master_weights')} or {option('weights_dtype', FP32)} out",
+            )
+        if self.gradient_dtype not in (None, dtype, FP32):
+            raise UsageError(f"{option('gradient_dtype')} is {dtype} or {FP32}, not {self.gradient_dtype!r}")
+        if self.gradient_dtype not in (None, dtype) and self.master_weights is None:
+            raise UsageError(
+                f"{option('gradient_dtype', FP32)} needs {option('master_weights', FP32)}: torch's gradients have the"
+                " dtype of their weights"
+            )
 
     def for_model(self, model: LoadedModel) -> Recipe:
         """The recipe with the attention that a model's class runs by default: sdpa, or eager where it has no other."""
@@ -104,8 +125,13 @@ class Recipe:
 
     @property
     def accumulates(self) -> bool:
-        """True if gradients of earlier micro-batches exist when the last one runs."""
-        return self.gradient_accumulation > 1
+        """True if gradients of earlier micro-batches exist when the last one runs, or their fp32 buffer does."""
+        return self.gradient_accumulation > 1 or self.fp32_gradients
+
+    @property
+    def fp32_gradients(self) -> bool:
+        """True if the gradients of 16-bit weights are accumulated in fp32."""
+        return self.gradient_dtype == FP32 and not self.in_fp32 and self.master_weights is not None
 
     @property
     def in_fp32(self) -> bool:
@@ -123,21 +149,29 @@ class Recipe:
         return self.mesh is not None and self.mesh.fsdp > 1
 
     @property
+    def precision(self) -> str:
+        """The precision scheme: dtypes of the pass, of weights and gradients."""
+        if self.autocast:
+            return f"{self.dtype} autocast over fp32 weights"
+        if self.weights_dtype == FP32 and self.shards_weights:
+            return f"{self.dtype} over fp32 weights"
+        master = "" if self.master_weights is None else " with fp32 master weights"
+        return f"{self.dtype}{master}{' and fp32 gradients' if self.fp32_gradients else ''}"
+
+    @property
     def rounds_tokens(self) -> bool:
         """True if a kernel rounds the number of tokens up, so that saved bytes are no polynomial in it."""
         return self.in_fp32 and self.attention != "eager"
 
     @property
     def description(self) -> str:
-        """The optimizer, and what differs from the defaults."""
+        """The optimizer, and what differs from the defaults, but for the precision."""
         changed = {
             "full recomputation": self.recompute == "full",
             "attention recomputed": self.recompute == "attention",
-            "gradients accumulated": self.accumulates,
+            "gradients accumulated": self.gradient_accumulation > 1,
             "logits kept": self.keep_logits,
             "loss in chunks": self.loss == "chunked",
-            "autocast over fp32 weights": self.autocast,
-            "fp32 weights": self.weights_dtype == FP32 and self.shards_weights,
         }
         on = f" on {NF4}" if self.weights_dtype == NF4 else ""
         lora = [] if self.lora is None else [f"LoRA {self.lora} in {self.adapter_dtype}{on}"]

@@ -10,11 +10,11 @@ from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.training.graph import StepGraph
 from tfacct.training.loss import chunked_loss
-from tfacct.training.optimizers import optimizer
 from tfacct.training.phases import Phase, TrainingStep, peak, phases
 from tfacct.training.recipe import FP32, Recipe
 from tfacct.training.recompute import modules_of, recomputing
 from tfacct.training.saved_tensors import step_graph
+from tfacct.training.states import optimizer_memory, with_gradient_dtype
 from tfacct.training.traits import Mode, Traits
 
 
@@ -30,7 +30,7 @@ class TrainingMemory:
     @cached_property
     def phases(self) -> list[Phase]:
         """The phases that can be the peak, in their order; the optimizer's step is the last."""
-        return self._known or phases(self.step)
+        return with_gradient_dtype(self.recipe, self._known or phases(self.step))
 
     @cached_property
     def peak(self) -> Phase:
@@ -65,17 +65,17 @@ def training_step(
 ) -> TrainingStep:
     """The step of a recipe that trains these parameters."""
     compute, stored = width(recipe.dtype), width(FP32 if recipe.autocast else recipe.dtype)
-    rule, each = optimizer(recipe.optimizer), stored.bits // 8
-    update = rule.step_memory(parameters, each)
+    memory = optimizer_memory(recipe, parameters, stored.bits // 8)
     return TrainingStep(
         graph,
         model.running("expanded").ledger,
         work.axes(),
         compute,
         stored,
-        optimizer_state=rule.state_bytes(parameters, each),
-        update=update.most,
-        uncertain=update.most - update.least,
+        optimizer_state=memory.state,
+        master_weights=memory.master_weights,
+        update=memory.update.most,
+        uncertain=memory.update.most - memory.update.least,
         recompute=recipe.recompute == "full",
         accumulates=recipe.accumulates,
         keeps_logits=recipe.keep_logits,

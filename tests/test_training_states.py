@@ -1,0 +1,134 @@
+"""Model states: bytes of weights, gradients, master weights and optimizer state, by precision scheme and layout."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.conftest import Ran
+from tfacct import load
+from tfacct.base.errors import UsageError
+from tfacct.training.recipe import Recipe
+from tfacct.training.states import bytes_per_parameter
+
+LLAMA = 6_738_415_616
+"""Parameters of llama-2-7b, in 291 tensors."""
+MASTER = {"master_weights": "fp32"}
+MEGATRON = {"master_weights": "fp32", "gradient_dtype": "fp32"}
+
+
+@pytest.mark.parametrize(
+    ("recipe", "weights", "gradients", "state"),
+    [
+        ({}, 2, 2, 4),
+        ({"dtype": "fp32"}, 4, 4, 8),
+        ({"weights_dtype": "fp32"}, 4, 4, 8),
+        (MASTER, 2, 2, 12),
+        (MEGATRON, 2, 4, 12),
+        ({**MASTER, "optimizer": "sgd-momentum"}, 2, 2, 8),
+        ({**MEGATRON, "optimizer": "none"}, 2, 4, 4),
+    ],
+)
+def test_bytes_a_parameter(recipe: dict[str, Any], weights: int, gradients: int, state: int) -> None:
+    """DeepSpeed stores 2 + 2 + 4 + 8 bytes a parameter with AdamW, Megatron 2 + 4 + 4 + 8 (ZeRO, arXiv 1910.02054, and
+    the theoretical report of Megatron-LM). torch counts steps in 4 bytes a tensor."""
+    step = load("llama-2-7b").train(ctx=96, **recipe)
+    counters = 0 if recipe.get("optimizer") else 4 * 291
+    assert step.weights_bytes == weights * LLAMA
+    assert step.gradients_bytes == gradients * LLAMA
+    assert step.optimizer_bytes == state * LLAMA + counters
+    assert step.master_weights_bytes == (4 * LLAMA if "master_weights" in recipe else 0)
+    assert bytes_per_parameter(Recipe(**recipe).checked()) == weights + gradients + state
+
+
+@pytest.mark.parametrize(
+    ("recipe", "layout", "whole", "divided"),
+    [
+        (MASTER, {"fsdp": 8}, 0, 16),
+        (MASTER, {"dp": 8, "zero": 3}, 0, 16),
+        (MASTER, {"dp": 8, "zero": 2}, 2, 14),
+        (MASTER, {"dp": 8, "zero": 1}, 4, 12),
+        (MASTER, {"dp": 8}, 16, 0),
+        (MEGATRON, {"dp": 8, "zero": 1}, 6, 12),
+        (MEGATRON, {"fsdp": 4}, 0, 18),
+        (MEGATRON, {"dp": 8}, 18, 0),
+    ],
+)
+def test_layouts_divide_states(recipe: dict[str, Any], layout: dict[str, int], whole: int, divided: int) -> None:
+    """All widths of llama-2-7b are divisible by 8: the shares have no padding."""
+    step, ranks = load("llama-2-7b").train(ctx=96, batch=8, **recipe, **layout), layout.get("fsdp") or layout["dp"]
+    states = step.weights_bytes + step.gradients_bytes + step.optimizer_bytes
+    assert 0 <= states - (whole * LLAMA + divided * LLAMA // ranks) <= 4 * 291
+
+
+def test_deepspeeds_estimate_for_zero_3() -> None:
+    """DeepSpeed's `estimate_zero3_model_states_mem_needs` prints 29.01 GB a GPU for 6,805 M parameters on 4 GPUs, the
+    largest layer of 131 M parameters gathered in 4 bytes each: 18 bytes a parameter. Llama 2 7B has 6,738 M: 28.7."""
+    estimate = 18 * LLAMA / 4 + 4 * 131_072_000
+    step = load("llama-2-7b").train(ctx=96, fsdp=4, **MEGATRON)
+    states = step.weights_bytes + step.gradients_bytes + step.optimizer_bytes
+    assert states + 4 * 131_072_000 == pytest.approx(estimate, rel=1e-6)
+    assert 1 < step.peak_bytes / estimate < 1.08  # the layers that are gathered, and 96 tokens
+    assert round((18 * 6805e6 / 4 + 4 * 131e6) / 2**30, 1) == 29.0
+
+
+def test_gradients_in_fp32_are_there_in_every_phase() -> None:
+    """Megatron's buffer of main gradients: 4 bytes a parameter before the first gradient is made."""
+    step = load("llama-2-7b").train(ctx=96, **MEGATRON)
+    accumulated = load("llama-2-7b").train(ctx=96, **MASTER, gradient_accumulation=2)
+    assert all(phase["gradients_bytes"] >= 4 * LLAMA for phase in step.instants)
+    assert step.instants[0]["gradients_bytes"] - accumulated.instants[0]["gradients_bytes"] == 2 * LLAMA
+
+
+def test_the_update_casts_16_bit_gradients() -> None:
+    """DeepSpeed: `flatten(averaged_gradients).to(float32)`, 4 bytes a parameter, next to the 16-bit ones."""
+    by_name = [
+        {one["instant"]: one for one in load("llama-2-7b").train(ctx=96, **how).instants} for how in (MASTER, MEGATRON)
+    ]
+    assert [each["optimizer step"]["held_bytes"] for each in by_name] == [4 * LLAMA, 0]
+
+
+@pytest.mark.parametrize(
+    ("recipe", "message"),
+    [
+        ({"master_weights": "bf16"}, "master_weights is fp32, not 'bf16'"),
+        ({**MASTER, "dtype": "fp32"}, "needs weights in 16 bits: these are in fp32"),
+        ({**MASTER, "weights_dtype": "fp32"}, "needs weights in 16 bits: these are in fp32"),
+        ({**MASTER, "lora": "8"}, "needs trained weights in 16 bits: these are in fp32"),
+        ({"gradient_dtype": "fp32"}, "gradient_dtype='fp32' needs master_weights='fp32'"),
+        ({**MASTER, "gradient_dtype": "fp16"}, "gradient_dtype is bf16 or fp32, not 'fp16'"),
+    ],
+)
+def test_contradictions_are_refused(recipe: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        load("llama-2-7b").train(ctx=96, **recipe)
+
+
+@pytest.mark.parametrize(
+    ("options", "scheme"),
+    [
+        ("", "in bf16 (8 bytes a parameter)"),
+        ("--dtype fp32", "in fp32 (16 bytes a parameter)"),
+        ("--weights fp32", "in bf16 autocast over fp32 weights (16 bytes a parameter)"),
+        ("--master-weights fp32", "in bf16 with fp32 master weights (16 bytes a parameter)"),
+        ("--master-weights fp32 --gradient-dtype fp32", "master weights and fp32 gradients (18 bytes a parameter)"),
+        ("--optimizer adamw-8bit", "in bf16 (6.031 bytes a parameter)"),
+    ],
+)
+def test_the_first_line_names_the_precision_scheme(run: Callable[..., Ran], options: str, scheme: str) -> None:
+    ran = run("train", "gpt2", "--ctx", "96", *options.split(), columns=200)
+    assert scheme in ran.out.splitlines()[0]
+
+
+def test_plan_counts_master_weights() -> None:
+    """8 bytes a parameter more, divided by 8 ranks."""
+    plans = [
+        load("llama-2-7b").plan(gpus=8, fit="80GB", train=True, ctx="4k", batch=8, recipe=recipe)
+        for recipe in ({}, MASTER)
+    ]
+    plain, master = (next(one for one in plan.divisions if one["fsdp"] == 8) for plan in plans)
+    step = load("llama-2-7b").train(ctx="4k", batch=master["batch"], fsdp=8, **MASTER)
+    assert master["bytes"] == step.peak_bytes == plain["bytes"] + LLAMA
+    assert "--master-weights fp32" in master["command"]
+    with pytest.raises(UsageError, match="does not work with plan yet"):
+        load("llama-2-7b").plan(gpus=8, fit="80GB", train=True, ctx="4k", batch=8, recipe=MEGATRON)

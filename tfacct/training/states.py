@@ -1,0 +1,88 @@
+"""Model states of a recipe: bytes of gradients, master weights and optimizer state for the parameters that it trains.
+
+Frameworks differ by a factor of two here. torch stores weights, gradients and state in one dtype: 8 bytes a parameter
+in bf16 with AdamW, 16 in fp32 or under autocast. DeepSpeed and Megatron train 16-bit weights with fp32 master weights:
+2 + 2 + 4 + 8 = 16 bytes, or 18 where gradients are accumulated in fp32. ZeRO-1 divides master weights and state among
+n ranks (4 + 12/n), ZeRO-2 gradients too (2 + 14/n), ZeRO-3 and FSDP all (16/n); Megatron's distributed optimizer with
+fp32 gradients is 6 + 12/n.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import NamedTuple
+
+from tfacct.base.errors import UsageError
+from tfacct.base.spelling import option
+from tfacct.ledger.storage import width
+from tfacct.ledger.torch_parameters import TorchParameter
+from tfacct.training.optimizers import BLOCK, FP32_BYTES, SCALE, StepMemory, optimizer
+from tfacct.training.phases import Phase
+from tfacct.training.recipe import FP32, Recipe
+
+MASTER_WEIGHTS = {
+    False: "The optimizer updates fp32 master weights, part of its state; gradients are cast to fp32 for the update.",
+    True: "The optimizer updates fp32 master weights, part of its state; fp32 gradients are there all the time.",
+}
+"""What a step with master weights is told, with gradients in 16 bits or in fp32."""
+
+
+class OptimizerMemory(NamedTuple):
+    """Bytes that an optimizer needs for the parameters of one device. `state` includes the `master_weights`. `update`:
+    temporary bytes of its step."""
+
+    state: int
+    master_weights: int
+    update: StepMemory
+
+
+def optimizer_memory(recipe: Recipe, parameters: Sequence[TorchParameter], bytes_each: int) -> OptimizerMemory:
+    """Bytes for these parameters, whose weights take `bytes_each` bytes an element.
+
+    An optimizer of master weights updates these: its state is as wide as they are, and 16-bit gradients are cast to
+    fp32 for the update (DeepSpeed's `single_grad_partition`, `_prepare_fp32_grad_for_sub_group`).
+    """
+    rule = optimizer(recipe.optimizer)
+    if recipe.master_weights is None:
+        return OptimizerMemory(rule.state_bytes(parameters, bytes_each), 0, rule.step_memory(parameters, bytes_each))
+    if bytes_each == FP32_BYTES:
+        raise UsageError(
+            f"{option('master_weights', FP32)} needs trained weights in 16 bits: these are in fp32",
+            f"leave {option('master_weights')} out",
+        )
+    master = FP32_BYTES * sum(each.copies * each.elements for each in parameters)
+    most, least = rule.step_memory(parameters, FP32_BYTES)
+    casts = 0 if recipe.fp32_gradients else master
+    return OptimizerMemory(
+        rule.state_bytes(parameters, FP32_BYTES) + master, master, StepMemory(most + casts, least + casts)
+    )
+
+
+def with_gradient_dtype(recipe: Recipe, phases: list[Phase]) -> list[Phase]:
+    """The phases with gradients accumulated in fp32, where the recipe asks for that: their buffer is there in all of
+    them, as in a step that accumulates gradients, and the last phase has all its gradients."""
+    if not recipe.fp32_gradients:
+        return phases
+    more = phases[-1].gradients * (FP32_BYTES * 8 // width(recipe.dtype).bits - 1)
+    return [each._replace(gradients=each.gradients + more) for each in phases]
+
+
+def bytes_per_parameter(recipe: Recipe) -> Fraction | None:
+    """Bytes of weights, gradients and optimizer state for each trained parameter, on all ranks together; None where
+    they differ from one matrix to another, or where adapters are trained."""
+    rule = optimizer(recipe.optimizer)
+    if recipe.lora is not None or rule.matrices is not None or rule.embeddings_fp32:
+        return None
+    weights = width(FP32 if recipe.weights_dtype == FP32 else recipe.dtype).bits // 8
+    master = 0 if recipe.master_weights is None else FP32_BYTES
+    gradients = FP32_BYTES if recipe.fp32_gradients else weights
+    number = master or weights if rule.number_bytes is None else Fraction(rule.number_bytes)
+    scales = Fraction(SCALE, BLOCK) if rule.number_bytes == 1 else 0
+    return Fraction(weights + gradients + master + rule.numbers * (number + scales))
+
+
+def precision(recipe: Recipe) -> str:
+    """The precision scheme that is counted, with its bytes a parameter."""
+    each = bytes_per_parameter(recipe)
+    return recipe.precision if each is None else f"{recipe.precision} ({float(each):.4g} bytes a parameter)"
