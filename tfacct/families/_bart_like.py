@@ -23,7 +23,7 @@ DROPOUTS: Mapping[str, tuple[str, float | None]] = {
     "embedding": ("dropout", 0.1),
     "residual": ("dropout", 0.1),
     "attention": ("attention_dropout", 0.0),
-    "drops_product": ("activation_dropout", 0.0),
+    "mlp_product": ("activation_dropout", 0.0),
 }
 """What BART's class drops, and its defaults."""
 LAYERS_DROPPED = frozenset({"encoder_layerdrop", "decoder_layerdrop"})

@@ -130,7 +130,8 @@ class FamilyConfig(BaseModel):
     ungathered: ClassVar[str] = ""
     """Reason why fully_shard does not divide the class's weights as counted, where it was asked."""
     dropouts: ClassVar[Mapping[str, tuple[str, float | None]]] = {}
-    """Where the class drops numbers (`embedding`, `residual`, `attention`) → the share's field, and its default."""
+    """Where the class has dropout (`embedding`, `residual`, `mlp`, `mlp_product`, `attention`, `classifier`) → field of
+    its share, and its default."""
     habits: ClassVar[frozenset[str]] = frozenset()
     """How the class runs otherwise than most do, as `profiles.base.Habits` names it."""
     switched_habits: ClassVar[Mapping[str, tuple[str, bool]]] = {}

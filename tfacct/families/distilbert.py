@@ -46,7 +46,7 @@ class Config(Encoding):
     divided: ClassVar = frozenset({"torch"})
     dropouts: ClassVar = {
         "embedding": ("dropout", 0.1),
-        "network": ("dropout", 0.1),
+        "mlp": ("dropout", 0.1),
         "attention": ("attention_dropout", 0.1),
         "classifier": ("seq_classif_dropout", 0.2),
     }

@@ -23,7 +23,7 @@ class Config(RotaryBert):
     dropouts: ClassVar = {
         "embedding": ("hidden_dropout_prob", 0.1),
         "residual": ("hidden_dropout_prob", 0.1),
-        "drops_product": ("hidden_dropout_prob", 0.1),
+        "mlp_product": ("hidden_dropout_prob", 0.1),
         "attention": ("attention_probs_dropout_prob", 0.0),
         "classifier": ("classifier_dropout", None),
     }

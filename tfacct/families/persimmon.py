@@ -28,7 +28,7 @@ class Config(PartRotated):
     layer_norm_eps: Real = 1e-5
 
     trains: ClassVar = frozenset({"sdpa", "eager", "accumulate"})
-    dropouts: ClassVar = {"network": ("hidden_dropout", 0.0), "attention": ("attention_dropout", 0.0)}
+    dropouts: ClassVar = {"mlp": ("hidden_dropout", 0.0), "attention": ("attention_dropout", 0.0)}
     habits: ClassVar = frozenset({"fused", "rejoins", "sliced"})
     stems: ClassVar = ("Persimmon",)
     fixed: ClassVar = frozenset({"G"})  # every head has its own keys

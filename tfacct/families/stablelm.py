@@ -28,7 +28,7 @@ class Config(PartRotated):
     use_parallel_residual: Switch = False
 
     trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "chunked", "lora_once", "lora_whole"})
-    dropouts: ClassVar = {"network": ("hidden_dropout", 0.0), "attention": ("attention_dropout", 0.0)}
+    dropouts: ClassVar = {"mlp": ("hidden_dropout", 0.0), "attention": ("attention_dropout", 0.0)}
     habits: ClassVar = frozenset({"rejoins", "lingers"})
     changes_training: ClassVar = frozenset({"qk_layernorm"})
     stems: ClassVar = ("StableLm", "StableLM", "StableLMEpoch")  # older files write LM, the first ones Epoch

@@ -42,7 +42,7 @@ class Config(FamilyConfig):
 
     trains: ClassVar[frozenset[str]] = frozenset({"sdpa", "eager", "whole", "accumulate", "autocast"})
     divided: ClassVar[frozenset[str]] = frozenset({"torch"})
-    dropouts: ClassVar = dict.fromkeys(("embedding", "residual", "attention", "drops_product"), ("dropout_rate", 0.1))
+    dropouts: ClassVar = dict.fromkeys(("embedding", "residual", "attention", "mlp_product"), ("dropout_rate", 0.1))
     habits: ClassVar = frozenset({"narrow_softmax"})
     stems: ClassVar = ("T5",)
     aliases: ClassVar = {

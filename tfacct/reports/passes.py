@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tfacct.architecture.transformer import Transformer
-from tfacct.base.errors import UsageError
 from tfacct.ledger import paths
 from tfacct.ledger.kept import AGAIN, Cast, Collected, Held, Kept, Moment, Pass, Run, Section, known
 from tfacct.ledger.kept import Role as LineRole
@@ -17,16 +16,14 @@ from tfacct.profiles.base import Habits
 from tfacct.reports.stored import RUNS
 from tfacct.training.graph import LAYER_INPUT, LayerGraph, LayerGroup, SavedTensor, StepGraph, Transient
 from tfacct.training.recompute import modules_of, recomputing
-from tfacct.training.saved_tensors import CHOOSE, predicts_next_token
+from tfacct.training.saved_tensors import CHOOSE
 from tfacct.training.step import plain_graph
-from tfacct.training.traits import Mode, Traits
+from tfacct.training.traits import dropouts_of, mode_of, traits_of
 
 if TYPE_CHECKING:
     from tfacct.training.recipe import Recipe
 
 ONE = Workload(context=1, tokens=1, batch=1)
-CLASSIFIER = "classifier"
-"""Dropout in front of classes."""
 CHUNKED = "chunked"
 """A loss in chunks, whose number the batch decides; stands among a family's `trains` where one was measured."""
 MANY = 2
@@ -99,39 +96,6 @@ def _in_fp32(run: Run, casts: Iterable[Cast] | None) -> Run:
     return run._replace(kept=tuple(kept), casts=casts)
 
 
-def mode_of(subject: LoadedModel, recipe: Recipe) -> Mode:
-    """What a recipe and a config decide of how the class runs."""
-    own = habits(subject)
-    places = {"embedding": "embedding", "residual": "residual", "network": "mlp", "attention": "attention"}
-    dropouts = {place for name, place in places.items() if getattr(own, name)}
-    dropouts |= {"mlp_product"} if own.drops_product else set()
-    sdpa, adapters = recipe.attention == "sdpa", recipe.lora is not None
-    return Mode(sdpa, recipe.in_fp32, recipe.autocast, adapters, frozenset(dropouts))
-
-
-def traits_of(subject: LoadedModel) -> Traits:
-    """How the class of a model runs its parts."""
-    own, shape = habits(subject), subject.architecture
-    return Traits(
-        narrow_softmax=own.narrow_softmax,
-        fp32_scores=own.wide_scores,
-        fp32_norm_weights=own.wide_norms or any(getattr(part, "less_one", False) for part in shape.parts()),
-        python_layer_norm=own.written_norms,
-        norm_reads_twice=shape.encoder is not None and shape.bias is not None,
-        always_masked=own.masked,
-        fused_qkv="" if not own.fused else "copies" if own.own_sines or own.indexed else "views",
-        fused_gate_up=own.fused_gate,
-        rejoins_heads=own.rejoins,
-        fp32_router=own.scored,
-        clamped_experts=own.clamped,
-        dense_experts=own.complex_angles,
-        compute_dtype_loss=not (predicts_next_token(shape) or subject.family in ("modernbert", "eurobert")),
-        drops_in_attention=own.drops_inside,
-        biased_logits=shape.encoder is not None and shape.positions is not None,
-        mask_buffers="per layer" if own.stores_masks else "one" if own.stores_mask else "",
-    )
-
-
 ROLES: dict[str, LineRole] = {
     "compute": "work", "fp32": "full", "mask": "flag", "index": "index", "int32": "short", "seed": "seed"
 }  # fmt: skip
@@ -186,16 +150,10 @@ def _sequences(work: Workload) -> int:
 
 def habits(subject: LoadedModel) -> Habits:
     """What the class drops, by its fields, and how it runs eager attention. Raises UsageError for an odd dropout."""
-    found = {place: subject.raw.get(field, absent) for place, (field, absent) in subject.config.dropouts.items()}
-    if found.get(CLASSIFIER, 0) is None:  # of the classes as of the stream
-        found[CLASSIFIER] = found["residual"]
-    for place, share in found.items():
-        if not isinstance(share, (int, float)) or isinstance(share, bool) or not 0 <= share < 1:
-            field = subject.config.dropouts[place][0]
-            raise UsageError(f"{subject.name}: {field} is a share of 1, not {share!r}")
     fields = subject.config.switched_habits.items()
     switched = {habit for habit, (field, absent) in fields if subject.raw.get(field, absent)}
-    on = {place for place, share in found.items() if share} | switched | subject.config.habits
+    places = {"mlp": "network", "mlp_product": "drops_product"}
+    on = {places.get(place, place) for place in dropouts_of(subject)} | switched | subject.config.habits
     return Habits(**dict.fromkeys(on, True))
 
 

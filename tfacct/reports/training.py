@@ -16,12 +16,13 @@ from tfacct.ledger.storage import width
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.reports.fused_heads import beyond_kernels
-from tfacct.reports.passes import CHUNKED, ONE, mode_of, pass_of, traits_of
+from tfacct.reports.passes import CHUNKED, ONE, pass_of
 from tfacct.reports.stored import changed_by, not_again, stored
 from tfacct.training.phases import Phase, TrainingStep
 from tfacct.training.recipe import FP32, NF4, Recipe
 from tfacct.training.states import optimizer_memory
 from tfacct.training.step import TrainingMemory, graph_of, training_step
+from tfacct.training.traits import mode_of, traits_of
 
 ACCUMULATES, SELECTIVE = "accumulate", "selective"
 """Stand among a family's `trains` where gradients of earlier batches were measured, and attention that runs again."""

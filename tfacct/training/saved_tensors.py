@@ -204,7 +204,9 @@ class LayerRules:
 
     def views(self, owner: str, values: tuple[str, ...], out: tuple[str, ...], by: str) -> None:
         """What stays because values are a view of it: queries and keys before they are rotated, keys of MLA."""
-        if self.traits.fused_qkv == "views" and self.rotates:
+        shared = self.axes.get("G", 1) != 1
+        fused = self.traits.fused_qkv
+        if (fused == "views" or (fused == "copies if grouped" and not shared)) and self.rotates:
             heads = dict.fromkeys((*(axis for axis in out if axis not in "KG"), "N"))
             self.save(f"{owner}.q_proj", " ".join(heads), by)
             self.save(f"{owner}.k_proj", " ".join(values), by)
@@ -498,6 +500,8 @@ def _parts(model: Transformer) -> Iterator[tuple[str, Part]]:
 def step_graph(model: Transformer, ledger: Ledger, axes: Axes, mode: Mode, traits: Traits) -> StepGraph:
     """Graph of a training step of a decoder, of an encoder, or of an encoder–decoder."""
     kinds = kinds_of(model, traits)
+    if any(getattr(part, "less_one", False) for part in model.parts()):
+        traits = traits._replace(fp32_norm_weights=True)
     if model.encoder is None:
         return _one_side(model, ledger.groups, axes, mode, traits, kinds)
     of_encoder = [any(str(line.path).startswith(ENCODER) for line in group.lines) for group in ledger.groups]
@@ -625,7 +629,7 @@ def buffers_of(model: Transformer, mode: Mode, traits: Traits) -> Iterator[Saved
     if positions is not None and traits.mask_buffers:
         masks = sum(stack.count for stack in model.stacks) if traits.mask_buffers == "per layer" else 1
         yield SavedTensor("mask", "P", (), "mask", masks * positions.rows)
-    if traits.biased_logits and (positions is None or positions.stored):
+    if traits.biased_logits:
         yield SavedTensor("lm_head.bias", "V", (), stored)
 
 
@@ -648,9 +652,9 @@ def _with_loss(
     pooled = model.classes is not None and model.classes.pooled
     outputs = "V" if model.head is not None or model.encoder is not None else "Y"
     logits = f"B {outputs}" if pooled else f"B T {outputs}"
-    in_compute_dtype = traits.compute_dtype_loss and not (mode.autocast and traits.biased_logits)
-    role: Role = "compute" if in_compute_dtype else "fp32"
     shifts = predicts_next_token(model)
+    in_compute_dtype = not (shifts or traits.fp32_loss or (mode.autocast and traits.biased_logits))
+    role: Role = "compute" if in_compute_dtype else "fp32"
     copied = in_compute_dtype and mode.autocast
     saved = [SavedTensor("loss.log_probabilities", logits, (LOSS,), role)]
     saved += [SavedTensor("loss.copy", logits, (CHOOSE,), "fp32")] if copied else []

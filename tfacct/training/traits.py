@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from tfacct.base.errors import UsageError
+from tfacct.loading.model import LoadedModel
+
+if TYPE_CHECKING:
+    from tfacct.training.recipe import Recipe
+
+CLASSIFIER, RESIDUAL = "classifier", "residual"
+"""Places of dropouts: before the classes, and before sums with the residual stream."""
 
 
 class Mode(NamedTuple):
     """What a recipe and a config decide of how a class runs: the attention kernel, dtypes, adapters, dropouts.
 
     `fp32`: everything is in fp32. `autocast`: weights and residual stream are in fp32, matmuls read 16-bit copies.
-    `dropouts`: places where the config drops elements: embedding, residual, mlp, mlp_product, attention.
+    `dropouts`: places where the config drops elements: embedding, residual, mlp, mlp_product, attention, classifier.
     """
 
     sdpa: bool = True
@@ -25,12 +35,12 @@ class Traits(NamedTuple):
     `narrow_softmax`: eager softmax runs in the dtype of the step. `fp32_scores`: queries and keys are cast to fp32 for
     their product. `fp32_norm_weights`: weights of norms scale in fp32. `python_layer_norm`: LayerNorms without a bias
     are written in Python. `norm_reads_twice`: RMSNorms scale their input, not its fp32 copy. `always_masked`: sdpa
-    always gets a mask. `fused_qkv`: queries, keys and values are one matmul; values are a view of it, or a copy.
-    `fused_gate_up`: gate and up are one matmul. `rejoins_heads`: rotated and other dimensions of heads are
-    concatenated, so that heads lie one behind the other. `fp32_router`: the router reads an fp32 copy.
-    `clamped_experts`: gate and up of experts are bounded. `dense_experts`: every expert runs on every token.
-    `compute_dtype_loss`: logits are not cast to fp32. `biased_logits`: a buffer is added to the logits.
-    `drops_in_attention`: the dropout after attention is inside its module, and recomputed with it.
+    always gets a mask. `fused_qkv`: queries, keys and values are one matmul; values are a view of it, or a copy, or a
+    copy if several query heads share keys. `fused_gate_up`: gate and up are one matmul. `rejoins_heads`: rotated and
+    other dimensions of heads are concatenated, so that heads lie one behind the other. `fp32_router`: the router reads
+    an fp32 copy. `clamped_experts`: gate and up of experts are bounded. `dense_experts`: every expert runs on every
+    token. `fp32_loss`: logits are cast to fp32, as those of next tokens always are. `biased_logits`: a buffer is added
+    to the logits. `drops_in_attention`: the dropout after attention is inside its module, and recomputed with it.
     `mask_buffers`: how many masks of all positions the class stores: one, or one of each layer and one more.
     """
 
@@ -40,13 +50,87 @@ class Traits(NamedTuple):
     python_layer_norm: bool = False
     norm_reads_twice: bool = False
     always_masked: bool = False
-    fused_qkv: Literal["", "views", "copies"] = ""
+    fused_qkv: Literal["", "views", "copies", "copies if grouped"] = ""
     fused_gate_up: bool = False
     rejoins_heads: bool = False
     fp32_router: bool = False
     clamped_experts: bool = False
     dense_experts: bool = False
-    compute_dtype_loss: bool = False
+    fp32_loss: bool = False
     biased_logits: bool = False
     drops_in_attention: bool = False
     mask_buffers: Literal["", "one", "per layer"] = ""
+
+
+TRAITS: Mapping[str, Traits] = {
+    "afmoe": Traits(fp32_norm_weights=True),
+    "bailing_moe": Traits(rejoins_heads=True, fp32_router=True),
+    "bloom": Traits(fused_qkv="views", drops_in_attention=True),
+    "codegen": Traits(fp32_scores=True, fused_qkv="copies", drops_in_attention=True),
+    "eurobert": Traits(fp32_loss=True),
+    "falcon": Traits(narrow_softmax=True, always_masked=True, fused_qkv="copies if grouped"),
+    "flex_olmo": Traits(fp32_norm_weights=True),
+    "glm4_moe": Traits(rejoins_heads=True, fp32_router=True),
+    "gpt2": Traits(narrow_softmax=True, fused_qkv="views", drops_in_attention=True),
+    "gpt_bigcode": Traits(fused_qkv="views", drops_in_attention=True, mask_buffers="one"),
+    "gpt_neo": Traits(fp32_scores=True, drops_in_attention=True, mask_buffers="per layer"),
+    "gpt_oss": Traits(narrow_softmax=True, fp32_norm_weights=True, clamped_experts=True),
+    "gptj": Traits(fp32_scores=True, drops_in_attention=True),
+    "helium": Traits(fp32_norm_weights=True),
+    "llama4_text": Traits(narrow_softmax=True, dense_experts=True),
+    "minimax_m2": Traits(rejoins_heads=True, fp32_router=True),
+    "modernbert": Traits(fused_qkv="views", fused_gate_up=True, fp32_loss=True),
+    "mpt": Traits(fused_qkv="views"),
+    "olmo2": Traits(fp32_norm_weights=True),
+    "olmo3": Traits(fp32_norm_weights=True),
+    "phi3": Traits(fused_qkv="views", fused_gate_up=True, rejoins_heads=True),
+    **dict.fromkeys(("cohere", "cohere2"), Traits(python_layer_norm=True)),
+    **dict.fromkeys(("glm", "glm4"), Traits(fused_gate_up=True, rejoins_heads=True)),
+    **dict.fromkeys(("gpt_neox", "persimmon"), Traits(fused_qkv="views", rejoins_heads=True)),
+    **dict.fromkeys(("seed_oss", "starcoder2"), Traits(drops_in_attention=True)),
+    **dict.fromkeys(("mt5", "t5", "umt5"), Traits(narrow_softmax=True, norm_reads_twice=True)),
+    **dict.fromkeys(
+        ("nemotron", "phi", "qwen3_5_moe_text", "qwen3_5_text", "qwen3_next", "stablelm"), Traits(rejoins_heads=True)
+    ),
+    **dict.fromkeys(
+        ("deepseek_v3", "dots1", "exaone_moe", "glm4_moe_lite", "hy_v3", "kimi_k2", "solar_open"),
+        Traits(fp32_router=True),
+    ),
+    **dict.fromkeys(
+        ("bart", "blenderbot", "blenderbot-small", "marian", "mbart", "pegasus", "plbart"),
+        Traits(narrow_softmax=True, biased_logits=True),
+    ),
+    **dict.fromkeys(
+        (
+            *("albert", "altclip_text_model", "bert", "big_bird", "camembert", "chinese_clip_text_model"),
+            *("data2vec-text", "distilbert", "dpr", "electra", "ernie", "gte", "jina_bert", "layoutlm", "m2m_100"),
+            *("megatron-bert", "mpnet", "mvp", "nomic_bert", "rembert", "roberta", "roberta-prelayernorm", "roc_bert"),
+            *("roformer", "xlm-roberta", "xlm-roberta-xl"),
+        ),
+        Traits(narrow_softmax=True),
+    ),
+}
+"""Traits of the classes of families, where any differs from the default."""
+
+
+def traits_of(model: LoadedModel) -> Traits:
+    """How the class of a model runs its parts."""
+    return TRAITS.get(model.family, Traits())
+
+
+def mode_of(model: LoadedModel, recipe: Recipe) -> Mode:
+    """What a recipe and a config decide of how the class of a model runs. Raises UsageError for an odd dropout."""
+    sdpa, adapters = recipe.attention == "sdpa", recipe.lora is not None
+    return Mode(sdpa, recipe.in_fp32, recipe.autocast, adapters, dropouts_of(model))
+
+
+def dropouts_of(model: LoadedModel) -> frozenset[str]:
+    """Places where the config drops elements. Raises UsageError for a share that is none."""
+    found = {place: model.raw.get(field, absent) for place, (field, absent) in model.config.dropouts.items()}
+    if found.get(CLASSIFIER, 0) is None:  # the residual stream's
+        found[CLASSIFIER] = found[RESIDUAL]
+    for place, share in found.items():
+        if not isinstance(share, (int, float)) or isinstance(share, bool) or not 0 <= share < 1:
+            field = model.config.dropouts[place][0]
+            raise UsageError(f"{model.name}: {field} is a share of 1, not {share!r}")
+    return frozenset(place for place, share in found.items() if share)
