@@ -27,7 +27,16 @@ FETCHED = re.compile(
     r"""(?:<(?:script|img|iframe|source)\b[^>]*\bsrc=|<link\b[^>]*\bhref=|url\(|@import )["']?(?:https?:)?//[^"')]+"""
 )
 PARTS = {
-    "What it counts": ["conventions", "formulas", "models", "training", "training-rules", "sharding", "time", "checkpoints"],
+    "What it counts": [
+        "conventions",
+        "formulas",
+        "models",
+        "training",
+        "training-rules",
+        "sharding",
+        "time",
+        "checkpoints",
+    ],
     "What to ask": ["what-if", "your-model", "cs336", "python", "api", "cli", "json", "schema"],
     "How far to trust it": ["check", "trust", "speed"],
     "The code": ["where", "adding-a-model", "decisions", "style"],
