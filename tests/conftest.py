@@ -49,7 +49,7 @@ def pytest_collection_finish() -> None:
     """Tests and their modules live to the end: the collector of garbage need not look at them again. Kernels for shapes
     are changed once for all tests that use torch."""
     if "torch" in sys.modules:
-        from tfacct.reference.meta_kernels import compiled
+        from tfacct.meta.kernels import compiled
 
         _kernels.enter_context(compiled())
     gc.collect()

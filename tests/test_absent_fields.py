@@ -55,7 +55,7 @@ def attribute(config: Any, name: str) -> Any:
 
 
 def class_config(family: str, fields: Mapping[str, Any]) -> Any:
-    return hf.filled({**fields, "model_type": families.config_class(family).class_type or family})
+    return hf.config_of({**fields, "model_type": families.config_class(family).class_type or family})
 
 
 def by_default(family: str) -> dict[str, Any]:

@@ -67,7 +67,7 @@ def saved(name: str, path: Path, dtype: str = "float32", **how: Any) -> Path:
     from tfacct.reference.hf_inside import whole_of
 
     ours = tiny(name)
-    made, auto = hf.filled(ours.of_class), ours.config.ending.auto
+    made, auto = hf.config_of(ours.of_class), ours.config.ending.auto
     maker = hf.maker(auto)
     whole = None if auto.startswith("Auto") else whole_of(maker.__self__, made)
     with warnings.catch_warnings():

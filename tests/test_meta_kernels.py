@@ -13,8 +13,9 @@ pytest.importorskip("transformers")
 
 import torch
 
-from tfacct.reference import keeping, meta_kernels
-from tfacct.reference.meta_kernels import compiled, of_symbols
+from tfacct.meta import kernels, step
+from tfacct.meta.kernels import compiled, of_symbols
+from tfacct.meta.model import build_model, inputs
 
 
 @pytest.mark.parametrize(("family", "seed"), [("llama", 3), ("gemma2", 1), ("mixtral", 5), ("bart", 2), ("bloom", 4)])
@@ -23,10 +24,10 @@ def test_a_step_keeps_and_holds_the_same_with_both(family: str, seed: int) -> No
     model = subject(family, config, {}, None)
 
     def asked() -> tuple[Any, ...]:
-        how = {"checkpoint": recipe.recompute, "auto": model.config.ending.auto}
-        run = keeping.trainable(model.of_class, recipe.attention, "bf16", **how)
-        saved = keeping.kept(run, work.batch, work.tokens, work.source)
-        return saved, keeping.peak(run, work.batch, work.tokens, source=work.source)
+        auto = model.config.ending.auto
+        built = build_model(model.of_class, recipe.attention, "bf16", recompute=recipe.recompute, auto=auto)
+        batch = inputs(built, work.batch, work.tokens, work.source)
+        return step.saved(built, batch), step.watch(built, batch).peak
 
     with of_symbols():
         assert not in_use()
@@ -82,8 +83,8 @@ def test_what_was_there_is_there_again() -> None:
 
 
 def test_another_torch_keeps_its_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(meta_kernels, "_in_front", None)
-    monkeypatch.setattr(meta_kernels, "LIBRARY", "_gone")
+    monkeypatch.setattr(kernels, "_python_kernels", None)
+    monkeypatch.setattr(kernels, "LIBRARY", "_gone")
     before = in_use()
     with compiled():
         assert in_use() == before

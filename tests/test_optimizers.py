@@ -99,7 +99,7 @@ def drawn(seed: int) -> tuple[list[TorchParameter], list[tuple[int, ...]]]:
 def test_states_and_steps_are_the_optimizers_own(name: str) -> None:
     import torch
 
-    from tfacct.reference.updating import updated
+    from tfacct.meta.optimizer import updated
 
     for seed in range(4):
         tensors, shapes = drawn(seed)
@@ -108,8 +108,8 @@ def test_states_and_steps_are_the_optimizers_own(name: str) -> None:
                 continue
             found = updated(MADE[name], shapes, dtype)
             held = OPTIMIZERS[name].step_memory(tensors, dtype.itemsize)
-            assert OPTIMIZERS[name].state_bytes(tensors, dtype.itemsize) == found.states, (name, shapes)
-            assert held.least <= found.held <= held.most, (name, seed, dtype, shapes, held, found)
+            assert OPTIMIZERS[name].state_bytes(tensors, dtype.itemsize) == found.state, (name, shapes)
+            assert held.least <= found.temporary <= held.most, (name, seed, dtype, shapes, held, found)
 
 
 @pytest.mark.filterwarnings("ignore:Paged optimizers are not supported on CPU")
@@ -119,7 +119,7 @@ def test_quantized_states_are_the_optimizers_own(name: str) -> None:
     from torch import nn
 
     optim = pytest.importorskip("bitsandbytes.optim")
-    from tfacct.reference.updating import quantized
+    from tfacct.meta.optimizer import quantized
 
     for seed in range(6):
         tensors, shapes = drawn(seed)
@@ -183,9 +183,9 @@ def shapes_of(model: LoadedModel) -> list[tuple[int, ...]]:
 
 def class_parameters(model: LoadedModel) -> list[Any]:
     """Parameters of the class that a step trains."""
-    from tfacct.reference import keeping
+    from tfacct.meta.model import build_model
 
-    built = keeping.trainable(model.of_class, "eager", "bf16", auto=model.config.ending.auto)
+    built = build_model(model.of_class, "eager", "bf16", auto=model.config.ending.auto)
     return [parameter for parameter in built.parameters() if parameter.requires_grad]
 
 
@@ -233,7 +233,7 @@ def stepped(config: dict[str, Any], name: str) -> int:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    from tfacct.reference.updating import tensors
+    from tfacct.meta.optimizer import tensors
 
     fields = deepcopy({key: value for key, value in config.items() if key != "model_type"})
     made = AutoConfig.for_model(config["model_type"], **fields)

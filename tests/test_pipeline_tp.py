@@ -41,10 +41,11 @@ def ran(
     from torch.distributed.pipelining import schedules as torchs
     from torch.distributed.tensor.parallel import loss_parallel, parallelize_module
 
-    from tfacct.reference import keeping
+    from tfacct.meta.cuda import cuda_kernels
+    from tfacct.meta.model import build_model
 
     (stage,), each = stages(config["num_hidden_layers"], mesh)[rank], batch // mesh.microbatches
-    model = keeping.trainable(config, recipe.get("attention", "sdpa"), "bf16")
+    model = build_model(config, recipe.get("attention", "sdpa"), "bf16")
     like: dict[str, Any] = {"dtype": torch.bfloat16, "device": "meta", "requires_grad": True}
     stream = torch.zeros(each, tokens, config["hidden_size"], **like)
     logits = torch.zeros(each, tokens, config["vocab_size"], **like)
@@ -80,7 +81,7 @@ def ran(
 
         def step() -> None:
             whole = (ids,) if stage.first else ()
-            with keeping.as_on_cuda():
+            with cuda_kernels():
                 schedule.step(*whole, target=ids if stage.last else None, return_outputs=False)
 
         with watched(sent, "step"):
@@ -105,7 +106,7 @@ def local(tensor: Any) -> Any:
 
 def compared(kind: str, seed: int, lora: bool) -> None:
     """A random rank's peak and what it sends over tp, and those under torch's schedule."""
-    from tfacct.reference import adapting
+    from tfacct.meta.lora import add_adapters
 
     rng = random.Random(f"stages tp {kind} {seed} {lora}")
     pp, tp, size = rng.choice((2, 3)), (2, 4)[seed % 5 == 4], rng.choice((1, 4, 5))
@@ -127,7 +128,7 @@ def compared(kind: str, seed: int, lora: bool) -> None:
 
     def lend(model: Any) -> None:
         if lora:
-            adapting.adapted(model, size, names, wide=wide)
+            add_adapters(model, size, names, fp32=wide)
 
     most = max(int(each.total) for step in steps for each in timeline(step) if each.name != "optimizer step")
     seen, sent = ran(config, mesh, stage, batch, tokens, recipe, lend)

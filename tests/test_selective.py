@@ -33,13 +33,13 @@ def test_flops_are_what_torch_counts(family: str) -> None:
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 
-    from tfacct.reference import keeping
+    from tfacct.meta.model import build_model
 
     config, _, _ = drawn(family, 1)
     model = subject(family, config, {}, None)
     totals = {}
     for checkpoint in ("none", "attention"):
-        built = keeping.trainable(config, "eager", "bf16", checkpoint=checkpoint).to_empty(device="cpu")
+        built = build_model(config, "eager", "bf16", recompute=checkpoint).to_empty(device="cpu")
         ids = torch.zeros((2, 5), dtype=torch.int64)
         with FlopCounterMode(display=False) as counter:
             built(input_ids=ids, labels=ids, use_cache=False).loss.backward()

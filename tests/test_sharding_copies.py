@@ -67,17 +67,17 @@ def peak_of_a_copy(
     the model without copies."""
     import torch
 
-    from tfacct.reference.alive import Alive, Peak
+    from tfacct.meta.tracker import LiveBytes, Peak
 
     with fake_ranks(2):
         model, found = copied(config, rank, adapters)
         model = model.module if alone else model
-        ids, alive = torch.zeros(2, 32, dtype=torch.long), Alive("cpu")
+        ids, alive = torch.zeros(2, 32, dtype=torch.long), LiveBytes("cpu")
         for step in range(4):
             if not earlier:
                 model.zero_grad()
             found.clear()
-            alive.peak = Peak(0, False, "")
+            alive.peak = Peak(0, "", "")
             gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
             for tensor in (*model.parameters(), *model.buffers(), *gradients, ids):
                 alive.add(tensor)

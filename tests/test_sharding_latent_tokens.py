@@ -19,11 +19,12 @@ def divided(config: dict[str, Any], recipe: Recipe) -> Any:
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor.parallel import parallelize_module
 
-    from tfacct.reference import keeping, ranks
+    from tfacct.meta.model import build_model
+    from tfacct.reference import ranks
 
     assert recipe.mesh is not None
     of_class = tfacct.load(config).loaded.of_class
-    model = keeping.trainable(of_class, recipe.attention, "bf16", checkpoint=recipe.recompute)
+    model = build_model(of_class, recipe.attention, "bf16", recompute=recipe.recompute)
     own = init_device_mesh("cpu", (recipe.mesh.tp,), mesh_dim_names=("tp",))
     parallelize_module(model, own, ranks.plan_of(model, sp=True, together=True))
     if config["tie_word_embeddings"]:

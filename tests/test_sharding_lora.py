@@ -40,15 +40,16 @@ def divided(config: dict[str, Any], recipe: Recipe, names: list[str], rank: int)
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
-    from tfacct.reference import adapting, keeping
+    from tfacct.meta.lora import add_adapters
+    from tfacct.meta.model import build_model
 
     assert recipe.mesh is not None
-    model = keeping.trainable(tfacct.load(config).loaded.of_class, "sdpa", "bf16")
+    model = build_model(tfacct.load(config).loaded.of_class, "sdpa", "bf16")
     ranks = init_device_mesh("cpu", (recipe.mesh.tp,))
     parallelize_module(model, ranks, plan_of(model, recipe.mesh))
     if config["tie_word_embeddings"]:
         model.lm_head.weight = model.model.embed_tokens.weight
-    adapting.adapted(model, rank, names, wide=recipe.adapter_dtype == "fp32", dropout=recipe.lora_dropout)
+    add_adapters(model, rank, names, fp32=recipe.adapter_dtype == "fp32", dropout=recipe.lora_dropout)
     plan: dict[str, Any] = {}
     for name, _ in model.named_modules():
         *_, product, which, leaf = ["", "", *name.split(".")]
@@ -70,7 +71,7 @@ def witnessed(model: Any, batch: int, tokens: int) -> tuple[int, int, dict[Any, 
     import torch
     from torch.distributed.tensor.parallel import loss_parallel
 
-    from tfacct.reference import keeping
+    from tfacct.meta.cuda import cuda_kernels
 
     own = {local(tensor).untyped_storage()._cdata for tensor in (*model.parameters(), *model.buffers())}
     found: dict[int, Any] = {}
@@ -84,7 +85,7 @@ def witnessed(model: Any, batch: int, tokens: int) -> tuple[int, int, dict[Any, 
     alive, ids = alive_on_a_rank(), torch.zeros(batch, tokens, dtype=torch.long, device="meta")
     sent: dict[Any, Counter[int]] = {}
     wraps = patch("torch.distributed._functional_collectives._maybe_wrap_tensor", lambda tensor: tensor)
-    with keeping.as_on_cuda(), loss_parallel(), wraps:
+    with cuda_kernels(), loss_parallel(), wraps:
         with torch.autograd.graph.saved_tensors_hooks(save, lambda tensor: tensor), watched(sent, "forward"):
             loss = model(input_ids=ids, labels=ids, use_cache=False).loss
         with watched(sent, "backward"):
@@ -253,7 +254,7 @@ def test_adapters_of_llama_by_hand() -> None:
 
 def staged_compared(kind: str, seed: int) -> None:
     """A rank of a pipeline, and what is alive there under torch's schedule."""
-    from tfacct.reference import adapting
+    from tfacct.meta.lora import add_adapters
 
     rng = random.Random(f"lora stages {kind} {seed}")
     pp, rank = rng.choice((2, 3, 4)), rng.choice((1, 4, 5))
@@ -271,7 +272,7 @@ def staged_compared(kind: str, seed: int) -> None:
     steps = steps_of(config, mesh, stage, batch, tokens, **recipe, **lora)
 
     def lend(model: Any) -> None:
-        adapting.adapted(model, rank, names, wide=wide)
+        add_adapters(model, rank, names, fp32=wide)
         if again:
             model.enable_input_require_grads()
 

@@ -157,9 +157,10 @@ def divided(config: dict[str, Any], mesh: Mesh, _: bool) -> Any:
     from transformers.distributed import DistributedConfig
     from transformers.distributed.expert_parallel import apply_expert_parallelism
 
-    from tfacct.reference import keeping, ranks
+    from tfacct.meta.model import build_model
+    from tfacct.reference import ranks
 
-    model = keeping.trainable(tfacct.load(config).loaded.of_class, "sdpa", "bf16")
+    model = build_model(tfacct.load(config).loaded.of_class, "sdpa", "bf16")
     *_, plan, _ = model._resolve_parallel_plans(DistributedConfig(tp_size=mesh.tp, fsdp_size=1, ep_size=mesh.ep))
     both = init_device_mesh("cpu", (mesh.tp, 1), mesh_dim_names=("ranks", "batch"))
     parallelize_module(model, both["ranks"], ranks.plan_of(model, sp=True, together=True, whole=True))

@@ -211,14 +211,15 @@ def saved_on_one_rank(config: dict[str, Any], mesh: Mesh, batch: int, tokens: in
     from torch.distributed.tensor import DTensor
     from torch.distributed.tensor.parallel import loss_parallel, parallelize_module
 
-    from tfacct.reference import keeping
+    from tfacct.meta.cuda import cuda_kernels
+    from tfacct.meta.model import build_model
 
     def local(tensor: Any) -> Any:
         return (tensor._local_tensor if isinstance(tensor, DTensor) else tensor).untyped_storage()
 
     found: dict[int, Any] = {}
     with fake_ranks(mesh.tp):
-        model = keeping.trainable(tfacct.load(config).loaded.of_class, "sdpa", dtype)
+        model = build_model(tfacct.load(config).loaded.of_class, "sdpa", dtype)
         parallelize_module(model, init_device_mesh("cpu", (mesh.tp,)), plan_of(model, mesh))
         if config["tie_word_embeddings"]:
             model.lm_head.weight = model.model.embed_tokens.weight
@@ -233,7 +234,7 @@ def saved_on_one_rank(config: dict[str, Any], mesh: Mesh, batch: int, tokens: in
         ids = torch.zeros(batch, tokens, dtype=torch.long, device="meta")
         places = torch.arange(tokens, device="meta")[None]
         hooks = torch.autograd.graph.saved_tensors_hooks(save, lambda tensor: tensor)
-        with keeping.as_on_cuda(), loss_parallel(), hooks:
+        with cuda_kernels(), loss_parallel(), hooks:
             model(input_ids=ids, labels=ids, position_ids=places, use_cache=False)
     return sum(storage.nbytes() for storage in found.values())
 
@@ -269,9 +270,9 @@ def alive_on_a_rank() -> Any:
     from torch._subclasses.fake_tensor import FakeTensor
     from torch.distributed.tensor import DTensor
 
-    from tfacct.reference import keeping
+    from tfacct.meta.tracker import LiveBytes
 
-    class Alive(keeping.Alive):
+    class Alive(LiveBytes):
         def __torch_dispatch__(self, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             if any(issubclass(kind, DTensor) for kind in types):
                 return NotImplemented  # it runs first, and its tensors come here
@@ -292,17 +293,18 @@ def peak_on_one_rank(
     from torch.distributed.tensor import DTensor
     from torch.distributed.tensor.parallel import loss_parallel, parallelize_module
 
-    from tfacct.reference import keeping
+    from tfacct.meta.cuda import cuda_kernels
+    from tfacct.meta.model import build_model
 
     def local(tensor: Any) -> Any:
         return tensor._local_tensor if isinstance(tensor, DTensor) else tensor
 
     with fake_ranks(mesh.tp):
-        model = keeping.trainable(
+        model = build_model(
             tfacct.load(config).loaded.of_class,
             recipe.get("attention", "sdpa"),
             dtype,
-            checkpoint=recipe.get("recompute", "none"),
+            recompute=recipe.get("recompute", "none"),
         )
         parallelize_module(model, init_device_mesh("cpu", (mesh.tp,)), plan_of(model, mesh))
         if config["tie_word_embeddings"]:
@@ -312,7 +314,7 @@ def peak_on_one_rank(
         given = {"input_ids": ids, "labels": ids, "use_cache": False, **({"position_ids": places} if mesh.sp else {})}
         # A card's tensor is wrapped until it is waited for; its stand-in on meta would be a copy.
         wraps = patch("torch.distributed._functional_collectives._maybe_wrap_tensor", lambda tensor: tensor)
-        with keeping.as_on_cuda(), loss_parallel(), wraps:
+        with cuda_kernels(), loss_parallel(), wraps:
             if recipe.get("gradient_accumulation", 1) > 1:
                 model(**given).loss.backward()
             gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]

@@ -59,7 +59,9 @@ def divided(subject: LoadedModel, tp: int) -> Iterator[Any]:
     from torch.distributed.tensor import DTensor, Shard
     from torch.distributed.tensor.parallel import ColwiseParallel, loss_parallel
 
-    from tfacct.reference import encoding, keeping
+    from tfacct.meta.cuda import cuda_kernels
+    from tfacct.meta.model import build_model
+    from tfacct.reference import encoding
 
     def whole(model: Any) -> Any:
         for name, style in planned(model):
@@ -68,13 +70,13 @@ def divided(subject: LoadedModel, tp: int) -> Iterator[Any]:
 
     planned = encoding._plan
     with fake_ranks(tp), patch.object(encoding, "_plan", whole), patch.object(encoding, "BIAS", "none"):
-        model = keeping.trainable(subject.of_class, "eager", "bf16", auto=subject.config.ending.auto)
+        model = build_model(subject.of_class, "eager", "bf16", auto=subject.config.ending.auto)
         mesh = init_device_mesh("cpu", (tp,))
         if (bias := getattr(model, "final_logits_bias", None)) is not None:
             part = bias[:, : bias.shape[-1] // tp]
             model.register_buffer("final_logits_bias", DTensor.from_local(part, mesh, [Shard(1)], run_check=False))
         encoding.divide(model, mesh, tp)
-        with keeping.as_on_cuda(), loss_parallel():
+        with cuda_kernels(), loss_parallel():
             yield model
 
 
@@ -120,7 +122,7 @@ def beside_buckets(subject: LoadedModel, work: Workload, alone: bool) -> int:
     import transformers
     from torch.nn.parallel import DistributedDataParallel
 
-    from tfacct.reference.alive import Alive, Peak
+    from tfacct.meta.tracker import LiveBytes, Peak
 
     def reduce(_, bucket):  # type: ignore[no-untyped-def]  # torch reads annotations
         done: Any = torch.futures.Future()
@@ -132,10 +134,10 @@ def beside_buckets(subject: LoadedModel, work: Workload, alone: bool) -> int:
         model = one if alone else DistributedDataParallel(one)
         if not alone:
             model.register_comm_hook(None, reduce)
-        alive, asked = Alive("cpu"), given(one, work, "cpu")
+        alive, asked = LiveBytes("cpu"), given(one, work, "cpu")
         for step in range(4):
             model.zero_grad()
-            alive.peak = Peak(0, False, "")
+            alive.peak = Peak(0, "", "")
             for each in (*model.parameters(), *model.buffers(), *asked.values()):
                 alive.add(each)
             with alive if step > 1 else nullcontext():

@@ -75,9 +75,9 @@ def divided(config: dict[str, Any], mesh: Mesh, again: bool = False) -> Any:
     from transformers.distributed import DistributedConfig
     from transformers.distributed.expert_parallel import apply_expert_parallelism
 
-    from tfacct.reference import keeping
+    from tfacct.meta.model import build_model
 
-    model = keeping.trainable(tfacct.load(config).loaded.of_class, "sdpa", "bf16")
+    model = build_model(tfacct.load(config).loaded.of_class, "sdpa", "bf16")
     asked = DistributedConfig(tp_size=mesh.tp, fsdp_size=mesh.ep // mesh.tp, ep_size=mesh.ep)
     _, by_experts, _ = model._resolve_parallel_plans(asked)
     if mesh.tp == 1:
@@ -119,13 +119,13 @@ def witnessed(config: dict[str, Any], mesh: Mesh, work: Workload, again: bool = 
     import torch
     from torch.distributed.tensor.parallel import loss_parallel
 
-    from tfacct.reference import keeping
+    from tfacct.meta.cuda import cuda_kernels
 
     rows = work.batch * work.tokens // mesh.tp * config["num_experts_per_tok"]
     ids = torch.zeros(work.batch, work.tokens, dtype=torch.long, device="meta")
     with ExitStack() as stack:
         stack.enter_context(fake_ranks(mesh.ep))
-        stack.enter_context(keeping.as_on_cuda())
+        stack.enter_context(cuda_kernels())
         wraps = "torch.distributed._functional_collectives._maybe_wrap_tensor"
         stack.enter_context(patch(wraps, lambda tensor: tensor))
         stack.enter_context(patch("transformers.distributed.expert_parallel.all_to_all_single", lambda *_, **__: None))

@@ -52,11 +52,11 @@ def divided(config: dict[str, Any], recipe: Recipe, published: str = ".experts")
     from transformers.distributed import DistributedConfig
     from transformers.distributed.tensor_parallel import apply_tensor_parallelism
 
-    from tfacct.reference import keeping
+    from tfacct.meta.model import build_model
 
     mesh = recipe.mesh
     assert mesh is not None
-    model = keeping.trainable(tfacct.load(config).loaded.of_class, "sdpa", "bf16")
+    model = build_model(tfacct.load(config).loaded.of_class, "sdpa", "bf16")
     ranks = init_device_mesh("cpu", (mesh.tp,), mesh_dim_names=("tp",))
     theirs, *_ = model._resolve_parallel_plans(DistributedConfig(tp_size=mesh.tp))
     own = {name: how for name, how in plan_of(model, mesh).items() if published not in name}

@@ -64,12 +64,12 @@ def divided(config: dict[str, Any], recipe: Recipe) -> Any:
     from transformers.distributed import DistributedConfig
     from transformers.distributed.tensor_parallel import apply_tensor_parallelism
 
-    from tfacct.reference import keeping
+    from tfacct.meta.model import build_model
 
     mesh = recipe.mesh
     assert mesh is not None
     of_class = tfacct.load(config).loaded.of_class
-    model = keeping.trainable(of_class, recipe.attention, "bf16", checkpoint=recipe.recompute)
+    model = build_model(of_class, recipe.attention, "bf16", recompute=recipe.recompute)
     ranks = init_device_mesh("cpu", (mesh.tp,), mesh_dim_names=("tp",))
     second = {f"model.{name}": how for name, how in DeepseekV2Config.base_model_tp_plan.items() if "self_attn" in name}
     model.tp_plan = {**model.tp_plan, **second}  # of V3 and Youtu attention is whole in their own
@@ -103,13 +103,13 @@ def witnessed(config: dict[str, Any], recipe: Recipe, work: Workload) -> tuple[i
     import torch
     from torch.distributed.tensor.parallel import loss_parallel
 
-    from tfacct.reference import keeping
+    from tfacct.meta.cuda import cuda_kernels
 
     assert recipe.mesh is not None
     wraps = patch("torch.distributed._functional_collectives._maybe_wrap_tensor", lambda tensor: tensor)
     sent: dict[Any, Counter[int]] = {}
     found: dict[int, tuple[Any, list[Any]]] = {}
-    with fake_ranks(recipe.mesh.tp), keeping.as_on_cuda(), loss_parallel(), wraps:
+    with fake_ranks(recipe.mesh.tp), cuda_kernels(), loss_parallel(), wraps:
         model = divided(config, recipe)
         own = {local(tensor).untyped_storage()._cdata for tensor in (*model.parameters(), *model.buffers())}
 

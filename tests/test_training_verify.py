@@ -66,12 +66,13 @@ def test_a_slip_of_an_instant_is_seen(run: Callable[..., Ran], monkeypatch: pyte
 
 
 def test_optimizers_of_torch_are_asked_for_their_states() -> None:
-    from tfacct.reference import keeping, stepping
+    from tfacct.meta import optimizer
+    from tfacct.meta.model import build_model
 
     gpt2 = load("gpt2", n_layer=2)
-    model = keeping.trainable(gpt2.loaded.of_class, "sdpa", "bf16")
-    for name in stepping.OPTIMIZERS:
-        assert stepping.state_bytes(model, name) == gpt2.train(ctx=8, optimizer=name).optimizer_bytes, name
+    model = build_model(gpt2.loaded.of_class, "sdpa", "bf16")
+    for name in optimizer.OPTIMIZERS:
+        assert optimizer.state_bytes(model, name) == gpt2.train(ctx=8, optimizer=name).optimizer_bytes, name
 
 
 @pytest.mark.parametrize(

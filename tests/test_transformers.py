@@ -338,7 +338,7 @@ def test_absent_fields_take_the_classs_defaults(family: str) -> None:
     required = room(family).REQUIRED
     ours = subject("bare", {"model_type": family, **required})
     agree(ours, asked(ours, Workload(9, 9, 2)))
-    theirs = hf.filled(ours.of_class)
+    theirs = hf.config_of(ours.of_class)
     assert ours.context == (getattr(room(family), "CONTEXT", None) or theirs.max_position_embeddings)
     read = set(ours.config.__class__.model_fields) - ours.config.uncounted
     # Those inside another, as T5Gemma's, are named too, and how many classes are scored, where the first class does so.

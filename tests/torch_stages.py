@@ -77,11 +77,10 @@ def in_stages(
     from torch.distributed.pipelining import Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B
     from torch.distributed.pipelining import schedules as torchs
 
-    from tfacct.reference import keeping
+    from tfacct.meta.cuda import cuda_kernels
+    from tfacct.meta.model import build_model
 
-    model = keeping.trainable(
-        config, recipe.get("attention", "sdpa"), "bf16", checkpoint=recipe.get("recompute", "none")
-    )
+    model = build_model(config, recipe.get("attention", "sdpa"), "bf16", recompute=recipe.get("recompute", "none"))
     recipe.get("lend", lambda _: None)(model)
     every, each = stages(config["num_hidden_layers"], mesh), batch // mesh.microbatches
     like = {"dtype": torch.bfloat16, "device": "meta", "requires_grad": True}
@@ -114,7 +113,7 @@ def in_stages(
 
         def step() -> None:
             whole = (ids,) if rank == 0 else ()
-            with keeping.as_on_cuda():
+            with cuda_kernels():
                 schedule.step(*whole, target=ids if rank == mesh.pp - 1 else None, return_outputs=False)
 
         yield Ran(parts, ids, step)
@@ -165,7 +164,7 @@ def peak_in_flight(
 ) -> int:
     """The most bytes alive on a rank in its second step, up to the last gradient. With `accumulate` in the recipe the
     gradients of the first one are there."""
-    from tfacct.reference.alive import Alive
+    from tfacct.meta.tracker import LiveBytes
 
     with in_stages(config, mesh, rank, batch, tokens, recipe) as ran:
         ran.step()
@@ -173,7 +172,7 @@ def peak_in_flight(
         if not recipe.get("gradient_accumulation", 1) > 1:
             for weight in own:
                 weight.grad = None
-        alive = Alive()
+        alive = LiveBytes()
         for tensor in (*ran.tensors(), *(weight.grad for weight in own if weight.grad is not None)):
             alive.add(tensor)
         if rank in (0, mesh.pp - 1):

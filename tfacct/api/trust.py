@@ -79,7 +79,7 @@ class Trusted(Asked):
             from tfacct.reports.verify_train import verify_train
 
             terms = Counting(dtype, trained=recipe)
-            report = verify_train([self.loaded], request(step), terms, all_layers=all_layers, against=against)
+            report = verify_train([self.loaded], request(step), terms, against=against)
             return answered(VerifyReport, report)
         if recipe or dtype:
             raise UsageError(f"{recipe[0][0] if recipe else 'dtype'} needs train=True")

@@ -93,7 +93,6 @@ def verify(
                 ask.subjects(which),
                 ask.request(step),
                 terms,
-                all_layers=all_layers,
                 against=against,
                 progress=tick,
             )

@@ -18,16 +18,16 @@ from torch.utils.flop_counter import flop_registry
 
 from tfacct.base.errors import MissingExtraError
 from tfacct.base.record import record
+from tfacct.meta.dispatch import DispatchMode
+from tfacct.meta.kernels import compiled
 from tfacct.reference.attention import Alibi, Clip, Distance, OutputGate, Sinks, Softmax, Temperature
 from tfacct.reference.blocks import Block
 from tfacct.reference.compressed import GroupedLinear
 from tfacct.reference.experts import Bank, Routing, Weighting
 from tfacct.reference.latent import PerHead
 from tfacct.reference.lru import BlockGate
-from tfacct.reference.meta_kernels import compiled
 from tfacct.reference.mixing import Convolution
 from tfacct.reference.model import Decoder, Inputs
-from tfacct.reference.modes import Mode
 from tfacct.reference.modules import Activation, Add, Product, RMSNorm, Scale, Softcap, Work
 from tfacct.reference.rotary import Rotary
 
@@ -104,7 +104,7 @@ def module_flops(model: Decoder, given: Inputs) -> dict[str, int]:
     return leaves
 
 
-class _Counted(Mode):  # type: ignore[no-untyped-call]
+class _Counted(DispatchMode):  # type: ignore[no-untyped-call]
     """Sees every operator that runs, and says the FLOPs of those that torch has a formula for."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -10,7 +10,6 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from copy import deepcopy
 from importlib import import_module
 from inspect import signature
 from typing import Any
@@ -20,11 +19,12 @@ import transformers
 from transformers.initialization import no_init_weights
 from transformers.modeling_outputs import BaseModelOutput
 
+from tfacct.meta.kernels import compiled
+from tfacct.meta.model import class_of, config_of, maker
 from tfacct.reference.counting import ByModule
 from tfacct.reference.hf_inside import of_whole, whole_of
 from tfacct.reference.hf_meta import as_on_meta
 from tfacct.reference.hf_towers import of_audio, of_grid, of_image, of_spectrogram
-from tfacct.reference.meta_kernels import compiled
 
 EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
 """Fields that say how many experts a class has."""
@@ -37,17 +37,16 @@ MASKED = ("megatron-bert", "rembert", "roformer", "big_bird", "dpr")
 """Types whose class makes a mask and reads it, and on meta nothing can be read: it is given one that masks nothing."""
 LENGTHS = ("xlm", "flaubert")
 """Types whose class reads how long its texts are."""
-transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
 
 
 @compiled()
 def build(config: Mapping[str, Any], auto: str = "AutoModelForCausalLM", device: str = "meta") -> Any:
     """The model of a config, as this class of transformers' builds it, its weights on `device`: zeros, for no count
     depends on them, and numbers that are drawn take half of the time."""
-    made = filled(config)
+    made = config_of(config)
     if getattr(made, "use_cache", None) is False:  # as MPT's is by default: it would give no cache back
         made.use_cache = True
-    own = _class(auto)
+    own = class_of(auto)
     whole = None if auto.startswith("Auto") else whole_of(own, made)
     on = torch.device(device if whole is None else "meta")
     with on, warnings.catch_warnings(), no_init_weights(), _settings_by_default():
@@ -90,26 +89,6 @@ def _settings_by_default() -> Iterator[None]:
         yield
     finally:
         settings.from_model_config = read
-
-
-def filled(config: Mapping[str, Any]) -> Any:
-    """The config as its class in transformers takes it, with that class's defaults.
-
-    The fields are copied: classes write into the tables and lists that they are given.
-    """
-    fields = {name: deepcopy(value) for name, value in config.items() if name != "model_type"}
-    return transformers.AutoConfig.for_model(config["model_type"], **fields)
-
-
-def maker(auto: str) -> Any:
-    """What builds this class of transformers' from a config. One that no automatic class knows is named itself, with
-    its module where transformers does not have it at its top."""
-    return getattr(_class(auto), "from_config" if auto.startswith("Auto") else "_from_config")
-
-
-def _class(auto: str) -> Any:
-    room, _, name = auto.rpartition(".")
-    return getattr(import_module(f"transformers.{room}") if room else transformers, name)
 
 
 def _quiet(*_: object) -> None:

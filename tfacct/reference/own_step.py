@@ -12,9 +12,9 @@ from torch.utils._pytree import tree_leaves
 from transformers import PreTrainedModel
 
 from tfacct.base.errors import UsageError
-from tfacct.reference.keeping import as_on_cuda
+from tfacct.meta.cuda import cuda_kernels
+from tfacct.meta.hooks import saved_tensors
 from tfacct.reference.own_code import failure
-from tfacct.reference.saving import saved
 
 
 def kept_bytes(module: nn.Module, batch: int, tokens: int) -> int:
@@ -37,8 +37,8 @@ def kept_bytes(module: nn.Module, batch: int, tokens: int) -> int:
         return nn.functional.cross_entropy(logits.float().flatten(0, 1), wanted.flatten())
 
     try:
-        with as_on_cuda(), torch.device("meta"), redirect_stdout(sys.stderr), warnings.catch_warnings():
+        with cuda_kernels(), torch.device("meta"), redirect_stdout(sys.stderr), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return sum(each.bytes for each in saved(module, run))
+            return sum(each.bytes for each in saved_tensors(module, run))
     except (Exception, SystemExit) as error:
         raise failure(f"{type(module).__name__}, run with a loss in bf16, raised", error) from None

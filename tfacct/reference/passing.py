@@ -17,7 +17,7 @@ from torch import distributed as dist
 from torch import nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B, schedules
 
-from tfacct.reference.keeping import DTYPES
+from tfacct.meta.model import DTYPES
 from tfacct.reference.ranks import blocks_of, fake_ranks, watching
 
 KINDS = {"all_to_all_single": "send"}

@@ -31,10 +31,10 @@ from torch.distributed.tensor.parallel import (
 )
 
 from tfacct.base.errors import UsageError
+from tfacct.meta.dispatch import DispatchMode
+from tfacct.meta.model import DTYPES
 from tfacct.reference import encoding
 from tfacct.reference.exchanging import evenly, exchange
-from tfacct.reference.keeping import DTYPES
-from tfacct.reference.modes import Mode
 
 transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
 
@@ -265,13 +265,13 @@ def _counting(sent: Counter[tuple[str, str, int]], when: str) -> Iterator[None]:
         yield
 
 
-def watching(kinds: Mapping[str, str], sent: Callable[[str, str, int], None]) -> Mode:
+def watching(kinds: Mapping[str, str], sent: Callable[[str, str, int], None]) -> DispatchMode:
     """A mode in which `sent` is told each collective: torch's namespace for it, its kind, and the bytes of a result.
 
     `kinds`: torch's operations and what we call them.
     """
 
-    class Watching(Mode):  # type: ignore[no-untyped-call]
+    class Watching(DispatchMode):  # type: ignore[no-untyped-call]
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             if any(issubclass(kind, DTensor) for kind in types):
                 return NotImplemented  # it runs first, and what it sends on the way comes here

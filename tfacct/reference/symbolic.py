@@ -20,8 +20,8 @@ from torch.utils._sympy.value_ranges import bound_sympy
 
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.record import record
+from tfacct.meta.kernels import of_symbols
 from tfacct.reference.counting import PrivateInterfaceError, passes
-from tfacct.reference.meta_kernels import of_symbols
 from tfacct.reference.model import Decoder, inputs
 
 

@@ -22,7 +22,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.flop_counter import flop_registry
 
 from tfacct.base.errors import UsageError
-from tfacct.reference.meta_kernels import compiled
+from tfacct.meta.kernels import compiled
 from tfacct.reference.own_code import failure
 
 KEPT = ("past_key_values", "cache_params", "state", "cache", "kv_cache")

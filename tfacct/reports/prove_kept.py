@@ -19,7 +19,6 @@ from tfacct.reports.statements import DTYPES, proof_report
 from tfacct.reports.training import refusal, step_of
 from tfacct.training.recipe import Recipe
 from tfacct.witness.proof import Proven
-from tfacct.witness.step import Run
 from tfacct.witness.step_proof import Grid, Point
 
 UNPROVEN = frozenset(("loss", "lora", "adapter_dtype", "lora_dropout", "weights_dtype"))
@@ -86,7 +85,6 @@ def _proven(subject: LoadedModel, recipe: Recipe, progress: Tick) -> Iterator[Pr
 
     grid = Grid(subject, rounded=recipe.rounds_tokens)
     assert recipe.attention is not None
-    how = Run(recipe.attention, recipe.dtype, recipe.recompute, "none")
     small = _small(subject, recipe)
     tokens = grid.values["T"][0]
     written = written_kept(small, recipe, Workload(tokens, tokens, MANY))
@@ -102,7 +100,7 @@ def _proven(subject: LoadedModel, recipe: Recipe, progress: Tick) -> Iterator[Pr
         return int(formula(*(sizes[letter] for letter in symbols)))
 
     wrong = done = 0
-    for done, point in enumerate(grid.points(how), start=1):
+    for done, point in enumerate(grid.points(recipe), start=1):
         if done % 48 == 0:
             progress(f"counting in {recipe.dtype}", done, grid.size)
         wrong += said(point) != point.kept
@@ -119,7 +117,7 @@ def _proven(subject: LoadedModel, recipe: Recipe, progress: Tick) -> Iterator[Pr
     text = written.symbolic.in_front(written.whole, ["L"], ["B", "T"])
     yield Proven(what, Formula(written.whole, text), agreeing, "the class", bounded and not wrong)
     for fixed in grid.edges():
-        edge = grid.edge(how, fixed)
+        edge = grid.edge(recipe, fixed)
         if refusal(edge.subject, recipe) is not None:
             continue
         work = Workload(edge.sizes["T"], edge.sizes["T"], edge.sizes["B"])

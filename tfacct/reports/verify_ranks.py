@@ -23,9 +23,9 @@ from tfacct.reports import compose, counting
 from tfacct.reports import mesh as meshes
 from tfacct.reports.counting import on_a_mesh
 from tfacct.reports.verify import Pair, folded, rows, verdict, witness_facts, word
+from tfacct.training.exact import starred
 from tfacct.witness.checks import Check, in_one_go
 from tfacct.witness.ranks import rank_checks, stage_checks
-from tfacct.witness.step import TWO, blocks_run, starred, with_blocks
 
 SOME = ("llama-3.2-1b", "qwen3-0.6b", "gpt2", "mixtral-8x7b", "aya-expanse-8b")
 """Presets that are asked where none is named: heads in groups, norms of heads, fused products, experts, sublayers
@@ -44,6 +44,35 @@ UNRUN = (
     ("ulysses", "neither torch nor transformers divides heads for tokens", "a ring of cp is"),
 )
 """Axes that are not asked about, why, and what is there instead."""
+
+
+LAYERS = ("num_hidden_layers", "n_layer", "num_layers")
+"""Config fields of the number of layers."""
+TWO = 2
+"""Layers that run: the last and the first are different ones."""
+
+
+def blocks_run(given: LoadedModel, all_layers: bool) -> tuple[int, int]:
+    """Number of layers that run, and of those that the model has."""
+    blocks = sum(stack.count for stack in given.architecture.stacks)
+    return (blocks if all_layers or with_blocks(given, TWO) is None else TWO), blocks
+
+
+def with_blocks(given: LoadedModel, count: int) -> LoadedModel | None:
+    """The model with so many layers; None where it has no more, or has layers of several kinds."""
+    field = next((name for name in LAYERS if name in given.raw), None)
+    if (
+        field is None
+        or given.architecture.encoder is not None
+        or len(given.architecture.stacks) > 1
+        or given.architecture.stacks[0].count <= count
+    ):
+        return None
+    try:
+        found = given.with_fields({**given.changed, field: count})
+    except ConfigError:  # a list has an entry for each layer
+        return None
+    return found if [stack.count for stack in found.architecture.stacks] == [count] else None
 
 
 @record

@@ -1,8 +1,9 @@
-"""A training step's bytes against the transformers class and torch's optimizers, each under a line of its own."""
+"""`verify --train`: the formula of a training step against the class itself, and torch's own tracker of memory."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import Any
 
 from tfacct.base.errors import UsageError
@@ -11,68 +12,86 @@ from tfacct.base.spelling import option
 from tfacct.ledger.workload import Request, Workload, whole_sequences
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Row, Table, Tick, unwatched
-from tfacct.profiles.chunked import CHUNKS
 from tfacct.reports import compose, counting
 from tfacct.reports.conventions import TRAINING
 from tfacct.reports.counting import Counting
 from tfacct.reports.train import trainable
-from tfacct.reports.training import step_of
-from tfacct.reports.verify import Pair, rows, verdict, witness_facts, word
+from tfacct.reports.train_exact import adapters_of, error_words
+from tfacct.reports.training import training_memory
+from tfacct.training.exact import ExactStep, exact, tracked_peak
 from tfacct.training.recipe import Recipe
-from tfacct.witness.checks import Check, in_one_go
-from tfacct.witness.step import Run, blocks_run, step_checks
+from tfacct.training.step import TrainingMemory
+from tfacct.witness.checks import in_one_go
+
+BOUND = Fraction(1, 100)
+"""How far the formula may be from the class, as a share of the class's bytes."""
+
+
+@record
+class Compared:
+    """Bytes by the formula, and as measured."""
+
+    what: str
+    formula: int
+    measured: int
+
+    @property
+    def error(self) -> Fraction:
+        """How far the formula is off, as a share of what was measured."""
+        return Fraction(self.formula - self.measured, self.measured) if self.measured else Fraction(bool(self.formula))
+
+    @property
+    def agrees(self) -> bool:
+        """True within the bound."""
+        return abs(self.error) <= BOUND
 
 
 @record
 class Verified:
-    """One model, and what every witness said of its training step: `checked` in one sentence."""
+    """One model's step by the formula and by its class, saved bytes first."""
 
-    subject: LoadedModel
+    model: LoadedModel
     work: Workload
-    checks: list[Check]
-    run: tuple[int, int]
-    checked: str
+    step: ExactStep
+    compared: list[Compared]
 
     @property
     def agrees(self) -> bool:
-        return all(check.agrees for check in self.checks)
+        """True if everything is within the bound."""
+        return all(each.agrees for each in self.compared)
 
 
 def verify_train(
-    subjects: Sequence[LoadedModel],
+    models: Sequence[LoadedModel],
     request: Request,
     terms: Counting,
     *,
-    all_layers: bool = False,
     against: str | None = None,
     progress: Tick = unwatched,
 ) -> Report:
-    """Ask the class and torch about each model's training step, on meta, and compare exactly. `all_layers` runs every
-    block instead of two. Needs torch and transformers. Raises UsageError for a model whose step is not counted."""
+    """Compare the formula of each model's training step with its class on the meta device. Needs torch and
+    transformers. Raises UsageError for a model that the formula does not answer."""
     if against not in (None, "transformers"):
         raise UsageError(f"{option('against')} knows transformers, not {against!r}")
     if request.decode or request.tokens is not None:
         raise whole_sequences("train")
     recipe = terms.recipe
-    subjects, left_out = trainable(subjects, recipe)
-    recipe = recipe.for_models(subjects)
-    verified = []
+    models, left_out = trainable(models, recipe)
+    recipe = recipe.for_models(models)
     with in_one_go():
-        for done, subject in enumerate(subjects):
-            progress(subject.name, done, len(subjects))
-            verified.append(_asked(subject, counting.workload(subject, request), recipe, all_layers))
+        verified = [_verified(model, counting.workload(model, request), recipe, progress) for model in models]
     one = verified[0] if len(verified) == 1 else None
-    words = f"{compose.workload_words(subjects, request)}, {recipe.description}"
-    who = f"{compose.name_of(subjects[0])}: a training step" if one else "Training steps"
+    words = f"{compose.workload_words(models, request)}, {recipe.description}"
+    who = f"{compose.name_of(models[0])}: a training step" if one else "Training steps"
     return compose.report(
         "verify",
-        subjects,
+        models,
         _one(one) if one else _several(verified),
         [_facts(each, recipe) for each in verified],
-        title=f"{who} in {recipe.dtype} against witnesses, {words}",
+        title=f"{who} in {recipe.dtype} against the class, {words}",
         convention=f"as transformers runs it with {recipe.runs_with}: {TRAINING}",
-        answer=verdict([(each.subject, each.checks) for each in verified], "to the byte"),
-        notes=lambda at: _notes(verified[at], recipe),
+        answer=_answer(verified),
+        notes=lambda at: _notes(verified[at]),
         counted=recipe.counted,
         requests=[request],
         left_out=left_out,
@@ -82,118 +101,119 @@ def verify_train(
     )
 
 
-def _asked(subject: LoadedModel, work: Workload, recipe: Recipe, all_layers: bool) -> Verified:
-    recipe = recipe.for_model(subject)
-    step_of(subject, work, recipe)  # says what is not counted, before the class is made
-    how = _how(subject, recipe)
-    checks = step_checks(subject, work, how, lambda model: step_of(model, work, recipe), all_layers=all_layers)
-    return Verified(subject, work, checks, blocks_run(subject, all_layers), _checked(checks))
+def _verified(model: LoadedModel, work: Workload, recipe: Recipe, progress: Tick) -> Verified:
+    recipe = recipe.for_model(model)
+    formula = training_memory(model, work, recipe)  # says what it does not answer before the class is built
+    adapters = adapters_of(model, recipe)
+    step = exact(model, work, recipe, adapters, progress)
+    compared = [
+        Compared("saved for backward", int(formula.step.saved_bytes()), step.saved_bytes),
+        Compared("gradients", int(formula.phases[-1].gradients), step.gradient_bytes),
+        Compared("optimizer state", int(formula.step.optimizer_state), step.optimizer_bytes),
+        Compared("peak", int(formula.peak.total), step.peak_bytes),
+    ]
+    tracked = tracked_peak(model, work, recipe)
+    if tracked is not None:
+        compared.append(Compared("peak by torch's MemTracker", _before_update(formula), tracked))
+    return Verified(model, work, step, compared)
 
 
-def _checked(checks: Sequence[Check]) -> str:
-    """One sentence of what was checked."""
-    peak = any(check.witness.startswith("peak") for check in checks)
-    optimizer = ", and the optimizer's state" if any("torch.optim" in check.witness for check in checks) else ""
-    held = ", the most bytes alive before the optimizer's step" if peak else ""
-    return f"Checked: the bytes that autograd keeps, module by module{held}, those of gradients{optimizer}."
+def _before_update(formula: TrainingMemory) -> int:
+    """The peak before the optimizer's step, without its state."""
+    *others, _ = formula.phases
+    return max(int(phase.total - phase.optimizer_state) for phase in others)
 
 
-def _how(subject: LoadedModel, recipe: Recipe) -> Run:
-    """How the class is run."""
-    alike = {name: getattr(recipe, name) for name in Run._fields if name not in ("lora", "chunks")}
-    chunks = CHUNKS if recipe.loss == "chunked" else 1
-    if recipe.lora is None:
-        return Run(**alike, chunks=chunks)
-    from tfacct.reports import lora
-
-    asked = lora.read(recipe.lora)
-    return Run(**alike, lora=(asked.rank, lora.layers(subject, asked)), chunks=chunks)
-
-
-def _facts(verified: Verified, recipe: Recipe) -> dict[str, Any]:
-    """One model as it stands in the JSON."""
-    kept = verified.checks[0]
-    return {
-        "workload": counting.workload_facts(verified.work, dtype=recipe.dtype),
-        "agrees": verified.agrees,
-        "blocks_traced": verified.run[0],
-        "block_count": verified.run[1],
-        "profile": "transformers",
-        "checked": verified.checked,
-        "optimizer": recipe.optimizer,
-        "recompute": recipe.recompute,
-        "attention": recipe.for_model(verified.subject).attention,
-        "loss": recipe.loss,
-        "lora": recipe.lora,
-        "weights_dtype": recipe.weights_dtype or recipe.dtype,
-        "kept_bytes": kept.totals[0],
-        "measured_kept_bytes": kept.totals[1],
-        "witnesses": [witness_facts(check) for check in verified.checks],
-        "lines": [
-            {"path": path, "kept_bytes": pair[0], "measured_kept_bytes": pair[1], "equal": pair[0] == pair[1]}
-            for path, pair in kept.pairs().items()
-        ],
-    }
+def _answer(verified: Sequence[Verified]) -> str:
+    every = [each for one in verified for each in one.compared]
+    worst = max(every, key=lambda each: abs(each.error))
+    off = {one.model.name: [each.what for each in one.compared if not each.agrees] for one in verified}
+    if said := [f"{name} ({', '.join(what)})" for name, what in off.items() if what]:
+        return f"{sum(map(len, off.values())):,} of {len(every):,} checks are more than 1% off: {'; '.join(said)}."
+    if worst.error == 0:
+        return f"All {len(every):,} checks agree, to the byte."
+    return f"All {len(every):,} checks agree within 1%: {worst.what} is {error_words(worst.error)}."
 
 
 def _one(verified: Verified) -> Table:
-    """Kept bytes by what needs them, and the other checks."""
     columns = (
-        Column("what", "kept for the gradients of"),
+        Column("what", "bytes of"),
         Column("formula", "formula", "count"),
         Column("measured", "measured", "count"),
+        Column("difference", "difference", drop=1),
         Column("verdict", "", "verdict"),
     )
-    kept, *others = verified.checks
-    lines: dict[str, tuple[Pair, bool]] = {path: (pair, pair[0] == pair[1]) for path, pair in kept.pairs().items()}
-    total: dict[str, tuple[Pair, bool]] = {kept.witness: (kept.totals, kept.agrees)}
-    further: dict[str, tuple[Pair, bool]] = {check.witness: (check.totals, check.agrees) for check in others}
-    return columns, (rows(lines) if len(lines) > 1 else (), rows(total), rows(further)), ()
+    rows: tuple[Row, ...] = tuple(
+        {
+            "what": each.what,
+            "formula": each.formula,
+            "measured": each.measured,
+            "difference": error_words(each.error),
+            "verdict": "ok" if each.agrees else "DIFFERS",
+        }
+        for each in verified.compared
+    )
+    return columns, (rows,), ()
 
 
 def _several(verified: Sequence[Verified]) -> Table:
-    """A row for each model."""
     columns = (
         Column("model", "model"),
-        Column("formula", "kept", "count"),
-        Column("measured", "by the class", "count"),
-        Column("witnesses", "checks", "count", drop=2),
+        Column("saved", "saved", drop=1),
+        Column("peak", "peak"),
+        Column("formula", "peak by the formula", "count", drop=2),
+        Column("measured", "by the class", "count", drop=2),
         Column("verdict", "", "verdict"),
     )
-    found: tuple[Row, ...] = tuple(
-        {
-            "model": compose.name_of(each.subject),
-            "formula": each.checks[0].totals[0],
-            "measured": each.checks[0].totals[1],
-            "witnesses": len(each.checks),
-            "verdict": word(each.checks[0].totals, each.agrees),
-        }
-        for each in verified
-    )
-    return columns, (found,), ()
+    rows: list[Row] = []
+    for one in verified:
+        by_name = {each.what: each for each in one.compared}
+        saved, peak = by_name["saved for backward"], by_name["peak"]
+        rows.append(
+            {
+                "model": compose.name_of(one.model),
+                "saved": error_words(saved.error),
+                "peak": error_words(peak.error),
+                "formula": peak.formula,
+                "measured": peak.measured,
+                "verdict": "ok" if one.agrees else "DIFFERS",
+            }
+        )
+    return columns, (tuple(rows),), ()
 
 
-def _notes(verified: Sequence[Verified], recipe: Recipe) -> list[str]:
-    return [
-        *dict.fromkeys(each.checked for each in verified),
-        _run(verified),
-        *dict.fromkeys(check.note for each in verified for check in each.checks if check.note),
-        *_silent(verified, recipe),
-    ]
+def _notes(verified: Sequence[Verified]) -> list[str]:
+    versions = {f"{name} {version}" for one in verified for name, version in one.step.versions.items()}
+    return [f"The class ran on the meta device, all layers at full size, with {', '.join(sorted(versions))}."]
 
 
-def _run(verified: Sequence[Verified]) -> str:
-    run, blocks = (sum(each.run[side] for each in verified) for side in (0, 1))
-    if run == blocks:
-        return f"Ran all {blocks:,} blocks of the class, at full size on the meta device."
-    return (
-        f"Ran {run:,} of {blocks:,} blocks of the class, at full size on the meta device, and 1 and 3 of them for all;"
-        f" {option('all_layers', True)} runs every block."
-    )
-
-
-def _silent(verified: Sequence[Verified], recipe: Recipe) -> list[str]:
-    """Says which optimizer no witness was asked about."""
-    if recipe.optimizer == "none" or any("torch.optim" in each.checks[-1].witness for each in verified):
-        return []
-    return [f"The state of {recipe.optimizer} was not asked for: it is no optimizer of torch that runs on meta."]
+def _facts(verified: Verified, recipe: Recipe) -> dict[str, Any]:
+    saved, *_ = verified.compared
+    blocks = sum(stack.count for stack in verified.model.architecture.stacks)
+    return {
+        "workload": counting.workload_facts(verified.work, dtype=recipe.dtype),
+        "agrees": verified.agrees,
+        "blocks_traced": blocks,
+        "block_count": blocks,
+        "optimizer": recipe.optimizer,
+        "recompute": recipe.recompute,
+        "attention": verified.step.attention,
+        "loss": recipe.loss,
+        "lora": recipe.lora,
+        "weights_dtype": recipe.weights_dtype or recipe.dtype,
+        "kept_bytes": saved.formula,
+        "measured_kept_bytes": saved.measured,
+        "witnesses": [
+            {
+                "witness": each.what,
+                "unit": "bytes",
+                "counted": each.formula,
+                "measured": each.measured,
+                "equal": each.agrees,
+                "error": float(each.error),
+                "differing": {},
+            }
+            for each in verified.compared
+        ],
+        "lines": [],
+    }

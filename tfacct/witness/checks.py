@@ -96,7 +96,7 @@ def in_one_go() -> AbstractContextManager[None]:
     """Several runs of models on meta, for all of which torch's kernels for shapes are changed once. Nothing is changed
     where there is no torch, which is for those to say that need it."""
     try:
-        from tfacct.reference.meta_kernels import compiled
+        from tfacct.meta.kernels import compiled
     except ImportError:
         return nullcontext()
     return compiled()

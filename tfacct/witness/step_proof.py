@@ -6,11 +6,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import product
 from math import prod
+from typing import Any
 
 from tfacct.base.errors import ConfigError, UsageError
 from tfacct.base.record import record
+from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
-from tfacct.witness.step import Run, built, rooms
+from tfacct.training.exact import build
+from tfacct.training.recipe import Recipe
 
 FIELDS: Mapping[str, tuple[str, ...]] = {
     "D": ("hidden_size", "n_embd"),
@@ -118,27 +121,33 @@ class Grid:
         """Number of points."""
         return prod(map(len, self.values.values()))
 
-    def points(self, how: Run) -> Iterator[Point]:
+    def points(self, recipe: Recipe) -> Iterator[Point]:
         """Every point with what the class keeps: each model is built once for all its batches and contexts."""
-        keeping, _ = rooms()
         inner = {letter: values for letter, values in self.values.items() if letter in ("B", "T")}
         outer = {letter: values for letter, values in self.values.items() if letter not in inner}
         for chosen in product(*outer.values()):
             sizes = dict(zip(outer, chosen, strict=True))
-            model, run = self.model({**sizes, "B": 1, "T": 1}), None
+            model, built = self.model({**sizes, "B": 1, "T": 1}), None
             for step in product(*inner.values()):
-                run = run or built(model, how)
+                built = built or build(model, Workload(1, 1), recipe)
                 at = {**sizes, **dict(zip(inner, step, strict=True))}
-                yield Point(at, model, sum(each.bytes for each in keeping.kept(run, at["B"], at["T"])))
+                yield Point(at, model, _saved(built.model, at))
 
-    def edge(self, how: Run, fixed: Mapping[str, int]) -> Point:
+    def edge(self, recipe: Recipe, fixed: Mapping[str, int]) -> Point:
         """One point with some sizes as small as they can be."""
-        keeping, _ = rooms()
         at = {**{letter: values[0] for letter, values in self.values.items()}, **fixed}
         model = self.model(at)
-        return Point(at, model, sum(each.bytes for each in keeping.kept(built(model, how), at["B"], at["T"])))
+        return Point(at, model, _saved(build(model, Workload(1, 1), recipe).model, at))
 
     def edges(self) -> list[dict[str, int]]:
         """What the grid leaves out: one sequence, one key head, one query head for each, and both of the first."""
         alone = [{"B": 1}, {"K": 1}, *([{"G": 1}] if self.grouped else []), {"B": 1, "K": 1}]
         return [*alone, {"T": self.values["T"][0] + 1}] if self.values["T"] == ROUNDED_TOKENS else alone
+
+
+def _saved(model: Any, at: Mapping[str, int]) -> int:
+    """Bytes that autograd saves in a step of the class over B sequences of T tokens."""
+    from tfacct.meta import step
+    from tfacct.meta.model import inputs
+
+    return sum(each.bytes for each in step.saved(model, inputs(model, at["B"], at["T"])))

@@ -1,4 +1,4 @@
-"""Low-rank adapters on a transformers class, as peft puts them there, and weights in 4 bits: a witness of training."""
+"""LoRA on a transformers class, as peft adds it, and 4-bit weights, as bitsandbytes stores them."""
 
 from __future__ import annotations
 
@@ -13,36 +13,37 @@ from peft.tuners.lora import LoraLayer
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
-BLOCK, SCALED, NUMBERS = 64, 256, 16
-"""bitsandbytes' defaults for nf4: numbers that share a scale, scales that share one, and codes of a number."""
+BLOCK, SCALES, CODES = 64, 256, 16
+"""bitsandbytes' defaults for nf4: weights that share a scale, scales that share a scale, codes of a weight."""
 
 
-def adapted(model: Any, rank: int, modules: Sequence[str], *, wide: bool = True, dropout: float = 0.0) -> Any:
-    """The same model, with peft's adapters in the modules of these names. `wide`: they are in fp32, as by default.
+def add_adapters(model: Any, rank: int, modules: Sequence[str], *, fp32: bool = True, dropout: float = 0.0) -> Any:
+    """The same model, with peft's adapters in the modules of these names. `fp32`: peft's default dtype of adapters.
 
-    The embeddings of a model whose blocks run again are made to require a gradient.
+    peft makes the embeddings of a model with recomputation require a gradient.
     """
     asked = peft.LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=_targets(modules), lora_dropout=dropout)
     own = model.dtype
     with torch.device("meta"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        peft.get_peft_model(model, asked, autocast_adapter_dtype=wide)
-    for layer in model.modules() if not wide else ():
+        peft.get_peft_model(model, asked, autocast_adapter_dtype=fp32)
+    for layer in model.modules() if not fp32 else ():
         if isinstance(layer, LoraLayer):  # off meta peft itself gives them the dtype of the weights
             layer.lora_A.to(own), layer.lora_B.to(own)
     return model.train()
 
 
 def _targets(modules: Sequence[str]) -> str | list[str]:
-    """Names that peft takes: an expression for whole ones with a star for a block's number, as a name alone may be the
+    """Names that peft takes: an expression for whole ones with a star for a layer's number, as a name alone may be the
     end of another's."""
     if not any("*" in name for name in modules):
         return list(modules)
     return "|".join(re.escape(name).replace(r"\*", r"\d+") for name in modules)
 
 
-def packed(model: Any) -> Any:
-    """The same model on meta, its blocks' linear layers in nf4 with double quantization, as bitsandbytes loads it."""
+def in_4_bits(model: Any) -> Any:
+    """The same model on meta, the linear layers of its body in nf4 with double quantization,
+    as bitsandbytes loads it."""
     import bitsandbytes
 
     made_of: Any = bitsandbytes.nn  # its calls have no types
@@ -65,8 +66,8 @@ def packed(model: Any) -> Any:
     return model
 
 
-def scales(model: Any) -> list[Tensor]:
-    """Tensors of the weights in 4 bits that are no parameters: scales, codes and means."""
+def constants(model: Any) -> list[Tensor]:
+    """Tensors of 4-bit weights that are no parameters: scales, codes and means."""
     states = (layer.weight.quant_state for layer in model.modules() if hasattr(layer, "quant_state"))
     found = (each for state in states for each in (state, state.state2, state.offset))
     tensors = ((each,) if isinstance(each, Tensor) else (each.absmax, each.code) for each in found)
@@ -89,11 +90,11 @@ def _state(weight: Tensor) -> Any:
         return torch.empty(shape, dtype=torch.float32, device="meta")
 
     blocks = -(-weight.numel() // BLOCK)
-    inner = made_of.QuantState(full(-(-blocks // SCALED)), code=full(SCALED), blocksize=SCALED, dtype=torch.float32)
+    inner = made_of.QuantState(full(-(-blocks // SCALES)), code=full(SCALES), blocksize=SCALES, dtype=torch.float32)
     return made_of.QuantState(
         torch.empty(blocks, dtype=torch.uint8, device="meta"),
         shape=weight.shape,
-        code=full(NUMBERS),
+        code=full(CODES),
         blocksize=BLOCK,
         quant_type="nf4",
         dtype=weight.dtype,

@@ -1,8 +1,8 @@
-"""torch.autocast on meta as a card runs it: which calls are cast, and how long casts of weights stay. A witness.
+"""torch.autocast on meta as CUDA runs it: which calls are cast, and how long casts of weights are alive.
 
 torch's own autocast leaves meta tensors alone. This casts the same arguments of the same functions, in the same order
 and through the same cache. The functions are those of CUDA's lists in ATen's `autocast_mode.h` that language models
-call. The graph that follows was compared, node by node, with that of torch's autocast for a card.
+call. The graph that follows was compared, node by node, with that of torch's autocast for CUDA.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-NARROW = frozenset(
+COMPUTE = frozenset(
     ("linear", "matmul", "bmm", "baddbmm", "addmm", "mm", "conv1d", "conv2d", "einsum", "scaled_dot_product_attention")
 )
-"""Functions that run in autocast's dtype (AT_FORALL_LOWER_PRECISION_FP)."""
-WIDE = frozenset(("pow", "rsqrt", "reciprocal", "exp", "log", "log1p", "softplus", "layer_norm", "rms_norm"))
+"""Functions that run in the dtype of autocast (AT_FORALL_LOWER_PRECISION_FP)."""
+FP32 = frozenset(("pow", "rsqrt", "reciprocal", "exp", "log", "log1p", "softplus", "layer_norm", "rms_norm"))
 """Functions that run in fp32 (AT_FORALL_FP32)."""
 SUMS = frozenset(("softmax", "log_softmax", "sum", "cumsum", "prod"))
 """Functions whose result is in fp32 where no dtype is asked for (AT_FORALL_FP32_SET_OPT_DTYPE)."""
 
 
 class Autocast(TorchFunctionMode):
-    """A region of autocast. A weight is cast once, and the cast stays until the region ends."""
+    """A region of autocast. A weight is cast once; the cast lives until the region ends."""
 
     def __init__(self, dtype: torch.dtype) -> None:
         super().__init__()
@@ -40,17 +40,17 @@ class Autocast(TorchFunctionMode):
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name, named = getattr(function, "__name__", "").strip("_"), kwargs or {}
-        if self.on and name in NARROW:
-            args, named = _each(self.narrowed, args, named)
-        elif self.on and name in WIDE:
-            args, named = _each(_widened, args, named)
+        if self.on and name in COMPUTE:
+            args, named = _each(self.cast, args, named)
+        elif self.on and name in FP32:
+            args, named = _each(_fp32, args, named)
         elif self.on and name in SUMS and named.get("dtype") is None and args[0].is_floating_point():
             named = {**named, "dtype": torch.float32}
         elif self.on and name == "cross_entropy" and args[0].dtype == self.dtype:
             return _cross_entropy(*args, **named)
         return function(*args, **named)
 
-    def narrowed(self, given: Any) -> Any:
+    def cast(self, given: Any) -> Any:
         """An argument in the region's dtype; a weight's cast is the same each time."""
         if not isinstance(given, Tensor) or not given.is_floating_point() or given.dtype == self.dtype:
             return given
@@ -62,13 +62,13 @@ class Autocast(TorchFunctionMode):
 
     @contextmanager
     def off(self) -> Iterator[None]:
-        """A stretch inside where nothing is cast."""
+        """A stretch of the region in which nothing is cast."""
         before, self.on = self.on, False
         yield
         self.on = before
 
 
-def _widened(given: Any) -> Any:
+def _fp32(given: Any) -> Any:
     return given.float() if isinstance(given, Tensor) and given.is_floating_point() else given
 
 
@@ -86,7 +86,7 @@ def _each(cast: Callable[[Any], Any], args: Any, named: Any) -> tuple[Any, Any]:
 
 @contextmanager
 def autocast(dtype: torch.dtype | None) -> Iterator[None]:
-    """A region of autocast in this dtype on meta; None for none. Classes that ask if there is one are told."""
+    """A region of autocast in this dtype on meta; None for none. Classes that ask whether there is one see it."""
     if dtype is None:
         yield
         return
@@ -104,6 +104,6 @@ def autocast(dtype: torch.dtype | None) -> Iterator[None]:
         yield
 
 
-def again(dtype: torch.dtype | None) -> dict[str, Any]:
-    """Options of torch.utils.checkpoint for what runs again under autocast: as its first run did."""
+def checkpoint_options(dtype: torch.dtype | None) -> dict[str, Any]:
+    """Options of torch.utils.checkpoint with which recomputation runs under the same autocast."""
     return {} if dtype is None else {"context_fn": lambda: (nullcontext(), autocast(dtype))}

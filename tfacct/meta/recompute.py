@@ -1,4 +1,4 @@
-"""Attention that is run again in the backward pass, of a transformers model: a witness."""
+"""Recomputation of attention in the backward pass of a transformers class."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from tfacct.reference.autocasting import again
+from tfacct.meta.autocast import checkpoint_options
 
 NAMES = ("self_attn", "attn", "attention", "self_attention")
+"""Names of attention modules in transformers' classes."""
 
 
-def attention_again(model: nn.Module, cast: torch.dtype | None = None) -> Any:
+def recompute_attention(model: nn.Module, cast: torch.dtype | None = None) -> Any:
     """The model, its attention modules under torch.utils.checkpoint, not reentrant. `cast`: the dtype of autocast."""
     for name, module in model.named_modules():
         if name.rpartition(".")[2] in NAMES:
-            module.forward = partial(_again, module.forward, again(cast))
+            module.forward = partial(_recomputed, module.forward, checkpoint_options(cast))
     return model
 
 
-def _again(forward: Any, options: dict[str, Any], *args: Any, **named: Any) -> Any:
+def _recomputed(forward: Any, options: dict[str, Any], *args: Any, **named: Any) -> Any:
     if "hidden_states" in named:
         args = (named.pop("hidden_states"), *args)
     return checkpoint(partial(forward, **named), *args, use_reentrant=False, **options)

@@ -1,4 +1,4 @@
-"""A loss of chunks for a transformers model: a witness, in plain torch."""
+"""A chunked loss for a transformers class, in plain torch: head and cross entropy of some tokens at a time."""
 
 from __future__ import annotations
 
@@ -10,31 +10,30 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from tfacct.reference.autocasting import again, autocast
+from tfacct.meta.autocast import autocast, checkpoint_options
 
 IGNORED = -100
 """The label of a token that has none: the last of a sequence."""
 
 
 def loss_in_chunks(model: nn.Module, chunks: int, cast: torch.dtype | None = None) -> Any:
-    """The model, its head and its loss run for some tokens at a time, and again in the backward pass. `cast`: the
-    dtype of autocast, if it runs under that."""
+    """The model, its head and its loss run chunk by chunk, and once more in the backward pass. `cast`: the dtype of
+    autocast, if it runs under that."""
     model.forward = partial(_forward, model, chunks, cast)
     return model
 
 
 def _forward(model: Any, chunks: int, cast: torch.dtype | None, **named: Any) -> Any:
     with autocast(cast):
-        return _in_chunks(model, chunks, partial(checkpoint, use_reentrant=False, **again(cast)), **named)
+        return _in_chunks(model, chunks, partial(checkpoint, use_reentrant=False, **checkpoint_options(cast)), **named)
 
 
 def _in_chunks(model: Any, chunks: int, run: Any, *, labels: Tensor, **named: Any) -> Any:
     body = model.model if model.base_model is model else model.base_model  # a class may name another as its body
     hidden = body(**named).last_hidden_state.flatten(0, 1)
     targets = nn.functional.pad(labels, (0, 1), value=IGNORED)[..., 1:].contiguous().flatten()
-    one = partial(_loss, model.lm_head)
-    pieces = zip(hidden.chunk(chunks), targets.chunk(chunks), strict=True)
-    total = sum(run(one, *piece) for piece in pieces)
+    pairs = zip(hidden.chunk(chunks), targets.chunk(chunks), strict=True)
+    total = sum(run(partial(_loss, model.lm_head), *pair) for pair in pairs)
     return SimpleNamespace(loss=total / labels.numel(), logits=None)
 
 

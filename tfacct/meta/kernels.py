@@ -1,10 +1,10 @@
-"""Torch's kernels for shapes alone: the compiled ones, where no size is a symbol.
+"""torch's compiled kernels for shapes on meta, wherever no size is a symbol.
 
-On meta torch puts kernels written in Python in front of its compiled ones. Sizes that are symbols need them; where all
-are numbers they say the same, and a product of single numbers takes a hundred times as long.
+On meta torch calls kernels written in Python before its compiled ones. Sizes that are symbols need them; for numbers
+both give the same shapes, and a product of scalars takes a hundred times as long in Python.
 
-Rests on a private interface of torch, the library that it registers them with. Where that is another one, kernels stay
-as torch has them, and everything takes longer.
+Rests on a private interface of torch, the library that it registers them with. Where a torch has another one, its
+kernels stay, and everything takes longer.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ LIBRARY = "_meta_lib_dont_use_me_use_register_meta"
 """Torch's library of kernels in Python."""
 
 
-class _InFront:
-    """Kernels in Python that stand in front of compiled ones, and torch's library of them, None while they do not."""
+class _PythonKernels:
+    """The kernels in Python that replace compiled ones, and torch's library of them, None while they are off."""
 
     def __init__(self) -> None:
         self.library: Any = getattr(registrations, LIBRARY)
         self.kernels = _written(self.library)
-        self.alone = False  # True once kernels that stand in front of none have a library of their own
+        self.separate = False  # True once kernels that replace none have a library of their own
 
     def put(self, there: bool) -> None:
         if there and self.library is None:
@@ -37,11 +37,11 @@ class _InFront:
         elif not there and self.library is not None:
             self.library._destroy()
             self.library = None
-            if not self.alone:
-                self._part()
+            if not self.separate:
+                self._separate()
 
-    def _part(self) -> None:
-        rest, self.alone = _opened(), True
+    def _separate(self) -> None:
+        rest, self.separate = _opened(), True
         for name in [*self.kernels]:
             if not torch._C._dispatch_has_kernel_for_dispatch_key(name, "Meta"):
                 rest.m.impl(name, "Meta", self.kernels.pop(name))
@@ -60,7 +60,7 @@ def _written(library: Any) -> dict[str, Callable[..., Any]]:
     return {name: named[name] for name in (f"aten::{key.split('/')[1]}" for key in library._op_impls)}
 
 
-_in_front: _InFront | None = None
+_python_kernels: _PythonKernels | None = None
 _symbols = False
 
 
@@ -73,7 +73,7 @@ def compiled() -> Iterator[None]:
 
 @contextmanager
 def of_symbols() -> Iterator[None]:
-    """Operators on meta take symbols for sizes, as they do where nothing was said."""
+    """Operators on meta take symbols for sizes, as they do by default."""
     global _symbols
     before, _symbols = _symbols, True
     try:
@@ -85,15 +85,15 @@ def of_symbols() -> Iterator[None]:
 
 @contextmanager
 def _put(there: bool) -> Iterator[None]:
-    global _in_front
+    global _python_kernels
     try:
-        _in_front = _in_front or _InFront()
+        _python_kernels = _python_kernels or _PythonKernels()
     except (AttributeError, KeyError):  # another torch's interface
         yield
         return
-    before = _in_front.library is not None
-    _in_front.put(there)
+    before = _python_kernels.library is not None
+    _python_kernels.put(there)
     try:
         yield
     finally:
-        _in_front.put(before)
+        _python_kernels.put(before)

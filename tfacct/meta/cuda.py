@@ -1,0 +1,86 @@
+"""CUDA's kernels on the meta device: by default torch takes its plainest kernels there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+from unittest.mock import patch
+
+import torch
+import torch._meta_registrations
+import transformers
+from torch import Tensor, nn
+from torch.overrides import handle_torch_function, has_torch_function
+
+from tfacct.meta.kernels import compiled
+
+HALVES = (torch.bfloat16, torch.float16)
+READS_TOKENS = "warn_if_padding_and_no_attention_mask"
+"""A method of transformers' classes that reads the tokens, which have no values on meta."""
+GROUPED = torch._meta_registrations._meta_grouped_mm_common
+ROW = 8
+"""Elements that the rows of a mask are aligned to for torch's efficient attention (`preprocess_mask` in ATen)."""
+
+
+@contextmanager
+def cuda_kernels() -> Iterator[None]:
+    """Run on meta what torch and transformers run on CUDA. Nothing looks for packed sequences or padding."""
+    with (
+        compiled(),
+        patch.object(nn.functional, "scaled_dot_product_attention", scaled_dot_product_attention),
+        patch.object(nn.functional, "dropout", _dropout),
+        patch("transformers.masking_utils.find_packed_sequence_indices", lambda *_, **__: None),
+        patch("transformers.masking_utils.fast_all", lambda _: True),  # no token is padding
+        patch.object(transformers.PreTrainedModel, READS_TOKENS, lambda *_, **__: None),
+        patch("torch._meta_registrations._meta_grouped_mm_common", _grouped),
+    ):
+        yield
+
+
+def scaled_dot_product_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    **_: object,
+) -> Tensor:
+    """torch's attention with the kernel that CUDA takes. It has torch's name, by which autocast knows it."""
+    if has_torch_function((q, k, v)):
+        rest = (attn_mask, dropout_p, is_causal, scale)
+        found: Tensor = handle_torch_function(scaled_dot_product_attention, (q, k, v), q, k, v, *rest)
+        return found
+    aten = torch.ops.aten
+    if attn_mask is None and q.dtype in HALVES and q.shape[-1] == v.shape[-1]:  # as the flash kernel asks
+        chosen = aten._scaled_dot_product_flash_attention(q, k, v, dropout_p, is_causal, False, scale=scale)
+    else:
+        bias = None if attn_mask is None else _bias(attn_mask, q, k)
+        chosen = aten._scaled_dot_product_efficient_attention(q, k, v, bias, True, dropout_p, is_causal, scale=scale)
+    result: Tensor = chosen[0]
+    return result
+
+
+def _bias(mask: Tensor, q: Tensor, k: Tensor) -> Tensor:
+    """A mask as the efficient kernel takes it: numbers to add, its rows padded to the alignment of the kernel."""
+    if mask.dtype == torch.bool:
+        mask = torch.where(mask, 0.0, torch.scalar_tensor(float("-inf"), dtype=q.dtype, device=q.device))
+    keys = mask.shape[-1]
+    if any(stride % ROW for stride in mask.stride()[:-1]):
+        mask = nn.functional.pad(mask, (0, ROW - keys % ROW))[..., :keys]
+    return mask.expand(q.shape[0], q.shape[1], q.shape[2], k.shape[2])
+
+
+def _grouped(a: Tensor, b: Tensor, *rest: Any, **named: Any) -> Any:
+    """Grouped matmuls on meta, where torch takes bf16 alone. CUDA takes fp32 too, one expert after the other, and its
+    result has the same strides (`_grouped_mm_cuda` in ATen)."""
+    full = a.dtype == b.dtype == torch.float32
+    with patch.object(torch, "_check", lambda *_, **__: None) if full else nullcontext():
+        return GROUPED(a, b, *rest, **named)
+
+
+def _dropout(x: Tensor, p: float = 0.5, training: bool = True, *_: object) -> Tensor:
+    result: Tensor = torch.native_dropout(x, p, training)[0] if training and p else x
+    return result

@@ -1,0 +1,114 @@
+"""Hooks on a forward pass: the tensors that autograd saves, and the modules that saved them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, NamedTuple, TypeAlias
+from weakref import ref
+
+import torch
+from torch import Tensor, nn
+
+Visit: TypeAlias = Callable[[], None]
+"""Called at each module of a pass, to show how far it is."""
+
+
+class Saved(NamedTuple):
+    """A tensor that autograd saved: its bytes, and the modules that saved it, in order."""
+
+    bytes: int
+    modules: tuple[str, ...]
+
+
+class _Handle:
+    """What autograd holds in place of a saved tensor. It is freed with the operation that saved the tensor, where no
+    gradient needs that. The tensor itself would keep alive the operation that it is the result of."""
+
+
+class _Request(NamedTuple):
+    handle: ref[_Handle]
+    module: str
+
+
+class Running:
+    """The module that runs: the innermost one in a forward pass; in a backward pass the one whose gradient was asked
+    for last, `loss` before the first."""
+
+    def __init__(self, visit: Callable[[], None]) -> None:
+        self.modules, self.backward, self.visit = [""], "", visit
+
+    @property
+    def phase(self) -> str:
+        """The phase of a training step, by the module that runs."""
+        if self.backward:
+            return f"{self.backward}, backward"
+        return f"{self.modules[-1]}, forward" if len(self.modules) > 2 else "loss, forward"
+
+    def leave(self) -> None:
+        """A module ends its forward pass."""
+        self.modules.pop()
+        self.visit()
+
+    def start_backward(self, module: str = "loss") -> None:
+        """The backward pass reaches a module, or starts with the loss."""
+        self.backward = module
+        self.visit()
+
+
+@contextmanager
+def module_hooks(model: nn.Module, visit: Visit = lambda: None, *, backward: bool = False) -> Iterator[Running]:
+    """Follow which module runs, and call `visit` at each. `backward`: in the backward pass too, by hooks on the graph
+    that hold no tensor."""
+    running = Running(visit)
+
+    def enter(name: str) -> Any:
+        return lambda *_: running.modules.append(name)
+
+    def leave(name: str) -> Any:
+        def hook(_: nn.Module, __: Any, result: Any) -> None:
+            running.leave()
+            first = _first(result) if backward and name else None
+            if first is not None and first.grad_fn is not None:
+                first.grad_fn.register_prehook(lambda *_: running.start_backward(name))
+
+        return hook
+
+    with ExitStack() as stack:
+        for name, module in model.named_modules():
+            stack.callback(module.register_forward_pre_hook(enter(name)).remove)
+            stack.callback(module.register_forward_hook(leave(name)).remove)
+        yield running
+
+
+def _first(result: Any) -> Any:
+    """The first tensor of a module's result."""
+    if isinstance(result, Tensor):
+        return result
+    values = result if isinstance(result, tuple | list) else ()
+    return next((value for value in values if isinstance(value, Tensor)), None)
+
+
+def saved_tensors(model: nn.Module, run: Callable[[], Any], visit: Visit = lambda: None) -> list[Saved]:
+    """Tensors that autograd holds once `run` has run the model, each storage once, without parameters and buffers."""
+    own = {tensor.untyped_storage()._cdata for tensor in (*model.parameters(), *model.buffers())}
+    found, alive = dict[int, tuple[int, list[_Request]]](), list[torch.UntypedStorage]()
+    with module_hooks(model, visit) as running:
+
+        def pack(tensor: Tensor) -> _Handle:
+            storage, handle = tensor.untyped_storage(), _Handle()
+            if storage._cdata not in own:
+                alive.append(storage)  # or its address would be another's next
+                requests = found.setdefault(storage._cdata, (storage.nbytes(), []))[1]
+                requests.append(_Request(ref(handle), running.modules[-1]))
+            return handle
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, _unpack):
+            result = run()
+        saved = [(size, [by.module for by in requests if by.handle() is not None]) for size, requests in found.values()]
+    del result
+    return [Saved(size, tuple(dict.fromkeys(modules))) for size, modules in saved if modules]
+
+
+def _unpack(_: _Handle) -> Tensor:
+    raise RuntimeError("no backward pass is run here")

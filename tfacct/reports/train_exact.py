@@ -1,0 +1,203 @@
+"""`train --exact`: a training step of the class itself, by the modules that save for backward, next to the formula."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from tfacct.architecture.parts import GatedRecurrence, Mamba, TimeMix
+from tfacct.base import units
+from tfacct.base.errors import TfacctError, UsageError
+from tfacct.base.record import record
+from tfacct.base.spelling import option
+from tfacct.ledger.workload import Request, Workload, whole_sequences
+from tfacct.loading.model import LoadedModel
+from tfacct.output.report import Column, Report, Row, Table, Tick, unwatched
+from tfacct.reports import cells, compose, counting
+from tfacct.reports.training import training_memory
+from tfacct.training.exact import Adapters, ExactStep, exact
+from tfacct.training.recipe import Recipe
+from tfacct.training.step import TrainingMemory
+
+if TYPE_CHECKING:
+    from tfacct.reports.budget import Budget
+
+TOKEN_LOOPS = (GatedRecurrence, Mamba, TimeMix)
+"""Recurrences that transformers runs token by token in Python."""
+NOT_INCLUDED = (
+    "Not included: rounding and fragmentation of the allocator, workspace inside kernels, the CUDA context,"
+    " torch.compile."
+)
+
+
+@record
+class Measured:
+    """A model's step of the class, and that of the formula, or why there is none."""
+
+    model: LoadedModel
+    work: Workload
+    recipe: Recipe
+    step: ExactStep
+    formula: TrainingMemory | None = None
+    no_formula: str | None = None
+
+    @property
+    def error(self) -> Fraction | None:
+        """How far the formula's peak is from the class's, as a share of that."""
+        return None if self.formula is None else _error(int(self.formula.peak.total), self.step.peak_bytes)
+
+
+def measure(model: LoadedModel, work: Workload, recipe: Recipe, progress: Tick = unwatched) -> Measured:
+    """One training step of the class, and of the formula where it answers. Raises TfacctError."""
+    if recipe.mesh is not None:
+        raise UsageError(
+            "nothing divides a class on the meta device: exact is about one device",
+            f"leave the parallel layout out, or {option('exact')}",
+        )
+    step = exact(model, work, recipe, adapters_of(model, recipe), progress)
+    try:
+        return Measured(model, work, recipe, step, training_memory(model, work, recipe))
+    except TfacctError as error:
+        return Measured(model, work, recipe, step, None, error.message)
+
+
+def adapters_of(model: LoadedModel, recipe: Recipe) -> Adapters:
+    """LoRA's rank, and the names of the modules that peft adapts."""
+    if recipe.lora is None:
+        return None
+    from tfacct.reports import lora
+
+    asked = lora.read(recipe.lora)
+    return asked.rank, lora.layers(model, asked)
+
+
+def slow_words(model: LoadedModel) -> str | None:
+    """Warning about a class that takes long to run; None of others."""
+    if not any(isinstance(part, TOKEN_LOOPS) for part in model.architecture.parts()):
+        return None
+    return f"hint: the class of {model.name} loops over the tokens in Python: this takes one or two minutes at 4,096"
+
+
+def train_exact(
+    model: LoadedModel,
+    request: Request,
+    recipe: Recipe,
+    *,
+    fit: Budget | None = None,
+    by: str = "instant",
+    progress: Tick = unwatched,
+) -> Report:
+    """Bytes of a training step of the class itself. `fit`: the memory of a device. Needs torch and transformers.
+    Raises TfacctError."""
+    recipe = recipe.checked()
+    if request.decode or request.tokens is not None:
+        raise whole_sequences("train")
+    if by != "instant":
+        raise UsageError(f"{option('by', by)} does not work with {option('exact', True)}", "its table is by module")
+    one = measure(model, counting.workload(model, request), recipe, progress)
+    facts = _facts(one, fit)
+    runs = f"{one.step.class_name} with {one.step.attention}"
+    return compose.report(
+        "train",
+        [model],
+        _table(one.step),
+        [facts],
+        title=f"{compose.name_of(model)}: a training step in {recipe.dtype},"
+        f" {compose.workload_words([model], request)}, {recipe.description}",
+        answer=_answer(one, fit),
+        convention=f"{runs} on the meta device: every tensor that autograd saves, and every tensor that is alive",
+        notes=lambda _: [*_notes(one), *(fit.notes if fit is not None else ())],
+        counted=f"by running {runs}, not by a formula",
+        requests=[request],
+        headline="peak_bytes",
+        record="train-exact",
+    )
+
+
+def _answer(one: Measured, fit: Budget | None) -> str:
+    step = one.step
+    versions = ", ".join(f"{name} {version}" for name, version in step.versions.items())
+    needs = f"{units.binary(step.peak_bytes)} at its peak ({step.peak_bytes:,} bytes)"
+    how = f"measured by running {step.class_name} on the meta device ({versions})"
+    if fit is None:
+        return f"Needs {needs}, {how}."
+    if (past := one.model.past_positions(one.work)) is not None:
+        return f"Cannot run: {past}. It needs {needs}, {how}."
+    return f"{'Fits' if step.peak_bytes <= fit.usable else 'Does not fit'} {fit.where}: needs {needs}, {how}."
+
+
+def _notes(one: Measured) -> Iterator[str]:
+    step = one.step
+    yield (
+        f"The peak is in {step.peak_phase}. Weights {units.binary(step.parameter_bytes)}, all gradients"
+        f" {units.binary(step.gradient_bytes)}, optimizer state {units.binary(step.optimizer_bytes)}."
+    )
+    if one.formula is None or one.error is None:
+        yield f"The formula has no answer: {one.no_formula}."
+    else:
+        peak = int(one.formula.peak.total)
+        yield f"The formula says {units.binary(peak)} ({peak:,} bytes): {error_words(one.error)}."
+    yield NOT_INCLUDED
+
+
+def error_words(error: Fraction) -> str:
+    """A formula's error in words: `0.02% more`."""
+    if error == 0:
+        return "the same"
+    size = abs(error) * 100
+    places = next(places for places in (1, 2, 3, 4, 12) if round(size, places) or places == 12)
+    return f"{units.decimals(size, places)}% {'more' if error > 0 else 'less'}"
+
+
+def _error(formula: int, measured: int) -> Fraction:
+    return Fraction(formula - measured, measured) if measured else Fraction(0)
+
+
+def _table(step: ExactStep) -> Table:
+    """Saved bytes by the modules that save them, largest first."""
+    columns = (
+        Column("module", "saved for backward by"),
+        Column("bytes", "bytes", "bytes"),
+        Column("share", "share", "share"),
+        Column("bar", "", "bar", drop=5),
+    )
+    rows: tuple[Row, ...] = tuple(
+        cells.with_share({"module": module, "bytes": size}, size, step.saved_bytes)
+        for module, size in step.saved_by.items()
+    )
+    return columns, (rows,), ({"module": "saved for backward", "bytes": step.saved_bytes, "share": Fraction(1)},)
+
+
+def _facts(one: Measured, fit: Budget | None) -> dict[str, Any]:
+    step, recipe, formula = one.step, one.recipe, one.formula
+    fits = None
+    if fit is not None:
+        can_run = one.model.past_positions(one.work) is None
+        fits = {**fit.facts, "fits": can_run and step.peak_bytes <= fit.usable}
+    return {
+        "workload": counting.workload_facts(one.work, dtype=recipe.dtype),
+        "class": step.class_name,
+        "versions": step.versions,
+        "seconds": round(step.seconds, 3),
+        "attention": step.attention,
+        "dtype": recipe.dtype,
+        "optimizer": recipe.optimizer,
+        "recompute": recipe.recompute,
+        "loss": recipe.loss,
+        "weights_dtype": recipe.weights_dtype or recipe.dtype,
+        "lora": recipe.lora,
+        "weights_bytes": step.parameter_bytes,
+        "optimizer_bytes": step.optimizer_bytes,
+        "gradients_bytes": step.gradient_bytes,
+        "kept_bytes": step.saved_bytes,
+        "peak_bytes": step.peak_bytes,
+        "peak_instant": step.peak_phase,
+        "exact": True,
+        "formula_kept_bytes": None if formula is None else int(formula.step.saved_bytes()),
+        "formula_peak_bytes": None if formula is None else int(formula.peak.total),
+        "formula_error": None if one.error is None else float(one.error),
+        "formula_why_not": one.no_formula,
+        "fit": fits,
+        "lines": [{"module": module, "bytes": size} for module, size in step.saved_by.items()],
+    }

@@ -1,0 +1,237 @@
+"""`train --exact`: one training step of the model's class itself, on the meta device with CUDA's kernels.
+
+No rule of this program: the class runs, autograd saves, a tracker adds up what is alive. Needs torch and transformers,
+peft for LoRA, bitsandbytes for 4-bit weights. A model without a transformers class runs as the reference model.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from importlib.metadata import version
+from typing import Any, NamedTuple, TypeAlias
+
+from tfacct.base.errors import MissingExtraError, TfacctError, UsageError, cut
+from tfacct.base.spelling import option, setting
+from tfacct.ledger.torch_parameters import TorchParameter
+from tfacct.ledger.workload import Workload
+from tfacct.loading.model import LoadedModel
+from tfacct.output.report import Tick, unwatched
+from tfacct.training.loss import CHUNKS
+from tfacct.training.optimizers import optimizer
+from tfacct.training.recipe import FP32, NF4, Recipe
+
+UPDATE = "optimizer step"
+"""Name of the last phase."""
+VALUES = ("meta tensor", "meta device", "aten::_local_scalar_dense", "nonzero", "Cannot copy out")
+"""Words of torch where a class reads the values of a tensor on meta."""
+
+Adapters: TypeAlias = tuple[int, Iterable[str]] | None
+"""LoRA's rank, and the names of the modules that it adapts."""
+
+
+class ExactStep(NamedTuple):
+    """Bytes of a training step. `saved_by`: saved bytes by the modules that save them, largest first, with a star for a
+    layer's number."""
+
+    class_name: str
+    attention: str
+    parameter_bytes: int
+    optimizer_bytes: int
+    gradient_bytes: int
+    saved_by: dict[str, int]
+    peak_bytes: int
+    peak_phase: str
+    versions: dict[str, str]
+    seconds: float
+
+    @property
+    def saved_bytes(self) -> int:
+        """Bytes of all tensors that autograd saves."""
+        return sum(self.saved_by.values())
+
+
+class Built(NamedTuple):
+    """A model on meta, a batch, its forward pass on that, and tensors that are neither parameters nor buffers."""
+
+    model: Any
+    batch: dict[str, Any]
+    forward: Callable[..., Any]
+    constants: list[Any]
+    attention: str
+
+
+def exact(
+    model: LoadedModel, work: Workload, recipe: Recipe, adapters: Adapters = None, progress: Tick = unwatched
+) -> ExactStep:
+    """One training step of the class. Raises UsageError where the class refuses the config or cannot run on meta,
+    MissingExtraError without a package that it needs."""
+    started = time.perf_counter()
+    built = build(model, work, recipe, adapters)
+    passes = 3 * sum(1 for _ in built.model.modules())  # forward, and forward and backward
+    visits = iter(range(1, passes))
+
+    def visit() -> None:
+        progress(model.name, next(visits, passes), passes)
+
+    from tfacct.meta import optimizer as optimizers
+    from tfacct.meta import step
+
+    kept = {"gradient_accumulation": recipe.accumulates, "keep_logits": recipe.keep_logits}
+    try:
+        saved = step.saved(built.model, built.batch, built.forward, visit)
+        live = step.watch(built.model, built.batch, built.forward, constants=built.constants, visit=visit, **kept)
+    except TfacctError:
+        raise
+    except Exception as error:
+        raise _cannot_run(model, work, error) from None
+    by_module = Counter[str]()
+    for tensor in saved:
+        by_module[_joined(tensor.modules)] += tensor.bytes
+    trained = optimizers.trained_parameters(built.model)
+    tensors = [TorchParameter(each.shape, 1, 0 if each.in_layer else None, each.embedding) for each in trained]
+    rule, width = optimizer(recipe.optimizer), trained[0].width if trained else 0
+    state = optimizers.state_bytes(built.model, recipe.optimizer) if trained else 0
+    state = rule.state_bytes(tensors, width) if state is None else state
+    gradients = width * sum(tensor.elements for tensor in tensors)
+    parameters, others = _bytes(built.model.parameters()), _bytes((*built.model.buffers(), *built.constants))
+    update = parameters + others + gradients + rule.step_memory(tensors, width).most
+    peak, phase = max((live.peak.bytes, live.peak.phase), (update, UPDATE), key=lambda end: end[0])
+    packages = ["torch", *(["transformers"] if model.config.paths() else []), *(["peft"] if adapters else [])]
+    packages += ["bitsandbytes"] if recipe.weights_dtype == NF4 else []
+    return ExactStep(
+        type(built.model).__name__,
+        built.attention,
+        parameters + (_bytes(built.constants) if recipe.weights_dtype == NF4 else 0),
+        state,
+        gradients,
+        dict(by_module.most_common()),
+        peak + state,
+        phase,
+        {name: version(name).partition("+")[0] for name in packages},
+        time.perf_counter() - started,
+    )
+
+
+def build(model: LoadedModel, work: Workload, recipe: Recipe, adapters: Adapters = None) -> Built:
+    """The class on meta, or the reference model of a model that has none, with a batch. Raises TfacctError."""
+    try:
+        from tfacct.meta import model as meta
+    except ImportError as error:
+        raise MissingExtraError(f"the class needs {error.name}", "measure", "transformers") from None
+    choices = [recipe.attention] if recipe.attention else ["sdpa", "eager"]  # as transformers chooses
+    if not model.config.paths():
+        return _reference(model, work, recipe, choices[0])
+    if why := model.config.class_cannot():
+        raise UsageError(f"{model.name}: its transformers class cannot run a step: {why}")
+    refused: UsageError | None = None
+    for attention in choices:
+        try:
+            found = _class(model, recipe, attention, adapters)
+        except UsageError as error:
+            refused = refused or error
+            continue
+        packed = recipe.weights_dtype == NF4
+        batch = meta.inputs(found, work.batch, work.tokens, work.new_source)
+        return Built(found, batch, meta.forward, meta.constants(found) if packed else [], attention)
+    assert refused is not None
+    raise refused
+
+
+def _class(model: LoadedModel, recipe: Recipe, attention: str, adapters: Adapters) -> Any:
+    from tfacct.meta import model as meta
+
+    weights = None if recipe.weights_dtype == NF4 else recipe.weights_dtype
+    try:
+        found = meta.build_model(
+            model.of_class,
+            attention,
+            recipe.dtype,
+            recompute=recipe.recompute,
+            weights_dtype=weights,
+            auto=model.config.ending.auto,
+        )
+        if adapters is not None:
+            found = meta.with_lora(
+                found,
+                *adapters,
+                fp32=recipe.adapter_dtype == FP32,
+                dropout=recipe.lora_dropout,
+                in_4_bits=recipe.weights_dtype == NF4,
+            )
+    except ImportError as error:
+        raise MissingExtraError(f"adapters need {error.name}", others=error.name or "peft") from None
+    except (AttributeError, KeyError, ValueError, TypeError) as error:
+        raise UsageError(f"{model.name}: its class refuses this config or recipe: {_words(error)}") from None
+    return meta.with_chunked_loss(found, CHUNKS, recipe.dtype, weights) if recipe.loss == "chunked" else found
+
+
+def _reference(model: LoadedModel, work: Workload, recipe: Recipe, attention: str) -> Built:
+    """The reference model: no adapters, no chunked loss, and recomputation of whole layers."""
+    from tfacct.reference import training_step
+
+    asked = {
+        "lora": recipe.lora,
+        "loss": recipe.loss == "chunked",
+        "recompute": recipe.recompute not in ("none", "full"),
+    }
+    for name in (name for name, there in asked.items() if there):
+        why = f"{model.name} has no transformers class, and the reference model takes no {option(name)}"
+        raise UsageError(why, f"leave {option(name)} out")
+    shape, weights = model.running("expanded").architecture, recipe.weights_dtype or recipe.dtype
+    found = training_step.build_reference(shape, attention, recipe.dtype, recipe.recompute == "full", weights)
+    batch = training_step.batch_of(shape, work.batch, work.tokens, work.new_source, weights)
+    return Built(found, batch, training_step.forward, [*training_step.constants(found)], attention)
+
+
+def _cannot_run(model: LoadedModel, work: Workload, error: Exception) -> UsageError:
+    """Why a class cannot run a step on meta, and what to do."""
+    said, name = f"{type(error).__name__}: {error}", model.name
+    if any(words in said for words in VALUES):
+        why = "its class cannot run on the meta device: it reads the values of a tensor, and there tensors have none"
+        return UsageError(f"{name}: {why}", f"leave {option('exact')} out: the formula may know it")
+    if "object has no attribute 'loss'" in said:
+        return UsageError(f"{name}: its class computes no loss", "name a class with a head in architectures")
+    if missing := re.search(r"'(\w+Config)' object has no attribute '(\w+)'", said):
+        config, field = missing.groups()
+        return UsageError(f"{name}: its class cannot run a step: {config} has no {field}", setting(field, 0))
+    if "multiple of 16 bytes" in said:
+        sizes = "multiples of 8 in 2 bytes each, of 4 in fp32"
+        return UsageError(f"{name}: torch multiplies experts whose widths are {sizes}, and no others")
+    tokens = f" of {work.context:,} tokens" if work.context > model.context else ""
+    return UsageError(f"{name}: its class cannot run a step{tokens} on the meta device: {_words(error)}")
+
+
+def _words(error: Exception) -> str:
+    """An error's first line, or its name."""
+    return cut(next(iter(str(error).splitlines()), type(error).__name__), 200)
+
+
+def _bytes(tensors: Iterable[Any]) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+def starred(module: str) -> str:
+    """A module's name with a star for each number."""
+    return ".".join("*" if part.isdigit() else part for part in module.split("."))
+
+
+def _joined(modules: Iterable[str]) -> str:
+    """Names of modules that save one tensor: the first whole, the last words of the others."""
+    first, *others = sorted({starred(name) or "the model" for name in modules})
+    return " + ".join((first, *(name.rpartition(".")[2] for name in others)))
+
+
+def tracked_peak(model: LoadedModel, work: Workload, recipe: Recipe) -> int | None:
+    """The peak before the optimizer's step by torch's own tracker; None where it cannot follow: it wants a gradient of
+    each weight, and knows one batch."""
+    if recipe.lora is not None or recipe.accumulates or recipe.keep_logits or not model.config.paths():
+        return None
+    try:
+        from tfacct.meta.memtracker import tracked_peak
+    except ImportError:
+        return None
+    built = build(model, work, recipe)
+    return tracked_peak(built.model, built.batch)
