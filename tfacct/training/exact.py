@@ -124,8 +124,6 @@ def build(model: LoadedModel, work: Workload, recipe: Recipe, adapters: Adapters
     choices = [recipe.attention] if recipe.attention else ["sdpa", "eager"]  # as transformers chooses
     if not model.config.paths():
         return _reference(model, work, recipe, choices[0])
-    if why := model.config.class_cannot():
-        raise UsageError(f"{model.name}: its transformers class cannot run a step: {why}")
     refused: UsageError | None = None
     for attention in choices:
         try:
