@@ -12,9 +12,9 @@ from tests.test_optimizers import alike, class_parameters, shapes_of
 from tfacct import load
 from tfacct.base.errors import TfacctError
 from tfacct.loading import presets
-from tfacct.reports.lora import parameters, read
 from tfacct.reports.stored import stored
 from tfacct.reports.training import reads_images, refusal
+from tfacct.training.lora import adapter_parameters, lora_targets
 from tfacct.training.optimizers import optimizer
 from tfacct.training.recipe import Recipe
 
@@ -107,12 +107,12 @@ def test_no_number_of_a_model_with_convolutions_is_negative(name: str, recipe: d
 
 
 def test_adapters_of_a_step_are_those_that_are_counted_without_one() -> None:
-    asked, counted = read("6"), 0
+    asked, counted = lora_targets("6"), 0
     for name in TRAINED:
         model = presets.load(name)
         if refusal(model, Recipe(lora="6")) is None:
             adapters = load(name).train(lora=6, **size_of(name, 8)).lora_adapters
-            assert adapters is not None and adapters["params"] == parameters(model, asked) != 0, name
+            assert adapters is not None and adapters["params"] == adapter_parameters(model, asked) != 0, name
             counted += 1
     assert counted > len(TRAINED) / 2
 

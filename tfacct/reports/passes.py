@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -15,9 +14,8 @@ from tfacct.loading.model import LoadedModel
 from tfacct.profiles.base import Habits
 from tfacct.reports.stored import RUNS
 from tfacct.training.graph import LAYER_INPUT, LayerGraph, LayerGroup, SavedTensor, StepGraph, Transient
-from tfacct.training.recompute import modules_of, recomputing
 from tfacct.training.saved_tensors import CHOOSE
-from tfacct.training.step import plain_graph
+from tfacct.training.step import changed, plain_graph
 from tfacct.training.traits import dropouts_of, mode_of, traits_of
 
 if TYPE_CHECKING:
@@ -60,40 +58,9 @@ def _pass_of(
     work: Workload,
     shape: Transformer | None = None,
 ) -> Pass:
-    own, mode, traits = habits(subject), mode_of(subject, recipe), traits_of(subject)
+    mode, traits = mode_of(subject, recipe), traits_of(subject)
     model = subject if shape is None else replace(subject, architecture=shape, ledger=shape.ledger())
-    graph = plain_graph(model, work, mode, traits)
-    recomputes = recipe.recompute == "attention" and recipe.lora is None
-    if recomputes:
-        graph = recomputing(graph, modules_of(recipe.recompute), traits)
-    whole = as_pass(graph)
-    if recipe.autocast and recipe.lora is not None:
-        from tfacct.profiles.adapters import adapted
-        from tfacct.reports.lora import adapters_of
-
-        whole = adapted(whole, adapters_of(subject, recipe)._replace(wide=False))
-    if recipe.recompute == "attention" and not recomputes and recipe.autocast:
-        from tfacct.profiles.selective import attention_again
-
-        copies, returns, before = own.starts_biased, own.starts_biased or own.wide_scores, whole.blocks
-        whole = attention_again(whole, drops=own.drops_inside and own.residual, copies=copies, returns=returns)
-        if recipe.autocast:
-            both = zip(whole.blocks, before, strict=True)
-            blocks = (each._replace(run=_in_fp32(each.run, old.run.casts)) for each, old in both)
-            whole = whole._replace(blocks=tuple(blocks))
-    if recipe.loss == CHUNKED:
-        from tfacct.profiles.chunked import loss_in_chunks
-
-        return loss_in_chunks(whole, work.batch, work.tokens)
-    return whole
-
-
-def _in_fp32(run: Run, casts: Iterable[Cast] | None) -> Run:
-    """A layer whose attention is recomputed under autocast: what that reads is in fp32."""
-    kept = (Kept(k.path, k.spec, k.by, "full" if AGAIN in k.by else k.role, k.times) for k in run.kept)
-    there = {line.path for line in run.kept}
-    casts = tuple(each._replace(kept=each.kept if each.kept in there else "") for each in casts or ())
-    return run._replace(kept=tuple(kept), casts=casts)
+    return as_pass(changed(plain_graph(model, work, mode, traits), subject, work, recipe, traits))
 
 
 ROLES: dict[str, LineRole] = {

@@ -8,16 +8,17 @@ from typing import Any
 from tfacct import families
 from tfacct.base.spelling import option, setting, spelled
 from tfacct.loading.model import LoadedModel
-from tfacct.reports.lora import on_attention, parameters, read
+from tfacct.reports.lora import on_attention
 from tfacct.reports.passes import CHUNKED
 from tfacct.reports.training import refusal
+from tfacct.training.lora import adapter_parameters, lora_targets
 from tfacct.training.recipe import FP32, NF4, AttentionKind, Recipe
 
 
 def advice(subject: LoadedModel, recipe: Recipe) -> str:
     """Advice for a model that is refused, with the number of its adapters' parameters where that is known."""
     found = _nearest(subject, recipe.for_model(subject))
-    count = None if recipe.lora is None else parameters(subject, read(recipe.lora))
+    count = None if recipe.lora is None else adapter_parameters(subject, lora_targets(recipe.lora))
     return found if count is None else f"the adapters have {count:,} parameters; {found}"
 
 

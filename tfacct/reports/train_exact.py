@@ -17,6 +17,7 @@ from tfacct.output.report import Column, Report, Row, Table, Tick, unwatched
 from tfacct.reports import cells, compose, counting
 from tfacct.reports.training import training_memory
 from tfacct.training.exact import Adapters, ExactStep, exact
+from tfacct.training.lora import lora_targets, target_modules
 from tfacct.training.recipe import Recipe
 from tfacct.training.step import TrainingMemory
 
@@ -66,10 +67,8 @@ def adapters_of(model: LoadedModel, recipe: Recipe) -> Adapters:
     """LoRA's rank, and the names of the modules that peft adapts."""
     if recipe.lora is None:
         return None
-    from tfacct.reports import lora
-
-    asked = lora.read(recipe.lora)
-    return asked.rank, lora.layers(model, asked)
+    targets = lora_targets(recipe.lora)
+    return targets.rank, target_modules(model, targets)
 
 
 def slow_words(model: LoadedModel) -> str | None:

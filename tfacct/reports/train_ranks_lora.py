@@ -15,7 +15,9 @@ from tfacct.base.spelling import option
 from tfacct.ledger.groups import Ledger
 from tfacct.ledger.torch_parameters import TorchParameter
 from tfacct.loading.model import LoadedModel
+from tfacct.reports.lora import SMALL_VOCABULARY
 from tfacct.reports.mesh import norms_all_heads
+from tfacct.training.lora import adapted, lora_targets
 from tfacct.training.recipe import NF4, Recipe
 from tfacct.training.states import optimizer_memory
 
@@ -41,9 +43,7 @@ def unruled(subject: LoadedModel, recipe: Recipe, mesh: Mesh) -> Iterator[str]:
     if mesh.fsdp > 1 and recipe.weights_dtype is not None:
         yield f"adapters beside {option('fsdp')} are counted only {DTYPE}"
     if mesh.fsdp * mesh.pp > 1 and recipe.lora is not None:
-        from tfacct.reports import lora
-
-        on = lora.chosen(subject, lora.read(recipe.lora))
+        on = adapted(subject, lora_targets(recipe.lora))
         kinds = [group for group in subject.ledger.groups if group.numbers]
         if any(on.isdisjoint(line.path for line in group.lines) for group in kinds):
             yield f"blocks without an adapter are not counted beside {option('fsdp' if mesh.fsdp > 1 else 'pp')}"
@@ -55,19 +55,16 @@ def unruled(subject: LoadedModel, recipe: Recipe, mesh: Mesh) -> Iterator[str]:
 
 def roomy(subject: LoadedModel, tp: int) -> bool:
     """True if a rank's part of the vocabulary is as wide as that of models whose adapters were measured."""
-    from tfacct.reports.lora import NARROW
-
     embed = subject.architecture.embed
-    return isinstance(embed, Embedding) and bool(embed.vocab >= NARROW * embed.hidden * tp)
+    return isinstance(embed, Embedding) and bool(embed.vocab >= SMALL_VOCABULARY * embed.hidden * tp)
 
 
 def shared(ledger: Ledger, step: Step, recipe: Recipe, parts: Units) -> Step:
     """The step where ranks share frozen weights, and the adapters beside them."""
     from tfacct.accounts.sharding.adapters import shares, with_units
-    from tfacct.reports import lora
 
     assert recipe.lora is not None and recipe.mesh is not None
-    own = shares(step, recipe.mesh, lora.read(recipe.lora).rank)
+    own = shares(step, recipe.mesh, lora_targets(recipe.lora).rank)
     step = with_units(step, parts._replace(accumulates=recipe.accumulates), own, ledger)
     return _optimized(step._replace(accumulate=step.accumulate and recipe.mesh.pp > 1), own, recipe)
 
@@ -89,11 +86,10 @@ def sent(subject: LoadedModel, recipe: Recipe, step: Step, found: list[Collectiv
     """Collectives of a step with adapters on frozen weights; of a stage's `times` microbatches."""
     from tfacct.accounts.sharding.adapters import of_adapters, of_copies, of_frozen, of_units
     from tfacct.accounts.sharding.pipeline import repeated
-    from tfacct.reports import lora
 
     assert recipe.lora is not None and recipe.mesh is not None
-    asked, bits = lora.read(recipe.lora), numbers.dtype_bits(recipe.adapter_dtype)
-    on = lora.chosen(subject, asked)
+    asked, bits = lora_targets(recipe.lora), numbers.dtype_bits(recipe.adapter_dtype)
+    on = adapted(subject, asked)
     ledger = subject.ledger if step.stage is None else step.ledger
     lent = of_adapters(ledger, recipe.mesh, on, asked.rank, step.at, bits) if recipe.mesh.tp > 1 else ()
     inside = (repeated(one, times) for one in lent)

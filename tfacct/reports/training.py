@@ -18,6 +18,7 @@ from tfacct.loading.model import LoadedModel
 from tfacct.reports.fused_heads import beyond_kernels
 from tfacct.reports.passes import CHUNKED, ONE, pass_of
 from tfacct.reports.stored import changed_by, not_again, stored
+from tfacct.training.lora import adapters_of, packed_bytes
 from tfacct.training.phases import Phase, TrainingStep
 from tfacct.training.recipe import FP32, NF4, Recipe
 from tfacct.training.states import optimizer_memory
@@ -140,9 +141,9 @@ def step_of(subject: LoadedModel, work: Workload, recipe: Recipe) -> Step:
     adapters: tuple[Adapter, ...] = ()
     frozen: Size | None = None
     if recipe.lora is not None:
-        from tfacct.reports.lora import lent
-
-        run, adapters, tensors, bytes_each, frozen = lent(subject, recipe, run)
+        own, tensors = adapters_of(subject, recipe)
+        adapters, bytes_each = tuple(Adapter(*each) for each in own), width(recipe.adapter_dtype).bits // 8
+        frozen = packed_bytes(subject) if recipe.weights_dtype == NF4 else None
     memory = optimizer_memory(recipe, tensors, bytes_each)
     again = recipe.recompute == "full"
     update, loop = memory.update, (recipe.accumulates, recipe.keep_logits)
@@ -264,7 +265,7 @@ def trained(subject: LoadedModel, work: Workload, recipe: Recipe) -> Trained:
 def training_memory(subject: LoadedModel, work: Workload, recipe: Recipe) -> TrainingMemory:
     """The memory of a training step. Raises UsageError for a step that the formula does not count."""
     recipe = recipe.for_model(subject)
-    if recipe.mesh is None and recipe.lora is None:
+    if recipe.mesh is None:
         why = _unmeasured(subject, recipe)
         if why is not None:
             raise UsageError(f"{subject.name}: {why}", _advice(subject, recipe))

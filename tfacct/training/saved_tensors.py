@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from tfacct.architecture.parts import Head, Part
+from tfacct.architecture.parts import Head, Part, Patches
 from tfacct.architecture.transformer import Transformer
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import Axes, letters
@@ -121,7 +121,7 @@ class LayerRules:
             self.read(f"{line.path}.matmul", reads)
             self.save(f"{line.path}.weight_cast", weight, f"{line.path}.matmul")
             self.casts.append(WeightCast(name, Transient(weight), f"{line.path}.weight_cast"))
-            if source in self.fp32 or source.startswith("read ") or mode.adapters:  # peft casts to fp32, autocast back
+            if source in self.fp32 or source.startswith("read "):
                 source = f"{owner}.{self.fused(leaf)}.in".removeprefix(".")
         if leaf == "router" and self.traits.fp32_router and not (mode.fp32 or mode.autocast):
             self.save(f"{line.path}.upcast", read, name, "fp32")
@@ -581,7 +581,7 @@ def _one_side(
 def _before(model: Transformer, graph: LayerGraph, mode: Mode) -> LayerGraph:
     """What runs before the layers, with what stays for all of them: token ids, cos and sin, the encoder's output."""
     stream: Role = "fp32" if mode.autocast else "compute"
-    saved = [SavedTensor("tokens", "B T", (EMBED,), "index")]
+    saved = [] if isinstance(model.embed, Patches) else [SavedTensor("tokens", "B T", (EMBED,), "index")]
     order, backward = [*graph.order], graph.backward
     if model.encoder is not None:
         readers = tuple(f"{CROSS}.{which}_proj.weight" for which in "kv")
@@ -624,6 +624,8 @@ def buffers_of(model: Transformer, mode: Mode, traits: Traits) -> Iterator[Saved
     rotary, positions = rotary_axes(model), model.positions
     if rotary is not None:
         yield SavedTensor("rotary.inv_freq", rotary, (), "fp32")
+    if isinstance(model.embed, Patches):
+        yield SavedTensor("pixels", "B Ti Cc Px", (), "fp32")
     if positions is not None and not positions.stored:
         yield SavedTensor("pos_embed", "D", (), stored, positions.rows * (1 if model.encoder is None else 2))
     if positions is not None and traits.mask_buffers:

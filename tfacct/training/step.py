@@ -9,9 +9,10 @@ from tfacct.ledger.torch_parameters import TorchParameter
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.training.graph import StepGraph
+from tfacct.training.lora import adapters_of, packed_bytes, with_adapters
 from tfacct.training.loss import chunked_loss
-from tfacct.training.phases import Phase, TrainingStep, peak, phases
-from tfacct.training.recipe import FP32, Recipe
+from tfacct.training.phases import Adapter, Phase, TrainingStep, peak, phases
+from tfacct.training.recipe import FP32, NF4, Recipe
 from tfacct.training.recompute import modules_of, recomputing
 from tfacct.training.saved_tensors import step_graph
 from tfacct.training.states import optimizer_memory, with_gradient_dtype
@@ -46,7 +47,13 @@ class TrainingMemory:
 
 def graph_of(model: LoadedModel, work: Workload, recipe: Recipe, mode: Mode, traits: Traits) -> StepGraph:
     """Saved tensors and backward operations of a model's step with a recipe."""
-    graph = plain_graph(model, work, mode, traits)
+    return changed(plain_graph(model, work, mode, traits), model, work, recipe, traits)
+
+
+def changed(graph: StepGraph, model: LoadedModel, work: Workload, recipe: Recipe, traits: Traits) -> StepGraph:
+    """The graph as a recipe changes it: with adapters, parts that run again, the loss in chunks."""
+    if recipe.lora is not None:
+        graph = with_adapters(graph, model, recipe)
     if recipe.recompute not in ("none", "full"):
         graph = recomputing(graph, modules_of(recipe.recompute), traits)
     if recipe.loss == "chunked":
@@ -65,7 +72,11 @@ def training_step(
 ) -> TrainingStep:
     """The step of a recipe that trains these parameters."""
     compute, stored = width(recipe.dtype), width(FP32 if recipe.autocast else recipe.dtype)
-    memory = optimizer_memory(recipe, parameters, stored.bits // 8)
+    adapters, bytes_each = tuple[Adapter, ...](), stored.bits // 8
+    if recipe.lora is not None:
+        adapters, parameters = adapters_of(model, recipe)
+        bytes_each = width(recipe.adapter_dtype).bits // 8
+    memory = optimizer_memory(recipe, parameters, bytes_each)
     return TrainingStep(
         graph,
         model.running("expanded").ledger,
@@ -79,4 +90,6 @@ def training_step(
         recompute=recipe.recompute == "full",
         accumulates=recipe.accumulates,
         keeps_logits=recipe.keep_logits,
+        adapters=adapters,
+        frozen=packed_bytes(model) if recipe.weights_dtype == NF4 else None,
     )

@@ -16,7 +16,7 @@ CLASSIFIER, RESIDUAL = "classifier", "residual"
 
 
 class Mode(NamedTuple):
-    """What a recipe and a config decide of how a class runs: the attention kernel, dtypes, adapters, dropouts.
+    """What a recipe and a config decide of how a class runs: the attention kernel, dtypes, dropouts.
 
     `fp32`: everything is in fp32. `autocast`: weights and residual stream are in fp32, matmuls read 16-bit copies.
     `dropouts`: places where the config drops elements: embedding, residual, mlp, mlp_product, attention, classifier.
@@ -25,7 +25,6 @@ class Mode(NamedTuple):
     sdpa: bool = True
     fp32: bool = False
     autocast: bool = False
-    adapters: bool = False
     dropouts: frozenset[str] = frozenset()
 
 
@@ -120,8 +119,7 @@ def traits_of(model: LoadedModel) -> Traits:
 
 def mode_of(model: LoadedModel, recipe: Recipe) -> Mode:
     """What a recipe and a config decide of how the class of a model runs. Raises UsageError for an odd dropout."""
-    sdpa, adapters = recipe.attention == "sdpa", recipe.lora is not None
-    return Mode(sdpa, recipe.in_fp32, recipe.autocast, adapters, dropouts_of(model))
+    return Mode(recipe.attention == "sdpa", recipe.in_fp32, recipe.autocast, dropouts_of(model))
 
 
 def dropouts_of(model: LoadedModel) -> frozenset[str]:

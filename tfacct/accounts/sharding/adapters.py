@@ -51,8 +51,9 @@ def of_frozen(found: Iterable[Collective], step: Step) -> Iterator[Collective]:
             yield one
         elif one.of == "stream":
             needed = f"{one.what}.weight"
-            there = sum(int(section.count) for section in step.run.blocks if needed in section.run.order)
-            there, whole = (there, every) if "*" in one.what else (int(needed in step.run.back.run.order), 1)
+            runs = [(int(section.count), section.run) for section in (*step.run.blocks, step.run.back)]
+            *layers, end = [count * any(moment.at == needed for moment in run.moments) for count, run in runs]
+            there, whole = (sum(layers), every) if "*" in one.what else (min(end, 1), 1)
             calls = one.calls * there // whole
             if calls:
                 yield one._replace(
