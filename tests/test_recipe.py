@@ -8,7 +8,9 @@ import pytest
 
 from tests.conftest import Ran
 from tfacct import load
+from tfacct.accounts.sharding.mesh import Mesh
 from tfacct.base.errors import UsageError
+from tfacct.training.batch_sizes import batch_sizes
 from tfacct.training.recipe import Recipe
 
 
@@ -50,3 +52,76 @@ def test_former_keywords_are_understood(former: dict[str, Any], new: dict[str, A
 def test_gradient_accumulation_is_a_number_of_micro_batches(steps: Any) -> None:
     with pytest.raises(UsageError, match="gradient_accumulation must be"):
         Recipe(gradient_accumulation=steps).checked()
+
+
+FSDP, PIPELINE = Mesh(fsdp=8), Mesh(pp=4, dp=3)
+
+
+@pytest.mark.parametrize(
+    ("given", "mesh", "expected"),
+    [
+        ((None, None, None, None), None, (1, 1, 0)),
+        ((5, None, 3, None), None, (5, 3, 0)),
+        ((None, 5, 3, None), FSDP, (5, 3, 0)),
+        ((None, 2, None, 112), FSDP, (2, 7, 0)),  # 2 · 7 · 8
+        ((None, None, 7, 112), FSDP, (2, 7, 0)),
+        ((2, None, 7, 112), FSDP, (2, 7, 0)),
+        ((None, None, None, 40), FSDP, (1, 5, 0)),
+        ((None, 2, None, 60), PIPELINE, (20, 1, 10)),  # 2 · 10 · 3: a pipeline takes 10 micro-batches
+        ((None, 2, 5, None), PIPELINE, (10, 1, 5)),
+        ((20, None, None, None), PIPELINE, (20, 1, 0)),
+    ],
+)
+def test_batch_sizes_follow_from_each_other(
+    given: tuple[int | None, ...], mesh: Mesh | None, expected: tuple[int, int, int]
+) -> None:
+    """global batch = micro-batch · micro-batches of a step · data-parallel ranks."""
+    found = batch_sizes(*given, mesh)
+    assert (found.batch, found.gradient_accumulation, found.mesh.microbatches if found.mesh else 0) == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "mesh", "message"),
+    [
+        ((None, None, None, 30), FSDP, "does not divide into 8 data-parallel ranks"),
+        ((None, 3, None, 64), FSDP, "does not divide into micro-batches of 3 on 8"),
+        ((None, None, 5, 64), FSDP, "does not divide into 5 micro-batches on 8"),
+        ((None, 2, 5, 64), FSDP, "is not 80: micro-batches of 2, 5 of them, on 8 data-parallel ranks"),
+        ((2, 2, None, None), None, "are the same size: give one"),
+        ((None, 0, None, None), None, "micro_batch_size must be at least 1"),
+        ((8, None, None, 24), PIPELINE, "batch is the whole batch of a pipeline"),
+        ((None, 2, 6, None), Mesh(pp=4, microbatches=5), "is not the 6 micro-batches"),
+    ],
+)
+def test_batch_sizes_that_do_not_divide_are_refused(
+    given: tuple[int | None, ...], mesh: Mesh | None, message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        batch_sizes(*given, mesh)
+
+
+def test_the_peak_is_that_of_later_micro_batches(run: Callable[..., Ran]) -> None:
+    """Gradients of earlier micro-batches, 2 bytes a parameter, are there from the start; how many is no matter."""
+    words = "train llama-2-7b --ctx 96 --fsdp 8 --micro-batch-size 3 --json --global-batch-size"
+    one, two, nine = (json.loads(run(*words.split(), str(size)).out)["models"][0] for size in (24, 48, 216))
+    assert [each["gradient_accumulation"] for each in (one, two, nine)] == [1, 2, 9]
+    assert all(each["workload"]["batch"] == each["micro_batch_size"] == 3 for each in (one, two, nine))
+    assert nine["global_batch_size"] == 216
+    first, later = (each["instants"][0]["gradients_bytes"] for each in (one, two))
+    assert (first, later) == (0, 2 * 6_738_415_616 // 8)
+    assert one["peak_bytes"] < two["peak_bytes"] == nine["peak_bytes"]
+
+
+def test_qlora_is_lora_on_nf4(run: Callable[..., Ran]) -> None:
+    """peft casts what is not in 4 bits to fp32, 2 bytes a parameter more: embedding and head of 128,256 · 4,096, and 65
+    norms of 4,096."""
+    llama = load("llama-3.1-8b")
+    asked = llama.train(ctx=96, lora=16, weights_dtype="nf4")
+    assert llama.train(ctx=96, qlora=True).to_json() == asked.to_json()
+    assert llama.train(ctx=96, qlora=True, lora=7).lora == "7"
+    more = 2 * (2 * 128_256 * 4096 + 65 * 4096) / 2**30
+    out = " ".join(run("train", "llama-3.1-8b", "--ctx", "96", "--qlora", "--verbose").out.split())
+    assert f"prepare_model_for_kbit_training also casts all that is not in nf4 to fp32 (+{more:.2f} GiB" in out
+    assert "turns on --recompute full" in out
+    with pytest.raises(UsageError, match="qlora=True stores weights in nf4, not in fp32"):
+        llama.train(ctx=96, qlora=True, weights_dtype="fp32")

@@ -19,6 +19,9 @@ class TrainReport(_Common):
     dtype: str
     optimizer: str
     recompute: Literal["none", "full", "attention"]
+    micro_batch_size: int
+    gradient_accumulation: int
+    global_batch_size: int
     loss: Literal["whole", "chunked"]
     weights_dtype: str
     master_weights: Literal["fp32"] | None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Literal, TypedDict, Unpack
 
 from tfacct.api import lines as each
@@ -74,6 +75,7 @@ class Planned(Asked):
         dtype: str | None = None,
         kv_dtype: str | None = None,
         recipe: dict[str, Any] | None = None,
+        global_batch_size: int | None = None,
         by: Literal["sent", "time"] = "sent",
         **step: Unpack[Whole],
     ) -> PlanReport:
@@ -88,9 +90,9 @@ class Planned(Asked):
         '7 divisions of 8 devices hold it in 80 GB; --pp 4 sends least.'
 
         Of each device `use` times its memory less `reserve` is usable: 0.9 and 2 GB to serve, 1 and 2 GB to train; of
-        bytes all. `recipe`: keywords of `train`, as `{"recompute": "full"}`. `by="time"`: those first that are
-        estimated to take least on the device that `fit` names. Raises TfacctError where no division is counted, or none
-        has an estimate.
+        bytes all. `global_batch_size`: the same as `batch`. `recipe`: keywords of `train`, as `{"recompute": "full"}`.
+        `by="time"`: those first that are estimated to take least on the device that `fit` names. Raises TfacctError
+        where no division is counted, or none has an estimate.
         """
         from tfacct.base.errors import UsageError
         from tfacct.reports.budget import budget
@@ -103,6 +105,9 @@ class Planned(Asked):
         assert usable is not None
         how = Recipe(dtype or "bf16", **(recipe or {})).checked() if train else None
         asked = request(step)
+        if global_batch_size is not None and "batch" in step:
+            raise UsageError("global_batch_size and batch are the same size: give one")
+        asked = asked if global_batch_size is None else replace(asked, batch=global_batch_size)
         report = plan(
             self.loaded,
             asked,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal, Unpack
 
 from tfacct.api.answer import answered
@@ -23,10 +24,13 @@ class Trainable(Asked):
         optimizer: str = "adamw",
         recompute: Literal["none", "full", "attention"] = "none",
         attention: Literal["sdpa", "eager"] | None = None,
-        gradient_accumulation: int = 1,
+        gradient_accumulation: int | None = None,
+        micro_batch_size: int | None = None,
+        global_batch_size: int | None = None,
         keep_logits: bool = False,
         loss: Literal["whole", "chunked"] = "whole",
         lora: int | str | None = None,
+        qlora: bool = False,
         adapter_dtype: str = "fp32",
         lora_dropout: float = 0.0,
         weights_dtype: str | None = None,
@@ -49,12 +53,15 @@ class Trainable(Asked):
         4715
 
         `dtype`: of the pass; of weights, gradients and optimizer state too, unless `weights_dtype` is set: `"fp32"`
-        runs the pass under torch.autocast, `"nf4"` stores frozen weights in 4 bits (QLoRA). `recompute`: activation
-        checkpointing of every layer (`full`) or of its attention. `gradient_accumulation`: micro-batches of an
-        optimizer step, each of `batch` sequences. `keep_logits`: the caller keeps the logits. `loss`: of all tokens at
-        once, or of an eighth at a time. `lora`: the rank of adapters, which alone are trained, or a rank and modules
-        (`"16:q_proj,v_proj"`); `adapter_dtype`: their dtype; `lora_dropout`: dropout on their inputs. `fit` (bytes,
-        `"80GiB"`, or devices: `"8xh100-sxm"`) adds the largest context and batch, and what would make more fit. Of each
+        runs the pass under torch.autocast, `"nf4"` stores frozen weights in 4 bits (QLoRA). `master_weights="fp32"`:
+        the optimizer updates a copy of 16-bit weights; `gradient_dtype="fp32"`: gradients are accumulated in fp32.
+        `recompute`: activation checkpointing of every layer (`full`) or of its attention. `gradient_accumulation`:
+        micro-batches of an optimizer step, each of `batch` sequences (`micro_batch_size`) on each data-parallel rank;
+        `global_batch_size`: sequences of all of them, from which one of the others follows. `keep_logits`: the caller
+        keeps the logits. `loss`: of all tokens at once, or of an eighth at a time. `lora`: the rank of adapters, which
+        alone are trained, or a rank and modules (`"16:q_proj,v_proj"`); `qlora`: rank 16 on weights in nf4;
+        `adapter_dtype`: their dtype; `lora_dropout`: dropout on their inputs. `fit` (bytes, `"80GiB"`, or devices:
+        `"8xh100-sxm"`) adds the largest context and batch, and what would make more fit. Of each
         device `use` times its memory less `reserve` is usable: 1 and 2 GB; of bytes all.
         `tp`, `sp`, `fsdp`, `tp_plan`, `ep`, `imbalance`, `dp`, `zero`, `pp` and what goes with it, `cp`, `cp_method`,
         `ulysses`: a mesh, as `comms` has it; all is of one rank then, a budget too.
@@ -67,17 +74,21 @@ class Trainable(Asked):
         """
         from tfacct.reports.budget import budget, layout
         from tfacct.reports.train import train
+        from tfacct.training.batch_sizes import batch_sizes
         from tfacct.training.recipe import Recipe
 
         ranks, usable = mesh(step), budget(fit, use, reserve, training=True)
         ranks = layout(usable, ranks, 1 if ranks is None else ranks.ranks, training=True)
+        asked = request(step)
+        batch = asked.batch if "batch" in step else None
+        sizes = batch_sizes(batch, micro_batch_size, gradient_accumulation, global_batch_size, ranks)
         rank = None if lora is None else str(lora)
         recipe = Recipe(
             dtype,
             optimizer,
             recompute,
             attention,
-            gradient_accumulation,
+            sizes.gradient_accumulation,
             keep_logits,
             loss,
             rank,
@@ -86,9 +97,10 @@ class Trainable(Asked):
             weights_dtype,
             master_weights,
             gradient_dtype,
-            ranks,
+            sizes.mesh,
         )
-        report = train([self.loaded], request(step), recipe, fit=usable, by=by)
+        recipe = recipe.qlora if qlora else recipe
+        report = train([self.loaded], replace(asked, batch=sizes.batch), recipe, fit=usable, by=by)
 
         def chart() -> Chart:
             from tfacct.reports.charts_train import train_chart

@@ -1,5 +1,6 @@
 """How devices divide a model. (Annotations are not postponed: that keeps the start short.)"""
 
+from dataclasses import replace
 from enum import StrEnum
 from typing import Annotated
 
@@ -27,6 +28,9 @@ def plan(
     fit: Annotated[str, typer.Option(metavar="SIZE", help="Memory of each: 80GB, 80GiB, h100-sxm.")],
     usable: opt.Usable,
     whole: opt.Whole,
+    global_batch_size: Annotated[
+        str | None, typer.Option(metavar="N", help="The same as --batch: sequences of all devices in a step.")
+    ] = None,
     train: Annotated[bool, typer.Option("--train", help="A training step, in place of serving.")] = False,
     by: Annotated[
         Order, typer.Option(help="What orders them: bytes sent, or the estimated time on the device that --fit names.")
@@ -41,6 +45,10 @@ def plan(
     from tfacct.reports.plan import plan
     from tfacct.training.recipe import Recipe
 
+    if global_batch_size is not None:
+        if whole.batch != "1":
+            raise UsageError("--global-batch-size and --batch are the same size: give one")
+        whole = replace(whole, batch=global_batch_size)
     given = dict(named_of(vars(trained)))
     if given and not train:
         raise UsageError(f"{option(next(iter(given)))} goes with --train")

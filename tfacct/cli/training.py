@@ -1,5 +1,6 @@
 """What training takes, and what ranks send. (Annotations are not postponed: that keeps the start short.)"""
 
+from dataclasses import replace
 from enum import StrEnum
 from typing import Annotated
 
@@ -53,14 +54,23 @@ def train(
         ),
     ] = None,
     gradient_accumulation: Annotated[
-        int,
+        int | None,
         typer.Option(
             "--accumulate",
             metavar="N",
-            help="Gradient accumulation: micro-batches of an optimizer step, each of --batch sequences"
-            " (--gradient-accumulation-steps).",
+            help="Gradient accumulation: micro-batches of a step (--gradient-accumulation-steps). Default: 1.",
+            show_default=False,
         ),
-    ] = 1,
+    ] = None,
+    micro_batch_size: Annotated[
+        int | None, typer.Option(metavar="N", help="Sequences of a forward pass on each data-parallel rank: --batch.")
+    ] = None,
+    global_batch_size: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", help="Sequences of an optimizer step: --micro-batch-size × --accumulate × data-parallel ranks."
+        ),
+    ] = None,
     keep_logits: Annotated[
         bool, typer.Option("--keep-logits", help="The caller keeps the logits through the step.")
     ] = False,
@@ -73,6 +83,9 @@ def train(
             metavar="R[:PRODUCTS]", help="Adapters of rank R, as peft's, on all products of the blocks or on these."
         ),
     ] = None,
+    qlora: Annotated[
+        bool, typer.Option("--qlora", help="--lora 16 --weights nf4: adapters on frozen weights in 4 bits.")
+    ] = False,
     adapter_dtype: Annotated[
         str,
         typer.Option(
@@ -108,6 +121,7 @@ def train(
 ) -> None:
     """Bytes of a training step, instant by instant, and its peak."""
     from tfacct.reports.train import train
+    from tfacct.training.batch_sizes import batch_sizes
     from tfacct.training.recipe import Recipe
 
     ranks, budget = ask.mesh(mesh), ask.budget(fit, usable, training=True)
@@ -115,12 +129,15 @@ def train(
         from tfacct.reports.budget import layout
 
         ranks = layout(budget, ranks, 1 if ranks is None else ranks.ranks, training=True)
+    request = ask.request(whole)
+    batch = None if whole.batch == "1" else request.batch
+    sizes = batch_sizes(batch, micro_batch_size, gradient_accumulation, global_batch_size, ranks)
     recipe = Recipe(
         dtype,
         optimizer,
         recompute.value,
         None if attention is None else attention.value,
-        gradient_accumulation,
+        sizes.gradient_accumulation,
         keep_logits,
         loss.value,
         lora=lora,
@@ -129,10 +146,11 @@ def train(
         weights_dtype=weights_dtype,
         master_weights=master_weights,
         gradient_dtype=gradient_dtype,
-        mesh=ranks,
+        mesh=sizes.mesh,
     )
     chosen = ask.subjects(which)
-    report = train(chosen, ask.request(whole), recipe, fit=budget, by=by.value)
+    recipe = recipe.qlora if qlora else recipe
+    report = train(chosen, replace(request, batch=sizes.batch), recipe, fit=budget, by=by.value)
     chart = None
     if picture.plot is not None:
         from tfacct.reports.charts_train import train_chart

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfacct.architecture.parts import Embedding
 from tfacct.base import units
+from tfacct.base.spelling import option
 from tfacct.ledger import paths
 from tfacct.ledger.storage import width
 from tfacct.loading.model import LoadedModel
@@ -18,6 +19,7 @@ from tfacct.training.lora import (
     lora_targets,
     routed,
     unknown_targets,
+    unpacked_elements,
 )
 from tfacct.training.recipe import FP32, NF4, Recipe
 
@@ -131,5 +133,10 @@ def notes(one: Trained) -> list[str]:
         found.append(
             f"A weight is unpacked to {recipe.dtype} for the gradient of its input, one at a time:"
             f" {units.binary(int(width(recipe.dtype).bytes(largest)))} at most."
+        )
+        recomputation = "" if recipe.recompute == "full" else f" and turns on {option('recompute', 'full')}"
+        found.append(
+            f"peft's prepare_model_for_kbit_training also casts all that is not in {NF4} to fp32"
+            f" (+{units.binary(2 * unpacked_elements(model))}, not included){recomputation}."
         )
     return found

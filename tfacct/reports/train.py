@@ -19,6 +19,7 @@ from tfacct.reports.train_fit import budgeted, fits_in, levers
 from tfacct.reports.train_tables import by_part, instant_facts, kept_lines, parts, several, tensors, timeline
 from tfacct.reports.training import LORA_NEARLY, Trained, nearly, of_another_size, reads_images, refusal, trained
 from tfacct.training import states
+from tfacct.training.batch_sizes import size_facts
 from tfacct.training.loss import CHUNKS
 from tfacct.training.optimizers import optimizer
 from tfacct.training.recipe import FP32, Recipe
@@ -280,6 +281,7 @@ def _facts(one: Trained, fits: dict[str, Any] | None) -> dict[str, Any]:
         "dtype": recipe.dtype,
         "optimizer": recipe.optimizer,
         "recompute": recipe.recompute,
+        **size_facts(one.work, recipe),
         "loss": recipe.loss,
         "weights_dtype": recipe.weights_dtype or recipe.dtype,
         "master_weights": recipe.master_weights,

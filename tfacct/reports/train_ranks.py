@@ -283,8 +283,8 @@ def of_stages(
         tensors = stored(one, ledger)
         memory = optimizer_memory(recipe, tensors, wide)
         most, least = memory.update
-        states = {"states": memory.state, "master_weights": memory.master_weights}
-        return whole._replace(ledger=ledger, update=most, unsure=most - least, **states)
+        step = whole._replace(ledger=ledger, states=memory.state, update=most, unsure=most - least)
+        return step._replace(master_weights=memory.master_weights)
 
     return candidates(one, mesh, work, recipe.accumulates and mesh.fsdp == 1, made)
 

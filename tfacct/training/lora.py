@@ -223,13 +223,18 @@ def adapters_of(model: LoadedModel, recipe: Recipe) -> tuple[tuple[Adapter, ...]
 
 def packed_bytes(model: LoadedModel) -> int:
     """Bytes of the weights where linear layers are in nf4 with double quantization, and the others are not."""
-    nf4, own, packed = storage(NF4), set[str](), 0
+    nf4, packed = storage(NF4), 0
     for layer in linear_layers(model):
-        own |= {f"{line.path}{WEIGHT}" for line in layer.matmuls}
         matrix = Stored("matrix", layer.inputs * layer.outputs, layer.inputs)
         packed += len(model.ledger.groups[layer.group].numbers) * (CODEBOOKS + int(nf4.bytes(matrix)))
-    others = (tensor for tensor in model.ledger.tensors() if tensor.path not in own)  # experts and routers too
-    return packed + sum(int(t.count * nf4.wide.bytes(t.stored.copies * t.stored.elements)) for t in others)
+    return packed + int(nf4.wide.bytes(unpacked_elements(model)))
+
+
+def unpacked_elements(model: LoadedModel) -> int:
+    """Elements of the weights that are in no linear layer: of embeddings, norms, head, experts and routers."""
+    packed = {f"{line.path}{WEIGHT}" for layer in linear_layers(model) for line in layer.matmuls}
+    others = (tensor for tensor in model.ledger.tensors() if tensor.path not in packed)
+    return sum(int(tensor.count * tensor.stored.copies * tensor.stored.elements) for tensor in others)
 
 
 # The graph.

@@ -55,6 +55,16 @@ class Recipe:
     mesh: Mesh | None = None
     exchanged: bool = False
 
+    @property
+    def qlora(self) -> Recipe:
+        """The recipe as QLoRA: adapters of rank 16, unless it has others, on weights in nf4. Raises UsageError."""
+        if self.weights_dtype not in (None, NF4):
+            raise UsageError(
+                f"{option('qlora', True)} stores weights in {NF4}, not in {self.weights_dtype}",
+                f"leave {option('weights_dtype')} out",
+            )
+        return replace(self, lora=self.lora or "16", weights_dtype=NF4)
+
     def checked(self) -> Recipe:
         """The recipe with its names normalized. Raises TfacctError for an unknown name or a contradiction."""
         dtype = units.dtype_name(self.dtype)
@@ -169,7 +179,7 @@ class Recipe:
         changed = {
             "full recomputation": self.recompute == "full",
             "attention recomputed": self.recompute == "attention",
-            "gradients accumulated": self.gradient_accumulation > 1,
+            f"{self.gradient_accumulation:,} micro-batches": self.gradient_accumulation > 1,
             "logits kept": self.keep_logits,
             "loss in chunks": self.loss == "chunked",
         }
