@@ -215,7 +215,7 @@ class _Stepped(_Common):
 
     profile: Literal["transformers"] | None
     optimizer: str | None
-    recompute: Literal["none", "full", "attention"] | None
+    recompute: str | None
     attention: Literal["sdpa", "eager"] | None
     loss: Literal["whole", "chunked"] | None
     lora: str | None
@@ -280,7 +280,7 @@ class VerifyReport(_Common):
     expected_params: int | None
     witnesses: list[each.Witness]
     optimizer: str | None
-    recompute: Literal["none", "full", "attention"] | None
+    recompute: str | None
     attention: Literal["sdpa", "eager"] | None
     loss: Literal["whole", "chunked"] | None
     lora: str | None

@@ -18,7 +18,7 @@ class TrainReport(_Common):
     profile: str
     dtype: str
     optimizer: str
-    recompute: Literal["none", "full", "attention"]
+    recompute: str
     micro_batch_size: int
     gradient_accumulation: int
     global_batch_size: int

@@ -22,7 +22,7 @@ class Trainable(Asked):
         *,
         dtype: str = "bf16",
         optimizer: str = "adamw",
-        recompute: Literal["none", "full", "attention"] = "none",
+        recompute: str = "none",
         attention: Literal["sdpa", "eager"] | None = None,
         gradient_accumulation: int | None = None,
         micro_batch_size: int | None = None,
@@ -55,14 +55,15 @@ class Trainable(Asked):
         `dtype`: of the pass; of weights, gradients and optimizer state too, unless `weights_dtype` is set: `"fp32"`
         runs the pass under torch.autocast, `"nf4"` stores frozen weights in 4 bits (QLoRA). `master_weights="fp32"`:
         the optimizer updates a copy of 16-bit weights; `gradient_dtype="fp32"`: gradients are accumulated in fp32.
-        `recompute`: activation checkpointing of every layer (`full`) or of its attention. `gradient_accumulation`:
+        `recompute`: activation checkpointing of every layer (`full`), of its `attention`, or of modules (`selective`;
+        `selective:mlp,layernorm` as in Megatron, `selective:op` as in torchtitan). `gradient_accumulation`:
         micro-batches of an optimizer step, each of `batch` sequences (`micro_batch_size`) on each data-parallel rank;
         `global_batch_size`: sequences of all of them, from which one of the others follows. `keep_logits`: the caller
         keeps the logits. `loss`: of all tokens at once, or of an eighth at a time. `lora`: the rank of adapters, which
         alone are trained, or a rank and modules (`"16:q_proj,v_proj"`); `qlora`: rank 16 on weights in nf4;
         `adapter_dtype`: their dtype; `lora_dropout`: dropout on their inputs. `fit` (bytes, `"80GiB"`, or devices:
-        `"8xh100-sxm"`) adds the largest context and batch, and what would make more fit. Of each
-        device `use` times its memory less `reserve` is usable: 1 and 2 GB; of bytes all.
+        `"8xh100-sxm"`) adds the largest context and batch, and what would make more fit. Of each device `use` times its
+        memory less `reserve` is usable: 1 and 2 GB; of bytes all.
         `tp`, `sp`, `fsdp`, `tp_plan`, `ep`, `imbalance`, `dp`, `zero`, `pp` and what goes with it, `cp`, `cp_method`,
         `ulysses`: a mesh, as `comms` has it; all is of one rank then, a budget too.
 

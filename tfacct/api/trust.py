@@ -33,7 +33,7 @@ class Trusted(Asked):
         train: bool = False,
         dtype: str | None = None,
         optimizer: str | None = None,
-        recompute: Literal["none", "full", "attention"] | None = None,
+        recompute: str | None = None,
         attention: Literal["sdpa", "eager"] | None = None,
         loss: Literal["whole", "chunked"] | None = None,
         lora: int | str | None = None,

@@ -55,6 +55,14 @@ def kv_dtype(incomplete: str) -> list[str]:
     return _beginning(incomplete, (*units.BITS, *units.CACHES))
 
 
+def recompute(incomplete: str) -> list[str]:
+    """Parts of a layer that a training step may run again."""
+    from tfacct.training.recompute import ATTENTION, MODULES, OP, SELECTIVE
+
+    modules = (f"{SELECTIVE}:{name}" for name in (*MODULES, OP))
+    return _beginning(incomplete, ("none", "full", ATTENTION, SELECTIVE, *modules))
+
+
 def optimizer(incomplete: str) -> list[str]:
     """Optimizers."""
     from tfacct.training.optimizers import optimizers

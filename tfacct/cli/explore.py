@@ -85,7 +85,9 @@ def diff(
         str | None,
         typer.Option(metavar="NAME", help="Optimizer of the new side.", autocompletion=complete.optimizer),
     ] = None,
-    to_recompute: Annotated[opt.RecomputeChoice | None, typer.Option(help="What is run again on the new side.")] = None,
+    to_recompute: Annotated[
+        str | None, typer.Option(metavar=opt.RECOMPUTED, help="What is run again on the new side.")
+    ] = None,
     to_attention: Annotated[opt.AttentionChoice | None, typer.Option(help="Attention of the new side.")] = None,
     to_loss: Annotated[opt.LossChoice | None, typer.Option(help="How its loss is computed.")] = None,
     to_lora: Annotated[str | None, typer.Option(metavar="R[:PRODUCTS]", help="Adapters of the new side.")] = None,

@@ -26,6 +26,7 @@ from tfacct.cli.mesh_options import Sp as Sp
 from tfacct.cli.mesh_options import Tp as Tp
 from tfacct.cli.mesh_options import TpPlan as TpPlan
 from tfacct.cli.mesh_options import Zero as Zero
+from tfacct.cli.recipe_options import RECOMPUTED as RECOMPUTED
 from tfacct.cli.recipe_options import AttentionChoice as AttentionChoice
 from tfacct.cli.recipe_options import GradientDtype as GradientDtype
 from tfacct.cli.recipe_options import Kept as Kept

@@ -35,12 +35,15 @@ Optimizer = Annotated[
         autocompletion=complete.optimizer,
     ),
 ]
+RECOMPUTED = "PARTS"
 Recompute = Annotated[
-    RecomputeChoice | None,
+    str | None,
     typer.Option(
-        help="Activation checkpointing: of every layer, or of its attention. Default: none.",
+        metavar=RECOMPUTED,
+        help="Activation checkpointing: none, full (every layer), attention, selective[:MODULES]. Default: none.",
         rich_help_panel=_STEP,
         show_default=False,
+        autocompletion=complete.recompute,
     ),
 ]
 Attention = Annotated[

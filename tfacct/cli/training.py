@@ -44,9 +44,15 @@ def train(
         ),
     ] = "adamw",
     recompute: Annotated[
-        opt.RecomputeChoice,
-        typer.Option(help="Activation checkpointing: save the input of each layer, or of its attention, and rerun it."),
-    ] = opt.RecomputeChoice.none,
+        str,
+        typer.Option(
+            metavar=opt.RECOMPUTED,
+            help="Activation checkpointing: none, full (every layer), attention, selective (Megatron's core_attn, from"
+            " scores to values), selective:mlp,layernorm (its modules), selective:op (torchtitan: sdpa and every second"
+            " matmul save their result).",
+            autocompletion=complete.recompute,
+        ),
+    ] = "none",
     attention: Annotated[
         opt.AttentionChoice | None,
         typer.Option(
@@ -135,7 +141,7 @@ def train(
     recipe = Recipe(
         dtype,
         optimizer,
-        recompute.value,
+        recompute,
         None if attention is None else attention.value,
         sizes.gradient_accumulation,
         keep_logits,

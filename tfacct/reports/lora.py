@@ -51,9 +51,9 @@ def refusal(model: LoadedModel, recipe: Recipe) -> str | None:
     shape, targets, trains = model.architecture, lora_targets(recipe.lora), model.config.trains
     if trains.isdisjoint((LORA, LORA_ONCE)):
         return f"the training step of {model.family} has not been measured with adapters"
-    if recipe.recompute == "attention" and LORA_SELECTIVE not in trains:
+    if recipe.recomputed_modules and LORA_SELECTIVE not in trains:
         return f"adapters on {model.family} have not been measured with attention that runs again"
-    if recipe.recompute == "attention" and recipe.weights_dtype == NF4:
+    if recipe.recomputed_modules and recipe.weights_dtype == NF4:
         return "adapters beside weights in nf4 have not been measured with attention that runs again"
     if LORA not in trains and recipe.recompute != "none":
         return f"adapters on {model.family} have not been measured where blocks run again"

@@ -77,7 +77,7 @@ class TrainingClock(Clock):
         self.recipe = recipe
         unlike = {
             option("lora"): recipe.lora is not None,
-            option("recompute", "attention"): recipe.recompute == "attention",
+            option("recompute", recipe.recompute): bool(recipe.recomputed_modules),
             option("loss", "chunked"): recipe.loss == "chunked",
             option("attention", "eager"): recipe.attention == "eager",
         }

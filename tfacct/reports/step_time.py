@@ -23,7 +23,7 @@ from tfacct.loading import devices
 from tfacct.loading.model import LoadedModel
 from tfacct.reports.placed import MEASURED, check_heads
 from tfacct.reports.training import trained as step_memory
-from tfacct.training.recipe import Recipe, Recompute
+from tfacct.training.recipe import Recipe
 
 DTYPES = ("bf16", "fp8")
 WEIGHT_BYTES, GRADIENT_BYTES, OPTIMIZER_BYTES = 2, 2, 2 + 2
@@ -109,7 +109,7 @@ def memory(subject: LoadedModel, work: Workload, count: int, usable: int, how: T
         if mesh.pp > 1:
             sequences *= how.accumulate
             ranks = replace(ranks, microbatches=how.accumulate)
-    recomputed: Recompute = "full" if how.recompute else "attention" if how.recompute_attention else "none"
+    recomputed = "full" if how.recompute else "attention" if how.recompute_attention else "none"
     recipe = Recipe(recompute=recomputed, gradient_accumulation=1 + (how.accumulate > 1 and mesh.pp == 1), mesh=ranks)
     try:
         return Memory(least, step_memory(subject, replace(work, batch=sequences), recipe.checked()).least, usable)

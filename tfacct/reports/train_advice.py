@@ -49,7 +49,7 @@ def _nearest(subject: LoadedModel, recipe: Recipe) -> str:
     ways: dict[str, tuple[bool, dict[str, Any]]] = {
         f"{option('attention', other)} is counted": (True, {"attention": other}),
         f"{option('dtype', 'bf16')} is counted": (recipe.dtype != "bf16", {"dtype": "bf16"}),
-        f"{option('recompute', 'full')} is counted": (recipe.recompute == "attention", {"recompute": "full"}),
+        f"{option('recompute', 'full')} is counted": (bool(recipe.recomputed_modules), {"recompute": "full"}),
         f"{option('loss', 'whole')} is counted": (recipe.loss == CHUNKED, {"loss": "whole"}),
         f"{option('weights_dtype', NF4)} is counted": (unpacked, {"weights_dtype": NF4}),
         **{f"{option('lora', on)} is counted": (True, {"lora": on}) for on in named},

@@ -32,7 +32,7 @@ def refusal(subject: LoadedModel, recipe: Recipe) -> str | None:
         f"a loss in chunks beside adapters on {family}": recipe.loss == "chunked"
         and recipe.lora is not None
         and IN_CHUNKS not in trains,
-        f"attention that runs again on {family}": recipe.recompute == "attention" and SELECTIVE not in trains,
+        f"attention that runs again on {family}": bool(recipe.recomputed_modules) and SELECTIVE not in trains,
     }
     both = next((name for name, so in asked.items() if so), None)
     if both is not None:

@@ -14,6 +14,7 @@ from tfacct.base.spelling import shell_option
 from tfacct.output.report import Column, Row, Table
 from tfacct.reports.training import Trained, reads_images, refusal, trained
 from tfacct.training.recipe import Recipe
+from tfacct.training.recompute import ATTENTION
 
 if TYPE_CHECKING:
     from tfacct.reports.budget import Budget
@@ -96,10 +97,10 @@ def _changes(one: Trained, budget: int) -> Iterator[dict[str, Any]]:
 
     def again_flops(recipe: Recipe) -> int:
         head = sum(each.forward for each in ledger.products(at) if each.path == HEAD) if recipe.loss == "chunked" else 0
-        only = recipe.recompute == "attention"
+        only = recipe.recompute == ATTENTION
         return int(head) + (0 if recipe.recompute == "none" else int(recomputed_flops(ledger, at, attention=only)))
 
-    seen = [one.recipe]
+    seen, counted = [one.recipe], one.recipe.recompute in ("none", "full", ATTENTION)
     for fields, costs in LEVERS:
         fields = {**fields, "adapter_dtype": one.recipe.dtype} if "adapter_dtype" in fields else fields
         changed, lends = replace(one.recipe, **fields), "lora" in fields
@@ -111,12 +112,12 @@ def _changes(one: Trained, budget: int) -> Iterator[dict[str, Any]]:
         if peak >= one.peak.total or found.step.states > one.step.states:
             continue
         again = Fraction(again_flops(changed) - again_flops(one.recipe), step)
-        words = [f"{units.percent(again, 0)} more FLOPs"] if again > 0 and not lends else []
+        words = [f"{units.percent(again, 0)} more FLOPs"] if again > 0 and counted and not lends else []
         yield {
             "set": fields,
             "peak_bytes": peak,
             "freed_bytes": int(one.peak.total) - peak,
-            "flops_ratio": None if lends else 1 + again,
+            "flops_ratio": 1 + again if counted and not lends else None,
             "costs": ", ".join([*words, *([costs] if costs else [])]),
             "fits": peak <= budget,
             "recipe": changed,

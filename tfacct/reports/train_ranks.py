@@ -100,14 +100,14 @@ def _unruled(subject: LoadedModel, recipe: Recipe) -> Iterator[str]:
         yield f"experts that {option('ep')} divides are not counted beside {option('sp', True)} and a shared network"
     if mesh.ep > 1 and any(isinstance(part, Experts) and part.bias for _, part in _blocks(subject)):
         yield f"experts with biases that {option('ep')} divides are not counted"
-    if mesh.ep > 1 and recipe.recompute == "attention":
-        yield f"experts that {option('ep')} divides are not counted beside {option('recompute', 'attention')}"
+    if mesh.ep > 1 and recipe.recomputed_modules:
+        yield f"experts that {option('ep')} divides are not counted beside {option('recompute', recipe.recompute)}"
     if recipe.lora is not None:
         yield from adapters.unruled(subject, recipe, mesh)
     if recipe.loss != "whole":
         yield "a loss in chunks is not counted on a mesh"
-    if recipe.recompute == "attention" and mesh.ranks > mesh.tp:
-        yield f"attention that runs again is counted among ranks of {option('tp')} alone"
+    if recipe.recomputed_modules and mesh.ranks > mesh.tp:
+        yield f"{', '.join(recipe.recomputed_modules)} recomputed: counted with {option('tp')} alone"
     if recipe.weights_dtype == FP32 and not recipe.in_fp32 and mesh.fsdp == 1:
         yield f"autocast is not counted on a mesh: {option('fsdp')} casts weights before they are gathered"
     if recipe.attention == "eager" and mesh.parts > 1:

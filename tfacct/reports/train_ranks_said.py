@@ -99,7 +99,7 @@ def unmeasured(one: Trained) -> str:
     # Beside gradients of earlier batches three of 36 peaks were up to 9% higher.
     nearly = nearly or (mesh.sp and bool(subject.architecture.having(Experts)) and (not seen or one.recipe.accumulates))
     # Of 24 small models one held 2% more where attention runs again; beside such gradients 13 held up to 12% more.
-    apart = latent and mesh.sp and (one.recipe.recompute == "attention" or (nearly and one.recipe.accumulates))
+    apart = latent and mesh.sp and (one.recipe.recomputed_modules or (nearly and one.recipe.accumulates))
     if mesh.tp == mesh.ranks > 1 and nearly and not apart:
         return NEARLY
     if mesh.pp > 1:

@@ -70,7 +70,7 @@ def _unmeasured(subject: LoadedModel, recipe: Recipe) -> str | None:
         return f"the training step of {subject.family} has not been measured with gradients of earlier batches"
     if recipe.recompute == "full" and (why := not_again(subject)) is not None:
         return why
-    if recipe.recompute == "attention" and not recipe.autocast and SELECTIVE not in subject.config.trains:
+    if recipe.recomputed_modules and not recipe.autocast and SELECTIVE not in subject.config.trains:
         return f"the training step of {subject.family} has not been measured with attention that runs again"
     if recipe.loss == "chunked" and CHUNKED not in subject.config.trains:
         return f"the training step of {subject.family} has not been measured with a loss in chunks"
@@ -235,7 +235,7 @@ def nearly(subject: LoadedModel, recipe: Recipe) -> bool:
     if recipe.lora is None:
         return False
     parallel = any(stack.block.order == "parallel" for stack in subject.architecture.stacks)
-    again = recipe.recompute == "attention" or (recipe.recompute == "full" and parallel)
+    again = bool(recipe.recomputed_modules) or (recipe.recompute == "full" and parallel)
     unsure = recipe.weights_dtype == NF4 or again or LORA_NEARLY in subject.config.trains
     unsure = unsure or reads_images(subject)
     return unsure or (recipe.in_fp32 and _routed(subject))

@@ -22,6 +22,7 @@ from tfacct.output.report import Tick, unwatched
 from tfacct.training.loss import CHUNKS
 from tfacct.training.optimizers import optimizer
 from tfacct.training.recipe import FP32, NF4, Recipe
+from tfacct.training.recompute import ATTENTION
 
 UPDATE = "optimizer step"
 """Name of the last phase."""
@@ -142,6 +143,9 @@ def _class(model: LoadedModel, recipe: Recipe, attention: str, adapters: Adapter
     from tfacct.meta import model as meta
 
     weights = None if recipe.weights_dtype == NF4 else recipe.weights_dtype
+    if recipe.recomputed_modules not in ((), (ATTENTION,)):
+        why = f"transformers recomputes layers, or here their attention, not {option('recompute', recipe.recompute)}"
+        raise UsageError(why, f"leave {option('exact', True)} out")
     try:
         found = meta.build_model(
             model.of_class,
@@ -173,7 +177,7 @@ def _reference(model: LoadedModel, work: Workload, recipe: Recipe, attention: st
     asked = {
         "lora": recipe.lora,
         "loss": recipe.loss == "chunked",
-        "recompute": recipe.recompute not in ("none", "full"),
+        "recompute": bool(recipe.recomputed_modules),
     }
     for name in (name for name, there in asked.items() if there):
         why = f"{model.name} has no transformers class, and the reference model takes no {option(name)}"

@@ -15,11 +15,11 @@ from tfacct.base.spelling import option
 from tfacct.ledger.workload import check_size
 from tfacct.loading.model import LoadedModel
 from tfacct.training.optimizers import optimizer
+from tfacct.training.recompute import modules_of
 
 AttentionKind = Literal["sdpa", "eager"]
 ANY_ATTENTION = "sdpa, or eager where a class has no other"
 """The attention of several models where none is named."""
-Recompute = Literal["none", "full", "attention"]
 Loss = Literal["whole", "chunked"]
 FP32, NF4 = "fp32", "nf4"
 
@@ -29,19 +29,19 @@ class Recipe:
     """How a model is trained.
 
     `dtype`: of the forward and backward pass; of weights, gradients and optimizer state too, unless `weights_dtype` is
-    set. `recompute`: activation checkpointing of every layer ("full") or of its attention. `attention`: the
-    transformers implementation; None: the default of the class. `gradient_accumulation`: micro-batches of an optimizer
-    step. `keep_logits`: the caller keeps the logits until the step ends. `loss`: of all tokens at once, or in chunks
-    whose logits are recomputed. `lora`: rank of peft's adapters, and their target modules where not all are adapted;
-    `adapter_dtype`: of their weights; `lora_dropout`: dropout on their inputs. `weights_dtype`: "fp32" runs the pass
-    under autocast, "nf4" stores the frozen weights of linear layers in 4 bits; under FSDP fp32 weights are cast before
-    they are gathered, and nothing runs under autocast. `master_weights`: "fp32" keeps a copy of 16-bit weights that the
-    optimizer updates; `gradient_dtype`: "fp32" accumulates the gradients in fp32. `mesh`: the parallel layout.
-    `exchanged`: tokens are sent to experts of other ranks."""
+    set. `recompute`: activation checkpointing of every layer ("full"), of its attention, or of modules ("selective").
+    `attention`: the transformers implementation; None: the default of the class. `gradient_accumulation`: micro-batches
+    of an optimizer step. `keep_logits`: the caller keeps the logits until the step ends. `loss`: of all tokens at once,
+    or in chunks whose logits are recomputed. `lora`: rank of peft's adapters, and their target modules where not all
+    are adapted; `adapter_dtype`: of their weights; `lora_dropout`: dropout on their inputs. `weights_dtype`: "fp32"
+    runs the pass under autocast, "nf4" stores the frozen weights of linear layers in 4 bits; under FSDP fp32 weights
+    are cast before they are gathered, and nothing runs under autocast. `master_weights`: "fp32" keeps a copy of 16-bit
+    weights that the optimizer updates; `gradient_dtype`: "fp32" accumulates the gradients in fp32. `mesh`: the parallel
+    layout. `exchanged`: tokens are sent to experts of other ranks."""
 
     dtype: str = "bf16"
     optimizer: str = "adamw"
-    recompute: Recompute = "none"
+    recompute: str = "none"
     attention: AttentionKind | None = None
     gradient_accumulation: int = 1
     keep_logits: bool = False
@@ -71,8 +71,7 @@ class Recipe:
         if dtype not in ("bf16", "fp16", "fp32"):
             raise UsageError(f"a training step runs in bf16, fp16 or fp32, not in {dtype}")
         optimizer(self.optimizer)
-        if self.recompute not in get_args(Recompute):
-            raise UsageError(f"{option('recompute')} is none, full or attention, not {self.recompute!r}")
+        _ = self.recomputed_modules
         check_size(option("gradient_accumulation"), self.gradient_accumulation)
         if self.loss not in get_args(Loss):
             raise UsageError(f"{option('loss')} is whole or chunked, not {self.loss!r}")
@@ -134,6 +133,12 @@ class Recipe:
         return replace(self, attention=kinds.pop()) if len(kinds) == 1 else self
 
     @property
+    def recomputed_modules(self) -> tuple[str, ...]:
+        """Names of the parts of a layer that are recomputed; none where whole layers are, or nothing is. Raises
+        UsageError for an unknown name."""
+        return () if self.recompute in ("none", "full") else modules_of(self.recompute)
+
+    @property
     def accumulates(self) -> bool:
         """True if gradients of earlier micro-batches exist when the last one runs, or their fp32 buffer does."""
         return self.gradient_accumulation > 1 or self.fp32_gradients
@@ -178,7 +183,7 @@ class Recipe:
         """The optimizer, and what differs from the defaults, but for the precision."""
         changed = {
             "full recomputation": self.recompute == "full",
-            "attention recomputed": self.recompute == "attention",
+            f"{', '.join(self.recomputed_modules)} recomputed": bool(self.recomputed_modules),
             f"{self.gradient_accumulation:,} micro-batches": self.gradient_accumulation > 1,
             "logits kept": self.keep_logits,
             "loss in chunks": self.loss == "chunked",

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import groupby
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
 from tfacct.training.graph import LAYER_INPUT, LayerGraph, LayerGroup, Role, SavedTensor, StepGraph
-from tfacct.training.traits import Traits
+
+if TYPE_CHECKING:
+    from tfacct.training.traits import Traits
 
 BLOCKS = "blocks.*."
 ATTENTION, SELECTIVE, OP = "attention", "selective", "op"
@@ -56,8 +58,8 @@ def modules_of(recompute: str) -> tuple[str, ...]:
     unknown = next((name for name in names if name not in MODULES and name != OP), None)
     if how != SELECTIVE or unknown is not None or (OP in names and len(names) > 1):
         ways = ", ".join(("none", "full", ATTENTION, SELECTIVE, f"{SELECTIVE}:{OP}"))
-        some = f"{SELECTIVE}: with one or more of {', '.join(MODULES)}"
-        raise UsageError(f"{option('recompute')} is {ways}, or {some}; not {recompute!r}")
+        modules = ", ".join(MODULES)
+        raise UsageError(f"{option('recompute')} is {ways} or {SELECTIVE}:MODULES ({modules}), not {recompute!r}")
     return names
 
 

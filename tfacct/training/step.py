@@ -13,7 +13,7 @@ from tfacct.training.lora import adapters_of, packed_bytes, with_adapters
 from tfacct.training.loss import chunked_loss
 from tfacct.training.phases import Adapter, Phase, TrainingStep, peak, phases
 from tfacct.training.recipe import FP32, NF4, Recipe
-from tfacct.training.recompute import modules_of, recomputing
+from tfacct.training.recompute import recomputing
 from tfacct.training.saved_tensors import step_graph
 from tfacct.training.states import optimizer_memory, with_gradient_dtype
 from tfacct.training.traits import Mode, Traits
@@ -54,8 +54,8 @@ def changed(graph: StepGraph, model: LoadedModel, work: Workload, recipe: Recipe
     """The graph as a recipe changes it: with adapters, parts that run again, the loss in chunks."""
     if recipe.lora is not None:
         graph = with_adapters(graph, model, recipe)
-    if recipe.recompute not in ("none", "full"):
-        graph = recomputing(graph, modules_of(recipe.recompute), traits)
+    if recipe.recomputed_modules:
+        graph = recomputing(graph, recipe.recomputed_modules, traits)
     if recipe.loss == "chunked":
         graph = chunked_loss(graph, work.batch, work.tokens, frozen=recipe.lora is not None)
     return graph
