@@ -18,6 +18,7 @@ from tfacct.families._wrappers import WRAPPERS
 from tfacct.ledger.workload import Workload
 from tfacct.loading import presets
 from tfacct.loading.model import LoadedModel
+from tfacct.training import bounds
 
 MODELS = """\
 # Models
@@ -35,9 +36,8 @@ Totals are parameters, each stored tensor once. *Active* are those that one toke
 stored, but of the experts only those that the token is sent to. `tfacct verify MODEL --against transformers` compares
 with the class that a section names, module by module.
 
-*training*: the kinds of attention with which `tfacct train` counts a step of the family, because its class was measured
-([training.md](training.md)), and which of these go with it: `--lora`, `--weights nf4` beside it, `--weights fp32` under
-autocast, `--recompute attention`, `--loss chunked`.
+*training*: the groups of recipes that `tfacct train` answers for the family, and the largest error bound of its peak
+among them ([training.md](training.md#how-far-off)). For the others `--exact` runs the transformers class.
 """
 
 
@@ -79,22 +79,10 @@ def models_page() -> str:
     return "\n".join([MODELS, table, "", *(_section(name, known[name], read) for name in known), end])
 
 
-ALSO = {
-    "lora": "LoRA",
-    "lora_once": "LoRA",
-    "nf4": "nf4",
-    "autocast": "autocast",
-    "selective": "attention again",
-    "chunked": "chunked loss",
-}
-"""What a training step is counted with beside the options that all have, by the marks of a family."""
-
-
 def _trains(name: str) -> str:
-    """Kinds of attention with which its training step is counted, and what else it is counted with."""
-    trains = families.config_class(name).trains
-    also = [word for mark, word in ALSO.items() if mark in trains]
-    return ", ".join([*(kind for kind in ("sdpa", "eager") if kind in trains), *also]) or "–"
+    """Groups of recipes that the formula of a training step answers, and the largest error bound among them."""
+    row, groups = bounds.row_of(name), bounds.answered_groups(name)
+    return f"{', '.join(groups)}: {max(row[group].percent for group in groups):g} %" if groups else "–"
 
 
 def _section(name: str, models: list[LoadedModel], read: set[str]) -> str:

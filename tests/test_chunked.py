@@ -7,7 +7,7 @@ import pytest
 from tests.conftest import Ran
 from tfacct import load
 from tfacct.base.errors import UsageError
-from tfacct.families import config_class
+from tfacct.training import bounds
 
 
 def test_llama_by_hand() -> None:
@@ -26,9 +26,9 @@ def test_llama_by_hand() -> None:
 def test_what_is_said_and_refused(run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch) -> None:
     out = " ".join(run("train", "llama-3.1-8b", "--loss", "chunked", "--ctx", "1k").out.split())
     assert "loss in chunks" in out and "in 8 chunks of the tokens" in out and "The head runs again" in out
-    monkeypatch.setattr(config_class("phi"), "trains", frozenset({"sdpa", "eager"}))
+    monkeypatch.setattr(bounds, "row_of", lambda _: {"16-bit": bounds.Measured(0, 1)})
     refused = " ".join(run("train", "phi-2", "--loss", "chunked").err.split())
-    assert "phi has not been measured with a loss in chunks" in refused
+    assert "phi has not been measured with a chunked loss" in refused and "--exact" in refused
     assert "makes the logits of one chunk at a time" in " ".join(
         run("train", "llama-3.1-8b", "--loss", "chunked", "--keep-logits").err.split()
     )

@@ -12,6 +12,7 @@ from tfacct import load
 from tfacct.ledger.torch_parameters import TorchParameter
 from tfacct.loading.model import LoadedModel, subject
 from tfacct.reports.stored import stored
+from tfacct.training.bounds import answered_groups
 from tfacct.training.optimizers import optimizer, optimizers
 
 pytest.importorskip("transformers")
@@ -189,7 +190,7 @@ def class_parameters(model: LoadedModel) -> list[Any]:
     return [parameter for parameter in built.parameters() if parameter.requires_grad]
 
 
-@pytest.mark.parametrize("family", sorted(name for name in TINY if tiny(name).config.trains))
+@pytest.mark.parametrize("family", sorted(name for name in TINY if answered_groups(tiny(name).family)))
 def test_parameters_are_the_classes_own(family: str) -> None:
     """Shapes of all parameters: fused projections, convolutions of any dimension, banks of experts."""
     from tests.training_configs import drawn as model

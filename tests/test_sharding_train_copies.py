@@ -18,8 +18,8 @@ from tfacct.base.errors import UsageError
 from tfacct.ledger.kept import Kept, Section
 from tfacct.loading.model import subject
 from tfacct.reports import mesh as meshes
-from tfacct.reports.stored import not_again
 from tfacct.reports.training import step_of
+from tfacct.training.bounds import row_of
 from tfacct.training.recipe import Recipe
 
 EAGER = ("cohere2", "falcon")
@@ -72,9 +72,9 @@ def compared(family: str, seed: int) -> None:
         optimizer="adamw-foreach",
         weights_dtype="fp32" if mixed else None,
         mesh=mesh,
-        gradient_accumulation=1 + (bool(seed % 2) and "accumulate" in model.config.trains),
+        gradient_accumulation=1 + seed % 2,
         attention="eager" if family in EAGER else recipe.attention,
-        recompute="none" if not_again(model) else recipe.recompute,
+        recompute=recipe.recompute if "recompute-full" in row_of(model.family) else "none",
     )
     lend = again if recipe.recompute == "full" else lambda _: None
     counted = peak(timeline(as_on_a_cpu(step_of(model, work, recipe)))).total

@@ -115,13 +115,6 @@ class FamilyConfig(BaseModel):
     """Modules whose matrices quantization leaves as they are: the class's `_keep_in_fp32_modules`."""
     inputs_first: ClassVar[tuple[str, ...]] = ()
     """Beginnings of our paths of matrices that the class stores by inputs, then outputs, unlike nn.Linear."""
-    trains: ClassVar[frozenset[str]] = frozenset()
-    """Kinds of attention with which the class's training step was measured, tensor by tensor; `accumulate` among them
-    where gradients of earlier batches were, `selective` where attention was that runs again, `chunked` where a loss in
-    chunks was, `once` where the class runs no block again, `lora` where adapters were (`lora_once`: where no block runs
-    again, `lora_selective`: where attention does, `lora_nearly`: not all peaks to the byte), `nf4` where they were
-    beside weights in 4 bits, `autocast` where weights in fp32 were that the pass casts (`autocast_chunked`: with a loss
-    in chunks, `autocast_lora`: with adapters, `autocast_selective`: with attention that runs again)."""
     divided: ClassVar[frozenset[str]] = frozenset()
     """Plans by which ranks divided the class where what they send was compared: `torch` (its own, also where ranks of
     fsdp do not divide a tensor's rows) and `published` (transformers'). Of experts, the dtype of the weights that sum a

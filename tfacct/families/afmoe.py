@@ -48,7 +48,6 @@ class Config(LlamaLike):
         use_grouped_mm
         """.split()
     )
-    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "chunked"})
     divided: ClassVar = frozenset({"norms_first"})
     habits: ClassVar = frozenset(
         {"scored_first", "wide_norms", "norms_around", "full_mask", "window_mask", "always_angles", "scale_of_class"}

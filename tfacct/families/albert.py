@@ -37,7 +37,6 @@ class Config(BertLike):
     inner_group_num: Count = 1
     hidden_act: Word = "gelu_new"
 
-    trains: ClassVar = frozenset({"sdpa", "eager", "once"})
     dropouts: ClassVar = {
         "embedding": ("hidden_dropout_prob", 0.0),
         "residual": ("hidden_dropout_prob", 0.0),

@@ -33,7 +33,6 @@ class Config(Roberta):
     project_dim: Count = 768
     projection_dim: Count = 768
 
-    trains: ClassVar = frozenset()
     divided: ClassVar = frozenset()
     uncounted: ClassVar = Roberta.uncounted | {"projection_dim"}
     stems: ClassVar = ("AltCLIPText",)

@@ -27,11 +27,6 @@ class Config(LlamaLike):
     hidden_act: Word = "relu2"
     rms_norm_eps: Real = 1e-5
 
-    trains: ClassVar = frozenset(
-        {
-            *("sdpa", "eager", "accumulate", "selective", "chunked", "lora", "lora_selective", "nf4"),
-        }
-    )
     stems: ClassVar = ("Arcee",)
     gotchas: ClassVar = (
         "The network has two matrices and squares its ReLU; there is no gate.",

@@ -21,7 +21,6 @@ class Config(BartLike):
     normalize_embedding: Switch = True
     static_position_embeddings: Switch = False
 
-    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "autocast"})
     divided: ClassVar = frozenset({"torch"})
     dropouts: ClassVar = DROPOUTS
     habits: ClassVar = frozenset({"norms_sums", "narrow_softmax"})

@@ -23,7 +23,6 @@ class Config(PreNorm):
     decoder_ffn_dim: Count = 10240
     max_position_embeddings: Count = 128
 
-    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate"})
     dropouts: ClassVar = DROPOUTS
     habits: ClassVar = frozenset({"narrow_softmax", "one_position"})
     changes_training: ClassVar = LAYERS_DROPPED

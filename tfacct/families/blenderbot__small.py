@@ -26,7 +26,6 @@ class Config(BartLike):
     static_position_embeddings: Switch = False
     do_blenderbot_90_layernorm: Switch = True
 
-    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate"})
     dropouts: ClassVar = DROPOUTS
     habits: ClassVar = frozenset({"narrow_softmax", "norms_sums", "one_position", "ones_stay"})
     changes_training: ClassVar = LAYERS_DROPPED

@@ -22,12 +22,6 @@ class Config(FamilyConfig):
     tie_word_embeddings: Switch = True
     layer_norm_epsilon: Real = 1e-5
 
-    trains: ClassVar = frozenset(
-        {
-            *("eager", "accumulate", "chunked", "lora", "nf4", "selective"),
-            *("autocast", "autocast_chunked", "autocast_lora", "autocast_selective"),
-        }
-    )  # the class refuses sdpa
     dropouts: ClassVar = {"residual": ("hidden_dropout", 0.0), "attention": ("attention_dropout", 0.0)}
     habits: ClassVar = frozenset({"fused", "drops_inside", "starts_biased", "written_gelu"})
     changes_training: ClassVar = frozenset({"slow_but_exact", "apply_residual_connection_post_layernorm"})

@@ -16,7 +16,6 @@ class Config(Bert):
 
     projection_dim: Count = 512
 
-    trains: ClassVar = frozenset()
     divided: ClassVar = frozenset()
     stems: ClassVar = ("ChineseCLIPText",)
     heads: ClassVar[Mapping[str, Ending]] = {

@@ -16,7 +16,6 @@ SPLIT = 4
 class Config(GPTJLike):
     """`CodeGenConfig`, with its class's defaults, sizes too."""
 
-    trains: ClassVar = frozenset({"eager", "accumulate"})  # the class refuses sdpa
     dropouts: ClassVar = {
         "embedding": ("embd_pdrop", 0.0),
         "residual": ("resid_pdrop", 0.0),

@@ -17,7 +17,6 @@ class Config(CohereLike):
     rope_theta: Real | None = 500_000.0
     use_qk_norm: Switch = False
 
-    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "chunked", "lora", "nf4", "lora_whole"})
     divided: ClassVar = frozenset({"published"})
     changes_training: ClassVar = frozenset({"use_qk_norm"})
     stems: ClassVar = ("Cohere",)

@@ -18,7 +18,6 @@ class Config(CohereLike):
     layer_types: LayerTypes | None = None
     sliding_window_pattern: Count = 4
 
-    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "chunked", "lora", "nf4", "lora_whole"})
     divided: ClassVar = frozenset({"published"})
     habits: ClassVar = CohereLike.habits | {"full_mask", "window_mask"}
     stems: ClassVar = ("Cohere2",)

@@ -39,13 +39,6 @@ class Config(DeepseekLike):
         "num_hidden_layers": 61,
         "num_attention_heads": 128,
     }
-    trains: ClassVar = frozenset(
-        {
-            *("sdpa", "eager", "accumulate", "selective", "chunked"),
-            *("lora", "lora_selective", "nf4"),
-            *("autocast", "autocast_chunked", "autocast_lora", "autocast_selective"),
-        }
-    )
     divided: ClassVar = frozenset({"published", "fp32", "step"})
     habits: ClassVar = frozenset({"scored"})
     switched_habits: ClassVar = {"shared_out": ("norm_topk_prob", True)}

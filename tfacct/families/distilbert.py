@@ -42,7 +42,6 @@ class Config(Encoding):
     tie_word_embeddings: Switch = True
     activation: Word = "gelu"
 
-    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "sequences", "autocast", "lora"})
     divided: ClassVar = frozenset({"torch"})
     dropouts: ClassVar = {
         "embedding": ("dropout", 0.1),

@@ -37,12 +37,6 @@ class Config(LlamaLike):
     layer_types: LayerTypes | None = None
     v_head_dim: Count | None = None
 
-    trains: ClassVar = frozenset(
-        {
-            *("sdpa", "eager", "accumulate", "selective", "chunked", "lora", "lora_selective", "nf4"),
-            *("autocast", "autocast_chunked", "autocast_lora", "autocast_selective"),
-        }
-    )
     habits: ClassVar = frozenset({"scored"})
     switched_habits: ClassVar = {"shared_out": ("norm_topk_prob", False)}
     stems: ClassVar = ("Dots1",)

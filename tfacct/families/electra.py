@@ -28,7 +28,6 @@ class Config(AbleToDecode):
     num_attention_heads: Count = 4
     intermediate_size: Count = 1024
 
-    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "sequences", "positions", "autocast", "lora"})
     divided: ClassVar = frozenset({"torch"})
     habits: ClassVar = AbleToDecode.habits | {"drops_first"}
     stems: ClassVar = ("Electra",)

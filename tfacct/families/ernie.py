@@ -17,7 +17,6 @@ class Config(bert.Config):
     task_type_vocab_size: Count = 3
     use_task_id: Switch = False
 
-    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "sequences", "positions"})
     stems: ClassVar = ("Ernie",)
     heads: ClassVar = bert.with_pairs("ernie.")
     body: ClassVar = "ernie."

@@ -29,12 +29,6 @@ class Config(LlamaLike):
     rms_norm_eps: Real = 1e-5
     rope_theta: Real | None = 500_000.0
 
-    trains: ClassVar = frozenset(
-        {
-            *("sdpa", "eager", "accumulate", "lora", "lora_selective", "nf4", "selective", "chunked"),
-            *("autocast", "autocast_chunked", "autocast_lora", "autocast_selective"),
-        }
-    )
     habits: ClassVar = frozenset({"repeats_angles", "wide_angles"})
     dropouts: ClassVar = {}
     stems: ClassVar = ("Ernie4_5", "Ernie4_5_")

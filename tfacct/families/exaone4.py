@@ -35,7 +35,6 @@ class Config(LlamaLike):
     layer_types: LayerTypes | None = None
     rms_norm_eps: Real = 1e-5
 
-    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "chunked", "lora", "lora_selective"})
     divided: ClassVar = frozenset({"published"})
     habits: ClassVar = frozenset({"norms_behind", "norms_narrow", "norms_last", "full_mask"})
     stems: ClassVar = ("Exaone4",)

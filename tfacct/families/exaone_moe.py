@@ -27,12 +27,6 @@ class Config(exaone4.Config):
     first_k_dense_replace: UpTo = 1
     mlp_layer_types: LayerNetworks | None = None
 
-    trains: ClassVar = frozenset(
-        {
-            *("sdpa", "eager", "accumulate", "selective", "chunked", "lora", "lora_selective", "nf4"),
-            *("autocast", "autocast_lora", "autocast_selective"),
-        }
-    )
     divided: ClassVar = frozenset()
     habits: ClassVar = frozenset({"scored", "norms_last"})
     switched_habits: ClassVar = {"shared_out": ("norm_topk_prob", True)}

@@ -39,12 +39,6 @@ class Config(FamilyConfig):
     rope_scaling: Fields | None = None
     rope_parameters: Fields | None = None
 
-    trains: ClassVar = frozenset(
-        {
-            *("sdpa", "eager", "accumulate", "chunked", "lora_once", "lora_whole", "lora_nearly"),
-            *("autocast", "autocast_chunked", "autocast_lora", "autocast_selective"),
-        }
-    )
     dropouts: ClassVar = {"residual": ("hidden_dropout", 0.0)}
     habits: ClassVar = frozenset({"narrow_softmax", "fused", "sliced", "sums_first", "masked", "biases_apart"})
     switched_habits: ClassVar = {

@@ -17,12 +17,6 @@ class Config(GemmaLike):
     num_key_value_heads: Count = 16
     use_bidirectional_attention: Switch | None = None
 
-    trains: ClassVar = frozenset(
-        {
-            *("sdpa", "eager", "accumulate", "selective", "chunked", "lora", "lora_selective", "nf4"),
-            *("autocast", "autocast_chunked", "autocast_lora", "autocast_selective"),
-        }
-    )
     divided: ClassVar = frozenset({"torch", "published"})
     changes_training: ClassVar = frozenset({"use_bidirectional_attention"})
     inside: ClassVar[Mapping[str, int]] = {

@@ -22,12 +22,6 @@ class Config(GemmaWindows):
         "num_hidden_layers": 26,
         "num_attention_heads": 8,
     }
-    trains: ClassVar = frozenset(
-        {
-            *("eager", "accumulate", "selective", "chunked", "lora", "lora_selective", "nf4"),
-            *("autocast", "autocast_chunked", "autocast_lora", "autocast_selective"),
-        }
-    )  # the class refuses sdpa
     divided: ClassVar = frozenset({"torch", "published"})
     habits: ClassVar = frozenset({"norms_around", "full_mask", "window_mask"})
     changes_training: ClassVar = frozenset({"use_bidirectional_attention"})

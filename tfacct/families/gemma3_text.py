@@ -27,12 +27,6 @@ class Config(GemmaWindows):
     sliding_window_pattern: Count = 6
     rope_local_base_freq: Real = 10_000.0
 
-    trains: ClassVar = frozenset(
-        {
-            *("sdpa", "eager", "accumulate", "selective", "chunked", "lora", "lora_selective", "nf4"),
-            *("autocast", "autocast_chunked", "autocast_lora", "autocast_selective"),
-        }
-    )
     divided: ClassVar = frozenset({"torch", "published"})
     habits: ClassVar = frozenset({"norms_around", "full_mask", "window_mask", "angles_apart", "norms_last"})
     changes_training: ClassVar = frozenset(

@@ -11,9 +11,6 @@ RELEASED = "2024-06"
 class Config(GlmLike):
     """`GlmConfig`, with its class's defaults, sizes too."""
 
-    trains: ClassVar = frozenset(
-        {"sdpa", "eager", "accumulate", "selective", "chunked", "lora", "nf4", "lora_selective"}
-    )
     habits: ClassVar = frozenset({"repeats_angles", "rejoins", "joins_inside", "fused_gate"})
     stems: ClassVar = ("Glm",)
 

@@ -33,12 +33,6 @@ class Config(PartRotated):
     num_experts_per_tok: Count = 8
     first_k_dense_replace: UpTo = 1
 
-    trains: ClassVar = frozenset(
-        {
-            *("sdpa", "eager", "accumulate", "selective", "chunked"),
-            *("lora", "lora_selective", "nf4"),
-        }
-    )
     divided: ClassVar = frozenset({"fp32"})
     habits: ClassVar = frozenset({"scored", "wide_corrections", "rejoins", "joins_inside", "norms_last"})
     switched_habits: ClassVar = {"shared_out": ("norm_topk_prob", True)}

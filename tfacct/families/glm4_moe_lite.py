@@ -34,7 +34,6 @@ class Config(LatentLike):
     mlp_layer_types: LayerNetworks | None = None
     first_k_dense_replace: UpTo | None = None
 
-    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "chunked", "lora", "nf4"})
     habits: ClassVar = frozenset({"scored", "wide_corrections"})
     switched_habits: ClassVar = {"shared_out": ("norm_topk_prob", True)}
     stems: ClassVar = ("Glm4MoeLite",)

@@ -36,12 +36,6 @@ class Config(FamilyConfig):
         summary_activation summary_proj_to_labels summary_type summary_use_proj
         """.split()
     )
-    trains: ClassVar = frozenset(
-        {
-            *("sdpa", "eager", "accumulate", "selective", "chunked", "lora", "nf4", "lora_selective"),
-            *("autocast", "autocast_chunked", "autocast_lora", "autocast_selective"),
-        }
-    )
     dropouts: ClassVar = {
         "embedding": ("embd_pdrop", 0.1),
         "residual": ("resid_pdrop", 0.1),

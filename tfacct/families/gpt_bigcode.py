@@ -30,7 +30,6 @@ class Config(FamilyConfig):
     activation_function: Word = "gelu_pytorch_tanh"
     layer_norm_epsilon: Real = 1e-5
 
-    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "lora_once", "nf4", "selective"})
     dropouts: ClassVar = Gpt2.dropouts
     habits: ClassVar = frozenset({"fused", "drops_inside", "stores_mask", "lingers"})
     stems: ClassVar = ("GPTBigCode",)

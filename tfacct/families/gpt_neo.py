@@ -52,9 +52,6 @@ class Config(FamilyConfig):
     activation_function: Word = "gelu_new"
     layer_norm_epsilon: Real = 1e-5
 
-    trains: ClassVar = frozenset(  # the class refuses sdpa
-        {*("eager", "accumulate", "chunked", "selective"), *("autocast", "autocast_chunked", "autocast_selective")}
-    )
     dropouts: ClassVar = {
         "embedding": ("embed_dropout", 0.0),
         "residual": ("resid_dropout", 0.0),

@@ -44,12 +44,6 @@ class Config(FamilyConfig):
     rope_scaling: Fields | None = None
     rope_parameters: Fields | None = None
 
-    trains: ClassVar = frozenset(
-        {
-            *("sdpa", "eager", "accumulate", "selective", "chunked", "lora", "nf4"),
-            *("autocast", "autocast_chunked", "autocast_lora", "autocast_selective"),
-        }
-    )
     dropouts: ClassVar = {
         "embedding": ("hidden_dropout", 0.0),
         "residual": ("hidden_dropout", 0.0),

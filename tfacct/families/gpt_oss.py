@@ -45,12 +45,6 @@ class Config(Biased):
     rms_norm_eps: Real = 1e-5
     rope_theta: Real | None = 150_000.0
 
-    trains: ClassVar = frozenset(
-        {
-            *("eager", "accumulate", "selective", "chunked", "lora", "lora_selective", "nf4"),
-            *("autocast", "autocast_chunked", "autocast_lora", "autocast_selective"),
-        }
-    )  # the class refuses sdpa
     habits: ClassVar = frozenset(
         {"narrow_softmax", "wide_norms", "full_mask", "window_mask", "half_angles", "clamped", "narrow_shares"}
     )

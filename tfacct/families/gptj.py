@@ -11,7 +11,6 @@ RELEASED = "2021-06"
 class Config(GPTJLike):
     """`GPTJConfig`, with its class's defaults, sizes too."""
 
-    trains: ClassVar = frozenset({"eager", "accumulate"})  # the class refuses sdpa
     dropouts: ClassVar = {
         "embedding": ("embd_pdrop", 0.0),
         "residual": ("resid_pdrop", 0.0),

@@ -14,12 +14,6 @@ class Config(GraniteLike):
 
     attention_multiplier: Real | None = 1.0
 
-    trains: ClassVar = frozenset(
-        {
-            *("sdpa", "eager", "accumulate", "selective", "chunked", "lora", "lora_selective", "nf4"),
-            *("autocast", "autocast_chunked", "autocast_lora", "autocast_selective"),
-        }
-    )
     divided: ClassVar = frozenset({"published"})
     habits: ClassVar = frozenset({"scales_results"})
     stems: ClassVar = ("Granite",)

@@ -78,7 +78,6 @@ class Config(Windowed, Granite):
     tie_word_embeddings: Switch = True
     rms_norm_eps: Real = 1e-5
 
-    trains: ClassVar = frozenset()
     divided: ClassVar = frozenset()
     habits: ClassVar = frozenset()
     stems: ClassVar = ("GraniteSWA",)

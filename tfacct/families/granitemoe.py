@@ -20,7 +20,6 @@ class Config(GraniteLike):
     num_local_experts: Count = 8
     num_experts_per_tok: Count = 2
 
-    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "chunked", "lora_once"})
     changes_training: ClassVar = frozenset({"output_router_logits"})
     divided: ClassVar = frozenset({"norms_first"})
     habits: ClassVar = frozenset({"scales_results", "narrow_shares", "chosen_first"})

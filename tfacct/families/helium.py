@@ -26,12 +26,6 @@ class Config(LlamaLike):
     rms_norm_eps: Real = 1e-8
     rope_theta: Real | None = 100_000.0
 
-    trains: ClassVar = frozenset(
-        {
-            *("sdpa", "eager", "accumulate", "selective", "lora", "lora_selective", "nf4", "chunked"),
-            *("autocast", "autocast_chunked", "autocast_lora", "autocast_selective"),
-        }
-    )
     divided: ClassVar = frozenset({"published"})
     habits: ClassVar = frozenset({"repeats_angles", "wide_norms", "casts_scales"})
     stems: ClassVar = ("Helium",)

@@ -11,12 +11,6 @@ RELEASED = "2025-07"
 class Config(HunyuanLike):
     """`HunYuanDenseV1Config`, with its class's defaults, sizes too."""
 
-    trains: ClassVar = frozenset(
-        {
-            *("sdpa", "eager", "accumulate", "autocast", "autocast_lora", "autocast_selective"),
-            *("lora", "lora_selective", "nf4", "selective"),
-        }
-    )
     stems: ClassVar = ("HunYuanDenseV1",)
 
     def architecture(self) -> Transformer:

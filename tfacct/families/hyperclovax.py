@@ -14,12 +14,6 @@ class Config(GraniteLike):
 
     use_post_norm: Switch = True
 
-    trains: ClassVar = frozenset(
-        {
-            *("sdpa", "eager", "accumulate", "selective", "chunked", "lora", "lora_selective"),
-            *("autocast", "autocast_chunked", "autocast_lora", "autocast_selective"),
-        }
-    )
     divided: ClassVar = frozenset({"published"})
     habits: ClassVar = frozenset({"scales_results", "norms_narrow"})
     switched_habits: ClassVar = {"norms_around": ("use_post_norm", True)}

@@ -15,7 +15,6 @@ RELEASED = "2023-01"
 class Config(vit.Config):
     """`model_type = "ijepa"`: `IJepaModel`, or the class that `architectures` names."""
 
-    trains: ClassVar = frozenset()
     stems: ClassVar = ("IJepa",)
     body: ClassVar = "ijepa."
     class_token: ClassVar = False

@@ -20,7 +20,6 @@ class Config(StoresPooler, bert.Config):
 
     max_2d_position_embeddings: Count = 1024
 
-    trains: ClassVar = frozenset()
     stems: ClassVar = ("LayoutLM",)
     heads: ClassVar = {
         **bert.of_texts(BODY_AT),

@@ -36,7 +36,6 @@ class Lfm2Like(LlamaLike):
     conv_L_cache: Count = 3  # noqa: N815
 
     divided: ClassVar = frozenset({"gathered"})
-    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "chunked"})
     uncounted: ClassVar = LlamaLike.uncounted | {"norm_eps"}
     harmless: ClassVar = frozenset(
         """

@@ -24,7 +24,6 @@ class Config(Lfm2Like):
     num_experts_per_tok: Count = 4
     use_expert_bias: Switch = True
 
-    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "chunked"})
     habits: ClassVar = frozenset({"scored_narrow"})
     switched_habits: ClassVar = {"corrected": ("use_expert_bias", True), "shared_out": ("norm_topk_prob", True)}
     stems: ClassVar = ("Lfm2Moe",)

@@ -21,12 +21,6 @@ class Config(LlamaLike):
     attention_bias: Switch = False
     mlp_bias: Switch = False
 
-    trains: ClassVar = frozenset(
-        {
-            *("sdpa", "eager", "accumulate", "selective", "chunked", "lora", "lora_selective", "nf4"),
-            *("autocast", "autocast_chunked", "autocast_lora", "autocast_selective"),
-        }
-    )
     divided: ClassVar = frozenset({"torch", "published"})
     inside: ClassVar[Mapping[str, int]] = {
         "vocab_size": 32000,

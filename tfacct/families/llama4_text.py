@@ -47,7 +47,6 @@ class Config(LlamaLike):
     floor_scale: Count = 8192
     attn_scale: Real = 0.1
 
-    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "chunked"})
     habits: ClassVar = frozenset(
         {
             *("complex_angles", "half_angles", "wide_angles", "always_angles", "narrow_softmax", "lingers"),

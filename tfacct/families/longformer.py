@@ -21,7 +21,6 @@ class Config(roberta.Config):
     vocab_size: Count = 30522
     attention_window: CountOrList = 512
 
-    trains: ClassVar = frozenset()
     divided: ClassVar = frozenset()
     habits: ClassVar = frozenset()
     stems: ClassVar = ("Longformer",)

@@ -18,7 +18,6 @@ class Config(PreNorm):
     activation_function: Word = "relu"
     scale_embedding: Switch = True
 
-    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "autocast"})
     divided: ClassVar = frozenset({"torch"})
     dropouts: ClassVar = {**DROPOUTS, "attention": ("attention_dropout", 0.1)}
     habits: ClassVar = frozenset({"narrow_softmax"})

@@ -22,7 +22,6 @@ class Config(BartLike):
     normalize_embedding: Switch = False
     static_position_embeddings: Switch = True
 
-    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "autocast"})
     divided: ClassVar = frozenset({"torch"})
     dropouts: ClassVar = DROPOUTS
     habits: ClassVar = frozenset({"narrow_softmax", "norms_sums", "ones_stay"})

@@ -17,7 +17,6 @@ class Config(PreNorm):
     vocab_size: Count = 50265
     normalize_embedding: Switch = True
 
-    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "autocast"})
     divided: ClassVar = frozenset({"torch"})
     dropouts: ClassVar = DROPOUTS
     habits: ClassVar = frozenset({"narrow_softmax", "ones_stay"})

@@ -13,7 +13,6 @@ class Config(Qwen2):
 
     stems: ClassVar = ("MiMo", "Qwen2")
     class_type: ClassVar = "qwen2"
-    trains: ClassVar[frozenset[str]] = frozenset()
     divided: ClassVar[frozenset[str]] = frozenset()
     heads: ClassVar = DECODER
     gotchas: ClassVar = (

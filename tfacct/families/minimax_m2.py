@@ -33,9 +33,6 @@ class Config(LlamaLike):
     attn_type_list: Flags | None = None
 
     divided: ClassVar = frozenset({"published", "fp32", "step"})
-    trains: ClassVar = frozenset(
-        {"sdpa", "eager", "accumulate", "selective", "chunked", "lora", "lora_selective", "nf4"}
-    )
     changes_training: ClassVar = frozenset({"router_jitter_noise", "output_router_logits"})
     habits: ClassVar = frozenset({"scored", "shared_out", "narrow_router", "rejoins", "joins_inside"})
     stems: ClassVar = ("MiniMaxM2",)

@@ -25,12 +25,6 @@ class Config(LlamaLike):
     sliding_window: Window = 4096
     layer_types: LayerTypes | None = None
 
-    trains: ClassVar = frozenset(
-        {
-            *("sdpa", "eager", "accumulate", "selective", "chunked", "lora", "lora_selective", "nf4"),
-            *("autocast", "autocast_lora", "autocast_selective"),
-        }
-    )
     habits: ClassVar = frozenset({"full_mask", "window_mask"})
     stems: ClassVar = ("Ministral",)
     nulls: ClassVar = {"num_key_value_heads": "num_attention_heads"}

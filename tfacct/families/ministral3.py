@@ -50,12 +50,6 @@ class Config(LlamaLike):
     rms_norm_eps: Real = 1e-5
     rope_parameters: Fields | None = ROPE
 
-    trains: ClassVar = frozenset(
-        {
-            *("sdpa", "eager", "accumulate", "selective", "chunked", "lora", "lora_selective", "nf4"),
-            *("autocast", "autocast_chunked", "autocast_lora", "autocast_selective"),
-        }
-    )
     divided: ClassVar = frozenset({"published"})
     stems: ClassVar = ("Ministral3",)
     gotchas: ClassVar = (

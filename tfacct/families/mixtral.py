@@ -25,13 +25,6 @@ class Config(LlamaLike):
     num_local_experts: Count = 8
     num_experts_per_tok: Count = 2
 
-    trains: ClassVar = frozenset(
-        {
-            *("sdpa", "eager", "accumulate", "selective", "chunked"),
-            *("autocast", "autocast_chunked", "autocast_lora", "autocast_selective"),
-            *("lora", "lora_selective", "nf4"),
-        }
-    )
     divided: ClassVar = frozenset({"torch", "published", "fp32"})
     habits: ClassVar = frozenset({"shared_out"})
     changes_training: ClassVar = frozenset({"router_jitter_noise", "output_router_logits"})

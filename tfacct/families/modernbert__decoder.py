@@ -22,7 +22,6 @@ class Config(modernbert.Config):
 
     sliding_window: Count | None = None
 
-    trains: ClassVar = frozenset()
     habits: ClassVar = frozenset()
     changes_training: ClassVar = frozenset()
     stems: ClassVar = ("ModernBertDecoder",)

@@ -25,9 +25,6 @@ class Config(BertLike):
     vocab_size: Count = 30527
     relative_attention_num_buckets: Count = 32
 
-    trains: ClassVar = frozenset(
-        {"eager", "accumulate", "once", "sequences", "positions", "autocast"}  # the class refuses sdpa
-    )
     divided: ClassVar = frozenset({"torch"})
     dropouts: ClassVar = {
         "embedding": ("hidden_dropout_prob", 0.1),

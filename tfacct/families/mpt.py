@@ -30,7 +30,6 @@ class Config(FamilyConfig):
     attn_config: Fields | None = None
     layer_norm_epsilon: Real = 1e-5
 
-    trains: ClassVar = frozenset({"eager", "accumulate"})  # the class refuses sdpa
     divided: ClassVar = frozenset({"norms_first"})
     habits: ClassVar = frozenset({"fused", "adds_distances"})
     changes_training: ClassVar = frozenset({"attn_config.attn_pdrop"})  # the class reads none but 0

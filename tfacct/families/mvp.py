@@ -24,7 +24,6 @@ class Config(plbart.Config):
     prompt_length: UpTo = 100
     prompt_mid_dim: UpTo = 800
 
-    trains: ClassVar = frozenset()
     stems: ClassVar = ("Mvp",)
     uncounted: ClassVar = plbart.Config.uncounted | {"use_prompt", "prompt_length", "prompt_mid_dim"}
     understood: ClassVar = {**plbart.Config.understood, "use_prompt": False}

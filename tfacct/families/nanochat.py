@@ -28,7 +28,6 @@ class Config(LlamaLike):
     attention_bias: Switch = False
     final_logit_softcapping: Real | None = 15.0
 
-    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "chunked"})
     stems: ClassVar = ("NanoChat",)
     heads: ClassVar = DECODER
     hf_paths: ClassVar = {

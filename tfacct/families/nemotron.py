@@ -25,9 +25,6 @@ class Config(PartRotated):
     hidden_act: Word = "relu2"
     norm_eps: Real = 1e-5
 
-    trains: ClassVar = frozenset(
-        {"sdpa", "eager", "accumulate", "selective", "chunked", "lora", "lora_selective", "lora_whole"}
-    )
     divided: ClassVar = frozenset({"published"})
     habits: ClassVar = frozenset({"rejoins", "joins_inside"})
     stems: ClassVar = ("Nemotron",)

@@ -26,12 +26,6 @@ class Config(LlamaLike):
     attention_bias: Switch = False
     clip_qkv: Real | None = None
 
-    trains: ClassVar = frozenset(
-        {
-            *("sdpa", "eager", "accumulate", "selective", "chunked", "lora", "lora_selective", "nf4"),
-            *("autocast", "autocast_chunked", "autocast_lora", "autocast_selective"),
-        }
-    )
     habits: ClassVar = frozenset({"wide_angles"})
     stems: ClassVar = ("Olmo", "OLMo")  # some files write OLMo
     uncounted: ClassVar = LlamaLike.uncounted | {"clip_qkv"}

@@ -25,12 +25,6 @@ class Config(LlamaLike):
     rms_norm_eps: Real = 1e-5
 
     divided: ClassVar = frozenset({"torch", "published"})
-    trains: ClassVar = frozenset(
-        {
-            *("sdpa", "eager", "accumulate", "selective", "lora", "lora_selective", "nf4", "chunked"),
-            *("autocast", "autocast_chunked", "autocast_lora", "autocast_selective"),
-        }
-    )
     habits: ClassVar = frozenset({"wide_norms", "wide_angles", "norms_behind"})
     inside: ClassVar[Mapping[str, int]] = {
         "vocab_size": 50304,

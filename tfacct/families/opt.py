@@ -33,12 +33,6 @@ class Config(FamilyConfig):
     tie_word_embeddings: Switch = True
     activation_function: Word = "relu"
 
-    trains: ClassVar = frozenset(
-        {
-            *("sdpa", "eager", "accumulate", "selective", "chunked", "lora", "lora_selective", "nf4"),
-            *("autocast", "autocast_chunked", "autocast_lora", "autocast_selective"),
-        }
-    )
     dropouts: ClassVar = {"residual": ("dropout", 0.1), "attention": ("attention_dropout", 0.0)}
     habits: ClassVar = frozenset({"own_positions", "inline_network"})
     changes_training: ClassVar = frozenset({"layerdrop"})

@@ -16,7 +16,6 @@ class Config(PreNorm):
     vocab_size: Count = 50265
     static_position_embeddings: Switch = True
 
-    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "autocast"})
     divided: ClassVar = frozenset({"torch"})
     dropouts: ClassVar = DROPOUTS
     habits: ClassVar = frozenset({"narrow_softmax"})

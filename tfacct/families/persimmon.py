@@ -27,7 +27,6 @@ class Config(PartRotated):
     hidden_act: Word = "relu2"
     layer_norm_eps: Real = 1e-5
 
-    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate"})
     dropouts: ClassVar = {"mlp": ("hidden_dropout", 0.0), "attention": ("attention_dropout", 0.0)}
     habits: ClassVar = frozenset({"fused", "rejoins", "sliced"})
     stems: ClassVar = ("Persimmon",)

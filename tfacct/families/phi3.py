@@ -30,12 +30,6 @@ class Config(LlamaLike):
         "num_hidden_layers": 32,
         "num_attention_heads": 32,
     }
-    trains: ClassVar = frozenset(
-        {
-            *("sdpa", "eager", "accumulate", "selective", "chunked", "lora", "lora_selective", "nf4"),
-            *("autocast", "autocast_chunked", "autocast_lora", "autocast_selective"),
-        }
-    )
     dropouts: ClassVar = {"residual": ("resid_pdrop", 0.0), "attention": ("attention_dropout", 0.0)}
     out_first: ClassVar = True
     habits: ClassVar = frozenset({"fused", "rejoins", "fused_gate", "sliced"})

@@ -21,7 +21,6 @@ class Config(bart.Config):
     decoder_ffn_dim: Count = 3072
     scale_embedding: Switch = True
 
-    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate"})
     stems: ClassVar = ("PLBart",)
     gotchas: ClassVar[tuple[str, ...]] = (
         "As BART wherever nothing else is said: tables, heads, what is refused.",

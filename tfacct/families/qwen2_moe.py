@@ -31,13 +31,6 @@ class Config(QwenLike):
         "num_hidden_layers": 24,
         "num_attention_heads": 16,
     }
-    trains: ClassVar = frozenset(
-        {
-            *("sdpa", "eager", "accumulate", "selective", "chunked"),
-            *("autocast", "autocast_chunked", "autocast_lora", "autocast_selective"),
-            *("lora", "lora_networks", "nf4", "lora_selective"),
-        }
-    )
     divided: ClassVar = frozenset({"own"})
     habits: ClassVar = frozenset({"narrow_shares"})
     switched_habits: ClassVar = {"shared_out": ("norm_topk_prob", False)}

@@ -30,7 +30,6 @@ class Config(QwenDelta):
     num_key_value_heads: Count = 4
 
     divided: ClassVar = frozenset({"gathered"})
-    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "chunked"})
     habits: ClassVar = QwenDelta.habits | {"sequence_angles"}
     stems: ClassVar = ("Qwen3_5", "Qwen3_5Text")
     heads: ClassVar = CLASSIFYING

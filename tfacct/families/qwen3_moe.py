@@ -26,13 +26,6 @@ class Config(QwenLike):
     decoder_sparse_step: Count = 1
     mlp_only_layers: list[UpTo] | None = None
 
-    trains: ClassVar = frozenset(
-        {
-            *("sdpa", "eager", "accumulate", "selective", "chunked"),
-            *("autocast", "autocast_chunked", "autocast_lora", "autocast_selective"),
-            *("lora", "lora_selective", "nf4"),
-        }
-    )
     divided: ClassVar = frozenset({"torch", "published", "own"})
     habits: ClassVar = frozenset({"narrow_shares"})
     switched_habits: ClassVar = {"shared_out": ("norm_topk_prob", False)}

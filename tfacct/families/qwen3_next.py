@@ -30,7 +30,6 @@ class Config(QwenDelta):
     mlp_only_layers: list[UpTo] | None = None
 
     divided: ClassVar = frozenset({"gathered"})
-    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "chunked"})
     habits: ClassVar = QwenDelta.habits | {"grouped_products", "narrow_shares"}
     switched_habits: ClassVar = {"shared_out": ("norm_topk_prob", True)}
     stems: ClassVar = ("Qwen3Next",)

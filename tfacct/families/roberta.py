@@ -16,7 +16,6 @@ class Config(AbleToDecode):
     vocab_size: Count = 50265
     pad_token_id: UpTo = 1
 
-    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "sequences", "positions", "autocast", "lora"})
     divided: ClassVar = frozenset({"torch"})
     habits: ClassVar = AbleToDecode.habits | {"own_positions", "drops_first"}
     stems: ClassVar[tuple[str, ...]] = ("Roberta",)

@@ -13,7 +13,6 @@ BODY_AT = "roberta_prelayernorm."
 class Config(roberta.Config):
     """`RobertaPreLayerNormConfig`, with its class's defaults."""
 
-    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "sequences", "positions"})
     habits: ClassVar = roberta.Config.habits - {"norms_sums"}
     stems: ClassVar = ("RobertaPreLayerNorm",)
     order: ClassVar = "pre"

@@ -24,12 +24,6 @@ class Config(LlamaLike):
     attention_out_bias: Switch = False
     mlp_bias: Switch = False
 
-    trains: ClassVar = frozenset(
-        {
-            *("sdpa", "eager", "accumulate", "selective", "lora", "lora_selective", "nf4", "chunked"),
-            *("autocast", "autocast_chunked", "autocast_lora", "autocast_selective"),
-        }
-    )
     divided: ClassVar = frozenset({"published"})
     dropouts: ClassVar = {
         "residual": ("residual_dropout", 0.1),

@@ -31,12 +31,6 @@ class Config(LlamaLike):
     no_rope_layers: Flags | None = None
     no_rope_layer_interval: Count = 4
 
-    trains: ClassVar = frozenset(
-        {
-            *("sdpa", "eager", "accumulate", "selective", "lora", "nf4", "chunked", "lora_selective"),
-            *("autocast", "autocast_chunked", "autocast_lora", "autocast_selective"),
-        }
-    )
     divided: ClassVar = frozenset({"published"})
     habits: ClassVar = frozenset({"always_angles"})
     stems: ClassVar = ("SmolLM3",)

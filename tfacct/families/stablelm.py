@@ -27,7 +27,6 @@ class Config(PartRotated):
     qk_layernorm: Switch = False
     use_parallel_residual: Switch = False
 
-    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "selective", "chunked", "lora_once", "lora_whole"})
     dropouts: ClassVar = {"mlp": ("hidden_dropout", 0.0), "attention": ("attention_dropout", 0.0)}
     habits: ClassVar = frozenset({"rejoins", "lingers"})
     changes_training: ClassVar = frozenset({"qk_layernorm"})

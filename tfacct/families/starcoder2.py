@@ -23,12 +23,6 @@ class Config(LlamaLike):
     hidden_act: Word = "gelu_pytorch_tanh"
     norm_epsilon: Real = 1e-5
 
-    trains: ClassVar = frozenset(
-        {
-            *("sdpa", "eager", "accumulate", "selective", "chunked", "lora", "lora_selective", "nf4"),
-            *("autocast", "autocast_chunked", "autocast_lora", "autocast_selective"),
-        }
-    )
     divided: ClassVar = frozenset({"torch", "published"})
     dropouts: ClassVar = {
         "embedding": ("embedding_dropout", 0.0),

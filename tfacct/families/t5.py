@@ -40,7 +40,6 @@ class Config(FamilyConfig):
     relative_attention_max_distance: Count = 128
     layer_norm_epsilon: Real = 1e-6
 
-    trains: ClassVar[frozenset[str]] = frozenset({"sdpa", "eager", "whole", "accumulate", "autocast"})
     divided: ClassVar[frozenset[str]] = frozenset({"torch"})
     dropouts: ClassVar = dict.fromkeys(("embedding", "residual", "attention", "mlp_product"), ("dropout_rate", 0.1))
     habits: ClassVar = frozenset({"narrow_softmax"})

@@ -34,7 +34,6 @@ def _side(ours: str, theirs: str, layer: Mapping[str, str]) -> dict[str, str]:
 class Side(Gemma3):
     """`T5Gemma2TextConfig` or `T5Gemma2DecoderConfig`, with their defaults, which are Gemma 3's: one side."""
 
-    trains: ClassVar = frozenset[str]()
     uncounted: ClassVar = Gemma3.uncounted
     harmless: ClassVar = Gemma3.harmless | {"cross_attention_hidden_size", "is_encoder_decoder"}
 

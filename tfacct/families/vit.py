@@ -20,7 +20,6 @@ class Config(ImageTower):
     pooler_output_size: Any = None
     pooler_act: Word = "tanh"
 
-    trains: ClassVar = frozenset({"sdpa", "eager", "accumulate", "images", "autocast", "lora"})
     dropouts: ClassVar = {
         "embedding": ("hidden_dropout_prob", 0.0),
         "residual": ("hidden_dropout_prob", 0.0),

@@ -17,7 +17,6 @@ class Config(vit.Config):
 
     layer_norm_eps: Real = 1e-6
 
-    trains: ClassVar = frozenset()
     stems: ClassVar = ("ViTMSN",)
     heads: ClassVar[Mapping[str, Ending]] = {
         "Model": BODY,

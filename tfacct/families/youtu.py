@@ -22,12 +22,6 @@ class Config(LatentLike):
     max_position_embeddings: Count = 131072
     tie_word_embeddings: Switch = True
 
-    trains: ClassVar = frozenset(
-        {
-            *("sdpa", "eager", "accumulate", "selective", "chunked", "lora", "lora_selective", "nf4"),
-            *("autocast", "autocast_chunked", "autocast_lora", "autocast_selective"),
-        }
-    )
     divided: ClassVar = frozenset({"step"})
     stems: ClassVar = ("Youtu",)
     heads: ClassVar = DECODER

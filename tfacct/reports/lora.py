@@ -26,18 +26,12 @@ from tfacct.training.recipe import FP32, NF4, Recipe
 if TYPE_CHECKING:
     from tfacct.reports.training import Trained
 
-LORA, LORA_ONCE, LORA_SELECTIVE, LORA_WHOLE = "lora", "lora_once", "lora_selective", "lora_whole"
-"""Among a family's `trains`: where LoRA is counted, with any recomputation or with none, with recomputed attention, and
-where with the loss of all tokens at once alone."""
 SMALL_VOCABULARY = 2
 """A vocabulary of fewer than so many hidden sizes: the forward pass of the loss would need more than its gradient."""
 
 
 def on_attention(model: LoadedModel, text: str) -> list[str]:
-    """The same rank on attention's linear layers, together with those that `text` names, and alone. Empty where LoRA is
-    not counted."""
-    if model.config.trains.isdisjoint((LORA, LORA_ONCE)):
-        return []
+    """The same rank on attention's linear layers, together with those that `text` names, and alone."""
     modules, targets = model.config.paths(), lora_targets(text)
     own = [layer.name(modules) for layer in linear_layers(model) if layer.path.startswith(ATTENTION)]
     both = (*targets.names, *own) if targets.names else ()
@@ -48,23 +42,15 @@ def refusal(model: LoadedModel, recipe: Recipe) -> str | None:
     """Why a model's step with adapters is not counted; None if it is."""
     if recipe.lora is None:
         return None
-    shape, targets, trains = model.architecture, lora_targets(recipe.lora), model.config.trains
-    if trains.isdisjoint((LORA, LORA_ONCE)):
-        return f"the training step of {model.family} has not been measured with adapters"
-    if recipe.recomputed_modules and LORA_SELECTIVE not in trains:
-        return f"adapters on {model.family} have not been measured with attention that runs again"
+    if recipe.autocast and recipe.adapter_dtype != FP32:
+        return f"peft makes adapters in fp32 next to fp32 weights: leave {option('adapter_dtype')} out"
+    shape, targets = model.architecture, lora_targets(recipe.lora)
     if recipe.recomputed_modules and recipe.weights_dtype == NF4:
         return "adapters beside weights in nf4 have not been measured with attention that runs again"
-    if LORA not in trains and recipe.recompute != "none":
-        return f"adapters on {model.family} have not been measured where blocks run again"
-    if LORA_WHOLE in trains and recipe.loss != "whole":
-        return f"adapters on {model.family} have not been measured with a loss in chunks"
     if (why := unknown_targets(model, targets)) is not None:
         return why
     if routed(model) and not any(path.startswith(ATTENTION) for path in adapted(model, targets)):
         return "adapters on the MLPs of a model with routed experts are counted only together with some on attention"
-    if recipe.weights_dtype == NF4 and NF4 not in trains:
-        return f"the training step of {model.family} is not counted with weights in nf4: some peaks were off"
     if sum(stack.count for stack in shape.stacks) < 2:  # its forward pass can decide: little of it is saved
         return "adapters on a single layer are not counted"
     if isinstance(shape.embed, Embedding) and shape.embed.vocab < SMALL_VOCABULARY * shape.embed.hidden:

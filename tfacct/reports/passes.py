@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 ONE = Workload(context=1, tokens=1, batch=1)
 CHUNKED = "chunked"
-"""A loss in chunks, whose number the batch decides; stands among a family's `trains` where one was measured."""
+"""A loss in chunks, whose number the batch decides."""
 MANY = 2
 """Sequences of a batch: one alone is laid out in another way, more are alike."""
 PASSES = 16

@@ -17,6 +17,7 @@ from tfacct.reports.formula_kept import written_kept
 from tfacct.reports.passes import MANY
 from tfacct.reports.statements import DTYPES, proof_report
 from tfacct.reports.training import refusal, step_of
+from tfacct.training.bounds import answered_groups
 from tfacct.training.recipe import Recipe
 from tfacct.witness.proof import Proven
 from tfacct.witness.step_proof import Grid, Point
@@ -42,7 +43,7 @@ def prove_kept(
     recipes = [
         replace(terms, dtype=dtype).recipe.for_model(subject) for dtype in ([terms.dtype] if terms.dtype else DTYPES)
     ]
-    if not subject.config.trains:
+    if not answered_groups(subject.family):
         step_of(subject, Workload(1, 1), recipes[0])  # raises, and says why
     refused = {recipe: refusal(_small(subject, recipe), recipe) for recipe in recipes}
     asked = [recipe for recipe, why in refused.items() if why is None]

@@ -89,19 +89,6 @@ def said(raw: Mapping[str, Any], field: str, absent: Any) -> Any:
     return (raw.get(outer) or {}).get(inner, absent)
 
 
-ONCE, WHOLE = "once", "whole"
-"""Among a family's `trains` where its class runs no block again, or where that was not measured."""
-
-
-def not_again(subject: LoadedModel) -> str | None:
-    """Reason why a step whose blocks run again is not counted; None if it is."""
-    if ONCE in subject.config.trains:
-        return f"the class of {subject.family} runs no block again"
-    if WHOLE in subject.config.trains:
-        return f"the training step of {subject.family} has not been measured with blocks that run again"
-    return None
-
-
 def _out_first(found: Mapping[tuple[str, int | None], TorchParameter], made: str, out: str) -> list[TorchParameter]:
     """The same, attention's last product in front of the one that makes queries."""
     order: list[tuple[str, int | None]] = []

@@ -17,9 +17,10 @@ from tfacct.reports.counting import LeftOut
 from tfacct.reports.ranks import fitting_words, in_devices
 from tfacct.reports.train_fit import budgeted, fits_in, levers
 from tfacct.reports.train_tables import by_part, instant_facts, kept_lines, parts, several, tensors, timeline
-from tfacct.reports.training import LORA_NEARLY, Trained, nearly, of_another_size, reads_images, refusal, trained
+from tfacct.reports.training import Trained, of_another_size, reads_images, refusal, trained
 from tfacct.training import states
 from tfacct.training.batch_sizes import size_facts
+from tfacct.training.bounds import accuracy, decides
 from tfacct.training.loss import CHUNKS
 from tfacct.training.optimizers import optimizer
 from tfacct.training.recipe import FP32, Recipe
@@ -74,7 +75,7 @@ def train(
         table,
         facts,
         title=f"{who} in {states.precision(recipe)}, {compose.workload_words(subjects, request)}, {recipe.description}",
-        answer=_answer(every, fits, fit),
+        answer=f"{_answer(every, fits, fit)}{_check(one, fit)}",
         convention=f"as transformers runs it with {recipe.runs_with}: {TRAINING}",
         notes=lambda at: [*_notes(every[at], facts[at]), *(fit.notes if fit is not None else ())],
         counted=recipe.counted,
@@ -86,8 +87,8 @@ def train(
 
 
 def _details(shown: Sequence[Trained]) -> Iterator[str]:
-    """Sentences about what is exact, and which tokens models learn from."""
-    yield EXACT
+    """Sentences about what is counted, and which tokens models learn from."""
+    yield COUNTED
     known = {_labels(one.subject) for one in shown}
     yield from (sentence for sentence in (LABELS, ONE_LABEL, OF_IMAGE, SHIFTED) if sentence in known)
 
@@ -101,9 +102,9 @@ def _labels(subject: LoadedModel) -> str:
     return ONE_LABEL if shape.classes is not None and shape.classes.pooled else LABELS
 
 
-EXACT = (
-    "Exact for what autograd keeps and makes. Left out: the allocator's rounding and fragmentation, what kernels use"
-    " inside themselves, the device's context."
+COUNTED = (
+    "Counted is what autograd saves and makes. Not included: the allocator's rounding and fragmentation, what kernels"
+    " use inside themselves, the device's context."
 )
 SECOND = "The optimizer's step is the second one, when its moments are there."
 LABELS = f"The labels are the tokens. {SECOND}"
@@ -177,6 +178,14 @@ def _answer(every: Sequence[Trained], fits: dict[str, Any] | None, fit: Budget |
     return f"{verb} fit {where}: needs {needs}; {at_most}{alone}."
 
 
+def _check(one: Trained | None, fit: Budget | None) -> str:
+    """What to do if the error bound decides whether a step fits."""
+    if one is None or fit is None or not decides(one.bound, int(one.peak.total), fit.usable):
+        return ""
+    how = "" if one.recipe.mesh is not None else f": check with {option('exact', True)}"
+    return f" The budget is within the error bound{how}."
+
+
 def _answer_of_images(one: Trained, needs: str, fits: dict[str, Any], fit: Budget) -> str:
     """The answer about images, all of one size."""
     most, where = fits["largest_batch"], fitting_words(fit, one.recipe.mesh)
@@ -196,8 +205,6 @@ def _notes(every: Sequence[Trained], facts: Sequence[dict[str, Any]]) -> list[st
     unsure = "While it updates, the order in which the optimizer is handed the parameters decides what it holds."
     return [
         *([unsure] if one.least < one.peak.total else []),
-        *([LONE] if one.lone else []),
-        *([_nearly(one)] if nearly(one.subject, one.recipe) else []),
         *paged,
         *([IMAGES] if reads_images(one.subject) and not one.recipe.in_fp32 else []),
         *([CHUNKED] if one.recipe.loss == "chunked" else []),
@@ -205,27 +212,13 @@ def _notes(every: Sequence[Trained], facts: Sequence[dict[str, Any]]) -> list[st
         *(_lent(one) if one.recipe.lora is not None else [_stored(one.recipe)]),
         *(_of_rank(one, facts[0]) if one.recipe.mesh is not None else []),
         *([UNPACKED] if one.subject.quantized else []),
+        accuracy(one.subject, one.recipe, one.bound),
     ]
 
 
-UNSURE = "≈: not to the byte; ask for one of these models to read why."
-LONE = "A single token is laid out differently in memory, which was not measured for all classes."
-NEARLY = (
-    "≈: of the random small models of each family that were measured, 97% or more had this peak to the byte, the others"
-    " within 3%. What is kept is exact."
-)
-SELDOM = (
-    "≈: of 40 random small models that were measured, 39 had this peak to the byte; one, of two blocks, had 8% more."
-    " What is kept is exact."
-)
-"""Of Falcon's adapters."""
+UNSURE = "≈: within an error bound, which the answer for one model prints."
 IMAGES = "A batch of images is in fp32, as an image processor makes it, and stands among the weights."
 UNPACKED = "The config stores its weights quantized; a training step holds them as said here."
-
-
-def _nearly(one: Trained) -> str:
-    """How near the peak was where it was not exact each time."""
-    return SELDOM if one.recipe.lora is not None and LORA_NEARLY in one.subject.config.trains else NEARLY
 
 
 def _stored(recipe: Recipe) -> str:
@@ -296,6 +289,7 @@ def _facts(one: Trained, fits: dict[str, Any] | None) -> dict[str, Any]:
         "peak_bytes": one.peak.total,
         "peak_instant": one.peak.name,
         "peak_least_bytes": one.least,
+        "error_bound": None if one.bound is None else one.bound.share,
         "exact": one.exact,
         **_divided(one),
         "instants": instant_facts(one),

@@ -5,25 +5,30 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from tfacct import families
 from tfacct.base.spelling import option, setting, spelled
 from tfacct.loading.model import LoadedModel
 from tfacct.reports.lora import on_attention
 from tfacct.reports.passes import CHUNKED
 from tfacct.reports.training import refusal
+from tfacct.training.bounds import exact_advice
 from tfacct.training.lora import adapter_parameters, lora_targets
 from tfacct.training.recipe import FP32, NF4, AttentionKind, Recipe
 
 
 def advice(subject: LoadedModel, recipe: Recipe) -> str:
     """Advice for a model that is refused, with the number of its adapters' parameters where that is known."""
-    found = _nearest(subject, recipe.for_model(subject))
     count = None if recipe.lora is None else adapter_parameters(subject, lora_targets(recipe.lora))
-    return found if count is None else f"the adapters have {count:,} parameters; {found}"
+    runs_class = recipe.mesh is None and bool(subject.config.hf_paths)
+    ways = (
+        None if count is None else f"the adapters have {count:,} parameters",
+        _nearest(subject, recipe.for_model(subject)),
+        exact_advice() if runs_class else None,
+    )
+    return "; ".join(filter(None, ways)) or "docs/models.md lists the recipes that are answered"
 
 
-def _nearest(subject: LoadedModel, recipe: Recipe) -> str:
-    """The nearest recipe that is counted: the other attention where that is, or the families that are."""
+def _nearest(subject: LoadedModel, recipe: Recipe) -> str | None:
+    """The nearest recipe that is counted; None if there is none."""
     if not subject.config.hf_paths:
         return f"{option('exact', True)} runs the reference model on one device"
     other: AttentionKind = "eager" if recipe.attention == "sdpa" else "sdpa"
@@ -66,8 +71,7 @@ def _nearest(subject: LoadedModel, recipe: Recipe) -> str:
     for advice, (given, changed) in ways.items():
         if given and refusal(subject, replace(recipe, **changed)) is None:
             return advice
-    known = sum(bool(families.config_class(name).trains) for name in families.names())
-    return f"the steps of {known} families have been measured: docs/models.md lists them, docs/training.md says how"
+    return None
 
 
 def _listed(names: list[str]) -> str:

@@ -16,8 +16,9 @@ from tfacct.ledger.storage import width
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.reports.fused_heads import beyond_kernels
-from tfacct.reports.passes import CHUNKED, ONE, pass_of
-from tfacct.reports.stored import changed_by, not_again, stored
+from tfacct.reports.passes import ONE, pass_of
+from tfacct.reports.stored import changed_by, stored
+from tfacct.training import bounds
 from tfacct.training.lora import adapters_of, packed_bytes
 from tfacct.training.phases import Phase, TrainingStep
 from tfacct.training.recipe import FP32, NF4, Recipe
@@ -25,16 +26,10 @@ from tfacct.training.states import optimizer_memory
 from tfacct.training.step import TrainingMemory, graph_of, training_step
 from tfacct.training.traits import mode_of, traits_of
 
-ACCUMULATES, SELECTIVE = "accumulate", "selective"
-"""Stand among a family's `trains` where gradients of earlier batches were measured, and attention that runs again."""
-LORA_NEARLY = "lora_nearly"
-"""Stands there where some measured peaks with adapters were off."""
-CLASSIFIERS = {
-    "AutoModelForSequenceClassification": "sequences",
-    "AutoModelForTokenClassification": "positions",
-    "AutoModelForImageClassification": "images",
-}
-"""What stands there where a loss was measured: of one class for each sequence, each position, or each image."""
+LOSSES = frozenset(
+    f"AutoModelFor{what}Classification" for what in ("Sequence", "Token", "Image")
+)  # fmt: skip
+"""Kinds of classes whose loss is one class of each sequence, each position, or each image."""
 
 
 def refusal(subject: LoadedModel, recipe: Recipe, work: Workload = ONE) -> str | None:
@@ -54,26 +49,14 @@ def refusal(subject: LoadedModel, recipe: Recipe, work: Workload = ONE) -> str |
 
 
 def _unmeasured(subject: LoadedModel, recipe: Recipe) -> str | None:
-    if recipe.attention not in subject.config.trains:
-        if not subject.config.hf_paths:
-            return "transformers has no class for it, and the formula of a training step covers its classes only"
-        if not subject.config.trains:
-            return f"the training step of {subject.family} has not been measured"
-        return f"the training step of {subject.family} has not been measured with {recipe.attention}"
+    if not subject.config.hf_paths:
+        return "transformers has no class for it, and the formula of a training step covers its classes only"
     if (why := subject.config.class_cannot()) is not None:
         return f"its transformers class runs another model: {why}"
     if subject.architecture.head is not None and subject.architecture.classes is not None:
         return "the loss of a language model's head and of classes beside it has not been measured"
     if subject.architecture.head is None and (why := _no_classes(subject)) is not None:
         return why
-    if recipe.accumulates and ACCUMULATES not in subject.config.trains:
-        return f"the training step of {subject.family} has not been measured with gradients of earlier batches"
-    if recipe.recompute == "full" and (why := not_again(subject)) is not None:
-        return why
-    if recipe.recomputed_modules and not recipe.autocast and SELECTIVE not in subject.config.trains:
-        return f"the training step of {subject.family} has not been measured with attention that runs again"
-    if recipe.loss == "chunked" and CHUNKED not in subject.config.trains:
-        return f"the training step of {subject.family} has not been measured with a loss in chunks"
     if (changed := changed_by(subject)) is not None:
         return changed
     side, patch = (getattr(subject.config, name, 1) for name in ("image_size", "patch_size"))
@@ -87,15 +70,12 @@ def _unmeasured(subject: LoadedModel, recipe: Recipe) -> str | None:
         return "the weights are stored quantized: adapters beside them have been measured in nf4 alone"
     if recipe.attention == "sdpa" and (why := beyond_kernels(subject.architecture, full=recipe.in_fp32)) is not None:
         return why
-    if recipe.autocast:
-        from tfacct.reports import train_autocast
+    if recipe.lora is not None:
+        from tfacct.reports import lora
 
-        return train_autocast.refusal(subject, recipe)
-    if recipe.lora is None:
-        return None
-    from tfacct.reports import lora
-
-    return lora.refusal(subject, recipe)
+        if (why := lora.refusal(subject, recipe)) is not None:
+            return why
+    return bounds.refusal(subject.family, recipe)
 
 
 def _converted(subject: LoadedModel) -> bool:
@@ -110,7 +90,7 @@ def _no_classes(subject: LoadedModel) -> str | None:
     classes = subject.architecture.classes
     if classes is None:
         return "a training step needs a language model's head, or classes whose loss was measured"
-    if CLASSIFIERS.get(subject.config.ending.auto) not in subject.config.trains:
+    if subject.config.ending.auto not in LOSSES:
         return f"no loss of these scores has been measured for {subject.family}"
     if classes.classes == 1 or subject.raw.get("problem_type") not in (None, "single_label_classification"):
         return "a loss of numbers or of several classes at once has not been measured"
@@ -207,38 +187,24 @@ class Trained(NamedTuple):
         return max(int(update.total - self.step.unsure), *(int(each.total) for each in others))
 
     @property
-    def lone(self) -> bool:
-        """True if a sequence is of one token, which classes lay out in another way."""
-        return 1 in (self.work.tokens, self.work.new_source)
-
-    @property
-    def measured(self) -> bool:
-        """True of a step whose kind was met to the byte wherever it was measured: what collectives hold on the way too,
-        where there are any. One token alone was not measured."""
-        if self.lone or nearly(self.subject, self.recipe):
-            return False
+    def bound(self) -> bounds.Bound | None:
+        """The measured error bound of the peak; None if none is promised."""
         if self.recipe.mesh is not None:
             from tfacct.reports.train_ranks_said import unmeasured
 
-            return not unmeasured(self)
-        return True
+            if unmeasured(self):
+                return None
+        return bounds.bound(self.subject, self.recipe, self.work)
+
+    @property
+    def measured(self) -> bool:
+        """True if every measured answer was equal to the byte."""
+        return self.bound is not None and self.bound.share == 0
 
     @property
     def exact(self) -> bool:
         """True if no byte of the peak is unsure."""
         return self.measured and bool(self.least == self.peak.total)
-
-
-def nearly(subject: LoadedModel, recipe: Recipe) -> bool:
-    """True of adapters beside weights in 4 bits or experts in fp32, on a family that says so or reads images, where
-    attention runs again, or a block whose parts stand side by side: some measured peaks were off."""
-    if recipe.lora is None:
-        return False
-    parallel = any(stack.block.order == "parallel" for stack in subject.architecture.stacks)
-    again = bool(recipe.recomputed_modules) or (recipe.recompute == "full" and parallel)
-    unsure = recipe.weights_dtype == NF4 or again or LORA_NEARLY in subject.config.trains
-    unsure = unsure or reads_images(subject)
-    return unsure or (recipe.in_fp32 and _routed(subject))
 
 
 def reads_images(subject: LoadedModel) -> bool:

@@ -39,8 +39,8 @@ RANK = "Rl"
 """The axis of the adapters' rank."""
 WEIGHT, ROUTER = ".weight", ".router"
 ATTENTION = paths.in_every(paths.BLOCKS, "attn.")
-ON_MLP = "lora_networks"
-"""Among a family's `trains` where peft tells MLPs next to routed experts, or without them, from the experts' own."""
+EXPERTS_APART = frozenset(("qwen2_moe",))
+"""Families of which peft tells MLPs next to routed experts, or in layers without them, from the experts' own."""
 NO_OUT_PROJ = frozenset(("falcon_h1", "falcon_mamba", "mamba", "mamba2", "nemotron_h"))
 """Families of which peft takes no out_proj (peft 0.21, `_check_lora_target_modules_mamba`)."""
 CODEBOOKS = 4 * (1 + 16 + 256)
@@ -179,7 +179,7 @@ def unknown_targets(model: LoadedModel, targets: LoraTargets) -> str | None:
         if other is not None:
             return f"peft adapts {other} for {name!r} too: only adapters inside the layers are counted"
     on = adapted(model, targets)
-    if routed(model) and ON_MLP not in model.config.trains:
+    if routed(model) and model.family not in EXPERTS_APART:
         mlp = next((each for each in every if each.path in on and not each.path.startswith(ATTENTION)), None)
         if mlp is not None:
             name = mlp.name(modules)

@@ -14,10 +14,10 @@ from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.ledger.workload import check_size
 from tfacct.loading.model import LoadedModel
+from tfacct.training.bounds import AttentionKind, attention_of
 from tfacct.training.optimizers import optimizer
 from tfacct.training.recompute import modules_of
 
-AttentionKind = Literal["sdpa", "eager"]
 ANY_ATTENTION = "sdpa, or eager where a class has no other"
 """The attention of several models where none is named."""
 Loss = Literal["whole", "chunked"]
@@ -124,8 +124,7 @@ class Recipe:
         """The recipe with the attention that a model's class runs by default: sdpa, or eager where it has no other."""
         if self.attention is not None:
             return self
-        only_eager = "eager" in model.config.trains and "sdpa" not in model.config.trains
-        return replace(self, attention="eager" if only_eager else "sdpa")
+        return replace(self, attention=attention_of(model.family))
 
     def for_models(self, models: Sequence[LoadedModel]) -> Recipe:
         """The recipe with the default attention of all these models; None where the defaults differ."""

@@ -8,6 +8,7 @@ from tfacct.ledger.storage import width
 from tfacct.ledger.torch_parameters import TorchParameter
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
+from tfacct.training.bounds import Bound, bound
 from tfacct.training.graph import StepGraph
 from tfacct.training.lora import adapters_of, packed_bytes, with_adapters
 from tfacct.training.loss import chunked_loss
@@ -43,6 +44,16 @@ class TrainingMemory:
         """The peak at least: less where the optimizer's step decides, by the order in which it gets the parameters."""
         *others, update = self.phases
         return max(int(update.total - self.step.uncertain), *(int(each.total) for each in others))
+
+    @property
+    def bound(self) -> Bound | None:
+        """The measured error bound of the peak; None if none is promised."""
+        return bound(self.model, self.recipe, self.work)
+
+    @property
+    def exact(self) -> bool:
+        """True if no byte of the peak is uncertain: every answer measured was equal to the byte."""
+        return self.bound is not None and self.bound.share == 0 and self.least == self.peak.total
 
 
 def graph_of(model: LoadedModel, work: Workload, recipe: Recipe, mode: Mode, traits: Traits) -> StepGraph:

@@ -1,0 +1,1 @@
+"""Sweeps that take minutes or hours: run weekly, or by hand."""

@@ -1,0 +1,452 @@
+"""Measures how far the formula of a training step is off: its peak against that of the transformers class.
+
+    python -m tests.sweeps.training_bounds ANSWERS.jsonl              # the formula against the answers of that file
+    python -m tests.sweeps.training_bounds ANSWERS.jsonl --ask        # ask the class for what the file lacks: hours
+    python -m tests.sweeps.training_bounds ANSWERS.jsonl --check      # write nothing; exit 1 if a bound is too small
+    python -m tests.sweeps.training_bounds --shapes 3 --seed 7        # random shapes, which no bound was measured on
+
+The first prints a table of errors, and writes `tfacct/training/bounds.toml` and the table of docs/training.md. An
+answer is a line of JSON: model, family, option (a name of `RECIPES`), attention, peak and saved (bytes), or refused
+(why).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import random
+import re
+import sys
+import warnings
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from functools import lru_cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest import mock
+
+from tfacct import families, load
+from tfacct.accounts.sharding.mesh import Mesh
+from tfacct.base.errors import TfacctError
+from tfacct.ledger.workload import Request, Workload
+from tfacct.loading import presets
+from tfacct.loading.model import LoadedModel, subject
+from tfacct.reports import counting
+from tfacct.reports.training import Trained, reads_images, trained
+from tfacct.training import bounds
+from tfacct.training.recipe import Recipe
+
+ROOT = Path(__file__).parents[2]
+TOML, PAGE = ROOT / "tfacct" / "training" / "bounds.toml", ROOT / "docs" / "training.md"
+MARKED = re.compile(r"(<!-- training bounds -->\n).*?(<!-- end of training bounds -->)", re.DOTALL)
+
+LORA, AUTOCAST = {"lora": "16"}, {"weights_dtype": "fp32"}
+FULL, ATTENTION, CHUNKED = {"recompute": "full"}, {"recompute": "attention"}, {"loss": "chunked"}
+RECIPES: dict[str, dict[str, Any]] = {
+    "bf16": {},
+    "bf16-full": FULL,
+    "bf16-attn": ATTENTION,
+    "bf16-chunked": CHUNKED,
+    "eager": {"attention": "eager"},
+    "fp32": {"dtype": "fp32"},
+    "amp": AUTOCAST,
+    "amp-full": {**AUTOCAST, **FULL},
+    "amp-attn": {**AUTOCAST, **ATTENTION},
+    "amp-chunked": {**AUTOCAST, **CHUNKED},
+    "lora": LORA,
+    "lora-bf16": {**LORA, "adapter_dtype": "bf16"},
+    "lora-full": {**LORA, "adapter_dtype": "bf16", **FULL},
+    "lora-attn": {**LORA, **ATTENTION},
+    "amp-lora": {**LORA, **AUTOCAST},
+    "qlora": {**LORA, "weights_dtype": "nf4"},
+    "accumulate": {"gradient_accumulation": 2},
+    "hold-logits": {"keep_logits": True},
+    "adamw-8bit": {"optimizer": "adamw-8bit"},
+    "bf16-4x4096": {"batch": 4},
+    "eager-4x4096": {"attention": "eager", "batch": 4},
+    "bf16-full-4x4096": {**FULL, "batch": 4},
+    "amp-8x512": {**AUTOCAST, "batch": 8, "ctx": 512},
+    "amp-full-8x512": {**AUTOCAST, **FULL, "batch": 8, "ctx": 512},
+    "lora-8x512": {**LORA, "batch": 8, "ctx": 512},
+    "fsdp8-full": {**FULL, "mesh": {"fsdp": 8}},
+    "fsdp8-tp4": {"mesh": {"fsdp": 8, "tp": 4}},
+    "tp4-sp": {"mesh": {"tp": 4, "sp": True}},
+    "pp2": {"mesh": {"pp": 2}},
+    "cp4": {"mesh": {"cp": 4}},
+}
+"""Recipes by name; `ctx` and `batch` are their sizes, 4,096 tokens of one sequence if left out, or all that a model
+takes. The layouts were measured on a fake process group, and are not asked again."""
+ASKED = [name for name, fields in RECIPES.items() if "mesh" not in fields]
+DRAWN = ("bf16", "bf16", "bf16-full", "eager", "fp32", "amp", "lora", "lora-bf16", "bf16-chunked", "bf16-attn")
+"""Recipes of random shapes."""
+
+
+FIELDS: dict[str, dict[str, Any]] = {
+    "all-minilm-l6-v2": {"architectures": ["BertForMaskedLM"]},
+    "data2vec-text-base": {"architectures": ["Data2VecTextForMaskedLM"]},
+    "deit-base-distilled": {"architectures": ["DeiTForImageClassification"]},
+    "electra-base": {"architectures": ["ElectraForMaskedLM"]},
+    "gte-base-en-v1.5": {"architectures": ["GteForMaskedLM"]},
+    "llada-moe-7b-a1b": {"is_causal": True},
+    "m2m100-418m": {"decoder_layerdrop": 0, "encoder_layerdrop": 0},
+    "nomic-embed-text-v1.5": {"architectures": ["NomicBertForMaskedLM"]},
+    "phi-3.5-moe": {"input_jitter_noise": 0},
+}
+"""Fields to set where a preset has no loss, or draws random numbers."""
+DEFAULT = "default-"
+"""Before a model type without a preset: the default config of its class."""
+RECOMPUTES = frozenset(("recompute-full", "recompute-attention", "chunked-loss"))
+"""Groups whose saved activations are few: they do not decide the peak of long sequences."""
+
+
+class Answer(NamedTuple):
+    """What the class answered: its peak, what it saved, and the attention that it ran with; or why it refused."""
+
+    model: str
+    family: str
+    option: str
+    attention: str
+    peak: int | None
+    saved: int | None
+
+
+class Error(NamedTuple):
+    """The formula's error for one answer: its peak over that of the class, less one, and saved bytes likewise."""
+
+    model: str
+    family: str
+    option: str
+    groups: tuple[str, ...]
+    share: float
+    saved_share: float
+
+    @property
+    def percent(self) -> float:
+        """The error without its sign, in percent: of the peak, or of saved activations if that is above the limit."""
+        saved = 100 * abs(self.saved_share)
+        return saved if saved > bounds.LIMIT and not RECOMPUTES.intersection(self.groups) else 100 * abs(self.share)
+
+
+@lru_cache(maxsize=1)
+def model_of(name: str) -> LoadedModel:
+    """The model of a name."""
+    if not name.startswith(DEFAULT):
+        model = presets.load(name)
+        return model.with_fields(FIELDS[name]) if name in FIELDS else model
+    from transformers import CONFIG_MAPPING
+
+    model_type = name.removeprefix(DEFAULT)
+    raw = {**CONFIG_MAPPING[model_type]().to_dict(), "model_type": model_type}
+    return subject(name, {field: value for field, value in raw.items() if value is not None or field != "head_dim"})
+
+
+def names() -> list[str]:
+    """Names of all models that are asked: the presets, and a default config of every other family with a class."""
+    from transformers import CONFIG_MAPPING
+
+    found = presets.names()
+    known = {presets.load(name).family for name in found}
+    return [*found, *(f"{DEFAULT}{name}" for name in families.names() if name not in known and name in CONFIG_MAPPING)]
+
+
+def recipe_of(option: str) -> Recipe:
+    """The recipe of a name."""
+    fields = {name: value for name, value in RECIPES[option].items() if name not in ("ctx", "batch")}
+    if "mesh" in fields:
+        fields["mesh"] = Mesh(**fields["mesh"])
+    return Recipe(**fields).checked()
+
+
+def work_of(model: LoadedModel, option: str) -> Workload:
+    """The tokens and sequences of a name, as far as a model takes them."""
+    sizes = RECIPES[option]
+    tokens = sizes.get("ctx", 4096)
+    ctx = None if reads_images(model) else min(tokens, model.context or tokens)
+    return counting.workload(model, Request(ctx=ctx, batch=sizes.get("batch", 1)))
+
+
+def formula(model: LoadedModel, work: Workload, recipe: Recipe) -> Trained:
+    """The formula's answer, whether or not its family is admitted."""
+    with mock.patch.object(bounds, "refusal", lambda *_: None):
+        return trained(model, work, recipe)
+
+
+def ask(model: LoadedModel, work: Workload, recipe: Recipe) -> dict[str, Any]:
+    """The attention that the class ran with, the peak, and the saved bytes."""
+    from tfacct.reports.verify_train import class_run
+    from tfacct.training.exact import exact
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = exact(model, work, class_run(model, recipe))
+    return {"attention": found.attention, "peak": found.peak_bytes, "saved": found.saved_bytes}
+
+
+# Answers of the class, in a file.
+
+
+def read(path: Path) -> dict[tuple[str, str], Answer]:
+    """Answers by model and option; the last one of each."""
+    if not path.exists():
+        return {}
+    rows = (json.loads(line) for line in path.read_text(encoding="utf-8").splitlines())
+    found = (
+        Answer(
+            row["model"],
+            row["family"],
+            row["option"],
+            row.get("attention") or "sdpa",
+            row.get("peak"),
+            row.get("saved"),
+        )
+        for row in rows
+    )
+    return {(each.model, each.option): each for each in found if each.option in RECIPES}
+
+
+def complete(path: Path, say: Callable[[str], object]) -> None:
+    """Ask the class for all presets and recipes that the file lacks, and append each answer at once."""
+    known = read(path)
+    with path.open("a", encoding="utf-8") as out:
+        for name in names():
+            model = model_of(name)
+            for option in ASKED:
+                if (name, option) not in known:
+                    row: dict[str, Any] = {"model": name, "family": model.family, "option": option}
+                    try:
+                        row |= ask(model, work_of(model, option), recipe_of(option))
+                    except TfacctError as error:
+                        row["refused"] = error.message
+                    out.write(f"{json.dumps(row)}\n")
+                    out.flush()
+            say(name)
+
+
+# Errors and bounds.
+
+
+def errors(answers: Iterable[Answer]) -> tuple[list[Error], dict[str, list[str]]]:
+    """The formula's errors; and by why, which answers it does not give: for reasons of a config, not of a family."""
+    found, without = list[Error](), defaultdict[str, list[str]](list)
+    for answer in sorted(answers, key=lambda each: each.model):
+        if answer.peak is None:
+            continue
+        model = model_of(answer.model)
+        recipe = recipe_of(answer.option)
+        if recipe.attention is None:
+            recipe = replace(recipe, attention=answer.attention)
+        try:
+            ours = formula(model, work_of(model, answer.option), recipe)
+        except Exception as error:  # a family that the formula was not written for: not measured, so not answered
+            why = error.message.partition(": ")[2] if isinstance(error, TfacctError) else repr(error)
+            without[why].append(f"{answer.model} {answer.option}")
+            continue
+        share = int(ours.peak.total) / answer.peak - 1
+        saved = int(ours.step.kept()) / answer.saved - 1 if answer.saved and recipe.mesh is None else 0.0
+        found.append(Error(answer.model, answer.family, answer.option, bounds.groups_of(recipe), share, saved))
+    return found, without
+
+
+def rounded_up(percent: float) -> float:
+    """A percentage rounded up to a step; above the last step, to a whole number."""
+    return next((step for step in bounds.STEPS if percent <= step), float(math.ceil(percent)))
+
+
+NEVER = bounds.Measured(bounds.LIMIT, 0)
+"""Of an axis that was measured on no family."""
+Rows = dict[str, dict[str, bounds.Measured]]
+
+
+def by_family(found: Iterable[Error]) -> Rows:
+    """The largest error of each family and group, and the number of configs that it was measured on; and what each axis
+    of a layout adds to the error of the recipe on one device."""
+    sizes = defaultdict[str, dict[str, dict[str, float]]](lambda: defaultdict(dict))  # by family, group and config
+    for each in sorted(found, key=lambda error: len(axes_of(error.option))):
+        row, axes = sizes[each.family], axes_of(each.option)
+        *known, name = (*each.groups, *axes) if axes else each.groups[:1]
+        of_groups = max((_largest(row, group) for group in known if group in bounds.GROUPS), default=0)
+        of_axes = sum(_largest(row, axis) for axis in known if axis in bounds.AXES)
+        over = max(0.0, each.percent - of_groups - of_axes)
+        row[name][each.model] = max(row[name].get(each.model, 0.0), over)
+    order = (*bounds.GROUPS, *bounds.AXES)
+    rows = {
+        family: {name: bounds.Measured(_largest(row, name), len(row[name])) for name in order if name in row}
+        for family, row in sorted(sizes.items())
+    }
+    any_family = {axis: max((row[axis] for row in rows.values() if axis in row), default=NEVER) for axis in bounds.AXES}
+    return {**rows, bounds.ANY_FAMILY: any_family}
+
+
+def _largest(row: dict[str, dict[str, float]], name: str) -> float:
+    """The largest of the configs' errors, rounded up."""
+    return rounded_up(max(row.get(name, {}).values(), default=0.0))
+
+
+def axes_of(option: str) -> list[str]:
+    """Axes of a layout."""
+    return [axis for axis in bounds.AXES if RECIPES[option].get("mesh", {}).get(axis, 1) > 1]
+
+
+def as_toml(rows: Rows) -> str:
+    """The measured errors, as bounds.toml has them."""
+    lines = [
+        "# Largest error of the formula's peak in percent, rounded up, and the number of configs that were measured:",
+        "# of groups of recipes, and what the axes of a layout add.",
+        "# Written by `python -m tests.sweeps.training_bounds ANSWERS.jsonl`, never by hand.",
+        f'torch = "{version("torch").partition("+")[0]}"',
+        f'transformers = "{version("transformers")}"',
+        "",
+    ]
+    for family, row in rows.items():
+        every = ", ".join(f"{name} = [{found.percent:g}, {found.configs}]" for name, found in row.items())
+        lines.append(f"{family} = {{{every}}}")
+    return "\n".join([*lines, ""])
+
+
+def quantile(values: Iterable[float], share: float) -> float:
+    """A quantile, by the value at or above it."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def error_table(found: Iterable[Error], rows: Rows) -> list[str]:
+    """Median, ninth decile and largest error of each recipe, and families above 1 %, where the formula answers: a table
+    of Markdown."""
+    every = defaultdict[str, list[Error]](list)
+    for each in found:
+        if is_answered(each, rows):
+            every[each.option].append(each)
+    lines = [
+        "| recipe | configs | families | median | p90 | largest | above 1 % |",
+        "|---|---:|---:|---:|---:|---:|---|",
+    ]
+    for option in filter(every.get, RECIPES):
+        sizes = [abs(each.share) for each in every[option]]
+        worst = defaultdict[str, float](float)
+        for each in every[option]:
+            worst[each.family] = max(worst[each.family], each.share, key=abs)
+        above = ", ".join(f"{family} {share:+.1%}" for family, share in sorted(worst.items()) if abs(share) > 0.01)
+        numbers = f"{quantile(sizes, 0.5):.4%} | {quantile(sizes, 0.9):.2%} | {max(sizes):.2%}"
+        lines.append(f"| {option} | {len(sizes)} | {len(worst)} | {numbers} | {above or 'none'} |")
+    return lines
+
+
+def is_answered(error: Error, rows: Rows) -> bool:
+    """True if no error of the same family and group is above the limit."""
+    row = rows[error.family]
+    needed = (*error.groups, "eager" if "16-bit" not in row else "16-bit")
+    return all(row[group].percent <= bounds.LIMIT for group in needed if group in row)
+
+
+def worse(rows: Rows) -> Iterator[str]:
+    """Families and groups whose error is above the bound in bounds.toml."""
+    for family, row in rows.items():
+        for group, found in row.items():
+            before = bounds.row_of(family).get(group)
+            if before is None or (before.percent <= bounds.LIMIT and found.percent > before.percent):
+                yield f"{family}, {group}: {found.percent:g} %, written: {before and before.percent} %"
+
+
+# Random shapes.
+
+
+def smallest() -> dict[str, str]:
+    """The smallest preset of each family that the formula answers."""
+    found: dict[str, tuple[int, str]] = {}
+    answered = {family for family in bounds.measured_families() if bounds.answered_groups(family)}
+    for name in presets.names():
+        model = presets.load(name)
+        if model.family in answered:
+            found[model.family] = min(found.get(model.family, (model.parameters, name)), (model.parameters, name))
+    return {family: name for family, (_, name) in sorted(found.items())}
+
+
+def drawn(raw: dict[str, Any], rng: random.Random) -> dict[str, Any]:
+    """Fields of a config with other sizes: layers, key/value heads, widths, vocabulary, window."""
+    fields: dict[str, Any] = {}
+    for name in ("num_hidden_layers", "n_layer", "num_layers"):
+        if isinstance(raw.get(name), int) and "layer_types" not in raw:
+            fields[name] = rng.choice((4, 6, 8, 12))
+    heads = raw.get("num_attention_heads")
+    if isinstance(raw.get("num_key_value_heads"), int) and isinstance(heads, int):
+        fields["num_key_value_heads"] = rng.choice([count for count in (1, 2, 4, 8, heads) if heads % count == 0])
+    for name in ("intermediate_size", "ffn_dim"):
+        if isinstance(raw.get(name), int):
+            fields[name] = rng.choice((1, 2, 3)) * raw[name] // 2 // 64 * 64
+    if isinstance(raw.get("vocab_size"), int) and raw["vocab_size"] > 20_000:
+        fields["vocab_size"] = rng.choice((32_000, 50_000, 128_000))
+    if isinstance(raw.get("sliding_window"), int):
+        fields["sliding_window"] = rng.choice((512, 4096))
+    return fields
+
+
+def shapes(draws: int, seed: int, say: Callable[[str], object]) -> list[float]:
+    """Errors of random shapes: so many draws of each family, asked of the class."""
+    rng, found = random.Random(seed), list[float]()
+    for name in smallest().values():
+        raw = dict(presets.load(name).raw)
+        for _ in range(draws):
+            fields, option = drawn(raw, rng), rng.choice(DRAWN)
+            batch, ctx = rng.choice((1, 2, 3, 8)), rng.choice((320, 777, 1024, 2048, 4096))
+            try:
+                model = load(name, **fields).loaded
+                recipe = recipe_of(option).for_model(model)
+                work = counting.workload(model, Request(ctx=min(ctx, model.context or ctx), batch=batch))
+                ours = int(trained(model, work, recipe).peak.total)
+                theirs = ask(model, work, recipe)["peak"]
+            except TfacctError:
+                continue
+            found.append(ours / theirs - 1)
+            if abs(found[-1]) > 0.01:
+                say(f"{name} {fields} {option} {batch} x {work.tokens}: {found[-1]:+.2%}")
+    return found
+
+
+def main() -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("answers", nargs="?", type=Path, help="answers of the class, a line of JSON each")
+    parser.add_argument("--ask", action="store_true", help="ask the class for what the file lacks")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a bound is too small")
+    parser.add_argument("--shapes", type=int, metavar="N", help="N random shapes of each family")
+    parser.add_argument("--seed", type=int, default=1)
+    asked = parser.parse_args()
+    if asked.shapes:
+        sizes = [abs(share) for share in shapes(asked.shapes, asked.seed, print)]
+        within = sum(size <= 0.01 for size in sizes) / len(sizes)
+        print(
+            f"{len(sizes):,} shapes, seed {asked.seed}: {within:.2%} within 1 %, median {quantile(sizes, 0.5):.4%},"
+            f" p99 {quantile(sizes, 0.99):.2%}, largest {max(sizes):.2%}"
+        )
+        return 0
+    if asked.answers is None:
+        parser.error("ANSWERS.jsonl or --shapes N")
+    if asked.ask:
+        complete(asked.answers, print)
+    found, without = errors(read(asked.answers).values())
+    rows = by_family(found)
+    table = error_table(found, rows)
+    print("\n".join(table))
+    for family, row in rows.items():
+        above = [
+            f"{bounds.GROUPS[group]} {each.percent:g} %" for group, each in row.items() if each.percent > bounds.LIMIT
+        ]
+        if above:
+            print(f"not answered: {family} {', '.join(above)}")
+    for why, which in sorted(without.items()):
+        print(f"no formula: {why}: {len(which)}, as {which[0]}")
+    if asked.check:
+        failed = list(worse(rows))
+        print("\n".join(failed))
+        return int(bool(failed))
+    TOML.write_text(as_toml(rows), encoding="utf-8")
+    page = PAGE.read_text(encoding="utf-8")
+    PAGE.write_text(MARKED.sub(lambda mark: f"{mark[1]}{chr(10).join(table)}\n{mark[2]}", page), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,185 @@
+"""How far the formula of a training step's peak memory is off: its largest error against the transformers class.
+
+`bounds.toml` has the errors by family and group of recipes, as `tests/sweeps/training_bounds.py` measured them. A
+recipe belongs to one or several groups, and its error bound is the largest of theirs. The formula answers a recipe only
+if all its groups were measured, and no error was above `LIMIT`. An error is that of the peak, or of the saved
+activations if that is above `LIMIT`: they decide the peak of long sequences.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+
+from tfacct.architecture.parts import Patches
+from tfacct.base.spelling import option
+from tfacct.ledger.workload import Workload
+from tfacct.loading.model import LoadedModel
+
+if TYPE_CHECKING:
+    from tfacct.training.recipe import Recipe
+
+AttentionKind: TypeAlias = Literal["sdpa", "eager"]
+
+STEPS = (0, 0.1, 0.25, 0.5, 1, 2, 3)
+"""Percentages to which an error is rounded up."""
+LIMIT = STEPS[-1]
+"""The largest error, in percent, with which the formula answers."""
+LEAST_TOKENS = 256
+"""Tokens of a sequence below which no bound is promised."""
+
+GROUPS = {
+    "lora": "with LoRA",
+    "qlora": "with LoRA next to 4-bit weights",
+    "recompute-attention": "with recomputed attention",
+    "recompute-full": "with full recomputation",
+    "chunked-loss": "with a chunked loss",
+    "autocast": "under autocast",
+    "fp32": "in fp32",
+    "eager": "with eager attention",
+    "16-bit": "in 16 bits",
+}
+"""Groups of recipes. A measurement counts for the first group that its recipe belongs to."""
+PACKAGES, ANY_FAMILY = ("torch", "transformers"), "any-family"
+"""Keys of bounds.toml that are no family: versions, and the largest error of each axis of a layout."""
+AXES = ("fsdp", "tp", "pp", "cp", "ep")
+"""Axes of a layout: each adds its error to that of the recipe on one device."""
+
+
+class Bound(NamedTuple):
+    """The largest error of the peak as a share, on how many configs of the family it was measured, and for which groups
+    of recipes."""
+
+    share: float
+    configs: int
+    groups: tuple[str, ...]
+
+
+class Measured(NamedTuple):
+    """Largest error in percent, rounded up, and number of configs."""
+
+    percent: float
+    configs: int
+
+
+NONE = Measured(0, 0)
+
+
+@cache
+def _lines() -> dict[str, str]:
+    """Lines of bounds.toml by their keys: a command reads those of few families, and parsing all takes 10 ms."""
+    text = files("tfacct.training").joinpath("bounds.toml").read_text(encoding="utf-8")
+    return {line.partition(" = ")[0]: line for line in text.splitlines() if " = " in line and line[0] != "#"}
+
+
+@cache
+def row_of(family: str) -> dict[str, Measured]:
+    """What was measured of a family, by group of recipes and axis of a layout; empty if nothing was."""
+    line = _lines().get(family)
+    return {} if line is None else {name: Measured(*found) for name, found in tomllib.loads(line)[family].items()}
+
+
+def measured_version(package: str) -> str:
+    """The version of torch or transformers that was measured."""
+    return str(tomllib.loads(_lines()[package])[package])
+
+
+def measured_families() -> list[str]:
+    """Families of which something was measured."""
+    return [name for name in _lines() if name not in (*PACKAGES, ANY_FAMILY)]
+
+
+def answered_groups(family: str) -> list[str]:
+    """Groups of recipes that the formula answers of a family."""
+    row = row_of(family)
+    if not row or row.get(_plain(row), NONE).percent > LIMIT:
+        return []
+    return [group for group in GROUPS if group in row and row[group].percent <= LIMIT]
+
+
+def _plain(row: Mapping[str, Measured]) -> str:
+    """The group of a step with nothing but the attention that the class runs by default."""
+    return "eager" if "eager" in row and "16-bit" not in row else "16-bit"
+
+
+def groups_of(recipe: Recipe) -> tuple[str, ...]:
+    """Groups that a recipe belongs to, in the order of `GROUPS`."""
+    adapters = "qlora" if recipe.weights_dtype == "nf4" else "lora"
+    belongs = {
+        adapters: recipe.lora is not None,
+        "recompute-attention": recipe.recompute not in ("none", "full"),
+        "recompute-full": recipe.recompute == "full",
+        "chunked-loss": recipe.loss == "chunked",
+        "autocast": recipe.autocast,
+        "fp32": recipe.in_fp32,
+        "eager": recipe.attention == "eager",
+    }
+    found = tuple(group for group in GROUPS if belongs.get(group))
+    return found or ("16-bit",)
+
+
+def attention_of(family: str) -> AttentionKind:
+    """The attention that a family's class runs with if none is named: sdpa, or eager if it has no other."""
+    return "eager" if _plain(row_of(family)) == "eager" else "sdpa"
+
+
+def bound(model: LoadedModel, recipe: Recipe, work: Workload) -> Bound | None:
+    """The error bound of a recipe on a model; None if none is promised: not measured, or of short sequences."""
+    short = any(0 < tokens < LEAST_TOKENS for tokens in (work.tokens, work.new_source))
+    if short and not isinstance(model.architecture.embed, Patches):  # images have the size that was measured
+        return None
+    row, groups = row_of(model.family), groups_of(recipe)
+    if not all(group in row for group in groups):
+        return None
+    axes = [] if recipe.mesh is None else [axis for axis in AXES if getattr(recipe.mesh, axis) > 1]
+    found = [row[group] for group in groups]
+    added = [row.get(axis) or row_of(ANY_FAMILY)[axis] for axis in axes]
+    percent = max(each.percent for each in found) + sum(each.percent for each in added)
+    return Bound(round(percent / 100, 6), min(each.configs for each in (*found, *added)), groups)
+
+
+def refusal(family: str, recipe: Recipe) -> str | None:
+    """Reason why the formula does not answer a recipe on a family; None if it does.
+
+    Where a plain step is too far off, so is what each of its layers saves, and no recipe is answered."""
+    row = row_of(family)
+    if not row:
+        return f"the training step of {family} has not been measured"
+    plain = _plain(row)
+    for group in (*((plain,) if plain in row else ()), *groups_of(recipe)):
+        found = row.get(group)
+        if found is None:
+            return f"the training step of {family} has not been measured {GROUPS[group]}"
+        if found.percent > LIMIT:
+            label = GROUPS["16-bit" if group == plain else group]
+            return f"the formula for {family} is up to {found.percent:g} % off {label}"
+    return None
+
+
+def accuracy(model: LoadedModel, recipe: Recipe, found: Bound | None) -> str:
+    """How far a peak may be off, in one sentence."""
+    if found is None and recipe.mesh is not None:
+        return "≈: no error bound was measured for this layout."
+    if found is None:
+        return f"≈: below {LEAST_TOKENS} tokens no error bound is promised."
+    version = ".".join(measured_version("transformers").split(".")[:2])
+    configs = "1 config" if found.configs == 1 else f"{found.configs:,} configs"
+    measured = f"measured on {configs} of {model.family}"
+    if found.share == 0:
+        return f"Equal to transformers {version} to the byte ({measured})."
+    exact = "" if recipe.mesh is not None else f"; {option('exact', True)} runs the class"
+    return f"Within {100 * found.share:g} % of transformers {version} ({measured}){exact}."
+
+
+def decides(found: Bound | None, peak: int, budget: int) -> bool:
+    """True if the error bound decides whether a peak fits a budget."""
+    off = 0 if found is None else found.share * peak
+    return 0 < off >= abs(peak - budget)
+
+
+def exact_advice() -> str:
+    """What to do where the formula does not answer."""
+    return f"{option('exact', True)} runs the transformers class itself (about 2 s)"
