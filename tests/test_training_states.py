@@ -132,3 +132,61 @@ def test_plan_counts_master_weights() -> None:
     assert "--master-weights fp32" in master["command"]
     with pytest.raises(UsageError, match="does not work with plan yet"):
         load("llama-2-7b").plan(gpus=8, fit="80GB", train=True, ctx="4k", batch=8, recipe=MEGATRON)
+
+
+INPUT = 2 * 3 * 1024 * 4096
+"""Bytes of a layer's input: 3 sequences of 1,024 tokens."""
+
+
+def offloaded(**recipe: Any) -> Any:
+    return load("llama-2-7b").train(ctx=1024, batch=3, recompute="full", **recipe)
+
+
+def test_an_offloaded_optimizer_leaves_the_device() -> None:
+    """State and master weights are on the host, which gets 2 bytes of gradient a parameter and sends 2 of weight."""
+    plain, moved = offloaded(**MASTER), offloaded(**MASTER, offload="optimizer")
+    assert moved.host_bytes == plain.optimizer_bytes == moved.optimizer_bytes == 12 * LLAMA + 4 * 291
+    assert moved.moved_bytes == (2 + 2) * LLAMA
+    for here, there in zip(moved.instants, plain.instants, strict=True):
+        assert here["optimizer_bytes"] == 0
+        casts = 4 * LLAMA if here["instant"] == "optimizer step" else 0  # made on the host
+        assert there["total_bytes"] - here["total_bytes"] == plain.optimizer_bytes + casts
+    assert offloaded(**MEGATRON, offload="optimizer").moved_bytes == (4 + 2) * LLAMA
+    assert plain.host_bytes == plain.moved_bytes == 0 and plain.offload is None
+
+
+def test_two_layer_inputs_stay_on_the_device() -> None:
+    """llama-2-7b has 32 layers: 30 inputs are on the host after the forward pass, none when layer 1 runs backwards."""
+    plain, moved = offloaded(), offloaded(offload="activations")
+    saved = [{each["instant"]: each["kept_bytes"] for each in step.instants} for step in (plain, moved)]
+    less = {name: saved[0][name] - saved[1][name] for name in saved[0]}
+    assert less["forward ends"] == less["loss, backward"] == less["layer 31, backward"] == 30 * INPUT
+    assert less["layer 1, backward"] == less["layer 0, backward"] == less["optimizer step"] == 0
+    assert (moved.host_bytes, moved.moved_bytes) == (30 * INPUT, 2 * 30 * INPUT)
+    assert offloaded(offload="activations", gradient_accumulation=5).moved_bytes == 5 * 2 * 30 * INPUT
+
+
+def test_ranks_offload_their_share() -> None:
+    for layout in ({"fsdp": 8}, {"dp": 8, "zero": 1}, {"dp": 8, "zero": 2}):
+        moved = offloaded(offload="optimizer", **layout)
+        assert moved.host_bytes == moved.optimizer_bytes == pytest.approx(4 * LLAMA / 8, rel=1e-6)
+        assert moved.moved_bytes == (2 + 2) * LLAMA // 8
+
+
+def test_what_is_on_the_host_is_one_line(run: Callable[..., Ran]) -> None:
+    words = "train llama-3.1-8b --ctx 8k --recompute full --offload activations,optimizer --verbose"
+    out = run(*words.split(), columns=200).out
+    said = "On the host: 29.9 GiB of optimizer state and 1.88 GiB of layer inputs. 33.7 GiB move between host"
+    assert said in " ".join(out.split())
+
+
+@pytest.mark.parametrize(
+    ("recipe", "message"),
+    [
+        ({"offload": "weights"}, "offload is of optimizer, activations, not 'weights'"),
+        ({"offload": "activations"}, "moves the inputs of recomputed layers to the host"),
+    ],
+)
+def test_what_cannot_be_offloaded(recipe: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        load("llama-2-7b").train(ctx=96, **recipe)

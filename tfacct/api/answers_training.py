@@ -33,6 +33,9 @@ class TrainReport(_Common):
     master_weights_bytes: int
     gradients_bytes: int
     kept_bytes: int
+    offload: str | None
+    host_bytes: int
+    moved_bytes: int
     peak_bytes: int
     peak_instant: str
     peak_least_bytes: int

@@ -36,6 +36,7 @@ class Trainable(Asked):
         weights_dtype: str | None = None,
         master_weights: str | None = None,
         gradient_dtype: str | None = None,
+        offload: str | None = None,
         fit: int | str | None = None,
         use: float | None = None,
         reserve: int | str | None = None,
@@ -55,6 +56,8 @@ class Trainable(Asked):
         `dtype`: of the pass; of weights, gradients and optimizer state too, unless `weights_dtype` is set: `"fp32"`
         runs the pass under torch.autocast, `"nf4"` stores frozen weights in 4 bits (QLoRA). `master_weights="fp32"`:
         the optimizer updates a copy of 16-bit weights; `gradient_dtype="fp32"`: gradients are accumulated in fp32.
+        `offload`: what is on the host, `"optimizer"` (state and master weights), `"activations"` (inputs of recomputed
+        layers), or `"optimizer,activations"`.
         `recompute`: activation checkpointing of every layer (`full`), of its `attention`, or of modules (`selective`;
         `selective:mlp,layernorm` as in Megatron, `selective:op` as in torchtitan). `gradient_accumulation`:
         micro-batches of an optimizer step, each of `batch` sequences (`micro_batch_size`) on each data-parallel rank;
@@ -98,6 +101,7 @@ class Trainable(Asked):
             weights_dtype,
             master_weights,
             gradient_dtype,
+            offload,
             sizes.mesh,
         )
         recipe = recipe.qlora if qlora else recipe

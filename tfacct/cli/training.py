@@ -112,6 +112,13 @@ def train(
     ] = None,
     master_weights: opt.MasterWeights = None,
     gradient_dtype: opt.GradientDtype = None,
+    offload: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WHAT",
+            help="On the host: optimizer (state and master weights), activations (inputs of recomputed layers).",
+        ),
+    ] = None,
     fit: Annotated[
         str | None,
         typer.Option(metavar="SIZE", help="Add what fits, and what would make more fit: 80GiB, h100-sxm, 8xh100-sxm."),
@@ -152,6 +159,7 @@ def train(
         weights_dtype=weights_dtype,
         master_weights=master_weights,
         gradient_dtype=gradient_dtype,
+        offload=offload,
         mesh=sizes.mesh,
     )
     chosen = ask.subjects(which)

@@ -60,8 +60,11 @@ def plan(
     if request.decode or request.tokens is not None:
         raise whole_sequences("plan")
     work = counting.runnable(subject, request)
-    if recipe is not None and recipe.fp32_gradients:
-        raise UsageError(f"{option('gradient_dtype', 'fp32')} does not work with plan yet", "train counts one layout")
+    if recipe is not None:
+        asked = {"gradient_dtype": recipe.gradient_dtype, "offload": recipe.offload}
+        for name, value in asked.items():
+            if value is not None:
+                raise UsageError(f"{option(name, value)} does not work with plan yet", "train counts one layout")
     if recipe is not None:
         tried = in_training(subject, recipe, work, gpus, fit.usable)
     else:

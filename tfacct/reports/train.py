@@ -18,7 +18,7 @@ from tfacct.reports.ranks import fitting_words, in_devices
 from tfacct.reports.train_fit import budgeted, fits_in, levers
 from tfacct.reports.train_tables import by_part, instant_facts, kept_lines, parts, several, tensors, timeline
 from tfacct.reports.training import Trained, of_another_size, reads_images, refusal, trained
-from tfacct.training import states
+from tfacct.training import offload, states
 from tfacct.training.batch_sizes import size_facts
 from tfacct.training.bounds import accuracy, decides
 from tfacct.training.loss import CHUNKS
@@ -206,6 +206,7 @@ def _notes(every: Sequence[Trained], facts: Sequence[dict[str, Any]]) -> list[st
     return [
         *([unsure] if one.least < one.peak.total else []),
         *paged,
+        *([offload.words(one.host)] if one.recipe.offload is not None else []),
         *([IMAGES] if reads_images(one.subject) and not one.recipe.in_fp32 else []),
         *([CHUNKED] if one.recipe.loss == "chunked" else []),
         f"Kept for the backward pass: {units.binary(one.step.kept())} ({named}).",
@@ -286,6 +287,9 @@ def _facts(one: Trained, fits: dict[str, Any] | None) -> dict[str, Any]:
         "master_weights_bytes": step.master_weights,
         "gradients_bytes": one.instants[-1].gradients,
         "kept_bytes": step.kept(),
+        "offload": recipe.offload,
+        "host_bytes": one.host.total,
+        "moved_bytes": one.host.moved,
         "peak_bytes": one.peak.total,
         "peak_instant": one.peak.name,
         "peak_least_bytes": one.least,

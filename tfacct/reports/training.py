@@ -20,6 +20,7 @@ from tfacct.reports.passes import ONE, pass_of
 from tfacct.reports.stored import changed_by, stored
 from tfacct.training import bounds
 from tfacct.training.lora import adapters_of, packed_bytes
+from tfacct.training.offload import HostMemory
 from tfacct.training.phases import Phase, TrainingStep
 from tfacct.training.recipe import FP32, NF4, Recipe
 from tfacct.training.states import optimizer_memory
@@ -181,6 +182,11 @@ class Trained(NamedTuple):
     peak: Instant
 
     @property
+    def host(self) -> HostMemory:
+        """What is on the host."""
+        return training_memory(self.subject, self.work, self.recipe).host
+
+    @property
     def least(self) -> int:
         """The least bytes of the peak: fewer where the optimizer's step decides, and the parameters' order in it."""
         *others, update = self.instants
@@ -231,6 +237,8 @@ def trained(subject: LoadedModel, work: Workload, recipe: Recipe) -> Trained:
 def training_memory(subject: LoadedModel, work: Workload, recipe: Recipe) -> TrainingMemory:
     """The memory of a training step. Raises UsageError for a step that the formula does not count."""
     recipe = recipe.for_model(subject)
+    if recipe.mesh is not None and recipe.offloads("activations"):
+        raise UsageError(f"{option('offload', 'activations')} is counted on one device only")
     if recipe.mesh is None:
         why = _unmeasured(subject, recipe)
         if why is not None:

@@ -20,9 +20,10 @@ from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Tick, unwatched
 from tfacct.training.loss import CHUNKS
-from tfacct.training.optimizers import optimizer
+from tfacct.training.optimizers import FP32_BYTES
 from tfacct.training.recipe import FP32, NF4, Recipe
 from tfacct.training.recompute import ATTENTION
+from tfacct.training.states import optimizer_memory
 
 UPDATE = "optimizer step"
 """Name of the last phase."""
@@ -69,6 +70,8 @@ def exact(
 ) -> ExactStep:
     """One training step of the class. Raises UsageError where the class refuses the config or cannot run on meta,
     MissingExtraError without a package that it needs."""
+    if recipe.offloads("activations"):
+        raise UsageError(f"{option('offload', 'activations')} does not work with {option('exact', True)}")
     started = time.perf_counter()
     built = build(model, work, recipe, adapters)
     passes = 3 * sum(1 for _ in built.model.modules())  # forward, and forward and backward
@@ -93,12 +96,15 @@ def exact(
         by_module[_joined(tensor.modules)] += tensor.bytes
     trained = optimizers.trained_parameters(built.model)
     tensors = [TorchParameter(each.shape, 1, 0 if each.in_layer else None, each.embedding) for each in trained]
-    rule, width = optimizer(recipe.optimizer), trained[0].width if trained else 0
-    state = optimizers.state_bytes(built.model, recipe.optimizer) if trained else 0
-    state = rule.state_bytes(tensors, width) if state is None else state
+    width = trained[0].width if trained else 0
+    memory = optimizer_memory(recipe, tensors, width)
+    own_state = optimizers.state_bytes(built.model, recipe.optimizer) if trained and not recipe.master_weights else None
+    state = memory.state if own_state is None else own_state
     gradients = width * sum(tensor.elements for tensor in tensors)
+    wider = gradients * (FP32_BYTES // width - 1) if recipe.fp32_gradients else 0
     parameters, others = _bytes(built.model.parameters()), _bytes((*built.model.buffers(), *built.constants))
-    update = parameters + others + gradients + rule.step_memory(tensors, width).most
+    on_host = recipe.offloads("optimizer")
+    update = parameters + others + gradients + (0 if on_host else memory.update.most)
     peak, phase = max((live.peak.bytes, live.peak.phase), (update, UPDATE), key=lambda end: end[0])
     packages = ["torch", *(["transformers"] if model.config.paths() else []), *(["peft"] if adapters else [])]
     packages += ["bitsandbytes"] if recipe.weights_dtype == NF4 else []
@@ -107,9 +113,9 @@ def exact(
         built.attention,
         parameters + (_bytes(built.constants) if recipe.weights_dtype == NF4 else 0),
         state,
-        gradients,
+        gradients + wider,
         dict(by_module.most_common()),
-        peak + state,
+        peak + wider + (0 if on_host else state),
         phase,
         {name: version(name).partition("+")[0] for name in packages},
         time.perf_counter() - started,

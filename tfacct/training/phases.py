@@ -76,9 +76,10 @@ class TrainingStep(NamedTuple):
     `compute`: dtype of the step. `stored`: dtype of weights, gradients and residual stream: fp32 under autocast.
     `optimizer_state`: bytes of it, the `master_weights` among them. `update`: temporary bytes while the optimizer
     updates the weights, and `uncertain`, how many bytes less these may be, by the order of the parameters. `recompute`:
-    layers save their input alone, and run again. `accumulates`: gradients of earlier micro-batches are there.
-    `keeps_logits`: the caller keeps the logits. `adapters` are trained in place of the model's own weights, if there
-    are any. `frozen`: bytes of these weights, if they are not stored as `stored` says.
+    layers save their input alone, and run again; `offloads_inputs`: all inputs but two are on the host. `accumulates`:
+    gradients of earlier micro-batches are there. `keeps_logits`: the caller keeps the logits. `adapters` are trained in
+    place of the model's own weights, if there are any. `frozen`: bytes of these weights, if they are not stored as
+    `stored` says.
     """
 
     graph: StepGraph
@@ -91,6 +92,7 @@ class TrainingStep(NamedTuple):
     update: Size = 0
     uncertain: Size = 0
     recompute: bool = False
+    offloads_inputs: bool = False
     accumulates: bool = False
     keeps_logits: bool = False
     adapters: tuple[Adapter, ...] = ()
@@ -140,6 +142,15 @@ class TrainingStep(NamedTuple):
     def stream(self) -> Role:
         """Role of the residual stream."""
         return "compute" if self.stored.bits == self.compute.bits else "fp32"
+
+    @property
+    def offloaded_inputs(self) -> Size:
+        """Bytes of layer inputs that are on the host when the forward pass ends."""
+        if not self.offloads_inputs:
+            return 0
+        inputs = (self.bytes_in(group).of([self.layer_input(group)]) for group in self.graph.layers)
+        every = [own for own, group in zip(inputs, self.graph.layers, strict=True) for _ in range(group.count)]
+        return sum(every[:-2])
 
     def saved_bytes(self) -> Size:
         """Bytes that the whole forward pass saves for the backward pass."""
@@ -232,7 +243,7 @@ class MemoryTimeline:
         self.last = max((nth for nth, place in enumerate(self.places) if place.number is not None), default=-1)
         saved = [place.inside.saved for place in self.places]
         made = [place.inside.gradients for place in self.places]
-        self.saved_before = [*accumulate(saved, initial=0)]  # by the place; the last is all
+        self.saved_before = self.on_device([*accumulate(saved, initial=0)])  # by the place; the last is all
         self.made_after = [*accumulate(reversed(made), initial=0)][-2::-1]
         self.gradients = sum(made)
         before = step.bytes_in(graph.before)
@@ -273,6 +284,16 @@ class MemoryTimeline:
             else:
                 yield from self.end(nth, place)
         yield self.update()
+
+    def on_device(self, saved_before: list[Size]) -> list[Size]:
+        """Bytes saved before each place without layer inputs that are on the host: the device has those of the last two
+        layers, or, where a layer runs backwards, its own and that of the layer before it."""
+        if not self.step.offloads_inputs:
+            return saved_before
+        inputs = [place.inside.input for place in self.places]
+        stay = [1 if place.number is not None else 2 for place in self.places]
+        gone = (sum([own for own in inputs[:nth] if own][:-many]) for nth, many in enumerate([*stay, 2]))
+        return [saved - on_host for saved, on_host in zip(saved_before, gone, strict=True)]
 
     def ends(self) -> set[int]:
         """Places of the first, the second and the last layer of each kind, and of the one next to which most is there:

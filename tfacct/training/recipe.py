@@ -22,6 +22,8 @@ ANY_ATTENTION = "sdpa, or eager where a class has no other"
 """The attention of several models where none is named."""
 Loss = Literal["whole", "chunked"]
 FP32, NF4 = "fp32", "nf4"
+OFFLOADED = ("optimizer", "activations")
+"""What can be on the host."""
 
 
 @record
@@ -36,8 +38,9 @@ class Recipe:
     are adapted; `adapter_dtype`: of their weights; `lora_dropout`: dropout on their inputs. `weights_dtype`: "fp32"
     runs the pass under autocast, "nf4" stores the frozen weights of linear layers in 4 bits; under FSDP fp32 weights
     are cast before they are gathered, and nothing runs under autocast. `master_weights`: "fp32" keeps a copy of 16-bit
-    weights that the optimizer updates; `gradient_dtype`: "fp32" accumulates the gradients in fp32. `mesh`: the parallel
-    layout. `exchanged`: tokens are sent to experts of other ranks."""
+    weights that the optimizer updates; `gradient_dtype`: "fp32" accumulates the gradients in fp32. `offload`: what is on
+    the host, of "optimizer,activations". `mesh`: the parallel layout. `exchanged`: tokens are sent to experts of other
+    ranks."""
 
     dtype: str = "bf16"
     optimizer: str = "adamw"
@@ -52,6 +55,7 @@ class Recipe:
     weights_dtype: str | None = None
     master_weights: str | None = None
     gradient_dtype: str | None = None
+    offload: str | None = None
     mesh: Mesh | None = None
     exchanged: bool = False
 
@@ -95,6 +99,7 @@ class Recipe:
         if self.weights_dtype == NF4 and (self.lora is None or dtype == FP32):
             raise UsageError(f"{option('weights_dtype', NF4)} needs {option('lora')} and a 16-bit {option('dtype')}")
         self._check_master_weights(dtype)
+        offload = self._checked_offload()
         return replace(
             self,
             mesh=None if self.mesh is None else checked(self.mesh),
@@ -102,7 +107,24 @@ class Recipe:
             adapter_dtype=adapter_dtype,
             weights_dtype=None if self.weights_dtype == dtype else self.weights_dtype,
             gradient_dtype=None if self.gradient_dtype == dtype else self.gradient_dtype,
+            offload=offload,
         )
+
+    def offloads(self, what: str) -> bool:
+        """True if this is on the host: "optimizer" or "activations"."""
+        return self.offload is not None and what in self.offload.split(",")
+
+    def _checked_offload(self) -> str | None:
+        names = [name.strip() for name in (self.offload or "").split(",") if name.strip()]
+        for name in names:
+            if name not in OFFLOADED:
+                raise UsageError(f"{option('offload')} is of {', '.join(OFFLOADED)}, not {name!r}")
+        if "activations" in names and self.recompute != "full":
+            raise UsageError(
+                f"{option('offload', 'activations')} moves the inputs of recomputed layers to the host",
+                f"give {option('recompute', 'full')} too",
+            )
+        return ",".join(name for name in OFFLOADED if name in names) or None
 
     def _check_master_weights(self, dtype: str) -> None:
         if self.master_weights not in (None, FP32):
@@ -186,6 +208,7 @@ class Recipe:
             f"{self.gradient_accumulation:,} micro-batches": self.gradient_accumulation > 1,
             "logits kept": self.keep_logits,
             "loss in chunks": self.loss == "chunked",
+            f"{(self.offload or '').replace(',', ' and ')} offloaded": self.offload is not None,
         }
         on = f" on {NF4}" if self.weights_dtype == NF4 else ""
         lora = [] if self.lora is None else [f"LoRA {self.lora} in {self.adapter_dtype}{on}"]

@@ -12,6 +12,7 @@ from tfacct.training.bounds import Bound, bound
 from tfacct.training.graph import StepGraph
 from tfacct.training.lora import adapters_of, packed_bytes, with_adapters
 from tfacct.training.loss import chunked_loss
+from tfacct.training.offload import HostMemory, on_device, on_host
 from tfacct.training.phases import Adapter, Phase, TrainingStep, peak, phases
 from tfacct.training.recipe import FP32, NF4, Recipe
 from tfacct.training.recompute import recomputing
@@ -32,7 +33,13 @@ class TrainingMemory:
     @cached_property
     def phases(self) -> list[Phase]:
         """The phases that can be the peak, in their order; the optimizer's step is the last."""
-        return with_gradient_dtype(self.recipe, self._known or phases(self.step))
+        found = with_gradient_dtype(self.recipe, self._known or phases(self.step))
+        return on_device(self.recipe, self.step, found)
+
+    @property
+    def host(self) -> HostMemory:
+        """What is on the host, and what moves between host and device."""
+        return on_host(self.recipe, self.step, self.phases[-1].gradients)
 
     @cached_property
     def peak(self) -> Phase:
@@ -99,6 +106,7 @@ def training_step(
         update=memory.update.most,
         uncertain=memory.update.most - memory.update.least,
         recompute=recipe.recompute == "full",
+        offloads_inputs=recipe.offloads("activations"),
         accumulates=recipe.accumulates,
         keeps_logits=recipe.keep_logits,
         adapters=adapters,
