@@ -38,9 +38,9 @@ class Recipe:
     are adapted; `adapter_dtype`: of their weights; `lora_dropout`: dropout on their inputs. `weights_dtype`: "fp32"
     runs the pass under autocast, "nf4" stores the frozen weights of linear layers in 4 bits; under FSDP fp32 weights
     are cast before they are gathered, and nothing runs under autocast. `master_weights`: "fp32" keeps a copy of 16-bit
-    weights that the optimizer updates; `gradient_dtype`: "fp32" accumulates the gradients in fp32. `offload`: what is on
-    the host, of "optimizer,activations". `mesh`: the parallel layout. `exchanged`: tokens are sent to experts of other
-    ranks."""
+    weights that the optimizer updates; `gradient_dtype`: "fp32" accumulates the gradients in fp32. `offload`: what is
+    on the host, of "optimizer,activations". `mesh`: the parallel layout. `exchanged`: tokens are sent to experts of
+    other ranks."""
 
     dtype: str = "bf16"
     optimizer: str = "adamw"
