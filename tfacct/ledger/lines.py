@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from math import prod
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
 from tfacct.base.record import record
 from tfacct.ledger import workload
@@ -359,27 +359,50 @@ class State:
         return whole_bytes(self.elements(axes), cache if self.bits is None else self.bits)
 
 
+PointwiseKind: TypeAlias = Literal[
+    "",
+    "activation",
+    "gate",
+    "norm_layer",
+    "norm_rms",
+    "residual",
+    "rotary",
+    "scale",
+    "softmax",
+    "sum",
+    "weighting",
+]
+"""Kinds of pointwise work. `gate`: a product of two results, one of them through a function. `residual`: adds a result
+to the residual stream. `scale`: multiplies by a constant. `weighting`: multiplies experts' results by their shares."""
+
+
 @record
 class Pointwise:
     """Work that is no product: a norm, a softmax, an activation, a rotation, an addition.
 
     Counted in elements of its result, never in FLOPs: how many operations an element takes depends on the kernel.
-    `weight` and `bias` are the axes of its parameters. `sums`: it only adds, or multiplies by a constant, so its
-    backward pass needs no operand. `module`: the module whose parameters it reads, if they are not its own (one norm
-    shared by several lines). Raises SpecError for parameters whose axes the result does not have.
+    `weight` and `bias` are the axes of its parameters. `kind`: what it does, "" for a formula of its own. `function`:
+    the name of an activation, or of what a gate passes. `module`: the module whose parameters it reads, if they are not
+    its own (one norm shared by several lines). Raises SpecError for parameters whose axes the result does not have.
     """
 
     path: str
     spec: str
     weight: str = ""
     bias: str = ""
-    sums: bool = False
+    kind: PointwiseKind = ""
+    function: str = ""
     module: str | None = None
 
     def __post_init__(self) -> None:
         for operand in filter(None, (self.weight, self.bias)):
             if not set(stored(self.path, operand)) <= set(letters(self.spec)):
                 raise SpecError(f"{self.path}: parameters {operand!r} do not fit the result {self.spec!r}")
+
+    @property
+    def sums(self) -> bool:
+        """True if it only adds, or multiplies by a constant: its backward pass needs no operand."""
+        return self.kind in ("sum", "residual", "scale")
 
     def renamed(self, names: Mapping[str, str]) -> Pointwise:
         """The same work with other names for its axes, and for those of its parameters."""

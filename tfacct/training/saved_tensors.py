@@ -7,10 +7,10 @@ needs, and the loss its log-probabilities. `Traits` says where a class differs f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from tfacct.architecture.parts import Head, Part, Patches
+from tfacct.architecture.parts import Patches
 from tfacct.architecture.transformer import Transformer
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import Axes, letters
@@ -37,7 +37,9 @@ SAVED_BY_ACTIVATION = {"relu": 0, "gelu_new": 4, "gelu_fast": 7, "relu2": 1, "xi
 FP32_UNDER_AUTOCAST = frozenset(("gelu_new",))
 """Activations written with `pow`, which autocast runs in fp32."""
 QKV, GATE_UP = ("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj")
-CROSS, ENCODER = "blocks.*.cross", "encoder."
+MLP, CROSS, ENCODER = "blocks.*.mlp", "blocks.*.cross", "encoder."
+SLICED = ("B", "Dg", "T")
+"""Axes of the result of a matmul whose slices are gated by each other."""
 EMBED, RESIDUAL = "embed", "residual stream"
 LABELS, LOSS, CHOOSE = "labels", "loss.softmax", "loss.choose"
 """Operations of the loss: log-probabilities, and the choice of those of the targets."""
@@ -56,14 +58,15 @@ DELTA_RULE = (
 class LayerRules:
     """Saved tensors and backward operations of the layers of one group of the ledger."""
 
-    def __init__(self, group: Group, axes: Axes, mode: Mode, traits: Traits, kinds: Mapping[str, str]) -> None:
-        self.mode, self.traits, self.axes, self.kinds = mode, traits, axes, kinds
+    def __init__(self, group: Group, axes: Axes, mode: Mode, traits: Traits) -> None:
+        self.mode, self.traits, self.axes = mode, traits, axes
         self.order: list[str] = []
         self.saved: dict[str, tuple[str, Role, list[str]]] = {}  # axes, role, saved for; by path
         self.backward: list[BackwardOp] = []
         self.casts: list[WeightCast] = []
         self.made: dict[tuple[str, ...], list[str]] = {}  # tensors by their axes, the newest one last
         self.newest: dict[tuple[tuple[str, ...], str], str] = {}  # the newest by axes and `q_`, `k_` or `v_`
+        self.newest_of_all = ""
         self.makers = dict.fromkeys((LAYER_INPUT, RESIDUAL), LAYER_INPUT)  # the operation that makes each tensor
         self.flow: dict[str, DataFlow] = {}  # what each operation reads and makes
         self.fp32 = {LAYER_INPUT, RESIDUAL} if mode.autocast else set[str]()  # tensors that autocast leaves in fp32
@@ -71,14 +74,15 @@ class LayerRules:
         names = [line.path for line in group.lines]
         sums = [number for number, name in enumerate(names) if name.endswith("attn_add")]
         self.parallel = bool(sums) and any(".mlp." in name for name in names[: sums[0]])
-        rotary = [line for line in group.lines if isinstance(line, Pointwise) and line.path.endswith("q_rotary")]
+        pointwise = [line for line in group.lines if isinstance(line, Pointwise)]
+        rotary = [line for line in pointwise if line.kind == "rotary" and "N" in line.spec.split()]
         self.rotates = bool(rotary)
         self.mla = any(name.endswith("kv_a_proj") for name in names)
         joins = traits.rejoins_heads or any("Hr" in line.spec.split() for line in rotary)
         if self.mla:  # values of another size run in another kernel
             joins = axes["Hq"] == axes["Hv"]
         self.rejoins = bool(rotary) and joins
-        self.biased = any(name.endswith(("rel_bias", "alibi")) for name in names)
+        self.biased = any(line.kind == "sum" and KEY_AXES & {*line.spec.split()} for line in pointwise)
         for line in group.lines:
             if line.path.startswith("blocks.*.delta.") and "Nc" in axes_of(line):
                 self.delta_rule()
@@ -109,10 +113,10 @@ class LayerRules:
         mode, (left, right, out) = self.mode, (" ".join(self.experts(axes)) for axes in line.einsum[:3])
         read, name = right if line.weighs_left else left, f"{line.path}.weight"
         owner, _, leaf = line.path.rpartition(".")
-        if "Kc" in read.split():  # a convolution reads its sequence, not windows of it
-            read = " ".join(axis for axis in read.split() if axis != "Kc")
+        convolves = "Kc" in read.split()  # and reads its sequence, not windows of it
+        read = " ".join(axis for axis in read.split() if axis != "Kc")
         reads = (self.last(read),)
-        source = f"{line.path}.in" if leaf == "conv" else reads[0]
+        source = f"{line.path}.in" if convolves else reads[0]
         if line.bank is not None and leaf != "down_proj":
             source = f"{owner}.sent"
         if mode.autocast and line.bank is None and len(line.weight_axes() or ()) > 1:
@@ -215,61 +219,63 @@ class LayerRules:
 
     def pointwise(self, line: Pointwise) -> None:
         """By the kind of work: softmax, norm, linear, activation, gate, or a product with what the line makes."""
-        path, what = line.path, line.path.rpartition(".")[2]
+        path, kind = line.path, line.kind
         axes = self.experts(axis for axis in letters(line.spec) if axis != "U")
         spec, made = " ".join(axes), self.made.get(canonical(axes), [])
-        if what == "softmax" and KEY_AXES & {*axes}:
+        if kind == "softmax" and KEY_AXES & {*axes}:
             if not self.mode.sdpa:
                 self.softmax(path, spec)
             return
-        if self.kinds.get(path) in NORMS:
-            self.norm(path, axes, spec, scales=bool(line.weight))
-        elif line.sums or what.endswith("rotary") or (what.endswith("scale") and not line.weight):
-            axes = self.linear(path, what, axes)
-        elif what.endswith("act"):
-            self.activation(path, spec, made)
-        elif what.endswith("gate"):
-            self.gate(path, axes, spec)
+        if kind in ("norm_layer", "norm_rms"):
+            self.norm(line, axes, spec)
+        elif line.sums or kind == "rotary":
+            axes = self.linear(line, axes)
+        elif kind == "activation":
+            self.activation(line, spec, made)
+        elif kind == "gate":
+            self.gate(line, axes, spec)
         else:
             name = f"{path}.weight" if line.weight or line.bias else path
-            source = self.last(axes) if what.endswith("weighting") else f"{path}.in"
+            source = self.last(axes) if kind == "weighting" else f"{path}.in"
             self.save(source, spec, name, self.role_of_experts(path))
             self.op(name, Transient(spec, times=2), reads=(source,))
         self.add(path, axes, only=True)
-        if what.endswith("act") and SAVED_BY_ACTIVATION.get(self.kinds.get(path, "")) == 0 and len(made) < 2:
+        if kind == "activation" and SAVED_BY_ACTIVATION.get(line.function) == 0 and len(made) < 2:
             self.save(path, spec, path)
-        if what.endswith("act") and ".mlp." in path and "mlp_product" in self.mode.dropouts:
+        if kind == "activation" and ".mlp." in path and "mlp_product" in self.mode.dropouts:
             self.save(f"{path}.drop", spec, f"{path}.drop", "mask")
             self.op(f"{path}.drop", Transient(spec, times=2))
             self.add(f"{path}.dropped", axes, only=True)
 
-    def linear(self, path: str, what: str, axes: tuple[str, ...]) -> tuple[str, ...]:
+    def linear(self, line: Pointwise, axes: tuple[str, ...]) -> tuple[str, ...]:
         """A sum, a rotation, a scale: saves nothing but the mask of a dropout before it. Returns its result's axes."""
+        path, kind = line.path, line.kind
         spec, dropouts, reads = " ".join(axes), self.mode.dropouts, [self.last(axes)]
-        if what.endswith("rotary"):
-            reads = [self.operand(axes, what[:2])]
-        elif what.endswith("_add"):
-            result = f"{path.removesuffix('_add')}.o_proj"
-            last = [result] if self.parallel and result in self.makers else []
+        if kind == "rotary":
+            reads = [self.operand(axes, path.rpartition(".")[2][:2])]
+        elif kind == "residual":
+            sublayer = path.removesuffix("_add")
+            last = [f"{sublayer}.o_proj"] if self.parallel and f"{sublayer}.o_proj" in self.makers else []
             reads = [LAYER_INPUT, *self.made.get(canonical(axes), []), *last]
-        if what.endswith("_add") and ("residual" in dropouts or (what == "mlp_add" and "mlp" in dropouts)):
-            drop = f"{path.removesuffix('_add')}.drop"
-            self.save(drop, spec, drop, "mask")
-            self.op(drop, Transient(spec), reads=reads[-1:])
+            if "residual" in dropouts or (sublayer == MLP and "mlp" in dropouts):
+                self.save(f"{sublayer}.drop", spec, f"{sublayer}.drop", "mask")
+                self.op(f"{sublayer}.drop", Transient(spec), reads=reads[-1:])
         self.op(path, Transient(spec), reads=reads)
-        if self.mode.autocast and (what.endswith("rotary") or (what.endswith("add") and len(axes) == 3)):
+        if self.mode.autocast and (kind == "rotary" or (kind in ("residual", "sum") and len(axes) == 3)):
             self.fp32.add(path)
-        if what.endswith("rotary") and not self.mla:  # dimensions that are not rotated are there again
+        if kind == "rotary" and not self.mla:  # dimensions that are not rotated are there again
             return tuple("H" if axis == "Hr" else axis for axis in axes)
         return axes
 
-    def gate(self, path: str, axes: tuple[str, ...], spec: str) -> None:
-        """One matmul's result, through a sigmoid or silu, times another's: saves both."""
-        if path.endswith(".gate"):
+    def gate(self, line: Pointwise, axes: tuple[str, ...], spec: str) -> None:
+        """One result, through a function if there is one, times another: saves both. Slices of one result are saved
+        with it. silu runs in fp32."""
+        path, slices = line.path, self.made.get(SLICED)
+        if self.newest_of_all not in (slices or []):
             self.save(self.last(axes), spec, path)
-        if self.made.get(canonical(("B", "T", "Dg"))):  # all are slices of one
-            self.save(self.last("B T Dg"), "B T Dg", path)
-        elif path.endswith("delta.gate"):
+        if slices:
+            self.save(slices[-1], " ".join(SLICED), path)
+        elif line.function == "silu":
             for name in "upcast", "act":
                 self.save(f"{path}.{name}", spec, path, "fp32")
         else:
@@ -296,10 +302,10 @@ class LayerRules:
         result = ".dropped" if dropout else "" if narrow or self.mode.fp32 else ".cast"
         self.add(f"{path}{result}", spec.split())
 
-    def activation(self, path: str, spec: str, made: list[str]) -> None:
+    def activation(self, line: Pointwise, spec: str, made: list[str]) -> None:
         """Gated: saves gate, up and the activated gate. Else its input, or what its Python function saves."""
-        kind, role = self.kinds.get(path, ""), self.role_of_experts(path)
-        count = SAVED_BY_ACTIVATION.get(kind, 1)
+        path, function, role = line.path, line.function, self.role_of_experts(line.path)
+        count = SAVED_BY_ACTIVATION.get(function, 1)
         if len(made) > 1:
             clamped = self.traits.clamped_experts and of_experts(path)
             more = ("gate", "sigmoid", "up", "product") if clamped else ("gate",)
@@ -311,21 +317,23 @@ class LayerRules:
                 self.multiplies(path, (f"{path}.gate", up), (gate, up))
                 self.multiplies(path, (gate,), (up, gate))
             return
-        inner: Role = "fp32" if self.mode.autocast and kind in FP32_UNDER_AUTOCAST else role
+        inner: Role = "fp32" if self.mode.autocast and function in FP32_UNDER_AUTOCAST else role
         for source in made[-1:] if count else []:
             self.save(source, spec, path, role)
         for number in range(1, count):
             self.save(f"{path}.{number}", spec, path, inner)
-        if kind == "xielu":
+        if function == "xielu":
             self.save(f"{path}.mask", spec, path, "mask")
         self.op(path, Transient(spec, inner, 2 + count // 2), reads=made[-1:])
         if inner != role:
             self.fp32.add(path)
 
-    def norm(self, path: str, axes: tuple[str, ...], spec: str, *, scales: bool) -> None:
+    def norm(self, line: Pointwise, axes: tuple[str, ...], spec: str) -> None:
         """RMSNorm: saves an fp32 copy of its input, a number for each row, and what its weight scales. LayerNorm: its
-        input and two numbers for each row. What autocast leaves in fp32 is its own copy."""
-        mode, kind, rows, weight = self.mode, self.kinds[path], " ".join(axes[:-1]), f"{path}.weight"
+        input and two numbers for each row; one without a weight runs in fp32, as an RMSNorm. What autocast leaves in
+        fp32 is its own copy."""
+        mode, path, rows, weight = self.mode, line.path, " ".join(axes[:-1]), f"{line.path}.weight"
+        layer_norm = line.kind == "norm_layer" and bool(line.weight)
         if mode.autocast:
             self.fp32.add(path)
         leaf = path.rpartition(".")[2]
@@ -333,7 +341,7 @@ class LayerRules:
         if self.parallel and leaf == "mlp_norm":
             source = LAYER_INPUT
         in_fp32 = source in self.fp32
-        if kind == "layer":
+        if layer_norm and (line.bias or not self.traits.python_layer_norm):
             role: Role = "fp32" if mode.autocast else "compute"
             # Its input's gradient needs what its weight's does.
             self.op(f"{path}.normed", Transient(spec, role, 2), reads=(source,))
@@ -343,7 +351,7 @@ class LayerRules:
                     self.save(f"{path}.{number}", rows, name, "fp32")
             self.op(weight, Transient(spec, role, 2), reads=(source,))
             return
-        if kind == "python":
+        if layer_norm:
             for number in "centred", "centred_again":
                 self.save(f"{path}.{number}", spec, f"{path}.scale", "fp32")
             self.save(f"{path}.rms", rows, f"{path}.scale", "fp32")
@@ -357,7 +365,7 @@ class LayerRules:
         self.save(source if own_copy else f"{path}.upcast", spec, f"{path}.scale", "fp32")
         self.save(f"{path}.rms", rows, f"{path}.scale", "fp32")
         self.op(f"{path}.scale", Transient(spec, "fp32", 4 if own_copy else 5), reads=(source,))
-        if scales:
+        if line.weight:
             role = "fp32" if (self.traits.fp32_norm_weights and leaf != "out_norm") or in_fp32 else "compute"
             self.save(f"{path}.scaled", spec, weight, role)
             self.op(weight, Transient(spec, role, 3))
@@ -416,6 +424,7 @@ class LayerRules:
         self.made[own] = [path] if only else [*self.made.get(own, []), path]
         like = path.rpartition(".")[2][:2]
         self.newest[own, like] = self.newest[(), like] = path
+        self.newest_of_all = path
         self.made_by(self.order[-1], path, axes)
 
     def made_by(self, name: str, path: str, axes: Iterable[str]) -> None:
@@ -442,9 +451,6 @@ class LayerRules:
         return next((self.newest[own, like] for own in every if (own, like) in self.newest), "")
 
 
-NORMS = frozenset(("rms", "layer", "python"))
-
-
 def axes_of(line: object) -> frozenset[str]:
     """Axes of a line."""
     if isinstance(line, Matmul):
@@ -469,50 +475,23 @@ def canonical(axes: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted({"O": "T"}.get(axis, axis) for axis in named))
 
 
-def kinds_of(model: Transformer, traits: Traits) -> dict[str, str]:
-    """Kind of each norm, and name of each activation function, by the path of its line."""
-    found: dict[str, str] = {}
-    for at, part in _parts(model):
-        for line in part.lines(at):
-            what = line.path.rpartition(".")[2]
-            if what.endswith("norm"):
-                layer = getattr(line, "bias", "") or (line.path == at and getattr(part, "kind", "") == "layer")
-                learned, of_head = getattr(part, "learned", "both"), isinstance(part, Head)
-                python = learned == "scale" and traits.python_layer_norm
-                rms = not (layer or of_head) or learned == "none"
-                found[line.path] = "rms" if rms else "python" if python else "layer"
-            elif what.endswith("act"):
-                found[line.path] = getattr(part, "transform" if isinstance(part, Head) else "activation", "silu")
-    return found
-
-
-def _parts(model: Transformer) -> Iterator[tuple[str, Part]]:
-    sides = [("", model.ends(), model.stacks)]
-    sides += [] if model.encoder is None else [(ENCODER, model.encoder.ends(), model.encoder.stacks)]
-    for side, (front, back), stacks in sides:
-        yield from ((side + name, part) for name, part in (*front.items(), *back.items()))
-        yield from ((f"{side}blocks.*.{name}", part) for stack in stacks for name, part in stack.block.parts())
-
-
 # The whole step.
 
 
 def step_graph(model: Transformer, ledger: Ledger, axes: Axes, mode: Mode, traits: Traits) -> StepGraph:
     """Graph of a training step of a decoder, of an encoder, or of an encoder–decoder."""
-    kinds = kinds_of(model, traits)
     if any(getattr(part, "less_one", False) for part in model.parts()):
         traits = traits._replace(fp32_norm_weights=True)
     if model.encoder is None:
-        return _one_side(model, ledger.groups, axes, mode, traits, kinds)
+        return _one_side(model, ledger.groups, axes, mode, traits)
     of_encoder = [any(str(line.path).startswith(ENCODER) for line in group.lines) for group in ledger.groups]
     first = 1 + max(number for number, so in enumerate(of_encoder) if so)
     first += not ledger.groups[first].lines  # an end without a norm
     source = {**axes, "T": axes["I"], "S": axes["I"], "O": axes["I"], "I": 0, "J": 0}
-    encoder_kinds = {path.removeprefix(ENCODER): kind for path, kind in kinds.items() if path.startswith(ENCODER)}
     encoder_groups = [_as_decoder(group) for group in ledger.groups[:first]]
     encoder_alone = replace(model, encoder=None, head=None)
-    encoder = _one_side(encoder_alone, encoder_groups, source, mode, traits, encoder_kinds)
-    decoder = _one_side(model, ledger.groups[first:], axes, mode, traits, kinds)
+    encoder = _one_side(encoder_alone, encoder_groups, source, mode, traits)
+    decoder = _one_side(model, ledger.groups[first:], axes, mode, traits)
     role: Role = "fp32" if mode.autocast else "compute"
     added_to = AccumulatedGradient(Transient("B J D", role), f"{CROSS}.v_proj.weight")
     lives = (Transient("B J D", "fp32"),) if mode.autocast else ()
@@ -560,13 +539,11 @@ def _flow_of_encoder(flow: DataFlow, axes: Callable[[str], str]) -> DataFlow:
     )
 
 
-def _one_side(
-    model: Transformer, groups: Iterable[Group], axes: Axes, mode: Mode, traits: Traits, kinds: Mapping[str, str]
-) -> StepGraph:
+def _one_side(model: Transformer, groups: Iterable[Group], axes: Axes, mode: Mode, traits: Traits) -> StepGraph:
     found, all_share = [], any(stack.once for stack in model.stacks)
     for group in groups:
         bound = group.bound(axes)
-        graph = LayerRules(group, bound, mode, traits, kinds).graph()
+        graph = LayerRules(group, bound, mode, traits).graph()
         own = {axis: size for axis, size in bound.items() if axis not in axes}
         shared = _adding(graph, group) if all_share and group.numbers[1:] else None
         found.append(LayerGroup(graph, own, group.count, tuple(group.numbers), shared))

@@ -55,20 +55,22 @@ class AltUp(Part):
             *self._routed(at, ""),
             Matmul(f"{at}.predict_coefs", "B T Xs, Xs Xt Xu -> B T Xt Xu"),
             Matmul(f"{at}.predict", "B T D Xt, B T Xt Xu -> B T D Xu"),
-            Pointwise(f"{at}.predict_add", "B T D Xs", sums=True),
+            Pointwise(f"{at}.predict_add", "B T D Xs", kind="sum"),
             *self._routed(at, "correct_"),
             Matmul(f"{at}.correct_coefs", "B T Xs, Xs Xt -> B T Xt"),
-            Pointwise(f"{at}.innovation", "B T D", sums=True),
+            Pointwise(f"{at}.innovation", "B T D", kind="sum"),
             Pointwise(f"{at}.correct", "B T D Xs"),
-            Pointwise(f"{at}.correct_add", "B T D Xs", sums=True),
+            Pointwise(f"{at}.correct_add", "B T D Xs", kind="sum"),
             scale if self.scaled else Unused(scale),
         )
 
     def _routed(self, at: str, which: str) -> Iterator[Line]:
         """What coefficients are made of: both times by the same norm and the same matrix."""
         owner = f"{at}.router"
-        yield Pointwise(f"{at}.{which}router_norm", "B T D", weight="D", module=f"{owner}_norm" if which else None)
-        yield Pointwise(f"{at}.{which}router_scale", "B T D", sums=True)
+        yield Pointwise(
+            f"{at}.{which}router_norm", "B T D", weight="D", module=f"{owner}_norm" if which else None, kind="norm_rms"
+        )
+        yield Pointwise(f"{at}.{which}router_scale", "B T D", kind="scale")
         yield Matmul(f"{at}.{which}router", "B T D, D Xs -> B T Xs", weight=owner if which else None)
         yield Pointwise(f"{at}.{which}tanh", "B T Xs")
 
@@ -92,7 +94,7 @@ class Streams(Part):
         """A product for each stream but the first, and their lengths."""
         return (
             *(Matmul(f"{at}.{name}", "B T D, D Do -> B T Do") for name in OTHERS),
-            Pointwise(f"{at}.rescale", "B T Xo D"),
+            Pointwise(f"{at}.rescale", "B T Xo D", kind="scale"),
         )
 
 
@@ -125,6 +127,6 @@ class Laurel(Part):
         return (
             Matmul(f"{at}.down_proj", "B T D, D Ru -> B T Ru"),
             Matmul(f"{at}.up_proj", "B T Ru, Ru D -> B T D"),
-            Pointwise(f"{at}.norm", "B T D", weight="D"),
-            Pointwise(f"{at}.add", "B T D", sums=True),
+            Pointwise(f"{at}.norm", "B T D", weight="D", kind="norm_rms"),
+            Pointwise(f"{at}.add", "B T D", kind="sum"),
         )

@@ -18,7 +18,7 @@ from tfacct.architecture.parts.part import Part
 from tfacct.architecture.parts.shared import BOTH, JOINED
 from tfacct.base.record import record
 from tfacct.ledger.einsum import Mask, Size, divided
-from tfacct.ledger.lines import TILE, Line, Matmul, Pointwise, State, Table
+from tfacct.ledger.lines import TILE, Line, Matmul, Pointwise, PointwiseKind, State, Table
 from tfacct.ledger.workload import TILES
 
 ScoreFunction: TypeAlias = Literal["product", "distance"]
@@ -271,9 +271,13 @@ class Attention(Grouped):
             else Matmul(f"{at}.scores", f"B {new} K G H, B {seen} K H -> B K G {scores}", mask=mask),
             *self._of_scores(at),
             Matmul(f"{at}.values", f"B K G {scores}, B {seen} K {own} -> B {new} K G {own}", mask=mask),
-            *((Pointwise(f"{at}.head_norm", f"B T N {own}"),) if self.head_norm is not None else ()),
-            *((Pointwise(f"{at}.gate", "B T N H"),) if self.gated else ()),
-            *((Pointwise(f"{at}.read_norm", f"B T N {own}", weight=f"N {own}"),) if self.read_norm is not None else ()),
+            *((Pointwise(f"{at}.head_norm", f"B T N {own}", kind="norm_rms"),) if self.head_norm is not None else ()),
+            *((Pointwise(f"{at}.gate", "B T N H", kind="gate", function="sigmoid"),) if self.gated else ()),
+            *(
+                (Pointwise(f"{at}.read_norm", f"B T N {own}", weight=f"N {own}", kind="norm_rms"),)
+                if self.read_norm is not None
+                else ()
+            ),
             Matmul(f"{at}.o_proj", f"B T N {own}, N {own} D -> B T D", bias=self.out_bias),
             *((Pointwise(f"{at}.channel_scale", "B T D", weight="D"),) if self.channel_scale else ()),
             *(kept if self.keeps else ()),
@@ -304,50 +308,50 @@ class Attention(Grouped):
         yield Matmul(f"{at}.k_proj", f"B T {reads}, {reads} K H -> B T K H", bias=self.qkv_bias and self.key_bias)
         yield from self._adapted(at, "k", "K")
         if self.key_scale is not None:
-            yield Pointwise(f"{at}.k_scale", "B T K H", sums=True)
+            yield Pointwise(f"{at}.k_scale", "B T K H", kind="scale")
         if not self.keys_as_values:
             own = self.of_values
             yield Matmul(f"{at}.v_proj", f"B T {reads}, {reads} K {own} -> B T K {own}", bias=self.qkv_bias)
             yield from self._adapted(at, "v", "K")
         if self.value_scale is not None:
-            yield Pointwise(f"{at}.v_scale", f"B T K {self.of_values}", sums=True)
+            yield Pointwise(f"{at}.v_scale", f"B T K {self.of_values}", kind="scale")
 
     def _adapted(self, at: str, which: str, heads: str) -> Iterator[Line]:
         if self.adapter is not None:
             yield Matmul(f"{at}.{which}_adapter_down", f"B T {self.reads}, {self.reads} Ra -> B T Ra")
             yield Matmul(f"{at}.{which}_adapter_up", f"B T Ra, Ra {heads} H -> B T {heads} H")
-            yield Pointwise(f"{at}.{which}_adapter_add", f"B T {heads} H", sums=True)
+            yield Pointwise(f"{at}.{which}_adapter_add", f"B T {heads} H", kind="sum")
 
     def _of_queries_and_keys(self, at: str) -> Iterator[Line]:
         late = self.qk_norm is not None and self.qk_norm.late
         if not late:
             yield from self._qk_norms(at)
         if self.value_norm is not None and not self.borrowed:
-            yield Pointwise(f"{at}.v_norm", "B T K H")
+            yield Pointwise(f"{at}.v_norm", "B T K H", kind="norm_rms")
         if self.clip is not None:
             for name, heads in (("q_clip", "N"), ("k_clip", "K"), ("v_clip", "K")):
                 yield Pointwise(f"{at}.{name}", f"B T {heads} H")
         if self.rotary is not None:
             turned = "H" if self.rope_dim is None else "Hr"
-            yield Pointwise(f"{at}.q_rotary", f"B T N {turned}")
+            yield Pointwise(f"{at}.q_rotary", f"B T N {turned}", kind="rotary")
             if not self.borrowed:
-                yield Pointwise(f"{at}.k_rotary", f"B T K {turned}")
+                yield Pointwise(f"{at}.k_rotary", f"B T K {turned}", kind="rotary")
         if late:
             yield from self._qk_norms(at)
         if self.temperature is not None:
-            yield Pointwise(f"{at}.q_scale", "B T N H")
+            yield Pointwise(f"{at}.q_scale", "B T N H", kind="scale")
 
     def _index(self, at: str) -> Iterator[Line]:
         """Scores by which blocks of keys are chosen: of heads of their own over one key for each token."""
         if self.chosen is None:
             return
         yield Matmul(f"{at}.q_proj", "B T D, D Nx Hx -> B T Nx Hx")
-        yield Pointwise(f"{at}.q_norm", "B T Nx Hx", weight="Hx")
+        yield Pointwise(f"{at}.q_norm", "B T Nx Hx", weight="Hx", kind="norm_rms")
         yield Matmul(f"{at}.k_proj", "B T D, D Hx -> B T Hx")
-        yield Pointwise(f"{at}.k_norm", "B T Hx", weight="Hx")
+        yield Pointwise(f"{at}.k_norm", "B T Hx", weight="Hx", kind="norm_rms")
         if self.rotary is not None:
-            yield Pointwise(f"{at}.q_rotary", "B T Nx Hr")
-            yield Pointwise(f"{at}.k_rotary", "B T Hr")
+            yield Pointwise(f"{at}.q_rotary", "B T Nx Hr", kind="rotary")
+            yield Pointwise(f"{at}.k_rotary", "B T Hr", kind="rotary")
         yield Matmul(f"{at}.scores", "B T Nx Hx, B S Hx -> B Nx T S", mask="causal")
 
     def _qk_norms(self, at: str) -> Iterator[Line]:
@@ -357,18 +361,19 @@ class Attention(Grouped):
             scale = f"{heads} H" if self.qk_norm.together or self.qk_norm.own else "H"
             scale = scale if self.qk_norm.learned else ""
             shift = scale if self.qk_norm.kind == "layer" and self.qk_norm.shift else ""
-            yield Pointwise(f"{at}.{name}", f"B T {heads} H", weight=scale, bias=shift)
+            kind: PointwiseKind = "norm_layer" if self.qk_norm.kind == "layer" else "norm_rms"
+            yield Pointwise(f"{at}.{name}", f"B T {heads} H", weight=scale, bias=shift, kind=kind)
 
     def _of_scores(self, at: str) -> Iterator[Line]:
         if self.softcap is not None:
             yield Pointwise(f"{at}.softcap", "B K G T S")
         if self.alibi:
-            yield Pointwise(f"{at}.alibi", "B K G T S", sums=True)
+            yield Pointwise(f"{at}.alibi", "B K G T S", kind="sum")
         if self.buckets is not None:
             yield Table(f"{at}.rel_bias", "Rp N", embedding=False)
-            yield Pointwise(f"{at}.rel_bias.add", "B K G T S", sums=True)
+            yield Pointwise(f"{at}.rel_bias.add", "B K G T S", kind="sum")
         elif self.biased:
-            yield Pointwise(f"{at}.rel_bias", "B K G T S", sums=True)
+            yield Pointwise(f"{at}.rel_bias", "B K G T S", kind="sum")
         if self.sinks:
             yield Pointwise(f"{at}.sinks", "B N T", weight="N")
-        yield Pointwise(f"{at}.softmax", f"B K G {self.pairs}")
+        yield Pointwise(f"{at}.softmax", f"B K G {self.pairs}", kind="softmax")

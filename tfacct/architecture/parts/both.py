@@ -43,10 +43,10 @@ class MergedAttention(Attention):
             case "k_proj" | "v_proj":  # a bias is stored once, with the weight
                 yield Matmul(path, "B I D, D K H -> B I K H", weight=own.path)
             case "k_norm":
-                yield Pointwise(path, "B I K H", weight="H", module=own.path)
+                yield Pointwise(path, "B I K H", weight="H", kind="norm_rms", module=own.path)
             case "scores":
                 yield Matmul(path, "B T K G H, B J K H -> B K G T J")
             case "softmax":
-                yield Pointwise(path, "B K G T J")
+                yield Pointwise(path, "B K G T J", kind="softmax")
             case "values":
                 yield Matmul(path, "B K G T J, B J K H -> B T K G H")

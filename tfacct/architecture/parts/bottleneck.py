@@ -41,7 +41,7 @@ class NarrowAttention(Attention):
     @staticmethod
     def _narrowed(at: str) -> Iterator[Line]:
         yield Matmul(at, "B T D, D Db -> B T Db", bias=True)
-        yield Pointwise(f"{at}_norm", "B T Db", weight="Db", bias="Db")
+        yield Pointwise(f"{at}_norm", "B T Db", weight="Db", bias="Db", kind="norm_layer")
 
     @staticmethod
     def _of_narrow(at: str, line: Line) -> Line:
@@ -69,12 +69,12 @@ class NarrowNetworks(FeedForward):
     @staticmethod
     def _network(at: str) -> Iterator[Line]:
         yield Matmul(f"{at}up_proj", "B T Db, Db F -> B T F", bias=True)
-        yield Pointwise(f"{at}act", "B T F")
+        yield Pointwise(f"{at}act", "B T F", kind="activation")
         yield Matmul(f"{at}down_proj", "B T F, F Db -> B T Db", bias=True)
         yield from _joined(at)
 
 
 def _joined(at: str) -> Iterator[Line]:
     """A result added to the narrow token, and what stands for a norm of the sum."""
-    yield Pointwise(f"{at}add", "B T Db", sums=True)
-    yield Pointwise(f"{at}norm", "B T Db", weight="Db", bias="Db")
+    yield Pointwise(f"{at}add", "B T Db", kind="sum")
+    yield Pointwise(f"{at}norm", "B T Db", weight="Db", bias="Db", kind="norm_layer")

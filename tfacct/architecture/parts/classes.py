@@ -37,10 +37,10 @@ class Pooler(Part):
         """Product, for one vector of each sequence or for each position, its activation, and its norm."""
         at_each = "B O" if self.reads == "each" else "B"
         shift = "Dp" if self.norm_shift else ""
-        norm = Pointwise(f"{at}.norm", f"{at_each} Dp", weight="Dp", bias=shift)
+        norm = Pointwise(f"{at}.norm", f"{at_each} Dp", weight="Dp", bias=shift, kind="norm_layer")
         return (
             Matmul(at, f"{at_each} D, D Dp -> {at_each} Dp", bias=self.bias),
-            Pointwise(f"{at}.act", f"{at_each} Dp"),
+            Pointwise(f"{at}.act", f"{at_each} Dp", kind="activation", function=self.activation),
             *(() if self.norm_eps is None else (norm,)),
         )
 
@@ -75,7 +75,7 @@ class Picked(Part):
     def lines(self, at: str) -> tuple[Line, ...]:
         """Norm and product, where they are."""
         each = "B T" if self.reads == "each" else "B"  # whatever logits are asked for: it has none
-        norm = Pointwise(f"{at}.norm", f"{each} D", weight="D", bias="D")
+        norm = Pointwise(f"{at}.norm", f"{each} D", weight="D", bias="D", kind="norm_layer")
         product = Matmul(f"{at}.project", f"{each} D, D Dv -> {each} Dv", bias=self.bias)
         then = Matmul(f"{at}.then", "B Dv, Dv Dvf -> B Dvf")
         products = (*(() if self.width is None else (product,)), *(() if self.then is None else (then,)))
@@ -108,7 +108,7 @@ class Classes(Part):
         product = Matmul(at, spec, bias=self.bias)
         if not self.taught:
             return (product,)
-        return (product, Matmul(f"{at}.taught", spec, bias=self.bias), Pointwise(f"{at}.mean", "B Y", sums=True))
+        return (product, Matmul(f"{at}.taught", spec, bias=self.bias), Pointwise(f"{at}.mean", "B Y", kind="sum"))
 
 
 @record(kw_only=True)

@@ -117,22 +117,22 @@ class CompressedAttention(Part):
         kind = self.kind
         return (
             Matmul(f"{at}.q_a_proj", "B T D, D Rq -> B T Rq"),
-            Pointwise(f"{at}.q_a_norm", "B T Rq", weight="Rq"),
+            Pointwise(f"{at}.q_a_norm", "B T Rq", weight="Rq", kind="norm_rms"),
             Matmul(f"{at}.q_b_proj", "B T Rq, Rq N H -> B T N H"),
-            Pointwise(f"{at}.q_b_norm", "B T N H"),
+            Pointwise(f"{at}.q_b_norm", "B T N H", kind="norm_rms"),
             Matmul(f"{at}.kv_proj", "B T D, D H -> B T H"),
-            Pointwise(f"{at}.kv_norm", "B T H", weight="H"),
-            Pointwise(f"{at}.q_rotary", "B T N Hr"),
-            Pointwise(f"{at}.kv_rotary", "B T Hr"),
+            Pointwise(f"{at}.kv_norm", "B T H", weight="H", kind="norm_rms"),
+            Pointwise(f"{at}.q_rotary", "B T N Hr", kind="rotary"),
+            Pointwise(f"{at}.kv_rotary", "B T Hr", kind="rotary"),
             *(() if kind is None else self._compressed(f"{at}.compressor", kind, "H", "Hu")),
             *(() if self.light is None else self._index(f"{at}.compressor.indexer")),
             Matmul(f"{at}.scores", "B T N H, B S H -> B N T S", mask="causal"),
             *(() if kind is None else self._scores_of_entries(at, kind)),
             Pointwise(f"{at}.sinks", "B N T", weight="N"),
-            Pointwise(f"{at}.softmax", "B N T S"),
+            Pointwise(f"{at}.softmax", "B N T S", kind="softmax"),
             Matmul(f"{at}.values", "B N T S, B S H -> B T N H", mask="causal"),
             *(() if kind is None else self._values_of_entries(at, kind)),
-            Pointwise(f"{at}.out_rotary", "B T N Hr"),
+            Pointwise(f"{at}.out_rotary", "B T N Hr", kind="rotary"),
             Matmul(f"{at}.o_a_proj", "B T Og Ng H, Ng H Og Ro -> B T Og Ro"),
             Matmul(f"{at}.o_b_proj", "B T Og Ro, Og Ro D -> B T D"),
             State(f"{at}.kv_cache", "B S H"),
@@ -144,12 +144,12 @@ class CompressedAttention(Part):
     def _scores_of_entries(self, at: str, kind: str) -> Iterator[Line]:
         entries = COMPRESSED["entries"][kind]
         yield Matmul(f"{at}.compressed_scores", f"B T N H, B {entries} H -> B N T {entries}", mask=self.mask)
-        yield Pointwise(f"{at}.compressed_softmax", f"B N T {entries}")
+        yield Pointwise(f"{at}.compressed_softmax", f"B N T {entries}", kind="softmax")
 
     def _values_of_entries(self, at: str, kind: str) -> Iterator[Line]:
         entries = COMPRESSED["entries"][kind]
         yield Matmul(f"{at}.compressed_values", f"B N T {entries}, B {entries} H -> B T N H", mask=self.mask)
-        yield Pointwise(f"{at}.compressed_add", "B T N H", sums=True)
+        yield Pointwise(f"{at}.compressed_add", "B T N H", kind="sum")
 
     def _compressed(self, at: str, kind: str, size: str, both: str) -> Iterator[Line]:
         """Numbers of each token, their weights, and the keys that are full: of keys that overlap, two shares each."""
@@ -158,18 +158,18 @@ class CompressedAttention(Part):
         yield Matmul(f"{at}.kv_proj", f"B T D, D {each} -> B T {each}")
         yield Matmul(f"{at}.gate_proj", f"B T D, D {each} -> B T {each}")
         yield Pointwise(f"{at}.position_bias", f"B {new} {rate} {each}", bias=f"{rate} {each}")
-        yield Pointwise(f"{at}.softmax", f"B {new} {rate} {each}")
-        yield Pointwise(f"{at}.weighting", f"B {new} {rate} {each}")
-        yield Pointwise(f"{at}.kv_norm", f"B {new} {size}", weight=size)
-        yield Pointwise(f"{at}.rotary", f"B {new} Hr")
+        yield Pointwise(f"{at}.softmax", f"B {new} {rate} {each}", kind="softmax")
+        yield Pointwise(f"{at}.weighting", f"B {new} {rate} {each}", kind="weighting")
+        yield Pointwise(f"{at}.kv_norm", f"B {new} {size}", weight=size, kind="norm_rms")
+        yield Pointwise(f"{at}.rotary", f"B {new} Hr", kind="rotary")
 
     def _index(self, at: str) -> Iterator[Line]:
         """Scores by which keys are chosen: of heads of their own over its compressed keys, weighted and summed."""
         yield from self._compressed(at, "light", "Hx", "Hw")
         yield Matmul(f"{at}.q_proj", "B T Rq, Rq Nx Hx -> B T Nx Hx")
-        yield Pointwise(f"{at}.q_rotary", "B T Nx Hr")
+        yield Pointwise(f"{at}.q_rotary", "B T Nx Hr", kind="rotary")
         yield Matmul(f"{at}.scores", "B T Nx Hx, B Sc Hx -> B T Nx Sc", mask="entries")
-        yield Pointwise(f"{at}.act", "B T Nx Sc")
+        yield Pointwise(f"{at}.act", "B T Nx Sc", kind="activation")
         yield Matmul(f"{at}.weights_proj", "B T D, D Nx -> B T Nx")
         yield Pointwise(f"{at}.sum", "B T Nx Sc")
 

@@ -44,9 +44,9 @@ class ShortConvolution(Mixer):
         """Projections, gates, the convolution, and its last tokens, which are kept."""
         return (
             Matmul(f"{at}.in_proj", "B T D, D Dg -> B T Dg", bias=self.bias),
-            Pointwise(f"{at}.entry_gate", "B T D"),
+            Pointwise(f"{at}.entry_gate", "B T D", kind="gate"),
             Matmul(f"{at}.conv", "B T D Kc, D Kc -> B T D", bias=self.bias),
-            Pointwise(f"{at}.gate", "B T D"),
+            Pointwise(f"{at}.gate", "B T D", kind="gate"),
             Matmul(f"{at}.out_proj", "B T D, D Do -> B T Do", bias=self.bias),
             State(f"{at}.conv_state", "B D Kc"),
         )
@@ -75,7 +75,7 @@ class FirstConvolution(Part):
         """The product, unfolded, its activation, the addition and the norm."""
         return (
             Matmul(at, f"B T Dn {BESIDE}, Dn {BESIDE} D -> B T D", bias=True),
-            Pointwise(f"{at}.act", "B T D"),
-            Pointwise(f"{at}.add", "B T D", sums=True),
-            Pointwise(f"{at}.norm", "B T D", weight="D", bias="D"),
+            Pointwise(f"{at}.act", "B T D", kind="activation", function=self.activation),
+            Pointwise(f"{at}.add", "B T D", kind="sum"),
+            Pointwise(f"{at}.norm", "B T D", weight="D", bias="D", kind="norm_layer"),
         )

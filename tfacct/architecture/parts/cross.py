@@ -64,13 +64,13 @@ class CrossAttention(Grouped):
             Matmul(f"{at}.q_proj", "B T D, D N H -> B T N H", bias=self.qkv_bias),
             Matmul(f"{at}.k_proj", f"B I {read}, {read} K H -> B I K H", bias=self.qkv_bias and self.key_bias),
             Matmul(f"{at}.v_proj", f"B I {read}, {read} K H -> B I K H", bias=self.qkv_bias),
-            *(() if self.qk_norm is None else (Pointwise(f"{at}.q_norm", "B T N H", weight="H"),)),
-            *(() if self.qk_norm is None else (Pointwise(f"{at}.k_norm", "B I K H", weight="H"),)),
+            *(() if self.qk_norm is None else (Pointwise(f"{at}.q_norm", "B T N H", weight="H", kind="norm_rms"),)),
+            *(() if self.qk_norm is None else (Pointwise(f"{at}.k_norm", "B I K H", weight="H", kind="norm_rms"),)),
             Pointwise(f"{at}.scores", "B K G T J H")
             if self.score_function == "distance"
             else Matmul(f"{at}.scores", "B T K G H, B J K H -> B K G T J"),
             *(() if self.softcap is None else (Pointwise(f"{at}.softcap", "B K G T J"),)),
-            Pointwise(f"{at}.softmax", "B K G T J"),
+            Pointwise(f"{at}.softmax", "B K G T J", kind="softmax"),
             Matmul(f"{at}.values", "B K G T J, B J K H -> B T K G H"),
             Matmul(f"{at}.o_proj", "B T N H, N H D -> B T D", bias=self.out_bias),
             State(f"{at}.k_cache", "B J K H"),
@@ -128,7 +128,7 @@ class Distances(Part):
 
     def lines(self, at: str) -> tuple[Line, ...]:
         """Table, and the norm of all its rows."""
-        norm = Pointwise(f"{at}.norm", "Rp D", weight="D", bias="D")
+        norm = Pointwise(f"{at}.norm", "Rp D", weight="D", bias="D", kind="norm_layer")
         return (Table(at, "Rp D"), *((norm,) if self.normed else ()))
 
 
@@ -174,8 +174,8 @@ class Disentangled(Attention):
             yield projected("pos_q_proj", "q_proj", "N", back)
         if self.to_positions:
             yield Matmul(f"{at}.to_positions", f"B T K G H, B {to} K H -> B K G T {to}")
-            yield Pointwise(f"{at}.to_add", "B K G T S", sums=True)
+            yield Pointwise(f"{at}.to_add", "B K G T S", kind="sum")
         if self.from_positions:
             yield Matmul(f"{at}.from_positions", f"B S K H, B {back} K G H -> B K G S {back}")
-            yield Pointwise(f"{at}.from_add", "B K G T S", sums=True)
+            yield Pointwise(f"{at}.from_add", "B K G T S", kind="sum")
         yield from Attention._of_scores(self, at)

@@ -102,8 +102,8 @@ class DeltaNet(Mixer):
             *self._in_chunks(at),
             Pointwise(f"{at}.recurrence", "B Tr Nd Hk Hv"),
             Pointwise(f"{at}.step_read", "B Tr Nd Hv"),
-            Pointwise(f"{at}.out_norm", "B T Nd Hv", weight="Hv"),
-            Pointwise(f"{at}.gate", "B T Nd Hv"),
+            Pointwise(f"{at}.out_norm", "B T Nd Hv", weight="Hv", kind="norm_rms"),
+            Pointwise(f"{at}.gate", "B T Nd Hv", kind="gate", function="silu"),
             Matmul(f"{at}.out_proj", "B T Nd Hv, Nd Hv D -> B T D"),
             State(f"{at}.conv_state", "B Dc Kc"),
             State(f"{at}.delta_state", "B Nd Hk Hv", STATE_BITS),
@@ -127,9 +127,9 @@ class DeltaNet(Mixer):
             yield Matmul(f"{at}.decay_a_proj", "B T D, D Rd -> B T Rd")
             yield Matmul(f"{at}.decay_b_proj", "B T Rd, Rd Nd Hk -> B T Nd Hk")
         yield Matmul(f"{at}.conv", "B T Dc Kc, Dc Kc -> B T Dc")
-        yield Pointwise(f"{at}.conv_act", "B T Dc")
-        yield Pointwise(f"{at}.q_norm", "B T Nd Hk")
-        yield Pointwise(f"{at}.k_norm", "B T Nd Hk")
+        yield Pointwise(f"{at}.conv_act", "B T Dc", kind="activation", function=self.activation)
+        yield Pointwise(f"{at}.q_norm", "B T Nd Hk", kind="norm_rms")
+        yield Pointwise(f"{at}.k_norm", "B T Nd Hk", kind="norm_rms")
         yield Pointwise(f"{at}.rate", "B T Kd Gd")
         decays = "Nd Hk" if self.by_channel else "Nd"
         yield Pointwise(f"{at}.decay", f"B T {decays}", weight="Nd", bias=decays)
@@ -152,9 +152,9 @@ class DeltaNet(Mixer):
             yield Matmul(f"{at}.new_values", f"{pairs}, {ahead}")
             yield Matmul(f"{at}.new_keys", f"{pairs}, B Nc Qc Nd Hk -> B Nc Pc Nd Hk")
         yield Matmul(f"{at}.held", "B Nc Pc Nd Hk, B Nc Nd Hk Hv -> B Nc Pc Nd Hv")
-        yield Pointwise(f"{at}.correction", "B Nc Pc Nd Hv", sums=True)
+        yield Pointwise(f"{at}.correction", "B Nc Pc Nd Hv", kind="sum")
         yield Matmul(f"{at}.state_read", "B Nc Pc Nd Hk, B Nc Nd Hk Hv -> B Nc Pc Nd Hv")
         yield Matmul(f"{at}.chunk_values", f"{pairs}, {ahead}")
-        yield Pointwise(f"{at}.read_add", "B Nc Pc Nd Hv", sums=True)
+        yield Pointwise(f"{at}.read_add", "B Nc Pc Nd Hv", kind="sum")
         yield Matmul(f"{at}.state_write", "B Nc Qc Nd Hk, B Nc Qc Nd Hv -> B Nc Nd Hk Hv")
         yield Pointwise(f"{at}.state_decay", "B Nc Nd Hk Hv")

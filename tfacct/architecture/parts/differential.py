@@ -44,6 +44,6 @@ class DifferentialAttention(Attention):
             *again,
             *(Pointwise(f"{at}.{which}_lambda", "H", weight="H", bias="H") for which in ("first", "second")),
             Pointwise(f"{at}.difference", "B T N H"),
-            Pointwise(f"{at}.pair_norm", "B T N H"),
+            Pointwise(f"{at}.pair_norm", "B T N H", kind="norm_rms"),
             *own[behind:],
         )

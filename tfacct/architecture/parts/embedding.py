@@ -14,7 +14,7 @@ from tfacct.architecture.parts.part import Part
 from tfacct.architecture.parts.shared import ALONE
 from tfacct.base.record import record
 from tfacct.ledger.einsum import Size
-from tfacct.ledger.lines import FRONT, Line, Matmul, Pointwise, Table, Unused
+from tfacct.ledger.lines import FRONT, Line, Matmul, Pointwise, PointwiseKind, Table, Unused
 from tfacct.ledger.workload import PATCHES
 
 WIDTHS = {"D": "hidden size", "De": "width of the token table"}
@@ -82,7 +82,7 @@ class Embedding(Part):
 
     def lines(self, at: str) -> tuple[Line, ...]:
         """Table, and the work on the rows read from it."""
-        scale = (Pointwise(f"{at}.scale", "B T D"),) if self.scaled else ()
+        scale = (Pointwise(f"{at}.scale", "B T D", kind="scale"),) if self.scaled else ()
         if self.shared:
             return scale
         if self.width is None:
@@ -129,9 +129,9 @@ class Stem(Part):
         """Both products, unfolded, and their activations."""
         return (
             Matmul(f"{at}.conv1", "B T Fp Mf Kf, Mf Kf D -> B T Fp D", bias=True),
-            Pointwise(f"{at}.act1", "B T Fp D"),
+            Pointwise(f"{at}.act1", "B T Fp D", kind="activation"),
             Matmul(f"{at}.conv2", "B T Dk, Dk D -> B T D", bias=True),
-            Pointwise(f"{at}.act2", "B T D"),
+            Pointwise(f"{at}.act2", "B T D", kind="activation"),
         )
 
 
@@ -187,13 +187,13 @@ class Positions(Part):
 
     def lines(self, at: str) -> tuple[Line, ...]:
         """Table, where there is one, and the addition."""
-        added = Pointwise(f"{at}.add", f"B T {row(self.narrow)}", sums=True)
+        added = Pointwise(f"{at}.add", f"B T {row(self.narrow)}", kind="sum")
         if self.front is not None:
-            own = Pointwise(f"{at}.class_add", "B U D", sums=True)
-            return (Table(at, "P D"), own, Pointwise(f"{at}.add", f"B {PATCHES} D", sums=True))
+            own = Pointwise(f"{at}.class_add", "B U D", kind="sum")
+            return (Table(at, "P D"), own, Pointwise(f"{at}.add", f"B {PATCHES} D", kind="sum"))
         if self.crossed:
-            return (Table(at, "Xy P D"), Pointwise(f"{at}.join", "B T D", sums=True), added)
-        resampled = () if self.tiles is None else (Pointwise(f"{at}.resample", f"B T {row(self.narrow)}", sums=True),)
+            return (Table(at, "Xy P D"), Pointwise(f"{at}.join", "B T D", kind="sum"), added)
+        resampled = () if self.tiles is None else (Pointwise(f"{at}.resample", f"B T {row(self.narrow)}", kind="sum"),)
         return (
             (Table(at, f"P {row(self.narrow)}", trained=self.trained), *resampled, added) if self.stored else (added,)
         )
@@ -241,7 +241,7 @@ class Segments(Part):
         """Table and addition."""
         return (
             Table(at, f"{self.counted} {row(self.narrow)}"),
-            Pointwise(f"{at}.add", f"B T {row(self.narrow)}", sums=True),
+            Pointwise(f"{at}.add", f"B T {row(self.narrow)}", kind="sum"),
         )
 
 
@@ -273,7 +273,7 @@ class Boxes(Part):
     def lines(self, at: str) -> tuple[Line, ...]:
         """Tables and additions."""
         tables = (Table(f"{at}.{name}", "Vb D") for name in self.TABLES)
-        return (*tables, *(Pointwise(f"{at}.{name}_add", "B T D", sums=True) for name in self.ADDED))
+        return (*tables, *(Pointwise(f"{at}.{name}_add", "B T D", kind="sum") for name in self.ADDED))
 
 
 @record(kw_only=True)
@@ -339,12 +339,13 @@ class Head(Part):
         if self.width is not None and self.transform is None:
             yield Matmul(f"{at}.project", "B T D, D De -> B T De")
         if self.scale is not None:
-            yield Pointwise(f"{at}.scale", "B O D")
+            yield Pointwise(f"{at}.scale", "B O D", kind="scale")
         if self.transform is not None:
             row = self.row
             yield Matmul(f"{at}.transform", f"B O D, D {row} -> B O {row}", bias=self.transform_bias)
-            yield Pointwise(f"{at}.act", f"B O {row}")
-            yield Pointwise(f"{at}.norm", f"B O {row}", weight=row, bias=row if self.norm_bias else "")
+            yield Pointwise(f"{at}.act", f"B O {row}", kind="activation", function=self.transform)
+            shift = row if self.norm_bias else ""
+            yield Pointwise(f"{at}.norm", f"B O {row}", weight=row, bias=shift, kind="norm_layer")
 
     def again(self, at: str) -> tuple[Line, ...]:
         """Lines that give the logits of another stream, under the path `at`, with the same weight."""
@@ -352,8 +353,11 @@ class Head(Part):
 
     def _logits(self, at: str, weight: str | None) -> tuple[Line, ...]:
         row = self.row
-        behind = (("logit_scale", self.logit_scale), ("softcap", self.softcap))
-        own = (Pointwise(f"{at}.{name}", "B O V") for name, value in behind if value is not None)
+        after: tuple[tuple[str, PointwiseKind, float | None], ...] = (
+            ("logit_scale", "scale", self.logit_scale),
+            ("softcap", "", self.softcap),
+        )
+        own = tuple(Pointwise(f"{at}.{name}", "B O V", kind=kind) for name, kind, value in after if value is not None)
         if self.rest is None:
             return (Matmul(at, f"B O {row}, {row} V -> B O V", weight=weight, bias=self.bias), *own)
         table = Matmul(at, "B O De, De V -> B O V", weight=weight, bias=self.bias)

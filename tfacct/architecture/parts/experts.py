@@ -118,7 +118,7 @@ class Experts(Part):
     def lines(self, at: str) -> tuple[Line, ...]:
         """Router, products of the experts, and those of the shared network."""
         normed = {
-            name: (Pointwise(f"{at}.{name}", "B T D", weight="D"),) if self.norms is not None else ()
+            name: (Pointwise(f"{at}.{name}", "B T D", weight="D", kind="norm_rms"),) if self.norms is not None else ()
             for name in ("router_norm", "experts_norm", "experts_post_norm", "shared_norm", "shared_post_norm")
         }
         choices = "E" if self.idle is None else "Er"
@@ -138,13 +138,15 @@ class Experts(Part):
         )
         if self.shared_width is None:
             return routed
-        own = projections(f"{at}.shared", self.shared_axis, gated=self.gated, bias=self.shared_bias)
+        own = projections(
+            f"{at}.shared", self.shared_axis, gated=self.gated, bias=self.shared_bias, function=self.activation
+        )
         shared = (*normed["shared_norm"], *own, *normed["shared_post_norm"])
-        added = Pointwise(f"{at}.shared_add", "B T D", sums=True)
+        added = Pointwise(f"{at}.shared_add", "B T D", kind="sum")
         if not self.shared_gate:
             return (*routed, *shared, added)
         gate = Matmul(f"{at}.shared_gate", "B T D, D U -> B T U")
-        return (*routed, *shared, gate, Pointwise(f"{at}.shared_weighting", "B T D"), added)
+        return (*routed, *shared, gate, Pointwise(f"{at}.shared_weighting", "B T D", kind="weighting"), added)
 
     def _router(self, at: str, choices: str) -> Iterator[Line]:
         """A product, or a network behind one."""
@@ -154,11 +156,11 @@ class Experts(Part):
         yield Matmul(f"{at}.down_proj", "B T D, D Rr -> B T Rr", bias=True)
         if self.follows:
             yield Pointwise(f"{at}.follow", "B T Rr", weight="Rr")
-        yield Pointwise(f"{at}.norm", "B T Rr", weight="Rr")
+        yield Pointwise(f"{at}.norm", "B T Rr", weight="Rr", kind="norm_rms")
         yield Matmul(f"{at}.fc1", "B T Rr, Rr Rm -> B T Rm", bias=True)
-        yield Pointwise(f"{at}.act1", "B T Rm")
+        yield Pointwise(f"{at}.act1", "B T Rm", kind="activation", function=self.activation)
         yield Matmul(f"{at}.fc2", "B T Rm, Rm Rr -> B T Rr", bias=True)
-        yield Pointwise(f"{at}.act2", "B T Rr")
+        yield Pointwise(f"{at}.act2", "B T Rr", kind="activation", function=self.activation)
         yield Matmul(f"{at}.out_proj", f"B T Rr, Rr {choices} -> B T {choices}")
 
     def _of_others(self, at: str) -> Iterator[Line]:
@@ -177,16 +179,16 @@ class Experts(Part):
         if self.latent is not None:
             yield Matmul(f"{at}.latent_down", "B T D, D Dl -> B T Dl", bias=self.shared_bias)
         if self.latent_norms is not None:
-            yield Pointwise(f"{at}.latent_norm", "B T Dl", weight="Dl")
+            yield Pointwise(f"{at}.latent_norm", "B T Dl", weight="Dl", kind="norm_rms")
         if self.gated:
             yield Matmul(f"{experts}.gate_proj", into, bias=self.bias, bank="E")
         yield Matmul(f"{experts}.up_proj", into, bias=self.bias, bank="E")
-        yield Pointwise(f"{experts}.act", "B T A Fe")
+        yield Pointwise(f"{experts}.act", "B T A Fe", kind="activation", function=self.activation)
         yield Matmul(f"{experts}.down_proj", f"B T A Fe, Fe {of} -> B T A {of}", bias=self.bias, bank="E")
         if self.latent_norms is not None:
-            yield Pointwise(f"{at}.result_norm", "B T A Dl", weight="Dl")
-        yield Pointwise(f"{at}.weighting", f"B T A {of}")
+            yield Pointwise(f"{at}.result_norm", "B T A Dl", weight="Dl", kind="norm_rms")
+        yield Pointwise(f"{at}.weighting", f"B T A {of}", kind="weighting")
         if self.sum_bias:
-            yield Pointwise(f"{at}.sum", "B T D", bias="D", sums=True)
+            yield Pointwise(f"{at}.sum", "B T D", bias="D", kind="sum")
         if self.latent is not None:
             yield Matmul(f"{at}.latent_up", "B T Dl, Dl D -> B T D", bias=self.shared_bias)

@@ -18,14 +18,14 @@ from tfacct.ledger.lines import Line, Matmul, Pointwise, Unused
 
 @cache
 def projections(
-    at: str, width: str, *, gated: bool, bias: bool, down_bias: bool = False
+    at: str, width: str, *, gated: bool, bias: bool, down_bias: bool = False, function: str = "silu"
 ) -> tuple[Matmul | Pointwise, ...]:
     """Lines of one network whose width is the axis `width`: the projections, and the activation with the gate."""
     gate = Matmul(f"{at}.gate_proj", f"B T D, D {width} -> B T {width}", bias=bias)
     return (
         *((gate,) if gated else ()),
         Matmul(f"{at}.up_proj", f"B T D, D {width} -> B T {width}", bias=bias),
-        Pointwise(f"{at}.act", f"B T {width}"),
+        Pointwise(f"{at}.act", f"B T {width}", kind="activation", function=function),
         Matmul(f"{at}.down_proj", f"B T {width}, {width} D -> B T D", bias=bias or down_bias),
     )
 
@@ -75,17 +75,22 @@ class FeedForward(Part):
 
     def lines(self, at: str) -> tuple[Line, ...]:
         """Norm where it has one, projections and activation; only what is stored if it is never called."""
-        lines: tuple[Line, ...] = projections(at, "F", gated=self.gated, bias=self.bias, down_bias=self.down_bias)
+        lines: tuple[Line, ...] = projections(
+            at, "F", gated=self.gated, bias=self.bias, down_bias=self.down_bias, function=self.activation
+        )
         if self.bent:
-            bent = Pointwise(f"{at}.act", "B T F U", weight="U", bias="U")
+            bent = Pointwise(f"{at}.act", "B T F U", weight="U", bias="U", kind="activation", function=self.activation)
             lines = tuple(bent if line.path == bent.path else line for line in lines)
         if self.inner_norm is not None:
-            lines = (*lines[:-1], Pointwise(f"{at}.inner_norm", "B T F", weight="F"), lines[-1])
+            lines = (*lines[:-1], Pointwise(f"{at}.inner_norm", "B T F", weight="F", kind="norm_rms"), lines[-1])
         if self.norm is not None:
             shift = "D" if self.norm == "layer" else ""
-            lines = (Pointwise(f"{at}.norm", "B T D", weight="D", bias=shift), *lines)
+            lines = (
+                Pointwise(f"{at}.norm", "B T D", weight="D", bias=shift, kind="norm_layer" if shift else "norm_rms"),
+                *lines,
+            )
         if self.gate_scale is not None:
-            lines = (lines[0], Pointwise(f"{at}.gate_scale", "B T F", sums=True), *lines[1:])
+            lines = (lines[0], Pointwise(f"{at}.gate_scale", "B T F", kind="scale"), *lines[1:])
         if self.adapter is not None:
             gate, up, *rest = lines
             lines = (gate, up, *self._adapted(at), *rest)
@@ -103,5 +108,5 @@ class FeedForward(Part):
         return (
             Matmul(f"{at}.adapter_down", "B T D, D Ra -> B T Ra"),
             *(Matmul(f"{at}.{which}_adapter_up", "B T Ra, Ra F -> B T F") for which in both),
-            *(Pointwise(f"{at}.{which}_adapter_add", "B T F", sums=True) for which in both),
+            *(Pointwise(f"{at}.{which}_adapter_add", "B T F", kind="sum") for which in both),
         )

@@ -58,7 +58,7 @@ class HyperConnection(Part):
         """Weights, and the stream that is read."""
         weights, factors = self.derived()
         return (
-            Pointwise(f"{at}.norm", "B T Xm D"),
+            Pointwise(f"{at}.norm", "B T Xm D", kind="norm_rms"),
             Matmul(f"{at}.weights", f"B T Xm D, Xm D {weights} -> B T {weights}"),
             Table(f"{at}.factors", factors, embedding=False),
             Pointwise(f"{at}.base", f"B T {weights}", bias=weights),
@@ -98,7 +98,7 @@ class HyperResult(Part):
         return (
             Pointwise(f"{at}.result", "B T Xm D"),
             *mixed,
-            Pointwise(f"{at}.add", "B T Xm D", sums=True),
+            Pointwise(f"{at}.add", "B T Xm D", kind="sum"),
         )
 
 
@@ -134,7 +134,7 @@ class HyperHead(Part):
         if not self.weighs:
             return (Pointwise(f"{at}.mean", "B T D"),)
         return (
-            Pointwise(f"{at}.norm", "B T Xm D"),
+            Pointwise(f"{at}.norm", "B T Xm D", kind="norm_rms"),
             Matmul(f"{at}.weights", "B T Xm D, Xm D Xn -> B T Xn"),
             Table(f"{at}.factor", "Xg", embedding=False),
             Pointwise(f"{at}.base", "B T Xn", bias="Xn"),

@@ -71,7 +71,7 @@ class Patches(Part):
         """The product, and the class token where there is one."""
         rows = "T" if self.front is None else PATCHES
         product = Matmul(f"{at}.project", f"B {rows} Cc Px, Cc Px D -> B {rows} D", bias=self.bias)
-        norm = () if self.norm_eps is None else (Pointwise(f"{at}.norm", f"B {rows} D", weight="D"),)
+        norm = () if self.norm_eps is None else (Pointwise(f"{at}.norm", f"B {rows} D", weight="D", kind="norm_rms"),)
         hidden = (Unused(Pointwise(f"{at}.mask", f"B {rows} D", weight="D")),) if self.masked else ()
         if self.front is None:
             return (product, *norm, *hidden)
@@ -112,17 +112,20 @@ class AttentionPooler(Part):
 
     def lines(self, at: str) -> tuple[Line, ...]:
         """The query, projections, QKᵀ and PV over all positions, the norm, the network and its addition."""
-        network = (line.renamed({"T": "Qp"}) for line in projections(f"{at}.mlp", "F", gated=False, bias=True))
+        network = (
+            line.renamed({"T": "Qp"})
+            for line in projections(f"{at}.mlp", "F", gated=False, bias=True, function=self.activation)
+        )
         return (
             Table(f"{at}.probe", "Qp D", embedding=False),
             Matmul(f"{at}.q_proj", "B Qp D, D Np Hz -> B Qp Np Hz", bias=True),
             Matmul(f"{at}.k_proj", "B T D, D Np Hz -> B T Np Hz", bias=True),
             Matmul(f"{at}.v_proj", "B T D, D Np Hz -> B T Np Hz", bias=True),
             Matmul(f"{at}.scores", "B Qp Np Hz, B T Np Hz -> B Np Qp T"),
-            Pointwise(f"{at}.softmax", "B Np Qp T"),
+            Pointwise(f"{at}.softmax", "B Np Qp T", kind="softmax"),
             Matmul(f"{at}.values", "B Np Qp T, B T Np Hz -> B Qp Np Hz"),
             Matmul(f"{at}.o_proj", "B Qp Np Hz, Np Hz D -> B Qp D", bias=True),
-            Pointwise(f"{at}.norm", "B Qp D", weight="D", bias="D"),
+            Pointwise(f"{at}.norm", "B Qp D", weight="D", bias="D", kind="norm_layer"),
             *network,
-            Pointwise(f"{at}.add", "B Qp D", sums=True),
+            Pointwise(f"{at}.add", "B Qp D", kind="sum"),
         )

@@ -181,7 +181,7 @@ class LatentAttention(Part):
     def _lines(self, at: str) -> tuple[Line, ...]:
         return (
             *self._queries(at),
-            *(() if self.temperature is None else (Pointwise(f"{at}.q_scale", "B T N Hq"),)),
+            *(() if self.temperature is None else (Pointwise(f"{at}.q_scale", "B T N Hq", kind="scale"),)),
             *((Pointwise(f"{at}.q_scale", "B T N Hq", weight="N", bias="N"),) if self.learned else ()),
             *((Pointwise(f"{at}.q_stretch", "B T N Hq"),) if self.stretched and self.stretches == "heads" else ()),
             *(() if self.borrowed else self._latent(at)),
@@ -195,7 +195,7 @@ class LatentAttention(Part):
 
     def _latent(self, at: str) -> Iterator[Line]:
         yield Matmul(f"{at}.kv_a_proj", "B T D, D Rs -> B T Rs", bias=self.bias)
-        yield Pointwise(f"{at}.kv_a_norm", "B T R", weight="R")
+        yield Pointwise(f"{at}.kv_a_norm", "B T R", weight="R", kind="norm_rms")
         if self.stretched:
             yield Pointwise(f"{at}.kv_stretch", "B T R")
 
@@ -204,27 +204,27 @@ class LatentAttention(Part):
             made = "N Hv" if self.gates == "channels" else "N"
             read = "Rj" if self.paired else "D"
             yield Matmul(f"{at}.gate_proj", f"B T {read}, {read} {made} -> B T {made}")
-            yield Pointwise(f"{at}.gate", "B T N Hv")
+            yield Pointwise(f"{at}.gate", "B T N Hv", kind="gate")
 
     def _softmax(self, at: str) -> Iterator[Line]:
         if self.sinks:
             yield Pointwise(f"{at}.sinks", "B N T", weight="N")
-        yield Pointwise(f"{at}.softmax", "B N T S")
+        yield Pointwise(f"{at}.softmax", "B N T S", kind="softmax")
 
     def _turned(self, at: str) -> Iterator[Line]:
         if self.turned_norm:
-            yield Pointwise(f"{at}.turned_norm", "B T Hr", weight="Hr")
+            yield Pointwise(f"{at}.turned_norm", "B T Hr", weight="Hr", kind="norm_rms")
         if self.rotary is not None:
-            yield Pointwise(f"{at}.q_rotary", "B T N Hr")
+            yield Pointwise(f"{at}.q_rotary", "B T N Hr", kind="rotary")
             if not self.borrowed:
-                yield Pointwise(f"{at}.k_rotary", "B T Hr")
+                yield Pointwise(f"{at}.k_rotary", "B T Hr", kind="rotary")
 
     def _queries(self, at: str) -> Iterator[Line]:
         if self.q_rank is None:
             yield Matmul(f"{at}.q_proj", "B T D, D N Hq -> B T N Hq")
         else:
             yield Matmul(f"{at}.q_a_proj", "B T D, D Rq -> B T Rq", bias=self.bias)
-            yield Pointwise(f"{at}.q_a_norm", "B T Rq", weight="Rq")
+            yield Pointwise(f"{at}.q_a_norm", "B T Rq", weight="Rq", kind="norm_rms")
             if self.stretched and self.stretches == "latents":
                 yield Pointwise(f"{at}.q_stretch", "B T Rq")
             read = "Rj" if self.paired else "Rq"
@@ -237,20 +237,20 @@ class LatentAttention(Part):
         at = f"{at}.indexer"
         read = "D" if self.index_streamed else "Rq"
         if self.index_streamed:
-            yield Pointwise(f"{at}.q_norm", "B T D", weight="D", bias="D")
+            yield Pointwise(f"{at}.q_norm", "B T D", weight="D", bias="D", kind="norm_layer")
         yield Matmul(f"{at}.q_proj", f"B T {read}, {read} Nx Hx -> B T Nx Hx")
         if self.learned:
             yield Pointwise(f"{at}.q_scale", "B T Nx Hx", weight="Nx", bias="Nx")
         yield Matmul(f"{at}.k_proj", "B T D, D Hx -> B T Hx")
-        yield Pointwise(f"{at}.k_norm", "B T Hx", weight="Hx", bias="Hx")
+        yield Pointwise(f"{at}.k_norm", "B T Hx", weight="Hx", bias="Hx", kind="norm_layer")
         if self.index_pool is not None:
             yield from self._pooled(at)
             return
         if self.rotary is not None:
-            yield Pointwise(f"{at}.q_rotary", "B T Nx Hr")
-            yield Pointwise(f"{at}.k_rotary", "B T Hr")
+            yield Pointwise(f"{at}.q_rotary", "B T Nx Hr", kind="rotary")
+            yield Pointwise(f"{at}.k_rotary", "B T Hr", kind="rotary")
         yield Matmul(f"{at}.scores", "B T Nx Hx, B S Hx -> B Nx T S", mask="causal")
-        yield Pointwise(f"{at}.act", "B Nx T S")
+        yield Pointwise(f"{at}.act", "B Nx T S", kind="activation")
         yield Matmul(f"{at}.weights_proj", "B T D, D Nx -> B T Nx")
         yield Matmul(f"{at}.sum", "B T Nx, B Nx T S -> B T S", mask="causal")
 
@@ -259,10 +259,10 @@ class LatentAttention(Part):
         keys, rate = COMPRESSED["entries"]["light"], RATES["light"]
         yield Matmul(f"{at}.gate_proj", "B T D, D Hx -> B T Hx")
         yield Pointwise(f"{at}.position_bias", f"B {keys} {rate} Hx", bias=f"{rate} Hx")
-        yield Pointwise(f"{at}.softmax", f"B {keys} {rate} Hx")
-        yield Pointwise(f"{at}.weighting", f"B {keys} {rate} Hx")
+        yield Pointwise(f"{at}.softmax", f"B {keys} {rate} Hx", kind="softmax")
+        yield Pointwise(f"{at}.weighting", f"B {keys} {rate} Hx", kind="weighting")
         yield Matmul(f"{at}.scores", f"B T Nx Hx, B {keys} Hx -> B Nx T {keys}", mask="entries")
-        yield Pointwise(f"{at}.act", f"B Nx T {keys}")
+        yield Pointwise(f"{at}.act", f"B Nx T {keys}", kind="activation")
         yield Matmul(f"{at}.weights_proj", "B T D, D Nx -> B T Nx")
         yield Matmul(f"{at}.sum", f"B T Nx, B Nx T {keys} -> B T {keys}", mask="entries")
 

@@ -89,9 +89,9 @@ class LightningAttention(Mixer):
             *self._in_chunks(at),
             Pointwise(f"{at}.recurrence", "B Tr Nl Hl Ol"),
             Matmul(f"{at}.read_out", "B Tr Nl Hl, B Tr Nl Hl Ol -> B Tr Nl Ol"),
-            Pointwise(f"{at}.out_norm", "B T Nl Ol", weight="Nl Ol"),
+            Pointwise(f"{at}.out_norm", "B T Nl Ol", weight="Nl Ol", kind="norm_rms"),
             Matmul(f"{at}.gate_proj", "B T D, D Nl Ol -> B T Nl Ol"),
-            Pointwise(f"{at}.gate", "B T Nl Ol"),
+            Pointwise(f"{at}.gate", "B T Nl Ol", kind="gate"),
             Matmul(f"{at}.out_proj", "B T Nl Ol, Nl Ol D -> B T D", bias=self.out_bias),
             State(f"{at}.state", "B Nl Hl Ol", STATE_BITS if self.simple else None),
         )
@@ -101,22 +101,22 @@ class LightningAttention(Mixer):
         for name, size in (("q", "Hl"), ("k", "Hl"), ("v", "Ol")):
             yield Matmul(f"{at}.{name}_proj", f"B T D, D Nl {size} -> B T Nl {size}", bias=self.bias)
         for name, size in (("q", "Hl"), ("k", "Hl"), ("v", "Ol")) if self.activation is not None else ():
-            yield Pointwise(f"{at}.{name}_act", f"B T Nl {size}")
+            yield Pointwise(f"{at}.{name}_act", f"B T Nl {size}", kind="activation", function=self.activation)
         for name in ("q_norm", "k_norm") if self.qk_norm else ():
-            yield Pointwise(f"{at}.{name}", "B T Nl Hl", weight="Hl")
+            yield Pointwise(f"{at}.{name}", "B T Nl Hl", weight="Hl", kind="norm_rms")
         for name in ("q_rotary", "k_rotary") if self.rotary is not None else ():
-            yield Pointwise(f"{at}.{name}", f"B T Nl {'Hl' if self.rope_dim is None else 'Hlr'}")
+            yield Pointwise(f"{at}.{name}", f"B T Nl {'Hl' if self.rope_dim is None else 'Hlr'}", kind="rotary")
 
     def _in_chunks(self, at: str) -> Iterator[Line]:
         """Tokens of a chunk among each other, then chunk after chunk with the matrix: what it gives at the queries, and
         what is written to it."""
         pairs = "B Nc Nl Pc Qc"
         yield Matmul(f"{at}.chunk_scores", f"B Nc Pc Nl Hl, B Nc Qc Nl Hl -> {pairs}")
-        yield Pointwise(f"{at}.weighting", pairs)
+        yield Pointwise(f"{at}.weighting", pairs, kind="weighting")
         yield Matmul(f"{at}.chunk_values", f"{pairs}, B Nc Qc Nl Ol -> B Nc Pc Nl Ol")
-        yield Pointwise(f"{at}.q_decay", "B Nc Pc Nl Hl", sums=True)
+        yield Pointwise(f"{at}.q_decay", "B Nc Pc Nl Hl", kind="scale")
         yield Matmul(f"{at}.state_read", "B Nc Pc Nl Hl, B Nc Nl Hl Ol -> B Nc Pc Nl Ol")
-        yield Pointwise(f"{at}.read_add", "B Nc Pc Nl Ol", sums=True)
-        yield Pointwise(f"{at}.k_decay", "B Nc Pc Nl Hl", sums=True)
+        yield Pointwise(f"{at}.read_add", "B Nc Pc Nl Ol", kind="sum")
+        yield Pointwise(f"{at}.k_decay", "B Nc Pc Nl Hl", kind="scale")
         yield Matmul(f"{at}.state_write", "B Nc Qc Nl Hl, B Nc Qc Nl Ol -> B Nc Nl Hl Ol")
         yield Pointwise(f"{at}.state_decay", "B Nc Nl Hl Ol")

@@ -57,7 +57,7 @@ class GatedRecurrence(Mixer):
         gates = "B T Nb Hb, Nb Hb Ob -> B T Nb Ob"
         return (
             Matmul(f"{at}.y_proj", "B T D, D Dr -> B T Dr", bias=True),
-            Pointwise(f"{at}.act", "B T Dr"),
+            Pointwise(f"{at}.act", "B T Dr", kind="activation", function=self.activation),
             Matmul(f"{at}.x_proj", "B T D, D Dr -> B T Dr", bias=True),
             Matmul(f"{at}.conv", "B T Dr Kc, Dr Kc -> B T Dr", bias=True),
             Matmul(f"{at}.input_gate", gates, bias=True),
@@ -65,7 +65,7 @@ class GatedRecurrence(Mixer):
             Pointwise(f"{at}.decay", "B T Dr", weight="Dr"),
             Pointwise(f"{at}.input", "B T Dr"),
             Pointwise(f"{at}.recurrence", "B T Dr"),
-            Pointwise(f"{at}.gate", "B T Dr"),
+            Pointwise(f"{at}.gate", "B T Dr", kind="gate"),
             Matmul(f"{at}.out_proj", "B T Dr, Dr D -> B T D", bias=True),
             State(f"{at}.conv_state", "B Dr Kp"),
             State(f"{at}.lru_state", "B Dr", STATE_BITS),

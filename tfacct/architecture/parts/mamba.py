@@ -75,7 +75,7 @@ class Mamba(Mixer):
         return (
             Matmul(f"{at}.in_proj", "B T D, D Dz -> B T Dz", bias=self.bias),
             Matmul(f"{at}.conv", "B T Dx Kc, Dx Kc -> B T Dx", bias=self.conv_bias),
-            Pointwise(f"{at}.conv_act", "B T Dx"),
+            Pointwise(f"{at}.conv_act", "B T Dx", kind="activation", function=self.activation),
             Matmul(f"{at}.x_proj", "B T Dx, Dx Rx -> B T Rx"),
             *self._norms(at),
             Matmul(f"{at}.dt_proj", "B T Rt, Rt Dx -> B T Dx", bias=True),
@@ -83,7 +83,7 @@ class Mamba(Mixer):
             Pointwise(f"{at}.recurrence", "B T Dx Ns", weight="Dx Ns"),
             Matmul(f"{at}.read_out", "B T Dx Ns, B T Ns -> B T Dx"),
             Pointwise(f"{at}.skip", "B T Dx", weight="Dx"),
-            Pointwise(f"{at}.gate", "B T Dx"),
+            Pointwise(f"{at}.gate", "B T Dx", kind="gate"),
             Matmul(f"{at}.out_proj", "B T Dx, Dx D -> B T D", bias=self.bias),
             State(f"{at}.conv_state", "B Dx Kc"),
             State(f"{at}.scan_state", "B Dx Ns", STATE_BITS),
@@ -92,7 +92,8 @@ class Mamba(Mixer):
     def _norms(self, at: str) -> Iterator[Line]:
         if self.norms != "none":
             for name, axis in (("dt_norm", "Rt"), ("b_norm", "Ns"), ("c_norm", "Ns")):
-                yield Pointwise(f"{at}.{name}", f"B T {axis}", weight=axis if self.norms == "scaled" else "")
+                weight = axis if self.norms == "scaled" else ""
+                yield Pointwise(f"{at}.{name}", f"B T {axis}", weight=weight, kind="norm_rms")
 
 
 @record(kw_only=True)
@@ -139,14 +140,14 @@ class HeadedMamba(Mixer):
         return (
             Matmul(f"{at}.in_proj", "B T D, D Dz -> B T Dz", bias=self.bias),
             Matmul(f"{at}.conv", "B T Dx Kc, Dx Kc -> B T Dx", bias=self.conv_bias),
-            Pointwise(f"{at}.conv_act", "B T Dx"),
+            Pointwise(f"{at}.conv_act", "B T Dx", kind="activation", function=self.activation),
             Matmul(f"{at}.x_proj", "B T Nh Hh, Nh Hh Rx -> B T Nh Rx"),
             Matmul(f"{at}.dt_proj", "B T Nh Rt, Nh Rt Hh -> B T Nh Hh", bias=True),
             Pointwise(f"{at}.dt_softplus", "B T Nh Hh"),
             Pointwise(f"{at}.recurrence", "B T Nh Hh Ns", weight="Nh Hh Ns"),
             Matmul(f"{at}.read_out", "B T Nh Hh Ns, B T Nh Ns -> B T Nh Hh"),
             Pointwise(f"{at}.skip", "B T Dx", weight="Dx"),
-            Pointwise(f"{at}.gate", "B T Dx"),
+            Pointwise(f"{at}.gate", "B T Dx", kind="gate"),
             Matmul(f"{at}.out_proj", "B T Dx, Dx D -> B T D", bias=self.bias),
             State(f"{at}.conv_state", "B Dx Kc"),
             State(f"{at}.scan_state", "B Nh Hh Ns", STATE_BITS),

@@ -101,14 +101,17 @@ class Mamba2(Mixer):
     def lines(self, at: str) -> tuple[Line, ...]:
         """Projection and convolution, the recurrence in chunks and by one token, the gated norm, the output, and what
         is kept: the convolution's last tokens, and each head's state."""
-        norm, gate = Pointwise(f"{at}.out_norm", "B T Nm Hm", weight="Nm Hm"), Pointwise(f"{at}.gate", "B T Nm Hm")
+        norm, gate = (
+            Pointwise(f"{at}.out_norm", "B T Nm Hm", weight="Nm Hm", kind="norm_rms"),
+            Pointwise(f"{at}.gate", "B T Nm Hm", kind="gate"),
+        )
         ends = (gate, norm) if self.gated_norm else (gate,)
-        scaled = () if self.factors is None else (Pointwise(f"{at}.in_scale", "B T Di", sums=True),)
+        scaled = () if self.factors is None else (Pointwise(f"{at}.in_scale", "B T Di", kind="scale"),)
         return (
             Matmul(f"{at}.in_proj", "B T D, D Di -> B T Di", bias=self.bias),
             *scaled,
             Matmul(f"{at}.conv", "B T Dm Kc, Dm Kc -> B T Dm", bias=self.conv_bias),
-            Pointwise(f"{at}.conv_act", "B T Dm"),
+            Pointwise(f"{at}.conv_act", "B T Dm", kind="activation", function=self.activation),
             Pointwise(f"{at}.step", "B T Km Gm", bias="Km Gm"),
             Pointwise(f"{at}.decay", "B T Nm", weight="Nm"),
             *self._in_chunks(at),
@@ -131,9 +134,9 @@ class Mamba2(Mixer):
         pairs = "B Nc Nm Pc Qc"
         yield Pointwise(f"{at}.pair_decay", pairs)
         yield Matmul(f"{at}.chunk_scores", f"B Nc Pc Nm Ns, B Nc Qc Nm Ns -> {pairs}")
-        yield Pointwise(f"{at}.weighting", pairs)
+        yield Pointwise(f"{at}.weighting", pairs, kind="weighting")
         yield Matmul(f"{at}.chunk_values", f"{pairs}, B Nc Qc Nm Hm -> B Nc Pc Nm Hm")
         yield Matmul(f"{at}.state_write", "B Nc Qc Nm Hm, B Nc Qc Nm Ns -> B Nc Nm Hm Ns")
         yield Pointwise(f"{at}.state_decay", "B Nc Nm Hm Ns")
         yield Matmul(f"{at}.state_read", "B Nc Pc Nm Ns, B Nc Nm Hm Ns -> B Nc Pc Nm Hm")
-        yield Pointwise(f"{at}.read_add", "B Nc Pc Nm Hm", sums=True)
+        yield Pointwise(f"{at}.read_add", "B Nc Pc Nm Hm", kind="sum")

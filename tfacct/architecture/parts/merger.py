@@ -47,9 +47,10 @@ class Merger(Part):
 
     def _of(self, at: str) -> Iterator[Line]:
         patches, each = (f"B {MERGED} {MERGE} D", f"{MERGE} D") if self.joined else ("B T D", "D")
-        yield Pointwise(f"{at}.norm", patches, weight=each, bias=each if self.norm == "layer" else "")
+        shift, kind = (each, "norm_layer") if self.norm == "layer" else ("", "norm_rms")
+        yield Pointwise(f"{at}.norm", patches, weight=each, bias=shift, kind=kind)
         yield Matmul(f"{at}.up_proj", f"B {MERGED} {MERGE} D, {MERGE} D Du -> B {MERGED} Du", bias=True)
-        yield Pointwise(f"{at}.act", f"B {MERGED} Du")
+        yield Pointwise(f"{at}.act", f"B {MERGED} Du", kind="activation", function=self.activation)
         yield Matmul(f"{at}.down_proj", f"B {MERGED} Du, Du Dq -> B {MERGED} Dq", bias=True)
 
 
@@ -86,11 +87,11 @@ class GatedMerger(Part):
         return (
             Matmul(f"{at}.join", f"B {MERGED} {MERGE} D, {MERGE} D Dq -> B {MERGED} Dq", bias=True),
             Matmul(f"{at}.proj", f"B {MERGED} Dq, Dq Dh -> B {MERGED} Dh", bias=self.bias),
-            Pointwise(f"{at}.norm", f"B {MERGED} Dh", weight="Dh", bias="Dh"),
-            Pointwise(f"{at}.norm_act", f"B {MERGED} Dh"),
+            Pointwise(f"{at}.norm", f"B {MERGED} Dh", weight="Dh", bias="Dh", kind="norm_layer"),
+            Pointwise(f"{at}.norm_act", f"B {MERGED} Dh", kind="activation", function=self.activation),
             gate,
             up,
-            Pointwise(f"{at}.act", f"B {MERGED} Fm"),
+            Pointwise(f"{at}.act", f"B {MERGED} Fm", kind="activation", function=self.activation),
             Matmul(f"{at}.down_proj", f"B {MERGED} Fm, Fm Dq -> B {MERGED} Dq", bias=self.bias),
         )
 
@@ -120,9 +121,9 @@ class Shuffled(Part):
         """Both products and their activations."""
         return (
             Matmul(f"{at}.up_proj", f"B {MERGED} {MERGE} D, {MERGE} D Dq -> B {MERGED} Dq"),
-            Pointwise(f"{at}.act", f"B {MERGED} Dq"),
+            Pointwise(f"{at}.act", f"B {MERGED} Dq", kind="activation", function=self.activation),
             Matmul(f"{at}.down_proj", f"B {MERGED} Dq, Dq Dh -> B {MERGED} Dh"),
-            Pointwise(f"{at}.out_act", f"B {MERGED} Dh"),
+            Pointwise(f"{at}.out_act", f"B {MERGED} Dh", kind="activation", function=self.activation),
         )
 
 
@@ -159,10 +160,10 @@ class Averaged(Part):
         """The averages, and what is made of them."""
         row = f"B {MERGED} D"
         return (
-            Pointwise(f"{at}.average", f"B {MERGED} {MERGE} D", sums=True),
-            *(() if self.factor is None else (Pointwise(f"{at}.scale", row),)),
+            Pointwise(f"{at}.average", f"B {MERGED} {MERGE} D", kind="sum"),
+            *(() if self.factor is None else (Pointwise(f"{at}.scale", row, kind="scale"),)),
             *((Pointwise(f"{at}.standardize", row),) if self.standard else ()),
-            *(() if self.eps is None else (Pointwise(f"{at}.norm", row, weight="D", bias="D"),)),
+            *(() if self.eps is None else (Pointwise(f"{at}.norm", row, weight="D", bias="D", kind="norm_layer"),)),
             *self._behind(at, row),
         )
 

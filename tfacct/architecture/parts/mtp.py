@@ -29,7 +29,7 @@ class MtpProjection(Part):
     def lines(self, at: str) -> tuple[Line, ...]:
         """Two norms and a product."""
         return (
-            Pointwise(f"{at}.row_norm", "B T D", weight="D"),
-            Pointwise(f"{at}.stream_norm", "B T D", weight="D"),
+            Pointwise(f"{at}.row_norm", "B T D", weight="D", kind="norm_rms"),
+            Pointwise(f"{at}.stream_norm", "B T D", weight="D", kind="norm_rms"),
             Matmul(f"{at}.proj", "B T Dj, Dj D -> B T D"),
         )

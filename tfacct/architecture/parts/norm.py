@@ -10,7 +10,7 @@ from tfacct.architecture.parts.part import Part
 from tfacct.architecture.parts.shared import BOTH, JOINED
 from tfacct.base.record import record
 from tfacct.ledger.einsum import Size
-from tfacct.ledger.lines import Line, Matmul, Pointwise, Unused
+from tfacct.ledger.lines import Line, Matmul, Pointwise, PointwiseKind, Unused
 from tfacct.ledger.paths import NORMS
 
 SHARED = "shared_norm"
@@ -66,13 +66,14 @@ class Norm(Part):
         axis = "Dj" if self.joined else row(self.narrow)
         weight = "" if self.learned == "none" else axis
         shift = axis if self.kind != "rms" and self.learned == "both" else ""
-        line = Pointwise(at, f"B T {axis}", weight=weight, bias=shift, module=module)
+        kind: PointwiseKind = "norm_rms" if self.kind == "rms" else "norm_layer" if self.kind == "layer" else ""
+        line = Pointwise(at, f"B T {axis}", weight=weight, bias=shift, kind=kind, module=module)
         return (line if self.called else Unused(line), *(() if self.gate_rank is None else self._gate(at)))
 
     def _gate(self, at: str) -> tuple[Line, ...]:
         return (
             Matmul(f"{at}.gate_down", "B T D, D Rn -> B T Rn"),
-            Pointwise(f"{at}.act", "B T Rn"),
+            Pointwise(f"{at}.act", "B T Rn", kind="activation", function="silu"),
             Matmul(f"{at}.gate_up", "B T Rn, Rn D -> B T D"),
-            Pointwise(f"{at}.gate", "B T D"),
+            Pointwise(f"{at}.gate", "B T D", kind="gate", function="sigmoid"),
         )

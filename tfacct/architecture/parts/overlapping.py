@@ -60,7 +60,7 @@ class OverlappingAttention(Attention):
         return (
             *projections.values(),
             Matmul(f"{at}.scores", f"{window} {WHOLE} K G H, {window} Wg K H -> B K G {OVERLAPPING} {pairs}"),
-            Pointwise(f"{at}.softmax", "B K G T Ws"),
+            Pointwise(f"{at}.softmax", "B K G T Ws", kind="softmax"),
             Matmul(f"{at}.values", f"B K G {HALVES} {HALF} Wv, B {HALVES} Wv K H -> B {HALVES} {HALF} K G H"),
             Matmul(f"{at}.o_proj", "B T N H, N H D -> B T D", bias=self.out_bias),
             *map(Unused, apart),

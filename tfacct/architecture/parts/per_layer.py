@@ -39,17 +39,17 @@ class PerLayerEmbedding(Part):
         """Table, scaled rows, product, norm and sum."""
         made = (
             Matmul(f"{at}.project", "B T D, D Lp Dy -> B T Lp Dy"),
-            Pointwise(f"{at}.project_scale", "B T Lp Dy", sums=True),
-            Pointwise(f"{at}.norm", "B T Lp Dy", weight="Dy"),
+            Pointwise(f"{at}.project_scale", "B T Lp Dy", kind="scale"),
+            Pointwise(f"{at}.norm", "B T Lp Dy", weight="Dy", kind="norm_rms"),
         )
         if self.vocab is None:
             return made
         return (
             Table(at, "Vp Lp Dy"),
-            Pointwise(f"{at}.scale", "B T Lp Dy", sums=True),
+            Pointwise(f"{at}.scale", "B T Lp Dy", kind="scale"),
             *made,
-            Pointwise(f"{at}.add", "B T Lp Dy", sums=True),
-            Pointwise(f"{at}.sum_scale", "B T Lp Dy", sums=True),
+            Pointwise(f"{at}.add", "B T Lp Dy", kind="sum"),
+            Pointwise(f"{at}.sum_scale", "B T Lp Dy", kind="scale"),
         )
 
 
@@ -71,6 +71,6 @@ class PerLayerInput(Part):
         """Two products, and what stands between them."""
         return (
             Matmul(f"{at}.gate_proj", "B T D, D Dy -> B T Dy"),
-            Pointwise(f"{at}.act", "B T Dy"),
+            Pointwise(f"{at}.act", "B T Dy", kind="activation", function=self.activation),
             Matmul(f"{at}.up_proj", "B T Dy, Dy D -> B T D"),
         )

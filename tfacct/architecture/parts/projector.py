@@ -9,7 +9,7 @@ from tfacct.architecture.parts.merger import Merger
 from tfacct.architecture.parts.part import Part
 from tfacct.base.record import record
 from tfacct.ledger.einsum import Size
-from tfacct.ledger.lines import FRONT, MERGE, Line, Matmul, Pointwise, Table, Unused
+from tfacct.ledger.lines import FRONT, MERGE, Line, Matmul, Pointwise, PointwiseKind, Table, Unused
 from tfacct.ledger.workload import MERGED, PATCHES
 
 _DIGITS = str.maketrans("0123456789", "abcdefghij")
@@ -146,14 +146,16 @@ def _lines(at: str, steps: tuple[Step, ...], rows: str) -> Iterator[Line]:
                 yield Matmul(f"{at}.{step.name}", spec, bias=step.bias)
             case Scaling():
                 (width,) = letters
-                yield Pointwise(f"{at}.{step.name}", f"B {rows} {width}", weight=width, bias=width if step.bias else "")
+                shift = width if step.bias else ""
+                kind: PointwiseKind = "norm_layer" if shift else "norm_rms"
+                yield Pointwise(f"{at}.{step.name}", f"B {rows} {width}", weight=width, bias=shift, kind=kind)
             case Learned():
                 yield Table(f"{at}.{step.name}", " ".join(letters), embedding=False)
             case Activated():
-                yield Pointwise(f"{at}.{step.name}", f"B {rows} {letters[0]}")
+                yield Pointwise(f"{at}.{step.name}", f"B {rows} {letters[0]}", kind="activation")
             case Dropped():
                 rows = PATCHES
             case Joined():
                 if letters:
-                    yield Pointwise(f"{at}.average", f"B {MERGED} {MERGE} {letters[0]}", sums=True)
+                    yield Pointwise(f"{at}.average", f"B {MERGED} {MERGE} {letters[0]}", kind="sum")
                 rows = MERGED

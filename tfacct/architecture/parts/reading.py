@@ -47,17 +47,17 @@ class LatentReader(Part):
         """Norms, projections, QKᵀ and PV over the rows, the network, and both additions."""
         return (
             Table(f"{at}.rows", "Zp D", embedding=False),
-            Pointwise(f"{at}.norm", "B T D", weight="D", bias="D"),
-            Pointwise(f"{at}.rows_norm", "B Zp D", weight="D", bias="D"),
+            Pointwise(f"{at}.norm", "B T D", weight="D", bias="D", kind="norm_layer"),
+            Pointwise(f"{at}.rows_norm", "B Zp D", weight="D", bias="D", kind="norm_layer"),
             Matmul(f"{at}.q_proj", "B T D, D Np Hz -> B T Np Hz"),
             Matmul(f"{at}.k_proj", "B Zp D, D Np Hz -> B Zp Np Hz"),
             Matmul(f"{at}.v_proj", "B Zp D, D Np Hz -> B Zp Np Hz"),
             Matmul(f"{at}.scores", "B T Np Hz, B Zp Np Hz -> B Np T Zp"),
-            Pointwise(f"{at}.softmax", "B Np T Zp"),
+            Pointwise(f"{at}.softmax", "B Np T Zp", kind="softmax"),
             Matmul(f"{at}.values", "B Np T Zp, B Zp Np Hz -> B T Np Hz"),
             Matmul(f"{at}.o_proj", "B T Np Hz, Np Hz D -> B T D"),
-            Pointwise(f"{at}.add", "B T D", sums=True),
-            Pointwise(f"{at}.mlp_norm", "B T D", weight="D", bias="D"),
+            Pointwise(f"{at}.add", "B T D", kind="sum"),
+            Pointwise(f"{at}.mlp_norm", "B T D", weight="D", bias="D", kind="norm_layer"),
             *projections(f"{at}.mlp", "Fy", gated=True, bias=True),
-            Pointwise(f"{at}.mlp_add", "B T D", sums=True),
+            Pointwise(f"{at}.mlp_add", "B T D", kind="sum"),
         )

@@ -36,12 +36,12 @@ class RelativeAttention(Attention):
 
     def _of_queries_and_keys(self, at: str) -> Iterator[Line]:
         yield Matmul(f"{at}.r_proj", "B Xd S D, D N H -> B Xd S N H")
-        yield Pointwise(f"{at}.content", "B T N H", bias="N H")
-        yield Pointwise(f"{at}.position", "B T N H", bias="N H")
+        yield Pointwise(f"{at}.content", "B T N H", bias="N H", kind="sum")
+        yield Pointwise(f"{at}.position", "B T N H", bias="N H", kind="sum")
         yield Table(f"{at}.segments", "Vt N H", embedding=False)
-        yield Unused(Pointwise(f"{at}.segment", "B T N H", bias="N H"))
+        yield Unused(Pointwise(f"{at}.segment", "B T N H", bias="N H", kind="sum"))
 
     def _of_scores(self, at: str) -> Iterator[Line]:
         yield Matmul(f"{at}.positions", "B T N H, B Xd S N H -> B N T Xd S")
-        yield Pointwise(f"{at}.position_add", "B K G T S", sums=True)
+        yield Pointwise(f"{at}.position_add", "B K G T S", kind="sum")
         yield from Attention._of_scores(self, at)

@@ -40,18 +40,22 @@ class Residual(Part):
     def lines(self, at: str) -> tuple[Line, ...]:
         """Addition, and the multiplications before and after it."""
         if self.others:
-            return (Pointwise(at, "B T Xo D", sums=True),)
+            return (Pointwise(at, "B T Xo D", kind="residual"),)
         if self.weighed is not None:
-            stream = Pointwise(f"{at}.stream_gate", "B T D")
-            return (stream, Pointwise(f"{at}.gate", "B T D", weight="D"), Pointwise(at, "B T D", sums=True))
+            stream = Pointwise(f"{at}.stream_gate", "B T D", kind="gate")
+            return (
+                stream,
+                Pointwise(f"{at}.gate", "B T D", weight="D"),
+                Pointwise(at, "B T D", kind="residual"),
+            )
         if self.scaled:
             both = (Pointwise(f"{at}.{name}", "B T D", weight="D", bias="D") for name in ("stream_gate", "gate"))
-            return (*both, Pointwise(at, "B T D", sums=True))
+            return (*both, Pointwise(at, "B T D", kind="residual"))
         gate = (Pointwise(f"{at}.gate", "B T D U", weight="U"),) if self.gated else ()
-        scale = () if self.factor is None else (Pointwise(f"{at}.scale", "B T D", sums=True),)
-        after = () if self.after is None else (Pointwise(f"{at}.sum_scale", "B T D", sums=True),)
-        before = () if self.stream is None else (Pointwise(f"{at}.stream_scale", "B T D", sums=True),)
-        return (*before, *gate, *scale, Pointwise(at, "B T D", sums=True), *after)
+        scale = () if self.factor is None else (Pointwise(f"{at}.scale", "B T D", kind="scale"),)
+        after = () if self.after is None else (Pointwise(f"{at}.sum_scale", "B T D", kind="scale"),)
+        before = () if self.stream is None else (Pointwise(f"{at}.stream_scale", "B T D", kind="scale"),)
+        return (*before, *gate, *scale, Pointwise(at, "B T D", kind="residual"), *after)
 
 
 @record(kw_only=True)
@@ -66,4 +70,4 @@ class Scale(Part):
 
     def lines(self, at: str) -> tuple[Line, ...]:
         """The multiplication."""
-        return (Pointwise(at, "B T D", sums=True),)
+        return (Pointwise(at, "B T D", kind="scale"),)

@@ -48,7 +48,7 @@ class TimeMix(Mixer):
             *(Matmul(f"{at}.{name}_proj", "B T D, D Dw -> B T Dw") for name in "kvr"),
             Pointwise(f"{at}.recurrence", "B T Dw Sw", weight="Dw"),
             Pointwise(f"{at}.mean", "B T Dw", weight="Dw"),
-            Pointwise(f"{at}.gate", "B T Dw"),
+            Pointwise(f"{at}.gate", "B T Dw", kind="gate"),
             Matmul(f"{at}.o_proj", "B T Dw, Dw D -> B T D"),
             State(f"{at}.shift_state", "B D"),
             State(f"{at}.sum_state", "B Dw Sw", STATE_BITS),
@@ -77,9 +77,9 @@ class ChannelMix(Mixer):
         return (
             *(Pointwise(f"{at}.{name}_mix", "B T D", weight="D") for name in "kr"),
             Matmul(f"{at}.up_proj", "B T D, D F -> B T F"),
-            Pointwise(f"{at}.act", "B T F"),
+            Pointwise(f"{at}.act", "B T F", kind="activation"),
             Matmul(f"{at}.down_proj", "B T F, F D -> B T D"),
             Matmul(f"{at}.r_proj", "B T D, D Do -> B T Do"),
-            Pointwise(f"{at}.gate", "B T D"),
+            Pointwise(f"{at}.gate", "B T D", kind="gate"),
             State(f"{at}.shift_state", "B D"),
         )
