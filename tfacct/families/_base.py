@@ -125,10 +125,6 @@ class FamilyConfig(BaseModel):
     dropouts: ClassVar[Mapping[str, tuple[str, float | None]]] = {}
     """Where the class has dropout (`embedding`, `residual`, `mlp`, `mlp_product`, `attention`, `classifier`) → field of
     its share, and its default."""
-    habits: ClassVar[frozenset[str]] = frozenset()
-    """How the class runs otherwise than most do, as `profiles.base.Habits` names it."""
-    switched_habits: ClassVar[Mapping[str, tuple[str, bool]]] = {}
-    """Habits that a field turns on → the field, and whether it is on by default."""
     out_first: ClassVar[bool] = False
     """True if the class declares attention's last product in front of the others: an optimizer is handed it so."""
     changes_training: ClassVar[frozenset[str]] = frozenset()

@@ -224,5 +224,4 @@ class AbleToDecode(BertLike):
         "attention": ("attention_probs_dropout_prob", 0.1),
         "classifier": ("classifier_dropout", None),
     }
-    habits: ClassVar = frozenset({"norms_sums", "narrow_softmax"})
     changes_training: ClassVar = frozenset({"chunk_size_feed_forward"})

@@ -29,7 +29,6 @@ class CohereLike(LlamaLike):
     logit_scale: Real = 0.0625
 
     uncounted: ClassVar = LlamaLike.uncounted | {"layer_norm_eps", "logit_scale"}
-    habits: ClassVar = frozenset({"turns_wide", "written_norms"})
     heads: ClassVar = DECODER
     harmless: ClassVar = frozenset(
         """

@@ -33,7 +33,6 @@ class QwenDelta(DeltaLike):
         mamba_ssm_dtype output_gate_type
         """.split()
     )  # the class builds no layer of multi-token prediction
-    habits: ClassVar[frozenset[str]] = frozenset({"fused_queries", "rejoins", "joins_inside", "always_angles"})
     heads: ClassVar = LABELLING
     hf_paths: ClassVar = {
         **DeltaLike.hf_paths,

@@ -49,9 +49,6 @@ class Config(LlamaLike):
         """.split()
     )
     divided: ClassVar = frozenset({"norms_first"})
-    habits: ClassVar = frozenset(
-        {"scored_first", "wide_norms", "norms_around", "full_mask", "window_mask", "always_angles", "scale_of_class"}
-    )
     heads: ClassVar = DECODER
     hf_paths: ClassVar = {
         **LlamaLike.hf_paths,

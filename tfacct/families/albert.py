@@ -42,7 +42,6 @@ class Config(BertLike):
         "residual": ("hidden_dropout_prob", 0.0),
         "attention": ("attention_probs_dropout_prob", 0.0),
     }
-    habits: ClassVar = frozenset({"norms_sums", "narrow_softmax"})
     changes_training: ClassVar = frozenset({"chunk_size_feed_forward"})
     stems: ClassVar = ("Albert",)
     uncounted: ClassVar = BertLike.uncounted | {"position_embedding_type"}

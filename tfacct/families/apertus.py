@@ -37,7 +37,6 @@ class Config(LlamaLike):
     rope_theta: Real | None = 12_000_000.0
     rope_scaling: Fields | None = Field(default=SCALING)
 
-    habits: ClassVar = frozenset({"norms_last", "turns_counted"})
     stems: ClassVar = ("Apertus",)
     uncounted: ClassVar = LlamaLike.uncounted - {"hidden_act"}
     heads: ClassVar = {**DECODER, "ForTokenClassification": TOKENS}

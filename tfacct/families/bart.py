@@ -23,7 +23,6 @@ class Config(BartLike):
 
     divided: ClassVar = frozenset({"torch"})
     dropouts: ClassVar = DROPOUTS
-    habits: ClassVar = frozenset({"norms_sums", "narrow_softmax"})
     changes_training: ClassVar = LAYERS_DROPPED
     stems: ClassVar = ("Bart",)
     uncounted: ClassVar = BartLike.uncounted | {"normalize_embedding", "static_position_embeddings"}

@@ -24,7 +24,6 @@ class Config(PreNorm):
     max_position_embeddings: Count = 128
 
     dropouts: ClassVar = DROPOUTS
-    habits: ClassVar = frozenset({"narrow_softmax", "one_position"})
     changes_training: ClassVar = LAYERS_DROPPED
     stems: ClassVar = ("Blenderbot",)
     divided: ClassVar = frozenset({"torch"})

@@ -27,7 +27,6 @@ class Config(BartLike):
     do_blenderbot_90_layernorm: Switch = True
 
     dropouts: ClassVar = DROPOUTS
-    habits: ClassVar = frozenset({"narrow_softmax", "norms_sums", "one_position", "ones_stay"})
     changes_training: ClassVar = LAYERS_DROPPED
     stems: ClassVar = ("BlenderbotSmall",)
     divided: ClassVar = frozenset({"torch"})

@@ -23,7 +23,6 @@ class Config(FamilyConfig):
     layer_norm_epsilon: Real = 1e-5
 
     dropouts: ClassVar = {"residual": ("hidden_dropout", 0.0), "attention": ("attention_dropout", 0.0)}
-    habits: ClassVar = frozenset({"fused", "drops_inside", "starts_biased", "written_gelu"})
     changes_training: ClassVar = frozenset({"slow_but_exact", "apply_residual_connection_post_layernorm"})
     stems: ClassVar = ("Bloom",)
     fixed: ClassVar = frozenset({"G"})  # every head has its own keys

@@ -21,7 +21,6 @@ class Config(GPTJLike):
         "residual": ("resid_pdrop", 0.0),
         "attention": ("attn_pdrop", 0.0),
     }
-    habits: ClassVar = frozenset({"wide_scores", "own_sines", "drops_inside", "undropped_stay", "fused"})
     stems: ClassVar = ("CodeGen",)
     heads: ClassVar = DECODER
     hf_paths: ClassVar = {

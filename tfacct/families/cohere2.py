@@ -19,7 +19,6 @@ class Config(CohereLike):
     sliding_window_pattern: Count = 4
 
     divided: ClassVar = frozenset({"published"})
-    habits: ClassVar = CohereLike.habits | {"full_mask", "window_mask"}
     stems: ClassVar = ("Cohere2",)
     harmless: ClassVar = CohereLike.harmless | {"_sliding_window_pattern"}
     gotchas: ClassVar = (

@@ -38,7 +38,6 @@ class Config(CohereLike):
     norm_topk_prob: Switch = True
 
     stems: ClassVar = ("Cohere2Moe",)
-    habits: ClassVar = frozenset()
     uncounted: ClassVar = CohereLike.uncounted | {*CHOICES, "norm_topk_prob"}
     harmless: ClassVar = CohereLike.harmless | {"_sliding_window_pattern"}
     hf_paths: ClassVar = {

@@ -23,7 +23,6 @@ class Config(CohereLike):
     layer_types: LayerTypes | None = None
     rope_parameters: Fields
 
-    habits: ClassVar = frozenset()
     stems: ClassVar = ("CohereCompass", "CohereCompassText")
     heads: ClassVar = {"ForCausalLM": CAUSAL_MODEL, "Model": BODY}
     harmless: ClassVar = frozenset({"pooling"})

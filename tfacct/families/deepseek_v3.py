@@ -40,8 +40,6 @@ class Config(DeepseekLike):
         "num_attention_heads": 128,
     }
     divided: ClassVar = frozenset({"published", "fp32", "step"})
-    habits: ClassVar = frozenset({"scored"})
-    switched_habits: ClassVar = {"shared_out": ("norm_topk_prob", True)}
     stems: ClassVar = ("DeepseekV3",)
     uncounted: ClassVar = DeepseekLike.uncounted | {"num_nextn_predict_layers"}
     aliases: ClassVar = {**DeepseekLike.aliases, **dict.fromkeys(MTP_LAYERS[1:], MTP_LAYERS[0])}

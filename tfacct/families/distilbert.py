@@ -50,7 +50,6 @@ class Config(Encoding):
         "classifier": ("seq_classif_dropout", 0.2),
     }
     changes_training: ClassVar = frozenset({"chunk_size_feed_forward"})
-    habits: ClassVar = frozenset({"norms_sums", "narrow_softmax", "norms_apart"})
     stems: ClassVar = ("DistilBert",)
     aliases: ClassVar = {"hidden_size": "dim", "num_attention_heads": "n_heads", "num_hidden_layers": "n_layers"}
     uncounted: ClassVar = frozenset({"activation"})

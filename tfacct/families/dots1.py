@@ -37,8 +37,6 @@ class Config(LlamaLike):
     layer_types: LayerTypes | None = None
     v_head_dim: Count | None = None
 
-    habits: ClassVar = frozenset({"scored"})
-    switched_habits: ClassVar = {"shared_out": ("norm_topk_prob", False)}
     stems: ClassVar = ("Dots1",)
     uncounted: ClassVar = LlamaLike.uncounted | {"v_head_dim"}
     nulls: ClassVar = {"num_key_value_heads": "num_attention_heads"}

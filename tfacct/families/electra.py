@@ -29,7 +29,6 @@ class Config(AbleToDecode):
     intermediate_size: Count = 1024
 
     divided: ClassVar = frozenset({"torch"})
-    habits: ClassVar = AbleToDecode.habits | {"drops_first"}
     stems: ClassVar = ("Electra",)
     harmless: ClassVar = frozenset("summary_type summary_use_proj summary_activation".split())
     heads: ClassVar = {**ENCODING, "Model": BODY, "ForPreTraining": DISCRIMINATOR}

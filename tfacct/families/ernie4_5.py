@@ -29,7 +29,6 @@ class Config(LlamaLike):
     rms_norm_eps: Real = 1e-5
     rope_theta: Real | None = 500_000.0
 
-    habits: ClassVar = frozenset({"repeats_angles", "wide_angles"})
     dropouts: ClassVar = {}
     stems: ClassVar = ("Ernie4_5", "Ernie4_5_")
     harmless: ClassVar = frozenset("compression_ratio rope_is_neox_style use_3d_rope use_flash_attention".split())

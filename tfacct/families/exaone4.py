@@ -36,7 +36,6 @@ class Config(LlamaLike):
     rms_norm_eps: Real = 1e-5
 
     divided: ClassVar = frozenset({"published"})
-    habits: ClassVar = frozenset({"norms_behind", "norms_narrow", "norms_last", "full_mask"})
     stems: ClassVar = ("Exaone4",)
     hf_paths: ClassVar = {
         **LlamaLike.hf_paths,

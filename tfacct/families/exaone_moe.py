@@ -28,8 +28,6 @@ class Config(exaone4.Config):
     mlp_layer_types: LayerNetworks | None = None
 
     divided: ClassVar = frozenset()
-    habits: ClassVar = frozenset({"scored", "norms_last"})
-    switched_habits: ClassVar = {"shared_out": ("norm_topk_prob", True)}
     changes_training: ClassVar = frozenset({"output_router_logits"})
     stems: ClassVar = ("ExaoneMoe",)
     aliases: ClassVar = {"num_local_experts": "num_experts"}

@@ -40,11 +40,6 @@ class Config(FamilyConfig):
     rope_parameters: Fields | None = None
 
     dropouts: ClassVar = {"residual": ("hidden_dropout", 0.0)}
-    habits: ClassVar = frozenset({"narrow_softmax", "fused", "sliced", "sums_first", "masked", "biases_apart"})
-    switched_habits: ClassVar = {
-        "indexed": ("multi_query", True),
-        "copies_first": ("new_decoder_architecture", False),
-    }
     changes_training: ClassVar = frozenset({"alibi"})
     stems: ClassVar = ("Falcon",)
     fixed: ClassVar = frozenset()

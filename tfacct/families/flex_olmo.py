@@ -32,8 +32,6 @@ class Config(LlamaLike):
     num_experts_per_tok: Count = 5
 
     divided: ClassVar = frozenset({"published", "own"})
-    habits: ClassVar = frozenset({"wide_norms", "wide_angles", "norms_behind", "narrow_shares"})
-    switched_habits: ClassVar = {"shared_out": ("norm_topk_prob", False)}
     changes_training: ClassVar = frozenset({"output_router_logits"})
     stems: ClassVar = ("FlexOlmo",)
     heads: ClassVar = DECODER

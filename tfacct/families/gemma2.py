@@ -23,7 +23,6 @@ class Config(GemmaWindows):
         "num_attention_heads": 8,
     }
     divided: ClassVar = frozenset({"torch", "published"})
-    habits: ClassVar = frozenset({"norms_around", "full_mask", "window_mask"})
     changes_training: ClassVar = frozenset({"use_bidirectional_attention"})
     stems: ClassVar = ("Gemma2",)
     gotchas: ClassVar = (

@@ -28,7 +28,6 @@ class Config(GemmaWindows):
     rope_local_base_freq: Real = 10_000.0
 
     divided: ClassVar = frozenset({"torch", "published"})
-    habits: ClassVar = frozenset({"norms_around", "full_mask", "window_mask", "angles_apart", "norms_last"})
     changes_training: ClassVar = frozenset(
         {"attn_logit_softcapping", "use_bidirectional_attention"}
     )  # the class does not bound the scores

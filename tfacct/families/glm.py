@@ -11,7 +11,6 @@ RELEASED = "2024-06"
 class Config(GlmLike):
     """`GlmConfig`, with its class's defaults, sizes too."""
 
-    habits: ClassVar = frozenset({"repeats_angles", "rejoins", "joins_inside", "fused_gate"})
     stems: ClassVar = ("Glm",)
 
     def architecture(self) -> Transformer:

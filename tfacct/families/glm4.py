@@ -12,9 +12,6 @@ RELEASED = "2025-04"
 class Config(GlmLike):
     """`Glm4Config`, with its class's defaults, sizes too."""
 
-    habits: ClassVar = frozenset(
-        {"repeats_angles", "rejoins", "joins_inside", "fused_gate", "norms_around", "norms_narrow"}
-    )
     stems: ClassVar = ("Glm4",)
     hf_paths: ClassVar = {
         **GlmLike.hf_paths,

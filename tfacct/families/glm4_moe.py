@@ -34,8 +34,6 @@ class Config(PartRotated):
     first_k_dense_replace: UpTo = 1
 
     divided: ClassVar = frozenset({"fp32"})
-    habits: ClassVar = frozenset({"scored", "wide_corrections", "rejoins", "joins_inside", "norms_last"})
-    switched_habits: ClassVar = {"shared_out": ("norm_topk_prob", True)}
     stems: ClassVar[tuple[str, ...]] = ("Glm4Moe",)
     in_files: ClassVar[tuple[tuple[str, str], ...]] = (  # of Ling, whose rooms are this one's
         (r"^model\.word_embeddings\.", "model.embed_tokens."),

@@ -34,8 +34,6 @@ class Config(LatentLike):
     mlp_layer_types: LayerNetworks | None = None
     first_k_dense_replace: UpTo | None = None
 
-    habits: ClassVar = frozenset({"scored", "wide_corrections"})
-    switched_habits: ClassVar = {"shared_out": ("norm_topk_prob", True)}
     stems: ClassVar = ("Glm4MoeLite",)
     uncounted: ClassVar = LatentLike.uncounted | {"first_k_dense_replace"}
     aliases: ClassVar = {"num_local_experts": "n_routed_experts", "head_dim": "qk_rope_head_dim"}

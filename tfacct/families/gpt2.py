@@ -41,7 +41,6 @@ class Config(FamilyConfig):
         "residual": ("resid_pdrop", 0.1),
         "attention": ("attn_pdrop", 0.1),
     }
-    habits: ClassVar = frozenset({"narrow_softmax", "fused", "lingers", "hands_mask", "drops_inside"})
     changes_training: ClassVar = frozenset({"reorder_and_upcast_attn"})
     aliases: ClassVar = {
         "hidden_size": "n_embd",

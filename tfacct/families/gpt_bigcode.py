@@ -31,7 +31,6 @@ class Config(FamilyConfig):
     layer_norm_epsilon: Real = 1e-5
 
     dropouts: ClassVar = Gpt2.dropouts
-    habits: ClassVar = frozenset({"fused", "drops_inside", "stores_mask", "lingers"})
     stems: ClassVar = ("GPTBigCode",)
     uncounted: ClassVar = frozenset({"activation_function", "layer_norm_epsilon"})
     harmless: ClassVar = frozenset(

@@ -57,7 +57,6 @@ class Config(FamilyConfig):
         "residual": ("resid_dropout", 0.0),
         "attention": ("attention_dropout", 0.0),
     }
-    habits: ClassVar = frozenset({"wide_scores", "stores_masks", "drops_inside", "lingers"})
     stems: ClassVar = ("GPTNeo",)
     fixed: ClassVar = frozenset({"G"})  # every head has its own keys
     uncounted: ClassVar = frozenset({"activation_function", "layer_norm_epsilon"})

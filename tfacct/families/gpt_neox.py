@@ -49,7 +49,6 @@ class Config(FamilyConfig):
         "residual": ("hidden_dropout", 0.0),
         "attention": ("attention_dropout", 0.0),
     }
-    habits: ClassVar = frozenset({"fused", "rejoins", "undropped_stay"})
     stems: ClassVar = ("GPTNeoX",)
     in_files: ClassVar = ((r"^embed_out\.", "lm_head."),)
     fixed: ClassVar = frozenset({"G"})  # every head has its own keys

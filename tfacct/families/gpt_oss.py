@@ -45,9 +45,6 @@ class Config(Biased):
     rms_norm_eps: Real = 1e-5
     rope_theta: Real | None = 150_000.0
 
-    habits: ClassVar = frozenset(
-        {"narrow_softmax", "wide_norms", "full_mask", "window_mask", "half_angles", "clamped", "narrow_shares"}
-    )
     stems: ClassVar = ("GptOss",)
     aliases: ClassVar = {"num_experts": "num_local_experts", "experts_per_token": "num_experts_per_tok"}
     harmless: ClassVar = frozenset(

@@ -16,6 +16,5 @@ class Config(GPTJLike):
         "residual": ("resid_pdrop", 0.0),
         "attention": ("attn_pdrop", 0.0),
     }
-    habits: ClassVar = frozenset({"wide_scores", "own_sines", "drops_inside", "undropped_stay"})
     stems: ClassVar = ("GPTJ",)
     heads: ClassVar = CLASSIFYING

@@ -15,7 +15,6 @@ class Config(GraniteLike):
     attention_multiplier: Real | None = 1.0
 
     divided: ClassVar = frozenset({"published"})
-    habits: ClassVar = frozenset({"scales_results"})
     stems: ClassVar = ("Granite",)
     gotchas: ClassVar[tuple[str, ...]] = (
         "Parameters, products and cache are Llama's. embedding_multiplier, residual_multiplier and logits_scaling are "

@@ -22,7 +22,6 @@ class Config(GraniteLike):
 
     changes_training: ClassVar = frozenset({"output_router_logits"})
     divided: ClassVar = frozenset({"norms_first"})
-    habits: ClassVar = frozenset({"scales_results", "narrow_shares", "chosen_first"})
     stems: ClassVar = ("GraniteMoe",)
     uncounted: ClassVar = GraniteLike.uncounted | {"mlp_bias"}
     aliases: ClassVar = {"num_experts": "num_local_experts"}

@@ -11,7 +11,6 @@ RELEASED = "2026-07"
 class Config(granite_swa.Windowed, granitemoeshared.Config):
     """`GraniteMoeSWAConfig`, with its class's defaults, sizes too. intermediate_size is the width of one expert."""
 
-    habits: ClassVar = frozenset()
     stems: ClassVar = ("GraniteMoeSWA",)
     hf_paths: ClassVar = {**granitemoeshared.Config.hf_paths, **granite_swa.SINKS_PATH}
     hf_tensors: ClassVar = {**granitemoeshared.Config.hf_tensors, **granite_swa.SINKS_TENSOR}

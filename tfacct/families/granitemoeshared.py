@@ -16,7 +16,6 @@ class Config(granitemoe.Config):
 
     shared_intermediate_size: UpTo = 0
 
-    habits: ClassVar = granitemoe.Config.habits | {"shared_last"}
     stems: ClassVar = ("GraniteMoeShared",)
     hf_paths: ClassVar = {
         **granitemoe.Config.hf_paths,

@@ -26,7 +26,6 @@ class Config(RotaryBert):
         "attention": ("attention_probs_dropout_prob", 0.0),
         "classifier": ("classifier_dropout", None),
     }
-    habits: ClassVar = frozenset({"lingers", "norms_sums", "narrow_softmax"})
     stems: ClassVar = ("Gte", "New")
     uncounted: ClassVar = RotaryBert.uncounted | {"layer_norm_type", "position_embedding_type"}
     understood: ClassVar = {"layer_norm_type": "layer_norm", "position_embedding_type": "rope"}

@@ -27,7 +27,6 @@ class Config(LlamaLike):
     rope_theta: Real | None = 100_000.0
 
     divided: ClassVar = frozenset({"published"})
-    habits: ClassVar = frozenset({"repeats_angles", "wide_norms", "casts_scales"})
     stems: ClassVar = ("Helium",)
     gotchas: ClassVar = (
         "Parameters, products and cache are Llama's. attention_bias is on q, k and v and not on o.",

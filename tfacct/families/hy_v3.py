@@ -34,8 +34,6 @@ class Config(LlamaLike):
     num_shared_experts: Count = 1
     mlp_layer_types: LayerNetworks | None = None
 
-    habits: ClassVar = frozenset({"scored", "shared_out", "norms_last"})
-    switched_habits: ClassVar = {"wide_sum": ("enable_moe_fp32_combine", True)}
     changes_training: ClassVar = frozenset({"output_router_logits"})
     stems: ClassVar = ("HYV3",)
     in_files: ClassVar = ((r"\.mlp\.router\.gate\.", ".mlp.gate."), (r"\.mlp\.shared_mlp\.", ".mlp.shared_experts."))

@@ -15,8 +15,6 @@ class Config(GraniteLike):
     use_post_norm: Switch = True
 
     divided: ClassVar = frozenset({"published"})
-    habits: ClassVar = frozenset({"scales_results", "norms_narrow"})
-    switched_habits: ClassVar = {"norms_around": ("use_post_norm", True)}
     stems: ClassVar = ("HyperCLOVAX",)
     hf_paths: ClassVar = {
         **GraniteLike.hf_paths,

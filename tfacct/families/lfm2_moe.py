@@ -24,8 +24,6 @@ class Config(Lfm2Like):
     num_experts_per_tok: Count = 4
     use_expert_bias: Switch = True
 
-    habits: ClassVar = frozenset({"scored_narrow"})
-    switched_habits: ClassVar = {"corrected": ("use_expert_bias", True), "shared_out": ("norm_topk_prob", True)}
     stems: ClassVar = ("Lfm2Moe",)
     uncounted: ClassVar = Lfm2Like.uncounted | {"use_expert_bias"}
     harmless: ClassVar = Lfm2Like.harmless | {"routed_scaling_factor"}

@@ -47,12 +47,6 @@ class Config(LlamaLike):
     floor_scale: Count = 8192
     attn_scale: Real = 0.1
 
-    habits: ClassVar = frozenset(
-        {
-            *("complex_angles", "half_angles", "wide_angles", "always_angles", "narrow_softmax", "lingers"),
-            *("full_mask", "window_mask", "sequence_masks"),
-        }
-    )
     stems: ClassVar = ("Llama4", "Llama4Text")
     uncounted: ClassVar = LlamaLike.uncounted | {
         "attn_scale",

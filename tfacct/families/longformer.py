@@ -22,7 +22,6 @@ class Config(roberta.Config):
     attention_window: CountOrList = 512
 
     divided: ClassVar = frozenset()
-    habits: ClassVar = frozenset()
     stems: ClassVar = ("Longformer",)
     harmless: ClassVar = frozenset({"attention_mode", "ignore_attention_mask", "onnx_export"})
     heads: ClassVar = {name: ENCODING[name] for name in ("ForMaskedLM", "Model", "ForTokenClassification")}

@@ -20,7 +20,6 @@ class Config(PreNorm):
 
     divided: ClassVar = frozenset({"torch"})
     dropouts: ClassVar = {**DROPOUTS, "attention": ("attention_dropout", 0.1)}
-    habits: ClassVar = frozenset({"narrow_softmax"})
     changes_training: ClassVar = LAYERS_DROPPED
     changes_by_default: ClassVar = 0.05
     stems: ClassVar = ("M2M100",)

@@ -24,7 +24,6 @@ class Config(BartLike):
 
     divided: ClassVar = frozenset({"torch"})
     dropouts: ClassVar = DROPOUTS
-    habits: ClassVar = frozenset({"narrow_softmax", "norms_sums", "ones_stay"})
     changes_training: ClassVar = LAYERS_DROPPED
     stems: ClassVar = ("Marian",)
     uncounted: ClassVar = BartLike.uncounted | {"normalize_embedding", "static_position_embeddings"}

@@ -19,7 +19,6 @@ class Config(PreNorm):
 
     divided: ClassVar = frozenset({"torch"})
     dropouts: ClassVar = DROPOUTS
-    habits: ClassVar = frozenset({"narrow_softmax", "ones_stay"})
     changes_training: ClassVar = LAYERS_DROPPED
     stems: ClassVar = ("MBart",)
     understood: ClassVar = {

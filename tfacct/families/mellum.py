@@ -41,8 +41,6 @@ class Config(LlamaLike):
     num_experts: Count = 64
     num_experts_per_tok: Count = 8
 
-    habits: ClassVar = frozenset({"narrow_shares", "angles_apart"})
-    switched_habits: ClassVar = {"shared_out": ("norm_topk_prob", True)}
     changes_training: ClassVar = frozenset({"output_router_logits"})
     stems: ClassVar = ("Mellum",)
     aliases: ClassVar = {"num_local_experts": "num_experts"}

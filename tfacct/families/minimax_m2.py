@@ -34,7 +34,6 @@ class Config(LlamaLike):
 
     divided: ClassVar = frozenset({"published", "fp32", "step"})
     changes_training: ClassVar = frozenset({"router_jitter_noise", "output_router_logits"})
-    habits: ClassVar = frozenset({"scored", "shared_out", "narrow_router", "rejoins", "joins_inside"})
     stems: ClassVar = ("MiniMaxM2",)
     uncounted: ClassVar = LlamaLike.uncounted | {"attn_type_list", "rotary_dim", "partial_rotary_factor"}
     aliases: ClassVar = {"num_experts": "num_local_experts"}

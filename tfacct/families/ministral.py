@@ -25,7 +25,6 @@ class Config(LlamaLike):
     sliding_window: Window = 4096
     layer_types: LayerTypes | None = None
 
-    habits: ClassVar = frozenset({"full_mask", "window_mask"})
     stems: ClassVar = ("Ministral",)
     nulls: ClassVar = {"num_key_value_heads": "num_attention_heads"}
     gotchas: ClassVar = (

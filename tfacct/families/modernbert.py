@@ -48,7 +48,6 @@ class Config(FamilyConfig):
     global_rope_theta: Real | None = None
     local_rope_theta: Real | None = None
 
-    habits: ClassVar = frozenset({"fused", "fused_gate", "turns_copies", "angles_apart"})
     changes_training: ClassVar = frozenset(
         "embedding_dropout mlp_dropout attention_dropout classifier_dropout sparse_prediction".split()
     )

@@ -22,7 +22,6 @@ class Config(modernbert.Config):
 
     sliding_window: Count | None = None
 
-    habits: ClassVar = frozenset()
     changes_training: ClassVar = frozenset()
     stems: ClassVar = ("ModernBertDecoder",)
     uncounted: ClassVar = modernbert.Config.uncounted | {"sliding_window"}

@@ -32,7 +32,6 @@ class Config(BertLike):
         "attention": ("attention_probs_dropout_prob", 0.1),
         "classifier": ("hidden_dropout_prob", 0.1),
     }
-    habits: ClassVar = frozenset({"drops_first", "norms_sums", "narrow_softmax", "own_positions"})
     stems: ClassVar = ("MPNet",)
     head_act: ClassVar = "gelu"
     body: ClassVar = "mpnet."

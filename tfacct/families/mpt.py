@@ -31,7 +31,6 @@ class Config(FamilyConfig):
     layer_norm_epsilon: Real = 1e-5
 
     divided: ClassVar = frozenset({"norms_first"})
-    habits: ClassVar = frozenset({"fused", "adds_distances"})
     changes_training: ClassVar = frozenset({"attn_config.attn_pdrop"})  # the class reads none but 0
     stems: ClassVar = ("Mpt", "MPT")  # the published files write MPT
     fixed: ClassVar = frozenset({"G"})  # every head has its own keys

@@ -26,7 +26,6 @@ class Config(PartRotated):
     norm_eps: Real = 1e-5
 
     divided: ClassVar = frozenset({"published"})
-    habits: ClassVar = frozenset({"rejoins", "joins_inside"})
     stems: ClassVar = ("Nemotron",)
     uncounted: ClassVar = PartRotated.uncounted | {"norm_eps"}
     aliases: ClassVar = {"rope_percent": "partial_rotary_factor", "rope_percentage": "partial_rotary_factor"}

@@ -61,7 +61,6 @@ class Config(RotaryBert):
         "attention": ("attention_probs_dropout_prob", 0.0),
         "classifier": ("classifier_dropout", None),
     }
-    habits: ClassVar = frozenset({"lingers", "norms_sums", "narrow_softmax", "stores_positions"})
     changes_training: ClassVar = frozenset(
         {"activation_function", "qkv_proj_bias", "mlp_fc1_bias", "mlp_fc2_bias", "num_experts"}
     )

@@ -26,7 +26,6 @@ class Config(LlamaLike):
     attention_bias: Switch = False
     clip_qkv: Real | None = None
 
-    habits: ClassVar = frozenset({"wide_angles"})
     stems: ClassVar = ("Olmo", "OLMo")  # some files write OLMo
     uncounted: ClassVar = LlamaLike.uncounted | {"clip_qkv"}
     heads: ClassVar = CLASSIFYING

@@ -25,7 +25,6 @@ class Config(LlamaLike):
     rms_norm_eps: Real = 1e-5
 
     divided: ClassVar = frozenset({"torch", "published"})
-    habits: ClassVar = frozenset({"wide_norms", "wide_angles", "norms_behind"})
     inside: ClassVar[Mapping[str, int]] = {
         "vocab_size": 50304,
         "hidden_size": 4096,

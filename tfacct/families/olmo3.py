@@ -20,7 +20,6 @@ class Config(Olmo2):
     sliding_window: Window | None = 4096
     layer_types: LayerTypes | None = None
 
-    habits: ClassVar = Olmo2.habits | {"angles_apart", "full_mask", "window_mask"}
     stems: ClassVar = ("Olmo3",)
     gotchas: ClassVar[tuple[str, ...]] = (
         *Olmo2.gotchas,

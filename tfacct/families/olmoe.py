@@ -31,8 +31,6 @@ class Config(LlamaLike):
     num_experts_per_tok: Count = 8
 
     divided: ClassVar = frozenset({"published", "own", "step"})
-    habits: ClassVar = frozenset({"narrow_shares"})
-    switched_habits: ClassVar = {"shared_out": ("norm_topk_prob", False)}
     changes_training: ClassVar = frozenset({"output_router_logits"})
     stems: ClassVar = ("Olmoe",)
     heads: ClassVar = DECODER

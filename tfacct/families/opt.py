@@ -34,7 +34,6 @@ class Config(FamilyConfig):
     activation_function: Word = "relu"
 
     dropouts: ClassVar = {"residual": ("dropout", 0.1), "attention": ("attention_dropout", 0.0)}
-    habits: ClassVar = frozenset({"own_positions", "inline_network"})
     changes_training: ClassVar = frozenset({"layerdrop"})
     inside: ClassVar[Mapping[str, int]] = {
         "vocab_size": 50272,

@@ -18,7 +18,6 @@ class Config(PreNorm):
 
     divided: ClassVar = frozenset({"torch"})
     dropouts: ClassVar = DROPOUTS
-    habits: ClassVar = frozenset({"narrow_softmax"})
     changes_training: ClassVar = LAYERS_DROPPED
     stems: ClassVar = ("Pegasus",)
     understood: ClassVar = {

@@ -28,7 +28,6 @@ class Config(PartRotated):
     layer_norm_eps: Real = 1e-5
 
     dropouts: ClassVar = {"mlp": ("hidden_dropout", 0.0), "attention": ("attention_dropout", 0.0)}
-    habits: ClassVar = frozenset({"fused", "rejoins", "sliced"})
     stems: ClassVar = ("Persimmon",)
     fixed: ClassVar = frozenset({"G"})  # every head has its own keys
     uncounted: ClassVar = PartRotated.uncounted | {"layer_norm_eps"}

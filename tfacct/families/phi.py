@@ -50,7 +50,6 @@ class Config(FamilyConfig):
         "residual": ("resid_pdrop", 0.0),
         "attention": ("attention_dropout", 0.0),
     }
-    habits: ClassVar = frozenset({"rejoins"})
     stems: ClassVar = ("Phi",)
     uncounted: ClassVar = frozenset(
         "hidden_act layer_norm_eps partial_rotary_factor rope_theta rope_scaling rope_parameters".split()

@@ -32,7 +32,6 @@ class Config(LlamaLike):
     }
     dropouts: ClassVar = {"residual": ("resid_pdrop", 0.0), "attention": ("attention_dropout", 0.0)}
     out_first: ClassVar = True
-    habits: ClassVar = frozenset({"fused", "rejoins", "fused_gate", "sliced"})
     stems: ClassVar = ("Phi3",)
     uncounted: ClassVar = LlamaLike.uncounted | {"partial_rotary_factor"}
     harmless: ClassVar = frozenset({"embd_layer", "attention_bias", "full_attn_mod", "interpolate_factor"})

@@ -32,7 +32,6 @@ class Config(LlamaLike):
     num_local_experts: Count = 16
     num_experts_per_tok: Count = 2
 
-    habits: ClassVar = frozenset({"mixed", "narrow_shares"})
     changes_training: ClassVar = frozenset({"input_jitter_noise", "output_router_logits"})
     fixed: ClassVar = frozenset({"A"})  # the class picks two experts
     stems: ClassVar = ("Phimoe", "PhiMoE")  # the published files write PhiMoE

@@ -15,7 +15,6 @@ class Config(QwenLike):
     """`Qwen2Config`, with its class's defaults."""
 
     divided: ClassVar = frozenset({"torch"})
-    habits: ClassVar = frozenset({"full_mask"})
     inside: ClassVar[Mapping[str, int]] = {
         "vocab_size": 151936,
         "hidden_size": 4096,

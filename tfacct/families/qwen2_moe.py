@@ -32,8 +32,6 @@ class Config(QwenLike):
         "num_attention_heads": 16,
     }
     divided: ClassVar = frozenset({"own"})
-    habits: ClassVar = frozenset({"narrow_shares"})
-    switched_habits: ClassVar = {"shared_out": ("norm_topk_prob", False)}
     changes_training: ClassVar = frozenset({"output_router_logits"})
     stems: ClassVar = ("Qwen2Moe",)
     nulls: ClassVar = {}

@@ -19,7 +19,6 @@ class Config(QwenLike):
     attention_bias: Switch = False
 
     divided: ClassVar = frozenset({"torch"})
-    habits: ClassVar = frozenset({"full_mask"})
     inside: ClassVar[Mapping[str, int]] = {
         "vocab_size": 151936,
         "hidden_size": 4096,

@@ -28,7 +28,6 @@ class Config(QwenDelta):
     num_experts_per_tok: Count = 8
 
     divided: ClassVar = frozenset({"gathered"})
-    habits: ClassVar = Qwen3_5.habits | {"shared_out", "narrow_shares"}
     stems: ClassVar = ("Qwen3_5Moe", "Qwen3_5MoeText")
     uncounted: ClassVar = QwenDelta.uncounted | {"intermediate_size"}
     aliases: ClassVar = {"num_local_experts": "num_experts"}

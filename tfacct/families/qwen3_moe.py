@@ -27,8 +27,6 @@ class Config(QwenLike):
     mlp_only_layers: list[UpTo] | None = None
 
     divided: ClassVar = frozenset({"torch", "published", "own"})
-    habits: ClassVar = frozenset({"narrow_shares"})
-    switched_habits: ClassVar = {"shared_out": ("norm_topk_prob", False)}
     changes_training: ClassVar = frozenset({"output_router_logits", "in_blocks"})
     inside: ClassVar[Mapping[str, int]] = {
         "vocab_size": 151936,

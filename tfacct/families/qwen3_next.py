@@ -30,8 +30,6 @@ class Config(QwenDelta):
     mlp_only_layers: list[UpTo] | None = None
 
     divided: ClassVar = frozenset({"gathered"})
-    habits: ClassVar = QwenDelta.habits | {"grouped_products", "narrow_shares"}
-    switched_habits: ClassVar = {"shared_out": ("norm_topk_prob", True)}
     stems: ClassVar = ("Qwen3Next",)
     aliases: ClassVar[Mapping[str, str]] = {"num_local_experts": "num_experts"}
     hf_paths: ClassVar = {

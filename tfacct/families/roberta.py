@@ -17,7 +17,6 @@ class Config(AbleToDecode):
     pad_token_id: UpTo = 1
 
     divided: ClassVar = frozenset({"torch"})
-    habits: ClassVar = AbleToDecode.habits | {"own_positions", "drops_first"}
     stems: ClassVar[tuple[str, ...]] = ("Roberta",)
     uncounted: ClassVar = AbleToDecode.uncounted | {"pad_token_id"}
     head_act: ClassVar = "gelu"

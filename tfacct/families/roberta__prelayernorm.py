@@ -13,7 +13,6 @@ BODY_AT = "roberta_prelayernorm."
 class Config(roberta.Config):
     """`RobertaPreLayerNormConfig`, with its class's defaults."""
 
-    habits: ClassVar = roberta.Config.habits - {"norms_sums"}
     stems: ClassVar = ("RobertaPreLayerNorm",)
     order: ClassVar = "pre"
     body: ClassVar = BODY_AT

@@ -29,7 +29,6 @@ class Config(LlamaLike):
         "residual": ("residual_dropout", 0.1),
         "attention": ("attention_dropout", 0.1),
     }
-    habits: ClassVar = frozenset({"drops_inside"})
     stems: ClassVar = ("SeedOss",)
     nulls: ClassVar = {**OWN_SHARE}
     gotchas: ClassVar = (

@@ -32,7 +32,6 @@ class Config(LlamaLike):
     no_rope_layer_interval: Count = 4
 
     divided: ClassVar = frozenset({"published"})
-    habits: ClassVar = frozenset({"always_angles"})
     stems: ClassVar = ("SmolLM3",)
     uncounted: ClassVar = LlamaLike.uncounted | {"sliding_window"}
     nulls: ClassVar = {"num_key_value_heads": "num_attention_heads"}

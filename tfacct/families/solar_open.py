@@ -32,8 +32,6 @@ class Config(PartRotated):
     n_shared_experts: Count = 1
     num_experts_per_tok: Count = 8
 
-    habits: ClassVar = frozenset({"scored", "wide_corrections"})
-    switched_habits: ClassVar = {"shared_out": ("norm_topk_prob", True)}
     changes_training: ClassVar = frozenset({"output_router_logits"})
     stems: ClassVar = ("SolarOpen",)
     uncounted: ClassVar = PartRotated.uncounted | {"intermediate_size"}

@@ -28,7 +28,6 @@ class Config(PartRotated):
     use_parallel_residual: Switch = False
 
     dropouts: ClassVar = {"mlp": ("hidden_dropout", 0.0), "attention": ("attention_dropout", 0.0)}
-    habits: ClassVar = frozenset({"rejoins", "lingers"})
     changes_training: ClassVar = frozenset({"qk_layernorm"})
     stems: ClassVar = ("StableLm", "StableLM", "StableLMEpoch")  # older files write LM, the first ones Epoch
     uncounted: ClassVar = PartRotated.uncounted | {"layer_norm_eps"}

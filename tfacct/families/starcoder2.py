@@ -29,7 +29,6 @@ class Config(LlamaLike):
         "residual": ("residual_dropout", 0.0),
         "attention": ("attention_dropout", 0.0),
     }
-    habits: ClassVar = frozenset({"drops_inside", "undropped_stay"})
     stems: ClassVar = ("Starcoder2",)
     uncounted: ClassVar = LlamaLike.uncounted | {"norm_epsilon"}
     harmless: ClassVar = frozenset(

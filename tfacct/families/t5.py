@@ -42,7 +42,6 @@ class Config(FamilyConfig):
 
     divided: ClassVar[frozenset[str]] = frozenset({"torch"})
     dropouts: ClassVar = dict.fromkeys(("embedding", "residual", "attention", "mlp_product"), ("dropout_rate", 0.1))
-    habits: ClassVar = frozenset({"narrow_softmax"})
     stems: ClassVar = ("T5",)
     aliases: ClassVar = {
         "hidden_size": "d_model",

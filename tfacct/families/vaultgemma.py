@@ -25,7 +25,6 @@ class Config(GemmaWindows):
     final_logit_softcapping: Real | None = 30.0
     attn_logit_softcapping: Real | None = 50.0
 
-    habits: ClassVar = frozenset({"full_mask", "window_mask"})
     stems: ClassVar = ("VaultGemma",)
     heads: ClassVar = DECODER
     gotchas: ClassVar = (

@@ -21,7 +21,6 @@ class Config(roberta.Config):
     type_vocab_size: Count = 1
     layer_norm_eps: Real = 1e-5
 
-    habits: ClassVar = roberta.Config.habits - {"norms_sums"} | {"whole_network"}
     stems: ClassVar = ("XLMRobertaXL",)
     order: ClassVar = "pre"
     front_norm: ClassVar = False

@@ -28,8 +28,8 @@ from tfacct.reports.unruled import encodes, gathered_elsewhere, in_parallel, unp
 TORCH, PUBLISHED = "torch", "published"
 OWN, FP32, WIDE_ROUTER = "own", "fp32", "wide_router"
 GATHERED, NORMS_FIRST = "gathered", "norms_first"
-NORMS_LAST = "norms_last"
-"""Among a family's `habits` where norms of queries and keys stand behind all three products."""
+NORMS_LAST = frozenset(("apertus", "bailing_moe", "exaone4", "exaone_moe", "gemma3_text", "glm4_moe", "hy_v3"))
+"""Families whose norms of queries and keys run after the matmuls of queries, keys and values."""
 HEADS_GATHERED = (
     "Queries, keys and values are gathered, because a norm reads all heads together: attention and what is kept of keys"
     " and values are whole on each rank, as under the plan that transformers publishes."
@@ -102,7 +102,7 @@ def computed(subject: LoadedModel) -> dict[str, str]:
     """Each tensor as its class stores it, in the order in which the class computes with them: queries and keys are
     normed as they are made, or once values are there too."""
     theirs = names(subject)
-    if NORMS_LAST in subject.config.habits:
+    if subject.family in NORMS_LAST:
         return theirs
     last = {paths.module_of(path): place for place, path in enumerate(theirs)}
 

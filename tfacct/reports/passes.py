@@ -11,12 +11,11 @@ from tfacct.ledger.kept import AGAIN, Cast, Collected, Held, Kept, Moment, Pass,
 from tfacct.ledger.kept import Role as LineRole
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
-from tfacct.profiles.base import Habits
 from tfacct.reports.stored import RUNS
 from tfacct.training.graph import LAYER_INPUT, LayerGraph, LayerGroup, SavedTensor, StepGraph, Transient
 from tfacct.training.saved_tensors import CHOOSE
 from tfacct.training.step import changed, plain_graph
-from tfacct.training.traits import dropouts_of, mode_of, traits_of
+from tfacct.training.traits import mode_of, traits_of
 
 if TYPE_CHECKING:
     from tfacct.training.recipe import Recipe
@@ -113,15 +112,6 @@ def as_pass(graph: StepGraph) -> Pass:
 
 def _sequences(work: Workload) -> int:
     return min(work.batch, MANY) if isinstance(work.batch, int) else MANY  # a symbol stands for more than one sequence
-
-
-def habits(subject: LoadedModel) -> Habits:
-    """What the class drops, by its fields, and how it runs eager attention. Raises UsageError for an odd dropout."""
-    fields = subject.config.switched_habits.items()
-    switched = {habit for habit, (field, absent) in fields if subject.raw.get(field, absent)}
-    places = {"mlp": "network", "mlp_product": "drops_product"}
-    on = {places.get(place, place) for place in dropouts_of(subject)} | switched | subject.config.habits
-    return Habits(**dict.fromkeys(on, True))
 
 
 def as_graph(whole: Pass) -> StepGraph:

@@ -22,7 +22,6 @@ from tfacct.reports import train_ranks_lora as adapters
 from tfacct.reports import training
 from tfacct.reports.comms import of_copies
 from tfacct.reports.one_rank import on_ranks
-from tfacct.reports.passes import habits
 from tfacct.reports.pipes import of_parts, of_units
 from tfacct.reports.stored import stored
 from tfacct.reports.train_ranks import alone, of_stages, on_stages
@@ -30,6 +29,7 @@ from tfacct.reports.training import Trained
 from tfacct.reports.unruled import encodes
 from tfacct.training.recipe import FP32, Recipe
 from tfacct.training.states import optimizer_memory
+from tfacct.training.traits import traits_of
 
 HIGHER = {"ring": (24, 46), "gather": (9, 10), "ulysses": (0, 0)}
 WHERE = {
@@ -114,7 +114,7 @@ def unmeasured(one: Trained) -> str:
         return OF_ONE_BLOCK
     if mesh.fsdp > 1 and meshes.NORMS_FIRST in subject.config.divided:
         return OF_NORMS_FIRST
-    if mesh.fsdp > 1 and one.recipe.weights_dtype == FP32 and habits(subject).wide_angles:
+    if mesh.fsdp > 1 and one.recipe.weights_dtype == FP32 and traits_of(subject).fp32_rotary:
         return OWN_ANGLES
     if mesh.tp == 1:
         return ""

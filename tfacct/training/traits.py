@@ -36,10 +36,11 @@ class Traits(NamedTuple):
     are written in Python. `norm_reads_twice`: RMSNorms scale their input, not its fp32 copy. `always_masked`: sdpa
     always gets a mask. `fused_qkv`: queries, keys and values are one matmul; values are a view of it, or a copy, or a
     copy if several query heads share keys. `fused_gate_up`: gate and up are one matmul. `rejoins_heads`: rotated and
-    other dimensions of heads are concatenated, so that heads lie one behind the other. `fp32_router`: the router reads
-    an fp32 copy. `clamped_experts`: gate and up of experts are bounded. `dense_experts`: every expert runs on every
-    token. `fp32_loss`: logits are cast to fp32, as those of next tokens always are. `biased_logits`: a buffer is added
-    to the logits. `drops_in_attention`: the dropout after attention is inside its module, and recomputed with it.
+    other dimensions of heads are concatenated, so that heads lie one behind the other. `fp32_rotary`: cos and sin are
+    in fp32. `fp32_router`: the router reads an fp32 copy. `clamped_experts`: gate and up of experts are bounded.
+    `dense_experts`: every expert runs on every token. `fp32_loss`: logits are cast to fp32, as those of next tokens
+    always are. `biased_logits`: a buffer is added to the logits. `drops_in_attention`: the dropout after attention is
+    inside its module, and recomputed with it.
     `mask_buffers`: how many masks of all positions the class stores: one, or one of each layer and one more.
     """
 
@@ -52,6 +53,7 @@ class Traits(NamedTuple):
     fused_qkv: Literal["", "views", "copies", "copies if grouped"] = ""
     fused_gate_up: bool = False
     rejoins_heads: bool = False
+    fp32_rotary: bool = False
     fp32_router: bool = False
     clamped_experts: bool = False
     dense_experts: bool = False
@@ -68,7 +70,8 @@ TRAITS: Mapping[str, Traits] = {
     "codegen": Traits(fp32_scores=True, fused_qkv="copies", drops_in_attention=True),
     "eurobert": Traits(fp32_loss=True),
     "falcon": Traits(narrow_softmax=True, always_masked=True, fused_qkv="copies if grouped"),
-    "flex_olmo": Traits(fp32_norm_weights=True),
+    "ernie4_5": Traits(fp32_rotary=True),
+    "flex_olmo": Traits(fp32_norm_weights=True, fp32_rotary=True),
     "glm4_moe": Traits(rejoins_heads=True, fp32_router=True),
     "gpt2": Traits(narrow_softmax=True, fused_qkv="views", drops_in_attention=True),
     "gpt_bigcode": Traits(fused_qkv="views", drops_in_attention=True, mask_buffers="one"),
@@ -80,8 +83,9 @@ TRAITS: Mapping[str, Traits] = {
     "minimax_m2": Traits(rejoins_heads=True, fp32_router=True),
     "modernbert": Traits(fused_qkv="views", fused_gate_up=True, fp32_loss=True),
     "mpt": Traits(fused_qkv="views"),
-    "olmo2": Traits(fp32_norm_weights=True),
-    "olmo3": Traits(fp32_norm_weights=True),
+    "olmo": Traits(fp32_rotary=True),
+    "olmo2": Traits(fp32_norm_weights=True, fp32_rotary=True),
+    "olmo3": Traits(fp32_norm_weights=True, fp32_rotary=True),
     "phi3": Traits(fused_qkv="views", fused_gate_up=True, rejoins_heads=True),
     **dict.fromkeys(("cohere", "cohere2"), Traits(python_layer_norm=True)),
     **dict.fromkeys(("glm", "glm4"), Traits(fused_gate_up=True, rejoins_heads=True)),
