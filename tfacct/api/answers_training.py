@@ -53,6 +53,36 @@ class TrainReport(_Common):
     fit: each.TrainFit | None
 
 
+class ExactTrainReport(_Common):
+    """Bytes of a training step, measured by running the model's class on the meta device."""
+
+    _line = each.SavedByModule
+
+    workload: each.Workload
+    class_name: str
+    versions: dict[str, str]
+    seconds: float
+    attention: Literal["sdpa", "eager"]
+    dtype: str
+    optimizer: str
+    recompute: Literal["none", "full", "attention"]
+    loss: Literal["whole", "chunked"]
+    weights_dtype: str
+    lora: str | None
+    weights_bytes: int
+    optimizer_bytes: int
+    gradients_bytes: int
+    kept_bytes: int
+    peak_bytes: int
+    peak_instant: str
+    exact: bool
+    formula_kept_bytes: int | None
+    formula_peak_bytes: int | None
+    formula_error: float | None
+    formula_why_not: str | None
+    fit: each.ExactFit | None
+
+
 class CommsReport(_Common):
     """Collectives of the ranks of a mesh."""
 

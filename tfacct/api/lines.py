@@ -259,6 +259,26 @@ class Lora(TypedDict):
     bytes: int
 
 
+class SavedByModule(TypedDict):
+    """Bytes that modules of a class save for the backward pass, all layers together."""
+
+    module: str
+    bytes: int
+
+
+class ExactFit(TypedDict):
+    """Whether a step fits a budget of memory."""
+
+    budget_bytes: int
+    memory_bytes: int
+    memory_from: str | None
+    use: float
+    reserve_bytes: int
+    device: str | None
+    devices: int
+    fits: bool
+
+
 class TrainFit(Budgeted):
     """What of a training step fits a budget, and what would make more of it fit."""
 

@@ -28,6 +28,7 @@ KINDS: Mapping[str, type[Answer]] = {
     "verify": answers.VerifyReport,
     "verify-prove": answers.ProveReport,
     "train": answers_training.TrainReport,
+    "train-exact": answers_training.ExactTrainReport,
     "comms": answers_training.CommsReport,
     "plan": plans.PlanReport,
     "time": estimates.TimeReport,

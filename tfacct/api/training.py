@@ -3,18 +3,50 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal, Unpack
+from typing import Literal, Unpack, overload
 
 from tfacct.api.answer import answered
-from tfacct.api.answers_training import CommsReport, TrainReport
+from tfacct.api.answers_training import CommsReport, ExactTrainReport, TrainReport
 from tfacct.api.asked import Asked
 from tfacct.api.keywords import StepOnMesh, WholeOnMesh, mesh, request, spelled_out
 from tfacct.output.chart import Chart
 from tfacct.reports.train import By
 
 
+class TrainOptions(WholeOnMesh, total=False):
+    """Keywords of `train`, for type checkers."""
+
+    dtype: str
+    optimizer: str
+    recompute: str
+    attention: Literal["sdpa", "eager"] | None
+    gradient_accumulation: int | None
+    micro_batch_size: int | None
+    global_batch_size: int | None
+    keep_logits: bool
+    loss: Literal["whole", "chunked"]
+    lora: int | str | None
+    qlora: bool
+    adapter_dtype: str
+    lora_dropout: float
+    weights_dtype: str | None
+    master_weights: str | None
+    gradient_dtype: str | None
+    offload: str | None
+    fit: int | str | None
+    use: float | None
+    reserve: int | str | None
+    by: By
+
+
 class Trainable(Asked):
     """Questions about training, and about the ranks of a mesh."""
+
+    @overload
+    def train(self, *, exact: Literal[True], **options: Unpack[TrainOptions]) -> ExactTrainReport: ...
+
+    @overload
+    def train(self, *, exact: Literal[False] = False, **options: Unpack[TrainOptions]) -> TrainReport: ...
 
     @spelled_out
     def train(
@@ -41,8 +73,9 @@ class Trainable(Asked):
         use: float | None = None,
         reserve: int | str | None = None,
         by: By = "instant",
+        exact: bool = False,
         **step: Unpack[WholeOnMesh],
-    ) -> TrainReport:
+    ) -> TrainReport | ExactTrainReport:
         """Bytes of a training step at its peak, as the transformers class runs it.
 
         >>> from tfacct import load
@@ -74,6 +107,12 @@ class Trainable(Asked):
         >>> rank.mesh["ranks"], rank.weights_bytes, rank.peak_instant
         (64, 4410183680, 'block 1, backward')
 
+        `exact` runs the model's class on the meta device: the byte, in seconds, on one device. Needs torch and
+        transformers, peft for adapters.
+
+        >>> load("gpt2").train(ctx=64, exact=True).peak_bytes  # doctest: +SKIP
+        1149909080
+
         Raises TfacctError for a model whose step has not been measured.
         """
         from tfacct.reports.budget import budget, layout
@@ -104,8 +143,12 @@ class Trainable(Asked):
             offload,
             sizes.mesh,
         )
-        recipe = recipe.qlora if qlora else recipe
-        report = train([self.loaded], replace(asked, batch=sizes.batch), recipe, fit=usable, by=by)
+        recipe, asked = recipe.qlora if qlora else recipe, replace(asked, batch=sizes.batch)
+        if exact:
+            from tfacct.reports.train_exact import train_exact
+
+            return answered(ExactTrainReport, train_exact([self.loaded], asked, recipe, fit=usable, by=by))
+        report = train([self.loaded], asked, recipe, fit=usable, by=by)
 
         def chart() -> Chart:
             from tfacct.reports.charts_train import train_chart

@@ -1,5 +1,6 @@
 """What training takes, and what ranks send. (Annotations are not postponed: that keeps the start short.)"""
 
+import sys
 from dataclasses import replace
 from enum import StrEnum
 from typing import Annotated
@@ -119,6 +120,10 @@ def train(
             help="On the host: optimizer (state and master weights), activations (inputs of recomputed layers).",
         ),
     ] = None,
+    exact: Annotated[
+        bool,
+        typer.Option("--exact", help="Run the model's class on the meta device: the byte, in seconds. Needs torch."),
+    ] = False,
     fit: Annotated[
         str | None,
         typer.Option(metavar="SIZE", help="Add what fits, and what would make more fit: 80GiB, h100-sxm, 8xh100-sxm."),
@@ -163,8 +168,19 @@ def train(
         mesh=sizes.mesh,
     )
     chosen = ask.subjects(which)
-    recipe = recipe.qlora if qlora else recipe
-    report = train(chosen, replace(request, batch=sizes.batch), recipe, fit=budget, by=by.value)
+    recipe, request = recipe.qlora if qlora else recipe, replace(request, batch=sizes.batch)
+    if exact:
+        from tfacct.output.progress import progress
+        from tfacct.reports.train_exact import slow_words, train_exact
+
+        ask.apart("--exact", {"--plot": picture.plot})
+        if slow := slow_words(chosen):
+            print(slow, file=sys.stderr)
+        with progress() as tick:
+            report = train_exact(chosen, request, recipe, fit=budget, by=by.value, progress=tick)
+        ask.show(report, output)
+        return
+    report = train(chosen, request, recipe, fit=budget, by=by.value)
     chart = None
     if picture.plot is not None:
         from tfacct.reports.charts_train import train_chart

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -71,15 +71,16 @@ def adapters_of(model: LoadedModel, recipe: Recipe) -> Adapters:
     return targets.rank, target_modules(model, targets)
 
 
-def slow_words(model: LoadedModel) -> str | None:
-    """Warning about a class that takes long to run; None of others."""
-    if not any(isinstance(part, TOKEN_LOOPS) for part in model.architecture.parts()):
+def slow_words(models: Sequence[LoadedModel]) -> str | None:
+    """Warning about classes that take long to run; None where there are none."""
+    slow = [one for one in models if any(isinstance(part, TOKEN_LOOPS) for part in one.architecture.parts())]
+    if not slow:
         return None
-    return f"hint: the class of {model.name} loops over the tokens in Python: this takes one or two minutes at 4,096"
+    return f"hint: the class of {slow[0].name} loops over the tokens in Python: 4,096 take one or two minutes"
 
 
 def train_exact(
-    model: LoadedModel,
+    models: Sequence[LoadedModel],
     request: Request,
     recipe: Recipe,
     *,
@@ -90,6 +91,9 @@ def train_exact(
     """Bytes of a training step of the class itself. `fit`: the memory of a device. Needs torch and transformers.
     Raises TfacctError."""
     recipe = recipe.checked()
+    if len(models) > 1:
+        raise UsageError(f"{option('exact', True)} runs the class of one model", "name one MODEL")
+    (model,) = models
     if request.decode or request.tokens is not None:
         raise whole_sequences("train")
     if by != "instant":
@@ -116,7 +120,7 @@ def train_exact(
 
 def _answer(one: Measured, fit: Budget | None) -> str:
     step = one.step
-    versions = ", ".join(f"{name} {version}" for name, version in step.versions.items())
+    versions = ", ".join(f"{name} {'.'.join(version.split('.')[:2])}" for name, version in step.versions.items())
     needs = f"{units.binary(step.peak_bytes)} at its peak ({step.peak_bytes:,} bytes)"
     how = f"measured by running {step.class_name} on the meta device ({versions})"
     if fit is None:
@@ -176,7 +180,7 @@ def _facts(one: Measured, fit: Budget | None) -> dict[str, Any]:
         fits = {**fit.facts, "fits": can_run and step.peak_bytes <= fit.usable}
     return {
         "workload": counting.workload_facts(one.work, dtype=recipe.dtype),
-        "class": step.class_name,
+        "class_name": step.class_name,
         "versions": step.versions,
         "seconds": round(step.seconds, 3),
         "attention": step.attention,

@@ -10,6 +10,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
+from dataclasses import Field, fields
 from importlib.metadata import version
 from typing import Any, NamedTuple, TypeAlias
 
@@ -32,6 +33,13 @@ VALUES = ("meta tensor", "meta device", "aten::_local_scalar_dense", "nonzero", 
 
 Adapters: TypeAlias = tuple[int, Iterable[str]] | None
 """LoRA's rank, and the names of the modules that it adapts."""
+
+
+RUNS = {
+    *("dtype", "optimizer", "recompute", "attention", "gradient_accumulation", "keep_logits", "loss"),
+    *("lora", "adapter_dtype", "lora_dropout", "weights_dtype", "master_weights", "gradient_dtype", "offload"),
+}
+"""Fields of a recipe that a class on the meta device runs."""
 
 
 class ExactStep(NamedTuple):
@@ -70,8 +78,12 @@ def exact(
 ) -> ExactStep:
     """One training step of the class. Raises UsageError where the class refuses the config or cannot run on meta,
     MissingExtraError without a package that it needs."""
-    if recipe.offloads("activations"):
-        raise UsageError(f"{option('offload', 'activations')} does not work with {option('exact', True)}")
+    if found := next((each for each in fields(recipe) if each.name not in RUNS and _is_set(recipe, each)), None):
+        why = f"{option(found.name)} does not work with {option('exact', True)}: a class on the meta device has none"
+        raise UsageError(why, f"leave it out, or {option('exact')}")
+    for name, value in (("offload", "activations"), ("recompute", recipe.recompute)):
+        if recipe.offloads(value) if name == "offload" else value not in ("none", "full", "attention"):
+            raise UsageError(f"{option(name, value)} does not work with {option('exact', True)}")
     started = time.perf_counter()
     built = build(model, work, recipe, adapters)
     passes = 3 * sum(1 for _ in built.model.modules())  # forward, and forward and backward
@@ -91,9 +103,9 @@ def exact(
         raise
     except Exception as error:
         raise _cannot_run(model, work, error) from None
-    by_module = Counter[str]()
+    by_module, class_name = Counter[str](), type(built.model).__name__
     for tensor in saved:
-        by_module[_joined(tensor.modules)] += tensor.bytes
+        by_module[_joined(name or class_name for name in tensor.modules)] += tensor.bytes
     trained = optimizers.trained_parameters(built.model)
     tensors = [TorchParameter(each.shape, 1, 0 if each.in_layer else None, each.embedding) for each in trained]
     width = trained[0].width if trained else 0
@@ -109,7 +121,7 @@ def exact(
     packages = ["torch", *(["transformers"] if model.config.paths() else []), *(["peft"] if adapters else [])]
     packages += ["bitsandbytes"] if recipe.weights_dtype == NF4 else []
     return ExactStep(
-        type(built.model).__name__,
+        class_name,
         built.attention,
         parameters + (_bytes(built.constants) if recipe.weights_dtype == NF4 else 0),
         state,
@@ -120,6 +132,10 @@ def exact(
         {name: version(name).partition("+")[0] for name in packages},
         time.perf_counter() - started,
     )
+
+
+def _is_set(recipe: Recipe, field: Field[Any]) -> bool:
+    return bool(getattr(recipe, field.name) != field.default)
 
 
 def build(model: LoadedModel, work: Workload, recipe: Recipe, adapters: Adapters = None) -> Built:
@@ -228,7 +244,7 @@ def starred(module: str) -> str:
 
 def _joined(modules: Iterable[str]) -> str:
     """Names of modules that save one tensor: the first whole, the last words of the others."""
-    first, *others = sorted({starred(name) or "the model" for name in modules})
+    first, *others = sorted({starred(name) for name in modules})
     return " + ".join((first, *(name.rpartition(".")[2] for name in others)))
 
 
