@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 from unittest.mock import patch
 
@@ -16,8 +16,11 @@ from torch.overrides import handle_torch_function, has_torch_function
 from tfacct.meta.kernels import compiled
 
 HALVES = (torch.bfloat16, torch.float16)
+FLASH_HEAD = 256
+"""Largest head of the flash kernel (`check_head_dim_size_flash` in ATen)."""
 READS_TOKENS = "warn_if_padding_and_no_attention_mask"
 """A method of transformers' classes that reads the tokens, which have no values on meta."""
+AUTOCAST = torch.autocast
 GROUPED = torch._meta_registrations._meta_grouped_mm_common
 ROW = 8
 """Elements that the rows of a mask are aligned to for torch's efficient attention (`preprocess_mask` in ATen)."""
@@ -34,6 +37,7 @@ def cuda_kernels() -> Iterator[None]:
         patch("transformers.masking_utils.fast_all", lambda _: True),  # no token is padding
         patch.object(transformers.PreTrainedModel, READS_TOKENS, lambda *_, **__: None),
         patch("torch._meta_registrations._meta_grouped_mm_common", _grouped),
+        patch.object(torch, "autocast", _autocast),
     ):
         yield
 
@@ -46,16 +50,21 @@ def scaled_dot_product_attention(
     dropout_p: float = 0.0,
     is_causal: bool = False,
     scale: float | None = None,
-    **_: object,
+    enable_gqa: bool = False,
 ) -> Tensor:
     """torch's attention with the kernel that CUDA takes. It has torch's name, by which autocast knows it."""
     if has_torch_function((q, k, v)):
-        rest = (attn_mask, dropout_p, is_causal, scale)
-        found: Tensor = handle_torch_function(scaled_dot_product_attention, (q, k, v), q, k, v, *rest)
+        rest = {"attn_mask": attn_mask, "dropout_p": dropout_p, "is_causal": is_causal, "scale": scale}
+        rest["enable_gqa"] = enable_gqa
+        found: Tensor = handle_torch_function(scaled_dot_product_attention, (q, k, v), q, k, v, **rest)
         return found
-    aten = torch.ops.aten
-    if attn_mask is None and q.dtype in HALVES and q.shape[-1] == v.shape[-1]:  # as the flash kernel asks
+    aten, grouped = torch.ops.aten, enable_gqa and q.shape[1] != k.shape[1]
+    flash = attn_mask is None and q.dtype in HALVES and q.shape[-1] == v.shape[-1] <= FLASH_HEAD
+    if flash:
         chosen = aten._scaled_dot_product_flash_attention(q, k, v, dropout_p, is_causal, False, scale=scale)
+    elif grouped:  # which no other kernel takes
+        rest = (attn_mask, dropout_p, is_causal, None)
+        chosen = aten._scaled_dot_product_attention_math(q, k, v, *rest, scale=scale, enable_gqa=True)
     else:
         bias = None if attn_mask is None else _bias(attn_mask, q, k)
         chosen = aten._scaled_dot_product_efficient_attention(q, k, v, bias, True, dropout_p, is_causal, scale=scale)
@@ -79,6 +88,11 @@ def _grouped(a: Tensor, b: Tensor, *rest: Any, **named: Any) -> Any:
     full = a.dtype == b.dtype == torch.float32
     with patch.object(torch, "_check", lambda *_, **__: None) if full else nullcontext():
         return GROUPED(a, b, *rest, **named)
+
+
+def _autocast(device_type: str, *given: Any, **named: Any) -> AbstractContextManager[Any]:
+    """torch's autocast knows no meta device: off, as peft switches it off for adapters of experts, it does nothing."""
+    return nullcontext() if device_type == "meta" else AUTOCAST(device_type, *given, **named)
 
 
 def _dropout(x: Tensor, p: float = 0.5, training: bool = True, *_: object) -> Tensor:

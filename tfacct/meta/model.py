@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
@@ -74,6 +75,7 @@ def with_lora(
 ) -> Any:
     """The model with peft's adapters, its other weights in 4 bits if asked. Raises ImportError without peft or
     bitsandbytes."""
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # it warns of kernels for CPUs that are not there
     from tfacct.meta import lora
 
     return lora.add_adapters(

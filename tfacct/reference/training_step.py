@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +13,9 @@ from torch import Tensor, nn
 
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import UsageError
+from tfacct.meta.autocast import autocast
 from tfacct.meta.model import DTYPES, under_autocast
+from tfacct.reference.blocks import Block
 from tfacct.reference.model import Inputs, build, inputs
 
 
@@ -20,7 +24,17 @@ def build_reference(shape: Transformer, attention: str, dtype: str, recompute: b
     model: Any = build(shape, dtype=DTYPES[weights_dtype], fused=attention == "sdpa", recompute=recompute)
     if weights_dtype != dtype:
         under_autocast(model, DTYPES[dtype])
+        for module in model.modules():
+            if isinstance(module, Block):
+                module.rerun = partial(_rerun_under_autocast, module.rerun, DTYPES[dtype])
     return model.train()
+
+
+@contextmanager
+def _rerun_under_autocast(rerun: Callable[[], AbstractContextManager[Any]], dtype: torch.dtype) -> Iterator[None]:
+    """Recomputation of a block runs under autocast too."""
+    with rerun(), autocast(dtype):
+        yield
 
 
 def batch_of(shape: Transformer, batch: int, tokens: int, source: int, dtype: str) -> dict[str, Any]:

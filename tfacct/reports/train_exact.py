@@ -53,7 +53,7 @@ def measure(model: LoadedModel, work: Workload, recipe: Recipe, progress: Tick =
     """One training step of the class, and of the formula where it answers. Raises TfacctError."""
     if recipe.mesh is not None:
         raise UsageError(
-            "nothing divides a class on the meta device: exact is about one device",
+            f"nothing divides a class on the meta device: {option('exact', True)} runs on one device",
             f"leave the parallel layout out, or {option('exact')}",
         )
     step = exact(model, work, recipe, adapters_of(model, recipe), progress)
@@ -65,7 +65,7 @@ def measure(model: LoadedModel, work: Workload, recipe: Recipe, progress: Tick =
 
 def adapters_of(model: LoadedModel, recipe: Recipe) -> Adapters:
     """LoRA's rank, and the names of the modules that peft adapts."""
-    if recipe.lora is None:
+    if recipe.lora is None or not model.config.paths():  # the reference model takes none, and says so
         return None
     targets = lora_targets(recipe.lora)
     return targets.rank, target_modules(model, targets)
@@ -125,8 +125,6 @@ def _answer(one: Measured, fit: Budget | None) -> str:
     how = f"measured by running {step.class_name} on the meta device ({versions})"
     if fit is None:
         return f"Needs {needs}, {how}."
-    if (past := one.model.past_positions(one.work)) is not None:
-        return f"Cannot run: {past}. It needs {needs}, {how}."
     return f"{'Fits' if step.peak_bytes <= fit.usable else 'Does not fit'} {fit.where}: needs {needs}, {how}."
 
 
@@ -176,8 +174,7 @@ def _facts(one: Measured, fit: Budget | None) -> dict[str, Any]:
     step, recipe, formula = one.step, one.recipe, one.formula
     fits = None
     if fit is not None:
-        can_run = one.model.past_positions(one.work) is None
-        fits = {**fit.facts, "fits": can_run and step.peak_bytes <= fit.usable}
+        fits = {**fit.facts, "fits": step.peak_bytes <= fit.usable}
     return {
         "workload": counting.workload_facts(one.work, dtype=recipe.dtype),
         "class_name": step.class_name,

@@ -26,6 +26,8 @@ from tfacct.training.recipe import FP32, NF4, Recipe
 from tfacct.training.recompute import ATTENTION
 from tfacct.training.states import optimizer_memory
 
+REFERENCE = "the reference model"
+"""What runs in place of a class that there is none of."""
 UPDATE = "optimizer step"
 """Name of the last phase."""
 VALUES = ("meta tensor", "meta device", "aten::_local_scalar_dense", "nonzero", "Cannot copy out")
@@ -81,16 +83,19 @@ def exact(
     if found := next((each for each in fields(recipe) if each.name not in RUNS and _is_set(recipe, each)), None):
         why = f"{option(found.name)} does not work with {option('exact', True)}: a class on the meta device has none"
         raise UsageError(why, f"leave it out, or {option('exact')}")
-    for name, value in (("offload", "activations"), ("recompute", recipe.recompute)):
-        if recipe.offloads(value) if name == "offload" else value not in ("none", "full", "attention"):
-            raise UsageError(f"{option(name, value)} does not work with {option('exact', True)}")
+    if recipe.offloads("activations"):
+        raise UsageError(f"{option('offload', 'activations')} does not work with {option('exact', True)}")
+    if (past := model.past_positions(work)) is not None:
+        raise UsageError(f"{model.name}: its class cannot run: {past}")
     started = time.perf_counter()
     built = build(model, work, recipe, adapters)
     passes = 3 * sum(1 for _ in built.model.modules())  # forward, and forward and backward
     visits = iter(range(1, passes))
 
     def visit() -> None:
-        progress(model.name, next(visits, passes), passes)
+        done = next(visits, passes)
+        if time.perf_counter() - started > 1:
+            progress(model.name, done, passes)
 
     from tfacct.meta import optimizer as optimizers
     from tfacct.meta import step
@@ -103,7 +108,7 @@ def exact(
         raise
     except Exception as error:
         raise _cannot_run(model, work, error) from None
-    by_module, class_name = Counter[str](), type(built.model).__name__
+    by_module, class_name = Counter[str](), type(built.model).__name__ if model.config.paths() else REFERENCE
     for tensor in saved:
         by_module[_joined(name or class_name for name in tensor.modules)] += tensor.bytes
     trained = optimizers.trained_parameters(built.model)
@@ -187,7 +192,7 @@ def _class(model: LoadedModel, recipe: Recipe, attention: str, adapters: Adapter
             )
     except ImportError as error:
         raise MissingExtraError(f"adapters need {error.name}", others=error.name or "peft") from None
-    except (AttributeError, KeyError, ValueError, TypeError) as error:
+    except Exception as error:  # classes validate configs in many ways
         raise UsageError(f"{model.name}: its class refuses this config or recipe: {_words(error)}") from None
     return meta.with_chunked_loss(found, CHUNKS, recipe.dtype, weights) if recipe.loss == "chunked" else found
 
@@ -215,7 +220,7 @@ def _cannot_run(model: LoadedModel, work: Workload, error: Exception) -> UsageEr
     said, name = f"{type(error).__name__}: {error}", model.name
     if any(words in said for words in VALUES):
         why = "its class cannot run on the meta device: it reads the values of a tensor, and there tensors have none"
-        return UsageError(f"{name}: {why}", f"leave {option('exact')} out: the formula may know it")
+        return UsageError(f"{name}: {why}", f"leave {option('exact')} out: the formula may have an answer")
     if "object has no attribute 'loss'" in said:
         return UsageError(f"{name}: its class computes no loss", "name a class with a head in architectures")
     if missing := re.search(r"'(\w+Config)' object has no attribute '(\w+)'", said):
