@@ -154,7 +154,6 @@ def test_tables_fit(run: Callable[..., Ran], columns: int) -> None:
         ("llama-3.2-1b gpt2", "--exact runs the class of one model"),
         ("llama-3.2-1b --by tensor", "--by tensor does not work with --exact"),
         ("llama-3.2-1b --plot step.svg", "--exact does not go with --plot"),
-        ("llama-3.2-1b --master-weights fp32", "--master-weights does not work with --exact"),
         ("gpt2 --ctx 2k", "is past the 1,024 positions of its position embedding"),
         ("cs336-gpt2-small --lora 16", "the reference model takes no --lora"),
         ("flaubert-base-cased --ctx 16", "it reads the values of a tensor"),
