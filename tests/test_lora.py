@@ -17,7 +17,7 @@ from tfacct.ledger.storage import Stored, storage
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel, subject
 from tfacct.reports.training import refusal, training_memory
-from tfacct.training.lora import CODEBOOKS, LoraTargets, adapter_parameters, lora_targets, target_modules
+from tfacct.training.adapters import CODEBOOKS, LoraTargets, adapter_parameters, lora_targets, target_modules
 from tfacct.training.phases import TrainingStep
 from tfacct.training.recipe import Recipe
 

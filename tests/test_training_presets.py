@@ -14,7 +14,7 @@ from tfacct.base.errors import TfacctError
 from tfacct.loading import presets
 from tfacct.reports.stored import stored
 from tfacct.reports.training import reads_images, refusal
-from tfacct.training.lora import adapter_parameters, lora_targets
+from tfacct.training.adapters import adapter_parameters, lora_targets
 from tfacct.training.optimizers import optimizer
 from tfacct.training.recipe import Recipe
 

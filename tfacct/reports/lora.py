@@ -11,7 +11,7 @@ from tfacct.base.spelling import option
 from tfacct.ledger import paths
 from tfacct.ledger.storage import width
 from tfacct.loading.model import LoadedModel
-from tfacct.training.lora import (
+from tfacct.training.adapters import (
     ATTENTION,
     adapted,
     adapted_layers,

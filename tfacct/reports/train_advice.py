@@ -10,8 +10,8 @@ from tfacct.loading.model import LoadedModel
 from tfacct.reports.lora import on_attention
 from tfacct.reports.passes import CHUNKED
 from tfacct.reports.training import refusal
+from tfacct.training.adapters import adapter_parameters, lora_targets
 from tfacct.training.bounds import exact_advice
-from tfacct.training.lora import adapter_parameters, lora_targets
 from tfacct.training.recipe import FP32, NF4, AttentionKind, Recipe
 
 

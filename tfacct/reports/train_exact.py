@@ -16,8 +16,8 @@ from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Row, Table, Tick, unwatched
 from tfacct.reports import cells, compose, counting
 from tfacct.reports.training import training_memory
+from tfacct.training.adapters import lora_targets, target_modules
 from tfacct.training.exact import Adapters, ExactStep, exact
-from tfacct.training.lora import lora_targets, target_modules
 from tfacct.training.recipe import Recipe
 from tfacct.training.step import TrainingMemory
 

@@ -17,7 +17,7 @@ from tfacct.ledger.torch_parameters import TorchParameter
 from tfacct.loading.model import LoadedModel
 from tfacct.reports.lora import SMALL_VOCABULARY
 from tfacct.reports.mesh import norms_all_heads
-from tfacct.training.lora import adapted, lora_targets
+from tfacct.training.adapters import adapted, lora_targets
 from tfacct.training.recipe import NF4, Recipe
 from tfacct.training.states import optimizer_memory
 

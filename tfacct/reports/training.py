@@ -19,7 +19,7 @@ from tfacct.reports.fused_heads import beyond_kernels
 from tfacct.reports.passes import ONE, pass_of
 from tfacct.reports.stored import changed_by, stored
 from tfacct.training import bounds
-from tfacct.training.lora import adapters_of, packed_bytes
+from tfacct.training.adapters import adapters_of, packed_bytes
 from tfacct.training.offload import HostMemory
 from tfacct.training.phases import Phase, TrainingStep
 from tfacct.training.recipe import FP32, NF4, Recipe

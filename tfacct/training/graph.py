@@ -74,9 +74,10 @@ class WeightCast(NamedTuple):
 class DataFlow(NamedTuple):
     """What operation `at` reads and makes, and what it saves of factors.
 
-    `reads`: the operations that make its inputs, or LAYER_INPUT; empty where it reads the result of the operation
-    before it. `result`: the tensor that it makes, where others read it. `factors`: of a product of two results, a saved
-    tensor's path and the operation that makes the other factor: only that factor's gradient needs the tensor.
+    `reads`: the operations that make its inputs, LAYER_INPUT, or `memory`, the encoder's output; empty where it reads
+    the result of the operation before it. `result`: the tensor that it makes, where others read it. `factors`: of a
+    product of two results, a saved tensor's path and the operation that makes the other factor: only that factor's
+    gradient needs the tensor.
     """
 
     at: str

@@ -1,4 +1,4 @@
-"""LoRA as peft adds it: which linear layers get adapters, and how a step changes that trains these alone.
+"""LoRA: how a step changes that trains adapters alone.
 
 Of the saved tensors, those that only frozen weights need go. What needs a gradient follows from the data flow: what is
 made of an adapter's result. The input of the first layer needs none, so nothing before its first adapter is saved.
@@ -6,19 +6,13 @@ made of an adapter's result. The input of the first layer needs none, so nothing
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from functools import partial
-from typing import NamedTuple, TypeGuard
+from typing import NamedTuple
 
-from tfacct.architecture.parts import Experts
-from tfacct.base import units
-from tfacct.base.errors import UsageError
-from tfacct.base.spelling import option
 from tfacct.ledger import paths
-from tfacct.ledger.lines import Matmul
-from tfacct.ledger.storage import Stored, storage
-from tfacct.ledger.torch_parameters import TorchParameter
 from tfacct.loading.model import LoadedModel
+from tfacct.training.adapters import RANK, WEIGHT, LinearLayer, adapted_layers, linear_layers, lora_targets
 from tfacct.training.graph import (
     LAYER_INPUT,
     BackwardOp,
@@ -31,213 +25,11 @@ from tfacct.training.graph import (
     Transient,
     WeightCast,
 )
-from tfacct.training.phases import BATCH, Adapter
+from tfacct.training.phases import BATCH
 from tfacct.training.recipe import FP32, NF4, Recipe
-from tfacct.training.saved_tensors import CHOOSE, ROTARY
+from tfacct.training.saved_tensors import CHOOSE, MEMORY
 
-RANK = "Rl"
-"""The axis of the adapters' rank."""
-WEIGHT, ROUTER = ".weight", ".router"
-ATTENTION = paths.in_every(paths.BLOCKS, "attn.")
-EXPERTS_APART = frozenset(("qwen2_moe",))
-"""Families of which peft tells MLPs next to routed experts, or in layers without them, from the experts' own."""
-NO_OUT_PROJ = frozenset(("falcon_h1", "falcon_mamba", "mamba", "mamba2", "nemotron_h"))
-"""Families of which peft takes no out_proj (peft 0.21, `_check_lora_target_modules_mamba`)."""
-CODEBOOKS = 4 * (1 + 16 + 256)
-"""Bytes of the mean of a matrix's scales, and of the codebooks of its numbers and its scales (bitsandbytes 0.50)."""
-
-
-class LoraTargets(NamedTuple):
-    """A rank, and names of target modules; none for all linear layers."""
-
-    rank: int
-    names: tuple[str, ...]
-
-
-def lora_targets(text: str) -> LoraTargets:
-    """`16` or `16:q_proj,v_proj`. Raises UsageError."""
-    rank, colon, names = text.partition(":")
-    found = tuple(name.strip() for name in names.split(",") if name.strip())
-    if not rank.strip().isascii() or not rank.strip().isdigit() or not int(rank) or (colon and not found):
-        raise UsageError(f"{option('lora')} is a rank, or a rank and modules, as in 16:q_proj,v_proj, not {text!r}")
-    return LoraTargets(int(rank), found)
-
-
-class LinearLayer(NamedTuple):
-    """Matmuls of the ledger that are one linear layer of the class, as q, k and v are where it fuses them.
-
-    `group`: number of their group in the ledger. `inputs`, `outputs`: sizes of what it reads and of all that it makes.
-    """
-
-    matmuls: tuple[Matmul, ...]
-    group: int
-    inputs: int
-    outputs: int
-
-    @property
-    def path(self) -> str:
-        """Path of the first."""
-        return self.matmuls[0].path
-
-    @property
-    def reads(self) -> str:
-        """Axes of its input."""
-        return " ".join(self.matmuls[0].einsum.left)
-
-    def made(self, role: Role) -> tuple[Transient, ...]:
-        """Its result."""
-        return tuple(Transient(" ".join(line.einsum.out), role) for line in self.matmuls)
-
-    def weights(self, *, read: bool) -> Iterator[str]:
-        """Axes of the adapter's weights: of A, which `read`s the layer's input, or of B, by matmul."""
-        for line in self.matmuls[:1] if read else self.matmuls:
-            own = line.einsum.left if read else line.einsum.out
-            yield " ".join((RANK, *(axis for axis in line.weight_axes() or () if axis in own)))
-
-    def name(self, modules: Mapping[str, str]) -> str:
-        """Its own name, or the class's where it is several matmuls."""
-        return (self.path if len(self.matmuls) == 1 else modules[self.path]).rpartition(".")[2]
-
-
-def linear_layers(model: LoadedModel) -> Iterator[LinearLayer]:
-    """Linear layers of the model's layers: not parameters of experts and routers, nor convolutions."""
-    modules = model.config.paths()
-    for number, group in enumerate(model.ledger.groups):
-        found: dict[str, list[Matmul]] = {}
-        for line in group.lines if group.numbers else ():
-            if isinstance(line, Matmul) and line.weight_axes() is not None and not _bare(line) and _is_linear(line):
-                found.setdefault(modules.get(line.path, line.path), []).append(line)
-        for lines in found.values():
-            weights = dict.fromkeys(line.parameters()[0] for line in lines)  # two matmuls may read one
-            made, (read, *_) = zip(*(weight.shape_in_torch(group.axes) for weight in weights), strict=True)
-            yield LinearLayer(tuple(lines), number, read, sum(made))
-
-
-def _is_linear(line: Matmul) -> bool:
-    """True if its class has one matrix for it: not a convolution, nor a matrix for each head."""
-    weight = line.parameters()[0]
-    return len(weight.dims) == 2 and weight.axes[0] not in {*line.einsum.left} & {*line.einsum.out}
-
-
-def _bare(line: Matmul) -> bool:
-    """True if a weight is a parameter in the classes, not a linear layer: that of routed experts, or of a router."""
-    return line.bank is not None or line.path.endswith(ROUTER)
-
-
-def _is_bare(line: object) -> TypeGuard[Matmul]:
-    return isinstance(line, Matmul) and line.weight_axes() is not None and _bare(line)
-
-
-def routed(model: LoadedModel) -> bool:
-    """True if a model has routed experts."""
-    return any(isinstance(part, Experts) for part in model.architecture.parts())
-
-
-def _ends_in(name: str, *places: str) -> bool:
-    return any(place == name or place.endswith(f".{name}") for place in places)
-
-
-def adapted(model: LoadedModel, targets: LoraTargets) -> frozenset[str]:
-    """Paths of the matmuls with adapters: as the class calls their modules, or by our names where none is called so."""
-    modules = model.config.paths()
-    every = {line.path: modules.get(line.path, "") for layer in linear_layers(model) for line in layer.matmuls}
-    found = set[str]() if targets.names else {*every}
-    for name in targets.names:
-        by_class = {path for path, module in every.items() if _ends_in(name, module)}
-        found |= by_class or {path for path in every if _ends_in(name, path)}
-    return frozenset(found)
-
-
-def adapted_layers(model: LoadedModel, targets: LoraTargets) -> list[LinearLayer]:
-    """The linear layers with adapters."""
-    on = adapted(model, targets)
-    return [layer for layer in linear_layers(model) if layer.path in on]
-
-
-def target_modules(model: LoadedModel, targets: LoraTargets) -> tuple[str, ...]:
-    """Names by which peft finds these modules: their ends, or whole names where another module has such an end too."""
-    modules = model.config.paths()
-    ends = [module.rpartition(".")[2] for module in dict.fromkeys(modules.values())]
-    on = sorted({modules[path] for path in adapted(model, targets)})
-    short = tuple(module.rpartition(".")[2] for module in on)
-    return short if all(ends.count(name) == 1 for name in short) else tuple(on)
-
-
-def unknown_targets(model: LoadedModel, targets: LoraTargets) -> str | None:
-    """Why it is not known which weights peft adapts; None if it is."""
-    modules, every = model.config.paths(), list(linear_layers(model))
-    blocks = tuple(f"{stack}." for stack in (paths.BLOCKS, paths.in_encoder(paths.BLOCKS)))
-    outside = [module for path, module in modules.items() if not path.startswith(blocks)]
-    for name in targets.names:
-        if not any(_ends_in(name, line.path, modules.get(line.path, "")) for each in every for line in each.matmuls):
-            bare = (line.path for group in model.ledger.groups for line in group.lines if _is_bare(line))
-            if any(_ends_in(name, path, modules.get(path, "")) for path in bare):
-                return f"{name!r} is a parameter in the class, not a linear layer: adapters on it are not counted"
-            known = ", ".join(dict.fromkeys(layer.name(modules) for layer in every))
-            return f"{name!r} is no linear layer of the model: choose from {known}"
-        other = next((module for module in outside if _ends_in(name, module)), None)
-        if other is not None:
-            return f"peft adapts {other} for {name!r} too: only adapters inside the layers are counted"
-    on = adapted(model, targets)
-    if routed(model) and model.family not in EXPERTS_APART:
-        mlp = next((each for each in every if each.path in on and not each.path.startswith(ATTENTION)), None)
-        if mlp is not None:
-            name = mlp.name(modules)
-            return f"peft adapts {name} of the routed experts too: only adapters on attention are counted here"
-    for layer in every:
-        if 0 < len(on.intersection(line.path for line in layer.matmuls)) < len(layer.matmuls):
-            return f"the class has {layer.name(modules)} as one linear layer: all of it gets an adapter, or none of it"
-    return None
-
-
-def adapter_parameters(model: LoadedModel, targets: LoraTargets) -> int | None:
-    """Parameters of the adapters, also where the step is not counted; None where it is not known which weights have
-    them."""
-    if unknown_targets(model, targets) is not None or any(group.shared for group in model.ledger.groups):
-        return None  # each layer has adapters of its own on a tensor that several share
-    modules, every = model.config.paths(), list(linear_layers(model))
-    if any(line.path not in modules for layer in every for line in layer.matmuls):
-        return None  # the class has other layers
-    on = adapted_layers(model, targets)
-    for module in (modules[layer.path] for layer in on):
-        within = any(other.startswith(f"{module}.") for other in modules.values())
-        if within or (model.family in NO_OUT_PROJ and module.endswith(".out_proj")):
-            return None  # no linear layer, or none that peft takes
-    groups = model.ledger.groups
-    copies = {layer.group: 1 if groups[layer.group].once else len(groups[layer.group].numbers) for layer in on}
-    return sum(targets.rank * copies[layer.group] * (layer.inputs + layer.outputs) for layer in on)
-
-
-def adapters_of(model: LoadedModel, recipe: Recipe) -> tuple[tuple[Adapter, ...], list[TorchParameter]]:
-    """The weights of a recipe's adapters, and as an optimizer gets them."""
-    targets, bytes_each = lora_targets(recipe.lora or ""), units.dtype_bits(recipe.adapter_dtype) // 8
-    found, parameters = list[Adapter](), list[TorchParameter]()
-    for layer in adapted_layers(model, targets):
-        numbers = model.ledger.groups[layer.group].numbers
-        for which, shape in ("A", (targets.rank, layer.inputs)), ("B", (layer.outputs, targets.rank)):
-            elements = shape[0] * shape[1]
-            found.append(Adapter(f"{layer.path}.lora_{which}{WEIGHT}", elements, bytes_each * elements, numbers))
-            parameters.append(TorchParameter(shape, len(numbers), layer.group))
-    return tuple(found), parameters
-
-
-def packed_bytes(model: LoadedModel) -> int:
-    """Bytes of the weights where linear layers are in nf4 with double quantization, and the others are not."""
-    nf4, packed = storage(NF4), 0
-    for layer in linear_layers(model):
-        matrix = Stored("matrix", layer.inputs * layer.outputs, layer.inputs)
-        packed += len(model.ledger.groups[layer.group].numbers) * (CODEBOOKS + int(nf4.bytes(matrix)))
-    return packed + int(nf4.wide.bytes(unpacked_elements(model)))
-
-
-def unpacked_elements(model: LoadedModel) -> int:
-    """Elements of the weights that are in no linear layer: of embeddings, norms, head, experts and routers."""
-    packed = {f"{line.path}{WEIGHT}" for layer in linear_layers(model) for line in layer.matmuls}
-    others = (tensor for tensor in model.ledger.tensors() if tensor.path not in packed)
-    return sum(int(tensor.count * tensor.stored.copies * tensor.stored.elements) for tensor in others)
-
-
-# The graph.
+INPUTS = frozenset((LAYER_INPUT, paths.in_encoder(LAYER_INPUT)))
 
 
 class Adapters(NamedTuple):
@@ -250,6 +42,11 @@ class Adapters(NamedTuple):
     copies: bool = False
     drops: bool = False
     unpacked: Mapping[str, Transient] = {}
+
+    @property
+    def on(self) -> dict[str, LinearLayer]:
+        """The linear layers, by the operations of their weights."""
+        return {f"{line.path}{WEIGHT}": layer for layer in self.layers for line in layer.matmuls}
 
 
 def with_adapters(graph: StepGraph, model: LoadedModel, recipe: Recipe) -> StepGraph:
@@ -267,34 +64,54 @@ def with_adapters(graph: StepGraph, model: LoadedModel, recipe: Recipe) -> StepG
     copies = in_fp32 or recipe.autocast or drops
     own = Adapters(targets.rank, tuple(adapted_layers(model, targets)), role, copies, drops, unpacked)
     embedded = recipe.recompute == "full"
-    layers = tuple(part for group in graph.layers for part in _split(group, own, embedded=embedded))
-    after = graph.after._replace(graph=_training(graph.after.graph, own, reads_gradient=True))
-    rotates = any(each.at.endswith("rotary") for group in layers for each in group.graph.backward)
-    before, stays = _before(graph.before.graph, embedded=embedded, rotates=rotates)
-    shape, drops = model.architecture, any(each.path == "embed.drop" for each in before.saved)
-    if embedded and (drops or shape.positions is not None or shape.embed.factor is not None):
-        stays.append(SavedTensor("embeddings", "B T D", ()))
+    source, kept = (), list[SavedTensor]()
+    if graph.encoder_layers:
+        source, kept = _side(graph.encoder_layers, own, embedded=embedded)
+    (before, *layers, after), stays = _side((graph.before, *graph.layers, graph.after), own, embedded=embedded)
+    shape, stays = model.architecture, [*kept, *stays]
+    drops_embeddings = any(each.path == "embed.drop" for each in before.graph.saved)
+    if embedded and (drops_embeddings or shape.positions is not None or shape.embed.factor is not None):
+        stays += [SavedTensor("embeddings", axes, ()) for axes in ("B T D", *(("B I D",) if source else ()))]
     buffers = (*graph.buffers, *stays)
-    return graph._replace(before=graph.before._replace(graph=before), layers=layers, after=after, buffers=buffers)
+    return graph._replace(before=before, layers=tuple(layers), after=after, encoder_layers=source, buffers=buffers)
 
 
-def _before(graph: LayerGraph, *, embedded: bool, rotates: bool) -> tuple[LayerGraph, list[SavedTensor]]:
+def _side(
+    groups: Sequence[LayerGroup], adapters: Adapters, *, embedded: bool
+) -> tuple[tuple[LayerGroup, ...], list[SavedTensor]]:
+    """What runs before the layers, the layers and what runs after them, of a model or of its encoder, and the batch."""
+    before, *layers, after = groups
+    layers = [part for group in layers for part in _split(group, adapters, embedded=embedded)]
+    rotates = any(each.at.endswith("rotary") for group in layers for each in group.graph.backward)
+    own, batch = _before(before.graph, adapters, embedded=embedded, rotates=rotates)
+    end = after._replace(graph=_training(after.graph, adapters, reads_gradient=True))
+    return (before._replace(graph=own), *layers, end), batch
+
+
+def _before(
+    graph: LayerGraph, adapters: Adapters, *, embedded: bool, rotates: bool
+) -> tuple[LayerGraph, list[SavedTensor]]:
     """What runs before the layers, where nothing is trained, and the batch, which stays. `embedded`: the embeddings
-    require a gradient: they stay, too, where the first layer reads what is made of them."""
+    require a gradient. `rotates`: rotated queries or keys do."""
     tables = {each.at for each in graph.backward if not each.temporary}
-    fixed = tuple(name for name in graph.order if name in tables or name.endswith(WEIGHT))
-    live = {name for name in graph.order if embedded and name not in fixed and name != ROTARY}
-    needed = live | {CHOOSE} | ({ROTARY} if rotates else set())
-    saved = tuple(each for each in graph.saved if not needed.isdisjoint(each.saved_for))
-    stays = [each for each in graph.saved if each.path in BATCH and each not in saved]
+    live = {name for name in graph.order if embedded and not name.endswith((WEIGHT, "rotary"))} - tables
+    read = {CHOOSE, *(name for name in graph.order if rotates and name.endswith("rotary"))}
+    saved = _still_needed(graph.saved, adapters, live | read)
+    there = {each.path for each in saved}
     backward = tuple(each for each in graph.backward if each.at in live)
-    return graph._replace(saved=saved, backward=backward, casts=()), stays
+    batch = [each for each in graph.saved if each.path in BATCH and each.path not in there]
+    return graph._replace(saved=tuple(saved), backward=backward, casts=()), batch
 
 
 def _split(group: LayerGroup, adapters: Adapters, *, embedded: bool) -> Iterator[LayerGroup]:
-    """Layers of a group; the model's first apart, whose input needs no gradient."""
+    """Layers of a group; the model's first apart, whose input needs no gradient. Those that share their weights are
+    alike."""
     axes, first = {**group.axes, RANK: adapters.rank}, 0 in group.numbers and not embedded
     change = partial(_training, group.graph, adapters)
+    if group.shared is not None:
+        others = _training(group.shared, adapters, reads_gradient=True)
+        yield LayerGroup(change(reads_gradient=True), axes, group.count, group.numbers, others)
+        return
     if first:
         yield LayerGroup(change(reads_gradient=False), axes, 1, group.numbers[:1])
     if not first or group.numbers[1:]:
@@ -302,25 +119,40 @@ def _split(group: LayerGroup, adapters: Adapters, *, embedded: bool) -> Iterator
         yield LayerGroup(change(reads_gradient=True), axes, count, group.numbers[1:] if first else group.numbers)
 
 
+def _still_needed(
+    tensors: Iterable[SavedTensor],
+    adapters: Adapters,
+    live: Set[str],
+    made: Set[str] = frozenset(),
+    factors: Mapping[tuple[str, str], str] = {},
+) -> list[SavedTensor]:
+    """Saved tensors for operations of frozen weights: for those in `live`, whose input needs a gradient, but of what
+    they multiply only where the other factor is `made` of an adapter's result; and for adapters that read them."""
+    found = []
+    for tensor in tensors:
+        needs = list[str]()
+        for name in tensor.saved_for:
+            if name.endswith(WEIGHT):
+                layer = None if adapters.copies else adapters.on.get(name)
+                needs += [] if layer is None else [f"{layer.path}.lora_A{WEIGHT}"]
+            elif (name, tensor.path) in factors:
+                needs += [name] if factors[name, tensor.path] in made else []
+            else:
+                needs += [name] if name in live else []
+        found += [tensor._replace(saved_for=tuple(dict.fromkeys(needs)))] if needs else []
+    return found
+
+
 def _training(graph: LayerGraph, adapters: Adapters, *, reads_gradient: bool) -> LayerGraph:
     """A layer that trains its adapters alone. `reads_gradient`: its input needs a gradient."""
-    on = {f"{line.path}{WEIGHT}": layer for layer in adapters.layers for line in layer.matmuls}
-    reads, made = graph.reads(), {LAYER_INPUT} if reads_gradient else set[str]()
-    live = set[str]()  # operations whose input needs a gradient
+    on, reads = adapters.on, graph.reads()
+    made, live = {MEMORY, *(INPUTS if reads_gradient else ())}, set[str]()  # operations whose input needs a gradient
     for name in graph.order:
         live |= set() if made.isdisjoint(reads[name]) else {name}
         made |= {name} if name in live or name in on else set()
     factors = {(flow.at, path): other for flow in graph.flow for path, other in flow.factors}
-
-    def needs(tensor: SavedTensor) -> Iterator[str]:
-        for name in tensor.saved_for:
-            if name.endswith(WEIGHT):
-                yield from (f"{on[name].path}.lora_A{WEIGHT}",) if name in on and not adapters.copies else ()
-            elif factors.get((name, tensor.path), name) in (made if (name, tensor.path) in factors else live):
-                yield name
-
-    found = (each._replace(saved_for=tuple(dict.fromkeys(needs(each)))) for each in graph.saved)
-    saved, order, backward = [each for each in found if each.saved_for], list[str](), list[BackwardOp]()
+    saved = _still_needed(graph.saved, adapters, live, made, factors)
+    order, backward = list[str](), list[BackwardOp]()
     casts, flow = list[WeightCast](), [*graph.flow]
     for name in graph.order:
         order.append(name)
@@ -352,7 +184,7 @@ def _adapter(layer: LinearLayer, adapters: Adapters, *, autocast: bool, live: bo
     residual stream, whose gradient is the result's, too."""
     path, role, drops = layer.path, adapters.role, adapters.drops and live
     down, up, drop = (f"{path}.lora_{which}" for which in ("A", "B", "drop"))
-    narrow, read, made = Transient(f"B T {RANK}", role), Transient(layer.reads, role), layer.made(role)
+    narrow, read, made = Transient(layer.narrow, role), Transient(layer.reads, role), layer.made(role)
     saved = [SavedTensor(down, narrow.axes, (up + WEIGHT,), role)]
     saved += [SavedTensor(f"{path}.lora_in", read.axes, (down + WEIGHT,), role)] if adapters.copies else []
     saved += [SavedTensor(drop, read.axes, (drop,), "mask")] if drops else []

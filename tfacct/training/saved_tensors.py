@@ -40,7 +40,8 @@ QKV, GATE_UP = ("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj")
 MLP, CROSS, ENCODER = "blocks.*.mlp", "blocks.*.cross", "encoder."
 SLICED = ("B", "Dg", "T")
 """Axes of the result of a matmul whose slices are gated by each other."""
-EMBED, RESIDUAL = "embed", "residual stream"
+EMBED, RESIDUAL, MEMORY = "embed", "residual stream", "memory"
+"""The embedding; what the first norm after the layers reads; the encoder's output, which every decoder layer reads."""
 LABELS, LOSS, CHOOSE = "labels", "loss.softmax", "loss.choose"
 """Operations of the loss: log-probabilities, and the choice of those of the targets."""
 ROTARY = "blocks.*.attn.rotary"
@@ -67,7 +68,8 @@ class LayerRules:
         self.made: dict[tuple[str, ...], list[str]] = {}  # tensors by their axes, the newest one last
         self.newest: dict[tuple[tuple[str, ...], str], str] = {}  # the newest by axes and `q_`, `k_` or `v_`
         self.newest_of_all = ""
-        self.makers = dict.fromkeys((LAYER_INPUT, RESIDUAL), LAYER_INPUT)  # the operation that makes each tensor
+        # The operation that makes each tensor; of what a layer reads, names of their own.
+        self.makers = {LAYER_INPUT: LAYER_INPUT, RESIDUAL: LAYER_INPUT, "read B D J": MEMORY}
         self.flow: dict[str, DataFlow] = {}  # what each operation reads and makes
         self.fp32 = {LAYER_INPUT, RESIDUAL} if mode.autocast else set[str]()  # tensors that autocast leaves in fp32
         self.in_layer = bool(group.numbers)
@@ -563,7 +565,7 @@ def _before(model: Transformer, graph: LayerGraph, mode: Mode) -> LayerGraph:
     if model.encoder is not None:
         readers = tuple(f"{CROSS}.{which}_proj.weight" for which in "kv")
         saved.insert(0, SavedTensor(LABELS, "B T", (LABELS, CHOOSE), "index"))
-        saved += [] if mode.autocast else [SavedTensor("memory", "B J D", readers)]  # of which layers save casts
+        saved += [] if mode.autocast else [SavedTensor(MEMORY, "B J D", readers)]  # of which layers save casts
         order = [LABELS, *order]
     if EMBED not in order:  # the decoder's, whose gradient the encoder's tokens add to
         order, backward = [EMBED, *order], (BackwardOp(EMBED, ()), *backward)

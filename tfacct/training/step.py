@@ -8,9 +8,10 @@ from tfacct.ledger.storage import width
 from tfacct.ledger.torch_parameters import TorchParameter
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
+from tfacct.training.adapters import adapters_of, packed_bytes
 from tfacct.training.bounds import Bound, bound
 from tfacct.training.graph import StepGraph
-from tfacct.training.lora import adapters_of, packed_bytes, with_adapters
+from tfacct.training.lora import with_adapters
 from tfacct.training.loss import chunked_loss
 from tfacct.training.offload import HostMemory, on_device, on_host
 from tfacct.training.phases import Adapter, Phase, TrainingStep, peak, phases
