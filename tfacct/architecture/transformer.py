@@ -176,16 +176,21 @@ class Transformer:
 
     def running(self, form: Form) -> Transformer:
         """Return the model with its latent attention run in this form, where the form is `auto`."""
+        if all(attention is None or attention.form != "auto" for attention in self._latent()):
+            return self
 
         def settled(part: Part) -> Part:
             return part.running(form) if isinstance(part, LatentAttention) and part.form == "auto" else part
 
         return self.mapped(settled)
 
+    def _latent(self) -> Iterator[LatentAttention | None]:
+        """Latent attention of each stack."""
+        return (stack.block.find(LatentAttention) for stack in self.every_stack)
+
     def ways(self) -> tuple[Transformer, ...]:
         """Ways to run it that a step chooses from: the model itself, unless its latent attention's form is `auto`."""
-        latent = (stack.block.find(LatentAttention) for stack in self.every_stack)
-        if all(attention is None or attention.form != "auto" for attention in latent):
+        if all(attention is None or attention.form != "auto" for attention in self._latent()):
             return (self,)
         return tuple(self.running(form) for form in CHOSEN)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from typing import NamedTuple
 
-from tfacct.accounts.timeline import Instant, peak, timeline
+from tfacct.accounts.timeline import Instant, peak
 from tfacct.accounts.training import Adapter, Step
 from tfacct.architecture.parts import Experts, Patches
 from tfacct.base.errors import ConfigError, UsageError
@@ -21,7 +21,6 @@ from tfacct.reports.stored import changed_by, stored
 from tfacct.training import bounds
 from tfacct.training.adapters import adapters_of, packed_bytes
 from tfacct.training.offload import HostMemory
-from tfacct.training.phases import Phase, TrainingStep
 from tfacct.training.recipe import FP32, NF4, Recipe
 from tfacct.training.states import optimizer_memory
 from tfacct.training.step import TrainingMemory, graph_of, training_step
@@ -37,9 +36,9 @@ def refusal(subject: LoadedModel, recipe: Recipe, work: Workload = ONE) -> str |
     """Reason why a model's training step is not counted; None if it is."""
     recipe = recipe.for_model(subject)
     if recipe.mesh is not None:
-        from tfacct.reports import train_ranks
+        from tfacct.reports import layouts
 
-        return train_ranks.refusal(subject, recipe)
+        return layouts.refusal(subject, recipe)
     why = _unmeasured(subject, recipe)
     if why is None:
         try:
@@ -237,8 +236,6 @@ def trained(subject: LoadedModel, work: Workload, recipe: Recipe) -> Trained:
 def training_memory(subject: LoadedModel, work: Workload, recipe: Recipe) -> TrainingMemory:
     """The memory of a training step. Raises UsageError for a step that the formula does not count."""
     recipe = recipe.for_model(subject)
-    if recipe.mesh is not None and recipe.offloads("activations"):
-        raise UsageError(f"{option('offload', 'activations')} is counted on one device only")
     if recipe.mesh is None:
         why = _unmeasured(subject, recipe)
         if why is not None:
@@ -246,7 +243,9 @@ def training_memory(subject: LoadedModel, work: Workload, recipe: Recipe) -> Tra
         graph = graph_of(subject, work, recipe, mode_of(subject, recipe), traits_of(subject))
         step = training_step(subject, work, recipe, graph, stored(subject))
         return TrainingMemory(subject, work, recipe, step)
-    return TrainingMemory(subject, work, recipe, *_bridged(step_of(subject, work, recipe)))
+    from tfacct.reports import layouts
+
+    return TrainingMemory(subject, work, recipe, layouts.step_of(subject, work, recipe))
 
 
 def memory_at(subject: LoadedModel, recipe: Recipe) -> Callable[[Workload], TrainingMemory]:
@@ -255,13 +254,3 @@ def memory_at(subject: LoadedModel, recipe: Recipe) -> Callable[[Workload], Trai
     recipe = recipe.checked()
     _check(subject, recipe)
     return lru_cache(maxsize=1)(partial(training_memory, subject, recipe=recipe))
-
-
-def _bridged(old: Step) -> tuple[TrainingStep, list[Phase]]:
-    """A step of the old classes by the new ones."""
-    from tfacct.reports.passes import as_graph
-
-    loop = old.checkpoint, old.accumulate, old.holds_logits
-    states = old.states, old.master_weights, old.update, old.unsure
-    step = TrainingStep(as_graph(old.run), old.ledger, old.at, old.pass_, old.stored, *states, *loop)
-    return step, [Phase(*each) for each in timeline(old)]

@@ -138,7 +138,7 @@ class StepGraph(NamedTuple):
     `loss_forward`: what the loss allocates in the forward pass while autocast's copies of all weights are alive.
     `live_in_forward`: tensors that are alive while the layers run forwards. Of an encoder–decoder, `encoder` is the
     graph of the encoder, whose tokens are T there; `encoder_layers` are its groups with the axes of the whole model;
-    `accumulated` are gradients to which all decoder layers add.
+    `accumulated` are gradients to which all decoder layers add. `residual`: axes of the residual stream between layers.
     """
 
     before: LayerGroup
@@ -153,6 +153,7 @@ class StepGraph(NamedTuple):
     encoder: StepGraph | None = None
     encoder_layers: tuple[LayerGroup, ...] = ()
     accumulated: tuple[AccumulatedGradient, ...] = ()
+    residual: str = "B T D"
 
     @property
     def groups(self) -> tuple[LayerGroup, ...]:

@@ -8,7 +8,7 @@ layer, the first one, and the second one, which is the first that prefetches ano
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import accumulate
 from operator import itemgetter
@@ -70,6 +70,53 @@ class Adapter(NamedTuple):
     numbers: Sequence[int]
 
 
+class LayerShards(NamedTuple):
+    """What a rank of FSDP or ZeRO stores of one layer: elements of its weights, of experts if other ranks share these,
+    and bytes of its adapters."""
+
+    elements: int = 0
+    experts: int = 0
+    adapters: int = 0
+
+
+class WeightShards(NamedTuple):
+    """Weights that FSDP or ZeRO shards: elements on the rank with most, padding included.
+
+    `ranks` share each weight, `expert_ranks` experts that expert parallelism divides. `stored`: dtype of the shards of
+    weights, gradients and optimizer state. `layers`: of one layer of each group of the graph. `root`: what is in no
+    layer. `gathers`: weights are sharded too, and gathered layer by layer; otherwise only their gradients are sharded.
+    `accumulates`: shards of earlier gradients are there. `replicated`: gradients are also reduced among copies (HSDP).
+    """
+
+    ranks: int
+    expert_ranks: int
+    stored: Width
+    layers: tuple[LayerShards, ...]
+    root: int
+    gathers: bool = True
+    accumulates: bool = False
+    replicated: bool = False
+
+
+class PipelineStage(NamedTuple):
+    """What a rank of a pipeline has next to the micro-batch that runs, in bytes.
+
+    `rank` is its number. `in_flight`: micro-batches in flight, the running one among them. `saved`: activations of the
+    others. `weights`, `gradients`: of the rank's other stages. `buffers`: what it receives into, and the batch.
+    `passed_on`: results of micro-batches in flight that it gave to the next stage. `receives`: the gradient of its
+    result is among the buffers.
+    """
+
+    rank: int
+    in_flight: int = 1
+    saved: Size = 0
+    weights: Size = 0
+    gradients: Size = 0
+    buffers: Size = 0
+    passed_on: Size = 0
+    receives: bool = False
+
+
 class TrainingStep(NamedTuple):
     """A training step, or one rank's share of it.
 
@@ -79,7 +126,9 @@ class TrainingStep(NamedTuple):
     layers save their input alone, and run again; `offloads_inputs`: all inputs but two are on the host. `accumulates`:
     gradients of earlier micro-batches are there. `keeps_logits`: the caller keeps the logits. `adapters` are trained in
     place of the model's own weights, if there are any. `frozen`: bytes of these weights, if they are not stored as
-    `stored` says.
+    `stored` says. `shards`: weights that FSDP or ZeRO shards. `stage`: what a pipeline stage has next to its
+    micro-batch. `buckets`: bytes of the buffers in which DDP reduces gradients. `other_rows`: bytes of rows of the
+    embedding on other ranks, whose gradient each rank computes.
     """
 
     graph: StepGraph
@@ -97,15 +146,42 @@ class TrainingStep(NamedTuple):
     keeps_logits: bool = False
     adapters: tuple[Adapter, ...] = ()
     frozen: Size | None = None
+    shards: WeightShards | None = None
+    stage: PipelineStage | None = None
+    buckets: Size = 0
+    other_rows: Size = 0
 
     @property
     def adapter_bytes(self) -> Size:
-        """Bytes of the adapters' parameters."""
+        """Bytes of the adapters' parameters; of their shards, where there are any."""
+        if self.shards is not None and self.adapters:
+            layers = zip(self.graph.groups, self.shards.layers, strict=True)
+            return sum(group.count * layer.adapters for group, layer in layers)
         return sum(len(adapter.numbers) * adapter.bytes for adapter in self.adapters)
 
     @property
+    def sharded_elements(self) -> int:
+        """Elements of the weights of which a rank stores a shard."""
+        assert self.shards is not None
+        layers = zip(self.graph.groups, self.shards.layers, strict=True)
+        return self.shards.root + sum(group.count * (own.elements + own.experts) for group, own in layers)
+
+    @property
+    def sharded_gradients(self) -> Size:
+        """Bytes of the rank's shards of all gradients."""
+        assert self.shards is not None
+        return self.adapter_bytes if self.adapters else self.shards.stored.bytes(self.sharded_elements)
+
+    @property
     def parameters(self) -> Size:
-        """Bytes of the parameters, those of adapters among them."""
+        """Bytes of the parameters that a device stores, those of adapters among them."""
+        return self.stage_parameters + (0 if self.stage is None else self.stage.weights)
+
+    @property
+    def stage_parameters(self) -> Size:
+        """The same of what the graph has: of one pipeline stage, if it is one's."""
+        if self.shards is not None and self.shards.gathers:
+            return self.shards.stored.bytes(self.sharded_elements) + self.adapter_bytes
         if self.frozen is not None:
             return self.frozen + self.adapter_bytes
         elements = sum(tensor.count * tensor.elements for tensor in self.ledger.tensors())
@@ -136,7 +212,7 @@ class TrainingStep(NamedTuple):
         """What a layer of a group reads."""
         of_encoder = any(group is each for each in self.graph.encoder_layers)
         path = paths.in_encoder(LAYER_INPUT) if of_encoder else LAYER_INPUT
-        return SavedTensor(path, "B I D" if of_encoder else "B T D", (), self.stream)
+        return SavedTensor(path, "B I D" if of_encoder else self.graph.residual, (), self.stream)
 
     @property
     def stream(self) -> Role:
@@ -155,6 +231,34 @@ class TrainingStep(NamedTuple):
     def saved_bytes(self) -> Size:
         """Bytes that the whole forward pass saves for the backward pass."""
         return sum(group.count * self.bytes_in(group).of(self.saved_in(group)) for group in self.graph.groups)
+
+    @property
+    def residual_bytes(self) -> Size:
+        """Bytes of the residual stream."""
+        return self.bytes_in(self.graph.before).of([Transient(self.graph.residual, self.stream)])
+
+    @property
+    def batch_bytes(self) -> Size:
+        """Bytes of the tokens."""
+        return self.bytes_in(self.graph.before).of([Transient("B T", "index")])
+
+    @property
+    def logits_bytes(self) -> Size:
+        """Bytes of the logits."""
+        return self.bytes_in(self.graph.after).of([self.graph.logits])
+
+    @property
+    def rotary_bytes(self) -> Size:
+        """Bytes of cos and sin."""
+        saved = (each for each in self.graph.before.graph.saved if ROTARY in each.saved_for)
+        return self.bytes_in(self.graph.before).of(saved)
+
+    @property
+    def argument_bytes(self) -> Size:
+        """Bytes of the arguments of what is recomputed."""
+        if not self.recomputes:
+            return 0
+        return self.rotary_bytes + self.bytes_in(self.graph.before).of(self.graph.arguments)
 
 
 class Operation(NamedTuple):
@@ -210,6 +314,21 @@ class Inside:
         """The backward operation with the most bytes."""
         return max(self.operations, key=lambda one: int(one.total))
 
+    def operations_with(self, there: Callable[[int], bool], *, saved: Size = 0, temporary: Size = 0) -> list[Operation]:
+        """The same where there is more at some of them, by their place."""
+        return [
+            each._replace(saved=each.saved + saved, temporary=each.temporary + temporary)
+            if there(self.place[each.at])
+            else each
+            for each in self.operations
+        ]
+
+    @property
+    def last_sublayer(self) -> int:
+        """Place of the first operation of the last sublayer, that of its norm."""
+        names = [sublayer(name) for name in self.graph.order]
+        return names.index(names[-1])
+
     def _needed_up_to(self, tensors: Iterable[SavedTensor]) -> list[Size]:
         """Bytes of tensors that an operation, or one before it, needs: by the operation's place."""
         tensors = list(tensors)
@@ -219,6 +338,11 @@ class Inside:
             if first is not None:
                 own[first] += bytes_
         return [*accumulate(own)]
+
+
+def sublayer(operation: str) -> str:
+    """The sublayer of a layer's operation: "attn" of `blocks.*.attn_norm.scale`."""
+    return operation.split(".")[2].partition("_")[0]
 
 
 class Place(NamedTuple):
@@ -242,34 +366,92 @@ class MemoryTimeline:
         self.places += _places(inside[len(graph.encoder_layers) :], encoder=False)
         self.last = max((nth for nth, place in enumerate(self.places) if place.number is not None), default=-1)
         saved = [place.inside.saved for place in self.places]
-        made = [place.inside.gradients for place in self.places]
+        layers = () if step.shards is None else zip(graph.groups, step.shards.layers, strict=True)
+        self.shards_in = {id(group): own for group, own in layers}
+        made = [self.left(place) for place in self.places]
         self.saved_before = self.on_device([*accumulate(saved, initial=0)])  # by the place; the last is all
         self.made_after = [*accumulate(reversed(made), initial=0)][-2::-1]
-        self.gradients = sum(made)
+        self.gradients = sum(made) + (0 if self.added else step.other_rows)
         before = step.bytes_in(graph.before)
-        self.stream = before.of([Transient("B T D", step.stream)])
+        self.stream = before.of([Transient(graph.residual, step.stream)])
+        self.embedded = before.of([Transient("B T D", step.stream)])  # under sequence parallelism gathered
         self.source = before.of([Transient("B I D", step.stream)]) if graph.encoder_layers else 0
         self.loss = role_bytes(graph.loss, step.stored)
-        self.logits = step.bytes_in(graph.after).of([graph.logits]) if step.keeps_logits else 0
+        self.logits = step.logits_bytes if step.keeps_logits else 0
         batch = {
             each.path: before.of([each]) for group in graph.groups for each in group.graph.saved if each.path in BATCH
         }
         self.labels = batch.get(LABELS, 0)
         self.batch = sum(batch.values())
         self.waits = max(self.added.values(), default=0)
-        rotary = before.of(each for each in graph.before.graph.saved if ROTARY in each.saved_for)
-        self.rotary = 0 if step.recomputes else rotary
-        self.arguments = rotary + before.of(graph.arguments) if step.recomputes else 0
+        self.rotary = 0 if step.recomputes else step.rotary_bytes
+        self.arguments = step.argument_bytes
         self.accumulated = {each.at: before.of([each.gradient]) for each in graph.accumulated}
         self.in_forward = before.of(graph.live_in_forward)
         self.always = self.arguments + 2 * self.loss
         self.weights = step.weights
 
-    def phase(self, name: str, operation: str, gradients: Size, saved: Size, temporary: Size) -> Phase:
-        """A phase, with what is there in all of them."""
-        earlier = self.gradients if self.step.accumulates else 0
-        state, held = self.step.optimizer_state, temporary + self.logits
-        return Phase(name, operation, self.weights, state, gradients + earlier, saved, held)
+    def phase(
+        self, name: str, operation: str, gradients: Size, saved: Size, temporary: Size, gathered: Size | None = None
+    ) -> Phase:
+        """A phase, with what is there in all of them. `gathered`: if not only weights that are in no layer."""
+        step, stage = self.step, self.step.stage
+        gradients += self.gradients if step.accumulates else 0
+        if step.shards is not None and step.shards.accumulates:
+            gradients += step.sharded_gradients
+        temporary += self.logits + step.buckets
+        if stage is not None:
+            gradients, saved = gradients + stage.gradients, saved + stage.saved
+            temporary += stage.buffers + stage.passed_on
+        gathered = self.gathered(None) if gathered is None else gathered
+        return Phase(name, operation, self.weights, step.optimizer_state, gradients, saved, temporary, gathered)
+
+    # Weights that FSDP or ZeRO shards.
+
+    def gathered(self, nth: int | None) -> Size:
+        """Bytes of gathered weights while a place runs backwards: its own, those of the layer before it, which FSDP
+        prefetches, and those that are in no layer. A pipeline stage gathers all its weights once."""
+        shards = self.step.shards
+        if shards is None or not shards.gathers:
+            return 0
+        root = self.step.compute.bytes(shards.ranks * shards.root)
+        if self.step.stage is not None:
+            return root + sum(self.unit(place) for place in self.places)
+        if nth is None:
+            return root
+        before = next((place for place in reversed(self.places[:nth]) if place.number is not None), None)
+        return root + self.unit(self.places[nth]) + self.unit(before)
+
+    def unit(self, place: Place | None) -> Size:
+        """Bytes of a layer's weights of all ranks; 0 of what is no layer."""
+        shards = self.step.shards
+        if shards is None or not shards.gathers or place is None or place.number is None:
+            return 0
+        own, compute = self.shards_in[id(place.inside.group)], self.step.compute
+        gathers_experts = shards.expert_ranks > 1 or shards.stored != compute  # else they are read where they are
+        experts = shards.expert_ranks * own.experts if gathers_experts else 0
+        return compute.bytes(shards.ranks * own.elements + experts) + shards.ranks * own.adapters
+
+    def scattered(self, nth: int) -> Size:
+        """Bytes of the gradients of the next layer, which are scattered while a place runs backwards."""
+        after = next((place for place in self.places[nth + 1 :] if place.number is not None), None)
+        if after is None or self.step.shards is None or self.step.stage is not None:
+            return 0
+        if self.step.adapters:
+            return self.step.shards.ranks * self.shards_in[id(after.inside.group)].adapters
+        return self.unit(after)
+
+    def left(self, place: Place) -> Size:
+        """Bytes of the gradients that stay when a place has run backwards: all of them, or a layer's shards."""
+        shards = self.step.shards
+        if shards is None or place.number is None or (self.step.stage is not None and shards.gathers):
+            return place.inside.gradients
+        own, compute = self.shards_in[id(place.inside.group)], self.step.compute
+        shard = own.adapters if self.step.adapters else shards.stored.bytes(own.elements + own.experts)
+        reduced: Size = 0  # what copies reduce stays to the end where it is cast, or added to earlier gradients
+        if shards.replicated and shards.gathers and (shards.accumulates or shards.stored != compute):
+            reduced = 0 if self.step.adapters else compute.bytes(own.elements)
+        return reduced + (0 if shards.accumulates else shard)
 
     def phases(self) -> Iterator[Phase]:
         """All phases that can decide, in the order of the step."""
@@ -297,15 +479,25 @@ class MemoryTimeline:
 
     def ends(self) -> set[int]:
         """Places of the first, the second and the last layer of each kind, and of the one next to which most is there:
-        another one only where kinds alternate."""
+        another one only where kinds alternate. Under FSDP also that before the last, next to which most is gathered
+        and scattered."""
         alike: dict[int, list[int]] = {}
         for nth, place in enumerate(self.places):
             alike.setdefault(id(place.inside), []).append(nth)
+        last = 1 if self.step.shards is None else 2
         there = [saved + made for saved, made in zip(self.saved_before, self.made_after, strict=False)]
-        return {nth for each in alike.values() for nth in (*each[:2], each[-1], max(each, key=there.__getitem__))}
+        return {nth for each in alike.values() for nth in (*each[:2], *each[-last:], max(each, key=there.__getitem__))}
 
     def forward(self) -> Iterator[Phase]:
-        """The end of the forward pass; under autocast the loss, while the copies of all weights are there."""
+        """The first layer while FSDP gathers it, into a buffer that it copies from; the end of the forward pass; under
+        autocast the loss, while the copies of all weights are there."""
+        shards = self.step.shards
+        if shards is not None and shards.gathers and self.step.stage is None:
+            first = next(place for place in self.places if place.number is not None)
+            reads = self.source if first.encoder else self.stream
+            temporary = reads + self.arguments + self.in_forward
+            gathered = 2 * (self.gathered(None) + self.unit(first))
+            yield self.phase("first layer, forward", "all-gather", 0, self.saved_before[1], temporary, gathered)
         everything = self.saved_before[-1]
         yield self.phase("forward ends", "", 0, everything, self.arguments + self.loss)
         in_loss = self.step.graph.loss_forward
@@ -328,17 +520,14 @@ class MemoryTimeline:
         """The backward pass of one layer."""
         found, inside = place.inside.operations, place.inside
         if nth == self.last and self.accumulated:  # it makes what all other layers add to
-            first, more = min(inside.place[at] for at in self.accumulated), sum(self.accumulated.values())
-            found = [
-                each._replace(temporary=each.temporary + (more if inside.place[each.at] < first else 0))
-                for each in found
-            ]
-        elif place.number == 0 and self.rotary:  # the last layer that needs cos and sin
+            first = min(inside.place[at] for at in self.accumulated)
+            found = inside.operations_with(lambda at: at < first, temporary=sum(self.accumulated.values()))
+        elif nth == self.last and self.step.stage is not None and self.step.stage.receives:
+            # The gradient of its result is in a buffer, until another one takes its place.
+            found = inside.operations_with(lambda at: at >= inside.last_sublayer, temporary=-self.stream)
+        elif self.places[nth - 1].number is None and self.rotary:  # the last layer that needs cos and sin
             first = min((at for name, at in inside.place.items() if name.endswith("rotary")), default=0)
-            found = [
-                each._replace(saved=each.saved - (self.rotary if inside.place[each.at] < first else 0))
-                for each in found
-            ]
+            found = inside.operations_with(lambda at: at < first, saved=-self.rotary)
         fullest = inside.fullest if found is inside.operations else max(found, key=lambda one: int(one.total))
         yield self._backward(f"{place.name}, backward", nth, fullest, self._stream(place))
 
@@ -352,15 +541,23 @@ class MemoryTimeline:
         found = []
         for each in place.inside.operations:
             added = self.added.get(each.at, 0)  # made next to the table's gradient, and then their sum next to both
-            beside = added + max(self._stream(place), added) - self.arguments
+            reads = self.source if place.encoder else self.embedded
+            # Of a gradient of all rows, the rank's own are copied before they are added.
+            sums = added * (2 if self.step.other_rows else 1)
+            beside = added + max(reads, sums) - self.arguments + self.step.other_rows
             found.append(each._replace(temporary=each.temporary + beside))
         if found:
             yield self._backward(f"{place.name}, backward", nth, max(found, key=lambda one: int(one.total)))
 
     def update(self) -> Phase:
         """The optimizer's step."""
-        new = 0 if self.step.accumulates else self.gradients
-        return self.phase("optimizer step", "", new, self.batch, self.step.update)
+        step, stage = self.step, self.step.stage
+        gradients = self.gradients if step.shards is None else step.sharded_gradients
+        if stage is not None:
+            gradients += stage.weights
+        saved, temporary = (self.batch, 0) if stage is None else (0, stage.buffers)
+        temporary += step.update + step.buckets + (self.logits if stage is None else 0)
+        return Phase("optimizer step", "", self.weights, step.optimizer_state, gradients, saved, temporary)
 
     def _stream(self, place: Place) -> Size:
         return self.source if place.encoder else self.stream
@@ -373,7 +570,8 @@ class MemoryTimeline:
             saved += self.labels
         elif nth < self.last:
             temporary += sum(self.accumulated.values())
-        return self.phase(name, one.at, made + one.gradients, saved, temporary + one.temporary + self.always)
+        temporary += one.temporary + self.always + self.scattered(nth)
+        return self.phase(name, one.at, made + one.gradients, saved, temporary, self.gathered(nth))
 
 
 def phases(step: TrainingStep) -> list[Phase]:

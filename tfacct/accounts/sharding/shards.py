@@ -13,6 +13,7 @@ from tfacct.ledger import paths
 from tfacct.ledger.einsum import Axes, rounded_up
 from tfacct.ledger.groups import Group, Ledger
 from tfacct.ledger.lines import EXPERTS, NO_MATRIX, RATES, Line, Matmul, Parameter
+from tfacct.ledger.torch_parameters import TorchParameter
 
 HERE = "Er"
 """Experts of one rank."""
@@ -183,7 +184,7 @@ def with_heads_here(ledger: Ledger, mesh: Mesh) -> Ledger:
         return line.renamed(HEADS_HERE) if isinstance(line, Matmul) and line.weight_axes() is not None else line
 
     def own(group: Group) -> Group:
-        if not over_heads(group):
+        if mesh.tp == 1 or not over_heads(group):
             return group
         shares = {HEADS_HERE[letter]: group.axes[letter] // mesh.tp for letter in HEADS}
         return replace(group, lines=tuple(map(here, group.lines)), axes={**group.axes, **shares})
@@ -194,3 +195,17 @@ def with_heads_here(ledger: Ledger, mesh: Mesh) -> Ledger:
 def stored_elements(ledger: Ledger, mesh: Mesh) -> int:
     """Number of elements that the fullest rank stores, padding included."""
     return sum(unit.times * unit.elements for unit in gathered(ledger, mesh))
+
+
+def sharded_parameters(ledger: Ledger, mesh: Mesh, tensors: Mapping[str, str]) -> list[TorchParameter]:
+    """Parameters of the rank with most, for an optimizer that takes each element by itself. `tensors`: the class's
+    tensor of each of the ledger's, of which it can fuse several."""
+    found: dict[tuple[int, str], TorchParameter] = {}
+    for number, unit in enumerate(gathered(ledger, mesh)):
+        for one in unit.shards:
+            if corrects(one.path):
+                continue  # no optimizer gets it
+            key = number, tensors.get(one.path, one.path)
+            elements = one.elements + (found[key].shape[0] if key in found else 0)
+            found[key] = TorchParameter((elements,), unit.times, number if unit.what else None)
+    return list(found.values())
