@@ -28,7 +28,7 @@ from tfacct.reports.one_rank import on_ranks
 from tfacct.reports.stored import names, stored
 from tfacct.reports.unruled import encodes, in_parallel
 from tfacct.reports.unruled import unruled as part_without_rule
-from tfacct.training.lora import adapted, lora_targets
+from tfacct.training.adapters import adapted, lora_targets
 from tfacct.training.optimizers import optimizer
 from tfacct.training.phases import TrainingStep, peak, phases
 from tfacct.training.ranks import adapter_shards, other_rows, shard_graph, shards_of, stage_ledger, stage_steps
