@@ -140,7 +140,9 @@ def model_of(name: str) -> LoadedModel:
 
     model_type = name.removeprefix(DEFAULT)
     raw = {**CONFIG_MAPPING[model_type]().to_dict(), "model_type": model_type}
-    return subject(name, {field: value for field, value in raw.items() if value is not None or field != "head_dim"})
+    if raw.get("head_dim", 0) is None:
+        raw["head_dim"] = raw["hidden_size"] // raw["num_attention_heads"]
+    return subject(name, raw)
 
 
 def names() -> list[str]:
@@ -196,7 +198,7 @@ def read(path: Path) -> dict[tuple[str, str], Answer]:
     found = (
         Answer(
             row["model"],
-            row["family"],
+            row.get("family", ""),
             row["option"],
             row.get("attention") or "sdpa",
             row.get("peak"),
@@ -212,11 +214,12 @@ def complete(path: Path, say: Callable[[str], object]) -> None:
     known = read(path)
     with path.open("a", encoding="utf-8") as out:
         for name in names():
-            model = model_of(name)
             for option in ASKED:
                 if (name, option) not in known:
-                    row: dict[str, Any] = {"model": name, "family": model.family, "option": option}
+                    row: dict[str, Any] = {"model": name, "option": option}
                     try:
+                        model = model_of(name)
+                        row["family"] = model.family
                         row |= ask(model, work_of(model, option), recipe_of(option))
                     except TfacctError as error:
                         row["refused"] = error.message
