@@ -11,7 +11,7 @@ def test_weights_gradients_and_moments_are_in_fp32() -> None:
     """llama-3.1-8b has 8,030,261,248 parameters: 4 bytes each, gradients as many, two moments 8."""
     step = load("llama-3.1-8b").train(ctx=4096, weights_dtype="fp32")
     assert step.weights_bytes == step.gradients_bytes == 4 * 8_030_261_248
-    assert step.optimizer_bytes == 8 * 8_030_261_248 + 4 * 291  # and a count for each of 291 tensors
+    assert step.optimizer_state_bytes == 8 * 8_030_261_248 + 4 * 291  # and a count for each of 291 tensors
     assert step.weights_dtype == "fp32"
 
 
@@ -32,7 +32,7 @@ def test_what_a_block_keeps_by_hand() -> None:
         "head_dim": 16,
     }
     one, two = (load({**config, "num_hidden_layers": count}) for count in (1, 2))
-    kept = [model.train(ctx=5, batch=2, weights_dtype="fp32").kept_bytes for model in (one, two)]
+    kept = [model.train(ctx=5, batch=2, weights_dtype="fp32").saved_bytes for model in (one, two)]
     assert kept[1] - kept[0] == 6_480 + 32_640 + 4_000 + 3_840 + 160 + 24 + 5_760
 
 

@@ -428,7 +428,7 @@ def test_what_a_training_step_keeps_is_compared_to_the_byte(name: str) -> None:
 
     right = tfacct.check(build, model, tokens=32, train=True)
     assert right.agrees, right.answer
-    assert right.code_saved_bytes == right.total_saved_bytes == model.train(ctx=32, dtype="bf16").kept_bytes
+    assert right.code_saved_bytes == right.total_saved_bytes == model.train(ctx=32, dtype="bf16").saved_bytes
     assert tfacct.check(build, model, tokens=32).code_saved_bytes is None
     wrong = tfacct.check(greedy, model, tokens=32, train=True)
     # two tensors of 32 positions, in bf16: the result and its sigmoid

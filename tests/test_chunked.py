@@ -15,17 +15,17 @@ def test_llama_by_hand() -> None:
     head's backward is fullest where the weight's gradients of two chunks are added: three of 2 · V · D bytes."""
     llama = load("llama-3.1-8b")
     whole, chunked = llama.train(ctx=4096), llama.train(ctx=4096, loss="chunked")
-    assert whole.kept_bytes - chunked.kept_bytes == 4 * 4096 * 128_256 + 4
-    head = next(each for each in chunked.instants if each["instant"] == "head, backward")
+    assert whole.saved_bytes - chunked.saved_bytes == 4 * 4096 * 128_256 + 4
+    head = next(each for each in chunked.phases if each["phase"] == "head, backward")
     table, rows = 2 * 128_256 * 4096, 2 * 4096 * 4096
     assert head["gradients_bytes"] == table
-    assert head["held_bytes"] == pytest.approx(2 * table + rows * 7 // 8, abs=16)  # and numbers of the loss
+    assert head["temporary_bytes"] == pytest.approx(2 * table + rows * 7 // 8, abs=16)  # and numbers of the loss
     assert chunked.peak_bytes < whole.peak_bytes
 
 
 def test_what_is_said_and_refused(run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch) -> None:
-    out = " ".join(run("train", "llama-3.1-8b", "--loss", "chunked", "--ctx", "1k").out.split())
-    assert "loss in chunks" in out and "in 8 chunks of the tokens" in out and "The head runs again" in out
+    out = " ".join(run("train", "llama-3.1-8b", "--loss", "chunked", "--ctx", "1k", "-v").out.split())
+    assert "loss in chunks" in out and "The loss is computed in 8 chunks, and so is the head." in out
     monkeypatch.setattr(bounds, "row_of", lambda _: {"16-bit": bounds.Measured(0, 1)})
     refused = " ".join(run("train", "phi-2", "--loss", "chunked").err.split())
     assert "phi has not been measured with a chunked loss" in refused and "--exact" in refused

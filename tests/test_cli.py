@@ -69,7 +69,7 @@ def test_json_has_one_shape_for_one_or_many(run, command: str, models: list[str]
     dtype = ["--dtype", "bf16"] if command == "memory" else []  # some are quantized
     document = json.loads(run(command, *models, *dtype, "--json").out)
     assert list(document) == ["schema", "command", "answer", "convention", "models", "models_left_out"]
-    assert document["schema"] == 2 and document["command"] == command
+    assert document["schema"] == 3 and document["command"] == command
     stateless = {name for name in presets.names() if not presets.load(name).keeps} if command == "kv" else set()
     assert {m["model"] for m in document["models"]} == set(models or presets.names()) - stateless
     assert len({tuple(model) for model in document["models"]}) == 1  # the same keys

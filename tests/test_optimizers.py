@@ -213,7 +213,7 @@ def test_fused_heads_of_two_sizes(name: str, bytes_: int) -> None:
     """DeltaNet's queries, keys and values are one matrix, of fewer key heads than value heads. Bytes of the classes of
     transformers 5.23 on meta: 2 · 2 bytes for each element, and 4 for each tensor."""
     step = load(name).train(ctx="4k")
-    assert step.optimizer_bytes == bytes_ and step.exact
+    assert step.optimizer_state_bytes == bytes_ and step.exact
 
 
 def test_a_small_model_by_one_step_of_adamw() -> None:
@@ -226,7 +226,7 @@ def test_a_small_model_by_one_step_of_adamw() -> None:
         **{"linear_conv_kernel_dim": 4, "linear_num_value_heads": 4, **of_delta, **heads},
     }
     step = load(model).train(ctx=16, attention="eager")
-    assert step.optimizer_bytes == 97_200
+    assert step.optimizer_state_bytes == 97_200
 
 
 def stepped(config: dict[str, Any], name: str) -> int:
@@ -276,7 +276,7 @@ def test_convolutions_of_recurrences_have_three_dimensions(family: str) -> None:
 
 def test_adafactor_has_rows_and_columns_of_a_convolution() -> None:
     """torch.optim.Adafactor stores of a convolution of D × 1 × K, D numbers by rows and D · K by columns."""
-    assert load("lfm2-1.2b").train(ctx=512, optimizer="adafactor").optimizer_bytes == 1_824_848
+    assert load("lfm2-1.2b").train(ctx=512, optimizer="adafactor").optimizer_state_bytes == 1_824_848
     assert optimizer("adafactor").state_bytes([TorchParameter((2048, 1, 3))], 2) == 2 * (2048 + 2048 * 3) + 4
     assert optimizer("adafactor").state_bytes([TorchParameter((768, 3, 16, 14))], 2) == 2 * 768 * 3 * (16 + 14) + 4
 
@@ -287,8 +287,8 @@ def test_an_order_that_decides_is_an_interval(run: Callable[..., Ran]) -> None:
     loop = llama.train(ctx=64, optimizer="adamw-for-loop", recompute="full")
     fused = llama.train(ctx=64, recompute="full")
     table = 2 * 128_256 * 4096
-    step = fused.instants[-1]["total_bytes"]
-    assert not loop.exact and loop.peak_instant == "optimizer step"
+    step = fused.phases[-1]["total_bytes"]
+    assert not loop.exact and loop.peak_phase == "optimizer step"
     assert loop.peak_least_bytes == step + 2 * table <= loop.peak_bytes <= step + 3 * table
     assert fused.exact and fused.peak_least_bytes == fused.peak_bytes
     ran = run("train", "llama-3.1-8b", "--ctx", "64", "--optimizer", "adamw-for-loop", "--recompute", "full")

@@ -405,7 +405,7 @@ def test_a_training_step_is_what_train_says(
     assert words[1] == "train" and model["mesh"] is not None
     rows = tab.js("[...document.querySelectorAll('#training .bar p')].map((one) => one.innerText)")
     assert [row.split(" ·")[0].strip() for row in rows] == ["one card", "each of 2", "each of 4", "each of 8"]
-    assert units.binary(model["peak_bytes"]) in rows[-1] and model["peak_instant"] in rows[-1]
+    assert units.binary(model["peak_bytes"]) in rows[-1] and model["peak_phase"] in rows[-1]
     assert f"sends {units.binary(model['sent_bytes'])}" in rows[-1]
     tab.open(pages("mamba-130m"))
     assert "has not been measured" in tab.js("document.getElementById('training').innerText")
@@ -435,7 +435,7 @@ def test_a_training_step_turns_with_the_knobs(
         (model,) = json.loads(run(*words[1:-1], ranks, "--json").out)["models"]
         row = f"document.querySelectorAll('#training .bar')[{at}]"
         assert tab.js(f"{row}.querySelector('p b').title") == f"{model['peak_bytes']:,}", ranks
-        assert model["peak_instant"] in tab.js(f"{row}.innerText")
+        assert model["peak_phase"] in tab.js(f"{row}.innerText")
     assert tab.complaints == []
 
 

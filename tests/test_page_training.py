@@ -39,7 +39,7 @@ def test_the_candidates_hold_the_peak() -> None:
 
 def fullest(rank: dict[str, Any], batch: int, context: int) -> list[Any]:
     """The instant that decides by its laws, and the bytes of its parts."""
-    each = [[name, *rank["always"], *laws] for name, *laws in rank["instants"]]
+    each = [[name, *rank["always"], *laws] for name, *laws in rank["phases"]]
     found = [[name, *(value(law, batch, context) for law in laws)] for name, *laws in each]
     return max(found, key=lambda one: sum(one[1:]))
 
@@ -55,8 +55,8 @@ def held_against_train(name: str, steps: int) -> None:
                 context = rng.randint(first, last or first + 100_000)
                 recipe = Recipe(region["dtype"], mesh=mesh_of(fsdp=rank["ranks"]))
                 (facts,) = train([ours], Request(ctx=context, batch=batch), recipe).models
-                peak = max(facts["instants"], key=lambda instant: instant["total_bytes"])
-                wanted = [facts["peak_instant"], *(peak[f"{part}_bytes"] for part in PARTS)]
+                peak = max(facts["phases"], key=lambda instant: instant["total_bytes"])
+                wanted = [facts["peak_phase"], *(peak[f"{part}_bytes"] for part in PARTS)]
                 assert fullest(rank, batch, context) == wanted, (name, region["of"], rank["ranks"], batch, context)
                 assert rank["sent"] == (facts["sent_bytes"] or 0)
 

@@ -192,10 +192,10 @@ def test_stages_of_llama_8b_that_share_weights_by_hand() -> None:
     weights = 2 * (8 * block + table)  # all rows are multiples of 8
     assert rank.weights_bytes == weights // 8 and alone.weights_bytes == weights
     # The same instants, beside a share of the weights; moments are shares, 9 tensors of each block and the table.
-    assert rank.optimizer_bytes == 2 * weights // 8 + 4 * (8 * 9 + 1)
-    moments = alone.optimizer_bytes - rank.optimizer_bytes
+    assert rank.optimizer_state_bytes == 2 * weights // 8 + 4 * (8 * 9 + 1)
+    moments = alone.optimizer_state_bytes - rank.optimizer_state_bytes
     assert rank.peak_bytes == alone.peak_bytes - moments + weights // 8 and rank.exact
-    assert {one["gathered_bytes"] for one in rank.instants} == {weights, 0}
+    assert {one["gathered_bytes"] for one in rank.phases} == {weights, 0}
     # The last stage has a norm besides: its weights are gathered once and scattered once, 8 gradients are sent back.
     sent = model.comms(fsdp=8, train=True, **asked)
     assert sent.sent_bytes == 2 * (weights + 2 * 4096) * 7 // 8 + 8 * 2 * 4096 * 4096 == rank.sent_bytes

@@ -150,25 +150,25 @@ def test_llama_8b_by_hand(schedule: Any, chunks: int) -> None:
     block, table = 218_112_000, 128_256 * 4096
     assert found.weights_bytes == 2 * (8 * block + table)
     # Two moments, and a counter for each of 9 tensors of a block and the table.
-    assert found.optimizer_bytes == 2 * found.weights_bytes + 4 * (8 * 9 + 1)
+    assert found.optimizer_state_bytes == 2 * found.weights_bytes + 4 * (8 * 9 + 1)
     # Of each microbatch what the blocks keep, their angles (two of 4,096 · 128 in bf16), and the first stage's tokens:
     # those of two rounds of four, where the rank has more stages.
     kept = sum(line["bytes"] for line in whole.lines if line["path"].startswith("blocks.")) // 32
     flying, blocks, first = {"1f1b": (4, 8, 4), "interleaved": (3 * 4 + 2 * 3 + 1, 2, 8)}[schedule]
     each = blocks * kept + 2 * 2 * 4096 * 128
     assert (found.stage, found.in_flight) == (1, flying)
-    assert found.kept_bytes == flying * each + first * 8 * 4096
+    assert found.saved_bytes == flying * each + first * 8 * 4096
     assert found.exact == (schedule == "1f1b") and found.bubble_ratio == 3 / (16 * chunks)
     # Beside: gradients of 16 microbatches to receive into for each stage, what stages gave on of those in flight, and
     # all tokens; the other stages of the rank receive 16 streams each too. In the last block up to its first sum the
     # gradient of the stream is the one received.
     stream, stages_ = 2 * 4096 * 4096, chunks
     others = (stages_ - 1) * 16
-    fullest = next(each for each in found.instants if each["instant"] == found.peak_instant)
-    alone = next(each for each in whole.instants if each["instant"].startswith("block 31"))
-    assert found.peak_instant == f"block {blocks - 1}, backward"
+    fullest = next(each for each in found.phases if each["phase"] == found.peak_phase)
+    alone = next(each for each in whole.phases if each["phase"].startswith("layer 31"))
+    assert found.peak_phase == f"block {blocks - 1}, backward"
     stays = (stages_ * 16 + others + flying) * stream + (16 - first) * 8 * 4096
-    assert stays < fullest["held_bytes"] <= stays + alone["held_bytes"]
+    assert stays < fullest["temporary_bytes"] <= stays + alone["temporary_bytes"]
     # Where blocks run again the loss decides, on the last stage.
     assert model.train(ctx=4096, recompute="full", **pipe).stage == 4
 
@@ -217,7 +217,7 @@ def test_the_table_and_its_notes(run: Callable[..., Ran]) -> None:
     words = " ".join(ran.out.split())
     assert "a training step on one of 8 ranks" in words and "in flight" in words
     assert "a stage waits (P − 1) · (F + B − W)/(M · (F + B + W)) of the time that it computes." in words
-    assert "block 7, backward" in run("train", "llama-3.1-8b", "--ctx", "8k", "--pp", "4", "--batch", "8").out
+    assert "layer 7, backward" in run("train", "llama-3.1-8b", "--ctx", "8k", "--pp", "4", "--batch", "8").out
 
 
 def test_what_fits_is_what_ranks_divide(run: Callable[..., Ran]) -> None:
@@ -239,10 +239,10 @@ def test_a_part_of_a_sequence_keeps_a_part() -> None:
     model = tfacct.load("llama-3.1-8b")
     parts, alone = model.train(ctx="8k", cp=4), model.train(ctx="2k")
     copies = 32 * 2048 * 32 * 128 * 2  # what attention gives, once more for o_proj: L T N H in bf16
-    assert parts.kept_bytes == alone.kept_bytes + copies and not parts.exact
-    assert model.train(ctx="8k", cp=4, cp_method="gather").kept_bytes == alone.kept_bytes
+    assert parts.saved_bytes == alone.saved_bytes + copies and not parts.exact
+    assert model.train(ctx="8k", cp=4, cp_method="gather").saved_bytes == alone.saved_bytes
     # Copies of the weights reduce gradients in buckets, which stay beside them.
     assert parts.peak_bytes > alone.peak_bytes
     assert model.train(ctx="8k", cp=4, fsdp=2).weights_bytes * 8 == alone.weights_bytes
-    halves = model.train(ctx="4k", tp=2).kept_bytes
-    assert model.train(ctx="8k", ulysses=2, tp=2).kept_bytes == halves + copies  # twice the tokens, half the heads
+    halves = model.train(ctx="4k", tp=2).saved_bytes
+    assert model.train(ctx="8k", ulysses=2, tp=2).saved_bytes == halves + copies  # twice the tokens, half the heads

@@ -64,9 +64,9 @@ def test_metrics_of_one_rank_by_their_number() -> None:
     for row in found:
         one = model.memory(ctx="8k", tp=row["tp"])
         assert (row["total_bytes"], row["kv_cache_bytes"]) == (one.total_bytes, one.kv_cache_bytes)
-    for row in model.sweep("peak_bytes", "kept_bytes", ctx=[4096], recompute="full", tp="1,8", fsdp=[1, 8]).rows:
+    for row in model.sweep("peak_bytes", "saved_bytes", ctx=[4096], recompute="full", tp="1,8", fsdp=[1, 8]).rows:
         step = model.train(ctx=4096, recompute="full", tp=row["tp"], fsdp=row["fsdp"])
-        assert (row["peak_bytes"], row["kept_bytes"]) == (step.peak_bytes, step.kept_bytes)
+        assert (row["peak_bytes"], row["saved_bytes"]) == (step.peak_bytes, step.saved_bytes)
 
 
 def test_a_number_of_ranks_that_does_not_go_is_skipped_by_name() -> None:
@@ -120,7 +120,7 @@ def test_the_formula_of_a_rank_is_said(run: Callable[..., Ran]) -> None:
         "--tp 3": "does not divide",
         "--tp 16": "--tp 16 does not divide K = 8 evenly",
         "--tp T": "a small letter for it, not 'T'",
-        "--of kept --ep e": "the formula of a training step has no --ep",
+        "--of saved --ep e": "the formula of a training step has no --ep",
     }.items():
         ran = run("formula", LARGE, *arguments.split())
         assert ran.code == 2 and said in " ".join(ran.err.split()), ran.err

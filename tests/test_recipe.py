@@ -107,7 +107,7 @@ def test_the_peak_is_that_of_later_micro_batches(run: Callable[..., Ran]) -> Non
     assert [each["gradient_accumulation"] for each in (one, two, nine)] == [1, 2, 9]
     assert all(each["workload"]["batch"] == each["micro_batch_size"] == 3 for each in (one, two, nine))
     assert nine["global_batch_size"] == 216
-    first, later = (each["instants"][0]["gradients_bytes"] for each in (one, two))
+    first, later = (each["phases"][0]["gradients_bytes"] for each in (one, two))
     assert (first, later) == (0, 2 * 6_738_415_616 // 8)
     assert one["peak_bytes"] < two["peak_bytes"] == nine["peak_bytes"]
 

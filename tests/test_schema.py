@@ -61,7 +61,7 @@ ASKED: dict[str, list[list[str]]] = {
         ["formula", "gpt2", "--of", "kv"],
         ["formula", "t5-small", "--of", "train"],
         ["formula", "deepseek-v3", "--decode"],
-        ["formula", "gpt2", "--of", "kept", "--attention", "eager"],
+        ["formula", "gpt2", "--of", "saved", "--attention", "eager"],
         ["formula", "llama-3.1-8b", "--tp", "t"],
     ],
     "diff": [

@@ -153,8 +153,8 @@ def test_what_a_rank_of_mixtral_holds() -> None:
     plain, twice, shared = (model.train(ctx="4k", ep=8, **more) for more in ({}, {"dp": 16}, {"dp": 16, "zero": 1}))
     assert plain.weights_bytes == plain.gradients_bytes == twice.weights_bytes == 2 * (REST + EXPERTS)
     # Beside the moments each tensor has a counter; the class has gate and up in one.
-    assert plain.optimizer_bytes == 4 * (REST + EXPERTS) + 4 * (32 * 9 + 3)
-    assert shared.optimizer_bytes == 4 * (REST // 16 + EXPERTS // 2) + 4 * (32 * 9 + 3)
+    assert plain.optimizer_state_bytes == 4 * (REST + EXPERTS) + 4 * (32 * 9 + 3)
+    assert shared.optimizer_state_bytes == 4 * (REST // 16 + EXPERTS // 2) + 4 * (32 * 9 + 3)
     assert plain.exact and not twice.exact and not shared.exact
     assert plain.sent_bytes == model.comms(ep=8, train=True, ctx="4k").sent_bytes
 
@@ -176,10 +176,10 @@ def test_experts_beside_parts_of_sequences_and_in_stages() -> None:
     held = model.train(pp=2, fsdp=8, ep=8, ctx="4k", batch=4)
     block = (REST - 2 * 32000 * 4096 - 4096) // 32
     assert held.weights_bytes == 2 * (16 * (block // 8 + EXPERTS // 32) + 32000 * 4096 // 8) and not held.exact
-    assert {one["gathered_bytes"] for one in held.instants} == {2 * (16 * block + 32000 * 4096), 0}
+    assert {one["gathered_bytes"] for one in held.phases} == {2 * (16 * block + 32000 * 4096), 0}
     twice = model.train(pp=2, fsdp=8, ep=4, ctx="4k", batch=4)
     more = 2 * 16 * 2 * EXPERTS // 32
-    assert {one["gathered_bytes"] for one in twice.instants} == {2 * (16 * block + 32000 * 4096) + more, 0}
+    assert {one["gathered_bytes"] for one in twice.phases} == {2 * (16 * block + 32000 * 4096) + more, 0}
     sent = model.comms(pp=2, fsdp=8, ep=4, ctx="4k", batch=4, train=True)
     assert sent.sent_bytes == twice.sent_bytes
 
@@ -197,8 +197,8 @@ def test_experts_that_are_stored_in_fp32_by_hand() -> None:
     assert rank.weights_bytes == rank.gradients_bytes == 4 * (REST // 8 + EXPERTS) and not rank.exact
     # A block's rest is gathered beside the next one's, and the expert of each is cast; in no block: table, head, norm.
     block, root = (REST - 2 * 32000 * 4096 - 4096) // 32, 2 * 32000 * 4096 + 4096
-    at = {each["instant"]: each for each in rank.instants}
-    assert at["block 31, backward"]["gathered_bytes"] == 2 * (root + 2 * (block + EXPERTS // 32))
+    at = {each["phase"]: each for each in rank.phases}
+    assert at["layer 31, backward"]["gathered_bytes"] == 2 * (root + 2 * (block + EXPERTS // 32))
 
 
 def test_deepseek_as_it_was_trained() -> None:

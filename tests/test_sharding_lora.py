@@ -297,7 +297,7 @@ def test_adapters_in_stages_by_hand() -> None:
     found = tfacct.load("llama-3.1-8b").train(ctx="4k", pp=4, batch=8, lora="16")
     block, table = 218_112_000, 128_256 * 4096
     lent = 4 * 16 * (6 * 4096 + 14336 + 3 * 4096 + 2 * 1024 + 2 * 14336)  # of a block, in fp32
-    at = next(each for each in found.instants if each["instant"] == "optimizer step")
+    at = next(each for each in found.phases if each["phase"] == "optimizer step")
     ends = {1: table, 4: table + 4096}
     assert found.weights_bytes - 2 * ends.get(found.stage, 0) == 8 * (2 * block + lent)
     assert at["gradients_bytes"] == 8 * lent == found.lora_adapters["bytes"]

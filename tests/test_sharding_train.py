@@ -418,11 +418,11 @@ def test_llama_70b_on_64_ranks_by_hand() -> None:
 
     assert rank.weights_bytes == rank.gradients_bytes == 4 * stored
     # Two moments as wide, and a counter for each of 9 tensors of a block, the table, the norm and the head.
-    assert rank.optimizer_bytes == 8 * stored + 4 * (80 * 9 + 3)
-    at = {each["instant"]: each for each in rank.instants}
+    assert rank.optimizer_state_bytes == 8 * stored + 4 * (80 * 9 + 3)
+    at = {each["phase"]: each for each in rank.phases}
     # What is in no block stays gathered, and the last block is on its way while the loss runs backwards.
     assert at["loss, backward"]["gathered_bytes"] == 2 * root + 2 * block
-    assert at["block 1, backward"]["gathered_bytes"] == 2 * root + 2 * 2 * block
+    assert at["layer 1, backward"]["gathered_bytes"] == 2 * root + 2 * 2 * block
     # A block keeps a part of its input: 8,192 tokens among 8 ranks.
     assert next(line for line in rank.lines if line["path"] == "blocks.*.in")["bytes"] == 80 * 2 * 1024 * 8192
     assert rank.sent_bytes == tfacct.load("llama-3.1-70b").comms(tp=8, sp=True, fsdp=8, train=True, ctx="8k").sent_bytes

@@ -211,12 +211,12 @@ def test_a_rank_of_fsdp_is_nearly_as_torchs_tracker_sees_it(kind: str, seed: int
 def test_both_sides_of_t5_by_hand() -> None:
     """Blocks and what is in none are shared; the table and both norms are gathered once."""
     rank = tfacct.load("t5-base").train(ctx=128, fsdp=4)
-    at = {one["instant"]: one for one in rank.instants}
+    at = {one["phase"]: one for one in rank.phases}
     read, written = 4 * 768 * 768 + 2 * 768 * 3072 + 2 * 768, 8 * 768 * 768 + 2 * 768 * 3072 + 3 * 768
     root = 32128 * 768 + 2 * 768 + 2 * 32 * 12  # and both tables of distances
     assert rank.weights_bytes == 2 * (12 * (read + written) + root) // 4 == at["optimizer step"]["gradients_bytes"]
     assert at["forward ends"]["gathered_bytes"] == 2 * root
-    assert at["block 0, backward"]["gathered_bytes"] == 2 * (root + written + read)  # the encoder's last one, ahead
+    assert at["layer 0, backward"]["gathered_bytes"] == 2 * (root + written + read)  # the encoder's last one, ahead
     assert at["encoder, final norm, backward"]["gathered_bytes"] == 2 * (root + read)
     assert rank.sent_bytes == tfacct.load("t5-base").comms(fsdp=4, train=True, ctx=128).sent_bytes
 

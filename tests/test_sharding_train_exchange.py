@@ -229,8 +229,8 @@ def test_mixtral_by_hand() -> None:
     assert rank.weights_bytes == rank.gradients_bytes == 2 * (32 * expert + (46_702_792_704 - 32 * 8 * expert) // 8)
     # A block's rest is gathered beside the next one's; its expert is there. In no block: a table, a head, a norm.
     block, root = 2 * 4096 * (4096 + 1024) + 8 * 4096 + 2 * 4096, 2 * 32000 * 4096 + 4096
-    at = {each["instant"]: each for each in rank.instants}
-    assert at["block 31, backward"]["gathered_bytes"] == 2 * (root + 2 * block)
+    at = {each["phase"]: each for each in rank.phases}
+    assert at["layer 31, backward"]["gathered_bytes"] == 2 * (root + 2 * block)
     # Of 4,096 tokens go 2 rows each to their experts, and as many come from other ranks.
     kept = {line["path"]: line["bytes"] for line in rank.lines}
     assert kept["blocks.*.mlp.experts.sent"] == kept["blocks.*.mlp.experts.down_proj"] == 32 * 2 * 4096 * 4096 * 2

@@ -34,7 +34,7 @@ def test_norms_without_a_scale_are_gathered_as_others_are(tokens: int) -> None:
 
 def test_a_published_model_with_such_norms_is_answered() -> None:
     rank, whole = (tfacct.load("olmo-1b").train(ctx="1k", **mesh) for mesh in ({"tp": 8, "sp": True}, {}))
-    assert whole.kept_bytes / 8 < rank.kept_bytes < whole.kept_bytes
+    assert whole.saved_bytes / 8 < rank.saved_bytes < whole.saved_bytes
 
 
 @pytest.mark.parametrize("batch", [2, 3])

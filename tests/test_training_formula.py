@@ -26,7 +26,7 @@ def test_a_block_of_llama_by_hand(run: Callable[..., Ran]) -> None:
     """Two norms keep an fp32 copy, the scaled copy and a root, 6·D + 4 bytes each, and products read their results,
     2·D each: 16·D + 8. Queries, values and their sum are 2·N·H each, keys and values 2·K·H each, 4 for the sum of each
     query head; the network keeps four tensors of F. A kernel's seed is 24 bytes."""
-    (facts,) = json.loads(run("formula", "llama", "--of", "kept", "--json").out)["models"]
+    (facts,) = json.loads(run("formula", "llama", "--of", "saved", "--json").out)["models"]
     (block,) = facts["saved_by_block"]
     by_hand = "B*T*(16*D + 4*N*H + 4*K*H + 8*F + 4*N + 8) + 24"
     assert polynomial(block["bytes_formula"], facts) == polynomial(by_hand, facts)
@@ -40,7 +40,7 @@ def test_a_block_of_llama_by_hand(run: Callable[..., Ran]) -> None:
 def test_a_block_of_llama_under_autocast_by_hand(run: Callable[..., Ran]) -> None:
     """Two norms keep the stream and what they scaled in fp32, 8·D each, and a root; q, k, v, gate and up have a copy of
     their input each in bf16, 10·D together; the cast of each weight stays, 2 bytes a number."""
-    ran = run("formula", "llama", "--of", "kept", "--weights", "fp32", "--json")
+    ran = run("formula", "llama", "--of", "saved", "--weights", "fp32", "--json")
     said = json.loads(ran.out)
     (facts,) = said["models"]
     (block,) = facts["saved_by_block"]
@@ -50,8 +50,8 @@ def test_a_block_of_llama_under_autocast_by_hand(run: Callable[..., Ran]) -> Non
     assert said["convention"].startswith("as transformers runs it with sdpa under torch.autocast: ")
     trained = load("llama-3.2-1b").train(ctx=64, batch=2, weights_dtype="fp32")
     assert trained.convention == said["convention"]
-    found = load("llama-3.2-1b").formula(of="kept", ctx=64, batch=2, weights_dtype="fp32")
-    assert found.kept_bytes == trained.kept_bytes
+    found = load("llama-3.2-1b").formula(of="saved", ctx=64, batch=2, weights_dtype="fp32")
+    assert found.saved_bytes == trained.saved_bytes
     assert "--weights applies to a training step's bytes" in run("formula", "llama", "--weights", "fp32").err
 
 
@@ -59,7 +59,7 @@ def test_a_block_of_gpt2_with_eager_attention_by_hand(run: Callable[..., Ran]) -
     """In bf16, of each score: the softmax, a byte of its dropout's mask, and what is left of it, 2 + 1 + 2. Two
     LayerNorms keep their input and two statistics, products read their results: 8·D + 16; two masks of dropouts, 2·D.
     Queries, keys, values and their sum are 8·N·H, the network's five tensors 10·F."""
-    (facts,) = json.loads(run("formula", "gpt2", "--of", "kept", "--attention", "eager", "--json").out)["models"]
+    (facts,) = json.loads(run("formula", "gpt2", "--of", "saved", "--attention", "eager", "--json").out)["models"]
     by_hand = "5*B*T**2*N + B*T*(10*D + 8*N*H + 10*F + 16)"
     assert polynomial(facts["saved_by_block"][0]["bytes_formula"], facts) == polynomial(by_hand, facts)
 
@@ -76,20 +76,20 @@ def test_formulas_hold_at_other_sizes(family: str, dtype: str) -> None:
         if refusal(model, terms.recipe) is not None:
             continue
         request = Request(ctx=work.context, batch=work.batch)
-        (facts,) = formula(model, request, of="kept", terms=terms).models
+        (facts,) = formula(model, request, of="saved", terms=terms).models
         letters = {sympy.Symbol(letter): about["value"] for letter, about in facts["legend"].items()}
-        assert facts["kept_bytes"] == step_of(model, work, terms.recipe).kept()
-        assert polynomial(facts["total_formula"], facts).subs(letters) == facts["kept_bytes"]
-        assert sum(line["bytes_value"] for line in facts["lines"]) == facts["kept_bytes"]
+        assert facts["saved_bytes"] == step_of(model, work, terms.recipe).kept()
+        assert polynomial(facts["total_formula"], facts).subs(letters) == facts["saved_bytes"]
+        assert sum(line["bytes_value"] for line in facts["lines"]) == facts["saved_bytes"]
         for line in facts["lines"]:
             assert polynomial(line["bytes_formula"], facts).subs(letters) == line["bytes_value"], line["path"]
 
 
 def test_dtypes_and_levers_change_the_polynomial() -> None:
     llama = load("llama-3.1-8b")
-    again = llama.formula(of="kept", ctx=4096, recompute="full")
+    again = llama.formula(of="saved", ctx=4096, recompute="full")
     assert again.saved_by_block == [{"kind": "", "bytes_formula": "2*B*T*D", "text": "2·B·T·D"}]
-    assert again.total == again.kept_bytes == llama.train(ctx=4096, recompute="full").kept_bytes
+    assert again.total == again.saved_bytes == llama.train(ctx=4096, recompute="full").saved_bytes
 
 
 @pytest.mark.parametrize("context", [4095, 4096, 4097])
@@ -97,10 +97,10 @@ def test_dtypes_and_levers_change_the_polynomial() -> None:
 def test_windows_are_laid_out_in_two_ways(attention: Any, context: int) -> None:
     """Formulas of either hold for their own contexts, also where kernels round a context up."""
     mistral = load("mistral-7b-v0.1")
-    report = mistral.formula(of="kept", ctx=context, attention=attention)
+    report = mistral.formula(of="saved", ctx=context, attention=attention)
     letters = {sympy.Symbol(letter): about["value"] for letter, about in report.legend.items()}
-    kept = mistral.train(ctx=context, attention=attention).kept_bytes
-    assert polynomial(report.models[0]["total_formula"], report.models[0]).subs(letters) == report.kept_bytes == kept
+    kept = mistral.train(ctx=context, attention=attention).saved_bytes
+    assert polynomial(report.models[0]["total_formula"], report.models[0]).subs(letters) == report.saved_bytes == kept
     said = "contexts shorter than 4,096" if context < 4096 else "contexts of at least 4,096"
     assert any(said in note for note in report.notes)
 
@@ -108,12 +108,12 @@ def test_windows_are_laid_out_in_two_ways(attention: Any, context: int) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ("t5gemma-2b-2b --of kept", "t5gemma-2b-2b: the training step of t5gemma has not been measured"),
-        ("gpt2 --of kept --decode", "whole sequences"),
-        ("llama --of kept --ctx 4k", "is a family and has no sizes"),
-        ("gpt2 --of params --attention eager", "--attention applies to a training step's bytes: it needs --of kept"),
-        ("gpt2 --dtype bf16", "--dtype applies to a training step's bytes: it needs --of kept"),
-        ("gpt2 --of kept --dtype int4", "bf16, fp16 or fp32, not in int4"),
+        ("t5gemma-2b-2b --of saved", "t5gemma-2b-2b: the training step of t5gemma has not been measured"),
+        ("gpt2 --of saved --decode", "whole sequences"),
+        ("llama --of saved --ctx 4k", "is a family and has no sizes"),
+        ("gpt2 --of params --attention eager", "--attention applies to a training step's bytes: it needs --of saved"),
+        ("gpt2 --dtype bf16", "--dtype applies to a training step's bytes: it needs --of saved"),
+        ("gpt2 --of saved --dtype int4", "bf16, fp16 or fp32, not in int4"),
     ],
 )
 def test_what_makes_no_sense_is_said(run: Callable[..., Ran], arguments: str, says: str) -> None:
@@ -123,9 +123,9 @@ def test_what_makes_no_sense_is_said(run: Callable[..., Ran], arguments: str, sa
 
 @pytest.mark.parametrize("columns", [60, 80, 120])
 def test_tables_fit_and_latex_has_every_line(run: Callable[..., Ran], columns: int) -> None:
-    ran = run("formula", "mixtral-8x7b", "--of", "kept", "--ctx", "2k", columns=columns)
+    ran = run("formula", "mixtral-8x7b", "--of", "saved", "--ctx", "2k", columns=columns)
     assert ran.code == 0 and max(map(len, ran.out.splitlines())) <= columns
-    assert r"\text{mlp.act} &= 2\,B\,T\,L\,F" in run("formula", "llama", "--of", "kept", "--latex").out
+    assert r"\text{mlp.act} &= 2\,B\,T\,L\,F" in run("formula", "llama", "--of", "saved", "--latex").out
 
 
 @pytest.mark.parametrize("asked", ["glm-4.7-flash", "phi-3-mini-4k", "phi-3.5-mini --attention eager"])
@@ -133,5 +133,5 @@ def test_models_whose_sizes_decide_which_tensors_there_are_are_refused_in_a_sent
     run: Callable[..., Ran], asked: str
 ) -> None:
     """Of GLM-4.7 Flash heads of values are as wide as those of queries, which their letters do not say."""
-    ran = run("formula", *asked.split(), "--of", "kept")
+    ran = run("formula", *asked.split(), "--of", "saved")
     assert ran.code == 2 and "what its step keeps is no polynomial in these letters" in " ".join(ran.err.split())

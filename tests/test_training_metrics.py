@@ -12,7 +12,7 @@ from tfacct.accounts.step_metrics import STEP_METRICS
 from tfacct.base.errors import TfacctError
 
 LLAMA = load("llama-3.1-8b")
-NAMES = ["kept_bytes", "gradients_bytes", "optimizer_bytes", "peak_bytes"]
+NAMES = ["saved_bytes", "gradients_bytes", "optimizer_state_bytes", "peak_bytes"]
 
 
 def test_a_sweep_is_the_numbers_of_train() -> None:
@@ -27,8 +27,8 @@ def test_a_sweep_is_the_numbers_of_train() -> None:
 
 def test_fields_of_a_sweep_are_trained_too() -> None:
     """With 32 key heads instead of 8, queries and keys as rotated and values: 2 · 24 · 128 numbers more for a token."""
-    rows = LLAMA.sweep("kept_bytes", ctx=[4096], num_key_value_heads=[8, 32]).rows
-    assert rows[1]["kept_bytes"] - rows[0]["kept_bytes"] == 32 * 4096 * 2 * 24 * 128 * 2
+    rows = LLAMA.sweep("saved_bytes", ctx=[4096], num_key_value_heads=[8, 32]).rows
+    assert rows[1]["saved_bytes"] - rows[0]["saved_bytes"] == 32 * 4096 * 2 * 24 * 128 * 2
 
 
 def test_a_peak_is_solved_by_search_and_what_is_kept_in_closed_form(run: Callable[..., Ran]) -> None:
@@ -37,21 +37,21 @@ def test_a_peak_is_solved_by_search_and_what_is_kept_in_closed_form(run: Callabl
     assert (peak.total, peak.models[0]["beyond"], peak.models[0]["closed_form"]) == (4715, 4716, None)
     out = " ".join(run("solve", "llama-3.1-8b", "--for", "ctx", "--until", "peak_bytes=80GiB").out.split())
     assert "The peak at ctx = 4,715 is in 'loss, backward'; it takes over from 'embedding, backward'" in out
-    kept = LLAMA.solve("ctx", "kept_bytes=80GiB")
+    kept = LLAMA.solve("ctx", "saved_bytes=80GiB")
     assert kept.models[0]["closed_form"] == "(85,899,345,920 − 780)/6,973,204"
     for value, holds in ((kept.total, True), (kept.total + 1, False)):
-        assert (LLAMA.train(ctx=value).kept_bytes <= 80 * 1024**3) is holds
-    eager = LLAMA.solve("batch", "kept_bytes=80GiB", ctx=512, attention="eager").total
-    assert LLAMA.train(ctx=512, batch=eager, attention="eager").kept_bytes <= 80 * 1024**3
-    assert LLAMA.train(ctx=512, batch=eager + 1, attention="eager").kept_bytes > 80 * 1024**3
+        assert (LLAMA.train(ctx=value).saved_bytes <= 80 * 1024**3) is holds
+    eager = LLAMA.solve("batch", "saved_bytes=80GiB", ctx=512, attention="eager").total
+    assert LLAMA.train(ctx=512, batch=eager, attention="eager").saved_bytes <= 80 * 1024**3
+    assert LLAMA.train(ctx=512, batch=eager + 1, attention="eager").saved_bytes > 80 * 1024**3
 
 
 def test_rounded_kernels_and_fields_are_solved_too() -> None:
     """In fp32 a kernel rounds tokens up to 32; fields are tried, those whose step is not counted are passed over."""
     gpt2, budget = load("gpt2", n_positions=2**20), 8 * 1024**3
-    most = gpt2.solve("ctx", "kept_bytes=8GiB", dtype="fp32").total
-    assert gpt2.train(ctx=most, dtype="fp32").kept_bytes <= budget < gpt2.train(ctx=most + 1, dtype="fp32").kept_bytes
-    windowed = load("mistral-7b-v0.1").solve("ctx", "kept_bytes=26GiB")  # 4,096 tokens keep masks
+    most = gpt2.solve("ctx", "saved_bytes=8GiB", dtype="fp32").total
+    assert gpt2.train(ctx=most, dtype="fp32").saved_bytes <= budget < gpt2.train(ctx=most + 1, dtype="fp32").saved_bytes
+    windowed = load("mistral-7b-v0.1").solve("ctx", "saved_bytes=26GiB")  # 4,096 tokens keep masks
     assert windowed.total == 4095 and not any("pair of new tokens" in note for note in windowed.notes)
     heads = LLAMA.solve("head_dim", "peak_bytes=80GiB", ctx=4096)
     assert (heads.total, heads.models[0]["beyond"]) == (184, 192)
@@ -59,7 +59,7 @@ def test_rounded_kernels_and_fields_are_solved_too() -> None:
     peaks = [load("llama-3.1-8b", num_hidden_layers=n).train(ctx=4096).peak_bytes for n in (blocks, blocks + 1)]
     assert peaks[0] <= 80 * 1024**3 < peaks[1]
     # 28.56 GB with 8 key heads, and 32 · 4,096 · 2 · 128 · 2 bytes for each more: 29.10 with 16, 30.17 with 32.
-    keys = LLAMA.solve("num_key_value_heads", "kept_bytes=30GB", ctx=4096)
+    keys = LLAMA.solve("num_key_value_heads", "saved_bytes=30GB", ctx=4096)
     assert (keys.total, keys.models[0]["beyond"]) == (16, 32)
 
 
@@ -67,7 +67,7 @@ def test_where_another_instant_takes_over() -> None:
     """The context that `solve` names is the first one whose peak is in the same phase as at the answer."""
     (note,) = (note for note in LLAMA.solve("ctx", "peak_bytes=80GiB").notes if "takes over" in note)
     turn = int(note.rpartition("ctx = ")[2].rstrip(".").replace(",", ""))
-    assert [LLAMA.train(ctx=n).peak_instant for n in (turn - 1, turn)] == ["embedding, backward", "loss, backward"]
+    assert [LLAMA.train(ctx=n).peak_phase for n in (turn - 1, turn)] == ["embedding, backward", "loss, backward"]
 
 
 def test_a_diff_of_recipes() -> None:
@@ -97,7 +97,7 @@ def test_arrays_are_taken_point_by_point() -> None:
     for exact in (True, False):
         found = LLAMA.evaluate("peak_bytes", ctx=contexts, batch=[1, 2], exact=exact)
         assert found.shape == (2, 2) and found[1, 0] == 80_946_473_364
-    assert LLAMA.evaluate("optimizer_bytes", batch=[1], optimizer="sgd").tolist() == [0.0]
+    assert LLAMA.evaluate("optimizer_state_bytes", batch=[1], optimizer="sgd").tolist() == [0.0]
     for knobs, words in ((({"D": [8]}), "ctx and batch, not of D"), (({"ctx": [2.5]}), "whole numbers")):
         with pytest.raises(TfacctError, match=words):
             LLAMA.evaluate("peak_bytes", **knobs)
@@ -133,7 +133,7 @@ def test_a_peak_that_an_order_decides_is_said_to_be_the_most() -> None:
         ("solve gpt2 --for ctx --until kv_cache_bytes=1GiB --attention eager", "it needs a metric such as peak_bytes"),
         ("solve mamba-130m --for ctx --until peak_bytes=1GiB", "the training step of mamba has not been measured"),
         ("solve gpt2 --for ctx --until peak_bytes=1MiB", "stays above 1 MiB"),
-        ("solve gpt2 --for ctx --until optimizer_bytes=1GiB", "stays below 1 GiB"),
+        ("solve gpt2 --for ctx --until optimizer_state_bytes=1GiB", "stays below 1 GiB"),
         ("solve gpt2 --for ctx --until gradients_bytes=1GiB", "that does not depend on ctx"),
         ("solve gpt2 --for num_key_value_heads --until peak_bytes=1GiB", "nothing to solve for"),
     ],
@@ -148,7 +148,7 @@ def test_what_makes_no_sense_is_said(run: Callable[..., Ran], arguments: str, sa
 @pytest.mark.parametrize(
     "arguments",
     [
-        "sweep llama-3.1-8b --ctx 1k..8k --metric kept_bytes,gradients_bytes,optimizer_bytes,peak_bytes",
+        "sweep llama-3.1-8b --ctx 1k..8k --metric saved_bytes,gradients_bytes,optimizer_state_bytes,peak_bytes",
         "solve llama-3.1-8b --for ctx --until peak_bytes=80GiB",
         "diff llama-3.1-8b --ctx 4k --train --to-checkpoint full --all",
     ],

@@ -77,7 +77,7 @@ def test_what_was_not_measured_of_two_sides_is_refused(
 
 
 def test_no_formula_is_written_of_both_sides(run: Callable[..., Ran]) -> None:
-    ran = run("formula", "bart-base", "--of", "kept")
+    ran = run("formula", "bart-base", "--of", "saved")
     assert ran.code != 0 and "what both sides keep is not written in letters" in " ".join(ran.err.split())
 
 
@@ -133,7 +133,7 @@ def test_a_page_has_the_steps_of_one_device_and_of_ranks_that_share_weights() ->
     assert [ranks for ranks, *_ in found["steps"]][:2] == [1, 2]
     for ranks, instant, *parts in found["steps"][:2]:
         facts = load("bart-base").train(**({"fsdp": ranks} if ranks > 1 else {})).models[0]
-        assert (instant, sum(parts)) == (facts["peak_instant"], facts["peak_bytes"])
+        assert (instant, sum(parts)) == (facts["peak_phase"], facts["peak_bytes"])
     assert found["context"] == found["source"] == 1024
 
 

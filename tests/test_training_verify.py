@@ -30,7 +30,7 @@ def test_the_formula_is_within_a_percent_of_the_class(run: Callable[..., Ran], a
     assert [*checks] == ["saved for backward", "gradients", "optimizer state", "peak", "peak by torch's MemTracker"]
     assert facts["agrees"] and all(abs(each["error"]) <= 0.01 and each["equal"] for each in checks.values())
     saved = checks["saved for backward"]
-    assert (saved["counted"], saved["measured"]) == (facts["kept_bytes"], facts["measured_kept_bytes"])
+    assert (saved["counted"], saved["measured"]) == (facts["saved_bytes"], facts["measured_saved_bytes"])
 
 
 def test_both_trackers_measure_the_same_peak() -> None:

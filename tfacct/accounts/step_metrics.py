@@ -40,7 +40,7 @@ STEP_METRICS = {
     metric.name: metric
     for metric in (
         Metric(
-            "kept_bytes",
+            "saved_bytes",
             "bytes",
             "Bytes of activations that a training step saves for its backward pass.",
             lambda point: memory_of(point).step.saved_bytes(),
@@ -55,7 +55,7 @@ STEP_METRICS = {
             whole=True,
         ),
         Metric(
-            "optimizer_bytes",
+            "optimizer_state_bytes",
             "bytes",
             "Bytes of the optimizer's state.",
             lambda point: memory_of(point).step.optimizer_state,

@@ -186,7 +186,7 @@ class FormulaReport(_Common):
     _line = each.FormulaLine
     workload: each.Workload | None
     biases_and_ties_of: str | None
-    of: Literal["flops", "params", "kv", "train", "kept"]
+    of: Literal["flops", "params", "kv", "train", "saved"]
     latent_attention: Form | None
     total_formula: str
     total_text: str
@@ -196,7 +196,7 @@ class FormulaReport(_Common):
     total_params: int | None
     kv_cache_elements: int | None
     kv_cache_bytes: int | None
-    kept_bytes: int | None
+    saved_bytes: int | None
     saved_by_block: list[each.BlockFormula] | None
 
 
@@ -285,8 +285,8 @@ class VerifyReport(_Common):
     loss: Literal["whole", "chunked"] | None
     lora: str | None
     weights_dtype: str | None
-    kept_bytes: int | None
-    measured_kept_bytes: int | None
+    saved_bytes: int | None
+    measured_saved_bytes: int | None
     profile: Literal["transformers"] | None
     checked: str | None
     mesh: ranks.MeshFacts | None

@@ -15,13 +15,13 @@ class TrainReport(_Common):
     _line = each.TrainLine
 
     workload: each.Workload
-    profile: str
     dtype: str
     optimizer: str
     recompute: str
     micro_batch_size: int
     gradient_accumulation: int
     global_batch_size: int
+    attention: Literal["sdpa", "eager"]
     loss: Literal["whole", "chunked"]
     weights_dtype: str
     master_weights: Literal["fp32"] | None
@@ -29,16 +29,17 @@ class TrainReport(_Common):
     lora: str | None
     lora_adapters: each.Lora | None
     weights_bytes: int
-    optimizer_bytes: int
+    optimizer_state_bytes: int
     master_weights_bytes: int
     gradients_bytes: int
-    kept_bytes: int
     offload: str | None
     host_bytes: int
     moved_bytes: int
+    saved_bytes: int
     peak_bytes: int
-    peak_instant: str
+    peak_phase: str
     peak_least_bytes: int
+    error_bound: float | None
     exact: bool
     mesh: ranks.MeshFacts | None
     sent_bytes: int | None
@@ -48,8 +49,8 @@ class TrainReport(_Common):
     bubble: str | None
     bubble_ratio: float | None
     whole: ranks.UndividedStep | None
-    instants: list[each.Instant]
-    kept: list[each.TrainLine]
+    phases: list[each.TrainPhase]
+    saved: list[each.TrainLine]
     fit: each.TrainFit | None
 
 
@@ -70,13 +71,13 @@ class ExactTrainReport(_Common):
     weights_dtype: str
     lora: str | None
     weights_bytes: int
-    optimizer_bytes: int
+    optimizer_state_bytes: int
     gradients_bytes: int
-    kept_bytes: int
+    saved_bytes: int
     peak_bytes: int
-    peak_instant: str
+    peak_phase: str
     exact: bool
-    formula_kept_bytes: int | None
+    formula_saved_bytes: int | None
     formula_peak_bytes: int | None
     formula_error: float | None
     formula_why_not: str | None

@@ -27,7 +27,7 @@ class Explored(Asked):
     def formula(
         self,
         *,
-        of: Literal["flops", "params", "kv", "train", "kept"] = "flops",
+        of: Literal["flops", "params", "kv", "train", "saved"] = "flops",
         dtype: str | None = None,
         recompute: str | None = None,
         attention: Literal["sdpa", "eager"] | None = None,

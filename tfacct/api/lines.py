@@ -218,32 +218,30 @@ class MemoryLine(TypedDict):
 
 
 class TrainLine(TypedDict):
-    """A tensor kept for the backward pass. `dtype`: null for a kernel's seed. `needed_by`: the operations whose
+    """A tensor saved for the backward pass. `dtype`: null for a kernel's seed. `saved_for`: the operations whose
     gradients need it."""
 
     path: str
     part: str
-    spec: str
-    role: str
+    axes: str
     dtype: str | None
-    times: int
+    count: int
     bytes: int
-    needed_by: list[str]
+    saved_for: list[str]
 
 
-class Instant(TypedDict):
-    """Bytes that are alive at one instant of a training step."""
+class TrainPhase(TypedDict):
+    """Bytes that are alive in one phase of a training step."""
 
-    instant: str
+    phase: str
     operation: str | None
     weights_bytes: int
-    optimizer_bytes: int
+    optimizer_state_bytes: int
     gradients_bytes: int
-    kept_bytes: int
-    held_bytes: int
+    saved_bytes: int
+    temporary_bytes: int
     gathered_bytes: int
     total_bytes: int
-    exact: bool
 
 
 class Lora(TypedDict):
@@ -360,8 +358,8 @@ class VerifyLine(TypedDict):
     path: str
     flops: NotRequired[int | None]
     measured_flops: NotRequired[int | None]
-    kept_bytes: NotRequired[int | None]
-    measured_kept_bytes: NotRequired[int | None]
+    saved_bytes: NotRequired[int | None]
+    measured_saved_bytes: NotRequired[int | None]
     rank_params: NotRequired[int | None]
     measured_rank_params: NotRequired[int | None]
     equal: bool

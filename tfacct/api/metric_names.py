@@ -22,9 +22,9 @@ MetricName: TypeAlias = Literal[
     "total_written_bytes",
     "total_moved_bytes",
     "flops_per_byte",
-    "kept_bytes",
+    "saved_bytes",
     "gradients_bytes",
-    "optimizer_bytes",
+    "optimizer_state_bytes",
     "peak_bytes",
 ]
 """Metrics that every model has. `share.NAME` and `flops.NAME` of a product or part are names too."""

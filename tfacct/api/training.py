@@ -72,7 +72,7 @@ class Trainable(Asked):
         fit: int | str | None = None,
         use: float | None = None,
         reserve: int | str | None = None,
-        by: By = "instant",
+        by: By = "phase",
         exact: bool = False,
         **step: Unpack[WholeOnMesh],
     ) -> TrainReport | ExactTrainReport:
@@ -81,7 +81,7 @@ class Trainable(Asked):
         >>> from tfacct import load
         >>> llama = load("llama-3.1-8b")
         >>> step = llama.train(ctx=4096)
-        >>> step.kept_bytes, step.peak_bytes, step.peak_instant
+        >>> step.saved_bytes, step.peak_bytes, step.peak_phase
         (28562244364, 80946473364, 'loss, backward')
         >>> llama.train(ctx="8k", fit="80GiB").fit["largest_context"]
         4715
@@ -104,8 +104,8 @@ class Trainable(Asked):
         `ulysses`: a mesh, as `comms` has it; all is of one rank then, a budget too.
 
         >>> rank = load("llama-3.1-70b").train(ctx="8k", recompute="full", weights_dtype="fp32", tp=8, sp=True, fsdp=8)
-        >>> rank.mesh["ranks"], rank.weights_bytes, rank.peak_instant
-        (64, 4410183680, 'block 1, backward')
+        >>> rank.mesh["ranks"], rank.weights_bytes, rank.peak_phase
+        (64, 4410183680, 'layer 1, backward')
 
         `exact` runs the model's class on the meta device: the byte, in seconds, on one device. Needs torch and
         transformers, peft for adapters.

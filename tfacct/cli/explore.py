@@ -17,7 +17,7 @@ def formula(
     *,
     name: opt.FamilyOrModel,
     of: Annotated[
-        opt.OfChoice, typer.Option(help="Quantity to count; kept: bytes that a training step keeps for its gradients.")
+        opt.OfChoice, typer.Option(help="Quantity to count; saved: activations that a training step saves.")
     ] = opt.OfChoice.flops,
     step: opt.Step,
     dtype: Annotated[

@@ -59,7 +59,7 @@ class OfChoice(StrEnum):
     params = "params"
     kv = "kv"
     train = "train"
-    kept = "kept"
+    saved = "saved"
 
 
 class ProofChoice(StrEnum):

@@ -20,10 +20,11 @@ REGISTERED: dict[str, tuple[str, str, Callable[..., None]]] = {}
 
 ALSO = {
     **{"context": "ctx", "seq-len": "ctx", "seqlen": "ctx", "batch-size": "batch", "bs": "batch"},
+    **{"kept": "saved", "instant": "phase"},  # values
     **{"checkpoint": "recompute", "to-checkpoint": "to-recompute", "hold-logits": "keep-logits"},
     "gradient-accumulation-steps": "accumulate",
 }
-"""Options under other names, which the help does not show."""
+"""Other names of options and of their values, which the help does not show."""
 
 
 class Plain:

@@ -15,7 +15,7 @@ from tfacct.cli.root import ACCOUNT, command
 class ByChoice(StrEnum):
     """Rows of the table."""
 
-    instant = "instant"
+    phase = "phase"
     tensor = "tensor"
     part = "part"
 
@@ -130,14 +130,14 @@ def train(
     ] = None,
     usable: opt.Usable,
     mesh: opt.Mesh,
-    by: Annotated[ByChoice, typer.Option(help="One row per instant, kept tensor, or part of the model.")] = (
-        ByChoice.instant
+    by: Annotated[ByChoice, typer.Option(help="One row per phase, saved tensor, or part of the model.")] = (
+        ByChoice.phase
     ),
     picture: opt.Picture,
     which: opt.Which,
     output: opt.Output,
 ) -> None:
-    """Bytes of a training step, instant by instant, and its peak."""
+    """Memory of a training step, phase by phase, and its peak."""
     from tfacct.reports.train import train
     from tfacct.training.batch_sizes import batch_sizes
     from tfacct.training.recipe import Recipe

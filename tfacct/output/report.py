@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tfacct.output.derivation import Derivation
 
-SCHEMA = 2
+SCHEMA = 3
 """Version of the JSON contract in docs/json.md; a key that changes its meaning raises it."""
 
 Tick: TypeAlias = Callable[[str, int, int], None]

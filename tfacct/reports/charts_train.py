@@ -1,4 +1,4 @@
-"""What the picture of a training step shows: its instants one under the other, in the parts that fill them."""
+"""What the picture of a training step shows: its phases one under the other, in the parts that fill them."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from tfacct.reports.charts import Y_LABELS
 
 PARTS = {
     "weights": ("weights_bytes", look.BLUE),
-    "moments": ("optimizer_bytes", look.SKY),
+    "optimizer state": ("optimizer_state_bytes", look.SKY),
     "gradients": ("gradients_bytes", look.GREEN),
-    "gathered": ("gathered_bytes", look.PURPLE),
-    "kept": ("kept_bytes", look.ORANGE),
-    "held": ("held_bytes", look.VERMILION),
+    "gathered weights": ("gathered_bytes", look.PURPLE),
+    "saved": ("saved_bytes", look.ORANGE),
+    "temporary": ("temporary_bytes", look.VERMILION),
 }
-"""What fills an instant → its key, and its colour."""
+"""What fills a phase → its key, and its colour."""
 
 
 LEFT_OUT = "No allocator rounding, kernel workspace or device context."
 
 
 def train_chart(subjects: Sequence[LoadedModel], report: Report) -> Chart:
-    """Instants of one model's step, or the peaks of several models', with the budget if one was asked."""
+    """Phases of one model's step, or the peaks of several models', with the budget if one was asked."""
     facts = report.models
     if len(facts) == 1:
-        rows, names = facts[0]["instants"], [each["instant"] for each in facts[0]["instants"]]
+        rows, names = facts[0]["phases"], [each["phase"] for each in facts[0]["phases"]]
     else:
-        peaks = [(each, each["peak_instant"]) for each in facts]
-        rows = [next(row for row in each["instants"] if row["instant"] == at) for each, at in peaks]
+        peaks = [(each, each["peak_phase"]) for each in facts]
+        rows = [next(row for row in each["phases"] if row["phase"] == at) for each, at in peaks]
         named = {subject.name: compose.name_of(subject) for subject in subjects}
         names = [named[each["model"]] for each in facts]
     parts = {name: [row[key] for row in rows] for name, (key, _) in PARTS.items()}

@@ -30,9 +30,9 @@ TOTALS = {
 }
 """The metrics that stand below the lines, and what a table calls them."""
 OF_STEP = {
-    "kept_bytes": "kept for backward",
+    "saved_bytes": "saved for backward",
     "gradients_bytes": "gradients",
-    "optimizer_bytes": "optimizer's state",
+    "optimizer_state_bytes": "optimizer state",
     "peak_bytes": "peak",
 }
 """Those of a training step, which stand behind them."""

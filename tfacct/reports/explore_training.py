@@ -27,8 +27,8 @@ from tfacct.training.recipe import Recipe
 CONTEXT = 4096
 """Tokens of a step whose bytes are numbers, or as many as the model was made for."""
 RANKS = (1, 2, 4, 8)
-PARTS = ("weights", "optimizer", "gradients", "kept", "held", "gathered")
-"""Parts of what is there at an instant."""
+PARTS = ("weights", "optimizer_state", "gradients", "saved", "temporary", "gathered")
+"""Parts of what is alive in a phase."""
 DTYPES = ("bf16", "fp32")
 BATCHES = ((1, 1, 1), (2, 3, 5))
 """Batches that a law is found from, and one that it is held against. One sequence alone is laid out in another way."""
@@ -66,13 +66,13 @@ def _shares(subject: LoadedModel, ranks: int) -> bool:
 
 
 def _peak(subject: LoadedModel, context: int, ranks: int) -> list[Any]:
-    """Ranks, the instant of the peak, and the bytes of its parts."""
+    """Ranks, the phase of the peak, and the bytes of its parts."""
     (facts,) = train([subject], Request(ctx=context), Recipe("bf16", mesh=mesh_of(fsdp=ranks))).models
-    peak = max(facts["instants"], key=lambda instant: instant["total_bytes"])
+    peak = max(facts["phases"], key=lambda phase: phase["total_bytes"])
     parts = [peak[f"{part}_bytes"] for part in PARTS]
     if sum(parts) != peak["total_bytes"] or facts["peak_bytes"] != peak["total_bytes"]:
         raise TfacctError("the parts of the peak do not add up to it")
-    return [ranks, peak["instant"], *parts]
+    return [ranks, peak["phase"], *parts]
 
 
 class Region(NamedTuple):
@@ -140,8 +140,8 @@ def _law(subject: LoadedModel, dtype: str, ranks: int, region: Region) -> dict[s
     sends = {_sent(subject, recipe, batch, context) for batch, context in ((one, own[0]), (further, beyond))}
     if len(sends) > 1:
         return None
-    instants = [[names[at], *each] for at, each in zip(deciding, laws, strict=True)]
-    return {"ranks": ranks, "sent": sends.pop(), "always": always, "instants": instants}
+    phases = [[names[at], *each] for at, each in zip(deciding, laws, strict=True)]
+    return {"ranks": ranks, "sent": sends.pop(), "always": always, "phases": phases}
 
 
 def _sent(subject: LoadedModel, recipe: Recipe, batch: int, context: int) -> int:

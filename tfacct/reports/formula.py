@@ -27,7 +27,7 @@ from tfacct.reports.counting import Counting
 from tfacct.reports.formula_legend import legend_notes
 from tfacct.reports.formula_ranks import Divided, along_tokens, check, letters_of, on_rank, read, total_of
 
-Of = Literal["flops", "params", "kv", "train", "kept"]
+Of = Literal["flops", "params", "kv", "train", "saved"]
 
 CACHED = "bf16"
 
@@ -125,13 +125,13 @@ def formula(
     _check(subject, request, of, family)
     ranks = read(axes or {})
     idle = along_tokens(ranks, sp)
-    if of == "kept":
+    if of == "saved":
         from tfacct.reports.formula_kept import formula_kept
 
         return formula_kept(subject, request, terms or Counting(), family=family, axes=ranks, sp=sp)
     if terms is not None and (terms.trained or terms.dtype):
         what = option(terms.trained[0][0] if terms.trained else "dtype")
-        raise UsageError(f"{what} applies to a training step's bytes: it needs {option('of', 'kept')}")
+        raise UsageError(f"{what} applies to a training step's bytes: it needs {option('of', 'saved')}")
     if of == "kv":
         counting.keeping([subject])
     given, subject = subject, subject.settled(counting.workload(subject, request))
@@ -210,7 +210,7 @@ def _words(subject: LoadedModel, of: Of) -> _Words:
 
 def _check(subject: LoadedModel, request: Request, of: str, family: bool) -> None:
     if of not in get_args(Of):
-        raise UsageError(f"{option('of')} is flops, params, kv, train or kept, not {of!r}", nearest(of, get_args(Of)))
+        raise UsageError(f"{option('of')} is flops, params, kv, train or saved, not {of!r}", nearest(of, get_args(Of)))
     if request == Request():
         return
     step = f"{option('ctx')}, {option('tokens')}, {option('decode')}"
@@ -229,7 +229,7 @@ def _check(subject: LoadedModel, request: Request, of: str, family: bool) -> Non
         )
         raise UsageError(f"{what}, old tokens and new: leave {option('tokens')} and {option('decode')} out")
     work = counting.workload(subject, request)
-    if of in ("train", "kept") and work.tokens != work.context:
+    if of in ("train", "saved") and work.tokens != work.context:
         raise whole_sequences("of", of)
 
 

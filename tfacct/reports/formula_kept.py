@@ -93,12 +93,12 @@ def formula_kept(
         **({"model": subject.family} if family else {}),
         "biases_and_ties_of": subject.name,
         "workload": None if family else counting.workload_facts(work, dtype=recipe.dtype),
-        "of": "kept",
+        "of": "saved",
         "latent_attention": None,
         "total_formula": total.code,
         "total_text": total.text,
         "total_latex": total.latex,
-        **({} if own is None else {"kept_bytes": int(own.kept())}),
+        **({} if own is None else {"saved_bytes": int(own.kept())}),
         "saved_by_block": [
             {"kind": kind, "bytes_formula": block.code, "text": block.text} for kind, block in blocks.items()
         ],
@@ -125,7 +125,7 @@ def formula_kept(
         ),
         requests=[] if family else [request],
         defaults=[] if family else [subject],
-        headline="" if family else "kept_bytes",
+        headline="" if family else "saved_bytes",
     )
 
 
@@ -259,11 +259,11 @@ def _table(tensors: Sequence[Tensor], facts: Mapping[str, Any]) -> Table:
         Column("tensor", "tensor"),
         Column("spec", "axes", "spec", drop=6),
         Column("bytes_formula", "bytes", "formula"),
-        *((Column("bytes_value", "value", "bytes"),) if "kept_bytes" in facts else ()),
+        *((Column("bytes_value", "value", "bytes"),) if "saved_bytes" in facts else ()),
     )
     sections = tuple(
         tuple({"tensor": paths.short(line.path), **_cells(line)} for _, _, line in together)
         for _, together in groupby(tensors, key=lambda tensor: tensor.place)
     )
-    totals: tuple[Row, ...] = ({"tensor": "total", "bytes_value": facts.get("kept_bytes")},)
-    return columns, sections, totals if "kept_bytes" in facts else ()
+    totals: tuple[Row, ...] = ({"tensor": "total", "bytes_value": facts.get("saved_bytes")},)
+    return columns, sections, totals if "saved_bytes" in facts else ()

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tfacct.architecture.parts import Embedding
-from tfacct.base import units
 from tfacct.base.spelling import option
 from tfacct.ledger import paths
-from tfacct.ledger.storage import width
 from tfacct.loading.model import LoadedModel
 from tfacct.training.adapters import (
     ATTENTION,
     adapted,
     adapted_layers,
+    adapters_of,
     linear_layers,
     lora_targets,
     routed,
     unknown_targets,
-    unpacked_elements,
 )
 from tfacct.training.recipe import FP32, NF4, Recipe
 
 if TYPE_CHECKING:
-    from tfacct.reports.training import Trained
+    pass
 
 SMALL_VOCABULARY = 2
 """A vocabulary of fewer than so many hidden sizes: the forward pass of the loss would need more than its gradient."""
@@ -58,71 +55,26 @@ def refusal(model: LoadedModel, recipe: Recipe) -> str | None:
     return None
 
 
-def facts(one: Trained) -> dict[str, Any]:
+def facts(model: LoadedModel, recipe: Recipe) -> dict[str, Any]:
     """The adapters, as in the JSON."""
-    targets, modules = lora_targets(one.recipe.lora or ""), one.subject.config.paths()
-    layers = adapted_layers(one.subject, targets)
+    targets, modules = lora_targets(recipe.lora or ""), model.config.paths()
+    layers = adapted_layers(model, targets)
     on = list(dict.fromkeys(line.path for layer in layers for line in layer.matmuls))
+    adapters, _ = adapters_of(model, recipe)
     return {
         "rank": targets.rank,
-        "dtype": one.recipe.adapter_dtype,
-        "dropout": one.recipe.lora_dropout,
-        "weights": one.recipe.weights_dtype or one.recipe.dtype,
+        "dtype": recipe.adapter_dtype,
+        "dropout": recipe.lora_dropout,
+        "weights": recipe.weights_dtype or recipe.dtype,
         "products": [paths.short(path) for path in on],
         "modules": list(dict.fromkeys(modules.get(path, path) for path in on)),
-        "params": int(one.step.adapter_bytes) // (units.dtype_bits(one.recipe.adapter_dtype) // 8),
-        "bytes": one.step.adapter_bytes,
+        "params": sum(len(each.numbers) * int(each.elements) for each in adapters),
+        "bytes": sum(len(each.numbers) * int(each.bytes) for each in adapters),
     }
 
 
-def notes(one: Trained) -> list[str]:
-    """What the adapters are, and whether they save more activations than full fine-tuning would."""
-    from tfacct.reports.training import training_memory
-
-    recipe, of, model = one.recipe, facts(one), one.subject
-    modules, mixture = model.config.paths(), routed(model)
+def names(model: LoadedModel, recipe: Recipe) -> str:
+    """The layers with adapters, by their own names."""
+    modules = model.config.paths()
     layers = adapted_layers(model, lora_targets(recipe.lora or ""))
-    names = ", ".join(dict.fromkeys(layer.name(modules) for layer in layers))
-    others = "embeddings, norms, routers, experts and head" if mixture else "embeddings, norms and head"
-    stored = (
-        f"{NF4}; {others} in {recipe.dtype}" if recipe.weights_dtype == NF4 else recipe.weights_dtype or recipe.dtype
-    )
-    found = [
-        f"Weights are frozen, in {stored}. Adapters of rank {of['rank']:,} in {of['dtype']} on {names}:"
-        f" {of['params']:,} parameters, {units.binary(of['bytes'])}. Gradients and optimizer state are theirs alone."
-    ]
-    if model.architecture.classes is not None:
-        found.append(
-            "The classes' head is frozen, as without a task in peft."
-            " With one, peft trains the modules classifier, score or qa_outputs too, which is not counted."
-        )
-    if mixture:
-        found.append(
-            "Routers and routed experts have no adapters: in their class they are parameters, not linear layers."
-            " peft can adapt these too (target_parameters), which is not counted."
-        )
-    weights = recipe.weights_dtype if recipe.autocast else None
-    full = replace(recipe, lora=None, adapter_dtype=FP32, lora_dropout=0.0, weights_dtype=weights)
-    whole, saved = training_memory(model, one.work, full).step.saved_bytes(), one.step.kept()
-    if saved > whole:
-        in_fp32 = recipe.adapter_dtype != recipe.dtype and not recipe.autocast
-        why = "each casts its input to fp32" if in_fp32 else "each saves a copy of its input"
-        found.append(
-            f"The adapters save more activations than full fine-tuning, {units.binary(saved)} against"
-            f" {units.binary(whole)}: {why}."
-        )
-    if recipe.autocast:
-        stays = ", and the cast is saved where its input needs a gradient" if recipe.recompute != "full" else ""
-        found.append(f"Under torch.autocast each frozen weight is cast to {recipe.dtype} every time it is used{stays}.")
-    if recipe.weights_dtype == NF4:
-        largest = max(layer.inputs * layer.outputs for layer in linear_layers(model))
-        found.append(
-            f"A weight is unpacked to {recipe.dtype} for the gradient of its input, one at a time:"
-            f" {units.binary(int(width(recipe.dtype).bytes(largest)))} at most."
-        )
-        recomputation = "" if recipe.recompute == "full" else f" and turns on {option('recompute', 'full')}"
-        found.append(
-            f"peft's prepare_model_for_kbit_training also casts all that is not in {NF4} to fp32"
-            f" (+{units.binary(2 * unpacked_elements(model))}, not included){recomputation}."
-        )
-    return found
+    return ", ".join(dict.fromkeys(layer.name(modules) for layer in layers))

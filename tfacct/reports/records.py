@@ -16,13 +16,13 @@ NULLABLE: Mapping[str, tuple[str, ...]] = {
     "memory": ("derivation", *_RANGE, "fit", "batches", "kv_block", "kv_page_bytes", "pages", "ep", *_STAGE),
     "kv": ("derivation", *_STAGE),
     "fit": _RANGE,
-    "formula": ("total_flops", "total_params", "kv_cache_elements", "kv_cache_bytes", "kept_bytes", "saved_by_block"),
+    "formula": ("total_flops", "total_params", "kv_cache_elements", "kv_cache_bytes", "saved_bytes", "saved_by_block"),
     "sweep": _RECIPE,
     "solve": _RECIPE,
     "train": ("in_flight", *_PIPELINE),
     "comms": ("stages", *_PIPELINE),
     "verify": (
-        *("total_flops", "measured_flops", "expected_params", *_RECIPE, "kept_bytes", "measured_kept_bytes"),
+        *("total_flops", "measured_flops", "expected_params", *_RECIPE, "saved_bytes", "measured_saved_bytes"),
         *("checked", "mesh", "plan", "rank_params", "measured_rank_params"),
     ),
 }

@@ -25,7 +25,7 @@ from tfacct.reports import latent_attention as latent
 from tfacct.reports.counting import Counting
 from tfacct.reports.solve_ranks import RANKS, answered, beside, smallest, started
 
-HELD = ("total_bytes", "kv_cache_bytes", "peak_bytes", "kept_bytes")
+HELD = ("total_bytes", "kv_cache_bytes", "peak_bytes", "saved_bytes")
 """Metrics of what a device holds, of those that grow with the context."""
 
 

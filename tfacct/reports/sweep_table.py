@@ -37,9 +37,9 @@ LABELS = {
     "flops_per_byte": "FLOP/B",
     "share.attn_scores_values": "scores + values",
     **{f"share.{name}": name for name in MIXERS},
-    "kept_bytes": "kept",
+    "saved_bytes": "saved",
     "gradients_bytes": "gradients",
-    "optimizer_bytes": "optimizer",
+    "optimizer_state_bytes": "optimizer",
     "peak_bytes": "peak",
 }
 """Metrics whose name in a table is shorter than their key."""

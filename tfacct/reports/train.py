@@ -1,184 +1,171 @@
-"""Bytes of a training step: its instants, the one that decides, and what would make it fit."""
+"""Memory of a training step: its phases, the saved activations behind them, and what would make it fit."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from tfacct.accounts.memory import largest_that_fits
+from tfacct.accounts.passes import recomputed_flops
+from tfacct.architecture.parts import MIXERS
 from tfacct.base import units
-from tfacct.base.errors import UsageError
-from tfacct.base.spelling import option
+from tfacct.base.errors import TfacctError, UsageError
+from tfacct.base.spelling import option, shell_option
+from tfacct.ledger import paths
+from tfacct.ledger.lines import EXPERTS
+from tfacct.ledger.storage import width
 from tfacct.ledger.workload import Request, whole_sequences
 from tfacct.loading.model import LoadedModel
-from tfacct.output.report import Report
-from tfacct.reports import compose, counting
+from tfacct.output.report import Column, Report, Row, Table
+from tfacct.reports import cells, compose, counting
 from tfacct.reports.conventions import TRAINING
 from tfacct.reports.counting import LeftOut
 from tfacct.reports.ranks import fitting_words, in_devices
-from tfacct.reports.train_fit import budgeted, fits_in, levers
-from tfacct.reports.train_tables import by_part, instant_facts, kept_lines, parts, several, tensors, timeline
-from tfacct.reports.training import Trained, of_another_size, reads_images, refusal, trained
+from tfacct.reports.stored import stored
+from tfacct.reports.training import (
+    of_another_size,
+    reads_images,
+    refusal,
+    training_memory,
+)
 from tfacct.training import offload, states
+from tfacct.training.adapters import routed, unpacked_elements
 from tfacct.training.batch_sizes import size_facts
 from tfacct.training.bounds import accuracy, decides
+from tfacct.training.graph import SavedTensor
 from tfacct.training.loss import CHUNKS
 from tfacct.training.optimizers import optimizer
-from tfacct.training.recipe import FP32, Recipe
+from tfacct.training.recipe import FP32, NF4, Recipe
+from tfacct.training.recompute import ATTENTION
+from tfacct.training.step import TrainingMemory
 
 if TYPE_CHECKING:
     from tfacct.reports.budget import Budget
 
-CHUNKED = (
-    f"The loss is computed in {CHUNKS} chunks of the tokens, under torch.utils.checkpoint: the training loop's own, not"
-    " the class's. The head runs again for each."
-)
-By = Literal["instant", "tensor", "part"]
+By = Literal["phase", "tensor", "part"]
+MOST_NOTES = 3
+"""Notes under the table; `--verbose` prints the others."""
 
 
 @in_devices
 def train(
-    subjects: Sequence[LoadedModel],
+    models: Sequence[LoadedModel],
     request: Request,
     recipe: Recipe,
     *,
     fit: Budget | None = None,
-    by: By = "instant",
+    by: By = "phase",
 ) -> Report:
-    """Bytes of a training step as the transformers classes run it. `fit`: the memory of a device. Raises
+    """Memory of a training step, as the transformers class runs it. `fit`: the memory of a device. Raises
     UsageError."""
     recipe = recipe.checked()
     if request.decode or request.tokens is not None:
         raise whole_sequences("train")
-    subjects, left_out = trainable(subjects, recipe)
-    subjects, further = _of_size(subjects, request)
-    left_out += further
-    recipe = recipe.for_models(subjects)
-    every = [trained(subject, counting.workload(subject, request), recipe) for subject in subjects]
+    if by not in TABLES:
+        raise UsageError(f"{option('by')} is phase, tensor or part, not {by!r}")
+    models, left_out = trainable(models, recipe)
+    models, of_other_sizes = _of_size(models, request)
+    recipe = recipe.for_models(models)
+    every = [training_memory(model, counting.workload(model, request), recipe) for model in models]
     one = every[0] if len(every) == 1 else None
+    if one is None and by != "phase":
+        raise UsageError(f"{option('by', by)} goes with one MODEL")
     fits = None if one is None or fit is None else budgeted(one, fit)
-    if by not in ("instant", "tensor", "part"):
-        raise UsageError(f"{option('by')} is instant, tensor or part, not {by!r}")
     if one is None:
-        if by != "instant":
-            raise UsageError(f"{option('by', by)} goes with one MODEL")
         table = several(every, fit)
-    elif by != "instant":
-        table = tensors(one) if by == "tensor" else parts(one)
     else:
-        table = levers(fits) if fits and fits["changes"] else timeline(one)
+        table = levers(fits) if by == "phase" and fits and fits["changes"] else TABLES[by](one)
     facts = [_facts(each, fits) for each in every]
-    who = "Training steps" if one is None else f"{compose.name_of(subjects[0])}: a training step"
-    who += "" if recipe.mesh is None else f" on one of {recipe.mesh.ranks:,} ranks"
+    notes = [_notes(each, found) for each, found in zip(every, facts, strict=True)]
+    what = "Training steps" if one is None else f"{compose.name_of(models[0])}: a training step"
+    what += "" if recipe.mesh is None else f" on one of {recipe.mesh.ranks:,} ranks"
+
+    def shown(at: slice) -> tuple[list[str], list[str]]:
+        """Notes of some models, and those that only `--verbose` prints."""
+        if len(every[at]) > 1:
+            estimated = not all(each.exact for each in every[at])
+            return [*([ESTIMATED] if estimated else []), *(fit.notes if fit else ())], [NOT_INCLUDED]
+        (own,), (one,) = notes[at], every[at]
+        ranked = [text for _, text in sorted(own, key=lambda note: note[0])]
+        brief, others = ranked[: MOST_NOTES - 1], ranked[MOST_NOTES - 1 :]
+        return [*brief, *(fit.notes if fit else ()), accuracy(one.model, one.recipe, one.bound)], [
+            *others,
+            NOT_INCLUDED,
+        ]
+
     return compose.report(
         "train",
-        subjects,
+        models,
         table,
         facts,
-        title=f"{who} in {states.precision(recipe)}, {compose.workload_words(subjects, request)}, {recipe.description}",
+        title=f"{what} in {states.precision(recipe)}, {compose.workload_words(models, request)}, {recipe.description}",
         answer=f"{_answer(every, fits, fit)}{_check(one, fit)}",
         convention=f"as transformers runs it with {recipe.runs_with}: {TRAINING}",
-        notes=lambda at: [*_notes(every[at], facts[at]), *(fit.notes if fit is not None else ())],
-        counted=recipe.counted,
-        details=lambda at: _details(every[at]),
+        notes=lambda at: shown(at)[0],
+        details=lambda at: [*shown(at)[1], f"Counted: {recipe.counted}."],
         requests=[request],
-        left_out=left_out,
+        left_out=[*left_out, *of_other_sizes],
         headline="peak_bytes",
     )
 
 
-def _details(shown: Sequence[Trained]) -> Iterator[str]:
-    """Sentences about what is counted, and which tokens models learn from."""
-    yield COUNTED
-    known = {_labels(one.subject) for one in shown}
-    yield from (sentence for sentence in (LABELS, ONE_LABEL, OF_IMAGE, SHIFTED) if sentence in known)
-
-
-def _labels(subject: LoadedModel) -> str:
-    shape = subject.architecture
-    if shape.encoder is not None:
-        return SHIFTED
-    if reads_images(subject):
-        return OF_IMAGE
-    return ONE_LABEL if shape.classes is not None and shape.classes.pooled else LABELS
-
-
-COUNTED = (
-    "Counted is what autograd saves and makes. Not included: the allocator's rounding and fragmentation, what kernels"
-    " use inside themselves, the device's context."
-)
-SECOND = "The optimizer's step is the second one, when its moments are there."
-LABELS = f"The labels are the tokens. {SECOND}"
-ONE_LABEL = f"Each sequence has one label. {SECOND}"
-OF_IMAGE = f"Each image has one label. {SECOND}"
-SHIFTED = f"The decoder's tokens are its labels, shifted by one. {SECOND}"
-
-
-def trainable(subjects: Sequence[LoadedModel], recipe: Recipe) -> tuple[list[LoadedModel], list[LeftOut]]:
-    """Models whose step is counted, and the others by reason. One model alone is refused where it is counted."""
-    if len(subjects) == 1:
-        return list(subjects), []
+def trainable(models: Sequence[LoadedModel], recipe: Recipe) -> tuple[list[LoadedModel], list[LeftOut]]:
+    """Models whose step is answered, and the others. One model alone is refused with its reason later."""
+    if len(models) == 1:
+        return list(models), []
     reasons: dict[str, list[LoadedModel]] = {}
-    for subject in subjects:
-        reasons.setdefault(refusal(subject, recipe) or "", []).append(subject)
-    able = reasons.pop("", [])
-    if not able:
+    for model in models:
+        reasons.setdefault(refusal(model, recipe) or "", []).append(model)
+    answered = reasons.pop("", [])
+    if not answered:
         raise UsageError(f"no training step of these is counted: {'; '.join(reasons)}")
-    others = [subject for group in reasons.values() for subject in group]
-    return able, LeftOut.of(others, "training step not measured; ask for one to read why")
+    others = [model for group in reasons.values() for model in group]
+    return answered, LeftOut.of(others, "training step not measured; ask for one to read why")
 
 
-def _of_size(subjects: list[LoadedModel], request: Request) -> tuple[list[LoadedModel], list[LeftOut]]:
-    """Models whose class takes a step's size, and those of images of another; where there is none, each says why."""
+def _of_size(models: list[LoadedModel], request: Request) -> tuple[list[LoadedModel], list[LeftOut]]:
+    """Models whose class takes a step of this size, and the others; all, if there is none."""
 
-    def other(one: LoadedModel) -> bool:
-        return not counting.takes_context(one, counting.own_request(one, request).ctx) or of_another_size(
-            one, counting.workload(one, request)
-        )
+    def takes(model: LoadedModel) -> bool:
+        context = counting.own_request(model, request).ctx
+        return counting.takes_context(model, context) and not of_another_size(model, counting.workload(model, request))
 
-    fitting = [one for one in subjects if not other(one)]
+    fitting = [model for model in models if takes(model)]
     if not fitting:
-        return subjects, []
-    return fitting, LeftOut.of([*filter(other, subjects)], "takes images of its own size alone while it trains")
+        return models, []
+    others = [model for model in models if model not in fitting]
+    return fitting, LeftOut.of(others, "trains on images of its own size only")
 
 
-def _answer(every: Sequence[Trained], fits: dict[str, Any] | None, fit: Budget | None) -> str:
+# The answer.
+
+
+def _answer(every: Sequence[TrainingMemory], fits: dict[str, Any] | None, fit: Budget | None) -> str:
     if len(every) > 1:
         if fit is not None:
             fitting = sum(fits_in(each, fit) for each in every)
             where = fitting_words(fit, every[0].recipe.mesh)
             return f"{fitting:,} of {len(every):,} models fit {where} at the context shown."
         ends = (side(every, key=lambda each: each.peak.total) for side in (min, max))
-        small, large = (
-            f"{'' if end.exact else '≈ '}{units.binary(end.peak.total)} ({end.subject.name})" for end in ends
-        )
+        small, large = (f"{_estimate(end)}{units.binary(end.peak.total)} ({end.model.name})" for end in ends)
         return f"Needs from {small} to {large} at the peak."
     (one,) = every
-    sure = f"from {units.binary(one.least)} to " if one.least != one.peak.total else "" if one.exact else "≈ "
-    needs = f"{sure}{units.binary(one.peak.total)} at its peak ({one.peak.name})"
+    needs = f"needs {_bytes(one)} at its peak ({one.peak.name})"
     if fits is None or fit is None:
-        return f"Needs {needs}."
-    if reads_images(one.subject):
-        return _answer_of_images(one, needs, fits, fit)
-    where, longest = fitting_words(fit, one.recipe.mesh), fits["largest_context"]
-    most = "not even one token fits" if longest is None else f"{longest:,} tokens fit"
-    weights = int(one.step.parameters)
-    alone = f": the weights alone are {units.binary(weights)}" if weights > fit.usable else ""
-    if longest is not None and longest == one.subject.position_limit:
-        most = f"{longest:,} tokens, the end of its position embedding, fit"
-    at_most = f"{most} at batch {one.work.batch:,}"
-    past = one.subject.past_positions(one.work)
+        return f"N{needs[1:]}."
+    where, at_most, past = fitting_words(fit, one.recipe.mesh), _at_most(one, fits), fits["past_positions"]
     if past is not None:
         return f"Cannot run: {past}. {where[0].upper()}{where[1:]}, {at_most}."
     if one.peak.total <= fit.usable:
-        largest = fits["largest_batch"]
-        if largest is None:  # a pipeline has as many in flight in any batch
-            return f"Fits {where}: needs {needs}; {at_most}, or any number of sequences."
-        return f"Fits {where}: needs {needs}; {at_most}, or {largest:,} sequence{'' if largest == 1 else 's'}."
-    verb = "Does not" if one.least > fit.usable else "May not"
-    return f"{verb} fit {where}: needs {needs}; {at_most}{alone}."
+        return f"Fits {where}: {needs}; {at_most}{_or_sequences(one, fits)}."
+    weights = int(one.peak.weights)
+    alone = f": the weights alone are {units.binary(weights)}" if weights > fit.usable else ""
+    return f"{'Does' if one.least > fit.usable else 'May'} not fit {where}: {needs}; {at_most}{alone}."
 
 
-def _check(one: Trained | None, fit: Budget | None) -> str:
+def _check(one: TrainingMemory | None, fit: Budget | None) -> str:
     """What to do if the error bound decides whether a step fits."""
     if one is None or fit is None or not decides(one.bound, int(one.peak.total), fit.usable):
         return ""
@@ -186,118 +173,602 @@ def _check(one: Trained | None, fit: Budget | None) -> str:
     return f" The budget is within the error bound{how}."
 
 
-def _answer_of_images(one: Trained, needs: str, fits: dict[str, Any], fit: Budget) -> str:
-    """The answer about images, all of one size."""
-    most, where = fits["largest_batch"], fitting_words(fit, one.recipe.mesh)
-    at_most = "not even one image fits" if most is None else "one image fits" if most == 1 else f"{most:,} images fit"
-    verb = "Fits" if one.peak.total <= fit.usable else "Does not fit" if one.least > fit.usable else "May not fit"
-    return f"{verb} {where}: needs {needs}; {at_most}{'' if most in (None, 1) else ' at a time'}."
+def _bytes(one: TrainingMemory) -> str:
+    """The peak: a range where the optimizer's order decides, `≈` where it is not equal to the class to the byte."""
+    if one.least != one.peak.total:
+        return f"from {units.binary(one.least)} to {units.binary(one.peak.total)}"
+    return f"{_estimate(one)}{units.binary(one.peak.total)}"
 
 
-def _notes(every: Sequence[Trained], facts: Sequence[dict[str, Any]]) -> list[str]:
-    if len(every) != 1:
-        return [UNSURE] if any(not each.exact for each in every) else []
-    (one,) = every
-    parts = sorted(by_part(one).items(), key=lambda item: -item[1])
-    named = ", ".join(f"{name} {units.binary(taken)}" for name, taken in parts if taken)
-    how = optimizer(one.recipe.optimizer)
-    paged = ["The moments are in paged memory, which can be moved to the host."] if how.paged else []
-    unsure = "While it updates, the order in which the optimizer is handed the parameters decides what it holds."
-    return [
-        *([unsure] if one.least < one.peak.total else []),
-        *paged,
-        *([offload.words(one.host)] if one.recipe.offload is not None else []),
-        *([IMAGES] if reads_images(one.subject) and not one.recipe.in_fp32 else []),
-        *([CHUNKED] if one.recipe.loss == "chunked" else []),
-        f"Kept for the backward pass: {units.binary(one.step.kept())} ({named}).",
-        *(_lent(one) if one.recipe.lora is not None else [_stored(one.recipe)]),
-        *(_of_rank(one, facts[0]) if one.recipe.mesh is not None else []),
-        *([UNPACKED] if one.subject.quantized else []),
-        accuracy(one.subject, one.recipe, one.bound),
-    ]
+def _estimate(one: TrainingMemory) -> str:
+    return "" if one.exact else "≈ "
 
 
-UNSURE = "≈: within an error bound, which the answer for one model prints."
-IMAGES = "A batch of images is in fp32, as an image processor makes it, and stands among the weights."
-UNPACKED = "The config stores its weights quantized; a training step holds them as said here."
+def _at_most(one: TrainingMemory, fits: dict[str, Any]) -> str:
+    """The longest context that fits, or the most images."""
+    if reads_images(one.model):
+        most = fits["largest_batch"]
+        if most in (None, 1):
+            return "not even one image fits" if most is None else "one image fits"
+        return f"{most:,} images fit at a time"
+    longest = fits["largest_context"]
+    most = "not even one token fits" if longest is None else f"{longest:,} tokens fit"
+    if longest is not None and longest == one.model.position_limit:
+        most = f"{longest:,} tokens, the end of its position embedding, fit"
+    return f"{most} at batch {one.work.batch:,}"
 
 
-def _stored(recipe: Recipe) -> str:
-    if recipe.autocast:
-        until = "until the forward pass ends" if recipe.recompute == "full" else "for the backward pass"
-        apart = {"attention": ", but attention's", "none": ", but the head's" if recipe.loss == "chunked" else ""}
-        head = apart.get(recipe.recompute, "")
-        return (
-            f"Weights, gradients and the stream are in fp32. The pass runs under torch.autocast in {recipe.dtype}: it"
-            f" casts each weight of a product once, and the casts stay {until}{head}."
-        )
-    if recipe.weights_dtype == FP32 and recipe.shards_weights:
-        return (
-            f"Weights, gradients and moments are stored in fp32; the pass and what is gathered are in {recipe.dtype}."
-        )
-    if recipe.master_weights is not None:
-        return states.MASTER_WEIGHTS[recipe.fp32_gradients]
-    only = "" if recipe.in_fp32 else ": no fp32 copy of the weights"
-    return f"Weights and gradients are in {recipe.dtype}{only}."
+def _or_sequences(one: TrainingMemory, fits: dict[str, Any]) -> str:
+    """The most sequences of the context that fit."""
+    if reads_images(one.model):
+        return ""
+    largest = fits["largest_batch"]
+    if largest is None:  # a pipeline has as many in flight in any batch
+        return ", or any number of sequences"
+    return f", or {largest:,} sequence{'' if largest == 1 else 's'}"
 
 
-def _adapters(one: Trained) -> dict[str, Any]:
-    from tfacct.reports import lora
-
-    return lora.facts(one)
+# Facts, as in the JSON.
 
 
-def _of_rank(one: Trained, facts: dict[str, Any]) -> list[str]:
-    from tfacct.reports import train_ranks_said
-
-    return train_ranks_said.notes(one, facts)
-
-
-def _divided(one: Trained) -> dict[str, Any]:
-    if one.recipe.mesh is None:
-        return {"mesh": None, "sent_bytes": None, "whole": None}
-    from tfacct.reports import train_ranks_said
-
-    return train_ranks_said.facts(one)
-
-
-def _lent(one: Trained) -> list[str]:
-    from tfacct.reports import lora
-
-    return lora.notes(one)
-
-
-def _facts(one: Trained, fits: dict[str, Any] | None) -> dict[str, Any]:
-    step, recipe, kept = one.step, one.recipe, kept_lines(one)
+def _facts(one: TrainingMemory, fits: dict[str, Any] | None) -> dict[str, Any]:
+    step, recipe, saved = one.step, one.recipe, saved_tensors(one)
     return {
         "workload": counting.workload_facts(one.work, dtype=recipe.dtype),
-        "profile": f"transformers, {recipe.attention}",
         "dtype": recipe.dtype,
         "optimizer": recipe.optimizer,
         "recompute": recipe.recompute,
+        "attention": recipe.attention,
         **size_facts(one.work, recipe),
         "loss": recipe.loss,
         "weights_dtype": recipe.weights_dtype or recipe.dtype,
         "master_weights": recipe.master_weights,
         "gradient_dtype": recipe.gradient_dtype or (FP32 if recipe.weights_dtype == FP32 else recipe.dtype),
         "lora": recipe.lora,
-        "lora_adapters": None if recipe.lora is None else _adapters(one),
+        "lora_adapters": _adapters(one),
         "weights_bytes": step.parameters,
-        "optimizer_bytes": step.states,
+        "optimizer_state_bytes": step.optimizer_state,
         "master_weights_bytes": step.master_weights,
-        "gradients_bytes": one.instants[-1].gradients,
-        "kept_bytes": step.kept(),
+        "gradients_bytes": one.phases[-1].gradients,
+        "saved_bytes": _saved_bytes(one),
         "offload": recipe.offload,
         "host_bytes": one.host.total,
         "moved_bytes": one.host.moved,
         "peak_bytes": one.peak.total,
-        "peak_instant": one.peak.name,
+        "peak_phase": one.peak.name,
         "peak_least_bytes": one.least,
         "error_bound": None if one.bound is None else one.bound.share,
         "exact": one.exact,
-        **_divided(one),
-        "instants": instant_facts(one),
-        "kept": kept,
-        "lines": kept,
+        **_layout_facts(one),
+        "phases": [
+            {
+                "phase": each.name,
+                "operation": each.operation or None,
+                "weights_bytes": each.weights,
+                "optimizer_state_bytes": each.optimizer_state,
+                "gradients_bytes": each.gradients,
+                "saved_bytes": each.saved,
+                "temporary_bytes": each.temporary,
+                "gathered_bytes": each.gathered,
+                "total_bytes": each.total,
+            }
+            for each in one.phases
+        ],
+        "saved": saved,
+        "lines": saved,
         "fit": fits,
     }
+
+
+def _adapters(one: TrainingMemory) -> dict[str, Any] | None:
+    if one.recipe.lora is None:
+        return None
+    from tfacct.reports import lora
+
+    return lora.facts(one.model, one.recipe)
+
+
+def _layout_facts(one: TrainingMemory) -> dict[str, Any]:
+    """The parallel layout, what a rank sends, and the whole model."""
+    mesh, recipe = one.recipe.mesh, one.recipe
+    if mesh is None:
+        return {"mesh": None, "sent_bytes": None, "whole": None}
+    from tfacct.reports import layouts
+    from tfacct.reports import mesh as meshes
+
+    whole = training_memory(one.model, one.work, layouts.alone(recipe))
+    weights, state, gradients = whole.step.parameters, whole.step.optimizer_state, whole.phases[-1].gradients
+    if recipe.shards_weights and recipe.weights_dtype == FP32:  # stored so, and cast when they are gathered
+        tensors, each = stored(one.model), width(FP32)
+        weights = gradients = each.bytes(sum(tensor.copies * tensor.elements for tensor in tensors))
+        state = states.optimizer_memory(recipe, tensors, each.bits // 8).state
+    return {
+        "mesh": meshes.facts(mesh),
+        "sent_bytes": layouts.sent_bytes(one),
+        **layouts.stage_facts(one),
+        "whole": {
+            "weights_bytes": weights,
+            "optimizer_state_bytes": state,
+            "gradients_bytes": gradients,
+            "saved_bytes": whole.step.saved_bytes(),
+        },
+    }
+
+
+# Saved tensors.
+
+DTYPES = {"fp32": "fp32", "mask": "bool", "index": "int64", "int32": "int32", "seed": None}
+"""Dtype of a saved tensor by its role, if it is not that of the step. The seed of a kernel is two integers."""
+PARTS = {each: each for each in (*MIXERS, "loss")} | {"attn": "attention", "cross": "cross-attention", "mlp": "MLP"}
+"""Parts of a model, by the first word of their paths."""
+INPUTS, OTHERS, IN_FLIGHT = "matmul inputs", "others", "other micro-batches"
+
+
+def saved_tensors(one: TrainingMemory) -> list[dict[str, Any]]:
+    """Tensors saved for the backward pass, as in the JSON. Layers of several kinds share a line where they save a
+    tensor of the same size."""
+    found: dict[tuple[SavedTensor, Any], dict[str, Any]] = {}
+    for group in one.step.graph.groups:
+        tensors = one.step.saved_in(group)
+        for tensor, size in zip(tensors, one.step.bytes_in(group).each(tensors), strict=True):
+            row = found.setdefault((tensor, size), _row(tensor, one.recipe.dtype))
+            row["count"] += group.count * tensor.times
+            row["bytes"] += group.count * size
+    stage = one.step.stage
+    if stage is not None and stage.saved:
+        waiting = _row(SavedTensor(IN_FLIGHT, "", ()), "")
+        found[SavedTensor(IN_FLIGHT, "", ()), 0] = {**waiting, "count": stage.in_flight - 1, "bytes": stage.saved}
+    return [*found.values()]
+
+
+def _saved_bytes(one: TrainingMemory) -> Any:
+    """Saved bytes of all micro-batches in flight."""
+    return one.step.saved_bytes() + (0 if one.step.stage is None else one.step.stage.saved)
+
+
+def _row(tensor: SavedTensor, dtype: str) -> dict[str, Any]:
+    return {
+        "path": tensor.path,
+        "part": _part(tensor),
+        "axes": tensor.axes,
+        "dtype": DTYPES.get(tensor.role, dtype) or None,
+        "count": 0,
+        "bytes": 0,
+        "saved_for": list(tensor.saved_for),
+    }
+
+
+ENCODER_OUTPUT = "memory"
+
+
+def _part(tensor: SavedTensor) -> str:
+    """The part of the model that saves a tensor."""
+    path = tensor.path
+    if path == IN_FLIGHT:
+        return path
+    if path.startswith(f"{paths.ENCODER}.") or path == ENCODER_OUTPUT:
+        return paths.ENCODER
+    name, _, leaf = path.removeprefix("blocks.*.").partition(".")
+    if (leaf or name).endswith("weight_cast"):
+        return "weight casts"
+    if ("norm" in name and not leaf) or leaf == "in" or leaf.endswith(".in") or path == "lm_head.in":
+        return INPUTS
+    if name in PARTS:
+        return PARTS[name]
+    if name in ("in", "residual stream"):
+        if not tensor.saved_for:
+            return "layer inputs"
+        return "norms" if any("norm" in operation for operation in tensor.saved_for) else INPUTS
+    return "norms" if "norm" in name or name.startswith("mid") else OTHERS
+
+
+def by_part(saved: Sequence[dict[str, Any]]) -> dict[str, int]:
+    """Saved bytes by part of the model."""
+    found: dict[str, int] = {}
+    for line in saved:
+        found[line["part"]] = found.get(line["part"], 0) + line["bytes"]
+    return found
+
+
+# Tables.
+
+
+def phase_table(one: TrainingMemory) -> Table:
+    """The phases of one step, the peak marked."""
+    gathers = any(each.gathered for each in one.phases)
+    columns = (
+        Column("phase", "phase"),
+        Column("weights", "weights", "bytes", drop=4),
+        Column("optimizer_state", "optimizer state", "bytes", drop=3, empty="–"),
+        Column("gradients", "gradients", "bytes", drop=2, empty="–"),
+        Column("saved", "saved", "bytes", drop=1, empty="–"),
+        Column("temporary", "gathered + temporary" if gathers else "temporary", "bytes", drop=2, empty="–"),
+        Column("total", "total", "bytes"),
+        Column("peak", "", drop=6),
+    )
+    rows: tuple[Row, ...] = tuple(
+        {
+            "phase": each.name,
+            "weights": each.weights,
+            "optimizer_state": each.optimizer_state or None,
+            "gradients": each.gradients or None,
+            "saved": each.saved or None,
+            "temporary": each.temporary + each.gathered or None,
+            "total": each.total,
+            "peak": "peak" if each is one.peak else None,
+        }
+        for each in one.phases
+    )
+    terms = dict.fromkeys(("weights", "optimizer_state", "gradients", "saved", "temporary"), "")
+    return columns, (rows,), ({"phase": "peak", **terms, "total": one.peak.total},)
+
+
+def tensor_table(one: TrainingMemory) -> Table:
+    """Every saved tensor."""
+    columns = (
+        Column("path", "tensor"),
+        Column("axes", "axes", "spec", drop=2),
+        Column("dtype", "dtype", drop=3),
+        Column("count", "count", "count", drop=1),
+        Column("bytes", "bytes", "bytes"),
+        Column("share", "share", "share"),
+        Column("saved_for", "saved for", drop=4),
+    )
+    saved = saved_tensors(one)
+    whole = sum(line["bytes"] for line in saved)
+    rows: list[Row] = [
+        {
+            **{key: line[key] for key in ("axes", "count", "bytes")},
+            "path": paths.short(line["path"]),
+            "dtype": line["dtype"] or "",
+            "share": Fraction(line["bytes"], whole),
+            "saved_for": ", ".join(paths.short(name) for name in line["saved_for"]),
+        }
+        for line in saved
+    ]
+    return columns, (tuple(rows),), ({"path": "saved", "bytes": whole, "share": Fraction(1)},)
+
+
+def part_table(one: TrainingMemory) -> Table:
+    """Saved bytes by part of the model."""
+    columns = (
+        Column("part", "part"),
+        Column("bytes", "bytes", "bytes"),
+        Column("share", "share", "share"),
+        Column("bar", "", "bar", drop=5),
+    )
+    parts = by_part(saved_tensors(one))
+    whole = sum(parts.values())
+    rows = tuple(cells.with_share({"part": part, "bytes": size}, size, whole) for part, size in parts.items())
+    return columns, (rows,), ({"part": "saved", "bytes": whole, "share": Fraction(1)},)
+
+
+TABLES: dict[str, Callable[[TrainingMemory], Table]] = {
+    "phase": phase_table,
+    "tensor": tensor_table,
+    "part": part_table,
+}
+
+
+def several(every: Sequence[TrainingMemory], fit: Budget | None) -> Table:
+    """One row for each model: its peak, and the phase."""
+    estimated = not all(each.exact for each in every)
+    columns = (
+        Column("model", "model"),
+        Column("context", "context", "count", drop=3),
+        Column("weights_bytes", "weights", "bytes", drop=2),
+        Column("optimizer_state_bytes", "optimizer state", "bytes", drop=4),
+        Column("saved_bytes", "saved", "bytes", drop=1),
+        *((Column("estimated", ""),) if estimated else ()),
+        Column("peak_bytes", "peak", "bytes"),
+        Column("peak_phase", "at", drop=5),
+        *((Column("fits", ""),) if fit is not None else ()),
+    )
+    rows: list[Row] = [
+        {
+            "model": compose.name_of(each.model),
+            "context": each.work.context,
+            "weights_bytes": each.peak.weights,
+            "optimizer_state_bytes": each.step.optimizer_state,
+            "saved_bytes": _saved_bytes(each),
+            "estimated": None if each.exact else "≈",
+            "peak_bytes": each.peak.total,
+            "peak_phase": each.peak.name,
+            "fits": "fits" if fit is not None and fits_in(each, fit) else None,
+        }
+        for each in every
+    ]
+    return columns, (tuple(rows),), ()
+
+
+# A budget: what fits, and the levers that make more of it fit.
+
+HEAD = "lm_head"
+LONGEST = 2**30
+"""Tokens or sequences beyond which nobody asks what fits."""
+LORA, FROZEN = {"lora": "16", "adapter_dtype": "bf16"}, "frozen weights"
+LEVERS: tuple[tuple[dict[str, Any], str], ...] = (
+    ({"optimizer": "adamw-8bit"}, "8-bit optimizer"),
+    ({"loss": "chunked"}, ""),
+    ({"recompute": "attention"}, ""),
+    ({"recompute": "full"}, ""),
+    (LORA, FROZEN),
+    ({"optimizer": "sgd"}, "no momentum"),
+    ({"lora": "16"}, FROZEN),
+    ({"recompute": "full", "loss": "chunked"}, ""),
+    ({"recompute": "full", "optimizer": "adamw-8bit"}, "8-bit optimizer"),
+    ({"recompute": "full", "optimizer": "sgd"}, "no momentum"),
+    ({"recompute": "full", **LORA}, FROZEN),
+)
+"""Changes of a recipe, and what each costs next to FLOPs, the cheapest first. Adapters that are not in fp32 have the
+dtype of the step."""
+
+
+def fits_in(one: TrainingMemory, budget: Budget) -> bool:
+    """True if the step can run, and its peak fits."""
+    return one.model.past_positions(one.work) is None and bool(one.peak.total <= budget.usable)
+
+
+def budgeted(one: TrainingMemory, given: Budget) -> dict[str, Any]:
+    """The largest context and batch that fit and, if the step does not, the changes that lower its peak."""
+    budget, past, mesh = given.usable, one.model.past_positions(one.work), one.recipe.mesh
+    least = 1 if mesh is None else mesh.pieces  # tokens that ranks divide
+    each = 1 if mesh is None else mesh.microbatches or (mesh.pp if mesh.chunks > 1 else 1)  # sequences, likewise
+    limit = one.model.position_limit or LONGEST
+
+    def peak(context: int, batch: int, recipe: Recipe) -> int:
+        work = replace(one.work, context=context, tokens=context, batch=batch)
+        return int(training_memory(one.model, work, recipe).peak.total)
+
+    def most_sequences(recipe: Recipe) -> int:
+        return each * largest_that_fits(lambda n: peak(one.work.context, each * n, recipe), budget, LONGEST // each)
+
+    def longest(recipe: Recipe) -> int | None:
+        if reads_images(one.model):
+            return one.model.context if peak(one.model.context, one.work.batch, recipe) <= budget else None
+        most = largest_that_fits(lambda n: peak(least * n, one.work.batch, recipe), budget, limit // least)
+        return least * most or None
+
+    batch: int | None = 0 if past is not None else most_sequences(one.recipe)
+    if batch == LONGEST // each * each and mesh is not None and mesh.pp > 1:
+        batch = None  # as many are in flight in any larger batch
+    changes = [] if one.peak.total <= budget else list(_changes(one, budget))
+    for change in changes:
+        recipe = change.pop("recipe")
+        change["largest_context"] = longest(recipe)
+        if reads_images(one.model):
+            change["largest_batch"] = most_sequences(recipe) or None
+    return {
+        **given.facts,
+        "fits": fits_in(one, given),
+        "past_positions": past,
+        "context_limit": one.model.position_limit,
+        "largest_context": longest(one.recipe),
+        "largest_batch": batch or None,
+        "changes": changes,
+    }
+
+
+def _changes(one: TrainingMemory, budget: int) -> Iterator[dict[str, Any]]:
+    """Levers that lower the peak: the new peak, the bytes freed, and what they cost."""
+    ledger, at = one.model.ledger, one.work.axes()
+    step = ledger.total_flops(at) + ledger.total_flops(at, backward=True)
+
+    def recomputed(recipe: Recipe) -> int:
+        chunked = recipe.loss == "chunked"
+        head = sum(each.forward for each in ledger.products(at) if each.path == HEAD) if chunked else 0
+        attention = recipe.recompute == ATTENTION
+        return int(head) + (0 if recipe.recompute == "none" else int(recomputed_flops(ledger, at, attention=attention)))
+
+    seen, counted = [one.recipe], one.recipe.recompute in ("none", "full", ATTENTION)
+    for fields, cost in LEVERS:
+        fields = {**fields, "adapter_dtype": one.recipe.dtype} if "adapter_dtype" in fields else fields
+        changed, adapts = replace(one.recipe, **fields), "lora" in fields
+        if changed in seen or (adapts and one.recipe.lora is not None) or refusal(one.model, changed) is not None:
+            continue
+        seen.append(changed)
+        found = training_memory(one.model, one.work, changed)
+        peak = int(found.peak.total)
+        if peak >= one.peak.total or found.step.optimizer_state > one.step.optimizer_state:
+            continue
+        more = Fraction(recomputed(changed) - recomputed(one.recipe), step)
+        costs = [f"{units.percent(more, 0)} more FLOPs"] if more > 0 and counted and not adapts else []
+        yield {
+            "set": fields,
+            "peak_bytes": peak,
+            "freed_bytes": int(one.peak.total) - peak,
+            "flops_ratio": 1 + more if counted and not adapts else None,
+            "costs": ", ".join([*costs, *([cost] if cost else [])]),
+            "fits": peak <= budget,
+            "recipe": changed,
+        }
+
+
+def levers(fits: dict[str, Any]) -> Table:
+    """What would make a step fit."""
+    images = any("largest_batch" in change for change in fits["changes"])
+    most = ("largest_batch", "most images") if images else ("largest_context", "longest context")
+    columns = (
+        Column("set", "change"),
+        Column("peak_bytes", "peak", "bytes"),
+        Column("freed_bytes", "frees", "bytes", drop=2),
+        Column("costs", "costs", drop=3),
+        Column(*most, "count", drop=1, empty="–"),
+        Column("fits", ""),
+    )
+    rows: tuple[Row, ...] = tuple(
+        {
+            **{key: change[key] for key in ("peak_bytes", "freed_bytes", "costs", most[0])},
+            "set": " ".join(f"{shell_option(name)} {value}" for name, value in change["set"].items()),
+            "fits": "fits" if change["fits"] else None,
+        }
+        for change in fits["changes"]
+    )
+    return columns, (rows,), ()
+
+
+# Notes.
+
+
+class Note(NamedTuple):
+    """A line under the table, printed if `when` is true of the step, or None. Rank 1 changes a decision, 2 is an
+    assumption, 3 is background. `text` is formatted with the facts."""
+
+    rank: int
+    when: Callable[[TrainingMemory], object] | None
+    text: str | Callable[[TrainingMemory, dict[str, Any]], str]
+
+
+NOT_INCLUDED = "Not included: allocator rounding and fragmentation, memory inside kernels, the device's context, NCCL."
+ESTIMATED = "≈: within an error bound, which the answer for one model prints."
+
+
+def _notes(one: TrainingMemory, facts: dict[str, Any]) -> list[tuple[int, str]]:
+    """Notes that apply, with their ranks."""
+    found = []
+    for note in NOTES:
+        if note.when is None or note.when(one):
+            text = note.text if isinstance(note.text, str) else note.text(one, facts)
+            found += [(note.rank, text.format(**facts, chunks=CHUNKS))] if text else []
+    return found
+
+
+def _saved(one: TrainingMemory, facts: dict[str, Any]) -> str:  # noqa: ARG001
+    """Saved bytes, and the three parts with most."""
+    parts = sorted(by_part(facts["saved"]).items(), key=lambda part: -part[1])
+    named = ", ".join(f"{name} {units.binary(size)}" for name, size in parts[:3])
+    return f"Saved activations: {units.binary(facts['saved_bytes'])} ({named}{', …' if len(parts) > 3 else ''})."
+
+
+def _precision(one: TrainingMemory, facts: dict[str, Any]) -> str:  # noqa: ARG001
+    """Which dtypes weights, gradients and optimizer state have."""
+    recipe = one.recipe
+    if recipe.autocast:
+        return "Weights, gradients and optimizer state are in fp32; matmuls read {dtype} copies (torch.autocast)."
+    if recipe.weights_dtype == FP32 and recipe.shards_weights:
+        return "Weights, gradients and optimizer state are in fp32; the pass and gathered weights are in {dtype}."
+    if recipe.master_weights is not None:
+        return states.MASTER_WEIGHTS[recipe.fp32_gradients]
+    master = "" if recipe.in_fp32 else ": no fp32 master weights"
+    return f"Weights, gradients and optimizer state are in {{dtype}}{master}."
+
+
+def _lora(one: TrainingMemory, facts: dict[str, Any]) -> str:
+    from tfacct.reports import lora
+
+    own = facts["lora_adapters"]
+    names = lora.names(one.model, one.recipe)
+    size = f"{own['params']:,} parameters, {units.binary(own['bytes'])}"
+    return f"Adapters of rank {own['rank']} in {own['dtype']} on {names}: {size}. Other weights are frozen."
+
+
+def _lora_saves_more(one: TrainingMemory, facts: dict[str, Any]) -> str:
+    """LoRA next to full fine-tuning, if it saves more."""
+    weights = one.recipe.weights_dtype if one.recipe.autocast else None
+    full = replace(one.recipe, lora=None, adapter_dtype=FP32, lora_dropout=0.0, weights_dtype=weights)
+    try:
+        saved = training_memory(one.model, one.work, full).step.saved_bytes()
+    except TfacctError:
+        return ""
+    if facts["saved_bytes"] <= saved:
+        return ""
+    own, other = units.binary(facts["saved_bytes"]), units.binary(saved)
+    wide = one.recipe.adapter_dtype != one.recipe.dtype and not one.recipe.autocast
+    lever = f" Try {option('adapter_dtype', one.recipe.dtype)}." if wide else ""
+    return f"LoRA saves more activations than full fine-tuning ({own} vs {other}).{lever}"
+
+
+def _labels(one: TrainingMemory, facts: dict[str, Any]) -> str:  # noqa: ARG001
+    model = one.model.architecture
+    if model.encoder is not None:
+        return "Labels are the decoder's tokens, shifted by one."
+    if reads_images(one.model):
+        return "Each image has one label."
+    pooled = model.classes is not None and model.classes.pooled
+    return "Each sequence has one label." if pooled else "Labels are the tokens."
+
+
+def _prepared(one: TrainingMemory, facts: dict[str, Any]) -> str:  # noqa: ARG001
+    more = units.binary(2 * unpacked_elements(one.model))
+    return f"peft's prepare_model_for_kbit_training casts more to fp32: +{more}, not included."
+
+
+def _sent(one: TrainingMemory, facts: dict[str, Any]) -> str:
+    whose = "The rank that sends most sends" if one.recipe.mesh.pp > 1 else "Each rank sends"
+    recomputed = one.recipe.recompute != "none" and one.recipe.mesh.tp * one.recipe.mesh.ep > 1
+    return f"{whose} {units.binary(facts['sent_bytes'])} in a step{', without recomputation' if recomputed else ''}."
+
+
+def _whole(one: TrainingMemory, facts: dict[str, Any]) -> str:  # noqa: ARG001
+    keys = {"weights": "weights", "optimizer state": "optimizer_state", "gradients": "gradients", "saved": "saved"}
+    sizes = ", ".join(f"{name} {units.binary(facts['whole'][f'{key}_bytes'])}" for name, key in keys.items())
+    return f"The same batch on one device: {sizes}."
+
+
+def _tensor_parallel(one: TrainingMemory, facts: dict[str, Any]) -> str:  # noqa: ARG001
+    from tfacct.reports import mesh as meshes
+
+    assert one.recipe.mesh is not None
+    whole = "is sharded too" if one.recipe.mesh.sp else "is whole on each rank"
+    shards = f"Tensor parallelism shards heads, MLP and vocabulary; the residual stream {whole}."
+    return " ".join([shards, *meshes.uneven([one.model], one.recipe.mesh)])
+
+
+def _experts(one: TrainingMemory, facts: dict[str, Any]) -> str:  # noqa: ARG001
+    mesh = one.recipe.mesh
+    banks = sorted({group.axes[EXPERTS] for group in one.model.ledger.groups if EXPERTS in group.axes})
+    shares = " or ".join(f"{bank // mesh.ep:,} of {bank:,}" for bank in banks)
+    even = "routing is even" if mesh.imbalance == 1 else f"it receives {float(mesh.imbalance):g} × the mean"
+    return f"A rank has {shares} experts; {even}."
+
+
+def _stage(one: TrainingMemory, facts: dict[str, Any]) -> str:
+    flying = facts["in_flight"]
+    many = f"{flying:,} micro-batch{'' if flying == 1 else 'es'}"
+    return f"Pipeline rank {facts['stage']:,} of {one.recipe.mesh.pp:,} has the highest peak: {many} in flight."
+
+
+def _mesh(**least: int) -> Callable[[TrainingMemory], object]:
+    """True of a layout with more than this many ranks along an axis."""
+
+    def of(one: TrainingMemory) -> bool:
+        mesh = one.recipe.mesh
+        return mesh is not None and all(getattr(mesh, axis) > size for axis, size in least.items())
+
+    return of
+
+
+NOTES = (
+    Note(1, lambda one: one.least < one.peak.total, "The order of the parameters decides the optimizer's temporaries."),
+    Note(1, lambda one: one.recipe.lora, _lora_saves_more),
+    Note(1, _mesh(), _sent),
+    Note(1, lambda one: one.recipe.offload, lambda one, _: offload.words(one.host)),
+    Note(2, _mesh(pp=1), _stage),
+    Note(2, _mesh(ep=1), _experts),
+    Note(2, _mesh(parts=1), "Buffers for keys and values of other ranks are not included."),
+    Note(2, lambda one: one.recipe.lora, _lora),
+    Note(2, lambda one: one.recipe.lora is None, _precision),
+    Note(2, None, _saved),
+    Note(2, lambda one: optimizer(one.recipe.optimizer).paged, "Optimizer state is paged: it can move to the host."),
+    Note(2, lambda one: one.model.quantized, "The published weights are quantized; these are in {weights_dtype}."),
+    Note(3, lambda one: one.recipe.loss == "chunked", "The loss is computed in {chunks} chunks, and so is the head."),
+    Note(2, lambda one: one.recipe.weights_dtype == NF4, _prepared),
+    Note(3, lambda one: one.recipe.weights_dtype == NF4, "One 4-bit weight at a time is unpacked for its gradient."),
+    Note(
+        3,
+        lambda one: one.recipe.lora and routed(one.model),
+        "Routers and routed experts have no adapters (peft: target_parameters).",
+    ),
+    Note(
+        3,
+        lambda one: one.recipe.lora and one.model.architecture.classes,
+        "The classes' head is frozen, as in peft without a task type.",
+    ),
+    Note(3, lambda one: reads_images(one.model) and not one.recipe.in_fp32, "The batch of images is in fp32."),
+    Note(3, _mesh(), _whole),
+    Note(3, _mesh(fsdp=1), "Each FSDP rank has a batch of its own."),
+    Note(3, _mesh(zero=0), "Buffers in which an engine gathers gradients are not included."),
+    Note(3, _mesh(tp=1), _tensor_parallel),
+    Note(3, None, _labels),
+    Note(3, None, "The optimizer's step is the second one, with its state allocated."),
+)

@@ -85,7 +85,7 @@ def train_exact(
     recipe: Recipe,
     *,
     fit: Budget | None = None,
-    by: str = "instant",
+    by: str = "phase",
     progress: Tick = unwatched,
 ) -> Report:
     """Bytes of a training step of the class itself. `fit`: the memory of a device. Needs torch and transformers.
@@ -96,7 +96,7 @@ def train_exact(
     (model,) = models
     if request.decode or request.tokens is not None:
         raise whole_sequences("train")
-    if by != "instant":
+    if by != "phase":
         raise UsageError(f"{option('by', by)} does not work with {option('exact', True)}", "its table is by module")
     one = measure(model, counting.workload(model, request), recipe, progress)
     facts = _facts(one, fit)
@@ -188,13 +188,13 @@ def _facts(one: Measured, fit: Budget | None) -> dict[str, Any]:
         "weights_dtype": recipe.weights_dtype or recipe.dtype,
         "lora": recipe.lora,
         "weights_bytes": step.parameter_bytes,
-        "optimizer_bytes": step.optimizer_bytes,
+        "optimizer_state_bytes": step.optimizer_bytes,
         "gradients_bytes": step.gradient_bytes,
-        "kept_bytes": step.saved_bytes,
+        "saved_bytes": step.saved_bytes,
         "peak_bytes": step.peak_bytes,
-        "peak_instant": step.peak_phase,
+        "peak_phase": step.peak_phase,
         "exact": True,
-        "formula_kept_bytes": None if formula is None else int(formula.step.saved_bytes()),
+        "formula_saved_bytes": None if formula is None else int(formula.step.saved_bytes()),
         "formula_peak_bytes": None if formula is None else int(formula.peak.total),
         "formula_error": None if one.error is None else float(one.error),
         "formula_why_not": one.no_formula,

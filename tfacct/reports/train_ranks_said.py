@@ -4,31 +4,22 @@ measured."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
-from tfacct.accounts.sharding.mesh import VOCABULARY, Mesh, padded
+from tfacct.accounts.sharding.mesh import VOCABULARY, padded
 from tfacct.accounts.sharding.sends import Collective
 from tfacct.accounts.sharding.stages import microbatches
 from tfacct.accounts.timeline_stage import SCATTERED
 from tfacct.architecture.parts import Embedding, Experts, LatentAttention
 from tfacct.base import units as numbers
-from tfacct.ledger.einsum import letters
-from tfacct.ledger.lines import EXPERTS
-from tfacct.ledger.storage import width
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.reports import mesh as meshes
 from tfacct.reports import train_ranks_lora as adapters
-from tfacct.reports import training
-from tfacct.reports.comms import of_copies
 from tfacct.reports.one_rank import on_ranks
-from tfacct.reports.pipes import of_parts, of_units
-from tfacct.reports.stored import stored
-from tfacct.reports.train_ranks import alone, of_stages, on_stages
+from tfacct.reports.train_ranks import of_stages, on_stages
 from tfacct.reports.training import Trained
 from tfacct.reports.unruled import encodes
 from tfacct.training.recipe import FP32, Recipe
-from tfacct.training.states import optimizer_memory
 from tfacct.training.traits import traits_of
 
 HIGHER = {"ring": (24, 46), "gather": (9, 10), "ulysses": (0, 0)}
@@ -130,40 +121,6 @@ def unmeasured(one: Trained) -> str:
     return ""
 
 
-def facts(one: Trained) -> dict[str, Any]:
-    """What a report has of a mesh: its ranks, what a rank sends, and the whole model."""
-    mesh = one.recipe.mesh
-    assert mesh is not None
-    each = width(one.recipe.weights_dtype or one.recipe.dtype)
-    tensors = stored(one.subject)
-    undivided = training.step_of(one.subject, one.work, alone(one.recipe))
-    if one.recipe.lora is not None:
-        weights, states = int(undivided.parameters), int(undivided.states)
-        gradients = int(undivided.adapter_bytes)
-    else:
-        weights = gradients = each.bytes(sum(tensor.copies * tensor.elements for tensor in tensors))
-        states = optimizer_memory(one.recipe, tensors, each.bits // 8).state
-    return {
-        "mesh": meshes.facts(mesh),
-        "sent_bytes": sent(one),
-        **_staged(one),
-        "whole": {
-            "weights_bytes": weights,
-            "optimizer_bytes": states,
-            "gradients_bytes": gradients,
-            "kept_bytes": undivided.kept(),
-        },
-    }
-
-
-def _staged(one: Trained) -> dict[str, Any]:
-    if one.step.stage is None or one.recipe.mesh is None:
-        return {}
-    from tfacct.reports.train_stages import facts
-
-    return facts(one.recipe.mesh, one.work, one.step)
-
-
 def sent(one: Trained) -> int:
     """Bytes that one rank sends in a step."""
     assert one.recipe.mesh is not None
@@ -187,74 +144,3 @@ def sent_in_stages(subject: LoadedModel, work: Workload, recipe: Recipe) -> Iter
         found = on_stages(subject, own, step, recipe)
         assert found.stage is not None
         yield adapters.sent(subject, recipe, found, every[found.stage.rank], times)
-
-
-def _of_experts(subject: LoadedModel, mesh: Mesh) -> list[str]:
-    banks = sorted({group.axes[EXPERTS] for group in subject.ledger.groups if EXPERTS in group.axes})
-    shares = " or ".join(f"{bank // mesh.ep:,} of {bank:,}" for bank in banks)
-    dealt = "Tokens are spread evenly over the experts."
-    if mesh.imbalance != 1:
-        dealt = f"Shown is a rank that receives {float(mesh.imbalance):g} times as many rows as the mean."
-    return [f"A rank has {shares} experts, each of which is whole; tokens go to their experts and back. {dealt}"]
-
-
-def _received(mesh: Mesh, recipe: Recipe) -> str:
-    """What is said of keys, values and heads that come from other ranks."""
-    said = "What attention receives from other ranks is not counted"
-    if mesh.cp > 1 and mesh.ulysses > 1:
-        return f"{said}."
-    method = mesh.cp_method if mesh.cp > 1 else "ulysses"
-    most = HIGHER[method][recipe.recompute == "full"]
-    by = f"up to {most}% higher" if most else "the same to the byte"
-    return f"{said}: peaks of small llamas were {by} {WHERE[method]}."
-
-
-def notes(one: Trained, found: dict[str, Any]) -> list[str]:
-    """What is said of a rank's step."""
-    mesh, recipe, whole = one.recipe.mesh, one.recipe, found["whole"]
-    assert mesh is not None
-    named = {"weights": "of weights", "optimizer": "of moments", "gradients": "of gradients", "kept": "kept"}
-    sizes = (f"{numbers.binary(whole[f'{name}_bytes'])} {what}" for name, what in named.items())
-    said = [f"The whole model on one card, with a batch as large: {', '.join(sizes)}."]
-    if mesh.fsdp > 1:
-        said.append(
-            f"Each rank of fsdp has a batch of its own. {of_units(mesh) if mesh.pp > 1 else BLOCK_BY_BLOCK}"
-            f"{' Only gradients of adapters are scattered.' if recipe.lora is not None else ''}"
-        )
-    if mesh.ep > 1:
-        said += _of_experts(one.subject, mesh)
-        said += [why] if mesh.tp == 1 and (why := unmeasured(one)) in (NOT_MEASURED, RAN_AGAIN) else []
-    if mesh.pp > 1:
-        from tfacct.reports.train_stages import notes as of_stages
-
-        said += of_stages(one.subject, recipe, one.work, one.step)
-        said += [why] if (why := unmeasured(one)) in (LAST, GATHERED) else []
-    if mesh.parts > 1:
-        said += [*of_parts(mesh), _received(mesh, recipe)]
-    if mesh.dp > 1:
-        stays = " The buckets stay beside the gradients." if one.step.buckets else ""
-        engine = (
-            f" Buffers in which an engine gathers gradients are not counted{SHARED_WHOLE if mesh.zero == 1 else '.'}"
-        )
-        engine = engine if mesh.zero else ""
-        said.append(f"{of_copies(mesh)}{stays}{engine}")
-    if mesh.tp == 1 and (why := unmeasured(one)) in (OWN_ANGLES, OF_ENCODERS):
-        said.append(why)
-    if mesh.tp > 1:
-        stream = (
-            ", and the stream's tokens except in what products read" if mesh.sp else "; the stream is whole on each"
-        )
-        last = "the loss's vocabulary" if VOCABULARY in letters(one.step.run.logits.spec) else "the token table"
-        divided = f"The ranks of tp divide heads, networks and {last}{stream}. {unmeasured(one)}"
-        said += [divided.strip(), *meshes.uneven([one.subject], mesh)]
-    if mesh.tp > 1 and one.subject.architecture.having(LatentAttention):
-        said.append("Latents are whole on each rank; heads are divided as DeepSeek-V2's plan in transformers has them.")
-    if one.step.rows[0]:
-        said.append("The gradient of the token table is made of all its rows on each rank, as torch's table makes it.")
-    again = ""
-    if recipe.recompute != "none" and mesh.tp * mesh.ep > 1:
-        runs = "blocks send when they run" if recipe.recompute == "full" else "attention sends when it runs"
-        again = f" What {runs} again is not in it."
-    where = "the rank that sends most" if mesh.pp > 1 else "each rank"
-    said.append(f"A step sends {numbers.binary(found['sent_bytes'])} from {where}.{again}")
-    return said

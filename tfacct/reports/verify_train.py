@@ -96,7 +96,7 @@ def verify_train(
         requests=[request],
         left_out=left_out,
         defaults=[],
-        headline="kept_bytes",
+        headline="saved_bytes",
         agrees=all(each.agrees for each in verified),
     )
 
@@ -201,8 +201,8 @@ def _facts(verified: Verified, recipe: Recipe) -> dict[str, Any]:
         "loss": recipe.loss,
         "lora": recipe.lora,
         "weights_dtype": recipe.weights_dtype or recipe.dtype,
-        "kept_bytes": saved.formula,
-        "measured_kept_bytes": saved.measured,
+        "saved_bytes": saved.formula,
+        "measured_saved_bytes": saved.measured,
         "witnesses": [
             {
                 "witness": each.what,

@@ -1,5 +1,5 @@
 // A training step's bytes at its peak, on one card and on several. They are counted in Python: as laws of batch and
-// context, of every instant that can be the fullest, or as the numbers of one step.
+// context, of every phase that can be the peak, or as the numbers of one step.
 
 import * as einsum from "./einsum.js";
 import * as numbers from "./numbers.js";
@@ -11,11 +11,11 @@ const { h } = dom;
 const TITLE = "A training step, on one card and on several";
 const PARTS = [
 	["mlp", "weights"],
-	["ahead", "moments"],
+	["ahead", "optimizer state"],
 	["head", "gradients"],
-	["attention", "kept for the backward pass"],
-	["embed", "made on the way"],
-	["encoder", "gathered from other ranks"],
+	["attention", "saved activations"],
+	["embed", "temporary"],
+	["encoder", "gathered weights"],
 ];
 
 export function training(counted, device) {
@@ -48,9 +48,9 @@ export function training(counted, device) {
 		dom.key(used),
 		h(
 			"p.said",
-			last > 1 ? "FSDP divides weights, gradients and moments among the ranks, not what is kept. " : "",
+			last > 1 ? "FSDP shards weights, gradients and optimizer state, not saved activations. " : "",
 			h("code", command),
-			" says it instant by instant.",
+			" lists its phases.",
 		),
 	);
 }
@@ -61,7 +61,7 @@ const changed = ({ model, state }) => state.form !== null || Object.keys(count.c
 
 // Numbers of one step, which no knob turns.
 function still({ context, source, steps }) {
-	const found = steps.map(([ranks, instant, ...parts]) => ({ ranks, instant, parts: parts.map(BigInt) }));
+	const found = steps.map(([ranks, phase, ...parts]) => ({ ranks, phase, parts: parts.map(BigInt) }));
 	return { steps: found, context, source, batch: 1n, dtype: "bf16" };
 }
 
@@ -71,27 +71,27 @@ function turned({ at, state }, laws) {
 		width = wanted === "fp32" && laws.some(law => law.dtype === "fp32") ? "fp32" : "bf16";
 	const dtype = wanted === "fp16" ? "fp16" : width;
 	const law = laws.find(one => one.dtype === width && within(one.of.map(BigInt), at.B, at.S));
-	return { steps: law?.ranks.map(rank => fullest(rank, at.B, at.S)), context: at.S, batch: at.B, dtype };
+	return { steps: law?.ranks.map(rank => peak(rank, at.B, at.S)), context: at.S, batch: at.B, dtype };
 }
 
 function within([batch, first, last], B, S) {
 	return (batch === 1n) === (B === 1n) && S >= first && (last === 0n || S <= last);
 }
 
-// The instant that decides, the first of those that are as full.
-function fullest({ ranks, sent, always, instants }, B, S) {
+// The phase that decides, the first of those with the most bytes.
+function peak({ ranks, sent, always, phases }, B, S) {
 	const powers = [1n, B * S, S, B, B * S * S, S * S];
 	const value = law => einsum.sum(law.map((each, at) => BigInt(each) * powers[at]));
-	const found = instants.map(([instant, ...laws]) => ({
+	const found = phases.map(([phase, ...laws]) => ({
 		ranks,
 		sent,
-		instant,
+		phase,
 		parts: [...always, ...laws].map(value),
 	}));
 	return found.reduce((best, one) => (einsum.sum(one.parts) > einsum.sum(best.parts) ? one : best));
 }
 
-function row({ ranks, sent, instant, parts }, most, device) {
+function row({ ranks, sent, phase, parts }, most, device) {
 	const total = einsum.sum(parts),
 		fits = total <= device.training;
 	const share = part => numbers.decimals(part, most, 5);
@@ -101,7 +101,7 @@ function row({ ranks, sent, instant, parts }, most, device) {
 		h(
 			"p",
 			h("strong", ranks === 1 ? "one card" : `each of ${ranks}`),
-			` · ${instant}${sent ? ` · sends ${numbers.binary(BigInt(sent))}` : ""}`,
+			` · ${phase}${sent ? ` · sends ${numbers.binary(BigInt(sent))}` : ""}`,
 			h(
 				"span",
 				h("b", { title: numbers.grouped(total) }, numbers.binary(total)),
