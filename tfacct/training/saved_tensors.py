@@ -263,6 +263,11 @@ class LayerRules:
                 self.save(f"{sublayer}.drop", spec, f"{sublayer}.drop", "mask")
                 self.op(f"{sublayer}.drop", Transient(spec), reads=reads[-1:])
         self.op(path, Transient(spec), reads=reads)
+        if kind == "rotary" and self.traits.rotary_per_layer:
+            for name in "cos", "sin":
+                self.save(
+                    f"{path.rpartition('.')[0]}.{name}", f"T {axes[-1]}", path, self.traits.rotary_role(self.mode)
+                )
         if self.mode.autocast and (kind == "rotary" or (kind in ("residual", "sum") and len(axes) == 3)):
             self.fp32.add(path)
         if kind == "rotary" and not self.mla:  # dimensions that are not rotated are there again
@@ -334,7 +339,9 @@ class LayerRules:
         """RMSNorm: saves an fp32 copy of its input, a number for each row, and what its weight scales. LayerNorm: its
         input and two numbers for each row; one without a weight runs in fp32, as an RMSNorm. What autocast leaves in
         fp32 is its own copy."""
-        mode, path, rows, weight = self.mode, line.path, " ".join(axes[:-1]), f"{line.path}.weight"
+        mode, path, weight = self.mode, line.path, f"{line.path}.weight"
+        together = line.kind == "norm_rms" and "H" in line.weight.split()[1:]  # all heads of a token
+        rows = " ".join(axis for axis in axes[:-1] if not (together and axis in line.weight.split()))
         layer_norm = line.kind == "norm_layer" and bool(line.weight)
         if mode.autocast:
             self.fp32.add(path)
@@ -364,13 +371,19 @@ class LayerRules:
         own_copy = mode.fp32 or in_fp32
         if self.traits.norm_reads_twice and not own_copy:
             self.save(source, spec, f"{path}.scale")
-        self.save(source if own_copy else f"{path}.upcast", spec, f"{path}.scale", "fp32")
+        for name in ("square", "scale"):
+            self.save(source if own_copy else f"{path}.upcast", spec, f"{path}.{name}", "fp32")
         self.save(f"{path}.rms", rows, f"{path}.scale", "fp32")
-        self.op(f"{path}.scale", Transient(spec, "fp32", 4 if own_copy else 5), reads=(source,))
+        if line.kind == "norm_layer":
+            self.save(f"{path}.mean", rows, f"{path}.scale", "fp32")
+        self.op(f"{path}.square", Transient(spec, "fp32", 4 if own_copy else 5), reads=(source,))
+        self.op(f"{path}.scale")
         if line.weight:
-            role = "fp32" if (self.traits.fp32_norm_weights and leaf != "out_norm") or in_fp32 else "compute"
-            self.save(f"{path}.scaled", spec, weight, role)
-            self.op(weight, Transient(spec, role, 3))
+            in_fp32 = in_fp32 or (self.traits.fp32_norm_weights != "" and leaf != "out_norm")
+            if self.traits.fp32_norm_weights == "copies" and leaf != "out_norm":
+                self.save(f"{path}.weight_copy", line.weight, f"{path}.scale", "fp32")
+            self.save(f"{path}.scaled", spec, weight, "fp32" if in_fp32 else "compute")
+            self.op(weight, Transient(spec, "fp32" if in_fp32 else "compute", 3))
 
     # Tensors.
 
@@ -482,8 +495,8 @@ def canonical(axes: Iterable[str]) -> tuple[str, ...]:
 
 def step_graph(model: Transformer, ledger: Ledger, axes: Axes, mode: Mode, traits: Traits) -> StepGraph:
     """Graph of a training step of a decoder, of an encoder, or of an encoder–decoder."""
-    if any(getattr(part, "less_one", False) for part in model.parts()):
-        traits = traits._replace(fp32_norm_weights=True)
+    if any(getattr(part, "less_one", False) for part in model.parts()):  # 1 is added to an fp32 copy
+        traits = traits._replace(fp32_norm_weights="copies")
     if model.encoder is None:
         return _one_side(model, ledger.groups, axes, mode, traits)
     of_encoder = [any(str(line.path).startswith(ENCODER) for line in group.lines) for group in ledger.groups]
@@ -551,15 +564,14 @@ def _one_side(model: Transformer, groups: Iterable[Group], axes: Axes, mode: Mod
         found.append(LayerGroup(graph, own, group.count, tuple(group.numbers), shared))
     first, *layers, last = found
     every = {axis: size for group in found for axis, size in group.axes.items()}
-    before = first._replace(graph=_before(model, first.graph, mode), axes=every)
+    before = first._replace(graph=_before(model, first.graph, mode, traits), axes=every)
     if model.head is None and model.classes is None:  # an encoder that a decoder reads
         return StepGraph(before, tuple(layers), last._replace(axes=every))
     return _with_loss(model, axes, before, tuple(layers), last._replace(axes=every), mode, traits)
 
 
-def _before(model: Transformer, graph: LayerGraph, mode: Mode) -> LayerGraph:
+def _before(model: Transformer, graph: LayerGraph, mode: Mode, traits: Traits) -> LayerGraph:
     """What runs before the layers, with what stays for all of them: token ids, cos and sin, the encoder's output."""
-    stream: Role = "fp32" if mode.autocast else "compute"
     saved = [] if isinstance(model.embed, Patches) else [SavedTensor("tokens", "B T", (EMBED,), "index")]
     order, backward = [*graph.order], graph.backward
     if model.encoder is not None:
@@ -570,26 +582,36 @@ def _before(model: Transformer, graph: LayerGraph, mode: Mode) -> LayerGraph:
     if EMBED not in order:  # the decoder's, whose gradient the encoder's tokens add to
         order, backward = [EMBED, *order], (BackwardOp(EMBED, ()), *backward)
     saved += graph.saved
-    spec = rotary_axes(model)
-    if spec is not None:
-        saved += [SavedTensor(name, f"T {spec}", (ROTARY,), stream) for name in ("cos", "sin")]
+    if not traits.rotary_per_layer:
+        saved += [SavedTensor(path, axes, (ROTARY,), role) for path, axes, role in rotary_tables(model, mode, traits)]
     if "embedding" in mode.dropouts:
         saved.append(SavedTensor("embed.drop", "B T D", ("embed.drop",), "mask"))
     return graph._replace(order=(*order, ROTARY, "embed.drop"), saved=tuple(saved), backward=backward)
 
 
-def rotary_axes(model: Transformer) -> str | None:
-    """The axis of rotary dimensions of a head; None without rotary embeddings."""
-    rotary = next((part for part in model.attentions if getattr(part, "rotary", None) is not None), None)
-    if rotary is None:
-        return None
-    return "Hr" if getattr(rotary, "rope_dim", None) else "H"
+def rotary_axes(model: Transformer) -> list[str]:
+    """The axis of rotary dimensions of a head, once for each kind of rotary embedding."""
+    found = {
+        (part.rotary, getattr(part, "rope_dim", None)): "Hr" if getattr(part, "rope_dim", None) else "H"
+        for part in model.attentions
+        if getattr(part, "rotary", None) is not None
+    }
+    return [*found.values()]
+
+
+def rotary_tables(model: Transformer, mode: Mode, traits: Traits) -> Iterator[tuple[str, str, Role]]:
+    """Cos and sin of all positions, which all layers with this kind of rotary embedding read: path, axes, role."""
+    for number, axis in enumerate(rotary_axes(model)):
+        for name in "cos", "sin":
+            yield f"{name}{number or ''}", f"T {axis}", traits.rotary_role(mode)
 
 
 def arguments(model: Transformer, axes: Axes, mode: Mode, traits: Traits) -> tuple[Transient, ...]:
     """Positions and masks that layers are called with: under eager attention one mask for windows and one for full
     attention, under sdpa one for windows that a sequence reaches across, or one where the class always makes it."""
     positions = () if model.positions is not None else (Transient("T", "index"),)
+    if traits.rotary_per_layer:
+        positions += tuple(Transient(axes, role) for _, axes, role in rotary_tables(model, mode, traits))
     windows = {stack.block.window for stack in model.stacks if any("attn" in name for name, _ in stack.block.parts())}
     if not mode.sdpa:
         return (*positions, Transient("B T S", times=len({window is None for window in windows})))
@@ -600,9 +622,11 @@ def arguments(model: Transformer, axes: Axes, mode: Mode, traits: Traits) -> tup
 def buffers_of(model: Transformer, mode: Mode, traits: Traits) -> Iterator[SavedTensor]:
     """Tensors that are there all the time but are no parameters: frequencies, sines, masks, a bias of the logits."""
     stored: Role = "fp32" if mode.autocast else "compute"
-    rotary, positions = rotary_axes(model), model.positions
-    if rotary is not None:
-        yield SavedTensor("rotary.inv_freq", rotary, (), "fp32")
+    positions = model.positions
+    for number, axis in enumerate(rotary_axes(model)):
+        yield SavedTensor(f"rotary{number or ''}.inv_freq", axis, (), "fp32")
+    if traits.embed_scale_buffer:
+        yield SavedTensor("embed.scale", "", (), stored)
     if isinstance(model.embed, Patches):
         yield SavedTensor("pixels", "B Ti Cc Px", (), "fp32")
     if positions is not None and not positions.stored:

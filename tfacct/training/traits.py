@@ -32,21 +32,22 @@ class Traits(NamedTuple):
     """How a class runs its parts.
 
     `narrow_softmax`: eager softmax runs in the dtype of the step. `fp32_scores`: queries and keys are cast to fp32 for
-    their product. `fp32_norm_weights`: weights of norms scale in fp32. `python_layer_norm`: LayerNorms without a bias
-    are written in Python. `norm_reads_twice`: RMSNorms scale their input, not its fp32 copy. `always_masked`: sdpa
-    always gets a mask. `fused_qkv`: queries, keys and values are one matmul; values are a view of it, or a copy, or a
-    copy if several query heads share keys. `fused_gate_up`: gate and up are one matmul. `rejoins_heads`: rotated and
-    other dimensions of heads are concatenated, so that heads lie one behind the other. `fp32_rotary`: cos and sin are
-    in fp32. `fp32_router`: the router reads an fp32 copy. `clamped_experts`: gate and up of experts are bounded.
+    their product. `fp32_norm_weights`: weights of norms scale in fp32, as they are stored or as fp32 copies.
+    `python_layer_norm`: LayerNorms without a bias are written in Python. `norm_reads_twice`: RMSNorms scale their
+    input, not its fp32 copy. `always_masked`: sdpa always gets a mask. `fused_qkv`: queries, keys and values are one
+    matmul; values are a view of it, or a copy, or a copy if several query heads share keys. `fused_gate_up`: gate and
+    up are one matmul. `rejoins_heads`: rotated and other dimensions of heads are concatenated, so that heads lie one
+    behind the other. `fp32_rotary`: cos and sin are in fp32. `rotary_per_layer`: each layer makes cos and sin of its
+    own. `fp32_router`: the router reads an fp32 copy. `clamped_experts`: gate and up of experts are bounded.
     `dense_experts`: every expert runs on every token. `fp32_loss`: logits are cast to fp32, as those of next tokens
     always are. `biased_logits`: a buffer is added to the logits. `drops_in_attention`: the dropout after attention is
-    inside its module, and recomputed with it.
+    inside its module, and recomputed with it. `embed_scale_buffer`: what scales embeddings is a buffer.
     `mask_buffers`: how many masks of all positions the class stores: one, or one of each layer and one more.
     """
 
     narrow_softmax: bool = False
     fp32_scores: bool = False
-    fp32_norm_weights: bool = False
+    fp32_norm_weights: Literal["", "parameters", "copies"] = ""
     python_layer_norm: bool = False
     norm_reads_twice: bool = False
     always_masked: bool = False
@@ -54,41 +55,48 @@ class Traits(NamedTuple):
     fused_gate_up: bool = False
     rejoins_heads: bool = False
     fp32_rotary: bool = False
+    rotary_per_layer: bool = False
     fp32_router: bool = False
     clamped_experts: bool = False
     dense_experts: bool = False
     fp32_loss: bool = False
     biased_logits: bool = False
     drops_in_attention: bool = False
+    embed_scale_buffer: bool = False
     mask_buffers: Literal["", "one", "per layer"] = ""
+
+    def rotary_role(self, mode: Mode) -> Literal["fp32", "compute"]:
+        """Role of cos and sin."""
+        return "fp32" if self.fp32_rotary or mode.autocast else "compute"
 
 
 TRAITS: Mapping[str, Traits] = {
-    "afmoe": Traits(fp32_norm_weights=True),
+    "afmoe": Traits(fp32_norm_weights="parameters"),
     "bailing_moe": Traits(rejoins_heads=True, fp32_router=True),
     "bloom": Traits(fused_qkv="views", drops_in_attention=True),
     "codegen": Traits(fp32_scores=True, fused_qkv="copies", drops_in_attention=True),
     "eurobert": Traits(fp32_loss=True),
     "falcon": Traits(narrow_softmax=True, always_masked=True, fused_qkv="copies if grouped"),
-    "ernie4_5": Traits(fp32_rotary=True),
-    "flex_olmo": Traits(fp32_norm_weights=True, fp32_rotary=True),
+    "ernie4_5": Traits(fp32_rotary=True, rotary_per_layer=True),
+    "flex_olmo": Traits(fp32_norm_weights="parameters", fp32_rotary=True),
     "glm4_moe": Traits(rejoins_heads=True, fp32_router=True),
     "gpt2": Traits(narrow_softmax=True, fused_qkv="views", drops_in_attention=True),
     "gpt_bigcode": Traits(fused_qkv="views", drops_in_attention=True, mask_buffers="one"),
     "gpt_neo": Traits(fp32_scores=True, drops_in_attention=True, mask_buffers="per layer"),
-    "gpt_oss": Traits(narrow_softmax=True, fp32_norm_weights=True, clamped_experts=True),
+    "gpt_oss": Traits(narrow_softmax=True, fp32_norm_weights="parameters", clamped_experts=True),
     "gptj": Traits(fp32_scores=True, drops_in_attention=True),
-    "helium": Traits(fp32_norm_weights=True),
+    "helium": Traits(fp32_norm_weights="copies", rotary_per_layer=True),
     "llama4_text": Traits(narrow_softmax=True, dense_experts=True),
     "minimax_m2": Traits(rejoins_heads=True, fp32_router=True),
     "modernbert": Traits(fused_qkv="views", fused_gate_up=True, fp32_loss=True),
     "mpt": Traits(fused_qkv="views"),
     "olmo": Traits(fp32_rotary=True),
-    "olmo2": Traits(fp32_norm_weights=True, fp32_rotary=True),
-    "olmo3": Traits(fp32_norm_weights=True, fp32_rotary=True),
+    "olmo2": Traits(fp32_norm_weights="parameters", fp32_rotary=True),
+    "olmo3": Traits(fp32_norm_weights="parameters", fp32_rotary=True),
     "phi3": Traits(fused_qkv="views", fused_gate_up=True, rejoins_heads=True),
+    **dict.fromkeys(("gemma", "gemma2", "gemma3_text", "vaultgemma"), Traits(embed_scale_buffer=True)),
     **dict.fromkeys(("cohere", "cohere2"), Traits(python_layer_norm=True)),
-    **dict.fromkeys(("glm", "glm4"), Traits(fused_gate_up=True, rejoins_heads=True)),
+    **dict.fromkeys(("glm", "glm4"), Traits(fused_gate_up=True, rejoins_heads=True, rotary_per_layer=True)),
     **dict.fromkeys(("gpt_neox", "persimmon"), Traits(fused_qkv="views", rejoins_heads=True)),
     **dict.fromkeys(("seed_oss", "starcoder2"), Traits(drops_in_attention=True)),
     **dict.fromkeys(("mt5", "t5", "umt5"), Traits(narrow_softmax=True, norm_reads_twice=True)),
