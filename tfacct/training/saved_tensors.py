@@ -591,12 +591,12 @@ def _before(model: Transformer, graph: LayerGraph, mode: Mode, traits: Traits) -
 
 def rotary_axes(model: Transformer) -> list[str]:
     """The axis of rotary dimensions of a head, once for each kind of rotary embedding."""
-    found = {
-        (part.rotary, getattr(part, "rope_dim", None)): "Hr" if getattr(part, "rope_dim", None) else "H"
-        for part in model.attentions
-        if getattr(part, "rotary", None) is not None
-    }
-    return [*found.values()]
+    kinds: list[tuple[object, str]] = []
+    for part in model.attentions:
+        kind = getattr(part, "rotary", None), "Hr" if getattr(part, "rope_dim", None) else "H"
+        if kind[0] is not None and kind not in kinds:
+            kinds.append(kind)
+    return [axis for _, axis in kinds]
 
 
 def rotary_tables(model: Transformer, mode: Mode, traits: Traits) -> Iterator[tuple[str, str, Role]]:
