@@ -10,6 +10,7 @@ from tests.conftest import Ran
 from tfacct import load
 from tfacct.accounts.sharding.mesh import Mesh
 from tfacct.base.errors import UsageError
+from tfacct.ledger.workload import Workload
 from tfacct.training.batch_sizes import batch_sizes
 from tfacct.training.recipe import Recipe
 
@@ -125,3 +126,57 @@ def test_qlora_is_lora_on_nf4(run: Callable[..., Ran]) -> None:
     assert "turns on --recompute full" in out
     with pytest.raises(UsageError, match="qlora=True stores weights in nf4, not in fp32"):
         llama.train(ctx=96, qlora=True, weights_dtype="fp32")
+
+
+SMALL = {
+    **{"model_type": "llama", "vocab_size": 640, "hidden_size": 96, "num_hidden_layers": 3, "num_attention_heads": 6},
+    **{"num_key_value_heads": 2, "head_dim": 16, "intermediate_size": 200, "tie_word_embeddings": False},
+}
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    [{}, {"recompute": "full"}, {"attention": "eager"}, {"weights_dtype": "fp32"}, {"master_weights": "fp32"}],
+)
+def test_a_packed_row_is_the_classes_own(recipe: dict[str, Any]) -> None:
+    """4 sequences of 96 tokens in one row, with a mask: what the class saves, and its peak, on meta."""
+    pytest.importorskip("transformers")
+    from tfacct.training.exact import exact
+
+    model, asked = load(SMALL), Recipe(packing=True, **recipe).checked()
+    work = Workload(context=96, tokens=96, batch=4)
+    found = exact(model.loaded, work, asked)
+    formula = model.train(ctx=96, batch=4, packing=True, **recipe)
+    assert formula.kept_bytes == found.saved_bytes
+    assert formula.peak_bytes == pytest.approx(found.peak_bytes, rel=0.003)
+
+
+def test_packing_under_sdpa_adds_a_mask_and_copies_of_keys_and_values(run: Callable[..., Ran]) -> None:
+    """Each of 3 layers saves a 16-bit mask of 384 × 384, and keys and values for 6 query heads in place of 2."""
+    model = load(SMALL)
+    row, packed = model.train(ctx=384), model.train(ctx=96, batch=4, packing=True)
+    more = 3 * (2 * 384 * 384 + 2 * (2 * 384 * 16 * (6 - 2)))
+    assert abs(packed.kept_bytes - row.kept_bytes - more) < 3 * 64  # seeds of the two kernels
+    assert model.train(ctx=384, attention="eager").kept_bytes == (
+        model.train(ctx=96, batch=4, packing=True, attention="eager").kept_bytes
+    )
+
+
+@pytest.mark.parametrize("name", ["bert-base", "bart-large", "qwen3-next-80b-a3b"])
+def test_packing_needs_a_decoder_of_attention(name: str) -> None:
+    with pytest.raises(UsageError, match="packing=True is counted for decoders with attention in every layer"):
+        load(name).train(ctx=96, packing=True)
+
+
+def test_packing_and_offloaded_activations_are_of_one_device() -> None:
+    for recipe in ({"packing": True}, {"offload": "activations", "recompute": "full"}):
+        with pytest.raises(UsageError, match="is counted on one device only"):
+            load("llama-3.2-1b").train(ctx=96, fsdp=8, **recipe)
+        with pytest.raises(UsageError, match="does not work with plan yet"):
+            load("llama-3.2-1b").plan(gpus=8, fit="80GB", train=True, ctx=96, batch=8, recipe=recipe)
+
+
+def test_without_a_measurement_no_bound_is_promised(run: Callable[..., Ran]) -> None:
+    for words, how in (("--packing", "--packing"), ("--offload optimizer", "--offload optimizer")):
+        out = " ".join(run("train", "llama-3.2-1b", "--ctx", "512", *words.split(), "--verbose").out.split())
+        assert f"no error bound was measured with {how}" in out and "Needs ≈" in out

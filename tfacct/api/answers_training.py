@@ -32,6 +32,7 @@ class TrainReport(_Common):
     optimizer_state_bytes: int
     master_weights_bytes: int
     gradients_bytes: int
+    packing: bool
     offload: str | None
     host_bytes: int
     moved_bytes: int

@@ -69,6 +69,7 @@ class Trainable(Asked):
         master_weights: str | None = None,
         gradient_dtype: str | None = None,
         offload: str | None = None,
+        packing: bool = False,
         fit: int | str | None = None,
         use: float | None = None,
         reserve: int | str | None = None,
@@ -90,7 +91,7 @@ class Trainable(Asked):
         runs the pass under torch.autocast, `"nf4"` stores frozen weights in 4 bits (QLoRA). `master_weights="fp32"`:
         the optimizer updates a copy of 16-bit weights; `gradient_dtype="fp32"`: gradients are accumulated in fp32.
         `offload`: what is on the host, `"optimizer"` (state and master weights), `"activations"` (inputs of recomputed
-        layers), or `"optimizer,activations"`.
+        layers), or `"optimizer,activations"`. `packing`: one row of `batch` · `ctx` tokens, which a mask separates.
         `recompute`: activation checkpointing of every layer (`full`), of its `attention`, or of modules (`selective`;
         `selective:mlp,layernorm` as in Megatron, `selective:op` as in torchtitan). `gradient_accumulation`:
         micro-batches of an optimizer step, each of `batch` sequences (`micro_batch_size`) on each data-parallel rank;
@@ -141,6 +142,7 @@ class Trainable(Asked):
             master_weights,
             gradient_dtype,
             offload,
+            packing,
             sizes.mesh,
         )
         recipe, asked = recipe.qlora if qlora else recipe, replace(asked, batch=sizes.batch)

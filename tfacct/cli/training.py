@@ -120,6 +120,9 @@ def train(
             help="On the host: optimizer (state and master weights), activations (inputs of recomputed layers).",
         ),
     ] = None,
+    packing: Annotated[
+        bool, typer.Option("--packing", help="One row of --batch × --ctx tokens, with a mask between sequences.")
+    ] = False,
     exact: Annotated[
         bool,
         typer.Option("--exact", help="Run the model's class on the meta device: the byte, in seconds. Needs torch."),
@@ -165,6 +168,7 @@ def train(
         master_weights=master_weights,
         gradient_dtype=gradient_dtype,
         offload=offload,
+        packing=packing,
         mesh=sizes.mesh,
     )
     chosen = ask.subjects(which)

@@ -124,6 +124,15 @@ def inputs(model: Any, batch: int, tokens: int, source: int = 0) -> dict[str, Te
     return {"input_ids": read, "labels": read}
 
 
+def packed_forward(model: Any, batch: Mapping[str, Tensor]) -> Any:
+    """The same of sequences in one row, with the mask that separates them: a class makes it of the positions' values,
+    and on meta they have none."""
+    tokens, eager = batch["input_ids"].shape[-1], model.config._attn_implementation == "eager"
+    dtype = model.dtype if eager else torch.bool
+    mask = torch.zeros(1, 1, tokens, tokens, dtype=dtype, device="meta")
+    return model(**batch, attention_mask=mask, use_cache=False)
+
+
 def forward(model: Any, batch: Mapping[str, Tensor]) -> Any:
     """Loss and logits of a batch. Of a model with a source the tokens are the labels, of which it shifts a copy."""
     if "pixel_values" in batch:

@@ -61,7 +61,7 @@ def plan(
         raise whole_sequences("plan")
     work = counting.runnable(subject, request)
     if recipe is not None:
-        asked = {"gradient_dtype": recipe.gradient_dtype, "offload": recipe.offload}
+        asked = {"gradient_dtype": recipe.gradient_dtype, "offload": recipe.offload, "packing": recipe.packing or None}
         for name, value in asked.items():
             if value is not None:
                 raise UsageError(f"{option(name, value)} does not work with plan yet", "train counts one layout")

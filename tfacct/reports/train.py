@@ -231,6 +231,7 @@ def _facts(one: TrainingMemory, fits: dict[str, Any] | None) -> dict[str, Any]:
         "master_weights_bytes": step.master_weights,
         "gradients_bytes": one.phases[-1].gradients,
         "saved_bytes": _saved_bytes(one),
+        "packing": recipe.packing,
         "offload": recipe.offload,
         "host_bytes": one.host.total,
         "moved_bytes": one.host.moved,
@@ -640,6 +641,12 @@ def _saved(one: TrainingMemory, facts: dict[str, Any]) -> str:  # noqa: ARG001
     return f"Saved activations: {units.binary(facts['saved_bytes'])} ({named}{', …' if len(parts) > 3 else ''})."
 
 
+def _packed(one: TrainingMemory, facts: dict[str, Any]) -> str:  # noqa: ARG001
+    row = one.recipe.runs(one.work)
+    flash = f"flash attention needs no mask: {option('batch', 1)} {option('ctx', row.tokens)}"
+    return f"One row of {row.tokens:,} tokens with a mask between sequences; {flash}."
+
+
 def _precision(one: TrainingMemory, facts: dict[str, Any]) -> str:  # noqa: ARG001
     """Which dtypes weights, gradients and optimizer state have."""
     recipe = one.recipe
@@ -743,6 +750,7 @@ NOTES = (
     Note(1, lambda one: one.recipe.lora, _lora_saves_more),
     Note(1, _mesh(), _sent),
     Note(1, lambda one: one.recipe.offload, lambda one, _: offload.words(one.host)),
+    Note(1, lambda one: one.recipe.packing, _packed),
     Note(2, _mesh(pp=1), _stage),
     Note(2, _mesh(ep=1), _experts),
     Note(2, _mesh(parts=1), "Buffers for keys and values of other ranks are not included."),

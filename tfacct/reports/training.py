@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tfacct.accounts.timeline import Instant, peak
 from tfacct.accounts.training import Adapter, Step
-from tfacct.architecture.parts import Experts, Patches
+from tfacct.architecture.parts import MIXERS, Experts, Patches
 from tfacct.base.errors import ConfigError, UsageError
 from tfacct.base.spelling import option
 from tfacct.ledger.einsum import Size
@@ -22,6 +22,7 @@ from tfacct.training import bounds
 from tfacct.training.adapters import adapters_of, packed_bytes
 from tfacct.training.offload import HostMemory
 from tfacct.training.recipe import FP32, NF4, Recipe
+from tfacct.training.saved_tensors import predicts_next_token
 from tfacct.training.states import optimizer_memory
 from tfacct.training.step import TrainingMemory, graph_of, training_step
 from tfacct.training.traits import mode_of, traits_of
@@ -70,12 +71,21 @@ def _unmeasured(subject: LoadedModel, recipe: Recipe) -> str | None:
         return "the weights are stored quantized: adapters beside them have been measured in nf4 alone"
     if recipe.attention == "sdpa" and (why := beyond_kernels(subject.architecture, full=recipe.in_fp32)) is not None:
         return why
+    if recipe.packing and not _packs(subject):
+        return f"{option('packing', True)} is counted for decoders with attention in every layer"
     if recipe.lora is not None:
         from tfacct.reports import lora
 
         if (why := lora.refusal(subject, recipe)) is not None:
             return why
     return bounds.refusal(subject.family, recipe)
+
+
+def _packs(model: LoadedModel) -> bool:
+    """True if a mask of attention separates sequences that are packed into one row."""
+    shape = model.architecture
+    recurrent = any(name in MIXERS for stack in shape.stacks for name, _ in stack.block.parts())
+    return shape.encoder is None and predicts_next_token(shape) and not recurrent
 
 
 def _converted(subject: LoadedModel) -> bool:
@@ -99,7 +109,7 @@ def _no_classes(subject: LoadedModel) -> str | None:
 
 def step_of(subject: LoadedModel, work: Workload, recipe: Recipe) -> Step:
     """The training step of a model. Raises UsageError for one that is not counted."""
-    recipe = recipe.for_model(subject)
+    recipe, work = recipe.for_model(subject), recipe.runs(work)
     if recipe.mesh is not None:
         from tfacct.reports import train_ranks
 
@@ -240,8 +250,9 @@ def training_memory(subject: LoadedModel, work: Workload, recipe: Recipe) -> Tra
         why = _unmeasured(subject, recipe)
         if why is not None:
             raise UsageError(f"{subject.name}: {why}", _advice(subject, recipe))
-        graph = graph_of(subject, work, recipe, mode_of(subject, recipe), traits_of(subject))
-        step = training_step(subject, work, recipe, graph, stored(subject))
+        run = recipe.runs(work)
+        graph = graph_of(subject, run, recipe, mode_of(subject, recipe), traits_of(subject))
+        step = training_step(subject, run, recipe, graph, stored(subject))
         return TrainingMemory(subject, work, recipe, step)
     from tfacct.reports import layouts
 

@@ -132,6 +132,8 @@ def bound(model: LoadedModel, recipe: Recipe, work: Workload) -> Bound | None:
     if short and not isinstance(model.architecture.embed, Patches):  # images have the size that was measured
         return None
     row, groups = row_of(model.family), groups_of(recipe)
+    if recipe.offload is not None or recipe.packing:
+        return None
     if not all(group in row for group in groups):
         return None
     axes = [] if recipe.mesh is None else [axis for axis in AXES if getattr(recipe.mesh, axis) > 1]
@@ -163,6 +165,9 @@ def accuracy(model: LoadedModel, recipe: Recipe, found: Bound | None) -> str:
     """How far a peak may be off, in one sentence."""
     if found is None and recipe.mesh is not None:
         return "≈: no error bound was measured for this layout."
+    if found is None and (recipe.offload is not None or recipe.packing):
+        how = option("packing", True) if recipe.packing else option("offload", recipe.offload)
+        return f"≈: no error bound was measured with {how}."
     if found is None:
         return f"≈: below {LEAST_TOKENS} tokens no error bound is promised."
     version = ".".join(measured_version("transformers").split(".")[:2])

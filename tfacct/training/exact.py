@@ -160,8 +160,10 @@ def build(model: LoadedModel, work: Workload, recipe: Recipe, adapters: Adapters
             refused = refused or error
             continue
         packed = recipe.weights_dtype == NF4
-        batch = meta.inputs(found, work.batch, work.tokens, work.new_source)
-        return Built(found, batch, meta.forward, meta.constants(found) if packed else [], attention)
+        run = recipe.runs(work)
+        batch = meta.inputs(found, run.batch, run.tokens, run.new_source)
+        forward = meta.packed_forward if recipe.packing else meta.forward
+        return Built(found, batch, forward, meta.constants(found) if packed else [], attention)
     assert refused is not None
     raise refused
 

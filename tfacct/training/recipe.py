@@ -12,7 +12,7 @@ from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.base.record import record
 from tfacct.base.spelling import option
-from tfacct.ledger.workload import check_size
+from tfacct.ledger.workload import Workload, check_size
 from tfacct.loading.model import LoadedModel
 from tfacct.training.bounds import AttentionKind, attention_of
 from tfacct.training.optimizers import optimizer
@@ -39,8 +39,8 @@ class Recipe:
     runs the pass under autocast, "nf4" stores the frozen weights of linear layers in 4 bits; under FSDP fp32 weights
     are cast before they are gathered, and nothing runs under autocast. `master_weights`: "fp32" keeps a copy of 16-bit
     weights that the optimizer updates; `gradient_dtype`: "fp32" accumulates the gradients in fp32. `offload`: what is
-    on the host, of "optimizer,activations". `mesh`: the parallel layout. `exchanged`: tokens are sent to experts of
-    other ranks."""
+    on the host, of "optimizer,activations". `packing`: sequences are packed into one row. `mesh`: the parallel layout.
+    `exchanged`: tokens are sent to experts of other ranks."""
 
     dtype: str = "bf16"
     optimizer: str = "adamw"
@@ -56,6 +56,7 @@ class Recipe:
     master_weights: str | None = None
     gradient_dtype: str | None = None
     offload: str | None = None
+    packing: bool = False
     mesh: Mesh | None = None
     exchanged: bool = False
 
@@ -100,6 +101,9 @@ class Recipe:
             raise UsageError(f"{option('weights_dtype', NF4)} needs {option('lora')} and a 16-bit {option('dtype')}")
         self._check_master_weights(dtype)
         offload = self._checked_offload()
+        single = {option("packing", True): self.packing, option("offload", "activations"): self.offloads("activations")}
+        for name in (name for name, asked in single.items() if asked and self.mesh is not None):
+            raise UsageError(f"{name} is counted on one device only")
         return replace(
             self,
             mesh=None if self.mesh is None else checked(self.mesh),
@@ -109,6 +113,12 @@ class Recipe:
             gradient_dtype=None if self.gradient_dtype == dtype else self.gradient_dtype,
             offload=offload,
         )
+
+    def runs(self, work: Workload) -> Workload:
+        """The workload that the class runs: one row of all tokens, if sequences are packed."""
+        if not self.packing:
+            return work
+        return replace(work, context=work.batch * work.context, tokens=work.batch * work.tokens, batch=1)
 
     def offloads(self, what: str) -> bool:
         """True if this is on the host: "optimizer" or "activations"."""
@@ -208,6 +218,7 @@ class Recipe:
             f"{self.gradient_accumulation:,} micro-batches": self.gradient_accumulation > 1,
             "logits kept": self.keep_logits,
             "loss in chunks": self.loss == "chunked",
+            "packed": self.packing,
             f"{(self.offload or '').replace(',', ' and ')} offloaded": self.offload is not None,
         }
         on = f" on {NF4}" if self.weights_dtype == NF4 else ""

@@ -161,7 +161,7 @@ class LayerRules:
         mode, axes, owner, by = self.mode, self.axes, line.path.rpartition(".")[0], line.path
         windowed = any(axes.get(width, axes["T"] + 1) <= axes["T"] for width in ("W", "Wb"))
         biased = self.biased and not owner.endswith("cross")
-        masked = mode.sdpa and (self.traits.always_masked or biased or windowed)
+        masked = mode.sdpa and (self.traits.always_masked or biased or windowed or mode.packed)
         one = axes["K"] * (1 if mode.sdpa else axes["B"]) == 1 if "K" in axes else False  # for which a view will do
         copies = (masked or not mode.sdpa) and axes.get("G", 1) != 1 and "G" not in right and not one
         right = (*right, "G") if copies else right
@@ -616,7 +616,7 @@ def arguments(model: Transformer, axes: Axes, mode: Mode, traits: Traits) -> tup
     if not mode.sdpa:
         return (*positions, Transient("B T S", times=len({window is None for window in windows})))
     crossed = any(window is not None and window <= axes["T"] for window in windows)
-    return (*positions, *((Transient("T S", "mask"),) if crossed or traits.always_masked else ()))
+    return (*positions, *((Transient("T S", "mask"),) if crossed or traits.always_masked or mode.packed else ()))
 
 
 def buffers_of(model: Transformer, mode: Mode, traits: Traits) -> Iterator[SavedTensor]:

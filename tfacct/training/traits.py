@@ -19,13 +19,15 @@ class Mode(NamedTuple):
     """What a recipe and a config decide of how a class runs: the attention kernel, dtypes, dropouts.
 
     `fp32`: everything is in fp32. `autocast`: weights and residual stream are in fp32, matmuls read 16-bit copies.
-    `dropouts`: places where the config drops elements: embedding, residual, mlp, mlp_product, attention, classifier.
+    `packed`: a row has several sequences, which a mask separates. `dropouts`: places where the config drops elements:
+    embedding, residual, mlp, mlp_product, attention, classifier.
     """
 
     sdpa: bool = True
     fp32: bool = False
     autocast: bool = False
     dropouts: frozenset[str] = frozenset()
+    packed: bool = False
 
 
 class Traits(NamedTuple):
@@ -131,7 +133,7 @@ def traits_of(model: LoadedModel) -> Traits:
 
 def mode_of(model: LoadedModel, recipe: Recipe) -> Mode:
     """What a recipe and a config decide of how the class of a model runs. Raises UsageError for an odd dropout."""
-    return Mode(recipe.attention == "sdpa", recipe.in_fp32, recipe.autocast, dropouts_of(model))
+    return Mode(recipe.attention == "sdpa", recipe.in_fp32, recipe.autocast, dropouts_of(model), recipe.packing)
 
 
 def dropouts_of(model: LoadedModel) -> frozenset[str]:
