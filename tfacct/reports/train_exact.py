@@ -19,6 +19,7 @@ from tfacct.reports.training import training_memory
 from tfacct.training.adapters import lora_targets, target_modules
 from tfacct.training.exact import Adapters, ExactStep, exact
 from tfacct.training.recipe import Recipe
+from tfacct.training.states import precision
 from tfacct.training.step import TrainingMemory
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ def train_exact(
         [model],
         _table(one.step),
         [facts],
-        title=f"{compose.name_of(model)}: a training step in {recipe.dtype},"
+        title=f"{compose.name_of(model)}: a training step in {precision(recipe)},"
         f" {compose.workload_words([model], request)}, {recipe.description}",
         answer=_answer(one, fit),
         convention=f"{runs} on the meta device: every tensor that autograd saves, and every tensor that is alive",

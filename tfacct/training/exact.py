@@ -39,7 +39,16 @@ Adapters: TypeAlias = tuple[int, Iterable[str]] | None
 
 RUNS = {
     *("dtype", "optimizer", "recompute", "attention", "gradient_accumulation", "keep_logits", "loss"),
-    *("lora", "adapter_dtype", "lora_dropout", "weights_dtype", "master_weights", "gradient_dtype", "offload"),
+    *(
+        "lora",
+        "adapter_dtype",
+        "lora_dropout",
+        "weights_dtype",
+        "master_weights",
+        "gradient_dtype",
+        "offload",
+        "packing",
+    ),
 }
 """Fields of a recipe that a class on the meta device runs."""
 
