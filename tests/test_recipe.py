@@ -122,8 +122,8 @@ def test_qlora_is_lora_on_nf4(run: Callable[..., Ran]) -> None:
     assert llama.train(ctx=96, qlora=True, lora=7).lora == "7"
     more = 2 * (2 * 128_256 * 4096 + 65 * 4096) / 2**30
     out = " ".join(run("train", "llama-3.1-8b", "--ctx", "96", "--qlora", "--verbose").out.split())
-    assert f"prepare_model_for_kbit_training also casts all that is not in nf4 to fp32 (+{more:.2f} GiB" in out
-    assert "turns on --recompute full" in out
+    said = f"prepare_model_for_kbit_training casts 16-bit weights to fp32 (+{more:.2f} GiB, not included)"
+    assert f"{said}, and sets --recompute full" in out
     with pytest.raises(UsageError, match="qlora=True stores weights in nf4, not in fp32"):
         llama.train(ctx=96, qlora=True, weights_dtype="fp32")
 
@@ -147,7 +147,7 @@ def test_a_packed_row_is_the_classes_own(recipe: dict[str, Any]) -> None:
     work = Workload(context=96, tokens=96, batch=4)
     found = exact(model.loaded, work, asked)
     formula = model.train(ctx=96, batch=4, packing=True, **recipe)
-    assert formula.kept_bytes == found.saved_bytes
+    assert formula.saved_bytes == found.saved_bytes
     assert formula.peak_bytes == pytest.approx(found.peak_bytes, rel=0.003)
 
 
@@ -156,9 +156,9 @@ def test_packing_under_sdpa_adds_a_mask_and_copies_of_keys_and_values(run: Calla
     model = load(SMALL)
     row, packed = model.train(ctx=384), model.train(ctx=96, batch=4, packing=True)
     more = 3 * (2 * 384 * 384 + 2 * (2 * 384 * 16 * (6 - 2)))
-    assert abs(packed.kept_bytes - row.kept_bytes - more) < 3 * 64  # seeds of the two kernels
-    assert model.train(ctx=384, attention="eager").kept_bytes == (
-        model.train(ctx=96, batch=4, packing=True, attention="eager").kept_bytes
+    assert abs(packed.saved_bytes - row.saved_bytes - more) < 3 * 64  # seeds of the two kernels
+    assert model.train(ctx=384, attention="eager").saved_bytes == (
+        model.train(ctx=96, batch=4, packing=True, attention="eager").saved_bytes
     )
 
 

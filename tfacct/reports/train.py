@@ -697,7 +697,8 @@ def _labels(one: TrainingMemory, facts: dict[str, Any]) -> str:  # noqa: ARG001
 
 def _prepared(one: TrainingMemory, facts: dict[str, Any]) -> str:  # noqa: ARG001
     more = units.binary(2 * unpacked_elements(one.model))
-    return f"peft's prepare_model_for_kbit_training casts more to fp32: +{more}, not included."
+    also = "" if one.recipe.recompute == "full" else f", and sets {option('recompute', 'full')}"
+    return f"peft's prepare_model_for_kbit_training casts 16-bit weights to fp32 (+{more}, not included){also}."
 
 
 def _sent(one: TrainingMemory, facts: dict[str, Any]) -> str:
