@@ -433,7 +433,7 @@ def test_what_a_training_step_keeps_is_compared_to_the_byte(name: str) -> None:
     wrong = tfacct.check(greedy, model, tokens=32, train=True)
     # two tensors of 32 positions, in bf16: the result and its sigmoid
     more = 2 * 2 * 32 * {"gpt2": 768, "qwen2-0.5b": 896}[name]
-    assert [one["path"] for one in wrong.differences] == ["kept for the gradients"]
+    assert [one["path"] for one in wrong.differences] == ["saved for backward"]
     assert wrong.code_saved_bytes == wrong.total_saved_bytes + more
     with pytest.raises(TfacctError, match="takes no instance"):
         tfacct.check(own.GPT(), own.GPT2, tokens=9, train=True)
@@ -445,7 +445,7 @@ def test_a_loss_is_made_for_modules_that_bring_none() -> None:
     report = tfacct.check(lambda: own.GPT(heads=3), {**GPT2, "n_head": 3}, tokens=9, train=True)
     code, config = report.code_saved_bytes, report.total_saved_bytes
     assert code and config and code != config
-    assert [one["path"] for one in report.differences] == ["kept for the gradients"]
+    assert [one["path"] for one in report.differences] == ["saved for backward"]
     assert f"{code:,} bytes in the code, {config:,} in the config" in report.answer
     with pytest.raises(TfacctError, match="heads of 12"):  # which the account does not count
         tfacct.check(own.GPT, GPT2, tokens=9, train=True)

@@ -59,7 +59,7 @@ def _told(report: CheckReport) -> str:
         "parameters": (report.code_params, report.total_params),
         "FLOPs": (report.code_flops, report.total_flops),
         "bytes of cache": (report.code_kept_bytes, report.total_kept_bytes),
-        "bytes kept for the gradients": (report.code_saved_bytes, report.total_saved_bytes),
+        "bytes saved for backward": (report.code_saved_bytes, report.total_saved_bytes),
     }
     for what, (code, config) in sums.items():
         if code is not None and config is not None and code != config:

@@ -1,4 +1,4 @@
-"""Bytes that somebody's own module keeps for its backward pass, on meta dressed as CUDA."""
+"""Bytes that a user's own module saves for its backward pass, on meta with CUDA's kernels."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tfacct.meta.hooks import saved_tensors
 from tfacct.reference.own_code import failure
 
 
-def kept_bytes(module: nn.Module, batch: int, tokens: int) -> int:
+def saved_bytes(module: nn.Module, batch: int, tokens: int) -> int:
     """Bytes of what autograd saves in a forward pass in bf16 with its loss, parameters and buffers apart.
 
     The module is built on meta, and is in bf16 afterwards. A class of transformers computes its own loss; of others it

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +20,9 @@ from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Row
 from tfacct.reports import compose, counting
 from tfacct.reports.counting import Counting
-from tfacct.reports.training import step_of
+from tfacct.reports.training import training_memory
+from tfacct.reports.verify_train import bound_of
+from tfacct.training.bounds import LEAST_TOKENS
 from tfacct.witness.own_code import Compared, Parting, compare, together
 from tfacct.witness.own_names import WRAPPED
 
@@ -30,6 +34,7 @@ TOKENS = 128
 """Tokens that a module runs on where nobody says how many: enough for every product to be there."""
 SHOWN = 8
 """Differences that are named under the table; the JSON has all."""
+SAVED = "bytes saved for backward"
 COLUMNS = (
     Column("what", "config"),
     Column("name", "code"),
@@ -79,8 +84,8 @@ def check(subject: LoadedModel, module: Any, named: str, asked: Asked) -> Report
     weights = own_code.weights(inner)
     watched = watching.watch(inner, batch, tokens, source=source or 0, given=given, device=asked.device)
     by_fvcore = own_fvcore.multiply_adds(inner, batch, tokens, source=source or 0, given=given)
-    saved = _saved(subject, built, module, work) if asked.train else None
-    found = compare(subject, weights, watched, work, asked.paths, saved, by_fvcore)
+    saved, bound = _saved(subject, built, module, work) if asked.train else (None, Fraction(0))
+    found = compare(subject, weights, watched, work, asked.paths, saved, bound, by_fvcore)
     if asked.propose is not None:
         missing = dict.fromkeys(paths.starred(tensor.path) for tensor in found.matched.missing)
         alone = dict.fromkeys(over.name for over in found.matched.over)
@@ -88,8 +93,9 @@ def check(subject: LoadedModel, module: Any, named: str, asked: Asked) -> Report
     return _report(subject, named, found)
 
 
-def _saved(subject: LoadedModel, built: Built, module: Any, work: Workload) -> tuple[int, int]:
-    """Bytes that a training step in bf16 keeps for its backward pass, of the code and as transformers keeps them."""
+def _saved(subject: LoadedModel, built: Built, module: Any, work: Workload) -> tuple[tuple[int, int], Fraction]:
+    """Bytes that a training step in bf16 saves for backward, of the code and by the formula for the transformers class,
+    and how far that may be off."""
     try:
         from tfacct.reference import own_step
     except ImportError:
@@ -98,11 +104,12 @@ def _saved(subject: LoadedModel, built: Built, module: Any, work: Workload) -> t
         raise UsageError(
             f"{option('train')} changes the module's dtype, and takes no instance", "give the function that builds it"
         )
-    terms = Counting("bf16", trained=())
     if not subject.logits:
         raise UsageError(f"{subject.name} has no logits, and so no loss: {option('train')} does not apply")
-    ours = int(step_of(subject, work, terms.recipe).kept())
-    return own_step.kept_bytes(built.module, work.batch, work.tokens), ours
+    recipe = Counting("bf16", trained=()).recipe.for_model(subject)
+    ours = int(training_memory(subject, work, recipe).step.saved_bytes())
+    long = replace(work, context=LEAST_TOKENS, tokens=LEAST_TOKENS)  # a bound is of no fewer
+    return (own_step.saved_bytes(built.module, work.batch, work.tokens), ours), bound_of(subject, long, recipe)
 
 
 def _report(subject: LoadedModel, named: str, found: Compared) -> Report:
@@ -172,17 +179,25 @@ def _sums(found: Compared) -> tuple[Row, ...]:
     both = {"parameters": found.parameters, "FLOPs": found.flops}
     if isinstance(found.by_fvcore, int) and found.flops is not None:
         both["FLOPs, as fvcore counts them"] = found.by_fvcore, found.flops[1]
-    both |= {"bytes that it returns to keep": found.kept, "bytes kept for its gradients": found.saved}
+    both |= {"bytes that it returns to keep": found.kept, SAVED: found.saved}
     return tuple(
         {
             "what": what,
             "in_code": pair[0],
             "in_config": pair[1],
-            "verdict": "ok" if pair[0] == pair[1] else f"DIFFERS by {pair[0] - pair[1]:+,}",
+            "verdict": _verdict(*pair, found.saved_bound if what == SAVED else Fraction(0)),
         }
         for what, pair in both.items()
         if pair is not None
     )
+
+
+def _verdict(code: int, config: int, bound: Fraction) -> str:
+    """Whether the code has as many as the config says, or how many more, where the config's may be off by a share."""
+    if code == config:
+        return "ok"
+    more = f"by {code - config:+,}"
+    return f"ok: off {more}" if abs(code - config) <= bound * code else f"DIFFERS {more}"
 
 
 def _answer(found: Compared, size: str) -> str:

@@ -147,9 +147,9 @@ def error_words(error: Fraction) -> str:
     """A formula's error in words: `0.02% more`."""
     if error == 0:
         return "the same"
-    size = abs(error) * 100
-    places = next(places for places in (1, 2, 3, 4, 12) if round(size, places) or places == 12)
-    return f"{units.decimals(size, places)}% {'more' if error > 0 else 'less'}"
+    size, side = abs(error) * 100, "more" if error > 0 else "less"
+    places = next((places for places in (1, 2, 3, 4) if round(size, places)), None)
+    return f"under 0.0001% {side}" if places is None else f"{units.decimals(size, places)}% {side}"
 
 
 def _error(formula: int, measured: int) -> Fraction:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from typing import TYPE_CHECKING, NamedTuple
 
 from tfacct.base.record import record
@@ -58,10 +59,12 @@ class Compared:
     flops: tuple[int, int] | None
     kept: tuple[int, int] | None
     saved: tuple[int, int] | None
-    """Bytes that a training step keeps for its gradients, where they were asked for."""
+    """Bytes that a training step saves for backward, if asked for."""
     work: Workload
     notes: Sequence[str] = ()
     operators: Sequence[str] = ()
+    saved_bound: Fraction = Fraction(0)
+    """How far the config's formula of them may be off, as a share."""
     by_fvcore: int | str = ""
     """FLOPs of the code as fvcore counts them, or why it does not."""
 
@@ -78,11 +81,13 @@ def compare(
     work: Workload,
     given: Mapping[str, Sequence[str]] | None = None,
     saved: tuple[int, int] | None = None,
+    saved_bound: Fraction = Fraction(0),
     by_fvcore: int | str = "",
 ) -> Compared:
     """Compare a module's tensors, and what was watched of its run, with a model's ledger. Raises ConfigError.
 
-    `saved`: bytes that a training step keeps, of the code and of the config. `by_fvcore`: multiply-adds that fvcore
+    `saved`: bytes that a training step saves, of the code and by the config's formula, which may be off by
+    `saved_bound`, a share. `by_fvcore`: multiply-adds that fvcore
     counts in the code, or why it counts none.
     """
     matched = match(subject, weights, given)
@@ -109,8 +114,8 @@ def compare(
         if flops is not None and by_fvcore != flops[0]:
             what = f"{by_fvcore:,} FLOPs in the code by fvcore, {flops[0]:,} by torch's formulas"
             partings.append(Parting("the whole model", "", what, "FLOPs", by_fvcore, flops[0]))
-    if saved is not None and saved[0] != saved[1]:
-        partings.append(Parting("kept for the gradients", "", _two(*saved, "bytes"), "bytes", *saved))
+    if saved is not None and abs(saved[0] - saved[1]) > saved_bound * saved[0]:
+        partings.append(Parting("saved for backward", "", _two(*saved, "bytes"), "bytes", *saved))
     return Compared(
         matched,
         partings,
@@ -121,6 +126,7 @@ def compare(
         work,
         notes,
         () if watched is None else watched.operators,
+        saved_bound,
         by_fvcore,
     )
 
