@@ -1,4 +1,4 @@
-"""What the page knows of training steps: instants whose bytes are laws of the batch and the context."""
+"""What the page knows of training steps: phases whose bytes are laws of batch and context."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-from tfacct.accounts.candidates import candidates
-from tfacct.accounts.timeline import peak, timeline
 from tfacct.base.errors import TfacctError
 from tfacct.ledger.workload import Request
 from tfacct.loading import presets
@@ -16,29 +14,30 @@ from tfacct.reports import counting
 from tfacct.reports.explore_training import PARTS, training, value
 from tfacct.reports.ranks import mesh_of
 from tfacct.reports.train import train
-from tfacct.reports.training import step_of
+from tfacct.reports.training import training_memory
+from tfacct.training.phases import MemoryTimeline, peak, phases
 from tfacct.training.recipe import Recipe
 
 SAMPLE = ("llama-3.1-8b", "gpt2", "gemma-3-27b-text", "mixtral-8x7b", "olmo-2-7b", "bert-base", "deepseek-v2-lite")
 
 
-def test_the_candidates_hold_the_peak() -> None:
-    """Of any step the fullest of all that can be is the fullest of the timeline, with its name."""
+def test_the_operations_hold_the_peak() -> None:
+    """Of any step the fullest operation of all is the peak of its phases."""
     for name in SAMPLE:
         rng, ours = random.Random(name), presets.load(name)
         for ranks in (1, 2, 64):
             work = counting.workload(ours, Request(ctx=rng.randint(1, 9000), batch=rng.choice((1, 2, 7))))
             recipe = Recipe("bf16", mesh=mesh_of(fsdp=ranks)).checked()
             try:
-                step = step_of(ours, work, recipe)
+                step = training_memory(ours, work, recipe).step
             except TfacctError:
                 continue
-            one, known = peak(candidates(step)), peak(timeline(step))
+            one, known = peak(MemoryTimeline(step, every_operation=True).phases()), peak(phases(step))
             assert (one.name, one.total) == (known.name, known.total), (name, ranks, work)
 
 
 def fullest(rank: dict[str, Any], batch: int, context: int) -> list[Any]:
-    """The instant that decides by its laws, and the bytes of its parts."""
+    """The phase that decides by its laws, and the bytes of its parts."""
     each = [[name, *rank["always"], *laws] for name, *laws in rank["phases"]]
     found = [[name, *(value(law, batch, context) for law in laws)] for name, *laws in each]
     return max(found, key=lambda one: sum(one[1:]))
@@ -55,7 +54,7 @@ def held_against_train(name: str, steps: int) -> None:
                 context = rng.randint(first, last or first + 100_000)
                 recipe = Recipe(region["dtype"], mesh=mesh_of(fsdp=rank["ranks"]))
                 (facts,) = train([ours], Request(ctx=context, batch=batch), recipe).models
-                peak = max(facts["phases"], key=lambda instant: instant["total_bytes"])
+                peak = max(facts["phases"], key=lambda phase: phase["total_bytes"])
                 wanted = [facts["peak_phase"], *(peak[f"{part}_bytes"] for part in PARTS)]
                 assert fullest(rank, batch, context) == wanted, (name, region["of"], rank["ranks"], batch, context)
                 assert rank["sent"] == (facts["sent_bytes"] or 0)
@@ -80,5 +79,5 @@ def test_a_window_has_laws_of_its_own() -> None:
 
 
 def test_a_step_that_is_not_counted_says_why() -> None:
-    assert "has not been measured" in training(presets.load("mamba-130m"), turns=True)["why"]
+    assert "the formula for mamba is up to" in training(presets.load("mamba-130m"), turns=True)["why"]
     assert set(training(presets.load("gpt2"), turns=False)) == {"context", "steps"}

@@ -1,8 +1,7 @@
-"""What a training step needs, on one card and on several, as a page shows it.
+"""The memory of a training step, on one device and on several, as the page shows it.
 
-Its bytes are counted here, not on the page: what autograd keeps is no ledger's line. A page of few models has them as
-laws: of every instant that can be the fullest, how its bytes grow with the batch and the context. They are found from
-the timelines of a few steps, and held against one that they were not found from.
+The bytes are counted here, not on the page. A page of few models has them as laws: of every phase that can be the peak,
+how its bytes grow with batch and context. They are fitted to the phases of a few steps, and checked with another one.
 """
 
 from __future__ import annotations
@@ -12,16 +11,14 @@ from fractions import Fraction
 from itertools import combinations
 from typing import Any, NamedTuple, TypeAlias
 
-from tfacct.accounts.candidates import candidates
-from tfacct.accounts.timeline import Instant
 from tfacct.base.errors import TfacctError
 from tfacct.ledger.workload import Request
 from tfacct.loading.model import LoadedModel
-from tfacct.reports import counting
+from tfacct.reports import counting, layouts
 from tfacct.reports.ranks import mesh_of
 from tfacct.reports.train import train
-from tfacct.reports.train_ranks_said import sent
-from tfacct.reports.training import refusal, step_of, trained
+from tfacct.reports.training import refusal, training_memory
+from tfacct.training.phases import MemoryTimeline, Phase
 from tfacct.training.recipe import Recipe
 
 CONTEXT = 4096
@@ -31,13 +28,13 @@ PARTS = ("weights", "optimizer_state", "gradients", "saved", "temporary", "gathe
 """Parts of what is alive in a phase."""
 DTYPES = ("bf16", "fp32")
 BATCHES = ((1, 1, 1), (2, 3, 5))
-"""Batches that a law is found from, and one that it is held against. One sequence alone is laid out in another way."""
+"""Batches that a law is fitted to, and one that it is checked with. One sequence alone is laid out in another way."""
 FAR = 1021
 GRID = (1, 2, 3, 5, 8, 16, 40, 120, 1000)
-"""Batches at which it is tried which instants decide."""
+"""Batches at which it is tried which phases decide."""
 
-ALWAYS, BY_INSTANT = ("weights", "states"), ("gradients", "kept", "held", "gathered")
-"""Parts that are the same at every instant, and the others."""
+ALWAYS, BY_PHASE = ("weights", "optimizer_state"), ("gradients", "saved", "temporary", "gathered")
+"""Parts that are the same in every phase, and the others."""
 
 Law: TypeAlias = list[int]
 """Bytes as coefficients of 1, B · T, T, B, B · T² and T²; those at the end that are 0 are left out."""
@@ -110,20 +107,21 @@ def _regions(subject: LoadedModel) -> Iterator[Region]:
 
 
 def _law(subject: LoadedModel, dtype: str, ranks: int, region: Region) -> dict[str, Any] | None:
-    """The instants of one rank's step as laws; None where they are none."""
+    """The phases of one rank's step as laws; None where they are none."""
     recipe = Recipe(dtype, mesh=mesh_of(fsdp=ranks)).checked()
     if refusal(subject, recipe) is not None or len(region.contexts) < 4:
         return None
 
-    def at(batch: int, context: int) -> list[Instant]:
-        return candidates(step_of(subject, counting.workload(subject, Request(ctx=context, batch=batch)), recipe))
+    def at(batch: int, context: int) -> list[Phase]:
+        work = counting.workload(subject, Request(ctx=context, batch=batch))
+        return [*MemoryTimeline(training_memory(subject, work, recipe).step, every_operation=True).phases()]
 
     *own, beyond = region.contexts
     one, other, further = region.batches
     rows = [[at(batch, context) for context in own] for batch in dict.fromkeys((one, other))]
     held = at(further, beyond)
-    names = [instant.name for instant in held]
-    if any([instant.name for instant in each] != names for row in rows for each in row):
+    names = [phase.name for phase in held]
+    if any([phase.name for phase in each] != names for row in rows for each in row):
         return None
 
     def fitted(number: int, field: str) -> Law | None:
@@ -134,7 +132,7 @@ def _law(subject: LoadedModel, dtype: str, ranks: int, region: Region) -> dict[s
         return None
     deciding = _deciding([law for law in totals if law is not None], region)
     always = [fitted(0, field) for field in ALWAYS]
-    laws = [[fitted(number, field) for field in BY_INSTANT] for number in deciding]
+    laws = [[fitted(number, field) for field in BY_PHASE] for number in deciding]
     if any(law is None for each in (always, *laws) for law in each):
         return None
     sends = {_sent(subject, recipe, batch, context) for batch, context in ((one, own[0]), (further, beyond))}
@@ -148,7 +146,9 @@ def _sent(subject: LoadedModel, recipe: Recipe, batch: int, context: int) -> int
     """Bytes that one rank sends in a step; 0 where there is one."""
     if recipe.mesh is None:
         return 0
-    return sent(trained(subject, counting.workload(subject, Request(ctx=context, batch=batch)), recipe))
+    return layouts.sent_bytes(
+        training_memory(subject, counting.workload(subject, Request(ctx=context, batch=batch)), recipe)
+    )
 
 
 def value(law: Sequence[int], batch: int, context: int) -> int:

@@ -355,10 +355,14 @@ class Place(NamedTuple):
 
 
 class MemoryTimeline:
-    """The phases of a step. Places are in forward order: those of an encoder come before those of its decoder."""
+    """The phases of a step. Places are in forward order: those of an encoder come before those of its decoder.
 
-    def __init__(self, step: TrainingStep) -> None:
-        self.step = step
+    A phase has the bytes of its fullest operation; with `every_operation` there is a phase for each of them, so that
+    each is a polynomial in batch and context.
+    """
+
+    def __init__(self, step: TrainingStep, *, every_operation: bool = False) -> None:
+        self.step, self.every_operation = step, every_operation
         graph = step.graph
         gradients, self.added = gradients_of(step)
         inside = [_inside(step, group, own) for group, own in zip(graph.groups, gradients, strict=True)]
@@ -485,8 +489,11 @@ class MemoryTimeline:
         for nth, place in enumerate(self.places):
             alike.setdefault(id(place.inside), []).append(nth)
         last = 1 if self.step.shards is None else 2
-        there = [saved + made for saved, made in zip(self.saved_before, self.made_after, strict=False)]
-        return {nth for each in alike.values() for nth in (*each[:2], *each[-last:], max(each, key=there.__getitem__))}
+        found = {nth for each in alike.values() for nth in (*each[:2], *each[-last:])}
+        if not self.every_operation:
+            there = [saved + made for saved, made in zip(self.saved_before, self.made_after, strict=False)]
+            found |= {max(each, key=there.__getitem__) for each in alike.values()}
+        return found
 
     def forward(self) -> Iterator[Phase]:
         """The first layer while FSDP gathers it, into a buffer that it copies from; the end of the forward pass; under
@@ -513,8 +520,7 @@ class MemoryTimeline:
         if last is None:
             return  # another pipeline stage has them
         for name, each in (("loss, backward", found[last : last + 1]), ("head, backward", found[:last])):
-            if each:
-                yield self._backward(name, len(self.places) - 1, max(each, key=lambda one: int(one.total)))
+            yield from self._fullest(name, len(self.places) - 1, each)
 
     def layer(self, nth: int, place: Place) -> Iterator[Phase]:
         """The backward pass of one layer."""
@@ -528,13 +534,11 @@ class MemoryTimeline:
         elif self.places[nth - 1].number is None and self.rotary:  # the last layer that needs cos and sin
             first = min((at for name, at in inside.place.items() if name.endswith("rotary")), default=0)
             found = inside.operations_with(lambda at: at < first, saved=-self.rotary)
-        fullest = inside.fullest if found is inside.operations else max(found, key=lambda one: int(one.total))
-        yield self._backward(f"{place.name}, backward", nth, fullest, self._stream(place))
+        yield from self._fullest(f"{place.name}, backward", nth, found, self._stream(place))
 
     def end(self, nth: int, place: Place) -> Iterator[Phase]:
         """The backward pass of the norm after an encoder's layers."""
-        if place.inside.operations:
-            yield self._backward(f"{place.name}, backward", nth, place.inside.fullest)
+        yield from self._fullest(f"{place.name}, backward", nth, place.inside.operations)
 
     def embedding(self, nth: int, place: Place) -> Iterator[Phase]:
         """The backward pass of what runs before the layers."""
@@ -546,8 +550,7 @@ class MemoryTimeline:
             sums = added * (2 if self.step.other_rows else 1)
             beside = added + max(reads, sums) - self.arguments + self.step.other_rows
             found.append(each._replace(temporary=each.temporary + beside))
-        if found:
-            yield self._backward(f"{place.name}, backward", nth, max(found, key=lambda one: int(one.total)))
+        yield from self._fullest(f"{place.name}, backward", nth, found)
 
     def update(self) -> Phase:
         """The optimizer's step."""
@@ -561,6 +564,14 @@ class MemoryTimeline:
 
     def _stream(self, place: Place) -> Size:
         return self.source if place.encoder else self.stream
+
+    def _fullest(self, name: str, nth: int, found: list[Operation], temporary: Size = 0) -> Iterator[Phase]:
+        """The backward pass of a place at its fullest operation."""
+        inside = self.places[nth].inside
+        if not self.every_operation and found:
+            found = [inside.fullest if found is inside.operations else max(found, key=lambda one: int(one.total))]
+        for one in found:
+            yield self._backward(name, nth, one, temporary)
 
     def _backward(self, name: str, nth: int, one: Operation, temporary: Size = 0) -> Phase:
         made, saved = self.made_after[nth], self.saved_before[nth] + one.saved
