@@ -130,8 +130,29 @@ def test_plan_counts_master_weights() -> None:
     step = load("llama-2-7b").train(ctx="4k", batch=master["batch"], fsdp=8, **MASTER)
     assert master["bytes"] == step.peak_bytes == plain["bytes"] + LLAMA
     assert "--master-weights fp32" in master["command"]
-    with pytest.raises(UsageError, match="does not work with plan yet"):
-        load("llama-2-7b").plan(gpus=8, fit="80GB", train=True, ctx="4k", batch=8, recipe=MEGATRON)
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        MEGATRON,
+        {**MASTER, "offload": "optimizer"},
+        {"recompute": "full", "offload": "optimizer,activations"},
+        {"packing": True, "recompute": "full"},
+    ],
+)
+def test_plan_counts_what_train_counts(recipe: dict[str, Any]) -> None:
+    """Each layout of a plan has the peak that train has for it."""
+    model = load("llama-2-7b")
+    found = model.plan(gpus=8, fit="80GB", train=True, ctx="2k", batch=16, recipe=recipe)
+    kinds = {"fsdp": 8, "tp": 8, "zero": 1}
+    shown = [next((one for one in found.divisions if one[axis] == size), None) for axis, size in kinds.items()]
+    assert any(shown)
+    for one in filter(None, shown):
+        mesh = {axis: one[axis] for axis in ("tp", "sp", "fsdp", "dp", "zero", "pp", "cp")}
+        step = model.train(ctx="2k", batch=one["batch"], gradient_accumulation=one["times"], **mesh, **recipe)
+        assert step.peak_bytes == one["bytes"], one
+        assert "True" not in one["command"] and "--ctx 2048" in one["command"]
 
 
 INPUT = 2 * 3 * 1024 * 4096

@@ -32,6 +32,7 @@ from tfacct.cli.recipe_options import GradientDtype as GradientDtype
 from tfacct.cli.recipe_options import Kept as Kept
 from tfacct.cli.recipe_options import LossChoice as LossChoice
 from tfacct.cli.recipe_options import MasterWeights as MasterWeights
+from tfacct.cli.recipe_options import Offload as Offload
 from tfacct.cli.recipe_options import Planned as Planned
 from tfacct.cli.recipe_options import RecomputeChoice as RecomputeChoice
 from tfacct.cli.recipe_options import Trained as Trained

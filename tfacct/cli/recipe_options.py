@@ -125,6 +125,14 @@ GradientDtype = Annotated[
         show_default=False,
     ),
 ]
+Offload = Annotated[
+    str | None,
+    typer.Option(
+        metavar="WHAT",
+        help="On the host: optimizer (state and master weights), activations (inputs of recomputed layers).",
+        show_default=False,
+    ),
+]
 
 
 @dataclass(repr=False, eq=False)
@@ -153,3 +161,4 @@ class Planned(Trained):
 
     master_weights: MasterWeights = None
     gradient_dtype: GradientDtype = None
+    offload: Offload = None

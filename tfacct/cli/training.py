@@ -113,13 +113,7 @@ def train(
     ] = None,
     master_weights: opt.MasterWeights = None,
     gradient_dtype: opt.GradientDtype = None,
-    offload: Annotated[
-        str | None,
-        typer.Option(
-            metavar="WHAT",
-            help="On the host: optimizer (state and master weights), activations (inputs of recomputed layers).",
-        ),
-    ] = None,
+    offload: opt.Offload = None,
     packing: Annotated[
         bool, typer.Option("--packing", help="One row of --batch × --ctx tokens, with a mask between sequences.")
     ] = False,

@@ -90,6 +90,7 @@ UNSUPPORTED = (
     Unsupported("lora nf4", "LoRA with {weights_dtype=nf4} in a parallel layout", "leave {weights_dtype} out"),
     Unsupported("lora narrow", "LoRA with a vocabulary below twice the hidden size on a rank", "use a smaller {tp}"),
     Unsupported("autocast", "autocast in a parallel layout without {fsdp}", "leave {weights_dtype} out"),
+    Unsupported("packing computes", "{packing=True} with more than {fsdp} and {dp}", "leave {packing} out"),
     Unsupported("offload_activations pp", "{offload=activations} with {pp}", "leave one of them out"),
     Unsupported("eager cp", "{attention=eager} with {cp}", "use {attention=sdpa}"),
     Unsupported("eager ulysses", "{attention=eager} with {ulysses}", "use {attention=sdpa}"),
@@ -157,6 +158,7 @@ def features(model: LoadedModel, recipe: Recipe) -> frozenset[str]:
         "nf4": recipe.weights_dtype == NF4,
         "fp32_weights": recipe.weights_dtype == FP32,
         "autocast": recipe.weights_dtype == FP32 and not recipe.in_fp32 and mesh.fsdp == 1,
+        "packing": recipe.packing,
         "offload_activations": recipe.offloads("activations"),
         "eager": recipe.attention == "eager",
         "recompute_part": recipe.recompute not in ("none", "full"),
@@ -263,6 +265,7 @@ def rank_step(one: LoadedModel, work: Workload, recipe: Recipe) -> TrainingStep:
     """What a rank of `tp`, `ep` and `cp` computes: the step of the model that it has, on its part of the sequences."""
     mesh, own = recipe.mesh, alone(recipe).for_model(one)
     assert mesh is not None
+    work = own.runs(work)
     graph = graph_of(one, work, own, mode_of(one, own), traits_of(one))
     return training_step(one, work, own, shard_graph(graph, mesh, work.axes()), stored(one))
 

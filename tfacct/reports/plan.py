@@ -61,11 +61,6 @@ def plan(
         raise whole_sequences("plan")
     work = counting.runnable(subject, request)
     if recipe is not None:
-        asked = {"gradient_dtype": recipe.gradient_dtype, "offload": recipe.offload, "packing": recipe.packing or None}
-        for name, value in asked.items():
-            if value is not None:
-                raise UsageError(f"{option(name, value)} does not work with plan yet", "train counts one layout")
-    if recipe is not None:
         tried = in_training(subject, recipe, work, gpus, fit.usable)
     else:
         tried = in_serving(subject, work, gpus, fit.usable, dtype, width(counting.dtypes(dtype, kv_dtype)[1]))
@@ -139,6 +134,11 @@ def _uncounted(subject: LoadedModel, work: Workload, recipe: Recipe | None, trie
     return UsageError(f"{none}: {Counter(tried.refused).most_common(1)[0][0]}", advice)
 
 
+def _typed(name: str, value: object) -> str:
+    """An option of a recipe as it is typed."""
+    return shell_option(name) if value is True else f"{shell_option(name)} {value}"
+
+
 class _Command:
     """Words that ask for a division by itself."""
 
@@ -156,7 +156,7 @@ class _Command:
         self.step = "one new token of each sequence" if subject.keeps else "one pass over each sequence"
         sets = [f"--set {quote(f'{field}={compose.spoken(value)}')}" for field, value in subject.changed.items()]
         self.model = " ".join([quote(called), *sets])
-        options = (f"{shell_option(name)} {value}" for name, value in given.items() if value is not None)
+        options = (_typed(name, value) for name, value in given.items() if value not in (None, False))
         what = "train" if self.train else "memory"
         self.start = " ".join([f"tfacct {what} {quote(called)} --ctx {work.context}", *options, *sets])
 

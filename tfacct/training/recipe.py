@@ -101,9 +101,6 @@ class Recipe:
             raise UsageError(f"{option('weights_dtype', NF4)} needs {option('lora')} and a 16-bit {option('dtype')}")
         self._check_master_weights(dtype)
         offload = self._checked_offload()
-        single = {option("packing", True): self.packing, option("offload", "activations"): self.offloads("activations")}
-        for name in (name for name, asked in single.items() if asked and self.mesh is not None):
-            raise UsageError(f"{name} is counted on one device only")
         return replace(
             self,
             mesh=None if self.mesh is None else checked(self.mesh),
