@@ -35,7 +35,7 @@ COMMANDS = [
     "train llama-3.1-70b --ctx 8k --tp 8 --sp --fsdp 8", "train llama-3.1-8b --ctx 8k --fsdp 8 --fit 16GiB",
     "solve llama-3.1-70b --for tp --until total_bytes=80GB --ctx 8k", "sweep gpt2-xl --fsdp 1,8 --metric peak_bytes",
     "formula llama --tp t --of params", "formula mixtral-8x7b --tp t --ep e",
-    "formula llama --of saved --tp t --sp", "formula llama-3.1-8b --tp 8 --of kv",
+    "formula llama --of saved", "formula llama-3.1-8b --tp 8 --of kv",
     "plan llama-3.1-70b --gpus 64 --fit 80GB --ctx 8k --batch 512 --train", "plan gpt2 --gpus 4 --fit h100-sxm",
     "comms mixtral-8x7b --fsdp 8 --ep 8 --imbalance 1.3 --train", "comms gpt2 --tp 2 --after-head loss --train",
     "comms llama-3.1-8b qwen3-8b --fsdp 8 --train", "memory llama-3.1-70b --tp 8 --fit 8xh100-sxm",

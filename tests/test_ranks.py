@@ -120,7 +120,7 @@ def test_the_formula_of_a_rank_is_said(run: Callable[..., Ran]) -> None:
         "--tp 3": "does not divide",
         "--tp 16": "--tp 16 does not divide K = 8 evenly",
         "--tp T": "a small letter for it, not 'T'",
-        "--of saved --ep e": "the formula of a training step has no --ep",
+        "--of saved --ep e": "--of saved does not work with --ep e",
     }.items():
         ran = run("formula", LARGE, *arguments.split())
         assert ran.code == 2 and said in " ".join(ran.err.split()), ran.err

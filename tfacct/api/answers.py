@@ -197,7 +197,7 @@ class FormulaReport(_Common):
     kv_cache_elements: int | None
     kv_cache_bytes: int | None
     saved_bytes: int | None
-    saved_by_block: list[each.BlockFormula] | None
+    saved_by_layer: list[each.LayerFormula] | None
 
 
 class DiffReport(_Common):

@@ -302,7 +302,6 @@ class FormulaLine(TypedDict):
     params_formula: NotRequired[str | None]
     elements_formula: NotRequired[str]
     bytes_formula: NotRequired[str]
-    role: NotRequired[str]
     flops_value: NotRequired[int]
     params_value: NotRequired[int]
     elements_value: NotRequired[int]
@@ -310,8 +309,8 @@ class FormulaLine(TypedDict):
     latex: str
 
 
-class BlockFormula(TypedDict):
-    """What one block of a kind keeps for its backward pass, in letters."""
+class LayerFormula(TypedDict):
+    """What one layer of a kind saves for its backward pass, in symbols."""
 
     kind: str
     bytes_formula: str

@@ -126,9 +126,9 @@ def formula(
     ranks = read(axes or {})
     idle = along_tokens(ranks, sp)
     if of == "saved":
-        from tfacct.reports.formula_kept import formula_kept
+        from tfacct.reports.formula_saved import formula_saved
 
-        return formula_kept(subject, request, terms or Counting(), family=family, axes=ranks, sp=sp)
+        return formula_saved(subject, request, terms or Counting(), family=family, axes=ranks)
     if terms is not None and (terms.trained or terms.dtype):
         what = option(terms.trained[0][0] if terms.trained else "dtype")
         raise UsageError(f"{what} applies to a training step's bytes: it needs {option('of', 'saved')}")

@@ -13,10 +13,9 @@ from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Report, Tick, unwatched
 from tfacct.reports.conventions import TRAINING
 from tfacct.reports.counting import Counting
-from tfacct.reports.formula_kept import written_kept
-from tfacct.reports.passes import MANY
+from tfacct.reports.formula_saved import SEVERAL, saved_formula
 from tfacct.reports.statements import DTYPES, proof_report
-from tfacct.reports.training import refusal, step_of
+from tfacct.reports.training import refusal, training_memory
 from tfacct.training.bounds import answered_groups
 from tfacct.training.recipe import Recipe
 from tfacct.witness.proof import Proven
@@ -44,7 +43,7 @@ def prove_kept(
         replace(terms, dtype=dtype).recipe.for_model(subject) for dtype in ([terms.dtype] if terms.dtype else DTYPES)
     ]
     if not answered_groups(subject.family):
-        step_of(subject, Workload(1, 1), recipes[0])  # raises, and says why
+        training_memory(subject, Workload(1, 1), recipes[0])  # raises, and says why
     refused = {recipe: refusal(_small(subject, recipe), recipe) for recipe in recipes}
     asked = [recipe for recipe, why in refused.items() if why is None]
     if not asked:
@@ -76,8 +75,8 @@ def _small(subject: LoadedModel, recipe: Recipe) -> LoadedModel:
 
 
 def _small_legend(subject: LoadedModel, recipe: Recipe) -> dict[str, str]:
-    written = written_kept(_small(subject, recipe), recipe, Workload(1, 1, MANY))
-    used = {str(symbol) for symbol in written.whole.free_symbols}
+    written = saved_formula(_small(subject, recipe), recipe, Workload(1, 1, SEVERAL))
+    used = {str(symbol) for symbol in written.total.free_symbols}
     return {letter: meaning for letter, meaning in written.symbolic.legend.items() if letter in used}
 
 
@@ -88,13 +87,13 @@ def _proven(subject: LoadedModel, recipe: Recipe, progress: Tick) -> Iterator[Pr
     assert recipe.attention is not None
     small = _small(subject, recipe)
     tokens = grid.values["T"][0]
-    written = written_kept(small, recipe, Workload(tokens, tokens, MANY))
-    symbols = {str(symbol): symbol for symbol in written.whole.free_symbols}
+    written = saved_formula(small, recipe, Workload(tokens, tokens, SEVERAL))
+    symbols = {str(symbol): symbol for symbol in written.total.free_symbols}
     smallest = {letter: values[0] for letter, values in grid.values.items()}
     unvaried = [letter for letter in symbols if letter not in grid.letters(smallest)]
     if unvaried:
         raise UsageError(f"{subject.family}: not proven: no small models vary {', '.join(unvaried)} of its formula")
-    formula = sympy.lambdify(list(symbols.values()), written.whole)
+    formula = sympy.lambdify(list(symbols.values()), written.total)
 
     def said(point: Point) -> int:
         sizes = grid.letters(point.sizes)
@@ -106,7 +105,7 @@ def _proven(subject: LoadedModel, recipe: Recipe, progress: Tick) -> Iterator[Pr
             progress(f"counting in {recipe.dtype}", done, grid.size)
         wrong += said(point) != point.kept
     heads = symbols.get("K", sympy.Integer(1)) * symbols.get("G", sympy.Integer(1))
-    opened = sympy.expand(written.whole.subs({symbols["D"]: heads * sympy.Symbol("Dn")} if "D" in symbols else {}))
+    opened = sympy.expand(written.total.subs({symbols["D"]: heads * sympy.Symbol("Dn")} if "D" in symbols else {}))
     bounded = all(
         sympy.degree(opened, sympy.Symbol(str(symbol)) if str(symbol) == "Dn" else symbol)
         < len(grid.values[str(symbol)])
@@ -115,13 +114,13 @@ def _proven(subject: LoadedModel, recipe: Recipe, progress: Tick) -> Iterator[Pr
     )
     what = f"kept in {recipe.dtype}"
     agreeing = f"0 at {done - wrong:,} of {done:,}"
-    text = written.symbolic.in_front(written.whole, ["L"], ["B", "T"])
-    yield Proven(what, Formula(written.whole, text), agreeing, "the class", bounded and not wrong)
+    text = written.symbolic.in_front(written.total, ["L"], ["B", "T"])
+    yield Proven(what, Formula(written.total, text), agreeing, "the class", bounded and not wrong)
     for fixed in grid.edges():
         edge = grid.edge(recipe, fixed)
         if refusal(edge.subject, recipe) is not None:
             continue
         work = Workload(edge.sizes["T"], edge.sizes["T"], edge.sizes["B"])
-        difference = edge.kept - int(step_of(edge.subject, work, recipe).kept())
+        difference = edge.kept - int(training_memory(edge.subject, work, recipe).step.saved_bytes())
         at = ", ".join(f"{letter} = {size}" for letter, size in fixed.items())
         yield Proven(f"{what} at {at}", None, f"{difference:,}", "the class", not difference)

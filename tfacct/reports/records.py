@@ -16,7 +16,7 @@ NULLABLE: Mapping[str, tuple[str, ...]] = {
     "memory": ("derivation", *_RANGE, "fit", "batches", "kv_block", "kv_page_bytes", "pages", "ep", *_STAGE),
     "kv": ("derivation", *_STAGE),
     "fit": _RANGE,
-    "formula": ("total_flops", "total_params", "kv_cache_elements", "kv_cache_bytes", "saved_bytes", "saved_by_block"),
+    "formula": ("total_flops", "total_params", "kv_cache_elements", "kv_cache_bytes", "saved_bytes", "saved_by_layer"),
     "sweep": _RECIPE,
     "solve": _RECIPE,
     "train": ("in_flight", *_PIPELINE),
