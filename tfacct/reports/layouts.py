@@ -136,12 +136,12 @@ def _reasons(model: LoadedModel, recipe: Recipe) -> Iterator[tuple[str, str]]:
         yield why, f"`tfacct params` and `comms` count its weights under {option('fsdp')}"
     there = features(model, recipe.for_model(model))
     for row in UNSUPPORTED:
-        if there.issuperset(row.features.split()):
+        if all(there[feature] for feature in row.features.split()):
             yield f"{row.what.format_map(options)} is not supported", row.instead.format_map(options)
 
 
-def features(model: LoadedModel, recipe: Recipe) -> frozenset[str]:
-    """Features of a layout, a recipe and a model that rows of UNSUPPORTED name."""
+def features(model: LoadedModel, recipe: Recipe) -> dict[str, bool]:
+    """Features that rows of UNSUPPORTED name, and whether a layout, a recipe or a model has them."""
     mesh, rule = recipe.mesh, optimizer(recipe.optimizer)
     assert mesh is not None
     lora = recipe.lora is not None
@@ -167,10 +167,10 @@ def features(model: LoadedModel, recipe: Recipe) -> frozenset[str]:
         "narrow": lora and _narrow(model, mesh.tp),
         "bare_layers": lora and _bare_layers(model, recipe),
     }
-    return model.once(_features) | {name for name, is_there in there.items() if is_there}
+    return model.once(_features) | {name: bool(is_there) for name, is_there in there.items()}
 
 
-def _features(model: LoadedModel) -> frozenset[str]:
+def _features(model: LoadedModel) -> dict[str, bool]:
     """Those of the model."""
     shape = model.architecture
     experts = [part for part in shape.parts() if isinstance(part, Experts)]
@@ -186,7 +186,7 @@ def _features(model: LoadedModel) -> frozenset[str]:
         "shared_expert": any(one.shared_width is not None for one in experts),
         "expert_bias": any(one.bias for one in experts),
     }
-    return frozenset(name for name, is_there in there.items() if is_there)
+    return {name: bool(is_there) for name, is_there in there.items()}
 
 
 def _computes(mesh: Mesh) -> bool:

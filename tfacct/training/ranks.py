@@ -78,7 +78,7 @@ def _vocabulary_parallel(graph: LayerGraph) -> LayerGraph:
         if each.at != LOSS:
             return each
         terms = (
-            Transient(one.axes, "fp32", one.times + 1) if VOCABULARY in letters(one.axes) else one
+            Transient(one.axes, "fp32", one.times + 1) if letters(one.axes)[-1] == VOCABULARY else one
             for one in each.temporary
         )
         return each._replace(temporary=(*terms, *LOSS_TENSORS))
@@ -121,10 +121,10 @@ def _sequence_parallel(graph: LayerGraph, mesh: Mesh, *, many: bool) -> LayerGra
     def part(axes: str, operations: Iterable[str]) -> str:
         operations = list(operations)
         on_stream = all(ON_STREAM.fullmatch(name) or (exchanged and name in mixture) for name in operations)
-        regathers = mesh.plan == "megatron" and axes == WHOLE.axes  # what a matmul reads, again for its gradient
+        regathers = mesh.plan == "megatron" and axes in ("B T D", "B O D")  # what a matmul reads, for its gradient
         if not (on_stream or regathers) or any(lives(axis) for axis in axes.split()):
             return axes
-        return renamed(axes, {"T": TOKENS_HERE})
+        return renamed(axes, {"T": TOKENS_HERE, "O": TOKENS_HERE})
 
     scattered = {name for name in graph.order if name.endswith(ROW_PARALLEL) and name not in mixture}
     scattered |= set() if exchanged else {*mixture[-1:]}
@@ -341,7 +341,7 @@ def _rank_steps(
     passed = [_passed_on(part, stage) for part, stage in zip(parts, own, strict=True)]
     buffers = sum(_received(part, stage, times) for part, stage in zip(parts, own, strict=True))
     pending = _waits(parts[0]) if mesh.schedule == "zero-bubble" else 0
-    found: dict[tuple[int, bool], tuple[Size, TrainingStep]] = {}
+    found: dict[tuple[int, bool], tuple[tuple[Size, ...], TrainingStep]] = {}
     for start in in_flight(mesh, rank, times):
         runs, later = start.stage, step.accumulates or start.stage in start.done
         others = [nth for nth in range(len(own)) if nth != runs]
@@ -359,7 +359,7 @@ def _rank_steps(
             receives=not own[runs].last,
         )  # fmt: skip
         one = parts[runs]._replace(stage=flight, accumulates=later)
-        size = flight.saved + flight.gradients + flight.passed_on
+        size = flight.saved + flight.gradients + flight.passed_on, *start.counts
         if (runs, later) not in found or size > found[runs, later][0]:
             found[runs, later] = size, one
     yield from (one for _, one in found.values())
