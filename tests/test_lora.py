@@ -168,6 +168,15 @@ def test_adapters_are_counted_where_the_step_is_not(run: Callable[..., Ran], nam
     assert ran.code == 2 and f"hint: the adapters have {count:,} parameters; " in " ".join(ran.err.split())
 
 
+def test_adapters_are_counted_where_the_layout_is_not(run: Callable[..., Ran]) -> None:
+    """32 layers of phi-2: four matrices of 2,560 × 2,560, and two between 2,560 and 10,240."""
+    ran = run("train", "phi-2", "--ctx", "64", "--lora", "8", "--tp", "2")
+    count = 32 * 8 * (4 * (2560 + 2560) + 2 * (2560 + 10_240))
+    assert ran.code == 2 and f"hint: the adapters have {count:,} parameters; leave --lora out" in " ".join(
+        ran.err.split()
+    )
+
+
 @pytest.mark.parametrize(
     ("name", "lora"), [("qwen3.5-35b-a3b", "8"), ("zamba2-1.2b", "8:q_proj"), ("mamba-130m", "8"), ("lfm2-1.2b", "8:x")]
 )

@@ -28,7 +28,7 @@ from tfacct.reports.one_rank import on_ranks
 from tfacct.reports.stored import names, stored
 from tfacct.reports.unruled import encodes, in_parallel
 from tfacct.reports.unruled import unruled as part_without_rule
-from tfacct.training.adapters import adapted, lora_targets
+from tfacct.training.adapters import adapted, lora_targets, parameter_words
 from tfacct.training.optimizers import optimizer
 from tfacct.training.phases import TrainingStep, peak, phases
 from tfacct.training.ranks import adapter_shards, other_rows, shard_graph, shards_of, stage_ledger, stage_steps
@@ -228,7 +228,7 @@ def checked(model: LoadedModel, recipe: Recipe) -> Mesh:
     meshes.check_ruled(model, mesh)
     meshes.check_divided(model, replace(mesh, sp=False))
     for why, instead in _reasons(model, recipe):
-        raise UsageError(f"{model.name}: {why}", instead)
+        raise UsageError(f"{model.name}: {why}", "; ".join(filter(None, (parameter_words(model, recipe), instead))))
     return mesh
 
 

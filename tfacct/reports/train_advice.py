@@ -10,17 +10,16 @@ from tfacct.loading.model import LoadedModel
 from tfacct.reports.lora import on_attention
 from tfacct.reports.passes import CHUNKED
 from tfacct.reports.training import refusal
-from tfacct.training.adapters import adapter_parameters, lora_targets
+from tfacct.training.adapters import parameter_words
 from tfacct.training.bounds import exact_advice
 from tfacct.training.recipe import FP32, NF4, AttentionKind, Recipe
 
 
 def advice(subject: LoadedModel, recipe: Recipe) -> str:
     """Advice for a model that is refused, with the number of its adapters' parameters where that is known."""
-    count = None if recipe.lora is None else adapter_parameters(subject, lora_targets(recipe.lora))
     runs_class = recipe.mesh is None and bool(subject.config.hf_paths)
     ways = (
-        None if count is None else f"the adapters have {count:,} parameters",
+        parameter_words(subject, recipe),
         _nearest(subject, recipe.for_model(subject)),
         exact_advice() if runs_class else None,
     )

@@ -197,6 +197,12 @@ def adapter_parameters(model: LoadedModel, targets: LoraTargets) -> int | None:
     return sum(targets.rank * copies[layer.group] * (layer.inputs + layer.outputs) for layer in on)
 
 
+def parameter_words(model: LoadedModel, recipe: Recipe) -> str | None:
+    """How many parameters a recipe trains with LoRA, in words; None without LoRA, or where it is not known."""
+    count = None if recipe.lora is None else adapter_parameters(model, lora_targets(recipe.lora))
+    return None if count is None else f"the adapters have {count:,} parameters"
+
+
 def adapters_of(model: LoadedModel, recipe: Recipe) -> tuple[tuple[Adapter, ...], list[TorchParameter]]:
     """The weights of a recipe's adapters, and as an optimizer gets them."""
     targets, bytes_each = lora_targets(recipe.lora or ""), units.dtype_bits(recipe.adapter_dtype) // 8
