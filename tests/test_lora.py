@@ -271,14 +271,6 @@ def test_a_layer_of_bitsandbytes_itself() -> None:
         ("llama-3.1-8b --lora 16 --lora-dropout 1", "--lora-dropout is at least 0 and below 1, not 1.0"),
         ("llama-3.1-8b --weights nf4", "--weights nf4 needs --lora"),
         ("llama-3.1-8b --lora 16 --weights int3", "--weights is one of fp32, bf16, nf4, not int3"),
-        (
-            "gpt-neo-1.3b --attention eager --lora 16",
-            "gpt_neo has not been measured with adapters hint:",
-        ),
-        (
-            "stablelm-2-1.6b --lora 16 --recompute full",
-            "adapters on stablelm have not been measured where blocks run again",
-        ),
         ("gpt2 --lora 16:q_proj", "the class has c_attn as one linear layer: all of it gets an adapter, or none of it"),
         (
             "gpt2 --lora 16:c_atn",

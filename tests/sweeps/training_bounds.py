@@ -35,8 +35,10 @@ from tfacct.ledger.workload import Request, Workload
 from tfacct.loading import presets
 from tfacct.loading.model import LoadedModel, subject
 from tfacct.reports import counting
+from tfacct.reports.lora import on_attention
 from tfacct.reports.training import Trained, reads_images, trained
 from tfacct.training import bounds
+from tfacct.training.adapters import lora_targets, unknown_targets
 from tfacct.training.recipe import Recipe
 
 ROOT = Path(__file__).parents[2]
@@ -154,11 +156,13 @@ def names() -> list[str]:
     return [*found, *(f"{DEFAULT}{name}" for name in families.names() if name not in known and name in CONFIG_MAPPING)]
 
 
-def recipe_of(option: str) -> Recipe:
-    """The recipe of a name."""
+def recipe_of(option: str, model: LoadedModel) -> Recipe:
+    """The recipe of a name: LoRA on all linear layers, or on attention's, where peft takes others for the experts'."""
     fields = {name: value for name, value in RECIPES[option].items() if name not in ("ctx", "batch")}
     if "mesh" in fields:
         fields["mesh"] = Mesh(**fields["mesh"])
+    if "lora" in fields and unknown_targets(model, lora_targets(fields["lora"])) is not None:
+        fields["lora"] = next(iter(on_attention(model, fields["lora"])), fields["lora"])
     return Recipe(**fields).checked()
 
 
@@ -220,7 +224,7 @@ def complete(path: Path, say: Callable[[str], object]) -> None:
                     try:
                         model = model_of(name)
                         row["family"] = model.family
-                        row |= ask(model, work_of(model, option), recipe_of(option))
+                        row |= ask(model, work_of(model, option), recipe_of(option, model))
                     except TfacctError as error:
                         row["refused"] = error.message
                     out.write(f"{json.dumps(row)}\n")
@@ -238,7 +242,7 @@ def errors(answers: Iterable[Answer]) -> tuple[list[Error], dict[str, list[str]]
         if answer.peak is None:
             continue
         model = model_of(answer.model)
-        recipe = recipe_of(answer.option)
+        recipe = recipe_of(answer.option, model)
         if recipe.attention is None:
             recipe = replace(recipe, attention=answer.attention)
         try:
@@ -396,7 +400,7 @@ def shapes(draws: int, seed: int, say: Callable[[str], object]) -> list[float]:
             batch, ctx = rng.choice((1, 2, 3, 8)), rng.choice((320, 777, 1024, 2048, 4096))
             try:
                 model = load(name, **fields).loaded
-                recipe = recipe_of(option).for_model(model)
+                recipe = recipe_of(option, model).for_model(model)
                 work = counting.workload(model, Request(ctx=min(ctx, model.context or ctx), batch=batch))
                 ours = int(trained(model, work, recipe).peak.total)
                 theirs = ask(model, work, recipe)["peak"]

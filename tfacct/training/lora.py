@@ -64,9 +64,7 @@ def with_adapters(graph: StepGraph, model: LoadedModel, recipe: Recipe) -> StepG
     copies = in_fp32 or recipe.autocast or drops
     own = Adapters(targets.rank, tuple(adapted_layers(model, targets)), role, copies, drops, unpacked)
     embedded = recipe.recompute == "full"
-    source, kept = (), list[SavedTensor]()
-    if graph.encoder_layers:
-        source, kept = _side(graph.encoder_layers, own, embedded=embedded)
+    source, kept = _side(graph.encoder_layers, own, embedded=embedded) if graph.encoder_layers else ((), [])
     (before, *layers, after), stays = _side((graph.before, *graph.layers, graph.after), own, embedded=embedded)
     shape, stays = model.architecture, [*kept, *stays]
     drops_embeddings = any(each.path == "embed.drop" for each in before.graph.saved)
