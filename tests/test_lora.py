@@ -20,6 +20,8 @@ from tfacct.reports.training import refusal, training_memory
 from tfacct.training.adapters import CODEBOOKS, LoraTargets, adapter_parameters, lora_targets, target_modules
 from tfacct.training.phases import TrainingStep
 from tfacct.training.recipe import Recipe
+from tfacct.training.step import graph_of, training_step
+from tfacct.training.traits import mode_of, traits_of
 
 # model, batch, context, adapters, their dtype, dropout, checkpoint: bytes kept, most bytes alive before the optimizer
 MEASURED = [
@@ -277,7 +279,7 @@ def test_a_layer_of_bitsandbytes_itself() -> None:
             "'c_atn' is no linear layer of the model: choose from c_attn, o_proj, up_proj, down_proj",
         ),
         ("gpt-oss-20b --attention eager --lora 16", "adapters beside them have been measured in nf4 alone"),
-        ("youtu-llm-2b --lora 16 --tp 2", "adapters on latent attention are not counted on a mesh"),
+        ("youtu-llm-2b --lora 16 --tp 2", "LoRA on latent attention in a parallel layout is not supported"),
         ("glm-4.5-air --lora 16", "peft adapts gate_proj of the routed experts too"),
         ("llama-3.1-8b --lora 16 --set num_hidden_layers=1", "on a single layer"),
         ("mixtral-8x7b --lora 16:router", "'router' is a parameter in the class, not a linear layer"),
@@ -367,3 +369,36 @@ def test_a_name_that_modules_outside_the_layers_have_is_refused() -> None:
     assert refusal(model, Recipe(dtype="bf16", lora="4:dense")) == (
         "peft adapts cls.predictions.transform.dense for 'dense' too: only adapters inside the layers are counted"
     )
+
+
+def formula(name: str, recipe: Recipe, source: int = 0) -> TrainingStep:
+    """A step by the formula, whether its family is answered or not."""
+    model, work = load(name).loaded, Workload(context=64, tokens=64, batch=1, new_source=source)
+    graph = graph_of(model, work, recipe, mode_of(model, recipe.for_model(model)), traits_of(model))
+    return training_step(model, work, recipe, graph, [])
+
+
+def test_what_frozen_weights_leave_saved() -> None:
+    """A convolution's input stays, which torch saves for the gradients of its input and its weight alike; xielu's
+    tensor for its learned numbers goes."""
+    conv = formula("lfm2-1.2b", Recipe(lora="4"))
+    later = next(group.graph for group in conv.graph.layers if 1 in group.numbers)
+    assert "blocks.*.conv.conv.in" in {each.path for each in later.saved}
+    whole, part = (
+        {each.path for each in step.graph.layers[-1].graph.saved if ".mlp.act." in each.path}
+        for step in (formula("apertus-8b", Recipe()), formula("apertus-8b", Recipe(lora="4")))
+    )
+    assert len(whole - part) == 1 and part < whole
+
+
+def test_layers_that_share_their_weights_share_their_adapters() -> None:
+    """ALBERT: 4 · (768 + 768) numbers on one query projection, not on twelve."""
+    assert formula("albert-base-v2", Recipe(lora="4:q_proj")).adapter_bytes == 4 * 4 * (768 + 768)
+
+
+def test_adapters_of_an_encoder_and_its_decoder() -> None:
+    """Twelve query projections of attention and six of cross-attention in BART; an encoder's are of its own tokens."""
+    step = formula("bart-base", Recipe(lora="4:q_proj"), source=64)
+    assert sum(len(each.numbers) * each.elements for each in step.adapters) == (6 + 12) * 4 * (768 + 768)
+    narrow = [each for group in step.graph.encoder_layers for each in group.graph.saved if each.path.endswith("lora_A")]
+    assert {each.axes for each in narrow} == {"B I Rl"}

@@ -18,7 +18,7 @@ from tfacct.training.adapters import (
     routed,
     unknown_targets,
 )
-from tfacct.training.recipe import FP32, NF4, Recipe
+from tfacct.training.recipe import FP32, Recipe
 
 if TYPE_CHECKING:
     pass
@@ -42,8 +42,6 @@ def refusal(model: LoadedModel, recipe: Recipe) -> str | None:
     if recipe.autocast and recipe.adapter_dtype != FP32:
         return f"peft makes adapters in fp32 next to fp32 weights: leave {option('adapter_dtype')} out"
     shape, targets = model.architecture, lora_targets(recipe.lora)
-    if recipe.recomputed_modules and recipe.weights_dtype == NF4:
-        return "adapters beside weights in nf4 have not been measured with attention that runs again"
     if (why := unknown_targets(model, targets)) is not None:
         return why
     if routed(model) and not any(path.startswith(ATTENTION) for path in adapted(model, targets)):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
+from tfacct.ledger import paths
 from tfacct.training.graph import LAYER_INPUT, LayerGraph, LayerGroup, Role, SavedTensor, StepGraph
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class Module(NamedTuple):
 
 
 MODULES = {
-    ATTENTION: Module(("attn.", "cross.")),
+    ATTENTION: Module(("attn.",)),
     "core_attn": Module(
         tuple(f"{where}.{what}" for where in ("attn", "cross") for what in ("scores", "softmax", "values"))
     ),
@@ -68,17 +69,17 @@ def recomputing(graph: StepGraph, names: Iterable[str], traits: Traits) -> StepG
     names = tuple(names)
     stream: Role = "fp32" if any(group.graph.casts for group in graph.groups) else "compute"
 
-    def changed(groups: Iterable[LayerGroup], source: str = "T") -> tuple[LayerGroup, ...]:
-        layer_input = SavedTensor(LAYER_INPUT, f"B {source} D", (), stream)
+    def changed(groups: Iterable[LayerGroup], path: str, axes: str) -> tuple[LayerGroup, ...]:
+        layer_input = SavedTensor(path, axes, (), stream)
         return tuple(
             group._replace(graph=_layer(group.graph, names, layer_input, traits)) if group.numbers else group
             for group in groups
         )
 
     encoder = graph.encoder and recomputing(graph.encoder, names, traits)
-    return graph._replace(
-        layers=changed(graph.layers), encoder_layers=changed(graph.encoder_layers, "I"), encoder=encoder
-    )
+    layers = changed(graph.layers, LAYER_INPUT, "B T D")
+    source = changed(graph.encoder_layers, paths.in_encoder(LAYER_INPUT), "B I D")
+    return graph._replace(layers=layers, encoder_layers=source, encoder=encoder)
 
 
 def _layer(graph: LayerGraph, names: Iterable[str], layer_input: SavedTensor, traits: Traits) -> LayerGraph:
@@ -108,7 +109,7 @@ def _parts(graph: LayerGraph, module: Module, traits: Traits) -> Iterator[tuple[
 def _running_again(graph: LayerGraph, part: tuple[str, ...], layer_input: SavedTensor, *, discards: bool) -> LayerGraph:
     """The layer with one part that runs again."""
     inside, reads = frozenset(part), graph.reads()
-    results = {flow.at: flow.result for flow in graph.flow if flow.result is not None} | {LAYER_INPUT: layer_input}
+    results = {flow.at: flow.result for flow in graph.flow if flow.result is not None} | {layer_input.path: layer_input}
     outside = {made.path for at, made in results.items() if at not in inside}
     own = {made.path for at, made in results.items() if at in inside}
     saved, again = dict[str, SavedTensor](), list[SavedTensor]()

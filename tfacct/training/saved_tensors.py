@@ -133,6 +133,10 @@ class LayerRules:
             self.save(f"{line.path}.upcast", read, name, "fp32")
         elif "I" not in line.einsum.left or mode.autocast:  # the encoder's output is saved once, before the layers
             self.save(source, read, name, "fp32" if mode.autocast and line.bank is not None else "compute")
+            if convolves:  # torch saves its input for the gradients of both, frozen or not
+                self.save(source, read, f"{line.path}.convolution")
+                self.order.append(f"{line.path}.convolution")
+                self.read(f"{line.path}.convolution", reads)
         self.op(name, Transient(out), Transient(read), reads=reads)
         if self.parallel and line.path.endswith("attn.o_proj"):  # added to the residual stream after the MLP
             self.made_by(name, line.path, out.split())
@@ -327,11 +331,15 @@ class LayerRules:
         inner: Role = "fp32" if self.mode.autocast and function in FP32_UNDER_AUTOCAST else role
         for source in made[-1:] if count else []:
             self.save(source, spec, path, role)
+        learned = 1 if function == "xielu" else 0  # tensors that only its learned numbers need
         for number in range(1, count):
-            self.save(f"{path}.{number}", spec, path, inner)
+            name = f"{path}.weight" if number >= count - learned else path
+            self.save(f"{path}.{number}", spec, name, inner)
         if function == "xielu":
             self.save(f"{path}.mask", spec, path, "mask")
         self.op(path, Transient(spec, inner, 2 + count // 2), reads=made[-1:])
+        if learned:
+            self.op(f"{path}.weight")
         if inner != role:
             self.fp32.add(path)
 
