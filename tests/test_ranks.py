@@ -205,17 +205,11 @@ def test_a_mesh_that_is_refused_is_not_called_unmeasured(run: Callable[..., Ran]
 
 
 @pytest.mark.parametrize("mesh", [("--cp", "4"), ("--pp", "2"), ("--tp", "2"), ("--dp", "2", "--zero", "1"), ()])
-def test_a_peak_that_was_not_measured_looks_like_an_estimate(run: Callable[..., Ran], mesh: tuple[str, ...]) -> None:
+def test_a_peak_with_an_error_bound_looks_like_an_estimate(run: Callable[..., Ran], mesh: tuple[str, ...]) -> None:
     asked = ("train", "llama-3.2-1b", "--ctx", "2k", "--batch", "8", *mesh)
-    exact = json.loads(run(*asked, "--json").out)["models"][0]["exact"]
-    assert exact == (mesh in [(), ("--pp", "2"), ("--tp", "2")])
-    assert ("Needs ≈ " in run(*asked).out) is not exact
-
-
-@pytest.mark.parametrize("name", ["qwen3-8b", "qwen3-30b-a3b"])
-def test_what_ranks_gather_is_exact(run: Callable[..., Ran], name: str) -> None:
-    """Experts too: tests/test_sharding_units.py has them to the byte."""
-    assert "≈" not in run("train", name, "--ctx", "2k", "--fsdp", "8").out
+    (facts,) = json.loads(run(*asked, "--json").out)["models"]
+    assert facts["exact"] == (facts["error_bound"] == 0)
+    assert ("Needs ≈ " in run(*asked).out) is not facts["exact"]
 
 
 @pytest.mark.parametrize(
