@@ -293,6 +293,28 @@ def binary(value: int) -> str:
     return _scaled(value, 1024, BINARY)
 
 
+def binary_unit(value: int) -> str:
+    """The unit of `binary(value)`, KiB at least.
+
+    >>> binary_unit(16 * 1024**3), binary_unit(12)
+    ('GiB', 'KiB')
+    """
+    return binary(max(value, 1024)).rpartition(" ")[2]
+
+
+def in_binary_unit(value: int, unit: str) -> str:
+    """A number of bytes in a unit, with three significant digits, but three decimals at most.
+
+    >>> in_binary_unit(80_946_473_364, "GiB"), in_binary_unit(32 * 1024, "GiB"), in_binary_unit(0, "GiB")
+    ('75.4', '<0.001', '0')
+    """
+    thousandths = _rounded(value * 1000, 1024 ** BINARY.index(unit))
+    if not thousandths:
+        return "<0.001" if value else "0"
+    places = 3 if thousandths < 1000 else 2 if thousandths < 9_995 else 1 if thousandths < 99_950 else 0
+    return decimals(Fraction(value, 1024 ** BINARY.index(unit)), places)
+
+
 def budget(value: int) -> str:
     """Text of a number of bytes in the unit that spells it exactly with the fewest digits, as a budget is given; in
     rounded GiB where that takes thousands of a smaller unit, as of a card's memory.

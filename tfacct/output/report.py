@@ -77,7 +77,7 @@ class Column(NamedTuple):
     were broken into several lines.
     A `dims` cell holds several numbers; `keys` names them where a CSV has a column for each. `empty` is written for
     nothing; in a `signed` column, for no difference. What `names_rows` stands in every part of a table that is too
-    wide for one, as the first column always does.
+    wide for one, as the first column always does. Bytes in a column with a `unit` are all written in it, without it.
     """
 
     key: str
@@ -88,6 +88,7 @@ class Column(NamedTuple):
     empty: str = ""
     signed: bool = False
     names_rows: bool = False
+    unit: str = ""
 
     @property
     def raw(self) -> bool:
@@ -126,6 +127,8 @@ class Column(NamedTuple):
                 return units.three(cell)
             case "gigabytes":
                 return units.decimal_bytes(round(cell))
+            case "bytes" if self.unit:
+                return f"{int(cell):,} B" if digits else units.in_binary_unit(round(cell), self.unit)
             case "flops" | "params" | "bytes" if not digits:
                 spoken = {"flops": units.si, "params": units.people, "bytes": units.binary}[self.kind]
                 return spoken(round(cell))

@@ -373,35 +373,36 @@ def by_part(saved: Sequence[dict[str, Any]]) -> dict[str, int]:
 
 # Tables.
 
+DROPPED = {"weights": 3, "optimizer_state": 2, "gradients": 1, "saved": 1, "temporary": 1, "total": 0}
+"""When a column leaves a narrow table: first those that are the same in nearly all phases."""
+
 
 def phase_table(one: TrainingMemory) -> Table:
     """The phases of one step, the peak marked."""
-    gathers = any(each.gathered for each in one.phases)
+    unit = units.binary_unit(int(one.peak.total))
+    named = {
+        "weights": "weights",
+        "optimizer_state": "optimizer",
+        "gradients": "gradients",
+        "saved": "saved",
+        "temporary": "temporary",
+        "total": "total",
+    }
     columns = (
-        Column("phase", "phase"),
-        Column("weights", "weights", "bytes", drop=4),
-        Column("optimizer_state", "optimizer state", "bytes", drop=3, empty="–"),
-        Column("gradients", "gradients", "bytes", drop=2, empty="–"),
-        Column("saved", "saved", "bytes", drop=1, empty="–"),
-        Column("temporary", "gathered + temporary" if gathers else "temporary", "bytes", drop=2, empty="–"),
-        Column("total", "total", "bytes"),
+        Column("phase", f"{unit} in each phase"),
+        *(Column(key, label, "bytes", DROPPED[key], empty="–", unit=unit) for key, label in named.items()),
         Column("peak", "", drop=6),
     )
     rows: tuple[Row, ...] = tuple(
         {
             "phase": each.name,
-            "weights": each.weights,
-            "optimizer_state": each.optimizer_state or None,
-            "gradients": each.gradients or None,
-            "saved": each.saved or None,
+            **{key: getattr(each, key) or None for key in named},
             "temporary": each.temporary + each.gathered or None,
-            "total": each.total,
             "peak": "peak" if each is one.peak else None,
         }
         for each in one.phases
     )
-    terms = dict.fromkeys(("weights", "optimizer_state", "gradients", "saved", "temporary"), "")
-    return columns, (rows,), ({"phase": "peak", **terms, "total": one.peak.total},)
+    return columns, (rows,), ({"phase": "peak", **dict.fromkeys(named, ""), "total": one.peak.total},)
 
 
 def tensor_table(one: TrainingMemory) -> Table:
@@ -620,7 +621,7 @@ class Note(NamedTuple):
     text: str | Callable[[TrainingMemory, dict[str, Any]], str]
 
 
-NOT_INCLUDED = "Not included: allocator rounding and fragmentation, memory inside kernels, the device's context, NCCL."
+NOT_INCLUDED = "Not included: rounding and fragmentation of the allocator, kernels, CUDA context, NCCL."
 ESTIMATED = "≈: within an error bound, which the answer for one model prints."
 
 
@@ -637,8 +638,14 @@ def _notes(one: TrainingMemory, facts: dict[str, Any]) -> list[tuple[int, str]]:
 def _saved(one: TrainingMemory, facts: dict[str, Any]) -> str:  # noqa: ARG001
     """Saved bytes, and the three parts with most."""
     parts = sorted(by_part(facts["saved"]).items(), key=lambda part: -part[1])
-    named = ", ".join(f"{name} {units.binary(size)}" for name, size in parts[:3])
+    named = _sizes(dict(parts[:3]), int(facts["saved_bytes"]))
     return f"Saved activations: {units.binary(facts['saved_bytes'])} ({named}{', …' if len(parts) > 3 else ''})."
+
+
+def _sizes(named: dict[str, int], largest: int) -> str:
+    """Sizes with their names, in the unit of the largest."""
+    unit = units.binary_unit(largest)
+    return ", ".join(f"{name} {units.in_binary_unit(int(size), unit)}" for name, size in named.items())
 
 
 def _packed(one: TrainingMemory, facts: dict[str, Any]) -> str:  # noqa: ARG001
@@ -651,22 +658,26 @@ def _precision(one: TrainingMemory, facts: dict[str, Any]) -> str:  # noqa: ARG0
     """Which dtypes weights, gradients and optimizer state have."""
     recipe = one.recipe
     if recipe.autocast:
-        return "Weights, gradients and optimizer state are in fp32; matmuls read {dtype} copies (torch.autocast)."
+        return "Weights, gradients and optimizer state are in fp32; autocast makes {dtype} copies."
     if recipe.weights_dtype == FP32 and recipe.shards_weights:
-        return "Weights, gradients and optimizer state are in fp32; the pass and gathered weights are in {dtype}."
+        return "Weights, gradients and optimizer state are in fp32; gathered weights in {dtype}."
     if recipe.master_weights is not None:
         return states.MASTER_WEIGHTS[recipe.fp32_gradients]
     master = "" if recipe.in_fp32 else ": no fp32 master weights"
     return f"Weights, gradients and optimizer state are in {{dtype}}{master}."
 
 
-def _lora(one: TrainingMemory, facts: dict[str, Any]) -> str:
+def _lora(one: TrainingMemory, facts: dict[str, Any]) -> str:  # noqa: ARG001
+    own = facts["lora_adapters"]
+    size = f"{own['params']:,} parameters, {units.binary(own['bytes'])}"
+    return f"Adapters: rank {own['rank']} in {own['dtype']}, {size}. Other weights are frozen."
+
+
+def _adapted(one: TrainingMemory, facts: dict[str, Any]) -> str:  # noqa: ARG001
     from tfacct.reports import lora
 
-    own = facts["lora_adapters"]
-    names = lora.names(one.model, one.recipe)
-    size = f"{own['params']:,} parameters, {units.binary(own['bytes'])}"
-    return f"Adapters of rank {own['rank']} in {own['dtype']} on {names}: {size}. Other weights are frozen."
+    experts = "; not on routers and routed experts (peft: target_parameters)" if routed(one.model) else ""
+    return f"Adapters are on {lora.names(one.model, one.recipe)}{experts}."
 
 
 def _lora_saves_more(one: TrainingMemory, facts: dict[str, Any]) -> str:
@@ -681,8 +692,8 @@ def _lora_saves_more(one: TrainingMemory, facts: dict[str, Any]) -> str:
         return ""
     own, other = units.binary(facts["saved_bytes"]), units.binary(saved)
     wide = one.recipe.adapter_dtype != one.recipe.dtype and not one.recipe.autocast
-    lever = f" Try {option('adapter_dtype', one.recipe.dtype)}." if wide else ""
-    return f"LoRA saves more activations than full fine-tuning ({own} vs {other}).{lever}"
+    lever = f": try {option('adapter_dtype', one.recipe.dtype)}" if wide else ""
+    return f"LoRA saves {own} of activations, full fine-tuning {other}{lever}."
 
 
 def _labels(one: TrainingMemory, facts: dict[str, Any]) -> str:  # noqa: ARG001
@@ -709,8 +720,8 @@ def _sent(one: TrainingMemory, facts: dict[str, Any]) -> str:
 
 def _whole(one: TrainingMemory, facts: dict[str, Any]) -> str:  # noqa: ARG001
     keys = {"weights": "weights", "optimizer state": "optimizer_state", "gradients": "gradients", "saved": "saved"}
-    sizes = ", ".join(f"{name} {units.binary(facts['whole'][f'{key}_bytes'])}" for name, key in keys.items())
-    return f"The same batch on one device: {sizes}."
+    sizes = {name: int(facts["whole"][f"{key}_bytes"]) for name, key in keys.items()}
+    return f"On one device, in {units.binary_unit(max(sizes.values()))}: {_sizes(sizes, max(sizes.values()))}."
 
 
 def _tensor_parallel(one: TrainingMemory, facts: dict[str, Any]) -> str:  # noqa: ARG001
@@ -763,11 +774,7 @@ NOTES = (
     Note(3, lambda one: one.recipe.loss == "chunked", "The loss is computed in {chunks} chunks, and so is the head."),
     Note(2, lambda one: one.recipe.weights_dtype == NF4, _prepared),
     Note(3, lambda one: one.recipe.weights_dtype == NF4, "One 4-bit weight at a time is unpacked for its gradient."),
-    Note(
-        3,
-        lambda one: one.recipe.lora and routed(one.model),
-        "Routers and routed experts have no adapters (peft: target_parameters).",
-    ),
+    Note(3, lambda one: one.recipe.lora, _adapted),
     Note(
         3,
         lambda one: one.recipe.lora and one.model.architecture.classes,
@@ -776,6 +783,7 @@ NOTES = (
     Note(3, lambda one: reads_images(one.model) and not one.recipe.in_fp32, "The batch of images is in fp32."),
     Note(3, _mesh(), _whole),
     Note(3, _mesh(fsdp=1), "Each FSDP rank has a batch of its own."),
+    Note(3, _mesh(fsdp=1), "Temporary memory includes gathered weights."),
     Note(3, _mesh(zero=0), "Buffers in which an engine gathers gradients are not included."),
     Note(3, _mesh(tp=1), _tensor_parallel),
     Note(3, None, _labels),
