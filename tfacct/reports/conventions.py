@@ -11,7 +11,7 @@ from tfacct.loading.model import LoadedModel
 from tfacct.reports import counting, sentences, sight
 
 CONVENTION = "2 FLOPs per multiply-add; products only; bytes of weights and KV cache, every tensor rounded up"
-TRAINING = "every tensor that autograd keeps or makes; no allocator rounding, kernel workspace or device context"
+TRAINING = "every tensor that autograd saves or makes; no allocator rounding, kernel workspace or device context"
 
 
 def products_convention(request: Request, masked: bool, subjects: Sequence[LoadedModel] = ()) -> str:
