@@ -100,6 +100,7 @@ ASKED: dict[str, list[list[str]]] = {
         ["train", "llama-3.1-8b", "--ctx", "4k", "--fit", "80GiB"],
         ["train", "llama-3.1-8b", "--ctx", "4k", "--tp", "2", "--fsdp", "2"],
     ],
+    "train-exact": [["train", "gpt2", "--exact", "--ctx", "16"], ["train", "gpt2", "--exact", "--fit", "1GiB"]],
     "comms": [["comms", "llama-3.1-8b", "--tp", "8"], ["comms", "qwen3-8b", "--tp", "2", "--fsdp", "2", "--train"]],
     "plan": [
         ["plan", "llama-3.1-8b", "--gpus", "8", "--fit", "h100-sxm", "--batch", "16", "--ctx", "8k"],

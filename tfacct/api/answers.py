@@ -288,7 +288,6 @@ class VerifyReport(_Common):
     saved_bytes: int | None
     measured_saved_bytes: int | None
     profile: Literal["transformers"] | None
-    checked: str | None
     mesh: ranks.MeshFacts | None
     plan: Literal["torch", "transformers"] | None
     rank_params: int | None

@@ -347,6 +347,7 @@ class Witness(TypedDict):
     counted: int
     measured: int
     equal: bool
+    error: NotRequired[float]
     differing: dict[str, list[int | None]]
 
 

@@ -23,7 +23,7 @@ NULLABLE: Mapping[str, tuple[str, ...]] = {
     "comms": ("stages", *_PIPELINE),
     "verify": (
         *("total_flops", "measured_flops", "expected_params", *_RECIPE, "saved_bytes", "measured_saved_bytes"),
-        *("checked", "mesh", "plan", "rank_params", "measured_rank_params"),
+        *("mesh", "plan", "rank_params", "measured_rank_params"),
     ),
 }
 """By the name of the schema: a command, and the option that makes another report of it."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from tfacct.architecture.parts import GatedRecurrence, Mamba, TimeMix
+from tfacct.architecture.parts import DeltaNet, GatedRecurrence, Mamba, TimeMix
 from tfacct.base import units
 from tfacct.base.errors import TfacctError, UsageError
 from tfacct.base.record import record
@@ -25,8 +25,11 @@ from tfacct.training.step import TrainingMemory
 if TYPE_CHECKING:
     from tfacct.reports.budget import Budget
 
-TOKEN_LOOPS = (GatedRecurrence, Mamba, TimeMix)
-"""Recurrences that transformers runs token by token in Python."""
+SLOW = {
+    **dict.fromkeys((GatedRecurrence, Mamba, TimeMix), "the tokens in Python: 4,096 of them take about a minute"),
+    DeltaNet: "chunks of the tokens in Python: 4,096 of them take up to half a minute",
+}
+"""Recurrences that a class loops over in Python, and how long that takes."""
 NOT_INCLUDED = (
     "Not included: rounding and fragmentation of the allocator, workspace inside kernels, the CUDA context,"
     " torch.compile."
@@ -73,11 +76,10 @@ def adapters_of(model: LoadedModel, recipe: Recipe) -> Adapters:
 
 
 def slow_words(models: Sequence[LoadedModel]) -> str | None:
-    """Warning about classes that take long to run; None where there are none."""
-    slow = [one for one in models if any(isinstance(part, TOKEN_LOOPS) for part in one.architecture.parts())]
-    if not slow:
-        return None
-    return f"hint: the class of {slow[0].name} loops over the tokens in Python: 4,096 take one or two minutes"
+    """Warning about a class that takes long to run; None of others."""
+    found = ((one.name, SLOW[type(part)]) for one in models for part in one.architecture.parts() if type(part) in SLOW)
+    name, loop = next(found, (None, None))
+    return None if name is None else f"hint: the class of {name} loops over {loop}"
 
 
 def train_exact(
