@@ -54,9 +54,9 @@ def scaled_dot_product_attention(
 ) -> Tensor:
     """torch's attention with the kernel that CUDA takes. It has torch's name, by which autocast knows it."""
     if has_torch_function((q, k, v)):
-        rest = {"attn_mask": attn_mask, "dropout_p": dropout_p, "is_causal": is_causal, "scale": scale}
-        rest["enable_gqa"] = enable_gqa
-        found: Tensor = handle_torch_function(scaled_dot_product_attention, (q, k, v), q, k, v, **rest)
+        named: dict[str, Any] = {"dropout_p": dropout_p, "is_causal": is_causal, "scale": scale}
+        named |= {"attn_mask": attn_mask, "enable_gqa": enable_gqa}
+        found: Tensor = handle_torch_function(scaled_dot_product_attention, (q, k, v), q, k, v, **named)
         return found
     aten, grouped = torch.ops.aten, enable_gqa and q.shape[1] != k.shape[1]
     flash = attn_mask is None and q.dtype in HALVES and q.shape[-1] == v.shape[-1] <= FLASH_HEAD
