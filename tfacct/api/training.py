@@ -33,6 +33,7 @@ class TrainOptions(WholeOnMesh, total=False):
     master_weights: str | None
     gradient_dtype: str | None
     offload: str | None
+    packing: bool
     fit: int | str | None
     use: float | None
     reserve: int | str | None
