@@ -4,7 +4,10 @@ import pytest
 
 from tfacct import load
 from tfacct.base.errors import UsageError
+from tfacct.ledger.workload import Workload
 from tfacct.training.recipe import Recipe
+from tfacct.training.step import graph_of, training_step
+from tfacct.training.traits import mode_of, traits_of
 
 
 def test_weights_gradients_and_moments_are_in_fp32() -> None:
@@ -34,6 +37,20 @@ def test_what_a_block_keeps_by_hand() -> None:
     one, two = (load({**config, "num_hidden_layers": count}) for count in (1, 2))
     kept = [model.train(ctx=5, batch=2, weights_dtype="fp32").saved_bytes for model in (one, two)]
     assert kept[1] - kept[0] == 6_480 + 32_640 + 4_000 + 3_840 + 160 + 24 + 5_760
+
+
+def test_layers_that_share_weights_share_their_casts() -> None:
+    """ALBERT's twelve layers: 16-bit copies of one layer's weights, 4·768² + 2·768·3,072 numbers, are saved once."""
+    model, work, recipe = (
+        load("albert-base-v2").loaded,
+        Workload(64, 64),
+        Recipe(weights_dtype="fp32", attention="sdpa"),
+    )
+    graph = graph_of(model, work, recipe, mode_of(model, recipe), traits_of(model))
+    step = training_step(model, work, recipe, graph, [])
+    casts = [each for each in graph.before.graph.saved if ".attn." in each.path or ".mlp." in each.path]
+    assert step.bytes_in(graph.before).of(casts) == 2 * (4 * 768 * 768 + 2 * 768 * 3072)
+    assert not any("cast" in each.path for each in graph.layers[0].graph.saved)
 
 
 @pytest.mark.parametrize(

@@ -578,6 +578,29 @@ def _one_side(model: Transformer, groups: Iterable[Group], axes: Axes, mode: Mod
     return _with_loss(model, axes, before, tuple(layers), last._replace(axes=every), mode, traits)
 
 
+def with_shared_casts(graph: StepGraph) -> StepGraph:
+    """The step whose layers share autocast's copies of weights, where they share the weights: the copy of a weight that
+    is trained is made once."""
+    once, layers = dict[str, SavedTensor](), list[LayerGroup]()
+    for group in graph.layers:
+        if group.shared is None:
+            layers.append(group)
+            continue
+        copies = {each.saved for each in group.graph.casts}
+        once |= {each.path: each for each in group.graph.saved if each.path in copies}
+        own, others = (
+            each._replace(saved=tuple(one for one in each.saved if one.path not in copies), casts=())
+            for each in (group.graph, group.shared)
+        )
+        layers.append(group._replace(graph=own, shared=others))
+    if not once:
+        return graph
+    axes = {axis: size for group in layers for axis, size in group.axes.items()}
+    own = graph.before.graph._replace(saved=(*graph.before.graph.saved, *once.values()))
+    before = graph.before._replace(graph=own, axes={**axes, **graph.before.axes})
+    return graph._replace(before=before, layers=tuple(layers))
+
+
 def _before(model: Transformer, graph: LayerGraph, mode: Mode, traits: Traits) -> LayerGraph:
     """What runs before the layers, with what stays for all of them: token ids, cos and sin, the encoder's output."""
     saved = [] if isinstance(model.embed, Patches) else [SavedTensor("tokens", "B T", (EMBED,), "index")]

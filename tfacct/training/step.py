@@ -17,7 +17,7 @@ from tfacct.training.offload import HostMemory, on_device, on_host
 from tfacct.training.phases import Adapter, Phase, TrainingStep, peak, phases
 from tfacct.training.recipe import FP32, NF4, Recipe
 from tfacct.training.recompute import recomputing
-from tfacct.training.saved_tensors import step_graph
+from tfacct.training.saved_tensors import step_graph, with_shared_casts
 from tfacct.training.states import optimizer_memory, with_gradient_dtype
 from tfacct.training.traits import Mode, Traits
 
@@ -77,7 +77,7 @@ def changed(graph: StepGraph, model: LoadedModel, work: Workload, recipe: Recipe
         graph = recomputing(graph, recipe.recomputed_modules, traits)
     if recipe.loss == "chunked":
         graph = chunked_loss(graph, work.batch, work.tokens, frozen=recipe.lora is not None)
-    return graph
+    return with_shared_casts(graph)
 
 
 def plain_graph(model: LoadedModel, work: Workload, mode: Mode, traits: Traits) -> StepGraph:
