@@ -92,8 +92,8 @@ def test_the_update_casts_16_bit_gradients() -> None:
     ("recipe", "message"),
     [
         ({"master_weights": "bf16"}, "master_weights is fp32, not 'bf16'"),
-        ({**MASTER, "dtype": "fp32"}, "needs weights in 16 bits: these are in fp32"),
-        ({**MASTER, "weights_dtype": "fp32"}, "needs weights in 16 bits: these are in fp32"),
+        ({**MASTER, "dtype": "fp32"}, "needs trained weights in 16 bits: these are in fp32"),
+        ({**MASTER, "weights_dtype": "fp32"}, "needs trained weights in 16 bits: these are in fp32"),
         ({**MASTER, "lora": "8"}, "needs trained weights in 16 bits: these are in fp32"),
         ({"gradient_dtype": "fp32"}, "gradient_dtype='fp32' needs master_weights='fp32'"),
         ({**MASTER, "gradient_dtype": "fp16"}, "gradient_dtype is bf16 or fp32, not 'fp16'"),

@@ -146,7 +146,7 @@ class Trainable(Asked):
             packing,
             sizes.mesh,
         )
-        recipe, asked = recipe.qlora if qlora else recipe, replace(asked, batch=sizes.batch)
+        recipe, asked = recipe.with_qlora() if qlora else recipe, replace(asked, batch=sizes.batch)
         if exact:
             from tfacct.reports.train_exact import train_exact
 

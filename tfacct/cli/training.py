@@ -166,7 +166,7 @@ def train(
         mesh=sizes.mesh,
     )
     chosen = ask.subjects(which)
-    recipe, request = recipe.qlora if qlora else recipe, replace(request, batch=sizes.batch)
+    recipe, request = recipe.with_qlora() if qlora else recipe, replace(request, batch=sizes.batch)
     if exact:
         from tfacct.output.progress import progress
         from tfacct.reports.train_exact import slow_words, train_exact

@@ -14,9 +14,6 @@ from tfacct.ledger.einsum import Size
 from tfacct.training.phases import Phase, TrainingStep
 from tfacct.training.recipe import Recipe
 
-ON_DEVICE = 2
-"""Layer inputs that stay on the device."""
-
 
 class HostMemory(NamedTuple):
     """Bytes on the host, and those that move between host and device in an optimizer step, both ways."""

@@ -36,6 +36,9 @@ from tfacct.training.saved_tensors import CHOOSE, EMBED, LABELS, ROTARY
 BATCH = frozenset(("tokens", LABELS, paths.in_encoder("tokens")))
 """Saved tensors that are the batch itself: they stay until the step ends."""
 
+INPUTS_ON_DEVICE = 2
+"""Layer inputs that stay on the device if the others are offloaded."""
+
 
 class Phase(NamedTuple):
     """What is alive in one phase of a step, in bytes. `operation`: what runs there. `gathered`: weights of other
@@ -226,7 +229,7 @@ class TrainingStep(NamedTuple):
             return 0
         inputs = (self.bytes_in(group).of([self.layer_input(group)]) for group in self.graph.layers)
         every = [own for own, group in zip(inputs, self.graph.layers, strict=True) for _ in range(group.count)]
-        return sum(every[:-2])
+        return sum(every[:-INPUTS_ON_DEVICE])
 
     def saved_bytes(self) -> Size:
         """Bytes that the whole forward pass saves for the backward pass."""
@@ -477,8 +480,8 @@ class MemoryTimeline:
         if not self.step.offloads_inputs:
             return saved_before
         inputs = [place.inside.input for place in self.places]
-        stay = [1 if place.number is not None else 2 for place in self.places]
-        gone = (sum([own for own in inputs[:nth] if own][:-many]) for nth, many in enumerate([*stay, 2]))
+        stay = [INPUTS_ON_DEVICE - (place.number is not None) for place in self.places]
+        gone = (sum([own for own in inputs[:nth] if own][:-many]) for nth, many in enumerate([*stay, INPUTS_ON_DEVICE]))
         return [saved - on_host for saved, on_host in zip(saved_before, gone, strict=True)]
 
     def ends(self) -> set[int]:

@@ -60,8 +60,7 @@ class Recipe:
     mesh: Mesh | None = None
     exchanged: bool = False
 
-    @property
-    def qlora(self) -> Recipe:
+    def with_qlora(self) -> Recipe:
         """The recipe as QLoRA: adapters of rank 16, unless it has others, on weights in nf4. Raises UsageError."""
         if self.weights_dtype not in (None, NF4):
             raise UsageError(
@@ -99,7 +98,7 @@ class Recipe:
             raise UsageError(f"{option('weights_dtype')} is one of {known}, not {self.weights_dtype}")
         if self.weights_dtype == NF4 and (self.lora is None or dtype == FP32):
             raise UsageError(f"{option('weights_dtype', NF4)} needs {option('lora')} and a 16-bit {option('dtype')}")
-        self._check_master_weights(dtype)
+        self._check_master_weights(dtype, adapter_dtype)
         offload = self._checked_offload()
         return replace(
             self,
@@ -133,13 +132,14 @@ class Recipe:
             )
         return ",".join(name for name in OFFLOADED if name in names) or None
 
-    def _check_master_weights(self, dtype: str) -> None:
+    def _check_master_weights(self, dtype: str, adapter_dtype: str) -> None:
         if self.master_weights not in (None, FP32):
             raise UsageError(f"{option('master_weights')} is fp32, not {self.master_weights!r}")
-        if self.master_weights is not None and FP32 in (dtype, self.weights_dtype):
+        trained = (dtype, self.weights_dtype) if self.lora is None else (adapter_dtype,)
+        if self.master_weights is not None and FP32 in trained:
             raise UsageError(
-                f"{option('master_weights', FP32)} needs weights in 16 bits: these are in fp32",
-                f"leave {option('master_weights')} or {option('weights_dtype', FP32)} out",
+                f"{option('master_weights', FP32)} needs trained weights in 16 bits: these are in fp32",
+                f"leave {option('master_weights')} out",
             )
         if self.gradient_dtype not in (None, dtype, FP32):
             raise UsageError(f"{option('gradient_dtype')} is {dtype} or {FP32}, not {self.gradient_dtype!r}")

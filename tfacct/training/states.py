@@ -13,8 +13,6 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
-from tfacct.base.errors import UsageError
-from tfacct.base.spelling import option
 from tfacct.ledger.storage import width
 from tfacct.ledger.torch_parameters import TorchParameter
 from tfacct.training.optimizers import BLOCK, FP32_BYTES, SCALE, StepMemory, optimizer
@@ -46,11 +44,6 @@ def optimizer_memory(recipe: Recipe, parameters: Sequence[TorchParameter], bytes
     rule = optimizer(recipe.optimizer)
     if recipe.master_weights is None:
         return OptimizerMemory(rule.state_bytes(parameters, bytes_each), 0, rule.step_memory(parameters, bytes_each))
-    if bytes_each == FP32_BYTES:
-        raise UsageError(
-            f"{option('master_weights', FP32)} needs trained weights in 16 bits: these are in fp32",
-            f"leave {option('master_weights')} out",
-        )
     master = FP32_BYTES * sum(each.copies * each.elements for each in parameters)
     most, least = rule.step_memory(parameters, FP32_BYTES)
     casts = 0 if recipe.fp32_gradients else master
