@@ -31,10 +31,9 @@ def watch(
     gradient_accumulation: bool = False,
     keep_logits: bool = False,
     constants: Iterable[Tensor] = (),
-    backward: bool = True,
     visit: Visit = lambda: None,
 ) -> LiveBytes:
-    """Track the bytes alive from a forward pass to the last gradient, or to its loss without `backward`.
+    """Track the bytes alive from a forward pass to the last gradient.
 
     `gradient_accumulation`: gradients of an earlier micro-batch are there. `keep_logits`: the training loop keeps the
     logits. `constants`: tensors of the model that are neither parameters nor buffers, as scales of 4-bit weights are.
@@ -42,7 +41,7 @@ def watch(
     if gradient_accumulation:
         with cuda_kernels():
             run(model, batch).loss.backward()
-    with warnings.catch_warnings(), cuda_kernels(), module_hooks(model, visit, backward=backward) as running:
+    with warnings.catch_warnings(), cuda_kernels(), module_hooks(model, visit, backward=True) as running:
         warnings.simplefilter("ignore")
         live = LiveBytes(phase=lambda: running.phase)
         live.add(*model.parameters(), *model.buffers(), *constants, *batch.values())
@@ -52,7 +51,6 @@ def watch(
             loss, logits = result.loss, result.logits if keep_logits else None
             del result
             running.start_backward()
-            if backward:
-                loss.backward()
+            loss.backward()
         del logits
     return live

@@ -10,7 +10,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import Field, fields
+from dataclasses import fields
 from importlib.metadata import version
 from typing import Any, NamedTuple, TypeAlias
 
@@ -36,20 +36,10 @@ VALUES = ("meta tensor", "meta device", "aten::_local_scalar_dense", "nonzero", 
 Adapters: TypeAlias = tuple[int, Iterable[str]] | None
 """LoRA's rank, and the names of the modules that it adapts."""
 
-
-RUNS = {
-    *("dtype", "optimizer", "recompute", "attention", "gradient_accumulation", "keep_logits", "loss"),
-    *(
-        "lora",
-        "adapter_dtype",
-        "lora_dropout",
-        "weights_dtype",
-        "master_weights",
-        "gradient_dtype",
-        "offload",
-        "packing",
-    ),
-}
+RUNS = frozenset(
+    "dtype optimizer recompute attention gradient_accumulation keep_logits loss lora adapter_dtype lora_dropout"
+    " weights_dtype master_weights gradient_dtype offload packing".split()
+)
 """Fields of a recipe that a class on the meta device runs."""
 
 
@@ -89,8 +79,9 @@ def exact(
 ) -> ExactStep:
     """One training step of the class. Raises UsageError where the class refuses the config or cannot run on meta,
     MissingExtraError without a package that it needs."""
-    if found := next((each for each in fields(recipe) if each.name not in RUNS and _is_set(recipe, each)), None):
-        why = f"{option(found.name)} does not work with {option('exact', True)}: a class on the meta device has none"
+    others = (each for each in fields(recipe) if each.name not in RUNS)
+    if name := next((each.name for each in others if getattr(recipe, each.name) != each.default), None):
+        why = f"{option(name)} does not work with {option('exact', True)}: a class on the meta device has none"
         raise UsageError(why, f"leave it out, or {option('exact')}")
     if recipe.offloads("activations"):
         raise UsageError(f"{option('offload', 'activations')} does not work with {option('exact', True)}")
@@ -146,10 +137,6 @@ def exact(
         {name: version(name).partition("+")[0] for name in packages},
         time.perf_counter() - started,
     )
-
-
-def _is_set(recipe: Recipe, field: Field[Any]) -> bool:
-    return bool(getattr(recipe, field.name) != field.default)
 
 
 def build(model: LoadedModel, work: Workload, recipe: Recipe, adapters: Adapters = None) -> Built:
