@@ -66,7 +66,7 @@ def test_a_budget_smaller_than_the_weights_is_told_what_they_are(run: Callable[.
         ("--set head_dim=68", "torch pads others for its flash kernel, here to 72"),
         ("--set head_dim=320", "torch's flash kernel takes none wider, so another one would run"),
         ("--set head_dim=68 --dtype fp32 --set num_key_value_heads=32", "multiples of 8 up to 256 have hint:"),
-        ("--dtype fp32", "torch runs its math kernel for them, which keeps the scores of every query and key"),
+        ("--dtype fp32", "torch runs its math kernel for them, which saves the scores of all queries and keys"),
     ],
 )
 def test_what_would_run_instead_of_the_fused_kernel(run: Callable[..., Ran], asked: str, says: str) -> None:

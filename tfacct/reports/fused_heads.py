@@ -19,8 +19,8 @@ def beyond_kernels(shape: Transformer, *, full: bool) -> str | None:
             return f"sdpa has not been measured with heads of {heads}: {_instead(heads, flash=not full and not latent)}"
         if full and isinstance(part, Attention) and part.group != 1:
             return (
-                "grouped heads in fp32 are not counted with sdpa: torch runs its math kernel for them, which keeps the"
-                " scores of every query and key"
+                "the formula has no grouped heads in fp32 with sdpa: torch runs its math kernel for them, which saves"
+                " the scores of all queries and keys"
             )
     return None
 

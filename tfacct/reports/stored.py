@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from math import isqrt
 from typing import Any
@@ -69,12 +70,12 @@ def changed_by(subject: LoadedModel) -> str | None:
     fields, unsaid = sorted(subject.config.changes_training), subject.config.changes_by_default
     on = next((field for field in fields if said(subject.raw, field, unsaid)), None)
     if on is None:
-        # A class of decoders that is run as an encoder: with another mask, and so with other tensors kept.
-        return "is_causal = false changes what its training step keeps" if _both_ways(subject) else None
+        # A class of decoders that runs as an encoder has another mask, and so it saves other tensors.
+        return "its training step has not been measured with is_causal = false" if _both_ways(subject) else None
     every = [option("set", f"{field}=0") for field in fields if said(subject.raw, field, unsaid)]
     count = f"{' and '.join(every)} count{'s' if len(every) == 1 else ''} it without"
-    without = f", and the class's default is {subject.raw.get(on, unsaid)}: {count}"
-    return f"{on} changes what its training step keeps{without if said(subject.raw, on, None) is None else ''}"
+    default = f", the default of its class: {count}" if said(subject.raw, on, None) is None else ""
+    return f"its training step has not been measured with {on} = {json.dumps(said(subject.raw, on, unsaid))}{default}"
 
 
 def _both_ways(subject: LoadedModel) -> bool:
