@@ -123,8 +123,7 @@ class FamilyConfig(BaseModel):
     ungathered: ClassVar[str] = ""
     """Reason why fully_shard does not divide the class's weights as counted, where it was asked."""
     dropouts: ClassVar[Mapping[str, tuple[str, float | None]]] = {}
-    """Where the class has dropout (`embedding`, `residual`, `mlp`, `mlp_product`, `attention`, `classifier`) → field of
-    its share, and its default."""
+    """Where the class has dropout (places as in `training.traits.Mode`) → the field of its share, and its default."""
     out_first: ClassVar[bool] = False
     """True if the class declares attention's last product in front of the others: an optimizer is handed it so."""
     changes_training: ClassVar[frozenset[str]] = frozenset()

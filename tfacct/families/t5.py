@@ -41,7 +41,9 @@ class Config(FamilyConfig):
     layer_norm_epsilon: Real = 1e-6
 
     divided: ClassVar[frozenset[str]] = frozenset({"torch"})
-    dropouts: ClassVar = dict.fromkeys(("embedding", "residual", "attention", "mlp_product"), ("dropout_rate", 0.1))
+    dropouts: ClassVar = dict.fromkeys(
+        ("embedding", "residual", "attention", "mlp_product", "final"), ("dropout_rate", 0.1)
+    )
     stems: ClassVar = ("T5",)
     aliases: ClassVar = {
         "hidden_size": "d_model",

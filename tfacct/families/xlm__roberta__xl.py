@@ -23,6 +23,9 @@ class Config(roberta.Config):
 
     stems: ClassVar = ("XLMRobertaXL",)
     order: ClassVar = "pre"
+    dropouts: ClassVar = {
+        ("attn" if place == "residual" else place): field for place, field in roberta.Config.dropouts.items()
+    }
     front_norm: ClassVar = False
     hf_paths: ClassVar = {
         **{ours: theirs for ours, theirs in class_table("roberta.", LM_HEAD).items() if ours != "embed_norm"},

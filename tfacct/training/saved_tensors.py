@@ -37,7 +37,7 @@ SAVED_BY_ACTIVATION = {"relu": 0, "gelu_new": 4, "gelu_fast": 7, "relu2": 1, "xi
 FP32_UNDER_AUTOCAST = frozenset(("gelu_new",))
 """Activations written with `pow`, which autocast runs in fp32."""
 QKV, GATE_UP = ("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj")
-MLP, CROSS, ENCODER = "blocks.*.mlp", "blocks.*.cross", "encoder."
+CROSS, ENCODER, FINAL_NORM = "blocks.*.cross", "encoder.", "final_norm"
 SLICED = ("B", "Dg", "T")
 """Axes of the result of a matmul whose slices are gated by each other."""
 EMBED, RESIDUAL, MEMORY = "embed", "residual stream", "memory"
@@ -164,8 +164,8 @@ class LayerRules:
         left, right, out = line.einsum[:3]
         mode, axes, owner, by = self.mode, self.axes, line.path.rpartition(".")[0], line.path
         windowed = any(axes.get(width, axes["T"] + 1) <= axes["T"] for width in ("W", "Wb"))
-        biased = self.biased and not owner.endswith("cross")
-        masked = mode.sdpa and (self.traits.always_masked or biased or windowed or mode.packed)
+        crosses = owner == CROSS
+        masked = mode.sdpa and (self.traits.always_masked or self.biased or windowed or mode.packed)
         one = axes["K"] * (1 if mode.sdpa else axes["B"]) == 1 if "K" in axes else False  # for which a view will do
         copies = (masked or not mode.sdpa) and axes.get("G", 1) != 1 and "G" not in right and not one
         right = (*right, "G") if copies else right
@@ -197,9 +197,11 @@ class LayerRules:
             self.op(by, *gradients, Transient(" ".join(out), times=2), reads=reads)
         elif what == "scores":
             self.save(f"{by}.logsum", " ".join(axis for axis in out if axis not in KEY_AXES), by, "fp32")
-            if masked:
-                of_mask = QUERY_AXES | KEY_AXES | ({*out} - {"B"} if biased else {"B"})
+            if masked and not (self.biased and crosses):  # whose biases are zeros, saved once for all layers
+                of_mask = QUERY_AXES | KEY_AXES | ({*out} - {"B"} if self.biased else {"B"})
                 self.save(f"{by}.mask", " ".join(axis for axis in out if axis in of_mask), by)
+                if self.biased and line.mask == "causal":
+                    self.save(f"{by}.visible", " ".join(axis for axis in out if axis not in "BKGN"), by, "mask")
             self.op(by, reads=reads)
         else:
             self.save(by, " ".join(out), by)
@@ -246,6 +248,10 @@ class LayerRules:
             self.save(source, spec, name, self.role_of_experts(path))
             self.op(name, Transient(spec, times=2), reads=(source,))
         self.add(path, axes, only=True)
+        if path == FINAL_NORM and "final" in self.mode.dropouts:
+            self.save(f"{path}.drop", spec, f"{path}.drop", "mask")
+            self.op(f"{path}.drop", Transient(spec), reads=(path,))
+            self.add(f"{path}.dropped", axes, only=True)
         if kind == "activation" and SAVED_BY_ACTIVATION.get(line.function) == 0 and len(made) < 2:
             self.save(path, spec, path)
         if kind == "activation" and ".mlp." in path and "mlp_product" in self.mode.dropouts:
@@ -263,7 +269,7 @@ class LayerRules:
             sublayer = path.removesuffix("_add")
             last = [f"{sublayer}.o_proj"] if self.parallel and f"{sublayer}.o_proj" in self.makers else []
             reads = [LAYER_INPUT, *self.made.get(canonical(axes), []), *last]
-            if "residual" in dropouts or (sublayer == MLP and "mlp" in dropouts):
+            if "residual" in dropouts or sublayer.rpartition(".")[2] in dropouts:
                 self.save(f"{sublayer}.drop", spec, f"{sublayer}.drop", "mask")
                 self.op(f"{sublayer}.drop", Transient(spec), reads=reads[-1:])
         self.op(path, Transient(spec), reads=reads)
@@ -609,10 +615,13 @@ def _before(model: Transformer, graph: LayerGraph, mode: Mode, traits: Traits) -
         readers = tuple(f"{CROSS}.{which}_proj.weight" for which in "kv")
         saved.insert(0, SavedTensor(LABELS, "B T", (LABELS, CHOOSE), "index"))
         saved += [] if mode.autocast else [SavedTensor(MEMORY, "B J D", readers)]  # of which layers save casts
+        if mode.sdpa and any(getattr(part, "biased", False) for part in model.attentions):
+            saved.append(SavedTensor("zeros", "N T J", (f"{CROSS}.scores",)))  # biases of cross-attention
         order = [LABELS, *order]
     if EMBED not in order:  # the decoder's, whose gradient the encoder's tokens add to
         order, backward = [EMBED, *order], (BackwardOp(EMBED, ()), *backward)
-    saved += graph.saved
+    slices = traits.id_buffers and model.positions is not None and not model.positions.offset  # of a buffer
+    saved += [each for each in graph.saved if not (slices and each.path == "pos_embed.ids")]
     if not traits.rotary_per_layer:
         saved += [SavedTensor(path, axes, (ROTARY,), role) for path, axes, role in rotary_tables(model, mode, traits)]
     if "embedding" in mode.dropouts:
@@ -656,6 +665,8 @@ def buffers_of(model: Transformer, mode: Mode, traits: Traits) -> Iterator[Saved
     positions = model.positions
     for number, axis in enumerate(rotary_axes(model)):
         yield SavedTensor(f"rotary{number or ''}.inv_freq", axis, (), "fp32")
+    if positions is not None and traits.id_buffers:
+        yield SavedTensor("ids", "P", (), "index", traits.id_buffers)
     if traits.embed_scale_buffer:
         yield SavedTensor("embed.scale", "", (), stored)
     if isinstance(model.embed, Patches):
@@ -695,7 +706,9 @@ def _with_loss(
     saved = [SavedTensor("loss.log_probabilities", logits, (LOSS,), role)]
     saved += [SavedTensor("loss.copy", logits, (CHOOSE,), "fp32")] if copied else []
     saved += [SavedTensor("loss.targets", "B T", (CHOOSE,), "index")] if shifts else []  # else the labels themselves
-    saved.append(SavedTensor("loss.weight", "", (CHOOSE,), "fp32" if shifts else "compute"))
+    saved.append(
+        SavedTensor("loss.weight", "", (CHOOSE,), "fp32" if shifts or traits.fp32_loss or mode.autocast else "compute")
+    )
     if shifts and axes["B"] == 1:  # shifted labels are a view of padded ones
         saved.append(SavedTensor("loss.padding", "", (CHOOSE,), "index"))
     backward = [BackwardOp(LOSS, (Transient(logits, role, 2),))]

@@ -11,8 +11,8 @@ from tfacct.loading.model import LoadedModel
 if TYPE_CHECKING:
     from tfacct.training.recipe import Recipe
 
-CLASSIFIER, RESIDUAL = "classifier", "residual"
-"""Places of dropouts: before the classes, and before sums with the residual stream."""
+CLASSIFIER, EMBEDDING = "classifier", "embedding"
+"""Places of dropouts: before the classes, and after the embeddings."""
 
 
 class Mode(NamedTuple):
@@ -20,7 +20,8 @@ class Mode(NamedTuple):
 
     `fp32`: everything is in fp32. `autocast`: weights and residual stream are in fp32, matmuls read 16-bit copies.
     `packed`: a row has several sequences, which a mask separates. `dropouts`: places where the config drops elements:
-    embedding, residual, mlp, mlp_product, attention, classifier.
+    embedding, residual (after every sublayer), attn or mlp (after that one), mlp_product, attention, final (after the
+    final norm), classifier.
     """
 
     sdpa: bool = True
@@ -44,6 +45,7 @@ class Traits(NamedTuple):
     `dense_experts`: every expert runs on every token. `fp32_loss`: logits are cast to fp32, as those of next tokens
     always are. `biased_logits`: a buffer is added to the logits. `drops_in_attention`: the dropout after attention is
     inside its module, and recomputed with it. `embed_scale_buffer`: what scales embeddings is a buffer.
+    `id_buffers`: how many buffers have an id of each position: its number, and its segment.
     `mask_buffers`: how many masks of all positions the class stores: one, or one of each layer and one more.
     """
 
@@ -65,6 +67,7 @@ class Traits(NamedTuple):
     biased_logits: bool = False
     drops_in_attention: bool = False
     embed_scale_buffer: bool = False
+    id_buffers: int = 0
     mask_buffers: Literal["", "one", "per layer"] = ""
 
     def rotary_role(self, mode: Mode) -> Literal["fp32", "compute"]:
@@ -113,12 +116,18 @@ TRAITS: Mapping[str, Traits] = {
         ("bart", "blenderbot", "blenderbot-small", "marian", "mbart", "pegasus", "plbart"),
         Traits(narrow_softmax=True, biased_logits=True),
     ),
+    **dict.fromkeys(("distilbert", "layoutlm", "mpnet"), Traits(narrow_softmax=True, id_buffers=1)),
     **dict.fromkeys(
         (
-            *("albert", "altclip_text_model", "bert", "big_bird", "camembert", "chinese_clip_text_model"),
-            *("data2vec-text", "distilbert", "dpr", "electra", "ernie", "gte", "jina_bert", "layoutlm", "m2m_100"),
-            *("megatron-bert", "mpnet", "mvp", "nomic_bert", "rembert", "roberta", "roberta-prelayernorm", "roc_bert"),
-            *("roformer", "xlm-roberta", "xlm-roberta-xl"),
+            *("albert", "bert", "camembert", "ernie", "roberta", "roberta-prelayernorm", "roc_bert", "xlm-roberta"),
+            "xlm-roberta-xl",
+        ),
+        Traits(narrow_softmax=True, id_buffers=2),
+    ),
+    **dict.fromkeys(
+        (
+            *("altclip_text_model", "big_bird", "chinese_clip_text_model", "data2vec-text", "dpr", "electra", "gte"),
+            *("jina_bert", "m2m_100", "megatron-bert", "mvp", "nomic_bert", "rembert", "roformer"),
         ),
         Traits(narrow_softmax=True),
     ),
@@ -139,8 +148,8 @@ def mode_of(model: LoadedModel, recipe: Recipe) -> Mode:
 def dropouts_of(model: LoadedModel) -> frozenset[str]:
     """Places where the config drops elements. Raises UsageError for a share that is none."""
     found = {place: model.raw.get(field, absent) for place, (field, absent) in model.config.dropouts.items()}
-    if found.get(CLASSIFIER, 0) is None:  # the residual stream's
-        found[CLASSIFIER] = found[RESIDUAL]
+    if found.get(CLASSIFIER, 0) is None:  # as everywhere
+        found[CLASSIFIER] = found[EMBEDDING]
     for place, share in found.items():
         if not isinstance(share, (int, float)) or isinstance(share, bool) or not 0 <= share < 1:
             field = model.config.dropouts[place][0]
