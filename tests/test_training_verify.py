@@ -92,14 +92,14 @@ def test_tables_fit(run: Callable[..., Ran], columns: int) -> None:
 
 
 @pytest.mark.slow
-def test_what_is_kept_is_proven(run: Callable[..., Ran]) -> None:
+def test_saved_activations_are_proven(run: Callable[..., Ran]) -> None:
     """gpt2 with every block run again: two values of B, K, H, F, V and L, three of T."""
     ran = run("verify", "--prove", "gpt2", "--train", "--dtype", "bf16", "--recompute", "full", "--json")
     assert ran.code == 0, ran.err
     (facts,) = json.loads(ran.out)["models"]
     whole, *edges = facts["statements"]
     assert facts["proven"] and whole["difference"] == "0 at 192 of 192" and all(edge["proven"] for edge in edges)
-    assert {edge["what"] for edge in edges} == {f"kept in bf16 at {at}" for at in ("B = 1", "K = 1", "B = 1, K = 1")}
+    assert {edge["what"] for edge in edges} == {f"saved in bf16 at {at}" for at in ("B = 1", "K = 1", "B = 1, K = 1")}
 
 
 @pytest.mark.slow

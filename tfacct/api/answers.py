@@ -213,7 +213,6 @@ class DiffReport(_Common):
 class _Stepped(_Common):
     """Metrics, with the recipe where one is of a training step."""
 
-    profile: Literal["transformers"] | None
     optimizer: str | None
     recompute: str | None
     attention: Literal["sdpa", "eager"] | None
@@ -287,7 +286,6 @@ class VerifyReport(_Common):
     weights_dtype: str | None
     saved_bytes: int | None
     measured_saved_bytes: int | None
-    profile: Literal["transformers"] | None
     mesh: ranks.MeshFacts | None
     plan: Literal["torch", "transformers"] | None
     rank_params: int | None

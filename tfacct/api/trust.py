@@ -103,9 +103,9 @@ class Trusted(Asked):
 
         recipe = named_of({"recompute": recompute, "attention": attention})
         if train:
-            from tfacct.reports.prove_kept import prove_kept
+            from tfacct.reports.prove_saved import prove_saved
 
-            return answered(ProveReport, prove_kept(self.loaded, Counting(dtype, trained=recipe), by=by))
+            return answered(ProveReport, prove_saved(self.loaded, Counting(dtype, trained=recipe), by=by))
         if recipe or dtype:
             raise UsageError(f"{recipe[0][0] if recipe else 'dtype'} needs train=True")
 

@@ -87,7 +87,7 @@ def train(
     lora: Annotated[
         str | None,
         typer.Option(
-            metavar="R[:PRODUCTS]", help="Adapters of rank R, as peft's, on all products of the blocks or on these."
+            metavar="R[:LAYERS]", help="Adapters of rank R on all linear layers inside the layers, or on these (peft)."
         ),
     ] = None,
     qlora: Annotated[
@@ -96,19 +96,17 @@ def train(
     adapter_dtype: Annotated[
         str,
         typer.Option(
-            "--adapters", metavar="DTYPE", help="Of the adapters: fp32, peft's default, or that of the weights."
+            "--adapters", metavar="DTYPE", help="Dtype of the adapters: fp32, peft's default, or that of the weights."
         ),
     ] = "fp32",
-    lora_dropout: Annotated[
-        float, typer.Option(metavar="SHARE", help="Share of an adapter's input that is dropped.")
-    ] = 0.0,
+    lora_dropout: Annotated[float, typer.Option(metavar="SHARE", help="Dropout on the adapters' inputs.")] = 0.0,
     weights_dtype: Annotated[
         str | None,
         typer.Option(
             "--weights",
             metavar="FORMAT",
-            help="fp32: the pass runs under torch.autocast, as Trainer runs it; nf4: frozen ones beside adapters, as"
-            " QLoRA has them.",
+            help="fp32: the pass runs under torch.autocast, as in Trainer; nf4: frozen weights in 4 bits, with --lora"
+            " (QLoRA).",
         ),
     ] = None,
     master_weights: opt.MasterWeights = None,

@@ -74,9 +74,9 @@ def verify(
                 raise UsageError("--prove is for all sizes: it goes with --by and --set only")
             asked = ask.one_of_family(prove, which)
             if train:
-                from tfacct.reports.prove_kept import prove_kept
+                from tfacct.reports.prove_saved import prove_saved
 
-                report = prove_kept(asked, terms, by=None if by is None else by.value, progress=tick)
+                report = prove_saved(asked, terms, by=None if by is None else by.value, progress=tick)
             else:
                 report = proven(asked, by=(by or opt.ProofChoice.symbols).value, progress=tick)
         elif shard:

@@ -163,7 +163,7 @@ class Counting:
             return {}
         recipe = self.recipe if subject is None else self.recipe.for_model(subject)
         named = {name: getattr(recipe, name) for name in ("optimizer", "recompute", "attention", "loss", "lora")}
-        return {**named, "weights_dtype": recipe.weights_dtype or recipe.dtype, "profile": "transformers"}
+        return {**named, "weights_dtype": recipe.weights_dtype or recipe.dtype}
 
     def facts(self, subject: LoadedModel, work: Workload, weights: str | None) -> dict[str, Any]:
         """The workload as it stands in the JSON. `weights`: what they are stored in, where that was said."""

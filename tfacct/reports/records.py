@@ -8,7 +8,7 @@ from typing import Any
 _STAGE = ("tp", "pp", "stage", "mesh", "whole")
 _RANGE = ("weights_low_bytes", "weights_high_bytes", "total_low_bytes", "total_high_bytes", "range_reason")
 _PIPELINE = ("stage", "microbatches", "bubble", "bubble_ratio")
-_RECIPE = ("profile", "optimizer", "recompute", "attention", "loss", "lora", "weights_dtype")
+_RECIPE = ("optimizer", "recompute", "attention", "loss", "lora", "weights_dtype")
 NULLABLE: Mapping[str, tuple[str, ...]] = {
     "flops": ("derivation", "pointwise", *_STAGE),
     "flops-bytes": _STAGE,
