@@ -15,6 +15,7 @@ import sys
 import timeit
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -168,9 +169,9 @@ def evaluation(runs: int) -> Result:
 
 
 def steps() -> list[Result]:
-    """What a training step keeps, and its instants, of models whose blocks have most parts: CPU time."""
-    from tfacct.accounts.timeline import timeline
-    from tfacct.reports.training import step_of
+    """The graph of a training step and its phases, of models whose layers have most parts: CPU time."""
+    from tfacct.reports.training import training_memory
+    from tfacct.training.phases import phases
     from tfacct.training.recipe import Recipe
 
     found, work, count = [], Workload(4096, 4096), EVALUATIONS // 20
@@ -189,8 +190,13 @@ def steps() -> list[Result]:
     for name, recipe in steps_:
         loaded = load(name).loaded
         sides = Workload(1024, 1024, source=1024, new_source=1024)
-        step = step_of(loaded, sides if loaded.architecture.encoder else work, recipe)
-        for what, asked, goal in (("kept", step.kept, 50), ("timeline", lambda step=step: timeline(step), 500)):
+        shape = sides if loaded.architecture.encoder else work
+        step = training_memory(loaded, shape, recipe).step
+        asked_: tuple[tuple[str, Any, int], ...] = (
+            ("graph", partial(training_memory, loaded, shape, recipe), 1000),
+            ("phases", partial(phases, step), 1000),
+        )
+        for what, asked, goal in asked_:
             times = timeit.repeat(asked, number=count, repeat=7, timer=thread_time)
             each = [seconds / count * 1e6 for seconds in times]
             found.append(

@@ -14,13 +14,12 @@ from typing import Any
 import pytest
 
 from tests.conftest import Ran
+from tests.training import saved_in, step_of
 from tfacct import load
 from tfacct.base.errors import UsageError
-from tfacct.ledger.kept import Kept, Moment, Run, bytes_each, joined
-from tfacct.ledger.storage import width
 from tfacct.ledger.workload import Workload
 from tfacct.loading import presets
-from tfacct.reports.training import reads_images, refusal, step_of, training_memory
+from tfacct.reports.training import reads_images, refusal, training_memory
 from tfacct.training.recipe import Recipe
 from tfacct.training.step import TrainingMemory
 
@@ -199,8 +198,8 @@ def test_a_block_of_llama_by_hand() -> None:
     fields = {"hidden_size": 48, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 16}
     model = load("llama-3.2-1b", **fields, intermediate_size=70, num_hidden_layers=3).loaded
     step = step_of(model, Workload(context=23, tokens=23, batch=2), Recipe())
-    (blocks,) = step.run.blocks
-    assert step.kept_in(blocks) == 2 * 23 * (16 * 48 + 4 * 96 + 4 * 32 + 8 * 70 + 4 * 6 + 8) + 24
+    (blocks,) = step.graph.layers
+    assert saved_in(step, blocks) == 2 * 23 * (16 * 48 + 4 * 96 + 4 * 32 + 8 * 70 + 4 * 6 + 8) + 24
 
 
 def test_a_block_of_bert_by_hand() -> None:
@@ -209,8 +208,8 @@ def test_a_block_of_bert_by_hand() -> None:
     fields = {"hidden_size": 48, "num_attention_heads": 3, "intermediate_size": 70, "num_hidden_layers": 3}
     model = load("bert-base", **fields, attention_probs_dropout_prob=0.0).loaded
     step = step_of(model, Workload(context=23, tokens=23, batch=2), Recipe())
-    (blocks,) = step.run.blocks
-    assert step.kept_in(blocks) == 2 * 23 * (8 * 48 + 2 * 48 + 8 * 48 + 4 * 3 + 4 * 70 + 16) + 24
+    (blocks,) = step.graph.layers
+    assert saved_in(step, blocks) == 2 * 23 * (8 * 48 + 2 * 48 + 8 * 48 + 4 * 3 + 4 * 70 + 16) + 24
 
 
 def test_a_window_that_a_sequence_reaches_across_keeps_a_mask_by_hand() -> None:
@@ -218,34 +217,10 @@ def test_a_window_that_a_sequence_reaches_across_keeps_a_mask_by_hand() -> None:
     4,096² numbers in bf16, keys and values of all 32 heads, not of 8, and two seeds of 8 bytes instead of 24."""
     mistral = load("mistral-7b-v0.1").loaded
     below, at = (step_of(mistral, Workload(context=n, tokens=n, batch=1), Recipe()) for n in (4095, 4096))
-    kept = [int(step.kept_in(step.run.blocks[0])) for step in (below, at)]
+    kept = [int(saved_in(step, step.graph.layers[0])) for step in (below, at)]
     each = 16 * 4096 + 4 * 32 * 128 + 4 * 8 * 128 + 8 * 14336 + 4 * 32 + 8
     assert kept[0] == 4095 * each + 24
     assert kept[1] == 4096 * (each + 2 * 2 * (32 - 8) * 128) + 2 * 4096**2 + 16
-
-
-def test_roles_are_bytes_of_the_pass() -> None:
-    """work, full, upcast, cast, copy, flag, index, short, seed: in bf16, then in fp32."""
-    roles = ("work", "full", "upcast", "cast", "copy", "flag", "index", "short", "seed")
-    assert [bytes_each(role, width("bf16")) for role in roles] == [2, 4, 4, 2, 4, 1, 8, 4, 24]
-    assert [bytes_each(role, width("fp32")) for role in roles] == [4, 4, 4, 0, 0, 1, 8, 4, 16]
-
-
-def test_a_tensor_that_two_parts_keep_is_one_line() -> None:
-    one = Run(("a",), (Kept("x", "B T D", by=("a",)),), (Moment("a", ()),))
-    two = Run(("b",), (Kept("x", "B T D", by=("b",)), Kept("y", "B T", by=("b",))))
-    both = joined(one, two)
-    assert [(line.path, line.by) for line in both.kept] == [("x", ("a", "b")), ("y", ("b",))]
-    assert [line.path for line in both.alive("a")] == ["x"]
-    assert both.finished(Moment("a", ())) == ("a", "b") and both.finished(Moment("a", (), done=False)) == ("b",)
-
-
-def test_what_is_kept_depends_on_every_line() -> None:
-    """Each line of a block taken away changes the bytes: none is there for show."""
-    step = step_of(load("qwen3-0.6b").loaded, Workload(context=37, tokens=37, batch=3), Recipe())
-    for section in step.run.sections:
-        for line in section.run.kept:
-            assert line.bytes({**section.axes, **step.at}, step.pass_) > 0, line.path
 
 
 def test_the_command(run: Callable[..., Ran]) -> None:

@@ -5,9 +5,9 @@ from collections.abc import Callable
 import pytest
 
 from tests.conftest import Ran
+from tests.training import saved_in, step_of
 from tfacct import load
 from tfacct.ledger.workload import Workload
-from tfacct.reports.training import step_of
 from tfacct.training.recipe import Recipe
 
 
@@ -23,7 +23,7 @@ def test_slices_of_one_product_stay_for_the_norms_of_queries_and_keys() -> None:
     tokens = 2 * 23
     stream, heads, network = 8 * 48, 2 * 48 * (3 + 2 + 2), 2 * 70 * 2
     statistics = 2 * 2 * 4 * 3 + 4 * 3 + 2 * 2 * 4
-    assert step.kept_in(step.run.blocks[0]) == tokens * (stream + heads + network + statistics) + 24
+    assert saved_in(step, step.graph.layers[0]) == tokens * (stream + heads + network + statistics) + 24
 
 
 @pytest.mark.parametrize(

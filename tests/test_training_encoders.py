@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Ran
+from tests.training import saved_in, step_of
 from tfacct import load
 from tfacct.base.errors import UsageError
 from tfacct.ledger.workload import Workload
-from tfacct.reports.training import step_of
 from tfacct.training.recipe import Recipe
 
 
@@ -22,7 +22,7 @@ def test_a_gated_encoder_drops_numbers_inside_its_network() -> None:
     for name, head in (("gte-base-en-v1.5", "GteForMaskedLM"), ("nomic-embed-text-v1.5", "NomicBertForMaskedLM")):
         model = load(name, **sizes, architectures=[head], hidden_act="gelu", attention_probs_dropout_prob=0.0).loaded
         step = step_of(model, Workload(context=23, tokens=23, batch=2), Recipe())
-        kept.append(step.kept_in(step.run.blocks[0]))
+        kept.append(saved_in(step, step.graph.layers[0]))
     assert kept[1] == 2 * 23 * (2 * 48 * 4 + 2 * 48 * 4 + 4 * 6 + 2 * 70 * 4 + 16) + 24
     assert kept[0] - kept[1] == 2 * 23 * (70 + 2 * 48)
 

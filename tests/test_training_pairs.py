@@ -5,12 +5,12 @@ from collections.abc import Callable
 import pytest
 
 from tests.conftest import Ran
+from tests.training import saved_in, step_of
 from tfacct import load
-from tfacct.accounts.timeline import peak, timeline
-from tfacct.accounts.timeline_pairs import PairTimeline
 from tfacct.ledger.workload import Workload
 from tfacct.reports.explore_training import training
-from tfacct.reports.training import step_of, training_memory
+from tfacct.reports.training import training_memory
+from tfacct.training.phases import phases
 from tfacct.training.recipe import Recipe
 
 SIZES = {"d_model": 48, "encoder_layers": 2, "decoder_layers": 3, "encoder_ffn_dim": 70, "decoder_ffn_dim": 50}
@@ -24,29 +24,28 @@ def test_both_sides_of_bart_by_hand() -> None:
     GELU, two means and deviations. The decoder's has a third sum, norm and dropout, and keys and values of the source.
     What the encoder gave stands once."""
     step = step_of(load("bart-base", **SIZES, **HEADS).loaded, WORK, Recipe())
-    read, write = step.run.source[1], step.run.blocks[0]
+    read, write = step.graph.encoder_layers[1], step.graph.layers[0]
     source, target, seed = 2 * 31, 2 * 23, 24
-    assert step.kept_in(read) == source * (8 * 48 + 2 * 48 + 8 * 48 + 4 * 3 + 4 * 70 + 16) + seed
+    assert saved_in(step, read) == source * (8 * 48 + 2 * 48 + 8 * 48 + 4 * 3 + 4 * 70 + 16) + seed
     own = 12 * 48 + 3 * 48 + 8 * 48 + 4 * 3 + 4 * 48 + 4 * 3 + 4 * 50 + 24
-    assert step.kept_in(write) == target * own + source * 4 * 48 + 2 * seed
-    memory = [line for line in step.run.front.run.kept if line.path == "memory"]
-    assert [line.bytes({**step.run.front.axes, **step.at}, step.pass_) for line in memory] == [source * 48 * 2]
+    assert saved_in(step, write) == target * own + source * 4 * 48 + 2 * seed
+    memory = [each for each in step.graph.before.graph.saved if each.path == "memory"]
+    assert step.bytes_in(step.graph.before).of(memory) == source * 48 * 2
 
 
 def test_a_table_of_both_sides_has_one_gradient() -> None:
     """The gradients are the parameters, two bytes each; beside the encoder's backward pass all of the decoder's are."""
     model = load("bart-base", **SIZES, **HEADS).loaded
-    step = step_of(model, WORK, Recipe(optimizer="none"))
     parameters = 2 * sum(tensor.count * tensor.elements for tensor in model.ledger.tensors())
-    assert PairTimeline(step).all_gradients == parameters
-    named = {instant.name: instant for instant in timeline(step)}
-    assert named["encoder, block 0, backward"].gradients > named["block 0, backward"].gradients
+    named = {phase.name: phase for phase in training_memory(model, WORK, Recipe(optimizer="none")).phases}
+    assert named["encoder, layer 0, backward"].gradients > named["layer 0, backward"].gradients
     assert named["optimizer step"].gradients == parameters
 
 
 def test_a_longer_source_takes_more_and_the_source_is_said(run: Callable[..., Ran]) -> None:
     model = load("bart-large").loaded
-    most = [peak(timeline(step_of(model, Workload(64, 64, 1, "all", n, n), Recipe()))).total for n in (256, 512, 1024)]
+    sides = [Workload(64, 64, 1, "all", n, n) for n in (256, 512, 1024)]
+    most = [training_memory(model, work, Recipe()).peak.total for work in sides]
     assert most == sorted(set(most))
     ran = run("train", "bart-large", "--ctx", "64", "--source", "256")
     assert ran.out.splitlines()[0].startswith("bart-large: a training step in bf16, context 64, source 256")
@@ -143,15 +142,15 @@ def test_both_sides_of_t5_by_hand() -> None:
     reads. Distances are one integer for each query and key of a side."""
     fields = {"d_model": 48, "d_kv": 20, "num_heads": 3, "d_ff": 70, "num_layers": 2, "dropout_rate": 0.0}
     step = step_of(load("t5-small", **fields).loaded, WORK, Recipe(attention="eager"))
-    read, write = step.run.source[1], step.run.blocks[0]
+    read, write = step.graph.encoder_layers[1], step.graph.layers[0]
     source, target = 2 * 31, 2 * 23
     norm, heads, scores = 8 * 48 + 4 + 2 * 48, 2 * 60, 2 * 3
-    assert step.kept_in(read) == source * (2 * norm + 4 * heads + scores * 31 + 2 * 70)
+    assert saved_in(step, read) == source * (2 * norm + 4 * heads + scores * 31 + 2 * 70)
     own = 3 * norm + 4 * heads + scores * 23 + 2 * heads + scores * 31 + 2 * 70
-    assert step.kept_in(write) == target * own + source * 2 * heads
-    lines = {line.path: line.bytes({**step.run.front.axes, **step.at}, step.pass_) for line in step.run.front.run.kept}
-    assert lines["rel_bias.ids"] == 23 * 23 * 8
-    assert PairTimeline(step).all_gradients == 2 * load("t5-small", **fields).loaded.parameters
+    assert saved_in(step, write) == target * own + source * 2 * heads
+    ids = [each for each in step.graph.before.graph.saved if each.path == "rel_bias.ids"]
+    assert step.bytes_in(step.graph.before).of(ids) == 23 * 23 * 8
+    assert phases(step)[-1].gradients == 2 * load("t5-small", **fields).loaded.parameters
 
 
 @pytest.mark.parametrize(

@@ -168,7 +168,7 @@ class _Training:
         if own not in self.whys:
             self.ranks[own] = layouts.model_of_rank(self.subject, mesh)
             recipe = layouts.alone(replace(self.recipe, mesh=mesh))
-            self.whys[own] = alone_refused(self.ranks[own], recipe, self._work(mesh, 1))
+            self.whys[own] = alone_refused(self.ranks[own], recipe)
         return self.whys[own]
 
     def _largest(self, mesh: Mesh) -> tuple[int, int, int]:

@@ -22,7 +22,7 @@ from tfacct.ledger.workload import Workload, check_size
 from tfacct.loading import devices
 from tfacct.loading.model import LoadedModel
 from tfacct.reports.placed import MEASURED, check_heads
-from tfacct.reports.training import trained as step_memory
+from tfacct.reports.training import training_memory
 from tfacct.training.recipe import Recipe
 
 DTYPES = ("bf16", "fp8")
@@ -112,7 +112,7 @@ def memory(subject: LoadedModel, work: Workload, count: int, usable: int, how: T
     recomputed = "full" if how.recompute else "attention" if how.recompute_attention else "none"
     recipe = Recipe(recompute=recomputed, gradient_accumulation=1 + (how.accumulate > 1 and mesh.pp == 1), mesh=ranks)
     try:
-        return Memory(least, step_memory(subject, replace(work, batch=sequences), recipe.checked()).least, usable)
+        return Memory(least, training_memory(subject, replace(work, batch=sequences), recipe.checked()).least, usable)
     except TfacctError as error:
         return Memory(least, None, usable, error.message.removeprefix(f"{subject.name}: "))
 

@@ -8,7 +8,6 @@ from typing import Any
 from tfacct.base.spelling import option, setting, spelled
 from tfacct.loading.model import LoadedModel
 from tfacct.reports.lora import on_attention
-from tfacct.reports.passes import CHUNKED
 from tfacct.reports.training import refusal
 from tfacct.training.adapters import parameter_words
 from tfacct.training.bounds import exact_advice
@@ -54,7 +53,7 @@ def _nearest(subject: LoadedModel, recipe: Recipe) -> str | None:
         f"{option('attention', other)} is counted": (True, {"attention": other}),
         f"{option('dtype', 'bf16')} is counted": (recipe.dtype != "bf16", {"dtype": "bf16"}),
         f"{option('recompute', 'full')} is counted": (bool(recipe.recomputed_modules), {"recompute": "full"}),
-        f"{option('loss', 'whole')} is counted": (recipe.loss == CHUNKED, {"loss": "whole"}),
+        f"{option('loss', 'whole')} is counted": (recipe.loss == "chunked", {"loss": "whole"}),
         f"{option('weights_dtype', NF4)} is counted": (unpacked, {"weights_dtype": NF4}),
         **{f"{option('lora', on)} is counted": (True, {"lora": on}) for on in named},
         **{

@@ -4,24 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
-from typing import NamedTuple
 
-from tfacct.accounts.timeline import Instant, peak
-from tfacct.accounts.training import Adapter, Step
 from tfacct.architecture.parts import MIXERS, Experts, Patches
-from tfacct.base.errors import ConfigError, UsageError
+from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
-from tfacct.ledger.einsum import Size
 from tfacct.ledger.storage import width
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.reports.fused_heads import beyond_kernels
-from tfacct.reports.passes import ONE, pass_of
 from tfacct.reports.stored import changed_by, stored
 from tfacct.training import bounds
-from tfacct.training.adapters import adapters_of, packed_bytes
-from tfacct.training.offload import HostMemory
-from tfacct.training.recipe import FP32, NF4, Recipe
+from tfacct.training.recipe import FP32, Recipe
 from tfacct.training.saved_tensors import predicts_next_token
 from tfacct.training.states import optimizer_memory
 from tfacct.training.step import TrainingMemory, graph_of, training_step
@@ -33,20 +26,14 @@ LOSSES = frozenset(
 """Kinds of classes whose loss is one class of each sequence, each position, or each image."""
 
 
-def refusal(subject: LoadedModel, recipe: Recipe, work: Workload = ONE) -> str | None:
-    """Reason why a model's training step is not counted; None if it is."""
+def refusal(subject: LoadedModel, recipe: Recipe) -> str | None:
+    """Why the formula does not answer a model's training step; None if it does."""
     recipe = recipe.for_model(subject)
     if recipe.mesh is not None:
         from tfacct.reports import layouts
 
         return layouts.refusal(subject, recipe)
-    why = _unmeasured(subject, recipe)
-    if why is None:
-        try:
-            pass_of(subject, recipe, work)
-        except ConfigError as error:
-            return str(error)
-    return why
+    return _unmeasured(subject, recipe)
 
 
 def _unmeasured(subject: LoadedModel, recipe: Recipe) -> str | None:
@@ -107,43 +94,6 @@ def _no_classes(subject: LoadedModel) -> str | None:
     return None
 
 
-def step_of(subject: LoadedModel, work: Workload, recipe: Recipe) -> Step:
-    """The training step of a model. Raises UsageError for one that is not counted."""
-    recipe, work = recipe.for_model(subject), recipe.runs(work)
-    if recipe.mesh is not None:
-        from tfacct.reports import train_ranks
-
-        return train_ranks.step_of(subject, work, recipe)
-    why = _unmeasured(subject, recipe)
-    if why is not None:
-        raise UsageError(f"{subject.name}: {why}", _advice(subject, recipe))
-    if of_another_size(subject, work):
-        said = f"the class takes no images of another size than its own while it trains: {subject.context:,} tokens"
-        raise UsageError(f"{subject.name}: {said}", option("ctx", subject.context))
-    try:
-        run = pass_of(subject, recipe, work)
-    except ConfigError as error:
-        raise UsageError(f"{subject.name}: {error}", _advice(subject, recipe)) from None
-    each = width(recipe.dtype)
-    tensors = stored(subject)
-    wide = width(FP32) if recipe.autocast else None
-    bytes_each = (wide or each).bits // 8
-    adapters: tuple[Adapter, ...] = ()
-    frozen: Size | None = None
-    if recipe.lora is not None:
-        own, tensors = adapters_of(subject, recipe)
-        adapters, bytes_each = tuple(Adapter(*each) for each in own), width(recipe.adapter_dtype).bits // 8
-        frozen = packed_bytes(subject) if recipe.weights_dtype == NF4 else None
-    memory = optimizer_memory(recipe, tensors, bytes_each)
-    again = recipe.recompute == "full"
-    update, loop = memory.update, (recipe.accumulates, recipe.keep_logits)
-    less, master = update.most - update.least, memory.master_weights
-    return Step(
-        run, subject.ledger, work.axes(), each, memory.state, update.most, again, *loop, less, adapters, frozen, wide,
-        master_weights=master,
-    )  # fmt: skip
-
-
 def unsure(subject: LoadedModel, recipe: Recipe) -> bool:
     """True if the order of the parameters decides what the optimizer holds while it updates."""
     if recipe.mesh is not None:
@@ -151,21 +101,6 @@ def unsure(subject: LoadedModel, recipe: Recipe) -> bool:
     each = width(FP32 if recipe.autocast else recipe.dtype).bits // 8
     update = optimizer_memory(recipe, stored(subject), each).update
     return update.most > update.least
-
-
-def stepper(subject: LoadedModel, recipe: Recipe) -> Callable[[Workload], Step]:
-    """The training step of a model at any workload; the last one is kept. Raises UsageError for one that is not
-    counted."""
-    recipe = recipe.checked()
-    last: list[tuple[Workload, Step]] = []
-
-    def step(work: Workload) -> Step:
-        if not last or last[0][0] != work:
-            last[:] = [(work, step_of(subject, work, recipe))]
-        return last[0][1]
-
-    _check(subject, recipe)
-    return step
 
 
 def _check(subject: LoadedModel, recipe: Recipe) -> None:
@@ -178,48 +113,6 @@ def _advice(subject: LoadedModel, recipe: Recipe) -> str:
     from tfacct.reports.train_advice import advice
 
     return advice(subject, recipe)
-
-
-class Trained(NamedTuple):
-    """One model's training step, its instants, and the one that decides."""
-
-    subject: LoadedModel
-    work: Workload
-    recipe: Recipe
-    step: Step
-    instants: list[Instant]
-    peak: Instant
-
-    @property
-    def host(self) -> HostMemory:
-        """What is on the host."""
-        return training_memory(self.subject, self.work, self.recipe).host
-
-    @property
-    def least(self) -> int:
-        """The least bytes of the peak: fewer where the optimizer's step decides, and the parameters' order in it."""
-        *others, update = self.instants
-        return max(int(update.total - self.step.unsure), *(int(each.total) for each in others))
-
-    @property
-    def bound(self) -> bounds.Bound | None:
-        """The measured error bound of the peak; None if none is promised."""
-        if self.recipe.mesh is not None:
-            from tfacct.reports.train_ranks_said import unmeasured
-
-            if unmeasured(self):
-                return None
-        return bounds.bound(self.subject, self.recipe, self.work)
-
-    @property
-    def measured(self) -> bool:
-        """True if every measured answer was equal to the byte."""
-        return self.bound is not None and self.bound.share == 0
-
-    @property
-    def exact(self) -> bool:
-        """True if no byte of the peak is unsure."""
-        return self.measured and bool(self.least == self.peak.total)
 
 
 def reads_images(subject: LoadedModel) -> bool:
@@ -236,13 +129,6 @@ def _routed(subject: LoadedModel) -> bool:
     return any(isinstance(part, Experts) for part in subject.architecture.parts())
 
 
-def trained(subject: LoadedModel, work: Workload, recipe: Recipe) -> Trained:
-    """The training step of a model, worked out. Raises UsageError for one that is not counted."""
-    recipe = recipe.for_model(subject)
-    found = [Instant(*each) for each in training_memory(subject, work, recipe).phases]
-    return Trained(subject, work, recipe, step_of(subject, work, recipe), found, peak(found))
-
-
 def training_memory(subject: LoadedModel, work: Workload, recipe: Recipe) -> TrainingMemory:
     """The memory of a training step. Raises UsageError for a step that the formula does not count."""
     recipe = recipe.for_model(subject)
@@ -250,6 +136,9 @@ def training_memory(subject: LoadedModel, work: Workload, recipe: Recipe) -> Tra
         why = _unmeasured(subject, recipe)
         if why is not None:
             raise UsageError(f"{subject.name}: {why}", _advice(subject, recipe))
+        if of_another_size(subject, work):
+            own = f"the class trains on images of its own size only: {subject.context:,} tokens"
+            raise UsageError(f"{subject.name}: {own}", option("ctx", subject.context))
         run = recipe.runs(work)
         graph = graph_of(subject, run, recipe, mode_of(subject, recipe), traits_of(subject))
         step = training_step(subject, run, recipe, graph, stored(subject))

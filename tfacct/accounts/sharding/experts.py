@@ -7,16 +7,12 @@ keeps to itself, and when tokens are cut into slices: transformers' MoeExpertsPa
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import ceil
 
 from tfacct.accounts.sharding.mesh import Mesh
 from tfacct.accounts.sharding.sends import Collective, Over, When, collective, to_all
-from tfacct.accounts.sharding.shards import HERE
-from tfacct.accounts.training import Step
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import Axes, divided, rounded_up, size, whole_bytes
 from tfacct.ledger.groups import Group
-from tfacct.ledger.kept import Section
 from tfacct.ledger.lines import ACTIVE, EXPERTS, GATE, Matmul
 
 SLICE, RECEIVED = "Tsl", "Rx"
@@ -124,17 +120,3 @@ def _exchanged(
             for width, width_bits in sizes:
                 result = whole_bytes(mesh.tp * rows * width, width_bits)
                 yield collective(what, "all-gather", "tp", when, "experts", group.count, result, mesh.tp, "T")
-
-
-def received(step: Step, mesh: Mesh) -> Step:
-    """A step whose tokens go to the experts of other ranks, with the sizes of what a rank sends and receives."""
-
-    def section(one: Section) -> Section:
-        if EXPERTS not in one.axes:
-            return one
-        tokens = rounded_up(step.at["B"] * step.at["T"], mesh.tp)
-        rows = ceil(tokens * one.axes[ACTIVE] * mesh.imbalance)
-        own = {SLICE: tokens, RECEIVED: rows, HERE: one.axes[EXPERTS] // mesh.ep}
-        return one._replace(axes={**one.axes, **own})
-
-    return step._replace(run=step.run._replace(blocks=tuple(map(section, step.run.blocks))))
