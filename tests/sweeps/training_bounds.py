@@ -36,10 +36,11 @@ from tfacct.loading import presets
 from tfacct.loading.model import LoadedModel, subject
 from tfacct.reports import counting
 from tfacct.reports.lora import on_attention
-from tfacct.reports.training import Trained, reads_images, trained
+from tfacct.reports.training import reads_images, training_memory
 from tfacct.training import bounds
 from tfacct.training.adapters import lora_targets, unknown_targets
 from tfacct.training.recipe import Recipe
+from tfacct.training.step import TrainingMemory
 
 ROOT = Path(__file__).parents[2]
 TOML, PAGE = ROOT / "tfacct" / "training" / "bounds.toml", ROOT / "docs" / "training.md"
@@ -53,7 +54,10 @@ RECIPES: dict[str, dict[str, Any]] = {
     "bf16-attn": ATTENTION,
     "bf16-chunked": CHUNKED,
     "eager": {"attention": "eager"},
+    "eager-full": {"attention": "eager", **FULL},
+    "sgd": {"optimizer": "sgd"},
     "fp32": {"dtype": "fp32"},
+    "fp32-eager": {"dtype": "fp32", "attention": "eager"},
     "amp": AUTOCAST,
     "amp-full": {**AUTOCAST, **FULL},
     "amp-attn": {**AUTOCAST, **ATTENTION},
@@ -174,20 +178,20 @@ def work_of(model: LoadedModel, option: str) -> Workload:
     return counting.workload(model, Request(ctx=ctx, batch=sizes.get("batch", 1)))
 
 
-def formula(model: LoadedModel, work: Workload, recipe: Recipe) -> Trained:
-    """The formula's answer, whether or not its family is admitted."""
+def formula(model: LoadedModel, work: Workload, recipe: Recipe) -> TrainingMemory:
+    """The formula's answer, also for what bounds.toml refuses."""
     with mock.patch.object(bounds, "refusal", lambda *_: None):
-        return trained(model, work, recipe)
+        return training_memory(model, work, recipe)
 
 
 def ask(model: LoadedModel, work: Workload, recipe: Recipe) -> dict[str, Any]:
     """The attention that the class ran with, the peak, and the saved bytes."""
-    from tfacct.reports.verify_train import class_run
+    from tfacct.reports.train_exact import adapters_of
     from tfacct.training.exact import exact
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = exact(model, work, class_run(model, recipe))
+        found = exact(model, work, recipe, adapters_of(model, recipe))
     return {"attention": found.attention, "peak": found.peak_bytes, "saved": found.saved_bytes}
 
 
@@ -252,7 +256,7 @@ def errors(answers: Iterable[Answer]) -> tuple[list[Error], dict[str, list[str]]
             without[why].append(f"{answer.model} {answer.option}")
             continue
         share = int(ours.peak.total) / answer.peak - 1
-        saved = int(ours.step.kept()) / answer.saved - 1 if answer.saved and recipe.mesh is None else 0.0
+        saved = int(ours.step.saved_bytes()) / answer.saved - 1 if answer.saved and recipe.mesh is None else 0.0
         found.append(Error(answer.model, answer.family, answer.option, bounds.groups_of(recipe), share, saved))
     return found, without
 
@@ -262,8 +266,6 @@ def rounded_up(percent: float) -> float:
     return next((step for step in bounds.STEPS if percent <= step), float(math.ceil(percent)))
 
 
-NEVER = bounds.Measured(bounds.LIMIT, 0)
-"""Of an axis that was measured on no family."""
 Rows = dict[str, dict[str, bounds.Measured]]
 
 
@@ -283,7 +285,10 @@ def by_family(found: Iterable[Error]) -> Rows:
         family: {name: bounds.Measured(_largest(row, name), len(row[name])) for name in order if name in row}
         for family, row in sorted(sizes.items())
     }
-    any_family = {axis: max((row[axis] for row in rows.values() if axis in row), default=NEVER) for axis in bounds.AXES}
+    measured = {axis for row in rows.values() for axis in row}
+    any_family = {
+        axis: max(row[axis] for row in rows.values() if axis in row) for axis in bounds.AXES if axis in measured
+    }
     return {**rows, bounds.ANY_FAMILY: any_family}
 
 
@@ -402,7 +407,7 @@ def shapes(draws: int, seed: int, say: Callable[[str], object]) -> list[float]:
                 model = load(name, **fields).loaded
                 recipe = recipe_of(option, model).for_model(model)
                 work = counting.workload(model, Request(ctx=min(ctx, model.context or ctx), batch=batch))
-                ours = int(trained(model, work, recipe).peak.total)
+                ours = int(training_memory(model, work, recipe).peak.total)
                 theirs = ask(model, work, recipe)["peak"]
             except TfacctError:
                 continue

@@ -65,7 +65,7 @@ class Measured(NamedTuple):
     configs: int
 
 
-NONE = Measured(0, 0)
+NOTHING = Measured(0, 0)
 
 
 @cache
@@ -95,7 +95,7 @@ def measured_families() -> list[str]:
 def answered_groups(family: str) -> list[str]:
     """Groups of recipes that the formula answers of a family."""
     row = row_of(family)
-    if not row or row.get(_plain(row), NONE).percent > LIMIT:
+    if not row or row.get(_plain(row), NOTHING).percent > LIMIT:
         return []
     return [group for group in GROUPS if group in row and row[group].percent <= LIMIT]
 
@@ -134,23 +134,27 @@ def bound(model: LoadedModel, recipe: Recipe, work: Workload) -> Bound | None:
     row, groups = row_of(model.family), groups_of(recipe)
     if recipe.offload is not None or recipe.packing:
         return None
-    if not all(group in row for group in groups):
+    axes = [axis for axis in AXES if recipe.mesh is not None and getattr(recipe.mesh, axis) > 1]
+    found = [row.get(group) for group in groups]
+    added = [row.get(axis) or row_of(ANY_FAMILY).get(axis) for axis in axes]
+    measured = [each for each in (*found, *added) if each is not None]
+    if len(measured) < len(groups) + len(axes):
         return None
-    axes = [] if recipe.mesh is None else [axis for axis in AXES if getattr(recipe.mesh, axis) > 1]
-    found = [row[group] for group in groups]
-    added = [row.get(axis) or row_of(ANY_FAMILY)[axis] for axis in axes]
-    percent = max(each.percent for each in found) + sum(each.percent for each in added)
-    return Bound(round(percent / 100, 6), min(each.configs for each in (*found, *added)), groups)
+    percents = [each.percent for each in measured]
+    percent = max(percents[: len(groups)]) + sum(percents[len(groups) :])
+    return Bound(round(percent / 100, 6), min(each.configs for each in measured), groups)
 
 
 def refusal(family: str, recipe: Recipe) -> str | None:
     """Reason why the formula does not answer a recipe on a family; None if it does.
 
-    Where a plain step is too far off, so is what each of its layers saves, and no recipe is answered."""
+    If a plain step is too far off, so is what each of its layers saves, and no recipe is answered."""
     row = row_of(family)
     if not row:
         return f"the training step of {family} has not been measured"
     plain = _plain(row)
+    if recipe.attention == "sdpa" and plain == "eager":
+        return f"the training step of {family} has not been measured with sdpa"
     for group in (*((plain,) if plain in row else ()), *groups_of(recipe)):
         found = row.get(group)
         if found is None:
