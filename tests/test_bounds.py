@@ -237,7 +237,7 @@ def test_a_sample_of_the_day_is_within_its_bounds() -> None:
     asked = 0
     for name, option in _pairs():
         model = sweep.model_of(name)
-        recipe, work = sweep.recipe_of(option).for_model(model), sweep.work_of(model, option)
+        recipe, work = sweep.recipe_of(option, model).for_model(model), sweep.work_of(model, option)
         if asked == PAIRS or bounds.refusal(model.family, recipe) is not None:
             continue
         try:
