@@ -443,11 +443,9 @@ def main() -> int:
     table = error_table(found, rows)
     print("\n".join(table))
     for family, row in rows.items():
-        above = [
-            f"{bounds.GROUPS[group]} {each.percent:g} %" for group, each in row.items() if each.percent > bounds.LIMIT
-        ]
+        above = [f"{name} {found.percent:g} %" for name, found in row.items() if found.percent > bounds.LIMIT]
         if above:
-            print(f"not answered: {family} {', '.join(above)}")
+            print(f"not answered: {family}, {', '.join(above)}")
     for why, which in sorted(without.items()):
         print(f"no formula: {why}: {len(which)}, as {which[0]}")
     if asked.check:
