@@ -3,15 +3,17 @@ nothing."""
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
 
 import tfacct
-from tests.torch_ranks import add_peft, decoder, peak_of_fsdp, real_tokens, saved_and_peak
+from tests.torch_ranks import MATMULS, add_peft, decoder, peak_of_fsdp, real_tokens, saved_and_peak
 from tfacct.accounts.sharding.mesh import Mesh
 from tfacct.ledger.workload import Workload
 from tfacct.reports import layouts
+from tfacct.reports.mesh import by_stage
 from tfacct.reports.training import refusal, training_memory
 from tfacct.training.phases import TrainingStep, phases
 from tfacct.training.ranks import in_flight
@@ -362,6 +364,56 @@ def test_a_rank_of_tp_saves_and_needs_what_torchs_plan_does(
     assert peak_before_update(one.step) == pytest.approx(most, rel=NEAR)
 
 
+PP = {**LLAMA, "num_hidden_layers": 7, "intermediate_size": 300}
+
+
+@pytest.mark.parametrize(
+    ("schedule", "chunks", "recipe"),
+    [
+        ("1f1b", 1, {}),
+        ("gpipe", 1, {"recompute": "full"}),
+        ("1f1b", 1, {"attention": "eager", "gradient_accumulation": 2}),
+        ("interleaved", 2, {}),
+        ("1f1b", 1, {"lora": "8"}),
+    ],
+)
+def test_a_stage_needs_what_is_alive_under_torchs_schedule(schedule: Any, chunks: int, recipe: dict[str, Any]) -> None:
+    pytest.importorskip("transformers")
+    from tests.torch_stages import peak_in_flight
+
+    mesh = {"pp": 2, "schedule": schedule, "chunks": chunks, "microbatches": 4}
+    one = memory(PP, 128, 8, optimizer="none", **mesh, **recipe)
+    assert one.step.stage is not None
+
+    def lend(model: Any) -> None:
+        from tfacct.meta.lora import add_adapters
+
+        if "lora" in recipe:
+            add_adapters(model, 8, list(MATMULS))
+
+    how = {"attention": "sdpa", **recipe, "lend": lend}
+    seen = peak_in_flight(PP, Mesh(**mesh), one.step.stage.rank, 8, 128, how)
+    assert peak_before_update(one.step) == pytest.approx(seen, rel=2 * NEAR)
+
+
+@pytest.mark.parametrize(("schedule", "recompute"), [("1f1b", False), ("gpipe", True)])
+def test_a_stage_that_shares_weights_needs_and_sends_what_torchs_does(schedule: Any, recompute: bool) -> None:
+    pytest.importorskip("transformers")
+    from tests.torch_stages import peak_of_shared_stage
+
+    mesh = Mesh(pp=2, fsdp=3, schedule=schedule, microbatches=4)
+    how = {"optimizer": "none", "recompute": "full" if recompute else "none"}
+    one = memory(PP, 128, 8, pp=2, fsdp=3, schedule=schedule, microbatches=4, **how)
+    assert one.step.stage is not None
+    most, sent = peak_of_shared_stage(PP, mesh, one.step.stage.rank, 8, 128, recompute=recompute)
+    assert peak_before_update(without_seeds(one.step)) == pytest.approx(most, rel=2 * NEAR)
+    counted: dict[str, Counter[int]] = {}
+    for each in by_stage(one.model, mesh, one.work.axes(), 16, train=True)[one.step.stage.rank]:
+        if each.over == "fsdp":
+            counted.setdefault(each.kind, Counter())[each.bytes // each.calls] += each.calls
+    assert counted == sent
+
+
 # Layouts that are not supported.
 
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -413,6 +465,38 @@ def test_unsupported_layouts_are_refused_by_name(features: str) -> None:
 def test_rows_name_features_that_there_are() -> None:
     known = layouts.features(tfacct.load("llama-3.1-8b").loaded, Recipe(mesh=Mesh(tp=2)))
     assert all(known.keys() >= {*row.features.split()} for row in layouts.UNSUPPORTED)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("llama-3.1-8b --tp 3", "--tp 3 does not divide K = 8 (key/value heads)"),
+        ("llama-3.1-8b --tp 2 --sp --ctx 4095", "--tp 2 does not divide T = 4,095 (tokens)"),
+        ("llama-3.1-8b --sp", "it needs --tp 2 or more"),
+        ("llama-3.1-8b --pp 2 --fsdp 2 --schedule interleaved", "is counted under 1f1b and gpipe, not interleaved"),
+        ("llama-3.1-8b --pp 33", "--pp 33 does not divide L = 32 (blocks)"),
+        ("llama-3.1-8b --pp 2 --dp 2 --zero 2", "--zero 2 is not counted beside --pp: DeepSpeed refuses"),
+        ("llama-3.1-8b --cp 2 --ctx 4098", "--cp 2 does not divide T = 4,098"),
+        ("llama-3.1-8b --ulysses 16", "does not divide K = 8 (key/value heads)"),
+        ("llama-3.1-8b --fsdp 8 --ep 8", "no experts for --ep 8 to divide"),
+        ("llama-3.1-8b --fsdp 2 --optimizer adafactor", "hint: use --optimizer adamw"),
+        ("llama-3.1-8b --tp 2 --sp --attention eager", "--attention eager with --sp is not supported"),
+    ],
+)
+def test_what_a_layout_does_not_divide_is_refused_by_name(run: Any, arguments: str, said: str) -> None:
+    ran = run("train", *arguments.split())
+    words = " ".join(ran.err.split())
+    assert ran.code == 2 and said in words and "Traceback" not in words, words
+
+
+def test_what_fits_is_what_ranks_divide() -> None:
+    model = tfacct.load("llama-3.2-1b")
+    fit = model.train(ctx="8k", cp=2, tp=2, sp=True, fit="20GiB").fit
+    assert fit["largest_context"] % 8 == 0 and fit["largest_context"] > 8192
+    assert model.train(ctx="8k", pp=2, batch=8, microbatches=4, fit="60GiB").fit["largest_batch"] % 4 == 0
+    many = model.train(ctx="8k", pp=2, batch=8, fit="60GiB").fit["largest_batch"]
+    peaks = [model.train(ctx="8k", pp=2, batch=batch).peak_bytes for batch in (many, many + 1)]
+    assert peaks[0] <= 60 * 2**30 < peaks[1]
 
 
 # Published points.

@@ -47,6 +47,18 @@ def add_peft(model: Any, rank: int, *, fp32: bool) -> None:
                 layer.to(torch.bfloat16)
 
 
+def divide_peft(model: Any, ranks: Any) -> None:
+    """Divide peft's adapters as peft does: of a matmul by columns the second matrix, by rows the first one."""
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    plan: dict[str, Any] = {}
+    for name, _ in model.named_modules():
+        *_, matmul, which, leaf = ["", "", *name.split(".")]
+        if leaf == "default" and (which, matmul in COLUMNS) in (("lora_A", False), ("lora_B", True)):
+            plan[name] = ColwiseParallel() if which == "lora_B" else RowwiseParallel()
+    parallelize_module(model, ranks, plan)
+
+
 def peak_of_fsdp(
     model: Any,
     layers: Callable[[Any], Any],
@@ -136,12 +148,7 @@ def saved_and_peak(
     to the last gradient. On meta, as on CUDA. `lora`: the rank of peft's adapters, which peft divides."""
     import torch
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.tensor.parallel import (
-        ColwiseParallel,
-        RowwiseParallel,
-        loss_parallel,
-        parallelize_module,
-    )
+    from torch.distributed.tensor.parallel import loss_parallel, parallelize_module
 
     from tfacct.meta.cuda import cuda_kernels
     from tfacct.meta.lora import add_adapters
@@ -157,12 +164,7 @@ def saved_and_peak(
             model.lm_head.weight = model.model.embed_tokens.weight
         if lora:
             add_adapters(model, lora, list(MATMULS))
-            plan: dict[str, Any] = {}
-            for name, _ in model.named_modules():
-                *_, matmul, which, leaf = ["", "", *name.split(".")]
-                if leaf == "default" and (which, matmul in COLUMNS) in (("lora_A", False), ("lora_B", True)):
-                    plan[name] = ColwiseParallel() if which == "lora_B" else RowwiseParallel()
-            parallelize_module(model, ranks, plan)
+            divide_peft(model, ranks)
         constants = {local(one).untyped_storage()._cdata for one in (*model.parameters(), *model.buffers())}
 
         def save(tensor: Any) -> Any:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import pytest
 
-from tests.test_sharding import fake_ranks
+from tests.test_sharding import fake_ranks, watched
+from tests.torch_ranks import decoder, storages
 from tfacct.accounts.sharding.mesh import Mesh
 from tfacct.accounts.sharding.stages import Stage, stages
 
@@ -119,46 +122,6 @@ def in_stages(
         yield Ran(parts, ids, step)
 
 
-def saved_in_flight(config: dict[str, Any], mesh: Mesh, rank: int, batch: int, tokens: int) -> int:
-    """The most bytes that autograd has saved on a rank at a time, each storage once, without parameters and buffers."""
-    import weakref
-
-    import torch
-
-    found: dict[int, tuple[int, int]] = {}
-    most = 0
-
-    class Held:
-        """A saved tensor, as autograd holds it."""
-
-        def __init__(self, tensor: Any) -> None:
-            self.tensor = tensor
-
-    def let_go(place: int) -> None:
-        times, size = found.pop(place)
-        if times > 1:
-            found[place] = times - 1, size
-
-    def save(tensor: Any) -> Any:
-        nonlocal most
-        storage = tensor.untyped_storage()
-        held = Held(tensor)
-        if storage._cdata not in own:
-            times, _ = found.get(storage._cdata, (0, 0))
-            found[storage._cdata] = times + 1, storage.nbytes()
-            weakref.finalize(held, let_go, storage._cdata)
-            most = max(most, sum(size for _, size in found.values()))
-        return held
-
-    with in_stages(config, mesh, rank, batch, tokens, {}) as ran:
-        own = {ran.batch.untyped_storage()._cdata}
-        for part in ran.parts:
-            own |= {one.untyped_storage()._cdata for one in (*part.submod.parameters(), *part.submod.buffers())}
-        with torch.autograd.graph.saved_tensors_hooks(save, lambda held: held.tensor):
-            ran.step()
-    return most
-
-
 def peak_in_flight(
     config: dict[str, Any], mesh: Mesh, rank: int, batch: int, tokens: int, recipe: dict[str, Any]
 ) -> int:
@@ -180,3 +143,57 @@ def peak_in_flight(
         with alive:
             ran.step()
     return alive.peak.bytes
+
+
+def peak_of_shared_stage(
+    config: dict[str, Any], mesh: Mesh, rank: int, batch: int, tokens: int, *, recompute: bool = False
+) -> tuple[int, dict[str, Counter[int]]]:
+    """The most bytes on a rank of `fsdp` in a stage's second step, up to the scatter of its gradients, on real tensors;
+    and what it gathers and scatters in its first."""
+    import torch
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.pipelining import Schedule1F1B, ScheduleGPipe
+    from torch.distributed.pipelining import schedules as torchs
+
+    (stage,) = stages(config["num_hidden_layers"], mesh)[rank]
+    model, each = decoder(config, recompute=recompute), batch // mesh.microbatches
+    like: dict[str, Any] = {"dtype": torch.bfloat16, "requires_grad": True}
+    stream = torch.zeros(each, tokens, config["hidden_size"], **like)
+    logits = torch.zeros(each, tokens, config["vocab_size"], **like)
+    ids, sent = torch.zeros(batch, tokens, dtype=torch.long), dict[Any, Counter[int]]()
+
+    def loss(made: Any, target: Any) -> Any:
+        return model.loss_function(logits=made, labels=target, vocab_size=config["vocab_size"])
+
+    with fake_ranks(mesh.ranks, rank * mesh.fsdp), pytest.MonkeyPatch.context() as patched, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        patched.setattr(torchs, "_batch_p2p", lambda ops, desc=None: [])  # noqa: ARG005
+        ranks = init_device_mesh("cpu", (mesh.pp, mesh.fsdp), mesh_dim_names=("pp", "fsdp"))
+        part = blocks_of(model, stage, tokens)
+        for module in (*part.layers, part):
+            fully_shard(module, mesh=ranks["fsdp"], reshard_after_forward=False)
+        given, made = (ids[:each] if stage.first else stream,), (logits if stage.last else stream,)
+        own = alone(part, rank, mesh.pp, torch.device("cpu"), given, made, group=ranks["pp"].get_group())
+        kinds: dict[str, Any] = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B}
+        schedule = kinds[mesh.schedule](own, mesh.microbatches, loss_fn=loss, scale_grads=False)
+
+        def step() -> None:
+            whole = (ids,) if stage.first else ()
+            schedule.step(*whole, target=ids if stage.last else None, return_outputs=False)
+
+        with watched(sent, "step"):
+            step()
+        received = (*own.args_recv_info.values(), *own.grad_recv_info.values())
+        alive = storages()
+        for weight in part.parameters():
+            weight.grad = None
+            alive.add(weight)
+        for tensor in (*part.buffers(), *(one.buffer for each in received for one in each)):
+            if tensor is not None:
+                alive.add(tensor)
+        if stage.first or stage.last:
+            alive.add(ids)
+        with alive:
+            step()
+    return alive.most, {kind: found for (_, _, kind), found in sent.items()}
