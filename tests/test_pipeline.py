@@ -184,7 +184,7 @@ def test_what_is_said_of_a_stage_is_not_said_of_all_ranks(run: Callable[..., Ran
     step = _said(run("comms", "llama-3.2-1b", "--pp", "3", "--train", "--ctx", "64"))
     assert "from a rank of stage 1: 2 collectives" in step and "each rank" not in step  # the middle one has no table
     assert "6 in the first, 5 in the others" in step
-    assert "from the rank that sends most" in _said(run("train", "llama-3.2-1b", "--pp", "3", "--ctx", "64"))
+    assert "The rank that sends most sends" in _said(run("train", "llama-3.2-1b", "--pp", "3", "--ctx", "64"))
     several = _said(run("comms", "gpt2", "bert-base", "llama-3.2-1b", "--pp", "4", "--ctx", "512"))
     assert "The rank that sends most sends from 1.50 KiB (gpt2)" in several
 

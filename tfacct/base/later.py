@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import islice
-from typing import Generic, TypeVar, overload
+from typing import TypeVar, overload
 
 T = TypeVar("T")
 
@@ -37,25 +37,3 @@ class Later(Sequence[T]):
         end = places + 1 if isinstance(places, int) else max(places, default=-1) + 1
         self._known.extend(islice(self._rest, max(0, end - len(self._known))))
         return self._known[places] if isinstance(places, int) else [self._known[place] for place in places]
-
-
-class Remembered(Generic[T]):
-    """What an iterator gives, each entry taken from it once, when the first reader comes to it.
-
-    >>> read = Remembered(iter("abc"))
-    >>> next(iter(read)), list(read), list(read)
-    ('a', ['a', 'b', 'c'], ['a', 'b', 'c'])
-    """
-
-    def __init__(self, entries: Iterable[T]) -> None:
-        self._known, self._rest = list[T](), iter(entries)
-
-    def __iter__(self) -> Iterator[T]:
-        at = 0
-        while True:
-            if at == len(self._known):
-                self._known.extend(islice(self._rest, 1))
-            if at == len(self._known):
-                return
-            yield self._known[at]
-            at += 1

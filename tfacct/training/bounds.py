@@ -134,7 +134,10 @@ def bound(model: LoadedModel, recipe: Recipe, work: Workload) -> Bound | None:
     row, groups = row_of(model.family), groups_of(recipe)
     if recipe.offload is not None or recipe.packing:
         return None
-    axes = [axis for axis in AXES if recipe.mesh is not None and getattr(recipe.mesh, axis) > 1]
+    mesh = recipe.mesh
+    if mesh is not None and (mesh.parts > 1 or mesh.zero):  # buffers of engines are not included
+        return None
+    axes = [axis for axis in AXES if mesh is not None and getattr(mesh, axis) > 1]
     found = [row.get(group) for group in groups]
     added = [row.get(axis) or row_of(ANY_FAMILY).get(axis) for axis in axes]
     measured = [each for each in (*found, *added) if each is not None]
