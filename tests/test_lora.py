@@ -229,6 +229,8 @@ def test_what_would_make_it_fit(run: Callable[..., Ran]) -> None:
     ran = run("train", "llama-3.1-8b", "--ctx", "8k", "--fit", "80GiB", "--json")
     changes = {" ".join(each["set"].values()): each for each in json.loads(ran.out)["models"][0]["fit"]["changes"]}
     peaks = {name: change["peak_bytes"] / 2**30 for name, change in changes.items() if "16" in name.split()}
+    own = load("llama-3.1-8b").train(ctx="8k", qlora=True, recompute="full")
+    assert changes["full 16 nf4"]["peak_bytes"] == own.peak_bytes and peaks.pop("full 16 nf4") < 20
     assert {name: f"{peak:.1f}" for name, peak in peaks.items()} == {
         "16 bf16": "72.0",
         "16": "99.3",

@@ -118,9 +118,9 @@ def _proven(model: LoadedModel, recipe: Recipe, progress: Tick) -> Iterator[Prov
     yield Proven(what, Formula(written.total, text), agreeing, "the class", bounded and not wrong)
     for fixed in grid.edges():
         edge = grid.edge(recipe, fixed)
-        if refusal(edge.model, recipe) is not None:
+        if refusal(edge.subject, recipe) is not None:
             continue
         work = Workload(edge.sizes["T"], edge.sizes["T"], edge.sizes["B"])
-        difference = edge.kept - int(training_memory(edge.model, work, recipe).step.saved_bytes())
+        difference = edge.kept - int(training_memory(edge.subject, work, recipe).step.saved_bytes())
         at = ", ".join(f"{letter} = {size}" for letter, size in fixed.items())
         yield Proven(f"{what} at {at}", None, f"{difference:,}", "the class", not difference)

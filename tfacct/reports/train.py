@@ -1,4 +1,4 @@
-"""Memory of a training step: its phases, the saved activations behind them, and what would make it fit."""
+"""Memory of a training step: its phases, its saved activations, and what would make it fit."""
 
 from __future__ import annotations
 
@@ -19,17 +19,12 @@ from tfacct.ledger.storage import width
 from tfacct.ledger.workload import Request, whole_sequences
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Row, Table
-from tfacct.reports import cells, compose, counting
+from tfacct.reports import cells, compose, counting, lora
 from tfacct.reports.conventions import TRAINING
 from tfacct.reports.counting import LeftOut
 from tfacct.reports.ranks import fitting_words, in_devices
 from tfacct.reports.stored import stored
-from tfacct.reports.training import (
-    of_another_size,
-    reads_images,
-    refusal,
-    training_memory,
-)
+from tfacct.reports.training import of_another_size, reads_images, refusal, training_memory
 from tfacct.training import offload, states
 from tfacct.training.adapters import routed, unpacked_elements
 from tfacct.training.batch_sizes import size_facts
@@ -91,10 +86,8 @@ def train(
         (own,), (one,) = notes[at], every[at]
         ranked = [text for _, text in sorted(own, key=lambda note: note[0])]
         brief, others = ranked[: MOST_NOTES - 1], ranked[MOST_NOTES - 1 :]
-        return [*brief, *((*fit.notes, RESERVED) if fit else ()), accuracy(one.model, one.recipe, one.bound)], [
-            *others,
-            NOT_INCLUDED,
-        ]
+        last = accuracy(one.model, one.recipe, one.bound)
+        return [*brief, *((*fit.notes, RESERVED) if fit else ()), last], [*others, NOT_INCLUDED]
 
     return compose.report(
         "train",
@@ -212,28 +205,25 @@ def _or_sequences(one: TrainingMemory, fits: dict[str, Any]) -> str:
 # Facts, as in the JSON.
 
 
+OF_RECIPE = (*("dtype", "optimizer", "recompute", "attention", "loss", "master_weights", "lora", "packing", "offload"),)
+"""Fields of a recipe that the JSON has as they are."""
+PHASE_PARTS = ("weights", "optimizer_state", "gradients", "saved", "temporary", "gathered")
+
+
 def _facts(one: TrainingMemory, fits: dict[str, Any] | None) -> dict[str, Any]:
     step, recipe, saved = one.step, one.recipe, saved_tensors(one)
     return {
         "workload": counting.workload_facts(one.work, dtype=recipe.dtype),
-        "dtype": recipe.dtype,
-        "optimizer": recipe.optimizer,
-        "recompute": recipe.recompute,
-        "attention": recipe.attention,
+        **{name: getattr(recipe, name) for name in OF_RECIPE},
         **size_facts(one.work, recipe),
-        "loss": recipe.loss,
         "weights_dtype": recipe.weights_dtype or recipe.dtype,
-        "master_weights": recipe.master_weights,
         "gradient_dtype": recipe.gradient_dtype or (FP32 if recipe.weights_dtype == FP32 else recipe.dtype),
-        "lora": recipe.lora,
-        "lora_adapters": _adapters(one),
+        "lora_adapters": None if recipe.lora is None else lora.facts(one.model, recipe),
         "weights_bytes": step.parameters,
         "optimizer_state_bytes": step.optimizer_state,
         "master_weights_bytes": step.master_weights,
         "gradients_bytes": one.phases[-1].gradients,
         "saved_bytes": _saved_bytes(one),
-        "packing": recipe.packing,
-        "offload": recipe.offload,
         "host_bytes": one.host.total,
         "moved_bytes": one.host.moved,
         "peak_bytes": one.peak.total,
@@ -246,13 +236,7 @@ def _facts(one: TrainingMemory, fits: dict[str, Any] | None) -> dict[str, Any]:
             {
                 "phase": each.name,
                 "operation": each.operation or None,
-                "weights_bytes": each.weights,
-                "optimizer_state_bytes": each.optimizer_state,
-                "gradients_bytes": each.gradients,
-                "saved_bytes": each.saved,
-                "temporary_bytes": each.temporary,
-                "gathered_bytes": each.gathered,
-                "total_bytes": each.total,
+                **{f"{part}_bytes": getattr(each, part) for part in (*PHASE_PARTS, "total")},
             }
             for each in one.phases
         ],
@@ -260,14 +244,6 @@ def _facts(one: TrainingMemory, fits: dict[str, Any] | None) -> dict[str, Any]:
         "lines": saved,
         "fit": fits,
     }
-
-
-def _adapters(one: TrainingMemory) -> dict[str, Any] | None:
-    if one.recipe.lora is None:
-        return None
-    from tfacct.reports import lora
-
-    return lora.facts(one.model, one.recipe)
 
 
 def _layout_facts(one: TrainingMemory) -> dict[str, Any]:
@@ -304,6 +280,8 @@ DTYPES = {"fp32": "fp32", "mask": "bool", "index": "int64", "int32": "int32", "s
 PARTS = {each: each for each in (*MIXERS, "loss")} | {"attn": "attention", "cross": "cross-attention", "mlp": "MLP"}
 """Parts of a model, by the first word of their paths."""
 INPUTS, OTHERS, IN_FLIGHT = "matmul inputs", "others", "other micro-batches"
+ENCODER_OUTPUT = "memory"
+"""The path of what an encoder gives its decoder."""
 
 
 def saved_tensors(one: TrainingMemory) -> list[dict[str, Any]]:
@@ -340,9 +318,6 @@ def _row(tensor: SavedTensor, dtype: str) -> dict[str, Any]:
     }
 
 
-ENCODER_OUTPUT = "memory"
-
-
 def _part(tensor: SavedTensor) -> str:
     """The part of the model that saves a tensor."""
     path = tensor.path
@@ -375,35 +350,30 @@ def by_part(saved: Sequence[dict[str, Any]]) -> dict[str, int]:
 # Tables.
 
 DROPPED = {"weights": 3, "optimizer_state": 2, "gradients": 1, "saved": 1, "temporary": 1, "total": 0}
-"""When a column leaves a narrow table: first those that are the same in nearly all phases."""
+"""Columns of phases, and when they leave a narrow table: first those that are the same in nearly all phases."""
 
 
 def phase_table(one: TrainingMemory) -> Table:
     """The phases of one step, the peak marked."""
     unit = units.binary_unit(int(one.peak.total))
-    named = {
-        "weights": "weights",
-        "optimizer_state": "optimizer",
-        "gradients": "gradients",
-        "saved": "saved",
-        "temporary": "temporary",
-        "total": "total",
-    }
     columns = (
         Column("phase", f"{unit} in each phase"),
-        *(Column(key, label, "bytes", DROPPED[key], empty="–", unit=unit) for key, label in named.items()),
+        *(
+            Column(key, key.removesuffix("_state"), "bytes", drop, empty="–", unit=unit)
+            for key, drop in DROPPED.items()
+        ),
         Column("peak", "", drop=6),
     )
     rows: tuple[Row, ...] = tuple(
         {
             "phase": each.name,
-            **{key: getattr(each, key) or None for key in named},
+            **{key: getattr(each, key) or None for key in DROPPED},
             "temporary": each.temporary + each.gathered or None,
             "peak": "peak" if each is one.peak else None,
         }
         for each in one.phases
     )
-    return columns, (rows,), ({"phase": "peak", **dict.fromkeys(named, ""), "total": one.peak.total},)
+    return columns, (rows,), ({"phase": "peak", **dict.fromkeys(DROPPED, ""), "total": one.peak.total},)
 
 
 def tensor_table(one: TrainingMemory) -> Table:
@@ -446,11 +416,7 @@ def part_table(one: TrainingMemory) -> Table:
     return columns, (rows,), ({"part": "saved", "bytes": whole, "share": Fraction(1)},)
 
 
-TABLES: dict[str, Callable[[TrainingMemory], Table]] = {
-    "phase": phase_table,
-    "tensor": tensor_table,
-    "part": part_table,
-}
+TABLES = {"phase": phase_table, "tensor": tensor_table, "part": part_table}
 
 
 def several(every: Sequence[TrainingMemory], fit: Budget | None) -> Table:
@@ -503,6 +469,7 @@ LEVERS: tuple[tuple[dict[str, Any], str], ...] = (
     ({"recompute": "full", "optimizer": "adamw-8bit"}, "8-bit optimizer"),
     ({"recompute": "full", "optimizer": "sgd"}, "no momentum"),
     ({"recompute": "full", **LORA}, FROZEN),
+    ({"recompute": "full", "lora": "16", "weights_dtype": NF4}, "frozen 4-bit weights"),
 )
 """Changes of a recipe, and what each costs next to FLOPs, the cheapest first. Adapters that are not in fp32 have the
 dtype of the step."""
@@ -568,6 +535,8 @@ def _changes(one: TrainingMemory, budget: int) -> Iterator[dict[str, Any]]:
     for fields, cost in LEVERS:
         fields = {**fields, "adapter_dtype": one.recipe.dtype} if "adapter_dtype" in fields else fields
         changed, adapts = replace(one.recipe, **fields), "lora" in fields
+        if changed.weights_dtype == NF4 and changed.in_fp32:
+            continue
         if changed in seen or (adapts and one.recipe.lora is not None) or refusal(one.model, changed) is not None:
             continue
         seen.append(changed)
@@ -676,8 +645,6 @@ def _lora(one: TrainingMemory, facts: dict[str, Any]) -> str:  # noqa: ARG001
 
 
 def _adapted(one: TrainingMemory, facts: dict[str, Any]) -> str:  # noqa: ARG001
-    from tfacct.reports import lora
-
     experts = "; not on routers and routed experts (peft: target_parameters)" if routed(one.model) else ""
     return f"Adapters are on {lora.names(one.model, one.recipe)}{experts}."
 
@@ -715,8 +682,8 @@ def _prepared(one: TrainingMemory, facts: dict[str, Any]) -> str:  # noqa: ARG00
 
 
 def _sent(one: TrainingMemory, facts: dict[str, Any]) -> str:
-    whose = "The rank that sends most sends" if one.recipe.mesh.pp > 1 else "Each rank sends"
-    recomputed = one.recipe.recompute != "none" and one.recipe.mesh.tp * one.recipe.mesh.ep > 1
+    whose = "The rank that sends most sends" if facts["mesh"]["pp"] > 1 else "Each rank sends"
+    recomputed = one.recipe.recompute != "none" and facts["mesh"]["tp"] * facts["mesh"]["ep"] > 1
     return f"{whose} {units.binary(facts['sent_bytes'])} in a step{', without recomputation' if recomputed else ''}."
 
 
@@ -735,18 +702,18 @@ def _tensor_parallel(one: TrainingMemory, facts: dict[str, Any]) -> str:  # noqa
     return " ".join([shards, *meshes.uneven([one.model], one.recipe.mesh)])
 
 
-def _experts(one: TrainingMemory, facts: dict[str, Any]) -> str:  # noqa: ARG001
-    mesh = one.recipe.mesh
+def _experts(one: TrainingMemory, facts: dict[str, Any]) -> str:
+    ep, most = facts["mesh"]["ep"], facts["mesh"]["imbalance"]
     banks = sorted({group.axes[EXPERTS] for group in one.model.ledger.groups if EXPERTS in group.axes})
-    shares = " or ".join(f"{bank // mesh.ep:,} of {bank:,}" for bank in banks)
-    even = "routing is even" if mesh.imbalance == 1 else f"it receives {float(mesh.imbalance):g} × the mean"
+    shares = " or ".join(f"{bank // ep:,} of {bank:,}" for bank in banks)
+    even = "routing is even" if most == 1 else f"it receives {most:g} × the mean"
     return f"A rank has {shares} experts; {even}."
 
 
-def _stage(one: TrainingMemory, facts: dict[str, Any]) -> str:
+def _stage(one: TrainingMemory, facts: dict[str, Any]) -> str:  # noqa: ARG001
     flying = facts["in_flight"]
     many = f"{flying:,} micro-batch{'' if flying == 1 else 'es'}"
-    return f"Pipeline rank {facts['stage']:,} of {one.recipe.mesh.pp:,} has the highest peak: {many} in flight."
+    return f"Pipeline rank {facts['stage']:,} of {facts['mesh']['pp']:,} has the highest peak: {many} in flight."
 
 
 def _mesh(**least: int) -> Callable[[TrainingMemory], object]:
