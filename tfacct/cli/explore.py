@@ -91,9 +91,13 @@ def diff(
     to_attention: Annotated[opt.AttentionChoice | None, typer.Option(help="Attention of the new side.")] = None,
     to_loss: Annotated[opt.LossChoice | None, typer.Option(help="How its loss is computed.")] = None,
     to_lora: Annotated[str | None, typer.Option(metavar="R[:PRODUCTS]", help="Adapters of the new side.")] = None,
-    to_adapter_dtype: Annotated[str | None, typer.Option(metavar="DTYPE", help="Dtype of its adapters.")] = None,
+    to_adapter_dtype: Annotated[
+        str | None, typer.Option("--to-adapters", metavar="DTYPE", help="Dtype of its adapters.")
+    ] = None,
     to_lora_dropout: Annotated[float | None, typer.Option(metavar="SHARE", help="What they drop.")] = None,
-    to_weights_dtype: Annotated[str | None, typer.Option(metavar="FORMAT", help="Its weights in training.")] = None,
+    to_weights_dtype: Annotated[
+        str | None, typer.Option("--to-weights", metavar="FORMAT", help="Its weights in training.")
+    ] = None,
     every: Annotated[bool, typer.Option("--all", help="Also list the rows that do not change.")] = False,
     counted: opt.Counted,
     trained: opt.Trained,
