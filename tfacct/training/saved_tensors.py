@@ -172,7 +172,7 @@ class LayerRules:
         upcast = what == "scores" and self.traits.fp32_scores and not mode.autocast
         role: Role = "fp32" if upcast else "compute"
         keys, values = self.operand(right, "k_"), self.operand(right, "v_")
-        reads = (self.last(left), keys) if what == "scores" else (self.last(left), values)
+        reads: tuple[str, ...] = (self.last(left), keys if what == "scores" else values)
         saved = reads[0], f"{by}.read"
         if what == "scores":
             if self.mla:
@@ -311,7 +311,8 @@ class LayerRules:
     def softmax(self, path: str, spec: str) -> None:
         """Eager: saves its result, in fp32 and cast; with dropout a mask and what is left."""
         narrow = self.traits.narrow_softmax and not self.mode.autocast
-        dropout, role = "attention" in self.mode.dropouts, "compute" if narrow else "fp32"
+        dropout = "attention" in self.mode.dropouts
+        role: Role = "compute" if narrow else "fp32"
         self.save(path, spec, path, role)
         self.op(path, Transient(spec, role, 2))
         if dropout:
