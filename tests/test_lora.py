@@ -159,15 +159,20 @@ def test_adapters_on_attention_have_as_many_parameters_as_published(run: Callabl
 @pytest.mark.parametrize(
     ("name", "lora", "count"),
     [
-        # 8 of 32 blocks have attention, whose q_proj makes a gate too: 16 heads of 2 · 256, 4 of 256 for keys.
-        ("qwen3.5-9b", ON_ATTENTION, 8 * 8 * (4096 + 8192 + 2 * (4096 + 1024) + 4096 + 4096)),
         ("mamba-130m", "4:in_proj", 24 * 4 * (768 + 2 * 1536)),
-        ("bart-base", "4:fc1", (6 + 6) * 4 * (768 + 3072)),
     ],
 )
 def test_adapters_are_counted_where_the_step_is_not(run: Callable[..., Ran], name: str, lora: str, count: int) -> None:
     ran = run("train", name, "--ctx", "64", "--lora", lora)
     assert ran.code == 2 and f"hint: the adapters have {count:,} parameters; " in " ".join(ran.err.split())
+
+
+def test_adapters_on_a_few_layers_and_on_both_sides() -> None:
+    """Qwen3.5: 8 of 32 layers have attention, whose q_proj makes a gate too: 16 heads of 2 · 256, 4 of 256 for keys.
+    BART: six layers on either side."""
+    on = adapter_parameters(load("qwen3.5-9b").loaded, lora_targets(ON_ATTENTION))
+    assert on == 8 * 8 * (4096 + 8192 + 2 * (4096 + 1024) + 4096 + 4096)
+    assert adapter_parameters(load("bart-base").loaded, lora_targets("4:fc1")) == (6 + 6) * 4 * (768 + 3072)
 
 
 def test_adapters_are_counted_where_the_layout_is_not(run: Callable[..., Ran]) -> None:
@@ -391,6 +396,14 @@ def test_what_frozen_weights_leave_saved() -> None:
         for step in (formula("apertus-8b", Recipe()), formula("apertus-8b", Recipe(lora="4")))
     )
     assert len(whole - part) == 1 and part < whole
+
+
+def test_layers_before_the_first_adapter_save_nothing() -> None:
+    """Qwen3-Next: layers 0 to 2 have no q_proj, so their results need no gradient; layers 4 to 6 pass one through."""
+    layers = formula("qwen3-next-80b-a3b", Recipe(lora="4:q_proj")).graph.layers
+    saved = {tuple(group.numbers)[:3]: group.graph.saved for group in layers}
+    assert saved[0, 1, 2] == () and saved[4, 5, 6]
+    assert {tuple(group.numbers) for group in layers if 3 in group.numbers} == {(3,)}
 
 
 def test_layers_that_share_their_weights_share_their_adapters() -> None:

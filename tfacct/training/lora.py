@@ -27,7 +27,7 @@ from tfacct.training.graph import (
 )
 from tfacct.training.phases import BATCH
 from tfacct.training.recipe import FP32, NF4, Recipe
-from tfacct.training.saved_tensors import CHOOSE, MEMORY
+from tfacct.training.saved_tensors import CHOOSE, ENCODER, MEMORY
 
 INPUTS = frozenset((LAYER_INPUT, paths.in_encoder(LAYER_INPUT)))
 
@@ -42,6 +42,11 @@ class Adapters(NamedTuple):
     copies: bool = False
     drops: bool = False
     unpacked: Mapping[str, Transient] = {}
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The encoder's output, if it is made of an adapter's result."""
+        return (MEMORY,) if any(layer.path.startswith(ENCODER) for layer in self.layers) else ()
 
     @property
     def on(self) -> dict[str, LinearLayer]:
@@ -79,7 +84,11 @@ def _side(
 ) -> tuple[tuple[LayerGroup, ...], list[SavedTensor]]:
     """What runs before the layers, the layers and what runs after them, of a model or of its encoder, and the batch."""
     before, *layers, after = groups
-    layers = [part for group in layers for part in _split(group, adapters, embedded=embedded)]
+    adapted = (
+        number for group in layers for number in group.numbers if not adapters.on.keys().isdisjoint(group.graph.order)
+    )
+    first = -1 if embedded else min(adapted, default=-1)
+    layers = [part for group in layers for part in _split(group, adapters, first)]
     rotates = any(each.at.endswith("rotary") for group in layers for each in group.graph.backward)
     own, batch = _before(before.graph, adapters, embedded=embedded, rotates=rotates)
     end = after._replace(graph=_training(after.graph, adapters, reads_gradient=True))
@@ -101,20 +110,19 @@ def _before(
     return graph._replace(saved=tuple(saved), backward=backward, casts=()), batch
 
 
-def _split(group: LayerGroup, adapters: Adapters, *, embedded: bool) -> Iterator[LayerGroup]:
-    """Layers of a group; the model's first apart, whose input needs no gradient. Those that share their weights are
-    alike."""
-    axes, first = {**group.axes, RANK: adapters.rank}, 0 in group.numbers and not embedded
-    change = partial(_training, group.graph, adapters)
+def _split(group: LayerGroup, adapters: Adapters, first: int) -> Iterator[LayerGroup]:
+    """Layers of a group; apart, those up to the `first` of the model with adapters, whose input needs no gradient.
+    Layers that share their weights are alike."""
+    axes, change = {**group.axes, RANK: adapters.rank}, partial(_training, group.graph, adapters)
     if group.shared is not None:
         others = _training(group.shared, adapters, reads_gradient=True)
         yield LayerGroup(change(reads_gradient=True), axes, group.count, group.numbers, others)
         return
-    if first:
-        yield LayerGroup(change(reads_gradient=False), axes, 1, group.numbers[:1])
-    if not first or group.numbers[1:]:
-        count = group.count - 1 if first else group.count
-        yield LayerGroup(change(reads_gradient=True), axes, count, group.numbers[1:] if first else group.numbers)
+    early = sum(number <= first for number in group.numbers)  # numbers ascend
+    if early:
+        yield LayerGroup(change(reads_gradient=False), axes, early, group.numbers[:early])
+    if not early or group.numbers[early:]:
+        yield LayerGroup(change(reads_gradient=True), axes, group.count - early, group.numbers[early:])
 
 
 def _still_needed(
@@ -144,7 +152,10 @@ def _still_needed(
 def _training(graph: LayerGraph, adapters: Adapters, *, reads_gradient: bool) -> LayerGraph:
     """A layer that trains its adapters alone. `reads_gradient`: its input needs a gradient."""
     on, reads = adapters.on, graph.reads()
-    made, live = {MEMORY, *(INPUTS if reads_gradient else ())}, set[str]()  # operations whose input needs a gradient
+    made, live = (
+        {*adapters.sources, *(INPUTS if reads_gradient else ())},
+        set[str](),
+    )  # operations whose input needs a gradient
     for name in graph.order:
         live |= set() if made.isdisjoint(reads[name]) else {name}
         made |= {name} if name in live or name in on else set()
