@@ -118,6 +118,8 @@ def inputs(model: Any, batch: int, tokens: int, source: int = 0) -> dict[str, Te
         side = model.config.image_size
         pixels = torch.zeros(batch, model.config.num_channels, side, side, device="meta")
         return {"pixel_values": pixels, "labels": ids(batch)}
+    if model.main_input_name != "input_ids":
+        raise TypeError(f"it reads {model.main_input_name}, neither tokens nor images")
     read = ids(batch, tokens)
     if source:
         return {"input_ids": ids(batch, source), "labels": read}

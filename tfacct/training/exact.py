@@ -79,8 +79,8 @@ def exact(
 ) -> ExactStep:
     """One training step of the class. Raises UsageError where the class refuses the config or cannot run on meta,
     MissingExtraError without a package that it needs."""
-    others = (each for each in fields(recipe) if each.name not in RUNS)
-    if name := next((each.name for each in others if getattr(recipe, each.name) != each.default), None):
+    unknown = (each for each in fields(recipe) if each.name not in RUNS)
+    if name := next((each.name for each in unknown if getattr(recipe, each.name) != each.default), None):
         why = f"{option(name)} does not work with {option('exact', True)}: a class on the meta device has none"
         raise UsageError(why, f"leave it out, or {option('exact')}")
     if recipe.offloads("activations"):
@@ -145,6 +145,10 @@ def build(model: LoadedModel, work: Workload, recipe: Recipe, adapters: Adapters
         from tfacct.meta import model as meta
     except ImportError as error:
         raise MissingExtraError(f"the class needs {error.name}", "measure", "transformers") from None
+    shape = model.architecture
+    if shape.head is None and shape.classes is None:
+        said = f"{model.name} has no head, and so no loss to train with"
+        raise UsageError(said, "ask about the whole model, or name a class with a head in architectures")
     choices = [recipe.attention] if recipe.attention else ["sdpa", "eager"]  # as transformers chooses
     if not model.config.paths():
         return _reference(model, work, recipe, choices[0])
@@ -157,7 +161,10 @@ def build(model: LoadedModel, work: Workload, recipe: Recipe, adapters: Adapters
             continue
         packed = recipe.weights_dtype == NF4
         run = recipe.runs(work)
-        batch = meta.inputs(found, run.batch, run.tokens, run.new_source)
+        try:
+            batch = meta.inputs(found, run.batch, run.tokens, run.new_source)
+        except (AttributeError, TypeError) as error:
+            raise _cannot_run(model, work, error) from None
         forward = meta.packed_forward if recipe.packing else meta.forward
         return Built(found, batch, forward, meta.constants(found) if packed else [], attention)
     assert refused is not None
