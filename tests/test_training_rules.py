@@ -150,7 +150,7 @@ def test_cos_and_sin_of_a_layer_of_their_own() -> None:
 
 def test_experts() -> None:
     """Three of seven for each token: what they are sent, gate, up, the activated gate, the product, and each result,
-    which its share weights."""
+    which a share of four bytes weights."""
     sent = "B T A D, D Fe -> B T A Fe"
     lines = (
         Matmul("blocks.*.mlp.experts.gate_proj", sent, bank="E"),
@@ -159,11 +159,26 @@ def test_experts() -> None:
         Matmul("blocks.*.mlp.experts.down_proj", "B T A Fe, Fe D -> B T A D", bank="E"),
         Pointwise("blocks.*.mlp.weighting", "B T A D", kind="weighting"),
     )
-    assert sum(saved(*lines).values()) == TOKENS * 3 * 2 * (24 + 4 * 13 + 24)
+    assert sum(saved(*lines).values()) == TOKENS * 3 * (2 * (24 + 4 * 13 + 24) + 4)
+    narrow = saved(*lines, traits=Traits(narrow_shares=True))
+    assert sum(narrow.values()) == TOKENS * 3 * (2 * (24 + 4 * 13 + 24) + 2)
     dense = saved(*lines, traits=Traits(dense_experts=True))
     assert sum(dense.values()) == TOKENS * 7 * 2 * (24 + 4 * 13 + 24)
     clamped = saved(*lines, traits=Traits(clamped_experts=True))
-    assert sum(clamped.values()) == TOKENS * 3 * 2 * (24 + 7 * 13 + 24)
+    assert sum(clamped.values()) == TOKENS * 3 * (2 * (24 + 7 * 13 + 24) + 4)
+
+
+def test_routing() -> None:
+    """Scores of all seven experts in fp32, the three largest and their sum; which these are, the order of the tokens by
+    experts, the way back and their rows, of eight bytes; four bytes for each expert."""
+    lines = (
+        Matmul("blocks.*.mlp.router", "B T D, D E -> B T E"),
+        Pointwise("blocks.*.mlp.routing", "B T E", kind="routing"),
+    )
+    own = TOKENS * (7 * 4 + 3 * 4 + 4 + 4 * 3 * 8) + 7 * 4
+    assert sum(saved(*lines).values()) == TOKENS * 24 * 2 + own
+    # A copy in fp32 of what the router reads, and of its weight.
+    assert sum(saved(*lines, traits=Traits(fp32_router=True)).values()) == TOKENS * 24 * 4 + 24 * 7 * 4 + own
 
 
 def test_a_residual_sum_saves_the_mask_of_its_dropout_alone() -> None:
@@ -202,6 +217,7 @@ CLASSES: list[tuple[str, str, dict[str, Any], int, int, int]] = [
     ("fp32_rotary", "olmo-1b", {}, 2048, 3_931_685_260, 11_816_437_068),
     ("rotary_per_layer", "ernie-4.5-0.3b", {}, 4096, 5_508_317_628, 11_061_771_848),
     ("fp32_router", "moonlight-16b-a3b", {}, 4096, 25_695_230_908, 128_082_607_268),
+    ("narrow_shares", "qwen3-30b-a3b", {}, 4096, 40_825_627_788, 244_311_583_340),
     ("clamped_experts", "gpt-oss-20b", {"attention": "eager"}, 4096, 84_301_663_244, 216_379_427_060),
     ("dense_experts", "llama-4-scout-text", {}, 4096, 311_591_978_124, 964_831_823_764),
     ("fp32_loss", "eurobert-210m", {}, 4096, 4_244_291_876, 10_308_584_932),
@@ -229,7 +245,7 @@ def test_every_trait_matters(
     own = off()
     plain = TRAITS[model.family]._replace(**{trait: getattr(Traits(), trait)})
     monkeypatch.setattr(table, "TRAITS", {**TRAITS, model.family: plain})
-    assert own <= 0.0025 and off() > own + (0 if "buffer" in trait else 0.00025)
+    assert own <= 0.0025 and off() > own + (0 if "buffer" in trait or trait == "narrow_shares" else 0.00025)
 
 
 def test_every_trait_has_a_class_here() -> None:

@@ -367,13 +367,15 @@ PointwiseKind: TypeAlias = Literal[
     "norm_rms",
     "residual",
     "rotary",
+    "routing",
     "scale",
     "softmax",
     "sum",
     "weighting",
 ]
 """Kinds of pointwise work. `gate`: a product of two results, one of them through a function. `residual`: adds a result
-to the residual stream. `scale`: multiplies by a constant. `weighting`: multiplies experts' results by their shares."""
+to the residual stream. `routing`: chooses a token's experts and their shares. `scale`: multiplies by a constant.
+`weighting`: multiplies experts' results by their shares."""
 
 
 @record

@@ -131,13 +131,18 @@ class LayerRules:
                 source = f"{owner}.{self.fused(leaf)}.in".removeprefix(".")
         if leaf == "router" and self.traits.fp32_router and not (mode.fp32 or mode.autocast):
             self.save(f"{line.path}.upcast", read, name, "fp32")
+            self.save(f"{line.path}.weight_copy", " ".join(line.weight_axes() or ()), f"{line.path}.matmul", "fp32")
+            self.order.append(f"{line.path}.matmul")
+            self.read(f"{line.path}.matmul", reads)
         elif "I" not in line.einsum.left or mode.autocast:  # the encoder's output is saved once, before the layers
             self.save(source, read, name, "fp32" if mode.autocast and line.bank is not None else "compute")
             if convolves:  # torch saves its input for the gradients of both, frozen or not
                 self.save(source, read, f"{line.path}.convolution")
                 self.order.append(f"{line.path}.convolution")
                 self.read(f"{line.path}.convolution", reads)
-        self.op(name, Transient(out), Transient(read), reads=reads)
+        fused = line.bank is not None and leaf == "gate_proj"  # with up_proj, whose gradient is in the same tensor
+        role = self.role_of_experts(line.path)
+        self.op(name, Transient(out, role, 2 if fused else 1), Transient(read, role), reads=reads)
         if self.parallel and line.path.endswith("attn.o_proj"):  # added to the residual stream after the MLP
             self.made_by(name, line.path, out.split())
         else:
@@ -242,11 +247,15 @@ class LayerRules:
             self.activation(line, spec, made)
         elif kind == "gate":
             self.gate(line, axes, spec)
+        elif kind == "routing":
+            self.routing(path, spec)
         else:
             name = f"{path}.weight" if line.weight or line.bias else path
             source = self.last(axes) if kind == "weighting" else f"{path}.in"
             self.save(source, spec, name, self.role_of_experts(path))
-            self.op(name, Transient(spec, times=2), reads=(source,))
+            if kind == "weighting" and "A" in axes:
+                self.save(f"{path}.shares", "B T A", name, "compute" if self.traits.narrow_shares else "fp32")
+            self.op(name, Transient(spec, times=3 if kind == "weighting" else 2), reads=(source,))
         self.add(path, axes, only=True)
         if path == FINAL_NORM and "final" in self.mode.dropouts:
             self.save(f"{path}.drop", spec, f"{path}.drop", "mask")
@@ -258,6 +267,17 @@ class LayerRules:
             self.save(f"{path}.drop", spec, f"{path}.drop", "mask")
             self.op(f"{path}.drop", Transient(spec, times=2))
             self.add(f"{path}.dropped", axes, only=True)
+
+    def routing(self, path: str, spec: str) -> None:
+        """Experts of each token: saves its scores in fp32, the largest of them and their sum, and which these are; the
+        order of tokens by experts, the way back and whose rows they are, and where the tokens of each expert end."""
+        self.save(f"{path}.scores", spec, path, "fp32")
+        self.save(f"{path}.largest", "B T A", path, "fp32")
+        self.save(f"{path}.sum", "B T", path, "fp32")
+        for name in ("chosen", "order", "back", "rows"):
+            self.save(f"{path}.{name}", "B T A", path, "index")
+        self.save(f"{path}.ends", "E", path, "int32")
+        self.op(path, Transient(spec, "fp32", 2), reads=(self.last(spec),))
 
     def linear(self, line: Pointwise, axes: tuple[str, ...]) -> tuple[str, ...]:
         """A sum, a rotation, a scale: saves nothing but the mask of a dropout before it. Returns its result's axes."""
@@ -346,7 +366,7 @@ class LayerRules:
             self.save(f"{path}.mask", spec, path, "mask")
         self.op(path, Transient(spec, inner, 2 + count // 2), reads=made[-1:])
         if learned:
-            self.op(f"{path}.weight")
+            self.op(f"{path}.weight", Transient(spec, inner, 2 + count // 2))
         if inner != role:
             self.fp32.add(path)
 

@@ -41,12 +41,13 @@ class Traits(NamedTuple):
     matmul; values are a view of it, or a copy, or a copy if several query heads share keys. `fused_gate_up`: gate and
     up are one matmul. `rejoins_heads`: rotated and other dimensions of heads are concatenated, so that heads lie one
     behind the other. `fp32_rotary`: cos and sin are in fp32. `rotary_per_layer`: each layer makes cos and sin of its
-    own. `fp32_router`: the router reads an fp32 copy. `clamped_experts`: gate and up of experts are bounded.
-    `dense_experts`: every expert runs on every token. `fp32_loss`: logits are cast to fp32, as those of next tokens
-    always are. `biased_logits`: a buffer is added to the logits. `drops_in_attention`: the dropout after attention is
-    inside its module, and recomputed with it. `embed_scale_buffer`: what scales embeddings is a buffer.
-    `id_buffers`: how many buffers have an id of each position: its number, and its segment.
-    `mask_buffers`: how many masks of all positions the class stores: one, or one of each layer and one more.
+    own. `fp32_router`: the router reads an fp32 copy. `narrow_shares`: shares of experts are in the dtype of the step.
+    `clamped_experts`: gate and up of experts are bounded. `dense_experts`: every expert runs on every token.
+    `fp32_loss`: logits are cast to fp32, as those of next tokens always are. `biased_logits`: a buffer is added to the
+    logits. `drops_in_attention`: the dropout after attention is inside its module, and recomputed with it.
+    `embed_scale_buffer`: what scales embeddings is a buffer. `id_buffers`: how many buffers have an id of each
+    position: its number, and its segment. `mask_buffers`: how many masks of all positions the class stores: one, or one
+    of each layer and one more.
     """
 
     narrow_softmax: bool = False
@@ -61,6 +62,7 @@ class Traits(NamedTuple):
     fp32_rotary: bool = False
     rotary_per_layer: bool = False
     fp32_router: bool = False
+    narrow_shares: bool = False
     clamped_experts: bool = False
     dense_experts: bool = False
     fp32_loss: bool = False
@@ -83,16 +85,16 @@ TRAITS: Mapping[str, Traits] = {
     "eurobert": Traits(fp32_loss=True),
     "falcon": Traits(narrow_softmax=True, always_masked=True, fused_qkv="copies if grouped"),
     "ernie4_5": Traits(fp32_rotary=True, rotary_per_layer=True),
-    "flex_olmo": Traits(fp32_norm_weights="parameters", fp32_rotary=True),
+    "flex_olmo": Traits(fp32_norm_weights="parameters", fp32_rotary=True, narrow_shares=True),
     "glm4_moe": Traits(rejoins_heads=True, fp32_router=True),
     "gpt2": Traits(narrow_softmax=True, fused_qkv="views", drops_in_attention=True),
     "gpt_bigcode": Traits(fused_qkv="views", drops_in_attention=True, mask_buffers="one"),
     "gpt_neo": Traits(fp32_scores=True, drops_in_attention=True, mask_buffers="per layer"),
-    "gpt_oss": Traits(narrow_softmax=True, fp32_norm_weights="parameters", clamped_experts=True),
+    "gpt_oss": Traits(narrow_softmax=True, fp32_norm_weights="parameters", narrow_shares=True, clamped_experts=True),
     "gptj": Traits(fp32_scores=True, drops_in_attention=True),
     "helium": Traits(fp32_norm_weights="copies", rotary_per_layer=True),
     "llama4_text": Traits(narrow_softmax=True, dense_experts=True),
-    "minimax_m2": Traits(rejoins_heads=True, fp32_router=True),
+    "minimax_m2": Traits(rejoins_heads=True),
     "modernbert": Traits(fused_qkv="views", fused_gate_up=True, fp32_loss=True),
     "mpt": Traits(fused_qkv="views"),
     "olmo": Traits(fp32_rotary=True),
@@ -100,14 +102,17 @@ TRAITS: Mapping[str, Traits] = {
     "olmo3": Traits(fp32_norm_weights="parameters", fp32_rotary=True),
     "phi3": Traits(fused_qkv="views", fused_gate_up=True, rejoins_heads=True),
     **dict.fromkeys(("gemma", "gemma2", "gemma3_text", "vaultgemma"), Traits(embed_scale_buffer=True)),
+    **dict.fromkeys(("qwen3_5_moe_text", "qwen3_next"), Traits(rejoins_heads=True, narrow_shares=True)),
+    **dict.fromkeys(
+        ("granitemoe", "granitemoeshared", "mellum", "olmoe", "phimoe", "qwen2_moe", "qwen3_moe"),
+        Traits(narrow_shares=True),
+    ),
     **dict.fromkeys(("cohere", "cohere2"), Traits(python_layer_norm=True)),
     **dict.fromkeys(("glm", "glm4"), Traits(fused_gate_up=True, rejoins_heads=True, rotary_per_layer=True)),
     **dict.fromkeys(("gpt_neox", "persimmon"), Traits(fused_qkv="views", rejoins_heads=True)),
     **dict.fromkeys(("seed_oss", "starcoder2"), Traits(drops_in_attention=True)),
     **dict.fromkeys(("mt5", "t5", "umt5"), Traits(narrow_softmax=True, norm_reads_twice=True)),
-    **dict.fromkeys(
-        ("nemotron", "phi", "qwen3_5_moe_text", "qwen3_5_text", "qwen3_next", "stablelm"), Traits(rejoins_heads=True)
-    ),
+    **dict.fromkeys(("nemotron", "phi", "qwen3_5_text", "stablelm"), Traits(rejoins_heads=True)),
     **dict.fromkeys(
         ("deepseek_v3", "dots1", "exaone_moe", "glm4_moe_lite", "hy_v3", "kimi_k2", "solar_open"),
         Traits(fp32_router=True),

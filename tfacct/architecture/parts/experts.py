@@ -130,6 +130,7 @@ class Experts(Part):
                 f"B T {choices}",
                 weight="" if self.norms is None else "E",
                 bias="E" if self.choice_bias else "",
+                kind="routing",
             ),
             *normed["experts_norm"],
             *self._of_tokens(at),
