@@ -115,11 +115,6 @@ class FamilyConfig(BaseModel):
     """Modules whose matrices quantization leaves as they are: the class's `_keep_in_fp32_modules`."""
     inputs_first: ClassVar[tuple[str, ...]] = ()
     """Beginnings of our paths of matrices that the class stores by inputs, then outputs, unlike nn.Linear."""
-    divided: ClassVar[frozenset[str]] = frozenset()
-    """Plans by which ranks divided the class where what they send was compared: `torch` (its own, also where ranks of
-    fsdp do not divide a tensor's rows) and `published` (transformers'). Of experts, the dtype of the weights that sum a
-    token's: `own`, the stream's, or `fp32`; `wide_router`: its router's weights are in fp32 whatever the stream is.
-    `gathered`: fully_shard divided weights of parts without a rule. `norms_first`: a block's norms precede products."""
     ungathered: ClassVar[str] = ""
     """Reason why fully_shard does not divide the class's weights as counted, where it was asked."""
     dropouts: ClassVar[Mapping[str, tuple[str, float | None]]] = {}

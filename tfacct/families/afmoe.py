@@ -48,7 +48,6 @@ class Config(LlamaLike):
         use_grouped_mm
         """.split()
     )
-    divided: ClassVar = frozenset({"norms_first"})
     heads: ClassVar = DECODER
     hf_paths: ClassVar = {
         **LlamaLike.hf_paths,

@@ -33,7 +33,6 @@ class Config(Roberta):
     project_dim: Count = 768
     projection_dim: Count = 768
 
-    divided: ClassVar = frozenset()
     uncounted: ClassVar = Roberta.uncounted | {"projection_dim"}
     stems: ClassVar = ("AltCLIPText",)
     harmless: ClassVar = frozenset({"initializer_factor", "pooler_fn", "learn_encoder"})

@@ -34,7 +34,6 @@ class Config(Glm4Moe):
 
     stems: ClassVar = ("BailingMoeV2", "Glm4Moe")
     class_type: ClassVar = "glm4_moe"
-    divided: ClassVar[frozenset[str]] = frozenset()
     uncounted: ClassVar = Glm4Moe.uncounted | {"moe_shared_expert_intermediate_size"}
     aliases: ClassVar = {
         **Glm4Moe.aliases,

@@ -29,7 +29,6 @@ class Config(MambaHybrid):
     attention_bias: Switch = False
     mlp_bias: Switch = False
 
-    divided: ClassVar = frozenset({"gathered"})
     stems: ClassVar = ("Bamba",)
     nulls: ClassVar = {"num_key_value_heads": "num_attention_heads"}
     harmless: ClassVar = MambaHybrid.harmless | {"attn_rotary_emb"}

@@ -21,7 +21,6 @@ class Config(BartLike):
     normalize_embedding: Switch = True
     static_position_embeddings: Switch = False
 
-    divided: ClassVar = frozenset({"torch"})
     dropouts: ClassVar = DROPOUTS
     changes_training: ClassVar = LAYERS_DROPPED
     stems: ClassVar = ("Bart",)

@@ -32,7 +32,6 @@ def with_pairs(body: str) -> Mapping[str, Ending]:
 class Config(AbleToDecode):
     """`model_type = "bert"`: `BertForMaskedLM`, or the class that `architectures` names."""
 
-    divided: ClassVar = frozenset({"torch"})
     stems: ClassVar = ("Bert",)
     harmless: ClassVar = frozenset(
         """

@@ -26,7 +26,6 @@ class Config(PreNorm):
     dropouts: ClassVar = DROPOUTS
     changes_training: ClassVar = LAYERS_DROPPED
     stems: ClassVar = ("Blenderbot",)
-    divided: ClassVar = frozenset({"torch"})
     harmless: ClassVar = PreNorm.harmless | {"layernorm_variant"}
     understood: ClassVar = {
         **PreNorm.understood,

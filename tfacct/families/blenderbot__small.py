@@ -29,7 +29,6 @@ class Config(BartLike):
     dropouts: ClassVar = DROPOUTS
     changes_training: ClassVar = LAYERS_DROPPED
     stems: ClassVar = ("BlenderbotSmall",)
-    divided: ClassVar = frozenset({"torch"})
     uncounted: ClassVar = BartLike.uncounted | {"normalize_embedding", "static_position_embeddings"}
     harmless: ClassVar = BartLike.harmless | {"layernorm_variant"}
     understood: ClassVar = {

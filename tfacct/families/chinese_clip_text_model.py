@@ -16,7 +16,6 @@ class Config(Bert):
 
     projection_dim: Count = 512
 
-    divided: ClassVar = frozenset()
     stems: ClassVar = ("ChineseCLIPText",)
     heads: ClassVar[Mapping[str, Ending]] = {
         "Model": Ending("ChineseCLIPTextModel", "none", pooler=True, paths={"pooler": "pooler.dense"}, body=""),

@@ -17,7 +17,6 @@ class Config(CohereLike):
     rope_theta: Real | None = 500_000.0
     use_qk_norm: Switch = False
 
-    divided: ClassVar = frozenset({"published"})
     changes_training: ClassVar = frozenset({"use_qk_norm"})
     stems: ClassVar = ("Cohere",)
     hf_paths: ClassVar = {**CohereLike.hf_paths, **QK_NORM_PATHS}

@@ -18,7 +18,6 @@ class Config(CohereLike):
     layer_types: LayerTypes | None = None
     sliding_window_pattern: Count = 4
 
-    divided: ClassVar = frozenset({"published"})
     stems: ClassVar = ("Cohere2",)
     harmless: ClassVar = CohereLike.harmless | {"_sliding_window_pattern"}
     gotchas: ClassVar = (

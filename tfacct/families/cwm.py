@@ -39,7 +39,6 @@ class Config(LlamaLike):
     rms_norm_eps: Real = 1e-5
     rope_parameters: Fields | None = ROPE
 
-    divided: ClassVar = frozenset({"published"})
     stems: ClassVar = ("Cwm",)
     heads: ClassVar = DECODER
     gotchas: ClassVar = (

@@ -38,7 +38,6 @@ class Config(Beit):
 
     stems: ClassVar = ("Data2VecVision",)
     body: ClassVar = BODY_AT
-    divided: ClassVar[frozenset[str]] = frozenset()
     in_files: ClassVar = ()
     heads: ClassVar[Mapping[str, Ending]] = {
         "Model": Ending("AutoModel", "none", body=""),

@@ -12,8 +12,6 @@ RELEASED = "2024-05"
 class Config(DeepseekLike):
     """`DeepseekV2Config`, with its class's defaults."""
 
-    divided: ClassVar = frozenset({"published", "fp32"})
-
     intermediate_size: Count = 11008
     max_position_embeddings: Count = 2048
     mlp_bias: Switch = False

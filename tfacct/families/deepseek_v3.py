@@ -39,7 +39,6 @@ class Config(DeepseekLike):
         "num_hidden_layers": 61,
         "num_attention_heads": 128,
     }
-    divided: ClassVar = frozenset({"published", "fp32", "step"})
     stems: ClassVar = ("DeepseekV3",)
     uncounted: ClassVar = DeepseekLike.uncounted | {"num_nextn_predict_layers"}
     aliases: ClassVar = {**DeepseekLike.aliases, **dict.fromkeys(MTP_LAYERS[1:], MTP_LAYERS[0])}

@@ -22,8 +22,6 @@ class Config(Indexed):
     too, num_nextn_predict_layers of them, each with an indexer of its own. The class leaves them out of the model.
     """
 
-    divided: ClassVar = frozenset({"published", "fp32"})
-
     vocab_size: Count = 129280
     hidden_size: Count = 7168
     intermediate_size: Count = 18432

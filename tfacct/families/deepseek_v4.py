@@ -128,7 +128,6 @@ class Config(FamilyConfig):
     dspark_target_layer_ids: list[UpTo] | None = None
     dspark_markov_rank: Count | None = None
 
-    divided: ClassVar = frozenset({"gathered", "torch"})
     stems: ClassVar = ("DeepseekV4",)
     in_files: ClassVar = (
         (r"\.attn\.", ".self_attn."),

@@ -42,7 +42,6 @@ class Config(Encoding):
     tie_word_embeddings: Switch = True
     activation: Word = "gelu"
 
-    divided: ClassVar = frozenset({"torch"})
     dropouts: ClassVar = {
         "embedding": ("dropout", 0.1),
         "mlp": ("dropout", 0.1),

@@ -17,8 +17,6 @@ RELEASED = "2025-06"
 class Config(LlamaLike):
     """`Dots1Config`, with its class's defaults, sizes too. The class has numbers of experts in no default."""
 
-    divided: ClassVar = frozenset({"published", "fp32"})
-
     vocab_size: Count = 152064
     hidden_size: Count = 4608
     intermediate_size: Count = 10944

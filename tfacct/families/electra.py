@@ -28,7 +28,6 @@ class Config(AbleToDecode):
     num_attention_heads: Count = 4
     intermediate_size: Count = 1024
 
-    divided: ClassVar = frozenset({"torch"})
     stems: ClassVar = ("Electra",)
     harmless: ClassVar = frozenset("summary_type summary_use_proj summary_activation".split())
     heads: ClassVar = {**ENCODING, "Model": BODY, "ForPreTraining": DISCRIMINATOR}

@@ -14,8 +14,6 @@ RELEASED = "2025-06"
 class Config(LlamaLike):
     """`Ernie4_5Config`, with its class's defaults, sizes too. The head is tied unless the config says otherwise."""
 
-    divided: ClassVar = frozenset({"published"})
-
     vocab_size: Count = 103424
     hidden_size: Count = 1024
     intermediate_size: Count = 3072

@@ -15,8 +15,6 @@ RELEASED = "2025-06"
 class Config(ErnieExperts):
     """`Ernie4_5_MoeConfig`, with its class's defaults, sizes too. The head is tied unless the config says otherwise."""
 
-    divided: ClassVar = frozenset({"published", "own", "wide_router"})
-
     moe_intermediate_size: Count = 1536
     moe_layer_start_index: UpTo = 1
     moe_layer_end_index: Annotated[int, whole(-1)] = -1

@@ -27,8 +27,6 @@ class Config(ErnieExperts):
     """`Ernie4_5_VLMoeTextConfig`, with its class's defaults, sizes too. The head is tied unless the config says
     otherwise."""
 
-    divided: ClassVar = frozenset()
-
     moe_intermediate_size: Pair | None = None
     mlp_layer_types: LayerNetworks | None = None
 

@@ -29,7 +29,6 @@ class Config(LlamaLike):
     classifier_pooling: Literal["bos", "mean", "late"] = "late"
     rms_norm_eps: Real = 1e-5
 
-    divided: ClassVar = frozenset({"torch"})
     stems: ClassVar = ("EuroBert",)
     uncounted: ClassVar = LlamaLike.uncounted | {"classifier_pooling"}
     harmless: ClassVar = frozenset(

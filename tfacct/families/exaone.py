@@ -27,7 +27,6 @@ class Config(Llama):
 
     stems: ClassVar = ("Exaone", "Llama")
     class_type: ClassVar = "llama"
-    divided: ClassVar[frozenset[str]] = frozenset()
     inside: ClassVar[Mapping[str, int]] = {}  # its fields have them
     heads: ClassVar = DECODER
     aliases: ClassVar = {

@@ -35,7 +35,6 @@ class Config(LlamaLike):
     layer_types: LayerTypes | None = None
     rms_norm_eps: Real = 1e-5
 
-    divided: ClassVar = frozenset({"published"})
     stems: ClassVar = ("Exaone4",)
     hf_paths: ClassVar = {
         **LlamaLike.hf_paths,

@@ -27,7 +27,6 @@ class Config(exaone4.Config):
     first_k_dense_replace: UpTo = 1
     mlp_layer_types: LayerNetworks | None = None
 
-    divided: ClassVar = frozenset()
     changes_training: ClassVar = frozenset({"output_router_logits"})
     stems: ClassVar = ("ExaoneMoe",)
     aliases: ClassVar = {"num_local_experts": "num_experts"}

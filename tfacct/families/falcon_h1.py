@@ -62,7 +62,6 @@ class Config(MambaHybrid):
     ssm_in_multiplier: Real = 1.0
     ssm_out_multiplier: Real = 1.0
 
-    divided: ClassVar = frozenset({"gathered"})
     stems: ClassVar = ("FalconH1",)
     nulls: ClassVar = {"num_key_value_heads": "num_attention_heads"}
     uncounted: ClassVar = MambaHybrid.uncounted | MULTIPLIERS | {"mamba_norm_before_gate"}

@@ -31,7 +31,6 @@ class Config(LlamaLike):
     num_experts: Count = 7
     num_experts_per_tok: Count = 5
 
-    divided: ClassVar = frozenset({"published", "own"})
     changes_training: ClassVar = frozenset({"output_router_logits"})
     stems: ClassVar = ("FlexOlmo",)
     heads: ClassVar = DECODER

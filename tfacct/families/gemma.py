@@ -17,7 +17,6 @@ class Config(GemmaLike):
     num_key_value_heads: Count = 16
     use_bidirectional_attention: Switch | None = None
 
-    divided: ClassVar = frozenset({"torch", "published"})
     changes_training: ClassVar = frozenset({"use_bidirectional_attention"})
     inside: ClassVar[Mapping[str, int]] = {
         "vocab_size": 256000,

@@ -22,7 +22,6 @@ class Config(GemmaWindows):
         "num_hidden_layers": 26,
         "num_attention_heads": 8,
     }
-    divided: ClassVar = frozenset({"torch", "published"})
     changes_training: ClassVar = frozenset({"use_bidirectional_attention"})
     stems: ClassVar = ("Gemma2",)
     gotchas: ClassVar = (

@@ -27,7 +27,6 @@ class Config(GemmaWindows):
     sliding_window_pattern: Count = 6
     rope_local_base_freq: Real = 10_000.0
 
-    divided: ClassVar = frozenset({"torch", "published"})
     changes_training: ClassVar = frozenset(
         {"attn_logit_softcapping", "use_bidirectional_attention"}
     )  # the class does not bound the scores

@@ -65,7 +65,6 @@ class Config(GemmaLike):
     laurel_rank: Count = 64
     activation_sparsity_pattern: Shares | None = None
 
-    divided: ClassVar = frozenset({"gathered"})
     stems: ClassVar = ("Gemma3n", "Gemma3nText")
     fixed: ClassVar = frozenset({"Xo", "Xs", "Xt", "Xu"})
     uncounted: ClassVar = GemmaLike.uncounted | {

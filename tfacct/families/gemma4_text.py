@@ -52,7 +52,6 @@ class Config(OfKinds):
     top_k_experts: Count | None = None
     moe_intermediate_size: Count | None = None
 
-    divided: ClassVar = frozenset({"gathered"})
     stems: ClassVar = ("Gemma4", "Gemma4Text")
     uncounted: ClassVar = OfKinds.uncounted | {
         "final_logit_softcapping",

@@ -33,7 +33,6 @@ class Config(PartRotated):
     num_experts_per_tok: Count = 8
     first_k_dense_replace: UpTo = 1
 
-    divided: ClassVar = frozenset({"fp32"})
     stems: ClassVar[tuple[str, ...]] = ("Glm4Moe",)
     in_files: ClassVar[tuple[tuple[str, str], ...]] = (  # of Ling, whose rooms are this one's
         (r"^model\.word_embeddings\.", "model.embed_tokens."),

@@ -14,8 +14,6 @@ RELEASED = "2026-01"
 class Config(LatentLike):
     """`Glm4MoeLiteConfig`, with its class's defaults, sizes too."""
 
-    divided: ClassVar = frozenset({"fp32"})
-
     vocab_size: Count = 154880
     hidden_size: Count = 2048
     intermediate_size: Count = 10240

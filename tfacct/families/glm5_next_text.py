@@ -55,7 +55,6 @@ class Config(glm_moe_dsa.Config, DeltaLike):
     hc_sinkhorn_iters: Count = 20
     hc_eps: Real = 1e-6
 
-    divided: ClassVar = frozenset()
     stems: ClassVar = ("Glm5Next", "Glm5NextText")
     in_files: ClassVar = (FORGET_IN_FILES, MIXED_IN_FILES)
     heads: ClassVar = inside("Glm5NextForConditionalGeneration", "Glm5NextTextModel")

@@ -31,8 +31,6 @@ def check_first_chooses(kinds: list[bool], layers: int) -> list[bool]:
 class Config(Indexed):
     """`GlmMoeDsaConfig`, with its class's defaults, sizes too."""
 
-    divided: ClassVar = frozenset({"published", "fp32"})
-
     vocab_size: Count = 154880
     hidden_size: Count = 6144
     intermediate_size: Count = 12288

@@ -14,7 +14,6 @@ class Config(GraniteLike):
 
     attention_multiplier: Real | None = 1.0
 
-    divided: ClassVar = frozenset({"published"})
     stems: ClassVar = ("Granite",)
     gotchas: ClassVar[tuple[str, ...]] = (
         "Parameters, products and cache are Llama's. embedding_multiplier, residual_multiplier and logits_scaling are "

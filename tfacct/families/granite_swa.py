@@ -78,7 +78,6 @@ class Config(Windowed, Granite):
     tie_word_embeddings: Switch = True
     rms_norm_eps: Real = 1e-5
 
-    divided: ClassVar = frozenset()
     stems: ClassVar = ("GraniteSWA",)
     nulls: ClassVar = {"num_key_value_heads": "num_attention_heads"}
     hf_paths: ClassVar = {**Granite.hf_paths, **SINKS_PATH}

@@ -21,7 +21,6 @@ class Config(GraniteLike):
     num_experts_per_tok: Count = 2
 
     changes_training: ClassVar = frozenset({"output_router_logits"})
-    divided: ClassVar = frozenset({"norms_first"})
     stems: ClassVar = ("GraniteMoe",)
     uncounted: ClassVar = GraniteLike.uncounted | {"mlp_bias"}
     aliases: ClassVar = {"num_experts": "num_local_experts"}

@@ -28,7 +28,6 @@ class Config(GraniteLike, MambaHybrid):
     position_embedding_type: Literal["rope", "nope"] | None = None
     layer_types: LayerTypes | None = None
 
-    divided: ClassVar = frozenset({"gathered"})
     stems: ClassVar = ("GraniteMoeHybrid",)
     uncounted: ClassVar = GraniteLike.uncounted | {"mlp_bias"}
     aliases: ClassVar = {"num_experts": "num_local_experts", "layers_block_type": "layer_types"}

@@ -18,7 +18,6 @@ class Config(RotaryBert):
     layer_norm_type: Word = "layer_norm"
     position_embedding_type: Word = "rope"
 
-    divided: ClassVar = frozenset({"torch"})
     dropouts: ClassVar = {
         "embedding": ("hidden_dropout_prob", 0.1),
         "residual": ("hidden_dropout_prob", 0.1),

@@ -26,7 +26,6 @@ class Config(LlamaLike):
     rms_norm_eps: Real = 1e-8
     rope_theta: Real | None = 100_000.0
 
-    divided: ClassVar = frozenset({"published"})
     stems: ClassVar = ("Helium",)
     gotchas: ClassVar = (
         "Parameters, products and cache are Llama's. attention_bias is on q, k and v and not on o.",

@@ -14,7 +14,6 @@ class Config(GraniteLike):
 
     use_post_norm: Switch = True
 
-    divided: ClassVar = frozenset({"published"})
     stems: ClassVar = ("HyperCLOVAX",)
     hf_paths: ClassVar = {
         **GraniteLike.hf_paths,

@@ -28,7 +28,6 @@ class Config(Llama):
 
     stems: ClassVar = ("InternLM2", "Llama")
     class_type: ClassVar = "llama"
-    divided: ClassVar[frozenset[str]] = frozenset()
     inside: ClassVar[Mapping[str, int]] = {}  # its fields have them
     heads: ClassVar = {**DECODER, "ForRewardModel": REWARD}
     harmless: ClassVar = Llama.harmless | {"reward_token_id"}

@@ -16,8 +16,6 @@ RELEASED = "2025-01"
 class Config(Llama):
     """`InternLM3Config`, with its class's defaults, sizes too."""
 
-    divided: ClassVar = frozenset({"published"})
-
     vocab_size: Count = 128512
     hidden_size: Count = 4096
     intermediate_size: Count = 10240

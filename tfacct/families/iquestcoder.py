@@ -14,8 +14,6 @@ RELEASED = "2026-01"
 class Config(Llama):
     """`IQuestCoderConfig`, with its class's defaults, sizes too."""
 
-    divided: ClassVar = frozenset({"published"})
-
     vocab_size: Count = 76800
     hidden_size: Count = 5120
     intermediate_size: Count = 27648

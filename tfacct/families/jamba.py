@@ -43,7 +43,6 @@ class Config(LlamaLike):
     mamba_conv_bias: Switch = True
     mamba_proj_bias: Switch = False
 
-    divided: ClassVar = frozenset({"gathered"})
     stems: ClassVar = ("Jamba",)
     aliases: ClassVar = {"num_local_experts": "num_experts"}
     harmless: ClassVar = frozenset(

@@ -23,7 +23,6 @@ class Config(RotaryBert):
     layer_norm_eps: Real = 1e-5
 
     stems: ClassVar = ("JinaEmbeddingsV3",)
-    divided: ClassVar = frozenset({"torch"})
     heads: ClassVar = ENCODING
     head_first: ClassVar = True
     head_act: ClassVar = "gelu"

@@ -35,7 +35,6 @@ class Lfm2Like(LlamaLike):
     conv_bias: Switch = False
     conv_L_cache: Count = 3  # noqa: N815
 
-    divided: ClassVar = frozenset({"gathered"})
     uncounted: ClassVar = LlamaLike.uncounted | {"norm_eps"}
     harmless: ClassVar = frozenset(
         """

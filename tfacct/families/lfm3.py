@@ -41,7 +41,6 @@ class Config(Lfm2Like):
     use_sandwich_norm: Switch = True
     use_attention_gate: Switch = True
 
-    divided: ClassVar = frozenset()
     stems: ClassVar = ("Lfm3",)
     in_files: ClassVar = ((r"\.self_attn\.gate_proj\.", ".self_attn.g_proj."),)
     hf_paths: ClassVar = {

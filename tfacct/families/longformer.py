@@ -21,7 +21,6 @@ class Config(roberta.Config):
     vocab_size: Count = 30522
     attention_window: CountOrList = 512
 
-    divided: ClassVar = frozenset()
     stems: ClassVar = ("Longformer",)
     harmless: ClassVar = frozenset({"attention_mode", "ignore_attention_mask", "onnx_export"})
     heads: ClassVar = {name: ENCODING[name] for name in ("ForMaskedLM", "Model", "ForTokenClassification")}

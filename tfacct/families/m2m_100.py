@@ -18,7 +18,6 @@ class Config(PreNorm):
     activation_function: Word = "relu"
     scale_embedding: Switch = True
 
-    divided: ClassVar = frozenset({"torch"})
     dropouts: ClassVar = {**DROPOUTS, "attention": ("attention_dropout", 0.1)}
     changes_training: ClassVar = LAYERS_DROPPED
     changes_by_default: ClassVar = 0.05

@@ -56,7 +56,6 @@ class Config(FamilyConfig):
     rms_norm: Switch | None = None
     pad_vocab_size_multiple: Count | None = None
 
-    divided: ClassVar = frozenset({"gathered"})
     stems: ClassVar = ("Mamba",)
     uncounted: ClassVar = frozenset({"hidden_act", "layer_norm_epsilon", "rms_norm", "pad_vocab_size_multiple"})
     harmless: ClassVar = frozenset(

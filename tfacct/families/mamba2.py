@@ -35,7 +35,6 @@ class Config(FamilyConfig):
     layer_norm_epsilon: Real = 1e-5
     rms_norm: Switch | None = None
 
-    divided: ClassVar = frozenset({"gathered"})
     stems: ClassVar = ("Mamba2",)
     uncounted: ClassVar = frozenset({"hidden_act", "layer_norm_epsilon", "rms_norm"})
     harmless: ClassVar = frozenset(

@@ -22,7 +22,6 @@ class Config(BartLike):
     normalize_embedding: Switch = False
     static_position_embeddings: Switch = True
 
-    divided: ClassVar = frozenset({"torch"})
     dropouts: ClassVar = DROPOUTS
     changes_training: ClassVar = LAYERS_DROPPED
     stems: ClassVar = ("Marian",)

@@ -17,7 +17,6 @@ class Config(PreNorm):
     vocab_size: Count = 50265
     normalize_embedding: Switch = True
 
-    divided: ClassVar = frozenset({"torch"})
     dropouts: ClassVar = DROPOUTS
     changes_training: ClassVar = LAYERS_DROPPED
     stems: ClassVar = ("MBart",)

@@ -19,7 +19,6 @@ class Config(AbleToDecode):
     intermediate_size: Count = 4096
 
     stems: ClassVar = ("MegatronBert",)
-    divided: ClassVar = frozenset({"torch"})
     order: ClassVar = "pre"
     front_norm: ClassVar = False
     heads: ClassVar = bert.Config.heads

@@ -13,7 +13,6 @@ class Config(Qwen2):
 
     stems: ClassVar = ("MiMo", "Qwen2")
     class_type: ClassVar = "qwen2"
-    divided: ClassVar[frozenset[str]] = frozenset()
     heads: ClassVar = DECODER
     gotchas: ClassVar = (
         "transformers has no class for mimo: its configs come with code of their own, whose class is Qwen2's with "

@@ -23,8 +23,6 @@ ROPE = {
 class Config(LlamaLike):
     """`MiMoV2FlashConfig`, with its class's defaults, sizes too."""
 
-    divided: ClassVar = frozenset({"published", "fp32"})
-
     vocab_size: Count = 152576
     hidden_size: Count = 4096
     intermediate_size: Count = 16384

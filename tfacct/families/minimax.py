@@ -48,7 +48,6 @@ class Config(LlamaLike):
     mlp_alpha_factor: Real = 1
     mlp_beta_factor: Real = 1
 
-    divided: ClassVar = frozenset({"gathered"})
     stems: ClassVar[tuple[str, ...]] = ("MiniMax",)
     aliases: ClassVar = {"num_experts": "num_local_experts"}
     nulls: ClassVar = {"head_dim": OWN_SHARE["head_dim"]}

@@ -32,7 +32,6 @@ class Config(LlamaLike):
     num_experts_per_tok: Count = 8
     attn_type_list: Flags | None = None
 
-    divided: ClassVar = frozenset({"published", "fp32", "step"})
     changes_training: ClassVar = frozenset({"router_jitter_noise", "output_router_logits"})
     stems: ClassVar = ("MiniMaxM2",)
     uncounted: ClassVar = LlamaLike.uncounted | {"attn_type_list", "rotary_dim", "partial_rotary_factor"}

@@ -75,7 +75,6 @@ class Config(LlamaLike):
     index_topk_blocks: Count = 16
     index_local_blocks: UpTo = 1
 
-    divided: ClassVar = frozenset({"gathered"})
     stems: ClassVar = ("MiniMaxM3VL", "MiniMaxM3VLText", "MiniMaxM3Sparse", "MiniMaxM3")
     uncounted: ClassVar = LlamaLike.uncounted | {
         "rotary_dim",

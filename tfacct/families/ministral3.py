@@ -50,7 +50,6 @@ class Config(LlamaLike):
     rms_norm_eps: Real = 1e-5
     rope_parameters: Fields | None = ROPE
 
-    divided: ClassVar = frozenset({"published"})
     stems: ClassVar = ("Ministral3",)
     gotchas: ClassVar = (
         "The products are Mistral's. Queries are multiplied by 1 + beta · ln(1 + position // length), with beta and "

@@ -37,8 +37,6 @@ _OURS, _THEIRS = "blocks.*.attn", "model.layers.*.self_attn"
 class Config(glm_moe_dsa.Config):
     """`MistralLarge4TextConfig`, with its class's defaults, sizes too."""
 
-    divided: ClassVar = frozenset()
-
     vocab_size: Count = 204800
     hidden_size: Count = 6144
     intermediate_size: Count = 24576

@@ -25,7 +25,6 @@ class Config(LlamaLike):
     num_local_experts: Count = 8
     num_experts_per_tok: Count = 2
 
-    divided: ClassVar = frozenset({"torch", "published", "fp32"})
     changes_training: ClassVar = frozenset({"router_jitter_noise", "output_router_logits"})
     inside: ClassVar[Mapping[str, int]] = {
         "vocab_size": 32000,

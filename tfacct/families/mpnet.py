@@ -25,7 +25,6 @@ class Config(BertLike):
     vocab_size: Count = 30527
     relative_attention_num_buckets: Count = 32
 
-    divided: ClassVar = frozenset({"torch"})
     dropouts: ClassVar = {
         "embedding": ("hidden_dropout_prob", 0.1),
         "residual": ("hidden_dropout_prob", 0.1),

@@ -30,7 +30,6 @@ class Config(FamilyConfig):
     attn_config: Fields | None = None
     layer_norm_epsilon: Real = 1e-5
 
-    divided: ClassVar = frozenset({"norms_first"})
     changes_training: ClassVar = frozenset({"attn_config.attn_pdrop"})  # the class reads none but 0
     stems: ClassVar = ("Mpt", "MPT")  # the published files write MPT
     fixed: ClassVar = frozenset({"G"})  # every head has its own keys

@@ -25,7 +25,6 @@ class Config(PartRotated):
     hidden_act: Word = "relu2"
     norm_eps: Real = 1e-5
 
-    divided: ClassVar = frozenset({"published"})
     stems: ClassVar = ("Nemotron",)
     uncounted: ClassVar = PartRotated.uncounted | {"norm_eps"}
     aliases: ClassVar = {"rope_percent": "partial_rotary_factor", "rope_percentage": "partial_rotary_factor"}

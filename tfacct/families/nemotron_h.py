@@ -67,7 +67,6 @@ class Config(LlamaLike):
     moe_shared_expert_intermediate_size: Count = 7688
     moe_latent_size: Count | None = None
 
-    divided: ClassVar = frozenset({"gathered"})
     stems: ClassVar = ("NemotronH",)
     in_files: ClassVar = ((r"^backbone\.", "model."),)
     uncounted: ClassVar = LlamaLike.uncounted | {

@@ -54,7 +54,6 @@ class Config(RotaryBert):
     causal: Switch = False
     rotary_emb_fraction: Real = 1.0
 
-    divided: ClassVar = frozenset({"torch"})
     dropouts: ClassVar = {
         "embedding": ("hidden_dropout_prob", 0.0),
         "residual": ("hidden_dropout_prob", 0.0),

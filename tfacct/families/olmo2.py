@@ -24,7 +24,6 @@ class Config(LlamaLike):
     attention_bias: Switch = False
     rms_norm_eps: Real = 1e-5
 
-    divided: ClassVar = frozenset({"torch", "published"})
     inside: ClassVar[Mapping[str, int]] = {
         "vocab_size": 50304,
         "hidden_size": 4096,

@@ -30,7 +30,6 @@ class Config(LlamaLike):
     num_experts: Count = 64
     num_experts_per_tok: Count = 8
 
-    divided: ClassVar = frozenset({"published", "own", "step"})
     changes_training: ClassVar = frozenset({"output_router_logits"})
     stems: ClassVar = ("Olmoe",)
     heads: ClassVar = DECODER

@@ -16,7 +16,6 @@ class Config(PreNorm):
     vocab_size: Count = 50265
     static_position_embeddings: Switch = True
 
-    divided: ClassVar = frozenset({"torch"})
     dropouts: ClassVar = DROPOUTS
     changes_training: ClassVar = LAYERS_DROPPED
     stems: ClassVar = ("Pegasus",)

@@ -14,7 +14,6 @@ RELEASED = "2024-07"
 class Config(QwenLike):
     """`Qwen2Config`, with its class's defaults."""
 
-    divided: ClassVar = frozenset({"torch"})
     inside: ClassVar[Mapping[str, int]] = {
         "vocab_size": 151936,
         "hidden_size": 4096,

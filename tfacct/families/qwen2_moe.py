@@ -31,7 +31,6 @@ class Config(QwenLike):
         "num_hidden_layers": 24,
         "num_attention_heads": 16,
     }
-    divided: ClassVar = frozenset({"own"})
     changes_training: ClassVar = frozenset({"output_router_logits"})
     stems: ClassVar = ("Qwen2Moe",)
     nulls: ClassVar = {}

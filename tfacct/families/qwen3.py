@@ -18,7 +18,6 @@ class Config(QwenLike):
     head_dim: Count = 128
     attention_bias: Switch = False
 
-    divided: ClassVar = frozenset({"torch"})
     inside: ClassVar[Mapping[str, int]] = {
         "vocab_size": 151936,
         "hidden_size": 4096,

@@ -27,7 +27,6 @@ class Config(QwenDelta):
     num_experts: Count = 256
     num_experts_per_tok: Count = 8
 
-    divided: ClassVar = frozenset({"gathered"})
     stems: ClassVar = ("Qwen3_5Moe", "Qwen3_5MoeText")
     uncounted: ClassVar = QwenDelta.uncounted | {"intermediate_size"}
     aliases: ClassVar = {"num_local_experts": "num_experts"}

@@ -29,7 +29,6 @@ class Config(QwenDelta):
     num_attention_heads: Count = 16
     num_key_value_heads: Count = 4
 
-    divided: ClassVar = frozenset({"gathered"})
     stems: ClassVar = ("Qwen3_5", "Qwen3_5Text")
     heads: ClassVar = CLASSIFYING
     hf_paths: ClassVar = {**QwenDelta.hf_paths, **delta_paths("linear_attn", **SPLIT, **BEHIND)}

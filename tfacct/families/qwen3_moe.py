@@ -26,7 +26,6 @@ class Config(QwenLike):
     decoder_sparse_step: Count = 1
     mlp_only_layers: list[UpTo] | None = None
 
-    divided: ClassVar = frozenset({"torch", "published", "own"})
     changes_training: ClassVar = frozenset({"output_router_logits", "in_blocks"})
     inside: ClassVar[Mapping[str, int]] = {
         "vocab_size": 151936,

@@ -29,7 +29,6 @@ class Config(QwenDelta):
     decoder_sparse_step: Count = 1
     mlp_only_layers: list[UpTo] | None = None
 
-    divided: ClassVar = frozenset({"gathered"})
     stems: ClassVar = ("Qwen3Next",)
     aliases: ClassVar[Mapping[str, str]] = {"num_local_experts": "num_experts"}
     hf_paths: ClassVar = {

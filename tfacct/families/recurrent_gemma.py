@@ -51,7 +51,6 @@ class Config(GemmaLike):
     block_types: LayerTypes = Field(default_factory=lambda _: [LRU, LRU, ATTENDS])
     attention_bias: Switch = False
 
-    divided: ClassVar = frozenset({"gathered"})
     stems: ClassVar = ("RecurrentGemma",)
     aliases: ClassVar = {"_block_types": "block_types", "sliding_window": "attention_window_size"}
     uncounted: ClassVar = LlamaLike.uncounted | {

@@ -26,7 +26,6 @@ class Config(AbleToDecode):
     tie_word_embeddings: Switch = False
 
     stems: ClassVar = ("RemBert",)
-    divided: ClassVar = frozenset({"torch"})
     heads: ClassVar = of_texts("rembert.")
     body: ClassVar = "rembert."
     hf_paths: ClassVar = {

@@ -16,7 +16,6 @@ class Config(AbleToDecode):
     vocab_size: Count = 50265
     pad_token_id: UpTo = 1
 
-    divided: ClassVar = frozenset({"torch"})
     stems: ClassVar[tuple[str, ...]] = ("Roberta",)
     uncounted: ClassVar = AbleToDecode.uncounted | {"pad_token_id"}
     head_act: ClassVar = "gelu"

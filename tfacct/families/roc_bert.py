@@ -26,7 +26,6 @@ class Config(bert.Config):
     enable_pronunciation: Switch = True
     concat_input: Switch = True
 
-    divided: ClassVar = frozenset()
     understood: ClassVar = {
         **AbleToDecode.understood,
         "enable_shape": True,

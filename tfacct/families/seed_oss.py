@@ -24,7 +24,6 @@ class Config(LlamaLike):
     attention_out_bias: Switch = False
     mlp_bias: Switch = False
 
-    divided: ClassVar = frozenset({"published"})
     dropouts: ClassVar = {
         "residual": ("residual_dropout", 0.1),
         "attention": ("attention_dropout", 0.1),

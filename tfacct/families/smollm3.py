@@ -31,7 +31,6 @@ class Config(LlamaLike):
     no_rope_layers: Flags | None = None
     no_rope_layer_interval: Count = 4
 
-    divided: ClassVar = frozenset({"published"})
     stems: ClassVar = ("SmolLM3",)
     uncounted: ClassVar = LlamaLike.uncounted | {"sliding_window"}
     nulls: ClassVar = {"num_key_value_heads": "num_attention_heads"}

@@ -23,7 +23,6 @@ class Config(LlamaLike):
     hidden_act: Word = "gelu_pytorch_tanh"
     norm_epsilon: Real = 1e-5
 
-    divided: ClassVar = frozenset({"torch", "published"})
     dropouts: ClassVar = {
         "embedding": ("embedding_dropout", 0.0),
         "residual": ("residual_dropout", 0.0),

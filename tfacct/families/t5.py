@@ -40,7 +40,6 @@ class Config(FamilyConfig):
     relative_attention_max_distance: Count = 128
     layer_norm_epsilon: Real = 1e-6
 
-    divided: ClassVar[frozenset[str]] = frozenset({"torch"})
     dropouts: ClassVar = dict.fromkeys(
         ("embedding", "residual", "attention", "mlp_product", "final"), ("dropout_rate", 0.1)
     )

@@ -16,8 +16,6 @@ RELEASED = "2025-09"
 class Config(GemmaWindows):
     """`VaultGemmaConfig`, with its class's defaults, sizes too."""
 
-    divided: ClassVar = frozenset({"published"})
-
     vocab_size: Count = 256000
     hidden_size: Count = 2304
     num_hidden_layers: Layers = 26

@@ -28,7 +28,6 @@ class Config(Sides):
     max_target_positions: Count = 448
 
     stems: ClassVar = ("Whisper",)
-    divided: ClassVar = frozenset({"torch"})
     aliases: ClassVar = {**Sides.aliases, "num_key_value_heads": "encoder_attention_heads"}
     harmless: ClassVar = Sides.harmless | frozenset(
         """

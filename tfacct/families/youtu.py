@@ -22,7 +22,6 @@ class Config(LatentLike):
     max_position_embeddings: Count = 131072
     tie_word_embeddings: Switch = True
 
-    divided: ClassVar = frozenset({"step"})
     stems: ClassVar = ("Youtu",)
     heads: ClassVar = DECODER
     harmless: ClassVar = LatentLike.harmless | {"embedding_initializer_range"}

@@ -11,6 +11,7 @@ from tfacct.accounts.sharding.mesh import LIVES, Mesh, lives, padded
 from tfacct.accounts.sharding.sends import Collective
 from tfacct.accounts.sharding.shards import stored_elements
 from tfacct.accounts.sharding.stages import microbatches
+from tfacct.accounts.sharding.verified import TORCH_PLAN
 from tfacct.base import units
 from tfacct.base.errors import ConfigError, UsageError, listed
 from tfacct.base.spelling import option
@@ -20,7 +21,7 @@ from tfacct.output.report import Column, Report, Row, Table
 from tfacct.reports import compose, counting
 from tfacct.reports.comms_ends import COUNTED, Ends, ends_of
 from tfacct.reports.counting import LeftOut
-from tfacct.reports.mesh import DTYPES, TORCH, by_stage, check_rows, check_ruled, facts, uneven
+from tfacct.reports.mesh import DTYPES, by_stage, check_rows, check_ruled, facts, uneven
 from tfacct.reports.pipes import check_step, division, ledgers, of_parts, of_units, waits, waits_facts
 from tfacct.reports.unruled import encodes
 
@@ -138,7 +139,7 @@ def _of(subject: LoadedModel, request: Request, mesh: Mesh, train: bool, dtype: 
         raise UsageError(
             said, f"ranks of one batch have all its tokens: {option('ep')} above {option('tp')} sends them"
         )
-    if TORCH not in subject.config.divided:
+    if subject.family not in TORCH_PLAN:
         check_rows(subject, mesh)
     stored = [stored_elements(own, mesh) for own in ledgers(subject.ledger, mesh)]
     return Counted(work, lines, max(stored), subject.parameters, sizes, stored)

@@ -12,6 +12,7 @@ from tfacct.accounts.links import Link
 from tfacct.accounts.memory import cache_bytes
 from tfacct.accounts.sharding.mesh import Mesh, divisors, replicated
 from tfacct.accounts.sharding.stages import microbatches
+from tfacct.accounts.sharding.verified import TORCH_PLAN
 from tfacct.base import units
 from tfacct.base.errors import TfacctError
 from tfacct.base.later import Later
@@ -119,7 +120,7 @@ class _Training:
     def __init__(self, subject: LoadedModel, recipe: Recipe, work: Workload, budget: int) -> None:
         self.subject, self.recipe, self.work, self.budget = subject, recipe.for_model(subject), work, budget
         self.heads = max((part.heads for part in subject.architecture.attentions), default=1)
-        self.pads = meshes.TORCH in subject.config.divided
+        self.pads = subject.family in TORCH_PLAN
         self.unsupported: dict[tuple[Alike, int, int, int, int, int], str | None] = {}
         self.ranks: dict[tuple[int, int], LoadedModel] = {}
         self.whys: dict[tuple[int, int], str | None] = {}

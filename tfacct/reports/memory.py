@@ -15,6 +15,7 @@ from tfacct.accounts.memory import (
     token_bytes,
     unwindowed_cache_bytes,
 )
+from tfacct.accounts.sharding.verified import TORCH_PLAN
 from tfacct.base import units
 from tfacct.base.errors import TfacctError, UsageError
 from tfacct.base.spelling import option
@@ -278,14 +279,14 @@ def _shards(subject: LoadedModel, mesh: Mesh, dtype: str | None) -> dict[str, in
     """Elements of each weight that the fullest rank of `fsdp` stores, padding included. Raises TfacctError."""
     from tfacct.accounts.sharding.checks import check_experts
     from tfacct.accounts.sharding.shards import shard
-    from tfacct.reports.mesh import DTYPES, TORCH, check_rows
+    from tfacct.reports.mesh import DTYPES, check_rows
 
     check_experts(mesh)
     if (name := subject.storage(dtype).name) not in DTYPES:
         raise UsageError(
             f"{subject.name}: weights in {name} are not divided by {option('fsdp')}", option("dtype", "bf16")
         )
-    if TORCH not in subject.config.divided:
+    if subject.family not in TORCH_PLAN:
         check_rows(subject, mesh)
     found: dict[str, int] = {}
     for tensor in subject.ledger.tensors():

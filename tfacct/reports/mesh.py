@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tfacct import families
 from tfacct.accounts.sharding.logits import AfterHead
 from tfacct.accounts.sharding.mesh import HEADS_NORMS, Mesh, check, divisors, padded, replicated
 from tfacct.accounts.sharding.pipeline import in_pipeline
 from tfacct.accounts.sharding.rules import collectives
 from tfacct.accounts.sharding.sends import Collective
 from tfacct.accounts.sharding.shards import gathered
+from tfacct.accounts.sharding.verified import COMPUTE_ROUTING, FP32_ROUTER, FP32_ROUTING, GATHERED, TORCH_PLAN
 from tfacct.architecture.parts import Attention, Experts, LatentAttention, Part
 from tfacct.base.errors import ConfigError, UsageError, listed
 from tfacct.base.spelling import option
@@ -25,18 +25,14 @@ from tfacct.reports import pipes
 from tfacct.reports.stored import names
 from tfacct.reports.unruled import encodes, gathered_elsewhere, in_parallel, unparallel, unruled
 
-TORCH, PUBLISHED = "torch", "published"
-OWN, FP32, WIDE_ROUTER = "own", "fp32", "wide_router"
-GATHERED, NORMS_FIRST = "gathered", "norms_first"
 NORMS_LAST = frozenset(("apertus", "bailing_moe", "exaone4", "exaone_moe", "gemma3_text", "glm4_moe", "hy_v3"))
 """Families whose norms of queries and keys run after the matmuls of queries, keys and values."""
 HEADS_GATHERED = (
     "Queries, keys and values are gathered, because a norm reads all heads together: attention and what is kept of keys"
     " and values are whole on each rank, as under the plan that transformers publishes."
 )
-STEP = "step"
-"""Stand among a family's `divided`; the last where a rank's training step was measured under transformers' plan."""
-
+ROUTING = FP32_ROUTING | COMPUTE_ROUTING
+"""Families whose router's gradients were compared."""
 DTYPES = ("fp32", "bf16", "fp16")
 """Dtypes in which ranks hold and send numbers."""
 
@@ -73,15 +69,14 @@ def routing_bits(subject: LoadedModel, mesh: Mesh, bits: int, *, train: bool) ->
     sent = mesh.tp > 1 and (train or mesh.ep not in (1, mesh.tp))
     if not sent or not subject.once(_experts):
         return bits
-    if not subject.config.divided & {OWN, FP32}:
+    if subject.family not in ROUTING:
         what = "what its router's gradients sum to" if mesh.sp else "the dtype in which its class sums experts"
         said = f"{subject.name}: {what}, which {option('tp')} sends, was not compared"
-        routed = (name for name in families.names() if families.config_class(name).divided & {OWN, FP32})
-        raise ConfigError(said, f"it was for {listed(sorted(routed))}")
-    if mesh.sp and WIDE_ROUTER in subject.config.divided:
+        raise ConfigError(said, f"it was for {listed(sorted(ROUTING))}")
+    if mesh.sp and subject.family in FP32_ROUTER:
         said = f"{subject.name}: no rule for a router with weights in fp32 beside {option('sp', True)}"
         raise ConfigError(said, f"leave {option('sp', True)} out")
-    return max(bits, 32) if FP32 in subject.config.divided else bits
+    return max(bits, 32) if subject.family in FP32_ROUTING else bits
 
 
 def facts(mesh: Mesh) -> dict[str, Any]:
@@ -155,7 +150,7 @@ def check_ruled(subject: LoadedModel, mesh: Mesh, *, train: bool = True) -> None
         return
     if said:
         kinds = "attention, latent or not, feed-forward networks, experts, norms and tables have rules"
-        if GATHERED in subject.config.divided:
+        if subject.family in GATHERED:
             counted = f"{option('fsdp')} alone is counted, by `tfacct params` and `comms`"
             kinds = f"{counted}: it divides weights, whatever computes with them"
         if mesh.fsdp > 1 and subject.config.ungathered:
@@ -193,7 +188,7 @@ def _experts(subject: LoadedModel) -> list[Experts]:
 
 def divides_weights(subject: LoadedModel, mesh: Mesh) -> bool:
     """True if ranks divide weights alone, whatever computes with them, of a class that was divided so."""
-    return GATHERED in subject.config.divided and mesh.tp * mesh.ep * mesh.parts == 1
+    return subject.family in GATHERED and mesh.tp * mesh.ep * mesh.parts == 1
 
 
 def check_gathered(subject: LoadedModel, mesh: Mesh, part: str, *, train: bool) -> None:
@@ -219,7 +214,7 @@ def check_divided(subject: LoadedModel, mesh: Mesh) -> None:
     """Raises TfacctError for a model that the mesh does not divide, or for which it has no rule."""
     check_ruled(subject, mesh)
     check_sizes(subject, mesh, {})
-    if TORCH not in subject.config.divided:
+    if subject.family not in TORCH_PLAN:
         check_rows(subject, mesh)
 
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from tfacct.accounts.sharding.mesh import Mesh
 from tfacct.accounts.sharding.shards import shard, stored_elements
+from tfacct.accounts.sharding.verified import TORCH_PLAN
 from tfacct.architecture.parts import HEADINGS
 from tfacct.base import units
 from tfacct.ledger import paths
@@ -78,14 +79,14 @@ def _of_ranks(mesh: Mesh | None) -> str:
 
 def divided(subjects: Sequence[LoadedModel], mesh: Mesh) -> tuple[Sequence[LoadedModel], list[LeftOut]]:
     """The models that the mesh divides, and the others. Raises TfacctError where there is none."""
-    from tfacct.reports.mesh import TORCH, check_rows, check_ruled, check_sizes
+    from tfacct.reports.mesh import check_rows, check_ruled, check_sizes
 
     alone = replace(mesh, sp=False, cp=1)  # which divide no weight by themselves
 
     def check(subject: LoadedModel) -> None:
         check_ruled(subject, alone)
         check_sizes(subject, alone, {})
-        if TORCH not in subject.config.divided:
+        if subject.family not in TORCH_PLAN:
             check_rows(subject, mesh)  # which ranks of fsdp divide with those of cp
 
     found, _, others = on_a_mesh(subjects, check)

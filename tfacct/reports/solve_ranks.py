@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from tfacct.accounts.metrics import Point
 from tfacct.accounts.sharding.mesh import Mesh, divisors
 from tfacct.accounts.sharding.stages import blocks_in
+from tfacct.accounts.sharding.verified import TORCH_PLAN
 from tfacct.algebra.equations import Equation
 from tfacct.algebra.solving import Solution
 from tfacct.base.errors import TfacctError, UsageError
@@ -16,7 +17,7 @@ from tfacct.base.spelling import option
 from tfacct.ledger.lines import EXPERTS
 from tfacct.loading.model import LoadedModel
 from tfacct.reports.counting import Counting
-from tfacct.reports.mesh import TORCH, rows_divisors
+from tfacct.reports.mesh import rows_divisors
 from tfacct.reports.ranks import on_the_way
 from tfacct.reports.unruled import unruled
 
@@ -111,7 +112,7 @@ def started(unknown: str, terms: Counting) -> Counting:
 
 def _even(subject: LoadedModel, mesh: Mesh) -> list[int]:
     """Numbers of ranks that divide all rows, of a class whose padding was not compared; none of another."""
-    compared = TORCH in subject.config.divided or unruled(subject.architecture) is not None
+    compared = subject.family in TORCH_PLAN or unruled(subject.architecture) is not None
     return [] if compared else rows_divisors(subject, replace(mesh, fsdp=2))
 
 

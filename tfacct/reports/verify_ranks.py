@@ -11,6 +11,7 @@ from tfacct.accounts.sharding.checks import checked
 from tfacct.accounts.sharding.mesh import Mesh, padded, replicated
 from tfacct.accounts.sharding.rules import collectives
 from tfacct.accounts.sharding.stages import blocks_in
+from tfacct.accounts.sharding.verified import PUBLISHED_PLAN, TORCH_PLAN
 from tfacct.architecture.parts import Experts, LatentAttention
 from tfacct.base import units
 from tfacct.base.errors import ConfigError, TfacctError, UsageError, listed
@@ -176,16 +177,16 @@ def _by_published_plan(subject: LoadedModel, mesh: Mesh) -> bool:
     if mesh.tp > 1 and replicated(subject.ledger, mesh):
         raise ConfigError(f"{subject.name}: no plan gives several ranks of {option('tp', mesh.tp)} the same heads")
     whole = not padded(subject.ledger, mesh)  # torch's products by rows fail where a width is not divided evenly
-    routed = mesh.sp and experts and subject.config.divided & {meshes.OWN, meshes.FP32}
-    if mesh.ep > 1 and meshes.PUBLISHED not in subject.config.divided and not routed:
+    routed = mesh.sp and experts and subject.family in meshes.ROUTING
+    if mesh.ep > 1 and subject.family not in PUBLISHED_PLAN and not routed:
         said = f"{subject.name}: no plan of {option('ep', mesh.ep)} was compared with its class"
         raise ConfigError(said, f"leave {option('ep')} out")
-    if mesh.tp == 1 or (meshes.TORCH in subject.config.divided and not experts and whole):
+    if mesh.tp == 1 or (subject.family in TORCH_PLAN and not experts and whole):
         return False
     latent = mesh.sp and subject.architecture.having(LatentAttention) and not experts
     if (routed or latent) and whole:
         return False  # torch's plan of the rest, between which experts run
-    if mesh.sp or mesh.plan != "torch" or meshes.PUBLISHED not in subject.config.divided:
+    if mesh.sp or mesh.plan != "torch" or subject.family not in PUBLISHED_PLAN:
         how = option("sp", True) if mesh.sp else option("tp", mesh.tp)
         raise ConfigError(f"{subject.name}: no plan of {how} was compared with its class", f"ask with {option('fsdp')}")
     return True
