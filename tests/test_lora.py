@@ -285,7 +285,7 @@ def test_a_layer_of_bitsandbytes_itself() -> None:
             "gpt2 --lora 16:c_atn",
             "'c_atn' is no linear layer of the model: choose from c_attn, o_proj, up_proj, down_proj",
         ),
-        ("gpt-oss-20b --attention eager --lora 16", "adapters beside them have been measured in nf4 alone"),
+        ("gpt-oss-20b --attention eager --lora 16", "adapters on them have been measured in nf4 only"),
         ("youtu-llm-2b --lora 16 --tp 2", "LoRA on latent attention in a parallel layout is not supported"),
         ("glm-4.5-air --lora 16", "peft adapts gate_proj of the routed experts too"),
         ("llama-3.1-8b --lora 16 --set num_hidden_layers=1", "on a single layer"),

@@ -164,7 +164,7 @@ def test_packing_under_sdpa_adds_a_mask_and_copies_of_keys_and_values(run: Calla
 
 @pytest.mark.parametrize("name", ["bert-base", "bart-large", "qwen3-next-80b-a3b"])
 def test_packing_needs_a_decoder_of_attention(name: str) -> None:
-    with pytest.raises(UsageError, match="packing=True is counted for decoders with attention in every layer"):
+    with pytest.raises(UsageError, match="packing=True needs a decoder with attention in every layer"):
         load(name).train(ctx=96, packing=True)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from tfacct.base.spelling import option, setting, spelled
 from tfacct.loading.model import LoadedModel
 from tfacct.reports.lora import on_attention
+from tfacct.reports.train_exact import slow_words
 from tfacct.reports.training import refusal
 from tfacct.training.adapters import parameter_words
 from tfacct.training.bounds import exact_advice
@@ -16,11 +17,13 @@ from tfacct.training.recipe import FP32, NF4, AttentionKind, Recipe
 
 def advice(subject: LoadedModel, recipe: Recipe) -> str:
     """Advice for a model that is refused, with the number of its adapters' parameters where that is known."""
+    if subject.architecture.head is None and subject.architecture.classes is None:
+        return "name a class with a head in architectures"  # no other class computes a loss
     runs_class = recipe.mesh is None and bool(subject.config.hf_paths)
     ways = (
         parameter_words(subject, recipe),
         _nearest(subject, recipe.for_model(subject)),
-        exact_advice() if runs_class else None,
+        exact_advice(slow=slow_words([subject]) is not None) if runs_class else None,
     )
     return "; ".join(filter(None, ways)) or "docs/models.md lists the recipes that are answered"
 

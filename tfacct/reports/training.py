@@ -42,24 +42,24 @@ def _unmeasured(subject: LoadedModel, recipe: Recipe) -> str | None:
     if (why := subject.config.class_cannot()) is not None:
         return f"its transformers class runs another model: {why}"
     if subject.architecture.head is not None and subject.architecture.classes is not None:
-        return "the loss of a language model's head and of classes beside it has not been measured"
+        return "the loss of a language model's head together with that of classes has not been measured"
     if subject.architecture.head is None and (why := _no_classes(subject)) is not None:
         return why
     if (changed := changed_by(subject)) is not None:
         return changed
     side, patch = (getattr(subject.config, name, 1) for name in ("image_size", "patch_size"))
     if reads_images(subject) and side % patch:
-        return f"patches of {patch:,} pixels leave some of images of {side:,} over, which were not measured"
+        return f"images of {side:,} pixels are no whole patches of {patch:,}, which has not been measured"
     if recipe.dtype == "fp16" and subject.architecture.encoder is not None:
-        return "results of its blocks are bounded in fp16, which has not been measured"
+        return "its class bounds the results of layers in fp16, which has not been measured"
     if _routed(subject) and recipe.dtype not in ("bf16", FP32):
-        return "the training step of its experts has been measured in bf16 and fp32 alone"
+        return "a training step with experts has been measured in bf16 and fp32 only"
     if subject.quantized and not _converted(subject) and recipe.lora is not None and recipe.weights_dtype is None:
-        return "the weights are stored quantized: adapters beside them have been measured in nf4 alone"
+        return "its weights are quantized: adapters on them have been measured in nf4 only"
     if recipe.attention == "sdpa" and (why := beyond_kernels(subject.architecture, full=recipe.in_fp32)) is not None:
         return why
     if recipe.packing and not _packs(subject):
-        return f"{option('packing', True)} is counted for decoders with attention in every layer"
+        return f"{option('packing', True)} needs a decoder with attention in every layer"
     if recipe.lora is not None:
         from tfacct.reports import lora
 
@@ -86,11 +86,11 @@ def _no_classes(subject: LoadedModel) -> str | None:
     """Reason why a step of a model without a language model's head is not counted; None if it is."""
     classes = subject.architecture.classes
     if classes is None:
-        return "a training step needs a language model's head, or classes whose loss was measured"
+        return "its class computes no loss"
     if subject.config.ending.auto not in LOSSES:
-        return f"no loss of these scores has been measured for {subject.family}"
+        return f"the loss of this class has not been measured for {subject.family}"
     if classes.classes == 1 or subject.raw.get("problem_type") not in (None, "single_label_classification"):
-        return "a loss of numbers or of several classes at once has not been measured"
+        return "a regression loss, or one of several labels at once, has not been measured"
     return None
 
 

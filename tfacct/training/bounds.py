@@ -161,7 +161,8 @@ def refusal(family: str, recipe: Recipe) -> str | None:
     for group in (*((plain,) if plain in row else ()), *groups_of(recipe)):
         found = row.get(group)
         if found is None:
-            return f"the training step of {family} has not been measured {GROUPS[group]}"
+            how = "with sdpa attention" if (group, plain) == ("16-bit", "eager") else GROUPS[group]
+            return f"the training step of {family} has not been measured {how}"
         if found.percent > LIMIT:
             label = GROUPS["16-bit" if group == plain else group]
             return f"the formula for {family} is up to {found.percent:g} % off {label}"
@@ -192,6 +193,6 @@ def decides(found: Bound | None, peak: int, budget: int) -> bool:
     return 0 < off >= abs(peak - budget)
 
 
-def exact_advice() -> str:
-    """What to do where the formula does not answer."""
-    return f"{option('exact', True)} runs the transformers class itself (about 2 s)"
+def exact_advice(*, slow: bool) -> str:
+    """What to do where the formula does not answer. `slow`: the class runs for a minute or so."""
+    return f"{option('exact', True)} runs the transformers class itself{'' if slow else ' (about 2 s)'}"

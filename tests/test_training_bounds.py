@@ -1,0 +1,24 @@
+"""The error bound of a training step: where there is none, and what is said where the formula has no answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tests.conftest import Ran
+from tfacct import load
+
+
+def test_an_axis_that_was_measured_on_no_family_has_no_bound(run: Callable[..., Ran]) -> None:
+    assert load("mixtral-8x7b").train(ctx=2048, ep=8, dp=8).error_bound is None
+    ran = run("train", "mixtral-8x7b", "--ctx", "2k", "--ep", "8", "--dp", "8")
+    assert "≈: no error bound was measured for this layout." in ran.out and "0 configs" not in ran.out
+
+
+def test_a_class_without_sdpa_is_told_from_a_step_that_was_not_measured(run: Callable[..., Ran]) -> None:
+    said = " ".join(run("train", "gpt-oss-20b", "--attention", "sdpa").err.split())
+    assert "has not been measured with sdpa attention hint: --attention eager is counted" in said
+
+
+def test_the_hint_promises_no_seconds_of_a_class_that_loops_over_the_tokens(run: Callable[..., Ran]) -> None:
+    assert run("train", "mamba-130m").err.rstrip().endswith("--exact runs the transformers class itself")
+    assert "itself (about 2 s)" in run("train", "deepseek-v3.2").err
