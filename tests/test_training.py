@@ -279,7 +279,7 @@ def test_several_models_have_a_row_each(run: Callable[..., Ran]) -> None:
             "its transformers class runs another model: it runs latent_attention = expanded only",
         ),
         ("youtu-llm-2b --set v_head_dim=68", "sdpa has not been measured with heads of 68"),
-        ("gpt-oss-20b --attention sdpa", "has not been measured with sdpa attention hint: --attention eager"),
+        ("gpt-oss-20b --attention sdpa", "has not been measured with sdpa hint: --attention eager"),
         ("opt-6.7b --set layerdrop=0.1", "has not been measured with layerdrop = 0.1"),
         ("llama-3.1-8b --dtype int4", "bf16, fp16 or fp32, not in int4"),
         ("llama-3.1-8b --set head_dim=68", "sdpa has not been measured with heads of 68"),

@@ -14,11 +14,6 @@ def test_an_axis_that_was_measured_on_no_family_has_no_bound(run: Callable[..., 
     assert "≈: no error bound was measured for this layout." in ran.out and "0 configs" not in ran.out
 
 
-def test_a_class_without_sdpa_is_told_from_a_step_that_was_not_measured(run: Callable[..., Ran]) -> None:
-    said = " ".join(run("train", "gpt-oss-20b", "--attention", "sdpa").err.split())
-    assert "has not been measured with sdpa attention hint: --attention eager is counted" in said
-
-
 def test_the_hint_promises_no_seconds_of_a_class_that_loops_over_the_tokens(run: Callable[..., Ran]) -> None:
     assert run("train", "mamba-130m").err.rstrip().endswith("--exact runs the transformers class itself")
     assert "itself (about 2 s)" in run("train", "deepseek-v3.2").err

@@ -62,7 +62,6 @@ def test_parts_of_a_step_of_two_sides(run: Callable[..., Ran], columns: int) -> 
 @pytest.mark.parametrize(
     ("more", "why"),
     [
-        (("--lora", "8"), "the formula for bart is up to"),
         (("--dp", "2", "--zero", "2"), "an encoder–decoder with --zero 2 is not supported"),
         (("--dtype", "fp16"), "bounds the results of layers in fp16"),
     ],

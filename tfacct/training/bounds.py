@@ -161,8 +161,7 @@ def refusal(family: str, recipe: Recipe) -> str | None:
     for group in (*((plain,) if plain in row else ()), *groups_of(recipe)):
         found = row.get(group)
         if found is None:
-            how = "with sdpa attention" if (group, plain) == ("16-bit", "eager") else GROUPS[group]
-            return f"the training step of {family} has not been measured {how}"
+            return f"the training step of {family} has not been measured {GROUPS[group]}"
         if found.percent > LIMIT:
             label = GROUPS["16-bit" if group == plain else group]
             return f"the formula for {family} is up to {found.percent:g} % off {label}"
