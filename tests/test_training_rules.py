@@ -230,7 +230,13 @@ CLASSES: list[tuple[str, str, dict[str, Any], int, int, int]] = [
 
 @pytest.mark.parametrize(("trait", "name", "recipe", "tokens", "saved_bytes", "peak"), CLASSES)
 def test_every_trait_matters(
-    monkeypatch: pytest.MonkeyPatch, trait: str, name: str, recipe: dict, tokens: int, saved_bytes: int, peak: int
+    monkeypatch: pytest.MonkeyPatch,
+    trait: str,
+    name: str,
+    recipe: dict[str, Any],
+    tokens: int,
+    saved_bytes: int,
+    peak: int,
 ) -> None:
     """With it the rules are within a quarter of a percent of the class; without it they are further off."""
     model = load(name).loaded
