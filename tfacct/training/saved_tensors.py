@@ -670,7 +670,7 @@ def rotary_tables(model: Transformer, mode: Mode, traits: Traits) -> Iterator[tu
 def arguments(model: Transformer, axes: Axes, mode: Mode, traits: Traits) -> tuple[Transient, ...]:
     """Positions and masks that layers are called with: under eager attention one mask for windows and one for full
     attention, under sdpa one for windows that a sequence reaches across, or one where the class always makes it."""
-    positions = () if model.positions is not None else (Transient("T", "index"),)
+    positions: tuple[Transient, ...] = () if model.positions is not None else (Transient("T", "index"),)
     if traits.rotary_per_layer:
         positions += tuple(Transient(axes, role) for _, axes, role in rotary_tables(model, mode, traits))
     windows = {stack.block.window for stack in model.stacks if any("attn" in name for name, _ in stack.block.parts())}

@@ -101,7 +101,7 @@ class LightningAttention(Mixer):
         for name, size in (("q", "Hl"), ("k", "Hl"), ("v", "Ol")):
             yield Matmul(f"{at}.{name}_proj", f"B T D, D Nl {size} -> B T Nl {size}", bias=self.bias)
         for name, size in (("q", "Hl"), ("k", "Hl"), ("v", "Ol")) if self.activation is not None else ():
-            yield Pointwise(f"{at}.{name}_act", f"B T Nl {size}", kind="activation", function=self.activation)
+            yield Pointwise(f"{at}.{name}_act", f"B T Nl {size}", kind="activation", function=self.activation or "")
         for name in ("q_norm", "k_norm") if self.qk_norm else ():
             yield Pointwise(f"{at}.{name}", "B T Nl Hl", weight="Hl", kind="norm_rms")
         for name in ("q_rotary", "k_rotary") if self.rotary is not None else ():

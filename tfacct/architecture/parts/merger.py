@@ -13,7 +13,7 @@ from tfacct.architecture.parts.images import Patches
 from tfacct.architecture.parts.part import Part
 from tfacct.base.record import record
 from tfacct.ledger.einsum import Size
-from tfacct.ledger.lines import FRONT, MERGE, Line, Matmul, Pointwise, Table
+from tfacct.ledger.lines import FRONT, MERGE, Line, Matmul, Pointwise, PointwiseKind, Table
 from tfacct.ledger.workload import MERGED
 
 
@@ -47,7 +47,8 @@ class Merger(Part):
 
     def _of(self, at: str) -> Iterator[Line]:
         patches, each = (f"B {MERGED} {MERGE} D", f"{MERGE} D") if self.joined else ("B T D", "D")
-        shift, kind = (each, "norm_layer") if self.norm == "layer" else ("", "norm_rms")
+        kind: PointwiseKind = "norm_layer" if self.norm == "layer" else "norm_rms"
+        shift = each if self.norm == "layer" else ""
         yield Pointwise(f"{at}.norm", patches, weight=each, bias=shift, kind=kind)
         yield Matmul(f"{at}.up_proj", f"B {MERGED} {MERGE} D, {MERGE} D Du -> B {MERGED} Du", bias=True)
         yield Pointwise(f"{at}.act", f"B {MERGED} Du", kind="activation", function=self.activation)
