@@ -93,5 +93,5 @@ def test_what_is_said_of_images() -> None:
     vit = load("vit-base-patch16-224")
     assert vit.train(batch=64, fit="2GiB").answer.endswith("; 26 images fit at a time.")
     assert "; not even one image fits: the weights alone are" in vit.train(fit="100MB").answer
-    with pytest.raises(UsageError, match="patches of 16 pixels leave some of images of 225 over"):
+    with pytest.raises(UsageError, match="images of 225 pixels are no whole patches of 16"):
         load("vit-base-patch16-224", image_size=225).train()
