@@ -130,6 +130,7 @@ def test_plan_counts_master_weights() -> None:
     step = load("llama-2-7b").train(ctx="4k", batch=master["batch"], fsdp=8, **MASTER)
     assert master["bytes"] == step.peak_bytes == plain["bytes"] + LLAMA
     assert "--master-weights fp32" in master["command"]
+    assert "a training step in bf16 with fp32 master weights" in " ".join(str(plans[1]).split())
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from shlex import quote
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
+from tfacct.accounts.sharding.mesh import Mesh
 from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.base.later import Later
@@ -74,8 +76,9 @@ def plan(
         tried = _timed(tried, watch)
     options = {**(given or {}), "dtype": dtype, "kv_dtype": kv_dtype}
     command = _Command(subject, work, recipe, options, called or subject.name, fit)
-    stored = recipe.precision if recipe is not None else subject.storage(dtype).name
-    in_words = recipe.dtype if recipe is not None else counting.format_name(subject, dtype)
+    stored = recipe.dtype if recipe is not None else subject.storage(dtype).name
+    on_devices = None if recipe is None else replace(recipe, mesh=Mesh(fsdp=gpus))
+    in_words = on_devices.precision if on_devices is not None else counting.format_name(subject, dtype)
     what = "a training step" if recipe is not None else "serving"
     also = f", {recipe.description}" if recipe is not None else ""
     return compose.report(

@@ -11,8 +11,8 @@ from tfacct.reports.lora import on_attention
 from tfacct.reports.train_exact import slow_words
 from tfacct.reports.training import refusal
 from tfacct.training.adapters import parameter_words
-from tfacct.training.bounds import exact_advice
-from tfacct.training.recipe import FP32, NF4, AttentionKind, Recipe
+from tfacct.training.bounds import AttentionKind, exact_advice
+from tfacct.training.recipe import FP32, NF4, Recipe
 
 
 def advice(subject: LoadedModel, recipe: Recipe) -> str:
