@@ -430,7 +430,7 @@ def several(every: Sequence[TrainingMemory], fit: Budget | None) -> Table:
         Column("saved_bytes", "saved", "bytes", drop=1),
         *((Column("estimated", ""),) if estimated else ()),
         Column("peak_bytes", "peak", "bytes"),
-        Column("peak_phase", "at", drop=5),
+        Column("peak_phase", "peak phase", drop=5),
         *((Column("fits", ""),) if fit is not None else ()),
     )
     rows: list[Row] = [
@@ -592,7 +592,7 @@ class Note(NamedTuple):
     text: str | Callable[[TrainingMemory, dict[str, Any]], str]
 
 
-NOT_INCLUDED = "Not included: rounding and fragmentation of the allocator, kernels, CUDA context, NCCL."
+NOT_INCLUDED = "Not included: rounding in the allocator, workspaces of kernels, CUDA context, NCCL, torch.compile."
 ESTIMATED = "≈: within an error bound, which the answer for one model prints."
 
 
@@ -740,7 +740,7 @@ NOTES = (
     Note(2, None, _saved),
     Note(2, lambda one: optimizer(one.recipe.optimizer).paged, "Optimizer state is paged: it can move to the host."),
     Note(2, lambda one: one.model.quantized, "The published weights are quantized; these are in {weights_dtype}."),
-    Note(3, lambda one: one.recipe.loss == "chunked", "The loss is computed in {chunks} chunks, and so is the head."),
+    Note(3, lambda one: one.recipe.loss == "chunked", "Head and loss run in {chunks} chunks of the tokens."),
     Note(2, lambda one: one.recipe.weights_dtype == NF4, _prepared),
     Note(3, lambda one: one.recipe.weights_dtype == NF4, "One 4-bit weight at a time is unpacked for its gradient."),
     Note(3, lambda one: one.recipe.lora, _adapted),
@@ -753,8 +753,8 @@ NOTES = (
     Note(3, _mesh(), _whole),
     Note(3, _mesh(fsdp=1), "Each FSDP rank has a batch of its own."),
     Note(3, _mesh(fsdp=1), "Temporary memory includes gathered weights."),
-    Note(3, _mesh(zero=0), "Buffers in which an engine gathers gradients are not included."),
+    Note(3, _mesh(zero=0), "Gradient buckets of the engine are not included."),
     Note(3, _mesh(tp=1), _tensor_parallel),
     Note(3, None, _labels),
-    Note(3, None, "The optimizer's step is the second one, with its state allocated."),
+    Note(3, None, "This is the second step, when the optimizer state exists."),
 )

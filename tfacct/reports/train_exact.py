@@ -15,6 +15,7 @@ from tfacct.ledger.workload import Request, Workload, whole_sequences
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Row, Table, Tick, unwatched
 from tfacct.reports import cells, compose, counting
+from tfacct.reports.train import NOT_INCLUDED
 from tfacct.reports.training import training_memory
 from tfacct.training.adapters import lora_targets, target_modules
 from tfacct.training.exact import Adapters, ExactStep, exact
@@ -30,10 +31,6 @@ SLOW = {
     DeltaNet: "chunks of the tokens in Python: 4,096 of them take up to half a minute",
 }
 """Recurrences that a class loops over in Python, and how long that takes."""
-NOT_INCLUDED = (
-    "Not included: rounding and fragmentation of the allocator, workspace inside kernels, the CUDA context,"
-    " torch.compile."
-)
 
 
 @record
@@ -134,14 +131,14 @@ def _answer(one: Measured, fit: Budget | None) -> str:
 def _notes(one: Measured) -> Iterator[str]:
     step = one.step
     yield (
-        f"The peak is in {step.peak_phase}. Weights {units.binary(step.parameter_bytes)}, all gradients"
+        f"Peak phase: {step.peak_phase}. Weights {units.binary(step.parameter_bytes)}, all gradients"
         f" {units.binary(step.gradient_bytes)}, optimizer state {units.binary(step.optimizer_bytes)}."
     )
     if one.formula is None or one.error is None:
         yield f"The formula has no answer: {one.no_formula}."
     else:
         peak = int(one.formula.peak.total)
-        yield f"The formula says {units.binary(peak)} ({peak:,} bytes): {error_words(one.error)}."
+        yield f"The formula gives {units.binary(peak)} ({peak:,} bytes): {error_words(one.error)}."
     yield NOT_INCLUDED
 
 
