@@ -298,10 +298,10 @@ def with_shards(
     assert mesh is not None
     ledger = part(model.ledger, stages) if stages else model.ledger
     shares = along_copies(mesh) if mesh.zero else mesh
-    lent = adapter_shards(step.adapters, _lora_rank(recipe), shares)
+    own_adapters = adapter_shards(step.adapters, _lora_rank(recipe), shares)
     parameters: list[TorchParameter] | None = None
     if step.adapters:
-        parameters = [TorchParameter((own,), len(one.numbers), one.numbers[0]) for one, own in lent]
+        parameters = [TorchParameter((own,), len(one.numbers), one.numbers[0]) for one, own in own_adapters]
     elif shares.sharers > 1:
         parameters = sharded_parameters(ledger, shares, names(model))
     elif one is not None:
@@ -310,8 +310,8 @@ def with_shards(
         each = width(recipe.adapter_dtype) if step.adapters else stored_as
         memory = optimizer_memory(recipe, parameters, each.bits // 8)
         most, least = memory.update
-        states = {"optimizer_state": memory.state, "master_weights": memory.master_weights}
-        step = step._replace(update=most, uncertain=most - least, **states)
+        step = step._replace(optimizer_state=memory.state, master_weights=memory.master_weights)
+        step = step._replace(update=most, uncertain=most - least)
     if mesh.tp > 1 and mesh.sharers == 1 and not (mesh.zero or step.adapters):
         step = step._replace(other_rows=other_rows(step, model.ledger, mesh))
     if mesh.replicas > 1 and mesh.fsdp == 1 and not mesh.zero:
@@ -321,7 +321,7 @@ def with_shards(
         return step
     lines = stage_ledger(model.ledger, stages[0]) if stages else model.ledger
     bytes_each = width(recipe.adapter_dtype).bits // 8
-    adapters = [(one, bytes_each * own) for one, own in lent]
+    adapters = [(one, bytes_each * own) for one, own in own_adapters]
     found = shards_of(step.graph, lines, shares, stored_as, accumulates=recipe.accumulates, adapters=adapters)
     return step._replace(shards=found, accumulates=step.accumulates and mesh.pp > 1)
 
@@ -366,8 +366,7 @@ def lora_collectives(
     if mesh.tp > 1:
         lent = of_adapters(ledger, mesh, adapted(model, targets), targets.rank, step.axes, bits)
     if step.shards is None:
-        layers = ((one.bytes, one.numbers) for one in step.adapters)
-        copies = of_copies(layers, mesh)
+        copies = of_copies(((one.bytes, one.numbers) for one in step.adapters), mesh)
     else:
         own = zip(graph.layers, step.shards.layers[1:-1], strict=True)
         layers = [(group.count, step.shards.stored.bytes(one.elements), one.adapters) for group, one in own]

@@ -163,7 +163,7 @@ class TrainingStep(NamedTuple):
         return sum(len(adapter.numbers) * adapter.bytes for adapter in self.adapters)
 
     @property
-    def sharded_elements(self) -> int:
+    def sharded_elements(self) -> Size:
         """Elements of the weights of which a rank stores a shard."""
         assert self.shards is not None
         layers = zip(self.graph.groups, self.shards.layers, strict=True)
@@ -326,7 +326,7 @@ class Inside:
             for each in self.operations
         ]
 
-    @property
+    @cached_property
     def last_sublayer(self) -> int:
         """Place of the first operation of the last sublayer, that of its norm."""
         names = [sublayer(name) for name in self.graph.order]
@@ -533,7 +533,8 @@ class MemoryTimeline:
             found = inside.operations_with(lambda at: at < first, temporary=sum(self.accumulated.values()))
         elif nth == self.last and self.step.stage is not None and self.step.stage.receives:
             # The gradient of its result is in a buffer, until another one takes its place.
-            found = inside.operations_with(lambda at: at >= inside.last_sublayer, temporary=-self.stream)
+            first = inside.last_sublayer
+            found = inside.operations_with(lambda at: at >= first, temporary=-self.stream)
         elif self.places[nth - 1].number is None and self.rotary:  # the last layer that needs cos and sin
             first = min((at for name, at in inside.place.items() if name.endswith("rotary")), default=0)
             found = inside.operations_with(lambda at: at < first, saved=-self.rotary)

@@ -30,8 +30,10 @@ TOKENS_HERE, SENT_ROWS, RECEIVED_ROWS = "Tsp", "Rout", "Rin"
 that its own experts receive."""
 WHOLE, PART = Transient("B T D"), Transient(f"B {TOKENS_HERE} D")
 """The residual stream: of all tokens, and of those of one rank of `sp`."""
-ON_STREAM = re.compile(r"(blocks\.\*\.)?(\w*norm\.\w+|\w+\.drop|\w+_add)|again")
-"""Operations that work on the residual stream: norms between sublayers, dropouts of results, sums, recomputation."""
+INPUTS = ("B T D", "B O D")
+"""Axes of what a sublayer's matmuls, or the head, read."""
+ON_STREAM = re.compile(r"(blocks\.\*\.)?(\w*norm\.\w+|\w+\.drop|\w+_add)")
+"""Operations that work on the residual stream: norms between sublayers, dropouts of results, sums."""
 NORM = re.compile(r"(blocks\.\*\.)?\w*norm\.")
 ROW_PARALLEL = ("o_proj.weight", "down_proj.weight")
 """Matmuls whose result is a partial sum on each rank of `tp`."""
@@ -119,12 +121,8 @@ def _sequence_parallel(graph: LayerGraph, mesh: Mesh, *, many: bool) -> LayerGra
     exchanged = mesh.ep > 1  # experts, router and shared expert run on the rank's own tokens
 
     def part(axes: str, operations: Iterable[str]) -> str:
-        operations = list(operations)
         on_stream = all(ON_STREAM.fullmatch(name) or (exchanged and name in mixture) for name in operations)
-        regathers = mesh.plan == "megatron" and axes in ("B T D", "B O D")  # what a matmul reads, for its gradient
-        if not (on_stream or regathers) or any(lives(axis) for axis in axes.split()):
-            return axes
-        return renamed(axes, {"T": TOKENS_HERE, "O": TOKENS_HERE})
+        return _part(axes) if on_stream and not any(lives(axis) for axis in axes.split()) else axes
 
     scattered = {name for name in graph.order if name.endswith(ROW_PARALLEL) and name not in mixture}
     scattered |= set() if exchanged else {*mixture[-1:]}
@@ -138,8 +136,18 @@ def _sequence_parallel(graph: LayerGraph, mesh: Mesh, *, many: bool) -> LayerGra
         if each.at in scattered:  # the gradient of its result is gathered
             backward += [BackwardOp(each.at, (WHOLE, WHOLE, *own[1:]))] if many else []
             own = (*own, WHOLE)
+        if mesh.plan == "megatron" and each.at.endswith(".weight") and own and own[-1].axes in INPUTS:
+            own = (*own, WHOLE)  # what the matmul reads is gathered again
         backward.append(BackwardOp(each.at, own))
-    return changed._replace(backward=tuple(backward))
+    saved = changed.saved
+    if mesh.plan == "megatron":
+        saved = tuple(each._replace(axes=_part(each.axes)) if each.axes in INPUTS else each for each in saved)
+    return changed._replace(saved=saved, backward=tuple(backward))
+
+
+def _part(axes: str) -> str:
+    """Axes of one rank's tokens."""
+    return renamed(axes, {"T": TOKENS_HERE, "O": TOKENS_HERE})
 
 
 def _with_axes(graph: LayerGraph, axes_of: Callable[[str, Iterable[str]], str]) -> LayerGraph:
@@ -172,7 +180,7 @@ def shards_of(
     """Elements of each layer that the rank with most stores, padding included. `ledger`: that of the whole model, or of
     one pipeline stage. `adapters`: with the bytes of a shard of each."""
     root: dict[str, int] = {}
-    layers, lent = list[LayerShards](), list(adapters)
+    layers, own_adapters = list[LayerShards](), list(adapters)
     for group, lines in zip(graph.groups, _ledger_groups(graph, ledger), strict=True):
         own = shards(lines, mesh)
         if not group.numbers:
@@ -181,9 +189,8 @@ def shards_of(
             continue
         experts = sum(own[one.path].elements for one in lines.own.parameters if one.bank and mesh.ep > 1)
         elements = sum(one.elements for one in own.values()) - experts
-        layers.append(
-            LayerShards(elements, experts, sum(size for one, size in lent if group.numbers[0] in one.numbers))
-        )
+        of_adapters = sum(size for one, size in own_adapters if group.numbers[0] in one.numbers)
+        layers.append(LayerShards(elements, experts, of_adapters))
     gathers, replicated = mesh.zero == 0, mesh.dp > 1
     whole = tuple(layers), sum(root.values())
     return WeightShards(mesh.sharers, mesh.copies, stored, *whole, gathers, accumulates, replicated)
@@ -230,14 +237,13 @@ def _ledger_groups(graph: StepGraph, ledger: Ledger) -> Iterator[Group]:
 
 class InFlight(NamedTuple):
     """The start of a backward pass on a rank: which of its stages runs, how many micro-batches are in flight in each of
-    these (the running one among them), of how many the gradients of weights are still to be computed, which stages have
-    gradients, and how many micro-batches the rank's last stage has run forwards."""
+    these (the running one among them), of how many the gradients of weights are still to be computed, and which stages
+    have gradients."""
 
     stage: int
     counts: tuple[int, ...]
     waiting: int
     done: frozenset[int]
-    forwards: int = 0
 
 
 def in_flight(mesh: Mesh, rank: int, times: int) -> list[InFlight]:
@@ -251,10 +257,9 @@ def in_flight(mesh: Mesh, rank: int, times: int) -> list[InFlight]:
     ahead = times if mesh.schedule == "gpipe" else min(mesh.pp - rank, times)
     found = []
     for number in range(min(times, mesh.pp + 1)):
-        counts, waiting = min(ahead, times - number), min(number, rank) if mesh.schedule == "zero-bubble" else 0
-        found.append(
-            InFlight(0, (counts,), waiting, frozenset((0,)) if number else frozenset(), times if number else ahead)
-        )
+        waiting = min(number, rank) if mesh.schedule == "zero-bubble" else 0
+        done = frozenset((0,)) if number else frozenset[int]()
+        found.append(InFlight(0, (min(ahead, times - number),), waiting, done))
     return found
 
 
@@ -263,17 +268,13 @@ def _interleaved(mesh: Mesh, rank: int, times: int) -> Iterator[InFlight]:
     each = times // rounds
     passes = min(rounds, ROUNDS) * each * mesh.chunks
     ahead = min((mesh.chunks - 1) * each + 2 * (mesh.pp - 1 - rank), passes)
-    counts, done, through = [0] * mesh.chunks, frozenset[int](), 0
-    forward, rest = 0, times - min(rounds, ROUNDS) * each
+    counts, done, forward = [0] * mesh.chunks, frozenset[int](), 0
     for backward in range(passes):
         while forward < min(passes, ahead + backward + 1):
-            runs = forward // each % mesh.chunks
-            counts[runs] += 1
-            through += runs == mesh.chunks - 1
+            counts[forward // each % mesh.chunks] += 1
             forward += 1
         stage = mesh.chunks - 1 - backward // each % mesh.chunks
-        later = rest if len(done) == mesh.chunks else 0
-        yield InFlight(stage, tuple(counts), 0, done, through + later)
+        yield InFlight(stage, tuple(counts), 0, done)
         counts[stage] -= 1
         done |= {stage}
 
@@ -345,19 +346,21 @@ def _rank_steps(
     for start in in_flight(mesh, rank, times):
         runs, later = start.stage, step.accumulates or start.stage in start.done
         others = [nth for nth in range(len(own)) if nth != runs]
+        flying = sum(count * size for count, size in zip(start.counts, saved, strict=True))
+        given = sum(count * size for count, size in zip(start.counts, passed, strict=True))
+        given -= parts[runs].logits_bytes if own[runs].last else 0  # those of the running one are kept anyway
+        if mesh.schedule == "1f1b" and start.done and not own[0].first:
+            given += parts[runs].residual_bytes  # torch's loop names what it gave back until the next one
         flight = PipelineStage(
             rank=rank,
             in_flight=sum(start.counts),
-            saved=sum(count * size for count, size in zip(start.counts, saved, strict=True)) - saved[runs]
-            + start.waiting * pending,
+            saved=flying - saved[runs] + start.waiting * pending,
             weights=sum(weights[nth] for nth in others),
             gradients=sum(weights[nth] for nth in others if step.accumulates or nth in start.done),
             buffers=buffers,
-            passed_on=sum(count * size for count, size in zip(start.counts, passed, strict=True))
-            - (parts[runs].logits_bytes if own[runs].last else 0)
-            + (parts[runs].residual_bytes if mesh.schedule == "1f1b" and start.done and not own[0].first else 0),
+            passed_on=given,
             receives=not own[runs].last,
-        )  # fmt: skip
+        )
         one = parts[runs]._replace(stage=flight, accumulates=later)
         size = flight.saved + flight.gradients + flight.passed_on, *start.counts
         if (runs, later) not in found or size > found[runs, later][0]:

@@ -38,8 +38,8 @@ def of_frozen(found: Iterable[Collective], live: Sequence[tuple[int, Collection[
                 there, whole = sum(count for count, operations in layers if needed in operations), every
             calls = one.calls * there // whole
             if calls:
-                each = {"bytes": one.bytes // one.calls * calls, "sent": one.sent // one.calls * calls}
-                yield one._replace(calls=calls, **each)
+                each, sent = one.bytes // one.calls, one.sent // one.calls
+                yield one._replace(calls=calls, bytes=each * calls, sent=sent * calls)
 
 
 def of_adapters(ledger: Ledger, mesh: Mesh, on: frozenset[str], rank: int, at: Axes, bits: int) -> Iterator[Collective]:
