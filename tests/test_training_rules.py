@@ -256,3 +256,14 @@ def test_every_trait_matters(
 
 def test_every_trait_has_a_class_here() -> None:
     assert {trait for trait, *_ in CLASSES} == {*Traits._fields}
+
+
+def test_a_gate_with_a_number_for_each_head() -> None:
+    """A sigmoid of six numbers a token, times the result of attention, which is saved for it, too."""
+    gates = (
+        Matmul("blocks.*.attn.gate_proj", "B T D, D N -> B T N"),
+        Pointwise("blocks.*.attn.gate", "B T N H", kind="gate", function="sigmoid"),
+    )
+    assert saved(*HEADS[:-1], *gates)["attn.gate.in"] == TOKENS * 6 * 2
+    whole = (Matmul("blocks.*.attn.gate_proj", "B T D, D N H -> B T N H"), gates[1])
+    assert saved(*HEADS[:-1], *whole)["attn.gate.in"] == TOKENS * 30 * 2

@@ -315,8 +315,9 @@ class LayerRules:
         elif line.function == "silu":
             for name in "upcast", "act":
                 self.save(f"{path}.{name}", spec, path, "fp32")
-        else:
-            self.save(f"{path}.in", spec, path)
+        else:  # a number for each head, in some classes
+            own = (own for own, made in self.made.items() if f"{path}_proj" in made)
+            self.save(f"{path}.in", " ".join(next(own, axes)), path)
         self.op(path, Transient(spec, times=3), reads=self.made.get(canonical(axes), [])[-2:])
 
     def delta_rule(self) -> None:
