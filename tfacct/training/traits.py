@@ -80,6 +80,7 @@ class Traits(NamedTuple):
 TRAITS: Mapping[str, Traits] = {
     "afmoe": Traits(fp32_norm_weights="parameters"),
     "bailing_moe": Traits(rejoins_heads=True, fp32_router=True),
+    "bert-generation": Traits(narrow_softmax=True, fp32_loss=True),
     "bloom": Traits(fused_qkv="views", drops_in_attention=True),
     "codegen": Traits(fp32_scores=True, fused_qkv="copies", drops_in_attention=True),
     "eurobert": Traits(fp32_loss=True),
@@ -96,6 +97,7 @@ TRAITS: Mapping[str, Traits] = {
     "llama4_text": Traits(narrow_softmax=True, dense_experts=True),
     "minimax_m2": Traits(rejoins_heads=True),
     "modernbert": Traits(fused_qkv="views", fused_gate_up=True, fp32_loss=True),
+    "modernbert-decoder": Traits(fused_gate_up=True),
     "mpt": Traits(fused_qkv="views"),
     "olmo": Traits(fp32_rotary=True),
     "olmo2": Traits(fp32_norm_weights="parameters", fp32_rotary=True),
@@ -107,14 +109,17 @@ TRAITS: Mapping[str, Traits] = {
         ("granitemoe", "granitemoeshared", "mellum", "olmoe", "phimoe", "qwen2_moe", "qwen3_moe"),
         Traits(narrow_shares=True),
     ),
-    **dict.fromkeys(("cohere", "cohere2"), Traits(python_layer_norm=True)),
+    **dict.fromkeys(("cohere", "cohere2", "cohere2_moe"), Traits(python_layer_norm=True)),
     **dict.fromkeys(("glm", "glm4"), Traits(fused_gate_up=True, rejoins_heads=True, rotary_per_layer=True)),
     **dict.fromkeys(("gpt_neox", "persimmon"), Traits(fused_qkv="views", rejoins_heads=True)),
     **dict.fromkeys(("seed_oss", "starcoder2"), Traits(drops_in_attention=True)),
     **dict.fromkeys(("mt5", "t5", "umt5"), Traits(narrow_softmax=True, norm_reads_twice=True)),
     **dict.fromkeys(("nemotron", "phi", "qwen3_5_text", "stablelm"), Traits(rejoins_heads=True)),
     **dict.fromkeys(
-        ("deepseek_v3", "dots1", "exaone_moe", "glm4_moe_lite", "hy_v3", "kimi_k2", "solar_open"),
+        (
+            *("axk1", "deepseek_v2", "deepseek_v3", "dots1", "ernie4_5_moe", "exaone_moe", "glm4_moe_lite"),
+            *("hunyuan_v1_moe", "hy_v3", "kimi_k2", "kolibri1", "solar_open"),
+        ),
         Traits(fp32_router=True),
     ),
     **dict.fromkeys(
