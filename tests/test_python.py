@@ -73,7 +73,7 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "fit": (lambda: GPT2.memory(fit=0), "fit must be a whole number of bytes, not 0"),
     "heads": (lambda: GPT2.memory(fit="5xh100-sxm"), "5 devices do not divide the 12 query heads\ntry 4 or 6"),
     "unit": (lambda: GPT2.memory(fit="1 apple"), "fit must be a size with its unit"),
-    "of": (lambda: GPT2.formula(of="all"), "of is flops, params, kv, train or kept, not 'all'"),  # type: ignore[arg-type]
+    "of": (lambda: GPT2.formula(of="all"), "of is flops, params, kv, train or saved, not 'all'"),  # type: ignore[arg-type]
     "params": (lambda: GPT2.formula(of="params", ctx=3), "leave ctx, tokens, decode and batch out"),
     "of train": (lambda: GPT2.formula(of="train", decode=True), "of='train' counts whole sequences"),
     "no change": (lambda: GPT2.diff(ctx=3), "set a field by its name, the workload with to_ctx, to_batch or to_tokens"),

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tfacct.algebra.symbols import Formula
 from tfacct.base.errors import UsageError
-from tfacct.base.spelling import option
+from tfacct.base.spelling import option, spelled
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Report, Tick, unwatched
@@ -36,7 +36,8 @@ def prove_saved(
     Needs torch, transformers and sympy. Raises UsageError for a model whose step is not answered."""
     for name, value in terms.trained:
         if name in UNPROVEN:
-            raise UsageError(f"{option(name, value)} is not proven", "`tfacct verify --train` measures it")
+            measures = spelled("tfacct verify --train", "verify(train=True)")
+            raise UsageError(f"{option(name, value)} is not proven", f"{measures} measures it")
     if by not in (None, "grid"):
         raise UsageError("the transformers class takes no symbols for sizes", f"leave {option('by', by)} out")
     recipes = [
