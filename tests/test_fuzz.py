@@ -69,7 +69,7 @@ POOLS: dict[str, Sequence[str]] = {
     "SIZE": ("24GiB", "80GB", "1MB", "t4", "h100-sxm", "8xh100-sxm", "2xmi300x", "tpu-v3"),
     "TIME": ("50ms", "2s"),
     "FORMAT": ("fp32", "bf16", "nf4", "fp16", "int4", "q4_k_m"),
-    "R[:PRODUCTS]": ("8", "8:q_proj", "8:q_proj,v_proj", "4:all"),
+    "R[:MODULES]": ("8", "8:q_proj", "8:q_proj,v_proj", "4:all"),
     "[N]xDEVICE": ("h100-sxm", "8xh100-sxm", "2xt4", "cpu", "4xmi300x", "64xb200-hgx", "16xtpu-v3"),
     "FIELD=VALUE": (
         *("num_hidden_layers=2", "num_key_value_heads=1", "hidden_size=64", "head_dim=null", "n_layer=3"),

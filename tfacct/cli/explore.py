@@ -90,7 +90,7 @@ def diff(
     ] = None,
     to_attention: Annotated[opt.AttentionChoice | None, typer.Option(help="Attention of the new side.")] = None,
     to_loss: Annotated[opt.LossChoice | None, typer.Option(help="How its loss is computed.")] = None,
-    to_lora: Annotated[str | None, typer.Option(metavar="R[:PRODUCTS]", help="Adapters of the new side.")] = None,
+    to_lora: Annotated[str | None, typer.Option(metavar="R[:MODULES]", help="LoRA of the new side.")] = None,
     to_adapter_dtype: Annotated[
         str | None, typer.Option("--to-adapters", metavar="DTYPE", help="Dtype of its adapters.")
     ] = None,

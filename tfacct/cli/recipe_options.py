@@ -74,8 +74,8 @@ Loss = Annotated[
 Lora = Annotated[
     str | None,
     typer.Option(
-        metavar="R[:PRODUCTS]",
-        help="Adapters of rank R, as peft's, on all products of the blocks or on these.",
+        metavar="R[:MODULES]",
+        help="LoRA: adapters of rank R, as peft's, on all linear layers or on these modules.",
         rich_help_panel=_STEP,
     ),
 ]
@@ -84,7 +84,7 @@ AdapterDtype = Annotated[
     typer.Option(
         "--adapters",
         metavar="DTYPE",
-        help="Of the adapters: fp32, peft's default, or that of the weights.",
+        help="Dtype of adapters: fp32 (peft's default) or that of the weights.",
         rich_help_panel=_STEP,
         show_default=False,
     ),
@@ -103,7 +103,7 @@ WeightsDtype = Annotated[
     typer.Option(
         "--weights",
         metavar="FORMAT",
-        help="fp32: the pass runs under torch.autocast; nf4: frozen ones beside adapters. Default: as the pass.",
+        help="fp32: the pass runs under torch.autocast; nf4: frozen weights in 4 bits, with --lora. Default: --dtype.",
         rich_help_panel=_STEP,
         show_default=False,
     ),
