@@ -53,13 +53,13 @@ def test_every_row_is_what_its_command_says(name: str, ctx: str, every: int) -> 
 @pytest.mark.parametrize(
     ("name", "gpus", "fit", "answer"),
     [
-        ("nanochat-d20", 8, "80GB", "7 divisions of 8 devices hold it in 80 GB; a whole copy on each sends least."),
-        ("albert-base-v2", 8, "80GB", "One division of 8 devices holds it in 80 GB; it is a whole copy on each."),
-        ("bart-large-mnli", 1, "80GB", "One division of 1 device holds it in 80 GB; it is the whole model."),
+        ("nanochat-d20", 8, "80GB", "7 layouts of 8 devices fit in 80 GB; a whole copy on each sends least."),
+        ("albert-base-v2", 8, "80GB", "One layout of 8 devices fits in 80 GB; it is a whole copy on each."),
+        ("bart-large-mnli", 1, "80GB", "One layout of 1 device fits in 80 GB; it is the whole model."),
     ],
 )  # fmt: skip
 def test_a_model_that_is_not_divided_is_named_as_whole(name: str, gpus: int, fit: str, answer: str) -> None:
-    """ "No division sends least" would say that none does."""
+    """ "No layout sends least" would say that none does."""
     assert tfacct.load(name).plan(gpus=gpus, fit=fit).answer == answer
 
 
@@ -217,9 +217,9 @@ def test_stages_that_serve_by_hand() -> None:
 def test_where_nothing_fits_the_nearest_is_said(run: Callable[..., Ran]) -> None:
     asked = ("plan", "llama-3.1-405b", "--fit", "80GB", "--ctx", "8k", "--batch", "8")
     words = " ".join(run(*asked, "--gpus", "8").out.split())
-    assert "None of 10 divisions of 8 devices holds it in 80 GB: the nearest, --" in words
+    assert "None of 10 layouts of 8 devices fits in 80 GB: the nearest, --" in words
     one = " ".join(run(*asked, "--gpus", "1").out.split())
-    assert "The one division of 1 device, the whole model, needs" in one and "more than 80 GB" in one, one
+    assert "The one layout of 1 device, the whole model, needs" in one and "more than 80 GB" in one, one
 
 
 def test_layouts_that_do_not_fit_are_in_order_and_what_they_send_is_computed_when_it_is_read(
@@ -240,13 +240,13 @@ def test_an_encoder_sends_what_it_reads(run: Callable[..., Ran]) -> None:
     found = tfacct.load("bert-base").plan(gpus=4, fit="8GB", ctx=512, batch=64)
     sent = {row["pp"]: row["sent_bytes"] for row in found.divisions if row["tp"] == 1}
     assert sent == {1: 0, 2: 32 * 512 * 768 * 2, 4: 64 * 512 * 768 * 2}  # the stream of all tokens, in bf16
-    assert "What is sent is that of one pass over each sequence." in " ".join(run(*asked).out.split())
+    assert "Bytes sent are those of one pass over each sequence." in " ".join(run(*asked).out.split())
 
 
 def test_the_answer_comes_first(run: Callable[..., Ran]) -> None:
     out = run("plan", "llama-3.1-70b", "--gpus", "64", "--fit", "80GB", "--ctx", "8k", "--batch", "512", "--train").out
     words = " ".join(out.split())
-    assert "divisions of 64 devices hold it in 80 GB; --" in words
+    assert "layouts of 64 devices fit in 80 GB; --" in words
     assert "The first is tfacct train llama-3.1-70b --ctx 8192 --" in words
 
 
@@ -255,7 +255,7 @@ def test_the_answer_comes_first(run: Callable[..., Ran]) -> None:
     [
         (
             "albert-base-v2 --gpus 8 --fit 80GB --train --ctx 512 --batch 8",
-            "albert-base-v2: no division of 8 devices is counted",
+            "albert-base-v2: no layout of 8 devices is counted",
         ),
         ("bloom-560m --gpus 8 --fit 80GB --train --lora 16 --batch 8", "LoRA on attention with ALiBi"),
         (f"{LLAMA} --gpus 8 --fit 80GB --train --lora 16:nose --batch 8", "'nose' is no linear layer"),
@@ -291,8 +291,8 @@ def test_the_command_of_a_file_and_of_a_field_runs(run: Callable[..., Ran], tmp_
 
 def test_stages_are_spoken_of_where_there_are_some(run: Callable[..., Ran]) -> None:
     asked = ["--gpus", "8", "--fit", "80GB", "--train", "--batch", "8", "--ctx", "2k"]
-    assert "Stages take one sequence at a time" in " ".join(run("plan", LLAMA, *asked).out.split())
-    assert "Stages" not in run("plan", LLAMA, *asked, "--weights", "fp32").out  # under autocast fsdp alone is counted
+    assert "Pipeline stages run one sequence at a time" in " ".join(run("plan", LLAMA, *asked).out.split())
+    assert "stages run" not in run("plan", LLAMA, *asked, "--weights", "fp32").out  # under autocast fsdp alone is counted
 
 
 def test_why_no_division_is_counted(run: Callable[..., Ran]) -> None:

@@ -32,7 +32,7 @@ Order: TypeAlias = Literal["sent", "time"]
 """What orders divisions: the bytes that a rank sends, or the seconds that they are estimated to take."""
 ROWS = 16
 """Divisions that a table shows."""
-WHOLE = "no division"
+WHOLE = "no sharding"
 LARGEST = 2**20
 """Devices beyond which nobody asks."""
 
@@ -89,10 +89,10 @@ def plan(
             _facts(tried, work, gpus, fit, recipe, stored, command)
             | counting.format_facts(subject, recipe.dtype if recipe is not None else dtype)
         ],
-        title=f"{compose.name_of(subject)}: divisions of {_devices(gpus)}, {what} in {in_words},"
+        title=f"{compose.name_of(subject)}: layouts of {_devices(gpus)}, {what} in {in_words},"
         f" {compose.workload_words([subject], request)}{also}",
         answer=_answer(tried, gpus, fit, command, watch),
-        convention="each division as `train`, `memory` and `comms` count it",
+        convention="each layout as `train`, `memory` and `comms` count it",
         notes=lambda _: [
             *(sentences.files_notes([subject], dtype) if recipe is None else ()),
             *(sentences.cache_notes([subject], counting.dtypes(dtype, kv_dtype)[1]) if recipe is None else ()),
@@ -110,7 +110,7 @@ def _timed(tried: Tried, watch: Clock) -> Tried:
     """Those that fit with their seconds, fastest first within a stack, then those without. Raises UsageError."""
     fitting = [watch.timed(one) for one in tried.fitting]
     if fitting and all(one.seconds is None for one in fitting):
-        none = f"{watch.subject.name}: no division that holds it has an estimate of its time"
+        none = f"{watch.subject.name}: no layout that fits has an estimate of its time"
         why = watch.why.removeprefix(f"{watch.subject.name}: ")
         raise UsageError(f"{none}: {why}", f"leave {option('by', 'time')} out")
     fitting.sort(key=lambda one: (one.seconds is None, one.stack, one.seconds or 0, one.sent, one.bytes))
@@ -125,7 +125,7 @@ def _clocked(tried: Tried) -> list[Division]:
 def _uncounted(subject: LoadedModel, work: Workload, recipe: Recipe | None, tried: Tried, gpus: int) -> UsageError:
     """Why no division is counted: a step that was not measured, the model's parts, a batch that is too small, or the
     most frequent reason."""
-    none = f"{subject.name}: no division of {_devices(gpus)} is counted"
+    none = f"{subject.name}: no layout of {_devices(gpus)} is counted"
     why = None if recipe is None else refusal(subject, recipe)
     if why is not None:
         return UsageError(f"{none}: {why}")
@@ -206,15 +206,14 @@ def _answer(tried: Tried, gpus: int, fit: Budget, command: _Command, watch: Cloc
         over = units.binary(nearest.bytes - fit.usable)
         needs = f"{_named(nearest, command, gpus)}, needs {units.binary(nearest.bytes)}, {over} more"
         if tried.counted == 1:
-            return f"The one division of {_devices(gpus)}, {needs} than {size}."
-        return f"None of {tried.counted:,} divisions of {_devices(gpus)} holds it in {size}: the nearest, {needs}."
+            return f"The one layout of {_devices(gpus)}, {needs} than {size}."
+        return f"None of {tried.counted:,} layouts of {_devices(gpus)} fits in {size}: the nearest, {needs}."
     count, best = len(tried.fitting), tried.fitting[0]
-    divisions = f"{count:,} divisions" if count > 1 else "One division"
-    hold = "hold" if count > 1 else "holds"
+    layouts, fit_in = (f"{count:,} layouts", "fit") if count > 1 else ("One layout", "fits")
     least = f"{_named(best, command, gpus)} sends least" if count > 1 else f"it is {_named(best, command, gpus)}"
     if watch is not None:
         least = _fastest(tried, gpus, command, watch)
-    return f"{divisions} of {_devices(gpus)} {hold} it in {size}; {least}."
+    return f"{layouts} of {_devices(gpus)} {fit_in} in {size}; {least}."
 
 
 def _fastest(tried: Tried, gpus: int, command: _Command, watch: Clock) -> str:
@@ -235,7 +234,7 @@ def _fastest(tried: Tried, gpus: int, command: _Command, watch: Clock) -> str:
 
 
 def _named(one: Division, command: _Command, gpus: int) -> str:
-    """A division in a sentence: its options, or how the whole model lies on each device."""
+    """A layout in a sentence: its options, or how the whole model lies on each device."""
     mesh = command.mesh(one)
     return mesh if mesh != WHOLE else "a whole copy on each" if gpus > 1 else "the whole model"
 
@@ -247,7 +246,7 @@ def _devices(count: int) -> str:
 def _table(tried: Tried, command: _Command) -> Table:
     """Divisions that fit, the one that sends least first; where none does, those that need least."""
     columns = (
-        Column("division", "division"),
+        Column("division", "layout"),
         Column("batch", "batch", "count", drop=2),
         Column("times", "times", "count", drop=3) if command.train else Column("copies", "copies", "count", drop=3),
         Column("bytes", "needs", "bytes"),
@@ -279,19 +278,19 @@ def _notes(tried: Tried, command: _Command, watch: Clock | None) -> list[str]:
     if watch is not None and timed:
         said += [f"Its time is {command.time(timed[0])}", *watch.said(timed), *watch.links_said(timed)]
     if len(shown) > ROWS:
-        rest = "hold it too" if tried.fitting else "need more"
+        rest = "fit too" if tried.fitting else "need more"
         said.append(f"{len(shown) - ROWS:,} others {rest}; JSON has all.")
     staged = any(mesh.pp > 1 for mesh in tried.shown)
-    waits = "" if timed else "; the time that they wait is not counted"
+    waits = "" if timed else "; their idle time is not counted"
     if command.train:
         said.append(
-            "Batch: sequences that a rank takes at a time, as many as fit; times: how often in a step. What is sent is"
-            " that of the whole step: copies that share nothing reduce their gradients once, all others each time."
-            f"{f' Stages take one sequence at a time, 1F1B{waits}.' if staged else ''}"
+            "Batch: sequences that a rank takes at a time, as many as fit; times: how often in a step. Bytes sent are"
+            " those of a step: copies that share nothing reduce their gradients once, all others each time."
+            f"{f' Pipeline stages run one sequence at a time, 1F1B{waits}.' if staged else ''}"
         )
     else:
-        waits = " What stages wait for one another is not counted." if staged else ""
-        said.append(f"Each copy takes its part of the batch. What is sent is that of {command.step}.{waits}")
+        waits = " Idle time of pipeline stages is not counted." if staged else ""
+        said.append(f"Each copy takes its part of the batch. Bytes sent are those of {command.step}.{waits}")
     if any(mesh.ep > 1 for mesh in tried.shown):
         said.append("Tokens are spread evenly over the experts.")
     if tried.refused:
