@@ -292,7 +292,7 @@ def test_the_command_of_a_file_and_of_a_field_runs(run: Callable[..., Ran], tmp_
 def test_stages_are_spoken_of_where_there_are_some(run: Callable[..., Ran]) -> None:
     asked = ["--gpus", "8", "--fit", "80GB", "--train", "--batch", "8", "--ctx", "2k"]
     assert "Pipeline stages run one sequence at a time" in " ".join(run("plan", LLAMA, *asked).out.split())
-    assert "stages run" not in run("plan", LLAMA, *asked, "--weights", "fp32").out  # under autocast fsdp alone is counted
+    assert "stages run" not in run("plan", LLAMA, *asked, "--weights", "fp32").out  # autocast: FSDP alone
 
 
 def test_why_no_division_is_counted(run: Callable[..., Ran]) -> None:
