@@ -381,3 +381,26 @@ def stage_facts(one: TrainingMemory) -> dict[str, Any]:
         return {}
     times = microbatches(mesh, one.work.axes(), train=True)
     return {"stage": stage.rank + 1, "in_flight": stage.in_flight, **pipes.waits_facts(mesh, times, train=True)}
+
+
+def facts(one: TrainingMemory) -> dict[str, Any]:
+    """The parallel layout of a step, what a rank sends, and the whole model, as in the JSON."""
+    mesh, recipe = one.recipe.mesh, one.recipe
+    assert mesh is not None
+    whole = training.training_memory(one.model, one.work, alone(recipe))
+    weights, state, gradients = whole.step.parameters, whole.step.optimizer_state, whole.phases[-1].gradients
+    if recipe.shards_weights and recipe.weights_dtype == FP32:  # stored so, and cast when they are gathered
+        tensors, each = stored(one.model), width(FP32)
+        weights = gradients = each.bytes(sum(tensor.copies * tensor.elements for tensor in tensors))
+        state = optimizer_memory(recipe, tensors, each.bits // 8).state
+    return {
+        "mesh": meshes.facts(mesh),
+        "sent_bytes": sent_bytes(one),
+        **stage_facts(one),
+        "whole": {
+            "weights_bytes": weights,
+            "optimizer_state_bytes": state,
+            "gradients_bytes": gradients,
+            "saved_bytes": whole.step.saved_bytes(),
+        },
+    }

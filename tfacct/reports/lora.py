@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tfacct.architecture.parts import Embedding
+from tfacct.base import units
+from tfacct.base.errors import TfacctError
 from tfacct.base.spelling import option
 from tfacct.ledger import paths
 from tfacct.loading.model import LoadedModel
@@ -17,11 +20,12 @@ from tfacct.training.adapters import (
     lora_targets,
     routed,
     unknown_targets,
+    unpacked_elements,
 )
 from tfacct.training.recipe import FP32, Recipe
 
 if TYPE_CHECKING:
-    pass
+    from tfacct.training.step import TrainingMemory
 
 SMALL_VOCABULARY = 2
 """A vocabulary of fewer than so many hidden sizes: the forward pass of the loss would need more than its gradient."""
@@ -71,8 +75,45 @@ def facts(model: LoadedModel, recipe: Recipe) -> dict[str, Any]:
     }
 
 
-def names(model: LoadedModel, recipe: Recipe) -> str:
-    """The layers with adapters, by their own names."""
-    modules = model.config.paths()
-    layers = adapted_layers(model, lora_targets(recipe.lora or ""))
-    return ", ".join(dict.fromkeys(layer.name(modules) for layer in layers))
+# Notes of a step's memory.
+
+
+def size(one: TrainingMemory, facts: dict[str, Any]) -> str:  # noqa: ARG001
+    """How large the adapters are."""
+    own = facts["lora_adapters"]
+    words = f"{own['params']:,} parameters, {units.binary(own['bytes'])}"
+    return f"Adapters: rank {own['rank']} in {own['dtype']}, {words}. Other weights are frozen."
+
+
+def places(one: TrainingMemory, facts: dict[str, Any]) -> str:  # noqa: ARG001
+    """Which layers have adapters, by their own names."""
+    modules = one.model.config.paths()
+    layers = adapted_layers(one.model, lora_targets(one.recipe.lora or ""))
+    named = ", ".join(dict.fromkeys(layer.name(modules) for layer in layers))
+    experts = "; not on routers and routed experts (peft: target_parameters)" if routed(one.model) else ""
+    return f"Adapters are on {named}{experts}."
+
+
+def saves_more(one: TrainingMemory, facts: dict[str, Any]) -> str:
+    """LoRA next to full fine-tuning, if it saves more."""
+    from tfacct.reports.training import training_memory
+
+    weights = one.recipe.weights_dtype if one.recipe.autocast else None
+    full = replace(one.recipe, lora=None, adapter_dtype=FP32, lora_dropout=0.0, weights_dtype=weights)
+    try:
+        saved = training_memory(one.model, one.work, full).step.saved_bytes()
+    except TfacctError:
+        return ""
+    if facts["saved_bytes"] <= saved:
+        return ""
+    own, other = units.binary(facts["saved_bytes"]), units.binary(saved)
+    in_fp32 = one.recipe.adapter_dtype != one.recipe.dtype and not one.recipe.autocast
+    lever = f": try {option('adapter_dtype', one.recipe.dtype)}" if in_fp32 else ""
+    return f"LoRA saves {own} of activations, full fine-tuning {other}{lever}."
+
+
+def prepared(one: TrainingMemory, facts: dict[str, Any]) -> str:  # noqa: ARG001
+    """What peft's preparation of 4-bit weights adds."""
+    more = units.binary(2 * unpacked_elements(one.model))
+    also = "" if one.recipe.recompute == "full" else f", and sets {option('recompute', 'full')}"
+    return f"peft's prepare_model_for_kbit_training casts 16-bit weights to fp32 (+{more}, not included){also}."

@@ -11,11 +11,10 @@ from tfacct.accounts.memory import largest_that_fits
 from tfacct.accounts.passes import recomputed_flops
 from tfacct.architecture.parts import MIXERS
 from tfacct.base import units
-from tfacct.base.errors import TfacctError, UsageError
+from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option, shell_option
 from tfacct.ledger import paths
 from tfacct.ledger.lines import EXPERTS
-from tfacct.ledger.storage import width
 from tfacct.ledger.workload import Request, whole_sequences
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Row, Table
@@ -23,10 +22,8 @@ from tfacct.reports import cells, compose, counting, lora
 from tfacct.reports.conventions import TRAINING
 from tfacct.reports.counting import LeftOut
 from tfacct.reports.ranks import fitting_words, in_devices
-from tfacct.reports.stored import stored
 from tfacct.reports.training import of_another_size, reads_images, refusal, training_memory
 from tfacct.training import offload, states
-from tfacct.training.adapters import routed, unpacked_elements
 from tfacct.training.batch_sizes import size_facts
 from tfacct.training.bounds import accuracy, decides
 from tfacct.training.graph import SavedTensor
@@ -247,30 +244,11 @@ def _facts(one: TrainingMemory, fits: dict[str, Any] | None) -> dict[str, Any]:
 
 
 def _layout_facts(one: TrainingMemory) -> dict[str, Any]:
-    """The parallel layout, what a rank sends, and the whole model."""
-    mesh, recipe = one.recipe.mesh, one.recipe
-    if mesh is None:
+    if one.recipe.mesh is None:
         return {"mesh": None, "sent_bytes": None, "whole": None}
     from tfacct.reports import layouts
-    from tfacct.reports import mesh as meshes
 
-    whole = training_memory(one.model, one.work, layouts.alone(recipe))
-    weights, state, gradients = whole.step.parameters, whole.step.optimizer_state, whole.phases[-1].gradients
-    if recipe.shards_weights and recipe.weights_dtype == FP32:  # stored so, and cast when they are gathered
-        tensors, each = stored(one.model), width(FP32)
-        weights = gradients = each.bytes(sum(tensor.copies * tensor.elements for tensor in tensors))
-        state = states.optimizer_memory(recipe, tensors, each.bits // 8).state
-    return {
-        "mesh": meshes.facts(mesh),
-        "sent_bytes": layouts.sent_bytes(one),
-        **layouts.stage_facts(one),
-        "whole": {
-            "weights_bytes": weights,
-            "optimizer_state_bytes": state,
-            "gradients_bytes": gradients,
-            "saved_bytes": whole.step.saved_bytes(),
-        },
-    }
+    return layouts.facts(one)
 
 
 # Saved tensors.
@@ -638,33 +616,6 @@ def _precision(one: TrainingMemory, facts: dict[str, Any]) -> str:  # noqa: ARG0
     return f"Weights, gradients and optimizer state are in {{dtype}}{master}."
 
 
-def _lora(one: TrainingMemory, facts: dict[str, Any]) -> str:  # noqa: ARG001
-    own = facts["lora_adapters"]
-    size = f"{own['params']:,} parameters, {units.binary(own['bytes'])}"
-    return f"Adapters: rank {own['rank']} in {own['dtype']}, {size}. Other weights are frozen."
-
-
-def _adapted(one: TrainingMemory, facts: dict[str, Any]) -> str:  # noqa: ARG001
-    experts = "; not on routers and routed experts (peft: target_parameters)" if routed(one.model) else ""
-    return f"Adapters are on {lora.names(one.model, one.recipe)}{experts}."
-
-
-def _lora_saves_more(one: TrainingMemory, facts: dict[str, Any]) -> str:
-    """LoRA next to full fine-tuning, if it saves more."""
-    weights = one.recipe.weights_dtype if one.recipe.autocast else None
-    full = replace(one.recipe, lora=None, adapter_dtype=FP32, lora_dropout=0.0, weights_dtype=weights)
-    try:
-        saved = training_memory(one.model, one.work, full).step.saved_bytes()
-    except TfacctError:
-        return ""
-    if facts["saved_bytes"] <= saved:
-        return ""
-    own, other = units.binary(facts["saved_bytes"]), units.binary(saved)
-    wide = one.recipe.adapter_dtype != one.recipe.dtype and not one.recipe.autocast
-    lever = f": try {option('adapter_dtype', one.recipe.dtype)}" if wide else ""
-    return f"LoRA saves {own} of activations, full fine-tuning {other}{lever}."
-
-
 def _labels(one: TrainingMemory, facts: dict[str, Any]) -> str:  # noqa: ARG001
     model = one.model.architecture
     if model.encoder is not None:
@@ -673,12 +624,6 @@ def _labels(one: TrainingMemory, facts: dict[str, Any]) -> str:  # noqa: ARG001
         return "Each image has one label."
     pooled = model.classes is not None and model.classes.pooled
     return "Each sequence has one label." if pooled else "Labels are the tokens."
-
-
-def _prepared(one: TrainingMemory, facts: dict[str, Any]) -> str:  # noqa: ARG001
-    more = units.binary(2 * unpacked_elements(one.model))
-    also = "" if one.recipe.recompute == "full" else f", and sets {option('recompute', 'full')}"
-    return f"peft's prepare_model_for_kbit_training casts 16-bit weights to fp32 (+{more}, not included){also}."
 
 
 def _sent(one: TrainingMemory, facts: dict[str, Any]) -> str:
@@ -728,22 +673,22 @@ def _mesh(**least: int) -> Callable[[TrainingMemory], object]:
 
 NOTES = (
     Note(1, lambda one: one.least < one.peak.total, "The order of the parameters decides the optimizer's temporaries."),
-    Note(1, lambda one: one.recipe.lora, _lora_saves_more),
+    Note(1, lambda one: one.recipe.lora, lora.saves_more),
     Note(1, _mesh(), _sent),
     Note(1, lambda one: one.recipe.offload, lambda one, _: offload.words(one.host)),
     Note(1, lambda one: one.recipe.packing, _packed),
     Note(2, _mesh(pp=1), _stage),
     Note(2, _mesh(ep=1), _experts),
     Note(2, _mesh(parts=1), "Buffers for keys and values of other ranks are not included."),
-    Note(2, lambda one: one.recipe.lora, _lora),
+    Note(2, lambda one: one.recipe.lora, lora.size),
     Note(2, lambda one: one.recipe.lora is None, _precision),
     Note(2, None, _saved),
     Note(2, lambda one: optimizer(one.recipe.optimizer).paged, "Optimizer state is paged: it can move to the host."),
     Note(2, lambda one: one.model.quantized, "The published weights are quantized; these are in {weights_dtype}."),
     Note(3, lambda one: one.recipe.loss == "chunked", "Head and loss run in {chunks} chunks of the tokens."),
-    Note(2, lambda one: one.recipe.weights_dtype == NF4, _prepared),
+    Note(2, lambda one: one.recipe.weights_dtype == NF4, lora.prepared),
     Note(3, lambda one: one.recipe.weights_dtype == NF4, "One 4-bit weight at a time is unpacked for its gradient."),
-    Note(3, lambda one: one.recipe.lora, _adapted),
+    Note(3, lambda one: one.recipe.lora, lora.places),
     Note(
         3,
         lambda one: one.recipe.lora and one.model.architecture.classes,
