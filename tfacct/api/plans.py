@@ -87,7 +87,7 @@ class Planned(Asked):
         >>> plan.divisions[0]["command"]
         'tfacct train llama-3.1-8b --ctx 4096 --pp 8 --batch 64'
         >>> load("llama-3.1-70b").plan(gpus=8, fit="80GB", ctx="8k", batch=64).answer
-        '7 divisions of 8 devices hold it in 80 GB; --pp 4 sends least.'
+        '7 layouts of 8 devices fit in 80 GB; --pp 4 sends least.'
 
         Of each device `use` times its memory less `reserve` is usable: 0.9 and 2 GB to serve, 1 and 2 GB to train; of
         bytes all. `global_batch_size`: the same as `batch`. `recipe`: keywords of `train`, as `{"recompute": "full"}`.
