@@ -25,9 +25,11 @@ from tfacct.training.step import TrainingMemory
 
 
 def check(found: TrainingMemory, saved: int, most: int) -> None:
-    """Bytes saved and at the peak, against the class's: within the bound of the family and recipe."""
+    """Bytes saved and at the peak, against the class's: within the bound of the family and recipe. Without optimizer
+    state, half the bytes of small batches, the same error is up to twice the share."""
     assert found.bound is not None
-    assert int(found.peak.total) == pytest.approx(most, rel=found.bound.share)
+    share = found.bound.share * (2 if found.recipe.optimizer == "none" else 1)
+    assert int(found.peak.total) == pytest.approx(most, rel=share)
     assert int(found.step.saved_bytes()) == pytest.approx(saved, rel=found.bound.share and 0.03)
 
 

@@ -273,8 +273,10 @@ def by_family(found: Iterable[Error]) -> Rows:
     """The largest error of each family and group, and the number of configs that it was measured on; and what each axis
     of a layout adds to the error of the recipe on one device."""
     sizes = defaultdict[str, dict[str, dict[str, float]]](lambda: defaultdict(dict))  # by family, group and config
-    for each in sorted(found, key=lambda error: len(axes_of(error.option))):
+    for each in sorted(found, key=lambda error: (len(axes_of(error.option)), len(error.groups))):
         row, axes = sizes[each.family], axes_of(each.option)
+        if any(_largest(row, group) > bounds.LIMIT for group in each.groups[1:]):
+            continue  # refused by that group already
         *known, name = (*each.groups, *axes) if axes else each.groups[:1]
         of_groups = max((_largest(row, group) for group in known if group in bounds.GROUPS), default=0)
         of_axes = sum(_largest(row, axis) for axis in known if axis in bounds.AXES)

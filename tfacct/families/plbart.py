@@ -3,6 +3,7 @@
 from typing import ClassVar
 
 from tfacct.families import bart
+from tfacct.families._bart_like import DROPOUTS
 from tfacct.families._base import Count, Layers, Switch
 
 RELEASED = "2021-03"
@@ -21,6 +22,7 @@ class Config(bart.Config):
     decoder_ffn_dim: Count = 3072
     scale_embedding: Switch = True
 
+    dropouts: ClassVar = {**DROPOUTS, "attention": ("attention_dropout", 0.1)}
     stems: ClassVar = ("PLBart",)
     gotchas: ClassVar[tuple[str, ...]] = (
         "As BART wherever nothing else is said: tables, heads, what is refused.",
