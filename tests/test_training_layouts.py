@@ -462,6 +462,14 @@ def test_unsupported_layouts_are_refused_by_name(features: str) -> None:
     assert raised.value.hint
 
 
+@pytest.mark.parametrize("mesh", [Mesh(fsdp=2), Mesh(dp=2, zero=1), Mesh(pp=2)], ids=str)
+def test_what_is_refused_on_one_device_is_refused_on_ranks(mesh: Mesh) -> None:
+    model = tfacct.load({**LLAMA, "model_type": "qwen2", "architectures": ["Qwen2ForRewardModel"]}).loaded
+    assert refusal(model, Recipe(mesh=mesh)) == refusal(model, Recipe()) is not None
+    with pytest.raises(tfacct.TfacctError):
+        training_memory(model, Workload(64, 64, 2), Recipe(mesh=mesh))
+
+
 def test_rows_name_features_that_there_are() -> None:
     known = layouts.features(tfacct.load("llama-3.1-8b").loaded, Recipe(mesh=Mesh(tp=2)))
     assert all(known.keys() >= {*row.features.split()} for row in layouts.UNSUPPORTED)

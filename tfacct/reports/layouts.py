@@ -235,6 +235,7 @@ def checked(model: LoadedModel, recipe: Recipe) -> Mesh:
 def step_of(model: LoadedModel, work: Workload, recipe: Recipe) -> TrainingStep:
     """The training step of one rank: of a pipeline, of the one with the highest peak. Raises TfacctError."""
     mesh = checked(model, recipe)
+    training.check_counted(model_of_rank(model, mesh), work, alone(recipe).for_model(model))
     work = sequences_of_rank(model, mesh, work)
     return max(steps_of_ranks(model, work, recipe), key=lambda step: int(peak(phases(step)).total))
 

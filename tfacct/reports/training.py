@@ -133,12 +133,7 @@ def training_memory(subject: LoadedModel, work: Workload, recipe: Recipe) -> Tra
     """The memory of a training step. Raises UsageError for a step that the formula does not count."""
     recipe = recipe.for_model(subject)
     if recipe.mesh is None:
-        why = _unmeasured(subject, recipe)
-        if why is not None:
-            raise UsageError(f"{subject.name}: {why}", _advice(subject, recipe))
-        if of_another_size(subject, work):
-            own = f"the class trains on images of its own size only: {subject.context:,} tokens"
-            raise UsageError(f"{subject.name}: {own}", option("ctx", subject.context))
+        check_counted(subject, work, recipe)
         run = recipe.runs(work)
         graph = graph_of(subject, run, recipe, mode_of(subject, recipe), traits_of(subject))
         step = training_step(subject, run, recipe, graph, stored(subject))
@@ -146,6 +141,17 @@ def training_memory(subject: LoadedModel, work: Workload, recipe: Recipe) -> Tra
     from tfacct.reports import layouts
 
     return TrainingMemory(subject, work, recipe, layouts.step_of(subject, work, recipe))
+
+
+def check_counted(subject: LoadedModel, work: Workload, recipe: Recipe) -> None:
+    """Raises UsageError for a step of one device, or of the model that one rank has, which the formula does not
+    count."""
+    why = _unmeasured(subject, recipe)
+    if why is not None:
+        raise UsageError(f"{subject.name}: {why}", _advice(subject, recipe))
+    if of_another_size(subject, work):
+        own = f"the class trains on images of its own size only: {subject.context:,} tokens"
+        raise UsageError(f"{subject.name}: {own}", option("ctx", subject.context))
 
 
 def memory_at(subject: LoadedModel, recipe: Recipe) -> Callable[[Workload], TrainingMemory]:
