@@ -29,16 +29,16 @@ def formula(
     as_latex: opt.Latex = False,
     tp: Annotated[
         str | None,
-        typer.Option(metavar="N", help="Ranks that divide heads, widths: t, or 8.", rich_help_panel="Mesh"),
+        typer.Option(metavar="N", help="Tensor-parallel ranks: t, or 8.", rich_help_panel="Mesh"),
     ] = None,
     pp: Annotated[
-        str | None, typer.Option(metavar="N", help="Stages that divide the blocks: p, or 4.", rich_help_panel="Mesh")
+        str | None, typer.Option(metavar="N", help="Pipeline stages of layers: p, or 4.", rich_help_panel="Mesh")
     ] = None,
     cp: Annotated[
-        str | None, typer.Option(metavar="N", help="Ranks that divide a sequence: c, or 2.", rich_help_panel="Mesh")
+        str | None, typer.Option(metavar="N", help="Context-parallel ranks: c, or 2.", rich_help_panel="Mesh")
     ] = None,
     ep: Annotated[
-        str | None, typer.Option(metavar="N", help="Ranks that divide the experts: e, or 4.", rich_help_panel="Mesh")
+        str | None, typer.Option(metavar="N", help="Expert-parallel ranks: e, or 4.", rich_help_panel="Mesh")
     ] = None,
     sp: Sp = False,
     output: opt.Output,
@@ -180,19 +180,17 @@ def sweep(
     ] = None,
     tp: Annotated[
         str | None,
-        typer.Option(metavar="N", help="Ranks that divide heads, widths: 1,2,4,8.", rich_help_panel="Mesh"),
+        typer.Option(metavar="N", help="Tensor-parallel ranks: 1,2,4,8.", rich_help_panel="Mesh"),
     ] = None,
-    fsdp: Annotated[
-        str | None, typer.Option(metavar="N", help="Ranks that divide weights: 1,8,64.", rich_help_panel="Mesh")
-    ] = None,
+    fsdp: Annotated[str | None, typer.Option(metavar="N", help="FSDP ranks: 1,8,64.", rich_help_panel="Mesh")] = None,
     ep: Annotated[
-        str | None, typer.Option(metavar="N", help="Ranks that divide experts: 1,8.", rich_help_panel="Mesh")
+        str | None, typer.Option(metavar="N", help="Expert-parallel ranks: 1,8.", rich_help_panel="Mesh")
     ] = None,
     pp: Annotated[
-        str | None, typer.Option(metavar="N", help="Stages that divide the blocks: 1,2,4.", rich_help_panel="Mesh")
+        str | None, typer.Option(metavar="N", help="Pipeline stages of layers: 1,2,4.", rich_help_panel="Mesh")
     ] = None,
     cp: Annotated[
-        str | None, typer.Option(metavar="N", help="Ranks that divide a sequence: 1,2,4.", rich_help_panel="Mesh")
+        str | None, typer.Option(metavar="N", help="Context-parallel ranks: 1,2,4.", rich_help_panel="Mesh")
     ] = None,
     sp: opt.Sp = False,
     tokens: opt.Tokens = None,

@@ -25,29 +25,39 @@ class PlanChoice(StrEnum):
 _MESH = "Mesh"
 Tp = Annotated[
     int,
-    typer.Option(metavar="N", help="Ranks that divide heads, widths and the vocabulary.", rich_help_panel=_MESH),
+    typer.Option(
+        metavar="N",
+        help="Tensor parallelism: ranks that shard heads, widths and the vocabulary.",
+        rich_help_panel=_MESH,
+    ),
 ]
 Sp = Annotated[
-    bool, typer.Option("--sp", help="These ranks divide the tokens of the stream too.", rich_help_panel=_MESH)
+    bool,
+    typer.Option(
+        "--sp", help="Sequence parallelism: these ranks shard the residual stream too.", rich_help_panel=_MESH
+    ),
 ]
 Fsdp = Annotated[
     int,
     typer.Option(
-        metavar="N", help="Groups of such ranks, each with a batch, that divide weights.", rich_help_panel=_MESH
+        metavar="N", help="FSDP: groups of tp ranks, each with a batch, that shard weights.", rich_help_panel=_MESH
     ),
 ]
 TpPlan = Annotated[
     PlanChoice,
-    typer.Option(help="Gradients of one tensor: reduced product by product, or together.", rich_help_panel=_MESH),
+    typer.Option(help="Gradients of one tensor: reduced matmul by matmul, or together.", rich_help_panel=_MESH),
 ]
 
 
 Ep = Annotated[
-    int, typer.Option(metavar="N", help="Of these ranks, how many divide the experts.", rich_help_panel=_MESH)
+    int,
+    typer.Option(
+        metavar="N", help="Expert parallelism: of these ranks, how many shard the experts.", rich_help_panel=_MESH
+    ),
 ]
 Imbalance = Annotated[
     float,
-    typer.Option(metavar="X", help="What the fullest rank of --ep receives, over the mean.", rich_help_panel=_MESH),
+    typer.Option(metavar="X", help="Most tokens that a rank of --ep receives, over the mean.", rich_help_panel=_MESH),
 ]
 
 
@@ -55,7 +65,7 @@ Dp = Annotated[
     int,
     typer.Option(
         metavar="N",
-        help="Copies of these ranks (DDP; beside --fsdp HSDP), each with a batch.",
+        help="Data parallelism: copies of these ranks (DDP; with --fsdp HSDP), each with a batch.",
         rich_help_panel=_MESH,
     ),
 ]
@@ -63,7 +73,7 @@ Zero = Annotated[
     int,
     typer.Option(
         metavar="STAGE",
-        help="What --dp divides, as ZeRO: moments (1), gradients too (2), weights too (3: --fsdp).",
+        help="What --dp shards, as ZeRO: optimizer state (1), gradients too (2), weights too (3: --fsdp).",
         rich_help_panel=_MESH,
         show_default=False,
     ),
@@ -86,15 +96,15 @@ class CpMethodChoice(StrEnum):
     gather = "gather"
 
 
-Pp = Annotated[int, typer.Option(metavar="N", help="Stages that divide the blocks.", rich_help_panel=_MESH)]
+Pp = Annotated[int, typer.Option(metavar="N", help="Pipeline parallelism: stages of layers.", rich_help_panel=_MESH)]
 PpSchedule = Annotated[
-    ScheduleChoice, typer.Option(help="Order in which stages take microbatches.", rich_help_panel=_MESH)
+    ScheduleChoice, typer.Option(help="Order in which stages run micro-batches.", rich_help_panel=_MESH)
 ]
 Microbatches = Annotated[
     int | None,
     typer.Option(
         metavar="M",
-        help="Of a batch in --pp. Default: one sequence each in a training step.",
+        help="Micro-batches of a batch with --pp. Default: one for each sequence in a training step.",
         rich_help_panel=_MESH,
         show_default=False,
     ),
@@ -102,13 +112,20 @@ Microbatches = Annotated[
 PpChunks = Annotated[
     int, typer.Option(metavar="N", help="Stages of each rank, with --schedule interleaved.", rich_help_panel=_MESH)
 ]
-Cp = Annotated[int, typer.Option(metavar="N", help="Ranks that divide a sequence's tokens.", rich_help_panel=_MESH)]
+Cp = Annotated[
+    int,
+    typer.Option(
+        metavar="N", help="Context parallelism: ranks that shard the tokens of a sequence.", rich_help_panel=_MESH
+    ),
+]
 CpMethod = Annotated[
     CpMethodChoice, typer.Option(help="How keys and values reach the ranks of --cp.", rich_help_panel=_MESH)
 ]
 Ulysses = Annotated[
     int,
-    typer.Option(metavar="N", help="Ranks that divide tokens, and heads inside attention.", rich_help_panel=_MESH),
+    typer.Option(
+        metavar="N", help="Ulysses: ranks that shard tokens, and heads inside attention.", rich_help_panel=_MESH
+    ),
 ]
 
 
