@@ -3,6 +3,7 @@ nothing."""
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from typing import Any
 
@@ -335,6 +336,36 @@ def test_a_rank_of_fsdp_has_the_peak_that_torchs_tracker_sees(
         accumulates=one.recipe.accumulates,
     )
     assert peak_before_update(without_seeds(one.step)) == pytest.approx(seen, rel=NEAR)
+
+
+@pytest.mark.parametrize("vocabulary", [1024, 8192])
+def test_an_encoder_decoder_of_fsdp_has_the_peak_that_torchs_tracker_sees(vocabulary: int) -> None:
+    """While the decoder's embedding runs backwards, the encoder's last layer is gathered already."""
+    pytest.importorskip("transformers")
+    import torch
+    from transformers import BartConfig, BartForConditionalGeneration
+
+    sizes: dict[str, Any] = {"vocab_size": vocabulary, "max_position_embeddings": 128, "d_model": 64}
+    for side, mlp in ("encoder", 1024), ("decoder", 512):
+        sizes |= {f"{side}_layers": 2, f"{side}_attention_heads": 2, f"{side}_ffn_dim": mlp}
+    config = {**sizes, **dict.fromkeys(("dropout", "attention_dropout", "activation_dropout"), 0.0), "pad_token_id": 1}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = BartForConditionalGeneration(BartConfig(**config, attn_implementation="eager", use_cache=False))
+        model = model.to(torch.bfloat16).train()
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    ids, source = torch.zeros(2, 32, dtype=torch.long), torch.zeros(2, 48, dtype=torch.long)
+    seen = peak_of_fsdp(
+        model,
+        lambda model: (*model.model.encoder.layers, *model.model.decoder.layers),
+        Mesh(fsdp=4),
+        {"input_ids": source, "labels": ids},
+    )
+    named = {"model_type": "bart", "architectures": ["BartForConditionalGeneration"], **config}
+    how = Recipe(optimizer="none", attention="eager", recompute="full", mesh=Mesh(fsdp=4))
+    work = Workload(32, 32, 2, source=48, new_source=48)
+    one = training_memory(tfacct.load(named).loaded, work, how)
+    assert peak_before_update(one.step) == pytest.approx(seen, rel=NEAR)
 
 
 @pytest.mark.parametrize(

@@ -363,16 +363,16 @@ def lora_collectives(
     targets, bits = lora_targets(recipe.lora), units.dtype_bits(recipe.adapter_dtype)
     live = [(group.count, {each.at for each in group.graph.backward}) for group in (*graph.layers, graph.after)]
     ledger = model.ledger if step.stage is None else step.ledger
-    lent: Iterable[Collective] = ()
+    of_lora: Iterable[Collective] = ()
     if mesh.tp > 1:
-        lent = of_adapters(ledger, mesh, adapted(model, targets), targets.rank, step.axes, bits)
+        of_lora = of_adapters(ledger, mesh, adapted(model, targets), targets.rank, step.axes, bits)
     if step.shards is None:
         copies = of_copies(((one.bytes, one.numbers) for one in step.adapters), mesh)
     else:
         own = zip(graph.layers, step.shards.layers[1:-1], strict=True)
         layers = [(group.count, step.shards.stored.bytes(one.elements), one.adapters) for group, one in own]
         copies = of_units(layers, step.shards.stored.bytes(step.shards.root), mesh, staged=step.stage is not None)
-    return [*of_frozen(found, live), *(repeated(one, times) for one in lent), *copies]
+    return [*of_frozen(found, live), *(repeated(one, times) for one in of_lora), *copies]
 
 
 def stage_facts(one: TrainingMemory) -> dict[str, Any]:

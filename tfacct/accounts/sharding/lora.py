@@ -78,8 +78,8 @@ def of_units(
 def of_copies(adapters: Iterable[tuple[int, Sequence[int]]], mesh: Mesh) -> Iterator[Collective]:
     """What copies reduce, each with a batch: gradients of the adapters alone, in DistributedDataParallel's buckets.
     `adapters`: bytes of each, and the numbers of its layers."""
-    lent = list(adapters)
-    layers = sorted({number for _, numbers in lent for number in numbers}, reverse=True)
-    ready = (int(size) for layer in layers for size, numbers in reversed(lent) if layer in numbers)
+    own = list(adapters)
+    layers = sorted({number for _, numbers in own for number in numbers}, reverse=True)
+    ready = (int(size) for layer in layers for size, numbers in reversed(own) if layer in numbers)
     for size in filled(ready) if mesh.replicas > 1 else ():
         yield collective("adapters", "all-reduce", axis(mesh), BACKWARD, "weights", 1, size, mesh.replicas, "B")
