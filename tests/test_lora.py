@@ -18,9 +18,9 @@ from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel, subject
 from tfacct.reports.training import refusal, training_memory
 from tfacct.training.adapters import CODEBOOKS, LoraTargets, adapter_parameters, lora_targets, target_modules
-from tfacct.training.phases import TrainingStep
+from tfacct.training.memory import graph_of, training_step
 from tfacct.training.recipe import Recipe
-from tfacct.training.step import graph_of, training_step
+from tfacct.training.step import TrainingStep
 from tfacct.training.traits import mode_of, traits_of
 
 # model, batch, context, adapters, their dtype, dropout, checkpoint: bytes kept, most bytes alive before the optimizer

@@ -15,8 +15,9 @@ from tfacct.loading.model import subject
 from tfacct.reports.flops import flops
 from tfacct.reports.training import training_memory
 from tfacct.training import bounds
-from tfacct.training.phases import Inside, TrainingStep
+from tfacct.training.phases import Inside
 from tfacct.training.recipe import Recipe
+from tfacct.training.step import TrainingStep
 
 
 def test_llama_by_hand() -> None:

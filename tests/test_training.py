@@ -20,8 +20,8 @@ from tfacct.base.errors import UsageError
 from tfacct.ledger.workload import Workload
 from tfacct.loading import presets
 from tfacct.reports.training import reads_images, refusal, training_memory
+from tfacct.training.memory import TrainingMemory
 from tfacct.training.recipe import Recipe
-from tfacct.training.step import TrainingMemory
 
 
 def check(found: TrainingMemory, saved: int, most: int) -> None:

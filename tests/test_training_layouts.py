@@ -16,10 +16,11 @@ from tfacct.ledger.workload import Workload
 from tfacct.reports import layouts
 from tfacct.reports.mesh import by_stage
 from tfacct.reports.training import refusal, training_memory
-from tfacct.training.phases import TrainingStep, phases
+from tfacct.training.memory import TrainingMemory
+from tfacct.training.phases import phases
 from tfacct.training.ranks import in_flight
 from tfacct.training.recipe import Recipe
-from tfacct.training.step import TrainingMemory
+from tfacct.training.step import TrainingStep
 
 LLAMA = {
     "model_type": "llama",

@@ -5,8 +5,8 @@ from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.reports.training import training_memory
 from tfacct.training.graph import LayerGroup
-from tfacct.training.phases import TrainingStep
 from tfacct.training.recipe import Recipe
+from tfacct.training.step import TrainingStep
 
 
 def step_of(model: LoadedModel, work: Workload, recipe: Recipe) -> TrainingStep:

@@ -39,8 +39,8 @@ from tfacct.reports.lora import on_attention
 from tfacct.reports.training import reads_images, training_memory
 from tfacct.training import bounds
 from tfacct.training.adapters import lora_targets, unknown_targets
+from tfacct.training.memory import TrainingMemory
 from tfacct.training.recipe import Recipe
-from tfacct.training.step import TrainingMemory
 
 ROOT = Path(__file__).parents[2]
 TOML, PAGE = ROOT / "tfacct" / "training" / "bounds.toml", ROOT / "docs" / "training.md"

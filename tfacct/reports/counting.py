@@ -20,8 +20,8 @@ from tfacct.loading.published import assumed, published
 
 if TYPE_CHECKING:
     from tfacct.accounts.sharding.mesh import Mesh
+    from tfacct.training.memory import TrainingMemory
     from tfacct.training.recipe import Recipe
-    from tfacct.training.step import TrainingMemory
 
 Found = TypeVar("Found")
 

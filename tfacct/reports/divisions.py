@@ -26,9 +26,9 @@ from tfacct.reports import mesh as meshes
 from tfacct.reports.meshes_tried import served, trained
 from tfacct.reports.ranks import as_one_has_them, stages_of
 from tfacct.reports.training import refusal as alone_refused
-from tfacct.training.phases import TrainingStep
+from tfacct.training.memory import TrainingMemory
 from tfacct.training.recipe import Recipe
-from tfacct.training.step import TrainingMemory
+from tfacct.training.step import TrainingStep
 
 
 class Division(NamedTuple):

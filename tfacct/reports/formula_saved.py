@@ -23,9 +23,9 @@ from tfacct.reports.counting import Counting
 from tfacct.reports.formula import Line, legend_of, sizes_of, title_of
 from tfacct.reports.formula_legend import legend_notes
 from tfacct.reports.training import training_memory
-from tfacct.training.phases import TrainingStep
+from tfacct.training.memory import changed, plain_graph
 from tfacct.training.recipe import FP32, Recipe
-from tfacct.training.step import changed, plain_graph
+from tfacct.training.step import TrainingStep
 from tfacct.training.traits import mode_of, traits_of
 
 SEVERAL = 2

@@ -29,12 +29,13 @@ from tfacct.reports.stored import names, stored
 from tfacct.reports.unruled import encodes, in_parallel
 from tfacct.reports.unruled import unruled as part_without_rule
 from tfacct.training.adapters import adapted, lora_targets, parameter_words
+from tfacct.training.memory import TrainingMemory, graph_of, training_step
 from tfacct.training.optimizers import optimizer
-from tfacct.training.phases import TrainingStep, peak, phases
+from tfacct.training.phases import peak, phases
 from tfacct.training.ranks import adapter_shards, other_rows, shard_graph, shards_of, stage_ledger, stage_steps
 from tfacct.training.recipe import FP32, NF4, Recipe
 from tfacct.training.states import optimizer_memory
-from tfacct.training.step import TrainingMemory, graph_of, training_step
+from tfacct.training.step import TrainingStep
 from tfacct.training.traits import mode_of, traits_of
 
 # Layouts that are not supported.

@@ -25,7 +25,7 @@ from tfacct.training.adapters import (
 from tfacct.training.recipe import FP32, Recipe
 
 if TYPE_CHECKING:
-    from tfacct.training.step import TrainingMemory
+    from tfacct.training.memory import TrainingMemory
 
 SMALL_VOCABULARY = 2
 """A vocabulary of fewer than so many hidden sizes: the forward pass of the loss would need more than its gradient."""

@@ -28,10 +28,10 @@ from tfacct.training.batch_sizes import size_facts
 from tfacct.training.bounds import accuracy, decides
 from tfacct.training.graph import SavedTensor
 from tfacct.training.loss import CHUNKS
+from tfacct.training.memory import TrainingMemory
 from tfacct.training.optimizers import optimizer
 from tfacct.training.recipe import FP32, NF4, Recipe
 from tfacct.training.recompute import ATTENTION
-from tfacct.training.step import TrainingMemory
 
 if TYPE_CHECKING:
     from tfacct.reports.budget import Budget

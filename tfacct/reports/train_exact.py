@@ -19,9 +19,9 @@ from tfacct.reports.train import NOT_INCLUDED
 from tfacct.reports.training import training_memory
 from tfacct.training.adapters import lora_targets, target_modules
 from tfacct.training.exact import Adapters, ExactStep, exact
+from tfacct.training.memory import TrainingMemory
 from tfacct.training.recipe import Recipe
 from tfacct.training.states import precision
-from tfacct.training.step import TrainingMemory
 
 if TYPE_CHECKING:
     from tfacct.reports.budget import Budget

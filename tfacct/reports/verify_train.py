@@ -21,8 +21,8 @@ from tfacct.reports.training import training_memory
 from tfacct.training import bounds
 from tfacct.training.bounds import LIMIT
 from tfacct.training.exact import ExactStep, exact, tracked_peak
+from tfacct.training.memory import TrainingMemory
 from tfacct.training.recipe import Recipe
-from tfacct.training.step import TrainingMemory
 from tfacct.witness.checks import in_one_go
 
 UNMEASURED = Fraction(1, 100)

@@ -15,8 +15,8 @@ from tfacct.ledger.storage import Stored, storage
 from tfacct.ledger.torch_parameters import TorchParameter
 from tfacct.loading.model import LoadedModel
 from tfacct.training.graph import Role, Transient
-from tfacct.training.phases import Adapter
 from tfacct.training.recipe import NF4, Recipe
+from tfacct.training.step import Adapter
 
 RANK = "Rl"
 """The axis of the adapters' rank."""

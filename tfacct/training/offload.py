@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 from tfacct.base.units import binary
 from tfacct.ledger.einsum import Size
-from tfacct.training.phases import Phase, TrainingStep
+from tfacct.training.phases import Phase
 from tfacct.training.recipe import Recipe
+from tfacct.training.step import TrainingStep
 
 
 class HostMemory(NamedTuple):

@@ -22,8 +22,9 @@ from tfacct.ledger.groups import Group, Ledger
 from tfacct.ledger.lines import ACTIVE
 from tfacct.ledger.storage import Width
 from tfacct.training.graph import LAYER_INPUT, BackwardOp, LayerGraph, LayerGroup, SavedTensor, StepGraph, Transient
-from tfacct.training.phases import Adapter, LayerShards, PipelineStage, TrainingStep, WeightShards, trained
+from tfacct.training.phases import trained
 from tfacct.training.saved_tensors import EMBED, LOSS, ROTARY, of_experts
+from tfacct.training.step import Adapter, LayerShards, PipelineStage, TrainingStep, WeightShards
 
 TOKENS_HERE, SENT_ROWS, RECEIVED_ROWS = "Tsp", "Rout", "Rin"
 """Tokens of the residual stream on one rank of `sp`. Rows of tokens that a rank of `ep` sends to experts, and those
