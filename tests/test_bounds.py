@@ -35,6 +35,7 @@ def table(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, Measured]]:
             "lora": Measured(0.5, 7),
             "recompute-full": Measured(0.25, 10),
             "autocast": Measured(LIMIT + 1, 6),
+            "recompute-full_eager": Measured(1, 4),
             "tp": Measured(0.1, 5),
         },
         "gpt2": {"eager": Measured(0.1, 2)},
@@ -65,7 +66,8 @@ def test_groups_of_a_recipe(recipe: Recipe, groups: list[str]) -> None:
     ("recipe", "share", "configs"),
     [
         (Recipe(attention="sdpa"), 0, 12),
-        (Recipe(attention="eager", recompute="full"), 0.0025, 10),
+        (Recipe(attention="sdpa", recompute="full"), 0.0025, 10),
+        (Recipe(attention="eager", recompute="full"), 0.01, 4),  # their combination was measured
         (Recipe(attention="eager", recompute="full", lora="8"), 0.005, 7),
         (Recipe(attention="sdpa", mesh=Mesh(tp=2)), 0.001, 5),  # its own
         (Recipe(attention="sdpa", mesh=Mesh(tp=2, fsdp=4)), 0.011, 5),  # and that of any family
@@ -119,7 +121,7 @@ def test_the_table_has_rounded_errors_of_known_families() -> None:
     known = {presets.load(name).family for name in presets.names()}
     for family in bounds.measured_families():
         row = row_of(family)
-        assert set(row) <= {*bounds.GROUPS, *bounds.AXES}
+        assert {group for name in row for group in name.split("_")} <= {*bounds.GROUPS, *bounds.AXES}
         for found in row.values():
             assert found.configs > 0 and (found.percent in STEPS or found.percent == int(found.percent) > LIMIT)
         assert family in known or all(found.configs == 1 for found in row.values())  # the default config of a class
@@ -199,16 +201,22 @@ def test_the_sweep_takes_the_largest_error_of_a_group_and_what_an_axis_adds_to_i
         sweep.Error("b", "llama", "fsdp8-tp4", one, 0.016, 0.0),
         sweep.Error("b", "llama", "amp-full", ("recompute-full", "autocast"), 0.2, 0.0),  # refused under autocast
         sweep.Error("b", "llama", "amp", ("autocast",), 0.041, 0.0),
+        sweep.Error("a", "llama", "eager", ("eager",), 0.0, 0.0),
+        sweep.Error("a", "llama", "eager-full", ("recompute-full", "eager"), 0.019, 0.0),
+        sweep.Error("d", "gpt2", "lora", ("lora", "eager"), 0.019, 0.0),  # its class has no sdpa
         sweep.Error("c", "mamba", "bf16", one, 0.001, -0.33),
     ]
     rows = sweep.by_family(found)
     assert rows["llama"] == {
         "recompute-full": Measured(0.1, 1),
         "autocast": Measured(5, 1),
+        "eager": Measured(0, 1),
         "16-bit": Measured(0.25, 2),
+        "recompute-full_eager": Measured(2, 1),
         "fsdp": Measured(0.5, 1),
         "tp": Measured(1, 1),
     }
+    assert rows["gpt2"] == {"lora": Measured(2, 1)}
     assert rows["mamba"] == {"16-bit": Measured(33, 1)}  # its saved activations are 33 % off
     assert rows["any-family"]["tp"] == Measured(1, 1)
 

@@ -273,16 +273,23 @@ def by_family(found: Iterable[Error]) -> Rows:
     """The largest error of each family and group, and the number of configs that it was measured on; and what each axis
     of a layout adds to the error of the recipe on one device."""
     sizes = defaultdict[str, dict[str, dict[str, float]]](lambda: defaultdict(dict))  # by family, group and config
-    for each in sorted(found, key=lambda error: (len(axes_of(error.option)), len(error.groups))):
+    found = sorted(found, key=lambda error: (len(axes_of(error.option)), len(error.groups)))
+    alone = {(each.family, each.groups[0]) for each in found if len(each.groups) == 1}
+    for each in found:
         row, axes = sizes[each.family], axes_of(each.option)
         if any(_largest(row, group) > bounds.LIMIT for group in each.groups[1:]):
             continue  # refused by that group already
-        *known, name = (*each.groups, *axes) if axes else each.groups[:1]
+        if axes:
+            *known, name = *each.groups, *axes
+        else:
+            together = all((each.family, group) in alone for group in each.groups)
+            known, name = [], bounds.combined(each.groups) if together else each.groups[0]
         of_groups = max((_largest(row, group) for group in known if group in bounds.GROUPS), default=0)
         of_axes = sum(_largest(row, axis) for axis in known if axis in bounds.AXES)
         over = max(0.0, each.percent - of_groups - of_axes)
         row[name][each.model] = max(row[name].get(each.model, 0.0), over)
-    order = (*bounds.GROUPS, *bounds.AXES)
+    combinations = sorted({name for row in sizes.values() for name in row} - {*bounds.GROUPS, *bounds.AXES})
+    order = (*bounds.GROUPS, *combinations, *bounds.AXES)
     rows = {
         family: {name: bounds.Measured(_largest(row, name), len(row[name])) for name in order if name in row}
         for family, row in sorted(sizes.items())
@@ -351,7 +358,7 @@ def error_table(found: Iterable[Error], rows: Rows) -> list[str]:
 def is_answered(error: Error, rows: Rows) -> bool:
     """True if no error of the same family and group is above the limit."""
     row = rows[error.family]
-    needed = (*error.groups, "eager" if "16-bit" not in row else "16-bit")
+    needed = (*error.groups, bounds.combined(error.groups), "eager" if "16-bit" not in row else "16-bit")
     return all(row[group].percent <= bounds.LIMIT for group in needed if group in row)
 
 

@@ -42,7 +42,8 @@ GROUPS = {
     "eager": "with eager attention",
     "16-bit": "in 16 bits",
 }
-"""Groups of recipes. A measurement counts for the first group that its recipe belongs to."""
+"""Groups of recipes. A measurement counts for the group of its recipe; that of several groups for their combination, if
+each was measured, else for the first."""
 PACKAGES, ANY_FAMILY = ("torch", "transformers"), "any-family"
 """Keys of bounds.toml that are no family: versions, and the largest error of each axis of a layout."""
 AXES = ("fsdp", "tp", "pp", "cp", "ep")
@@ -121,6 +122,11 @@ def groups_of(recipe: Recipe) -> tuple[str, ...]:
     return found or ("16-bit",)
 
 
+def combined(groups: tuple[str, ...]) -> str:
+    """The key of a combination of groups."""
+    return "_".join(groups)
+
+
 def attention_of(family: str) -> AttentionKind:
     """The attention that a family's class runs with if none is named: sdpa, or eager if it has no other."""
     return "eager" if _plain(row_of(family)) == "eager" else "sdpa"
@@ -144,7 +150,9 @@ def bound(model: LoadedModel, recipe: Recipe, work: Workload) -> Bound | None:
     if len(measured) < len(groups) + len(axes):
         return None
     percents = [each.percent for each in measured]
-    percent = max(percents[: len(groups)]) + sum(percents[len(groups) :])
+    together = row.get(combined(groups), NOTHING)  # smaller or larger than each alone
+    measured += [together] if together.configs else []
+    percent = max(together.percent, *percents[: len(groups)]) + sum(percents[len(groups) :])
     return Bound(round(percent / 100, 6), min(each.configs for each in measured), groups)
 
 
@@ -165,6 +173,11 @@ def refusal(family: str, recipe: Recipe) -> str | None:
         if found.percent > LIMIT:
             label = GROUPS["16-bit" if group == plain else group]
             return f"the formula for {family} is up to {found.percent:g} % off {label}"
+    groups = groups_of(recipe)
+    together = row.get(combined(groups), NOTHING)
+    if together.percent > LIMIT:
+        labels = " ".join(GROUPS[group] for group in groups)
+        return f"the formula for {family} is up to {together.percent:g} % off {labels}"
     return None
 
 
