@@ -283,7 +283,7 @@ def by_family(found: Iterable[Error]) -> Rows:
             *known, name = *each.groups, *axes
         else:
             together = all((each.family, group) in alone for group in each.groups)
-            known, name = [], bounds.combined(each.groups) if together else each.groups[0]
+            known, name = [], bounds.AND.join(each.groups) if together else each.groups[0]
         of_groups = max((_largest(row, group) for group in known if group in bounds.GROUPS), default=0)
         of_axes = sum(_largest(row, axis) for axis in known if axis in bounds.AXES)
         over = max(0.0, each.percent - of_groups - of_axes)
@@ -358,7 +358,7 @@ def error_table(found: Iterable[Error], rows: Rows) -> list[str]:
 def is_answered(error: Error, rows: Rows) -> bool:
     """True if no error of the same family and group is above the limit."""
     row = rows[error.family]
-    needed = (*error.groups, bounds.combined(error.groups), "eager" if "16-bit" not in row else "16-bit")
+    needed = (*error.groups, bounds.AND.join(error.groups), "eager" if "16-bit" not in row else "16-bit")
     return all(row[group].percent <= bounds.LIMIT for group in needed if group in row)
 
 

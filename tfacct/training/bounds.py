@@ -44,6 +44,8 @@ GROUPS = {
 }
 """Groups of recipes. A measurement counts for the group of its recipe; that of several groups for their combination, if
 each was measured, else for the first."""
+AND = "_"
+"""Between the groups of a combination, in its key."""
 PACKAGES, ANY_FAMILY = ("torch", "transformers"), "any-family"
 """Keys of bounds.toml that are no family: versions, and the largest error of each axis of a layout."""
 AXES = ("fsdp", "tp", "pp", "cp", "ep")
@@ -122,11 +124,6 @@ def groups_of(recipe: Recipe) -> tuple[str, ...]:
     return found or ("16-bit",)
 
 
-def combined(groups: tuple[str, ...]) -> str:
-    """The key of a combination of groups."""
-    return "_".join(groups)
-
-
 def attention_of(family: str) -> AttentionKind:
     """The attention that a family's class runs with if none is named: sdpa, or eager if it has no other."""
     return "eager" if _plain(row_of(family)) == "eager" else "sdpa"
@@ -144,16 +141,18 @@ def bound(model: LoadedModel, recipe: Recipe, work: Workload) -> Bound | None:
     if mesh is not None and (mesh.parts > 1 or mesh.zero):  # buffers of engines are not included
         return None
     axes = [axis for axis in AXES if mesh is not None and getattr(mesh, axis) > 1]
-    found = [row.get(group) for group in groups]
+    found = _within(row, groups)
     added = [row.get(axis) or row_of(ANY_FAMILY).get(axis) for axis in axes]
-    measured = [each for each in (*found, *added) if each is not None]
-    if len(measured) < len(groups) + len(axes):
+    if not found.keys() >= {*groups} or None in added:
         return None
-    percents = [each.percent for each in measured]
-    together = row.get(combined(groups), NOTHING)  # smaller or larger than each alone
-    measured += [together] if together.configs else []
-    percent = max(together.percent, *percents[: len(groups)]) + sum(percents[len(groups) :])
-    return Bound(round(percent / 100, 6), min(each.configs for each in measured), groups)
+    of_axes = [each for each in added if each is not None]
+    percent = max(each.percent for each in found.values()) + sum(each.percent for each in of_axes)
+    return Bound(round(percent / 100, 6), min(each.configs for each in (*found.values(), *of_axes)), groups)
+
+
+def _within(row: Mapping[str, Measured], groups: tuple[str, ...]) -> dict[str, Measured]:
+    """What was measured of these groups, and of combinations of them."""
+    return {name: found for name, found in row.items() if {*name.split(AND)} <= {*groups}}
 
 
 def refusal(family: str, recipe: Recipe) -> str | None:
@@ -173,11 +172,10 @@ def refusal(family: str, recipe: Recipe) -> str | None:
         if found.percent > LIMIT:
             label = GROUPS["16-bit" if group == plain else group]
             return f"the formula for {family} is up to {found.percent:g} % off {label}"
-    groups = groups_of(recipe)
-    together = row.get(combined(groups), NOTHING)
-    if together.percent > LIMIT:
-        labels = " ".join(GROUPS[group] for group in groups)
-        return f"the formula for {family} is up to {together.percent:g} % off {labels}"
+    for name, found in _within(row, groups_of(recipe)).items():
+        if found.percent > LIMIT:
+            labels = " ".join(GROUPS[group] for group in name.split(AND))
+            return f"the formula for {family} is up to {found.percent:g} % off {labels}"
     return None
 
 
