@@ -98,10 +98,12 @@ FIELDS: dict[str, dict[str, Any]] = {
     "gte-base-en-v1.5": {"architectures": ["GteForMaskedLM"]},
     "llada-moe-7b-a1b": {"is_causal": True},
     "m2m100-418m": {"decoder_layerdrop": 0, "encoder_layerdrop": 0},
+    "mt5-small": {"tie_word_embeddings": True},
     "nomic-embed-text-v1.5": {"architectures": ["NomicBertForMaskedLM"]},
-    "phi-3.5-moe": {"input_jitter_noise": 0},
+    "phi-3.5-moe": {"input_jitter_noise": 0.0},
+    "umt5-small": {"tie_word_embeddings": True},
 }
-"""Fields to set where a preset has no loss, or draws random numbers."""
+"""Fields to set where a preset has no loss, draws random numbers, or has a head that its class ties."""
 DEFAULT = "default-"
 """Before a model type without a preset: the default config of its class."""
 RECOMPUTES = frozenset(("recompute-full", "recompute-attention", "chunked-loss"))
