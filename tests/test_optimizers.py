@@ -227,12 +227,8 @@ def class_parameters(model: LoadedModel) -> list[Any]:
 @pytest.mark.parametrize("family", sorted(name for name in TINY if answered_groups(tiny(name).family)))
 def test_parameters_are_the_classes_own(family: str) -> None:
     """Shapes of all parameters: fused projections, convolutions of any dimension, banks of experts."""
-    from tests.training_configs import drawn as model
-
-    for seed in range(2):
-        config, _, _ = model(family, seed)
-        ours = subject(family, config, {}, None)
-        assert shapes_of(ours) == alike(parameter.shape for parameter in class_parameters(ours)), config
+    ours = tiny(family)
+    assert shapes_of(ours) == alike(parameter.shape for parameter in class_parameters(ours)), family
 
 
 @pytest.mark.parametrize(

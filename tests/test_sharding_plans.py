@@ -11,10 +11,10 @@ from tfacct import families
 from tfacct.accounts.sharding.mesh import Mesh
 from tfacct.accounts.sharding.rules import collectives
 from tfacct.accounts.sharding.shards import stored_elements
+from tfacct.accounts.sharding.verified import PUBLISHED_PLAN
 from tfacct.ledger import paths
 from tfacct.ledger.lines import Matmul
 from tfacct.ledger.workload import Workload
-from tfacct.reports.mesh import PUBLISHED
 from tfacct.reports.unruled import unruled
 
 PRESETS = {
@@ -84,7 +84,7 @@ def test_gpt_oss_publishes_a_plan_for_experts_alone() -> None:
     assert GptOssConfig.base_model_tp_plan is None and "layers.*.mlp.experts" in GptOssConfig.base_model_ep_plan
 
 
-RUN = [name for name in families.names() if PUBLISHED in families.config_class(name).divided and name != "kimi_k2"]
+RUN = [name for name in families.names() if name in PUBLISHED_PLAN and name != "kimi_k2"]
 """Families whose classes send under their own plans what is counted: deepseek_v3, whose class is kimi_k2's too, with
 attention of V2's plan. glm4_moe's sums no gradients of the norms of queries and keys, of which each rank has those of
 its own heads."""

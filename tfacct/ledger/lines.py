@@ -273,13 +273,16 @@ class Matmul:
 
     def _dims(self, weight: Letters, inputs: Letters) -> tuple[Letters, ...]:
         """Axes of each dimension of the weight in torch's modules: of a matrix its outputs, then its inputs; of a
-        depthwise convolution its channels, the single channel that each of them reads, and the taps."""
+        depthwise convolution its channels, the single channel that each of them reads, and the taps; of a convolution
+        in groups the channels of all, those that each of them reads, and the taps."""
         results = tuple(axis for axis in weight if axis in self.einsum.out)
+        summed = tuple(axis for axis in weight if axis not in results)
+        if len(summed) > 1 and {*results} & {*self.einsum.left} and not {*results} <= {*self.einsum.left}:
+            return (results, *((axis,) for axis in summed))
         if inputs:
             return tuple(axis for axis in weight if axis not in inputs), inputs
         if not results:
             return ()
-        summed = tuple(axis for axis in weight if axis not in results)
         return (results, (), summed) if set(results) <= set(self.einsum.left) else (results, summed)
 
     def _inputs(self, weight: Letters) -> Letters:
