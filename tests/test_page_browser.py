@@ -408,7 +408,7 @@ def test_a_training_step_is_what_train_says(
     assert units.binary(model["peak_bytes"]) in rows[-1] and model["peak_phase"] in rows[-1]
     assert f"sends {units.binary(model['sent_bytes'])}" in rows[-1]
     tab.open(pages("mamba-130m"))
-    assert "has not been measured" in tab.js("document.getElementById('training').innerText")
+    assert "the formula for mamba is up to" in tab.js("document.getElementById('training').innerText")
 
 
 @pytest.mark.parametrize(
@@ -437,12 +437,6 @@ def test_a_training_step_turns_with_the_knobs(
         assert tab.js(f"{row}.querySelector('p b').title") == f"{model['peak_bytes']:,}", ranks
         assert model["peak_phase"] in tab.js(f"{row}.innerText")
     assert tab.complaints == []
-
-
-def test_a_step_that_is_padded_is_left_to_the_command(tab: driver.Browser, pages: Callable[..., Path]) -> None:
-    tab.open(pages("gemma-3-27b-text"), "#v=1&ctx=2049")
-    text = tab.js("document.getElementById('training').innerText")
-    assert "counts no step of this length" in text and "tfacct train gemma-3-27b-text --ctx 2049" in text
 
 
 def test_models_stand_beside_each_other(tab: driver.Browser, pages: Callable[..., Path]) -> None:
