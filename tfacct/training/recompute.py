@@ -100,6 +100,8 @@ def _parts(graph: LayerGraph, module: Module, traits: Traits) -> Iterator[tuple[
 
     def inside(name: str) -> bool:
         own = name.partition(BLOCKS)[2]
+        if module is MODULES[ATTENTION] and traits.norm_in_attention:
+            return own.startswith((*module.begins, "attn_norm.", "attn_add"))
         return own.startswith(module.begins) and (traits.drops_in_attention or own != "attn.drop")
 
     order = [name for name in graph.order if inside(name) or not name.endswith((".drop", "_add"))]

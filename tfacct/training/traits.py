@@ -45,6 +45,7 @@ class Traits(NamedTuple):
     `clamped_experts`: gate and up of experts are bounded. `dense_experts`: every expert runs on every token.
     `fp32_loss`: logits are cast to fp32, as those of next tokens always are. `biased_logits`: a buffer is added to the
     logits. `drops_in_attention`: the dropout after attention is inside its module, and recomputed with it.
+    `norm_in_attention`: so are the residual sum and the norm next to it.
     `embed_scale_buffer`: what scales embeddings is a buffer. `id_buffers`: how many buffers have an id of each
     position: its number, and its segment. `mask_buffers`: how many masks of all positions the class stores: one, or one
     of each layer and one more.
@@ -68,6 +69,7 @@ class Traits(NamedTuple):
     fp32_loss: bool = False
     biased_logits: bool = False
     drops_in_attention: bool = False
+    norm_in_attention: bool = False
     embed_scale_buffer: bool = False
     id_buffers: int = 0
     mask_buffers: Literal["", "one", "per layer"] = ""
@@ -132,15 +134,16 @@ TRAITS: Mapping[str, Traits] = {
             *("albert", "bert", "camembert", "ernie", "roberta", "roberta-prelayernorm", "roc_bert", "xlm-roberta"),
             "xlm-roberta-xl",
         ),
-        Traits(narrow_softmax=True, id_buffers=2),
+        Traits(narrow_softmax=True, id_buffers=2, norm_in_attention=True),
     ),
     **dict.fromkeys(
         (
-            *("altclip_text_model", "big_bird", "chinese_clip_text_model", "data2vec-text", "dpr", "electra", "gte"),
+            *("altclip_text_model", "big_bird", "chinese_clip_text_model", "dpr", "gte"),
             *("jina_bert", "m2m_100", "megatron-bert", "mvp", "nomic_bert", "rembert", "roformer"),
         ),
         Traits(narrow_softmax=True),
     ),
+    **dict.fromkeys(("data2vec-text", "electra"), Traits(narrow_softmax=True, norm_in_attention=True)),
 }
 """Traits of the classes of families, where any differs from the default."""
 
