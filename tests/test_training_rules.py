@@ -223,6 +223,7 @@ CLASSES: list[tuple[str, str, dict[str, Any], int, int, int]] = [
     ("fp32_loss", "eurobert-210m", {}, 4096, 4_244_291_876, 10_308_584_932),
     ("biased_logits", "bart-base", {"weights_dtype": "fp32"}, 1024, 1_015_662_516, 3_100_680_488),
     ("drops_in_attention", "gpt2", {"recompute": "attention"}, 1024, 672_436_236, 1_830_772_824),
+    ("norm_in_attention", "camembert-base", {"recompute": "attention"}, 512, 145_695_746, 983_576_436),
     ("id_buffers", "bert-base", {}, 512, 196_421_922, 969_891_068),
     ("embed_scale_buffer", "gemma-2b", {}, 4096, 17_648_771_516, 41_074_382_922),
 ]
