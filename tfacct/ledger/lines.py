@@ -51,6 +51,8 @@ CHUNK = "Pc"
 """The axis of the tokens in a chunk of a recurrence; the ledger binds by it how many chunks there are."""
 BESIDE = "Kb"
 """The axis of the tokens around one that a convolution sees, an odd number; it binds nothing."""
+TAPS = "Kw"
+"""The axis of the taps of a convolution in groups."""
 FRONT, FURTHER = "Xc", "Xr"
 """The axes of the learned tokens in front of an image's patches, by which the ledger binds how many patches there are,
 and of those of them behind the class token, which bind nothing."""
@@ -277,7 +279,7 @@ class Matmul:
         in groups the channels of all, those that each of them reads, and the taps."""
         results = tuple(axis for axis in weight if axis in self.einsum.out)
         summed = tuple(axis for axis in weight if axis not in results)
-        if len(summed) > 1 and {*results} & {*self.einsum.left} and not {*results} <= {*self.einsum.left}:
+        if TAPS in summed and {*results} & {*self.einsum.left} and not {*results} <= {*self.einsum.left}:
             return (results, *((axis,) for axis in summed))
         if inputs:
             return tuple(axis for axis in weight if axis not in inputs), inputs

@@ -337,7 +337,8 @@ class LayerRules:
         self.save(path, spec, path, role)
         self.op(path, Transient(spec, role, 2))
         if dropout:
-            self.save(f"{path}.mask", spec, path, "mask")
+            self.save(f"{path}.mask", spec, f"{path}.drop", "mask")
+            self.op(f"{path}.drop", Transient(spec, times=2))
         result = ".dropped" if dropout else "" if narrow or self.mode.fp32 else ".cast"
         self.add(f"{path}{result}", spec.split())
 
