@@ -14,7 +14,7 @@ def test_weights_gradients_and_moments_are_in_fp32() -> None:
     """llama-3.1-8b has 8,030,261,248 parameters: 4 bytes each, gradients as many, two moments 8."""
     step = load("llama-3.1-8b").train(ctx=4096, weights_dtype="fp32")
     assert step.weights_bytes == step.gradients_bytes == 4 * 8_030_261_248
-    assert step.optimizer_state_bytes == 8 * 8_030_261_248 + 4 * 291  # and a count for each of 291 tensors
+    assert step.optimizer_bytes == 8 * 8_030_261_248 + 4 * 291  # and a count for each of 291 tensors
     assert step.weights_dtype == "fp32"
 
 

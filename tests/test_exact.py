@@ -61,7 +61,7 @@ def test_an_mlp_by_hand() -> None:
     assert saved["model.layers.*.mlp.down_proj"] == saved["model.layers.*.mlp.act_fn"] == tensor
     assert saved["model.layers.*.mlp"] == 2 * tensor
     assert found.weights_bytes == found.gradients_bytes == 2 * tiny.params().total_params
-    assert found.optimizer_state_bytes == 0
+    assert found.optimizer_bytes == 0
 
 
 def test_grouped_heads_in_fp32_run_the_math_kernel() -> None:
@@ -80,7 +80,7 @@ def test_optimizer_state_is_of_the_classes_own_parameters() -> None:
     """Qwen3.5 with more value heads than key heads: 2 · 2 bytes a parameter, and 4 a tensor."""
     given = load(TINY["qwen3_5_text"], linear_num_key_heads=2, linear_num_value_heads=4)
     found = given.train(exact=True, ctx=72, batch=2)
-    tensors = (found.optimizer_state_bytes - 2 * found.weights_bytes) / 4
+    tensors = (found.optimizer_bytes - 2 * found.weights_bytes) / 4
     assert found.weights_bytes == 2 * given.params().total_params and tensors == int(tensors) > 0
 
 
@@ -91,8 +91,8 @@ def test_optimizer_state_is_of_the_classes_own_parameters() -> None:
         ({"keep_logits": True}, "peak_bytes"),
         ({"loss": "chunked"}, "saved_bytes"),
         ({"recompute": "attention"}, "saved_bytes"),
-        ({"optimizer": "muon"}, "optimizer_state_bytes"),
-        ({"optimizer": "adamw-8bit"}, "optimizer_state_bytes"),
+        ({"optimizer": "muon"}, "optimizer_bytes"),
+        ({"optimizer": "adamw-8bit"}, "optimizer_bytes"),
     ],
 )
 def test_recipes_change_what_they_are_about(asked: dict[str, Any], changes: str) -> None:
@@ -122,7 +122,7 @@ def test_a_model_without_a_class_runs_as_the_reference_model() -> None:
     saved = {line["module"]: line["bytes"] for line in found.lines}
     assert found.class_name == "the reference model" and [*found.versions] == ["torch"]
     assert saved["the reference model"] >= 4 * 2 * 24 * 50257
-    assert found.weights_bytes == found.optimizer_state_bytes == 2 * mine.params().total_params
+    assert found.weights_bytes == found.optimizer_bytes == 2 * mine.params().total_params
     assert found.formula_error is None and "no class" in found.formula_why_not
     again = mine.train(exact=True, ctx=24, batch=2, recompute="full", weights_dtype="fp32")
     assert again.weights_bytes == 2 * found.weights_bytes and "blocks.*.mlp.act" not in str(again.lines)

@@ -127,7 +127,7 @@ def test_optimizer_and_gradients_are_those_of_the_adapters() -> None:
     params = 32 * 16 * (2 * 8192 + 2 * 5120 + 3 * 18432)
     assert step.lora_adapters is not None and step.lora_adapters["params"] == params == 41_943_040
     assert step.lora_adapters["bytes"] == step.gradients_bytes == 4 * params
-    assert step.optimizer_state_bytes == 2 * 4 * params + 4 * 32 * 14  # AdamW counts the steps of each tensor
+    assert step.optimizer_bytes == 2 * 4 * params + 4 * 32 * 14  # AdamW counts the steps of each tensor
     narrow = load("llama-3.1-8b").train(ctx=64, lora="16:q_proj", adapter_dtype="bf16")
     assert narrow.lora_adapters is not None and narrow.lora_adapters["bytes"] == 2 * 32 * 16 * 8192
     assert narrow.lora_adapters["products"] == ["attn.q_proj"] and narrow.lora_adapters["modules"] == [

@@ -243,7 +243,7 @@ def test_fused_heads_of_two_sizes(name: str, bytes_: int) -> None:
     """DeltaNet's queries, keys and values are one matrix, of fewer key heads than value heads. Bytes of the classes of
     transformers 5.23 on meta: 2 · 2 bytes for each element, and 4 for each tensor."""
     step = load(name).train(ctx="4k")
-    assert step.optimizer_state_bytes == bytes_
+    assert step.optimizer_bytes == bytes_
 
 
 def test_a_small_model_by_one_step_of_adamw() -> None:
@@ -256,7 +256,7 @@ def test_a_small_model_by_one_step_of_adamw() -> None:
         **{"linear_conv_kernel_dim": 4, "linear_num_value_heads": 4, **of_delta, **heads},
     }
     step = load(model).train(ctx=16, attention="eager")
-    assert step.optimizer_state_bytes == 97_200
+    assert step.optimizer_bytes == 97_200
 
 
 def stepped(config: dict[str, Any], name: str) -> int:
@@ -306,7 +306,7 @@ def test_convolutions_of_recurrences_have_three_dimensions(family: str) -> None:
 
 def test_adafactor_has_rows_and_columns_of_a_convolution() -> None:
     """torch.optim.Adafactor stores of a convolution of D × 1 × K, D numbers by rows and D · K by columns."""
-    assert load("lfm2-1.2b").train(ctx=512, optimizer="adafactor").optimizer_state_bytes == 1_824_848
+    assert load("lfm2-1.2b").train(ctx=512, optimizer="adafactor").optimizer_bytes == 1_824_848
     assert optimizer("adafactor").state_bytes([TorchParameter((2048, 1, 3))], 2) == 2 * (2048 + 2048 * 3) + 4
     assert optimizer("adafactor").state_bytes([TorchParameter((768, 3, 16, 14))], 2) == 2 * 768 * 3 * (16 + 14) + 4
 

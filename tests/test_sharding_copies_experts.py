@@ -153,8 +153,8 @@ def test_what_a_rank_of_mixtral_holds() -> None:
     plain, twice, shared = (model.train(ctx="4k", ep=8, **more) for more in ({}, {"dp": 16}, {"dp": 16, "zero": 1}))
     assert plain.weights_bytes == plain.gradients_bytes == twice.weights_bytes == 2 * (REST + EXPERTS)
     # Beside the moments each tensor has a counter; the class has gate and up in one.
-    assert plain.optimizer_state_bytes == 4 * (REST + EXPERTS) + 4 * (32 * 9 + 3)
-    assert shared.optimizer_state_bytes == 4 * (REST // 16 + EXPERTS // 2) + 4 * (32 * 9 + 3)
+    assert plain.optimizer_bytes == 4 * (REST + EXPERTS) + 4 * (32 * 9 + 3)
+    assert shared.optimizer_bytes == 4 * (REST // 16 + EXPERTS // 2) + 4 * (32 * 9 + 3)
     assert plain.sent_bytes == model.comms(ep=8, train=True, ctx="4k").sent_bytes
 
 

@@ -52,7 +52,7 @@ def test_stages_of_zero_divide_what_they_say(stage: int) -> None:
     assert round(7.5 * needs(2, 2, 12), 1) == PUBLISHED[stage]
     rank = tfacct.load(LLAMA).train(ctx="1k", dp=copies, **({"zero": stage} if stage else {}))
     counters = 4 * (32 * 9 + 3)  # one of each tensor
-    ours = (rank.weights_bytes, rank.gradients_bytes, rank.optimizer_state_bytes - counters)
+    ours = (rank.weights_bytes, rank.gradients_bytes, rank.optimizer_bytes - counters)
     parameters = 8_030_261_248
     assert sum(ours) == needs(2, 2, 4) * parameters
     places = ((2, 2), (2, 1), (4, 0))

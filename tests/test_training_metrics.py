@@ -12,7 +12,7 @@ from tfacct.accounts.step_metrics import STEP_METRICS
 from tfacct.base.errors import TfacctError
 
 LLAMA = load("llama-3.1-8b")
-NAMES = ["saved_bytes", "gradients_bytes", "optimizer_state_bytes", "peak_bytes"]
+NAMES = ["saved_bytes", "gradients_bytes", "optimizer_bytes", "peak_bytes"]
 
 
 def test_a_sweep_is_the_numbers_of_train() -> None:
@@ -97,7 +97,7 @@ def test_arrays_are_taken_point_by_point() -> None:
     for exact in (True, False):
         found = LLAMA.evaluate("peak_bytes", ctx=contexts, batch=[1, 2], exact=exact)
         assert found.shape == (2, 2) and found[1, 0] == 80_946_473_364
-    assert LLAMA.evaluate("optimizer_state_bytes", batch=[1], optimizer="sgd").tolist() == [0.0]
+    assert LLAMA.evaluate("optimizer_bytes", batch=[1], optimizer="sgd").tolist() == [0.0]
     for knobs, words in ((({"D": [8]}), "ctx and batch, not of D"), (({"ctx": [2.5]}), "whole numbers")):
         with pytest.raises(TfacctError, match=words):
             LLAMA.evaluate("peak_bytes", **knobs)
@@ -133,7 +133,7 @@ def test_a_peak_that_an_order_decides_is_said_to_be_the_most() -> None:
         ("solve gpt2 --for ctx --until kv_cache_bytes=1GiB --attention eager", "it needs a metric such as peak_bytes"),
         ("solve mamba-130m --for ctx --until peak_bytes=1GiB", "the formula for mamba is up to"),
         ("solve gpt2 --for ctx --until peak_bytes=1MiB", "stays above 1 MiB"),
-        ("solve gpt2 --for ctx --until optimizer_state_bytes=1GiB", "stays below 1 GiB"),
+        ("solve gpt2 --for ctx --until optimizer_bytes=1GiB", "stays below 1 GiB"),
         ("solve gpt2 --for ctx --until gradients_bytes=1GiB", "that does not depend on ctx"),
         ("solve gpt2 --for num_key_value_heads --until peak_bytes=1GiB", "nothing to solve for"),
     ],
@@ -148,7 +148,7 @@ def test_what_makes_no_sense_is_said(run: Callable[..., Ran], arguments: str, sa
 @pytest.mark.parametrize(
     "arguments",
     [
-        "sweep llama-3.1-8b --ctx 1k..8k --metric saved_bytes,gradients_bytes,optimizer_state_bytes,peak_bytes",
+        "sweep llama-3.1-8b --ctx 1k..8k --metric saved_bytes,gradients_bytes,optimizer_bytes,peak_bytes",
         "solve llama-3.1-8b --for ctx --until peak_bytes=80GiB",
         "diff llama-3.1-8b --ctx 4k --train --to-checkpoint full --all",
     ],

@@ -53,7 +53,7 @@ def test_more_ranks_free_what_torchtitan_measured() -> None:
     model, states = load("llama-3.1-8b"), list[int]()
     for ranks in (8, 128):
         step = model.train(ctx=8192, batch=2, recompute="selective:op", weights_dtype="fp32", fsdp=ranks)
-        states.append(step.weights_bytes + step.gradients_bytes + step.optimizer_state_bytes)
+        states.append(step.weights_bytes + step.gradients_bytes + step.optimizer_bytes)
     freed = (states[0] - states[1]) / GIB
     assert freed == pytest.approx(16 * LLAMA_8B * (1 / 8 - 1 / 128) / GIB, rel=1e-4)
     assert 0.90 < freed / 15.4 < freed / 15.0 < 0.94
@@ -85,7 +85,7 @@ def test_megatrons_theoretical_report() -> None:
     llama = {"parameters": LLAMA_8B, "hidden": 4096, "ffn": 14_336, "layers": 32, "vocab": 128_256}
     states, activations = theoretical_memory(llama, 4096, 8)
     step = load("llama-3.1-8b").train(ctx=4096, dp=8, zero=1, master_weights="fp32", gradient_dtype="fp32")
-    ours = step.weights_bytes + step.gradients_bytes + step.optimizer_state_bytes
+    ours = step.weights_bytes + step.gradients_bytes + step.optimizer_bytes
     assert ours == pytest.approx(states, rel=1e-6)
     assert activations / 1e9 == pytest.approx(19.37, abs=0.01)
     assert activations / step.saved_bytes == pytest.approx(0.68, abs=0.01)

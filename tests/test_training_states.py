@@ -36,7 +36,7 @@ def test_bytes_a_parameter(recipe: dict[str, Any], weights: int, gradients: int,
     counters = 0 if recipe.get("optimizer") else 4 * 291
     assert step.weights_bytes == weights * LLAMA
     assert step.gradients_bytes == gradients * LLAMA
-    assert step.optimizer_state_bytes == state * LLAMA + counters
+    assert step.optimizer_bytes == state * LLAMA + counters
     assert step.master_weights_bytes == (4 * LLAMA if "master_weights" in recipe else 0)
     assert bytes_per_parameter(Recipe(**recipe).checked()) == weights + gradients + state
 
@@ -57,7 +57,7 @@ def test_bytes_a_parameter(recipe: dict[str, Any], weights: int, gradients: int,
 def test_layouts_divide_states(recipe: dict[str, Any], layout: dict[str, int], whole: int, divided: int) -> None:
     """All widths of llama-2-7b are divisible by 8: the shares have no padding."""
     step, ranks = load("llama-2-7b").train(ctx=96, batch=8, **recipe, **layout), layout.get("fsdp") or layout["dp"]
-    states = step.weights_bytes + step.gradients_bytes + step.optimizer_state_bytes
+    states = step.weights_bytes + step.gradients_bytes + step.optimizer_bytes
     assert 0 <= states - (whole * LLAMA + divided * LLAMA // ranks) <= 4 * 291
 
 
@@ -66,7 +66,7 @@ def test_deepspeeds_estimate_for_zero_3() -> None:
     largest layer of 131 M parameters gathered in 4 bytes each: 18 bytes a parameter. Llama 2 7B has 6,738 M: 28.7."""
     estimate = 18 * LLAMA / 4 + 4 * 131_072_000
     step = load("llama-2-7b").train(ctx=96, fsdp=4, **MEGATRON)
-    states = step.weights_bytes + step.gradients_bytes + step.optimizer_state_bytes
+    states = step.weights_bytes + step.gradients_bytes + step.optimizer_bytes
     assert states + 4 * 131_072_000 == pytest.approx(estimate, rel=1e-6)
     assert 1 < step.peak_bytes / estimate < 1.08  # the layers that are gathered, and 96 tokens
     assert round((18 * 6805e6 / 4 + 4 * 131e6) / 2**30, 1) == 29.0
@@ -167,12 +167,12 @@ def offloaded(**recipe: Any) -> Any:
 def test_an_offloaded_optimizer_leaves_the_device() -> None:
     """State and master weights are on the host, which gets 2 bytes of gradient a parameter and sends 2 of weight."""
     plain, moved = offloaded(**MASTER), offloaded(**MASTER, offload="optimizer")
-    assert moved.host_bytes == plain.optimizer_state_bytes == moved.optimizer_state_bytes == 12 * LLAMA + 4 * 291
+    assert moved.host_bytes == plain.optimizer_bytes == moved.optimizer_bytes == 12 * LLAMA + 4 * 291
     assert moved.moved_bytes == (2 + 2) * LLAMA
     for here, there in zip(moved.phases, plain.phases, strict=True):
-        assert here["optimizer_state_bytes"] == 0
+        assert here["optimizer_bytes"] == 0
         casts = 4 * LLAMA if here["phase"] == "optimizer step" else 0  # made on the host
-        assert there["total_bytes"] - here["total_bytes"] == plain.optimizer_state_bytes + casts
+        assert there["total_bytes"] - here["total_bytes"] == plain.optimizer_bytes + casts
     assert offloaded(**MEGATRON, offload="optimizer").moved_bytes == (4 + 2) * LLAMA
     assert plain.host_bytes == plain.moved_bytes == 0 and plain.offload is None
 
@@ -191,7 +191,7 @@ def test_two_layer_inputs_stay_on_the_device() -> None:
 def test_ranks_offload_their_share() -> None:
     for layout in ({"fsdp": 8}, {"dp": 8, "zero": 1}, {"dp": 8, "zero": 2}):
         moved = offloaded(offload="optimizer", **layout)
-        assert moved.host_bytes == moved.optimizer_state_bytes == pytest.approx(4 * LLAMA / 8, rel=1e-6)
+        assert moved.host_bytes == moved.optimizer_bytes == pytest.approx(4 * LLAMA / 8, rel=1e-6)
         assert moved.moved_bytes == (2 + 2) * LLAMA // 8
 
 

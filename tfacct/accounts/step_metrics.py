@@ -55,7 +55,7 @@ STEP_METRICS = {
             whole=True,
         ),
         Metric(
-            "optimizer_state_bytes",
+            "optimizer_bytes",
             "bytes",
             "Bytes of the optimizer's state.",
             lambda point: memory_of(point).step.optimizer_state,

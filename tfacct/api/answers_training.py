@@ -29,7 +29,7 @@ class TrainReport(_Common):
     lora: str | None
     lora_adapters: each.Lora | None
     weights_bytes: int
-    optimizer_state_bytes: int
+    optimizer_bytes: int
     master_weights_bytes: int
     gradients_bytes: int
     packing: bool
@@ -72,7 +72,7 @@ class ExactTrainReport(_Common):
     weights_dtype: str
     lora: str | None
     weights_bytes: int
-    optimizer_state_bytes: int
+    optimizer_bytes: int
     gradients_bytes: int
     saved_bytes: int
     peak_bytes: int

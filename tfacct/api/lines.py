@@ -236,7 +236,7 @@ class TrainPhase(TypedDict):
     phase: str
     operation: str | None
     weights_bytes: int
-    optimizer_state_bytes: int
+    optimizer_bytes: int
     gradients_bytes: int
     saved_bytes: int
     temporary_bytes: int

@@ -92,6 +92,6 @@ class UndividedStep(TypedDict):
     """The training step of the whole model, beside what one rank holds."""
 
     weights_bytes: int
-    optimizer_state_bytes: int
+    optimizer_bytes: int
     gradients_bytes: int
     saved_bytes: int

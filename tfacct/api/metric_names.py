@@ -24,7 +24,7 @@ MetricName: TypeAlias = Literal[
     "flops_per_byte",
     "saved_bytes",
     "gradients_bytes",
-    "optimizer_state_bytes",
+    "optimizer_bytes",
     "peak_bytes",
 ]
 """Metrics that every model has. `share.NAME` and `flops.NAME` of a product or part are names too."""

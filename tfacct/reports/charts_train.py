@@ -15,7 +15,7 @@ from tfacct.reports.charts import Y_LABELS
 
 PARTS = {
     "weights": ("weights_bytes", look.BLUE),
-    "optimizer state": ("optimizer_state_bytes", look.SKY),
+    "optimizer state": ("optimizer_bytes", look.SKY),
     "gradients": ("gradients_bytes", look.GREEN),
     "gathered weights": ("gathered_bytes", look.PURPLE),
     "saved": ("saved_bytes", look.ORANGE),

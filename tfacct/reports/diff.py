@@ -32,7 +32,7 @@ TOTALS = {
 OF_STEP = {
     "saved_bytes": "saved for backward",
     "gradients_bytes": "gradients",
-    "optimizer_state_bytes": "optimizer state",
+    "optimizer_bytes": "optimizer state",
     "peak_bytes": "peak",
 }
 """Those of a training step, which stand behind them."""

@@ -24,7 +24,7 @@ from tfacct.training.recipe import Recipe
 CONTEXT = 4096
 """Tokens of a step whose bytes are numbers, or as many as the model was made for."""
 RANKS = (1, 2, 4, 8)
-PARTS = ("weights", "optimizer_state", "gradients", "saved", "temporary", "gathered")
+PARTS = ("weights", "optimizer", "gradients", "saved", "temporary", "gathered")
 """Parts of what is alive in a phase."""
 DTYPES = ("bf16", "fp32")
 BATCHES = ((1, 1, 1), (2, 3, 5))

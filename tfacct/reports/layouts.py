@@ -401,7 +401,7 @@ def facts(one: TrainingMemory) -> dict[str, Any]:
         **stage_facts(one),
         "whole": {
             "weights_bytes": weights,
-            "optimizer_state_bytes": state,
+            "optimizer_bytes": state,
             "gradients_bytes": gradients,
             "saved_bytes": whole.step.saved_bytes(),
         },

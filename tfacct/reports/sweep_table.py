@@ -39,7 +39,7 @@ LABELS = {
     **{f"share.{name}": name for name in MIXERS},
     "saved_bytes": "saved",
     "gradients_bytes": "gradients",
-    "optimizer_state_bytes": "optimizer",
+    "optimizer_bytes": "optimizer",
     "peak_bytes": "peak",
 }
 """Metrics whose name in a table is shorter than their key."""

@@ -217,7 +217,7 @@ def _facts(one: TrainingMemory, fits: dict[str, Any] | None) -> dict[str, Any]:
         "gradient_dtype": recipe.gradient_dtype or (FP32 if recipe.weights_dtype == FP32 else recipe.dtype),
         "lora_adapters": None if recipe.lora is None else lora.facts(one.model, recipe),
         "weights_bytes": step.parameters,
-        "optimizer_state_bytes": step.optimizer_state,
+        "optimizer_bytes": step.optimizer_state,
         "master_weights_bytes": step.master_weights,
         "gradients_bytes": one.phases[-1].gradients,
         "saved_bytes": _saved_bytes(one),
@@ -233,7 +233,7 @@ def _facts(one: TrainingMemory, fits: dict[str, Any] | None) -> dict[str, Any]:
             {
                 "phase": each.name,
                 "operation": each.operation or None,
-                **{f"{part}_bytes": getattr(each, part) for part in (*PHASE_PARTS, "total")},
+                **{f"{part.removesuffix('_state')}_bytes": getattr(each, part) for part in (*PHASE_PARTS, "total")},
             }
             for each in one.phases
         ],
@@ -404,7 +404,7 @@ def several(every: Sequence[TrainingMemory], fit: Budget | None) -> Table:
         Column("model", "model"),
         Column("context", "context", "count", drop=3),
         Column("weights_bytes", "weights", "bytes", drop=2),
-        Column("optimizer_state_bytes", "optimizer state", "bytes", drop=4),
+        Column("optimizer_bytes", "optimizer state", "bytes", drop=4),
         Column("saved_bytes", "saved", "bytes", drop=1),
         *((Column("estimated", ""),) if estimated else ()),
         Column("peak_bytes", "peak", "bytes"),
@@ -416,7 +416,7 @@ def several(every: Sequence[TrainingMemory], fit: Budget | None) -> Table:
             "model": compose.name_of(each.model),
             "context": each.work.context,
             "weights_bytes": each.peak.weights,
-            "optimizer_state_bytes": each.step.optimizer_state,
+            "optimizer_bytes": each.step.optimizer_state,
             "saved_bytes": _saved_bytes(each),
             "estimated": None if each.exact else "≈",
             "peak_bytes": each.peak.total,
@@ -633,7 +633,7 @@ def _sent(one: TrainingMemory, facts: dict[str, Any]) -> str:
 
 
 def _whole(one: TrainingMemory, facts: dict[str, Any]) -> str:  # noqa: ARG001
-    keys = {"weights": "weights", "optimizer state": "optimizer_state", "gradients": "gradients", "saved": "saved"}
+    keys = {"weights": "weights", "optimizer state": "optimizer", "gradients": "gradients", "saved": "saved"}
     sizes = {name: int(facts["whole"][f"{key}_bytes"]) for name, key in keys.items()}
     return f"On one device, in {units.binary_unit(max(sizes.values()))}: {_sizes(sizes, max(sizes.values()))}."
 

@@ -188,7 +188,7 @@ def _facts(one: Measured, fit: Budget | None) -> dict[str, Any]:
         "weights_dtype": recipe.weights_dtype or recipe.dtype,
         "lora": recipe.lora,
         "weights_bytes": step.parameter_bytes,
-        "optimizer_state_bytes": step.optimizer_bytes,
+        "optimizer_bytes": step.optimizer_bytes,
         "gradients_bytes": step.gradient_bytes,
         "saved_bytes": step.saved_bytes,
         "peak_bytes": step.peak_bytes,
