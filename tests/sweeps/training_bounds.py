@@ -135,7 +135,8 @@ class Error(NamedTuple):
     def percent(self) -> float:
         """The error without its sign, in percent: of the peak, or of saved activations if that is above the limit."""
         saved = 100 * abs(self.saved_share)
-        return saved if saved > bounds.LIMIT and not RECOMPUTES.intersection(self.groups) else 100 * abs(self.share)
+        decides = saved > bounds.SAVED_LIMIT and not RECOMPUTES.intersection(self.groups)
+        return saved if decides else 100 * abs(self.share)
 
 
 @lru_cache(maxsize=1)

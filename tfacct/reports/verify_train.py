@@ -19,7 +19,7 @@ from tfacct.reports.train import trainable
 from tfacct.reports.train_exact import adapters_of, error_words
 from tfacct.reports.training import training_memory
 from tfacct.training import bounds
-from tfacct.training.bounds import LIMIT
+from tfacct.training.bounds import SAVED_LIMIT
 from tfacct.training.exact import ExactStep, exact, tracked_peak
 from tfacct.training.memory import TrainingMemory
 from tfacct.training.recipe import Recipe
@@ -109,7 +109,7 @@ def _verified(model: LoadedModel, work: Workload, recipe: Recipe, progress: Tick
     formula = training_memory(model, work, recipe)  # says what it does not answer before the class is built
     step = exact(model, work, recipe, adapters_of(model, recipe), progress)
     bound = bound_of(model, work, recipe)
-    of_saved = max(bound, Fraction(LIMIT) / 100)  # a bound is the peak's, of formulas that save nearly as much
+    of_saved = max(bound, Fraction(SAVED_LIMIT) / 100)  # a bound is the peak's, of formulas that save nearly as much
     compared = [
         Compared("saved for backward", int(formula.step.saved_bytes()), step.saved_bytes, of_saved),
         Compared("gradients", int(formula.phases[-1].gradients), step.gradient_bytes, bound),
