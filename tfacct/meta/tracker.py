@@ -13,11 +13,10 @@ from tfacct.meta.dispatch import DispatchMode
 
 
 class Peak(NamedTuple):
-    """The most bytes alive in a step without its optimizer, the operator that reached them, and the phase it ran in."""
+    """The most bytes alive in a step without its optimizer, and the phase that reached them."""
 
     bytes: int
     phase: str
-    operator: str
 
 
 class LiveBytes(DispatchMode):  # type: ignore[no-untyped-call]
@@ -27,7 +26,7 @@ class LiveBytes(DispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self, device: str = "meta", phase: Callable[[], str] = str) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.device, self.phase = device, phase
-        self.now, self.peak = 0, Peak(0, "", "")
+        self.now, self.peak = 0, Peak(0, "")
         self.seen: weakref.WeakSet[torch.UntypedStorage] = weakref.WeakSet()
 
     def add(self, *tensors: Tensor) -> None:
@@ -48,7 +47,7 @@ class LiveBytes(DispatchMode):  # type: ignore[no-untyped-call]
             if tensor.device.type == self.device:
                 self.add(tensor)
         if self.now > self.peak.bytes:
-            self.peak = Peak(self.now, self.phase(), str(operator))
+            self.peak = Peak(self.now, self.phase())
         return result
 
 

@@ -16,7 +16,6 @@ from tfacct.ledger.groups import Ledger
 from tfacct.ledger.workload import check_size
 from tfacct.loading.model import LoadedModel
 from tfacct.reports.mesh import check_divided, check_ruled, check_sizes, norms_all_heads
-from tfacct.reports.stored import RUNS
 
 
 def on_ranks(subjects: Sequence[LoadedModel], tp: int, ep: int = 1) -> list[LoadedModel]:
@@ -38,9 +37,7 @@ def _on_rank(subject: LoadedModel, mesh: Mesh) -> LoadedModel:
         check_divided(subject, mesh)
     shape, ledger = _with_shares(subject, mesh)
     if mesh.ep > 1:
-        runs = ledger.known.setdefault(RUNS, {})  # whichever experts a rank has, it runs alike
         ledger = with_experts_here(ledger, mesh)
-        ledger.known[RUNS] = runs
     return replace(subject, architecture=shape, ledger=ledger)
 
 

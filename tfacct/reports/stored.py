@@ -16,8 +16,6 @@ from tfacct.ledger.lines import PIXELS
 from tfacct.ledger.torch_parameters import TorchParameter
 from tfacct.loading.model import LoadedModel
 
-RUNS = "runs"
-"""Among what is known of a ledger, the passes of its model."""
 IN, OUT = (paths.in_every(paths.BLOCKS, f"attn.{name}") for name in ("q_proj", "o_proj"))
 
 

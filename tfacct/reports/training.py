@@ -1,11 +1,11 @@
-"""A model's training step: who runs it, in which dtype, with which optimizer, and what follows."""
+"""The memory of a model's training step, and why the formula refuses a model or a recipe."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 
-from tfacct.architecture.parts import MIXERS, Experts, Patches
+from tfacct.architecture.parts import MIXERS, Patches
 from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
 from tfacct.ledger.storage import width
@@ -14,15 +14,14 @@ from tfacct.loading.model import LoadedModel
 from tfacct.reports.fused_heads import beyond_kernels
 from tfacct.reports.stored import changed_by, stored
 from tfacct.training import bounds
+from tfacct.training.adapters import routed
 from tfacct.training.memory import TrainingMemory, graph_of, training_step
 from tfacct.training.recipe import FP32, Recipe
 from tfacct.training.saved_tensors import predicts_next_token
 from tfacct.training.states import optimizer_memory
 from tfacct.training.traits import mode_of, traits_of
 
-LOSSES = frozenset(
-    f"AutoModelFor{what}Classification" for what in ("Sequence", "Token", "Image")
-)  # fmt: skip
+LOSSES = frozenset(f"AutoModelFor{what}Classification" for what in ("Sequence", "Token", "Image"))
 """Kinds of classes whose loss is one class of each sequence, each position, or each image."""
 
 
@@ -52,7 +51,7 @@ def _unmeasured(subject: LoadedModel, recipe: Recipe) -> str | None:
         return f"images of {side:,} pixels are no whole patches of {patch:,}, which has not been measured"
     if recipe.dtype == "fp16" and subject.architecture.encoder is not None:
         return "its class bounds the results of layers in fp16, which has not been measured"
-    if _routed(subject) and recipe.dtype not in ("bf16", FP32):
+    if routed(subject) and recipe.dtype not in ("bf16", FP32):
         return "a training step with experts has been measured in bf16 and fp32 only"
     if subject.quantized and not _converted(subject) and recipe.lora is not None and recipe.weights_dtype is None:
         return "its weights are quantized: adapters on them have been measured in nf4 only"
@@ -78,8 +77,8 @@ def _packs(model: LoadedModel) -> bool:
 def _converted(subject: LoadedModel) -> bool:
     """True if the files are in FP8: adapters are counted with weights that were converted to the step's dtype, as
     all its weights are without adapters."""
-    said = subject.raw.get("quantization_config")
-    return isinstance(said, Mapping) and said.get("quant_method") == "fp8"
+    quantization = subject.raw.get("quantization_config")
+    return isinstance(quantization, Mapping) and quantization.get("quant_method") == "fp8"
 
 
 def _no_classes(subject: LoadedModel) -> str | None:
@@ -123,10 +122,6 @@ def reads_images(subject: LoadedModel) -> bool:
 def of_another_size(subject: LoadedModel, work: Workload) -> bool:
     """True of images of another size than that, which the class refuses while it trains."""
     return reads_images(subject) and work.tokens != subject.context
-
-
-def _routed(subject: LoadedModel) -> bool:
-    return any(isinstance(part, Experts) for part in subject.architecture.parts())
 
 
 def training_memory(subject: LoadedModel, work: Workload, recipe: Recipe) -> TrainingMemory:

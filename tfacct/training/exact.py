@@ -100,10 +100,10 @@ def exact(
     from tfacct.meta import optimizer as optimizers
     from tfacct.meta import step
 
-    kept = {"gradient_accumulation": recipe.accumulates, "keep_logits": recipe.keep_logits}
+    options = {"gradient_accumulation": recipe.accumulates, "keep_logits": recipe.keep_logits}
     try:
         saved = step.saved(built.model, built.batch, built.forward, visit)
-        live = step.watch(built.model, built.batch, built.forward, constants=built.constants, visit=visit, **kept)
+        live = step.watch(built.model, built.batch, built.forward, constants=built.constants, visit=visit, **options)
     except TfacctError:
         raise
     except Exception as error:
@@ -147,8 +147,10 @@ def build(model: LoadedModel, work: Workload, recipe: Recipe, adapters: Adapters
         raise MissingExtraError(f"the class needs {error.name}", "measure", "transformers") from None
     shape = model.architecture
     if shape.head is None and shape.classes is None:
-        said = f"{model.name} has no head, and so no loss to train with"
-        raise UsageError(said, "ask about the whole model, or name a class with a head in architectures")
+        raise UsageError(
+            f"{model.name} has no head, and so no loss to train with",
+            "ask about the whole model, or name a class with a head in architectures",
+        )
     choices = [recipe.attention] if recipe.attention else ["sdpa", "eager"]  # as transformers chooses
     if not model.config.paths():
         return _reference(model, work, recipe, choices[0])
@@ -222,16 +224,16 @@ def _reference(model: LoadedModel, work: Workload, recipe: Recipe, attention: st
 
 def _cannot_run(model: LoadedModel, work: Workload, error: Exception) -> UsageError:
     """Why a class cannot run a step on meta, and what to do."""
-    said, name = f"{type(error).__name__}: {error}", model.name
-    if any(words in said for words in VALUES):
+    message, name = f"{type(error).__name__}: {error}", model.name
+    if any(words in message for words in VALUES):
         why = "its class cannot run on the meta device: it reads the values of a tensor, and there tensors have none"
         return UsageError(f"{name}: {why}", f"leave {option('exact')} out: the formula may have an answer")
-    if "object has no attribute 'loss'" in said:
+    if "object has no attribute 'loss'" in message:
         return UsageError(f"{name}: its class computes no loss", "name a class with a head in architectures")
-    if missing := re.search(r"'(\w+Config)' object has no attribute '(\w+)'", said):
+    if missing := re.search(r"'(\w+Config)' object has no attribute '(\w+)'", message):
         config, field = missing.groups()
         return UsageError(f"{name}: its class cannot run a step: {config} has no {field}", setting(field, 0))
-    if "multiple of 16 bytes" in said:
+    if "multiple of 16 bytes" in message:
         sizes = "multiples of 8 in 2 bytes each, of 4 in fp32"
         return UsageError(f"{name}: torch multiplies experts whose widths are {sizes}, and no others")
     tokens = f" of {work.context:,} tokens" if work.context > model.context else ""

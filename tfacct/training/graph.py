@@ -134,11 +134,11 @@ class StepGraph(NamedTuple):
     """A forward pass as its backward pass sees it: what runs before the layers, the layers, what runs after them.
 
     `buffers`: tensors that stay during the whole step. `loss`: role of the loss. `logits`: what the loss reads.
-    `arguments`: what layers that run again are called with besides the residual stream, cos and sin.
+    `arguments`: what layers that run again are called with, except the residual stream, cos and sin.
     `loss_forward`: what the loss allocates in the forward pass while autocast's copies of all weights are alive.
-    `live_in_forward`: tensors that are alive while the layers run forwards. Of an encoder–decoder, `encoder` is the
-    graph of the encoder, whose tokens are T there; `encoder_layers` are its groups with the axes of the whole model;
-    `accumulated` are gradients to which all decoder layers add. `residual`: axes of the residual stream between layers.
+    `live_in_forward`: tensors that are alive while the layers run forwards. Of an encoder–decoder, `encoder_layers` are
+    the groups of the encoder, and `accumulated` the gradients to which all decoder layers add. `residual`: axes of the
+    residual stream between layers.
     """
 
     before: LayerGroup
@@ -150,7 +150,6 @@ class StepGraph(NamedTuple):
     arguments: tuple[Transient, ...] = ()
     loss_forward: tuple[Transient, ...] = ()
     live_in_forward: tuple[Transient, ...] = ()
-    encoder: StepGraph | None = None
     encoder_layers: tuple[LayerGroup, ...] = ()
     accumulated: tuple[AccumulatedGradient, ...] = ()
     residual: str = "B T D"

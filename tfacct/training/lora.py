@@ -69,9 +69,9 @@ def with_adapters(graph: StepGraph, model: LoadedModel, recipe: Recipe) -> StepG
     copies = in_fp32 or recipe.autocast or drops
     own = Adapters(targets.rank, tuple(adapted_layers(model, targets)), role, copies, drops, unpacked)
     embedded = recipe.recompute == "full"
-    source, kept = _side(graph.encoder_layers, own, embedded=embedded) if graph.encoder_layers else ((), [])
+    source, of_encoder = _side(graph.encoder_layers, own, embedded=embedded) if graph.encoder_layers else ((), [])
     (before, *layers, after), stays = _side((graph.before, *graph.layers, graph.after), own, embedded=embedded)
-    shape, stays = model.architecture, [*kept, *stays]
+    shape, stays = model.architecture, [*of_encoder, *stays]
     drops_embeddings = any(each.path == "embed.drop" for each in before.graph.saved)
     if embedded and (drops_embeddings or shape.positions is not None or shape.embed.factor is not None):
         stays += [SavedTensor("embeddings", axes, ()) for axes in ("B T D", *(("B I D",) if source else ()))]

@@ -18,7 +18,7 @@ from tfacct.accounts.sharding.shards import corrects
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import Size, size
 from tfacct.ledger.groups import Group
-from tfacct.ledger.lines import Matmul, Pointwise, Table
+from tfacct.ledger.lines import Line, Matmul, Parameter, Pointwise, Table
 from tfacct.training.graph import (
     LayerGraph,
     LayerGroup,
@@ -173,7 +173,7 @@ class MemoryTimeline:
         self.made_after = [*accumulate(reversed(made), initial=0)][-2::-1]
         self.gradients = sum(made) + (0 if self.added else step.other_rows)
         before = step.bytes_in(graph.before)
-        self.stream = before.of([Transient(graph.residual, step.stream)])
+        self.stream = step.residual_bytes
         self.embedded = before.of([Transient("B T D", step.stream)])  # under sequence parallelism gathered
         self.source = before.of([Transient("B I D", step.stream)]) if graph.encoder_layers else 0
         self.loss = role_bytes(graph.loss, step.stored)
@@ -345,8 +345,8 @@ class MemoryTimeline:
             reads = self.source if place.encoder else self.embedded
             # Of a gradient of all rows, the rank's own are copied before they are added.
             sums = added * (2 if self.step.other_rows else 1)
-            beside = added + max(reads, sums) - self.arguments + self.step.other_rows
-            found.append(each._replace(temporary=each.temporary + beside))
+            temporary = each.temporary + added + max(reads, sums) - self.arguments + self.step.other_rows
+            found.append(each._replace(temporary=temporary))
         yield from self._fullest(f"{place.name}, backward", nth, found)
 
     def update(self) -> Phase:
@@ -441,10 +441,15 @@ def gradients_of(step: TrainingStep) -> Gradients:
 
 def trained(group: Group) -> Iterator[tuple[str, str, Size]]:
     """Parameters of one layer of a group: the operation that reads each, its path, and its elements."""
-    for line in group.lines:
+    for name, parameter in group.own.once(trained, lambda: [*_trained(group.own)]):
+        yield name, parameter.path, size(group.axes, parameter.axes)
+
+
+def _trained(lines: Iterable[Line]) -> Iterator[tuple[str, Parameter]]:
+    for line in lines:
         if isinstance(line, Matmul | Pointwise | Table):
             name = line.path if isinstance(line, Table) else f"{line.path}.weight"
             for parameter in line.parameters():
                 table = parameter.table
                 if not corrects(parameter.path) and (table is None or table.trained):
-                    yield name, parameter.path, size(group.axes, parameter.axes)
+                    yield name, parameter

@@ -349,7 +349,7 @@ def _rank_steps(
         others = [nth for nth in range(len(own)) if nth != runs]
         flying = sum(count * size for count, size in zip(start.counts, saved, strict=True))
         given = sum(count * size for count, size in zip(start.counts, passed, strict=True))
-        given -= parts[runs].logits_bytes if own[runs].last else 0  # those of the running one are kept anyway
+        given -= parts[runs].logits_bytes if own[runs].last else 0  # those of the running one are counted with it
         if mesh.schedule == "1f1b" and start.done and not own[0].first:
             given += parts[runs].residual_bytes  # torch's loop names what it gave back until the next one
         flight = PipelineStage(

@@ -40,7 +40,7 @@ class Recipe:
     are cast before they are gathered, and nothing runs under autocast. `master_weights`: "fp32" keeps a copy of 16-bit
     weights that the optimizer updates; `gradient_dtype`: "fp32" accumulates the gradients in fp32. `offload`: what is
     on the host, of "optimizer,activations". `packing`: sequences are packed into one row. `mesh`: the parallel layout.
-    `exchanged`: tokens are sent to experts of other ranks."""
+    """
 
     dtype: str = "bf16"
     optimizer: str = "adamw"
@@ -58,7 +58,6 @@ class Recipe:
     offload: str | None = None
     packing: bool = False
     mesh: Mesh | None = None
-    exchanged: bool = False
 
     def with_qlora(self) -> Recipe:
         """The recipe as QLoRA: adapters of rank 16, unless it has others, on weights in nf4. Raises UsageError."""

@@ -76,10 +76,9 @@ def recomputing(graph: StepGraph, names: Iterable[str], traits: Traits) -> StepG
             for group in groups
         )
 
-    encoder = graph.encoder and recomputing(graph.encoder, names, traits)
     layers = changed(graph.layers, LAYER_INPUT, "B T D")
     source = changed(graph.encoder_layers, paths.in_encoder(LAYER_INPUT), "B I D")
-    return graph._replace(layers=layers, encoder_layers=source, encoder=encoder)
+    return graph._replace(layers=layers, encoder_layers=source)
 
 
 def _layer(graph: LayerGraph, names: Iterable[str], layer_input: SavedTensor, traits: Traits) -> LayerGraph:

@@ -548,7 +548,7 @@ def step_graph(model: Transformer, ledger: Ledger, axes: Axes, mode: Mode, trait
     added_to = AccumulatedGradient(Transient("B J D", role), f"{CROSS}.v_proj.weight")
     lives = (Transient("B J D", "fp32"),) if mode.autocast else ()
     layers = tuple(group._replace(graph=_of_encoder(group.graph)) for group in encoder.groups)
-    return decoder._replace(encoder=encoder, encoder_layers=layers, accumulated=(added_to,), live_in_forward=lives)
+    return decoder._replace(encoder_layers=layers, accumulated=(added_to,), live_in_forward=lives)
 
 
 def _as_decoder(group: Group) -> Group:
