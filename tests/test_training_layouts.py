@@ -247,6 +247,15 @@ def test_what_waits_for_gradients_of_weights() -> None:
     assert one.step.stage.saved == 3 * 2 * tokens * (8 * (read + made) + after)
 
 
+def test_the_rank_with_the_highest_peak_is_chosen_with_the_optimizer_state_on_the_host() -> None:
+    # All layers of rank 1 have experts, so it has more weights and state; rank 0 has one micro-batch more in flight.
+    on_device, on_host = (memory("deepseek-v3", 4096, 8, pp=2, offload=offload) for offload in (None, "optimizer"))
+    assert [one.step.stage.rank for one in (on_device, on_host) if one.step.stage] == [1, 0]
+    ranks = layouts.steps_of_ranks(on_device.model, on_device.work, on_device.recipe)
+    without_state = (each.total - each.optimizer_state for step in ranks for each in phases(step)[:-1])
+    assert on_host.peak.total == max(map(int, without_state))
+
+
 def test_stages_that_share_weights() -> None:
     rank, alone = (memory("llama-3.1-8b", 4096, 8, pp=4, **more) for more in ({"fsdp": 8}, {}))
     weights = 2 * (8 * 218_112_000 + 128_256 * 4096)  # all rows are multiples of 8

@@ -31,7 +31,6 @@ from tfacct.reports.unruled import unruled as part_without_rule
 from tfacct.training.adapters import adapted, lora_targets, parameter_words
 from tfacct.training.memory import TrainingMemory, graph_of, training_step
 from tfacct.training.optimizers import optimizer
-from tfacct.training.phases import peak, phases
 from tfacct.training.ranks import adapter_shards, other_rows, shard_graph, shards_of, stage_ledger, stage_steps
 from tfacct.training.recipe import FP32, NF4, Recipe
 from tfacct.training.states import optimizer_memory
@@ -233,12 +232,12 @@ def checked(model: LoadedModel, recipe: Recipe) -> Mesh:
     return mesh
 
 
-def step_of(model: LoadedModel, work: Workload, recipe: Recipe) -> TrainingStep:
-    """The training step of one rank: of a pipeline, of the one with the highest peak. Raises TfacctError."""
+def memory_of_rank(model: LoadedModel, work: Workload, recipe: Recipe) -> TrainingMemory:
+    """The memory of one rank's training step: of a pipeline, of the rank with the highest peak. Raises TfacctError."""
     mesh = checked(model, recipe)
     training.check_counted(model_of_rank(model, mesh), work, alone(recipe).for_model(model))
-    work = sequences_of_rank(model, mesh, work)
-    return max(steps_of_ranks(model, work, recipe), key=lambda step: int(peak(phases(step)).total))
+    steps = steps_of_ranks(model, sequences_of_rank(model, mesh, work), recipe)
+    return max((TrainingMemory(model, work, recipe, step) for step in steps), key=lambda one: int(one.peak.total))
 
 
 def steps_of_ranks(model: LoadedModel, work: Workload, recipe: Recipe) -> list[TrainingStep]:

@@ -135,7 +135,7 @@ def training_memory(subject: LoadedModel, work: Workload, recipe: Recipe) -> Tra
         return TrainingMemory(subject, work, recipe, step)
     from tfacct.reports import layouts
 
-    return TrainingMemory(subject, work, recipe, layouts.step_of(subject, work, recipe))
+    return layouts.memory_of_rank(subject, work, recipe)
 
 
 def check_counted(subject: LoadedModel, work: Workload, recipe: Recipe) -> None:
