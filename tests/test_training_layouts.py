@@ -524,6 +524,7 @@ def test_rows_name_features_that_there_are() -> None:
         ("llama-3.1-8b --sp", "it needs --tp 2 or more"),
         ("llama-3.1-8b --pp 2 --fsdp 2 --schedule interleaved", "is counted under 1f1b and gpipe, not interleaved"),
         ("llama-3.1-8b --pp 33", "--pp 33 does not divide L = 32 (blocks)"),
+        ("deberta-v2-xlarge --pp 2", "no rule for rel_embed, which all blocks read,"),  # the first of two
         ("llama-3.1-8b --pp 2 --dp 2 --zero 2", "--zero 2 is not counted beside --pp: DeepSpeed refuses"),
         ("llama-3.1-8b --cp 2 --ctx 4098", "--cp 2 does not divide T = 4,098"),
         ("llama-3.1-8b --ulysses 16", "does not divide K = 8 (key/value heads)"),

@@ -71,7 +71,7 @@ def _unstaged(shape: Transformer) -> Iterator[str]:
     if shape.mtp is not None:
         yield MTP
     front, back = shape.ends()
-    for name in (*(front.keys() - FRONT), *(back.keys() - BACK)):
+    for name in (*(name for name in front if name not in FRONT), *(name for name in back if name not in BACK)):
         yield f"{name}, which all blocks read,"
     for stack in shape.stacks:
         if stack.shares:
