@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 import textwrap
+from functools import cache
+from pathlib import Path
 from types import NoneType
 from typing import Any, get_args
 
@@ -11,10 +13,10 @@ from tfacct import families
 from tfacct.architecture.transformer import Transformer
 from tfacct.families import FamilyConfig
 from tfacct.families._fields import CHANGES_COUNTS, HARMLESS, OF_OTHER_LAYERS, RATES, SPELLINGS
-from tfacct.families._rooms import newest_first, released
 from tfacct.families._spelled_types import SPELLED
 from tfacct.families._texts import TEXTS
 from tfacct.families._wrappers import WRAPPERS
+from tfacct.families.registry import newest_first, released
 from tfacct.ledger.workload import Workload
 from tfacct.loading import presets
 from tfacct.loading.model import LoadedModel
@@ -116,7 +118,7 @@ def _section(name: str, models: list[LoadedModel], read: set[str]) -> str:
     return "\n\n".join(
         [
             f"## {name}\n\n{_differs(name)}",
-            "\n".join(_wrapped(f"- {line}", "  ") for line in family.gotchas),
+            _notes(name),
             "\n".join(
                 [
                     f"| preset | parameters |{active} blocks | total from |",
@@ -141,16 +143,34 @@ def _own_section(models: list[LoadedModel], family: type[FamilyConfig]) -> str:
     return "\n\n".join(
         [
             f"## {families.OWN}\n\n{_differs(families.OWN)} [your-model.md](your-model.md) lists its tables and keys.",
-            "\n".join(_wrapped(f"- {line}", "  ") for line in family.gotchas),
+            _notes(name),
             "\n".join(["| preset | parameters |", "|---|---:|", *presets_, ""]),
         ]
     )
 
 
 def _differs(name: str) -> str:
-    """What a family's room says of it first."""
-    doc = sys.modules[families.config_class(name).__module__].__doc__ or ""
+    """The first sentence of a family's docstring."""
+    family = families.config_class(name)
+    own = ".lineages." in family.__module__
+    doc = (family.__doc__ if own else sys.modules[family.__module__].__doc__) or ""
     return " ".join(doc.partition("\n\n")[0].split())
+
+
+@cache
+def _all_notes() -> dict[str, list[str]]:
+    """Notes on each family: docs/models/notes has a file per lineage, in which a heading names the families."""
+    found: dict[str, list[str]] = {}
+    for path in sorted((Path(__file__).parent / "models" / "notes").glob("*.md")):
+        for section in path.read_text().split("\n## ")[1:]:
+            names, _, text = section.partition("\n\n")
+            for name in names.split(", "):
+                found.setdefault(name, []).append(text.strip())
+    return found
+
+
+def _notes(name: str) -> str:
+    return "\n".join(_all_notes().get(name, ()))
 
 
 def _wrapped(text: str, indent: str = "") -> str:

@@ -9,7 +9,7 @@ from tests.conftest import by_kind, every_step, kind
 from tests.families import LOGITS, SHAPES, TINY, names, room, sampled
 from tfacct import families
 from tfacct.base.errors import ConfigError, NotFoundError
-from tfacct.families._rooms import newest_first, released
+from tfacct.families.registry import newest_first, released
 from tfacct.loading.model import subject
 
 OWN = "own"

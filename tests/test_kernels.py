@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import cache
-from pathlib import Path
 
 import pytest
 
@@ -43,7 +42,7 @@ def refused(model: LoadedModel) -> bool:
     return chooses or any(isinstance(line, State) and "S" not in line.spec.split() for line in lines)
 
 
-FAMILIES = sorted(file.stem for file in Path(families.__file__).parent.glob("*.py") if not file.stem.startswith("_"))
+FAMILIES = families.names()
 MEASURED = ("llama-3.1-70b", "qwen3-32b", "qwen3-235b-a22b", "gpt-oss-120b", "deepseek-v3")
 NAMES = (*FAMILIES, *MEASURED, *BORROWS)
 

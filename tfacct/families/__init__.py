@@ -7,7 +7,7 @@ itself, and those of class variables again for every class that inherits them.)
 
 from tfacct.families._base import FamilyConfig
 from tfacct.families._not_included import NotIncluded
-from tfacct.families._reading import OWN, Reading, read
-from tfacct.families._rooms import class_names, config_class, names
+from tfacct.families._reading import Reading, read
+from tfacct.families.registry import OWN, class_names, config_class, names
 
 __all__ = ["OWN", "FamilyConfig", "NotIncluded", "Reading", "class_names", "config_class", "names", "read"]

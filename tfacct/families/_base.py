@@ -103,8 +103,6 @@ class FamilyConfig(BaseModel):
     """Whether the class keeps nothing between steps, and so reads whole texts only."""
     class_source_whole: ClassVar[bool] = False
     """Whether the class reads a source of exactly `source` positions."""
-    gotchas: ClassVar[tuple[str, ...]] = ()
-    """Points that a reader of such a config may get wrong, a sentence or two each; docs/models.md prints them."""
     aliases: ClassVar[Mapping[str, str]] = {}
     """Other names that the class reads a field by."""
     hf_tensors: ClassVar[Mapping[str, str]] = {}
@@ -115,16 +113,8 @@ class FamilyConfig(BaseModel):
     """Modules whose matrices quantization leaves as they are: the class's `_keep_in_fp32_modules`."""
     inputs_first: ClassVar[tuple[str, ...]] = ()
     """Beginnings of our paths of matrices that the class stores by inputs, then outputs, unlike nn.Linear."""
-    ungathered: ClassVar[str] = ""
-    """Reason why fully_shard does not divide the class's weights as counted, where it was asked."""
     dropouts: ClassVar[Mapping[str, tuple[str, float | None]]] = {}
     """Where the class has dropout (places as in `training.traits.Mode`) → the field of its share, and its default."""
-    out_first: ClassVar[bool] = False
-    """True if the class declares attention's last product in front of the others: an optimizer is handed it so."""
-    changes_training: ClassVar[frozenset[str]] = frozenset()
-    """Fields that change what its training step keeps, where they are on, in ways that were not measured."""
-    changes_by_default: ClassVar[float] = 0.0
-    """Value that the class has for those fields where a config leaves them out."""
     class_type: ClassVar[str] = ""
     """The `model_type` whose class is asked, where transformers has none for this family's own."""
     stems: ClassVar[tuple[str, ...]] = ()

@@ -224,4 +224,3 @@ class AbleToDecode(BertLike):
         "attention": ("attention_probs_dropout_prob", 0.1),
         "classifier": ("classifier_dropout", None),
     }
-    changes_training: ClassVar = frozenset({"chunk_size_feed_forward"})

@@ -36,10 +36,6 @@ class CohereLike(LlamaLike):
         rotary_pct layer_switch order_of_interleaved_layers
         """.split()
     )
-    gotchas: ClassVar[tuple[str, ...]] = (
-        "Attention and network share a norm, so a block has one: a LayerNorm with a scale and no shift.",
-        "The head is tied by class default. Logits are multiplied by logit_scale: pointwise work.",
-    )
 
     def norm(self) -> Norm:
         """LayerNorm with a scale and no shift."""

@@ -36,12 +36,6 @@ class DeepseekLike(LatentLike):
             for name in ("gate_proj", "up_proj", "down_proj")
         },
     }
-    gotchas: ClassVar[tuple[str, ...]] = (
-        *LatentLike.gotchas,
-        "The class stores k_b_proj and v_b_proj as one matrix, `kv_b_proj`, and the shared experts as one network, as "
-        "wide as n_shared_experts experts.",
-        "A moe_layer_freq other than 1 is refused.",
-    )
 
     @property
     def biased_networks(self) -> bool:

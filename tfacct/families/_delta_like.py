@@ -66,19 +66,6 @@ class DeltaLike(LlamaLike):
 
     fixed: ClassVar = frozenset({CHUNK, "Qc"})
     class_extra: ClassVar = "it convolves more positions than there are new tokens, and drops what it padded"
-    gotchas: ClassVar[tuple[str, ...]] = (
-        "A layer with DeltaNet keeps a state of fixed size, the same at every context: the convolution's last tokens, "
-        "and a matrix for each value head. The class keeps the matrices in fp32, whatever the dtype of the cache, and "
-        "they are counted so.",
-        "Several new tokens run in chunks of 64, and the last chunk is padded: 65 tokens cost as much in a chunk's "
-        "products as 128. The token of a decode step is taken by itself, and then no product is run on the state: its "
-        "work is pointwise. So does transformers without the kernels of flash-linear-attention, which is what is "
-        "counted.",
-        "The two triangular systems of each chunk are no products. Counters see nothing in them, and neither has a "
-        "count in FLOPs here; they are listed as pointwise work.",
-        "A training step counts two products backward for each product forward, those on the first and on the last "
-        "state too; autograd needs no gradient of these, and runs one product more for each triangular system.",
-    )
 
     def layer_kinds(self, given: list[str] | None, full: list[bool]) -> list[str]:
         """The kind of each layer: as a list says, or full where `full` says so."""

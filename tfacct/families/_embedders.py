@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from tfacct.families._rooms import config_class, names
+from tfacct.families.registry import config_class, names
 
 JINA_V4 = "JinaEmbeddingsV4Model"
 PROJECTOR = "multi_vector_projector"

@@ -1,7 +1,7 @@
 """Shared by the Gemma families: scales stored less 1, a tied and scaled embedding, heads of a size of their own."""
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from tfacct.architecture.blocks import Block
 from tfacct.architecture.parts import Attention, Embedding, Norm
@@ -23,13 +23,6 @@ class GemmaLike(LlamaLike):
     tie_word_embeddings: Switch = True
     hidden_act: Word = "gelu_pytorch_tanh"
     attention_bias: Switch = False
-
-    gotchas: ClassVar[tuple[str, ...]] = (
-        "The head is tied by class default; published configs may not say so.",
-        "An absent head_dim means 256, whatever the hidden size.",
-        "A norm's weight is stored as its scale less 1, and token rows are multiplied by √hidden_size. Neither "
-        "changes a count.",
-    )
 
     def norm(self) -> Norm:
         """RMSNorm whose weight is the scale less 1."""

@@ -37,12 +37,6 @@ class GemmaWindows(GemmaLike):
         "blocks.*.mlp_norm": "model.layers.*.pre_feedforward_layernorm",
         "blocks.*.mlp_post_norm": "model.layers.*.post_feedforward_layernorm",
     }
-    gotchas: ClassVar[tuple[str, ...]] = (
-        *GemmaLike.gotchas,
-        "Attention and network each have a norm before and a norm after. Recomputing a block in training skips no "
-        "product: the norm after needs the last one.",
-        "Scores are scaled by query_pre_attn_scalar^−½; softcaps bound scores and logits. Both are pointwise.",
-    )
 
     @property
     def activation(self) -> str:

@@ -27,12 +27,6 @@ class GlmLike(PartRotated):
         "blocks.*.mlp.gate_proj": "model.layers.*.mlp.gate_up_proj",
         "blocks.*.mlp.up_proj": "model.layers.*.mlp.gate_up_proj",
     }
-    gotchas: ClassVar[tuple[str, ...]] = (
-        "q, k and v have biases unless attention_bias is false, o never. An absent head_dim means 128, whatever the "
-        "hidden size.",
-        "Half of each head is rotated by its position (partial_rotary_factor): no count changes.",
-        "The class fuses gate and up into `gate_up_proj`. The ledger keeps them apart; the sums are the same.",
-    )
 
     def rotary(self) -> Rotary:
         """Neighbouring elements turn together."""

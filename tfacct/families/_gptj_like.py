@@ -50,11 +50,6 @@ class GPTJLike(FamilyConfig):
         "final_norm": "transformer.ln_f",
         "lm_head": "lm_head",
     }
-    gotchas: ClassVar[tuple[str, ...]] = (
-        "Attention and network share a norm, so a block has one. The network and the head have biases, attention has "
-        "none.",
-        "The first rotary_dim elements of each head are rotated by their position: no count changes.",
-    )
 
     @property
     def context(self) -> int:

@@ -41,12 +41,6 @@ class HunyuanLike(LlamaLike):
         "blocks.*.attn.q_norm": "model.layers.*.self_attn.query_layernorm",
         "blocks.*.attn.k_norm": "model.layers.*.self_attn.key_layernorm",
     }
-    gotchas: ClassVar[tuple[str, ...]] = (
-        "Queries and keys pass through an RMSNorm over each head, behind their rotation. use_qk_norm = false and "
-        "use_cla = true are refused: the class has the norms, and no caches that layers share.",
-        "head_dim is required: the class cannot be built without it. Older files call it attention_head_dim.",
-        "attention_bias is on q, k, v and o. An absent or null num_key_value_heads means one for each query head.",
-    )
 
     def attention(self, **own: Any) -> Attention:
         """Biases on all four projections or none; norms of queries and keys behind the rotation."""

@@ -61,18 +61,6 @@ class Indexed(LatentLike):
         "blocks.*.attn.indexer.sum": "model.layers.*.self_attn.indexer",
     }
     hf_tensors: ClassVar = ROUTED_TENSORS
-    gotchas: ClassVar[tuple[str, ...]] = (
-        "An indexer scores every token's key with index_n_heads heads of index_head_dim and chooses index_topk keys "
-        "for each token; its keys are a third cache. Attention is counted over all keys, as transformers runs it; "
-        "--masked counts the chosen ones.",
-        "mlp_layer_types says of every layer whether it is `dense` or `sparse`; without it the first "
-        "first_k_dense_replace are dense. The others have experts beside a shared network as wide as n_shared_experts.",
-        "The layers that predict further tokens (num_nextn_predict_layers) are not counted, as in the class. The "
-        "router's bias is a buffer in the class and not a parameter here.",
-        *(text for text in LatentLike.gotchas if "1,536" not in text),
-        "Queries always come from a latent. layer_types other than indexed_attention, mlp_bias = true and a "
-        "moe_layer_freq other than 1 are refused.",
-    )
 
     def choosing(self, **own: Any) -> LatentAttention:
         """Latent attention with an indexer."""

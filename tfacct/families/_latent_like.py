@@ -45,17 +45,6 @@ class LatentLike(LlamaLike):
         f"{_OWN}k_b_proj": f"{_THEIRS}kv_b_proj",
         f"{_OWN}v_b_proj": f"{_THEIRS}kv_b_proj",
     }
-    gotchas: ClassVar[tuple[str, ...]] = (
-        "latent_attention is a field of this program, never of a published config. It says how attention runs. "
-        "`expanded` keeps the latent and rebuilds the keys and values of all tokens in every step, as transformers "
-        "does. `absorbed` keeps the latent and computes in its space, as engines do in decode steps. `auto` (default) "
-        "is whichever of these two takes fewer FLOPs in the step asked about. `unpacked` keeps the keys and values of "
-        "all heads. The parameters are the same in every form.",
-        "A null q_lora_rank means queries without a latent, as in V2-Lite; an absent one means 1,536.",
-        "head_dim and num_key_value_heads change nothing. The class sets head_dim itself; a num_key_value_heads other "
-        "than num_attention_heads is refused, and so is a qk_head_dim other than the sum of its two parts.",
-        "attention_bias applies to q_a_proj, kv_a_proj and o_proj only.",
-    )
 
     def class_cannot(self) -> str | None:
         """Reason why the class cannot be asked: it runs latent attention in one way."""

@@ -54,16 +54,6 @@ class LingLike(LlamaLike):
         max_window_layers router_type rope_traditional
         """.split()
     )
-    gotchas: ClassVar[tuple[str, ...]] = (
-        "Every layer_group_size-th layer attends, and so do those behind the last whole group; the others have"
-        " lightning attention, of which every head has keys of its own, whatever num_key_value_heads says.",
-        "Lightning attention runs in chunks of 64 tokens, as in flash-linear-attention's kernels, padded to whole ones,"
-        " and the token of a decode step by itself. (That code also takes a text of up to 64 tokens one by one.) Its"
-        " matrices are kept in fp32, whatever the dtype of the cache.",
-        "The first first_k_dense_replace layers are dense. In the others every token passes one shared network as wide"
-        " as num_shared_experts experts. Refused are another moe_shared_expert_intermediate_size, and linear_silu.",
-        "The layers that predict further tokens are not counted. The router's bias is a buffer, and not a parameter.",
-    )
 
     @property
     def full(self) -> list[bool]:

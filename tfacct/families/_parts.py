@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from tfacct.base.errors import ConfigError
 from tfacct.families import _classes as classes
 from tfacct.families._base import shown
-from tfacct.families._rooms import Part, names
+from tfacct.families.registry import Part, names
 
 FIELDS: Mapping[Part, str] = {"text": "text_config", "vision": "vision_config", "audio": "audio_config"}
 TOWERS = (

@@ -40,14 +40,6 @@ class QwenDelta(DeltaLike):
         "blocks.*.attn.q_norm": f"{_ATTN}q_norm",
         "blocks.*.attn.k_norm": f"{_ATTN}k_norm",
     }
-    gotchas: ClassVar[tuple[str, ...]] = (
-        "Every full_attention_interval-th layer has attention, unless layer_types says otherwise; the interval is not "
-        "read where layer_types is there.",
-        "Attention has an output gate as wide as its queries; the class keeps both in one matrix, q_proj. A quarter of "
-        "each head is rotated, unless partial_rotary_factor says otherwise.",
-        "The class has no multi-token prediction: that layer of published checkpoints is not counted.",
-        *DeltaLike.gotchas,
-    )
 
     @property
     def kernel(self) -> int:

@@ -25,7 +25,6 @@ class QwenLike(LlamaLike):
     in_blocks: Switch | None = None
 
     uncounted: ClassVar = LlamaLike.uncounted | {"sliding_window", "max_window_layers"}
-    changes_training: ClassVar = frozenset({"in_blocks"})
     nulls: ClassVar = {"num_key_value_heads": "num_attention_heads"}
 
     def attention(self, **own: Any) -> Attention:

@@ -11,12 +11,9 @@ from tfacct.families._base import MOST_LAYERS, FamilyConfig, shown
 from tfacct.families._endings import CAUSAL_MODEL, Ending
 from tfacct.families._fields import DRAFT, check_nulls, is_draft
 from tfacct.families._not_included import NotIncluded, not_included
-from tfacct.families._rooms import Part, class_names, config_class, names
 from tfacct.families._spelled import respelled
 from tfacct.families._without import HEADS, WITHOUT
-
-OWN = "own"
-"""The type of a model that is put together from parts: its config is tables."""
+from tfacct.families.registry import OWN, Part, class_names, config_class, names
 
 
 class Reading(NamedTuple):

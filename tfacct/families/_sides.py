@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from tfacct.families._parts import VISIONS, part_of
-from tfacct.families._rooms import Part
 from tfacct.families._wrappers import KEPT, Unwrapped, of_another
+from tfacct.families.registry import Part
 
 ENCODER = "encoder"
 """The field of the side that reads."""

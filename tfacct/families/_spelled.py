@@ -8,8 +8,8 @@ from tfacct.base.spelling import setting
 from tfacct.families import _classes as classes
 from tfacct.families._base import FamilyConfig, shown, unaliased
 from tfacct.families._fields import DRAFT, is_draft
-from tfacct.families._rooms import config_class
 from tfacct.families._spelled_types import BY_CLASS, SPELLED, Spelled
+from tfacct.families.registry import config_class
 
 
 def respelled(

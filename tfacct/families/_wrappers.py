@@ -14,9 +14,9 @@ from tfacct.families._base import null_means, share, shown
 from tfacct.families._fields import NO_NULLS, changes_counts, check_nulls
 from tfacct.families._parts import ENCODERS, PAIRS, SILENT, UNCOUNTED, encoders, part_of
 from tfacct.families._parts import FIELDS as ENCODER_FIELDS
-from tfacct.families._rooms import Part, config_class, names
 from tfacct.families._spelled_types import SPELLED
 from tfacct.families._texts import TEXTS, Text
+from tfacct.families.registry import Part, config_class, names
 
 FIELDS = ("text_config", "llm_config", "language_config")
 """Fields that hold the language model's config. The classes of transformers have the first."""

@@ -60,15 +60,6 @@ class Config(LlamaLike):
         "blocks.*.mlp_post_norm": "model.layers.*.post_mlp_layernorm",
     }
     hf_tensors: ClassVar = {**ROUTED_TENSORS, CHOICE: "model.layers.*.mlp.expert_bias"}
-    gotchas: ClassVar = (
-        "Every global_attn_every_n_layers-th layer (4th if absent) sees everything and is not rotated; the others have "
-        "the window (1,024 if absent) and are, unless layer_types says otherwise.",
-        "A product of each token, as wide as its queries, gates what attention gives; attention_bias leaves it out.",
-        "The first num_dense_layers layers are dense. In the others every token passes one shared network as wide as "
-        "num_shared_experts experts. The bias by which the router chooses is a parameter in the class, and counted.",
-        "Attention and network each have a norm before and a norm after. An absent head_dim means 128, a null "
-        "num_key_value_heads one for each query head. mup_enabled multiplies token rows: no count changes.",
-    )
 
     def of_window(self, window: int | None) -> Attention:
         """Attention of a layer with this window; without one it is not rotated."""

@@ -46,12 +46,6 @@ class Config(Roberta):
     body: ClassVar = ""
     hf_paths: ClassVar = {**LAYERS, "final_norm": "pre_LN"}
     hf_tensors: ClassVar = {}
-    gotchas: ClassVar = (
-        *Roberta.gotchas[:2],
-        "Behind the blocks stand one more norm and a product of every position to project_dim numbers, with a bias. Of"
-        " a whole (AltCLIPModel) the product without a bias that makes of the first one's a vector of projection_dim"
-        " numbers is counted too.",
-    )
 
     def pooler(self, hidden: Any) -> Picked:
         """Product of every position, and in a whole one more of the first's."""

@@ -18,8 +18,3 @@ class Config(ClipVision):
         "Model": replace(ClipVision.heads["Model"], auto="AltCLIPVisionModel"),
         "ModelWithProjection": replace(ClipVision.heads["ModelWithProjection"], auto=""),
     }
-    gotchas: ClassVar = (
-        ClipVision.gotchas[0],
-        "The norm behind the blocks runs over the class token's vector alone. AltCLIPVisionModel has no projection; of"
-        " a whole (AltCLIPModel) the one that makes a vector of projection_dim numbers is counted too.",
-    )

@@ -52,12 +52,6 @@ class Config(LlamaLike):
         "blocks.*.mlp.act.weight": "model.layers.*.mlp.act_fn.alpha_p",
         "blocks.*.mlp.act.bias": "model.layers.*.mlp.act_fn.alpha_n",
     }
-    gotchas: ClassVar = (
-        "xIELU has two learned numbers in every layer; another hidden_act has none. The files of Apertus store two "
-        "more, beta and eps, which are not trained and not counted.",
-        "Queries and keys pass through a norm of each head, whatever qk_norm says; the class reads neither it nor "
-        "post_norm nor mlp_bias.",
-    )
 
     def architecture(self) -> Transformer:
         """attention_bias is on all four projections; the network has none."""

@@ -28,11 +28,6 @@ class Config(LlamaLike):
     rms_norm_eps: Real = 1e-5
 
     stems: ClassVar = ("Arcee",)
-    gotchas: ClassVar = (
-        "The network has two matrices and squares its ReLU; there is no gate.",
-        "attention_bias is on all four projections, mlp_bias on both of the network. An absent or null head_dim means "
-        "hidden_size / num_attention_heads.",
-    )
 
     def architecture(self) -> Transformer:
         """A network without a gate."""

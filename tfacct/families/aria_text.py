@@ -45,11 +45,6 @@ class Config(LlamaLike):
         "blocks.*.mlp.router": "model.layers.*.mlp.router",
     }
     hf_tensors: ClassVar = ROUTED_TENSORS
-    gotchas: ClassVar = (
-        "intermediate_size is the width of one expert; the shared network is as wide as moe_num_shared_experts of them."
-        " Every layer has experts.",
-        "attention_bias is on q, k, v and o, mlp_bias on the shared network alone.",
-    )
 
     def architecture(self) -> Transformer:
         """Experts in every layer."""

@@ -50,12 +50,6 @@ class Config(Tower):
         **{ours: theirs.replace("vit.", BODY, 1) for ours, theirs in vit.Config.hf_tensors.items()},
         "embed.further.weight": f"{BODY}embeddings.distillation_token",
     }
-    gotchas: ClassVar = (
-        "The context is one spectrogram of max_length frames and num_mel_bins bins in patches, with a class token and a"
-        " token for distillation in front of them. Patches begin every frequency_stride bins and every time_stride"
-        " frames, so that neighbours overlap; each has a position, and the class takes no other number of them.",
-        "The mean of both tokens' vectors is what ASTModel gives and ASTForAudioClassification norms and scores.",
-    )
 
     @property
     def context(self) -> int:

@@ -45,14 +45,6 @@ class Config(LatentLike):
         "blocks.*.mlp_post_norm": "model.layers.*.mlp.post_mlp_layernorm",
     }
     hf_tensors: ClassVar = ROUTED_TENSORS
-    gotchas: ClassVar = (
-        "The result of the experts and of the shared network is normed before it is added; that of a dense network is "
-        "not.",
-        "mlp_layer_types says of every layer whether it is `dense` or `sparse`; without it those from "
-        "first_k_dense_replace on (1 if absent) whose number moe_layer_freq divides have experts.",
-        "The router's bias is a buffer in the class and not a parameter here. Queries always have a latent.",
-        *(text for text in LatentLike.gotchas if "1,536" not in text),
-    )
 
     def architecture(self) -> Transformer:
         """Blocks of latent attention, with experts or dense."""

@@ -53,18 +53,6 @@ class Config(Indexed):
         **_gated("blocks.*.mlp_norm", "model.layers.*.post_attention_layernorm"),
         **{f"blocks.*.attn.{name}": "model.layers.*.self_attn.q_gate_proj" for name in ("q_b_proj", "gate_proj")},
     }
-    gotchas: ClassVar = (
-        "The norm in front of attention, and that in front of experts, is multiplied by a sigmoid of what a network of "
-        "width gated_norm_rank makes of it. These products are summed with the norms.",
-        "Queries, and a gate of each channel that attention reads, are made of the queries' latent and its norm side by"
-        " side: one matrix in the class, `q_gate_proj`.",
-        Indexed.gotchas[0],
-        "mlp_layer_types says of every layer whether it is `dense` or `sparse`; without it those from "
-        "first_k_dense_replace on (1 if absent) whose number moe_layer_freq divides have experts, beside a shared "
-        "network as wide as n_shared_experts.",
-        *(text.replace(" and a moe_layer_freq other than 1", "") for text in Indexed.gotchas[2:]),
-        "An absent q_lora_rank means 384.",
-    )
 
     def routed(self) -> list[bool]:
         """Booleans, one for each layer: whether it has experts. Raises ConfigError."""

@@ -34,15 +34,6 @@ class Config(LlamaLike):
     fixed: ClassVar = frozenset("G")
     heads: ClassVar = DECODER
     harmless: ClassVar = frozenset({"z_loss_weight"})
-    gotchas: ClassVar = (
-        "transformers has no class for baichuan: its configs come with code of their own, whose block is Llama's with "
-        "q, k and v in one matrix (`W_pack`). The witness is the class of Llama, given the same sizes.",
-        "max_position_embeddings says that heads are rotated, as 7B's code does. A config without it (13B has "
-        "model_max_length instead) lowers scores by distance: no parameter and no product changes.",
-        "Each head has its own keys, and heads share the hidden size: another num_key_value_heads or head_dim is "
-        "refused, for that code reads neither. Baichuan 2 norms the head's rows before it multiplies them: no count "
-        "changes.",
-    )
 
     @property
     def context(self) -> int:

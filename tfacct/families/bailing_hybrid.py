@@ -68,9 +68,6 @@ class Config(LatentLike, DeltaLike):
         moe_renormalize num_expert_group n_group topk_group routed_scaling_factor
         """.split()
     )
-    ungathered: ClassVar = (
-        "its class lays out the decays of channels as one row, which fully_shard leaves whole on the first rank"
-    )
     hf_paths: ClassVar = {
         **LatentLike.hf_paths,
         **BESIDE_PATHS,
@@ -87,23 +84,6 @@ class Config(LatentLike, DeltaLike):
         ),
     }
     hf_tensors: ClassVar = {**ROUTED_TENSORS, **KDA_TENSORS}
-    gotchas: ClassVar[tuple[str, ...]] = (
-        "layer_types says which layers have DeltaNet; without it every layer_group_size-th layer (6 if absent) has "
-        "latent attention. DeltaNet has num_attention_heads heads of head_dim numbers, and convolves "
-        "short_conv_kernel_size tokens. Files that the class wrote say that again, as linear_num_heads, "
-        "linear_head_dim and linear_conv_kernel_dim, which are read first: head_dim is then the rotated part of a "
-        "head of latent attention.",
-        "Each channel of a key decays by a number of its own. So the scores inside a chunk are no product in the "
-        "class, and pointwise work here; what it multiplies instead is the inverse of each triangular system.",
-        "Ling 2.5 and 2.6, whose files say bailing_hybrid too, are another model (BailingMoeV2_5ForCausalLM):"
-        " `bailing_moe_v2_5`.",
-        "Queries have no latent, and one number of each head gates what latent attention reads. A q_lora_rank is"
-        " refused.",
-        LatentLike.gotchas[0],
-        *DeltaLike.gotchas,
-        "The router's bias is a buffer in the class and not a parameter here. The layer that predicts a further token"
-        " is not counted.",
-    )
 
     @property
     def kernel(self) -> int:

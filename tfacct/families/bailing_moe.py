@@ -44,16 +44,6 @@ class Config(Glm4Moe):
     harmless: ClassVar = Glm4Moe.harmless | frozenset(
         "use_rmsnorm score_function router_dtype moe_router_enable_expert_bias".split()
     )
-    gotchas: ClassVar[tuple[str, ...]] = (
-        "transformers has no class for bailing_moe: its configs come with code of their own (BailingMoeV2), whose "
-        "block is GLM-4.5's with q, k and v in one matrix. The witness is the class of GLM-4.5, given the same sizes.",
-        "The first generation (BailingMoeForCausalLM) has no norms of queries and keys, and is read as `glm4_moe`.",
-        "The first first_k_dense_replace layers are dense. In the others every token passes one shared network as wide "
-        "as num_shared_experts experts; another moe_shared_expert_intermediate_size is refused, and so is use_bias.",
-        "LLaDA 2 (llada2_moe) is its computation: the tokens of a block see one another, which changes no count but"
-        " that of masked pairs. A step makes a block of tokens: --tokens says how many.",
-        "The layers that predict further tokens are not counted. The router's bias is a buffer, and not a parameter.",
-    )
 
     def architecture(self) -> Transformer:
         """GLM-4.5's blocks. Raises ConfigError."""

@@ -17,12 +17,6 @@ class Config(LingLike):
     class_type: ClassVar = "glm4_moe"
     hf_paths: ClassVar = Glm4Moe.hf_paths
     hf_tensors: ClassVar = Glm4Moe.hf_tensors
-    gotchas: ClassVar = (
-        "transformers has no class for bailing_moe_linear: its configs come with code of their own, of which public"
-        " copies and ports were read and none was run. Where every layer attends, the class of GLM-4.5 is the witness,"
-        " given the same sizes; lightning attention is checked by the reference model and by hand.",
-        *LingLike.gotchas,
-    )
 
     def attending(self) -> Attention:
         """Grouped heads, normed and turned in part."""

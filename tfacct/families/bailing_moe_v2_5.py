@@ -27,14 +27,6 @@ class Config(LingLike, LatentLike):
     uncounted: ClassVar = LingLike.uncounted | {"num_key_value_heads", "attention_bias"}
     nulls: ClassVar = {}
     harmless: ClassVar = LingLike.harmless | LatentLike.harmless
-    gotchas: ClassVar = (
-        "transformers has no class of this name: files say bailing_hybrid and BailingMoeV2_5ForCausalLM, and come with"
-        " code of their own, which was read in its makers' repository and not run. Where every layer attends, the class"
-        " of DeepSeek-V3 is the witness, given the same sizes; lightning attention is checked by the reference model"
-        " and by hand.",
-        *LingLike.gotchas,
-        LatentLike.gotchas[0],
-    )
 
     def class_cannot(self) -> str | None:
         """Reason why the class cannot be asked."""

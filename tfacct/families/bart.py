@@ -4,7 +4,7 @@ from typing import Any, ClassVar
 
 from tfacct.architecture.parts import Pooler, Positions
 from tfacct.architecture.transformer import Transformer
-from tfacct.families._bart_like import DROPOUTS, LAYERS_DROPPED, BartLike
+from tfacct.families._bart_like import DROPOUTS, BartLike
 from tfacct.families._base import Count, Switch
 from tfacct.families._endings import BODY, SEQ2SEQ, Ending
 
@@ -22,7 +22,6 @@ class Config(BartLike):
     static_position_embeddings: Switch = False
 
     dropouts: ClassVar = DROPOUTS
-    changes_training: ClassVar = LAYERS_DROPPED
     stems: ClassVar = ("Bart",)
     uncounted: ClassVar = BartLike.uncounted | {"normalize_embedding", "static_position_embeddings"}
     heads: ClassVar = {
@@ -36,16 +35,6 @@ class Config(BartLike):
             paths={"pooler": "classification_head.dense", "classifier": "classification_head.out_proj"},
         ),
     }
-    gotchas: ClassVar[tuple[str, ...]] = (
-        "Both position tables have two rows more than max_position_embeddings, 1,026 for 1,024. They are counted.",
-        "BartModel, which some published configs name, has no head. Without `architectures` the tied head is counted:"
-        " it has FLOPs but no parameters. The bias of the logits is a buffer of zeros and is not counted.",
-        "BartForSequenceClassification reads the same text on both sides, and scores classes behind a product of the"
-        " position at the decoder's last end of a text.",
-        "tie_word_embeddings = false is refused: the class then stores a third table, which nothing reads.",
-        "normalize_before, add_final_layer_norm, static_position_embeddings or normalize_embedding other than BART's"
-        " are refused: the class does not read them.",
-    )
 
     def pooler(self, hidden: Any) -> Pooler:
         """What stands in front of the classes of a text."""

@@ -9,7 +9,7 @@ from tfacct.architecture.parts import Attention, FeedForward, Picked, RelativeBi
 from tfacct.architecture.transformer import Transformer
 from tfacct.families._base import Count, FromZero, Real, Switch
 from tfacct.families._endings import Ending
-from tfacct.families._towers import ATTENTION_IN_FILES, PATCHES_SAID, VIT_LAYER, ImageTower
+from tfacct.families._towers import ATTENTION_IN_FILES, VIT_LAYER, ImageTower
 
 RELEASED = "2021-06"
 
@@ -71,16 +71,6 @@ class Config(ImageTower):
         "blocks.*.attn.channel_scale.weight": "beit.layers.*.lambda_1",
         "blocks.*.mlp.channel_scale.weight": "beit.layers.*.lambda_2",
     }
-    gotchas: ClassVar = (
-        PATCHES_SAID,
-        "use_relative_position_bias: each block has a table of scores by rows and columns between two patches;"
-        " use_shared_relative_position_bias: one table for all blocks. Both together are refused. An image of another"
-        " size reads the same tables, resampled.",
-        "Keys have no bias. A layer_scale_init_value of 0 means no factors of channels.",
-        "With use_mean_pooling the mean of the patches is normed for the classes, and there is no norm behind the"
-        " blocks; without, the class token is read, behind that norm.",
-        "BeitForMaskedImageModeling and BeitForSemanticSegmentation are refused.",
-    )
 
     @property
     def across(self) -> int:

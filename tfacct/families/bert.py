@@ -49,13 +49,3 @@ class Config(AbleToDecode):
         },
     )
     hf_tensors: ClassVar = {"lm_head.bias": "cls.predictions.bias"}
-    gotchas: ClassVar[tuple[str, ...]] = (
-        "An encoder: every token sees all others, nothing is kept between steps, and there is no decode step.",
-        "Without `architectures`, the head is that of the masked language model: a hidden-size product, a LayerNorm,"
-        " and logits over the tied token table, with a bias. BertModel has a pooler instead, and no logits."
-        " BertForSequenceClassification has a pooler and classes, BertForTokenClassification classes for every"
-        " position, BertForQuestionAnswering two scores for every position.",
-        "BertForPreTraining has the pooler and two scores of a pair of texts beside its logits, and"
-        " BertForNextSentencePrediction those scores alone.",
-        "A position_embedding_type other than absolute is refused, and so is is_decoder = true.",
-    )

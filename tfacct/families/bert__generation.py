@@ -28,14 +28,6 @@ class Config(BertLike):
     dropouts: ClassVar = {name: said for name, said in AbleToDecode.dropouts.items() if name != "classifier"}
     hf_paths: ClassVar = {ours: theirs for ours, theirs in TABLE.items() if ours != "type_embed"}
     hf_tensors: ClassVar = {"lm_head.bias": "lm_head.bias"}
-    gotchas: ClassVar = (
-        "is_decoder says which of two it is. Where it is true, a token sees those in front of it, and keys and values"
-        " are kept; else every token sees all others, nothing is kept, and there is no decode step, with either class.",
-        "The head is the tied token table and a bias, without the product that BERT's has in front. Without"
-        " `architectures` it is there; BertGenerationEncoder has none, and no pooler.",
-        "The decoder of an EncoderDecoderModel reads an encoder too: add_cross_attention = true is refused.",
-        "A tie_word_embeddings = false is refused for the class with a head, whose bias is then stored twice.",
-    )
 
     def attention(self) -> Attention:
         """Causal in a decoder."""

@@ -42,14 +42,6 @@ class Config(StoresPooler):
         "pooler": "bert.pooler",
     }
     hf_tensors: ClassVar = {"lm_head.bias": "cls.predictions.bias"}
-    gotchas: ClassVar = (
-        "An encoder: every token sees all others, nothing is kept between steps, and there is no decode step.",
-        "Only attention_type = original_full is counted, to which the class changes for texts of up to"
-        " (5 + 2 · num_random_blocks) · block_size tokens. block_sparse, the default, is refused: it reads blocks of"
-        " keys, some of them drawn at random.",
-        "use_bias puts biases on queries, keys and values; the other products always have one.",
-        "Every class stores the pooler, and only BigBirdModel reads what it makes: its product is counted there alone.",
-    )
 
     def attention(self) -> Attention:
         """BERT's; queries, keys and values with biases or without."""

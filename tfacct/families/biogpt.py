@@ -31,10 +31,6 @@ class Config(FamilyConfig):
     heads: ClassVar = {**CLASSIFYING, "ForTokenClassification": TOKENS_CLASSIFIED}
     body: ClassVar = "biogpt."
     hf_paths: ClassVar = class_table("biogpt.", "output_projection")
-    gotchas: ClassVar = (
-        "The head is tied by class default. Token rows are multiplied by √hidden_size unless scale_embedding is false.",
-        "The position table has two rows more than max_position_embeddings, 1,026 for 1,024. They are counted.",
-    )
 
     @property
     def context(self) -> int:

@@ -34,11 +34,6 @@ class Config(LlamaLike):
         "blocks.*.mlp.inner_norm": "model.layers.*.mlp.ffn_sub_norm",
     }
     nulls: ClassVar = {"num_key_value_heads": "num_attention_heads"}
-    gotchas: ClassVar = (
-        "What all heads read passes through a norm before o_proj, and the gated result through one before down_proj.",
-        "The first is sized by the hidden size, so a head_dim other than hidden_size / num_attention_heads is refused.",
-        "Weights of −1, 0 and 1 are a way of storing them: `memory --dtype checkpoint` counts it, FLOPs are the same.",
-    )
 
     def architecture(self) -> Transformer:
         """attention_bias is on all four projections."""

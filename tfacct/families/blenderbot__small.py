@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from tfacct.architecture.parts import Embedding, Positions
 from tfacct.architecture.transformer import Transformer
-from tfacct.families._bart_like import DROPOUTS, LAYERS_DROPPED, BartLike
+from tfacct.families._bart_like import DROPOUTS, BartLike
 from tfacct.families._base import Count, Layers, Switch
 from tfacct.families._endings import BODY, SEQ2SEQ
 
@@ -27,7 +27,6 @@ class Config(BartLike):
     do_blenderbot_90_layernorm: Switch = True
 
     dropouts: ClassVar = DROPOUTS
-    changes_training: ClassVar = LAYERS_DROPPED
     stems: ClassVar = ("BlenderbotSmall",)
     uncounted: ClassVar = BartLike.uncounted | {"normalize_embedding", "static_position_embeddings"}
     harmless: ClassVar = BartLike.harmless | {"layernorm_variant"}
@@ -38,15 +37,6 @@ class Config(BartLike):
         "do_blenderbot_90_layernorm": True,
     }
     heads: ClassVar = {"ForConditionalGeneration": SEQ2SEQ, "Model": BODY}
-    gotchas: ClassVar = (
-        "Norms stand behind the additions, and behind the tables: in the decoder its positions are added to that norm's"
-        " result.",
-        "scale_embedding multiplies the encoder's rows alone.",
-        "Both position tables have max_position_embeddings rows, and no further ones.",
-        "tie_word_embeddings = false is refused: the class then stores a third table, which nothing reads.",
-        "do_blenderbot_90_layernorm, normalize_before, add_final_layer_norm, static_position_embeddings or"
-        " normalize_embedding other than the class's are refused: it does not read them.",
-    )
 
     def architecture(self) -> Transformer:
         """One token table for both sides and the head; each side has positions."""

@@ -23,7 +23,6 @@ class Config(FamilyConfig):
     layer_norm_epsilon: Real = 1e-5
 
     dropouts: ClassVar = {"residual": ("hidden_dropout", 0.0), "attention": ("attention_dropout", 0.0)}
-    changes_training: ClassVar = frozenset({"slow_but_exact", "apply_residual_connection_post_layernorm"})
     stems: ClassVar = ("Bloom",)
     fixed: ClassVar = frozenset({"G"})  # every head has its own keys
     uncounted: ClassVar = frozenset({"layer_norm_epsilon"})
@@ -56,12 +55,6 @@ class Config(FamilyConfig):
         "final_norm": "transformer.ln_f",
         "lm_head": "lm_head",
     }
-    gotchas: ClassVar = (
-        "The head is tied by class default; published configs may not say so.",
-        "The network is four times as wide as the model. The class does not read n_inner.",
-        "ALiBi does not limit the context. seq_length is the context that the model was trained with.",
-        "The class fuses q, k and v into `query_key_value`. The ledger keeps them apart; the sums are the same.",
-    )
 
     @property
     def context(self) -> int:

@@ -45,12 +45,6 @@ class Config(LlamaLike):
         "blocks.*.attn_post_norm": "model.layers.*.input_layernorm",
         "blocks.*.mlp_post_norm": "model.layers.*.post_attention_layernorm",
     }
-    gotchas: ClassVar = (
-        "The language model in Chameleon alone: images come to it as tokens, of which its table and its head have a row"
-        " each. What makes those tokens of pixels (vq_config) is made of convolutions and not counted.",
-        "Queries and keys pass a LayerNorm of each head, with a scale and a shift of its own.",
-        "swin_norm, as in Chameleon-30B: norms stand behind the parts, in front of the addition.",
-    )
 
     def class_fields(self) -> Mapping[str, Any]:
         """Something small that makes tokens of images, and a name for such a token."""

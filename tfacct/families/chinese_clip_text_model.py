@@ -21,12 +21,6 @@ class Config(Bert):
         "Model": Ending("ChineseCLIPTextModel", "none", pooler=True, paths={"pooler": "pooler.dense"}, body=""),
         "ModelWithProjection": Ending("", "none", pooler=True, paths={"pooler.project": "text_projection"}),
     }
-    gotchas: ClassVar = (
-        Bert.gotchas[0],
-        "ChineseCLIPTextModel has BERT's pooler. A whole (ChineseCLIPModel) has none: there a product without a bias"
-        " makes of the first token's vector one of projection_dim numbers, which is counted of the whole.",
-        Bert.gotchas[-1],
-    )
 
     def pooler(self, hidden: Any) -> Pooler | Picked:
         """BERT's, or the first token's vector, projected."""

@@ -18,8 +18,3 @@ class Config(ClipVision):
         "Model": ClipVision.heads["Model"],
         "ModelWithProjection": replace(ClipVision.heads["ModelWithProjection"], auto=""),
     }
-    gotchas: ClassVar = (
-        ClipVision.gotchas[0],
-        "The norm behind the blocks runs over the class token's vector alone. ChineseCLIPVisionModel has no projection;"
-        " of a whole (ChineseCLIPModel) the one that makes a vector of projection_dim numbers is counted too.",
-    )

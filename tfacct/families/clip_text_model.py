@@ -30,11 +30,6 @@ class Config(TextTower):
         ),
     }
     hf_paths: ClassVar = class_table("text_model.", "token_embedding", ("final_norm", "final_layer_norm"))
-    gotchas: ClassVar = (
-        "A text is read whole: its mask is causal, nothing is kept, and there is no decode step.",
-        "CLIPTextModel gives the vector at the end of the text as it is. CLIPTextModelWithProjection makes of it one of"
-        " projection_dim numbers, without a bias, and so does CLIPModel.",
-    )
 
     def pooler(self, hidden: Any) -> Picked:
         """Projection of the vector at the end of the text."""

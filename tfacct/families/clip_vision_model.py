@@ -7,7 +7,7 @@ from tfacct.architecture.parts import Picked
 from tfacct.architecture.transformer import Transformer
 from tfacct.families._base import Count, Word
 from tfacct.families._endings import Ending
-from tfacct.families._towers import PATCHES_SAID, ImageTower, class_table
+from tfacct.families._towers import ImageTower, class_table
 
 RELEASED = "2021-03"
 
@@ -33,12 +33,6 @@ class Config(ImageTower):
         "vision_model.", "patch_embedding", ("pooler.norm", "post_layernorm"), embed_norm="pre_layrnorm"
     )
     hf_tensors: ClassVar = {"embed.class.weight": "vision_model.embeddings.class_embedding"}
-    gotchas: ClassVar = (
-        PATCHES_SAID,
-        "The norm behind the blocks runs over the class token's vector alone. CLIPVisionModel has no projection;"
-        " CLIPVisionModelWithProjection makes of that vector one of projection_dim numbers, without a bias, and so does"
-        " CLIPModel.",
-    )
 
     def pooler(self, hidden: Any) -> Picked:
         """The class token's vector, normed, and projected where the class does so."""

@@ -29,11 +29,6 @@ class Config(GPTJLike):
         "blocks.*.attn.k_proj": "transformer.h.*.attn.qkv_proj",
         "blocks.*.attn.v_proj": "transformer.h.*.attn.qkv_proj",
     }
-    gotchas: ClassVar = (
-        *GPTJLike.gotchas,
-        "The class fuses q, k and v into `qkv_proj`, in four parts of as many heads each: an n_head that four does "
-        "not divide is refused.",
-    )
 
     def architecture(self) -> Transformer:
         """GPT-J's. Raises ConfigError where the class cannot split its heads."""

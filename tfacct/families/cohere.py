@@ -17,14 +17,8 @@ class Config(CohereLike):
     rope_theta: Real | None = 500_000.0
     use_qk_norm: Switch = False
 
-    changes_training: ClassVar = frozenset({"use_qk_norm"})
     stems: ClassVar = ("Cohere",)
     hf_paths: ClassVar = {**CohereLike.hf_paths, **QK_NORM_PATHS}
-    gotchas: ClassVar = (
-        *CohereLike.gotchas,
-        "use_qk_norm, as in Command R+: a LayerNorm of each head's queries and keys, with a scale of its own and no "
-        "shift.",
-    )
 
     def architecture(self) -> Transformer:
         """Equal parallel blocks."""

@@ -20,12 +20,6 @@ class Config(CohereLike):
 
     stems: ClassVar = ("Cohere2",)
     harmless: ClassVar = CohereLike.harmless | {"_sliding_window_pattern"}
-    gotchas: ClassVar = (
-        *CohereLike.gotchas,
-        "Three layers have the window, the fourth sees everything, and so on; sliding_window_pattern or layer_types "
-        "can change that. Layers that see everything do not rotate queries and keys.",
-        "The class sets head_dim itself: one other than hidden_size / num_attention_heads is refused.",
-    )
 
     def architecture(self) -> Transformer:
         """Windowed layers are rotated, the others are not."""

@@ -45,17 +45,6 @@ class Config(CohereLike):
         **BESIDE_PATHS,
     }
     hf_tensors: ClassVar = ROUTED_TENSORS
-    gotchas: ClassVar = (
-        *CohereLike.gotchas,
-        "first_k_dense_replace layers have a dense network, prefix_dense_intermediate_size wide, and the others "
-        "experts; mlp_layer_types can say it layer by layer. intermediate_size is the width of one expert, and the "
-        "shared network is num_shared_experts times as wide.",
-        "Every prefix_dense_sliding_window_pattern-th dense layer sees everything (all if absent), and so does every "
-        "sliding_window_pattern-th of the others (4th if absent), counted anew; layer_types can say it layer by layer.",
-        "Layers that see everything do not rotate queries and keys, except dense ones where "
-        "prefix_dense_sliding_window_pattern is 1.",
-        "With rms_norm_eps the norms are RMSNorms, of as many weights. An absent head_dim means 128.",
-    )
 
     def norm(self) -> Norm:
         """RMSNorm where rms_norm_eps is given, else Cohere's."""

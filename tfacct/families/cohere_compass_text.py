@@ -26,12 +26,6 @@ class Config(CohereLike):
     stems: ClassVar = ("CohereCompass", "CohereCompassText")
     heads: ClassVar = {"ForCausalLM": CAUSAL_MODEL, "Model": BODY}
     harmless: ClassVar = frozenset({"pooling"})
-    gotchas: ClassVar = (
-        *CohereLike.gotchas,
-        "layer_types says which layers have the window; without it none has. rope_parameters names the angles of each"
-        " kind that there is; null there means that layers of that kind are not rotated.",
-        "The class sets head_dim itself: one other than hidden_size / num_attention_heads is refused.",
-    )
 
     def turned(self, window: int | None) -> Rotary | None:
         """The angles of a layer with this window; None where it is not rotated. Raises ConfigError."""

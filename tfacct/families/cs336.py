@@ -27,11 +27,6 @@ class Config(FamilyConfig):
 
     fixed: ClassVar = frozenset({"G"})  # every head has its own keys
     uncounted: ClassVar = frozenset({"rope_theta"})
-    gotchas: ClassVar = (
-        "It has no transformers class, so no field that counts has a default. Only the reference model and hand "
-        "arithmetic check it.",
-        "The course's own answers for the XL shape, 2.127 B parameters and 4.5 TFLOPs at 1,024 tokens, agree.",
-    )
 
     @property
     def context(self) -> int:

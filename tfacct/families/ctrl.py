@@ -57,11 +57,6 @@ class Config(FamilyConfig):
         "final_norm": "transformer.layernorm",
         "lm_head": "lm_head",
     }
-    gotchas: ClassVar = (
-        "Positions are sines and cosines, computed and not stored; the class has them for n_positions tokens.",
-        "The head is tied by class default, and has a bias. Token rows are multiplied by √n_embd.",
-        "The network's activation is a ReLU, and its width is dff.",
-    )
 
     @property
     def context(self) -> int:

@@ -41,11 +41,6 @@ class Config(LlamaLike):
 
     stems: ClassVar = ("Cwm",)
     heads: ClassVar = DECODER
-    gotchas: ClassVar = (
-        "Each layer is Llama's. Layers 0, 4, 8 … see everything and all others have the window, unless layer_types "
-        "says otherwise. An absent sliding_window means 8,192.",
-        "Attention has no biases; mlp_bias puts them on all three projections of the network.",
-    )
 
     def architecture(self) -> Transformer:
         """mlp_bias is on all three of the network; windows in three layers of four."""

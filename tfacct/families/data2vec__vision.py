@@ -55,7 +55,3 @@ class Config(Beit):
         "blocks.*.attn.channel_scale.weight": f"{BODY_AT}encoder.layer.*.lambda_1",
         "blocks.*.mlp.channel_scale.weight": f"{BODY_AT}encoder.layer.*.lambda_2",
     }
-    gotchas: ClassVar = (
-        *Beit.gotchas[:-1],
-        "Data2VecVisionModel has no pooler. Data2VecVisionForSemanticSegmentation is refused.",
-    )

@@ -87,13 +87,6 @@ class Config(FamilyConfig):
         "blocks.*.mlp.experts.up_proj.weight": f"{EXPERTS}.v1",
         "blocks.*.mlp.experts.down_proj.weight": f"{EXPERTS}.w2",
     }
-    gotchas: ClassVar = (
-        "attn_config and ffn_config hold the sizes of attention and of the experts: kv_n_heads (1 if absent), "
-        "ffn_hidden_size (3,584), moe_num_experts (4), moe_top_k (1). Other fields in them are refused by name.",
-        "attn_config.clip_qkv bounds the elements of queries, keys and values: pointwise work.",
-        "There are no biases, and norms have a scale and no shift. The class refuses a tied head.",
-        "The class fuses q, k and v into `Wqkv`. The ledger keeps them apart; the sums are the same.",
-    )
 
     @property
     def context(self) -> int:

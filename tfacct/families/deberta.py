@@ -8,7 +8,7 @@ from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
 from tfacct.families._base import Count, Switch
 from tfacct.families._bert_like import LAYER
-from tfacct.families._deberta_like import AN_ENCODER, LAYERS_AT, PRODUCTS, DebertaLike
+from tfacct.families._deberta_like import LAYERS_AT, PRODUCTS, DebertaLike
 
 RELEASED = "2020-06"
 
@@ -35,18 +35,6 @@ class Config(DebertaLike):
         "blocks.*.attn.q_proj.bias": f"{LAYERS_AT}attention.self.q_bias",
         "blocks.*.attn.v_proj.bias": f"{LAYERS_AT}attention.self.v_bias",
     }
-    gotchas: ClassVar = (
-        AN_ENCODER,
-        "With relative_attention, every block multiplies two rows of the table of distances for each token, and then"
-        " queries and keys with all of them (pos_att_type: c2p, p2c). Pairs pick their scores afterwards, so the"
-        " products grow with the square of the tokens.",
-        "The table has 2 · max_relative_positions rows; one below 1 means max_position_embeddings. A smaller one is"
-        " refused: a longer text reads the same rows again. Queries, values and the queries of distances have biases,"
-        " keys have none.",
-        "DebertaModel has no pooler. position_biased_input = false, as in published configs, means no table of"
-        " positions.",
-        "An embedding_size or pooler_hidden_size of their own are refused, and so is talking_head = true.",
-    )
 
     def attention(self) -> Attention:
         """Heads with keys of their own, and scores of distances where they are switched on."""

@@ -7,7 +7,7 @@ from tfacct.architecture.parts import Attention, Disentangled, Distances, FirstC
 from tfacct.architecture.transformer import Transformer
 from tfacct.families._base import Count, Switch, UpTo, Word
 from tfacct.families._bert_like import LAYER
-from tfacct.families._deberta_like import AN_ENCODER, BODY_AT, LAYERS_AT, PRODUCTS, DebertaLike
+from tfacct.families._deberta_like import BODY_AT, LAYERS_AT, PRODUCTS, DebertaLike
 
 RELEASED = "2020-06"
 
@@ -49,20 +49,6 @@ class Config(DebertaLike):
         "first_conv.norm": f"{BODY_AT}encoder.conv.LayerNorm",
         **{f"blocks.*.{ours}": f"{LAYERS_AT}{theirs}" for ours, theirs in THEIRS.items()},
     }
-    gotchas: ClassVar = (
-        AN_ENCODER,
-        "With relative_attention, every block multiplies the whole table of distances, once for each sequence batch of"
-        " whatever size, and then queries and keys with all of them (pos_att_type: c2p, p2c). Pairs pick their scores"
-        " afterwards, so the products grow with tokens · distances.",
-        "The table has 2 · position_buckets rows, or 2 · max_relative_positions where there are no buckets; one below 1"
-        " means max_position_embeddings. share_att_key: its products are with the weights of keys and queries.",
-        "DebertaV2Model has no pooler. position_biased_input = false, as version 3 has it, means no table of"
-        " positions.",
-        "The convolution of v2-xlarge (conv_kernel_size) reads what the first block reads, all channels of some tokens"
-        " around each one, zeros at the ends included; it is added to what that block gives. Convolutions in groups,"
-        " and those of an even number of tokens, are refused.",
-        "An embedding_size, attention_head_size or pooler_hidden_size of their own are refused.",
-    )
 
     def class_paths(self) -> dict[str, str]:
         """Distances with the tokens' weights or their own."""

@@ -26,13 +26,6 @@ class Config(LlamaLike):
     heads: ClassVar = {"ForCausalLM": CAUSAL_MODEL}
     hf_paths: ClassVar[dict[str, str]] = {}
     uncounted: ClassVar = LlamaLike.uncounted | {"num_key_value_heads"}
-    gotchas: ClassVar = (
-        "transformers has no class for deci: its configs come with code of their own, which was read in public copies "
-        "and not run. Only the reference model and hand arithmetic check it.",
-        "num_key_value_heads_per_layer gives each layer key heads of its own; a num_key_value_heads beside it is not "
-        "read, and is refused unless it is num_attention_heads. Later models of the same code (model_type "
-        "nemotron-nas) list whole layers instead.",
-    )
 
     def of_layer(self, kv_heads: int) -> Attention:
         """Attention of a layer with so many key heads. Raises ConfigError."""

@@ -37,10 +37,6 @@ class Config(Indexed):
     uncounted: ClassVar = Indexed.uncounted | {"num_nextn_predict_layers"}
     aliases: ClassVar = {**Indexed.aliases, **dict.fromkeys(MTP_LAYERS[1:], MTP_LAYERS[0])}
     stems: ClassVar = ("DeepseekV32",)
-    gotchas: ClassVar = (
-        *(text.replace("as in the class.", "as in the class, unless `mtp` is true.") for text in Indexed.gotchas),
-        "An absent q_lora_rank means 1,536.",
-    )
 
     def class_cannot(self) -> str | None:
         """Reason why the class cannot be asked: nor has it multi-token prediction heads."""

@@ -205,24 +205,6 @@ class Config(FamilyConfig):
         "blocks.*.attn.compressor.indexer.position_bias.bias": f"{ATTENTION}.compressor.indexer.position_bias",
         **STREAM_TENSORS,
     }
-    gotchas: ClassVar[tuple[str, ...]] = (
-        "layer_types says what a layer's queries see beside the last sliding_window tokens: nothing "
-        "(`sliding_attention`), keys made of compress_rates tokens each, of which an indexer chooses index_topk "
-        "(`compressed_sparse_attention`), or all keys made of many more tokens (`heavily_compressed_attention`). "
-        "compress_ratios says the same as 0, 4 and 128; without either the first two layers compress heavily, then "
-        "lightly and heavily by turns.",
-        "Keys are values too, of one head. Scores of all compressed keys are counted, as transformers runs it; "
-        "--masked counts those that are full before a token, and at most index_topk of them where an indexer chooses.",
-        "The cache holds the keys of a window, the compressed keys, the indexer's own, the tokens that wait for a key "
-        "to be full with their weights, and, of keys that overlap, one share of the last full one's tokens.",
-        "hc_mult streams stand beside each other: what a sublayer reads is a sum of them, and its result goes to all. "
-        "The matrix that mixes them is a product in every sublayer; what makes its rows and columns sum to 1 is none.",
-        "Every layer has experts beside one shared network as wide as an expert. In the first num_hash_layers (3 if "
-        "absent) a table says which experts a token goes to; it is a buffer, like the router's bias elsewhere, and no "
-        "parameter. The layers that predict further tokens are not counted, as in the class.",
-        "attention_bias = true, num_key_value_heads and n_shared_experts other than 1 are refused: the class has "
-        "none of them.",
-    )
 
     @classmethod
     def read(cls, raw: Mapping[str, Any]) -> tuple[FamilyConfig, dict[str, Any], list[str]]:

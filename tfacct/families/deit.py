@@ -30,15 +30,6 @@ class Config(vit.Config):
         **{ours: theirs.replace("vit.", "deit.", 1) for ours, theirs in vit.Config.hf_tensors.items()},
         "embed.further.weight": "deit.embeddings.distillation_token",
     }
-    gotchas: ClassVar = (
-        "The context is one image in patches, with a class token and a token for distillation in front of them; each"
-        " has a position. --set image_size changes it, and the rows of the position embedding. image_size and"
-        " patch_size are those of square images.",
-        "Without `architectures` it is DeiTModel, with a pooler and no classes. DeiTForImageClassification scores its"
-        " classes of the class token, without a pooler; DeiTForImageClassificationWithTeacher scores them of both"
-        " tokens, each by a product of its own, and takes the mean.",
-        "A pooler_output_size other than hidden_size is refused.",
-    )
 
     def tables(self) -> dict[str, Any]:
         """Patches behind both tokens, and a table of positions."""

@@ -45,14 +45,6 @@ class Config(LlamaLike):
         for number, which in enumerate(("first", "second"), 1)
         for ours, theirs in (("weight", "q"), ("bias", "k"))
     }
-    gotchas: ClassVar = (
-        "Attention runs twice over the same queries and keys, once for each half of the values, so that scores are"
-        " counted twice, as the class computes them, and each head reads vectors of twice its size. One that computes"
-        " scores once has half of them.",
-        "Heads of the second half are subtracted from those of the first, by a number that four vectors of a head's"
-        " size make, which each layer has of its own; a norm of each pair has no weight.",
-        "num_key_value_heads must be even: the class refuses other numbers, and attention_dropout above 0.",
-    )
 
     def architecture(self) -> Transformer:
         """Biases at all four products of attention where attention_bias says so. Raises ConfigError."""

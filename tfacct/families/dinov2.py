@@ -8,7 +8,7 @@ from tfacct.architecture.parts import Attention, FeedForward, Patches, Positions
 from tfacct.architecture.transformer import Transformer
 from tfacct.families._base import Count, Real, Switch
 from tfacct.families._endings import Ending
-from tfacct.families._towers import ATTENTION_IN_FILES, PATCHES_SAID, ImageTower
+from tfacct.families._towers import ATTENTION_IN_FILES, ImageTower
 
 RELEASED = "2023-04"
 
@@ -77,13 +77,6 @@ class Config(ImageTower):
         **block_tensors(LAYER),
         "pos_embed.weight": "embeddings.position_embeddings",
     }
-    gotchas: ClassVar[tuple[str, ...]] = (
-        PATCHES_SAID,
-        "The network is mlp_ratio times as wide as the model. With use_swiglu_ffn it is gated, and as wide as two"
-        " thirds of that, rounded up to a multiple of 8.",
-        "The class stores a token that stands for patches which training hides (use_mask_token), and no pass reads it.",
-        "Dinov2ForImageClassification, which scores the class token beside the mean of the patches, is refused.",
-    )
 
     def class_paths(self) -> Mapping[str, str]:
         """The network's products have other names where it is gated."""

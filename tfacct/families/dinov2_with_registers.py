@@ -21,14 +21,6 @@ class Config(dinov2.Config):
     heads: ClassVar = dinov2.Config.heads
     hf_paths: ClassVar = dinov2.Config.hf_paths
     hf_tensors: ClassVar = {**dinov2.Config.hf_tensors, "embed.further.weight": "embeddings.register_tokens"}
-    gotchas: ClassVar = (
-        "The context is one image in patches, with a class token and the registers in front of them, which have no"
-        " positions: --set image_size changes it, and the rows of the position embedding.",
-        *dinov2.Config.gotchas[1:2],
-        "The class stores a token that stands for patches which training hides, and no pass reads it.",
-        "Dinov2WithRegistersForImageClassification, which scores the class token beside the mean of the patches, is"
-        " refused, and so is a model of no registers.",
-    )
 
     @property
     def further(self) -> int:  # type: ignore[override]

@@ -48,15 +48,6 @@ class Config(ImageTower):
         **dinov2.block_tensors(LAYER),
         "embed.further.weight": "embeddings.register_tokens",
     }
-    gotchas: ClassVar = (
-        "The context is one image in patches, with a class token and the registers in front of them: --ctx is an image"
-        " of another size. image_size and patch_size are those of square images.",
-        "There is no table of positions: queries and keys of patches are turned by their row and column. With"
-        " use_gated_mlp the network has a third matrix, of the same intermediate_size.",
-        "The class stores a token that stands for patches which training hides, and no pass reads it.",
-        "Biases of queries alone or of values alone are refused, and so are those of keys alone. The convolutional"
-        " models of the family (dinov3_convnext) are other models.",
-    )
 
     @property
     def further(self) -> int:  # type: ignore[override]

@@ -49,15 +49,6 @@ class Config(LlamaLike):
         **QK_NORM_PATHS,
     }
     hf_tensors: ClassVar = ROUTED_TENSORS
-    gotchas: ClassVar = (
-        "The first first_k_dense_replace layers are dense. In the others every token passes one shared network as wide "
-        "as n_shared_experts experts. The numbers of experts have no default.",
-        "Queries and keys pass through an RMSNorm over each head. attention_bias is on q, k, v and o.",
-        "Layers from max_window_layers on (62 if absent) have the window, or those that layer_types names. An absent "
-        "sliding_window means 4,096.",
-        "The router's bias is a buffer in the class and not a parameter here. A v_head_dim other than head_dim is "
-        "refused: the class does not read it.",
-    )
 
     def of_window(self, window: int | None) -> Attention:
         """Attention of a layer with this window."""

@@ -91,22 +91,6 @@ class Config(Indexed):
         "blocks.*.attn.turned_norm": "model.layers.*.self_attn.k_rope_only_layernorm",
         "blocks.*.attn.gate_proj": "model.layers.*.self_attn.g_proj",
     }
-    gotchas: ClassVar = (
-        Indexed.gotchas[0],
-        "The first two layers, and those whose number divided by four leaves one, have an indexer; the others a window "
-        "of sliding_window tokens (512 where it is absent) and sizes of their own, the swa_… fields. layer_types names "
-        "other layers. Its `full_attention` means an indexer, unless use_dsa is false.",
-        "per_layer_config, as transformers 5 writes it, has those sizes in place of the swa_… fields: the same in each "
-        "windowed layer, else it is refused.",
-        "The turned part of a key passes a norm, the normed latents are multiplied by √(hidden_size / their size), and "
-        "one number of each head gates all that it reads.",
-        "mlp_layer_types says of every layer whether it is `dense` or `sparse`; without it those from "
-        "first_k_dense_replace on (1 if absent) that moe_layer_freq names have experts, beside a shared network of "
-        "n_shared_experts · shared_experts_intermediate_size.",
-        "Layers that predict further tokens are not counted, as in the class. The router's bias is a buffer in the "
-        "class and not a parameter here. mlp_bias = true is refused.",
-        *(text for text in Indexed.gotchas if text.startswith(("latent_attention", "attention_bias"))),
-    )
 
     @property
     def window(self) -> int:

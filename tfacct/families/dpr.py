@@ -31,13 +31,6 @@ class Config(AbleToDecode):
     }
     body: ClassVar = "question_encoder.bert_model."
     hf_paths: ClassVar = class_table("question_encoder.bert_model.", {})
-    gotchas: ClassVar = (
-        "An encoder: every token sees all others, nothing is kept between steps, and there is no decode step.",
-        "A text's vector is that of its first position, and with a projection_dim a product makes it so long."
-        " Questions and passages have an encoder each, in files of their own.",
-        "Published files store BERT's pooler too, which the class does not have. DPRReader is refused.",
-        "A position_embedding_type other than absolute is refused, and so is is_decoder = true.",
-    )
 
     def pooler(self, hidden: Any) -> Picked | None:
         """Product of the first position's vector, where there is one."""

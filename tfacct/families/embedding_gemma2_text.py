@@ -53,18 +53,6 @@ class Config(OfKinds):
         "per_layer.project": "model.ple.per_layer_model_projection",
         "per_layer.norm": "model.ple.per_layer_projection_norm",
     }
-    gotchas: ClassVar = (
-        "An encoder: every token sees all others, in a window those at most sliding_window away on either side.",
-        "Every sliding_window_pattern-th layer sees everything (the 6th if absent), unless layer_types says otherwise;"
-        " the last layer always does. Such layers have heads of global_head_dim and num_global_key_value_heads.",
-        "per_layer_config, as transformers 5 writes it: head_dim and num_key_value_heads of single layers, in place of"
-        " global_head_dim and num_global_key_value_heads. Any other field in it is refused.",
-        "A product of the token's vector makes rows of hidden_size_per_layer_input for every layer, without a table;"
-        " every block ends with two products of them.",
-        "Behind the last norm a product makes every position's vector embedding_dim long. What takes the mean of them"
-        " stands outside.",
-        "An absent head_dim means 256.",
-    )
 
     def pooler(self, hidden: Any) -> Picked:
         """Product of every position's vector."""

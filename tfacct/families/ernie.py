@@ -24,12 +24,6 @@ class Config(bert.Config):
         **{ours: theirs.replace("bert.", "ernie.") for ours, theirs in bert.Config.hf_paths.items()},
         "task_embed": "ernie.embeddings.task_type_embeddings",
     }
-    gotchas: ClassVar = (
-        "An encoder: every token sees all others, nothing is kept between steps, and there is no decode step.",
-        "With use_task_id the rows of a table of task_type_vocab_size tasks are added to the tokens'; without it there "
-        "is none. Heads are BERT's, with the same names.",
-        "A position_embedding_type other than absolute is refused, and so is is_decoder = true.",
-    )
 
     def architecture(self) -> Transformer:
         """BERT's, with the table of tasks where it is used."""

@@ -32,11 +32,6 @@ class Config(LlamaLike):
     harmless: ClassVar = frozenset("compression_ratio rope_is_neox_style use_3d_rope use_flash_attention".split())
     heads: ClassVar = DECODER
     nulls: ClassVar = {**OWN_SHARE}
-    gotchas: ClassVar = (
-        "Parameters, products and cache are Llama's. The head is tied by class default.",
-        "use_bias puts biases on all projections of attention and network, and not on the head.",
-        "An absent head_dim means 128, a null one hidden_size / num_attention_heads.",
-    )
 
     def rotary(self) -> Rotary:
         """Neighbouring elements turn together."""

@@ -36,15 +36,6 @@ class Config(ErnieExperts):
         **ROUTED_TENSORS,
         CHOICE: "model.layers.*.mlp.gate.moe_statics.e_score_correction_bias",
     }
-    gotchas: ClassVar = (
-        "Layers from moe_layer_start_index to moe_layer_end_index have experts, every moe_layer_interval-th of them; "
-        "-1 is the last. The others are dense.",
-        "The experts' shared network is as wide as moe_num_shared_experts of them; 0 is none.",
-        "The head is tied by class default. use_bias puts biases on attention, dense layers, shared networks and the "
-        "head, and not on the router and the experts.",
-        "The bias by which the router chooses, one element per expert, is a parameter in the class, and counted here.",
-        "A head_dim that does not share the hidden size is refused: there is no such field in the class.",
-    )
 
     def routed(self) -> list[bool]:
         """Booleans, one for each layer: whether it has experts."""

@@ -49,17 +49,6 @@ class Config(ErnieExperts):
             for name, held in (("gate", "gate_up"), ("up", "gate_up"), ("down", "down"))
         },
     }
-    gotchas: ClassVar = (
-        "Every token is one of text: it is sent to experts of the first width in moe_intermediate_size, without it"
-        " 1,536. As many experts of the second width, 512, and their router are for tokens of images: they are stored,"
-        " and no token here reads or multiplies them. A token of an image is sent to as many of those.",
-        "mlp_layer_types says of every layer whether it is `dense` or `sparse`; without it the first alone is dense.",
-        "The network that the experts share is as wide as moe_num_shared_experts of those for text; 0 is none.",
-        "The head is tied by class default. use_bias puts biases on attention, dense layers and shared networks, and"
-        " on nothing else.",
-        "The bias by which each router chooses, one element per expert, is a parameter in the class, and counted here.",
-        "A head_dim that does not share the hidden size is refused: there is no such field in the class.",
-    )
 
     def architecture(self) -> Transformer:
         """Dense blocks, and those with both sets of experts."""

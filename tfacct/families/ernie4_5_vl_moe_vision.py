@@ -37,13 +37,6 @@ class Config(QwenVision):
         "blocks.*.mlp.down_proj": "blocks.*.mlp.fc2",
         "final_norm": "ln",
     }
-    gotchas: ClassVar = (
-        "The context is the patches of one image, four for each row that the language model gets: by default 5,120, as"
-        " in Qwen2-VL. --ctx says how many.",
-        "A patch lies in one frame. Each frame of a video sees only itself, so frames are sequences of their own"
-        " (--batch).",
-        "What merges patches and frames (resampler_model) belongs to the whole: --part both counts its parameters.",
-    )
 
     @property
     def hidden(self) -> int:

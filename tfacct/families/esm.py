@@ -55,16 +55,6 @@ class Config(BertLike):
         "contacts.regression": f"{BODY_AT}contact_head.regression",
     }
     hf_tensors: ClassVar = {"lm_head.bias": "lm_head.bias"}
-    gotchas: ClassVar = (
-        "An encoder: every token sees all others, nothing is kept between steps, and there is no decode step.",
-        "Norms stand in front of the sublayers and behind the last block; one stands behind the tables only with "
-        "emb_layer_norm_before.",
-        "position_embedding_type is `rotary` (ESM-2) or `absolute` (ESM-1b, and where it is absent): then the first "
-        "pad_token_id + 1 rows of the table stand for no position, and are counted.",
-        "The head that predicts which amino acids touch is stored in every class, one number for each attention map, "
-        "and no forward pass runs it.",
-        "token_dropout multiplies rows of tokens: pointwise work. is_folding_model = true (ESMFold) is refused.",
-    )
 
     @property
     def rotates(self) -> bool:

@@ -52,14 +52,6 @@ class Config(LlamaLike):
         "lm_head.norm": "lm_head.layer_norm",
         "lm_head": "lm_head.decoder",
     }
-    gotchas: ClassVar = (
-        "An encoder: every token sees all others, nothing is kept between steps, and there is no decode step.",
-        "Queries and keys are normed over all heads together, by LayerNorms without a shift; the last norm has none"
-        " either. Heads share the hidden size, and each has keys of its own: anything else is refused.",
-        "What a sublayer adds is divided by √(num_hidden_layers / 36): pointwise work.",
-        "The head of the masked language model is a product, an activation, a norm and logits, all with biases. The"
-        " class never ties it: tie_word_embeddings = true is refused.",
-    )
 
     def norm(self) -> Norm:
         """LayerNorm over the hidden size."""

@@ -46,12 +46,6 @@ class Config(LlamaLike):
         ),
         "ForTokenClassification": TOKENS_CLASSIFIED,
     }
-    gotchas: ClassVar = (
-        "An encoder: every token sees all others, nothing is kept between steps, and there is no decode step.",
-        "mlp_bias is on the head of the masked language model too.",
-        "classifier_pooling = late, the default, scores classes at every position and takes their mean; bos and mean"
-        " make one vector first.",
-    )
 
     def pooler(self, hidden: Any) -> Pooler:
         """What stands in front of the classes of a sequence: a product and an activation."""

@@ -34,12 +34,6 @@ class Config(Llama):
         "activation_function": "hidden_act",
         "layer_norm_epsilon": "rms_norm_eps",
     }
-    gotchas: ClassVar = (
-        "transformers has no class for exaone: its configs come with code of their own, whose block is Llama's. The "
-        "witness is the class of Llama, given the same sizes.",
-        "An absent intermediate_size means 4 · hidden_size, and the head is tied unless the config says otherwise.",
-        "A head_dim other than hidden_size / num_attention_heads is refused: that code does not read it.",
-    )
 
     def architecture(self) -> Transformer:
         """Heads share the hidden size; no biases but those that the config asks for."""

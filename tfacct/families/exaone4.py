@@ -42,13 +42,6 @@ class Config(LlamaLike):
         "blocks.*.attn_post_norm": "model.layers.*.post_attention_layernorm",
         "blocks.*.mlp_post_norm": "model.layers.*.post_feedforward_layernorm",
     }
-    gotchas: ClassVar[tuple[str, ...]] = (
-        "Norms come after attention and network, before the addition, as in OLMo 2; queries and keys pass through an "
-        "RMSNorm over each head.",
-        "Three layers have the window, the fourth sees everything and is not rotated, and so on; layer_types can "
-        "change that. A null sliding_window means that all layers see everything and are rotated.",
-        "A sliding_window_pattern in letters, as `LLLG`, needs the layer_types that published configs give beside it.",
-    )
 
     def slides(self, number: int) -> bool:
         """True if a layer has the window, where layer_types does not say. Raises ConfigError."""

@@ -27,7 +27,6 @@ class Config(exaone4.Config):
     first_k_dense_replace: UpTo = 1
     mlp_layer_types: LayerNetworks | None = None
 
-    changes_training: ClassVar = frozenset({"output_router_logits"})
     stems: ClassVar = ("ExaoneMoe",)
     aliases: ClassVar = {"num_local_experts": "num_experts"}
     harmless: ClassVar = frozenset("n_group topk_group routed_scaling_factor scoring_func topk_method".split())
@@ -38,17 +37,6 @@ class Config(exaone4.Config):
         **QK_NORM_PATHS,
     }
     hf_tensors: ClassVar = ROUTED_TENSORS
-    gotchas: ClassVar = (
-        "Norms stand in front of attention and network, as EXAONE 4's do not; queries and keys pass through an RMSNorm "
-        "over each head.",
-        "The first first_k_dense_replace layers are dense, or those that mlp_layer_types names. In the others every "
-        "token passes one shared network as wide as num_shared_experts experts.",
-        "Three layers have the window, the fourth sees everything and is not rotated, and so on; layer_types can "
-        "change that. The class has no null sliding_window.",
-        exaone4.Config.gotchas[2],
-        "The layers that predict further tokens are not counted, as in the class. The router's bias is a buffer in the "
-        "class and not a parameter here.",
-    )
 
     def architecture(self) -> Transformer:
         """Windows by layer_types, dense layers by mlp_layer_types; full layers beside windowed ones are not rotated."""

@@ -40,7 +40,6 @@ class Config(FamilyConfig):
     rope_parameters: Fields | None = None
 
     dropouts: ClassVar = {"residual": ("hidden_dropout", 0.0)}
-    changes_training: ClassVar = frozenset({"alibi"})
     stems: ClassVar = ("Falcon",)
     fixed: ClassVar = frozenset()
     uncounted: ClassVar = frozenset(
@@ -66,18 +65,6 @@ class Config(FamilyConfig):
         "final_norm": "transformer.ln_f",
         "lm_head": "lm_head",
     }
-    gotchas: ClassVar = (
-        "The head is tied by class default; published configs may not say so.",
-        "num_kv_heads is read only with new_decoder_architecture (40B, 180B); if absent, each query head has its own "
-        "keys and values. Without new_decoder_architecture there is one key/value head or, with multi_query = false, "
-        "one per query head.",
-        "Attention and network run side by side. 7B has one norm for both; 40B has one each, unless "
-        "num_ln_in_parallel_attn is 1. With parallel_attn = false (rw-1b) they run one after the other, with a norm "
-        "each.",
-        "The class copies grouped keys and values to every query head before it keeps them. For 40B that is 16 times "
-        "what an engine must keep.",
-        "The class fuses q, k and v into `query_key_value`. The ledger keeps them apart; the sums are the same.",
-    )
 
     @property
     def context(self) -> int:

@@ -73,14 +73,6 @@ class Config(MambaHybrid):
         **{f"blocks.*.mlp.{name}": f"model.layers.*.feed_forward.{name}" for name in NETWORK},
         "final_norm": "model.final_layernorm",
     }
-    gotchas: ClassVar = (
-        "Every layer has both Mamba-2 and attention behind one norm, so it keeps a state and keys and values.",
-        "The channels of Mamba-2 are mamba_d_ssm; mamba_expand is read where that is null. Its last product has a bias"
-        " by projectors_bias, its first by mamba_proj_bias.",
-        "Multipliers are pointwise work: no FLOPs, no parameters.",
-        "Mamba-2 runs in chunks of mamba_chunk_size, padded to whole ones, as the class runs it without a kernel; the"
-        " token of a decode step is taken by itself. Its state is kept in fp32.",
-    )
 
     def width(self) -> tuple[int, str]:
         """mamba_d_ssm, or what Bamba has where it is null."""

@@ -20,13 +20,6 @@ class Config(xlm.Config):
     heads: ClassVar = xlm.Config.heads
     harmless: ClassVar = xlm.Config.harmless | {"layerdrop"}
     hf_paths: ClassVar = xlm.Config.hf_paths
-    gotchas: ClassVar = (
-        *xlm.Config.gotchas[:3],
-        "The head is one product over the tied token table, with a bias. Classes of a text are scored of its first"
-        " position. FlaubertForQuestionAnswering, whose head searches for ends of answers, is refused.",
-        "pre_norm, as flaubert-large-cased has it, puts the norms in front of the sublayers, and none behind the last"
-        " block. transformers 5 does not run its class then.",
-    )
 
     @property
     def order(self) -> Order:  # type: ignore[override]

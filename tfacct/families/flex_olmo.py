@@ -31,7 +31,6 @@ class Config(LlamaLike):
     num_experts: Count = 7
     num_experts_per_tok: Count = 5
 
-    changes_training: ClassVar = frozenset({"output_router_logits"})
     stems: ClassVar = ("FlexOlmo",)
     heads: ClassVar = DECODER
     aliases: ClassVar = {"num_local_experts": "num_experts"}
@@ -43,11 +42,6 @@ class Config(LlamaLike):
         "blocks.*.mlp_post_norm": "model.layers.*.post_feedforward_layernorm",
     }
     hf_tensors: ClassVar = ROUTED_TENSORS
-    gotchas: ClassVar = (
-        "Every layer has experts; intermediate_size is the width of one.",
-        "Norms come after attention and experts, before the addition. Queries and keys pass through a norm over all "
-        "heads together.",
-    )
 
     def architecture(self) -> Transformer:
         """attention_bias is on all four projections."""

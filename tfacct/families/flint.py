@@ -46,14 +46,6 @@ class Config(LlamaLike):
         "blocks.*.attn.sinks": "model.layers.*.self_attn",
     }
     hf_tensors: ClassVar = {**ROUTED_TENSORS, "blocks.*.attn.sinks.weight": "model.layers.*.self_attn.sinks"}
-    gotchas: ClassVar = (
-        "The first two layers, every fourth behind the second, and the last see everything and are not rotated; the"
-        " others have the window (513 if absent). layer_types can change that.",
-        "Each query head has a sink: one learned score that belongs to no key. attention_bias is on q, k, v and o.",
-        "Layers that mlp_only_layers names (0 and 1 if absent or null) are dense, and so is one whose number, counted"
-        " from 1, is not a multiple of decoder_sparse_step. The others have a shared network of"
-        " shared_expert_intermediate_size, without a gate, beside the experts.",
-    )
 
     def of_window(self, window: int | None) -> Attention:
         """Attention of a layer with this window; without one it is not rotated."""

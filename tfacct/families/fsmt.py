@@ -35,14 +35,6 @@ class Config(BartLike):
         "encoder.embed": "model.encoder.embed_tokens",
         "lm_head": "model.decoder.output_projection",
     }
-    gotchas: ClassVar = (
-        "Each side has a token table, of src_vocab_size and of tgt_vocab_size rows, and the head is a third tensor"
-        " unless tie_word_embeddings is true: then all three are one. Earlier versions of the class always shared the"
-        " decoder's table with the head.",
-        "Each side stores a table of the sines and cosines of its positions, and has pad_token_id + 1 rows in front of"
-        " the first. It is counted, as the class counts it, and as its parameters are trained.",
-        "The class has the head inside its decoder, so that a bare FSMTModel has it too: that one is refused.",
-    )
 
     def class_paths(self) -> Mapping[str, str]:
         """The token table, where both sides share one: the encoder's by name."""

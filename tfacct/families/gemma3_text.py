@@ -27,9 +27,6 @@ class Config(GemmaWindows):
     sliding_window_pattern: Count = 6
     rope_local_base_freq: Real = 10_000.0
 
-    changes_training: ClassVar = frozenset(
-        {"attn_logit_softcapping", "use_bidirectional_attention"}
-    )  # the class does not bound the scores
     stems: ClassVar = ("Gemma3", "Gemma3Text")
     uncounted: ClassVar = GemmaWindows.uncounted | {"rope_local_base_freq"}
     hf_paths: ClassVar = {
@@ -38,16 +35,6 @@ class Config(GemmaWindows):
     }
     harmless: ClassVar = GemmaWindows.harmless | frozenset({"_sliding_window_pattern"})
     heads: ClassVar = {**CLASSIFYING, "ForConditionalGeneration": CAUSAL_MODEL}  # the same head, behind images too
-    gotchas: ClassVar = (
-        *GemmaWindows.gotchas,
-        "Five layers have the window, the sixth sees everything, and so on. sliding_window_pattern or layer_types can "
-        "change that.",
-        "An absent sliding_window means 4,096; the published configs say 512 or 1,024.",
-        "Windowed layers have their own rotary base, rope_local_base_freq: no count changes.",
-        "Queries and keys pass through an RMSNorm over each head before rotation.",
-        "With use_bidirectional_attention, as in EmbeddingGemma, it is an encoder: every token sees all others, in a"
-        " windowed layer sliding_window // 2 on each side.",
-    )
 
     def slides(self, number: int) -> bool:
         """All but every sliding_window_pattern-th."""

@@ -101,19 +101,6 @@ class Config(GemmaLike):
         **{f"merged.{name}": f"model.altup_unembed_projections.{number}" for number, name in enumerate(OTHERS)},
     }
     hf_tensors: ClassVar = {"blocks.*.altup.out_scale.weight": f"{ROUTER}.correct_output_scale"}
-    gotchas: ClassVar = (
-        "The head is tied by class default; published configs may not say so. An absent head_dim means 256.",
-        "Four layers have the window (512 if absent), the fifth sees everything, and so on, unless layer_types says"
-        " otherwise. Heads have one size in all layers; values have a norm without weight.",
-        "The last num_kv_shared_layers layers (15 if absent) have no keys and values of their own and keep no cache:"
-        " they read those of the last layer before them of the same kind.",
-        "There are four streams as wide as the model. A layer reads one of them, and what it changes corrects all four"
-        " (AltUp); other numbers of streams are refused. laurel_rank: a product of low rank stands beside attention.",
-        "hidden_size_per_layer_input: a second table, of vocab_size_per_layer_input tokens, has rows of that width for"
-        " every layer. What is made of them is added to the three other streams.",
-        "activation_sparsity_pattern sets most of a gate to 0 in the first layers: no class and no count saves any work"
-        " by it. intermediate_size may be a list, one width for each layer.",
-    )
 
     @property
     def activation(self) -> str:

@@ -80,26 +80,6 @@ class Config(OfKinds):
         "blocks.*.mlp.router_norm.weight": "model.layers.*.router.scale",
         "blocks.*.mlp.routing.weight": "model.layers.*.router.per_expert_scale",
     }
-    gotchas: ClassVar = (
-        "The head is tied by class default; published configs may not say so. An absent head_dim means 256.",
-        "Five layers have the window (512 if absent), the sixth sees everything, and so on, unless layer_types says "
-        "otherwise; the last layer always sees everything. Layers that see everything have heads of global_head_dim "
-        "(512 if absent).",
-        "attention_k_eq_v: layers that see everything have num_global_key_value_heads, and their values are the result "
-        "of the keys' product. Without it that field changes nothing. Both caches are kept.",
-        "The last num_kv_shared_layers layers have no keys and values of their own and keep no cache: they read those "
-        "of the last layer before them of the same kind. use_double_wide_mlp: their networks are twice as wide.",
-        "hidden_size_per_layer_input: a second table, of vocab_size_per_layer_input tokens, has rows of that width for "
-        "every layer, and every block ends with two products of them; 0 is none. An absent one means 256.",
-        "Attention, network and per-layer input each have a norm behind, the first two one before too. Values have a "
-        "norm without weight.",
-        "enable_moe_block: in every layer num_experts experts of moe_intermediate_size stand beside the dense network, "
-        "top_k_experts for each token, with norms of their own. The three numbers have no default.",
-        "per_layer_config, as transformers 5 writes it: head_dim and num_key_value_heads of single layers, the same"
-        " for all layers of a type, in place of global_head_dim and num_global_key_value_heads. Any other field"
-        " in it is refused.",
-        'use_bidirectional_attention = "all" is refused.',
-    )
 
     def seen(self) -> list[int | None]:
         """The window of each layer, None where it sees everything."""

@@ -59,15 +59,6 @@ class Config(FamilyConfig):
         "merger.average": "pooler",
     }
     hf_tensors: ClassVar = {"pos_embed.weight": "patch_embedder.position_embedding_table"}
-    gotchas: ClassVar = (
-        "The context is the patches of one image, pooling_kernel_size² for each row that the language model gets: by"
-        " default default_output_length rows, 280 if absent. --ctx says how many.",
-        "Behind the blocks each square of patches becomes its mean. The class takes means by a product with the"
-        " patches' places, which is not counted. The numbers that standardize them (standardize) and bound products"
-        " (use_clipped_linears) are buffers in the class, not parameters here.",
-        "Positions are two tables of position_embedding_size rows, of columns and of rows. Images have three channels."
-        " Neither the class nor tfacct reads global_head_dim.",
-    )
 
     @property
     def context(self) -> int:

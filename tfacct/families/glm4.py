@@ -18,10 +18,6 @@ class Config(GlmLike):
         "blocks.*.attn_post_norm": "model.layers.*.post_self_attn_layernorm",
         "blocks.*.mlp_post_norm": "model.layers.*.post_mlp_layernorm",
     }
-    gotchas: ClassVar = (
-        "Four norms in a block: attention and network each have one in front and one behind, before the addition.",
-        *GlmLike.gotchas,
-    )
 
     def architecture(self) -> Transformer:
         """Two norms around attention and two around the network."""

@@ -54,14 +54,6 @@ class Config(PartRotated):
         },
     }
     hf_tensors: ClassVar = ROUTED_TENSORS
-    gotchas: ClassVar[tuple[str, ...]] = (
-        "The first first_k_dense_replace layers are dense. In the others every token passes one shared network as wide "
-        "as n_shared_experts experts.",
-        "attention_bias is on q, k and v, never on o. use_qk_norm: an RMSNorm over each head's queries and keys.",
-        "An absent head_dim means hidden_size / num_attention_heads; published configs say 128.",
-        "The layers that predict further tokens (num_nextn_predict_layers) are not counted, as in the class. The "
-        "router's bias is a buffer in the class and not a parameter here.",
-    )
 
     def architecture(self) -> Transformer:
         """Dense layers in front, experts behind."""

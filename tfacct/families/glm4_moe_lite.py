@@ -39,15 +39,6 @@ class Config(LatentLike):
     heads: ClassVar = DECODER
     hf_paths: ClassVar = {**LatentLike.hf_paths, **BESIDE_PATHS}
     hf_tensors: ClassVar = ROUTED_TENSORS
-    gotchas: ClassVar = (
-        "mlp_layer_types says of every layer whether it is `dense` or `sparse`; without it the first is dense and all "
-        "others have experts, beside a shared network as wide as n_shared_experts of them. The class does not read "
-        "first_k_dense_replace: one that contradicts this is refused.",
-        "The layers that predict further tokens (num_nextn_predict_layers) are not counted, as in the class. The "
-        "router's bias is a buffer in the class and not a parameter here.",
-        *(text for text in LatentLike.gotchas if "1,536" not in text),
-        "A null q_lora_rank means queries without a latent; an absent one means 768.",
-    )
 
     def architecture(self) -> Transformer:
         """Blocks of latent attention, with experts or dense."""

@@ -7,7 +7,7 @@ from tfacct.architecture.parts import Attention, FeedForward, GatedMerger, Posit
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
 from tfacct.families._base import Count, Real, Switch
-from tfacct.families._qwen_vision import IMAGES_SAID, PATHS, QwenVision
+from tfacct.families._qwen_vision import PATHS, QwenVision
 
 RELEASED = "2025-07"
 
@@ -44,12 +44,6 @@ class Config(QwenVision):
         "pos_embed": "embeddings.position_embedding",
         **ENDS,
     }
-    gotchas: ClassVar = (
-        "The context is one square image of image_size in patches. Its images may have more patches, or fewer: --ctx"
-        " says how many, a multiple of spatial_merge_size²; the class resamples its table of positions to their sides.",
-        IMAGES_SAID,
-        "The networks of the blocks are out_hidden_size wide, that of the merger intermediate_size.",
-    )
 
     @property
     def context(self) -> int:

@@ -67,9 +67,6 @@ class Config(glm_moe_dsa.Config, DeltaLike):
         "hc_eps",
     }
     harmless: ClassVar = glm_moe_dsa.Config.harmless | {"swiglu_limit", "norm_topk_prob", "mhc", "index_topk_freq"}
-    ungathered: ClassVar = (
-        "its class lays out the decays of heads as one row, which fully_shard leaves whole on the first rank"
-    )
     hf_paths: ClassVar = {
         **glm_moe_dsa.Config.hf_paths,
         **KDA_PATHS,
@@ -84,25 +81,6 @@ class Config(glm_moe_dsa.Config, DeltaLike):
         "blocks.*.attn.indexer.position_bias.bias": "model.layers.*.self_attn.indexer.index_kpool_compress_ape",
         **_of_delta(STREAM_TENSORS),
     }
-    gotchas: ClassVar = (
-        "layer_types says which layers have DeltaNet (`linear_attention`) and which have attention; without it every"
-        " fourth has. linear_attn_config says the sizes of DeltaNet; its lists of layers are not read by the class.",
-        "In layers of attention an indexer makes one key of index_kpool tokens, of all tokens anew in each step, and"
-        " scores these with index_n_heads heads of index_head_dim. It chooses index_topk tokens in whole groups, and"
-        " those that make no whole group yet. It keeps a key, the weights of its numbers and a mark for each token."
-        " Attention is counted over all keys, as transformers runs it, and under --masked over those up to the token:"
-        " which are chosen is not taken off.",
-        "indexer_types says of every layer whether it has an indexer (`full`) or reads the keys that the layer before"
-        " it chose (`shared`), which then has one; without it index_topk_pattern and index_topk_freq do, as in GLM-5.",
-        "Nothing is rotated, and all of a key comes from the latent: a qk_rope_head_dim is refused.",
-        "mlp_layer_types says of every layer whether it is `dense` or `sparse`; without it the first three are dense."
-        " The others have experts beside a shared network as wide as n_shared_experts. The router's bias is a buffer in"
-        " the class and not a parameter here, and layers that predict further tokens are not counted.",
-        "hc_mult streams stand beside each other: what a sublayer reads is a sum of them, its result goes to all, which"
-        " a product mixes, and behind the blocks comes their mean.",
-        glm_moe_dsa.Config.gotchas[3],
-        *DeltaLike.gotchas,
-    )
 
     @property
     def kernel(self) -> int:

@@ -49,13 +49,6 @@ class Config(Indexed):
     index_topk_pattern: str | list[str] | None = None
 
     stems: ClassVar[tuple[str, ...]] = ("GlmMoeDsa",)
-    gotchas: ClassVar = (
-        *Indexed.gotchas,
-        "indexer_types says of every layer whether it has an indexer (`full`) or reads the keys that the last one "
-        "before it chose (`shared`); without it index_topk_pattern does, a letter F or S for each layer, or every "
-        "index_topk_freq-th layer from index_skip_topk_offset on has one, all of them by default.",
-        "An absent q_lora_rank means 2,048.",
-    )
 
     def chooses(self) -> list[bool]:
         """Booleans, one for each layer: whether it has an indexer. Raises ConfigError."""

@@ -7,7 +7,7 @@ from tfacct.architecture.parts import Attention, FeedForward, GatedMerger, QKNor
 from tfacct.architecture.transformer import Transformer
 from tfacct.families import glm4v_vision
 from tfacct.families._base import Count, Switch
-from tfacct.families._qwen_vision import IMAGES_SAID, PATHS
+from tfacct.families._qwen_vision import PATHS
 
 RELEASED = "2026-01"
 
@@ -28,13 +28,6 @@ class Config(glm4v_vision.Config):
         **{f"blocks.*.attn.{name}_norm": f"blocks.*.attn.{name}_norm" for name in "qk"},
         **glm4v_vision.ENDS,
     }
-    gotchas: ClassVar = (
-        "The context is one square image of image_size in patches. Its images may have more patches, or fewer: --ctx"
-        " says how many, a multiple of spatial_merge_size².",
-        IMAGES_SAID,
-        "The network of the merger is out_hidden_size · in_channels wide; attention_bias is that of all products in the"
-        " blocks.",
-    )
 
     def attention(self) -> Attention:
         """Heads whose queries and keys are normed. Raises ConfigError."""

@@ -41,7 +41,6 @@ class Config(FamilyConfig):
         "residual": ("resid_pdrop", 0.1),
         "attention": ("attn_pdrop", 0.1),
     }
-    changes_training: ClassVar = frozenset({"reorder_and_upcast_attn"})
     aliases: ClassVar = {
         "hidden_size": "n_embd",
         "num_hidden_layers": "n_layer",
@@ -67,13 +66,6 @@ class Config(FamilyConfig):
         "final_norm": "transformer.ln_f",
         "lm_head": "lm_head",
     }
-    gotchas: ClassVar = (
-        "The head is tied by class default; published configs may not say so.",
-        "The position table is a parameter with n_positions rows. A longer context is counted anyway, and a hint says "
-        "how many parameters a longer table would add.",
-        "The class fuses q, k and v into `c_attn`. The ledger keeps them apart; the sums are the same.",
-        "add_cross_attention = true is refused.",
-    )
 
     @property
     def context(self) -> int:

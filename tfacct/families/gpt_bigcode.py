@@ -44,13 +44,6 @@ class Config(FamilyConfig):
     heads: ClassVar = {**CLASSIFYING, "ForTokenClassification": TOKENS_CLASSIFIED}
     body: ClassVar = "transformer."
     hf_paths: ClassVar = Gpt2.hf_paths
-    gotchas: ClassVar = (
-        "The head is tied by class default; published configs may not say so.",
-        "All query heads share one key/value head, unless multi_query is false. num_key_value_heads is not read: one "
-        "that says otherwise is refused.",
-        "The position table is a parameter with n_positions rows. add_cross_attention = true is refused.",
-        "The class fuses q, k and v into `c_attn`. The ledger keeps them apart; the sums are the same.",
-    )
 
     @property
     def context(self) -> int:

@@ -77,14 +77,6 @@ class Config(FamilyConfig):
         "blocks.*.attn.values": "transformer.h.*.attn.attention",
         "blocks.*.attn.o_proj": "transformer.h.*.attn.attention.out_proj",
     }
-    gotchas: ClassVar = (
-        "The head is tied by class default; published configs may not say so.",
-        "`local` layers of attention_types see the last window_size tokens (256 if absent). Their window is counted as "
-        "any other. The class only masks with it: it keeps and multiplies all keys.",
-        "An absent attention_types means 24 layers, `global` and `local` in turn.",
-        "q, k and v have no biases, o and the network have them. Scores are not divided by √head size.",
-        "The position table is a parameter with max_position_embeddings rows.",
-    )
 
     @property
     def context(self) -> int:

@@ -75,13 +75,6 @@ class Config(FamilyConfig):
         "final_norm": "gpt_neox.final_layer_norm",
         "lm_head": "lm_head",
     }
-    gotchas: ClassVar = (
-        "Attention and network each have a norm and read the same stream. use_parallel_residual = false runs them "
-        "one after the other, with the same counts.",
-        "The class fuses q, k and v into `query_key_value`. The ledger keeps them apart; the sums are the same.",
-        "attention_bias is about attention only. The network always has biases, the head never.",
-        "A quarter of each head is rotated by its position (rotary_pct): no count changes.",
-    )
 
     @property
     def context(self) -> int:

@@ -56,12 +56,6 @@ class Config(FamilyConfig):
         for ours, theirs in GptNeox.hf_paths.items()
     }
     hf_tensors: ClassVar = {"blocks.*.attn.o_proj.bias": f"{BODY_AT}layers.*.attention.dense_bias"}
-    gotchas: ClassVar = (
-        "There are no biases but one: that of attention's last product in the last block.",
-        "The network is intermediate_multiple_size times as wide as the model.",
-        "The head is tied by class default.",
-        "The class fuses q, k and v into `query_key_value`. The ledger keeps them apart; the sums are the same.",
-    )
 
     @property
     def context(self) -> int:

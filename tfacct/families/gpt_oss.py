@@ -66,14 +66,6 @@ class Config(Biased):
         "blocks.*.mlp.experts.down_proj.bias": "model.layers.*.mlp.experts.down_proj_bias",
         "blocks.*.attn.sinks.weight": "model.layers.*.self_attn.sinks",
     }
-    gotchas: ClassVar = (
-        "Layers 0, 2, 4 … have the window unless layer_types says otherwise. An absent sliding_window means 128.",
-        "Each query head has a sink: one learned score that belongs to no key.",
-        "q, k, v, o, the router and the experts have biases. attention_bias is about the first four only, and true "
-        "if absent.",
-        "intermediate_size is the width of one expert. Every layer has experts.",
-        "An absent head_dim means 64, whatever the hidden size.",
-    )
 
     def architecture(self) -> Transformer:
         """Biases on the router and the experts, and where attention_bias says so on all four projections."""

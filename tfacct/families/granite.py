@@ -15,12 +15,6 @@ class Config(GraniteLike):
     attention_multiplier: Real | None = 1.0
 
     stems: ClassVar = ("Granite",)
-    gotchas: ClassVar[tuple[str, ...]] = (
-        "Parameters, products and cache are Llama's. embedding_multiplier, residual_multiplier and logits_scaling are "
-        "pointwise work, done even where they are 1; attention_multiplier stands in place of head_dim^−½.",
-        "Logits are divided by logits_scaling. Published configs tie the head and say so; the class's default does "
-        "not.",
-    )
 
     @property
     def logit_scale(self) -> float:

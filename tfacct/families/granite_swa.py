@@ -82,12 +82,6 @@ class Config(Windowed, Granite):
     nulls: ClassVar = {"num_key_value_heads": "num_attention_heads"}
     hf_paths: ClassVar = {**Granite.hf_paths, **SINKS_PATH}
     hf_tensors: ClassVar = SINKS_TENSOR
-    gotchas: ClassVar = (
-        *GOTCHAS,
-        "embedding_multiplier, residual_multiplier and logits_scaling are pointwise work, done even where they are 1; "
-        "attention_multiplier stands in place of head_dim^−½.",
-        "The head is tied by class default.",
-    )
 
     def architecture(self) -> Transformer:
         """attention_bias is on all four projections, mlp_bias on all three."""

@@ -20,7 +20,6 @@ class Config(GraniteLike):
     num_local_experts: Count = 8
     num_experts_per_tok: Count = 2
 
-    changes_training: ClassVar = frozenset({"output_router_logits"})
     stems: ClassVar = ("GraniteMoe",)
     uncounted: ClassVar = GraniteLike.uncounted | {"mlp_bias"}
     aliases: ClassVar = {"num_experts": "num_local_experts"}
@@ -34,13 +33,6 @@ class Config(GraniteLike):
     hf_tensors: ClassVar = {
         ours: theirs.replace(".mlp.", ".block_sparse_moe.") for ours, theirs in ROUTED_TENSORS.items()
     }
-    gotchas: ClassVar[tuple[str, ...]] = (
-        "Every layer has experts; intermediate_size is the width of one, and no expert has biases: mlp_bias = true is "
-        "refused. attention_bias is on all four projections.",
-        "embedding_multiplier, residual_multiplier and logits_scaling are pointwise work, done even where they are 1; "
-        "attention_multiplier stands in place of head_dim^−½.",
-        "Published configs tie the head and say so; the class's default does not.",
-    )
 
     @property
     def logit_scale(self) -> float:

@@ -14,7 +14,6 @@ class Config(granite_swa.Windowed, granitemoeshared.Config):
     stems: ClassVar = ("GraniteMoeSWA",)
     hf_paths: ClassVar = {**granitemoeshared.Config.hf_paths, **granite_swa.SINKS_PATH}
     hf_tensors: ClassVar = {**granitemoeshared.Config.hf_tensors, **granite_swa.SINKS_TENSOR}
-    gotchas: ClassVar = (*granite_swa.GOTCHAS, *granitemoeshared.Config.gotchas)
 
     def architecture(self) -> Transformer:
         """Experts in every layer."""

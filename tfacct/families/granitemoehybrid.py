@@ -53,15 +53,6 @@ class Config(GraniteLike, MambaHybrid):
         "blocks.*.mlp.experts.up_proj.weight": f"{_EXPERTS}.gate_up_proj",
         "blocks.*.mlp.experts.down_proj.weight": f"{_EXPERTS}.down_proj",
     }
-    gotchas: ClassVar = (
-        "layer_types names the layers with attention (attention, full_attention) and with Mamba-2 (mamba,"
-        " linear_attention); without it, all have Mamba-2.",
-        "Every layer has a shared network of shared_intermediate_size. intermediate_size is the width of one expert;"
-        " with num_local_experts = 0 there are none.",
-        "Queries and keys are rotated only if position_embedding_type is rope; published hybrids say nope.",
-        "Mamba-2 runs in chunks of mamba_chunk_size, padded to whole ones, as the class runs it without a kernel; the"
-        " token of a decode step is taken by itself. Its state is kept in fp32.",
-    )
 
     @property
     def logit_scale(self) -> float:

@@ -23,11 +23,6 @@ class Config(granitemoe.Config):
         "blocks.*.mlp.shared.up_proj": "model.layers.*.shared_mlp.input_linear",
         "blocks.*.mlp.shared.down_proj": "model.layers.*.shared_mlp.output_linear",
     }
-    gotchas: ClassVar = (
-        "Every token passes a shared network of shared_intermediate_size too; with 0, which is the class's default, "
-        "there is none.",
-        *granitemoe.Config.gotchas,
-    )
 
     def granite_block(self, network: Experts | None = None, *, post_norm: bool = False, **own: Any) -> Block:
         """The shared network beside the experts."""

@@ -43,16 +43,7 @@ class Config(FamilyConfig):
         """.split()
     )
     harmless: ClassVar = frozenset({"output_router_logits", "router_aux_loss_coef"})
-    changes_training: ClassVar = frozenset({"output_router_logits"})
     aliases: ClassVar = {"num_local_experts": "num_experts"}
-    gotchas: ClassVar = (
-        "transformers has no class for grok-1: its configs come with code of their own, which was read in a public "
-        "copy and not run. Only the reference model and hand arithmetic check it.",
-        "Attention and experts each have a norm before and a norm behind; the head is tied unless the config says "
-        "otherwise. intermediate_size is the width of one expert.",
-        "Scores are bounded by max_attn_value, token rows and logits multiplied. residual_moe = true (Grok-2: a dense "
-        "network beside the experts) is refused.",
-    )
 
     @property
     def context(self) -> int:

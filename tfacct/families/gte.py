@@ -40,10 +40,3 @@ class Config(RotaryBert):
     qkvo_bias: ClassVar = True
     down_bias: ClassVar = True
     hf_paths: ClassVar = class_table("gte.", LM_HEAD)
-    gotchas: ClassVar = (
-        "An encoder: every token sees all others, nothing is kept between steps, and there is no decode step.",
-        "GteModel has no pooler. type_vocab_size = 0, as gte-base-en-v1.5 has it, means no table of segments.",
-        "The four projections of attention and the network's last product have biases, its first two have none.",
-        "gte-multilingual-base's own file names NewModel and NewForTokenClassification: the first is counted.",
-        "Files with code of their own say model_type = new and NewModel: they are read as this family.",
-    )

@@ -27,10 +27,6 @@ class Config(LlamaLike):
     rope_theta: Real | None = 100_000.0
 
     stems: ClassVar = ("Helium",)
-    gotchas: ClassVar = (
-        "Parameters, products and cache are Llama's. attention_bias is on q, k and v and not on o.",
-        "o is hidden_size × hidden_size, so a head_dim other than hidden_size / num_attention_heads is refused.",
-    )
 
     def rotary(self) -> Rotary:
         """Neighbouring elements turn together."""

@@ -46,12 +46,6 @@ class Config(HunyuanLike):
         },
     }
     hf_tensors: ClassVar = ROUTED_TENSORS
-    gotchas: ClassVar = (
-        "Every layer has experts and one shared network, all of intermediate_size. A moe_intermediate_size of another "
-        "width and a num_shared_expert other than 1 are refused: the class reads neither.",
-        "moe_topk may be a list, a number for each layer.",
-        *HunyuanLike.gotchas,
-    )
 
     @classmethod
     def read(cls, raw: Mapping[str, Any]) -> "tuple[FamilyConfig, dict[str, Any], list[str]]":

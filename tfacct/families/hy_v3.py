@@ -34,7 +34,6 @@ class Config(LlamaLike):
     num_shared_experts: Count = 1
     mlp_layer_types: LayerNetworks | None = None
 
-    changes_training: ClassVar = frozenset({"output_router_logits"})
     stems: ClassVar = ("HYV3",)
     in_files: ClassVar = ((r"\.mlp\.router\.gate\.", ".mlp.gate."), (r"\.mlp\.shared_mlp\.", ".mlp.shared_experts."))
     uncounted: ClassVar = LlamaLike.uncounted | {"mlp_bias"}
@@ -47,14 +46,6 @@ class Config(LlamaLike):
         **QK_NORM_PATHS,
     }
     hf_tensors: ClassVar = ROUTED_TENSORS
-    gotchas: ClassVar = (
-        "The first layer is dense, or those that mlp_layer_types names. In the others every token passes one shared "
-        "network as wide as num_shared_experts experts.",
-        "Queries and keys pass through an RMSNorm over each head. attention_bias is on q, k, v and o; mlp_bias = true "
-        "is refused.",
-        "The layers that predict further tokens are not counted, as in the class. The router's bias is a buffer in the "
-        "class and not a parameter here.",
-    )
 
     def architecture(self) -> Transformer:
         """Dense layers by mlp_layer_types."""

@@ -60,19 +60,6 @@ class Config(Indexed):
         "blocks.*.attn.sinks.weight": "model.layers.*.self_attn.sinks",
         **STREAM_TENSORS,
     }
-    gotchas: ClassVar = (
-        Indexed.gotchas[0],
-        "mlp_layer_types says of every layer whether it is `dense` or `sparse`; without it the first alone is dense."
-        " The others have experts beside a shared network as wide as n_shared_experts.",
-        *Indexed.gotchas[2:],
-        "indexer_types says of every layer whether it has an indexer (`full`) or reads the keys that the last one"
-        " before it chose (`shared`); without it the first two and every fourth layer behind the second have one.",
-        "Each number that a head reads is gated, by a product as wide as all values; one learned score per head belongs"
-        " to no key.",
-        "hc_mult streams stand beside each other: what a sublayer reads is a sum of them, and its result goes to all."
-        " Unlike DeepSeek-V4's they are not mixed.",
-        "An absent q_lora_rank means 1,536.",
-    )
 
     def chooses(self) -> list[bool]:
         """Booleans, one for each layer: whether it has an indexer. Raises ConfigError."""

@@ -20,12 +20,6 @@ class Config(GraniteLike):
         "blocks.*.attn_post_norm": "model.layers.*.post_norm1",
         "blocks.*.mlp_post_norm": "model.layers.*.post_norm2",
     }
-    gotchas: ClassVar = (
-        "use_post_norm (true if absent) norms the results of attention and network before they are added: two norms "
-        "more in each block. Without it, parameters and products are Llama's.",
-        "embedding_multiplier, residual_multiplier and logits_scaling are pointwise work. Logits are multiplied by "
-        "logits_scaling, not divided as in Granite. An absent attention_multiplier means head_dim^−½.",
-    )
 
     @property
     def logit_scale(self) -> float:

@@ -6,7 +6,7 @@ from typing import ClassVar
 from tfacct.architecture.transformer import Transformer
 from tfacct.families._base import Count, Real, Word
 from tfacct.families._endings import Ending
-from tfacct.families._towers import PATCHES_SAID, ImageTower, class_table
+from tfacct.families._towers import ImageTower, class_table
 
 RELEASED = "2024-08"
 
@@ -27,11 +27,6 @@ class Config(ImageTower):
     fixed: ClassVar = ImageTower.fixed - {"Xc"}
     heads: ClassVar[Mapping[str, Ending]] = {"Transformer": Ending("AutoModel", "none")}
     hf_paths: ClassVar = class_table("", "patch_embedding", ("final_norm", "post_layernorm"))
-    gotchas: ClassVar = (
-        PATCHES_SAID,
-        "A patch's position is the nearest of those of an image of image_size. What joins patches after the encoder"
-        " (its connector) belongs to the whole: --part both counts it.",
-    )
 
     def architecture(self) -> Transformer:
         """Patches, positions, pre-norm blocks and a norm."""

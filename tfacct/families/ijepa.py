@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from tfacct.architecture.parts import Picked
 from tfacct.families import vit
 from tfacct.families._endings import BODY, Ending
-from tfacct.families._towers import PATCHES_SAID, Tower
+from tfacct.families._towers import Tower
 
 RELEASED = "2023-01"
 
@@ -25,12 +25,6 @@ class Config(vit.Config):
     }
     hf_paths: ClassVar = {ours: theirs.replace("vit.", "ijepa.", 1) for ours, theirs in vit.Config.hf_paths.items()}
     hf_tensors: ClassVar = {"pos_embed.weight": "ijepa.embeddings.position_embeddings"}
-    gotchas: ClassVar = (
-        PATCHES_SAID,
-        "Without `architectures` it is IJepaModel, without a pooler and without classes. IJepaForImageClassification"
-        " scores its classes of the mean of all patches.",
-        "A pooler_output_size other than hidden_size is refused.",
-    )
 
     def pooler(self, hidden: Any) -> Picked:  # type: ignore[override]
         """Mean of all patches."""

@@ -32,13 +32,6 @@ class Config(Llama):
     heads: ClassVar = {**DECODER, "ForRewardModel": REWARD}
     harmless: ClassVar = Llama.harmless | {"reward_token_id"}
     aliases: ClassVar = {"bias": "attention_bias"}
-    gotchas: ClassVar = (
-        "transformers has no class for internlm2: its configs come with code of their own, whose block is Llama's with "
-        "q, k and v in one matrix. The witness is the class of Llama, given the same sizes.",
-        "bias (true if absent) puts biases on all four projections of attention.",
-        "InternLM2ForRewardModel comes with the files: one product scores every position, and one is kept.",
-        "An absent or null head_dim means hidden_size / num_attention_heads.",
-    )
 
     def class_fields(self) -> Mapping[str, Any]:
         """Its fields, with their defaults, by Llama's names."""

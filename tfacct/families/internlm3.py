@@ -31,11 +31,6 @@ class Config(Llama):
     heads: ClassVar = DECODER
     nulls: ClassVar = {**OWN_SHARE}
     aliases: ClassVar = {"qkv_bias": "attention_bias", "bias": "mlp_bias"}
-    gotchas: ClassVar = (
-        "transformers runs these configs with LlamaForCausalLM, so every count is Llama's.",
-        "qkv_bias is read as attention_bias and bias as mlp_bias. The class wants both alike, and so it is here.",
-        "An absent head_dim means 128, an absent num_key_value_heads 2.",
-    )
 
     def architecture(self) -> Transformer:
         """Biases on all projections or on none."""

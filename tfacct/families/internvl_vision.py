@@ -12,7 +12,7 @@ from tfacct.base.complaints import shown
 from tfacct.base.errors import ConfigError
 from tfacct.families._base import Count, Layers, Real, Switch, Word
 from tfacct.families._endings import Ending
-from tfacct.families._towers import PATCHES_SAID, ImageTower
+from tfacct.families._towers import ImageTower
 
 RELEASED = "2025-04"
 
@@ -73,13 +73,6 @@ class Config(ImageTower):
         "blocks.*.attn.channel_scale.weight": f"{LAYER}.lambda_1",
         "blocks.*.mlp.channel_scale.weight": f"{LAYER}.lambda_2",
     }
-    gotchas: ClassVar = (
-        PATCHES_SAID,
-        "attention_bias is that of queries, keys and values; the last product of attention always has one. With"
-        " use_mean_pooling there is no norm behind the blocks.",
-        "Sides that differ, a mask token, and a model without positions are refused. What joins patches behind the"
-        " encoder belongs to the whole: --part both counts it.",
-    )
 
     def architecture(self) -> Transformer:
         """Patches, a class token, positions, and pre-norm blocks. Raises ConfigError."""

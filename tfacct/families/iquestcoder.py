@@ -28,8 +28,3 @@ class Config(Llama):
     stems: ClassVar = ("IQuestCoder", "Llama")
     heads: ClassVar = DECODER
     nulls: ClassVar = {**OWN_SHARE}
-    gotchas: ClassVar = (
-        "transformers runs these configs with LlamaForCausalLM, so every count is Llama's. A clip_qkv or a "
-        "use_sliding_window that is on is refused, as the class refuses it.",
-        "The Loop models (iquestloopcoder) are another architecture, and refused by their model_type.",
-    )

@@ -45,7 +45,6 @@ class Config(FamilyConfig):
     harmless: ClassVar = frozenset(
         "scale_attn_weights scale_attn_by_inverse_layer_idx reorder_and_upcast_attn pretrained_model".split()
     )
-    changes_training: ClassVar = frozenset({"reorder_and_upcast_attn"})
     aliases: ClassVar = {
         "hidden_size": "n_embd",
         "num_hidden_layers": "n_layer",
@@ -55,15 +54,6 @@ class Config(FamilyConfig):
         "scale_qk_dot_by_d": "mup_scale_qk_dot_by_d",
         "width_scale": "mup_width_scale",
     }
-    gotchas: ClassVar = (
-        "transformers has no class for jais: its configs come with code of their own, which was read in a public copy "
-        "and not run. Only the reference model and hand arithmetic check it.",
-        'activation_function = "swiglu" makes the network gated, of three matrices with biases; '
-        'position_embedding_type = "alibi" lowers scores by distance in place of a table of positions. Its code takes '
-        "neither where a config says nothing.",
-        "The head is tied unless the config says otherwise. ALiBi's slopes, one number for each head that its code "
-        "stores and never trains, are not counted.",
-    )
 
     @property
     def context(self) -> int:

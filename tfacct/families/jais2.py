@@ -31,11 +31,6 @@ class Config(LlamaLike):
     stems: ClassVar = ("Jais2",)
     uncounted: ClassVar = LlamaLike.uncounted | {"layer_norm_eps"}
     heads: ClassVar = DECODER
-    gotchas: ClassVar = (
-        "The network has two matrices and squares its ReLU; there is no gate. Norms are LayerNorms.",
-        "attention_bias is on all four projections, mlp_bias on both of the network; both are on unless the config "
-        "says false.",
-    )
 
     def norm(self) -> Norm:
         """LayerNorm over the hidden size."""

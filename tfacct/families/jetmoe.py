@@ -57,15 +57,6 @@ class Config(LlamaLike):
         "blocks.*.attn.sum.bias": f"{LAYER}.self_attention.experts.bias",
         "blocks.*.mlp.sum.bias": f"{LAYER}.mlp.bias",
     }
-    gotchas: ClassVar = (
-        "A token's queries are made by num_experts_per_tok experts of num_local_experts, each of which makes one for"
-        " every key head, and takes what these read back to the stream. Keys and values are the same for all of them:"
-        " the cache is that of num_key_value_heads.",
-        "The network's experts are others, with a router of their own: as many, of intermediate_size. Attention and"
-        " network each add a bias to the sum of what a token's experts give.",
-        "num_attention_heads is computed by the class, num_key_value_heads · num_experts_per_tok; any other value is"
-        " refused. The head is tied by class default.",
-    )
 
     def architecture(self) -> Transformer:
         """Experts on both sides of every layer. Raises ConfigError."""

@@ -30,17 +30,6 @@ class Config(AbleToDecode):
     understood: ClassVar = {"is_decoder": False}
     uncounted: ClassVar = AbleToDecode.uncounted - {"position_embedding_type"}
     harmless: ClassVar = frozenset({"emb_pooler", "attn_implementation", "model_max_length"})
-    gotchas: ClassVar = (
-        "transformers has no class for JinaBERT: its files say model_type = bert, a class of their own (JinaBertModel)"
-        " and code, which was read in public copies and not run. The reference model and hand arithmetic check it.",
-        'position_embedding_type = "alibi" lowers scores by the distance of a token, before it or behind it, in place'
-        " of a table of positions: max_position_embeddings is then no size.",
-        "Of its network the last product alone has a bias. A feed_forward_type other than geglu and reglu is refused:"
-        " its code has two forms of that.",
-        "Files whose auto_map names jina-bert-v2-qk-post-norm norm the queries and keys of all heads together. So does"
-        " query_key_norm, a field of this program and of no published config.",
-        "JinaBertModel has a pooler, which its own mean of all tokens (emb_pooler) does not read.",
-    )
 
     @classmethod
     def read(cls, raw: Mapping[str, Any]) -> tuple[FamilyConfig, dict[str, Any], list[str]]:

@@ -31,10 +31,5 @@ class Config(RotaryBert):
     qkvo_bias: ClassVar = True
     hf_paths: ClassVar = class_table("roberta.", LM_HEAD, {"up_proj": "fc1", "down_proj": "fc2"})
     hf_tensors: ClassVar = {"lm_head.bias": "lm_head.bias"}
-    gotchas: ClassVar = (
-        "An encoder: every token sees all others, nothing is kept between steps, and there is no decode step.",
-        "No table of positions is stored. All products have biases.",
-        "Adapters of tasks, which files with code of their own store beside these weights, are not counted.",
-    )
 
     network = BertLike.network

@@ -61,14 +61,6 @@ class Config(Tower):
         "final_norm": "final_layernorm",
     }
     hf_tensors: ClassVar = {"pos_embed.weight": "patch_embed.pos_emb.position_embeddings"}
-    gotchas: ClassVar = (
-        "The context is the rows of the table of positions, pos_emb_height · pos_emb_width; the class resamples it to"
-        " the sides of each image. --ctx says how many patches an image has.",
-        "Frames of a video that are taken together see one another, and are averaged behind the blocks: --ctx is the"
-        " patches of all of them.",
-        "What merges patches after the encoder (mm_projector) belongs to the whole: --part both counts it."
-        " Published configs spell the fields vt_hidden_size and so on.",
-    )
 
     @property
     def context(self) -> int:

@@ -68,9 +68,6 @@ class Config(LatentLike, DeltaLike):
         routed_scaling_factor
         """.split()
     )
-    ungathered: ClassVar = (
-        "its class lays out the decays of heads as one row, which fully_shard leaves whole on the first rank"
-    )
     hf_paths: ClassVar = {
         **LatentLike.hf_paths,
         **ROUTED_PATHS,
@@ -81,17 +78,6 @@ class Config(LatentLike, DeltaLike):
         **KDA_PATHS,
     }
     hf_tensors: ClassVar = {**ROUTED_TENSORS, **KDA_TENSORS}
-    gotchas: ClassVar[tuple[str, ...]] = (
-        "linear_attn_config says the heads of DeltaNet and, by numbers that begin with 1, which layers have it; "
-        "layer_types comes first where both are there. If neither says it, every fourth layer behind the first has "
-        "latent attention.",
-        "Each channel of a key decays by a number of its own. So the scores inside a chunk are no product in the "
-        "class, and pointwise work here; what it multiplies instead is the inverse of each triangular system.",
-        *LatentLike.gotchas,
-        *DeltaLike.gotchas,
-        "Latent attention is not rotated. qk_rope_head_dim is the part of a key that all heads share.",
-        "The router's bias is a buffer in the class and not a parameter here.",
-    )
 
     @property
     def kernel(self) -> int:

@@ -50,15 +50,6 @@ class Config(LlamaLike):
         "blocks.*.mlp_post_norm": "model.layers.*.post_mlp_layernorm",
     }
     hf_tensors: ClassVar = ROUTED_TENSORS
-    gotchas: ClassVar = (
-        "Four layers have the window (513 if absent), the fifth sees everything and is not rotated, and so on;"
-        " layer_types can change that. A null sliding_window is refused: the class does not run with it.",
-        "Attention and network each have a norm in front and one behind, before the addition; queries and keys pass"
-        " through an RMSNorm over each head.",
-        "Every layer has experts, of moe_intermediate_size, beside a shared network of shared_expert_intermediate_size"
-        " without a gate; an intermediate_size changes nothing. The router's bias is a buffer in the class and not a"
-        " parameter here.",
-    )
 
     def of_window(self, window: int | None) -> Attention:
         """Attention of a layer with this window; without one it is not rotated."""

@@ -75,17 +75,6 @@ class Config(LlamaLike):
         "blocks.*.attn.gate_proj": "model.layers.*.self_attn.g_proj",
     }
     hf_tensors: ClassVar = {**ROUTED_TENSORS, CHOICE: "model.layers.*.mlp.gate.e_score_correction_bias"}
-    gotchas: ClassVar = (
-        "num_attention_heads_per_layer gives each layer query heads of its own; num_attention_heads is read where it is"
-        " absent. Key/value heads are the same in all layers.",
-        "A product of each token gates what attention gives: one number for each head (gating true or `per-head`), or"
-        " one for each element (`per-element`). It never has a bias; attention_bias is on q, k, v and o.",
-        "layer_types says which layers have the window (512 if absent); without it none has. mlp_layer_types says which"
-        " layers are dense; without it the first alone is. The others have a shared network of"
-        " shared_expert_intermediate_size beside the experts.",
-        "The bias by which the router chooses is a parameter in the class, and counted. Half of each head is rotated in"
-        " layers without the window, and all of it in those with it, unless rope_parameters says otherwise.",
-    )
 
     def of_layer(self, window: int | None, heads: int) -> Attention:
         """Attention of a layer: its window, its angles, so many query heads. Raises ConfigError."""

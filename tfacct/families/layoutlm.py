@@ -32,14 +32,6 @@ class Config(StoresPooler, bert.Config):
         "pooler": f"{BODY_AT}pooler.dense",
         **{f"box_embed.{name}": f"{BODY_AT}embeddings.{name}_position_embeddings" for name in Boxes.TABLES},
     }
-    gotchas: ClassVar = (
-        "An encoder: every token sees all others, nothing is kept between steps, and there is no decode step.",
-        "Four tables of max_2d_position_embeddings rows: of columns, rows, heights and widths. A token's box reads the"
-        " first two twice, so six rows are added to its own. Heads are BERT's, with the same names.",
-        "Every class stores the pooler, and only LayoutLMModel and the classes of a text read what it makes: its"
-        " product is counted in those alone.",
-        "A position_embedding_type other than absolute is refused, and so is is_decoder = true.",
-    )
 
     def architecture(self) -> Transformer:
         """BERT's, with the tables of boxes."""

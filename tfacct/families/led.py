@@ -55,15 +55,6 @@ class Config(Sides):
         "encoder.blocks.*.attn.o_proj": f"{WINDOWED}.output",
         "lm_head": "lm_head",
     }
-    gotchas: ClassVar = (
-        "The encoder pads a source to whole windows, of attention_window tokens, and runs over all of it; what it pads"
-        " is cut off before the decoder reads the rest.",
-        "Which tokens of a source have global attention is an input (global_attention_mask) that no config says. None"
-        " are counted; the three more projections that each encoder block stores for them are.",
-        "Scores are counted as the class computes them: of all pairs in windows of which each shares a half with the"
-        " next. Half of a window then reads the values of three halves.",
-        "tie_word_embeddings = false is refused: the class then stores tables of its own for encoder and decoder.",
-    )
 
     @property
     def context(self) -> int:

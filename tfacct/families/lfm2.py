@@ -110,14 +110,6 @@ class Config(Lfm2Like):
     full_attn_idxs: list[UpTo] | None = Field(default=None)
 
     stems: ClassVar = ("Lfm2",)
-    gotchas: ClassVar = (
-        "block_ff_dim, where it is given, stands for intermediate_size. The network is narrower than that, unless"
-        " block_auto_adjust_ff_dim is false: two thirds of it, times block_ffn_dim_multiplier, rounded up to a multiple"
-        " of block_multiple_of.",
-        "layer_types, or full_attn_idxs, says which layers have attention; if neither does, all have it.",
-        "A layer with a convolution keeps its last conv_L_cache tokens, at every context. One token fewer would be"
-        " enough between two steps; the class keeps them all.",
-    )
 
     @property
     def width(self) -> int:

@@ -40,12 +40,6 @@ class Config(Lfm2Like):
         "blocks.*.mlp.experts.up_proj.weight": "model.layers.*.feed_forward.experts.gate_up_proj",
         "blocks.*.mlp.experts.down_proj.weight": "model.layers.*.feed_forward.experts.down_proj",
     }
-    gotchas: ClassVar = (
-        "The first num_dense_layers layers have a network of intermediate_size, as it stands: LFM2's own rule for the"
-        " width is not applied. The others have experts.",
-        "layer_types says which layers have attention, and which a convolution.",
-        "use_expert_bias: the router's bias is a buffer in the class and not a parameter here.",
-    )
 
     def architecture(self) -> Transformer:
         """Dense layers in front, experts behind."""

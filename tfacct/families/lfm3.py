@@ -52,16 +52,6 @@ class Config(Lfm2Like):
         "blocks.*.conv_post_norm": "model.layers.*.post_operator_norm",
         "blocks.*.mlp_post_norm": "model.layers.*.post_ffn_norm",
     }
-    gotchas: ClassVar = (
-        "layer_types says which layers have a convolution, attention, or attention with the window (256 if absent)."
-        " Without it layers 2, 6, 10 … see everything, layers 4, 8, 12 … have the window, the others a convolution.",
-        "One number for each head and token gates what attention gives, unless use_attention_gate is false; its product"
-        " never has a bias, and attention_bias is on q, k, v and o.",
-        "Each sublayer has a norm in front and, unless use_sandwich_norm is false, one behind, before the addition. The"
-        " network is intermediate_size wide as it stands: LFM2's own rule is not applied.",
-        "A layer with a convolution keeps its last conv_L_cache tokens, at every context. One token fewer would be"
-        " enough between two steps; the class keeps them all.",
-    )
 
     def kinds(self) -> list[str]:
         """What each layer has in front of its network. Raises ConfigError."""

@@ -28,11 +28,6 @@ class Config(LlamaLike):
         "num_attention_heads": 32,
     }
     stems: ClassVar = ("Llama", "LLaMA")  # some files write LLaMA
-    gotchas: ClassVar[tuple[str, ...]] = (
-        "attention_bias puts biases on all four projections of attention, mlp_bias on all three of the network.",
-        "An absent or null head_dim means hidden_size / num_attention_heads.",
-        "The class has no window, so a sliding_window that is on is refused.",
-    )
 
     def architecture(self) -> Transformer:
         """attention_bias is on all four projections, mlp_bias on all three."""

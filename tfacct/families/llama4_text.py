@@ -76,19 +76,6 @@ class Config(LlamaLike):
     inputs_first: ClassVar = ("blocks.*.mlp.experts.",)
     hf_tensors: ClassVar = {ours: theirs.replace(".mlp.", ".feed_forward.") for ours, theirs in ROUTED_TENSORS.items()}
     class_extra: ClassVar = "it sends every token through all experts, and weighs what they read by the router's scores"
-    gotchas: ClassVar = (
-        "In most layers a token sees those of its own chunk of attention_chunk_size positions only; every "
-        "no_rope_layer_interval-th layer (4th if absent), or those that no_rope_layers marks with 0, see everything "
-        "and are not rotated. Caches and full attention are counted as transformers keeps and runs them: as in a "
-        "window of that size. --masked counts the pairs in the chunks.",
-        "layer_types, where it is given, says which layers see chunks. An absent attention_chunk_size means 8,192.",
-        "intermediate_size is the width of one expert and of the network that every token passes beside them; dense "
-        "layers are as wide as intermediate_size_mlp. moe_layers lists the layers with experts; without it, every "
-        "interleave_moe_layer_step-th has them: all of Scout's, every second of Maverick's.",
-        "Rotated layers have norms of queries and keys without weights, where use_qk_norm is true. In the others, "
-        "queries grow with their position. Neither changes a count.",
-        "The class runs every token through all experts; here a token is sent to num_experts_per_tok of them.",
-    )
 
     def class_multiplies(self) -> Transformer:
         """The class multiplies every token by all experts."""

@@ -62,13 +62,6 @@ class Config(ImageTower):
         "embed.class.weight": "class_embedding",
         "pos_embed.weight": "positional_embedding_vlm",
     }
-    gotchas: ClassVar = (
-        "The context is one tile of an image in patches, and a class token behind them. The class takes no other"
-        " number; tiles are sequences of their own (--batch).",
-        "Patches are joined in squares of 1 / pixel_shuffle_ratio on a side, and intermediate_size is that of the"
-        " blocks and of what is joined. The product to the language model's width (multi_modal_projector) belongs to"
-        " the whole: --part both counts it.",
-    )
 
     @property
     def merged(self) -> int:

@@ -78,19 +78,6 @@ class Config(LatentLike):
         "num_experts": "n_routed_experts",
     }
     harmless: ClassVar = LatentLike.harmless | frozenset({"routed_scaling_factor", "attention_method", "router_dtype"})
-    gotchas: ClassVar[tuple[str, ...]] = (
-        "num_layers counts layers of two blocks each, which are counted as blocks here: 56 where it says 28. Each has"
-        " latent attention and a dense network; the first also sends tokens to experts, whose result joins the stream"
-        " behind the second. A num_hidden_layers other than num_layers or twice that is refused.",
-        "Some of the router's choices, zero_expert_num, give back what they read and are no networks. How many of its"
-        " moe_topk experts a token finds among them differs from token to token, so products and active parameters are"
-        " those of a token that finds none: the most. The paper says 18.6 to 31.3 billion parameters for a token.",
-        "The class stores a first matrix for each of those choices too, which published files do not have. Small models"
-        " without such choices were compared with it on a CPU; at full size it cannot be asked.",
-        LatentLike.gotchas[0],
-        "The router's bias is a buffer in the class and not a parameter here. A router_bias, which the class stores and"
-        " does not read, is refused; so are other kinds of zero experts.",
-    )
 
     @property
     def count(self) -> int:

@@ -29,17 +29,6 @@ class Config(roberta.Config):
         f"blocks.*.attn.{ours}": theirs
         for ours, theirs in own_paths(f"{BODY_AT}encoder.layer.*.attention.self").items()
     }
-    gotchas: ClassVar = (
-        "An encoder: nothing is kept between steps, and there is no decode step. It pads a text to whole windows, of"
-        " attention_window tokens, and runs over all of it; what it pads is cut off behind the last block.",
-        "Which tokens see all others is an input (global_attention_mask) that no config says. None are counted; the"
-        " three more projections that each block stores for them are. LongformerForSequenceClassification and"
-        " LongformerForQuestionAnswering make some themselves, and are refused.",
-        "Scores are counted as the class computes them: of all pairs in windows of which each shares a half with the"
-        " next. Half of a window then reads the values of three halves.",
-        "The first pad_token_id + 1 rows of the position table stand for no position: 4,098 rows are 4,096 positions."
-        " All are counted.",
-    )
 
     def architecture(self) -> Transformer:
         """RoBERTa's, with attention in windows. Raises ConfigError for windows that the class does not run."""

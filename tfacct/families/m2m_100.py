@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from tfacct.architecture.parts import Positions
 from tfacct.architecture.transformer import Transformer
-from tfacct.families._bart_like import DROPOUTS, LAYERS_DROPPED, PreNorm
+from tfacct.families._bart_like import DROPOUTS, PreNorm
 from tfacct.families._base import Count, Switch, Word
 from tfacct.families.bart import OFFSET
 
@@ -19,22 +19,12 @@ class Config(PreNorm):
     scale_embedding: Switch = True
 
     dropouts: ClassVar = {**DROPOUTS, "attention": ("attention_dropout", 0.1)}
-    changes_training: ClassVar = LAYERS_DROPPED
-    changes_by_default: ClassVar = 0.05
     stems: ClassVar = ("M2M100",)
     understood: ClassVar = {
         **PreNorm.understood,
         "normalize_embedding": False,
         "static_position_embeddings": False,
     }
-    gotchas: ClassVar = (
-        "Positions are sines and cosines, computed for as many tokens as there are: no table is stored, and nothing"
-        " limits the context. max_position_embeddings is the context that the model was trained with.",
-        "Token rows are multiplied by √d_model unless scale_embedding is false.",
-        "Norms stand in front of the sublayers and behind the last block of each side; there is none behind the"
-        " tables.",
-        "tie_word_embeddings = false is refused: the class then stores further tables, which nothing reads.",
-    )
 
     def architecture(self) -> Transformer:
         """One token table for both sides and the head; each side adds sines."""

@@ -88,18 +88,6 @@ class Config(FamilyConfig):
     }
     class_extra: ClassVar = "it convolves more positions than there are new tokens, and drops what it padded"
     class_chunks: ClassVar = "its recurrence starts from zero in a chunk after a past"
-    gotchas: ClassVar[tuple[str, ...]] = (
-        "The head is tied by class default; published configs may not say so.",
-        "The state kept between steps has a fixed size: the last conv_kernel tokens of the convolution and the state "
-        "of the recurrence. Its bytes do not depend on the context. One token fewer of the convolution would be "
-        "enough between two steps; the class keeps them all.",
-        "The width is intermediate_size if it is given, else expand · hidden_size; an expand other than 2 must agree. "
-        "d_model, d_inner and n_layer repeat hidden_size, intermediate_size and num_hidden_layers in published "
-        "configs. The class does not read them, and a value that differs is refused.",
-        "The recurrence is pointwise work, in its own column and in no total. Reading from its states is a product. "
-        "The class counts that product, the convolution and `dt_proj` under `mixer`.",
-        "No field limits the context. The published models were trained with 2,048 tokens.",
-    )
 
     @property
     def context(self) -> int:

@@ -54,16 +54,6 @@ class Config(FamilyConfig):
     }
     hf_tensors: ClassVar = mamba2_tensors("backbone.layers.*.mixer")
     class_extra: ClassVar = MAMBA2_EXTRA
-    gotchas: ClassVar = (
-        "Several new tokens run in chunks of chunk_size, padded to whole ones, as the class runs them without a kernel;"
-        " the token of a decode step is taken by itself. Fewer tokens than a chunk cost a whole chunk.",
-        "num_heads · head_dim must be expand · hidden_size.",
-        "The state of the recurrence is kept in fp32, as the class keeps it; the convolution's last conv_kernel tokens"
-        " as the cache is.",
-        "The decays are pointwise work. The class passes states from chunk to chunk by one product over all pairs of"
-        " chunks; kernels, and this program, pass them one after the other, which is no product.",
-        "No field limits the context. The published models were trained with 2,048 tokens.",
-    )
 
     @property
     def context(self) -> int:

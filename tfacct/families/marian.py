@@ -6,7 +6,7 @@ from typing import ClassVar
 from tfacct.architecture.parts import Positions
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
-from tfacct.families._bart_like import DROPOUTS, LAYERS_DROPPED, BartLike
+from tfacct.families._bart_like import DROPOUTS, BartLike
 from tfacct.families._base import Count, Switch
 from tfacct.families._endings import BODY, SEQ2SEQ
 
@@ -23,19 +23,10 @@ class Config(BartLike):
     static_position_embeddings: Switch = True
 
     dropouts: ClassVar = DROPOUTS
-    changes_training: ClassVar = LAYERS_DROPPED
     stems: ClassVar = ("Marian",)
     uncounted: ClassVar = BartLike.uncounted | {"normalize_embedding", "static_position_embeddings"}
     harmless: ClassVar = BartLike.harmless | {"num_layers"}
     heads: ClassVar = {"MTModel": SEQ2SEQ, "Model": BODY}
-    gotchas: ClassVar = (
-        "Each side stores a table of the sines and cosines of its positions with the weights. It is counted, as the"
-        " class counts it, but not trained.",
-        "With share_encoder_decoder_embeddings = false each side has its own token table, of vocab_size and of"
-        " decoder_vocab_size rows.",
-        "An untied head with one shared table is refused: the class then stores three tables, and nothing reads one"
-        " of them.",
-    )
 
     def class_paths(self) -> Mapping[str, str]:
         """The token tables, where each side has one."""

@@ -29,9 +29,3 @@ class Config(AbleToDecode):
         "final_norm": "bert.encoder.ln",
     }
     hf_tensors: ClassVar = bert.Config.hf_tensors
-    gotchas: ClassVar = (
-        "An encoder: every token sees all others, nothing is kept between steps, and there is no decode step.",
-        "Norms stand in front of the sublayers and behind the last block; there is none behind the tables.",
-        "Heads are BERT's, with the same names.",
-        "A position_embedding_type other than absolute is refused, and so is is_decoder = true.",
-    )

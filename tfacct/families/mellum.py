@@ -41,18 +41,11 @@ class Config(LlamaLike):
     num_experts: Count = 64
     num_experts_per_tok: Count = 8
 
-    changes_training: ClassVar = frozenset({"output_router_logits"})
     stems: ClassVar = ("Mellum",)
     aliases: ClassVar = {"num_local_experts": "num_experts"}
     heads: ClassVar = DECODER
     hf_paths: ClassVar = {**Qwen3.hf_paths, **ROUTED_PATHS}
     hf_tensors: ClassVar = ROUTED_TENSORS
-    gotchas: ClassVar = (
-        "layer_types says which layers have the window (1,024 if absent); without it none has. mlp_layer_types says "
-        "which are dense; without it all have experts.",
-        "The layers that predict further tokens (num_mtp_layers) are not counted, as in the class.",
-        "An absent head_dim means 128, whatever the hidden size.",
-    )
 
     def turned(self, window: int | None) -> Rotary:
         """The angles of a layer's type. Raises ConfigError."""

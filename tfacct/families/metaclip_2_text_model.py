@@ -18,8 +18,3 @@ class Config(ClipText):
         "Model": replace(ClipText.heads["Model"], auto="MetaClip2TextModel"),
         "ModelWithProjection": replace(ClipText.heads["ModelWithProjection"], auto="MetaClip2TextModelWithProjection"),
     }
-    gotchas: ClassVar = (
-        ClipText.gotchas[0],
-        "MetaClip2TextModel gives the vector at the end of the text as it is. MetaClip2TextModelWithProjection makes of"
-        " it one of projection_dim numbers, without a bias, and so does MetaClip2Model.",
-    )

@@ -20,9 +20,3 @@ class Config(ClipVision):
             ClipVision.heads["ModelWithProjection"], auto="MetaClip2VisionModelWithProjection"
         ),
     }
-    gotchas: ClassVar = (
-        ClipVision.gotchas[0],
-        "The norm behind the blocks runs over the class token's vector alone. MetaClip2VisionModel has no projection;"
-        " MetaClip2VisionModelWithProjection makes of that vector one of projection_dim numbers, without a bias, and so"
-        " does MetaClip2Model.",
-    )

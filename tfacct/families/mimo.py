@@ -14,9 +14,3 @@ class Config(Qwen2):
     stems: ClassVar = ("MiMo", "Qwen2")
     class_type: ClassVar = "qwen2"
     heads: ClassVar = DECODER
-    gotchas: ClassVar = (
-        "transformers has no class for mimo: its configs come with code of their own, whose class is Qwen2's with "
-        "layers that predict further tokens (num_nextn_predict_layers). Those are not counted. The witness is the "
-        "class of Qwen2, given the same fields.",
-        *(text for text in Qwen2.gotchas if "Reward" not in text and "1M" not in text),
-    )

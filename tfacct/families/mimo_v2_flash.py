@@ -83,19 +83,6 @@ class Config(LlamaLike):
         "blocks.*.attn.sinks": "model.layers.*.self_attn",
     }
     hf_tensors: ClassVar = {**ROUTED_TENSORS, "blocks.*.attn.sinks.weight": "model.layers.*.self_attn.sinks"}
-    gotchas: ClassVar = (
-        "The first layer and every sixth see everything; the others have the window, twice as many key/value heads, "
-        "and sinks, unless layer_types says otherwise.",
-        "A head's values are v_head_dim long, its queries and keys head_dim.",
-        "sliding_window_size is the window less the token itself, and stands for sliding_window where it is given: 128 "
-        "means 129. An absent sliding_window means 129.",
-        "mlp_layer_types says of every layer whether it is `dense` or `sparse`; without it the first alone is dense. "
-        "There is no shared network.",
-        "hybrid_layer_pattern, moe_layer_freq and the swa_… fields of published files are not read by the class: those "
-        "that contradict what it builds are refused. attention_bias is on q, k and v.",
-        "The router's bias is a buffer in the class and not a parameter here. Layers that predict further tokens are "
-        "not counted, as in the class.",
-    )
 
     @property
     def window(self) -> int:

@@ -38,16 +38,6 @@ class Config(LlamaLike):
     uncounted: ClassVar = LlamaLike.uncounted | {"scale_emb", "scale_depth", "dim_model_base"}
     heads: ClassVar = DECODER
     harmless: ClassVar = frozenset({"mup_denominator"})
-    gotchas: ClassVar = (
-        "transformers has no class for minicpm: its configs come with code of their own, whose block is Llama's. The "
-        "witness is the class of Granite, given the same sizes and constants.",
-        "Token rows are multiplied by scale_emb, results of attention and network by scale_depth / "
-        "√num_hidden_layers, and what the head reads by dim_model_base / hidden_size: pointwise work.",
-        "The head is tied by class default. attention_bias puts biases on all four projections of attention.",
-        "A head_dim other than hidden_size / num_attention_heads is refused: that code does not read it.",
-        "Experts (MiniCPM-MoE), sparse attention (sparse_config, in MiniCPM 4.1) and other mixers (mixer_types) are "
-        "refused.",
-    )
 
     @property
     def depth_scale(self) -> float:

@@ -44,13 +44,6 @@ class Config(LatentLike):
     stems: ClassVar = ("MiniCPM3",)
     uncounted: ClassVar = LatentLike.uncounted | {"scale_emb", "scale_depth", "dim_model_base"}
     heads: ClassVar = CLASSIFYING
-    gotchas: ClassVar = (
-        "Token rows are multiplied by scale_emb, results of attention and network by scale_depth / "
-        "√num_hidden_layers, and what the head reads by dim_model_base / hidden_size: pointwise work.",
-        "The head is tied by class default. An absent v_head_dim means hidden_size / num_attention_heads.",
-        *(text for text in LatentLike.gotchas if "1,536" not in text),
-        "A null q_lora_rank means queries without a latent; an absent one means 768.",
-    )
 
     def latent(self) -> LatentAttention:
         """Latent attention whose turned numbers pair up by halves."""

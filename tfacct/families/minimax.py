@@ -70,16 +70,6 @@ class Config(LlamaLike):
         "it pads no chunk of lightning attention, and takes tokens behind others one by one, each with a product that "
         "writes"
     )
-    gotchas: ClassVar[tuple[str, ...]] = (
-        "layer_types says which layers have lightning attention (linear_attention); where it is absent, layers 1, 3, 5"
-        " … have it. These keep one matrix of head_dim² numbers for each query head, in the cache's dtype.",
-        "Lightning attention runs in chunks of block_size, padded to whole ones; the token of a decode step is taken by"
-        " itself. The class pads none, and takes a chunk behind a past token by token.",
-        "A sublayer's result is added to the norm that it read, not to what stood in front of the norm. The factors of "
-        "both are pointwise work.",
-        "Every layer has experts; intermediate_size is the width of one. A sliding_window is refused: the class's cache"
-        " keeps what has left it.",
-    )
 
     def kinds(self) -> list[str]:
         """What each layer has in front of its experts. Raises ConfigError."""

@@ -33,12 +33,6 @@ class Config(MiniMax):
     aliases: ClassVar = {**MiniMax.aliases, **FACTORS}
     uncounted: ClassVar = MiniMax.uncounted | {"shared_intermediate_size", "postnorm"}
     harmless: ClassVar = MiniMax.harmless | {"shared_moe_mode"}
-    gotchas: ClassVar = (
-        "Its configs come with code of their own. The witness is transformers' class of `minimax`, given the same"
-        " sizes; it turns whole heads, of which this code turns rotary_dim elements: no product changes.",
-        "attn_type_list says which layers have lightning attention: 0. A shared expert or postnorm = false is refused.",
-        *MiniMax.gotchas[1:],
-    )
 
     def kinds(self) -> list[str]:
         """By attn_type_list, as long as there are layers. Raises ConfigError."""

@@ -32,7 +32,6 @@ class Config(LlamaLike):
     num_experts_per_tok: Count = 8
     attn_type_list: Flags | None = None
 
-    changes_training: ClassVar = frozenset({"router_jitter_noise", "output_router_logits"})
     stems: ClassVar = ("MiniMaxM2",)
     uncounted: ClassVar = LlamaLike.uncounted | {"attn_type_list", "rotary_dim", "partial_rotary_factor"}
     aliases: ClassVar = {"num_experts": "num_local_experts"}
@@ -50,13 +49,6 @@ class Config(LlamaLike):
         **QK_NORM_PATHS,
     }
     hf_tensors: ClassVar = ROUTED_TENSORS
-    gotchas: ClassVar = (
-        "Every layer has experts; intermediate_size is the width of one. There are no biases.",
-        "One RMSNorm runs over the queries of all heads together, another over all keys. An absent head_dim means 128.",
-        "The modules that predict further tokens (num_mtp_modules) are not counted, as in the class. The router's bias "
-        "is a buffer in the class and not a parameter here.",
-        "The first rotary_dim elements of each head are rotated by their position: no count changes.",
-    )
 
     def turned(self) -> int:
         """Number of a head's elements that are rotated. Raises ConfigError."""

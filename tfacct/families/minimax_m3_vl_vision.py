@@ -40,12 +40,6 @@ class Config(ImageTower):
         "embed_norm": "pre_layrnorm",
         **{f"blocks.*.{ours}": f"layers.*.{theirs}" for ours, theirs in LAYER.items()},
     }
-    gotchas: ClassVar = (
-        "The context is one image of image_size in patches; images may have any sides (--ctx).",
-        "A patch stands for temporal_patch_size frames: an image is doubled. All patches of a video see one another.",
-        "A head's numbers turn in three equal parts, by frame, row and column; what is left of it does not. What merges"
-        " patches after the encoder belongs to the whole: --part both counts it.",
-    )
 
     @property
     def tiles(self) -> tuple[int, ...]:

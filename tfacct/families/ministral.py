@@ -27,10 +27,6 @@ class Config(LlamaLike):
 
     stems: ClassVar = ("Ministral",)
     nulls: ClassVar = {"num_key_value_heads": "num_attention_heads"}
-    gotchas: ClassVar = (
-        "Layers have the window that layer_types names; without it all have the window. An absent sliding_window means "
-        "4,096. The class does not run with a null one, and not without head_dim.",
-    )
 
     def architecture(self) -> Transformer:
         """No biases; the window in the layers that have it."""

@@ -51,11 +51,6 @@ class Config(LlamaLike):
     rope_parameters: Fields | None = ROPE
 
     stems: ClassVar = ("Ministral3",)
-    gotchas: ClassVar = (
-        "The products are Mistral's. Queries are multiplied by 1 + beta · ln(1 + position // length), with beta and "
-        "length from rope_parameters (llama_4_scaling_beta, original_max_position_embeddings): pointwise work.",
-        "An absent sliding_window means no window, an absent head_dim 128.",
-    )
 
     def architecture(self) -> Transformer:
         """No biases; the window, where there is one, in every layer."""

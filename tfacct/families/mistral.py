@@ -27,11 +27,6 @@ class Config(LlamaLike):
         "num_attention_heads": 32,
     }
     stems: ClassVar = ("Mistral",)
-    gotchas: ClassVar = (
-        "An absent sliding_window means 4,096; only null means no window. The later releases say null.",
-        "A window applies to every layer.",
-        "A null num_key_value_heads is refused, as the class refuses it; an absent one means 8.",
-    )
 
     def architecture(self) -> Transformer:
         """No biases; the window, where there is one, in every layer."""

@@ -48,13 +48,6 @@ class Config(DeepseekLike):
 
     stems: ClassVar = ("Mistral4",)
     heads: ClassVar = {"ForCausalLM": replace(CAUSAL_MODEL, auto="AutoModelForImageTextToText"), **REST}
-    gotchas: ClassVar = (
-        "Queries are multiplied by 1 + beta · ln(1 + position // length), with beta and length from rope_parameters "
-        "(llama_4_scaling_beta, original_max_position_embeddings): pointwise work.",
-        "Every layer has experts unless first_k_dense_replace says otherwise; the router has no bias.",
-        *(text for text in DeepseekLike.gotchas if "1,536" not in text),
-        "A null q_lora_rank means queries without a latent; an absent one means 1,024.",
-    )
 
     def latent(self) -> LatentAttention:
         """Latent attention whose queries grow."""

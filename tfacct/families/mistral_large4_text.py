@@ -75,22 +75,6 @@ class Config(glm_moe_dsa.Config):
             for ours, theirs in (("weight", "scale"), ("bias", "bias"))
         },
     }
-    gotchas: ClassVar = (
-        "Queries are products of the stream, without a latent of their own, and so are the indexer's, behind a"
-        " LayerNorm. Two learned numbers of each head multiply them by the logarithm of their position.",
-        "no_rope_layers holds 1 for a layer whose heads are rotated and 0 for one where all of a key comes from the"
-        " latent, which is then kept alone; without it, every no_rope_layer_interval-th layer (4th if absent) is such a"
-        " one.",
-        "kv_source_layers names the layer whose latents each layer reads; without it each has its own. A layer that"
-        " reads another's has no product for latents and keeps none; it makes keys and values of them itself.",
-        Indexed.gotchas[0],
-        glm_moe_dsa.Config.gotchas[-2],
-        Indexed.gotchas[1],
-        Indexed.gotchas[3],
-        "The router has no bias. What a checkpoint has to predict further tokens is not counted, as in the class.",
-        "head_dim and num_key_value_heads change nothing. attention_bias applies to kv_a_proj and o_proj only. A"
-        " q_lora_rank, layer_types other than indexed_attention and mlp_bias = true are refused.",
-    )
 
     def lends(self, turned: list[bool]) -> list[bool]:
         """Booleans, one for each layer: whether it reads the latents of another. Raises ConfigError."""

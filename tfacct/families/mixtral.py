@@ -25,7 +25,6 @@ class Config(LlamaLike):
     num_local_experts: Count = 8
     num_experts_per_tok: Count = 2
 
-    changes_training: ClassVar = frozenset({"router_jitter_noise", "output_router_logits"})
     inside: ClassVar[Mapping[str, int]] = {
         "vocab_size": 32000,
         "hidden_size": 4096,
@@ -36,11 +35,6 @@ class Config(LlamaLike):
     aliases: ClassVar = {"num_experts": "num_local_experts"}
     hf_paths: ClassVar = {**LlamaLike.hf_paths, **ROUTED_PATHS}
     hf_tensors: ClassVar = ROUTED_TENSORS
-    gotchas: ClassVar = (
-        "Every layer has experts; intermediate_size is the width of one.",
-        "An absent sliding_window means no window, not 4,096 as in Mistral.",
-        "The class stores an expert's gate and up matrices as one tensor, `gate_up_proj`; the sums are the same.",
-    )
 
     def architecture(self) -> Transformer:
         """No biases; intermediate_size is the width of one expert."""

@@ -52,16 +52,6 @@ class Config(LlamaLike):
         "blocks.*.cross_add.gate.weight": "model.layers.*.cross_attn_attn_gate",
         "blocks.*.mlp_add.gate.weight": "model.layers.*.cross_attn_mlp_gate",
     }
-    gotchas: ClassVar = (
-        "cross_attention_layers have no self-attention: their queries attend to the states of an image, of which they"
-        " keep keys and values. Norms of both, and a number each that gates what attention and network add.",
-        "The source is those states, as wide as the model: 6,404 of an image of four tiles, or as many as --source"
-        " says. What makes them, the vision model and a product behind it, is not counted here.",
-        "Over text without an image the class leaves out the whole layers; they are counted here.",
-        "The token table has 8 rows more than vocab_size, and the head has not, so the two are never tied:"
-        " tie_word_embeddings = true is refused.",
-        "The context counts text alone, for an image stands in no row of tokens.",
-    )
 
     @property
     def source(self) -> int:

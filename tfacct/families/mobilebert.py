@@ -79,19 +79,6 @@ class Config(BertLike):
     }
     hf_tensors: ClassVar = {"lm_head.bias": f"{SCORED}.bias", "lm_head.rest.weight": f"{SCORED}.dense.weight"}
     inputs_first: ClassVar = ("lm_head.rest",)
-    gotchas: ClassVar = (
-        "An encoder: every token sees all others, nothing is kept between steps, and there is no decode step.",
-        "The rows of three neighbouring tokens, each of embedding_size, stand side by side in front of a product that"
-        " makes the model's width of them.",
-        "A block narrows its tokens to intra_bottleneck_size, by one product for the narrow stream and by another for"
-        " queries and keys; values are made of whole tokens. num_feedforward_networks networks follow each other there."
-        " In place of a LayerNorm stand a scale and a shift.",
-        "The head's table is the tied one, of embedding_size columns, and a matrix of its own beside it for the rest of"
-        " hidden_size.",
-        "Without classifier_activation there is no pooler: the first token's vector is read as it is.",
-        "Other values than the defaults are refused in trigram_input, use_bottleneck, use_bottleneck_attention,"
-        " key_query_shared_bottleneck and normalization_type.",
-    )
 
     @property
     def ending(self) -> Ending:

@@ -48,9 +48,6 @@ class Config(FamilyConfig):
     global_rope_theta: Real | None = None
     local_rope_theta: Real | None = None
 
-    changes_training: ClassVar = frozenset(
-        "embedding_dropout mlp_dropout attention_dropout classifier_dropout sparse_prediction".split()
-    )
     stems: ClassVar = ("ModernBert",)
     uncounted: ClassVar = frozenset(
         """
@@ -88,17 +85,6 @@ class Config(FamilyConfig):
         "lm_head.norm": "head.norm",
         "lm_head": "decoder",
     }
-    gotchas: ClassVar[tuple[str, ...]] = (
-        "An encoder: nothing is kept between steps, and there is no decode step.",
-        "local_attention = 128 is a window of 64 tokens before and 64 behind a token, its own between them: 129 keys."
-        " Every third layer, the first among them, sees all tokens, unless global_attn_every_n_layers or layer_types"
-        " says otherwise.",
-        "The first block has no norm in front of its attention. Norms have no shift unless norm_bias is true.",
-        "The class fuses q, k and v into `Wqkv`, and the gate and the up projection into `Wi`, which has"
-        " 2 · intermediate_size rows. The ledger keeps them apart; the sums are the same.",
-        "Classes have a product, an activation and a norm in front, of the first position or of the mean"
-        " (classifier_pooling), or of every position.",
-    )
 
     @property
     def context(self) -> int:

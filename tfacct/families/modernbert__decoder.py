@@ -22,7 +22,6 @@ class Config(modernbert.Config):
 
     sliding_window: Count | None = None
 
-    changes_training: ClassVar = frozenset()
     stems: ClassVar = ("ModernBertDecoder",)
     uncounted: ClassVar = modernbert.Config.uncounted | {"sliding_window"}
     harmless: ClassVar = modernbert.Config.harmless | {"causal_mask"}
@@ -32,16 +31,6 @@ class Config(modernbert.Config):
         "ForSequenceClassification": replace(SCORED, pooler=True, paths=modernbert.HEAD),
     }
     hf_paths: ClassVar = {**modernbert.Config.hf_paths, **OWN, **HEAD}
-    gotchas: ClassVar = (
-        "Half of local_attention is the window: with 128 a token sees 64, its own the last of them. Every third layer,"
-        " the first among them, sees all tokens before, unless global_attn_every_n_layers or layer_types says"
-        " otherwise.",
-        "The first block has no norm in front of its attention. Norms have no shift unless norm_bias is true.",
-        "The class fuses the gate and the up projection into `Wi`, which has 2 · intermediate_size rows. The ledger"
-        " keeps them apart; the sums are the same. Queries, keys and values have a product each.",
-        "A product, an activation and a norm stand in front of the logits, and in front of the classes of every"
-        " position, of which that of the last is kept. classifier_pooling is not read.",
-    )
 
     def pooler(self, hidden: Any) -> Pooler:
         """What stands in front of the classes of every position."""

@@ -39,14 +39,6 @@ class Config(BertLike):
         **{f"blocks.*.{ours}": f"mpnet.encoder.layer.*.{theirs}" for ours, theirs in ATTENTION.items()},
     }
     hf_tensors: ClassVar = {"lm_head.bias": "lm_head.bias"}
-    gotchas: ClassVar = (
-        "An encoder: every token sees all others, nothing is kept between steps, and there is no decode step.",
-        "The first two rows of the position table stand for no position: 514 rows are 512 positions. All are counted.",
-        "A table of learned scores, one for each head and bucket of distances, stands once, and all blocks add it. The"
-        " class reads 32 of its rows, whatever relative_attention_num_buckets says.",
-        "There are no segments. MPNetForSequenceClassification has no pooler: its classifier has a product of its own"
-        " in front of the classes, of the same size.",
-    )
 
     @property
     def context(self) -> int:

@@ -30,7 +30,6 @@ class Config(FamilyConfig):
     attn_config: Fields | None = None
     layer_norm_epsilon: Real = 1e-5
 
-    changes_training: ClassVar = frozenset({"attn_config.attn_pdrop"})  # the class reads none but 0
     stems: ClassVar = ("Mpt", "MPT")  # the published files write MPT
     fixed: ClassVar = frozenset({"G"})  # every head has its own keys
     uncounted: ClassVar = frozenset({"expansion_ratio", "no_bias", "layer_norm_epsilon"})
@@ -59,12 +58,6 @@ class Config(FamilyConfig):
         "final_norm": "transformer.norm_f",
         "lm_head": "lm_head",
     }
-    gotchas: ClassVar = (
-        "The head is tied by class default. There are no biases, and norms have a scale and no shift.",
-        "The class always builds heads with keys of their own, ALiBi and a network of 4 · d_model, without biases: "
-        "fields that say otherwise are refused. learned_pos_emb and logit_scale change nothing.",
-        "The class fuses q, k and v into `Wqkv`. The ledger keeps them apart; the sums are the same.",
-    )
 
     @property
     def context(self) -> int:

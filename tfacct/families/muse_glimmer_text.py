@@ -57,15 +57,6 @@ class Config(LlamaLike):
         "blocks.*.mlp_norm": "model.layers.*.pre_feedforward_layernorm",
         "blocks.*.mlp_post_norm": "model.layers.*.post_feedforward_layernorm",
     }
-    gotchas: ClassVar[tuple[str, ...]] = (
-        "Counted back from the last, every fourth layer sees everything and is not rotated; the others have the window"
-        " (2,048 if absent). layer_types changes which have it, and layer_rope_theta, where it says 0, which are not"
-        " rotated.",
-        "A product of each token, as wide as its queries, gates what attention gives; it never has a bias, and"
-        " attention_bias is on q, k, v and o.",
-        "Attention and network each have a norm before and a norm after. Token rows, queries and keys pass through"
-        " norms without weights. Logits are multiplied by output_multiplier, then bounded.",
-    )
 
     @property
     def activation(self) -> str:

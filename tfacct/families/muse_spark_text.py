@@ -62,18 +62,6 @@ class Config(muse_glimmer_text.Config):
         "blocks.*.attn_add.gate.weight": f"{LAYER}.post_attention_residual_gate.gate",
         "blocks.*.mlp_add.gate.weight": f"{LAYER}.post_feedforward_residual_gate.gate",
     }
-    gotchas: ClassVar = (
-        *muse_glimmer_text.Config.gotchas[:2],
-        "Attention and network each have a norm before and a norm after; that behind attention, and those of token"
-        " rows, queries, keys and what each head read, have no weights. Logits are multiplied by output_multiplier,"
-        " then bounded.",
-        "One learned number for each of the hidden size weighs what a sublayer gives and, by what it leaves, the"
-        " stream.",
-        "mlp_layer_types says of every layer whether it is `dense` or `sparse`; without it all have experts. These read"
-        " tokens of moe_hidden_size numbers, between two products of their own for all of them, and have one norm"
-        " behind the first product and one behind each expert. The router's bias is a buffer in the class and not a"
-        " parameter here.",
-    )
 
     @property
     def activation(self) -> str:

@@ -38,12 +38,6 @@ class Config(LlamaLike):
         "blocks.*.mlp.up_proj": "model.layers.*.mlp.fc1",
         "blocks.*.mlp.down_proj": "model.layers.*.mlp.fc2",
     }
-    gotchas: ClassVar = (
-        "No norm has a weight. One stands behind the token table and one behind the blocks; queries and keys have "
-        "theirs behind the rotation.",
-        "The network has two matrices around the square of a ReLU, and is not gated.",
-        "Logits are bounded at final_logit_softcapping (15 if absent, not if null). The head is not tied.",
-    )
 
     def norm(self) -> Norm:
         """RMSNorm without a weight."""

@@ -28,13 +28,6 @@ class Config(PartRotated):
     stems: ClassVar = ("Nemotron",)
     uncounted: ClassVar = PartRotated.uncounted | {"norm_eps"}
     aliases: ClassVar = {"rope_percent": "partial_rotary_factor", "rope_percentage": "partial_rotary_factor"}
-    gotchas: ClassVar = (
-        "The network has two matrices and squares its ReLU; there is no gate. Norms are LayerNorms, whose stored "
-        "weight is the scale less 1.",
-        "attention_bias is on all four projections, mlp_bias on both. num_key_value_heads must be given: the class "
-        "does not run without it.",
-        "Half of each head is rotated by its position (partial_rotary_factor): no count changes.",
-    )
 
     def norm(self) -> Norm:
         """LayerNorm over the hidden size; its weight is the scale less 1."""

@@ -55,16 +55,6 @@ class Config(LlamaLike):
     heads: ClassVar = {"ForCausalLM": CAUSAL_MODEL}
     hf_paths: ClassVar[dict[str, str]] = {}
     uncounted: ClassVar = LlamaLike.uncounted | {"num_key_value_heads", "intermediate_size", "head_dim"}
-    gotchas: ClassVar = (
-        "transformers has no class for nemotron-nas: its configs come with code of their own, which was read in public "
-        "copies and not run. Only the reference model, hand arithmetic and a published total check it.",
-        "block_configs gives each layer its attention (n_heads_in_group query heads share a key head) and its network, "
-        "of width 2/3 · ffn_mult · hidden_size, rounded down, then up to a multiple of 256. Heads share the hidden "
-        "size.",
-        "A part that is no_op is not there, nor is its norm. A layer without both is no layer: those behind it are "
-        "numbered as if it were not listed. A part that one product replaces (replace_with_linear) is refused, "
-        "as are windows and sinks.",
-    )
 
     def listed(self) -> list[Layer]:
         """Each layer, as block_configs has it. Raises ConfigError."""

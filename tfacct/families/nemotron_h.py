@@ -117,21 +117,6 @@ class Config(LlamaLike):
         **{f"blocks.*.mlp.experts.{name}.weight": f"model.layers.*.mixer.experts.{name}" for name in TWO},
     }
     class_extra: ClassVar = MAMBA2_EXTRA
-    gotchas: ClassVar = (
-        "Each layer is one operator behind a norm: M or linear_attention is Mamba-2, * or full_attention is attention,"
-        " - or mlp is a network of two matrices, E or moe is experts of two matrices each beside a shared network.",
-        "The shared network is as wide as moe_shared_expert_intermediate_size, whatever n_shared_experts says. With"
-        " moe_latent_size the experts read and make tokens of that width, between two products that all of them share;"
-        " router and shared network read the whole stream.",
-        "The list decides how many layers there are; a num_hidden_layers that differs is refused, though the class"
-        " takes the list. attention_bias and mamba_proj_bias are not read by the class; use_bias is on both products of"
-        " Mamba-2.",
-        "The channels of Mamba-2 are mamba_num_heads · mamba_head_dim, whatever expand says. It runs in chunks of"
-        " chunk_size, padded to whole ones; its state is kept in fp32.",
-        "The class never ties its head: tie_word_embeddings = true is refused.",
-        "There are no positions: queries and keys are not rotated. Layers that predict further tokens are not counted,"
-        " as in the class.",
-    )
 
     def kinds(self) -> list[str]:
         """What each layer is. Raises ConfigError."""

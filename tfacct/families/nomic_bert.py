@@ -60,9 +60,6 @@ class Config(RotaryBert):
         "attention": ("attention_probs_dropout_prob", 0.0),
         "classifier": ("classifier_dropout", None),
     }
-    changes_training: ClassVar = frozenset(
-        {"activation_function", "qkv_proj_bias", "mlp_fc1_bias", "mlp_fc2_bias", "num_experts"}
-    )
     stems: ClassVar = ("NomicBert",)
     in_files: ClassVar = (
         *RotaryBert.in_files,
@@ -100,18 +97,6 @@ class Config(RotaryBert):
         },
     )
     hf_tensors: ClassVar = {"lm_head.bias": "cls.predictions.bias"}
-    gotchas: ClassVar = (
-        "An encoder: every token sees all others, nothing is kept between steps, and there is no decode step.",
-        "NomicBertModel has no pooler. The head of the masked language model has a transform, a LayerNorm and a bias.",
-        "Files that nomic-ai published have GPT-2's names for the sizes (n_embd, n_layer), which are read here;"
-        " transformers' class reads its own names only.",
-        "transformers' class has no biases, no plain networks and no experts, which files of nomic-embed-text-v2-moe"
-        " have: then its code is the witness, which was read in public copies and not run.",
-        "With moe_every_n_layers = 2, layers 1, 3, 5 … have num_experts experts of two matrices, of which a token"
-        " reaches moe_top_k, and one bias for the sum of all. Other activation_functions than glu, swiglu and"
-        " geglu mean networks that are not gated.",
-        "Other orders of a block, a pooler and shared experts are refused.",
-    )
 
     @classmethod
     def read(cls, raw: Mapping[str, Any]) -> tuple[FamilyConfig, dict[str, Any], list[str]]:
@@ -165,6 +150,6 @@ class Config(RotaryBert):
 
     def class_cannot(self) -> str | None:
         """Reason why the class cannot be asked."""
-        if any(getattr(self, name) for name in self.changes_training):
+        if self.num_experts or self.qkv_proj_bias or self.mlp_fc1_bias or self.mlp_fc2_bias or self.activation_function:
             return "it has neither biases nor plain networks nor experts"
         return None

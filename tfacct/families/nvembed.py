@@ -46,15 +46,6 @@ class Config(LlamaLike):
         attention_dropout added_tokens_decoder latent_attention
         """.split()
     )
-    gotchas: ClassVar = (
-        "transformers has no class for NV-Embed: its code was read in public copies and not run. The published number"
-        " of parameters, the reference model and hand arithmetic check it.",
-        "Mistral's blocks without a head, in which every token sees all others: its code masks no window. Behind them"
-        " each position reads num_latents_value learned rows through num_cross_heads heads of cross_dim_head numbers,"
-        " and a gated network four times as wide as the model; the mean of all positions is a text's vector.",
-        "The fields of text_config and of latent_attention_config are read together, and the defaults are those of its"
-        " code, for published files leave most of them out.",
-    )
 
     @classmethod
     def read(cls, raw: Mapping[str, Any]) -> tuple[FamilyConfig, dict[str, Any], list[str]]:

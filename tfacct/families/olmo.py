@@ -29,10 +29,6 @@ class Config(LlamaLike):
     stems: ClassVar = ("Olmo", "OLMo")  # some files write OLMo
     uncounted: ClassVar = LlamaLike.uncounted | {"clip_qkv"}
     heads: ClassVar = CLASSIFYING
-    gotchas: ClassVar = (
-        "Llama's products and cache. Norms have neither scale nor shift, so no norm has parameters.",
-        "clip_qkv bounds the elements of queries, keys and values: pointwise work.",
-    )
 
     def norm(self) -> Norm:
         """LayerNorm without parameters."""

@@ -38,12 +38,6 @@ class Config(LlamaLike):
         "blocks.*.mlp_post_norm": "model.layers.*.post_feedforward_layernorm",
     }
     heads: ClassVar = CLASSIFYING
-    gotchas: ClassVar[tuple[str, ...]] = (
-        "Norms come after attention and network, before the addition; there are none before. Recomputing a block in "
-        "training skips no product: the norm after needs the last one.",
-        "Queries and keys pass through a norm over all heads together: num_attention_heads · head_dim and "
-        "num_key_value_heads · head_dim elements, not head_dim.",
-    )
 
     def olmo_block(self, **own: Any) -> Block:
         """Norms behind attention and network, and over all queries and all keys; `own` is attention's in one layer."""

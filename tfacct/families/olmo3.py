@@ -21,13 +21,6 @@ class Config(Olmo2):
     layer_types: LayerTypes | None = None
 
     stems: ClassVar = ("Olmo3",)
-    gotchas: ClassVar[tuple[str, ...]] = (
-        *Olmo2.gotchas,
-        "Layers 3, 7, 11 … see everything and all others have the window, unless layer_types says otherwise. An absent "
-        "sliding_window means 4,096.",
-        "Only the layers that see everything turn by rope_theta and rope_scaling, the others by the class's own base: "
-        "no count changes.",
-    )
 
     def of_layer(self, window: int | None) -> dict[str, Any]:
         """Window and angles of a layer: the class gives rope_theta and rope_scaling to full layers only."""

@@ -55,7 +55,6 @@ class Config(DeltaLike):
         (r"\.feedforward_layer_norm\.", ".post_attention_layernorm."),
     )
     heads: ClassVar = DECODER
-    ungathered: ClassVar = "its class has weights in fp32 beside those in bf16, and fully_shard gathers no unit of both"
     hf_paths: ClassVar = {
         **DeltaLike.hf_paths,
         **QK_NORM_PATHS,
@@ -72,15 +71,6 @@ class Config(DeltaLike):
         ),
     }
     hf_tensors: ClassVar = delta_tensors("linear_attn")
-    gotchas: ClassVar[tuple[str, ...]] = (
-        "Layers 3, 7, 11 … have attention, unless layer_types says otherwise; of fewer than four the last one.",
-        "A layer with attention norms what attention and the network give, over all heads of queries and of keys "
-        "together; a layer with DeltaNet norms what they read.",
-        "Attention is rotated unless rope_parameters says that rope_theta is null, as the published one does.",
-        "An absent linear_key_head_dim is three quarters of hidden_size / linear_num_key_heads, and a value head is "
-        "twice as wide.",
-        *DeltaLike.gotchas,
-    )
 
     @property
     def kernel(self) -> int:

@@ -30,7 +30,6 @@ class Config(LlamaLike):
     num_experts: Count = 64
     num_experts_per_tok: Count = 8
 
-    changes_training: ClassVar = frozenset({"output_router_logits"})
     stems: ClassVar = ("Olmoe",)
     heads: ClassVar = DECODER
     uncounted: ClassVar = LlamaLike.uncounted | {"clip_qkv"}
@@ -41,12 +40,6 @@ class Config(LlamaLike):
         **QK_NORM_PATHS,
     }
     hf_tensors: ClassVar = ROUTED_TENSORS
-    gotchas: ClassVar = (
-        "Every layer has experts; intermediate_size is the width of one.",
-        "Queries and keys pass through a norm over all heads together. The class sizes it by the hidden size, so a "
-        "head_dim other than hidden_size / num_attention_heads is refused.",
-        "clip_qkv bounds the elements of queries, keys and values: pointwise work.",
-    )
 
     def architecture(self) -> Transformer:
         """attention_bias is on all four projections."""

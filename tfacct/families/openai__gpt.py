@@ -44,12 +44,6 @@ class Config(FamilyConfig):
     body: ClassVar = "transformer."
     inputs_first: ClassVar = ("blocks.",)
     hf_paths: ClassVar = {**{ours: their for ours, their in Gpt2.hf_paths.items() if ours != "final_norm"}, **TABLES}
-    gotchas: ClassVar = (
-        "Norms stand behind the sublayers, and there is none behind the blocks.",
-        "The cache and the decode step are those of an engine. The class itself keeps nothing between steps: it reads "
-        "the whole text again for each token.",
-        "The network is four times as wide as the model. The head is tied by class default.",
-    )
 
     @property
     def context(self) -> int:

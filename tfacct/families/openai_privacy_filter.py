@@ -42,14 +42,6 @@ class Config(Biased):
     hf_paths: ClassVar = {ours: theirs for ours, theirs in GptOss.hf_paths.items() if ours != "lm_head"}
     hf_tensors: ClassVar = GptOss.hf_tensors
     inputs_first: ClassVar = GptOss.inputs_first
-    gotchas: ClassVar = (
-        "An encoder: a token sees sliding_window tokens on each side, nothing is kept between steps, and there is no"
-        " decode step.",
-        "Each query head has a sink: one learned score that belongs to no key. q, k, v, o, the router and the experts"
-        " have biases; attention_bias is about the first four only.",
-        "Every position is labelled, by a product with a bias: 33 labels where the config does not say how many.",
-        "An absent head_dim means 64, and a null one hidden_size / num_attention_heads.",
-    )
 
     def end(self, ending: Ending, raw: Mapping[str, Any]) -> dict[str, Any]:
         """Its class has labels of its own by default."""

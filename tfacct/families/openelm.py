@@ -53,15 +53,6 @@ class Config(FamilyConfig):
         "num_hidden_layers": "num_transformer_layers",
         "max_position_embeddings": "max_context_length",
     }
-    gotchas: ClassVar = (
-        "transformers has no class for openelm: its configs come with code of their own, which was read in public "
-        "copies and not run. Only the reference model, hand arithmetic and the paper's totals check it.",
-        "num_query_heads, num_kv_heads and ffn_multipliers have a number for each layer, as the published files spell "
-        "them; their ranges (qkv_multipliers, num_gqa_groups) are not read. A layer's width is its multiplier · "
-        "model_dim, rounded to the nearest multiple of ffn_dim_divisor, and to the one above it if more than a tenth "
-        "would be lost.",
-        "share_input_output_layers is what others call tie_word_embeddings. Nothing has a bias.",
-    )
 
     @property
     def context(self) -> int:

@@ -34,7 +34,6 @@ class Config(FamilyConfig):
     activation_function: Word = "relu"
 
     dropouts: ClassVar = {"residual": ("dropout", 0.1), "attention": ("attention_dropout", 0.0)}
-    changes_training: ClassVar = frozenset({"layerdrop"})
     inside: ClassVar[Mapping[str, int]] = {
         "vocab_size": 50272,
         "hidden_size": 768,
@@ -65,13 +64,6 @@ class Config(FamilyConfig):
         "lm_head.project": "model.decoder.project_out",
         "lm_head": "lm_head",
     }
-    gotchas: ClassVar = (
-        "The head is tied by class default; published configs may not say so.",
-        "The position table has two rows more than max_position_embeddings, 2,050 for 2,048. They are counted.",
-        "350m has token rows of word_embed_proj_dim, narrower than the model, a product into the model's width and "
-        "one back. Its norms come after each addition (do_layer_norm_before = false), and it has no final norm.",
-        "layer_norm_elementwise_affine = false is refused.",
-    )
 
     @property
     def context(self) -> int:

@@ -55,13 +55,6 @@ class Config(FamilyConfig):
     decoder: SideTable | None = None
 
     form_field: ClassVar = "model.latent_attention"
-    gotchas: ClassVar = (
-        "It has no transformers class. The reference model, built from the same parts, and hand arithmetic check it.",
-        "With both an encoder and a decoder, every decoder layer has cross attention with as many heads as its "
-        "self-attention.",
-        'With scores = "distance" a score is max |q − k|: pointwise work on B·N·T·S·H elements, no product.',
-        "With called = false a network is stored but never run; `flops` says what it would cost if it were run.",
-    )
 
     @classmethod
     def settable(cls, said: Mapping[str, Any] | None = None) -> frozenset[str]:

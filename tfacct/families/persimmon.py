@@ -43,13 +43,6 @@ class Config(PartRotated):
         "blocks.*.mlp.down_proj": "model.layers.*.mlp.dense_4h_to_h",
         "final_norm": "model.final_layernorm",
     }
-    gotchas: ClassVar = (
-        "Every projection has a bias, the head has none. The network has two matrices and squares its ReLU.",
-        "qk_layernorm, true if absent: LayerNorm of each head, with scale and shift.",
-        "The class fuses q, k and v into `query_key_value`. Every head has keys of its own: a num_key_value_heads "
-        "other than num_attention_heads is refused.",
-        "Half of each head is rotated by its position (partial_rotary_factor): no count changes.",
-    )
 
     def norm(self) -> Norm:
         """LayerNorm over the hidden size."""

@@ -71,12 +71,6 @@ class Config(FamilyConfig):
         "final_norm": "model.final_layernorm",
         "lm_head": "lm_head",
     }
-    gotchas: ClassVar = (
-        "Attention and network share a norm, so a block has one.",
-        "Every projection has a bias, and so has the head.",
-        "qk_layernorm: LayerNorm of each head, with scale and shift.",
-        "Half of each head is rotated by its position (partial_rotary_factor): no count changes.",
-    )
 
     @property
     def context(self) -> int:

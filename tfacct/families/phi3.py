@@ -31,7 +31,6 @@ class Config(LlamaLike):
         "num_attention_heads": 32,
     }
     dropouts: ClassVar = {"residual": ("resid_pdrop", 0.0), "attention": ("attention_dropout", 0.0)}
-    out_first: ClassVar = True
     stems: ClassVar = ("Phi3",)
     uncounted: ClassVar = LlamaLike.uncounted | {"partial_rotary_factor"}
     harmless: ClassVar = frozenset({"embd_layer", "attention_bias", "full_attn_mod", "interpolate_factor"})
@@ -43,13 +42,6 @@ class Config(LlamaLike):
         "blocks.*.mlp.gate_proj": "model.layers.*.mlp.gate_up_proj",
         "blocks.*.mlp.up_proj": "model.layers.*.mlp.gate_up_proj",
     }
-    gotchas: ClassVar = (
-        "The class fuses q, k and v into `qkv_proj`, gate and up into `gate_up_proj`. The ledger keeps them apart; "
-        "the sums are the same.",
-        "A sliding_window applies to every layer; if it is absent there is none. The 4k models say 2,047, "
-        "phi-3.5-mini and phi-4-mini 262,144, twice their context.",
-        "There are no biases. The attention_bias of published configs is not read, nor does the class read it.",
-    )
 
     def rotary(self) -> Rotary:
         """Scaled as `longrope` under either of its earlier names."""

@@ -6,7 +6,6 @@ from tfacct.architecture.parts import AttentionPooler
 from tfacct.families import siglip_vision_model
 from tfacct.families._base import Count, Layers
 from tfacct.families._endings import Ending
-from tfacct.families._towers import PATCHES_SAID
 
 RELEASED = "2025-03"
 
@@ -29,14 +28,6 @@ class Config(siglip_vision_model.Config):
             "models.phi4_multimodal.modeling_phi4_multimodal.Phi4MultimodalVisionModel", "none", pooler=True
         )
     }
-    gotchas: ClassVar[tuple[str, ...]] = (
-        PATCHES_SAID,
-        "A patch takes the nearest position of an image of image_size. The pooler (a query of its own, attention to"
-        " all positions, and a network) is always there: vision_use_head = false is refused.",
-        "The language model reads the results of the block that feature_layer names, the last but one. All blocks and"
-        " the pooler are counted, as the class runs them. What joins four patches behind it (img_projection_up and"
-        " img_projection_down) belongs to the whole: --part both counts its parameters.",
-    )
 
     def pooler(self, hidden: Any) -> AttentionPooler | None:
         """Attention of a learned query. Raises ConfigError."""

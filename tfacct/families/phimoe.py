@@ -32,7 +32,6 @@ class Config(LlamaLike):
     num_local_experts: Count = 16
     num_experts_per_tok: Count = 2
 
-    changes_training: ClassVar = frozenset({"input_jitter_noise", "output_router_logits"})
     fixed: ClassVar = frozenset({"A"})  # the class picks two experts
     stems: ClassVar = ("Phimoe", "PhiMoE")  # the published files write PhiMoE
     in_files: ClassVar = ((r"\.(block_sparse_moe|mlp)\.gate\.", ".mlp.router."),)
@@ -45,12 +44,6 @@ class Config(LlamaLike):
         "blocks.*.mlp.router": "model.layers.*.mlp.router",
     }
     hf_tensors: ClassVar = ROUTED_TENSORS
-    gotchas: ClassVar = (
-        "Every layer has experts; intermediate_size is the width of one. Norms are LayerNorms, with scale and shift.",
-        "The class picks two experts, whatever num_experts_per_tok says: another number is refused.",
-        "attention_bias is on all four projections of attention, lm_head_bias on the head. The published config says "
-        "true for both.",
-    )
 
     def norm(self) -> Norm:
         """LayerNorm over the hidden size."""

@@ -48,12 +48,6 @@ class Config(ImageTower):
         **{f"blocks.*.mlp.{name}": f"{LAYER}.feed_forward.{name}" for name in ("gate_proj", "up_proj", "down_proj")},
     }
     class_extra: ClassVar = "it scores all patches of a batch against one another, and masks those of other images"
-    gotchas: ClassVar = (
-        "The context is one image of image_size in patches; images may have any sides (--ctx).",
-        "No table of positions, no norm behind the blocks: queries and keys are turned by a patch's row and column.",
-        "What joins patches after the encoder (Mistral 3's patch merger) belongs to the whole: --part both counts it.",
-        "A head_dim other than hidden_size / num_attention_heads is refused: the class does not read it.",
-    )
 
     def norm(self) -> Norm:
         """RMSNorm over the hidden size."""

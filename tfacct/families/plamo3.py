@@ -62,18 +62,6 @@ class Config(LlamaLike):
         (r"\.post_mlp_norm\.", ".post_feedforward_layernorm."),
     )
     hf_paths: ClassVar = Gemma3.hf_paths
-    gotchas: ClassVar = (
-        "transformers has no class for plamo3: its configs come with code of their own, of which public ports were"
-        " read. Its block is Gemma 3's, with q, k and v in one matrix and gate and up in another. The witness is the"
-        " class of Gemma 3, given the same sizes; that scales its token rows, which PLaMo's does not.",
-        "Every sliding_window_pattern-th layer sees everything; the others see window_size tokens, the new one among"
-        " them, as vLLM, SGLang and llama.cpp run it. A port to MLX lets a token see one more.",
-        "The head is tied by default. Queries and keys pass through an RMSNorm over each head before rotation.",
-        "Attention and network each have a norm before and a norm after. Weights are stored as scales less 1; those"
-        " after attention less 1/5, after the network less 1/√125. No count changes, and the reference model adds 1.",
-        "Windowed layers turn by rope_local_theta, and are not stretched where rope_scaling_factor stretches the"
-        " others.",
-    )
 
     @property
     def activation(self) -> str:

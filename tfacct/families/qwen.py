@@ -58,13 +58,6 @@ class Config(PartRotated):
         softmax_in_fp32 tokenizer_type use_cache_kernel use_dynamic_ntk use_flash_attn use_logn_attn
         """.split()
     )
-    gotchas: ClassVar = (
-        "transformers has no class for qwen: its configs come with code of their own, whose block is Qwen2's with q, k "
-        "and v in one matrix (`c_attn`). The witness is the class of Qwen2, given the same sizes.",
-        "intermediate_size counts gate and up together: the network is half as wide.",
-        "Each head has its own keys, and heads share the hidden size: another num_key_value_heads or kv_channels is "
-        "refused, and so are no_bias = false and a cache that is quantized (use_cache_quantization).",
-    )
 
     @property
     def width(self) -> int:

@@ -25,19 +25,6 @@ class Config(QwenLike):
     harmless: ClassVar = frozenset(
         {"attention_bias", "qkv_bias", "dual_chunk_attention_config"}
     )  # none is read by the class
-    gotchas: ClassVar[tuple[str, ...]] = (
-        "q, k and v have biases, o has none. The config does not say so, and a `qkv_bias` or `attention_bias` in it is "
-        "not read.",
-        "dual_chunk_attention_config (Qwen2.5-1M) is an engine's own: the class attends to all pairs, and they are "
-        "counted.",
-        "An absent num_key_value_heads means 32, whatever the number of query heads.",
-        "The window is off unless use_sliding_window is true. Then the layers from max_window_layers on have it, or "
-        "those that layer_types names.",
-        "is_causal = false, as in gte-Qwen2, makes it an encoder: every token sees all others, nothing is kept between"
-        " steps, and there is no decode step. A window then is refused.",
-        "Qwen2ForRewardModel and Qwen2ForProcessRewardModel come with the files: two products with a ReLU between "
-        "them, the first as wide as the model, and one score for each sequence or two for every position.",
-    )
 
     def pooler(self, hidden: Any) -> Pooler:
         """The first product of a reward model's two."""

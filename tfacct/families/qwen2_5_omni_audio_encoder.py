@@ -39,14 +39,6 @@ class Config(voxtral_encoder.Config):
         "merger.proj": "proj",
         "merger.ends": "audio_bos_eos_token",
     }
-    gotchas: ClassVar = (
-        "The context is max_source_positions, of two frames each: 1,500 for 30 seconds. --ctx gives another number,"
-        " counted in full chunks of n_window positions; a shorter chunk at the end takes fewer FLOPs.",
-        "Each chunk is convolved by itself; its positions start at 0, and see that chunk alone."
-        " Sines are computed and not stored. Queries and values have biases, keys have none.",
-        "Two positions become one row by their mean, and a product makes it output_dim wide. Two learned rows mark"
-        " where audio begins and where it ends.",
-    )
 
     @property
     def context(self) -> int:

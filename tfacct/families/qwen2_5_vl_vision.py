@@ -8,7 +8,7 @@ from tfacct.architecture.parts import FeedForward
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
 from tfacct.families._base import Count, UpTo
-from tfacct.families._qwen_vision import IMAGES_SAID, LARGEST, PATHS, QwenVision
+from tfacct.families._qwen_vision import LARGEST, PATHS, QwenVision
 
 RELEASED = "2025-01"
 
@@ -31,14 +31,6 @@ class Config(QwenVision):
         "merger.up_proj": "merger.mlp.0",
         "merger.down_proj": "merger.mlp.2",
     }
-    gotchas: ClassVar = (
-        "The context is the patches of one image, four for each row that the language model gets: by default those of"
-        " the largest image that its processor takes, 28² · 1,280 pixels. --ctx says how many.",
-        IMAGES_SAID,
-        "Windows are squares of window_size pixels, and blocks whose numbers fullatt_block_indexes does not name attend"
-        " in them. Images are counted whose windows are all full, so patches are a multiple of those in a window;"
-        " windows at the edges of other images are smaller, and take fewer FLOPs.",
-    )
 
     @property
     def hidden(self) -> int:

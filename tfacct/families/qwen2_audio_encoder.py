@@ -21,11 +21,6 @@ class Config(voxtral_encoder.Config):
         **{ours: theirs for ours, theirs in voxtral_encoder.Config.hf_paths.items() if ours != "final_norm"},
         "merger.norm": "layer_norm",
     }
-    gotchas: ClassVar = (
-        *voxtral_encoder.Config.gotchas[:2],
-        "Two positions become one row behind the blocks, by their mean. What makes it as wide as the language model"
-        " (its projector) belongs to the whole: --part both counts it.",
-    )
 
     def behind(self) -> dict[str, Any]:
         """Means of two positions, and their norm."""

@@ -6,7 +6,7 @@ from tfacct.architecture.parts import FeedForward
 from tfacct.architecture.transformer import Transformer
 from tfacct.families._base import Count, Word
 from tfacct.families._endings import Ending
-from tfacct.families._qwen_vision import IMAGES_SAID, PATHS, QwenVision
+from tfacct.families._qwen_vision import PATHS, QwenVision
 
 RELEASED = "2024-09"
 
@@ -31,13 +31,6 @@ class Config(QwenVision):
         "merger.up_proj": "merger.mlp.0",
         "merger.down_proj": "merger.mlp.2",
     }
-    gotchas: ClassVar = (
-        "The context is the patches of one image, four for each row that the language model gets: by default those of"
-        " the largest image that its processor takes, 28² · 1,280 pixels. --ctx says how many; it is a multiple of"
-        " spatial_merge_size².",
-        IMAGES_SAID,
-        "embed_dim is the width of the blocks, hidden_size that of the rows behind the merger.",
-    )
 
     @property
     def hidden(self) -> int:

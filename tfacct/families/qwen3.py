@@ -33,15 +33,6 @@ class Config(QwenLike):
         **QwenLike.hf_paths,
         **QK_NORM_PATHS,
     }
-    gotchas: ClassVar = (
-        "An absent head_dim means 128, whatever the hidden size: never hidden_size / num_attention_heads.",
-        "Queries and keys pass through an RMSNorm over each head before rotation: head_dim elements each.",
-        "attention_bias applies to all four projections. Qwen2's implicit biases are gone.",
-        "is_causal = false makes it an encoder: every token sees all others, nothing is kept between steps, and there"
-        " is no decode step. A window then is refused.",
-        "The window is off unless use_sliding_window is true. Then the layers from max_window_layers on have it, or "
-        "those that layer_types names.",
-    )
 
     def architecture(self) -> Transformer:
         """Norms of queries and keys; biases on all four projections where attention_bias says so."""

@@ -33,7 +33,6 @@ class Config(QwenDelta):
     heads: ClassVar = DECODER
     hf_paths: ClassVar = {**Qwen3_5.hf_paths, **ROUTED_PATHS, **SHARED_PATHS}
     hf_tensors: ClassVar = {**ROUTED_TENSORS, **TENSORS}
-    gotchas: ClassVar = QwenDelta.gotchas
 
     def architecture(self) -> Transformer:
         """Experts beside a shared network, in every layer."""

@@ -33,7 +33,6 @@ class Config(QwenDelta):
     heads: ClassVar = CLASSIFYING
     hf_paths: ClassVar = {**QwenDelta.hf_paths, **delta_paths("linear_attn", **SPLIT, **BEHIND)}
     hf_tensors: ClassVar = TENSORS
-    gotchas: ClassVar = QwenDelta.gotchas
 
     def architecture(self) -> Transformer:
         """A dense network in every layer."""

@@ -14,11 +14,6 @@ class Config(qwen3_vl_vision.Config):
     deepstack_visual_indexes: tuple[UpTo, ...] = ()
 
     stems: ClassVar = ("Qwen3_5Vision",)
-    gotchas: ClassVar = (
-        *qwen3_vl_vision.Config.gotchas[:2],
-        "The class has no mergers between its blocks, whatever deepstack_visual_indexes says: one that names blocks is"
-        " refused.",
-    )
 
     def deepstack(self) -> None:
         """None. Raises ConfigError."""

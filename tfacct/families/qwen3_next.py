@@ -43,11 +43,6 @@ class Config(QwenDelta):
         ),
     }
     hf_tensors: ClassVar = {**ROUTED_TENSORS, **TENSORS}
-    gotchas: ClassVar = (
-        *QwenDelta.gotchas,
-        "A layer is dense, with a network of intermediate_size, if mlp_only_layers names it or if its number, counted "
-        "from 1, is not a multiple of decoder_sparse_step.",
-    )
 
     def architecture(self) -> Transformer:
         """Experts beside a shared network, in all layers but those that are dense."""

@@ -7,7 +7,7 @@ from tfacct.architecture.parts import Deepstack, FeedForward, Positions
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
 from tfacct.families._base import Count, UpTo, Word
-from tfacct.families._qwen_vision import EPS, IMAGES_SAID, PATHS, QwenVision
+from tfacct.families._qwen_vision import EPS, PATHS, QwenVision
 
 RELEASED = "2025-09"
 
@@ -35,14 +35,6 @@ class Config(QwenVision):
         "merger.up_proj": "merger.linear_fc1",
         "merger.down_proj": "merger.linear_fc2",
     }
-    gotchas: ClassVar = (
-        "The context is num_position_embeddings, the rows of the table of positions, which the class resamples to the"
-        " sides of each image. Its images may have more patches, or fewer: --ctx says how many, a multiple of"
-        " spatial_merge_size².",
-        IMAGES_SAID,
-        "Each of deepstack_visual_indexes is a merger of its own, with a norm behind the merging; the language model"
-        " adds their results to its first layers.",
-    )
 
     @property
     def context(self) -> int:

@@ -94,19 +94,6 @@ class Config(GemmaLike):
         "it convolves more positions than there are new tokens, and drops what it padded; in a decode step its "
         "convolution is a sum and no product"
     )
-    gotchas: ClassVar = (
-        "block_types is repeated over the layers: recurrent, recurrent, attention if absent. All attention has the "
-        "window of attention_window_size; absent key heads mean as many as query heads.",
-        "The network is half as wide as intermediate_size says. Its products have biases, and so has the last one of "
-        "attention.",
-        "A layer with the recurrence keeps one number for each channel in fp32, and the conv1d_width − 1 tokens in "
-        "front of the next. The class holds both on its modules and not in its cache; with an lru_width that is not "
-        "hidden_size it does not run a first step of one token (5.23.0).",
-        "The recurrence is pointwise work, in its own column and in no total; the class loops over the tokens.",
-        "A chunk behind a past goes through the class's convolution without the tokens before it (5.23.0): the work is "
-        "the same, its first results are not.",
-        "The head is tied by class default; logits are bounded by logits_soft_cap.",
-    )
 
     @property
     def context(self) -> int:

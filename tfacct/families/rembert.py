@@ -32,15 +32,6 @@ class Config(AbleToDecode):
         **class_table("rembert.", {ours: f"cls.predictions.{theirs}" for ours, theirs in HEAD.items()}),
         "embed.project": "rembert.encoder.embedding_hidden_mapping_in",
     }
-    gotchas: ClassVar = (
-        "An encoder: every token sees all others, nothing is kept between steps, and there is no decode step.",
-        "Tables of tokens, positions and segments have rows of input_embedding_size, and a product behind their norm"
-        " makes them as long as the model is wide.",
-        "The head makes rows of output_embedding_size, for a table of its own: the class never ties it, and"
-        " tie_word_embeddings = true is refused.",
-        "Without `architectures`, the head is that of the masked language model. RemBertModel has a pooler instead, and"
-        " no logits. is_decoder = true is refused.",
-    )
 
     @property
     def sizes(self) -> Sizes:

@@ -22,14 +22,6 @@ class Config(AbleToDecode):
     body: ClassVar = "roberta."
     hf_paths: ClassVar = class_table("roberta.", LM_HEAD)
     hf_tensors: ClassVar = {"lm_head.bias": "lm_head.bias"}
-    gotchas: ClassVar[tuple[str, ...]] = (
-        "An encoder: every token sees all others, nothing is kept between steps, and there is no decode step.",
-        "The first pad_token_id + 1 rows of the position table stand for no position: 514 rows are 512 positions. All"
-        " are counted.",
-        "RobertaForSequenceClassification has no pooler: its classifier has a product of its own in front of the"
-        " classes, of the same size. RobertaModel has the pooler.",
-        "A position_embedding_type other than absolute is refused, and so is is_decoder = true.",
-    )
 
     @property
     def offset(self) -> int:

@@ -22,7 +22,3 @@ class Config(roberta.Config):
         "blocks.*.mlp_norm": f"{BODY_AT}encoder.layer.*.intermediate.LayerNorm",
         "final_norm": f"{BODY_AT}LayerNorm",
     }
-    gotchas: ClassVar = (
-        "As RoBERTa wherever nothing else is said: positions, heads, what is refused.",
-        "Norms stand in front of the sublayers, behind the last block and behind the tables.",
-    )

@@ -41,12 +41,6 @@ class Config(bert.Config):
         **{ours: theirs.replace("bert.", BODY_AT) for ours, theirs in bert.Config.hf_paths.items()},
         **{f"embed.{ours}": f"{BODY_AT}embeddings.{theirs}" for ours, theirs in TABLES.items()},
     }
-    gotchas: ClassVar = (
-        "An encoder: every token sees all others, nothing is kept between steps, and there is no decode step.",
-        "Rows of a token, of its shape and of its sound stand side by side, and a product in front of the positions"
-        " makes the hidden size of them. Heads are BERT's, with the same names.",
-        "enable_shape, enable_pronunciation or concat_input = false is refused, and so is is_decoder = true.",
-    )
 
     def architecture(self) -> Transformer:
         """BERT's, with tables of shapes and sounds."""

@@ -35,15 +35,6 @@ class Config(AbleToDecode):
         "turns": "roformer.encoder.embed_positions",
     }
     hf_tensors: ClassVar = {"lm_head.bias": "cls.predictions.bias"}
-    gotchas: ClassVar = (
-        "An encoder: every token sees all others, nothing is kept between steps, and there is no decode step.",
-        "Queries and keys turn by sines and cosines of a table that is stored with the weights, one row as long as a"
-        " head for each position: it is counted, and never trained. rotary_value = true is refused.",
-        "An absent or null embedding_size means hidden_size. Where it is another, tables have rows of that length, a"
-        " product behind their norm makes them as long as the model is wide, and the head makes them short again.",
-        "RoFormerModel has no pooler. A position_embedding_type other than absolute is refused, and so is"
-        " is_decoder = true.",
-    )
 
     def pooler(self, hidden: Any) -> Pooler:
         """Product of the first position, and the networks' activation."""

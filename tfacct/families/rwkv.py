@@ -40,9 +40,6 @@ class Config(FamilyConfig):
     aliases: ClassVar = {"max_position_embeddings": "context_length"}
     heads: ClassVar = DECODER
     body: ClassVar = "rwkv."
-    ungathered: ClassVar = (
-        "its class lays out the weights that mix tokens as one row, and block 0 has the norm of the embeddings"
-    )
     hf_paths: ClassVar = {
         "embed": "rwkv.embeddings",
         "embed_norm": "rwkv.blocks.0.pre_ln",
@@ -70,18 +67,6 @@ class Config(FamilyConfig):
     class_extra: ClassVar = (
         "in a step of one token for each sequence, it mixes that of each with the tokens before of all of them, and so "
         "runs every product once for each pair of sequences"
-    )
-    gotchas: ClassVar = (
-        "What is kept between steps has a fixed size: in each layer the last token in front of both halves, and for "
-        "each channel two sums and the exponent that both are scaled by, in fp32. Its bytes do not depend on the "
-        "context.",
-        "The recurrence is pointwise work, in its own column and in no total.",
-        "The class halves the stream every rescale_every layers and the weights before it, so that fp16 does not "
-        "overflow. The logits are the same but for the norms' epsilon, and the halving is not counted.",
-        "The transformers class mixes up the sequences of a batch in a decode step (5.23.0): the token before has an "
-        "axis fewer there than the token itself. The work of separate sequences is counted here.",
-        "The class cannot keep anything between steps where attention_hidden_size is not hidden_size: it runs in "
-        "training alone. It is counted here and cannot be asked.",
     )
 
     @property

@@ -30,11 +30,6 @@ class Config(LlamaLike):
     }
     stems: ClassVar = ("SeedOss",)
     nulls: ClassVar = {**OWN_SHARE}
-    gotchas: ClassVar = (
-        "Llama's products. attention_bias (true if absent) is on q, k and v, attention_out_bias (false if absent) on "
-        "o, mlp_bias on all three of the network.",
-        "An absent head_dim means 128, whatever the hidden size; a null one hidden_size / num_attention_heads.",
-    )
 
     def architecture(self) -> Transformer:
         """Biases of q, k and v, of o, and of the network each have a field."""

@@ -17,12 +17,6 @@ class Config(siglip_vision_model.Config):
     stems: ClassVar = ("Siglip2Vision",)
     uncounted: ClassVar = siglip_vision_model.Config.uncounted | {"image_size"}
     harmless: ClassVar = siglip_vision_model.Config.harmless | {"max_num_patches"}
-    gotchas: ClassVar = (
-        "The context is num_patches, the rows of the table of positions, which the class resizes to the sides of each"
-        " image. Its images may have more patches, or fewer: --set num_patches changes both. The class does not read"
-        " image_size.",
-        siglip_vision_model.Config.gotchas[-1],
-    )
 
     @property
     def context(self) -> int:

@@ -28,10 +28,6 @@ class Config(TextTower):
         "Model": Ending("SiglipTextModel", "none", pooler=True, paths={"pooler.project": "head"})
     }
     hf_paths: ClassVar = class_table("", "token_embedding", ("final_norm", "final_layer_norm"))
-    gotchas: ClassVar = (
-        "The vector of the last position, be it padding, is projected to projection_size numbers, as many as"
-        " hidden_size where that is left out, with a bias.",
-    )
 
     def pooler(self, hidden: Any) -> Picked:
         """Projection of the last position's vector."""

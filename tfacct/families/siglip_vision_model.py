@@ -7,7 +7,7 @@ from tfacct.architecture.parts import AttentionPooler
 from tfacct.architecture.transformer import Transformer
 from tfacct.families._base import Real, Switch, Word
 from tfacct.families._endings import Ending
-from tfacct.families._towers import PATCHES_SAID, ImageTower, class_table
+from tfacct.families._towers import ImageTower, class_table
 
 RELEASED = "2023-03"
 
@@ -47,11 +47,6 @@ class Config(ImageTower):
         "pooler.o_proj.weight": "head.attention.out_proj.weight",
         "pooler.o_proj.bias": "head.attention.out_proj.bias",
     }
-    gotchas: ClassVar[tuple[str, ...]] = (
-        PATCHES_SAID,
-        "The pooler is a query of its own, attention to all positions, and a network as wide as the blocks'. With"
-        " vision_use_head = false there is none, as in most models that read images.",
-    )
 
     def pooler(self, hidden: Any) -> AttentionPooler | None:
         """Attention of a learned query, where the class has it."""

@@ -32,7 +32,6 @@ class Config(PartRotated):
     n_shared_experts: Count = 1
     num_experts_per_tok: Count = 8
 
-    changes_training: ClassVar = frozenset({"output_router_logits"})
     stems: ClassVar = ("SolarOpen",)
     uncounted: ClassVar = PartRotated.uncounted | {"intermediate_size"}
     aliases: ClassVar = {"num_local_experts": "n_routed_experts"}
@@ -40,12 +39,6 @@ class Config(PartRotated):
     heads: ClassVar = DECODER
     hf_paths: ClassVar = {**PartRotated.hf_paths, **BESIDE_PATHS}
     hf_tensors: ClassVar = ROUTED_TENSORS
-    gotchas: ClassVar = (
-        "Every layer has experts, beside one shared network as wide as n_shared_experts of them; the class has no "
-        "dense layer and does not read intermediate_size.",
-        "attention_bias is on q, k and v, never on o. The router's bias is a buffer in the class and not a parameter "
-        "here.",
-    )
 
     def architecture(self) -> Transformer:
         """Experts in every layer. Raises ConfigError."""

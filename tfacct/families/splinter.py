@@ -20,8 +20,3 @@ class Config(BertLike):
     body: ClassVar = "splinter."
     hf_paths: ClassVar = class_table("splinter.", {})
     harmless: ClassVar = frozenset({"question_token_id"})
-    gotchas: ClassVar = (
-        "An encoder: every token sees all others, nothing is kept between steps, and there is no decode step.",
-        "The encoder alone: the heads of SplinterForQuestionAnswering and of SplinterForPreTraining read the rows of"
-        " as many questions as a text has, and are refused. SplinterModel has no pooler.",
-    )

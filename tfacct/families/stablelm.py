@@ -28,7 +28,6 @@ class Config(PartRotated):
     use_parallel_residual: Switch = False
 
     dropouts: ClassVar = {"mlp": ("hidden_dropout", 0.0), "attention": ("attention_dropout", 0.0)}
-    changes_training: ClassVar = frozenset({"qk_layernorm"})
     stems: ClassVar = ("StableLm", "StableLM", "StableLMEpoch")  # older files write LM, the first ones Epoch
     uncounted: ClassVar = PartRotated.uncounted | {"layer_norm_eps"}
     aliases: ClassVar = {"norm_eps": "layer_norm_eps", "rope_pct": "partial_rotary_factor"}
@@ -37,13 +36,6 @@ class Config(PartRotated):
         "blocks.*.attn.q_norm": "model.layers.*.self_attn.q_layernorm",
         "blocks.*.attn.k_norm": "model.layers.*.self_attn.k_layernorm",
     }
-    gotchas: ClassVar = (
-        "Norms are LayerNorms, with scale and shift. A quarter of each head is rotated: no count changes.",
-        "use_qkv_bias is about q, k and v. With use_parallel_residual attention and network run side by side behind "
-        "one norm.",
-        "qk_layernorm (stablelm-2-12b): a LayerNorm of each head's queries and keys, with a scale of its own and no "
-        "shift. The class has a module for each head.",
-    )
 
     def norm(self) -> Norm:
         """LayerNorm over the hidden size."""

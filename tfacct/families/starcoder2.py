@@ -41,7 +41,6 @@ class Config(LlamaLike):
         "blocks.*.mlp.up_proj": "model.layers.*.mlp.c_fc",
         "blocks.*.mlp.down_proj": "model.layers.*.mlp.c_proj",
     }
-    gotchas: ClassVar = ("The head is tied by class default; published configs may not say so.",)
 
     def norm(self) -> Norm:
         """LayerNorm over the hidden size."""

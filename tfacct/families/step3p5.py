@@ -104,18 +104,6 @@ class Config(LlamaLike):
         "blocks.*.attn.gate_proj": "model.layers.*.self_attn.g_proj",
     }
     hf_tensors: ClassVar = ROUTED_TENSORS
-    gotchas: ClassVar = (
-        "layer_types says which layers have the window, which has no default; without it none has. Those have"
-        " num_sliding_attention_heads query heads, or as many as attention_other_setting says; key/value heads are the"
-        " same in all layers.",
-        "One number for each head and token gates what attention gives; its product never has a bias. attention_bias is"
-        " on q, k, v and o, mlp_bias on dense and shared networks.",
-        "mlp_layer_types says which layers are dense; without it those that moe_layers_enum does not name, or, without"
-        " that, the first three. The others have a shared network of share_expert_dim beside the experts. The router's"
-        " bias is a buffer in the class and not a parameter here.",
-        "Lists of published files go on for the num_nextn_predict_layers that predict further tokens. Those are not"
-        " counted, as in the class.",
-    )
 
     def norm(self) -> Norm:
         """RMSNorm whose weight is the scale less 1."""

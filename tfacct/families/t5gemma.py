@@ -104,15 +104,6 @@ class Config(FamilyConfig):
         **_side("", "decoder", {**LAYER, **CROSS}),
         "lm_head": "lm_head.out_proj",
     }
-    gotchas: ClassVar = (
-        "Each side has its own sizes, in the objects encoder and decoder, and its own token table. The head is tied to"
-        " the decoder's.",
-        "Cross keys and values are products of the encoder's width. cross_attention_hidden_size is not read: the class"
-        " takes the encoder's hidden_size.",
-        "Every other layer has a window, the first among them, on both sides. The encoder's sees sliding_window tokens"
-        " before a token and as many behind it.",
-        "Attention, cross attention and network each have a norm before and a norm after.",
-    )
 
     @classmethod
     def read(cls, raw: Mapping[str, Any]) -> tuple[FamilyConfig, dict[str, Any], list[str]]:

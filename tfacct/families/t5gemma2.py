@@ -90,20 +90,6 @@ class Config(FamilyConfig):
         "embed.image_end.weight": f"{WRITING}embed_tokens.eoi_embedding",
         "encoder.embed.image_end.weight": f"{READING}embed_tokens.eoi_embedding",
     }
-    gotchas: ClassVar = (
-        "A decoder's tokens see those before them and all of the source in one softmax. Keys and values of both are"
-        " products of the same weights: there is no cross attention beside it.",
-        "Both sides and the head have one token table; tie_word_embeddings=false gives each its own. A token that ends"
-        " an image has a row of its own.",
-        "Each side has its own sizes, in the objects encoder.text_config and decoder; both are as wide, and have one"
-        " vocabulary.",
-        "Five layers have the window, the sixth sees everything, on both sides. The encoder's is sliding_window tokens"
-        " with a token in their middle, of an even number one more behind it.",
-        "Attention and network each have a norm before and a norm after. Scores are not bounded, whatever"
-        " attn_logit_softcapping says: the class does not read it.",
-        "What the encoder sees by (encoder.vision_config) is counted by --part vision. --part both counts the"
-        " projector too.",
-    )
 
     @classmethod
     def read(cls, raw: Mapping[str, Any]) -> tuple[FamilyConfig, dict[str, Any], list[str]]:

@@ -41,13 +41,6 @@ class Config(FamilyConfig):
         "num_hidden_layers": "n_layer",
         "num_attention_heads": "n_head",
     }
-    gotchas: ClassVar = (
-        "transformers has no class for telechat: its configs come with code of their own, which was read in public "
-        "copies and not run. Only the reference model and hand arithmetic check it.",
-        "Only o and down have biases; heads share the hidden size. Its width is ffn_hidden_size: an intermediate_size "
-        "beside it is not read. tie_word_embeddings has to be said: copies of its code take other defaults.",
-        "embed_layernorm and apply_residual_connection_post_layernorm are refused where they are on.",
-    )
 
     @property
     def context(self) -> int:

@@ -7,7 +7,6 @@ from tfacct.architecture.parts import Attention, FeedForward
 from tfacct.architecture.transformer import Transformer
 from tfacct.families._base import Count, Layers, Real
 from tfacct.families._endings import DECODER
-from tfacct.families._gemma_like import GemmaLike
 from tfacct.families._gemma_windows import GemmaWindows
 
 RELEASED = "2025-09"
@@ -25,13 +24,6 @@ class Config(GemmaWindows):
 
     stems: ClassVar = ("VaultGemma",)
     heads: ClassVar = DECODER
-    gotchas: ClassVar = (
-        *GemmaLike.gotchas,
-        GemmaWindows.gotchas[-1],
-        "use_bidirectional_attention = true is refused.",
-        "Layers 0, 2, 4 … have the window unless layer_types says otherwise. An absent sliding_window means 4,096.",
-        "Gemma 2's norms behind attention and network are not there: a block has two norms, not four.",
-    )
 
     def architecture(self) -> Transformer:
         """Gemma 2's blocks. Raises ConfigError."""

@@ -7,7 +7,7 @@ from tfacct.architecture.parts import Pooler
 from tfacct.architecture.transformer import Transformer
 from tfacct.families._base import Real, Switch, Word
 from tfacct.families._endings import Ending
-from tfacct.families._towers import ATTENTION_IN_FILES, PATCHES_SAID, VIT_LAYER, ImageTower
+from tfacct.families._towers import ATTENTION_IN_FILES, VIT_LAYER, ImageTower
 
 RELEASED = "2020-10"
 
@@ -55,12 +55,6 @@ class Config(ImageTower):
         "embed.class.weight": "vit.embeddings.cls_token",
         "pos_embed.weight": "vit.embeddings.position_embeddings",
     }
-    gotchas: ClassVar[tuple[str, ...]] = (
-        PATCHES_SAID,
-        "Without `architectures` it is ViTModel, with a pooler and no classes. ViTForImageClassification scores its"
-        " classes of the class token, without a pooler.",
-        "A pooler_output_size other than hidden_size is refused.",
-    )
 
     def pooler(self, hidden: Any) -> Pooler:
         """Product of the class token's vector."""

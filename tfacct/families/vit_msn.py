@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 from tfacct.families import vit
 from tfacct.families._base import Real
 from tfacct.families._endings import BODY, Ending
-from tfacct.families._towers import PATCHES_SAID
 
 RELEASED = "2022-04"
 
@@ -24,11 +23,6 @@ class Config(vit.Config):
             vit.Config.heads["ForImageClassification"], auto="ViTMSNForImageClassification"
         ),
     }
-    gotchas: ClassVar = (
-        PATCHES_SAID,
-        "Without `architectures` it is ViTMSNModel, without classes. ViTMSNForImageClassification scores its classes of"
-        " the class token.",
-    )
 
     def pooler(self, hidden: Any) -> None:  # type: ignore[override]  # noqa: ARG002
         """It has none."""

@@ -52,14 +52,6 @@ class Config(Tower):
         "blocks.*.mlp_norm": f"{LAYER}.final_layer_norm",
         "final_norm": "layer_norm",
     }
-    gotchas: ClassVar = (
-        "The context is max_source_positions, of two frames each: 1,500 for 30 seconds. The class takes audio of that"
-        " length only, and longer audio as several sequences (--batch).",
-        "Positions are a table that is stored but not trained. Queries and values have biases, keys have none."
-        " scale_embedding is not read by the class.",
-        "What joins four positions into one row after the encoder (its projector) belongs to the whole:"
-        " --part both counts it.",
-    )
 
     @property
     def context(self) -> int:

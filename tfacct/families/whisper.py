@@ -52,17 +52,6 @@ class Config(Sides):
         "lm_head": "proj_out",
     }
     fixed: ClassVar = Sides.fixed | {"Fp", "Kf"}  # the stem's convolutions
-    gotchas: ClassVar = (
-        "The source is counted in positions of the encoder, of two frames each: 1,500 for the 3,000 frames of 30"
-        " seconds. The class pads shorter audio to all of max_source_positions and takes no other length; another"
-        " --source is what a model costs that is run without padding.",
-        "The first convolution runs over all frames, the second over every other one. Both are counted as products of"
-        " three frames' numbers, the zeros at the ends included.",
-        "The encoder's positions are a table that is stored but not trained. The decoder's are learned.",
-        "Queries and values have biases, keys have none. scale_embedding is not read by the class.",
-        "A training step counts 2 × forward for the first convolution too, although nothing needs the gradient of"
-        " audio.",
-    )
 
     @property
     def context(self) -> int:

@@ -35,12 +35,6 @@ class Config(FamilyConfig):
     }
     heads: ClassVar = DECODER
     hf_paths: ClassVar = class_table("model.", "lm_head")
-    gotchas: ClassVar = (
-        "Positions are sines and cosines, computed for as many tokens as there are: no table is stored, and nothing "
-        "limits the context. max_position_embeddings is the context that the model was trained with.",
-        "The head is tied by class default. Token rows are multiplied by √d_model unless scale_embedding is false.",
-        "add_cross_attention = true is refused.",
-    )
 
     @property
     def context(self) -> int:

@@ -86,14 +86,6 @@ class Config(Encoding):
         **{f"blocks.*.{ours}": f"transformer.{theirs}" for ours, theirs in LAYER.items()},
         "lm_head": "pred_layer.proj",
     }
-    gotchas: ClassVar[tuple[str, ...]] = (
-        "An encoder: every token sees all others, nothing is kept between steps, and there is no decode step.",
-        "emb_dim is the hidden size, and networks are four times as wide: no field says so. n_words is vocab_size.",
-        "With n_langs above 1 and use_lang_emb there is a table of languages, a row of which is added to each token's.",
-        "The head is one product over the tied token table, with a bias. Classes of a text are scored of its first"
-        " position. XLMForQuestionAnswering, whose head searches for ends of answers, is refused, and so are causal ="
-        " true and asm = true.",
-    )
 
     @property
     def sizes(self) -> Sizes:

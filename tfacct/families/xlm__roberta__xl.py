@@ -33,7 +33,3 @@ class Config(roberta.Config):
         "blocks.*.mlp_norm": "roberta.encoder.layer.*.LayerNorm",
         "final_norm": "roberta.encoder.LayerNorm",
     }
-    gotchas: ClassVar = (
-        "As RoBERTa wherever nothing else is said: positions, heads, what is refused.",
-        "Norms stand in front of the sublayers and behind the last block; there is none behind the tables.",
-    )

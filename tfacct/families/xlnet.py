@@ -95,17 +95,6 @@ class Config(Encoding):
         **{f"blocks.*.attn.{ours}": f"{ATTENTION}.{theirs}" for ours, theirs in OWN.items()},
     }
     inputs_first: ClassVar = tuple(f"blocks.*.attn.{which}_proj" for which in "qkvr")
-    gotchas: ClassVar = (
-        "Counted as an encoder, as the class runs a text that it is given alone: every token sees all others, and"
-        " nothing is kept. Results of earlier texts that it can be given (mems) are not counted, nor is the second"
-        " stream of its training (target_mapping), for which it stores a learned row.",
-        "There are no positions: every block multiplies sines and cosines of distances, two for each token, by a matrix"
-        " of its own, and its queries with them. Pairs pick their scores afterwards.",
-        "Each block stores vectors for the texts of a pair, which nothing reads without token_type_ids.",
-        "No field limits the context. The published models were trained with 512 tokens.",
-        "XLNetForSequenceClassification has a product of the last position in front of its classes."
-        " attn_type = uni, bi_data = true, and a d_head other than d_model / n_head are refused.",
-    )
 
     @property
     def context(self) -> int:

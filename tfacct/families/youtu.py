@@ -25,10 +25,6 @@ class Config(LatentLike):
     stems: ClassVar = ("Youtu",)
     heads: ClassVar = DECODER
     harmless: ClassVar = LatentLike.harmless | {"embedding_initializer_range"}
-    gotchas: ClassVar = (
-        "Every layer is one of DeepSeek-V3's dense layers: there are no experts. The head is tied by class default.",
-        *LatentLike.gotchas,
-    )
 
     def architecture(self) -> Transformer:
         """Equal blocks of latent attention and a dense network."""

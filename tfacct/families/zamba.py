@@ -78,7 +78,6 @@ class Config(ZambaLike):
         """.split()
     )
     heads: ClassVar = CLASSIFYING
-    ungathered: ClassVar = "blocks of its class share weights, and fully_shard takes no weight into two units"
     hf_paths: ClassVar = {
         "embed": "model.embed_tokens",
         "blocks.*.attn_norm": f"{BLOCK}.input_layernorm",
@@ -94,16 +93,6 @@ class Config(ZambaLike):
     }
     hf_tensors: ClassVar[Mapping[str, str]] = mixer_tensors(f"{LAYER}.mamba")
     class_extra: ClassVar = "it convolves more positions than there are new tokens, and drops what it padded"
-    gotchas: ClassVar = (
-        "layers_block_type says which layers are hybrid; without it the third is, and of those behind it every"
-        " attn_layer_period-th. There one transformer block, whose weights are stored once, reads the stream and the"
-        " token's row of the table side by side, twice the hidden size, and a product of the layer's own brings its"
-        " result back to what Mamba reads. Each such layer keeps keys and values of its own.",
-        "Mamba has n_mamba_heads heads: each makes step, B and C of its own channels by a matrix of its own. The gate"
-        " is a SiLU, whatever hidden_mamba_act says of the convolution.",
-        "tie_word_embeddings = false is refused: the class then shares no block either. attention_head_dim and"
-        " attention_hidden_size follow from hidden_size; any other values are refused.",
-    )
 
     def listed(self) -> list[str]:
         """layers_block_type, by default hybrid layers at a period behind the first ones."""

@@ -80,7 +80,6 @@ class Config(ZambaLike):
         """.split()
     )
     heads: ClassVar = CLASSIFYING
-    ungathered: ClassVar = "blocks of its class share weights, and fully_shard takes no weight into two units"
     hf_paths: ClassVar = {
         "embed": "model.embed_tokens",
         "blocks.*.attn_norm": f"{BLOCK}.input_layernorm",
@@ -98,20 +97,6 @@ class Config(ZambaLike):
     }
     hf_tensors: ClassVar[Mapping[str, str]] = mamba2_tensors(f"{LAYER}.mamba")
     class_extra: ClassVar = MAMBA2_EXTRA
-    gotchas: ClassVar = (
-        "layers_block_type says which layers are hybrid: there a transformer block reads the stream and the token's row"
-        " of the table side by side, twice the hidden size, and a product brings its result back to what Mamba-2 reads."
-        " Nothing of it is added to the stream itself.",
-        "There are num_mem_blocks such blocks, which the hybrid layers use in turn: their weights are stored once, and"
-        " every layer that uses them multiplies with them and keeps keys and values of its own. Each such layer has"
-        " adapters of its own, of adapter_rank, beside the network's first matrix, and with"
-        " use_shared_attention_adapter beside queries, keys and values too.",
-        "tie_word_embeddings = false is refused: the class then shares no block either. hybrid_layer_ids, head_dim,"
-        " attention_hidden_size and mamba_headdim are computed by the class from other fields; any other values are"
-        " refused.",
-        "The convolution of Mamba-2 always has a bias, whatever use_conv_bias says. It runs in chunks of chunk_size,"
-        " padded to whole ones; its state is kept in fp32.",
-    )
 
     @property
     def context(self) -> int:

@@ -88,18 +88,6 @@ class Config(FamilyConfig):
             for tensor, named in (("weight", "scale"), ("bias", "bias"))
         },
     }
-    gotchas: ClassVar = (
-        "Queries and keys pass a depthwise convolution over cca_time0 tokens, then one of each head's numbers over"
-        " cca_time1; means of queries and keys are added. Those of the last tokens are kept beside the cache, as they"
-        " come: the first convolution runs over cca_time1 − 1 tokens once more in every step, as the class runs it.",
-        "Half of the numbers of all values are made of the token before; what the last token has of them is kept.",
-        "Queries and keys are made of one length; a learned number of each key head multiplies its keys.",
-        "The router is a network of three products behind one. From the second layer on it adds what the router before"
-        " it read, times learned numbers. It has one choice more than there are experts, which gives nothing: a token"
-        " is counted as if it were sent to an expert. What corrects its choice is a buffer in the class and not a"
-        " parameter here.",
-        "Learned numbers are added to token rows, to what a sublayer gives and to the stream; others multiply them.",
-    )
 
     @property
     def context(self) -> int:

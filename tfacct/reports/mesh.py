@@ -24,6 +24,7 @@ from tfacct.loading.model import LoadedModel
 from tfacct.reports import pipes
 from tfacct.reports.stored import names
 from tfacct.reports.unruled import encodes, gathered_elsewhere, in_parallel, unparallel, unruled
+from tfacct.training.traits import FSDP_UNSUPPORTED
 
 NORMS_LAST = frozenset(("apertus", "bailing_moe", "exaone4", "exaone_moe", "gemma3_text", "glm4_moe", "hy_v3"))
 """Families whose norms of queries and keys run after the matmuls of queries, keys and values."""
@@ -153,8 +154,8 @@ def check_ruled(subject: LoadedModel, mesh: Mesh, *, train: bool = True) -> None
         if subject.family in GATHERED:
             counted = f"{option('fsdp')} alone is counted, by `tfacct params` and `comms`"
             kinds = f"{counted}: it divides weights, whatever computes with them"
-        if mesh.fsdp > 1 and subject.config.ungathered:
-            kinds = subject.config.ungathered
+        if mesh.fsdp > 1 and subject.family in FSDP_UNSUPPORTED:
+            kinds = FSDP_UNSUPPORTED[subject.family]
         raise ConfigError(f"{subject.name}: no rule for {said} on a mesh", kinds)
     if train:
         check_buckets(subject, mesh)

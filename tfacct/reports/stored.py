@@ -15,6 +15,7 @@ from tfacct.ledger.groups import Ledger
 from tfacct.ledger.lines import PIXELS
 from tfacct.ledger.torch_parameters import TorchParameter
 from tfacct.loading.model import LoadedModel
+from tfacct.training.traits import OUTPUT_PROJECTION_FIRST, UNVERIFIED_DEFAULTS, unverified_fields
 
 IN, OUT = (paths.in_every(paths.BLOCKS, f"attn.{name}") for name in ("q_proj", "o_proj"))
 
@@ -44,7 +45,7 @@ def _stored(subject: LoadedModel, ledger: Ledger) -> list[TorchParameter]:
             at = 1 if tensor.parameter.bank else 0
             shape = (*shape[:at], found[key].shape[at] + shape[at], *shape[at + 1 :])
         found[key] = TorchParameter(shape, int(tensor.count), stack, tensor.embedding)
-    if subject.config.out_first:
+    if subject.family in OUTPUT_PROJECTION_FIRST:
         modules = subject.config.paths()
         return _out_first(found, modules[IN], modules[OUT])
     return list(found.values())
@@ -65,7 +66,7 @@ def names(subject: LoadedModel) -> dict[str, str]:
 
 def changed_by(subject: LoadedModel) -> str | None:
     """Reason why a field of a model's config leaves its training step uncounted; None if no field does."""
-    fields, unsaid = sorted(subject.config.changes_training), subject.config.changes_by_default
+    fields, unsaid = unverified_fields(subject), UNVERIFIED_DEFAULTS.get(subject.family, 0.0)
     on = next((field for field in fields if said(subject.raw, field, unsaid)), None)
     if on is None:
         # A class of decoders that runs as an encoder has another mask, and so it saves other tensors.

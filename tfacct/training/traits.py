@@ -147,6 +147,65 @@ TRAITS: Mapping[str, Traits] = {
 }
 """Traits of the classes of families, where any differs from the default."""
 
+UNVERIFIED_FIELDS: Mapping[str, str] = {
+    "activation_function": "nomic_bert",
+    "alibi": "falcon",
+    "apply_residual_connection_post_layernorm": "bloom",
+    "attention_dropout": "modernbert",
+    "attn_config.attn_pdrop": "mpt",
+    "attn_logit_softcapping": "gemma3_text",
+    "chunk_size_feed_forward": """
+        albert altclip_text_model bert big_bird camembert chinese_clip_text_model data2vec-text distilbert
+        dpr electra ernie jina_bert layoutlm longformer megatron-bert rembert roberta roberta-prelayernorm
+        roc_bert roformer xlm-roberta xlm-roberta-xl
+    """,
+    "classifier_dropout": "modernbert",
+    "decoder_layerdrop": "bart blenderbot blenderbot-small m2m_100 marian mbart mvp pegasus plbart",
+    "embedding_dropout": "modernbert",
+    "encoder_layerdrop": "bart blenderbot blenderbot-small m2m_100 marian mbart mvp pegasus plbart",
+    "in_blocks": "mimo qwen2 qwen3 qwen3_moe",
+    "input_jitter_noise": "phimoe",
+    "layerdrop": "opt",
+    "mlp_dropout": "modernbert",
+    "mlp_fc1_bias": "nomic_bert",
+    "mlp_fc2_bias": "nomic_bert",
+    "num_experts": "nomic_bert",
+    "output_router_logits": """
+        exaone_moe flex_olmo granitemoe granitemoe_swa granitemoeshared grok-1 hy_v3 mellum minimax_m2
+        mixtral olmoe phimoe qwen2_moe qwen3_moe solar_open
+    """,
+    "qk_layernorm": "stablelm",
+    "qkv_proj_bias": "nomic_bert",
+    "reorder_and_upcast_attn": "gpt2 jais",
+    "router_jitter_noise": "minimax_m2 mixtral",
+    "slow_but_exact": "bloom",
+    "sparse_prediction": "modernbert",
+    "use_bidirectional_attention": "gemma gemma2 gemma3_text",
+    "use_qk_norm": "cohere",
+}
+"""Fields that change a training step in ways that were not measured → the families whose class reads them."""
+UNVERIFIED_DEFAULTS = {"m2m_100": 0.05}
+"""Values of those fields where a config leaves them out, if the class turns them on."""
+ONE_ROW = "one row, which fully_shard leaves whole on the first rank"
+FSDP_UNSUPPORTED: Mapping[str, str] = {
+    "bailing_hybrid": f"its class lays out the decays of channels as {ONE_ROW}",
+    "glm5_next_text": f"its class lays out the decays of heads as {ONE_ROW}",
+    "kimi_linear": f"its class lays out the decays of heads as {ONE_ROW}",
+    "olmo_hybrid": "its class has weights in fp32 beside those in bf16, and fully_shard gathers no unit of both",
+    "rwkv": "its class lays out the weights that mix tokens as one row, and block 0 has the norm of the embeddings",
+    **dict.fromkeys(
+        ("zamba", "zamba2"), "blocks of its class share weights, and fully_shard takes no weight into two units"
+    ),
+}
+"""Why `fully_shard` does not shard the class of a family as counted."""
+OUTPUT_PROJECTION_FIRST = frozenset(["phi3"])
+"""Families whose class declares attention's output projection before the others, so that an optimizer gets it first."""
+
+
+def unverified_fields(model: LoadedModel) -> list[str]:
+    """Fields of a model that change its training step in ways that were not measured, in order."""
+    return sorted(field for field, families in UNVERIFIED_FIELDS.items() if model.family in families.split())
+
 
 def traits_of(model: LoadedModel) -> Traits:
     """How the class of a model runs its parts."""

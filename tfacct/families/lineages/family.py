@@ -1,0 +1,191 @@
+"""A family: the config fields of one `model_type`, their defaults, and the transformer they describe.
+
+A family is a plain class, named as its transformers classes begin. Annotated attributes are fields of its config.json;
+all other attributes are facts about the class. `build` makes the pydantic model that checks the fields, the first time
+that a config of the family is read, so a module may hold a whole lineage and cost nothing until then.
+"""
+
+from collections.abc import Mapping
+from types import UnionType
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Union, get_args, get_origin
+
+from pydantic import Field
+
+from tfacct.architecture.transformer import Transformer
+from tfacct.families._base import FamilyConfig
+from tfacct.families._endings import Ending as TaskHead
+from tfacct.ledger.workload import Workload
+
+if TYPE_CHECKING:
+    Base = FamilyConfig
+else:
+    Base = object
+SAME_AS_QUERY_HEADS: Any = Field(default_factory=lambda fields: fields["num_attention_heads"])
+"""As many key/value heads as query heads, if a config does not say."""
+
+
+class Family(Base):
+    """What a family may declare.
+
+    Merged along the bases, nearest last: `module_names`, `layer_module_names`, `tensor_names`, `layer_tensor_names`,
+    `attribute_map` (tables), `ignored_fields`, `reference_only` (words). All others: the nearest declaration counts.
+    """
+
+    defaults: ClassVar[Mapping[str, Any]] = {}
+    """Defaults of this class for fields that a base declares."""
+    layer_path: ClassVar[str] = "model.layers.*"
+    """Path of a layer in the transformers class."""
+    module_names: ClassVar[Mapping[str, str]] = {}
+    """Our modules → the class's, of the whole model."""
+    layer_module_names: ClassVar[Mapping[str, str]] = {}
+    """Our modules → the class's, of one layer, without `layer_path`."""
+    tensor_names: ClassVar[Mapping[str, str]] = {}
+    """Our tensors → the class's, where a parameter is no module's `weight` or `bias`."""
+    layer_tensor_names: ClassVar[Mapping[str, str]] = {}
+    """The same of one layer."""
+    attribute_map: ClassVar[Mapping[str, str]] = {}
+    """Other names by which the class reads a field → the field."""
+    ignored_fields: ClassVar[Any] = ""
+    """Fields that change no count in this family."""
+    reference_only: ClassVar[str] = ""
+    """Fields that no count depends on, only the reference model. True of floats, strings and dicts anyway;
+    `-name` takes one of those out."""
+    required_values: ClassVar[Mapping[str, object]] = {}
+    """Fields that no part can express → the one value that is counted; any other is an error."""
+    base_model_prefix: ClassVar[str] = "model"
+    """As in transformers: the attribute that holds the model without a head; "" if there is none."""
+
+    if TYPE_CHECKING:  # a base may read fields that only its families declare
+
+        def __getattr__(self, name: str) -> Any: ...
+
+    def __init_subclass__(cls, **how: Any) -> None:
+        for name, value in vars(cls).get("defaults", {}).items():
+            setattr(cls, name, value)
+
+    def check(self) -> None:
+        """Refuse values that no part can express. Raises ConfigError."""
+        for name, value in self.required_values.items():
+            if getattr(self, name) != value:
+                raise self.refused(name, getattr(self, name))
+
+    @property
+    def task_head(self) -> TaskHead:
+        """What follows the layers in the class that `architectures` names."""
+        return self.ending
+
+    def hf_unsupported(self) -> str | None:
+        """Why the transformers class cannot be asked about these fields; None if it can."""
+        return FamilyConfig.class_cannot(self)
+
+    def hf_cache(self) -> Transformer:
+        """A transformer that caches what the transformers class caches."""
+        return FamilyConfig.class_keeps(self)
+
+    def hf_module_names(self) -> Mapping[str, str]:
+        """All modules → the class's, where the names do not depend on fields."""
+        return FamilyConfig.class_paths(self)
+
+    def hf_tensor_names(self) -> dict[str, str]:
+        """All tensors of `tensor_names` → those of the class that `architectures` names."""
+        return FamilyConfig.tensors(self)
+
+    def hf_extra_positions(self, work: Workload) -> Mapping[str, int]:
+        """Matrix products that the class runs over more positions than there are new tokens: how many more."""
+        return FamilyConfig.class_runs_more(self, work)
+
+    def hf_extra_flops(self, work: Workload) -> Mapping[str, int]:
+        """FLOPs per layer that the class runs beyond those counted, by path."""
+        return FamilyConfig.class_adds(self, work)
+
+
+OLD_NAMES = {
+    "task_heads": "heads",
+    "null_means": "nulls",
+    "nested_defaults": "inside",
+    "constant_axes": "fixed",
+    "checkpoint_conversion_mapping": "in_files",
+    "keep_in_fp32_modules": "kept_wide",
+    "transposed_weights": "inputs_first",
+    "hf_model_type": "class_type",
+    "hf_cache_differs": "class_differs",
+    "hf_extra_note": "class_extra",
+    "hf_no_chunked_prefill": "class_chunks",
+    "hf_no_cache": "class_whole",
+    "hf_unsupported": "class_cannot",
+    "hf_cache": "class_keeps",
+    "hf_module_names": "class_paths",
+    "hf_tensor_names": "tensors",
+    "hf_extra_positions": "class_runs_more",
+    "hf_extra_flops": "class_adds",
+    "hf_config_fields": "class_fields",
+    "hf_products": "class_multiplies",
+    "hf_fixed_source": "class_source_whole",
+}
+"""Facts and methods → what `FamilyConfig` calls them, until it is renamed: then this table goes."""
+
+
+def submodules(theirs: str, names: str, **renamed: str) -> dict[str, str]:
+    """Modules by our names → the class's, inside one of its modules: those named alike, and those `renamed`."""
+    return {name: f"{theirs}.{own}" for name, own in {**{n: n for n in names.split()}, **renamed}.items()}
+
+
+def attention_modules(
+    theirs: str, q: str = "q_proj", k: str = "k_proj", v: str = "v_proj", o: str = "o_proj"
+) -> dict[str, str]:
+    """Modules of attention: its four projections, and what it computes itself."""
+    own = {f"attn.{name}_proj": f"{theirs}.{their}" for name, their in zip("qkvo", (q, k, v, o), strict=True)}
+    return {**own, "attn.scores": theirs, "attn.values": theirs}
+
+
+def mlp_modules(
+    theirs: str, up: str = "up_proj", down: str = "down_proj", gate: str | None = "gate_proj", at: str = "mlp"
+) -> dict[str, str]:
+    """Modules of an MLP, gated unless `gate` is None."""
+    own = {"gate_proj": gate, "up_proj": up, "down_proj": down}
+    return {f"{at}.{name}": f"{theirs}.{their}" for name, their in own.items() if their}
+
+
+def merged(family: type[Family], name: str) -> dict[str, Any]:
+    """A table of a family: its bases' first, then its own."""
+    return {k: v for base in reversed(family.__mro__) for k, v in vars(base).get(name, {}).items()}
+
+
+def merged_words(family: type[Family], name: str) -> set[str]:
+    """Words of a family and of its bases."""
+    return {word for base in family.__mro__ for word in vars(base).get(name, "").split()}
+
+
+def build(family: type[Family]) -> type[FamilyConfig]:
+    """The pydantic model of a family."""
+    at = family.layer_path
+    modules = {f"blocks.*.{o}": f"{at}.{t}".removesuffix(".") for o, t in merged(family, "layer_module_names").items()}
+    tensors = {f"blocks.*.{ours}": f"{at}.{theirs}" for ours, theirs in merged(family, "layer_tensor_names").items()}
+    prefix = family.base_model_prefix
+    own: dict[str, Any] = {
+        "__module__": family.__module__,
+        "__doc__": family.__doc__,
+        **{old: getattr(family, new) for new, old in OLD_NAMES.items() if hasattr(family, new)},
+        "hf_paths": {**merged(family, "module_names"), **modules},
+        "hf_tensors": {**merged(family, "tensor_names"), **tensors},
+        "aliases": merged(family, "attribute_map"),
+        "harmless": frozenset(merged_words(family, "ignored_fields")),
+        "body": prefix and f"{prefix}.",
+        "stems": vars(family).get("class_prefixes", (family.__name__,)),
+    }
+    annotations = {name: ClassVar for name in own if not name.startswith("__")}
+    config: Any = type(family.__name__, (family, FamilyConfig), {**own, "__annotations__": annotations})
+    fields, words = config.model_fields, merged_words(family, "reference_only")
+    counted = {word.removeprefix("-") for word in words if word.startswith("-")}
+    passive = {name for name, field in fields.items() if _is_passive(field.annotation)}
+    config.uncounted = frozenset((passive - counted) | (words & {*fields}))
+    done: type[FamilyConfig] = config
+    return done
+
+
+def _is_passive(kind: Any) -> bool:
+    """True of floats, strings and dicts, which no count depends on."""
+    if get_origin(kind) in (Union, UnionType):
+        return all(_is_passive(arm) for arm in get_args(kind) if arm is not type(None))
+    kind = get_args(kind)[0] if get_origin(kind) is Annotated else kind
+    return (get_origin(kind) or kind) in (float, str, dict)
