@@ -90,7 +90,7 @@ def _trains(name: str) -> str:
 def _section(name: str, models: list[LoadedModel], read: set[str]) -> str:
     family = families.config_class(name)
     if name == families.OWN:
-        return _own_section(models, family)
+        return _own_section(models)
     harmless = family.harmless - set(family.model_fields)
     silent = (f"`{field}` ({_absent(family, field)})" for field in sorted(family.uncounted))
     facts = {
@@ -137,13 +137,13 @@ def _folded(title: str, text: str) -> str:
     return f"<details><summary>{title}</summary>\n\n{text}\n\n</details>"
 
 
-def _own_section(models: list[LoadedModel], family: type[FamilyConfig]) -> str:
+def _own_section(models: list[LoadedModel]) -> str:
     """The models of parts: their keys have a page of their own."""
     presets_ = [f"| {m.name} | {sum(m.ledger.parameters().values()):,} |" for m in models]
     return "\n\n".join(
         [
             f"## {families.OWN}\n\n{_differs(families.OWN)} [your-model.md](your-model.md) lists its tables and keys.",
-            _notes(name),
+            _notes(families.OWN),
             "\n".join(["| preset | parameters |", "|---|---:|", *presets_, ""]),
         ]
     )
