@@ -12,9 +12,8 @@ from tfacct.architecture.parts import CompressedAttention, Experts, HyperConnect
 from tfacct.architecture.parts.projector import Learned, Linear, NamedTensors, Scaling
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
-from tfacct.families.lineages.decoder import EXPERT_MODULES, EXPERT_TENSORS, Decoder, DecoderBase
+from tfacct.families.lineages.decoder import EXPERT_MODULES, EXPERT_TENSORS, Decoder, DecoderBase, Window
 from tfacct.families.lineages.family import mlp_modules
-from tfacct.families.lineages.llama import Window
 from tfacct.families.lineages.vocabulary import (
     DECODER,
     CoreSchema,
