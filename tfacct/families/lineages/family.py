@@ -6,6 +6,7 @@ that a config of the family is read, so a module may hold a whole lineage and co
 """
 
 from collections.abc import Mapping
+from operator import attrgetter
 from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Union, get_args, get_origin
 
@@ -13,6 +14,7 @@ from pydantic import Field
 
 from tfacct.architecture.transformer import Transformer
 from tfacct.families._base import FamilyConfig
+from tfacct.families._base import share as divide_exactly
 from tfacct.families._endings import Ending as TaskHead
 from tfacct.ledger.workload import Workload
 
@@ -44,7 +46,7 @@ class Family(Base):
     layer_tensor_names: ClassVar[Mapping[str, str]] = {}
     """The same of one layer."""
     attribute_map: ClassVar[Mapping[str, str]] = {}
-    """Other names by which the class reads a field → the field."""
+    """Other names by which the class reads a field → the field. They are attributes too, so a base reads them."""
     ignored_fields: ClassVar[Any] = ""
     """Fields that change no count in this family."""
     reference_only: ClassVar[str] = ""
@@ -68,6 +70,11 @@ class Family(Base):
         for name, value in self.required_values.items():
             if getattr(self, name) != value:
                 raise self.refused(name, getattr(self, name))
+
+    def divide(self, field: str, by: str, hint: str | None = None) -> int:
+        """One size by another, exactly; errors name them as the config does. Raises ConfigError."""
+        names = (self.attribute_map.get(name, name) for name in (field, by))
+        return divide_exactly(getattr(self, field), getattr(self, by), " by ".join(names), hint)
 
     @property
     def task_head(self) -> TaskHead:
@@ -161,14 +168,16 @@ def build(family: type[Family]) -> type[FamilyConfig]:
     at = family.layer_path
     modules = {f"blocks.*.{o}": f"{at}.{t}".removesuffix(".") for o, t in merged(family, "layer_module_names").items()}
     tensors = {f"blocks.*.{ours}": f"{at}.{theirs}" for ours, theirs in merged(family, "layer_tensor_names").items()}
-    prefix = family.base_model_prefix
+    prefix, aliases = family.base_model_prefix, merged(family, "attribute_map")
     own: dict[str, Any] = {
         "__module__": family.__module__,
         "__doc__": family.__doc__,
         **{old: getattr(family, new) for new, old in OLD_NAMES.items() if hasattr(family, new)},
         "hf_paths": {**merged(family, "module_names"), **modules},
         "hf_tensors": {**merged(family, "tensor_names"), **tensors},
-        "aliases": merged(family, "attribute_map"),
+        "aliases": aliases,
+        "attribute_map": aliases,
+        **{name: property(attrgetter(of)) for name, of in aliases.items() if not hasattr(family, name)},
         "harmless": frozenset(merged_words(family, "ignored_fields")),
         "body": prefix and f"{prefix}.",
         "stems": vars(family).get("class_prefixes", (family.__name__,)),
