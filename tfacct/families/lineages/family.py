@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     Base = FamilyConfig
 else:
     Base = object
+ABSENT = "-"
+"""Instead of a name in a table: the class has no such module, though a base's has."""
 SAME_AS_QUERY_HEADS: Any = Field(default_factory=lambda fields: fields["num_attention_heads"])
 """As many key/value heads as query heads, if a config does not say."""
 
@@ -35,6 +37,8 @@ class Family(Base):
 
     defaults: ClassVar[Mapping[str, Any]] = {}
     """Defaults of this class for fields that a base declares."""
+    has_hf_class: ClassVar[bool] = True
+    """False if no class of transformers, under whatever model_type, can run it: then no table of names counts."""
     layer_path: ClassVar[str] = "model.layers.*"
     """Path of a layer in the transformers class."""
     module_names: ClassVar[Mapping[str, str]] = {}
@@ -155,7 +159,8 @@ def mlp_modules(
 
 def merged(family: type[Family], name: str) -> dict[str, Any]:
     """A table of a family: its bases' first, then its own."""
-    return {k: v for base in reversed(family.__mro__) for k, v in vars(base).get(name, {}).items()}
+    table = {k: v for base in reversed(family.__mro__) for k, v in vars(base).get(name, {}).items()}
+    return {ours: theirs for ours, theirs in table.items() if theirs != ABSENT}
 
 
 def merged_words(family: type[Family], name: str) -> set[str]:
@@ -173,8 +178,8 @@ def build(family: type[Family]) -> type[FamilyConfig]:
         "__module__": family.__module__,
         "__doc__": family.__doc__,
         **{old: getattr(family, new) for new, old in OLD_NAMES.items() if hasattr(family, new)},
-        "hf_paths": {**merged(family, "module_names"), **modules},
-        "hf_tensors": {**merged(family, "tensor_names"), **tensors},
+        "hf_paths": {**merged(family, "module_names"), **modules} if family.has_hf_class else {},
+        "hf_tensors": {**merged(family, "tensor_names"), **tensors} if family.has_hf_class else {},
         "aliases": aliases,
         "attribute_map": aliases,
         **{name: property(attrgetter(of)) for name, of in aliases.items() if not hasattr(family, name)},
