@@ -120,7 +120,15 @@ def bart_like(draw: Draw) -> Fields:
     return some(draw, fields, scale_embedding=ON, tie_word_embeddings=st.just(True))
 
 
-def latent_forms(tiny: Fields) -> dict[str, Fields]:
+def in_forms(config: Fields, *forms: str) -> dict[str, Fields]:
+    """A config in each of these forms of latent attention."""
+    return {form: {**config, "latent_attention": form} for form in forms}
+
+
+DENSE: Fields = {"first_k_dense_replace": 3}
+
+
+def latent_forms(tiny: Fields, dense: Fields = DENSE) -> dict[str, Fields]:
     """Dense layers only, of each form of latent attention: with and without a latent for the queries."""
     forms = {
         "expanded": ("expanded", None),
@@ -129,6 +137,6 @@ def latent_forms(tiny: Fields) -> dict[str, Fields]:
         "absorbed with a latent for queries": ("absorbed", 22),
     }
     return {
-        name: {**tiny, "first_k_dense_replace": 3, "latent_attention": form, "q_lora_rank": rank}
+        name: {**tiny, **dense, "latent_attention": form, "q_lora_rank": rank}
         for name, (form, rank) in forms.items()
     }

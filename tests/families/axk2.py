@@ -3,16 +3,15 @@
 from hypothesis import strategies as st
 
 from tests.families import deepseek_v32
-from tests.families._drawing import SMALL, Draw, Fields, some
+from tests.families._drawing import SMALL, Draw, Fields, in_forms, some
 from tests.families._sizes import Distinct, Sized
 
 TINY = {
     **deepseek_v32.TINY, "model_type": "axk2", "vocab_size": 541, "gated_norm_rank": 25, "first_k_dense_replace": 0,
     "mlp_layer_types": ["dense", "sparse", "dense"],
 }  # fmt: skip
-LOGITS = {  # dense layers only: the class weighs experts by sigmoids
-    form: {**TINY, "mlp_layer_types": ["dense"] * 3, "latent_attention": form} for form in ("expanded", "absorbed")
-}
+# Dense layers only: the class weighs experts by sigmoids.
+LOGITS = in_forms({**TINY, "mlp_layer_types": ["dense"] * 3}, "expanded", "absorbed")
 REQUIRED = {"num_hidden_layers": 2}  # every size has a default
 
 

@@ -3,7 +3,7 @@
 from hypothesis import strategies as st
 
 from tests.families import _sizes
-from tests.families._drawing import LAYERS, Draw, Fields, latent, latent_forms
+from tests.families._drawing import LAYERS, Draw, Fields, in_forms, latent, latent_forms
 from tests.families._sizes import Distinct, Sized
 
 TINY = {
@@ -13,7 +13,7 @@ TINY = {
     "first_k_dense_replace": 1, "q_lora_rank": 22, "kv_lora_rank": 14, "qk_nope_head_dim": 8,
     "qk_rope_head_dim": 4, "v_head_dim": 10, "n_group": 3, "topk_group": 2, "latent_attention": "expanded",
 }  # fmt: skip
-VARIANTS = {form: {**TINY, "latent_attention": form} for form in ("absorbed", "unpacked")}
+VARIANTS = in_forms(TINY, "absorbed", "unpacked")
 LOGITS = latent_forms(TINY)  # dense layers only: the class weighs experts by sigmoids
 REQUIRED = {**LAYERS, "num_attention_heads": 128}
 

@@ -3,18 +3,16 @@
 from hypothesis import strategies as st
 
 from tests.families import _sizes, deepseek_v3
-from tests.families._drawing import SMALL, Draw, Fields, latent, some
+from tests.families._drawing import SMALL, Draw, Fields, in_forms, latent, some
 from tests.families._sizes import Distinct, Sized
 
 TINY = {
     **deepseek_v3.TINY, "model_type": "deepseek_v32", "vocab_size": 157, "index_topk": 5, "index_n_heads": 19,
     "index_head_dim": 16, "n_routed_experts": 21, "qk_rope_head_dim": 4,
 }  # fmt: skip
-VARIANTS = {form: {**TINY, "latent_attention": form} for form in ("absorbed", "unpacked")}
-LOGITS = {  # dense layers only: the class weighs experts by sigmoids
-    form: {**TINY, "first_k_dense_replace": 3, "latent_attention": form}
-    for form in ("expanded", "absorbed", "unpacked")
-}
+VARIANTS = in_forms(TINY, "absorbed", "unpacked")
+# Dense layers only: the class weighs experts by sigmoids.
+LOGITS = in_forms({**TINY, "first_k_dense_replace": 3}, "expanded", "absorbed", "unpacked")
 REQUIRED = {"num_hidden_layers": 2}
 
 

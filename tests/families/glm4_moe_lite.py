@@ -3,14 +3,14 @@
 from hypothesis import strategies as st
 
 from tests.families import _sizes, deepseek_v3
-from tests.families._drawing import Draw, Fields, latent, latent_forms, some, without
+from tests.families._drawing import Draw, Fields, in_forms, latent, latent_forms, some, without
 from tests.families._sizes import Distinct, Sized
 
 TINY = {
     **without(deepseek_v3.TINY, "first_k_dense_replace"), "model_type": "glm4_moe_lite", "vocab_size": 151,
     "mlp_layer_types": ["dense", "sparse", "dense"],
 }  # fmt: skip
-VARIANTS = {form: {**TINY, "latent_attention": form} for form in ("absorbed", "unpacked")}
+VARIANTS = in_forms(TINY, "absorbed", "unpacked")
 LOGITS = {
     form: {**without(fields, "first_k_dense_replace"), "mlp_layer_types": ["dense"] * 3}
     for form, fields in latent_forms(TINY).items()

@@ -3,7 +3,7 @@
 from hypothesis import strategies as st
 
 from tests.families import _sizes, deepseek_v3
-from tests.families._drawing import SMALL, WIDTH, Draw, Fields, latent, latent_forms, some, without
+from tests.families._drawing import SMALL, WIDTH, Draw, Fields, latent, in_forms, latent_forms, some, without
 from tests.families._sizes import Distinct, Sized
 
 EXPERTS = (
@@ -14,8 +14,8 @@ TINY = {
     **without(deepseek_v3.TINY, *EXPERTS), "model_type": "minicpm3", "vocab_size": 421, "pad_token_id": 0,
     "scale_emb": 3.0, "scale_depth": 1.7, "dim_model_base": 13, "tie_word_embeddings": False,
 }  # fmt: skip
-VARIANTS = {form: {**TINY, "latent_attention": form} for form in ("absorbed", "unpacked")}
-LOGITS = {form: without(fields, "first_k_dense_replace") for form, fields in latent_forms(TINY).items()}
+VARIANTS = in_forms(TINY, "absorbed", "unpacked")
+LOGITS = latent_forms(without(TINY, "first_k_dense_replace"), {})
 REQUIRED = {"num_hidden_layers": 2}  # every size has a default
 
 

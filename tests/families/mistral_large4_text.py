@@ -4,7 +4,7 @@ another's."""
 from hypothesis import strategies as st
 
 from tests.families import glm_moe_dsa
-from tests.families._drawing import Draw, Fields, some, without
+from tests.families._drawing import Draw, Fields, in_forms, some, without
 from tests.families._sizes import Distinct, Sized
 
 UNREAD = ("q_lora_rank", "index_topk_pattern", "index_topk_freq", "index_skip_topk_offset")
@@ -14,9 +14,9 @@ TINY = {
     "no_rope_layers": [1, 0, 1, 0, 1], "kv_source_layers": [0, 1, 0, 1, 4], "first_k_dense_replace": 2,
     "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
 }  # fmt: skip
-VARIANTS = {form: {**TINY, "latent_attention": form} for form in ("absorbed", "unpacked")}
+VARIANTS = in_forms(TINY, "absorbed", "unpacked")
 DENSE = {**TINY, "first_k_dense_replace": 5}
-LOGITS = {form: {**DENSE, "latent_attention": form} for form in ("expanded", "absorbed", "unpacked")}
+LOGITS = in_forms(DENSE, "expanded", "absorbed", "unpacked")
 REQUIRED = {"vocab_size": 37, "num_hidden_layers": 2}
 
 

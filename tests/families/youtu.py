@@ -1,7 +1,7 @@
 """Youtu: DeepSeek-V3's dense layers."""
 
 from tests.families import _sizes
-from tests.families._drawing import Draw, Fields, latent, latent_forms, without
+from tests.families._drawing import Draw, Fields, in_forms, latent, latent_forms, without
 from tests.families._sizes import Distinct, Sized
 
 TINY = {
@@ -14,8 +14,8 @@ ROUTED = (
     "moe_intermediate_size n_routed_experts num_experts_per_tok n_shared_experts first_k_dense_replace n_group"
     " topk_group"
 ).split()
-VARIANTS = {form: {**TINY, "latent_attention": form} for form in ("absorbed", "unpacked")}
-LOGITS = {name: without(fields, *ROUTED) for name, fields in latent_forms(TINY).items()}
+VARIANTS = in_forms(TINY, "absorbed", "unpacked")
+LOGITS = latent_forms(TINY, {})
 REQUIRED = {"num_hidden_layers": 2}  # every size has a default
 
 

@@ -12,7 +12,7 @@ TINY = {
     "num_key_value_heads": 2, "head_dim": 26, "moe_intermediate_size": 31, "num_experts": 15, "router_hidden_size": 22,
     "cca_time0": 5, "cca_time1": 11, "max_position_embeddings": 63, "sliding_window": 7,
     "layer_types": ["hybrid", "hybrid_sliding", "hybrid"],
-    "rope_parameters": {kind: {**TURNED, "partial_rotary_factor": 0.48} for kind in KINDS},
+    "rope_parameters": dict.fromkeys(KINDS, {**TURNED, "partial_rotary_factor": 0.48}),
 }  # fmt: skip
 ALONE = {**TINY, "num_experts": 1}
 LOGITS = {
