@@ -10,7 +10,7 @@ from tests.families._sizes import Distinct, Sized
 MERGED = st.integers(1, 3)
 
 
-def image(draw: Draw, width: str) -> Fields:
+def grid_image(draw: Draw, width: str) -> Fields:
     """Sizes of the patches, heads of whole fours, and how many patches are merged on a side."""
     heads = draw(SMALL)
     fields = {"depth": draw(st.integers(1, 3)), "num_heads": heads, width: 4 * heads * draw(SMALL)}
@@ -19,7 +19,7 @@ def image(draw: Draw, width: str) -> Fields:
     )
 
 
-def image_sizes(of: Distinct, width: str, out: str) -> Sized:
+def grid_sizes(of: Distinct, width: str, out: str) -> Sized:
     """Letters of such an encoder, a few patches merged on a side."""
     side = 1 + of.seed % 3
     together = side**2

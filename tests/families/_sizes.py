@@ -71,7 +71,7 @@ def bart_like(of: Distinct, rows: int, **fields: object) -> Sized:
     return config, {**sizes, "Kenc": other, "Nenc": other, "Henc": of.K * of.H, "Fenc": width}
 
 
-def latent(of: Distinct, *, ranked: bool) -> Sized:
+def sized_latent(of: Distinct, *, ranked: bool) -> Sized:
     """Latent attention, with a latent for the queries too or not; experts and a shared network in every block."""
     R, Rq, Hp, Hr, Hv, *more = of.more
     sizes = {**of.letters("DVLBTS"), "N": of.K, "R": R, "Hp": Hp, "Hr": 2 * Hr, "Hv": Hv}

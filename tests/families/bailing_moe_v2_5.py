@@ -2,7 +2,7 @@
 
 from tests.families import bailing_moe_linear, deepseek_v3
 from tests.families._drawing import Draw, Fields
-from tests.families._sizes import Distinct, Sized, latent
+from tests.families._sizes import Distinct, Sized, sized_latent
 
 TINY = {
     **bailing_moe_linear.TINY, "model_type": "bailing_moe_v2_5", "kv_lora_rank": 14, "q_lora_rank": 22,
@@ -26,7 +26,7 @@ def drawn(draw: Draw) -> Fields:
 
 def sized(of: Distinct) -> Sized:
     """Latent attention in every layer."""
-    config, sizes = latent(of, ranked=of.on[0])
+    config, sizes = sized_latent(of, ranked=of.on[0])
     own = {"layer_group_size": 1, "group_norm_size": 1, "use_qkv_bias": config.pop("attention_bias")}
     own |= {"num_experts": config.pop("n_routed_experts"), "num_shared_experts": config.pop("n_shared_experts")}
     return {**config, **own}, sizes

@@ -30,4 +30,4 @@ def drawn(draw: Draw) -> Fields:
 
 
 def sized(of: Distinct) -> Sized:
-    return _sizes.latent(of, ranked=False)
+    return _sizes.sized_latent(of, ranked=False)

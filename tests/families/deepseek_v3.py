@@ -23,4 +23,4 @@ def drawn(draw: Draw) -> Fields:
 
 
 def sized(of: Distinct) -> Sized:
-    return _sizes.latent(of, ranked=True)
+    return _sizes.sized_latent(of, ranked=True)

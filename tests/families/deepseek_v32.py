@@ -27,7 +27,7 @@ def drawn(draw: Draw) -> Fields:
 
 
 def sized(of: Distinct) -> Sized:
-    config, sizes = _sizes.latent(of, ranked=True)
+    config, sizes = _sizes.sized_latent(of, ranked=True)
     own = {"index_n_heads": of.P + 70, "index_head_dim": of.K + 150, "index_topk": of.G}
     sizes |= {"Nx": of.P + 70, "Hx": of.K + 150, "Sx": of.G}
     return {**config, **own}, sizes

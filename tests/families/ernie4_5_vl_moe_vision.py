@@ -3,7 +3,7 @@
 from hypothesis import strategies as st
 
 from tests.families._drawing import Draw, Fields, some, without
-from tests.families._qwen_vision import image, image_sizes, width_of
+from tests.families._qwen_vision import grid_image, grid_sizes, width_of
 from tests.families._sizes import Distinct, Sized
 
 TINY = {
@@ -15,11 +15,11 @@ CONTEXT = 5120
 
 
 def drawn(draw: Draw) -> Fields:
-    fields = without(image(draw, "hidden_size"), "temporal_patch_size")
+    fields = without(grid_image(draw, "hidden_size"), "temporal_patch_size")
     return some(draw, width_of(draw, fields), hidden_act=st.just("gelu"))
 
 
 def sized(of: Distinct) -> Sized:
-    config, sizes = image_sizes(of, "hidden_size", "out")
+    config, sizes = grid_sizes(of, "hidden_size", "out")
     config = {**without(config, "out", "temporal_patch_size"), "intermediate_size": of.F}
     return config, {**without(sizes, "Mp", "Du", "Dq"), "Px": of.J**2, "F": of.F}

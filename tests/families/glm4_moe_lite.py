@@ -27,5 +27,5 @@ def drawn(draw: Draw) -> Fields:
 
 
 def sized(of: Distinct) -> Sized:
-    config, sizes = _sizes.latent(of, ranked=True)
+    config, sizes = _sizes.sized_latent(of, ranked=True)
     return {**without(config, "first_k_dense_replace"), "mlp_layer_types": ["sparse"] * of.L}, sizes

@@ -37,7 +37,7 @@ def drawn(draw: Draw) -> Fields:
 
 def sized(of: Distinct) -> Sized:
     """Latent attention in all layers, or DeltaNet in all, by turns."""
-    config, sizes = _sizes.latent(of, ranked=False)
+    config, sizes = _sizes.sized_latent(of, ranked=False)
     config = {**without(config, "n_routed_experts"), "num_local_experts": config["n_routed_experts"]}
     if not of.seed % 2:
         return {**config, "layer_types": [FULL] * of.L}, sizes

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from tests.families._drawing import SMALL, WIDTH, Draw, Fields, latent, some, without
 from tests.families._sizes import Distinct, Sized
-from tests.families._sizes import latent as sized_latent
+from tests.families._sizes import sized_latent
 
 TINY = {
     "model_type": "longcat_flash", "vocab_size": 153, "hidden_size": 48, "num_layers": 2, "num_attention_heads": 6,

@@ -26,7 +26,7 @@ def drawn(draw: Draw) -> Fields:
 
 
 def sized(of: Distinct) -> Sized:
-    config, sizes = _sizes.latent(of, ranked=True)
+    config, sizes = _sizes.sized_latent(of, ranked=True)
     experts = {"A", "E", "Fe", "Fs"}
     dense = {letter: size for letter, size in sizes.items() if letter not in experts}
     return {**without(config, *EXPERTS), "intermediate_size": of.F}, {**dense, "F": of.F}

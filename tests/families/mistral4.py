@@ -17,5 +17,5 @@ def drawn(draw: Draw) -> Fields:
 
 
 def sized(of: Distinct) -> Sized:
-    config, sizes = _sizes.latent(of, ranked=True)
+    config, sizes = _sizes.sized_latent(of, ranked=True)
     return {**config, "rope_parameters": GROWING}, sizes

@@ -3,7 +3,7 @@
 from hypothesis import strategies as st
 
 from tests.families._drawing import SMALL, WIDTH, Draw, Fields, some
-from tests.families._qwen_vision import image, image_sizes
+from tests.families._qwen_vision import grid_image, grid_sizes
 from tests.families._sizes import Distinct, Sized
 
 TINY = {
@@ -18,7 +18,7 @@ CONTEXT = 5120
 
 
 def drawn(draw: Draw) -> Fields:
-    fields = {**image(draw, "hidden_size"), "intermediate_size": draw(WIDTH)}
+    fields = {**grid_image(draw, "hidden_size"), "intermediate_size": draw(WIDTH)}
     numbers = st.integers(0, fields["depth"])
     fields["fullatt_block_indexes"] = draw(st.lists(numbers, max_size=3))
     merged = fields.get("spatial_merge_size", 2) * fields.get("patch_size", 14)
@@ -27,7 +27,7 @@ def drawn(draw: Draw) -> Fields:
 
 
 def sized(of: Distinct) -> Sized:
-    config, sizes = image_sizes(of, "hidden_size", "out_hidden_size")
+    config, sizes = grid_sizes(of, "hidden_size", "out_hidden_size")
     side = config["spatial_merge_size"]
     config |= {"intermediate_size": of.F, "window_size": of.J * side * 2, "fullatt_block_indexes": []}
     window = (2 * side) ** 2

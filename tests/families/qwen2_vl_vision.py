@@ -3,7 +3,7 @@
 from hypothesis import strategies as st
 
 from tests.families._drawing import SMALL, WIDTH, Draw, Fields, some
-from tests.families._qwen_vision import image, image_sizes
+from tests.families._qwen_vision import grid_image, grid_sizes
 from tests.families._sizes import Distinct, Sized
 
 TINY = {
@@ -15,9 +15,9 @@ CONTEXT = 5120
 
 
 def drawn(draw: Draw) -> Fields:
-    return some(draw, image(draw, "embed_dim"), hidden_size=WIDTH, mlp_ratio=SMALL, hidden_act=st.just("gelu"))
+    return some(draw, grid_image(draw, "embed_dim"), hidden_size=WIDTH, mlp_ratio=SMALL, hidden_act=st.just("gelu"))
 
 
 def sized(of: Distinct) -> Sized:
-    config, sizes = image_sizes(of, "embed_dim", "hidden_size")
+    config, sizes = grid_sizes(of, "embed_dim", "hidden_size")
     return {**config, "mlp_ratio": 3}, {**sizes, "F": 3 * sizes["D"]}

@@ -3,7 +3,7 @@
 from hypothesis import strategies as st
 
 from tests.families._drawing import SMALL, WIDTH, Draw, Fields, some
-from tests.families._qwen_vision import image, image_sizes
+from tests.families._qwen_vision import grid_image, grid_sizes
 from tests.families._sizes import Distinct, Sized
 
 TINY = {
@@ -17,7 +17,7 @@ CONTEXT = 2304
 
 
 def drawn(draw: Draw) -> Fields:
-    fields = {**image(draw, "hidden_size"), "intermediate_size": draw(WIDTH)}
+    fields = {**grid_image(draw, "hidden_size"), "intermediate_size": draw(WIDTH)}
     numbers = st.integers(0, fields["depth"] - 1)
     fields["deepstack_visual_indexes"] = draw(st.lists(numbers, unique=True, max_size=3))
     rows = SMALL.map(lambda side: side**2)
@@ -25,6 +25,6 @@ def drawn(draw: Draw) -> Fields:
 
 
 def sized(of: Distinct) -> Sized:
-    config, sizes = image_sizes(of, "hidden_size", "out_hidden_size")
+    config, sizes = grid_sizes(of, "hidden_size", "out_hidden_size")
     config |= {"intermediate_size": of.F, "num_position_embeddings": of.P**2, "deepstack_visual_indexes": [0]}
     return config, {**sizes, "F": of.F, "P": of.P**2}

@@ -24,6 +24,6 @@ def drawn(draw: Draw) -> Fields:
 
 
 def sized(of: Distinct) -> Sized:
-    config, sizes = _sizes.latent(of, ranked=True)
+    config, sizes = _sizes.sized_latent(of, ranked=True)
     dense = {letter: size for letter, size in sizes.items() if letter not in ("A", "E", "Fe", "Fs")}
     return {**without(config, *ROUTED), "intermediate_size": of.F + 200}, {**dense, "F": of.F + 200}

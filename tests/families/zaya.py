@@ -7,12 +7,13 @@ from tests.families._sizes import Distinct, Sized, grouped, routed
 
 KINDS = ("hybrid", "hybrid_sliding")
 TURNED = {"rope_type": "default", "rope_theta": 1e4}
+HALF = {**TURNED, "partial_rotary_factor": 0.48}
 TINY = {
     "model_type": "zaya", "vocab_size": 127, "hidden_size": 46, "num_hidden_layers": 3, "num_attention_heads": 6,
     "num_key_value_heads": 2, "head_dim": 26, "moe_intermediate_size": 31, "num_experts": 15, "router_hidden_size": 22,
     "cca_time0": 5, "cca_time1": 11, "max_position_embeddings": 63, "sliding_window": 7,
     "layer_types": ["hybrid", "hybrid_sliding", "hybrid"],
-    "rope_parameters": dict.fromkeys(KINDS, {**TURNED, "partial_rotary_factor": 0.48}),
+    "rope_parameters": {"hybrid": HALF, "hybrid_sliding": HALF},
 }  # fmt: skip
 ALONE = {**TINY, "num_experts": 1}
 LOGITS = {
