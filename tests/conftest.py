@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from tests.families import SHAPES, room
+from tests.families import SHAPES, cases
 from tests.families import TINY as TINY
 from tests.families import VARIANTS as VARIANTS
 from tfacct.architecture.parts import Part
@@ -143,7 +143,7 @@ def headed() -> list[str]:
 
 def of_family(question: str, family: str) -> str:
     """A metric or an equation about attention, asked of a family that has it not: of what it has instead."""
-    for attention, instead in getattr(room(family), "INSTEAD", {}).items():
+    for attention, instead in getattr(cases(family), "INSTEAD", {}).items():
         question = question.replace(attention, instead)
     return question
 

@@ -17,7 +17,7 @@ pytest.importorskip("transformers")
 import transformers
 
 from tests.conftest import by_kind
-from tests.families import TINY, room
+from tests.families import TINY, cases
 from tests.test_wrappers import NOT_BUILT, TIED, agree, built, of_head, theirs, whole_of
 from tfacct import families
 from tfacct.base.errors import ConfigError
@@ -61,7 +61,7 @@ def class_config(family: str, fields: Mapping[str, Any]) -> Any:
 def by_default(family: str) -> dict[str, Any]:
     """What a config of the family must say, with the class's sizes: everything else is absent."""
     made, own = class_config(family, {}), families.config_class(family)
-    given = {**TINY[family], **room(family).REQUIRED}
+    given = {**TINY[family], **cases(family).REQUIRED}
     needed = [name for name, field in own.model_fields.items() if field.is_required()]
     sizes = {name: attribute(made, name) for name in needed}
     return {"model_type": family, **{name: given.get(name) if size is None else size for name, size in sizes.items()}}

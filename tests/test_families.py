@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import by_kind, every_step, kind
-from tests.families import LOGITS, SHAPES, TINY, names, room, sampled
+from tests.families import LOGITS, SHAPES, TINY, cases, names, sampled
 from tfacct import families
 from tfacct.base.errors import ConfigError, NotFoundError
 from tfacct.families.registry import newest_first, released
@@ -17,15 +17,14 @@ FAMILIES = families.names()
 WITH_CLASS = [name for name in FAMILIES if families.config_class(name).hf_paths]
 
 
-def test_every_family_has_a_room_in_the_tests_and_no_room_is_idle() -> None:
-    assert names() == FAMILIES, "one file in tfacct/families, one in tests/families"
+def test_tests_know_every_family_and_no_other() -> None:
+    assert names() == FAMILIES
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_room_holds_what_the_other_tests_draw(family: str) -> None:
+def test_a_family_has_what_the_other_tests_draw(family: str) -> None:
     """Own models have no random configs here: tests/test_own.py has theirs."""
-    there = room(family)
-    assert there.__doc__
+    there = cases(family)
     assert there.TINY.get("model_type", OWN) == family
     assert hasattr(there, "sized") == (family != OWN)
     assert (hasattr(there, "drawn"), hasattr(there, "REQUIRED")) == (family in WITH_CLASS,) * 2

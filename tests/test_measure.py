@@ -14,7 +14,7 @@ import time
 import pytest
 
 from tests.conftest import tiny
-from tests.families.llama import STRETCHED
+from tests.families.llama import Llama
 from tfacct import load
 from tfacct.base.errors import TfacctError
 from tfacct.ledger.workload import Request
@@ -48,7 +48,7 @@ def measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("family", ["gpt2", "llama", "scaled llama"])
 def test_bytes_and_counts_equal_the_prediction(family: str, plan: str) -> None:
     request, what = PLANS[plan]
-    subject = tiny("llama", rope_scaling=STRETCHED) if family == "scaled llama" else tiny(family)
+    subject = tiny("llama", rope_scaling=Llama.STRETCHED) if family == "scaled llama" else tiny(family)
     (facts,) = measure(subject, request, what).models
     width = 2 if what.dtype == "bf16" else 4
     params = sum(subject.ledger.parameters().values())

@@ -12,7 +12,7 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from tests.conftest import TINY, asked, by_kind, kind_of_preset
-from tests.families import configs, room
+from tests.families import cases, configs
 from tests.families._drawing import SMALL
 from tfacct import families
 from tfacct.base.errors import ConfigError
@@ -232,7 +232,7 @@ def test_every_class_is_the_one_that_architectures_names_and_agrees(family: str,
     assert built in (
         name,
         *(name.replace(stem, other) for other in ours.config.stems[1:]),
-        name.replace(stem, getattr(room(family), "RUN_BY", stem)),
+        name.replace(stem, getattr(cases(family), "RUN_BY", stem)),
     )
     assert built.startswith(ours.config.stems) and ours.unknown == ()
 
@@ -243,7 +243,7 @@ def test_a_config_without_architectures_is_the_familys_first_class() -> None:
         tiny = subject("tiny", TINY[family])
         built = type(hf.build(tiny.of_class, tiny.config.ending.auto)).__name__
         assert first == config.stems[0] + next(iter(config.heads))
-        assert built == first.replace(config.stems[0], getattr(room(family), "RUN_BY", config.stems[0]))
+        assert built == first.replace(config.stems[0], getattr(cases(family), "RUN_BY", config.stems[0]))
 
 
 def random_class(family: str, examples: int) -> None:
@@ -297,7 +297,7 @@ SILENT = {
 def test_what_is_called_harmless_changes_no_parameter_of_the_class(family: str) -> None:
     tiny = subject("mine", TINY[family])
     plain, auto = tiny.of_class, tiny.config.ending.auto
-    silent = {**SILENT, **getattr(room(family), "SILENT", {})}
+    silent = {**SILENT, **getattr(cases(family), "SILENT", {})}
     assert hf.parameters(hf.build({**plain, **silent}, auto)) == hf.parameters(hf.build(plain, auto))
     assert subject("mine", {**TINY[family], **silent}).unknown == ()
 
@@ -335,11 +335,11 @@ def test_the_head_of_a_model_with_images_is_tied_as_its_class_ties_it(whole: dic
 @pytest.mark.parametrize("family", FAMILIES)
 def test_absent_fields_take_the_classs_defaults(family: str) -> None:
     """What a config leaves out is what the class would take, and every such field is named."""
-    required = room(family).REQUIRED
+    required = cases(family).REQUIRED
     ours = subject("bare", {"model_type": family, **required})
     agree(ours, asked(ours, Workload(9, 9, 2)))
     theirs = hf.config_of(ours.of_class)
-    assert ours.context == (getattr(room(family), "CONTEXT", None) or theirs.max_position_embeddings)
+    assert ours.context == (getattr(cases(family), "CONTEXT", None) or theirs.max_position_embeddings)
     read = set(ours.config.__class__.model_fields) - ours.config.uncounted
     # Those inside another, as T5Gemma's, are named too, and how many classes are scored, where the first class does so.
     named = {name for name in ours.defaulted if "." not in name and name != "num_labels"}

@@ -137,6 +137,5 @@ def latent_forms(tiny: Fields, dense: Fields = DENSE) -> dict[str, Fields]:
         "absorbed with a latent for queries": ("absorbed", 22),
     }
     return {
-        name: {**tiny, **dense, "latent_attention": form, "q_lora_rank": rank}
-        for name, (form, rank) in forms.items()
+        name: {**tiny, **dense, "latent_attention": form, "q_lora_rank": rank} for name, (form, rank) in forms.items()
     }

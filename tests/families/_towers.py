@@ -8,7 +8,7 @@ from tests.families._drawing import SMALL, WIDTH, Draw, Fields, of_whole_heads, 
 from tests.families._sizes import Distinct, Sized, of_heads
 
 NAMES = "vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size"
-REQUIRED: Fields = {"num_hidden_layers": 2}
+LAYERS_ONLY: Fields = {"num_hidden_layers": 2}
 
 
 def blocks(draw: Draw, *names: str) -> Fields:

@@ -1,24 +1,266 @@
-"""BERT: an encoder alone, tables of positions and of token types, a head with a transform."""
+"""Test configs of the bert lineage: a small one of each family, variants, random ones, distinct sizes."""
 
 from hypothesis import strategies as st
 
-from tests.families._drawing import LAYERS, SMALL, WIDTH, Draw, Fields, of_whole_heads, some, without
+from tests.families._drawing import LAYERS, ON, SMALL, VOCAB, WIDTH, Draw, Fields, of_whole_heads, some, without
 from tests.families._sizes import Distinct, Sized, of_heads
 
-TINY = {
-    "model_type": "bert", "vocab_size": 181, "hidden_size": 42, "num_hidden_layers": 2, "num_attention_heads": 6,
-    "intermediate_size": 71, "max_position_embeddings": 37, "type_vocab_size": 3,
-}  # fmt: skip
-LOGITS = {"": TINY, "relu": {**TINY, "hidden_act": "relu", "layer_norm_eps": 1e-3}}
-REQUIRED = {**LAYERS, "num_attention_heads": 4}
+
+class Bert:
+    TINY = {
+        "model_type": "bert", "vocab_size": 181, "hidden_size": 42, "num_hidden_layers": 2, "num_attention_heads": 6,
+        "intermediate_size": 71, "max_position_embeddings": 37, "type_vocab_size": 3,
+    }  # fmt: skip
+    LOGITS = {"": TINY, "relu": {**TINY, "hidden_act": "relu", "layer_norm_eps": 1e-3}}
+    REQUIRED = {**LAYERS, "num_attention_heads": 4}
+
+    def drawn(draw: Draw) -> Fields:
+        fields = {**without(of_whole_heads(draw), "tie_word_embeddings"), "intermediate_size": draw(WIDTH)}
+        return some(draw, fields, type_vocab_size=SMALL, max_position_embeddings=st.integers(25, 40))
+
+    def sized(of: Distinct) -> Sized:
+        names = "vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size"
+        config, sizes = of_heads(of, names, max_position_embeddings=of.P, type_vocab_size=of.J)
+        return config, {**sizes, "Dt": sizes["D"], "T": of.S, "P": of.P, "Vs": of.J}
 
 
-def drawn(draw: Draw) -> Fields:
-    fields = {**without(of_whole_heads(draw), "tie_word_embeddings"), "intermediate_size": draw(WIDTH)}
-    return some(draw, fields, type_vocab_size=SMALL, max_position_embeddings=st.integers(25, 40))
+class Electra:
+    TINY = {
+        "model_type": "electra", "vocab_size": 151, "embedding_size": 31, "hidden_size": 102, "num_hidden_layers": 2,
+        "num_attention_heads": 6, "intermediate_size": 83, "max_position_embeddings": 49, "type_vocab_size": 3,
+    }  # fmt: skip
+    VARIANTS = {"of wide tables": {**TINY, "embedding_size": 102}}
+    LOGITS = {"": TINY, "of wide tables": {**VARIANTS["of wide tables"], "hidden_act": "relu"}}
+    REQUIRED = {**LAYERS, "num_attention_heads": 4}
+
+    def drawn(draw: Draw) -> Fields:
+        fields = Bert.drawn(draw)
+        return some(draw, fields, embedding_size=WIDTH | WIDTH.map(lambda _: fields["hidden_size"]))
+
+    def sized(of: Distinct) -> Sized:
+        config, sizes = Bert.sized(of)
+        width = of.more[0]
+        return {**config, "embedding_size": width}, {
+            **{letter: size for letter, size in sizes.items() if letter != "Dt"},
+            "De": width,
+        }
 
 
-def sized(of: Distinct) -> Sized:
-    names = "vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size"
-    config, sizes = of_heads(of, names, max_position_embeddings=of.P, type_vocab_size=of.J)
-    return config, {**sizes, "Dt": sizes["D"], "T": of.S, "P": of.P, "Vs": of.J}
+class DistilBert:
+    TINY = {
+        "model_type": "distilbert", "vocab_size": 163, "dim": 60, "n_layers": 2, "n_heads": 6, "hidden_dim": 77,
+        "max_position_embeddings": 43,
+    }  # fmt: skip
+    LOGITS = {"": TINY, "relu": {**TINY, "activation": "relu"}}
+    REQUIRED = {"vocab_size": 37, "dim": 128, "n_layers": 2, "n_heads": 4}
+    SILENT = {"intermediate_size": 77, "tie_weights_": True}
+
+    def drawn(draw: Draw) -> Fields:
+        drawn = {**without(of_whole_heads(draw), "tie_word_embeddings"), "hidden_dim": draw(WIDTH)}
+        names = {"hidden_size": "dim", "num_attention_heads": "n_heads", "num_hidden_layers": "n_layers"}
+        fields = {names.get(name, name) if draw(st.booleans()) else name: value for name, value in drawn.items()}
+        return some(draw, fields, vocab_size=VOCAB, max_position_embeddings=st.integers(25, 40))
+
+    def sized(of: Distinct) -> Sized:
+        config, sizes = of_heads(of, "vocab_size dim n_layers n_heads hidden_dim", max_position_embeddings=of.P)
+        return config, {**sizes, "Dt": sizes["D"], "T": of.S, "P": of.P}
+
+
+class Albert:
+    TINY = {
+        "model_type": "albert", "vocab_size": 149, "embedding_size": 29, "hidden_size": 114, "num_hidden_layers": 3,
+        "num_attention_heads": 6, "intermediate_size": 89, "max_position_embeddings": 53, "type_vocab_size": 4,
+    }  # fmt: skip
+    LOGITS = {"": TINY, "of wide tables": {**TINY, "embedding_size": 114, "hidden_act": "relu"}}
+    SILENT = {"gap_size": 0, "net_structure_type": 0, "num_memory_blocks": 0, "down_scale_factor": 1}
+    REQUIRED = {**LAYERS, "num_attention_heads": 4}
+    sized = Electra.sized
+
+    def drawn(draw: Draw) -> Fields:
+        return Electra.drawn(draw)
+
+
+class BertGeneration:
+    TINY = {
+        "model_type": "bert-generation", "vocab_size": 181, "hidden_size": 42, "num_hidden_layers": 2,
+        "num_attention_heads": 6, "intermediate_size": 71, "max_position_embeddings": 37, "is_decoder": True,
+    }  # fmt: skip
+    VARIANTS = {"as an encoder": {**TINY, "is_decoder": False}}
+    LOGITS = {"": TINY, "relu": {**VARIANTS["as an encoder"], "hidden_act": "relu", "layer_norm_eps": 1e-3}}
+    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
+
+    def drawn(draw: Draw) -> Fields:
+        return some(draw, without(Bert.drawn(draw), "type_vocab_size"), is_decoder=ON)
+
+    def sized(of: Distinct) -> Sized:
+        config, sizes = Bert.sized(of)
+        sizes = {letter: size for letter, size in sizes.items() if letter not in ("Vs", "Dt")}
+        return {**without(config, "type_vocab_size"), "is_decoder": True}, {**sizes, "T": of.T}
+
+
+class ChineseCLIPText:
+    TINY = {**Bert.TINY, "model_type": "chinese_clip_text_model", "projection_dim": 29}
+    VARIANTS = {"projected": {**TINY, "architectures": ["ChineseCLIPTextModelWithProjection"]}}
+    REQUIRED = Bert.REQUIRED
+
+    def drawn(draw: Draw) -> Fields:
+        return Bert.drawn(draw)
+
+    def sized(of: Distinct) -> Sized:
+        config, sizes = Bert.sized(of)
+        projected = {"architectures": ["ChineseCLIPTextModelWithProjection"], "projection_dim": of.more[2] + 300}
+        return {**config, **projected}, {**sizes, "Dv": of.more[2] + 300}
+
+
+class DPR:
+    TINY = {**Bert.TINY, "model_type": "dpr", "vocab_size": 491, "projection_dim": 29}
+    VARIANTS = {
+        "without a product": {**TINY, "projection_dim": 0},
+        "of passages": {**TINY, "architectures": ["DPRContextEncoder"]},
+    }
+    LOGITS = {
+        "": TINY,
+        "of passages": VARIANTS["of passages"],
+    }  # without a product the class gives one vector, no stream
+    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
+
+    def drawn(draw: Draw) -> Fields:
+        return some(draw, Bert.drawn(draw), projection_dim=st.integers(0, 40))
+
+    def sized(of: Distinct) -> Sized:
+        config, sizes = Bert.sized(of)
+        return {**config, "projection_dim": of.Le}, {**sizes, "Dv": of.Le}
+
+
+class MegatronBert:
+    TINY = {**Bert.TINY, "model_type": "megatron-bert", "vocab_size": 479}
+    LOGITS = {"": TINY, "relu": {**TINY, "hidden_act": "relu", "layer_norm_eps": 1e-3}}
+    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
+    drawn, sized = Bert.drawn, Bert.sized
+
+
+class MPNet:
+    TINY = {
+        "model_type": "mpnet", "vocab_size": 157, "hidden_size": 90, "num_hidden_layers": 2, "num_attention_heads": 6,
+        "intermediate_size": 79, "max_position_embeddings": 47, "relative_attention_num_buckets": 14,
+    }  # fmt: skip
+    READ = {
+        **TINY,
+        "relative_attention_num_buckets": 32,
+        "pad_token_id": 1,
+    }  # the class reads so many, whatever the config says
+    LOGITS = {"": READ, "relu": {**READ, "hidden_act": "relu"}}
+    REQUIRED = {**LAYERS, "num_attention_heads": 4}
+    CONTEXT = 510
+
+    def drawn(draw: Draw) -> Fields:
+        fields = without(Bert.drawn(draw), "type_vocab_size")
+        return some(draw, fields, relative_attention_num_buckets=st.integers(4, 40))
+
+    def sized(of: Distinct) -> Sized:
+        config, sizes = Bert.sized(of)
+        del config["type_vocab_size"], sizes["Vs"]
+        rows, buckets = sizes["P"] + 2, 2 * of.J
+        config |= {"max_position_embeddings": rows, "relative_attention_num_buckets": buckets}
+        return config, {**sizes, "P": rows, "Rp": buckets}
+
+
+class RemBert:
+    TINY = {
+        "model_type": "rembert", "vocab_size": 151, "input_embedding_size": 31, "output_embedding_size": 37,
+        "hidden_size": 102, "num_hidden_layers": 2, "num_attention_heads": 6, "intermediate_size": 83,
+        "max_position_embeddings": 49, "type_vocab_size": 3,
+    }  # fmt: skip
+    LOGITS = {"": TINY, "relu": {**TINY, "hidden_act": "relu", "layer_norm_eps": 1e-3}}
+    REQUIRED = {**LAYERS, "num_attention_heads": 4}
+
+    def drawn(draw: Draw) -> Fields:
+        return some(draw, Bert.drawn(draw), input_embedding_size=WIDTH, output_embedding_size=WIDTH)
+
+    def sized(of: Distinct) -> Sized:
+        config, sizes = Bert.sized(of)
+        narrow, wide = of.more[:2]
+        sizes = {letter: size for letter, size in sizes.items() if letter != "Dt"}
+        return {**config, "input_embedding_size": narrow, "output_embedding_size": wide}, {
+            **sizes,
+            "De": narrow,
+            "Dd": wide,
+        }
+
+
+class Splinter:
+    TINY = {**Bert.TINY, "model_type": "splinter", "vocab_size": 173}
+    SILENT = {"question_token_id": 104}
+    REQUIRED = Bert.REQUIRED
+
+    def drawn(draw: Draw) -> Fields:
+        return Bert.drawn(draw)
+
+    def sized(of: Distinct) -> Sized:
+        config, sizes = Bert.sized(of)
+        return config, {letter: size for letter, size in sizes.items() if letter != "Dt"}
+
+
+class Roberta:
+    TINY = {
+        "model_type": "roberta", "vocab_size": 179, "hidden_size": 84, "num_hidden_layers": 2, "num_attention_heads": 6,
+        "intermediate_size": 73, "max_position_embeddings": 41, "type_vocab_size": 3, "pad_token_id": 4,
+    }  # fmt: skip
+    LOGITS = {"": TINY, "of one segment": {**TINY, "type_vocab_size": 1, "pad_token_id": 1, "hidden_act": "relu"}}
+    REQUIRED = {**LAYERS, "num_attention_heads": 4}
+    CONTEXT = 510
+
+    def drawn(draw: Draw) -> Fields:
+        return some(draw, Bert.drawn(draw), pad_token_id=st.integers(0, 3))
+
+    def sized(of: Distinct) -> Sized:
+        config, sizes = Bert.sized(of)
+        rows = sizes["P"] + 2 + of.seed % 3
+        config |= {"max_position_embeddings": rows, "pad_token_id": of.seed % 3}
+        return config, {**sizes, "P": rows}
+
+
+class RobertaPreLayerNorm:
+    TINY = {**Roberta.TINY, "model_type": "roberta-prelayernorm", "vocab_size": 487}
+    REQUIRED, CONTEXT = Roberta.REQUIRED, Roberta.CONTEXT
+    drawn, sized = Roberta.drawn, Roberta.sized
+
+
+class XLMRoberta:
+    TINY = {**Roberta.TINY, "model_type": "xlm-roberta", "vocab_size": 173}
+    REQUIRED, CONTEXT = Roberta.REQUIRED, Roberta.CONTEXT
+    drawn, sized = Roberta.drawn, Roberta.sized
+
+
+class XLMRobertaXL:
+    TINY = {**Roberta.TINY, "model_type": "xlm-roberta-xl", "vocab_size": 491}
+    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
+    CONTEXT = 512
+    drawn, sized = Roberta.drawn, Roberta.sized
+
+
+class Camembert:
+    TINY = {**Roberta.TINY, "model_type": "camembert", "vocab_size": 167}
+    REQUIRED, CONTEXT = Roberta.REQUIRED, Roberta.CONTEXT
+    drawn, sized = Roberta.drawn, Roberta.sized
+
+
+class Data2VecText:
+    TINY = {**Roberta.TINY, "model_type": "data2vec-text", "vocab_size": 401}
+    REQUIRED, CONTEXT = Roberta.REQUIRED, Roberta.CONTEXT
+    drawn, sized = Roberta.drawn, Roberta.sized
+
+
+class AltCLIPText:
+    TINY = {**Roberta.TINY, "model_type": "altclip_text_model", "project_dim": 29, "projection_dim": 31}
+    VARIANTS = {"projected": {**TINY, "architectures": ["AltCLIPTextModelWithProjection"]}}
+    CONTEXT, REQUIRED = 512, {"num_hidden_layers": 2}
+
+    def drawn(draw: Draw) -> Fields:
+        return some(draw, Roberta.drawn(draw), project_dim=WIDTH)
+
+    def sized(of: Distinct) -> Sized:
+        config, sizes = Roberta.sized(of)
+        wide, then = of.more[2] + 300, of.more[3] + 400
+        projected = {"architectures": ["AltCLIPTextModelWithProjection"], "project_dim": wide, "projection_dim": then}
+        return {**config, **projected}, {**sizes, "Dv": wide, "Dvf": then}

@@ -1,21 +1,100 @@
-"""Command R: attention and network side by side, a LayerNorm without shift, scaled logits."""
+"""Test configs of the cohere lineage: a small one of each family, variants, random ones, distinct sizes."""
 
-from tests.families._drawing import EVEN, ON, Draw, Fields, llama_like, some
-from tests.families._sizes import Distinct, Sized, grouped
+from hypothesis import strategies as st
 
-TINY = {
-    "model_type": "cohere", "vocab_size": 271, "hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 6,
-    "num_key_value_heads": 2, "head_dim": 10, "intermediate_size": 71, "max_position_embeddings": 65,
-    "attention_bias": True, "logit_scale": 0.3,
-}  # fmt: skip
-VARIANTS = {"normed": {**TINY, "use_qk_norm": True}}
-LOGITS = {"": TINY, **VARIANTS}
-REQUIRED = {"num_hidden_layers": 2}  # every size has a default
+from tests.families._drawing import EVEN, ON, WIDTH, WINDOW, Draw, Fields, experts, layer_types, llama_like, some
+from tests.families._sizes import Distinct, Sized, grouped, parts_of_hidden, routed
 
 
-def drawn(draw: Draw) -> Fields:
-    return some(draw, llama_like(draw), attention_bias=ON, use_qk_norm=ON, head_dim=EVEN)
+class Cohere:
+    TINY = {
+        "model_type": "cohere", "vocab_size": 271, "hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 6,
+        "num_key_value_heads": 2, "head_dim": 10, "intermediate_size": 71, "max_position_embeddings": 65,
+        "attention_bias": True, "logit_scale": 0.3,
+    }  # fmt: skip
+    VARIANTS = {"normed": {**TINY, "use_qk_norm": True}}
+    LOGITS = {"": TINY, **VARIANTS}
+    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
+
+    def drawn(draw: Draw) -> Fields:
+        return some(draw, llama_like(draw), attention_bias=ON, use_qk_norm=ON, head_dim=EVEN)
+
+    def sized(of: Distinct) -> Sized:
+        return grouped(of, attention_bias=of.on[1])
 
 
-def sized(of: Distinct) -> Sized:
-    return grouped(of, attention_bias=of.on[1])
+class Cohere2:
+    TINY = {
+        "model_type": "cohere2", "vocab_size": 277, "hidden_size": 60, "num_hidden_layers": 3, "num_attention_heads": 6,
+        "num_key_value_heads": 2, "intermediate_size": 71, "max_position_embeddings": 67,
+        "attention_bias": True, "logit_scale": 0.3, "sliding_window": 5, "sliding_window_pattern": 2,
+    }  # fmt: skip
+    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
+
+    def drawn(draw: Draw) -> Fields:
+        fields = layer_types(draw, llama_like(draw, head_dim=False) | {"sliding_window": draw(WINDOW)})
+        return some(draw, fields, attention_bias=ON, sliding_window_pattern=st.integers(1, 5))
+
+    def sized(of: Distinct) -> Sized:
+        own = {"num_key_value_heads": of.K, "intermediate_size": of.F, "layer_types": ["full_attention"] * of.L}
+        return parts_of_hidden(of, **own, attention_bias=of.on[1])
+
+
+class Cohere2Moe:
+    TINY = {
+        "model_type": "cohere2_moe", "vocab_size": 509, "hidden_size": 60, "num_hidden_layers": 4,
+        "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 14, "intermediate_size": 37,
+        "max_position_embeddings": 67, "attention_bias": True, "logit_scale": 0.3, "sliding_window": 5,
+        "sliding_window_pattern": 2, "first_k_dense_replace": 2, "prefix_dense_intermediate_size": 71,
+        "prefix_dense_sliding_window_pattern": 2, "num_experts": 7, "num_experts_per_tok": 4, "num_shared_experts": 3,
+        "shared_expert_combination_strategy": "sum",
+    }  # fmt: skip
+    EVERY = {**TINY, "num_experts_per_tok": 7}  # the reference's routing is fixed
+    LOGITS = {
+        "of every expert": EVERY,
+        "with sigmoids and RMSNorm": {**EVERY, "expert_selection_fn": "sigmoid", "rms_norm_eps": 1e-3},
+        "rotated in full layers": {**EVERY, "prefix_dense_sliding_window_pattern": 1, "num_shared_experts": 0},
+    }
+    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
+
+    def drawn(draw: Draw) -> Fields:
+        fields = llama_like(draw) | experts(draw, "num_experts") | {"sliding_window": draw(WINDOW)}
+        layers = fields["num_hidden_layers"]
+        networks = st.lists(st.sampled_from(["dense", "sparse"]), min_size=layers, max_size=layers)
+        patterns = {
+            "sliding_window_pattern": st.integers(1, 5),
+            "prefix_dense_sliding_window_pattern": st.integers(1, 3),
+        }
+        some(draw, layer_types(draw, fields), attention_bias=ON, head_dim=EVEN, num_shared_experts=st.integers(0, 3))
+        some(
+            draw, fields, first_k_dense_replace=st.integers(0, layers), prefix_dense_intermediate_size=WIDTH, **patterns
+        )
+        return some(draw, fields, mlp_layer_types=st.none() | networks, rms_norm_eps=st.none() | st.just(1e-5))
+
+    def sized(of: Distinct) -> Sized:
+        plain = grouped(of, attention_bias=of.on[1], layer_types=["full_attention"] * of.L)
+        return routed(plain, of.more, "num_experts", "intermediate_size")
+
+
+class CohereCompass:
+    FULL, SLIDING = "full_attention", "sliding_attention"
+    ANGLES = {"rope_type": "default", "rope_theta": 10000.0}
+    BOTH = {FULL: ANGLES, SLIDING: ANGLES}
+    TINY = {
+        "model_type": "cohere_compass_text", "vocab_size": 277, "hidden_size": 60, "num_hidden_layers": 3,
+        "num_attention_heads": 6, "num_key_value_heads": 2, "intermediate_size": 71, "max_position_embeddings": 67,
+        "attention_bias": True, "logit_scale": 0.3, "sliding_window": 5, "layer_types": [FULL, SLIDING, SLIDING],
+        "rope_parameters": {FULL: None, SLIDING: ANGLES},
+    }  # fmt: skip
+    LOGITS = {"": TINY, "all rotated": {**TINY, "rope_parameters": BOTH, "layer_types": None, "logit_scale": None}}
+    REQUIRED = {"num_hidden_layers": 2, "rope_parameters": {FULL: ANGLES}}
+
+    def drawn(draw: Draw) -> Fields:
+        angles = st.none() | st.just(CohereCompass.ANGLES)
+        fields = layer_types(draw, llama_like(draw, head_dim=False) | {"sliding_window": draw(WINDOW)})
+        fields["rope_parameters"] = {CohereCompass.FULL: draw(angles), CohereCompass.SLIDING: draw(angles)}
+        return some(draw, fields, attention_bias=ON)
+
+    def sized(of: Distinct) -> Sized:
+        own = {"num_key_value_heads": of.K, "intermediate_size": of.F, "rope_parameters": CohereCompass.BOTH}
+        return parts_of_hidden(of, **own, attention_bias=of.on[1])

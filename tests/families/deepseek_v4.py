@@ -1,68 +1,85 @@
-"""DeepSeek-V4: windows and compressed keys, several streams, experts in every block."""
+"""Test configs of the deepseek_v4 lineage: a small one of each family, variants, random ones, distinct sizes."""
 
 from hypothesis import strategies as st
 
 from tests.families._drawing import EVEN, SMALL, VOCAB, WIDTH, WINDOW, Draw, Fields, experts, some
 from tests.families._sizes import Distinct, Sized, routed
 
-PLAIN, LIGHT, HEAVY = "sliding_attention", "compressed_sparse_attention", "heavily_compressed_attention"
-TINY = {
-    "model_type": "deepseek_v4", "vocab_size": 173, "hidden_size": 52, "num_hidden_layers": 3,
-    "num_attention_heads": 66, "head_dim": 22, "qk_rope_head_dim": 8, "q_lora_rank": 31, "o_groups": 6,
-    "o_lora_rank": 17, "sliding_window": 7, "layer_types": [PLAIN, LIGHT, HEAVY],
-    "compress_rates": {LIGHT: 2, HEAVY: 4}, "index_n_heads": 14, "index_head_dim": 15, "index_topk": 10,
-    "hc_mult": 5, "moe_intermediate_size": 37, "n_routed_experts": 19, "num_experts_per_tok": 16,
-    "max_position_embeddings": 109, "hc_sinkhorn_iters": 3, "num_hash_layers": 1,
-}  # fmt: skip
-EVERY = {**TINY, "num_experts_per_tok": 19, "swiglu_limit": 0.4}
-LOGITS = {  # of every expert: the reference's routing is fixed
-    "": EVERY,
-    "of other scores": {**EVERY, "num_hash_layers": 0, "scoring_func": "sigmoid", "index_topk": 2, "hc_mult": 2},
-}
-SILENT = {"topk_method": "noaux_tc", "num_nextn_predict_layers": 2, "expert_dtype": "fp4", "attention_dropout": 0.1}
-REQUIRED = {"num_hidden_layers": 3, "layer_types": [HEAVY, LIGHT, PLAIN], "n_routed_experts": 8}
 
-
-def drawn(draw: Draw) -> Fields:
-    """Kinds of layers as names, as ratios, or by default; rates in either spelling."""
-    groups, layers, size = draw(SMALL), draw(st.integers(1, 4)), draw(EVEN) + 2
-    turned = 2 * draw(st.integers(1, size // 2))
-    fields = {
-        "hidden_size": draw(WIDTH), "num_hidden_layers": layers, "num_attention_heads": groups * draw(SMALL),
-        "head_dim": size, "o_groups": groups, "o_lora_rank": draw(SMALL), "q_lora_rank": draw(SMALL),
-        "vocab_size": draw(VOCAB), "sliding_window": draw(WINDOW), "hc_mult": draw(SMALL),
-        "moe_intermediate_size": draw(SMALL), "index_n_heads": draw(SMALL), "index_topk": draw(SMALL),
-        "index_head_dim": turned + draw(st.integers(0, 3)), "qk_rope_head_dim": turned,
-        "hc_sinkhorn_iters": draw(st.integers(1, 3)), **experts(draw, "n_routed_experts"),
+class DeepseekV4:
+    PLAIN, LIGHT, HEAVY = "sliding_attention", "compressed_sparse_attention", "heavily_compressed_attention"
+    TINY = {
+        "model_type": "deepseek_v4", "vocab_size": 173, "hidden_size": 52, "num_hidden_layers": 3,
+        "num_attention_heads": 66, "head_dim": 22, "qk_rope_head_dim": 8, "q_lora_rank": 31, "o_groups": 6,
+        "o_lora_rank": 17, "sliding_window": 7, "layer_types": [PLAIN, LIGHT, HEAVY],
+        "compress_rates": {LIGHT: 2, HEAVY: 4}, "index_n_heads": 14, "index_head_dim": 15, "index_topk": 10,
+        "hc_mult": 5, "moe_intermediate_size": 37, "n_routed_experts": 19, "num_experts_per_tok": 16,
+        "max_position_embeddings": 109, "hc_sinkhorn_iters": 3, "num_hash_layers": 1,
     }  # fmt: skip
-    rates = {LIGHT: draw(SMALL), HEAVY: draw(SMALL)}
-    if draw(st.booleans()):
-        fields["compress_rates"] = rates
-    else:
-        fields |= {"compress_rate_csa": rates[LIGHT], "compress_rate_hca": rates[HEAVY]}
-    more = layers + draw(st.integers(0, 2))
-    if draw(st.booleans()):
-        fields["layer_types"] = draw(st.lists(st.sampled_from([PLAIN, LIGHT, HEAVY]), min_size=layers, max_size=more))
-    else:
-        some(draw, fields, compress_ratios=st.lists(st.sampled_from([0, 4, 128]), min_size=layers, max_size=more))
-    some(draw, fields, num_hash_layers=st.integers(0, 5), tie_word_embeddings=st.booleans(), mlp_bias=st.booleans())
-    return fields
+    EVERY = {**TINY, "num_experts_per_tok": 19, "swiglu_limit": 0.4}
+    LOGITS = {  # of every expert: the reference's routing is fixed
+        "": EVERY,
+        "of other scores": {**EVERY, "num_hash_layers": 0, "scoring_func": "sigmoid", "index_topk": 2, "hc_mult": 2},
+    }
+    SILENT = {"topk_method": "noaux_tc", "num_nextn_predict_layers": 2, "expert_dtype": "fp4", "attention_dropout": 0.1}
+    REQUIRED = {"num_hidden_layers": 3, "layer_types": [HEAVY, LIGHT, PLAIN], "n_routed_experts": 8}
 
+    def drawn(draw: Draw) -> Fields:
+        """Kinds of layers as names, as ratios, or by default; rates in either spelling."""
+        groups, layers, size = draw(SMALL), draw(st.integers(1, 4)), draw(EVEN) + 2
+        turned = 2 * draw(st.integers(1, size // 2))
+        fields = {
+            "hidden_size": draw(WIDTH), "num_hidden_layers": layers, "num_attention_heads": groups * draw(SMALL),
+            "head_dim": size, "o_groups": groups, "o_lora_rank": draw(SMALL), "q_lora_rank": draw(SMALL),
+            "vocab_size": draw(VOCAB), "sliding_window": draw(WINDOW), "hc_mult": draw(SMALL),
+            "moe_intermediate_size": draw(SMALL), "index_n_heads": draw(SMALL), "index_topk": draw(SMALL),
+            "index_head_dim": turned + draw(st.integers(0, 3)), "qk_rope_head_dim": turned,
+            "hc_sinkhorn_iters": draw(st.integers(1, 3)), **experts(draw, "n_routed_experts"),
+        }  # fmt: skip
+        rates = {DeepseekV4.LIGHT: draw(SMALL), DeepseekV4.HEAVY: draw(SMALL)}
+        if draw(st.booleans()):
+            fields["compress_rates"] = rates
+        else:
+            fields |= {"compress_rate_csa": rates[DeepseekV4.LIGHT], "compress_rate_hca": rates[DeepseekV4.HEAVY]}
+        more = layers + draw(st.integers(0, 2))
+        if draw(st.booleans()):
+            fields["layer_types"] = draw(
+                st.lists(
+                    st.sampled_from([DeepseekV4.PLAIN, DeepseekV4.LIGHT, DeepseekV4.HEAVY]),
+                    min_size=layers,
+                    max_size=more,
+                )
+            )
+        else:
+            some(draw, fields, compress_ratios=st.lists(st.sampled_from([0, 4, 128]), min_size=layers, max_size=more))
+        some(draw, fields, num_hash_layers=st.integers(0, 5), tie_word_embeddings=st.booleans(), mlp_bias=st.booleans())
+        return fields
 
-def sized(of: Distinct) -> Sized:
-    """Every layer compresses lightly."""
-    Ng, Rq, Ro, Nx, Hx, *more = of.more
-    rate = 3 + of.seed % 2
-    rates = {"compress_rates": {LIGHT: rate, HEAVY: 5}, "layer_types": [LIGHT] * of.L}
-    sizes = {**of.letters("DVLBTS"), "H": of.H + 2 * of.K, "Hr": of.H, "Og": of.G, "Ng": Ng, "N": of.G * Ng, "Rq": Rq}
-    sizes |= {"Ro": Ro, "Nx": Nx, "Hx": of.H + Hx, "Mc": rate, "Xm": of.P, "W": of.F, "Sx": of.J}
-    bound = {"Sw": of.T + min(of.S - of.T, of.F - 1), "Sk": min(of.S, of.F), "Sc": of.S // rate, "Zc": of.S % rate}
-    sizes |= {**bound, "Uc": min(of.S // rate, 1), "Xn": of.P, "Xw": (2 + of.P) * of.P, "Xf": 3, "Xg": 1}
-    sizes |= {"Hu": 2 * sizes["H"], "Hw": 2 * sizes["Hx"]}
-    config = {
-        "vocab_size": of.V, "hidden_size": of.D, "num_hidden_layers": of.L, "num_attention_heads": of.G * Ng,
-        "head_dim": sizes["H"], "qk_rope_head_dim": of.H, "o_groups": of.G, "o_lora_rank": Ro, "q_lora_rank": Rq,
-        "sliding_window": of.F, "hc_mult": of.P, "index_n_heads": Nx, "index_head_dim": sizes["Hx"],
-        "index_topk": of.J, "tie_word_embeddings": of.on[0], **rates,
-    }  # fmt: skip
-    return routed((config, {**sizes, "F": 0}), more, "n_routed_experts", "moe_intermediate_size")
+    def sized(of: Distinct) -> Sized:
+        """Every layer compresses lightly."""
+        Ng, Rq, Ro, Nx, Hx, *more = of.more
+        rate = 3 + of.seed % 2
+        rates = {
+            "compress_rates": {DeepseekV4.LIGHT: rate, DeepseekV4.HEAVY: 5},
+            "layer_types": [DeepseekV4.LIGHT] * of.L,
+        }
+        sizes = {
+            **of.letters("DVLBTS"),
+            "H": of.H + 2 * of.K,
+            "Hr": of.H,
+            "Og": of.G,
+            "Ng": Ng,
+            "N": of.G * Ng,
+            "Rq": Rq,
+        }
+        sizes |= {"Ro": Ro, "Nx": Nx, "Hx": of.H + Hx, "Mc": rate, "Xm": of.P, "W": of.F, "Sx": of.J}
+        bound = {"Sw": of.T + min(of.S - of.T, of.F - 1), "Sk": min(of.S, of.F), "Sc": of.S // rate, "Zc": of.S % rate}
+        sizes |= {**bound, "Uc": min(of.S // rate, 1), "Xn": of.P, "Xw": (2 + of.P) * of.P, "Xf": 3, "Xg": 1}
+        sizes |= {"Hu": 2 * sizes["H"], "Hw": 2 * sizes["Hx"]}
+        config = {
+            "vocab_size": of.V, "hidden_size": of.D, "num_hidden_layers": of.L, "num_attention_heads": of.G * Ng,
+            "head_dim": sizes["H"], "qk_rope_head_dim": of.H, "o_groups": of.G, "o_lora_rank": Ro, "q_lora_rank": Rq,
+            "sliding_window": of.F, "hc_mult": of.P, "index_n_heads": Nx, "index_head_dim": sizes["Hx"],
+            "index_topk": of.J, "tie_word_embeddings": of.on[0], **rates,
+        }  # fmt: skip
+        return routed((config, {**sizes, "F": 0}), more, "n_routed_experts", "moe_intermediate_size")

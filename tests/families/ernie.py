@@ -1,17 +1,91 @@
-"""ERNIE's encoders: BERT with a table of tasks."""
+"""Test configs of the ernie lineage: a small one of each family, variants, random ones, distinct sizes."""
 
-from tests.families import bert
-from tests.families._drawing import ON, SMALL, Draw, Fields, some
-from tests.families._sizes import Distinct, Sized
+from hypothesis import strategies as st
 
-TINY = {**bert.TINY, "model_type": "ernie", "vocab_size": 523, "use_task_id": True, "task_type_vocab_size": 5}
-REQUIRED = {"num_hidden_layers": 2}  # every size has a default
+from tests.families._drawing import EVEN, ON, SMALL, Draw, Fields, llama_like, some
+from tests.families._sizes import Distinct, Sized, grouped, parts_of_hidden, routed
 
 
-def drawn(draw: Draw) -> Fields:
-    return some(draw, bert.drawn(draw), use_task_id=ON, task_type_vocab_size=SMALL)
+class Ernie4_5:
+    TINY = {
+        "model_type": "ernie4_5", "vocab_size": 199, "hidden_size": 48, "num_hidden_layers": 2,
+        "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 10, "intermediate_size": 71,
+        "max_position_embeddings": 43, "use_bias": True,
+    }  # fmt: skip
+    LOGITS = {"": TINY, "untied": {**TINY, "use_bias": False, "tie_word_embeddings": False}}
+    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
+
+    def drawn(draw: Draw) -> Fields:
+        return some(draw, llama_like(draw), use_bias=ON, head_dim=st.none() | EVEN)
+
+    def sized(of: Distinct) -> Sized:
+        return grouped(of, use_bias=of.on[1])
 
 
-def sized(of: Distinct) -> Sized:
-    config, sizes = bert.sized(of)
-    return {**config, "use_task_id": True, "task_type_vocab_size": of.Le}, {**sizes, "Vk": of.Le}
+class Ernie4_5_Moe:
+    TINY = {
+        "model_type": "ernie4_5_moe", "vocab_size": 173, "hidden_size": 48, "num_hidden_layers": 3,
+        "num_attention_heads": 6, "num_key_value_heads": 2, "intermediate_size": 71, "max_position_embeddings": 61,
+        "use_bias": True, "moe_intermediate_size": 37, "moe_num_experts": 10, "moe_num_shared_experts": 3,
+        "moe_k": 4,
+    }  # fmt: skip
+    LOGITS = {"of every expert": {**TINY, "moe_k": 10}}  # the reference's routing is fixed
+    REQUIRED = {"num_hidden_layers": 2}
+
+    def drawn(draw: Draw) -> Fields:
+        fields = llama_like(draw, null_kv=False, head_dim=False)
+        count = draw(SMALL)
+        fields |= {"moe_num_experts": count, "moe_k": draw(st.integers(1, count)), "moe_intermediate_size": draw(SMALL)}
+        return some(
+            draw,
+            fields,
+            use_bias=ON,
+            moe_num_shared_experts=st.integers(0, 3),
+            moe_layer_start_index=st.integers(0, 3),
+            moe_layer_end_index=st.integers(-1, 4),
+            moe_layer_interval=st.integers(1, 3),
+        )
+
+    def sized(of: Distinct) -> Sized:
+        config, sizes = parts_of_hidden(of, num_key_value_heads=of.K, use_bias=of.on[1], moe_layer_start_index=0)
+        config, sizes = routed((config, sizes), of.more, "moe_num_experts", "moe_intermediate_size")
+        config["moe_k"] = config.pop("num_experts_per_tok")
+        return {**config, "moe_num_shared_experts": 2}, {**sizes, "Fs": 2 * sizes["Fe"]}
+
+
+class Ernie4_5_VLMoe:
+    TINY = {
+        "model_type": "ernie4_5_vl_moe_text", "vocab_size": 173, "hidden_size": 48, "num_hidden_layers": 3,
+        "num_attention_heads": 6, "num_key_value_heads": 2, "intermediate_size": 71, "max_position_embeddings": 61,
+        "use_bias": True, "moe_intermediate_size": [37, 23], "moe_num_experts": 10, "moe_num_shared_experts": 3,
+        "moe_k": 4,
+        "rope_parameters": {"rope_theta": 500000.0, "rope_type": "default", "mrope_section": [1, 1, 2]},
+    }  # fmt: skip
+    LOGITS = {"of every expert": {**TINY, "moe_k": 10}}  # the reference's routing is fixed
+    REQUIRED = {"num_hidden_layers": 2}
+
+    def angles(half: int) -> Fields:
+        """Angles of a head's pairs, for rows, columns and frames: the class asks for two alike, and a third."""
+        each = (half - 1) // 2
+        sections = {"mrope_section": [each, each, half - 2 * each]}
+        return {"rope_parameters": {"rope_theta": 500000.0, "rope_type": "default", **sections}}
+
+    def drawn(draw: Draw) -> Fields:
+        fields = llama_like(draw, null_kv=False, head_dim=False)
+        count = draw(SMALL)
+        fields |= {"moe_num_experts": count, "moe_k": draw(st.integers(1, count))}
+        fields |= {"moe_intermediate_size": [draw(SMALL), draw(SMALL)]}
+        fields |= Ernie4_5_VLMoe.angles(fields["hidden_size"] // fields["num_attention_heads"] // 2)
+        layers = fields["num_hidden_layers"]
+        kinds = st.lists(st.sampled_from(["dense", "sparse"]), min_size=layers, max_size=layers)
+        return some(
+            draw, fields, use_bias=ON, moe_num_shared_experts=st.integers(0, 3), mlp_layer_types=st.none() | kinds
+        )
+
+    def sized(of: Distinct) -> Sized:
+        config, sizes = parts_of_hidden(of, num_key_value_heads=of.K, use_bias=of.on[1])
+        config, sizes = routed((config, sizes), of.more, "moe_num_experts", "moe_intermediate_size")
+        other = of.P + 90
+        config |= {"moe_k": config.pop("num_experts_per_tok"), "mlp_layer_types": ["sparse"] * of.L}
+        config |= {"moe_intermediate_size": [config["moe_intermediate_size"], other], "moe_num_shared_experts": 2}
+        return config, {**sizes, "Fs": 2 * sizes["Fe"], "Fo": other}

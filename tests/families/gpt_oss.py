@@ -1,22 +1,46 @@
-"""gpt-oss: experts in every layer, windows in every other, a sink beside each head's scores."""
+"""Test configs of the gpt_oss lineage: a small one of each family, variants, random ones, distinct sizes."""
 
-from tests.families._drawing import ON, PLAIN, WINDOW, Draw, Fields, experts, layer_types, llama_like, some
+from tests.families._drawing import ON, PLAIN, WINDOW, Draw, Fields, experts, layer_types, llama_like, some, without
 from tests.families._sizes import Distinct, Sized, grouped, routed
 
-TINY = {
-    "model_type": "gpt_oss", "vocab_size": 151, "hidden_size": 48, "num_hidden_layers": 3,
-    "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 10, "intermediate_size": 37,
-    "max_position_embeddings": 69, "num_local_experts": 7, "num_experts_per_tok": 4, "sliding_window": 5,
-}  # fmt: skip
-LOGITS: dict[str, Fields] = {}  # its experts have an activation of their own, which the reference lacks
-REQUIRED = PLAIN
+
+class GptOss:
+    TINY = {
+        "model_type": "gpt_oss", "vocab_size": 151, "hidden_size": 48, "num_hidden_layers": 3,
+        "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 10, "intermediate_size": 37,
+        "max_position_embeddings": 69, "num_local_experts": 7, "num_experts_per_tok": 4, "sliding_window": 5,
+    }  # fmt: skip
+    LOGITS: dict[str, Fields] = {}  # its experts have an activation of their own, which the reference lacks
+    REQUIRED = PLAIN
+
+    def drawn(draw: Draw) -> Fields:
+        fields = llama_like(draw, null_kv=False) | experts(draw, "num_local_experts")
+        return some(draw, layer_types(draw, fields | {"sliding_window": draw(WINDOW)}), attention_bias=ON)
+
+    def sized(of: Distinct) -> Sized:
+        plain = grouped(of, attention_bias=of.on[1], layer_types=["full_attention"] * of.L)
+        return routed(plain, of.more, "num_local_experts", "intermediate_size")
 
 
-def drawn(draw: Draw) -> Fields:
-    fields = llama_like(draw, null_kv=False) | experts(draw, "num_local_experts")
-    return some(draw, layer_types(draw, fields | {"sliding_window": draw(WINDOW)}), attention_bias=ON)
+class OpenAIPrivacyFilter:
+    TINY = {
+        **GptOss.TINY,
+        "model_type": "openai_privacy_filter",
+        "vocab_size": 157,
+        "num_labels": 11,
+        "pad_token_id": 0,
+    }
+    LOGITS: dict[str, Fields] = {}  # its experts have an activation of their own, which the reference lacks
+    REQUIRED = {"num_hidden_layers": 2}
+    SILENT = {"swiglu_limit": 9.0}
 
+    def drawn(draw: Draw) -> Fields:
+        fields = without(llama_like(draw, null_kv=False), "tie_word_embeddings") | experts(draw, "num_local_experts")
+        fields["pad_token_id"] = 0
+        return some(draw, fields, attention_bias=ON, sliding_window=WINDOW)
 
-def sized(of: Distinct) -> Sized:
-    plain = grouped(of, attention_bias=of.on[1], layer_types=["full_attention"] * of.L)
-    return routed(plain, of.more, "num_local_experts", "intermediate_size")
+    def sized(of: Distinct) -> Sized:
+        config, sizes = routed(
+            grouped(of, attention_bias=of.on[1], sliding_window=of.P), of.more, "num_local_experts", "intermediate_size"
+        )
+        return {**without(config, "tie_word_embeddings"), "num_labels": of.J}, {**sizes, "T": of.S, "Y": of.J}

@@ -1,20 +1,157 @@
-"""Granite: Llama with constants that multiply embeddings, scores, results and logits."""
+"""Test configs of the granite lineage: a small one of each family, variants, random ones, distinct sizes."""
 
-from tests.families._drawing import EVEN, ON, Draw, Fields, llama_like, some
-from tests.families._sizes import Distinct, Sized, grouped
+from hypothesis import strategies as st
 
-TINY = {
-    "model_type": "granite", "vocab_size": 193, "hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 6,
-    "num_key_value_heads": 2, "head_dim": 10, "intermediate_size": 71, "max_position_embeddings": 39,
-    "embedding_multiplier": 3.0, "logits_scaling": 4.0, "residual_multiplier": 0.22, "attention_multiplier": 0.13,
-    "attention_bias": True, "mlp_bias": True,
-}  # fmt: skip
-REQUIRED = {"num_hidden_layers": 2}  # every size has a default
+from tests.families._drawing import EVEN, ON, SMALL, WINDOW, Draw, Fields, experts, layer_types, llama_like, some
+from tests.families._hybrids import mixers, sized_mixers
+from tests.families._sizes import Distinct, Sized, grouped, routed
 
 
-def drawn(draw: Draw) -> Fields:
-    return some(draw, llama_like(draw), attention_bias=ON, mlp_bias=ON, head_dim=EVEN)
+class Granite:
+    TINY = {
+        "model_type": "granite", "vocab_size": 193, "hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 6,
+        "num_key_value_heads": 2, "head_dim": 10, "intermediate_size": 71, "max_position_embeddings": 39,
+        "embedding_multiplier": 3.0, "logits_scaling": 4.0, "residual_multiplier": 0.22, "attention_multiplier": 0.13,
+        "attention_bias": True, "mlp_bias": True,
+    }  # fmt: skip
+    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
+
+    def drawn(draw: Draw) -> Fields:
+        return some(draw, llama_like(draw), attention_bias=ON, mlp_bias=ON, head_dim=EVEN)
+
+    def sized(of: Distinct) -> Sized:
+        return grouped(of, attention_bias=of.on[1], mlp_bias=of.on[2])
 
 
-def sized(of: Distinct) -> Sized:
-    return grouped(of, attention_bias=of.on[1], mlp_bias=of.on[2])
+class GraniteMoe:
+    TINY = {
+        "model_type": "granitemoe", "vocab_size": 373, "hidden_size": 48, "num_hidden_layers": 2,
+        "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 10, "intermediate_size": 37,
+        "max_position_embeddings": 109, "embedding_multiplier": 3.0, "logits_scaling": 4.0, "residual_multiplier": 0.22,
+        "attention_multiplier": 0.13, "attention_bias": True, "num_local_experts": 7, "num_experts_per_tok": 4,
+    }  # fmt: skip
+    LOGITS = {"of every expert": {**TINY, "num_experts_per_tok": 7}}  # the reference's routing is fixed
+    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
+
+    def drawn(draw: Draw) -> Fields:
+        fields = llama_like(draw) | experts(draw, "num_local_experts")
+        return some(draw, fields, attention_bias=ON, head_dim=EVEN)
+
+    def sized(of: Distinct) -> Sized:
+        return routed(grouped(of, attention_bias=of.on[1]), of.more, "num_local_experts", "intermediate_size")
+
+
+class GraniteMoeShared:
+    TINY = {
+        **GraniteMoe.TINY, "model_type": "granitemoeshared", "vocab_size": 409, "shared_intermediate_size": 53,
+    }  # fmt: skip
+    VARIANTS = {"without a shared network": {**TINY, "shared_intermediate_size": 0}}
+    LOGITS = {"of every expert": {**TINY, "num_experts_per_tok": 7}}  # the reference's routing is fixed
+    REQUIRED = GraniteMoe.REQUIRED
+
+    def drawn(draw: Draw) -> Fields:
+        return some(draw, GraniteMoe.drawn(draw), shared_intermediate_size=st.integers(0, 9))
+
+    def sized(of: Distinct) -> Sized:
+        config, sizes = GraniteMoe.sized(of)
+        return {**config, "shared_intermediate_size": of.P}, {**sizes, "Fs": of.P}
+
+
+class GraniteMoeHybrid:
+    TINY = {
+        "model_type": "granitemoehybrid", "vocab_size": 211, "hidden_size": 48, "num_hidden_layers": 3,
+        "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 20, "intermediate_size": 37,
+        "max_position_embeddings": 103, "layer_types": ["mamba", "attention", "mamba"], "mamba_n_heads": 6,
+        "mamba_n_groups": 2, "mamba_d_state": 5, "mamba_d_conv": 8, "mamba_chunk_size": 12, "mamba_proj_bias": True,
+        "attention_bias": True, "shared_intermediate_size": 71, "num_local_experts": 7, "num_experts_per_tok": 4,
+        "position_embedding_type": "nope", "embedding_multiplier": 3.0, "logits_scaling": 4.0,
+        "residual_multiplier": 0.22, "attention_multiplier": 0.13,
+    }  # fmt: skip
+    LOGITS = {
+        "of every expert": {**TINY, "num_experts_per_tok": 7},  # the reference's routing is fixed
+        "without experts": {**TINY, "num_local_experts": 0, "position_embedding_type": "rope"},
+    }
+    SILENT = {"normalization_function": "rmsnorm", "init_method": "mup", "mamba_d_head": 16}
+    REQUIRED = {"num_hidden_layers": 3, "layer_types": ["linear_attention", "full_attention", "linear_attention"]}
+
+    def drawn(draw: Draw) -> Fields:
+        """At least one layer with attention, without which the class does not run."""
+        fields, count = llama_like(draw), draw(st.integers(0, 6))
+        layers = fields["num_hidden_layers"]
+        kinds = draw(
+            st.lists(st.sampled_from(["linear_attention", "full_attention"]), min_size=layers, max_size=layers)
+        )
+        kinds[draw(st.integers(0, layers - 1))] = "full_attention"
+        fields |= {
+            "layer_types": kinds,
+            "num_local_experts": count,
+            "num_experts_per_tok": draw(st.integers(1, count or 1)),
+        }
+        some(draw, fields, attention_bias=ON, head_dim=EVEN, shared_intermediate_size=SMALL)
+        some(draw, fields, position_embedding_type=st.none() | st.just("rope"))
+        return fields | mixers(draw, fields["hidden_size"])
+
+    def sized(of: Distinct) -> Sized:
+        """Attention in all layers, or Mamba-2 in all, by turns; experts in all."""
+        config, sizes = routed(grouped(of), of.more, "num_local_experts", "intermediate_size")
+        config, sizes = {**config, "shared_intermediate_size": of.F}, {**sizes, "Fs": of.F}
+        if of.seed % 2:
+            return sized_mixers(of, {**config, "layer_types": None}, sizes)
+        own = {"layer_types": ["full_attention"] * of.L, "mamba_n_heads": 1, "mamba_expand": 1}
+        return {**config, **own}, sizes
+
+
+class GraniteSWA:
+    OWN = {
+        "num_hidden_layers": 3, "sliding_window": 5, "layer_rope_theta": [700.0, 0, 100.0],
+        "layer_types": ["sliding_attention", "full_attention", "full_attention"],
+    }  # fmt: skip
+    TINY = {**Granite.TINY, "model_type": "granite_swa", "vocab_size": 439, **OWN}
+    LOGITS = {"": TINY, "of one base": {**TINY, "layer_rope_theta": None, "layer_types": None}}
+    REQUIRED = {"num_hidden_layers": 5}  # every size has a default
+
+    def windowed(draw: Draw, fields: Fields) -> Fields:
+        """Windows and bases of the angles by layer."""
+        layers = fields["num_hidden_layers"]
+        bases = st.lists(st.sampled_from([0, 500.0, 10_000.0]), min_size=layers, max_size=layers)
+        fields = layer_types(draw, fields | {"sliding_window": draw(WINDOW)})
+        return some(draw, fields, layer_rope_theta=st.none() | bases)
+
+    def drawn(draw: Draw) -> Fields:
+        return GraniteSWA.windowed(draw, Granite.drawn(draw))
+
+    def sized(of: Distinct) -> Sized:
+        config, sizes = Granite.sized(of)
+        return {**config, "layer_types": ["full_attention"] * of.L}, sizes
+
+
+class GraniteMoeSWA:
+    TINY = {**GraniteMoeShared.TINY, "model_type": "granitemoe_swa", "vocab_size": 443, **GraniteSWA.OWN}
+    LOGITS = {"of every expert": {**TINY, "num_experts_per_tok": 7}}  # the reference's routing is fixed
+    REQUIRED = GraniteSWA.REQUIRED
+
+    def drawn(draw: Draw) -> Fields:
+        return GraniteSWA.windowed(draw, GraniteMoeShared.drawn(draw))
+
+    def sized(of: Distinct) -> Sized:
+        config, sizes = GraniteMoeShared.sized(of)
+        return {**config, "layer_types": ["full_attention"] * of.L}, sizes
+
+
+class HyperCLOVAX:
+    TINY = {
+        "model_type": "hyperclovax", "vocab_size": 197, "hidden_size": 48, "num_hidden_layers": 2,
+        "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 10, "intermediate_size": 71,
+        "max_position_embeddings": 41, "embedding_multiplier": 3.0, "logits_scaling": 4.0, "residual_multiplier": 0.22,
+        "attention_multiplier": 0.13, "attention_bias": True, "mlp_bias": True,
+    }  # fmt: skip
+    VARIANTS = {"norms in front only": {**TINY, "use_post_norm": False}}
+    LOGITS = {"": TINY, "in front only": {**VARIANTS["norms in front only"], "attention_multiplier": None}}
+    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
+
+    def drawn(draw: Draw) -> Fields:
+        fields = some(draw, llama_like(draw), attention_bias=ON, mlp_bias=ON, head_dim=st.none() | EVEN)
+        return some(draw, fields, use_post_norm=ON)
+
+    def sized(of: Distinct) -> Sized:
+        return grouped(of, attention_bias=of.on[1], mlp_bias=of.on[2], use_post_norm=of.seed % 2 == 0)

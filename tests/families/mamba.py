@@ -1,46 +1,274 @@
-"""Mamba: no attention, a state of fixed size."""
+"""Test configs of the mamba lineage: a small one of each family, variants, random ones, distinct sizes."""
 
 from hypothesis import strategies as st
 
-from tests.families._drawing import LAYERS, ON, SMALL, VOCAB, WIDTH, Draw, Fields, some
-from tests.families._sizes import Distinct, Sized
-
-TINY = {
-    "model_type": "mamba", "vocab_size": 181, "hidden_size": 42, "num_hidden_layers": 2, "state_size": 5,
-    "intermediate_size": 71, "conv_kernel": 6, "time_step_rank": 8, "use_bias": True,
-}  # fmt: skip
-LOGITS = {
-    "": TINY,
-    "plain": {**TINY, "use_bias": False, "use_conv_bias": False, "tie_word_embeddings": False},
-    "of one token's convolution": {**TINY, "conv_kernel": 1, "layer_norm_epsilon": 1e-3},
-}
-SILENT = {"fused_add_norm": False, "ssm_cfg": {}, "pad_vocab_size_multiple": 181, "d_model": 42, "d_inner": 71}
-CONTEXT = 2048
-INSTEAD = {
-    "attn_scores_values": "mamba.conv",
-    "attn.scores": "mamba.read_out",
-    "share.attn": "share.mamba.dt_proj",
-    ".mlp": ".mamba",
-}
-REQUIRED = LAYERS
+from tests.families._drawing import LAYERS, ON, SMALL, VOCAB, WIDTH, Draw, Fields, llama_like, some
+from tests.families._hybrids import mixers, sized_mixers
+from tests.families._mamba2 import letters
+from tests.families._sizes import Distinct, Sized, grouped, routed
 
 
-def drawn(draw: Draw) -> Fields:
-    """Kernels longer and shorter than what is asked for; a width of its own, or some times the hidden size."""
-    fields = {"hidden_size": draw(WIDTH), "num_hidden_layers": draw(st.integers(1, 3))}
-    fields |= {"vocab_size": draw(VOCAB)}
-    width = {"intermediate_size": WIDTH} if draw(ON) else {"expand": st.integers(1, 3)}
-    some(draw, fields, state_size=SMALL, conv_kernel=st.integers(1, 9), **width)
-    some(draw, fields, time_step_rank=st.just("auto") | SMALL, use_bias=ON, use_conv_bias=ON)
-    return some(draw, fields, tie_word_embeddings=ON)
-
-
-def sized(of: Distinct) -> Sized:
-    Dx, Ns, Kc, Rt, *_ = of.more
-    sizes = {**of.letters("DVLBTS"), "Dx": Dx, "Ns": Ns, "Kc": Kc, "Rt": Rt, "Dz": 2 * Dx, "Rx": Rt + 2 * Ns}
-    config = {
-        "vocab_size": of.V, "hidden_size": of.D, "num_hidden_layers": of.L, "intermediate_size": Dx, "state_size": Ns,
-        "conv_kernel": Kc, "time_step_rank": Rt, "use_bias": of.on[0], "use_conv_bias": of.on[1],
-        "tie_word_embeddings": of.on[2],
+class Mamba:
+    TINY = {
+        "model_type": "mamba", "vocab_size": 181, "hidden_size": 42, "num_hidden_layers": 2, "state_size": 5,
+        "intermediate_size": 71, "conv_kernel": 6, "time_step_rank": 8, "use_bias": True,
     }  # fmt: skip
-    return config, sizes
+    LOGITS = {
+        "": TINY,
+        "plain": {**TINY, "use_bias": False, "use_conv_bias": False, "tie_word_embeddings": False},
+        "of one token's convolution": {**TINY, "conv_kernel": 1, "layer_norm_epsilon": 1e-3},
+    }
+    SILENT = {"fused_add_norm": False, "ssm_cfg": {}, "pad_vocab_size_multiple": 181, "d_model": 42, "d_inner": 71}
+    CONTEXT = 2048
+    INSTEAD = {
+        "attn_scores_values": "mamba.conv",
+        "attn.scores": "mamba.read_out",
+        "share.attn": "share.mamba.dt_proj",
+        ".mlp": ".mamba",
+    }
+    REQUIRED = LAYERS
+
+    def drawn(draw: Draw) -> Fields:
+        """Kernels longer and shorter than what is asked for; a width of its own, or some times the hidden size."""
+        fields = {"hidden_size": draw(WIDTH), "num_hidden_layers": draw(st.integers(1, 3))}
+        fields |= {"vocab_size": draw(VOCAB)}
+        width = {"intermediate_size": WIDTH} if draw(ON) else {"expand": st.integers(1, 3)}
+        some(draw, fields, state_size=SMALL, conv_kernel=st.integers(1, 9), **width)
+        some(draw, fields, time_step_rank=st.just("auto") | SMALL, use_bias=ON, use_conv_bias=ON)
+        return some(draw, fields, tie_word_embeddings=ON)
+
+    def sized(of: Distinct) -> Sized:
+        Dx, Ns, Kc, Rt, *_ = of.more
+        sizes = {**of.letters("DVLBTS"), "Dx": Dx, "Ns": Ns, "Kc": Kc, "Rt": Rt, "Dz": 2 * Dx, "Rx": Rt + 2 * Ns}
+        config = {
+            "vocab_size": of.V, "hidden_size": of.D, "num_hidden_layers": of.L, "intermediate_size": Dx,
+            "state_size": Ns, "conv_kernel": Kc, "time_step_rank": Rt, "use_bias": of.on[0], "use_conv_bias": of.on[1],
+            "tie_word_embeddings": of.on[2],
+        }  # fmt: skip
+        return config, sizes
+
+
+class Mamba2:
+    TINY = {
+        "model_type": "mamba2", "vocab_size": 181, "hidden_size": 42, "num_hidden_layers": 2, "num_heads": 6,
+        "head_dim": 14, "n_groups": 2, "state_size": 5, "conv_kernel": 8, "chunk_size": 12, "use_bias": True,
+    }  # fmt: skip
+    LOGITS = {
+        "": TINY,
+        "plain": {**TINY, "use_bias": False, "use_conv_bias": False, "tie_word_embeddings": True},
+        "of one token's convolution": {**TINY, "conv_kernel": 1, "layer_norm_epsilon": 1e-3, "chunk_size": 64},
+    }
+    SILENT = {"time_step_rank": 7, "norm_before_gate": True, "rms_norm": True}
+    CONTEXT = Mamba.CONTEXT
+    INSTEAD = {**Mamba.INSTEAD, "attn.scores": "mamba.chunk_scores", "share.attn": "share.mamba.in_proj"}
+    REQUIRED = {"num_hidden_layers": 2}
+
+    def drawn(draw: Draw) -> Fields:
+        """Chunks and kernels longer and shorter than what is asked for: a sum over one number is no product there."""
+        groups = draw(st.integers(1, 3))
+        heads, expand = groups * draw(st.integers(1, 3)), draw(st.integers(1, 3))
+        half = draw(SMALL)
+        fields = {"num_heads": heads * expand, "head_dim": half, "hidden_size": heads * half, "expand": expand}
+        fields |= {"n_groups": groups, "vocab_size": draw(VOCAB), "num_hidden_layers": draw(st.integers(1, 3))}
+        some(draw, fields, state_size=st.integers(2, 7), conv_kernel=st.integers(1, 9), chunk_size=st.integers(2, 7))
+        return some(draw, fields, use_bias=ON, use_conv_bias=ON, tie_word_embeddings=ON)
+
+    def sized(of: Distinct) -> Sized:
+        Km, Gm, Hm, Ns, Kc, Pc, *_ = of.more
+        sizes = {**of.letters("VLBTS"), "D": Km * Gm * Hm, **letters(of, (Km, Gm, Hm), Ns, Kc, Pc)}
+        config = {
+            "vocab_size": of.V, "hidden_size": sizes["D"], "num_hidden_layers": of.L, "num_heads": Km * Gm,
+            "head_dim": Hm, "n_groups": Km, "state_size": Ns, "conv_kernel": Kc, "chunk_size": Pc, "expand": 1,
+            "use_bias": of.on[0], "use_conv_bias": of.on[1], "tie_word_embeddings": of.on[2],
+        }  # fmt: skip
+        return config, sizes
+
+
+class FalconMamba:
+    TINY = {**Mamba.TINY, "model_type": "falcon_mamba", "expand": 3}
+    LOGITS = {"": TINY, "plain": {**TINY, "use_bias": False, "use_conv_bias": False, "mixer_rms_eps": 1e-3}}
+    SILENT = {**Mamba.SILENT, "use_falcon_mambapy": False}
+    CONTEXT = Mamba.CONTEXT
+    INSTEAD = Mamba.INSTEAD
+    REQUIRED = {"num_hidden_layers": 2}
+
+    def drawn(draw: Draw) -> Fields:
+        return Mamba.drawn(draw)
+
+    def sized(of: Distinct) -> Sized:
+        return Mamba.sized(of)
+
+
+class Bamba:
+    TINY = {
+        "model_type": "bamba", "vocab_size": 211, "hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 6,
+        "num_key_value_heads": 2, "head_dim": 20, "intermediate_size": 71, "max_position_embeddings": 103,
+        "attn_layer_indices": [1], "mamba_n_heads": 6, "mamba_n_groups": 2, "mamba_d_state": 5, "mamba_d_conv": 8,
+        "mamba_chunk_size": 12, "mamba_proj_bias": True, "attention_bias": True, "mlp_bias": True,
+    }  # fmt: skip
+    SILENT = {"num_logits_to_keep": 1, "z_loss_coefficient": 0.1, "mamba_d_head": 16}
+    REQUIRED = {"num_hidden_layers": 3, "attn_layer_indices": [1]}
+
+    def drawn(draw: Draw) -> Fields:
+        """At least one layer with attention, without which the class does not run."""
+        fields = llama_like(draw)
+        fields |= {"hidden_size": 2 * fields["hidden_size"], "head_dim": 4 * draw(SMALL)}
+        some(draw, fields, attention_bias=ON, mlp_bias=ON)
+        attends = [draw(st.integers(0, fields["num_hidden_layers"] - 1)), *draw(st.lists(st.integers(0, 4)))]
+        return fields | {"attn_layer_indices": attends} | mixers(draw, fields["hidden_size"])
+
+    def sized(of: Distinct) -> Sized:
+        """Attention in all layers, or Mamba-2 in all, by turns."""
+        config, sizes = grouped(of)
+        if of.seed % 2:
+            return sized_mixers(of, config, sizes)
+        divides = {"mamba_n_heads": 1, "mamba_expand": 1}
+        own = {"head_dim": 2 * of.H, "attn_layer_indices": [*range(of.L)], **divides}
+        return {**config, **own}, {**sizes, "H": 2 * of.H, "Hr": of.H}
+
+
+class Jamba:
+    TINY = {
+        "model_type": "jamba", "vocab_size": 211, "hidden_size": 48, "num_hidden_layers": 4, "num_attention_heads": 6,
+        "num_key_value_heads": 2, "head_dim": 20, "intermediate_size": 71, "max_position_embeddings": 103,
+        "num_experts": 7, "num_experts_per_tok": 4, "attn_layer_period": 3, "attn_layer_offset": 1,
+        "expert_layer_period": 2, "expert_layer_offset": 1, "mamba_d_state": 5, "mamba_d_conv": 8, "mamba_expand": 2,
+        "mamba_dt_rank": 11, "mamba_proj_bias": True,
+    }  # fmt: skip
+    LOGITS = {
+        "": {**TINY, "num_experts": 1, "num_experts_per_tok": 1}
+    }  # dense layers: the router's weights are not summed
+    SILENT = {"use_mamba_kernels": False, "mamba_inner_layernorms": True, "num_logits_to_keep": 1}
+    REQUIRED = {"num_hidden_layers": 5}
+
+    def drawn(draw: Draw) -> Fields:
+        """At least one layer with attention, without which the class does not run."""
+        fields = llama_like(draw, null_kv=False)
+        layers, count = fields["num_hidden_layers"], draw(SMALL)
+        fields |= {"num_experts": count, "num_experts_per_tok": draw(st.integers(1, count))}
+        fields["attn_layer_offset"] = draw(st.integers(0, layers - 1))
+        fields["attn_layer_period"] = fields["attn_layer_offset"] + draw(st.integers(1, 3))
+        fields["expert_layer_offset"] = draw(st.integers(0, 3))
+        fields["expert_layer_period"] = fields["expert_layer_offset"] + draw(st.integers(1, 3))
+        some(draw, fields, mamba_d_state=SMALL, mamba_d_conv=st.integers(1, 9), mamba_expand=st.integers(1, 3))
+        return some(draw, fields, mamba_dt_rank=st.just("auto") | SMALL, mamba_conv_bias=ON, mamba_proj_bias=ON)
+
+    def sized(of: Distinct) -> Sized:
+        """Mamba alone, or attention alone; experts in all layers."""
+        every = {"attn_layer_period": 1, "attn_layer_offset": 0, "expert_layer_period": 1, "expert_layer_offset": 0}
+        config, sizes = routed(grouped(of, **every), of.more, "num_experts", "intermediate_size")
+        if of.seed % 2:
+            return config, sizes
+        Kc, Ns, Rt = of.more[3:6]
+        own = {letter: sizes[letter] for letter in sizes if letter not in "KGHN"}
+        own |= {"Kc": Kc, "Ns": Ns, "Rt": Rt, "Dx": 2 * of.D, "Dz": 4 * of.D, "Rx": Rt + 2 * Ns}
+        config |= {"attn_layer_period": of.L + 1, "attn_layer_offset": of.L, "mamba_d_conv": Kc, "mamba_d_state": Ns}
+        return {**config, "mamba_dt_rank": Rt, "mamba_conv_bias": of.on[1], "mamba_proj_bias": of.on[2]}, own
+
+
+class Zamba2:
+    TINY = {
+        "model_type": "zamba2", "vocab_size": 211, "hidden_size": 80, "num_hidden_layers": 5, "num_attention_heads": 8,
+        "intermediate_size": 71, "max_position_embeddings": 103, "num_mem_blocks": 1, "adapter_rank": 17,
+        "layers_block_type": ["mamba", "hybrid", "hybrid", "mamba", "hybrid"], "use_shared_attention_adapter": True,
+        "use_mem_rope": True, "add_bias_linear": True, "n_mamba_heads": 15, "mamba_ngroups": 3, "mamba_d_state": 7,
+        "mamba_d_conv": 6, "mamba_expand": 3, "chunk_size": 12, "time_step_min": 1e-9,
+    }  # fmt: skip
+    GROUPED = {**TINY, "num_key_value_heads": 2, "use_shared_attention_adapter": False, "use_mem_rope": False}
+    VARIANTS = {"two blocks in turn": {**GROUPED, "num_mem_blocks": 2, "add_bias_linear": False}}
+    SMALLER = {"hidden_size": 48, "num_attention_heads": 6, "n_mamba_heads": 6, "mamba_ngroups": 2, "mamba_expand": 2}
+    SMALLER |= {"adapter_rank": 13, "mamba_d_state": 5, "mamba_d_conv": 8}
+    """Sizes at which the class's own casts to float32 stay small."""
+    LOGITS = {
+        "": {**TINY, **SMALLER, "num_mem_blocks": 2},
+        "with few keys": {**GROUPED, **SMALLER},
+    }
+    SILENT = {
+        "use_conv_bias": False, "use_mamba_kernels": False, "use_mem_eff_path": True, "num_logits_to_keep": 1,
+        "kv_channels": 8, "num_query_groups": 6, "attention_hidden_size": 160,
+    }  # fmt: skip
+    REQUIRED: Fields = {}
+
+    def drawn(draw: Draw) -> Fields:
+        """At least one layer that calls a block, without which the class does not run; blocks in turn, and more of them
+        than there are calls."""
+        heads = draw(SMALL) * (kv := draw(SMALL))
+        hidden, rotated = heads * draw(SMALL), draw(ON)
+        fields: Fields = {"hidden_size": hidden, "num_attention_heads": heads, "vocab_size": draw(VOCAB)}
+        kinds = draw(st.lists(st.sampled_from(["mamba", "linear_attention", "hybrid"]), max_size=5))
+        kinds.insert(draw(st.integers(0, len(kinds))), "hybrid")
+        calls = [number for number, kind in enumerate(kinds) if kind == "hybrid"]
+        fields |= {"layers_block_type": kinds, "num_hidden_layers": len(kinds), "use_mem_rope": rotated}
+        expand = draw(st.integers(1, 2))
+        own = draw(st.sampled_from([n for n in range(1, hidden * expand + 1) if hidden * expand % n == 0 and n < 13]))
+        fields |= {"mamba_expand": expand, "n_mamba_heads": own}
+        fields["mamba_ngroups"] = draw(st.sampled_from([n for n in range(1, own + 1) if own % n == 0]))
+        if draw(ON):
+            fields |= {"use_shared_attention_adapter": True}
+        else:
+            fields |= {"num_key_value_heads": draw(st.sampled_from([kv, None]))}
+        sizes = {"mamba_d_state": st.integers(2, 7), "mamba_d_conv": st.integers(1, 9), "chunk_size": st.integers(2, 7)}
+        some(draw, fields, **sizes, intermediate_size=st.none() | WIDTH, adapter_rank=SMALL, add_bias_linear=ON)
+        some(draw, fields, hybrid_layer_ids=st.just(calls), head_dim=st.just(2 * hidden // heads), use_long_context=ON)
+        return some(draw, fields, num_mem_blocks=st.integers(1, 3), tie_word_embeddings=st.just(True))
+
+    def sized(of: Distinct) -> Sized:
+        """One shared block in all layers, or Mamba-2 alone in all, by turns."""
+        Km, Gm, Ns, Kc, Pc, Ra = of.more[-6:]
+        N = of.K * of.G
+        hidden, expand = N * Km * Gm, 3
+        sizes = {**of.letters("VLBTS"), "D": hidden, **letters(of, (Km, Gm, expand * N), Ns, Kc, Pc)}
+        config = {
+            "vocab_size": of.V, "hidden_size": hidden, "num_hidden_layers": of.L, "num_attention_heads": N,
+            "num_key_value_heads": of.K, "intermediate_size": of.F, "adapter_rank": Ra, "mamba_expand": expand,
+            "n_mamba_heads": Km * Gm, "mamba_ngroups": Km, "mamba_d_state": Ns, "mamba_d_conv": Kc, "chunk_size": Pc,
+            "num_mem_blocks": 1, "add_bias_linear": of.on[1], "use_mem_rope": of.on[2],
+            "layers_block_type": ["mamba"] * of.L,
+        }  # fmt: skip
+        if of.seed % 2:
+            return config, sizes
+        own = {"K": of.K, "G": of.G, "N": N, "H": 2 * Km * Gm, "F": of.F, "Ra": Ra, "Dj": 2 * hidden, "Do": hidden}
+        return {**config, "layers_block_type": ["hybrid"] * of.L}, {**sizes, **own}
+
+
+class FalconH1:
+    TINY = {
+        "model_type": "falcon_h1", "vocab_size": 211, "hidden_size": 48, "num_hidden_layers": 2,
+        "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 20, "intermediate_size": 71,
+        "max_position_embeddings": 103, "mamba_d_ssm": 280, "mamba_n_heads": 28, "mamba_n_groups": 4,
+        "mamba_d_state": 5, "mamba_d_conv": 8, "mamba_chunk_size": 12,
+    }  # fmt: skip
+    MULTIPLIED = {
+        "lm_head_multiplier": 0.5, "embedding_multiplier": 2.5, "mlp_multipliers": [0.8, 1.5], "key_multiplier": 0.6,
+        "attention_out_multiplier": 0.9, "attention_in_multiplier": 1.4,
+        "ssm_multipliers": [0.75, 1.5, 1.25, 0.625, 0.375], "ssm_in_multiplier": 1.25, "ssm_out_multiplier": 0.35,
+    }  # fmt: skip
+    BIASED = dict.fromkeys(("attention_bias", "mlp_bias", "mamba_proj_bias", "projectors_bias"), True)
+    VARIANTS = {"normed and biased": {**TINY, **BIASED, "mamba_rms_norm": True, "mamba_norm_before_gate": False}}
+    LOGITS = {
+        "": {**TINY, **MULTIPLIED},
+        "normed in front of the gate": {**TINY, **MULTIPLIED, **BIASED, "mamba_rms_norm": True},
+        "normed behind the gate": {**TINY, **MULTIPLIED, "mamba_rms_norm": True, "mamba_norm_before_gate": False},
+    }
+    SILENT = {"num_logits_to_keep": 1, "mamba_use_mlp": True, "mlp_expansion_factor": 8, "attn_layer_indices": None}
+    REQUIRED = {"num_hidden_layers": 3}
+
+    def drawn(draw: Draw) -> Fields:
+        """A Mamba-2 of a width of its own, or of a multiple of the hidden size."""
+        fields = llama_like(draw)
+        fields |= {"hidden_size": 2 * fields["hidden_size"]}
+        some(draw, fields, head_dim=SMALL.map(lambda half: 2 * half))
+        fields |= mixers(draw, fields["hidden_size"])
+        wide = fields["hidden_size"] * fields["mamba_expand"] // fields["mamba_n_heads"]
+        width = draw(st.none() | st.integers(1, 2 * wide))
+        fields["mamba_d_ssm"] = width and width * fields["mamba_n_heads"]
+        flags = ("attention_bias", "mlp_bias", "projectors_bias", "mamba_rms_norm", "mamba_norm_before_gate")
+        return some(draw, fields, **dict.fromkeys(flags, ON))
+
+    def sized(of: Distinct) -> Sized:
+        """All sizes of both."""
+        Km, Gm, Hm, Ns, Kc, Pc = of.more[-6:]
+        config, sizes = grouped(of, attention_bias=of.on[1], projectors_bias=of.on[2])
+        config |= {"mamba_d_ssm": Km * Gm * Hm, "mamba_n_heads": Km * Gm, "mamba_n_groups": Km}
+        config |= {"mamba_d_state": Ns, "mamba_d_conv": Kc, "mamba_chunk_size": Pc}
+        return config, {**sizes, **letters(of, (Km, Gm, Hm), Ns, Kc, Pc)}

@@ -1,21 +1,62 @@
-"""MiniCPM: Llama with constants of its own names."""
+"""Test configs of the minicpm lineage: a small one of each family, variants, random ones, distinct sizes."""
 
-from tests.families._drawing import ON, Draw, Fields, llama_like, some
+from hypothesis import strategies as st
+
+from tests.families import _sizes
+from tests.families._drawing import (
+    ON,
+    SMALL,
+    WIDTH,
+    Draw,
+    Fields,
+    in_forms,
+    latent,
+    latent_forms,
+    llama_like,
+    some,
+    without,
+)
 from tests.families._sizes import Distinct, Sized, parts_of_hidden
-
-TINY = {
-    "model_type": "minicpm", "vocab_size": 439, "hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 6,
-    "num_key_value_heads": 2, "intermediate_size": 71, "max_position_embeddings": 39,
-    "scale_emb": 3.0, "scale_depth": 1.7, "dim_model_base": 13.0, "attention_bias": True, "tie_word_embeddings": False,
-}  # fmt: skip
-SILENT = {"mup_denominator": 32, "num_experts": 0}
-RUN_BY = "Granite"
-REQUIRED = {"num_hidden_layers": 2}  # every size has a default
+from tests.families.deepseek import DeepseekV3
 
 
-def drawn(draw: Draw) -> Fields:
-    return some(draw, llama_like(draw, head_dim=False), attention_bias=ON)
+class MiniCPM:
+    TINY = {
+        "model_type": "minicpm", "vocab_size": 439, "hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 6,
+        "num_key_value_heads": 2, "intermediate_size": 71, "max_position_embeddings": 39, "scale_emb": 3.0,
+        "scale_depth": 1.7, "dim_model_base": 13.0, "attention_bias": True, "tie_word_embeddings": False,
+    }  # fmt: skip
+    SILENT = {"mup_denominator": 32, "num_experts": 0}
+    RUN_BY = "Granite"
+    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
+
+    def drawn(draw: Draw) -> Fields:
+        return some(draw, llama_like(draw, head_dim=False), attention_bias=ON)
+
+    def sized(of: Distinct) -> Sized:
+        return parts_of_hidden(of, num_key_value_heads=of.K, intermediate_size=of.F, attention_bias=of.on[1])
 
 
-def sized(of: Distinct) -> Sized:
-    return parts_of_hidden(of, num_key_value_heads=of.K, intermediate_size=of.F, attention_bias=of.on[1])
+class MiniCPM3:
+    EXPERTS = (
+        "moe_intermediate_size", "n_routed_experts", "n_shared_experts", "num_experts_per_tok", "first_k_dense_replace",
+        "n_group", "topk_group",
+    )  # fmt: skip
+    TINY = {
+        **without(DeepseekV3.TINY, *EXPERTS), "model_type": "minicpm3", "vocab_size": 421, "pad_token_id": 0,
+        "scale_emb": 3.0, "scale_depth": 1.7, "dim_model_base": 13, "tie_word_embeddings": False,
+    }  # fmt: skip
+    VARIANTS = in_forms(TINY, "absorbed", "unpacked")
+    LOGITS = latent_forms(without(TINY, "first_k_dense_replace"), {})
+    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
+
+    def drawn(draw: Draw) -> Fields:
+        fields = without(latent(draw, 1), *MiniCPM3.EXPERTS) | {"pad_token_id": 0}
+        constants = {"scale_depth": st.none() | SMALL.map(float), "dim_model_base": st.none() | WIDTH}
+        return some(draw, fields, **constants, v_head_dim=st.none() | SMALL)
+
+    def sized(of: Distinct) -> Sized:
+        config, sizes = _sizes.sized_latent(of, ranked=True)
+        experts = {"A", "E", "Fe", "Fs"}
+        dense = {letter: size for letter, size in sizes.items() if letter not in experts}
+        return {**without(config, *MiniCPM3.EXPERTS), "intermediate_size": of.F}, {**dense, "F": of.F}

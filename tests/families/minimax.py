@@ -1,40 +1,143 @@
-"""MiniMax: lightning attention, softmax attention, experts."""
+"""Test configs of the minimax lineage: a small one of each family, variants, random ones, distinct sizes."""
 
 from hypothesis import strategies as st
 
-from tests.families._drawing import Draw, Fields, experts, llama_like, some
+from tests.families._drawing import EVEN, ON, SMALL, WIDTH, Draw, Fields, experts, llama_like, some, without
 from tests.families._sizes import Distinct, Sized, grouped, routed
 
-FULL, LINEAR = "full_attention", "linear_attention"
-TINY = {
-    "model_type": "minimax", "vocab_size": 103, "hidden_size": 50, "num_hidden_layers": 3, "num_attention_heads": 6,
-    "num_key_value_heads": 2, "head_dim": 10, "intermediate_size": 37, "max_position_embeddings": 59,
-    "num_local_experts": 7, "num_experts_per_tok": 4, "layer_types": [LINEAR, FULL, LINEAR], "block_size": 12,
-}  # fmt: skip
-# The reference's routing is fixed.
-LOGITS = {
-    "of every expert": {
-        **TINY, "num_experts_per_tok": 7, "linear_attn_alpha_factor": 1.5, "linear_attn_beta_factor": 0.5,
-        "full_attn_alpha_factor": 0.75, "mlp_beta_factor": 1.25,
-    },
-}  # fmt: skip
-REQUIRED = {}
+
+class MiniMax:
+    FULL, LINEAR = "full_attention", "linear_attention"
+    TINY = {
+        "model_type": "minimax", "vocab_size": 103, "hidden_size": 50, "num_hidden_layers": 3, "num_attention_heads": 6,
+        "num_key_value_heads": 2, "head_dim": 10, "intermediate_size": 37, "max_position_embeddings": 59,
+        "num_local_experts": 7, "num_experts_per_tok": 4, "layer_types": [LINEAR, FULL, LINEAR], "block_size": 12,
+    }  # fmt: skip
+    # The reference's routing is fixed.
+    LOGITS = {
+        "of every expert": {
+            **TINY, "num_experts_per_tok": 7, "linear_attn_alpha_factor": 1.5, "linear_attn_beta_factor": 0.5,
+            "full_attn_alpha_factor": 0.75, "mlp_beta_factor": 1.25,
+        },
+    }  # fmt: skip
+    REQUIRED = {}
+
+    def drawn(draw: Draw) -> Fields:
+        fields = llama_like(draw, null_kv=False) | experts(draw, "num_local_experts")
+        layers = fields["num_hidden_layers"]
+        kinds = st.lists(st.sampled_from([MiniMax.FULL, MiniMax.LINEAR]), min_size=layers, max_size=layers)
+        return some(draw, fields, layer_types=st.none() | kinds, block_size=st.integers(1, 9))
+
+    def sized(of: Distinct) -> Sized:
+        """Softmax attention in all layers, or lightning attention in all, by turns."""
+        config, sizes = routed(grouped(of), of.more, "num_local_experts", "intermediate_size")
+        kind = MiniMax.LINEAR if of.seed % 2 else MiniMax.FULL
+        config |= {"layer_types": [kind] * of.L, "block_size": of.P}
+        if kind == MiniMax.FULL:
+            return config, sizes
+        sizes = {letter: size for letter, size in sizes.items() if letter not in "KGHN"}
+        own = {"Nl": of.K * of.G, "Hl": of.H, "Ol": of.H, "Pc": of.P, "Qc": of.P, "Nc": -(-of.T // of.P), "Tr": 0}
+        return config, sizes | own
 
 
-def drawn(draw: Draw) -> Fields:
-    fields = llama_like(draw, null_kv=False) | experts(draw, "num_local_experts")
-    layers = fields["num_hidden_layers"]
-    kinds = st.lists(st.sampled_from([FULL, LINEAR]), min_size=layers, max_size=layers)
-    return some(draw, fields, layer_types=st.none() | kinds, block_size=st.integers(1, 9))
+def numbered(config: Fields) -> Fields:
+    """MiniMax's fields, with the kinds of layers as numbers."""
+    layers = range(config["num_hidden_layers"])
+    kinds = config.get("layer_types") or [MiniMax.LINEAR if number % 2 else MiniMax.FULL for number in layers]
+    return {**without(config, "layer_types"), "attn_type_list": [int(kind == MiniMax.FULL) for kind in kinds]}
 
 
-def sized(of: Distinct) -> Sized:
-    """Softmax attention in all layers, or lightning attention in all, by turns."""
-    config, sizes = routed(grouped(of), of.more, "num_local_experts", "intermediate_size")
-    kind = LINEAR if of.seed % 2 else FULL
-    config |= {"layer_types": [kind] * of.L, "block_size": of.P}
-    if kind == FULL:
-        return config, sizes
-    sizes = {letter: size for letter, size in sizes.items() if letter not in "KGHN"}
-    own = {"Nl": of.K * of.G, "Hl": of.H, "Ol": of.H, "Pc": of.P, "Qc": of.P, "Nc": -(-of.T // of.P), "Tr": 0}
-    return config, sizes | own
+class MiniMaxM1:
+    TINY = {**numbered(MiniMax.TINY), "model_type": "minimax_m1"}
+    LOGITS = {"of every expert": {**TINY, "num_experts_per_tok": 7, "layernorm_mlp_alpha": 1.5}}
+    RUN_BY = "MiniMax"
+    REQUIRED = {"attn_type_list": [0, 1] * 16}
+
+    def drawn(draw: Draw) -> Fields:
+        return numbered(MiniMax.drawn(draw))
+
+    def sized(of: Distinct) -> Sized:
+        config, sizes = MiniMax.sized(of)
+        return numbered(config), sizes
+
+
+class MiniMaxText01:
+    TINY = {**MiniMaxM1.TINY, "model_type": "minimax_text_01"}
+    LOGITS = {"of every expert": {**TINY, "num_experts_per_tok": 7}}
+    RUN_BY = "MiniMax"
+    REQUIRED = MiniMaxM1.REQUIRED
+
+    def drawn(draw: Draw) -> Fields:
+        return MiniMaxM1.drawn(draw)
+
+    def sized(of: Distinct) -> Sized:
+        return MiniMaxM1.sized(of)
+
+
+class MiniMaxM2:
+    TINY = {
+        "model_type": "minimax_m2", "vocab_size": 367, "hidden_size": 48, "num_hidden_layers": 2,
+        "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 20, "intermediate_size": 37,
+        "max_position_embeddings": 107, "rotary_dim": 10, "num_local_experts": 7, "num_experts_per_tok": 4,
+    }  # fmt: skip
+    LOGITS = {}  # the class weighs experts by sigmoids
+    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
+
+    def drawn(draw: Draw) -> Fields:
+        fields = llama_like(draw, null_kv=False) | experts(draw, "num_local_experts")
+        turned = draw(EVEN)
+        fields["head_dim"] = turned * (1 if draw(ON) else 2)
+        return fields | ({"rotary_dim": turned} if draw(ON) else {})
+
+    def sized(of: Distinct) -> Sized:
+        config, sizes = routed(grouped(of), of.more, "num_local_experts", "intermediate_size")
+        return config, {**sizes, "Hr": of.H}
+
+
+class MiniMaxM3VL:
+    FULL, SPARSE = "full_attention", "minimax_m3_sparse"
+    TINY = {
+        "model_type": "minimax_m3_vl_text", "vocab_size": 211, "hidden_size": 48, "num_hidden_layers": 3,
+        "num_attention_heads": 12, "num_key_value_heads": 4, "head_dim": 20, "intermediate_size": 37,
+        "dense_intermediate_size": 71, "shared_intermediate_size": 29, "max_position_embeddings": 103,
+        "num_local_experts": 10, "num_experts_per_tok": 5, "layer_types": [FULL, SPARSE, SPARSE],
+        "mlp_layer_types": ["dense", "sparse", "sparse"], "index_n_heads": 6, "index_head_dim": 14,
+        "index_block_size": 4, "index_topk_blocks": 3, "rope_parameters": {"partial_rotary_factor": 0.4},
+    }  # fmt: skip
+    DENSE = {**TINY, "mlp_layer_types": ["dense"] * 3}
+    LOGITS = {"": DENSE, "without a block of its own": {**DENSE, "index_local_blocks": 0, "index_n_heads": 4}}
+    SILENT = {"routed_scaling_factor": 2.0, "swiglu_limit": 7.0, "use_qk_norm": True, "num_mtp_modules": 3}
+    REQUIRED = {"num_hidden_layers": 2, "layer_types": [FULL, SPARSE], "mlp_layer_types": ["dense", "sparse"]}
+    PARTLY = {"partial_rotary_factor": 0.5}
+
+    def drawn(draw: Draw) -> Fields:
+        """Sizes as fields or in sparse_attention_config, layers as names or as numbers."""
+        fields = llama_like(draw, null_kv=False)
+        layers, heads = fields["num_hidden_layers"], fields["num_attention_heads"]
+        fields |= {"head_dim": 4 * draw(SMALL), "rope_parameters": MiniMaxM3VL.PARTLY}
+        some(draw, fields, dense_intermediate_size=WIDTH, shared_intermediate_size=WIDTH)
+        fields |= experts(draw, "num_local_experts")
+        own = draw(st.sampled_from([n for n in range(1, heads + 1) if heads % n == 0]))
+        sizes = {"index_n_heads": own, "index_head_dim": fields["head_dim"] // 2 + draw(st.integers(2, 5))}
+        sizes |= {"index_block_size": draw(SMALL), "index_topk_blocks": draw(SMALL)}
+        kinds = draw(st.lists(st.sampled_from([0, 1]), min_size=layers, max_size=layers))
+        if draw(st.booleans()):
+            names = ("sparse_num_index_heads", "sparse_index_dim", "sparse_block_size", "sparse_topk_blocks")
+            listed = {"use_sparse_attention": True, "sparse_attention_freq": kinds}
+            fields["sparse_attention_config"] = {**dict(zip(names, sizes.values(), strict=True)), **listed}
+        else:
+            fields |= {**sizes, "layer_types": [MiniMaxM3VL.SPARSE if one else MiniMaxM3VL.FULL for one in kinds]}
+        networks = st.lists(st.sampled_from([0, 1]), min_size=layers, max_size=layers)
+        some(draw, fields, moe_layer_freq=networks)
+        named = networks.map(lambda each: ["sparse" if one else "dense" for one in each])
+        return fields if "moe_layer_freq" in fields else some(draw, fields, mlp_layer_types=st.none() | named)
+
+    def sized(of: Distinct) -> Sized:
+        """An indexer and experts in every layer."""
+        Nx, Hx, Fs, *more = of.more
+        config, sizes = grouped(of, layer_types=[MiniMaxM3VL.SPARSE] * of.L, rope_parameters=MiniMaxM3VL.PARTLY)
+        config |= {"num_attention_heads": of.K * of.G * Nx, "index_n_heads": Nx, "index_head_dim": of.H + Hx}
+        config |= {"num_key_value_heads": of.K * Nx, "head_dim": 2 * of.H, "shared_intermediate_size": Fs}
+        config, sizes = routed((config, sizes), more, "num_local_experts", "intermediate_size")
+        own = {"K": of.K * Nx, "N": of.K * of.G * Nx, "H": 2 * of.H, "Hr": of.H, "Nx": Nx, "Hx": of.H + Hx, "Fs": Fs}
+        return config, {**sizes, **own}

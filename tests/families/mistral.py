@@ -1,23 +1,111 @@
-"""Mistral: Llama with a window in every layer, or in none."""
+"""Test configs of the mistral lineage: a small one of each family, variants, random ones, distinct sizes."""
 
 from hypothesis import strategies as st
 
-from tests.families._drawing import PLAIN, WINDOW, Draw, Fields, llama_like, some
-from tests.families._sizes import Distinct, Sized, grouped
+from tests.families._drawing import (
+    EVEN,
+    LAYERS,
+    ON,
+    PLAIN,
+    WINDOW,
+    Draw,
+    Fields,
+    experts,
+    layer_types,
+    llama_like,
+    some,
+)
+from tests.families._sizes import Distinct, Sized, grouped, routed
 
-TINY = {
-    "model_type": "mistral", "vocab_size": 101, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 8,
-    "num_key_value_heads": 2, "head_dim": 6, "intermediate_size": 107, "max_position_embeddings": 59,
-    "sliding_window": None,
-}  # fmt: skip
-VARIANTS = {"windowed": {**TINY, "sliding_window": 5}}
-LOGITS = {"": TINY, **VARIANTS}
-REQUIRED = {**PLAIN, "sliding_window": None}
+
+class Mistral:
+    TINY = {
+        "model_type": "mistral", "vocab_size": 101, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 8,
+        "num_key_value_heads": 2, "head_dim": 6, "intermediate_size": 107, "max_position_embeddings": 59,
+        "sliding_window": None,
+    }  # fmt: skip
+    VARIANTS = {"windowed": {**TINY, "sliding_window": 5}}
+    LOGITS = {"": TINY, **VARIANTS}
+    REQUIRED = {**PLAIN, "sliding_window": None}
+
+    def drawn(draw: Draw) -> Fields:
+        return some(draw, llama_like(draw, null_kv=False), sliding_window=st.none() | WINDOW)
+
+    def sized(of: Distinct) -> Sized:
+        return grouped(of, sliding_window=None)
 
 
-def drawn(draw: Draw) -> Fields:
-    return some(draw, llama_like(draw, null_kv=False), sliding_window=st.none() | WINDOW)
+class Mixtral:
+    TINY = {
+        "model_type": "mixtral", "vocab_size": 103, "hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 6,
+        "num_key_value_heads": 2, "head_dim": 10, "intermediate_size": 37, "max_position_embeddings": 59,
+        "num_local_experts": 7, "num_experts_per_tok": 4, "sliding_window": 5,
+    }  # fmt: skip
+    LOGITS = {"of every expert": {**TINY, "num_experts_per_tok": 7}}  # the reference's routing is fixed
+    REQUIRED = PLAIN
+
+    def drawn(draw: Draw) -> Fields:
+        fields = llama_like(draw, null_kv=False) | experts(draw, "num_local_experts")
+        return some(draw, fields, sliding_window=st.none() | WINDOW)
+
+    def sized(of: Distinct) -> Sized:
+        return routed(grouped(of, sliding_window=None), of.more, "num_local_experts", "intermediate_size")
 
 
-def sized(of: Distinct) -> Sized:
-    return grouped(of, sliding_window=None)
+class Ministral:
+    TINY = {
+        "model_type": "ministral", "vocab_size": 379, "hidden_size": 48, "num_hidden_layers": 2,
+        "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 10, "intermediate_size": 71,
+        "max_position_embeddings": 113, "sliding_window": 5, "layer_types": ["sliding_attention", "full_attention"],
+    }  # fmt: skip
+    LOGITS = {"": TINY, "windowed": {**TINY, "layer_types": None}}
+    REQUIRED = {"num_hidden_layers": 2, "head_dim": 128}  # without it the class does not run
+
+    def drawn(draw: Draw) -> Fields:
+        fields = llama_like(draw, null_kv=False) | {"head_dim": draw(EVEN)}
+        return layer_types(draw, fields | {"sliding_window": draw(WINDOW)})
+
+    def sized(of: Distinct) -> Sized:
+        return grouped(of, layer_types=["full_attention"] * of.L)
+
+
+class Ministral3:
+    TINY = {
+        "model_type": "ministral3", "vocab_size": 181, "hidden_size": 48, "num_hidden_layers": 2,
+        "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 10, "intermediate_size": 71,
+        "max_position_embeddings": 35, "sliding_window": 5, "pad_token_id": 0,
+    }  # fmt: skip
+    GROWING = {
+        "rope_type": "default",
+        "rope_theta": 700.0,
+        "llama_4_scaling_beta": 0.4,
+        "original_max_position_embeddings": 6,
+    }
+    """Queries that grow within the few positions that are asked for."""
+    LOGITS = {
+        "windowed": {**TINY, "rope_parameters": GROWING},
+        "growing": {**TINY, "rope_parameters": GROWING, "sliding_window": None},
+    }
+    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
+
+    def drawn(draw: Draw) -> Fields:
+        return some(draw, llama_like(draw, null_kv=False) | {"pad_token_id": 0}, sliding_window=st.none() | WINDOW)
+
+    def sized(of: Distinct) -> Sized:
+        return grouped(of)
+
+
+class Starcoder2:
+    TINY = {
+        "model_type": "starcoder2", "vocab_size": 283, "hidden_size": 48, "num_hidden_layers": 2,
+        "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 10, "intermediate_size": 71,
+        "max_position_embeddings": 71, "sliding_window": 5,
+    }  # fmt: skip
+    LOGITS = {"": TINY, "without biases": {**TINY, "use_bias": False, "sliding_window": None}}
+    REQUIRED = {**LAYERS, "num_attention_heads": 4}
+
+    def drawn(draw: Draw) -> Fields:
+        return some(draw, llama_like(draw, null_kv=False), use_bias=ON, sliding_window=st.none() | WINDOW)
+
+    def sized(of: Distinct) -> Sized:
+        return grouped(of, use_bias=of.on[1], sliding_window=None)

@@ -1,24 +1,101 @@
-"""Nemotron: LayerNorms around 1, two matrices in a network."""
+"""Test configs of the nemotron lineage: a small one of each family, variants, random ones, distinct sizes."""
 
-from tests.families._drawing import EVEN, ON, Draw, Fields, llama_like, some
+from hypothesis import strategies as st
+
+from tests.families._drawing import EVEN, ON, SMALL, VOCAB, WIDTH, Draw, Fields, llama_like, some
+from tests.families._mamba2 import letters
 from tests.families._sizes import Distinct, Sized, grouped
 
-TINY = {
-    "model_type": "nemotron", "vocab_size": 337, "hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 6,
-    "num_key_value_heads": 2, "head_dim": 20, "intermediate_size": 71, "max_position_embeddings": 93,
-    "attention_bias": True, "mlp_bias": True,
-}  # fmt: skip
-LOGITS = {"": TINY, "without biases": {**TINY, "attention_bias": False, "mlp_bias": False}}
-REQUIRED = {"num_hidden_layers": 2, "num_key_value_heads": 8}
+
+class Nemotron:
+    TINY = {
+        "model_type": "nemotron", "vocab_size": 337, "hidden_size": 48, "num_hidden_layers": 2,
+        "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 20, "intermediate_size": 71,
+        "max_position_embeddings": 93, "attention_bias": True, "mlp_bias": True,
+    }  # fmt: skip
+    LOGITS = {"": TINY, "without biases": {**TINY, "attention_bias": False, "mlp_bias": False}}
+    REQUIRED = {"num_hidden_layers": 2, "num_key_value_heads": 8}
+
+    def drawn(draw: Draw) -> Fields:
+        fields = llama_like(draw, null_kv=False)
+        fields["head_dim"], whole = draw(EVEN), draw(ON)
+        fields |= {"partial_rotary_factor": 1.0} if whole else {"head_dim": 2 * fields["head_dim"]}
+        return some(draw, fields, attention_bias=ON, mlp_bias=ON)
+
+    def sized(of: Distinct) -> Sized:
+        config, sizes = grouped(of, attention_bias=of.on[1], mlp_bias=of.on[2], partial_rotary_factor=1.0)
+        return config, {**sizes, "Hr": of.H}
 
 
-def drawn(draw: Draw) -> Fields:
-    fields = llama_like(draw, null_kv=False)
-    fields["head_dim"], whole = draw(EVEN), draw(ON)
-    fields |= {"partial_rotary_factor": 1.0} if whole else {"head_dim": 2 * fields["head_dim"]}
-    return some(draw, fields, attention_bias=ON, mlp_bias=ON)
+class NemotronNas:
+    def _layer(group: int | None, times: float | None) -> dict[str, dict[str, object]]:
+        attention: dict[str, object] = {"n_heads_in_group": group, "no_op": group is None, "window_length": None}
+        return {"attention": attention, "ffn": {"ffn_mult": times, "no_op": times is None, "sparsify": None}}
+
+    TINY = {
+        "model_type": "nemotron-nas", "vocab_size": 461, "hidden_size": 96, "num_hidden_layers": 5,
+        "num_attention_heads": 8,
+        "max_position_embeddings": 47, "intermediate_size": None, "num_key_value_heads": None,
+        "block_configs": [_layer(4, 2.5), _layer(None, 5.25), _layer(None, None), _layer(2, None), _layer(4, 2.5)],
+    }  # fmt: skip
+    VARIANTS = {"biases": {**TINY, "attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True}}
+    SILENT = {"pretraining_tp": 1}
+
+    def sized(of: Distinct) -> Sized:
+        """One layer of each kind it may be: attention and a network."""
+        hidden, times = of.K * of.G * of.H, of.F / 4
+        width = -(-int(2 * times * hidden / 3) // 256) * 256
+        config = {
+            "vocab_size": of.V, "hidden_size": hidden, "num_hidden_layers": of.L, "num_attention_heads": of.K * of.G,
+            "max_position_embeddings": of.P, "block_configs": [NemotronNas._layer(of.G, times)] * of.L,
+        }  # fmt: skip
+        sizes = {**of.letters("KGHVLBTS"), "N": of.K * of.G, "D": hidden, "F": width}
+        return config, sizes
 
 
-def sized(of: Distinct) -> Sized:
-    config, sizes = grouped(of, attention_bias=of.on[1], mlp_bias=of.on[2], partial_rotary_factor=1.0)
-    return config, {**sizes, "Hr": of.H}
+class NemotronH:
+    TINY = {
+        "model_type": "nemotron_h", "vocab_size": 211, "hidden_size": 48, "hybrid_override_pattern": "M-*EM",
+        "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 20, "intermediate_size": 71,
+        "max_position_embeddings": 103, "mamba_num_heads": 6, "mamba_head_dim": 14, "n_groups": 2, "ssm_state_size": 5,
+        "conv_kernel": 8, "chunk_size": 12, "use_bias": True, "mlp_bias": True, "time_step_min": 1e-9,
+        "n_routed_experts": 10, "num_experts_per_tok": 4, "moe_intermediate_size": 37, "moe_latent_size": 31,
+        "moe_shared_expert_intermediate_size": 29,
+    }  # fmt: skip
+    LOGITS = {"": {**TINY, "hybrid_override_pattern": "M-*M"}}  # without experts, which the class weighs by sigmoids
+    VARIANTS = {"moe without a latent": {**TINY, "moe_latent_size": None, "mlp_bias": False}}
+    SILENT = {"expand": 2, "use_mamba_kernels": False, "attention_bias": True, "mamba_proj_bias": True, "n_group": 1}
+    REQUIRED = {"hybrid_override_pattern": "M*-E"}
+
+    def drawn(draw: Draw) -> Fields:
+        """At least one layer with attention; the list by letters or by names. A sum over one number is no product."""
+        heads, groups = draw(SMALL) * (kv := draw(SMALL)), draw(st.integers(1, 3))
+        fields: Fields = {"num_attention_heads": heads, "num_key_value_heads": kv, "vocab_size": draw(VOCAB)}
+        fields |= {"hidden_size": draw(WIDTH), "intermediate_size": draw(WIDTH), "head_dim": draw(EVEN)}
+        names = {"M": "linear_attention", "*": "full_attention", "-": "mlp", "E": "moe"}
+        kinds = [*draw(st.lists(st.sampled_from(list(names)), max_size=4)), "*"]
+        listed = {"layers_block_type": [names[kind] for kind in kinds]}
+        fields |= listed if draw(ON) else {"hybrid_override_pattern": "".join(kinds), "num_hidden_layers": len(kinds)}
+        fields |= {
+            "mamba_num_heads": groups * draw(st.integers(1, 3)),
+            "mamba_head_dim": draw(SMALL),
+            "n_groups": groups,
+        }
+        count = draw(st.integers(2, 6))  # of a group the class looks at two
+        fields |= {"n_routed_experts": count, "num_experts_per_tok": draw(st.integers(1, count))}
+        fields |= {"moe_intermediate_size": draw(SMALL), "moe_shared_expert_intermediate_size": draw(WIDTH)}
+        some(draw, fields, moe_latent_size=st.none() | SMALL)
+        sizes = {"ssm_state_size": st.integers(2, 7), "conv_kernel": st.integers(1, 9), "chunk_size": st.integers(2, 7)}
+        return some(draw, fields, **sizes, use_bias=ON, use_conv_bias=ON, mlp_bias=ON)
+
+    def sized(of: Distinct) -> Sized:
+        """Attention in all layers, or Mamba-2 in all, by turns."""
+        config, sizes = grouped(of, num_hidden_layers=None, tie_word_embeddings=False)
+        if of.seed % 2:
+            Km, Gm, Hm, Ns, Kc, Pc, *_ = of.more
+            config |= {"mamba_num_heads": Km * Gm, "mamba_head_dim": Hm, "n_groups": Km, "ssm_state_size": Ns}
+            config |= {"conv_kernel": Kc, "chunk_size": Pc, "use_bias": of.on[1], "use_conv_bias": of.on[2]}
+            own = {letter: sizes[letter] for letter in "DVLBTS"}
+            return {**config, "hybrid_override_pattern": "M" * of.L}, {**own, **letters(of, (Km, Gm, Hm), Ns, Kc, Pc)}
+        own = {letter: size for letter, size in sizes.items() if letter != "F"}
+        return {**config, "hybrid_override_pattern": "*" * of.L}, own

@@ -1,25 +1,274 @@
-"""Qwen 1: Qwen2 whose heads have their own keys; half of intermediate_size is the width."""
+"""Test configs of the qwen lineage: a small one of each family, variants, random ones, distinct sizes."""
 
-from tests.families._drawing import EVEN, SMALL, Draw, Fields, of_whole_heads
-from tests.families._sizes import Distinct, Sized, of_heads
+from hypothesis import strategies as st
 
-TINY = {
-    "model_type": "qwen", "vocab_size": 433, "hidden_size": 60, "num_hidden_layers": 2, "num_attention_heads": 6,
-    "kv_channels": 10, "intermediate_size": 2 * 83, "max_position_embeddings": 43, "no_bias": True, "rotary_pct": 0.8,
-}  # fmt: skip
-SILENT = {"bf16": True, "seq_length": 43, "use_logn_attn": True, "rotary_emb_base": 10000, "padded_vocab_size": 433}
-LOGITS = {"": {**TINY, "rotary_pct": 1.0}}  # as Qwen2's class turns a head
-RUN_BY = "Qwen2"
-REQUIRED = {"num_hidden_layers": 2}  # every size has a default
+from tests.families._deltas import deltas, linear_layers, sized_deltas
+from tests.families._drawing import (
+    EVEN,
+    ON,
+    PLAIN,
+    SMALL,
+    VOCAB,
+    WIDTH,
+    WINDOW,
+    Draw,
+    Fields,
+    experts,
+    layer_types,
+    llama_like,
+    mixed_layers,
+    of_whole_heads,
+    qwen_windows,
+    some,
+    without,
+)
+from tests.families._sizes import Distinct, Sized, grouped, of_heads, routed
 
 
-def drawn(draw: Draw) -> Fields:
-    fields = of_whole_heads(draw, EVEN)
-    own = {"kv_channels": fields["hidden_size"] // fields["num_attention_heads"]}
-    return {**fields, **own, "intermediate_size": 1 + draw(SMALL)}
+class Qwen1:
+    TINY = {
+        "model_type": "qwen", "vocab_size": 433, "hidden_size": 60, "num_hidden_layers": 2, "num_attention_heads": 6,
+        "kv_channels": 10, "intermediate_size": 2 * 83, "max_position_embeddings": 43, "no_bias": True,
+        "rotary_pct": 0.8,
+    }  # fmt: skip
+    SILENT = {"bf16": True, "seq_length": 43, "use_logn_attn": True, "rotary_emb_base": 10000, "padded_vocab_size": 433}
+    LOGITS = {"": {**TINY, "rotary_pct": 1.0}}  # as Qwen2's class turns a head
+    RUN_BY = "Qwen2"
+    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
+
+    def drawn(draw: Draw) -> Fields:
+        fields = of_whole_heads(draw, EVEN)
+        own = {"kv_channels": fields["hidden_size"] // fields["num_attention_heads"]}
+        return {**fields, **own, "intermediate_size": 1 + draw(SMALL)}
+
+    def sized(of: Distinct) -> Sized:
+        names = "vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size"
+        config, sizes = of_heads(of, names, kv_channels=of.H, tie_word_embeddings=of.on[0])
+        return {**config, "intermediate_size": 2 * of.F}, sizes
 
 
-def sized(of: Distinct) -> Sized:
-    names = "vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size"
-    config, sizes = of_heads(of, names, kv_channels=of.H, tie_word_embeddings=of.on[0])
-    return {**config, "intermediate_size": 2 * of.F}, sizes
+class Qwen2:
+    TINY = {
+        "model_type": "qwen2", "vocab_size": 73, "hidden_size": 40, "num_hidden_layers": 2, "num_attention_heads": 10,
+        "num_key_value_heads": 5, "head_dim": 6, "intermediate_size": 79, "max_position_embeddings": 47,
+        "tie_word_embeddings": True,
+    }  # fmt: skip
+    VARIANTS = {
+        "windowed": {
+            **TINY, "num_hidden_layers": 3, "use_sliding_window": True, "sliding_window": 7, "max_window_layers": 1,
+        },
+    }  # fmt: skip
+    LOGITS = {
+        "": TINY,
+        "untied": {**TINY, "tie_word_embeddings": False, "rope_theta": 1e6},
+        "windowed": VARIANTS["windowed"],
+    }
+    REQUIRED = PLAIN
+
+    def drawn(draw: Draw) -> Fields:
+        return qwen_windows(draw, llama_like(draw))
+
+    def sized(of: Distinct) -> Sized:
+        return grouped(of)
+
+
+class Qwen2Moe:
+    TINY = {
+        "model_type": "qwen2_moe", "vocab_size": 107, "hidden_size": 48, "num_hidden_layers": 4,
+        "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 10, "intermediate_size": 71,
+        "max_position_embeddings": 53, "moe_intermediate_size": 37, "shared_expert_intermediate_size": 29,
+        "num_experts": 7, "num_experts_per_tok": 4, "decoder_sparse_step": 2, "mlp_only_layers": [3],
+        "use_sliding_window": True, "sliding_window": 5, "max_window_layers": 3,
+    }  # fmt: skip
+    LOGITS = {"of every expert": {**TINY, "num_experts_per_tok": 7}}  # the reference's routing is fixed
+    REQUIRED = PLAIN
+
+    def drawn(draw: Draw) -> Fields:
+        fields = qwen_windows(draw, llama_like(draw, null_kv=False)) | mixed_layers(draw)
+        return some(draw, {**fields, "shared_expert_intermediate_size": draw(SMALL)}, qkv_bias=ON)
+
+    def sized(of: Distinct) -> Sized:
+        config, sizes = routed(grouped(of), of.more, "num_experts", "moe_intermediate_size")
+        return {**config, "shared_expert_intermediate_size": of.more[3]}, {**sizes, "Fs": of.more[3], "U": 1}
+
+
+class Qwen3:
+    TINY = {
+        "model_type": "qwen3", "vocab_size": 79, "hidden_size": 36, "num_hidden_layers": 2, "num_attention_heads": 6,
+        "num_key_value_heads": 3, "head_dim": 14, "intermediate_size": 97, "max_position_embeddings": 43,
+        "attention_bias": True,
+    }  # fmt: skip
+    VARIANTS = {
+        "windows listed": {
+            **TINY, "num_hidden_layers": 3, "use_sliding_window": True, "sliding_window": 7,
+            "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+        },
+    }  # fmt: skip
+    LOGITS = {"": TINY, **VARIANTS}
+    REQUIRED = PLAIN
+
+    def drawn(draw: Draw) -> Fields:
+        return qwen_windows(draw, some(draw, llama_like(draw), attention_bias=ON))
+
+    def sized(of: Distinct) -> Sized:
+        return grouped(of, attention_bias=of.on[1])
+
+
+class Qwen3Moe:
+    TINY = {
+        "model_type": "qwen3_moe", "vocab_size": 109, "hidden_size": 48, "num_hidden_layers": 3,
+        "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 10, "intermediate_size": 71,
+        "max_position_embeddings": 61, "moe_intermediate_size": 37, "num_experts": 7, "num_experts_per_tok": 4,
+        "mlp_only_layers": [1], "attention_bias": True,
+    }  # fmt: skip
+    # The reference's routing is fixed.
+    LOGITS = {"of every expert": {**TINY, "num_experts_per_tok": 7, "norm_topk_prob": True}}
+    REQUIRED = PLAIN
+
+    def drawn(draw: Draw) -> Fields:
+        fields = qwen_windows(draw, llama_like(draw, null_kv=False), listed=False) | mixed_layers(draw)
+        return some(draw, fields, attention_bias=ON)
+
+    def sized(of: Distinct) -> Sized:
+        return routed(grouped(of, attention_bias=of.on[1]), of.more, "num_experts", "moe_intermediate_size")
+
+
+class Qwen3Next:
+    TINY = {
+        "model_type": "qwen3_next", "vocab_size": 107, "hidden_size": 44, "num_hidden_layers": 4,
+        "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 32, "intermediate_size": 71,
+        "max_position_embeddings": 53, "moe_intermediate_size": 37, "shared_expert_intermediate_size": 29,
+        "num_experts": 7, "num_experts_per_tok": 4, "mlp_only_layers": [1], "full_attention_interval": 3,
+        "linear_conv_kernel_dim": 5, "linear_key_head_dim": 10, "linear_value_head_dim": 11, "linear_num_key_heads": 3,
+        "linear_num_value_heads": 6,
+    }  # fmt: skip
+    # The reference's routing is fixed.
+    LOGITS = {
+        "of every expert": {**TINY, "num_experts_per_tok": 7},
+        "of dense layers": {
+            **TINY,
+            "mlp_only_layers": [0, 1, 2, 3],
+            "attention_bias": True,
+            "linear_conv_kernel_dim": 1,
+        },
+    }
+    BY_KEY_HEAD = True
+    REQUIRED = {"vocab_size": 37, "num_hidden_layers": 4}
+
+    def drawn(draw: Draw) -> Fields:
+        fields = llama_like(draw, null_kv=False) | mixed_layers(draw)
+        fields |= {"shared_expert_intermediate_size": draw(st.integers(1, 9)), "head_dim": 8 * draw(st.integers(1, 3))}
+        return some(draw, fields | deltas(draw) | linear_layers(draw, fields), attention_bias=ON)
+
+    def sized(of: Distinct) -> Sized:
+        config, sizes = routed(grouped(of), of.more, "num_experts", "moe_intermediate_size")
+        config |= {"shared_expert_intermediate_size": of.more[3]}
+        return sized_deltas(of, config, {**sizes, "Fs": of.more[3], "U": 1})
+
+
+class Qwen3_5:
+    _EXPERTS = ("moe_intermediate_size", "shared_expert_intermediate_size", "num_experts", "num_experts_per_tok")
+    TINY = {
+        **without(Qwen3Next.TINY, *_EXPERTS, "mlp_only_layers"),
+        "model_type": "qwen3_5_text", "attention_bias": True,
+    }  # fmt: skip
+    LOGITS = {"": TINY, "of one value head per key head": {**TINY, "linear_num_value_heads": 3}}
+    SILENT = {"attn_output_gate": True, "mamba_ssm_dtype": "float32", "mtp_num_hidden_layers": 1}
+    REQUIRED = {"vocab_size": 37, "num_hidden_layers": 4}
+
+    def drawn(draw: Draw) -> Fields:
+        fields = llama_like(draw, null_kv=False) | {"head_dim": 8}
+        return some(draw, fields | deltas(draw) | linear_layers(draw, fields), attention_bias=ON)
+
+    def sized(of: Distinct) -> Sized:
+        return sized_deltas(of, *grouped(of))
+
+
+class Qwen3_5Moe:
+    _UNREAD = ("mlp_only_layers", "decoder_sparse_step", "intermediate_size")
+    TINY = {**without(Qwen3Next.TINY, *_UNREAD), "model_type": "qwen3_5_moe_text"}
+    LOGITS = {"of every expert": {**TINY, "num_experts_per_tok": 7}}  # the reference's routing is fixed
+    SILENT = {"attn_output_gate": True, "mtp_num_hidden_layers": 1}
+    REQUIRED = {"vocab_size": 37, "num_hidden_layers": 4}
+
+    def drawn(draw: Draw) -> Fields:
+        return without(Qwen3Next.drawn(draw), *Qwen3_5Moe._UNREAD)
+
+    def sized(of: Distinct) -> Sized:
+        config, sizes = Qwen3Next.sized(of)
+        return without(config, *Qwen3_5Moe._UNREAD), sizes
+
+
+class MiMo:
+    TINY = {**Qwen2.TINY, "model_type": "mimo", "vocab_size": 227}
+    SILENT = {"num_nextn_predict_layers": 1, "attention_bias": True}
+    REQUIRED = Qwen2.REQUIRED
+    RUN_BY = "Qwen2"
+
+    def drawn(draw: Draw) -> Fields:
+        return Qwen2.drawn(draw)
+
+    def sized(of: Distinct) -> Sized:
+        return Qwen2.sized(of)
+
+
+class MiMoV2Flash:
+    TINY = {
+        "model_type": "mimo_v2_flash", "vocab_size": 179, "hidden_size": 48, "num_hidden_layers": 3,
+        "num_attention_heads": 12, "num_key_value_heads": 2, "head_dim": 30, "v_head_dim": 22, "intermediate_size": 71,
+        "max_position_embeddings": 83, "attention_bias": True, "moe_intermediate_size": 37, "n_routed_experts": 8,
+        "num_experts_per_tok": 5, "sliding_window": 7,
+    }  # fmt: skip
+    LOGITS = {"": {**TINY, "mlp_layer_types": ["dense"] * 3}}  # the class weighs experts by sigmoids
+    REQUIRED = {"num_hidden_layers": 2}
+
+    def drawn(draw: Draw) -> Fields:
+        kv, count = draw(SMALL), draw(st.integers(2, 6))  # of a group the class looks at two
+        fields = {
+            "num_hidden_layers": draw(st.integers(1, 7)), "num_key_value_heads": kv, "vocab_size": draw(VOCAB),
+            "num_attention_heads": 2 * kv * draw(st.integers(1, 3)), "hidden_size": draw(WIDTH),
+            "intermediate_size": draw(WIDTH), "head_dim": draw(st.sampled_from([6, 8, 12, 14])),
+            "v_head_dim": draw(SMALL), "n_routed_experts": count, "num_experts_per_tok": draw(st.integers(1, count)),
+            "moe_intermediate_size": draw(SMALL), "sliding_window": draw(WINDOW),
+        }  # fmt: skip
+        layers = fields["num_hidden_layers"]
+        listed = st.lists(st.sampled_from(["dense", "sparse"]), min_size=layers, max_size=layers)
+        some(draw, fields, attention_bias=ON, mlp_layer_types=st.none() | listed, sliding_window_size=WINDOW)
+        return layer_types(draw, some(draw, fields, tie_word_embeddings=ON))
+
+    def sized(of: Distinct) -> Sized:
+        own = {
+            "attention_bias": of.on[1],
+            "layer_types": ["full_attention"] * of.L,
+            "mlp_layer_types": ["sparse"] * of.L,
+        }
+        config, sizes = grouped(of, **own, v_head_dim=of.P)
+        config["head_dim"] = sizes["H"] = 6 * of.H  # a third of it is rotated
+        config, sizes = routed((config, sizes), of.more, "n_routed_experts", "moe_intermediate_size")
+        return config, {**sizes, "Hv": of.P, "Hr": int(sizes["H"] * 0.334)}
+
+
+class Mellum:
+    TURNED = {
+        "full_attention": {"rope_type": "default", "rope_theta": 700.0},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
+    }
+    TINY = {
+        "model_type": "mellum", "vocab_size": 431, "hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 6,
+        "num_key_value_heads": 2, "head_dim": 10, "intermediate_size": 71, "max_position_embeddings": 113,
+        "moe_intermediate_size": 37, "num_experts": 7, "num_experts_per_tok": 4, "sliding_window": 5,
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+        "mlp_layer_types": ["dense", "sparse", "sparse"], "attention_bias": True, "rope_parameters": TURNED,
+    }  # fmt: skip
+    LOGITS = {"of every expert": {**TINY, "num_experts_per_tok": 7}}  # the reference's routing is fixed
+    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
+
+    def drawn(draw: Draw) -> Fields:
+        fields = layer_types(draw, llama_like(draw, null_kv=False) | experts(draw, "num_experts"))
+        fields |= {"sliding_window": draw(WINDOW), "moe_intermediate_size": draw(SMALL)}
+        layers = fields["num_hidden_layers"]
+        networks = st.lists(st.sampled_from(["dense", "sparse"]), min_size=layers, max_size=layers)
+        return some(draw, fields, attention_bias=ON, mlp_layer_types=st.none() | networks)
+
+    def sized(of: Distinct) -> Sized:
+        return routed(grouped(of, attention_bias=of.on[1]), of.more, "num_experts", "moe_intermediate_size")

@@ -1,28 +1,71 @@
-"""StableLM: LayerNorms, a part of each head turned, one norm or two."""
+"""Test configs of the stablelm lineage: a small one of each family, variants, random ones, distinct sizes."""
 
-from tests.families._drawing import ON, Draw, Fields, llama_like, some
-from tests.families._sizes import Distinct, Sized, parts_of_hidden
+from hypothesis import strategies as st
 
-TINY = {
-    "model_type": "stablelm", "vocab_size": 293, "hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 6,
-    "num_key_value_heads": 2, "intermediate_size": 71, "max_position_embeddings": 73, "use_qkv_bias": True,
-    "partial_rotary_factor": 0.5,
-}  # fmt: skip
-PARALLEL = {"parallel": {**TINY, "use_parallel_residual": True, "use_qkv_bias": False}}
-VARIANTS = {**PARALLEL, "normed": {**TINY, "qk_layernorm": True}}
-LOGITS = {"": TINY, **PARALLEL}  # the class has a module for the norm of each head: Cohere's are one
-REQUIRED = {"num_hidden_layers": 2}  # every size has a default
+from tests.families._drawing import EVEN, ON, WIDTH, WINDOW, Draw, Fields, llama_like, of_whole_heads, some
+from tests.families._sizes import Distinct, Sized, grouped, of_heads, parts_of_hidden
 
 
-def drawn(draw: Draw) -> Fields:
-    fields = llama_like(draw, null_kv=False, head_dim=False)
-    parts = 2 if draw(ON) else 1  # what of a head is turned has to be even
-    fields["hidden_size"] *= parts
-    fields["partial_rotary_factor"] = 1 / parts
-    return some(draw, fields, use_qkv_bias=ON, use_parallel_residual=ON, qk_layernorm=ON)
+class StableLm:
+    TINY = {
+        "model_type": "stablelm", "vocab_size": 293, "hidden_size": 48, "num_hidden_layers": 2,
+        "num_attention_heads": 6, "num_key_value_heads": 2, "intermediate_size": 71, "max_position_embeddings": 73,
+        "use_qkv_bias": True, "partial_rotary_factor": 0.5,
+    }  # fmt: skip
+    PARALLEL = {"parallel": {**TINY, "use_parallel_residual": True, "use_qkv_bias": False}}
+    VARIANTS = {**PARALLEL, "normed": {**TINY, "qk_layernorm": True}}
+    LOGITS = {"": TINY, **PARALLEL}  # the class has a module for the norm of each head: Cohere's are one
+    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
+
+    def drawn(draw: Draw) -> Fields:
+        fields = llama_like(draw, null_kv=False, head_dim=False)
+        parts = 2 if draw(ON) else 1  # what of a head is turned has to be even
+        fields["hidden_size"] *= parts
+        fields["partial_rotary_factor"] = 1 / parts
+        return some(draw, fields, use_qkv_bias=ON, use_parallel_residual=ON, qk_layernorm=ON)
+
+    def sized(of: Distinct) -> Sized:
+        fields = {"num_key_value_heads": of.K, "intermediate_size": of.F, "partial_rotary_factor": 1.0}
+        config, sizes = parts_of_hidden(of, **fields, use_qkv_bias=of.on[1], use_parallel_residual=of.on[2])
+        return config, {**sizes, "Hr": of.H}
 
 
-def sized(of: Distinct) -> Sized:
-    fields = {"num_key_value_heads": of.K, "intermediate_size": of.F, "partial_rotary_factor": 1.0}
-    config, sizes = parts_of_hidden(of, **fields, use_qkv_bias=of.on[1], use_parallel_residual=of.on[2])
-    return config, {**sizes, "Hr": of.H}
+class Persimmon:
+    TINY = {
+        "model_type": "persimmon", "vocab_size": 347, "hidden_size": 120, "num_hidden_layers": 2,
+        "num_attention_heads": 6, "intermediate_size": 71, "max_position_embeddings": 97,
+    }  # fmt: skip
+    VARIANTS = {"without norms of heads": {**TINY, "qk_layernorm": False}}
+    LOGITS = {"": TINY, **VARIANTS}
+    BY_HEAD = True
+    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
+
+    def drawn(draw: Draw) -> Fields:
+        whole = draw(ON)
+        fields = of_whole_heads(draw, EVEN if whole else EVEN.map(lambda turned: 2 * turned))
+        fields |= {"partial_rotary_factor": 1.0} if whole else {}
+        return some(draw, {**fields, "intermediate_size": draw(WIDTH)}, qk_layernorm=ON)
+
+    def sized(of: Distinct) -> Sized:
+        names = "vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size"
+        own = {"qk_layernorm": of.on[1], "partial_rotary_factor": 1.0}
+        config, sizes = of_heads(of, names, tie_word_embeddings=of.on[0], **own)
+        return config, {**sizes, "Hr": of.H}
+
+
+class Plamo3:
+    TINY = {
+        "model_type": "plamo3", "vocab_size": 127, "hidden_size": 48, "num_hidden_layers": 4, "num_attention_heads": 6,
+        "num_key_value_heads": 2, "head_dim": 10, "intermediate_size": 71, "max_position_embeddings": 63,
+        "window_size": 5, "sliding_window_pattern": 3,
+    }  # fmt: skip
+    SILENT = {"interleaved_sliding_window": [5, 5, None, 5]}
+    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
+    RUN_BY = "Gemma3"
+
+    def drawn(draw: Draw) -> Fields:
+        fields = {**llama_like(draw, null_kv=False), "window_size": draw(WINDOW)}
+        return some(draw, fields, sliding_window_pattern=st.integers(1, 4))
+
+    def sized(of: Distinct) -> Sized:
+        return grouped(of, sliding_window_pattern=1)

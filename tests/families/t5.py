@@ -1,33 +1,97 @@
-"""T5: an encoder and a decoder, scores with a bias for distances, networks of two matrices or three."""
+"""Test configs of the t5 lineage: a small one of each family, variants, random ones, distinct sizes."""
 
 from hypothesis import strategies as st
 
-from tests.families._drawing import SMALL, VOCAB, WIDTH, Draw, Fields, some
-from tests.families._sizes import Distinct, Sized, reading
-
-TINY = {
-    "model_type": "t5", "vocab_size": 191, "d_model": 48, "d_kv": 10, "d_ff": 71, "num_layers": 2,
-    "num_decoder_layers": 3, "num_heads": 6, "n_positions": 33, "relative_attention_num_buckets": 15,
-    "feed_forward_proj": "gated-gelu",
-}  # fmt: skip
-VARIANTS = {"untied": {**TINY, "tie_word_embeddings": False, "feed_forward_proj": "relu"}}
-NEAR = {"relative_attention_num_buckets": 8, "relative_attention_max_distance": 11}
-LOGITS = {"": TINY, "of few near distances": {**TINY, "feed_forward_proj": "relu", **NEAR}}
-SILENT = {"is_gated_act": True, "dense_act_fn": "gelu_new"}
-CONTEXT = 512
-REQUIRED = {"vocab_size": 37, "d_model": 48, "num_layers": 2, "num_heads": 5}
+from tests.families._drawing import ON, SMALL, VOCAB, WIDTH, Draw, Fields, some, without
+from tests.families._sizes import Distinct, Sized, grouped, reading
+from tests.families.gemma import Gemma2
 
 
-def drawn(draw: Draw) -> Fields:
-    fields = {"d_model": draw(WIDTH), "num_heads": draw(SMALL), "vocab_size": draw(VOCAB)}
-    fields |= {"num_layers": draw(st.integers(1, 3)), "d_ff": draw(WIDTH)}
-    networks = st.sampled_from(["relu", "gated-gelu", "gated-silu"])
-    some(draw, fields, num_decoder_layers=st.none() | st.integers(1, 4), d_kv=SMALL, feed_forward_proj=networks)
-    return some(draw, fields, relative_attention_num_buckets=st.integers(4, 40), tie_word_embeddings=st.just(True))
+class T5:
+    TINY = {
+        "model_type": "t5", "vocab_size": 191, "d_model": 48, "d_kv": 10, "d_ff": 71, "num_layers": 2,
+        "num_decoder_layers": 3, "num_heads": 6, "n_positions": 33, "relative_attention_num_buckets": 15,
+        "feed_forward_proj": "gated-gelu",
+    }  # fmt: skip
+    VARIANTS = {"untied": {**TINY, "tie_word_embeddings": False, "feed_forward_proj": "relu"}}
+    NEAR = {"relative_attention_num_buckets": 8, "relative_attention_max_distance": 11}
+    LOGITS = {"": TINY, "of few near distances": {**TINY, "feed_forward_proj": "relu", **NEAR}}
+    SILENT = {"is_gated_act": True, "dense_act_fn": "gelu_new"}
+    CONTEXT = 512
+    REQUIRED = {"vocab_size": 37, "d_model": 48, "num_layers": 2, "num_heads": 5}
+
+    def drawn(draw: Draw) -> Fields:
+        fields = {"d_model": draw(WIDTH), "num_heads": draw(SMALL), "vocab_size": draw(VOCAB)}
+        fields |= {"num_layers": draw(st.integers(1, 3)), "d_ff": draw(WIDTH)}
+        networks = st.sampled_from(["relu", "gated-gelu", "gated-silu"])
+        some(draw, fields, num_decoder_layers=st.none() | st.integers(1, 4), d_kv=SMALL, feed_forward_proj=networks)
+        return some(draw, fields, relative_attention_num_buckets=st.integers(4, 40), tie_word_embeddings=st.just(True))
+
+    def sized(of: Distinct) -> Sized:
+        config, sizes = reading(of, "num_heads num_heads d_ff d_ff num_layers num_decoder_layers")
+        config |= {"d_model": of.D, "d_kv": of.H, "relative_attention_num_buckets": 2 * of.P}
+        config |= {"feed_forward_proj": "gated-gelu" if of.on[0] else "relu"}
+        return config, {**sizes, "Rp": 2 * of.P}
 
 
-def sized(of: Distinct) -> Sized:
-    config, sizes = reading(of, "num_heads num_heads d_ff d_ff num_layers num_decoder_layers")
-    config |= {"d_model": of.D, "d_kv": of.H, "relative_attention_num_buckets": 2 * of.P}
-    config |= {"feed_forward_proj": "gated-gelu" if of.on[0] else "relu"}
-    return config, {**sizes, "Rp": 2 * of.P}
+class MT5:
+    TINY = {**T5.TINY, "model_type": "mt5"}
+    VARIANTS = {"untied": {**TINY, "tie_word_embeddings": False, "feed_forward_proj": "relu"}}
+    LOGITS = {"": TINY, "of few near distances": {**TINY, "feed_forward_proj": "relu", **T5.NEAR}}
+    SILENT = {**T5.SILENT, "tokenizer_class": "T5Tokenizer"}
+    CONTEXT = T5.CONTEXT
+    REQUIRED = T5.REQUIRED
+
+    def drawn(draw: Draw) -> Fields:
+        return T5.drawn(draw)
+
+    def sized(of: Distinct) -> Sized:
+        return T5.sized(of)
+
+
+class UMT5:
+    TINY = {**T5.TINY, "model_type": "umt5"}
+    VARIANTS = {"untied": {**TINY, "tie_word_embeddings": False, "feed_forward_proj": "relu"}}
+    LOGITS = {"": TINY, "of few near distances": {**TINY, "feed_forward_proj": "relu", **T5.NEAR}}
+    SILENT = {**T5.SILENT, "tokenizer_class": "T5Tokenizer"}
+    CONTEXT = T5.CONTEXT
+    REQUIRED = T5.REQUIRED
+
+    def drawn(draw: Draw) -> Fields:
+        return T5.drawn(draw)
+
+    def sized(of: Distinct) -> Sized:
+        return T5.sized(of)
+
+
+class T5Gemma:
+    DECODER = {**without(Gemma2.TINY, "model_type"), "num_hidden_layers": 2}
+    ENCODER = {**DECODER, "hidden_size": 42, "num_hidden_layers": 3, "intermediate_size": 67, "num_key_value_heads": 3}
+    TINY = {"model_type": "t5gemma", "vocab_size": 113, "encoder": ENCODER, "decoder": DECODER, "pad_token_id": 0}
+    UNBOUNDED = {"attn_logit_softcapping": None, "final_logit_softcapping": None}
+    VARIANTS = {"untied, of one width": {**TINY, "encoder": DECODER, "tie_word_embeddings": False}}
+    LOGITS = {
+        "": TINY,
+        "unbounded": {**TINY, "encoder": {**ENCODER, **UNBOUNDED}, "decoder": {**DECODER, **UNBOUNDED}},
+    }
+    SILENT = {"initializer_range": 0.3}
+    CONTEXT = 8192
+    REQUIRED: Fields = {}
+
+    def drawn(draw: Draw) -> Fields:
+        sides = {}
+        for name in ("encoder", "decoder"):
+            side = Gemma2.drawn(draw)
+            sides[name] = {**side, "hidden_size": side["num_attention_heads"] * draw(st.integers(1, 9))}
+        return some(draw, {**sides, "pad_token_id": 0}, tie_word_embeddings=ON)
+
+    def sized(of: Distinct) -> Sized:
+        decoder, sizes = grouped(of, attention_bias=of.on[1], layer_types=["full_attention"] * of.L)
+        width, layers = of.more[0], of.Le
+        encoder = {
+            **decoder,
+            "hidden_size": width,
+            "num_hidden_layers": layers,
+            "layer_types": ["full_attention"] * layers,
+        }
+        return {"encoder": encoder, "decoder": decoder}, {**sizes, "Denc": width, "J": of.J, "I": 0, "Le": layers}

@@ -1,27 +1,221 @@
-"""ViT: patches and a class token, a norm in front of each sublayer."""
+"""Test configs of the vit lineage: a small one of each family, variants, random ones, distinct sizes."""
 
-from tests.families._drawing import ON, Draw, Fields, some
+from hypothesis import strategies as st
+
+from tests.families._drawing import ON, SMALL, WIDTH, Draw, Fields, of_whole_heads, some, without
 from tests.families._sizes import Distinct, Sized
-from tests.families._towers import REQUIRED as REQUIRED
-from tests.families._towers import image, image_sizes
-
-TINY = {
-    "model_type": "vit", "hidden_size": 42, "num_hidden_layers": 2, "num_attention_heads": 6, "intermediate_size": 71,
-    "num_channels": 5, "image_size": 22, "patch_size": 5,
-}  # fmt: skip
-VARIANTS = {
-    "classes": {**TINY, "architectures": ["ViTForImageClassification"], "num_labels": 11},
-    "without biases": {**TINY, "qkv_bias": False},
-}
-LOGITS = {"": TINY, **VARIANTS}
-CONTEXT = 197
-SILENT = {"encoder_stride": 7, "initializer_range": 0.3}
+from tests.families._towers import LAYERS_ONLY, blocks, image, image_sizes
 
 
-def drawn(draw: Draw) -> Fields:
-    return some(draw, image(draw), qkv_bias=ON)
+class ViT:
+    TINY = {
+        "model_type": "vit", "hidden_size": 42, "num_hidden_layers": 2, "num_attention_heads": 6,
+        "intermediate_size": 71, "num_channels": 5, "image_size": 22, "patch_size": 5,
+    }  # fmt: skip
+    VARIANTS = {
+        "classes": {**TINY, "architectures": ["ViTForImageClassification"], "num_labels": 11},
+        "without biases": {**TINY, "qkv_bias": False},
+    }
+    LOGITS = {"": TINY, **VARIANTS}
+    CONTEXT = 197
+    SILENT = {"encoder_stride": 7, "initializer_range": 0.3}
+    REQUIRED = LAYERS_ONLY
+
+    def drawn(draw: Draw) -> Fields:
+        return some(draw, image(draw), qkv_bias=ON)
+
+    def sized(of: Distinct) -> Sized:
+        config, sizes = image_sizes(of, front=1)
+        return config, {**sizes, "Dp": sizes["D"]}
 
 
-def sized(of: Distinct) -> Sized:
-    config, sizes = image_sizes(of, front=1)
-    return config, {**sizes, "Dp": sizes["D"]}
+class ViTMSN:
+    TINY = {**ViT.TINY, "model_type": "vit_msn"}
+    VARIANTS = {"classes": {**TINY, "architectures": ["ViTMSNForImageClassification"], "num_labels": 11}}
+    LOGITS = {"": TINY, **VARIANTS}
+    CONTEXT = 197
+    REQUIRED, drawn = ViT.REQUIRED, ViT.drawn
+
+    def sized(of: Distinct) -> Sized:
+        return image_sizes(of, front=1)
+
+
+class DeiT:
+    TINY = {**ViT.TINY, "model_type": "deit"}
+    VARIANTS = {
+        "classes": {**TINY, "architectures": ["DeiTForImageClassification"], "num_labels": 11},
+        "both tokens": {**TINY, "architectures": ["DeiTForImageClassificationWithTeacher"], "num_labels": 11},
+        "without biases": {**TINY, "qkv_bias": False},
+    }
+    LOGITS = {"": TINY, **VARIANTS}
+    CONTEXT = 198
+    SILENT = ViT.SILENT
+    REQUIRED, drawn = ViT.REQUIRED, ViT.drawn
+
+    def sized(of: Distinct) -> Sized:
+        config, sizes = image_sizes(of, front=2)
+        return config, {**sizes, "Dp": sizes["D"], "U": 1}
+
+
+class IJepa:
+    TINY = {**ViT.TINY, "model_type": "ijepa"}
+    VARIANTS = {"classes": {**TINY, "architectures": ["IJepaForImageClassification"], "num_labels": 11}}
+    LOGITS = {"": TINY, **VARIANTS}
+    CONTEXT = 196
+    REQUIRED, drawn = ViT.REQUIRED, ViT.drawn
+
+    def sized(of: Distinct) -> Sized:
+        return image_sizes(of, front=0)
+
+
+class Beit:
+    TINY = {
+        "model_type": "beit", "hidden_size": 42, "num_hidden_layers": 2, "num_attention_heads": 6,
+        "intermediate_size": 71, "num_channels": 5, "image_size": 22, "patch_size": 5,
+        "use_relative_position_bias": True,
+    }  # fmt: skip
+    SHARED = {"use_relative_position_bias": False, "use_shared_relative_position_bias": True, "use_mask_token": True}
+    VARIANTS = {
+        "shared": {**TINY, **SHARED, "use_mean_pooling": False},
+        "absolute": {
+            **TINY,
+            "use_relative_position_bias": False,
+            "use_absolute_position_embeddings": True,
+            "layer_scale_init_value": 0.0,
+        },
+    }
+    LOGITS = {"": TINY, **VARIANTS}
+    CONTEXT = 197
+    SILENT = {"vocab_size": 30, "drop_path_rate": 0.2, "pool_scales": [1, 2, 3, 6], "use_auxiliary_head": True}
+    REQUIRED = LAYERS_ONLY
+
+    def drawn(draw: Draw) -> Fields:
+        which = draw(st.sampled_from(["", "use_relative_position_bias", "use_shared_relative_position_bias"]))
+        fields = {**image(draw), **({which: True} if which else {})}
+        some(draw, fields, use_mask_token=ON, use_absolute_position_embeddings=ON, use_mean_pooling=ON)
+        return some(draw, fields, layer_scale_init_value=st.sampled_from([0.0, 0.1, 1e-5]))
+
+    def sized(of: Distinct) -> Sized:
+        config, sizes = image_sizes(of, front=1)
+        side = of.more[0]
+        config |= {"use_relative_position_bias": True, "use_absolute_position_embeddings": True}
+        return config, {**sizes, "Rp": (2 * side - 1) ** 2 + 3}
+
+
+class Data2VecVision:
+    TINY = {**Beit.TINY, "model_type": "data2vec-vision"}
+    VARIANTS = {name: {**config, "model_type": "data2vec-vision"} for name, config in Beit.VARIANTS.items()}
+    LOGITS = {"": TINY, **VARIANTS}
+    CONTEXT = Beit.CONTEXT
+    SILENT = {"drop_path_rate": 0.2, "pool_scales": [1, 2, 3, 6], "use_auxiliary_head": True}
+    REQUIRED = Beit.REQUIRED
+
+    def drawn(draw: Draw) -> Fields:
+        return Beit.drawn(draw)
+
+    def sized(of: Distinct) -> Sized:
+        return Beit.sized(of)
+
+
+class Dinov2:
+    TINY = {
+        "model_type": "dinov2", "hidden_size": 42, "num_hidden_layers": 2, "num_attention_heads": 6, "mlp_ratio": 3,
+        "num_channels": 5, "image_size": 22, "patch_size": 5,
+    }  # fmt: skip
+    VARIANTS = {
+        "gated": {**TINY, "use_swiglu_ffn": True, "mlp_ratio": 4},
+        "without biases": {**TINY, "qkv_bias": False, "use_mask_token": False},
+    }
+    LOGITS = {"": TINY, **VARIANTS}
+    CONTEXT = 257
+    SILENT = {"layerscale_value": 0.3, "drop_path_rate": 0.1, "apply_layernorm": False, "reshape_hidden_states": False}
+    REQUIRED = LAYERS_ONLY
+
+    def drawn(draw: Draw) -> Fields:
+        fields = without(image(draw), "intermediate_size")
+        fields = some(draw, fields, qkv_bias=ON, use_swiglu_ffn=ON, mlp_ratio=st.integers(1, 5))
+        return some(draw, fields, use_mask_token=ON)
+
+    def sized(of: Distinct) -> Sized:
+        config, sizes = image_sizes(of, front=1)
+        ratio = of.more[3]
+        return {**without(config, "intermediate_size"), "mlp_ratio": ratio}, {**sizes, "F": ratio * sizes["D"]}
+
+
+class Dinov2WithRegisters:
+    TINY = {**Dinov2.TINY, "model_type": "dinov2_with_registers", "num_register_tokens": 3}
+    VARIANTS = {"gated": {**TINY, "use_swiglu_ffn": True, "mlp_ratio": 4}}
+    LOGITS = {"": TINY, **VARIANTS}
+    CONTEXT = 201
+    SILENT, REQUIRED = Dinov2.SILENT, Dinov2.REQUIRED
+
+    def drawn(draw: Draw) -> Fields:
+        return some(draw, without(Dinov2.drawn(draw), "use_mask_token"), num_register_tokens=st.integers(1, 5))
+
+    def sized(of: Distinct) -> Sized:
+        config, sizes = Dinov2.sized(of)
+        count = of.more[4]
+        sizes |= {"Xr": count, "Xc": count + 1, "Ti": of.S - count - 1, "U": 1}
+        return {**config, "num_register_tokens": count}, sizes
+
+
+class DINOv3ViT:
+    TINY = {
+        "model_type": "dinov3_vit", "hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 6,
+        "intermediate_size": 71, "num_channels": 5, "image_size": 22, "patch_size": 5, "num_register_tokens": 3,
+    }  # fmt: skip
+    VARIANTS = {
+        "gated": {**TINY, "use_gated_mlp": True, "hidden_act": "silu", "query_bias": False, "value_bias": False},
+        "with every bias": {**TINY, "key_bias": True, "num_register_tokens": 0, "rope_theta": 50.0},
+        "without others": {**TINY, "proj_bias": False, "mlp_bias": False},
+    }
+    LOGITS = {"": TINY, **VARIANTS}
+    CONTEXT = 197
+    SILENT = {"layerscale_value": 0.3, "drop_path_rate": 0.1, "pos_embed_rescale": 3.0}
+    REQUIRED = LAYERS_ONLY
+
+    def drawn(draw: Draw) -> Fields:
+        quarters = without(
+            of_whole_heads(draw, st.integers(1, 3).map(lambda n: 4 * n)), "tie_word_embeddings", "vocab_size"
+        )
+        fields = {**image(draw), **quarters, "intermediate_size": draw(WIDTH)}
+        if draw(ON):
+            fields |= {"query_bias": False, "value_bias": False, "key_bias": False}
+        fields = some(draw, fields, proj_bias=ON, mlp_bias=ON, use_gated_mlp=ON, num_register_tokens=st.integers(0, 5))
+        return fields if "query_bias" in fields else some(draw, fields, key_bias=ON)
+
+    def sized(of: Distinct) -> Sized:
+        config, sizes = image_sizes(of, front=1)
+        count, size = of.more[4], 2 * sizes["H"]
+        sizes |= {"Xr": count, "Xc": count + 1, "Ti": of.S - count - 1, "U": 1, "H": size, "D": size * sizes["K"]}
+        config |= {"hidden_size": sizes["D"], "num_register_tokens": count}
+        return config, without(sizes, "P")
+
+
+class AST:
+    TINY = {
+        "model_type": "audio-spectrogram-transformer", "hidden_size": 42, "num_hidden_layers": 2,
+        "num_attention_heads": 6, "intermediate_size": 71, "patch_size": 5, "frequency_stride": 3, "time_stride": 4,
+        "max_length": 22, "num_mel_bins": 13,
+    }  # fmt: skip
+    VARIANTS = {
+        "classes": {**TINY, "architectures": ["ASTForAudioClassification"], "num_labels": 11},
+        "without biases": {**TINY, "qkv_bias": False},
+    }
+    LOGITS = {"": TINY, **VARIANTS}
+    CONTEXT = 1214
+    REQUIRED = LAYERS_ONLY
+
+    def drawn(draw: Draw) -> Fields:
+        patch = draw(SMALL)
+        sides = {name: patch + draw(st.integers(0, 9)) for name in ("max_length", "num_mel_bins")}
+        fields = {**blocks(draw, "vocab_size"), "patch_size": patch, **sides}
+        return some(draw, fields, frequency_stride=SMALL, time_stride=SMALL, qkv_bias=ON)
+
+    def sized(of: Distinct) -> Sized:
+        config, sizes = image_sizes(of, front=2)
+        side, patch = of.more[0], of.J
+        own = {"max_length": side * patch, "num_mel_bins": side * patch}
+        own |= dict.fromkeys(("frequency_stride", "time_stride"), patch)
+        config = {name: value for name, value in config.items() if name not in ("image_size", "num_channels")}
+        return {**config, **own}, {**sizes, "Cc": 1, "U": 1}

@@ -1,0 +1,96 @@
+"""Test configs of the hunyuan lineage: a small one of each family, variants, random ones, distinct sizes."""
+
+from hypothesis import strategies as st
+
+from tests.families._drawing import EVEN, ON, SMALL, Draw, Fields, llama_like, some, without
+from tests.families._sizes import Distinct, Sized, grouped, routed
+from tests.families.deepseek import DeepseekV32
+
+
+class HunYuanDenseV1:
+    TINY = {
+        "model_type": "hunyuan_v1_dense", "vocab_size": 139, "hidden_size": 48, "num_hidden_layers": 3,
+        "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 10, "intermediate_size": 71,
+        "max_position_embeddings": 83, "attention_bias": True,
+    }  # fmt: skip
+    REQUIRED = {"head_dim": 128, "num_hidden_layers": 2}
+
+    def drawn(draw: Draw) -> Fields:
+        fields = llama_like(draw, head_dim=False)
+        return some(draw, {**fields, "head_dim": draw(EVEN)}, attention_bias=ON)
+
+    def sized(of: Distinct) -> Sized:
+        return grouped(of, attention_bias=of.on[1])
+
+
+class HunYuanMoEV1:
+    TINY = {
+        **HunYuanDenseV1.TINY, "model_type": "hunyuan_v1_moe", "num_experts": 7, "moe_topk": [4, 5, 4],
+        "vocab_size": 137,
+    }  # fmt: skip
+    LOGITS = {"of every expert": {**TINY, "moe_topk": 7}}  # the reference's routing is fixed
+    REQUIRED = HunYuanDenseV1.REQUIRED
+
+    def drawn(draw: Draw) -> Fields:
+        fields, count = HunYuanDenseV1.drawn(draw), draw(SMALL)
+        active, layers = st.integers(1, count), fields["num_hidden_layers"]
+        listed = st.lists(active, min_size=layers, max_size=layers)
+        return {**fields, "num_experts": count, "moe_topk": draw(active | listed)}
+
+    def sized(of: Distinct) -> Sized:
+        config, sizes = grouped(of, attention_bias=of.on[1])
+        A, E = sorted(of.more[:2])
+        width = sizes.pop("F")
+        return {**config, "num_experts": E, "moe_topk": A}, {**sizes, "A": A, "E": E, "Fe": width}
+
+
+class HYV3:
+    TINY = {
+        "model_type": "hy_v3", "vocab_size": 419, "hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 6,
+        "num_key_value_heads": 2, "head_dim": 10, "intermediate_size": 71, "max_position_embeddings": 121,
+        "attention_bias": True, "moe_intermediate_size": 37, "num_experts": 7, "num_shared_experts": 2,
+        "num_experts_per_tok": 4,
+    }  # fmt: skip
+    LOGITS = {"": {**TINY, "mlp_layer_types": ["dense"] * 3}}  # the class weighs experts by sigmoids
+    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
+
+    def drawn(draw: Draw) -> Fields:
+        fields = llama_like(draw, null_kv=False) | {"head_dim": draw(EVEN)}
+        count, layers = draw(SMALL), fields["num_hidden_layers"]
+        fields |= {"num_experts": count, "num_experts_per_tok": draw(st.integers(1, count))}
+        fields |= {"moe_intermediate_size": draw(SMALL), "num_shared_experts": draw(st.integers(1, 3))}
+        kinds = st.lists(st.sampled_from(["dense", "sparse"]), min_size=layers, max_size=layers)
+        return some(draw, fields, attention_bias=ON, mlp_layer_types=st.none() | kinds)
+
+    def sized(of: Distinct) -> Sized:
+        one = grouped(of, attention_bias=of.on[1], mlp_layer_types=["sparse"] * of.L)
+        config, sizes = routed(one, of.more, "num_experts", "moe_intermediate_size")
+        return {**config, "num_shared_experts": 2}, {**sizes, "Fs": 2 * sizes["Fe"]}
+
+
+class HYV4:
+    TINY = {
+        **without(DeepseekV32.TINY, "first_k_dense_replace"), "model_type": "hy_v4", "vocab_size": 163, "hc_mult": 13,
+        "indexer_types": ["full", "shared", "full"], "mlp_layer_types": ["dense", "sparse", "sparse"],
+        "pad_token_id": 0,
+    }  # fmt: skip
+    DENSE = {**TINY, "mlp_layer_types": ["dense"] * 3}  # the class weighs experts by sigmoids
+    LOGITS = {
+        "": DENSE,
+        "of indexers alone": {**DENSE, "indexer_types": ["full"] * 3, "hc_magnitude": 1.3, "hc_mult": 2},
+    }
+    SILENT = {"learnable_sink_init": 0.5, "swiglu_limit": 7.0, "hc_magnitude": 1.5}
+    REQUIRED = DeepseekV32.REQUIRED
+
+    def drawn(draw: Draw) -> Fields:
+        fields = DeepseekV32.drawn(draw)
+        layers = fields["num_hidden_layers"]
+        kinds = st.lists(st.sampled_from(["full", "shared"]), min_size=layers - 1, max_size=layers - 1)
+        fields = {**without(fields, "first_k_dense_replace"), "pad_token_id": 0}
+        return some(draw, fields, indexer_types=st.none() | kinds.map(lambda rest: ["full", *rest]), hc_mult=SMALL)
+
+    def sized(of: Distinct) -> Sized:
+        config, sizes = DeepseekV32.sized(of)
+        del config["first_k_dense_replace"]
+        config |= {"mlp_layer_types": ["sparse"] * of.L, "indexer_types": ["full"] * of.L, "pad_token_id": 0}
+        return {**config, "hc_mult": of.J}, {**sizes, "Xm": of.J, "Xn": of.J, "Xk": 2 * of.J, "Xl": 2, "Xg": 1}

@@ -1,0 +1,229 @@
+"""Test configs of the moe lineage: a small one of each family, variants, random ones, distinct sizes."""
+
+from hypothesis import strategies as st
+
+from tests.families._drawing import (
+    EVEN,
+    ON,
+    SMALL,
+    VOCAB,
+    WIDTH,
+    WINDOW,
+    Draw,
+    Fields,
+    experts,
+    layer_types,
+    llama_like,
+    some,
+    without,
+)
+from tests.families._sizes import Distinct, Sized, grouped, parts_of_hidden, routed
+
+
+class Afmoe:
+    TINY = {
+        "model_type": "afmoe", "vocab_size": 163, "hidden_size": 48, "num_hidden_layers": 4, "num_attention_heads": 6,
+        "num_key_value_heads": 2, "head_dim": 10, "intermediate_size": 71, "max_position_embeddings": 79,
+        "attention_bias": True, "moe_intermediate_size": 37, "num_experts": 8, "num_experts_per_tok": 4,
+        "num_shared_experts": 3, "num_dense_layers": 1, "sliding_window": 5, "global_attn_every_n_layers": 3,
+        "mup_enabled": True,
+    }  # fmt: skip
+    LOGITS = {"": {**TINY, "num_dense_layers": 4}}  # dense layers only: the class weighs experts by sigmoids
+    REQUIRED = {"num_hidden_layers": 2}
+
+    def drawn(draw: Draw) -> Fields:
+        fields = llama_like(draw, head_dim=False) | experts(draw, "num_experts")
+        fields |= {"head_dim": draw(EVEN), "moe_intermediate_size": draw(SMALL), "sliding_window": draw(WINDOW)}
+        optional = {"global_attn_every_n_layers": st.integers(1, 4), "num_shared_experts": st.integers(1, 3)}
+        some(draw, fields, attention_bias=ON, num_dense_layers=st.integers(0, 4), mup_enabled=ON, **optional)
+        return layer_types(draw, fields)
+
+    def sized(of: Distinct) -> Sized:
+        config, sizes = grouped(of, attention_bias=of.on[1], num_dense_layers=0, global_attn_every_n_layers=1)
+        config, sizes = routed((config, sizes), of.more, "num_experts", "moe_intermediate_size")
+        return {**config, "num_shared_experts": 2}, {**sizes, "Fs": 2 * sizes["Fe"]}
+
+
+class Laguna:
+    FULL, SLIDING = "full_attention", "sliding_attention"
+    TINY = {
+        "model_type": "laguna", "vocab_size": 173, "hidden_size": 48, "num_hidden_layers": 3,
+        "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 24, "intermediate_size": 71,
+        "max_position_embeddings": 83, "moe_intermediate_size": 37, "shared_expert_intermediate_size": 29,
+        "num_experts": 16, "num_experts_per_tok": 4, "sliding_window": 7, "attention_bias": True,
+        "rope_parameters": {FULL: {"partial_rotary_factor": 0.5, "rope_theta": 5e5, "rope_type": "default"},
+        SLIDING: {"partial_rotary_factor": 0.75, "rope_theta": 1e4, "rope_type": "default"}},
+        "layer_types": [FULL, SLIDING, SLIDING], "num_attention_heads_per_layer": [6, 10, 10],
+    }  # fmt: skip
+    VARIANTS = {"a gate for each element": {**TINY, "gating": "per-element"}}
+    DENSE = {**TINY, "mlp_layer_types": ["dense"] * 3}  # the class weighs experts by sigmoids
+    LOGITS = {"": DENSE, "gated by elements": {**DENSE, "gating": "per-element"}}
+    REQUIRED = {"num_hidden_layers": 2}
+
+    def drawn(draw: Draw) -> Fields:
+        fields = llama_like(draw, null_kv=False, head_dim=False) | experts(draw, "num_experts")
+        fields |= {"head_dim": 4 * draw(SMALL), "moe_intermediate_size": draw(SMALL), "sliding_window": draw(WINDOW)}
+        layers, kv = fields["num_hidden_layers"], fields["num_key_value_heads"]
+        listed = st.lists(st.sampled_from(["dense", "sparse"]), min_size=layers, max_size=layers)
+        heads = st.lists(SMALL.map(lambda group: group * kv), min_size=layers, max_size=layers)
+        optional = {"mlp_layer_types": st.none() | listed, "num_attention_heads_per_layer": st.none() | heads}
+        gating = st.sampled_from([True, "per-head", "per-element"])
+        some(draw, fields, attention_bias=ON, shared_expert_intermediate_size=SMALL, gating=gating, **optional)
+        return layer_types(draw, fields)
+
+    def sized(of: Distinct) -> Sized:
+        own = {
+            "attention_bias": of.on[1],
+            "mlp_layer_types": ["sparse"] * of.L,
+            "gating": ["per-head", "per-element"][of.on[2]],
+        }
+        config, sizes = routed(grouped(of, **own), of.more, "num_experts", "moe_intermediate_size")
+        config |= {"shared_expert_intermediate_size": of.P, "head_dim": 4 * of.H}
+        return config, {**sizes, "Fs": of.P, "H": 4 * of.H, "Hr": 2 * of.H}
+
+
+class Step3p5:
+    FULL, SLIDING = "full_attention", "sliding_attention"
+    TINY = {
+        "model_type": "step3p5", "vocab_size": 173, "hidden_size": 48, "num_hidden_layers": 4, "pad_token_id": 0,
+        "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 24, "intermediate_size": 71,
+        "max_position_embeddings": 83, "moe_intermediate_size": 37, "share_expert_dim": 29, "n_routed_experts": 16,
+        "num_experts_per_tok": 4, "sliding_window": 7, "attention_bias": True, "mlp_bias": True,
+        "layer_types": [FULL, SLIDING, SLIDING, FULL], "num_sliding_attention_heads": 10,
+        "rope_parameters": {
+            FULL: {"rope_type": "default", "rope_theta": 5e5, "partial_rotary_factor": 0.5},
+            SLIDING: {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.75},
+        },
+        "moe_layers_enum": "1,2,3",
+    }  # fmt: skip
+    DENSE = {**TINY, "moe_layers_enum": ""}  # the class weighs experts by sigmoids
+    LISTED = {"rope_parameters": None, "rope_theta": [5e5, 1e4, 1e4, 5e5], "partial_rotary_factors": [0.5, 1, 1, 0.5]}
+    LOGITS = {"": DENSE, "with a list of angles": {**DENSE, **LISTED}}
+    REQUIRED = {"num_hidden_layers": 4, "sliding_window": 7}  # the class makes its mask even where no layer has it
+
+    def drawn(draw: Draw) -> Fields:
+        """Lists with and without layers that predict further tokens; heads of windowed layers said in either way."""
+        fields = llama_like(draw, null_kv=False, head_dim=False) | experts(draw, "n_routed_experts")
+        fields |= {"head_dim": 4 * draw(SMALL), "moe_intermediate_size": draw(SMALL), "sliding_window": draw(WINDOW)}
+        fields |= {"pad_token_id": 0, "share_expert_dim": draw(SMALL)}
+        layers, kv = fields["num_hidden_layers"], fields["num_key_value_heads"]
+        further = draw(st.integers(0, 2))
+        long = layers + further
+        fields |= {"num_nextn_predict_layers": further} if further else {}
+        kinds = st.lists(st.sampled_from([Step3p5.FULL, Step3p5.SLIDING]), min_size=long, max_size=long)
+        networks = st.lists(st.sampled_from(["dense", "sparse"]), min_size=long, max_size=long)
+        numbers = st.lists(st.integers(0, 4))
+        listed = numbers | numbers.map(lambda some: ",".join(map(str, some)))
+        some(draw, fields, layer_types=kinds, mlp_layer_types=networks, moe_layers_enum=listed)
+        heads = SMALL.map(lambda group: group * kv)
+        other = heads.map(lambda count: {"attention_type": Step3p5.SLIDING, "num_attention_heads": count})
+        some(draw, fields, num_sliding_attention_heads=heads, attention_other_setting=other)
+        return some(draw, fields, attention_bias=ON, mlp_bias=ON)
+
+    def sized(of: Distinct) -> Sized:
+        own = {"attention_bias": of.on[1], "mlp_layer_types": ["sparse"] * of.L, "pad_token_id": 0}
+        config, sizes = routed(grouped(of, **own), of.more, "n_routed_experts", "moe_intermediate_size")
+        return {**config, "share_expert_dim": of.P}, {**sizes, "Fs": of.P}
+
+
+class Kolibri1:
+    TINY = {
+        "model_type": "kolibri1", "vocab_size": 167, "hidden_size": 48, "num_hidden_layers": 5,
+        "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 10, "max_position_embeddings": 89,
+        "moe_intermediate_size": 37, "shared_expert_intermediate_size": 29, "num_experts": 8, "num_experts_per_tok": 4,
+        "sliding_window": 7,
+    }  # fmt: skip
+    LOGITS: dict[str, Fields] = {}  # the class weighs experts by sigmoids, and has no dense layers
+    REQUIRED = {"num_hidden_layers": 2}
+
+    def drawn(draw: Draw) -> Fields:
+        fields = without(llama_like(draw, null_kv=False, head_dim=False), "intermediate_size") | experts(
+            draw, "num_experts"
+        )
+        fields |= {"head_dim": draw(EVEN), "moe_intermediate_size": draw(SMALL), "sliding_window": draw(WINDOW)}
+        some(draw, fields, shared_expert_intermediate_size=SMALL, norm_topk_prob=st.booleans())
+        return layer_types(draw, fields)
+
+    def sized(of: Distinct) -> Sized:
+        config, sizes = grouped(of, layer_types=["full_attention"] * of.L, shared_expert_intermediate_size=of.P)
+        config, sizes = routed(
+            (without(config, "intermediate_size"), sizes), of.more, "num_experts", "moe_intermediate_size"
+        )
+        return config, {**sizes, "Fs": of.P}
+
+
+class Flint:
+    TINY = {
+        "model_type": "flint", "vocab_size": 149, "hidden_size": 48, "num_hidden_layers": 4,
+        "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 10, "intermediate_size": 71,
+        "max_position_embeddings": 83, "moe_intermediate_size": 37, "shared_expert_intermediate_size": 29,
+        "num_experts": 8, "num_experts_per_tok": 4, "sliding_window": 7, "attention_bias": True,
+        "mlp_only_layers": [0],
+    }  # fmt: skip
+    LOGITS = {"": {**TINY, "mlp_only_layers": [0, 1, 2, 3]}}  # dense layers only: the class weighs experts by sigmoids
+    REQUIRED = {"num_hidden_layers": 4}
+
+    def drawn(draw: Draw) -> Fields:
+        fields = llama_like(draw, null_kv=False, head_dim=False) | experts(draw, "num_experts")
+        fields |= {"head_dim": draw(EVEN), "moe_intermediate_size": draw(SMALL), "sliding_window": draw(WINDOW)}
+        fields |= {"num_hidden_layers": draw(st.integers(1, 5))}
+        optional = {
+            "decoder_sparse_step": st.integers(1, 3),
+            "mlp_only_layers": st.none() | st.lists(st.integers(0, 4)),
+        }
+        some(draw, fields, attention_bias=ON, shared_expert_intermediate_size=SMALL, **optional)
+        return layer_types(draw, fields)
+
+    def sized(of: Distinct) -> Sized:
+        own = {"attention_bias": of.on[1], "layer_types": ["full_attention"] * of.L, "mlp_only_layers": []}
+        config, sizes = routed(grouped(of, **own), of.more, "num_experts", "moe_intermediate_size")
+        return {**config, "shared_expert_intermediate_size": of.P}, {**sizes, "Fs": of.P}
+
+
+class Grok1:
+    TINY = {
+        "model_type": "grok-1", "vocab_size": 443, "hidden_size": 60, "num_hidden_layers": 2, "num_attention_heads": 6,
+        "num_key_value_heads": 2, "intermediate_size": 37, "num_experts": 5, "num_experts_per_tok": 4,
+        "max_position_embeddings": 41, "attn_output_multiplier": 0.3, "max_attn_value": 30.0,
+        "embedding_multiplier_scale": 7.7, "output_multiplier_scale": 0.6,
+    }  # fmt: skip
+    VARIANTS = {"untied": {**TINY, "tie_word_embeddings": False}}
+    SILENT = {"router_aux_loss_coef": 0.001}
+
+    def sized(of: Distinct) -> Sized:
+        config, sizes = parts_of_hidden(of, num_key_value_heads=of.K, max_position_embeddings=of.P)
+        return routed((config, sizes), of.more, "num_experts", "intermediate_size")
+
+
+class Dbrx:
+    TINY = {
+        "model_type": "dbrx", "vocab_size": 499, "d_model": 60, "n_layers": 2, "n_heads": 6, "max_seq_len": 71,
+        "attn_config": {"kv_n_heads": 2, "clip_qkv": 0.7, "rope_theta": 10_000.0},
+        "ffn_config": {"ffn_hidden_size": 37, "moe_num_experts": 7, "moe_top_k": 4},
+    }  # fmt: skip
+    LOGITS = {"of every expert": {**TINY, "ffn_config": {**TINY["ffn_config"], "moe_top_k": 7}}}
+    ASKED = {"rope_theta": 500_000.0, "clip_qkv": 8}
+    """Fields for which the class has no default, and without which it does not run."""
+    REQUIRED = {"n_layers": 2, "attn_config": ASKED}
+    SILENT = {"attn_config": {**TINY["attn_config"], "attn_pdrop": 0.3}}
+
+    def drawn(draw: Draw) -> Fields:
+        heads = draw(SMALL) * (kv := draw(SMALL))
+        fields = {"d_model": heads * draw(EVEN), "n_layers": draw(st.integers(1, 3)), "n_heads": heads}
+        experts = draw(SMALL)
+        network = {"moe_num_experts": experts, "moe_top_k": draw(st.integers(1, experts))}
+        own = {
+            "attn_config": {"kv_n_heads": kv, **Dbrx.ASKED},
+            "ffn_config": some(draw, network, ffn_hidden_size=WIDTH),
+        }
+        return fields | {"vocab_size": draw(VOCAB), **own}
+
+    def sized(of: Distinct) -> Sized:
+        config, sizes = routed(parts_of_hidden(of), of.more, "moe_num_experts", "ffn_hidden_size")
+        network = {name: config[name] for name in ("moe_num_experts", "ffn_hidden_size")}
+        own = {
+            "attn_config": {"kv_n_heads": of.K, **Dbrx.ASKED},
+            "ffn_config": {**network, "moe_top_k": config["num_experts_per_tok"]},
+        }
+        fields = {"vocab_size": of.V, "d_model": sizes["D"], "n_layers": of.L, "n_heads": of.K * of.G, **own}
+        return fields, sizes

@@ -1,0 +1,510 @@
+"""Test configs of families that have parts of their own."""
+
+from hypothesis import strategies as st
+
+from tests.families import _sizes
+from tests.families._drawing import (
+    EVEN,
+    LAYERS,
+    ON,
+    SMALL,
+    VOCAB,
+    WIDTH,
+    WINDOW,
+    Draw,
+    Fields,
+    bart_like,
+    experts,
+    llama_like,
+    of_whole_heads,
+    some,
+    without,
+)
+from tests.families._sizes import Distinct, Sized, grouped, of_heads, routed
+from tests.families.bert import Bert, Electra, Roberta
+from tests.families.gemma import Gemma3Text
+
+
+class Zaya:
+    KINDS = ("hybrid", "hybrid_sliding")
+    TURNED = {"rope_type": "default", "rope_theta": 1e4}
+    HALF = {**TURNED, "partial_rotary_factor": 0.48}
+    TINY = {
+        "model_type": "zaya", "vocab_size": 127, "hidden_size": 46, "num_hidden_layers": 3, "num_attention_heads": 6,
+        "num_key_value_heads": 2, "head_dim": 26, "moe_intermediate_size": 31, "num_experts": 15,
+        "router_hidden_size": 22, "cca_time0": 5, "cca_time1": 11, "max_position_embeddings": 63, "sliding_window": 7,
+        "layer_types": ["hybrid", "hybrid_sliding", "hybrid"],
+        "rope_parameters": {"hybrid": HALF, "hybrid_sliding": HALF},
+    }  # fmt: skip
+    ALONE = {**TINY, "num_experts": 1}
+    LOGITS = {
+        "": ALONE,
+        "biased": {**ALONE, "attention_bias": True, "lm_head_bias": True, "tie_word_embeddings": False},
+    }
+    REQUIRED: Fields = {}
+    FACTORS = (0.5, 1.0)
+
+    def drawn(draw: Draw) -> Fields:
+        layers, kv_heads = draw(st.integers(1, 4)), draw(SMALL)
+        kinds = st.sampled_from(Zaya.KINDS)
+        fields = {
+            "hidden_size": draw(WIDTH),
+            "num_hidden_layers": layers,
+            "num_attention_heads": draw(SMALL) * kv_heads,
+            "num_key_value_heads": kv_heads,
+            "head_dim": 4 * draw(SMALL),
+            "vocab_size": draw(VOCAB),
+            "moe_intermediate_size": draw(WIDTH),
+            "num_experts": draw(SMALL),
+            "router_hidden_size": draw(WIDTH),
+            "sliding_window": draw(WINDOW),
+        }
+        times = st.integers(2, 5)
+        some(draw, fields, cca_time0=times, cca_time1=times, attention_bias=ON, lm_head_bias=ON, tie_word_embeddings=ON)
+        if draw(ON):
+            turned = {**Zaya.TURNED, "partial_rotary_factor": draw(st.sampled_from(Zaya.FACTORS))}
+            fields["rope_parameters"] = dict.fromkeys(Zaya.KINDS, turned)
+        return some(draw, fields, layer_types=st.none() | st.lists(kinds, min_size=layers, max_size=layers))
+
+    def sized(of: Distinct) -> Sized:
+        config, sizes = grouped(of, num_hidden_layers=1, attention_bias=of.on[1], lm_head_bias=of.on[2])
+        config, sizes = routed((config, sizes), of.more, "num_experts", "moe_intermediate_size")
+        first, second, width = of.more[3:6]
+        config |= {
+            "cca_time0": first + 1,
+            "cca_time1": second + 1,
+            "router_hidden_size": width,
+            "num_experts_per_tok": 1,
+        }
+        config |= {"head_dim": 4 * of.H}
+        sizes |= {"Ka": first, "Ks": second, "Kq": first + 1, "Kw": second + 1, "Kl": first + second}
+        sizes |= {"H": 4 * of.H, "Ho": 4 * of.H, "Hj": 2 * of.H, "Hr": 2 * of.H, "Nj": of.K * of.G + of.K}
+        sizes |= {"Rr": width, "Rm": width, "A": 1, "Ez": 1, "Er": sizes["E"] + 1}
+        return {name: value for name, value in config.items() if name != "intermediate_size"}, {**sizes, "L": 1}
+
+
+class MobileBert:
+    TINY = {
+        "model_type": "mobilebert", "vocab_size": 181, "hidden_size": 47, "num_hidden_layers": 2,
+        "num_attention_heads": 6, "intermediate_size": 71, "max_position_embeddings": 37, "type_vocab_size": 3,
+        "embedding_size": 19, "intra_bottleneck_size": 30, "num_feedforward_networks": 3,
+        "classifier_activation": False,
+    }  # fmt: skip
+    LOGITS = {"": TINY, "of one network": {**TINY, "num_feedforward_networks": 1, "hidden_act": "gelu"}}
+    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
+
+    def drawn(draw: Draw) -> Fields:
+        fields = Bert.drawn(draw)
+        heads, table = fields["num_attention_heads"], draw(st.integers(2, 30))
+        fields |= {"intra_bottleneck_size": heads * draw(st.integers(1, 6)), "embedding_size": table}
+        fields["hidden_size"] = table + draw(st.integers(1, 20))
+        return some(draw, fields, num_feedforward_networks=st.integers(1, 4), classifier_activation=ON)
+
+    def sized(of: Distinct) -> Sized:
+        config, sizes = Bert.sized(of)
+        rest, networks = of.more[0], 1 + of.seed % 3
+        narrow, table = config["hidden_size"], of.more[1]
+        config |= {"intra_bottleneck_size": narrow, "embedding_size": table, "hidden_size": table + rest}
+        config |= {"num_feedforward_networks": networks}
+        return config, {
+            **sizes,
+            "D": table + rest,
+            "Dt": table + rest,
+            "De": table,
+            "Df": rest,
+            "Db": narrow,
+            "Da": 3 * table,
+        }
+
+
+class XLNet:
+    TINY = {
+        "model_type": "xlnet", "vocab_size": 181, "d_model": 60, "n_layer": 2, "n_head": 12, "d_inner": 71,
+    }  # fmt: skip
+    LOGITS = {"": TINY, "relu": {**TINY, "ff_activation": "relu", "layer_norm_eps": 1e-3}}
+    SILENT = {"reuse_len": 5, "same_length": True, "untie_r": True}
+    CONTEXT = 512
+    REQUIRED = {"vocab_size": 37, "d_model": 128, "n_layer": 2, "n_head": 4}
+
+    def drawn(draw: Draw) -> Fields:
+        heads = draw(st.integers(1, 9))
+        fields = {"d_model": 2 * heads * draw(SMALL), "n_head": heads, "n_layer": draw(st.integers(1, 3))}
+        fields |= {"vocab_size": draw(st.integers(7, 40)), "d_inner": draw(WIDTH)}
+        return some(draw, fields, mem_len=st.none() | st.integers(0, 9), clamp_len=st.integers(-1, 9))
+
+    def sized(of: Distinct) -> Sized:
+        config, sizes = of_heads(of, "vocab_size d_model n_layer n_head d_inner")
+        return config, {**sizes, "T": of.S, "Xd": 2, "Vt": 2}
+
+
+class Rwkv:
+    TINY = {
+        "model_type": "rwkv", "vocab_size": 181, "hidden_size": 42, "num_hidden_layers": 2,
+        "intermediate_size": 71, "context_length": 103,
+    }  # fmt: skip
+    LOGITS = {
+        "": TINY,
+        "tied": {**TINY, "tie_word_embeddings": True, "intermediate_size": None},
+    }
+    SILENT = {"rescale_every": 6}
+    INSTEAD = {
+        "attn_scores_values": "time_mix.k_proj",
+        "attn.scores": "time_mix.o_proj",
+        "share.attn": "share.time_mix.r_proj",
+        ".mlp": ".channel_mix",
+    }
+    REQUIRED = {"hidden_size": 128, "num_hidden_layers": 2, "vocab_size": 37}
+
+    def drawn(draw: Draw) -> Fields:
+        """A width of its own or four times the hidden size. The class cannot be built with one layer or one channel."""
+        hidden = 1 + draw(WIDTH)
+        fields = {"hidden_size": hidden, "num_hidden_layers": draw(st.integers(2, 4)), "vocab_size": draw(VOCAB)}
+        some(draw, fields, intermediate_size=st.none() | WIDTH, attention_hidden_size=st.sampled_from([None, hidden]))
+        return some(draw, fields, rescale_every=st.integers(0, 3), tie_word_embeddings=ON)
+
+    def sized(of: Distinct) -> Sized:
+        Dw, *_ = of.more
+        sizes = {**of.letters("DFVLBTS"), "Dw": Dw, "Sw": 3, "Do": of.D}
+        config = {
+            "vocab_size": of.V, "hidden_size": of.D, "num_hidden_layers": of.L, "intermediate_size": of.F,
+            "attention_hidden_size": Dw, "tie_word_embeddings": of.on[0],
+        }  # fmt: skip
+        return config, sizes
+
+
+class RecurrentGemma:
+    TINY = {
+        "model_type": "recurrent_gemma", "vocab_size": 211, "hidden_size": 36, "num_hidden_layers": 3,
+        "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 20, "intermediate_size": 74, "lru_width": 102,
+        "conv1d_width": 8, "attention_window_size": 5, "block_types": ["recurrent", "attention"],
+    }  # fmt: skip
+    # the class keeps √hidden_size in bf16, so it is whole here
+    LOGITS = {
+        "": TINY,
+        "as published": {**TINY, "attention_bias": True, "block_types": ["recurrent", "recurrent", "attention"]},
+    }
+    SILENT = {"w_init_variance_scale": 0.5, "embeddings_scale_by_sqrt_dim": True}
+    CONTEXT = 8192
+    REQUIRED = {"num_hidden_layers": 3, "num_attention_heads": 8, "hidden_size": 128}
+
+    def drawn(draw: Draw) -> Fields:
+        """Any order of both kinds of layers, with attention in one at least: without, the class does not run."""
+        heads = draw(SMALL) * (kv := draw(SMALL))
+        fields: Fields = {
+            "num_attention_heads": heads,
+            "vocab_size": draw(VOCAB),
+            "hidden_size": heads * 4 * draw(SMALL),
+        }
+        fields |= {"intermediate_size": draw(EVEN), "num_hidden_layers": draw(st.integers(1, 4))}
+        fields |= {"num_key_value_heads": draw(st.sampled_from([None, kv])), "attention_window_size": draw(WINDOW)}
+        kinds = draw(st.lists(st.sampled_from(["recurrent", "attention"]), max_size=4))
+        kinds.insert(draw(st.integers(0, fields["num_hidden_layers"] - 1)), "attention")
+        fields["block_types"] = kinds
+        some(draw, fields, conv1d_width=st.integers(2, 7), head_dim=SMALL.map(lambda size: 4 * size))
+        some(draw, fields, lru_width=st.none() | SMALL.map(lambda size: size * heads))
+        return some(draw, fields, attention_bias=ON, tie_word_embeddings=ON)
+
+    def sized(of: Distinct) -> Sized:
+        """The recurrence in all layers."""
+        config, sizes = grouped(of)
+        Nb, Hb, Kp, *_ = of.more
+        config |= {"intermediate_size": 2 * sizes["F"], "block_types": ["recurrent"]}
+        config |= {"num_attention_heads": Nb, "num_key_value_heads": Nb, "lru_width": Nb * Hb, "conv1d_width": Kp + 1}
+        own = {letter: size for letter, size in sizes.items() if letter not in "KGHN"}
+        return config, {**own, "Nb": Nb, "Hb": Hb, "Ob": Hb, "Dr": Nb * Hb, "Kp": Kp, "Kc": Kp + 1}
+
+
+class Zamba:
+    TINY = {
+        "model_type": "zamba", "vocab_size": 211, "hidden_size": 48, "num_hidden_layers": 5, "num_attention_heads": 6,
+        "num_key_value_heads": 2, "intermediate_size": 71, "max_position_embeddings": 103, "n_mamba_heads": 4,
+        "layers_block_type": ["mamba", "hybrid", "hybrid", "mamba", "hybrid"], "mamba_d_state": 7, "mamba_d_conv": 5,
+        "mamba_expand": 3, "mamba_dt_rank": 11, "mamba_proj_bias": True,
+    }  # fmt: skip
+    LOGITS = {
+        "": TINY,
+        "by period": {**TINY, "layers_block_type": None, "attn_layer_period": 2, "attn_layer_offset": 1},
+    }
+    SILENT = {"use_mamba_kernels": False, "num_logits_to_keep": 1, "attention_hidden_size": 96}
+    REQUIRED = {"num_hidden_layers": 8}  # two call the block; every size has a default
+
+    def drawn(draw: Draw) -> Fields:
+        """At least two layers that call the block: the class does not build with one, nor run without any."""
+        heads = draw(SMALL) * (kv := draw(SMALL))
+        hidden = heads * draw(SMALL)
+        fields: Fields = {"hidden_size": hidden, "num_attention_heads": heads, "num_key_value_heads": kv}
+        fields |= {"vocab_size": draw(VOCAB), "intermediate_size": draw(WIDTH)}
+        if draw(ON):
+            kinds = draw(st.lists(st.sampled_from(["mamba", "linear_attention", "hybrid"]), max_size=4))
+            kinds = [*kinds, "hybrid", "hybrid"]
+            fields |= {"layers_block_type": draw(st.permutations(kinds)), "num_hidden_layers": len(kinds)}
+        else:
+            fields |= {"num_hidden_layers": draw(st.integers(4, 6)), "attn_layer_period": 1, "attn_layer_offset": 0}
+        expand = draw(st.integers(1, 2))
+        fields["mamba_expand"] = expand
+        fields["n_mamba_heads"] = draw(st.sampled_from([n for n in range(1, 13) if hidden * expand % n == 0]))
+        some(draw, fields, mamba_d_state=SMALL, mamba_d_conv=st.integers(1, 9), mamba_dt_rank=st.just("auto") | SMALL)
+        some(draw, fields, mamba_conv_bias=ON, mamba_proj_bias=ON, attention_head_dim=st.just(2 * hidden // heads))
+        return some(draw, fields, tie_word_embeddings=st.just(True))
+
+    def sized(of: Distinct) -> Sized:
+        """The shared block in all layers, or Mamba alone in all, by turns."""
+        Nh, half, Ns, Kc, Rt = of.more[-5:]
+        N, expand = of.K * of.G, 3
+        hidden = N * Nh * half
+        sizes = {**of.letters("VLBTS"), "D": hidden, "Nh": Nh, "Hh": expand * N * half, "Ns": Ns, "Kc": Kc, "Rt": Rt}
+        sizes |= {"Dx": expand * hidden, "Dz": 2 * expand * hidden, "Rx": Rt + 2 * Ns}
+        config = {
+            "vocab_size": of.V, "hidden_size": hidden, "num_hidden_layers": of.L, "num_attention_heads": N,
+            "num_key_value_heads": of.K, "intermediate_size": of.F, "n_mamba_heads": Nh, "mamba_d_state": Ns,
+            "mamba_d_conv": Kc, "mamba_expand": expand, "mamba_dt_rank": Rt, "mamba_conv_bias": of.on[1],
+            "mamba_proj_bias": of.on[2], "layers_block_type": ["mamba"] * of.L,
+        }  # fmt: skip
+        if of.seed % 2:
+            return config, sizes
+        own = {"K": of.K, "G": of.G, "N": N, "H": 2 * Nh * half, "F": of.F, "Dj": 2 * hidden, "Do": hidden}
+        return {**config, "layers_block_type": ["hybrid"] * of.L}, {**sizes, **own}
+
+
+class Longformer:
+    TINY = {**Roberta.TINY, "model_type": "longformer", "vocab_size": 191, "attention_window": 14}
+    TWO = {**TINY, "num_hidden_layers": 3, "attention_window": [4, 12, 4]}
+    LOGITS = {"": TINY, "windows of two sizes": TWO, "one window": {**TINY, "attention_window": 18}}
+    SILENT = {"attention_mode": "longformer", "ignore_attention_mask": False}
+    REQUIRED = Roberta.REQUIRED
+    CONTEXT = 510
+
+    def drawn(draw: Draw) -> Fields:
+        fields = Roberta.drawn(draw)
+        fields["hidden_size"] *= 2  # a product over heads of one number torch runs as pointwise work
+        return {**fields, "attention_window": LED.every_window(draw, fields["num_hidden_layers"])}
+
+    def sized(of: Distinct) -> Sized:
+        config, sizes = Roberta.sized(of)
+        half = of.more[2]
+        sizes |= {"Wo": half, "Wf": 2 * half, "Wg": 2 * half, "Wv": 3 * half, "Ws": 2 * half + 1, "Wl": 2 * half}
+        halves = -(-of.S // (2 * half)) * 2
+        return {**config, "attention_window": 2 * half}, {**sizes, "Ip": halves * half, "Ih": halves, "Iw": halves - 1}
+
+
+class LED:
+    TINY = {
+        "model_type": "led", "vocab_size": 193, "d_model": 60, "encoder_layers": 2, "decoder_layers": 3,
+        "encoder_attention_heads": 12, "decoder_attention_heads": 10, "encoder_ffn_dim": 71, "decoder_ffn_dim": 67,
+        "max_encoder_position_embeddings": 41, "max_decoder_position_embeddings": 37, "attention_window": 14,
+    }  # fmt: skip
+    TWO = {**TINY, "encoder_layers": 3, "attention_window": [4, 12, 4]}
+    LOGITS = {"": TINY, "windows of two sizes": TWO, "one window": {**TINY, "attention_window": 18}}
+    SILENT = {"save_step": 5}
+    CONTEXT = 1024
+    REQUIRED = {"d_model": 48, "encoder_layers": 2, "decoder_layers": 3}
+
+    def every_window(draw: Draw, blocks: int) -> int | list[int]:
+        """A window of all blocks, or one of each."""
+        half, more = draw(st.integers(2, 4)), draw(st.integers(1, 3))
+        every = st.lists(st.sampled_from([2 * half, 2 * half * more]), min_size=blocks, max_size=blocks)
+        return draw(st.one_of(st.just(2 * half), every))
+
+    def drawn(draw: Draw) -> Fields:
+        fields = without(bart_like(draw), "max_position_embeddings", "scale_embedding")
+        fields["d_model"] *= 2  # a product over heads of one number torch runs as pointwise work
+        fields["attention_window"] = LED.every_window(draw, fields["encoder_layers"])
+        return some(
+            draw,
+            fields,
+            max_encoder_position_embeddings=st.integers(48, 80),
+            max_decoder_position_embeddings=st.integers(25, 40),
+        )
+
+    def sized(of: Distinct) -> Sized:
+        config, sizes = _sizes.bart_like(of, rows=0)
+        half = of.more[2]
+        config |= {"max_encoder_position_embeddings": 500, "max_decoder_position_embeddings": of.P}
+        config |= {"attention_window": 2 * half}
+        sizes |= {"Penc": 500, "Wo": half, "Wf": 2 * half, "Wg": 2 * half, "Wv": 3 * half, "Ws": 2 * half + 1}
+        return without(config, "max_position_embeddings"), {**sizes, "Wl": 2 * half, "Ip": 0, "Ih": 0, "Iw": 0}
+
+
+class JetMoe:
+    TINY = {
+        "model_type": "jetmoe", "vocab_size": 127, "hidden_size": 48, "num_hidden_layers": 2, "num_key_value_heads": 4,
+        "kv_channels": 10, "intermediate_size": 37, "max_position_embeddings": 63, "num_local_experts": 7,
+        "num_experts_per_tok": 3,
+    }  # fmt: skip
+    LOGITS = {"of every expert": {**TINY, "num_experts_per_tok": 7}}  # the reference's routing is fixed
+    SILENT = {"aux_loss_coef": 0.5}
+    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
+
+    def drawn(draw: Draw) -> Fields:
+        fields = {"hidden_size": draw(WIDTH), "num_hidden_layers": draw(st.integers(1, 3)), "vocab_size": draw(VOCAB)}
+        fields |= {"num_key_value_heads": draw(SMALL), "kv_channels": draw(EVEN), "intermediate_size": draw(WIDTH)}
+        return some(draw, fields | experts(draw, "num_local_experts"), tie_word_embeddings=ON)
+
+    def sized(of: Distinct) -> Sized:
+        (A, E), Fe = sorted(of.more[:2]), of.more[2]
+        config = {
+            "vocab_size": of.V + 300, "hidden_size": of.D, "num_hidden_layers": of.L, "num_key_value_heads": of.K,
+            "head_dim": of.H, "intermediate_size": Fe, "tie_word_embeddings": of.on[0], "num_local_experts": E,
+            "num_experts_per_tok": A,
+        }  # fmt: skip
+        return config, {**of.letters("KHDLBTS"), "V": of.V + 300, "N": of.K * A, "A": A, "E": E, "Fe": Fe}
+
+
+class DiffLlama:
+    TINY = {
+        "model_type": "diffllama", "vocab_size": 127, "hidden_size": 48, "num_hidden_layers": 3,
+        "num_attention_heads": 12, "num_key_value_heads": 4, "head_dim": 10, "intermediate_size": 71,
+        "max_position_embeddings": 63, "attention_bias": True,
+    }  # fmt: skip
+    LOGITS = {"": TINY, "ungrouped": {**TINY, "num_key_value_heads": 12, "attention_bias": False}}
+    SILENT = {"lambda_std_dev": 0.3}
+    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
+
+    def drawn(draw: Draw) -> Fields:
+        fields, kv = llama_like(draw, null_kv=False), 2 * draw(SMALL)
+        heads = kv * draw(SMALL)
+        fields |= {"num_key_value_heads": kv, "num_attention_heads": heads, "hidden_size": heads * 2 * draw(SMALL)}
+        return some(draw, fields, attention_bias=ON)
+
+    def sized(of: Distinct) -> Sized:
+        config, sizes = grouped(of, attention_bias=of.on[1])
+        config |= {"num_key_value_heads": 2 * of.K, "num_attention_heads": 2 * of.K * of.G}
+        return config, {**sizes, "K": 2 * of.K, "N": 2 * of.K * of.G}
+
+
+class NVEmbed:
+    TINY = {
+        "model_type": "nvembed", "vocab_size": 127, "hidden_size": 50, "num_hidden_layers": 2, "num_attention_heads": 6,
+        "num_key_value_heads": 2, "head_dim": 10, "intermediate_size": 71, "max_position_embeddings": 64,
+        "num_latents_value": 13, "num_cross_heads": 3, "cross_dim_head": 11, "latent_dim": 50, "hidden_dim": 50,
+    }  # fmt: skip
+    SILENT = {"add_eos": True, "padding_side": "right", "output_normalize": True}
+
+    def sized(of: Distinct) -> Sized:
+        config, sizes = grouped(of)
+        rows, heads, size = of.more[:3]
+        own = {"num_latents_value": rows, "num_cross_heads": heads, "cross_dim_head": size}
+        wide = dict.fromkeys(("latent_dim", "hidden_dim"), of.D)
+        return {**config, **own, **wide}, {**sizes, "T": of.S, "Zp": rows, "Np": heads, "Hz": size, "Fy": 4 * of.D}
+
+
+class T5Gemma2:
+    DECODER = {**without(Gemma3Text.TINY, "model_type"), "num_hidden_layers": 3}
+    READS = {**DECODER, "num_hidden_layers": 4, "intermediate_size": 67, "num_key_value_heads": 3, "sliding_window": 8}
+    TINY = {
+        "model_type": "t5gemma2", "vocab_size": 127, "encoder": {"text_config": READS}, "decoder": DECODER,
+        "pad_token_id": 0,
+    }  # fmt: skip
+    VARIANTS = {"untied": {**TINY, "tie_word_embeddings": False}}
+    LOGITS = {
+        "": TINY,
+        "bounded, untied": {**VARIANTS["untied"], "decoder": {**DECODER, "final_logit_softcapping": 3.0}},
+    }
+    SILENT = {"initializer_range": 0.3, "image_token_index": 3}
+    CONTEXT = 131072
+    REQUIRED: Fields = {}
+
+    def drawn(draw: Draw) -> Fields:
+        wide = draw(st.integers(1, 9)) * 12
+        sides = []
+        for _ in range(2):
+            side = Gemma3Text.drawn(draw)
+            heads = draw(st.sampled_from((1, 2, 3, 4, 6, 12)))
+            groups = draw(st.sampled_from([n for n in (1, 2, 3, 4, 6) if heads % n == 0]))
+            sides.append(side | {"hidden_size": wide, "num_attention_heads": heads, "num_key_value_heads": groups})
+        reads, writes = sides
+        reads["vocab_size"] = writes["vocab_size"]
+        return some(
+            draw, {"encoder": {"text_config": reads}, "decoder": writes, "pad_token_id": 0}, tie_word_embeddings=ON
+        )
+
+    def sized(of: Distinct) -> Sized:
+        decoder, sizes = grouped(of, attention_bias=of.on[1], layer_types=["full_attention"] * of.L)
+        width, layers = of.more[0], of.Le
+        encoder = {**decoder, "intermediate_size": width, "num_hidden_layers": layers}
+        encoder["layer_types"] = ["full_attention"] * layers
+        fields = {"encoder": {"text_config": encoder}, "decoder": decoder, "tie_word_embeddings": of.on[0]}
+        return fields, {**sizes, "Fenc": width, "J": of.J, "I": 0, "Le": layers}
+
+
+class RoCBert:
+    TINY = {
+        **Bert.TINY, "model_type": "roc_bert", "vocab_size": 569, "shape_vocab_size": 53, "shape_embed_dim": 22,
+        "pronunciation_vocab_size": 31, "pronunciation_embed_dim": 17,
+    }  # fmt: skip
+    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
+    SIZES = st.integers(1, 40)
+
+    def drawn(draw: Draw) -> Fields:
+        return some(
+            draw,
+            Bert.drawn(draw),
+            shape_vocab_size=RoCBert.SIZES,
+            shape_embed_dim=RoCBert.SIZES,
+            pronunciation_vocab_size=RoCBert.SIZES,
+            pronunciation_embed_dim=RoCBert.SIZES,
+        )
+
+    def sized(of: Distinct) -> Sized:
+        config, sizes = Bert.sized(of)
+        shapes, shape, sounds, sound = of.more[:4]
+        config |= {"shape_vocab_size": shapes, "shape_embed_dim": shape}
+        config |= {"pronunciation_vocab_size": sounds, "pronunciation_embed_dim": sound}
+        own = {"Vsh": shapes, "Dsh": shape, "Vso": sounds, "Dso": sound, "Dal": sizes["D"] + shape + sound}
+        return config, {**sizes, **own}
+
+
+class LayoutLM:
+    TINY = {**Bert.TINY, "model_type": "layoutlm", "vocab_size": 557, "max_2d_position_embeddings": 43}
+    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
+
+    def drawn(draw: Draw) -> Fields:
+        return some(draw, Bert.drawn(draw), max_2d_position_embeddings=st.integers(1, 40))
+
+    def sized(of: Distinct) -> Sized:
+        config, sizes = Bert.sized(of)
+        return {**config, "max_2d_position_embeddings": of.Le}, {**sizes, "Vb": of.Le}
+
+
+class Ernie:
+    TINY = {**Bert.TINY, "model_type": "ernie", "vocab_size": 523, "use_task_id": True, "task_type_vocab_size": 5}
+    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
+
+    def drawn(draw: Draw) -> Fields:
+        return some(draw, Bert.drawn(draw), use_task_id=ON, task_type_vocab_size=SMALL)
+
+    def sized(of: Distinct) -> Sized:
+        config, sizes = Bert.sized(of)
+        return {**config, "use_task_id": True, "task_type_vocab_size": of.Le}, {**sizes, "Vk": of.Le}
+
+
+class RoFormer:
+    TINY = {
+        "model_type": "roformer", "vocab_size": 151, "embedding_size": 31, "hidden_size": 84, "num_hidden_layers": 2,
+        "num_attention_heads": 6, "intermediate_size": 83, "max_position_embeddings": 49, "type_vocab_size": 3,
+    }  # fmt: skip
+    VARIANTS = {"of wide tables": {**TINY, "embedding_size": None}}
+    LOGITS = {"": TINY, "of wide tables": {**VARIANTS["of wide tables"], "hidden_act": "relu"}}
+    REQUIRED = {**LAYERS, "num_attention_heads": 4}
+
+    def drawn(draw: Draw) -> Fields:
+        fields = {**without(of_whole_heads(draw, EVEN), "tie_word_embeddings"), "intermediate_size": draw(WIDTH)}
+        return some(draw, fields, embedding_size=WIDTH | WIDTH.map(lambda _: fields["hidden_size"]))
+
+    def sized(of: Distinct) -> Sized:
+        return Electra.sized(of)
+
+
+class BigBird:
+    TINY = {**Bert.TINY, "model_type": "big_bird", "vocab_size": 563, "attention_type": "original_full"}
+    LOGITS = {"": TINY, "scaled": {**TINY, "use_bias": False, "rescale_embeddings": True, "hidden_act": "relu"}}
+    SILENT = {"block_size": 16, "num_random_blocks": 2}
+    REQUIRED = {"num_hidden_layers": 2, "attention_type": "original_full"}
+
+    def drawn(draw: Draw) -> Fields:
+        fields = {**Bert.drawn(draw), "attention_type": "original_full"}
+        return some(draw, fields, use_bias=ON, rescale_embeddings=ON)
+
+    def sized(of: Distinct) -> Sized:
+        config, sizes = Bert.sized(of)
+        return {**config, "attention_type": "original_full", "use_bias": of.on[0]}, sizes

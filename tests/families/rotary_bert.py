@@ -1,0 +1,234 @@
+"""Test configs of the rotary_bert lineage: a small one of each family, variants, random ones, distinct sizes."""
+
+from hypothesis import strategies as st
+
+from tests.families._drawing import (
+    EVEN,
+    LAYERS,
+    ON,
+    SMALL,
+    WIDTH,
+    Draw,
+    Fields,
+    layer_types,
+    llama_like,
+    of_whole_heads,
+    some,
+    without,
+)
+from tests.families._sizes import Distinct, Sized, grouped, of_heads
+from tests.families.llama import Llama
+
+
+class Gte:
+    TINY = {
+        "model_type": "gte", "vocab_size": 181, "hidden_size": 60, "num_hidden_layers": 2, "num_attention_heads": 6,
+        "intermediate_size": 71, "max_position_embeddings": 37, "type_vocab_size": 3, "pad_token_id": 0,
+    }  # fmt: skip
+    VARIANTS = {"without segments": {**TINY, "type_vocab_size": 0}}
+    LOGITS = {"": TINY, "without segments": {**VARIANTS["without segments"], "hidden_act": "relu"}}
+    SILENT = {"hidden_dropout_prob": 0.2, "classifier_dropout": 0.5}
+    REQUIRED = {**LAYERS, "num_attention_heads": 4}
+
+    def drawn(draw: Draw) -> Fields:
+        fields = {**without(of_whole_heads(draw, EVEN), "tie_word_embeddings"), "intermediate_size": draw(WIDTH)}
+        sizes = {"type_vocab_size": st.integers(0, 4), "max_position_embeddings": st.integers(25, 40)}
+        return some(draw, {**fields, "pad_token_id": 0}, **sizes)
+
+    def sized(of: Distinct) -> Sized:
+        names = "vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size"
+        config, sizes = of_heads(of, names, max_position_embeddings=of.P, type_vocab_size=of.J)
+        return config, {**sizes, "Dt": sizes["D"], "T": of.S, "Vs": of.J}
+
+
+class JinaBert:
+    TINY = {
+        "model_type": "jina_bert", "vocab_size": 181, "hidden_size": 42, "num_hidden_layers": 2,
+        "num_attention_heads": 6, "intermediate_size": 71, "max_position_embeddings": 37, "type_vocab_size": 3,
+        "feed_forward_type": "geglu", "position_embedding_type": "alibi",
+    }  # fmt: skip
+    VARIANTS = {"normed": {**TINY, "query_key_norm": True, "position_embedding_type": "absolute"}}
+    SILENT = {"emb_pooler": "mean", "attn_implementation": "torch"}
+
+    def sized(of: Distinct) -> Sized:
+        names = "vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size"
+        own = {"feed_forward_type": "reglu", "position_embedding_type": "alibi", "query_key_norm": of.on[0]}
+        config, sizes = of_heads(of, names, max_position_embeddings=of.P, type_vocab_size=of.J, **own)
+        return config, {**sizes, "Dt": sizes["D"], "T": of.S, "Vs": of.J}
+
+
+class JinaEmbeddingsV3:
+    TINY = {
+        "model_type": "jina_embeddings_v3", "vocab_size": 181, "hidden_size": 60, "num_hidden_layers": 2,
+        "num_attention_heads": 6, "intermediate_size": 71, "max_position_embeddings": 37, "type_vocab_size": 3,
+    }  # fmt: skip
+    LOGITS = {"": TINY, "of other heads": {**TINY, "head_dim": 14, "hidden_act": "relu", "layer_norm_eps": 1e-3}}
+    REQUIRED = {**LAYERS, "num_attention_heads": 4}
+
+    def drawn(draw: Draw) -> Fields:
+        return NomicBert.drawn(draw)
+
+    def sized(of: Distinct) -> Sized:
+        return NomicBert.sized(of)
+
+
+class NomicBert:
+    TINY = {
+        "model_type": "nomic_bert", "vocab_size": 181, "hidden_size": 60, "num_hidden_layers": 2,
+        "num_attention_heads": 6, "intermediate_size": 71, "max_position_embeddings": 37, "type_vocab_size": 3,
+    }  # fmt: skip
+    VARIANTS = {
+        "with experts": {
+            **TINY, "architectures": ["NomicBertModel"], "activation_function": "gelu", "qkv_proj_bias": True,
+            "mlp_fc1_bias": True, "mlp_fc2_bias": True, "num_experts": 5, "moe_top_k": 2, "moe_every_n_layers": 2,
+        },
+    }  # fmt: skip
+    LOGITS = {"": TINY, "of other heads": {**TINY, "head_dim": 14, "hidden_act": "gelu", "layer_norm_eps": 1e-3}}
+    SILENT = {"qkv_proj_bias": False, "rotary_emb_fraction": 1.0, "prenorm": False, "use_flash_attn": True}
+    REQUIRED = {**LAYERS, "num_attention_heads": 4}
+
+    def drawn(draw: Draw) -> Fields:
+        fields = {**without(of_whole_heads(draw, EVEN), "tie_word_embeddings"), "intermediate_size": draw(WIDTH)}
+        sizes = {"type_vocab_size": SMALL, "max_position_embeddings": st.integers(25, 40)}
+        return some(draw, fields, head_dim=EVEN, **sizes)
+
+    def sized(of: Distinct) -> Sized:
+        names = "vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size"
+        config, sizes = of_heads(of, names, max_position_embeddings=of.P, type_vocab_size=of.J)
+        return config, {**sizes, "Dt": sizes["D"], "T": of.S, "Vs": of.J}
+
+
+class ModernBert:
+    TINY = {
+        "model_type": "modernbert", "vocab_size": 139, "hidden_size": 96, "num_hidden_layers": 4,
+        "num_attention_heads": 6, "intermediate_size": 71, "max_position_embeddings": 59, "local_attention": 6,
+        "pad_token_id": 0,
+    }  # fmt: skip
+    BIASED = {
+        "norm_bias": True,
+        "attention_bias": True,
+        "mlp_bias": True,
+        "classifier_bias": True,
+        "decoder_bias": False,
+    }
+    VARIANTS = {"with biases": {**TINY, **BIASED, "tie_word_embeddings": False}}
+    LOGITS = {
+        "": TINY,
+        "with biases": {**VARIANTS["with biases"], "global_attn_every_n_layers": 2, "local_attention": 9},
+    }
+    SILENT = {"reference_compile": False, "initializer_cutoff_factor": 2.0, "sparse_prediction": False}
+    REQUIRED = {**LAYERS, "num_attention_heads": 4, "pad_token_id": 0}
+    SWITCHES = ("norm_bias", "attention_bias", "mlp_bias", "classifier_bias", "decoder_bias")
+
+    def drawn(draw: Draw) -> Fields:
+        fields = {**of_whole_heads(draw, st.integers(1, 4).map(lambda half: 2 * half)), "pad_token_id": 0}
+        some(
+            draw,
+            fields,
+            intermediate_size=WIDTH,
+            local_attention=st.integers(2, 12),
+            **dict.fromkeys(ModernBert.SWITCHES, ON),
+        )
+        some(
+            draw,
+            fields,
+            global_attn_every_n_layers=st.integers(1, 4),
+            classifier_pooling=st.sampled_from(["cls", "mean"]),
+        )
+        return layer_types(draw, fields)
+
+    def sized(of: Distinct) -> Sized:
+        """One block: all others have a norm more."""
+        names = "vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size"
+        config, sizes = of_heads(of, names, max_position_embeddings=of.P)
+        config |= {"num_hidden_layers": 1, "pad_token_id": 0}
+        return config, {**sizes, "L": 1, "Dt": sizes["D"], "T": of.S}
+
+
+class ModernBertDecoder:
+    TINY = {**ModernBert.TINY, "model_type": "modernbert-decoder", "local_attention": 11}
+    VARIANTS = {"with biases": {**TINY, **ModernBert.BIASED, "tie_word_embeddings": False}}
+    LOGITS = {
+        "": TINY,
+        "with biases": {**VARIANTS["with biases"], "global_attn_every_n_layers": 2, "local_attention": 8},
+    }
+    SILENT = {**ModernBert.SILENT, "classifier_pooling": "mean"}
+    REQUIRED = ModernBert.REQUIRED
+
+    def drawn(draw: Draw) -> Fields:
+        fields = without(ModernBert.drawn(draw), "local_attention", "classifier_pooling")
+        return some(draw, fields, local_attention=st.integers(4, 18))
+
+    def sized(of: Distinct) -> Sized:
+        """One block: all others have a norm more."""
+        config, sizes = ModernBert.sized(of)
+        return config, {**sizes, "T": of.T}
+
+
+class EuroBert:
+    TINY = {**Llama.TINY, "model_type": "eurobert", "pad_token_id": 0}
+    LOGITS = {
+        "": TINY,
+        "tied": {**TINY, "mlp_bias": False, "tie_word_embeddings": True, "hidden_act": "relu", "rope_theta": 500.0},
+    }
+    SILENT = {"mask_token_id": 3}
+    REQUIRED = {**Llama.REQUIRED, "pad_token_id": 0}
+
+    def drawn(draw: Draw) -> Fields:
+        pooling = st.sampled_from(["bos", "mean", "late"])
+        fields = {**llama_like(draw), "pad_token_id": 0}
+        return some(draw, fields, attention_bias=ON, mlp_bias=ON, head_dim=st.none() | EVEN, classifier_pooling=pooling)
+
+    def sized(of: Distinct) -> Sized:
+        config, sizes = grouped(of, attention_bias=of.on[1], mlp_bias=of.on[2], pad_token_id=0)
+        return config, {**sizes, "T": of.S}
+
+
+class Esm:
+    TINY = {
+        "model_type": "esm", "vocab_size": 521, "hidden_size": 60, "num_hidden_layers": 3, "num_attention_heads": 6,
+        "intermediate_size": 71, "max_position_embeddings": 41, "pad_token_id": 1, "mask_token_id": 520,
+        "position_embedding_type": "rotary", "token_dropout": True, "emb_layer_norm_before": False,
+    }  # fmt: skip
+    TABLE = {**TINY, "position_embedding_type": "absolute", "emb_layer_norm_before": True, "token_dropout": False}
+    VARIANTS = {"with a table of positions": TABLE}
+    LOGITS = {"": TINY, **VARIANTS}
+    SILENT = {"vocab_list": ["A", "C"], "hidden_act": "relu"}
+    REQUIRED = {"vocab_size": 33, "pad_token_id": 1, "mask_token_id": 32, "num_hidden_layers": 2}
+    CONTEXT = 1024
+
+    def drawn(draw: Draw) -> Fields:
+        fields = of_whole_heads(draw, EVEN)
+        fields |= {"intermediate_size": draw(WIDTH), "pad_token_id": draw(st.integers(1, 3)), "mask_token_id": 4}
+        some(draw, fields, position_embedding_type=st.sampled_from(["rotary", "absolute"]), token_dropout=ON)
+        return some(draw, fields, emb_layer_norm_before=st.none() | ON, max_position_embeddings=st.integers(30, 40))
+
+    def sized(of: Distinct) -> Sized:
+        names = "vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size"
+        kind = ("rotary", "absolute")[of.seed % 2]
+        own = {"pad_token_id": 1, "max_position_embeddings": of.P + 2, "position_embedding_type": kind}
+        config, sizes = of_heads(of, names, **own)
+        sizes |= {"Dt": sizes["D"], "T": of.S, "Am": of.L * of.K, "Yc": 1, **({"P": of.P + 2} if of.seed % 2 else {})}
+        return config, sizes
+
+
+class Esmc:
+    TINY = {
+        "model_type": "esmc", "vocab_size": 61, "hidden_size": 60, "num_hidden_layers": 3, "num_attention_heads": 6,
+        "intermediate_size": 71, "max_position_embeddings": 53, "attention_bias": True, "mlp_bias": True,
+    }  # fmt: skip
+    LOGITS = {
+        "": TINY,
+        "plain": {**TINY, "attention_bias": False, "mlp_bias": False, "hidden_act": "relu", "rope_theta": 500.0},
+    }
+    SILENT = {"mask_token_id": 3}
+    REQUIRED = {"num_hidden_layers": 2}  # every size has a default
+
+    def drawn(draw: Draw) -> Fields:
+        fields = {**without(of_whole_heads(draw, EVEN), "tie_word_embeddings"), "intermediate_size": draw(WIDTH)}
+        return some(draw, fields, attention_bias=ON, mlp_bias=ON)
+
+    def sized(of: Distinct) -> Sized:
+        names = "vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size"
+        config, sizes = of_heads(of, names, attention_bias=of.on[1], mlp_bias=of.on[2])
+        return config, {**sizes, "T": of.S, "Dt": sizes["D"]}
