@@ -105,7 +105,7 @@ class Olmo3(Olmo2):
         seen = self.windows(lambda number: (number + 1) % 4 != 0, self.sliding_window)
         return [Layer(window) for window in seen]
 
-    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
+    def layer_rope(self, layer: Layer) -> Rotary:
         """rope_theta and rope_scaling apply to layers without a window only. Raises ConfigError."""
         full = layer.window is None
         kind = FULL if full else SLIDING
@@ -113,7 +113,7 @@ class Olmo3(Olmo2):
         if not isinstance(given, Mapping):
             raise ConfigError(f"rope_parameters.{kind} must be an object of fields, not {format_value(given)}")
         base = given.get("rope_theta") or (self.rope_theta if full else None) or 500_000.0
-        return super().attention(layer, rotary=Rotary(base, given), **own)
+        return Rotary(base, given)
 
 
 class FlexOlmo(Olmo2):
