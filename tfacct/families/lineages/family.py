@@ -15,6 +15,7 @@ from pydantic import Field
 from tfacct.architecture.transformer import Transformer
 from tfacct.families._base import FamilyConfig
 from tfacct.families._base import share as divide_exactly
+from tfacct.families._endings import CAUSAL_MODEL
 from tfacct.families._endings import Ending as TaskHead
 from tfacct.ledger.workload import Workload
 
@@ -58,6 +59,8 @@ class Family(Base):
     `-name` takes one of those out."""
     required_values: ClassVar[Mapping[str, object]] = {}
     """Fields that no part can express → the one value that is counted; any other is an error."""
+    task_heads: ClassVar[Mapping[str, TaskHead]] = {}
+    """How the class names end that are supported → what follows the layers; the first if a config names no class."""
     base_model_prefix: ClassVar[str] = "model"
     """As in transformers: the attribute that holds the model without a head; "" if there is none."""
 
@@ -71,7 +74,11 @@ class Family(Base):
 
     def check(self) -> None:
         """Refuse values that no part can express. Raises ConfigError."""
-        for name, value in self.required_values.items():
+        self.require(self.required_values)
+
+    def require(self, values: Mapping[str, object]) -> None:
+        """Refuse any other value of these fields. Raises ConfigError."""
+        for name, value in values.items():
             if getattr(self, name) != value:
                 raise self.refused(name, getattr(self, name))
 
@@ -83,7 +90,7 @@ class Family(Base):
     @property
     def task_head(self) -> TaskHead:
         """What follows the layers in the class that `architectures` names."""
-        return self.ending
+        return self._ending or next(iter(self.task_heads.values()), CAUSAL_MODEL)
 
     def hf_unsupported(self) -> str | None:
         """Why the transformers class cannot be asked about these fields; None if it can."""
@@ -111,6 +118,7 @@ class Family(Base):
 
 
 OLD_NAMES = {
+    "task_head": "ending",
     "task_heads": "heads",
     "null_means": "nulls",
     "nested_defaults": "inside",
