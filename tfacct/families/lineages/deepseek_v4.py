@@ -205,7 +205,7 @@ class DeepseekV4(DecoderBase):
             raise ConfigError(f"compress_rates has no {kind}, which a layer has")
         return int(found)
 
-    def rotary_size(self) -> int:
+    def rotary_size(self, layer: Any = None) -> int:
         """Elements of a head with rotary embedding. Raises ConfigError."""
         size, part = self.head_dim, self.partial_rotary_factor
         if part is None:

@@ -82,6 +82,10 @@ class Family(Base):
             if getattr(self, name) != value:
                 raise self.refused(name, getattr(self, name))
 
+    def require_if_given(self, values: Mapping[str, object]) -> None:
+        """Refuse any other value of these fields, except None. Raises ConfigError."""
+        self.require({name: value for name, value in values.items() if getattr(self, name) is not None})
+
     def divide(self, field: str, by: str, hint: str | None = None) -> int:
         """One size by another, exactly; errors name them as the config does. Raises ConfigError."""
         names = (self.attribute_map.get(name, name) for name in (field, by))
