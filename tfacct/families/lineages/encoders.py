@@ -44,10 +44,10 @@ class EncoderBase(Family):
         return None
 
     def attention(self, **own: Any) -> Attention:
-        """Bidirectional multi-head attention, with biases on all four projections."""
+        """Bidirectional multi-head attention, with biases on all four projections unless qkv_bias is off."""
         sizes: dict[str, Any] = {"hidden": self.width, "kv_heads": self.num_attention_heads, "head_dim": self.head_dim}
-        how = {"group": 1, "qkv_bias": True, "out_bias": True, "causal": False, "rotary": self.rope()}
-        return Attention(**sizes, **{**how, **own})
+        biases = {"qkv_bias": getattr(self, "qkv_bias", True), "out_bias": True}
+        return Attention(**sizes, **{"group": 1, "causal": False, "rotary": self.rope(), **biases, **own})
 
     def mlp(self, **own: Any) -> FeedForward:
         """An MLP of two projections with biases."""
