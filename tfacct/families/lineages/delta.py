@@ -1,12 +1,13 @@
 """Decoders with gated DeltaNet in most layers and attention in the others."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from tfacct.architecture.blocks import Block
 from tfacct.architecture.parts import DeltaNet
 from tfacct.base.errors import ConfigError
 from tfacct.families.lineages.decoder import Decoder
+from tfacct.families.lineages.hybrid import HybridFamily
 from tfacct.families.lineages.vocabulary import (
     FULL,
     JsonDict,
@@ -15,25 +16,12 @@ from tfacct.families.lineages.vocabulary import (
     validated_layer_types,
 )
 from tfacct.ledger.lines import CHUNK
-from tfacct.ledger.workload import Workload
 
 LINEAR = "linear_attention"
 CHUNK_PRODUCTS = "conv key_pairs chunk_scores held state_read chunk_values state_write"
 """What the class computes in DeltaNet's own module."""
 CHANNEL_CHUNK_PRODUCTS = "conv new_values new_keys held state_read chunk_values state_write"
 """The same if each channel has its own decay."""
-
-
-def padded_positions(kernel: int, work: Workload) -> int:
-    """Positions that a class convolves beyond the new tokens.
-
-    It pads both ends of a prefill by kernel − 1, and shorter texts to the kernel's length. In a decode step it
-    convolves kernel + 1 tokens, so two positions. Before a chunk it puts the last kernel tokens, and pads both ends.
-    """
-    tokens: int = work.tokens
-    if tokens == work.context:
-        return max(kernel - tokens, 0) + kernel - 1
-    return 1 if tokens == 1 else 2 * kernel - 1
 
 
 def delta_modules(theirs: str, inside: str = CHUNK_PRODUCTS, **modules: str) -> dict[str, str]:
@@ -51,12 +39,12 @@ def delta_tensors(theirs: str, decay: str = "") -> dict[str, str]:
     }
 
 
-class DeltaDecoder(Decoder):
+class DeltaDecoder(HybridFamily, Decoder):
     """Layers whose kind is `linear_attention` have DeltaNet after a norm; the others are the family's own blocks."""
 
     constant_axes = frozenset({CHUNK, "Qc"})
     layer_module_names = {"delta_norm": "input_layernorm"}
-    hf_extra_note = "it convolves more positions than there are new tokens, and drops what it padded"
+    conv_module = "delta.conv"
 
     def kinds(self, attends: Callable[[int], bool]) -> list[str]:
         """The kind of each layer, by layer_types or by default. Raises ConfigError."""
@@ -67,6 +55,11 @@ class DeltaDecoder(Decoder):
     def delta_size(self, field: str) -> Any:
         """A size of DeltaNet."""
         return getattr(self, field)
+
+    @property
+    def conv_kernel_size(self) -> int:
+        size: int = self.delta_size("linear_conv_kernel_dim")
+        return size
 
     def delta(self, **own: Any) -> DeltaNet:
         """DeltaNet, whose value heads share key heads."""
@@ -86,17 +79,6 @@ class DeltaDecoder(Decoder):
         if layer.kind != LINEAR:
             return super().block(layer)
         return Block.of(self.delta(), self.mlp(layer), norm=self.norm())
-
-    def hf_extra_positions(self, work: Workload) -> Mapping[str, int]:
-        """The class also runs its convolution over padding."""
-        return {"blocks.*.delta.conv": padded_positions(self.delta_size("linear_conv_kernel_dim"), work)}
-
-    def hf_unsupported(self) -> str | None:
-        """It needs a layer with attention, whose cache holds the number of past tokens."""
-        reason = super().hf_unsupported()
-        if reason or self.transformer().attentions:
-            return reason
-        return "it does not run without a layer that has attention"
 
 
 class KimiDeltaDecoder(DeltaDecoder):
