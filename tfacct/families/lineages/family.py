@@ -27,6 +27,11 @@ ABSENT = "-"
 """Instead of a name in a table: the class has no such module, though a base's has."""
 SAME_AS_QUERY_HEADS: Any = Field(default_factory=lambda fields: fields["num_attention_heads"])
 """As many key/value heads as query heads, if a config does not say."""
+NULL_HEADS = {
+    "num_key_value_heads": "num_attention_heads",
+    "head_dim": "hidden_size / num_attention_heads",
+}
+"""What null means in classes that have numbers for these fields if they are absent."""
 
 
 class Family(Base):
@@ -204,6 +209,7 @@ def build(family: type[Family]) -> type[FamilyConfig]:
     fields, words = config.model_fields, merged_words(family, "reference_only")
     counted = {word.removeprefix("-") for word in words if word.startswith("-")}
     passive = {name for name, field in fields.items() if _is_passive(field.annotation)}
+    config.inside = {name: size for name, size in config.inside.items() if fields[name].is_required()}
     config.uncounted = frozenset((passive - counted) | (words & {*fields}))
     done: type[FamilyConfig] = config
     return done
