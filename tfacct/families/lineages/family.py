@@ -39,6 +39,7 @@ class Family(Base):
 
     Merged along the bases, nearest last: `module_names`, `layer_module_names`, `tensor_names`, `layer_tensor_names`,
     `attribute_map` (tables), `ignored_fields`, `reference_only` (words). All others: the nearest declaration counts.
+    A name of the class's, or `layer_path`, that begins with a dot is inside the base model (`base_model_prefix`).
     """
 
     defaults: ClassVar[Mapping[str, Any]] = {}
@@ -185,18 +186,26 @@ def merged_words(family: type[Family], name: str) -> set[str]:
     return {word for base in family.__mro__ for word in vars(base).get(name, "").split()}
 
 
+def hf_names(family: type[Family], kind: str) -> dict[str, str]:
+    """All names of modules or tensors, ours → the class's, in full."""
+    if not family.has_hf_class:
+        return {}
+    layer = merged(family, f"layer_{kind}_names").items()
+    names = merged(family, f"{kind}_names")
+    names |= {f"blocks.*.{ours}": f"{family.layer_path}.{theirs}".removesuffix(".") for ours, theirs in layer}
+    prefix = family.base_model_prefix
+    return {our: f"{prefix}{their}".lstrip(".") if their[:1] == "." else their for our, their in names.items()}
+
+
 def build(family: type[Family]) -> type[FamilyConfig]:
     """The pydantic model of a family."""
-    at = family.layer_path
-    modules = {f"blocks.*.{o}": f"{at}.{t}".removesuffix(".") for o, t in merged(family, "layer_module_names").items()}
-    tensors = {f"blocks.*.{ours}": f"{at}.{theirs}" for ours, theirs in merged(family, "layer_tensor_names").items()}
     prefix, aliases = family.base_model_prefix, merged(family, "attribute_map")
     own: dict[str, Any] = {
         "__module__": family.__module__,
         "__doc__": family.__doc__,
         **{old: getattr(family, new) for new, old in OLD_NAMES.items() if hasattr(family, new)},
-        "hf_paths": {**merged(family, "module_names"), **modules} if family.has_hf_class else {},
-        "hf_tensors": {**merged(family, "tensor_names"), **tensors} if family.has_hf_class else {},
+        "hf_paths": hf_names(family, "module"),
+        "hf_tensors": hf_names(family, "tensor"),
         "aliases": aliases,
         "attribute_map": aliases,
         **{name: property(attrgetter(of)) for name, of in aliases.items() if not hasattr(family, name)},
