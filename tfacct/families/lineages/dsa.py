@@ -1,13 +1,13 @@
 """DeepSeek sparse attention (DSA): multi-head latent attention to the keys that an indexer chooses."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic_core import core_schema
 
 from tfacct.architecture.parts import LatentAttention
 from tfacct.base.errors import ConfigError
-from tfacct.families.lineages.decoder import Layer, SharedExperts
-from tfacct.families.lineages.mla import MlaDecoder
+from tfacct.families.lineages.decoder import Layer
+from tfacct.families.lineages.mla import DeepseekExperts, MlaDecoder
 from tfacct.families.lineages.vocabulary import (
     DECODER,
     CoreSchema,
@@ -38,7 +38,7 @@ def check_first_indexer(own: list[bool], layers: int) -> list[bool]:
     return own[:layers]
 
 
-class DsaDecoder(SharedExperts, MlaDecoder):
+class DsaDecoder(DeepseekExperts, MlaDecoder):
     """The fields that DeepSeek-V3.2 and GLM-5 share."""
 
     moe_intermediate_size: PositiveInt = 2048
@@ -55,11 +55,10 @@ class DsaDecoder(SharedExperts, MlaDecoder):
     index_n_heads: PositiveInt
     reference_only = "index_topk layer_types mlp_bias moe_layer_freq"
     required_values = {"mlp_bias": False, "moe_layer_freq": 1}
-    attribute_map = {"num_experts": "n_routed_experts", "num_local_experts": "n_routed_experts"}
-    ignored_fields = """topk_method scoring_func aux_loss_alpha seq_aux ep_size indexer_rope_interleave
-        index_share_for_mtp_iteration moe_router_dtype"""
+    attribute_map = {"num_experts": "n_routed_experts"}
+    ignored_fields = "indexer_rope_interleave index_share_for_mtp_iteration moe_router_dtype"
     task_heads = DECODER
-    keep_in_fp32_modules = ("indexer.weights_proj",)
+    keep_in_fp32_modules: ClassVar[tuple[str, ...]] = ("indexer.weights_proj",)
     layer_module_names = {
         **{f"attn.indexer.{name}": f"self_attn.indexer.{name}" for name in ("k_norm", "weights_proj")},
         "attn.indexer.q_proj": "self_attn.indexer.wq_b",

@@ -1,10 +1,10 @@
-"""Multi-head latent attention (MLA): keys and values of all heads come from one latent per token."""
+"""What DeepSeek's models brought: multi-head latent attention (MLA), and experts with a shared expert."""
 
 from typing import Any, Literal
 
 from tfacct.architecture.parts import LatentAttention
 from tfacct.base.errors import ConfigError
-from tfacct.families.lineages.decoder import Decoder, Layer
+from tfacct.families.lineages.decoder import Decoder, Layer, SharedExperts
 from tfacct.families.lineages.family import SAME_AS_QUERY_HEADS
 from tfacct.families.lineages.vocabulary import PositiveInt, StrictBool, require_even
 
@@ -26,6 +26,7 @@ class MlaDecoder(Decoder):
     reference_only = "head_dim num_key_value_heads"
     null_means = {"num_key_value_heads": "num_attention_heads"}
     ignored_fields = "rope_interleave"
+    rope_pairs = "neighbours"
     sums = {"qk_head_dim": ("qk_nope_head_dim", "qk_rope_head_dim")}
     layer_module_names = {
         f"attn.{ours}": f"self_attn.{theirs}"
@@ -55,7 +56,14 @@ class MlaDecoder(Decoder):
             "value_dim": self.v_head_dim,
             "q_rank": self.q_lora_rank,
             "bias": self.attention_bias,
-            "rotary": self.rope()._replace(pairs="neighbours"),
+            "rotary": self.rope(),
             "form": self.latent_attention,
         }
         return LatentAttention(hidden=self.hidden_size, **{**how, **own})
+
+
+class DeepseekExperts(SharedExperts):
+    """Experts under DeepSeek's names. How its router chooses them changes no count."""
+
+    attribute_map = {"num_local_experts": "n_routed_experts"}
+    ignored_fields = "topk_method scoring_func aux_loss_alpha seq_aux ep_size"
