@@ -62,7 +62,7 @@ class Family(Base):
     """Fields that change no count in this family."""
     reference_only: ClassVar[str] = ""
     """Fields that no count depends on, only the reference model. True of floats, strings and dicts anyway;
-    `-name` takes one of those out."""
+    `-name` takes one out, also one of a base."""
     required_values: ClassVar[Mapping[str, object]] = {}
     """Fields that no part can express → the one value that is counted; any other is an error."""
     task_heads: ClassVar[Mapping[str, TaskHead]] = {}
@@ -219,7 +219,7 @@ def build(family: type[Family]) -> type[FamilyConfig]:
     counted = {word.removeprefix("-") for word in words if word.startswith("-")}
     passive = {name for name, field in fields.items() if _is_passive(field.annotation)}
     config.inside = {name: size for name, size in config.inside.items() if fields[name].is_required()}
-    config.uncounted = frozenset((passive - counted) | (words & {*fields}))
+    config.uncounted = frozenset((passive | words & {*fields}) - counted)
     done: type[FamilyConfig] = config
     return done
 
