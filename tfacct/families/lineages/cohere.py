@@ -145,8 +145,7 @@ class Cohere2Moe(Cohere2):
     def mlp(self, layer: Layer) -> FeedForward | Experts:
         if layer.experts:
             return self.experts()
-        width = self.prefix_dense_intermediate_size or self.intermediate_size
-        return FeedForward(hidden=self.hidden_size, width=width, gated=True, activation=self.activation)
+        return self.dense_mlp(width=self.prefix_dense_intermediate_size or self.intermediate_size)
 
     def experts(self, *_: str, **own: Any) -> Experts:
         experts = super().experts(shared=self.num_shared_experts * self.intermediate_size or None)

@@ -14,6 +14,12 @@ from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
 from tfacct.families.lineages.decoder import EXPERT_MODULES, EXPERT_TENSORS, Decoder, DecoderBase, Window
 from tfacct.families.lineages.family import mlp_modules
+from tfacct.families.lineages.hyper_connections import (
+    HYPER_HEAD_MODULES,
+    HYPER_HEAD_TENSORS,
+    HYPER_MODULES,
+    HYPER_TENSORS,
+)
 from tfacct.families.lineages.vocabulary import (
     DECODER,
     CoreSchema,
@@ -46,8 +52,6 @@ DEFAULT_ROTARY_FRACTION = 64 / 512
 """Fraction of a head with rotary embedding, if the config does not say."""
 INDEXER_FIELDS = {"index_n_heads", "index_head_dim", "index_topk"}
 Ratios = Annotated[list[int], CoreSchema(core_schema.list_schema(core_schema.int_schema(strict=True), strict=True))]
-HYPER_CONNECTIONS = {"attn": "attn_hc", "mlp": "ffn_hc"}
-"""Sublayers → what mixes the residual streams around them."""
 COMPRESSOR = "kv_proj gate_proj kv_norm"
 
 
@@ -113,7 +117,7 @@ class DeepseekV4(DecoderBase):
         for name in ("kv_proj", "gate_proj", "indexer.kv_proj", "indexer.gate_proj", "indexer.scorer.weights_proj")
     )
     hf_cache_differs = "it keeps one token fewer of a window, and keys and values apart in blocks that compress nothing"
-    module_names = {**Decoder.module_names, "hc_head.weights": "model.hc_head"}
+    module_names = {**Decoder.module_names, **HYPER_HEAD_MODULES}
     layer_module_names = {
         "attn_norm": "input_layernorm",
         "mlp_norm": "post_attention_layernorm",
@@ -131,24 +135,18 @@ class DeepseekV4(DecoderBase):
         },
         **EXPERT_MODULES,
         **mlp_modules("mlp.shared_experts", at="mlp.shared"),
-        **{f"hc.{ours}.weights": theirs for ours, theirs in HYPER_CONNECTIONS.items()},
-        **{f"hc.{ours}.mix": "" for ours in HYPER_CONNECTIONS},
+        **HYPER_MODULES,
+        "hc.attn.mix": "",
+        "hc.mlp.mix": "",
     }
     layer_tensor_names = {
         **EXPERT_TENSORS,
         "attn.sinks.weight": "self_attn.sinks",
         "attn.compressor.position_bias.bias": "self_attn.compressor.position_bias",
         "attn.compressor.indexer.position_bias.bias": "self_attn.compressor.indexer.position_bias",
-        **{
-            f"hc.{ours}.{tensor}": f"{theirs}.{name}"
-            for ours, theirs in HYPER_CONNECTIONS.items()
-            for tensor, name in (("weights.weight", "fn"), ("base.bias", "base"), ("factors.weight", "scale"))
-        },
+        **HYPER_TENSORS,
     }
-    tensor_names = {
-        f"hc_head.{tensor}": f"model.hc_head.hc_{name}"
-        for tensor, name in (("weights.weight", "fn"), ("base.bias", "base"), ("factor.weight", "scale"))
-    }
+    tensor_names = HYPER_HEAD_TENSORS
     checkpoint_conversion_mapping = (
         (r"\.attn\.", ".self_attn."),
         (r"\.ffn\.", ".mlp."),

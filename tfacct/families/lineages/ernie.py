@@ -6,6 +6,7 @@ from pydantic_core import core_schema
 
 from tfacct.architecture.parts import Experts
 from tfacct.families.lineages.decoder import Decoder, Layer, MoeWithShared, expert_modules, expert_tensors
+from tfacct.families.lineages.family import NULL_HEADS
 from tfacct.families.lineages.vocabulary import (
     DECODER,
     CoreSchema,
@@ -61,7 +62,7 @@ class Ernie4_5(ErnieBase):
     class_prefixes = ("Ernie4_5", "Ernie4_5_")
     dropouts = {}
     ignored_fields = "compression_ratio rope_is_neox_style use_3d_rope use_flash_attention"
-    null_means = {"num_key_value_heads": "num_attention_heads", "head_dim": "hidden_size / num_attention_heads"}
+    null_means = NULL_HEADS
 
 
 class ErnieMoeBase(MoeWithShared, ErnieBase):

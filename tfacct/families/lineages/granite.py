@@ -45,7 +45,6 @@ class Granite(Llama):
     logits_scaling: PositiveFloat = 1.0
     residual_multiplier: PositiveFloat = 1.0
     attention_multiplier: PositiveFloat | None = 1.0
-    nested_defaults = {}
     checkpoint_conversion_mapping = (
         (r"\.input_linear\.weight$", ".experts.gate_up_proj"),
         (r"\.output_linear\.weight$", ".experts.down_proj"),
@@ -203,9 +202,9 @@ class GraniteMoeHybrid(Granite, Mamba2Hybrid):
 
     def mlp(self, layer: Layer) -> FeedForward | Experts:
         """Experts with a shared expert, or one MLP of the same width. Raises ConfigError."""
-        hidden, shared = self.hidden_size, self.shared_intermediate_size
+        shared = self.shared_intermediate_size
         if not self.num_local_experts:
-            return FeedForward(hidden=hidden, width=shared, gated=True, activation=self.activation)
+            return self.dense_mlp(width=shared)
         experts = self.experts(shared=shared)
         if not self.num_experts_per_tok:
             raise ConfigError("num_experts_per_tok must be at least 1, not 0")

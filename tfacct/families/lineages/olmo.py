@@ -3,7 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from tfacct.architecture.parts import Attention, LatentAttention, Norm, QKNorm, Rotary
+from pydantic import Field
+
+from tfacct.architecture.parts import Attention, DeltaNet, LatentAttention, Norm, QKNorm, Rotary
 from tfacct.base.errors import ConfigError
 from tfacct.families.lineages.decoder import (
     EXPERT_MODULES,
@@ -14,6 +16,7 @@ from tfacct.families.lineages.decoder import (
     Layer,
     Window,
 )
+from tfacct.families.lineages.delta import LINEAR, DeltaDecoder, delta_modules, delta_tensors
 from tfacct.families.lineages.family import SAME_AS_QUERY_HEADS
 from tfacct.families.lineages.vocabulary import (
     CLASSIFYING,
@@ -131,7 +134,6 @@ class FlexOlmo(Olmo2):
     num_experts: PositiveInt = 7
     num_experts_per_tok: PositiveInt = 5
     attribute_map = {"num_local_experts": "num_experts"}
-    nested_defaults = {}
     task_heads = DECODER
     layer_module_names, layer_tensor_names = EXPERT_MODULES, EXPERT_TENSORS
     all_layers_have_experts, expert_width = True, "intermediate_size"
@@ -139,3 +141,65 @@ class FlexOlmo(Olmo2):
     def check(self) -> None:
         self.experts()
         super().check()
+
+
+class OlmoHybrid(DeltaDecoder, Olmo2):
+    """OLMo Hybrid: gated DeltaNet in three layers of four, with norms before; OLMo 2's block in the fourth."""
+
+    defaults = dict(
+        vocab_size=100352,
+        hidden_size=3840,
+        num_hidden_layers=32,
+        num_attention_heads=30,
+        max_position_embeddings=65536,
+        rms_norm_eps=1e-6,
+    )
+    layer_types: LayerTypes | None = None
+    linear_num_key_heads: PositiveInt = SAME_AS_QUERY_HEADS
+    linear_num_value_heads: PositiveInt = SAME_AS_QUERY_HEADS
+    linear_key_head_dim: PositiveInt = Field(
+        default_factory=lambda fields: 3 * fields["hidden_size"] // 4 // fields["linear_num_key_heads"]
+    )
+    linear_value_head_dim: PositiveInt = Field(default_factory=lambda fields: 2 * fields["linear_key_head_dim"])
+    linear_conv_kernel_dim: PositiveInt = 4
+    linear_allow_neg_eigval: StrictBool = True
+    reference_only = "linear_allow_neg_eigval"
+    ignored_fields = "linear_a_log_min linear_a_log_max linear_dt_min linear_dt_max linear_dt_init_floor"
+    checkpoint_conversion_mapping = (
+        (r"\.attention_layer_norm\.", ".input_layernorm."),
+        (r"\.feedforward_layer_norm\.", ".post_attention_layernorm."),
+    )
+    task_heads = DECODER
+    layer_module_names = delta_modules(
+        "linear_attn",
+        **{name: name for name in ("q_proj", "k_proj", "v_proj")},
+        gate_proj="g_proj",
+        rate_proj="b_proj",
+        decay_proj="a_proj",
+        out_norm="o_norm",
+        out_proj="o_proj",
+    )
+    layer_tensor_names = delta_tensors("linear_attn")
+    heads_fill_hidden_size = True
+
+    def hf_unsupported(self) -> str | None:
+        both = {layer.kind for layer in self.layers()} == {FULL, LINEAR}
+        return None if both else "it wants layers of both kinds"
+
+    def check(self) -> None:
+        super().check()
+        self.attention(Layer())
+        self.delta()
+
+    def layers(self) -> list[Layer]:
+        """Attention in the last layer of a model with fewer than four."""
+        layers = self.num_hidden_layers
+        return [Layer(kind=kind) for kind in self.kinds(lambda n: n % 4 == 3 or (layers < 4 and n == layers - 1))]
+
+    def layer_rope(self, layer: Layer) -> Rotary | None:
+        """None if rope_parameters.rope_theta is null."""
+        return None if (self.rope_parameters or {}).get("rope_theta", 0) is None else super().layer_rope(layer)
+
+    def delta(self, **own: Any) -> DeltaNet:
+        """Rates are up to 2 if negative eigenvalues are allowed."""
+        return super().delta(doubled=self.linear_allow_neg_eigval, eps=1e-5)
