@@ -8,7 +8,7 @@ from pydantic import Field
 from pydantic_core import core_schema
 
 from tfacct.architecture.blocks import Block, Order, Stack, Sublayer
-from tfacct.architecture.parts import Attention, Embedding, FeedForward, Head, Norm, Part, Positions, Rotary
+from tfacct.architecture.parts import Attention, Embedding, FeedForward, Head, LatentAttention, Norm, Positions, Rotary
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
 from tfacct.families.lineages.decoder import DecoderBase, Layer
@@ -51,6 +51,9 @@ class LayerNormDecoder(DecoderBase):
     Biases everywhere, unless `attention_bias` or `mlp_bias` (fields or facts) are false.
     """
 
+    defaults = dict(attention_bias=True, mlp_bias=True)
+    norm_kind, eps_field = "layer", "layer_norm_epsilon"
+    mlp_gated = False
     constant_axes = frozenset("G")
 
     @property
@@ -68,35 +71,22 @@ class LayerNormDecoder(DecoderBase):
         """hidden_size / num_attention_heads."""
         return self.divide("hidden_size", "num_attention_heads")
 
-    def norm(self) -> Norm:
-        return Norm(hidden=self.hidden_size, kind="layer", eps=self.layer_norm_epsilon)
+    def head_sizes(self, layer: Any) -> dict[str, int]:
+        return {"kv_heads": self.num_attention_heads, "group": 1, "head_dim": self.head_dim}
+
+    def layer_rope(self, layer: Any) -> Rotary | None:
+        return None
 
     def positions(self) -> Positions | None:
         """Position embedding, None if there is none."""
         return None
-
-    def attention(self, layer: Any, **own: Any) -> Attention:
-        biased = getattr(self, "attention_bias", True)
-        how: dict[str, Any] = {
-            "head_dim": self.head_dim,
-            "kv_heads": self.num_attention_heads,
-            "group": 1,
-            "window": layer.window,
-            "qkv_bias": biased,
-            "out_bias": biased,
-        }
-        return Attention(hidden=self.hidden_size, **{**how, **own})
-
-    def mlp(self, layer: Any) -> FeedForward:
-        hidden, width, bias = self.hidden_size, self.intermediate_size, getattr(self, "mlp_bias", True)
-        return FeedForward(hidden=hidden, width=width, bias=bias, activation=self.activation)
 
     def block(self, layer: Any) -> Block:
         norm = self.norm()
         attention, mlp = self.attention(layer), self.mlp(layer)
         return Block((Sublayer(attention, norm), Sublayer(mlp, None if self.shares_norm else norm)), self.order)
 
-    def embeddings_and_head(self) -> dict[str, Part | None]:
+    def embeddings_and_head(self) -> dict[str, Any]:
         last = None if self.order == "post" else self.norm()
         return {**super().embeddings_and_head(), "positions": self.positions(), "final_norm": last}
 
@@ -199,8 +189,8 @@ class GPTBigCode(EqualLayers, GPTFields):
                 f" {format_value(self.multi_query)} means {self.kv_heads:,}"
             )
 
-    def attention(self, layer: Layer, **own: Any) -> Attention:
-        return super().attention(layer, kv_heads=self.kv_heads, group=self.n_head // self.kv_heads)
+    def head_sizes(self, layer: Layer) -> dict[str, int]:
+        return {"kv_heads": self.kv_heads, "group": self.n_head // self.kv_heads, "head_dim": self.head_dim}
 
 
 class OpenAIGPT(EqualLayers, GPTFields):
@@ -276,16 +266,19 @@ class CTRL(EqualLayers):
 
     def norm(self) -> Norm:
         """A layer's norms ignore layer_norm_epsilon."""
-        return Norm(hidden=self.hidden_size, kind="layer", eps=1e-6)
+        return replace(super().norm(), eps=1e-6)
 
-    def embeddings_and_head(self) -> dict[str, Part | None]:
-        hidden, vocab = self.hidden_size, self.vocab_size
-        return {
-            "embed": Embedding(vocab=vocab, hidden=hidden, scaled=True),
-            "positions": Positions(rows=self.context, hidden=hidden, stored=False, halves=True, even=True),
-            "final_norm": replace(self.norm(), eps=self.layer_norm_epsilon),
-            "head": Head(hidden=hidden, vocab=vocab, tied=self.tie_word_embeddings, bias=True),
-        }
+    def positions(self) -> Positions:
+        return Positions(rows=self.context, hidden=self.n_embd, stored=False, halves=True, even=True)
+
+    def embedding(self, **own: Any) -> Embedding:
+        return super().embedding(scaled=True)
+
+    def head(self, **own: Any) -> Head:
+        return super().head(bias=True)
+
+    def embeddings_and_head(self) -> dict[str, Any]:
+        return {**super().embeddings_and_head(), "final_norm": super().norm()}
 
 
 class GPTNeo(LayerNormDecoder):
@@ -345,7 +338,7 @@ class GPTNeo(LayerNormDecoder):
                 raise ConfigError(f"layer {number} of attention_types is {format_value(kind)}: write global or local")
         return [Layer(self.window_size if kind == "local" else None) for kind in kinds]
 
-    def attention(self, layer: Layer, **own: Any) -> Attention:
+    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
         return super().attention(layer, qkv_bias=False, scale=1.0)
 
     def hf_cache(self) -> Transformer:
@@ -390,17 +383,18 @@ class GPTJ(GPTFields):
     def positions(self) -> None:
         return None
 
-    def attention(self, layer: Layer, **own: Any) -> Attention:
+    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
         if self.rotary_dim > self.head_dim:
             raise ConfigError(
                 f"rotary_dim = {self.rotary_dim:,}, but a head has n_embd / n_head = {self.head_dim:,} elements"
             )
-        rotary_dim = require_even(self.rotary_dim, "rotary_dim =")
-        return super().attention(layer, rotary=Rotary(10_000.0, None, "neighbours"), rope_dim=rotary_dim)
+        return super().attention(layer, rope_dim=require_even(self.rotary_dim, "rotary_dim ="))
 
-    def embeddings_and_head(self) -> dict[str, Part | None]:
-        head = Head(hidden=self.n_embd, vocab=self.vocab_size, tied=self.tie_word_embeddings, bias=True)
-        return {**super().embeddings_and_head(), "head": head}
+    def layer_rope(self, layer: Layer) -> Rotary:
+        return Rotary(10_000.0, None, "neighbours")
+
+    def head(self, **own: Any) -> Head:
+        return super().head(bias=True)
 
 
 class CodeGen(GPTJ):
@@ -445,18 +439,18 @@ class JAIS(GPTFields):
     def positions(self) -> Positions | None:
         return None if self.alibi else super().positions()
 
-    def attention(self, layer: Layer, **own: Any) -> Attention:
+    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
         scale = 1 / self.head_dim if self.mup_scale_qk_dot_by_d else None
         attention = super().attention(layer, alibi=self.alibi, scale=scale)
         if self.position_embedding_type not in ("learned", "alibi"):
             raise self.refused("position_embedding_type", self.position_embedding_type)
         return attention
 
-    def mlp(self, layer: Layer) -> FeedForward:
-        mlp = super().mlp(layer)
-        return replace(mlp, gated=True, activation="silu") if self.activation_function == "swiglu" else mlp
+    def dense_mlp(self, **own: Any) -> FeedForward:
+        swiglu: dict[str, Any] = {"gated": True, "activation": "silu"}
+        return super().dense_mlp(**(swiglu if self.activation_function == "swiglu" else {}))
 
-    def embeddings_and_head(self) -> dict[str, Part | None]:
+    def embeddings_and_head(self) -> dict[str, Any]:
         logit_scale = self.mup_output_alpha * self.mup_width_scale
         own = self.scaled_embeddings_and_head(self.mup_embeddings_scale, logit_scale)
         return {**own, "positions": self.positions()}
@@ -531,15 +525,15 @@ class OPT(FairseqDecoder):
                 " hidden_size are not understood"
             )
 
-    def embeddings_and_head(self) -> dict[str, Part | None]:
+    def embedding(self, **own: Any) -> Embedding:
+        return super().embedding(width=self.embedding_width)
+
+    def head(self, **own: Any) -> Head:
+        return super().head(width=self.embedding_width)
+
+    def embeddings_and_head(self) -> dict[str, Any]:
         own = super().embeddings_and_head()
-        sizes: dict[str, Any] = {"vocab": self.vocab_size, "hidden": self.hidden_size, "width": self.embedding_width}
-        return {
-            **own,
-            "embed": Embedding(**sizes),
-            "head": Head(**sizes, tied=self.tie_word_embeddings),
-            "final_norm": None if self.remove_final_layer_norm else own["final_norm"],
-        }
+        return {**own, "final_norm": None} if self.remove_final_layer_norm else own
 
 
 class ScaledFairseqDecoder(FairseqDecoder):
@@ -551,9 +545,8 @@ class ScaledFairseqDecoder(FairseqDecoder):
     def head_dim(self) -> int:
         return divide_exactly(self.hidden_size, self.num_attention_heads, "the hidden size by the number of heads")
 
-    def embeddings_and_head(self) -> dict[str, Part | None]:
-        embed = Embedding(vocab=self.vocab_size, hidden=self.hidden_size, scaled=self.scale_embedding)
-        return {**super().embeddings_and_head(), "embed": embed}
+    def embedding(self, **own: Any) -> Embedding:
+        return super().embedding(scaled=self.scale_embedding)
 
 
 class BioGpt(ScaledFairseqDecoder):

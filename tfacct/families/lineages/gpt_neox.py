@@ -1,10 +1,11 @@
 """GPT-NeoX, BLOOM, Falcon and MPT: LayerNorm, q, k and v in one matrix, rotary embedding or ALiBi."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from tfacct.architecture.blocks import Order
-from tfacct.architecture.parts import Attention, Norm, Part, Rotary
+from tfacct.architecture.parts import Attention, LatentAttention, Norm, Rotary
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
 from tfacct.families.lineages.decoder import Layer
@@ -29,7 +30,7 @@ from tfacct.families.lineages.vocabulary import (
 
 def megatron_modules(attention: str) -> dict[str, str]:
     """Modules of a layer by Megatron's names."""
-    qkv = f"{attention}.query_key_value"
+    qkv = "query_key_value"
     return {
         "attn_norm": "input_layernorm",
         **attention_modules(attention, qkv, qkv, qkv, "dense"),
@@ -45,18 +46,16 @@ class GPTNeoXLike(LayerNormDecoder):
     hidden_size: PositiveInt
     num_hidden_layers: LayerCount
     num_attention_heads: PositiveInt
+    eps_field = "layer_norm_eps"
     layer_module_names = megatron_modules("attention")
 
-    def norm(self) -> Norm:
-        return Norm(hidden=self.hidden_size, kind="layer", eps=self.layer_norm_eps)
-
-    def rope(self) -> Rotary:
+    def layer_rope(self, layer: Layer) -> Rotary:
         return read_rope(self.rope_theta or self.rotary_emb_base, self.rope_scaling, self.rope_parameters)
 
-    def attention(self, layer: Layer, **own: Any) -> Attention:
+    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
         rotary_dim = int(self.head_dim * read_partial_rotary_factor(self.rotary_pct, self.rope_parameters))
         rope_dim = require_even(rotary_dim, "rotary_pct · head_dim =")
-        return super().attention(layer, rotary=self.rope(), rope_dim=rope_dim, **own)
+        return super().attention(layer, rope_dim=rope_dim, **own)
 
 
 class GPTNeoX(GPTNeoXLike):
@@ -120,7 +119,7 @@ class GPTNeoXJapanese(GPTNeoXLike):
     def layers(self) -> list[Layer]:
         return [Layer()] * (self.num_hidden_layers - 1) + [Layer(kind="last")]
 
-    def attention(self, layer: Layer, **own: Any) -> Attention:
+    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
         return super().attention(layer, out_bias=layer.kind == "last")
 
 
@@ -160,10 +159,10 @@ class Bloom(LayerNormDecoder):
     def activation(self) -> str:
         return "gelu_pytorch_tanh"
 
-    def attention(self, layer: Layer, **own: Any) -> Attention:
+    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
         return super().attention(layer, alibi=True)
 
-    def embeddings_and_head(self) -> dict[str, Part | None]:
+    def embeddings_and_head(self) -> dict[str, Any]:
         return {**super().embeddings_and_head(), "embed_norm": self.norm()}
 
 
@@ -246,12 +245,16 @@ class Falcon(LayerNormDecoder):
         if self.num_ln_in_parallel_attn not in (None, 1, 2):
             raise ConfigError(f"num_ln_in_parallel_attn must be 1 or 2, not {self.num_ln_in_parallel_attn:,}")
 
-    def attention(self, layer: Layer, **own: Any) -> Attention:
+    def head_sizes(self, layer: Layer) -> dict[str, int]:
         head_dim, heads, kv_heads = self.head_dim, self.num_attention_heads, self.kv_heads
         group = divide_exactly(heads, kv_heads, "num_attention_heads by num_kv_heads")
-        how: dict[str, Any] = {"alibi": True} if self.alibi else {"rotary": self.rope()}
-        head_dim = head_dim if self.alibi else require_even(head_dim)
-        return super().attention(layer, kv_heads=kv_heads, group=group, head_dim=head_dim, **how)
+        return {"kv_heads": kv_heads, "group": group, "head_dim": head_dim if self.alibi else require_even(head_dim)}
+
+    def layer_rope(self, layer: Layer) -> Rotary | None:
+        return None if self.alibi else self.rope()
+
+    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
+        return super().attention(layer, alibi=self.alibi)
 
 
 class Mpt(LayerNormDecoder):
@@ -316,9 +319,9 @@ class Mpt(LayerNormDecoder):
                 raise ConfigError(f"attn_config.{name} must be a number above 0, not {format_value(value)}")
 
     def norm(self) -> Norm:
-        return Norm(hidden=self.d_model, kind="layer", eps=self.layer_norm_epsilon, learned="scale")
+        return replace(super().norm(), learned="scale")
 
-    def attention(self, layer: Layer, **own: Any) -> Attention:
+    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
         attn_config = self.attn_config or {}
         clip, scale = attn_config.get("clip_qkv"), attn_config.get("softmax_scale")
         return super().attention(layer, alibi=True, clip=clip, scale=scale)
