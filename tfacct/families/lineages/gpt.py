@@ -1,17 +1,16 @@
 """GPT-2 and its relatives: decoders with LayerNorm, biases, multi-head attention and mostly learned positions."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Any
 
 from pydantic import Field
 from pydantic_core import core_schema
 
-from tfacct.architecture.blocks import Block, Order, Stack, Sublayer
+from tfacct.architecture.blocks import Block, Order, Sublayer
 from tfacct.architecture.parts import Attention, Embedding, FeedForward, Head, LatentAttention, Norm, Positions, Rotary
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
-from tfacct.families.lineages.decoder import DecoderBase, Layer
+from tfacct.families.lineages.decoder import DecoderBase, EqualLayers, Layer
 from tfacct.families.lineages.family import attention_modules, mlp_modules
 from tfacct.families.lineages.vocabulary import (
     CAUSAL_MODEL,
@@ -125,13 +124,6 @@ class GPTFields(LayerNormDecoder):
         return Positions(rows=self.context, hidden=self.hidden_size)
 
 
-class EqualLayers(LayerNormDecoder):
-    """Layers whose numbers are not listed: they follow from the order."""
-
-    def assemble(self, blocks: Sequence[Block], **own: Any) -> Transformer:
-        return replace(super().assemble(blocks, **own), stacks=(Stack(blocks[0], len(blocks)),))
-
-
 class GPT2(EqualLayers, GPTFields):
     """GPT-2: LayerNorm, learned positions, multi-head attention, biases everywhere, a tied head."""
 
@@ -233,7 +225,7 @@ class OpenAIGPT(EqualLayers, GPTFields):
         )
 
 
-class CTRL(EqualLayers):
+class CTRL(EqualLayers, LayerNormDecoder):
     """CTRL: GPT-2's layer with ReLU; sinusoidal positions, scaled embeddings and a head with a bias."""
 
     vocab_size: PositiveInt = 246534
