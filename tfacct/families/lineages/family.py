@@ -46,7 +46,7 @@ class Family(Base):
     """Defaults of this class for fields that a base declares."""
     has_hf_class: ClassVar[bool] = True
     """False if no class of transformers, under whatever model_type, can run it: then no table of names counts."""
-    layer_path: ClassVar[str] = "model.layers.*"
+    layer_path: ClassVar[str] = ".layers.*"
     """Path of a layer in the transformers class."""
     module_names: ClassVar[Mapping[str, str]] = {}
     """Our modules → the class's, of the whole model."""
