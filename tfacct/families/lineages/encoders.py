@@ -1,5 +1,6 @@
 """Encoders of images, audio or short texts: pre-norm layers with biases, and no cache."""
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 from tfacct.architecture.blocks import Block, Stack
@@ -7,7 +8,31 @@ from tfacct.architecture.parts import Attention, FeedForward, Norm, Patches, Pos
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
 from tfacct.families.lineages.family import Family
-from tfacct.families.lineages.vocabulary import LayerCount, PositiveFloat, PositiveInt, StrictStr, divide_exactly
+from tfacct.families.lineages.vocabulary import (
+    LayerCount,
+    PositiveFloat,
+    PositiveInt,
+    StrictStr,
+    divide_exactly,
+    format_value,
+)
+
+AXIAL = "axial"
+
+
+def check_axial(parameters: Mapping[str, Any] | None, axes: str = "row and column", *also: str) -> None:
+    """Refuse any other rotary embedding than one by these axes. Raises ConfigError."""
+    kind = (parameters or {}).get("rope_type", AXIAL)
+    if kind not in (AXIAL, *also):
+        raise ConfigError(f"rope_type = {kind!r}: the class turns by {axes} only")
+
+
+def axial_theta(parameters: Mapping[str, Any] | None, default: float = 10_000.0) -> float:
+    """Base of the rotary embedding, from `rope_parameters`. Raises ConfigError."""
+    theta = (parameters or {}).get("rope_theta", default)
+    if not isinstance(theta, (int, float)) or isinstance(theta, bool) or not theta > 0:
+        raise ConfigError(f"rope_parameters.rope_theta must be a number above 0, not {format_value(theta)}")
+    return float(theta)
 
 
 class EncoderBase(Family):
@@ -31,11 +56,6 @@ class EncoderBase(Family):
         eps: float = self.layer_norm_eps
         return eps
 
-    @property
-    def head_dim(self) -> int:
-        """Size of one head. Raises ConfigError."""
-        return divide_exactly(self.width, self.num_attention_heads, "hidden_size by num_attention_heads")
-
     def norm(self) -> Norm:
         return Norm(hidden=self.width, kind=self.norm_kind, eps=self.eps)
 
@@ -45,18 +65,22 @@ class EncoderBase(Family):
 
     def attention(self, **own: Any) -> Attention:
         """Bidirectional multi-head attention, with biases on all four projections unless qkv_bias is off."""
-        sizes: dict[str, Any] = {"hidden": self.width, "kv_heads": self.num_attention_heads, "head_dim": self.head_dim}
+        sizes: dict[str, Any] = {"kv_heads": self.num_attention_heads, "group": 1, "head_dim": self.head_dim}
         biases = {"qkv_bias": getattr(self, "qkv_bias", True), "out_bias": True}
-        return Attention(**sizes, **{"group": 1, "causal": False, "rotary": self.rope(), **biases, **own})
+        return Attention(hidden=self.width, **{**sizes, **biases, "causal": False, "rotary": self.rope(), **own})
 
     def mlp(self, **own: Any) -> FeedForward:
         """An MLP of two projections with biases."""
         how: dict[str, Any] = {"width": self.intermediate_size, "bias": True, "activation": self.hidden_act, **own}
         return FeedForward(hidden=self.width, **how)
 
+    def block(self, **attention: Any) -> Block:
+        """One layer."""
+        return Block.of(self.attention(**attention), self.mlp(), norm=self.norm())
+
     def stacks(self) -> tuple[Stack, ...]:
         """The layers, all alike."""
-        return (Stack(Block.of(self.attention(), self.mlp(), norm=self.norm()), self.num_hidden_layers),)
+        return (Stack(self.block(), self.num_hidden_layers),)
 
     def ends(self) -> dict[str, Any]:
         """What comes before and after the layers."""
@@ -81,6 +105,11 @@ class Encoder(EncoderBase):
     layer_norm_eps: PositiveFloat = 1e-5
 
     ignored_fields = "initializer_factor"
+
+    @property
+    def head_dim(self) -> int:
+        """Size of one head. Raises ConfigError."""
+        return divide_exactly(self.hidden_size, self.num_attention_heads, "hidden_size by num_attention_heads")
 
 
 class ImageEncoder(Encoder):
@@ -107,9 +136,9 @@ class ImageEncoder(Encoder):
 
     def patches(self, **own: Any) -> Patches:
         """Projection of each patch, and the class token if there is one."""
-        sizes: dict[str, Any] = {"channels": self.num_channels, "pixels": self.patch_size**2, "hidden": self.width}
+        sizes: dict[str, Any] = {"channels": self.num_channels, "pixels": self.patch_size**2}
         how = {"front": 1 if self.class_token else None, "bias": self.patch_bias}
-        return Patches(**sizes, **{**how, **own})
+        return Patches(hidden=self.width, **{**sizes, **how, **own})
 
     def positions(self) -> Positions | None:
         """Learned positions of all patches and tokens. Raises ConfigError."""
