@@ -6,30 +6,30 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic_core import core_schema
 
-from tfacct.architecture.blocks import Block, stacks
+from tfacct.architecture.blocks import Block
 from tfacct.architecture.parts import (
     Attention,
     Embedding,
     Experts,
-    Head,
     LatentAttention,
     Norm,
     QKNorm,
     Rotary,
 )
-from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
 from tfacct.families.lineages.decoder import (
     EXPERT_MODULES,
     EXPERT_TENSORS,
     QK_NORMS,
+    SINK_MODULES,
+    SINK_TENSORS,
     Decoder,
     DecoderBase,
     Layer,
     Window,
     expert_modules,
 )
-from tfacct.families.lineages.family import SAME_AS_QUERY_HEADS, Family, mlp_modules
+from tfacct.families.lineages.family import SAME_AS_QUERY_HEADS, mlp_modules
 from tfacct.families.lineages.vocabulary import (
     CAUSAL_MODEL,
     DECODER,
@@ -55,7 +55,6 @@ from tfacct.families.lineages.vocabulary import (
     is_ignored_field,
     moe_layers,
     read_partial_rotary_factor,
-    read_rope,
     require_even,
     sparse_layers,
     validate,
@@ -154,8 +153,8 @@ class Flint(SharedExpertDecoder):
     mlp_only_layers: list[NonNegativeInt] | None = None
 
     checkpoint_conversion_mapping = ((r"\.softmax_offset$", ".sinks"),)
-    layer_module_names = {**mlp_modules("mlp.shared_expert", at="mlp.shared"), "attn.sinks": "self_attn"}
-    layer_tensor_names = {"attn.sinks.weight": "self_attn.sinks"}
+    layer_module_names = {**mlp_modules("mlp.shared_expert", at="mlp.shared"), **SINK_MODULES}
+    layer_tensor_names = SINK_TENSORS
 
     def has_window(self, number: int) -> bool:
         """True of layers that have the window, if layer_types is absent."""
@@ -204,7 +203,7 @@ class Grok1(DecoderBase):
 
     @property
     def head_dim(self) -> int:
-        return divide_exactly(self.hidden_size, self.num_attention_heads, "hidden_size by num_attention_heads")
+        return self.divide("hidden_size", "num_attention_heads")
 
     def check(self) -> None:
         super().check()
@@ -241,7 +240,7 @@ DBRX_IGNORED = frozenset(
 DBRX_PROJECTIONS = {"gate_proj": "w1", "up_proj": "v1", "down_proj": "w2"}
 
 
-class Dbrx(Family):
+class Dbrx(DecoderBase):
     """DBRX: experts in every layer, bounded queries, keys and values, LayerNorms without bias."""
 
     vocab_size: PositiveInt = 32000
@@ -283,10 +282,6 @@ class Dbrx(Family):
         f"mlp.experts.{ours}.weight": f"ffn.experts.mlp.{theirs}" for ours, theirs in DBRX_PROJECTIONS.items()
     }
 
-    @property
-    def context(self) -> int:
-        return self.max_seq_len
-
     @classmethod
     def read(cls, raw: Mapping[str, Any]) -> tuple[FamilyConfig, dict[str, Any], list[str]]:
         """The checked fields, with defaults of the inner configs."""
@@ -320,9 +315,10 @@ class Dbrx(Family):
                 raise ConfigError(f"{field}.{name} must be a number above 0, not {format_value(size)}")
         return found
 
-    def architecture(self) -> Transformer:
-        self.check()
-        hidden, heads = self.d_model, self.n_heads
+    def norm(self) -> Norm:
+        return Norm(hidden=self.d_model, kind="layer", learned="scale")
+
+    def block(self, layer: Layer) -> Block:
         attn, ffn = self.inner("attn_config"), self.inner("ffn_config")
         kv_heads, experts, active = attn["kv_n_heads"], ffn["moe_num_experts"], ffn["moe_top_k"]
         if self.num_key_value_heads not in (None, kv_heads):  # the class writes it, too
@@ -332,22 +328,16 @@ class Dbrx(Family):
         if not isinstance(act, Mapping):
             raise ConfigError(f"ffn_config.ffn_act_fn must be an object of fields, not {format_value(act)}")
         attention = Attention(
-            hidden=hidden,
+            hidden=self.d_model,
             kv_heads=kv_heads,
-            group=divide_exactly(heads, kv_heads, "n_heads by attn_config.kv_n_heads"),
-            head_dim=require_even(divide_exactly(hidden, heads, "d_model by n_heads"), "d_model / n_heads ="),
+            group=divide_exactly(self.n_heads, kv_heads, "n_heads by attn_config.kv_n_heads"),
+            head_dim=require_even(self.divide("d_model", "n_heads"), "d_model / n_heads ="),
             clip=attn["clip_qkv"],
-            rotary=read_rope(self.rope_theta, self.rope_scaling, self.rope_parameters),
+            rotary=self.rope(),
         )
         sizes: dict[str, Any] = {"experts": experts, "active": active, "width": ffn["ffn_hidden_size"]}
-        mlp = Experts(hidden=hidden, **sizes, activation=act.get("name", "silu"))
-        norm = Norm(hidden=hidden, kind="layer", learned="scale")
-        return Transformer(
-            embed=Embedding(vocab=self.vocab_size, hidden=hidden),
-            stacks=stacks([Block.of(attention, mlp, norm=norm)] * self.n_layers),
-            final_norm=norm,
-            head=Head(hidden=hidden, vocab=self.vocab_size),
-        )
+        mlp = Experts(hidden=self.d_model, **sizes, activation=act.get("name", "silu"))
+        return Block.of(attention, mlp, norm=self.norm())
 
 
 class Afmoe(Decoder):
