@@ -1,11 +1,130 @@
-"""GLM's language models."""
+"""GLM's language models, and Solar Open."""
 
 from typing import Any
 
-from tfacct.architecture.parts import LatentAttention
-from tfacct.families.lineages.decoder import Layer
+from tfacct.architecture.parts import Attention, Experts, LatentAttention, QKNorm
+from tfacct.families.lineages.decoder import QK_NORMS, Layer, PartialRotaryDecoder, SharedExperts
 from tfacct.families.lineages.dsa import DsaDecoder, IndexerTypes, check_first_indexer
-from tfacct.families.lineages.vocabulary import NonNegativeInt, PositiveInt
+from tfacct.families.lineages.family import mlp_modules
+from tfacct.families.lineages.mla import MlaDecoder
+from tfacct.families.lineages.vocabulary import (
+    DECODER,
+    LayerNetworks,
+    NonNegativeInt,
+    PositiveInt,
+    StrictBool,
+    check_top_k,
+    read_partial_rotary_factor,
+    sparse_layers,
+)
+
+
+class Glm(PartialRotaryDecoder):
+    """GLM-4-9B: Llama's block with biases on q, k and v; half of each head has a rotary embedding."""
+
+    defaults = dict(
+        vocab_size=151552,
+        hidden_size=4096,
+        intermediate_size=13696,
+        num_hidden_layers=40,
+        num_attention_heads=32,
+        num_key_value_heads=2,
+        head_dim=128,
+        max_position_embeddings=131072,
+        partial_rotary_factor=0.5,
+        rms_norm_eps=1.5625e-07,
+    )
+    attention_bias: StrictBool = True
+    layer_module_names = mlp_modules("mlp", up="gate_up_proj", gate="gate_up_proj")
+    rope_pairs, attention_out_bias = "neighbours", False
+
+
+class Glm4(Glm):
+    """GLM-4-0414: GLM-4-9B's block, with norms before and after attention and MLP."""
+
+    layer_module_names = {
+        "attn_post_norm": "post_self_attn_layernorm",
+        "mlp_post_norm": "post_mlp_layernorm",
+    }
+    norms = "around"
+
+
+class Glm4Moe(SharedExperts, PartialRotaryDecoder):
+    """GLM-4.5: Llama's attention, half of each head with a rotary embedding; dense layers first, then experts and a
+    shared expert."""
+
+    defaults = dict(
+        vocab_size=151552,
+        hidden_size=4096,
+        intermediate_size=10944,
+        num_hidden_layers=46,
+        num_attention_heads=96,
+        num_key_value_heads=8,
+        max_position_embeddings=131072,
+        partial_rotary_factor=0.5,
+        rms_norm_eps=1e-5,
+    )
+    attention_bias: StrictBool = False
+    use_qk_norm: StrictBool = False
+    moe_intermediate_size: PositiveInt = 1408
+    n_routed_experts: PositiveInt = 128
+    n_shared_experts: PositiveInt = 1
+    num_experts_per_tok: PositiveInt = 8
+    first_k_dense_replace: NonNegativeInt = 1
+    attribute_map = {"num_local_experts": "n_routed_experts"}
+    checkpoint_conversion_mapping = (  # Ling's
+        (r"^model\.word_embeddings\.", "model.embed_tokens."),
+        (r"\.attention\.query_key_value\.", ".self_attn.qkv_proj."),
+        (r"\.attention\.dense\.", ".self_attn.o_proj."),
+        (r"\.attention\.query_layernorm\.", ".self_attn.q_norm."),
+        (r"\.attention\.key_layernorm\.", ".self_attn.k_norm."),
+    )
+    task_heads = DECODER
+    layer_module_names = QK_NORMS
+    attention_out_bias = False
+
+    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
+        norm = QKNorm(self.rms_norm_eps) if self.use_qk_norm else None
+        return super().attention(layer, qk_norm=norm, **own)
+
+    def experts(self, *_: str, **own: Any) -> Experts:
+        check_top_k(self.num_experts_per_tok, self.n_routed_experts, ("num_experts_per_tok", "n_routed_experts"))
+        return super().experts()
+
+
+class Glm4MoeLite(SharedExperts, MlaDecoder):
+    """GLM-4.7-Flash: DeepSeek-V3's latent attention; a dense layer, then experts and a shared expert."""
+
+    defaults = dict(
+        vocab_size=154880,
+        hidden_size=2048,
+        intermediate_size=10240,
+        num_hidden_layers=47,
+        num_attention_heads=20,
+        num_key_value_heads=20,
+        max_position_embeddings=202752,
+        rms_norm_eps=1e-5,
+        q_lora_rank=768,
+        qk_nope_head_dim=192,
+        v_head_dim=256,
+    )
+    moe_intermediate_size: PositiveInt = 1536
+    n_routed_experts: PositiveInt = 64
+    n_shared_experts: PositiveInt = 1
+    num_experts_per_tok: PositiveInt = 4
+    mlp_layer_types: LayerNetworks | None = None
+    first_k_dense_replace: NonNegativeInt | None = None
+    reference_only = "first_k_dense_replace"
+    attribute_map = {"num_local_experts": "n_routed_experts", "head_dim": "qk_rope_head_dim"}
+    ignored_fields = "topk_method"
+    task_heads = DECODER
+
+    def moe_layers(self) -> list[bool]:
+        """The class does not read first_k_dense_replace. Raises ConfigError."""
+        routed, dense = sparse_layers(self.mlp_layer_types, self.num_hidden_layers), self.first_k_dense_replace
+        if dense is not None and routed != [number >= dense for number in range(self.num_hidden_layers)]:
+            raise self.refused("first_k_dense_replace", dense)
+        return routed
 
 
 class GlmMoeDsa(DsaDecoder):
@@ -47,3 +166,40 @@ class GlmMoeDsa(DsaDecoder):
 
     def attention(self, layer: Layer, **own: Any) -> LatentAttention:
         return super().attention(layer, **{"index_pairs": "neighbours", **own})
+
+
+class SolarOpen(SharedExperts, PartialRotaryDecoder):
+    """Solar Open: Llama's attention, and GLM-4.5's experts with a shared expert in every layer."""
+
+    defaults = dict(
+        vocab_size=196608,
+        hidden_size=4096,
+        intermediate_size=10240,
+        num_hidden_layers=48,
+        num_attention_heads=64,
+        num_key_value_heads=8,
+        head_dim=128,
+        max_position_embeddings=131072,
+        partial_rotary_factor=1.0,
+        rope_theta=1_000_000.0,
+        rms_norm_eps=1e-5,
+    )
+    attention_bias: StrictBool = False
+    moe_intermediate_size: PositiveInt = 1280
+    n_routed_experts: PositiveInt = 128
+    n_shared_experts: PositiveInt = 1
+    num_experts_per_tok: PositiveInt = 8
+    reference_only = "intermediate_size"
+    attribute_map = {"num_local_experts": "n_routed_experts"}
+    task_heads = DECODER
+    attention_out_bias = False
+
+    def moe_layers(self) -> list[bool]:
+        return [True] * self.num_hidden_layers
+
+    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
+        """The class fails if a part of a head has no rotary embedding. Raises ConfigError."""
+        if self.rotary_size() != self.head_dim:
+            part = read_partial_rotary_factor(self.partial_rotary_factor, self.rope_parameters)
+            raise self.refused("partial_rotary_factor", part)
+        return super().attention(layer, rope_dim=None)
