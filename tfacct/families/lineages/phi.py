@@ -4,7 +4,7 @@ from typing import Any
 
 from tfacct.architecture.parts import Attention, Head, LatentAttention, QKNorm, Rotary
 from tfacct.base.errors import ConfigError
-from tfacct.families.lineages.decoder import EXPERT_TENSORS, DecoderBase, Layer, expert_modules
+from tfacct.families.lineages.decoder import EXPERT_TENSORS, QK_LAYERNORMS, DecoderBase, Layer, expert_modules
 from tfacct.families.lineages.family import SAME_AS_QUERY_HEADS, attention_modules, mlp_modules
 from tfacct.families.lineages.llama import SIZES
 from tfacct.families.lineages.mistral import Mistral
@@ -49,11 +49,10 @@ class Phi(DecoderBase):
     layer_module_names = {
         "attn_norm": "input_layernorm",
         **attention_modules("self_attn", o="dense"),
-        "attn.q_norm": "self_attn.q_layernorm",
-        "attn.k_norm": "self_attn.k_layernorm",
+        **QK_LAYERNORMS,
         **mlp_modules("mlp", up="fc1", down="fc2", gate=None),
     }
-    norm_kind, eps_field, mlp_gated = "layer", "layer_norm_eps", False
+    norm_kind, eps_field, mlp_gated, qk_norm = "layer", "layer_norm_eps", False, QKNorm(0, kind="layer")
     attention_bias = mlp_bias = True
     block = DecoderBase.parallel_block
 
@@ -67,8 +66,7 @@ class Phi(DecoderBase):
         return {**sizes, "group": self.divide("num_attention_heads", "num_key_value_heads")}
 
     def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
-        norm = QKNorm(self.layer_norm_eps, kind="layer") if self.qk_layernorm else None
-        return super().attention(layer, rope_dim=self.rotary_size(), qk_norm=norm)
+        return super().attention(layer, rope_dim=self.rotary_size())
 
     def head(self, **own: Any) -> Head:
         return super().head(bias=True)
