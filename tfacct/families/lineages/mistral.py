@@ -49,7 +49,7 @@ class Ministral(Mistral):
     """Ministral 8B: Mistral's block, with the window in the layers that layer_types names."""
 
     defaults = dict(**SIZES)
-    head_dim: PositiveInt = Field()
+    head_dim: PositiveInt = Field()  # required
     sliding_window: Window = 4096
     layer_types: LayerTypes | None = None
     null_means = {"num_key_value_heads": "num_attention_heads"}
