@@ -1,8 +1,8 @@
 """Prints the tables of the documentation from the program itself, or checks that they are what it prints.
 
 `python docs/build.py` rewrites every ```console block in README.md and docs/, the whole of docs/cli.md and
-docs/models.md, the schemas under docs/schema, the outputs of notebooks and the list of metric names; `python
-docs/build.py --check` only compares, and exits 1 naming the files that are stale.
+docs/models.md, the tables of families in docs/models/, the schemas under docs/schema, the outputs of notebooks and the
+list of metric names; `python docs/build.py --check` only compares, and exits 1 naming the files that are stale.
 
 A page may hold files of its own: a block under a line that is only a file's name. Its commands then run in a copy of
 the package with those files in it.
@@ -25,7 +25,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from models_page import models_page
+from models_page import models_pages
 from own_keys import own_keys
 
 from tfacct.accounts.metrics import METRICS
@@ -218,14 +218,15 @@ def preset_index() -> str:
 
 def documents() -> dict[Path, str]:
     """Every page as it should be."""
-    whole = {ROOT / "docs" / "cli.md": cli_reference, ROOT / "docs" / "models.md": models_page}
+    whole = {"cli.md": cli_reference(), **models_pages()}
+    whole_pages = {ROOT / "docs" / name: text for name, text in whole.items()}
     pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-    wanted = {page: refreshed(page.read_text(encoding="utf-8")) for page in pages if page not in whole}
+    wanted = {page: refreshed(page.read_text(encoding="utf-8")) for page in pages if page not in whole_pages}
     names = {
         ROOT / "tfacct" / "api" / "metric_names.py": metric_names(),
         presets.folder() / index.FILE: preset_index(),
     }
-    return wanted | {page: text() for page, text in whole.items()} | schemas() | notebooks() | names
+    return wanted | whole_pages | schemas() | notebooks() | names
 
 
 def main(arguments: list[str]) -> int:

@@ -55,8 +55,11 @@ def test_families_are_listed_newest_first() -> None:
     assert [name for name in FAMILIES if not re.fullmatch(r"20\d\d-(0[1-9]|1[0-2])", released(name))] == [OWN]
     assert newest_first(["gpt2", "qwen3", "bert", "llama"]) == ["qwen3", "llama", "gpt2", "bert"]
     page = (Path(__file__).parents[1] / "docs" / "models.md").read_text()
-    assert re.findall(r"^\| \[(.+?)\]\(#", page, re.MULTILINE) == newest_first(FAMILIES)
-    assert re.findall(r"^## (\S+)$", page, re.MULTILINE) == newest_first(FAMILIES)
+    rows = re.findall(r"^\| \[(.+?)\]\((.+?)#(.+?)\) ", page, re.MULTILINE)
+    assert [name for name, _, _ in rows] == newest_first(FAMILIES)
+    for name, file, anchor in rows:
+        assert name == anchor
+        assert f"\n## {name}\n" in (Path(__file__).parents[1] / "docs" / file).read_text()
 
 
 def test_no_other_test_lists_the_families() -> None:

@@ -57,6 +57,12 @@ def assemble(folder: Path, source: str | None) -> None:
         text = INTO_REPOSITORY.sub(rf"[\1]({source}/\2)" if source else r"\1", page.read_text(encoding="utf-8"))
         text = NAMED_FILE.sub(r"[](\1)", text.replace("](schema)", "](schema.md)"))
         (folder / page.name).write_text(_front(text) if page.stem == "index" else text, encoding="utf-8")
+    (folder / "models").mkdir()
+    lineages = sorted((DOCS / "models").glob("*.md"))
+    for page in lineages:
+        shutil.copy(page, folder / "models")
+    with (folder / "models.md").open("a", encoding="utf-8") as overview:
+        overview.write(_tree("", [f"models/{page.stem}" for page in lineages]))
     for file in (HERE / "conf.py", HERE / "api.md", HERE / "site.css", *DOCS.glob("*.json")):
         shutil.copy(file, folder)
     shutil.copytree(DOCS / "pictures", folder / "pictures")
@@ -74,10 +80,11 @@ def _front(text: str) -> str:
 
 def _contents() -> str:
     """Pages as the sidebar lists them."""
-    return "".join(
-        f"\n```{{toctree}}\n:caption: {title}\n:hidden:\n\n{chr(10).join(pages)}\n```\n"
-        for title, pages in PARTS.items()
-    )
+    return "".join(_tree(f":caption: {title}\n", pages) for title, pages in PARTS.items())
+
+
+def _tree(caption: str, pages: list[str]) -> str:
+    return f"\n```{{toctree}}\n{caption}:hidden:\n\n{chr(10).join(pages)}\n```\n"
 
 
 def _schemas() -> str:
