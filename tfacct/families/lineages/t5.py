@@ -2,23 +2,29 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache, cached_property
 from typing import Any, ClassVar, Literal
 
-from tfacct.architecture.blocks import Block, Stack
+from tfacct.architecture.blocks import Block, Stack, stacks
 from tfacct.architecture.parts import Attention, CrossAttention, Embedding, FeedForward, Head, Norm, RelativeBias
 from tfacct.architecture.transformer import Encoder, Transformer
 from tfacct.base.errors import ConfigError
-from tfacct.families.lineages.family import Family, attention_modules
+from tfacct.families.lineages.decoder import Layer
+from tfacct.families.lineages.family import Family, attention_modules, build, mlp_modules
+from tfacct.families.lineages.gemma import Gemma2
 from tfacct.families.lineages.vocabulary import (
     BODY,
     SEQ2SEQ,
     TOKENS_CLASSIFIED,
+    FamilyConfig,
+    JsonDict,
     LayerCount,
     PositiveFloat,
     PositiveInt,
     StrictBool,
     StrictStr,
     TaskHead,
+    validate,
 )
 
 MLPS = {"encoder.blocks.*.mlp": "encoder.block.*.layer.1", "blocks.*.mlp": "decoder.block.*.layer.2"}
@@ -183,3 +189,140 @@ class UMT5(MT5):
         }
         theirs = super().hf_module_names().items()
         return {**{ours: their for ours, their in theirs if not ours.endswith("rel_bias")}, **own}
+
+
+T5GEMMA_LAYER = {
+    "attn_norm": "pre_self_attn_layernorm",
+    **attention_modules("self_attn"),
+    "attn_post_norm": "post_self_attn_layernorm",
+    "mlp_norm": "pre_feedforward_layernorm",
+    **mlp_modules("mlp"),
+    "mlp_post_norm": "post_feedforward_layernorm",
+}
+T5GEMMA_CROSS = {
+    "cross_norm": "pre_cross_attn_layernorm",
+    **{ours.replace("attn", "cross", 1): theirs for ours, theirs in attention_modules("cross_attn").items()},
+    "cross_post_norm": "post_cross_attn_layernorm",
+}
+
+
+def side_modules(ours: str, theirs: str, layer: Mapping[str, str]) -> dict[str, str]:
+    """Modules of an encoder or a decoder: embedding, layers, last norm."""
+    layers = {f"{ours}blocks.*.{name}": f"{theirs}.layers.*.{their}" for name, their in layer.items()}
+    return {f"{ours}embed": f"{theirs}.embed_tokens", f"{ours}final_norm": f"{theirs}.norm", **layers}
+
+
+class T5GemmaSide(Gemma2):
+    """T5Gemma's encoder or decoder, with the defaults of its own config class."""
+
+    defaults = dict(vocab_size=256_000, hidden_size=2304, num_hidden_layers=26, num_attention_heads=8)
+    ignored_fields = "cross_attention_hidden_size is_encoder_decoder"
+
+    def stack(self, source_hidden: int | None = None) -> tuple[Stack, ...]:
+        """All layers; those of a decoder read an encoder of width `source_hidden`. Raises ConfigError."""
+        if self.use_bidirectional_attention:
+            raise self.refused("use_bidirectional_attention", True)
+        layers = self.layers()
+        blocks = {layer: self.side_block(layer, source_hidden) for layer in dict.fromkeys(layers)}
+        return stacks([blocks[layer] for layer in layers])
+
+    def side_block(self, layer: Layer, source_hidden: int | None) -> Block:
+        """One layer. The encoder's windows extend to both sides."""
+        norm, mlp = self.norm(), self.mlp(layer)
+        own: Any = self.attention(layer)
+        if source_hidden is None:
+            own = replace(own, causal=False, window=layer.window and 2 * layer.window + 1)
+            return Block.of(own, mlp, norm=norm, post_norm=norm)
+        names = ("hidden", "kv_heads", "group", "head_dim", "qkv_bias", "out_bias", "softcap", "scale")
+        sizes: dict[str, Any] = {name: getattr(own, name) for name in names}
+        other = None if source_hidden == self.hidden_size else source_hidden
+        return Block.of(own, CrossAttention(**sizes, source_hidden=other), mlp, norm=norm, post_norm=norm)
+
+
+class GemmaEncoderDecoder(Family):
+    """A model whose encoder and decoder have configs of their own."""
+
+    encoder: JsonDict | None = None
+    decoder: JsonDict | None = None
+    vocab_size: PositiveInt | None = None
+    tie_word_embeddings: StrictBool = True
+    is_encoder_decoder: StrictBool = True
+
+    reference_only = "is_encoder_decoder vocab_size"
+    required_values = {"is_encoder_decoder": True}
+    task_heads = {"ForConditionalGeneration": SEQ2SEQ, "Model": BODY}
+    module_names = {"lm_head": "lm_head.out_proj"}
+    encoder_path: ClassVar[str] = "encoder"
+    """The fields that hold the encoder's config."""
+
+    @classmethod
+    def read(cls, raw: Mapping[str, Any]) -> tuple[FamilyConfig, dict[str, Any], list[str]]:
+        """The checked fields of the whole and of both sides."""
+        config, defaulted, unknown = validate(cls, raw)
+        assert isinstance(config, cls)
+        for path in (cls.encoder_path, "decoder"):
+            _, filled, others = config.side(path)
+            defaulted |= {f"{path}.{name}": value for name, value in filled.items() if name != "tie_word_embeddings"}
+            unknown += [f"{path}.{name}" for name in others]
+        return config, defaulted, unknown
+
+    def side(self, path: str) -> tuple[Any, dict[str, Any], list[str]]:
+        """Checked fields of encoder or decoder, those that took a default, and unknown names. Raises ConfigError."""
+        try:
+            return self.read_side(path)
+        except ConfigError as error:
+            raise ConfigError(f"{path}: {error.message}", error.hint) from None
+
+    def read_side(self, path: str) -> tuple[Any, dict[str, Any], list[str]]:
+        """The same, whose errors do not name the side."""
+        raise NotImplementedError
+
+    @cached_property
+    def sides(self) -> tuple[Any, Any]:
+        """Encoder and decoder. Raises ConfigError."""
+        return self.side(self.encoder_path)[0], self.side("decoder")[0]
+
+    @property
+    def context(self) -> int:
+        """max_position_embeddings of the decoder."""
+        longest: int = self.sides[1].max_position_embeddings
+        return longest
+
+    @property
+    def source(self) -> int:
+        """max_position_embeddings of the encoder."""
+        longest: int = self.sides[0].max_position_embeddings
+        return longest
+
+
+class T5Gemma(GemmaEncoderDecoder):
+    """T5Gemma: an encoder and a decoder of Gemma 2's layers, each with its own sizes; the decoder also has
+    cross-attention."""
+
+    module_names = {
+        **side_modules("encoder.", "model.encoder", T5GEMMA_LAYER),
+        **side_modules("", "model.decoder", {**T5GEMMA_LAYER, **T5GEMMA_CROSS}),
+    }
+
+    def read_side(self, path: str) -> tuple[Any, dict[str, Any], list[str]]:
+        return validate(t5gemma_side(), getattr(self, path) or {})
+
+    def architecture(self) -> Transformer:
+        """Each side has its own embedding and last norm."""
+        self.check()
+        encoder, decoder = self.sides
+        # The class writes a vocab_size of 256,000 next to those of both sides, and does not read it.
+        if self.vocab_size not in (None, 256_000, decoder.vocab_size):
+            raise ConfigError(f"vocab_size = {self.vocab_size:,} contradicts {decoder.vocab_size:,} in decoder")
+        return Transformer(
+            encoder=Encoder(encoder.embedding(), encoder.stack(), final_norm=encoder.norm()),
+            embed=decoder.embedding(),
+            stacks=decoder.stack(encoder.hidden_size),
+            final_norm=decoder.norm(),
+            head=replace(decoder.head(), tied=self.tie_word_embeddings),
+        )
+
+
+@cache
+def t5gemma_side() -> type[FamilyConfig]:
+    return build(T5GemmaSide)
