@@ -18,12 +18,14 @@ from tfacct.families.lineages.decoder import (
     Decoder,
     DecoderBase,
     Layer,
+    SharedExperts,
     Window,
-    query_temperature,
 )
+from tfacct.families.lineages.delta import LINEAR, LowRankKimiDeltaDecoder
 from tfacct.families.lineages.dsa import INDEXED, REUSED, DsaDecoder
 from tfacct.families.lineages.family import mlp_modules
 from tfacct.families.lineages.glm import GlmMoeDsa
+from tfacct.families.lineages.mistral import read_temperature
 from tfacct.families.lineages.mla import DeepseekExperts, MlaDecoder
 from tfacct.families.lineages.vocabulary import (
     CAUSAL_MODEL,
@@ -344,7 +346,7 @@ class Mistral4(DeepseekBase):
     }
 
     def attention(self, layer: Layer, **own: Any) -> LatentAttention:
-        return super().attention(layer, temperature=query_temperature(self.rope_parameters or MISTRAL4_ROPE))
+        return super().attention(layer, temperature=read_temperature(self.rope_parameters or MISTRAL4_ROPE))
 
 
 LayerNumbers = Annotated[
@@ -497,7 +499,8 @@ class LongcatFlash(MlaDecoder):
             for number in range(2 * self.num_layers)
             for ours, theirs in self.modules_of(number % 2).items()
         }
-        return {**self.module_names, **own}
+        ends = {ours: theirs for ours, theirs in super().hf_module_names().items() if not ours.startswith("blocks.")}
+        return {**ends, **own}
 
     def modules_of(self, half: int) -> dict[str, str]:
         """Modules of the first or the second of the two layers."""
@@ -707,3 +710,89 @@ class Dots3Note(DsaDecoder):
 
     def experts(self, *_: str, **own: Any) -> Experts:
         return super().experts(shared=self.n_shared_experts * self.shared_experts_intermediate_size)
+
+
+class KimiLinear(SharedExperts, LowRankKimiDeltaDecoder, MlaDecoder):
+    """Kimi Linear: DeltaNet with a decay for every channel (KDA) in most layers, latent attention without rotary
+    embedding in the others; dense layers first, then experts and a shared expert."""
+
+    defaults = dict(
+        vocab_size=163840,
+        hidden_size=2304,
+        intermediate_size=9216,
+        num_hidden_layers=27,
+        num_attention_heads=32,
+        num_key_value_heads=32,
+        max_position_embeddings=1048576,
+        rms_norm_eps=1e-5,
+        q_lora_rank=None,
+    )
+    moe_intermediate_size: PositiveInt = 1024
+    num_local_experts: PositiveInt = 256
+    n_shared_experts: PositiveInt = 1
+    num_experts_per_tok: PositiveInt = 8
+    first_k_dense_replace: NonNegativeInt = 1
+    mlp_layer_types: LayerTypes | None = None
+    layer_types: LayerTypes | None = None
+    linear_head_dim: PositiveInt = 128
+    linear_num_heads: PositiveInt = 32
+    linear_conv_kernel_dim: PositiveInt = 4
+    linear_attn_config: JsonDict | None = None
+    mla_use_nope: StrictBool = True
+    moe_layer_freq: PositiveInt = 1
+    required_values = {"mla_use_nope": True, "moe_layer_freq": 1, "tie_word_embeddings": False}
+    reference_only = "-linear_attn_config mla_use_nope moe_layer_freq"
+    checkpoint_conversion_mapping = (LowRankKimiDeltaDecoder.published_forget_gate,)
+    task_heads = DECODER
+    attribute_map = {
+        "num_experts": "num_local_experts",
+        "num_experts_per_token": "num_experts_per_tok",
+        "num_shared_experts": "n_shared_experts",
+        "model_max_length": "max_position_embeddings",
+    }
+    ignored_fields = "moe_renormalize moe_router_activation_func num_expert_group use_grouped_topk"
+    expert_counts = ("num_local_experts", "n_shared_experts")
+
+    def experts(self, *_: str, **own: Any) -> Experts:
+        check_top_k(self.num_experts_per_tok, self.num_local_experts, ("num_experts_per_tok", "num_experts"))
+        return super().experts()
+
+    def moe_layers(self) -> list[bool]:
+        layers, first = self.num_hidden_layers, self.first_k_dense_replace
+        given = self.mlp_layer_types or ["dense" if number < first else "sparse" for number in range(layers)]
+        kinds = validated_layer_types(given, layers, ("dense", "sparse"), "mlp_layer_types")
+        return [kind == "sparse" for kind in kinds]
+
+    def delta_kinds(self) -> list[str]:
+        """The kind of each layer, by layer_types, linear_attn_config or default. Raises ConfigError."""
+        layers, given = self.num_hidden_layers, self.linear_attn_config or {}
+        for name in given:
+            if name not in (*self.size_fields.values(), "full_attn_layers", "kda_layers"):
+                raise self.refused(f"linear_attn_config.{name}", given[name])
+        if self.layer_types is not None or not {"full_attn_layers", "kda_layers"} <= given.keys():
+            return self.kinds(lambda number: number > 0 and number % 4 == 0)
+        found = {
+            number: kind  # the class reads kda_layers last
+            for name, kind in (("full_attn_layers", FULL), ("kda_layers", LINEAR))
+            for number in self.listed_layers(name)
+        }
+        for number in range(1, layers + 1):
+            if number not in found:
+                raise ConfigError(
+                    f"linear_attn_config names layer {number} neither in full_attn_layers nor in kda_layers"
+                )
+        return [found[number] for number in range(1, layers + 1)]
+
+    def listed_layers(self, name: str) -> list[int]:
+        """Layers in a list of linear_attn_config, which counts them from 1. Raises ConfigError."""
+        given, layers = (self.linear_attn_config or {})[name], self.num_hidden_layers
+        if isinstance(given, list) and all(type(n) is int and 1 <= n <= layers for n in given):
+            return given
+        raise ConfigError(f"linear_attn_config.{name} must list layers from 1 to {layers:,}, not {format_value(given)}")
+
+    def layers(self) -> list[Layer]:
+        both = zip(self.delta_kinds(), self.moe_layers(), strict=True)
+        return [Layer(kind=kind, experts=some) for kind, some in both]
+
+    def attention(self, layer: Layer, **own: Any) -> LatentAttention:
+        return MlaDecoder.attention(self, layer, rotary=None)

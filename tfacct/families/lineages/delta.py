@@ -1,6 +1,6 @@
 """Decoders with gated DeltaNet in most layers and attention in the others."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from tfacct.architecture.blocks import Block
@@ -10,7 +10,6 @@ from tfacct.families.lineages.decoder import Decoder
 from tfacct.families.lineages.hybrid import HybridFamily
 from tfacct.families.lineages.vocabulary import (
     FULL,
-    JsonDict,
     divide_exactly,
     format_value,
     validated_layer_types,
@@ -119,8 +118,7 @@ class KimiDeltaDecoder(DeltaDecoder):
 class LowRankKimiDeltaDecoder(KimiDeltaDecoder):
     """KDA with gates and decays by two matrices of low rank. Its sizes may be in linear_attn_config."""
 
-    linear_attn_config: JsonDict | None
-    size_fields: ClassVar = {
+    size_fields: ClassVar[Mapping[str, str]] = {
         "linear_head_dim": "head_dim",
         "linear_num_heads": "num_heads",
         "linear_conv_kernel_dim": "short_conv_kernel_size",

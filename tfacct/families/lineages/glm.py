@@ -1,21 +1,46 @@
 """GLM's language models, and Solar Open."""
 
+from collections.abc import Mapping
 from typing import Any
 
-from tfacct.architecture.parts import Attention, Experts, LatentAttention, QKNorm
+from tfacct.architecture.blocks import Block, Sublayer
+from tfacct.architecture.parts import (
+    Attention,
+    DeltaNet,
+    Experts,
+    FeedForward,
+    HyperConnection,
+    HyperHead,
+    LatentAttention,
+    QKNorm,
+)
+from tfacct.base.errors import ConfigError
 from tfacct.families.lineages.decoder import QK_NORMS, Layer, PartialRotaryDecoder, SharedExperts
-from tfacct.families.lineages.dsa import DsaDecoder, IndexerTypes, check_first_indexer
+from tfacct.families.lineages.delta import LINEAR, LowRankKimiDeltaDecoder
+from tfacct.families.lineages.dsa import INDEXED, REUSED, DsaDecoder, IndexerTypes, check_first_indexer
 from tfacct.families.lineages.family import mlp_modules
+from tfacct.families.lineages.hyper_connections import (
+    HYPER_HEAD_MODULES,
+    HYPER_HEAD_TENSORS,
+    HYPER_MODULES,
+    HYPER_TENSORS,
+)
 from tfacct.families.lineages.mla import MlaDecoder
 from tfacct.families.lineages.vocabulary import (
     DECODER,
+    FULL,
+    JsonDict,
     LayerNetworks,
     NonNegativeInt,
+    PositiveFloat,
     PositiveInt,
     StrictBool,
+    check_first_dense,
     check_top_k,
+    inside_composite,
     read_partial_rotary_factor,
     sparse_layers,
+    validated_layer_types,
 )
 
 
@@ -203,3 +228,122 @@ class SolarOpen(SharedExperts, PartialRotaryDecoder):
             part = read_partial_rotary_factor(self.partial_rotary_factor, self.rope_parameters)
             raise self.refused("partial_rotary_factor", part)
         return super().attention(layer, rope_dim=None)
+
+
+def with_delta(names: Mapping[str, str]) -> dict[str, str]:
+    """Names of hyper-connections, also around DeltaNet instead of attention."""
+    return {**names, **{ours.replace("hc.attn.", "hc.delta."): theirs for ours, theirs in names.items()}}
+
+
+class Glm5Next(LowRankKimiDeltaDecoder, GlmMoeDsa):
+    """GLM-5.3-Flash: DeltaNet with a decay for every channel (KDA) in three layers of four; in the fourth, latent
+    attention without rotary embedding to groups of tokens that an indexer chooses; several residual streams."""
+
+    defaults = dict(
+        hidden_size=4096,
+        num_hidden_layers=45,
+        max_position_embeddings=1048576,
+        qk_nope_head_dim=256,
+        n_routed_experts=288,
+    )
+    q_lora_rank: PositiveInt = 1536
+    qk_rope_head_dim: NonNegativeInt = 0
+    head_dim: NonNegativeInt | None = None  # type: ignore[assignment]  # the rotary part, as the class writes it
+    first_k_dense_replace: NonNegativeInt | None = None  # type: ignore[assignment]
+    index_kpool: PositiveInt = 16
+    index_kpool_always_select_tail: StrictBool = True
+    linear_head_dim: PositiveInt = 128
+    linear_num_heads: PositiveInt = 64
+    linear_conv_kernel_dim: PositiveInt = 4
+    linear_lower_bound: float | None = -5.0
+    linear_attn_config: JsonDict | None = None
+    hc_mult: PositiveInt = 4
+    hc_sinkhorn_iters: PositiveInt = 20
+    hc_eps: PositiveFloat = 1e-6
+    class_prefixes = ("Glm5Next", "Glm5NextText")
+    reference_only = "-linear_attn_config first_k_dense_replace index_kpool_always_select_tail hc_sinkhorn_iters"
+    ignored_fields = "swiglu_limit norm_topk_prob mhc index_topk_freq"
+    checkpoint_conversion_mapping = (
+        LowRankKimiDeltaDecoder.published_forget_gate,
+        (r"\.hc_(attn|ffn)_(fn|base|scale)$", r".\1_hc.\2"),
+    )
+    task_heads = inside_composite("Glm5NextForConditionalGeneration", "Glm5NextTextModel")
+    constant_axes = LowRankKimiDeltaDecoder.constant_axes | {"Xf"}
+    module_names, tensor_names = HYPER_HEAD_MODULES, HYPER_HEAD_TENSORS
+    layer_module_names = {
+        "attn.indexer.gate_proj": "self_attn.indexer",
+        **with_delta(HYPER_MODULES),
+        **{f"hc.{ours}.mix": "" for ours in ("attn", "delta", "mlp")},
+    }
+    layer_tensor_names = {
+        "attn.indexer.gate_proj.weight": "self_attn.indexer.index_kpool_compress_gate",
+        "attn.indexer.position_bias.bias": "self_attn.indexer.index_kpool_compress_ape",
+        **with_delta(HYPER_TENSORS),
+    }
+
+    def check(self) -> None:
+        given = self.linear_attn_config or {}
+        known = {*self.size_fields.values(), "gate_lower_bound", "full_attn_layers", "kda_layers", "safe_gate"}
+        for name in given:
+            if name not in known:
+                raise self.refused(f"linear_attn_config.{name}", given[name])
+        self.require({"qk_rope_head_dim": 0})
+        if self.index_topk % self.index_kpool:
+            raise ConfigError(
+                f"index_topk: {self.index_topk:,} is not divisible by {self.index_kpool:,}, the tokens of a group"
+            )
+
+    def moe_layers(self) -> list[bool]:
+        layers = self.num_hidden_layers
+        first = [number >= 3 for number in range(layers)]
+        routed = first if self.mlp_layer_types is None else sparse_layers(self.mlp_layer_types, layers)
+        check_first_dense(self.first_k_dense_replace, routed)
+        return routed
+
+    def delta_kinds(self) -> list[str]:
+        """The kind of each layer, by layer_types or by default. Raises ConfigError."""
+        layers = self.num_hidden_layers
+        if self.layer_types is None:
+            return [INDEXED[0] if number % 4 == 3 else LINEAR for number in range(layers)]
+        return validated_layer_types(self.layer_types, layers, (LINEAR, *INDEXED, FULL))
+
+    def layers(self) -> list[Layer]:
+        """An indexer's choice serves at most the next layer. Raises ConfigError."""
+        layers, own = self.num_hidden_layers, self.listed_indexers()
+        if len(own) < layers:
+            raise ConfigError(f"indexers of {len(own):,} layers, and num_hidden_layers is {layers:,}")
+        kinds = [kind if kind == LINEAR else "" for kind in self.delta_kinds()]
+        for number, kind in enumerate(kinds):
+            if kind == LINEAR or own[number]:
+                continue
+            if not number or kinds[number - 1] == LINEAR or not own[number - 1]:
+                raise ConfigError(f"layer {number} reads keys that the layer before it chose, and that has no indexer")
+            kinds[number] = REUSED
+        return [Layer(kind=kind, experts=some) for kind, some in zip(kinds, self.moe_layers(), strict=True)]
+
+    def dense_mlp(self, **own: Any) -> FeedForward:
+        """The class does not read mlp_bias."""
+        return super().dense_mlp(bias=False)
+
+    def delta(self, **own: Any) -> DeltaNet:
+        """With a lower bound of the decay."""
+        given = self.linear_attn_config or {}
+        return super().delta(floor=given.get("gate_lower_bound", self.linear_lower_bound))
+
+    def attention(self, layer: Layer, **own: Any) -> LatentAttention:
+        own = {"rotary": None, "eps": self.rms_norm_eps, "index_pairs": "halves"}
+        pool, tail = self.index_kpool, self.index_kpool_always_select_tail
+        return super().attention(layer, **own, index_pool=pool, index_tail=tail)
+
+    def streams(self) -> dict[str, Any]:
+        """Arguments that all hyper-connections share."""
+        sizes = {"hidden": self.hidden_size, "streams": self.hc_mult}
+        return {**sizes, "eps": self.hc_eps, "norm_eps": self.rms_norm_eps}
+
+    def block(self, layer: Layer) -> Block:
+        mixer = self.delta() if layer.kind == LINEAR else self.attention(layer)
+        hyper = HyperConnection(**self.streams(), rounds=self.hc_sinkhorn_iters)
+        return Block((Sublayer(mixer, self.norm()), Sublayer(self.mlp(layer), self.norm())), hyper=hyper)
+
+    def embeddings_and_head(self) -> dict[str, Any]:
+        return {**super().embeddings_and_head(), "hyper": HyperHead(**self.streams(), weighs=False)}

@@ -210,6 +210,7 @@ class HYV4(DsaDecoder):
     module_names, tensor_names = HYPER_HEAD_MODULES, HYPER_HEAD_TENSORS
     layer_module_names = {"attn.gate_proj": "self_attn.gate_proj", **HYPER_MODULES}
     layer_tensor_names = {**SINK_TENSORS, **HYPER_TENSORS}
+    rope_pairs = "halves"
 
     def check(self) -> None:
         super().check()
@@ -227,7 +228,7 @@ class HYV4(DsaDecoder):
         return routed
 
     def attention(self, layer: Layer, **own: Any) -> LatentAttention:
-        own = {"gated": True, "gates": "channels", "sinks": True, "index_last": True, "rotary": self.rope()}
+        own = {"gated": True, "gates": "channels", "sinks": True, "index_last": True}
         return super().attention(layer, **own)
 
     def streams(self) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """What DeepSeek's models brought: multi-head latent attention (MLA), and experts with a shared expert."""
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from tfacct.architecture.parts import LatentAttention
 from tfacct.base.errors import ConfigError
@@ -26,7 +26,7 @@ class MlaDecoder(Decoder):
     reference_only = "head_dim num_key_value_heads"
     null_means = {"num_key_value_heads": "num_attention_heads"}
     ignored_fields = "rope_interleave"
-    rope_pairs = "neighbours"
+    rope_pairs: ClassVar[Literal["halves", "neighbours"]] = "neighbours"
     sums = {"qk_head_dim": ("qk_nope_head_dim", "qk_rope_head_dim")}
     layer_module_names = {
         f"attn.{ours}": f"self_attn.{theirs}"
