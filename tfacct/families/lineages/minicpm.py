@@ -87,7 +87,7 @@ class MiniCPM3(MlaDecoder):
     dim_model_base: PositiveInt | None = 256
     reference_only = "dim_model_base"
     task_heads = CLASSIFYING
-    rope_pairs = "halves"  # type: ignore[assignment]
+    rope_pairs = "halves"
 
     @property
     def residual_factor(self) -> float:
