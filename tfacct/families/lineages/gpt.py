@@ -106,7 +106,7 @@ class GPTFields(LayerNormDecoder):
         "max_position_embeddings": "n_positions",
     }
     base_model_prefix = "transformer"
-    layer_path = "transformer.h.*"
+    layer_path = ".h.*"
 
     @property
     def intermediate_size(self) -> int:
@@ -138,9 +138,9 @@ class GPT2(EqualLayers, GPTFields):
     task_heads = {"LMHeadModel": CAUSAL_MODEL, **CLASSIFIERS}
     transposed_weights = ("blocks.",)
     module_names = {
-        "embed": "transformer.wte",
-        "pos_embed": "transformer.wpe",
-        "final_norm": "transformer.ln_f",
+        "embed": ".wte",
+        "pos_embed": ".wpe",
+        "final_norm": ".ln_f",
         "lm_head": "lm_head",
     }
     layer_module_names = {
@@ -199,8 +199,8 @@ class OpenAIGPT(EqualLayers, GPTFields):
     transposed_weights = GPT2.transposed_weights
     hf_no_cache = True
     module_names = {
-        "embed": "transformer.tokens_embed",
-        "pos_embed": "transformer.positions_embed",
+        "embed": ".tokens_embed",
+        "pos_embed": ".positions_embed",
         "lm_head": "lm_head",
     }
     layer_module_names = GPT2.layer_module_names
@@ -243,8 +243,8 @@ class CTRL(EqualLayers, LayerNormDecoder):
     classifier = replace(CLASSIFYING["ForSequenceClassification"], paths={"classifier": "classifier"}, gives=False)
     task_heads = {"LMHeadModel": CAUSAL_MODEL, "Model": DECODER["Model"], "ForSequenceClassification": classifier}
     base_model_prefix = "transformer"
-    layer_path = "transformer.h.*"
-    module_names = {"embed": "transformer.w", "final_norm": "transformer.layernorm", "lm_head": "lm_head"}
+    layer_path = ".h.*"
+    module_names = {"embed": ".w", "final_norm": ".layernorm", "lm_head": "lm_head"}
     layer_module_names = {
         "attn_norm": "layernorm1",
         **attention_modules("multi_head_attention", "Wq", "Wk", "Wv", "dense"),
@@ -300,7 +300,7 @@ class GPTNeo(LayerNormDecoder):
     hf_cache_differs = "it keeps all keys in layers with a window too"
     hf_extra_note = "it multiplies all keys in layers with a window too, and masks those outside it"
     base_model_prefix = "transformer"
-    layer_path = "transformer.h.*"
+    layer_path = ".h.*"
     module_names = GPT2.module_names
     layer_module_names = {**GPT2.layer_module_names, **attention_modules("attn.attention", o="out_proj")}
 
@@ -357,7 +357,7 @@ class GPTJ(GPTFields):
     ignored_fields = f"n_ctx rotary scale_attn_weights summary_first_dropout {SUMMARY}"
     dropouts = NO_PDROP
     task_heads = CLASSIFYING
-    module_names = {"embed": "transformer.wte", "final_norm": "transformer.ln_f", "lm_head": "lm_head"}
+    module_names = {"embed": ".wte", "final_norm": ".ln_f", "lm_head": "lm_head"}
     layer_module_names = {
         "attn_norm": "ln_1",
         **attention_modules("attn", o="out_proj"),
@@ -532,6 +532,13 @@ class ScaledFairseqDecoder(FairseqDecoder):
     """Embeddings times √hidden_size."""
 
     ignored_fields = "layerdrop"
+    layer_path = ".layers.*"
+    module_names = {
+        "embed": ".embed_tokens",
+        "pos_embed": ".embed_positions",
+        "final_norm": ".layer_norm",
+        "lm_head": "lm_head",
+    }
 
     @property
     def head_dim(self) -> int:
@@ -556,13 +563,7 @@ class BioGpt(ScaledFairseqDecoder):
 
     task_heads = CLASSIFIERS
     base_model_prefix = "biogpt"
-    layer_path = "biogpt.layers.*"
-    module_names = {
-        "embed": "biogpt.embed_tokens",
-        "pos_embed": "biogpt.embed_positions",
-        "final_norm": "biogpt.layer_norm",
-        "lm_head": "output_projection",
-    }
+    module_names = {"lm_head": "output_projection"}
 
 
 class XGLM(ScaledFairseqDecoder):
@@ -587,12 +588,6 @@ class XGLM(ScaledFairseqDecoder):
     }
     ignored_fields = "init_std"
     task_heads = DECODER
-    module_names = {
-        "embed": "model.embed_tokens",
-        "pos_embed": "model.embed_positions",
-        "final_norm": "model.layer_norm",
-        "lm_head": "lm_head",
-    }
 
     def positions(self) -> Positions:
         return Positions(rows=self.context + 2, hidden=self.d_model, offset=2, stored=False, halves=True)

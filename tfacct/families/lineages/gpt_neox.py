@@ -47,6 +47,8 @@ class GPTNeoXLike(LayerNormDecoder):
     num_hidden_layers: LayerCount
     num_attention_heads: PositiveInt
     eps_field = "layer_norm_eps"
+    layer_path = ".layers.*"
+    module_names = {"embed": ".embed_in", "final_norm": ".final_layer_norm", "lm_head": "lm_head"}
     layer_module_names = megatron_modules("attention")
 
     def layer_rope(self, layer: Layer) -> Rotary:
@@ -81,8 +83,6 @@ class GPTNeoX(GPTNeoXLike):
     checkpoint_conversion_mapping = ((r"^embed_out\.", "lm_head."),)
     task_heads = CLASSIFIERS
     base_model_prefix = "gpt_neox"
-    layer_path = "gpt_neox.layers.*"
-    module_names = {"embed": "gpt_neox.embed_in", "final_norm": "gpt_neox.final_layer_norm", "lm_head": "lm_head"}
 
     @property
     def order(self) -> Order:
@@ -108,12 +108,7 @@ class GPTNeoXJapanese(GPTNeoXLike):
     intermediate_size = property(lambda self: self.intermediate_multiple_size * self.hidden_size)
     task_heads = DECODER
     base_model_prefix = "gpt_neox_japanese"
-    layer_path = "gpt_neox_japanese.layers.*"
-    module_names = {
-        "embed": "gpt_neox_japanese.embed_in",
-        "final_norm": "gpt_neox_japanese.final_layer_norm",
-        "lm_head": "embed_out",
-    }
+    module_names = {"lm_head": "embed_out"}
     layer_tensor_names = {"attn.o_proj.bias": "attention.dense_bias"}
 
     def layers(self) -> list[Layer]:
@@ -141,11 +136,11 @@ class Bloom(LayerNormDecoder):
     intermediate_size = property(lambda self: 4 * self.hidden_size)
     task_heads = CLASSIFIERS
     base_model_prefix = "transformer"
-    layer_path = "transformer.h.*"
+    layer_path = ".h.*"
     module_names = {
-        "embed": "transformer.word_embeddings",
-        "embed_norm": "transformer.word_embeddings_layernorm",
-        "final_norm": "transformer.ln_f",
+        "embed": ".word_embeddings",
+        "embed_norm": ".word_embeddings_layernorm",
+        "final_norm": ".ln_f",
         "lm_head": "lm_head",
     }
     layer_module_names = megatron_modules("self_attention")
@@ -199,8 +194,8 @@ class Falcon(LayerNormDecoder):
     task_heads = CLASSIFIERS
     hf_cache_differs = "it keeps a copy for each query head"
     base_model_prefix = "transformer"
-    layer_path = "transformer.h.*"
-    module_names = {"embed": "transformer.word_embeddings", "final_norm": "transformer.ln_f", "lm_head": "lm_head"}
+    layer_path = ".h.*"
+    module_names = {"embed": ".word_embeddings", "final_norm": ".ln_f", "lm_head": "lm_head"}
     layer_module_names = megatron_modules("self_attention")
 
     @property
@@ -225,7 +220,7 @@ class Falcon(LayerNormDecoder):
 
     def hf_module_names(self) -> Mapping[str, str]:
         """The class names the norms by the architecture."""
-        norms = {"blocks.*.attn_norm": "transformer.h.*.ln_attn", "blocks.*.mlp_norm": "transformer.h.*.ln_mlp"}
+        norms = {"blocks.*.attn_norm": ".h.*.ln_attn", "blocks.*.mlp_norm": ".h.*.ln_mlp"}
         return {**super().hf_module_names(), **(norms if self.has_two_norms else {})}
 
     def hf_cache(self) -> Transformer:
@@ -288,8 +283,8 @@ class Mpt(LayerNormDecoder):
     class_prefixes = ("Mpt", "MPT")  # published files have MPT
     task_heads = CLASSIFIERS
     base_model_prefix = "transformer"
-    layer_path = "transformer.blocks.*"
-    module_names = {"embed": "transformer.wte", "final_norm": "transformer.norm_f", "lm_head": "lm_head"}
+    layer_path = ".blocks.*"
+    module_names = {"embed": ".wte", "final_norm": ".norm_f", "lm_head": "lm_head"}
     layer_module_names = {
         "attn_norm": "norm_1",
         **attention_modules("attn", "Wqkv", "Wqkv", "Wqkv", "out_proj"),
