@@ -220,7 +220,7 @@ class Falcon(LayerNormDecoder):
 
     def hf_module_names(self) -> Mapping[str, str]:
         """The class names the norms by the architecture."""
-        norms = {"blocks.*.attn_norm": ".h.*.ln_attn", "blocks.*.mlp_norm": ".h.*.ln_mlp"}
+        norms = {"blocks.*.attn_norm": "transformer.h.*.ln_attn", "blocks.*.mlp_norm": "transformer.h.*.ln_mlp"}
         return {**super().hf_module_names(), **(norms if self.has_two_norms else {})}
 
     def hf_cache(self) -> Transformer:
