@@ -264,6 +264,7 @@ class Llama4Vision(ImageEncoder):
         projector_dropout"""
     task_heads = {"Model": TaskHead("models.llama4.modeling_llama4.Llama4VisionModel", "none")}
     hf_fixed_source = True
+    layer_path = "model.layers.*"
     layer_module_names = {
         **attention_modules("self_attn"),
         **mlp_modules("mlp", "fc1", "fc2", None),
