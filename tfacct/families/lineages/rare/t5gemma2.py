@@ -77,7 +77,8 @@ class T5Gemma2(GemmaEncoderDecoder):
         encoder_config, side_config = side_configs()
         if path == "decoder":
             return validate(side_config, self.decoder or {})
-        encoder, _, others = validate(encoder_config, self.encoder or {})
+        config, _, others = validate(encoder_config, self.encoder or {})
+        encoder: Any = config
         side, defaulted, unknown = validate(side_config, encoder.text_config or {})
         return side, defaulted, [*others, *unknown]
 
