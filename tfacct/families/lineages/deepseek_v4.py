@@ -6,20 +6,14 @@ from typing import Annotated, Any
 
 from pydantic_core import core_schema
 
-from tfacct.architecture.blocks import Block, Sublayer
 from tfacct.architecture.grouped import group
-from tfacct.architecture.parts import CompressedAttention, Experts, HyperConnection, HyperHead, Part, Rotary
+from tfacct.architecture.parts import CompressedAttention, Experts, Part, Rotary
 from tfacct.architecture.parts.projector import Learned, Linear, NamedTensors, Scaling
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
-from tfacct.families.lineages.decoder import EXPERT_MODULES, EXPERT_TENSORS, Decoder, DecoderBase, Window
+from tfacct.families.lineages.decoder import EXPERT_MODULES, EXPERT_TENSORS, Decoder, Window
 from tfacct.families.lineages.family import mlp_modules
-from tfacct.families.lineages.hyper_connections import (
-    HYPER_HEAD_MODULES,
-    HYPER_HEAD_TENSORS,
-    HYPER_MODULES,
-    HYPER_TENSORS,
-)
+from tfacct.families.lineages.hyper_connections import PUBLISHED_HYPER_CONNECTIONS, HyperConnected
 from tfacct.families.lineages.vocabulary import (
     DECODER,
     CoreSchema,
@@ -55,7 +49,7 @@ Ratios = Annotated[list[int], CoreSchema(core_schema.list_schema(core_schema.int
 COMPRESSOR = "kv_proj gate_proj kv_norm"
 
 
-class DeepseekV4(DecoderBase):
+class DeepseekV4(HyperConnected):
     """`DeepseekV4Config`, with its class's defaults, sizes too."""
 
     vocab_size: PositiveInt = 129280
@@ -117,7 +111,7 @@ class DeepseekV4(DecoderBase):
         for name in ("kv_proj", "gate_proj", "indexer.kv_proj", "indexer.gate_proj", "indexer.scorer.weights_proj")
     )
     hf_cache_differs = "it keeps one token fewer of a window, and keys and values apart in blocks that compress nothing"
-    module_names = {**Decoder.module_names, **HYPER_HEAD_MODULES}
+    module_names = Decoder.module_names
     layer_module_names = {
         "attn_norm": "input_layernorm",
         "mlp_norm": "post_attention_layernorm",
@@ -135,7 +129,6 @@ class DeepseekV4(DecoderBase):
         },
         **EXPERT_MODULES,
         **mlp_modules("mlp.shared_experts", at="mlp.shared"),
-        **HYPER_MODULES,
         "hc.attn.mix": "",
         "hc.mlp.mix": "",
     }
@@ -144,16 +137,14 @@ class DeepseekV4(DecoderBase):
         "attn.sinks.weight": "self_attn.sinks",
         "attn.compressor.position_bias.bias": "self_attn.compressor.position_bias",
         "attn.compressor.indexer.position_bias.bias": "self_attn.compressor.indexer.position_bias",
-        **HYPER_TENSORS,
     }
-    tensor_names = HYPER_HEAD_TENSORS
     checkpoint_conversion_mapping = (
         (r"\.attn\.", ".self_attn."),
         (r"\.ffn\.", ".mlp."),
         (r"^(model\.)?embed\.", "model.embed_tokens."),
         (r"^(model\.)?head\.", "lm_head."),
         (r"(^|\.)hc_head_(fn|base|scale)$", r"\1hc_head.hc_\2"),
-        (r"\.hc_(attn|ffn)_(fn|base|scale)$", r".\1_hc.\2"),
+        PUBLISHED_HYPER_CONNECTIONS,
         (r"\.attn_norm\.", ".input_layernorm."),
         (r"\.ffn_norm\.", ".post_attention_layernorm."),
         (r"\.attn_sink$", ".sinks"),
@@ -264,28 +255,18 @@ class DeepseekV4(DecoderBase):
             given, count = self.mlp_layer_types, self.num_hidden_layers
             validated_layer_types(given[:count], count, ("hash_moe", "moe"), "mlp_layer_types")
 
-    def architecture(self) -> Transformer:
-        """Layers with up to three kinds of attention, all with experts, between several residual streams."""
-        self.check()
-        gate: dict[str, Any] = {
-            "scoring": self.scoring_func,
-            "scaling": self.routed_scaling_factor,
-            "bound": self.swiglu_limit,
-        }
-        experts: Experts = self.experts("n_routed_experts", shared_alike=True, shared_bias=self.mlp_bias, **gate)
-        sizes: dict[str, Any] = {
-            "hidden": self.hidden_size,
-            "streams": self.hc_mult,
-            "eps": self.hc_eps,
-            "norm_eps": self.rms_norm_eps,
-        }
-        hyper, norm = HyperConnection(**sizes, rounds=self.hc_sinkhorn_iters), self.norm()
-        kinds = self.layer_kinds()
-        blocks = {
-            kind: Block((Sublayer(self.attention(kind), norm), Sublayer(experts, norm)), hyper=hyper)
-            for kind in dict.fromkeys(kinds)
-        }
-        return self.assemble([blocks[kind] for kind in kinds], hyper=HyperHead(**sizes))
+    def layers(self) -> list[str]:
+        return self.layer_kinds()
+
+    def mlp(self, layer: str) -> Experts:
+        return self.experts(
+            "n_routed_experts",
+            shared_alike=True,
+            shared_bias=self.mlp_bias,
+            scoring=self.scoring_func,
+            scaling=self.routed_scaling_factor,
+            bound=self.swiglu_limit,
+        )
 
     def hf_cache(self) -> Transformer:
         """One token less of a window; its keys are stored twice in layers without compression."""

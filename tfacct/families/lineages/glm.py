@@ -1,15 +1,12 @@
 """GLM's language models, and Solar Open."""
 
-from collections.abc import Mapping
 from typing import Any
 
-from tfacct.architecture.blocks import Block, Sublayer
 from tfacct.architecture.parts import (
     Attention,
     DeltaNet,
     Experts,
     FeedForward,
-    HyperConnection,
     HyperHead,
     LatentAttention,
     QKNorm,
@@ -20,10 +17,10 @@ from tfacct.families.lineages.delta import LINEAR, LowRankKimiDeltaDecoder
 from tfacct.families.lineages.dsa import INDEXED, REUSED, DsaDecoder, IndexerTypes, check_first_indexer
 from tfacct.families.lineages.family import mlp_modules
 from tfacct.families.lineages.hyper_connections import (
-    HYPER_HEAD_MODULES,
-    HYPER_HEAD_TENSORS,
-    HYPER_MODULES,
-    HYPER_TENSORS,
+    PUBLISHED_HYPER_CONNECTIONS,
+    HyperConnected,
+    hyper_modules,
+    hyper_tensors,
 )
 from tfacct.families.lineages.mla import MlaDecoder
 from tfacct.families.lineages.vocabulary import (
@@ -230,12 +227,7 @@ class SolarOpen(SharedExperts, PartialRotaryDecoder):
         return super().attention(layer, rope_dim=None)
 
 
-def with_delta(names: Mapping[str, str]) -> dict[str, str]:
-    """Names of hyper-connections, also around DeltaNet instead of attention."""
-    return {**names, **{ours.replace("hc.attn.", "hc.delta."): theirs for ours, theirs in names.items()}}
-
-
-class Glm5Next(LowRankKimiDeltaDecoder, GlmMoeDsa):
+class Glm5Next(HyperConnected, LowRankKimiDeltaDecoder, GlmMoeDsa):
     """GLM-5.3-Flash: DeltaNet with a decay for every channel (KDA) in three layers of four; in the fourth, latent
     attention without rotary embedding to groups of tokens that an indexer chooses; several residual streams."""
 
@@ -265,20 +257,19 @@ class Glm5Next(LowRankKimiDeltaDecoder, GlmMoeDsa):
     ignored_fields = "swiglu_limit norm_topk_prob mhc index_topk_freq"
     checkpoint_conversion_mapping = (
         LowRankKimiDeltaDecoder.published_forget_gate,
-        (r"\.hc_(attn|ffn)_(fn|base|scale)$", r".\1_hc.\2"),
+        PUBLISHED_HYPER_CONNECTIONS,
     )
     task_heads = inside_composite("Glm5NextForConditionalGeneration", "Glm5NextTextModel")
     constant_axes = LowRankKimiDeltaDecoder.constant_axes | {"Xf"}
-    module_names, tensor_names = HYPER_HEAD_MODULES, HYPER_HEAD_TENSORS
     layer_module_names = {
         "attn.indexer.gate_proj": "self_attn.indexer",
-        **with_delta(HYPER_MODULES),
+        **hyper_modules(delta="attn_hc"),
         **{f"hc.{ours}.mix": "" for ours in ("attn", "delta", "mlp")},
     }
     layer_tensor_names = {
         "attn.indexer.gate_proj.weight": "self_attn.indexer.index_kpool_compress_gate",
         "attn.indexer.position_bias.bias": "self_attn.indexer.index_kpool_compress_ape",
-        **with_delta(HYPER_TENSORS),
+        **hyper_tensors(delta="attn_hc"),
     }
 
     def check(self) -> None:
@@ -335,15 +326,5 @@ class Glm5Next(LowRankKimiDeltaDecoder, GlmMoeDsa):
         pool, tail = self.index_kpool, self.index_kpool_always_select_tail
         return super().attention(layer, **own, index_pool=pool, index_tail=tail)
 
-    def streams(self) -> dict[str, Any]:
-        """Arguments that all hyper-connections share."""
-        sizes = {"hidden": self.hidden_size, "streams": self.hc_mult}
-        return {**sizes, "eps": self.hc_eps, "norm_eps": self.rms_norm_eps}
-
-    def block(self, layer: Layer) -> Block:
-        mixer = self.delta() if layer.kind == LINEAR else self.attention(layer)
-        hyper = HyperConnection(**self.streams(), rounds=self.hc_sinkhorn_iters)
-        return Block((Sublayer(mixer, self.norm()), Sublayer(self.mlp(layer), self.norm())), hyper=hyper)
-
-    def embeddings_and_head(self) -> dict[str, Any]:
-        return {**super().embeddings_and_head(), "hyper": HyperHead(**self.streams(), weighs=False)}
+    def hyper_head(self) -> HyperHead:
+        return HyperHead(**self.streams(), weighs=False)

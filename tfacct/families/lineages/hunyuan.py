@@ -5,8 +5,8 @@ from typing import Any
 
 from pydantic import Field
 
-from tfacct.architecture.blocks import Block, Sublayer
-from tfacct.architecture.parts import Attention, Experts, HyperConnection, HyperHead, LatentAttention, QKNorm
+from tfacct.architecture.blocks import Block
+from tfacct.architecture.parts import Attention, Experts, HyperConnection, LatentAttention, QKNorm
 from tfacct.base.errors import ConfigError
 from tfacct.families.lineages.decoder import (
     EXPERT_TENSORS,
@@ -19,12 +19,7 @@ from tfacct.families.lineages.decoder import (
 )
 from tfacct.families.lineages.dsa import DsaDecoder, IndexerTypes, check_first_indexer
 from tfacct.families.lineages.family import SAME_AS_QUERY_HEADS, mlp_modules
-from tfacct.families.lineages.hyper_connections import (
-    HYPER_HEAD_MODULES,
-    HYPER_HEAD_TENSORS,
-    HYPER_MODULES,
-    HYPER_TENSORS,
-)
+from tfacct.families.lineages.hyper_connections import HyperConnected
 from tfacct.families.lineages.vocabulary import (
     CLASSIFYING,
     DECODER,
@@ -171,7 +166,7 @@ class HYV3(MoeWithShared, Decoder):
         return sparse_layers(self.mlp_layer_types, self.num_hidden_layers)
 
 
-class HYV4(DsaDecoder):
+class HYV4(HyperConnected, DsaDecoder):
     """Hunyuan V4: GLM-5's attention with an indexer, a gate and sinks, between several residual streams that nothing
     mixes."""
 
@@ -207,9 +202,8 @@ class HYV4(DsaDecoder):
     )
     constant_axes = frozenset({"Xl", "Xg"})
     keep_in_fp32_modules = ("self_attn.indexer.weights_proj", "lm_head")
-    module_names, tensor_names = HYPER_HEAD_MODULES, HYPER_HEAD_TENSORS
-    layer_module_names = {"attn.gate_proj": "self_attn.gate_proj", **HYPER_MODULES}
-    layer_tensor_names = {**SINK_TENSORS, **HYPER_TENSORS}
+    layer_module_names = {"attn.gate_proj": "self_attn.gate_proj"}
+    layer_tensor_names = SINK_TENSORS
     rope_pairs = "halves"
 
     def check(self) -> None:
@@ -231,19 +225,5 @@ class HYV4(DsaDecoder):
         own = {"gated": True, "gates": "channels", "sinks": True, "index_last": True}
         return super().attention(layer, **own)
 
-    def streams(self) -> dict[str, Any]:
-        """Arguments that all hyper-connections share."""
-        return {
-            "hidden": self.hidden_size,
-            "streams": self.hc_mult,
-            "eps": self.hc_eps,
-            "norm_eps": self.rms_norm_eps,
-        }
-
-    def block(self, layer: Layer) -> Block:
-        hyper = HyperConnection(**self.streams(), mixes=False, most=self.hc_magnitude)
-        attention, mlp = (Sublayer(part, self.norm()) for part in (self.attention(layer), self.mlp(layer)))
-        return Block((attention, mlp), hyper=hyper)
-
-    def embeddings_and_head(self) -> dict[str, Any]:
-        return {**super().embeddings_and_head(), "hyper": HyperHead(**self.streams())}
+    def hyper_connection(self) -> HyperConnection:
+        return HyperConnection(**self.streams(), mixes=False, most=self.hc_magnitude)
