@@ -137,12 +137,7 @@ class GPT2(EqualLayers, GPTFields):
     dropouts = PDROP
     task_heads = {"LMHeadModel": CAUSAL_MODEL, **CLASSIFIERS}
     transposed_weights = ("blocks.",)
-    module_names = {
-        "embed": ".wte",
-        "pos_embed": ".wpe",
-        "final_norm": ".ln_f",
-        "lm_head": "lm_head",
-    }
+    module_names = {"embed": ".wte", "pos_embed": ".wpe", "final_norm": ".ln_f", "lm_head": "lm_head"}
     layer_module_names = {
         "attn_norm": "ln_1",
         **attention_modules("attn", "c_attn", "c_attn", "c_attn", "c_proj"),
@@ -198,11 +193,7 @@ class OpenAIGPT(EqualLayers, GPTFields):
     }
     transposed_weights = GPT2.transposed_weights
     hf_no_cache = True
-    module_names = {
-        "embed": ".tokens_embed",
-        "pos_embed": ".positions_embed",
-        "lm_head": "lm_head",
-    }
+    module_names = {"embed": ".tokens_embed", "pos_embed": ".positions_embed", "lm_head": "lm_head"}
     layer_module_names = GPT2.layer_module_names
 
     @property
