@@ -557,10 +557,7 @@ class Step3p5(GatedHeadsDecoder):
     qk_norm = QKNorm(0, less_one=True)
     expert_count = "n_routed_experts"
     rope_by_kind = {}
-
-    def norm(self) -> Norm:
-        """RMSNorm whose stored weight is the scale minus 1."""
-        return replace(super().norm(), less_one=True)
+    norm_weight_minus_one = True
 
     def one_per_layer(self, values: list[Any], name: str) -> list[Any]:
         """A list whose further entries may be about layers that predict further tokens. Raises ConfigError."""

@@ -1,11 +1,10 @@
 """Nvidia's Nemotron models."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from tfacct.architecture.blocks import Block
-from tfacct.architecture.parts import Attention, Experts, FeedForward, Norm
+from tfacct.architecture.parts import Attention, Experts, FeedForward
 from tfacct.architecture.parts import Mamba2 as Mamba2Mixer
 from tfacct.base.errors import ConfigError
 from tfacct.families.lineages.decoder import Decoder, Layer, PartialRotaryDecoder, expert_modules
@@ -52,9 +51,7 @@ class Nemotron(PartialRotaryDecoder):
     norm_eps: PositiveFloat = 1e-5
     attribute_map = {"rope_percent": "partial_rotary_factor", "rope_percentage": "partial_rotary_factor"}
     norm_kind, eps_field, mlp_gated = "layer", "norm_eps", False
-
-    def norm(self) -> Norm:
-        return replace(super().norm(), less_one=True)
+    norm_weight_minus_one = True
 
 
 UNUSED_FIELDS: Mapping[str, tuple[object, ...]] = {

@@ -1,14 +1,13 @@
 """Decoders with LayerNorm or with norms around each sublayer: StableLM, Persimmon, PLaMo 3."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from operator import attrgetter
 from typing import Annotated, Any
 
 from pydantic_core import core_schema
 
 from tfacct.architecture.blocks import Block
-from tfacct.architecture.parts import Norm, QKNorm, Rotary
+from tfacct.architecture.parts import QKNorm, Rotary
 from tfacct.base.errors import ConfigError
 from tfacct.families.lineages.decoder import (
     NORMS_AROUND,
@@ -138,15 +137,12 @@ class Plamo3(Decoder):
     )
     layer_module_names = {**QK_NORMS, **NORMS_AROUND}
     norms, qk_norm = "around", QKNorm(0, less_one=True)
+    norm_weight_minus_one = True
 
     @property
     def activation(self) -> str:
         """hidden_activation names the whole gated MLP."""
         return "silu"
-
-    def norm(self) -> Norm:
-        """RMSNorm whose stored weight is the scale minus 1."""
-        return replace(super().norm(), less_one=True)
 
     def layers(self) -> list[Layer]:
         count, every = self.num_hidden_layers, self.sliding_window_pattern
