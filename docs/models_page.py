@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 import textwrap
 from pathlib import Path
 from types import NoneType
@@ -148,9 +147,7 @@ def _own_section(models: list[LoadedModel]) -> str:
 
 def _differs(name: str) -> str:
     """The first sentence of a family's docstring."""
-    family = families.config_class(name)
-    own = ".lineages." in family.__module__
-    doc = (family.__doc__ if own else sys.modules[family.__module__].__doc__) or ""
+    doc = families.config_class(name).__doc__ or ""
     return " ".join(doc.partition("\n\n")[0].split())
 
 

@@ -200,7 +200,7 @@ class FamilyConfig(BaseModel):
 
         return self.transformer().mapped(less_one)
 
-    def class_runs_more(self, work: Workload) -> Mapping[str, int]:  # noqa: ARG002
+    def class_runs_more(self, work: Workload) -> Mapping[str, int]:
         """Our products that the class runs over more positions than there are new tokens, by path: how many more."""
         return {}
 
@@ -209,7 +209,7 @@ class FamilyConfig(BaseModel):
         its own."""
         return {}
 
-    def class_adds(self, work: Workload) -> Mapping[str, int]:  # noqa: ARG002
+    def class_adds(self, work: Workload) -> Mapping[str, int]:
         """FLOPs of each block that the class runs beyond those counted here, by the path of one of our products that it
         runs in the same module."""
         return {}

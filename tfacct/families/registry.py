@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 from functools import cache
 from importlib import import_module
-from pathlib import Path
 from typing import Literal
 
 from tfacct.families._base import FamilyConfig
@@ -286,16 +285,14 @@ def names() -> list[str]:
 @cache
 def config_class(model_type: str) -> type[FamilyConfig]:
     """The config of one family."""
-    from tfacct.families.lineages.family import Family, build
+    if model_type == OWN:
+        from tfacct.families.own import Config
 
-    module, name, _ = FAMILIES.get(model_type, ("", "", ""))
-    if module and (Path(__file__).parent / "lineages" / f"{module.replace('.', '/')}.py").exists():
-        family = getattr(import_module(f"tfacct.families.lineages.{module}"), name, None)
-        if family is not None and issubclass(family, Family):
-            return build(family)
-    old = import_module(f"tfacct.families.{model_type.replace('-', '__')}")  # until all have moved
-    config: type[FamilyConfig] = old.Config
-    return config
+        return Config
+    from tfacct.families.family import build
+
+    module, name, _ = FAMILIES[model_type]
+    return build(getattr(import_module(f"tfacct.families.{module}"), name))
 
 
 def released(model_type: str) -> str:

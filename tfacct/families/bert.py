@@ -1,0 +1,637 @@
+"""BERT and its relatives: encoders with learned embeddings, post-norm layers and several task heads."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from tfacct.architecture.blocks import Block, Order, Stack
+from tfacct.architecture.parts import (
+    Attention,
+    Embedding,
+    FeedForward,
+    Head,
+    Idle,
+    Norm,
+    Picked,
+    Pooler,
+    Positions,
+    RelativeBias,
+    Segments,
+)
+from tfacct.architecture.transformer import Transformer
+from tfacct.base.errors import ConfigError
+from tfacct.families.family import ABSENT, Family, attention_modules, mlp_modules
+from tfacct.families.vocabulary import (
+    ANSWERS,
+    BODY,
+    CAUSAL_MODEL,
+    SCORED,
+    TOKENS,
+    TOKENS_CLASSIFIED,
+    LayerCount,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    StrictBool,
+    StrictStr,
+    TaskHead,
+    divide_exactly,
+)
+
+CLASSES = "ForSequenceClassification"
+MASKED = TaskHead("AutoModelForMaskedLM")
+ENCODING: Mapping[str, TaskHead] = {
+    "ForMaskedLM": MASKED,
+    "Model": TaskHead("AutoModel", "none", pooler=True, paths={"pooler": "pooler.dense"}, body=""),
+    CLASSES: replace(
+        SCORED, pooler=True, bias=True, paths={"pooler": "classifier.dense", "classifier": "classifier.out_proj"}
+    ),
+    "ForTokenClassification": TOKENS_CLASSIFIED,
+    "ForQuestionAnswering": ANSWERS,
+}
+"""A masked language model, the base model with a pooler, and classifiers of sequences, tokens and answers."""
+PRETRAINED = TaskHead("AutoModelForPreTraining", pooler=True, bias=True, also=True)
+"""A masked language model that also classifies pairs of sequences."""
+LM_HEAD = {"lm_head.transform": "lm_head.dense", "lm_head.norm": "lm_head.layer_norm", "lm_head": "lm_head.decoder"}
+"""A masked language model's head in RoBERTa's relatives."""
+LM_BIAS = {"lm_head.bias": "lm_head.bias"}
+EMBEDDINGS = {
+    "embed": ".embeddings.word_embeddings",
+    "pos_embed": ".embeddings.position_embeddings",
+    "type_embed": ".embeddings.token_type_embeddings",
+    "embed_norm": ".embeddings.LayerNorm",
+}
+DROPOUTS: Mapping[str, tuple[str, float | None]] = {
+    "embedding": ("hidden_dropout_prob", 0.1),
+    "residual": ("hidden_dropout_prob", 0.1),
+    "attention": ("attention_probs_dropout_prob", 0.1),
+}
+
+
+def mlm_head_modules(
+    at: str, dense: str = "dense", norm: str = "LayerNorm", decoder: str = "decoder"
+) -> dict[str, str]:
+    """A masked language model's head: a projection, a norm and the logits."""
+    return {"lm_head.transform": f"{at}.{dense}", "lm_head.norm": f"{at}.{norm}", "lm_head": f"{at}.{decoder}"}
+
+
+def sequence_classifier(pooler: str, classifier: str = "classifier") -> TaskHead:
+    """The head that classifies sequences, with its pooler and classifier under these names."""
+    return replace(ENCODING[CLASSES], paths={"pooler": pooler, "classifier": classifier})
+
+
+def pooled_heads(prefix: str) -> dict[str, TaskHead]:
+    """Task heads that classify sequences by the pooler of the base model with this prefix."""
+    return {**ENCODING, CLASSES: sequence_classifier(f"{prefix}.pooler.dense")}
+
+
+def pretraining_heads(prefix: str) -> dict[str, TaskHead]:
+    """BERT's task heads: two also predict whether one sequence follows another."""
+    heads = pooled_heads(prefix)
+    paths = {"pooler": f"{prefix}.pooler.dense", "classifier": "cls.seq_relationship"}
+    pairs: dict[str, Any] = {"paths": paths, "scores": 2, "obeys": False}
+    next_sentence = replace(heads[CLASSES], auto="AutoModelForNextSentencePrediction", picks=False, **pairs)
+    return {**heads, "ForPreTraining": replace(PRETRAINED, **pairs), "ForNextSentencePrediction": next_sentence}
+
+
+class BertLike(Family):
+    """An encoder like BERT, without assumptions about the names of its sizes."""
+
+    base_model_prefix = "bert"
+    task_heads = ENCODING
+    constant_axes = frozenset("G")
+    module_names = EMBEDDINGS
+    layer_path = ".encoder.layer.*"
+    layer_module_names = {
+        **attention_modules("attention.self", "query", "key", "value"),
+        "attn.o_proj": "attention.output.dense",
+        "attn_norm": "attention.output.LayerNorm",
+        "mlp.up_proj": "intermediate.dense",
+        "mlp.down_proj": "output.dense",
+        "mlp_norm": "output.LayerNorm",
+    }
+    head_act: ClassVar[str | None] = None
+    """Activation of the head's transform, if it is not that of the MLPs."""
+    shared_weights = False
+    """Whether all layers share one set of weights."""
+    order: ClassVar[Order] = "post"
+    """Norms after (`post`) or before (`pre`) each sublayer; `pre` has one after the last layer too."""
+    norm_after_embeddings = True
+    head_owns_embedding = False
+    """Whether the class declares its head before the base model, so that the tied embedding has the head's name."""
+    head_may_be_untied = False
+
+    @property
+    def context(self) -> int:
+        """Rows of the position embedding."""
+        rows: int = self.max_position_embeddings
+        return rows
+
+    @property
+    def embedding_width(self) -> int | None:
+        """Width of the embeddings, if it is not hidden_size."""
+        width: int = getattr(self, "embedding_size", None) or self.hidden_size
+        return None if width == self.hidden_size else width
+
+    @property
+    def embedding_sizes(self) -> dict[str, Any]:
+        """Width of the embeddings, as keyword arguments of a part."""
+        return {"hidden": self.embedding_width or self.hidden_size, "narrow": self.embedding_width is not None}
+
+    def norm(self) -> Norm:
+        return Norm(hidden=self.hidden_size, kind="layer", eps=self.layer_norm_eps)
+
+    def attention(self) -> Attention:
+        """Multi-head attention with biases on all four projections, bidirectional."""
+        hidden, heads = self.hidden_size, self.num_attention_heads
+        size = divide_exactly(hidden, heads, "hidden_size by num_attention_heads")
+        how: dict[str, Any] = {"qkv_bias": True, "out_bias": True, "causal": False}
+        return Attention(hidden=hidden, kv_heads=heads, group=1, head_dim=size, **how)
+
+    def mlp(self) -> FeedForward:
+        width, activation = self.intermediate_size, self.hidden_act
+        return FeedForward(hidden=self.hidden_size, width=width, bias=True, activation=activation)
+
+    def block(self) -> Block:
+        return Block.of(self.attention(), self.mlp(), norm=self.norm(), order=self.order)
+
+    def embedding(self) -> Embedding:
+        """Token embedding, and a projection if it is narrower than the model."""
+        width = self.embedding_width
+        projected: dict[str, Any] = {} if width is None else {"width": width, "late": True, "bias": True}
+        return Embedding(vocab=self.vocab_size, hidden=self.hidden_size, **projected)
+
+    def positions(self) -> Positions | None:
+        return Positions(rows=self.max_position_embeddings, **self.embedding_sizes)
+
+    def relative_bias(self) -> RelativeBias | None:
+        """Relative position bias, in families that have one."""
+        return None
+
+    def embedding_norm(self) -> Norm | None:
+        normed = Norm(kind="layer", eps=self.layer_norm_eps, **self.embedding_sizes)
+        return normed if self.norm_after_embeddings else None
+
+    def head(self) -> Head:
+        """A projection, an activation, a norm, and logits with a bias."""
+        width, tied, act = self.embedding_width, self.tie_word_embeddings, self.head_act or self.hidden_act
+        how: dict[str, Any] = {"tied": tied, "bias": True, "transform": act, "eps": self.layer_norm_eps}
+        return Head(hidden=self.hidden_size, vocab=self.vocab_size, width=width, **how)
+
+    def hf_tensor_names(self) -> dict[str, str]:
+        named_by_head = self.head_owns_embedding and self.task_head.head == "lm"
+        return super().hf_tensor_names() | ({"embed.weight": "lm_head.decoder.weight"} if named_by_head else {})
+
+    def check(self) -> None:
+        super().check()
+        if not (self.tie_word_embeddings or self.head_may_be_untied) and self.task_head.head == "lm":
+            raise self.refused("tie_word_embeddings", False)
+
+    def architecture(self) -> Transformer:
+        """Embeddings and a norm, bidirectional layers, and a head with a transform."""
+        self.check()
+        stack = Stack(self.block(), self.num_hidden_layers, once=self.shared_weights)
+        segments = getattr(self, "type_vocab_size", 0)
+        return Transformer(
+            embed=self.embedding(),
+            positions=self.positions(),
+            segments=Segments(rows=segments, **self.embedding_sizes) if segments else None,
+            bias=self.relative_bias(),
+            embed_norm=self.embedding_norm(),
+            stacks=(stack,),
+            final_norm=self.norm() if self.order == "pre" else None,
+            head=self.head(),
+        )
+
+
+class PositionsAfterPadding(BertLike):
+    """Positions counted from the row after the padding token's."""
+
+    @property
+    def offset(self) -> int:
+        """Rows of the position embedding before the first position."""
+        first: int = self.pad_token_id + 1
+        return first
+
+    @property
+    def context(self) -> int:
+        """Rows from the first position on. Raises ConfigError if there is none."""
+        rows: int = self.max_position_embeddings
+        if rows <= self.offset:
+            raise ConfigError(
+                f"max_position_embeddings = {rows:,} leaves no position behind pad_token_id = {self.pad_token_id:,}"
+            )
+        return rows - self.offset
+
+    def positions(self) -> Positions | None:
+        return Positions(rows=self.context + self.offset, offset=self.offset, **self.embedding_sizes)
+
+
+class BertBase(BertLike):
+    """The fields that most of them share."""
+
+    vocab_size: PositiveInt = 30522
+    hidden_size: PositiveInt = 768
+    num_hidden_layers: LayerCount = 12
+    num_attention_heads: PositiveInt = 12
+    intermediate_size: PositiveInt = 3072
+    max_position_embeddings: PositiveInt = 512
+    tie_word_embeddings: StrictBool = True
+    hidden_act: StrictStr = "gelu"
+    layer_norm_eps: PositiveFloat = 1e-12
+
+    dropouts: ClassVar[Mapping[str, tuple[str, float | None]]] = {
+        **DROPOUTS,
+        "classifier": ("classifier_dropout", None),
+    }
+
+
+class DecoderCapable(BertBase):
+    """Classes that can be decoders too, which is not supported."""
+
+    type_vocab_size: PositiveInt = 2
+    is_decoder: StrictBool = False
+    position_embedding_type: StrictStr = "absolute"
+    reference_only = "is_decoder"
+    required_values: ClassVar[Mapping[str, object]] = {"position_embedding_type": "absolute", "is_decoder": False}
+
+
+class StoresPooler(DecoderCapable):
+    """Every class stores the pooler, and runs it even if nothing reads its result."""
+
+    hf_extra_note = "it runs the pooler, whose result nothing reads"
+
+    def transformer(self) -> Transformer:
+        model = super().transformer()
+        return model if model.pooler is not None else replace(model, idle=Idle(hidden=self.hidden_size))
+
+    def hf_products(self) -> Transformer | None:
+        model = self.transformer()
+        return None if model.idle is None else replace(model, idle=None, pooler=Pooler(hidden=self.hidden_size))
+
+
+class Bert(DecoderCapable):
+    """BERT: bidirectional attention, post-norm layers, and a head that predicts masked tokens."""
+
+    ignored_fields = """directionality pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers
+        pooler_size_per_head pooler_type"""
+    task_heads = pretraining_heads("bert")
+    module_names = mlm_head_modules("cls.predictions", "transform.dense", "transform.LayerNorm")
+    tensor_names = {"lm_head.bias": "cls.predictions.bias"}
+
+
+class BertGeneration(BertBase):
+    """BERT without segments as half of an encoder-decoder: a causal decoder with a KV cache, or an encoder."""
+
+    defaults = dict(
+        vocab_size=50358, hidden_size=1024, num_hidden_layers=24, num_attention_heads=16, intermediate_size=4096
+    )
+    is_decoder: StrictBool = False
+    dropouts = DROPOUTS
+    task_heads = {"Decoder": CAUSAL_MODEL, "Encoder": BODY}
+    module_names = {"type_embed": ABSENT, "lm_head": "lm_head.decoder"}
+    tensor_names = LM_BIAS
+
+    def attention(self) -> Attention:
+        return replace(super().attention(), causal=self.is_decoder)
+
+    def head(self) -> Head:
+        return replace(super().head(), transform=None)
+
+
+class ChineseCLIPText(Bert):
+    """Chinese CLIP's text encoder: BERT, and a projection of the first token."""
+
+    projection_dim: PositiveInt = 512
+    task_heads = {
+        "Model": replace(ENCODING["Model"], auto="ChineseCLIPTextModel"),
+        "ModelWithProjection": TaskHead("", "none", pooler=True, paths={"pooler.project": "text_projection"}),
+    }
+
+    def pooler(self, hidden: Any) -> Pooler | Picked:
+        if "pooler" in self.task_head.paths:
+            return Pooler(hidden=hidden)
+        return Picked(hidden=hidden, width=self.projection_dim)
+
+
+class DPR(DecoderCapable):
+    """DPR: BERT as an encoder of questions or of passages; the first token is the text's vector."""
+
+    projection_dim: NonNegativeInt = 0
+    ignored_fields = f"{Bert.ignored_fields} gradient_checkpointing"
+    task_heads = {
+        f"{side}Encoder": TaskHead(
+            f"DPR{side}Encoder",
+            "none",
+            pooler=True,
+            paths={"pooler.project": f"{at}.encode_proj"},
+            body=f"{at}.bert_model.",
+        )
+        for side, at in (("Question", "question_encoder"), ("Context", "ctx_encoder"))
+    }
+    base_model_prefix = "question_encoder.bert_model"
+
+    def pooler(self, hidden: Any) -> Picked | None:
+        return Picked(hidden=hidden, width=self.projection_dim, bias=True) if self.projection_dim else None
+
+
+class MegatronBert(DecoderCapable):
+    """Megatron's BERT: norms before the sublayers, none after the embeddings, one after the last layer."""
+
+    defaults = dict(
+        vocab_size=29056, hidden_size=1024, num_hidden_layers=24, num_attention_heads=16, intermediate_size=4096
+    )
+    order, norm_after_embeddings = "pre", False
+    task_heads = Bert.task_heads
+    module_names = {**Bert.module_names, "embed_norm": ABSENT, "final_norm": ".encoder.ln"}
+    layer_module_names = {"attn_norm": "attention.ln", "mlp_norm": "ln"}
+    tensor_names = Bert.tensor_names
+
+
+class MPNet(PositionsAfterPadding, BertBase):
+    """MPNet: BERT's encoder with RoBERTa's positions, and a relative position bias."""
+
+    defaults = dict(vocab_size=30527)
+    relative_attention_num_buckets: PositiveInt = 32
+    dropouts = {**DROPOUTS, "classifier": ("hidden_dropout_prob", 0.1)}
+    offset = 2  # pad_token_id is not read
+    head_act = "gelu"
+    base_model_prefix = "mpnet"
+    module_names = {**LM_HEAD, "rel_bias": ".encoder.relative_attention_bias"}
+    tensor_names = LM_BIAS
+    layer_module_names = {**attention_modules("attention.attn", "q", "k", "v", "o"), "attn_norm": "attention.LayerNorm"}
+
+    @property
+    def context(self) -> int:
+        if self.max_position_embeddings <= self.offset:
+            raise ConfigError(f"max_position_embeddings must be at least 3, not {self.max_position_embeddings:,}")
+        return self.max_position_embeddings - self.offset
+
+    def attention(self) -> Attention:
+        return replace(super().attention(), biased=True)
+
+    def relative_bias(self) -> RelativeBias:
+        return RelativeBias(buckets=self.relative_attention_num_buckets, kv_heads=self.num_attention_heads, group=1)
+
+
+class RemBert(DecoderCapable):
+    """RemBERT: BERT's encoder with embeddings narrower than the model, and a head that is not tied and wider."""
+
+    defaults = dict(
+        vocab_size=250300,
+        hidden_size=1152,
+        num_hidden_layers=32,
+        num_attention_heads=18,
+        intermediate_size=4608,
+        tie_word_embeddings=False,
+    )
+    input_embedding_size: PositiveInt = 256
+    output_embedding_size: PositiveInt = 1664
+    required_values = {**DecoderCapable.required_values, "tie_word_embeddings": False}
+    head_may_be_untied = True
+    task_heads = pooled_heads("rembert")
+    base_model_prefix = "rembert"
+    module_names = {
+        **mlm_head_modules("cls.predictions"),
+        "embed.project": ".encoder.embedding_hidden_mapping_in",
+    }
+
+    @property
+    def embedding_width(self) -> int:
+        """The projection exists even if the embeddings are as wide as the model."""
+        return self.input_embedding_size
+
+    def head(self) -> Head:
+        return replace(super().head(), tied=False, width=None, own=self.output_embedding_size)
+
+
+class Splinter(BertBase):
+    """Splinter: BERT's encoder without a pooler. The head that selects answers is not included."""
+
+    type_vocab_size: PositiveInt = 2
+    dropouts = DROPOUTS
+    ignored_fields = "question_token_id"
+    task_heads = {"Model": BODY}
+    base_model_prefix = "splinter"
+
+
+class Roberta(PositionsAfterPadding, DecoderCapable):
+    """RoBERTa: BERT's encoder, with positions counted from the row after the padding token's."""
+
+    defaults = dict(vocab_size=50265)
+    pad_token_id: NonNegativeInt = 1
+    reference_only = "pad_token_id"
+    head_act = "gelu"
+    base_model_prefix = "roberta"
+    module_names = LM_HEAD
+    tensor_names = LM_BIAS
+
+
+class RobertaPreLayerNorm(Roberta):
+    """RoBERTa with norms before the sublayers, and one after the last layer."""
+
+    order = "pre"
+    base_model_prefix = "roberta_prelayernorm"
+    module_names = {"final_norm": ".LayerNorm"}
+    layer_module_names = {"attn_norm": "attention.LayerNorm", "mlp_norm": "intermediate.LayerNorm"}
+
+
+class XLMRoberta(Roberta):
+    """XLM-RoBERTa: RoBERTa, for many languages. Only the default vocabulary differs."""
+
+    defaults = dict(vocab_size=30522)
+    head_owns_embedding = True
+
+
+class Camembert(XLMRoberta):
+    """CamemBERT: RoBERTa, for French. Only the default vocabulary differs."""
+
+
+class XLMRobertaXL(Roberta):
+    """XLM-RoBERTa XL and XXL: norms before the sublayers, none after the embeddings, one after the last layer."""
+
+    defaults = dict(
+        vocab_size=250880,
+        hidden_size=2560,
+        num_hidden_layers=36,
+        num_attention_heads=32,
+        intermediate_size=10240,
+        max_position_embeddings=514,
+        type_vocab_size=1,
+        layer_norm_eps=1e-5,
+    )
+    order, norm_after_embeddings = "pre", False
+    dropouts = {("attn" if place == "residual" else place): field for place, field in Roberta.dropouts.items()}
+    module_names = {"embed_norm": ABSENT, "final_norm": ".encoder.LayerNorm"}
+    layer_module_names = {"attn_norm": "attention.self_attn_layer_norm", "mlp_norm": "LayerNorm"}
+
+
+class Data2VecText(Roberta):
+    """data2vec for text: RoBERTa. Only the default vocabulary differs."""
+
+    defaults = dict(vocab_size=30522)
+    base_model_prefix = "data2vec_text"
+
+
+class AltCLIPText(Roberta):
+    """AltCLIP's text encoder: XLM-RoBERTa's encoder, a norm and a projection of every token."""
+
+    defaults = dict(
+        vocab_size=250002,
+        hidden_size=1024,
+        num_hidden_layers=24,
+        num_attention_heads=16,
+        intermediate_size=4096,
+        max_position_embeddings=514,
+        type_vocab_size=1,
+        layer_norm_eps=1e-5,
+    )
+    project_dim: PositiveInt = 768
+    projection_dim: PositiveInt = 768
+    reference_only = "projection_dim"
+    ignored_fields = "initializer_factor pooler_fn learn_encoder"
+    checkpoint_conversion_mapping = ((r"\.encoder\.layer\.", ".encoder.layers."),)
+    transformation = {"pooler.project": "transformation"}
+    task_heads = {
+        "Model": TaskHead("AltCLIPTextModel", "none", pooler=True, paths=transformation),
+        "ModelWithProjection": TaskHead(
+            "", "none", pooler=True, paths={**transformation, "pooler.then": "text_projection"}
+        ),
+    }
+    base_model_prefix = ""
+    layer_path = "roberta.encoder.layers.*"
+    module_names = {
+        **{ours: f"roberta{theirs}" for ours, theirs in EMBEDDINGS.items()},
+        **dict.fromkeys(LM_HEAD, ABSENT),
+        "final_norm": "pre_LN",
+    }
+    tensor_names = dict.fromkeys(LM_BIAS, ABSENT)
+
+    def pooler(self, hidden: Any) -> Picked:
+        """A projection of every token; in the whole of CLIP a second one of the first token."""
+        then = self.projection_dim if "pooler.then" in self.task_head.paths else None
+        return Picked(hidden=hidden, reads="each", width=self.project_dim, bias=True, then=then)
+
+    def architecture(self) -> Transformer:
+        return replace(super().architecture(), final_norm=self.norm(), head=None)
+
+
+class Electra(DecoderCapable):
+    """ELECTRA: BERT's encoder, embeddings may be narrower than the model; a discriminator, or the generator."""
+
+    defaults = dict(hidden_size=256, num_attention_heads=4, intermediate_size=1024)
+    embedding_size: PositiveInt = 128
+    ignored_fields = "summary_type summary_use_proj summary_activation"
+    discriminator_modules = {
+        "pooler": "discriminator_predictions.dense",
+        "classifier": "discriminator_predictions.dense_prediction",
+    }
+    discriminator = replace(
+        TOKENS, auto="AutoModelForPreTraining", pooler=True, paths=discriminator_modules, scores=1, obeys=False
+    )
+    task_heads = {**ENCODING, "Model": BODY, "ForPreTraining": discriminator}
+    head_act = "gelu"
+    base_model_prefix = "electra"
+    module_names = {
+        **mlm_head_modules("generator_predictions"),
+        "embed.project": ".embeddings_project",
+        "lm_head": "generator_lm_head",
+    }
+
+    def pooler(self, hidden: Any) -> Pooler:
+        """Projection of the first position and GELU; the discriminator's of each position."""
+        if self.task_head is self.discriminator:
+            return Pooler(hidden=hidden, reads="each", activation=self.hidden_act)
+        return Pooler(hidden=hidden, activation="gelu")
+
+
+class Albert(BertBase):
+    """ALBERT: BERT's encoder, with one layer's weights for all layers, and embeddings narrower than the model."""
+
+    defaults = dict(
+        vocab_size=30000, hidden_size=4096, num_attention_heads=64, intermediate_size=16384, hidden_act="gelu_new"
+    )
+    embedding_size: PositiveInt = 128
+    type_vocab_size: PositiveInt = 2
+    position_embedding_type: StrictStr = "absolute"
+    num_hidden_groups: PositiveInt = 1
+    inner_group_num: PositiveInt = 1
+    dropouts = dict(
+        embedding=("hidden_dropout_prob", 0.0),
+        residual=("hidden_dropout_prob", 0.0),
+        attention=("attention_probs_dropout_prob", 0.0),
+    )
+    required_values = {"position_embedding_type": "absolute", "num_hidden_groups": 1, "inner_group_num": 1}
+    ignored_fields = "gap_size net_structure_type num_memory_blocks down_scale_factor"
+    task_heads = {
+        **ENCODING,
+        "Model": replace(ENCODING["Model"], paths={"pooler": "pooler"}),
+        CLASSES: sequence_classifier("albert.pooler"),
+        "ForPreTraining": replace(
+            PRETRAINED, paths={"pooler": "albert.pooler", "classifier": "sop_classifier.classifier"}
+        ),
+    }
+    base_model_prefix = "albert"
+    layer_path = ".encoder.albert_layer_groups.0.albert_layers.0"
+    shared_weights = True
+    module_names = {
+        **mlm_head_modules("predictions"),
+        "embed.project": ".encoder.embedding_hidden_mapping_in",
+    }
+    tensor_names = {"lm_head.bias": "predictions.bias"}
+    layer_module_names = {
+        **attention_modules("attention", "query", "key", "value", "dense"),
+        "attn_norm": "attention.LayerNorm",
+        "mlp.up_proj": "ffn",
+        "mlp.down_proj": "ffn_output",
+        "mlp_norm": "full_layer_layer_norm",
+    }
+
+    @property
+    def embedding_width(self) -> int:
+        """The projection exists even if the embeddings are as wide as the model."""
+        return self.embedding_size
+
+
+class DistilBert(BertLike):
+    """DistilBERT: BERT's encoder with half the layers, and without segments and pooler."""
+
+    vocab_size: PositiveInt = 30522
+    dim: PositiveInt = 768
+    n_layers: LayerCount = 6
+    n_heads: PositiveInt = 12
+    hidden_dim: PositiveInt = 3072
+    max_position_embeddings: PositiveInt = 512
+    tie_word_embeddings: StrictBool = True
+    activation: StrictStr = "gelu"
+
+    intermediate_size = property(lambda self: self.hidden_dim)
+    hidden_act = property(lambda self: self.activation)
+    layer_norm_eps = 1e-12
+    attribute_map = {"hidden_size": "dim", "num_attention_heads": "n_heads", "num_hidden_layers": "n_layers"}
+    dropouts = dict(
+        embedding=("dropout", 0.1),
+        mlp=("dropout", 0.1),
+        attention=("attention_dropout", 0.1),
+        classifier=("seq_classif_dropout", 0.2),
+    )
+    ignored_fields = "sinusoidal_pos_embds tie_weights_"
+    task_heads = {**ENCODING, "Model": BODY, CLASSES: sequence_classifier("pre_classifier")}
+    base_model_prefix = "distilbert"
+    layer_path = ".transformer.layer.*"
+    module_names = {
+        "type_embed": ABSENT,
+        "lm_head.transform": "vocab_transform",
+        "lm_head.norm": "vocab_layer_norm",
+        "lm_head": "vocab_projector",
+    }
+    layer_module_names = {
+        **attention_modules("attention", "q_lin", "k_lin", "v_lin", "out_lin"),
+        **mlp_modules("ffn", "lin1", "lin2", None),
+        "attn_norm": "sa_layer_norm",
+        "mlp_norm": "output_layer_norm",
+    }
+
+    def pooler(self, hidden: Any) -> Pooler:
+        """Projection of the first position and ReLU."""
+        return Pooler(hidden=hidden, activation="relu")

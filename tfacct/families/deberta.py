@@ -1,0 +1,190 @@
+"""DeBERTa: BERT's layers with disentangled attention, which also scores the distance between two tokens."""
+
+from dataclasses import replace
+from typing import Any
+
+from tfacct.architecture.parts import Attention, Disentangled, Distances, FirstConvolution, Pooler, Positions
+from tfacct.architecture.transformer import Transformer
+from tfacct.base.errors import ConfigError
+from tfacct.families.bert import CLASSES, ENCODING, Bert, BertBase, mlm_head_modules, sequence_classifier
+from tfacct.families.vocabulary import BODY, NonNegativeInt, PositiveInt, StrictBool, StrictStr
+
+
+class DebertaBase(BertBase):
+    """The fields that both versions share."""
+
+    defaults = dict(layer_norm_eps=1e-7)
+    type_vocab_size: NonNegativeInt = 0
+    relative_attention: StrictBool = False
+    max_relative_positions: int = -1
+    position_biased_input: StrictBool = True
+    pos_att_type: str | list[str] | None = None
+    embedding_size: PositiveInt | None = None
+    pooler_hidden_size: PositiveInt | None = None
+    pooler_hidden_act: StrictStr = "gelu"
+    legacy: StrictBool = True
+
+    dropouts = {}
+    reference_only = "legacy"
+    ignored_fields = "attention_type max_seq_length summary_last_token"
+    task_heads = {**ENCODING, "Model": BODY, CLASSES: sequence_classifier("pooler.dense")}
+    base_model_prefix = "deberta"
+    module_names = {"rel_embed": ".encoder.rel_embeddings"}
+    layer_module_names = {"attn.to_positions": "attention.self", "attn.from_positions": "attention.self"}
+    tensor_names = {"lm_head.bias": "cls.predictions.bias"}
+    key_bias = True
+
+    def hf_module_names(self) -> dict[str, str]:
+        """With the head, whose names depend on `legacy`."""
+        own = {**mlm_head_modules("lm_predictions.lm_head"), "lm_head": "lm_predictions.lm_head"}
+        return {**super().hf_module_names(), **(Bert.module_names if self.legacy else own)}
+
+    def hf_tensor_names(self) -> dict[str, str]:
+        head = "cls.predictions" if self.legacy else "lm_predictions.lm_head"
+        return {our: their.replace("cls.predictions", head) for our, their in super().hf_tensor_names().items()}
+
+    @property
+    def position_terms(self) -> frozenset[str]:
+        """What pos_att_type names: scores of content to position (c2p), of position to content (p2c). Raises
+        ConfigError."""
+        given = self.pos_att_type or []
+        terms = frozenset(word.strip() for word in (given.lower().split("|") if isinstance(given, str) else given))
+        if terms - {"c2p", "p2c"}:
+            raise ConfigError(f"pos_att_type names {sorted(terms - {'c2p', 'p2c'})[0]!r}, which is not understood")
+        return terms
+
+    @property
+    def max_distance(self) -> int:
+        """Distances that differ, before they are put into buckets."""
+        return self.max_position_embeddings if self.max_relative_positions < 1 else self.max_relative_positions
+
+    def check(self) -> None:
+        super().check()
+        for name in ("embedding_size", "pooler_hidden_size"):
+            if getattr(self, name) not in (None, self.hidden_size):
+                raise self.refused(name, getattr(self, name))
+        if self.relative_attention and not self.position_terms:
+            raise self.refused("pos_att_type", self.pos_att_type)
+
+    def distance_scores(self) -> dict[str, Any]:
+        """How attention scores distances: the family's fields of `Disentangled`."""
+        raise NotImplementedError
+
+    def distance_embedding(self) -> Distances:
+        """Embedding of distances, shared by all layers."""
+        raise NotImplementedError
+
+    def attention(self) -> Attention:
+        """Scaled by the number of terms of a score; disentangled if relative_attention is set."""
+        plain, terms = super().attention(), self.position_terms
+        how: dict[str, Any] = {"causal": False, "qkv_bias": True, "out_bias": True, "key_bias": self.key_bias}
+        how |= {"hidden": plain.hidden, "kv_heads": plain.kv_heads, "group": 1, "head_dim": plain.head_dim}
+        how["scale"] = (plain.head_dim * (1 + len(terms))) ** -0.5
+        if not self.relative_attention:
+            return Attention(**how)
+        return Disentangled(**how, to_positions="c2p" in terms, from_positions="p2c" in terms, **self.distance_scores())
+
+    def positions(self) -> Positions | None:
+        return super().positions() if self.position_biased_input else None
+
+    def pooler(self, hidden: Any) -> Pooler:
+        return Pooler(hidden=hidden, activation=self.pooler_hidden_act)
+
+    def architecture(self) -> Transformer:
+        model = super().architecture()
+        return replace(model, distances=self.distance_embedding()) if self.relative_attention else model
+
+
+class Deberta(DebertaBase):
+    """DeBERTa: BERT's layers; attention also scores distances, of which there are as many as a text has."""
+
+    defaults = dict(vocab_size=50265)
+    talking_head: StrictBool = False
+    reference_only = "talking_head"
+    constant_axes = frozenset({"G", "Xd"})
+    key_bias = False
+    layer_module_names = {
+        **{f"attn.{name}_proj": "attention.self.in_proj" for name in "qkv"},
+        "attn.pos_k_proj": "attention.self.pos_proj",
+        "attn.pos_q_proj": "attention.self.pos_q_proj",
+    }
+    layer_tensor_names = {f"attn.{name}_proj.bias": f"attention.self.{name}_bias" for name in "qv"}
+
+    def distance_scores(self) -> dict[str, Any]:
+        return {"distances": None, "shared": False, "reach": self.max_distance}
+
+    def distance_embedding(self) -> Distances:
+        return Distances(buckets=2 * self.max_distance, hidden=self.hidden_size, normed=False, of_text=True)
+
+    def check(self) -> None:
+        super().check()
+        self.require({"talking_head": False})
+        if self.relative_attention and self.max_distance < self.max_position_embeddings:
+            raise ConfigError(
+                f"max_relative_positions = {self.max_distance:,} is less than max_position_embeddings ="
+                f" {self.max_position_embeddings:,}: a text may be longer than its table, and no part here counts that"
+            )
+
+
+class DebertaV2(DebertaBase):
+    """DeBERTa v2 and v3: BERT's layers; attention also scores distances in buckets, and a convolution may follow the
+    first layer."""
+
+    defaults = dict(vocab_size=128100, hidden_size=1536, num_attention_heads=24, intermediate_size=6144)
+    num_hidden_layers: PositiveInt = 24
+    position_buckets: int = -1
+    share_att_key: StrictBool = False
+    norm_rel_ebd: StrictStr = "none"
+    attention_head_size: PositiveInt | None = None
+    conv_kernel_size: NonNegativeInt = 0
+    conv_groups: PositiveInt = 1
+    conv_act: StrictStr = "tanh"
+    reference_only = "conv_groups -norm_rel_ebd"
+    module_names = {
+        "rel_embed.norm": ".encoder.LayerNorm",
+        "first_conv": ".encoder.conv.conv",
+        "first_conv.norm": ".encoder.conv.LayerNorm",
+    }
+    layer_module_names = {f"attn.{name[0]}_proj": f"attention.self.{name}_proj" for name in ("query", "key", "value")}
+
+    def hf_module_names(self) -> dict[str, str]:
+        """Distances are projected with the weights of tokens, or with their own."""
+        at, own = "deberta.encoder.layer.*.attention.self", "" if self.share_att_key else "pos_"
+        projections = {f"blocks.*.attn.pos_{name[0]}_proj": f"{at}.{own}{name}_proj" for name in ("key", "query")}
+        return {**super().hf_module_names(), **projections}
+
+    @property
+    def norms_distances(self) -> bool:
+        """Whether a norm follows the embedding of distances."""
+        return "layer_norm" in [word.strip() for word in self.norm_rel_ebd.lower().split("|")]
+
+    @property
+    def distances(self) -> int:
+        """Rows of the embedding of distances."""
+        return 2 * (self.position_buckets if self.position_buckets > 0 else self.max_distance)
+
+    def distance_scores(self) -> dict[str, Any]:
+        how: dict[str, Any] = {"reach": self.max_distance, "bucketed": self.position_buckets > 0}
+        return {"distances": self.distances, "shared": self.share_att_key, **how}
+
+    def distance_embedding(self) -> Distances:
+        normed, eps = self.norms_distances, self.layer_norm_eps
+        return Distances(buckets=self.distances, hidden=self.hidden_size, normed=normed, eps=eps)
+
+    def check(self) -> None:
+        super().check()
+        if self.attention_head_size not in (None, self.hidden_size // self.num_attention_heads):
+            raise self.refused("attention_head_size", self.attention_head_size)
+        if self.conv_kernel_size and (self.conv_groups != 1 or self.conv_kernel_size % 2 == 0):
+            name = "conv_groups" if self.conv_groups != 1 else "conv_kernel_size"
+            raise self.refused(name, getattr(self, name))
+        if not self.relative_attention and self.norms_distances:  # a norm of nothing, which the class stores
+            raise self.refused("norm_rel_ebd", self.norm_rel_ebd)
+
+    def architecture(self) -> Transformer:
+        model = super().architecture()
+        if not self.conv_kernel_size:
+            return model
+        kernel, act = self.conv_kernel_size, self.conv_act
+        conv = FirstConvolution(hidden=self.hidden_size, kernel=kernel, activation=act, eps=self.layer_norm_eps)
+        return replace(model, beside=conv)

@@ -1,0 +1,343 @@
+"""Decoders like Llama: RMSNorm, rotary embedding, grouped-query attention, a gated MLP or experts.
+
+A family declares what differs: its fields, the layer pattern (`layers`), and the attention, MLP or block of one layer.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+
+from pydantic import Field
+
+from tfacct.architecture.blocks import Block, Stack, Sublayer, stacks
+from tfacct.architecture.parts import (
+    Attention,
+    Embedding,
+    Experts,
+    FeedForward,
+    Head,
+    LatentAttention,
+    Norm,
+    QKNorm,
+    Rotary,
+)
+from tfacct.architecture.transformer import Transformer
+from tfacct.families.family import Family, attention_modules, mlp_modules
+from tfacct.families.vocabulary import (
+    LABELLING,
+    Fraction,
+    JsonDict,
+    LayerCount,
+    PositiveFloat,
+    PositiveInt,
+    StrictBool,
+    StrictStr,
+    check_top_k,
+    divide_exactly,
+    int_between,
+    layer_windows,
+    read_partial_rotary_factor,
+    read_rope,
+    require_even,
+    rope_parameters_by_kind,
+    sparse_layers,
+)
+
+Window = Annotated[int, int_between(2)]
+QK_NORMS = {f"attn.{name}": f"self_attn.{name}" for name in ("q_norm", "k_norm")}
+QK_LAYERNORMS = {f"attn.{name}_norm": f"self_attn.{name}_layernorm" for name in "qk"}
+NORMS_AROUND = {
+    "attn_post_norm": "post_attention_layernorm",
+    "mlp_norm": "pre_feedforward_layernorm",
+    "mlp_post_norm": "post_feedforward_layernorm",
+}
+NORMS_AFTER = {name: their for name, their in NORMS_AROUND.items() if name != "mlp_norm"}
+SINK_MODULES, SINK_TENSORS = {"attn.sinks": "self_attn"}, {"attn.sinks.weight": "self_attn.sinks"}
+
+
+def expert_modules(theirs: str = "mlp", router: str = "gate") -> dict[str, str]:
+    """Modules of experts: their router, and one module for all of them."""
+    experts = {f"mlp.experts.{name}_proj": f"{theirs}.experts" for name in ("gate", "up", "down")}
+    return {"mlp.router": f"{theirs}.{router}", **experts}
+
+
+def expert_tensors(theirs: str = "mlp") -> dict[str, str]:
+    """Experts, stored as two tensors for all of them."""
+    return {
+        "mlp.experts.gate_proj.weight": f"{theirs}.experts.gate_up_proj",
+        "mlp.experts.up_proj.weight": f"{theirs}.experts.gate_up_proj",
+        "mlp.experts.down_proj.weight": f"{theirs}.experts.down_proj",
+    }
+
+
+EXPERT_MODULES, EXPERT_TENSORS = expert_modules(), expert_tensors()
+
+
+def default_head_dim(fields: dict[str, Any]) -> int:
+    """hidden_size / num_attention_heads, as the class does if head_dim is absent."""
+    hidden, heads = fields["hidden_size"], fields["num_attention_heads"]
+    return divide_exactly(hidden, heads, "hidden_size by num_attention_heads", "give head_dim, or sizes that divide")
+
+
+class Layer(NamedTuple):
+    """What distinguishes a layer from others of the model."""
+
+    window: int | None = None
+    experts: bool = False
+    rotary: bool = True
+    kind: str = ""
+    rope_theta: float | None = None
+    """Its own base of the rotary embedding."""
+    top_k: int | None = None
+    """Experts per token, if they differ by layer."""
+    kv_heads: int | None = None
+    """Key/value heads, if they differ by layer."""
+
+
+class DecoderBase(Family):
+    """The layers of a decoder, without assumptions about its fields."""
+
+    qk_norm: ClassVar[QKNorm | None] = None
+    """Norms of queries and keys; eps comes from the config, which may switch them off by qk_layernorm."""
+    norms: ClassVar[Literal["before", "after", "around"]] = "before"
+    """Where a sublayer has its norm."""
+    norm_kind: ClassVar[Literal["rms", "layer"]] = "rms"
+    norm_weight_minus_one: ClassVar[bool] = False
+    """The stored weight of a norm is its scale minus 1."""
+    eps_field: ClassVar[str] = "rms_norm_eps"
+    mlp_gated: ClassVar[bool] = True
+    heads_fill_hidden_size: ClassVar[bool] = False
+    """The class cannot run another head_dim than hidden_size / num_attention_heads."""
+    rope_pairs: ClassVar[Literal["halves", "neighbours"]] = "halves"
+    """Which two elements of a head rotate together: one of each half, or neighbours."""
+    rope_by_kind: ClassVar[Mapping[str, Mapping[str, Any]] | None] = None
+    """rope_parameters of layers with and without a window, if a config has none. None: all layers share theirs."""
+    all_layers_have_experts: ClassVar[bool] = False
+    expert_count: ClassVar[str] = "num_experts"
+    """The field that has the number of experts."""
+    expert_width: ClassVar[str] = "moe_intermediate_size"
+    """The field that has the width of an expert."""
+    expert_top_k: ClassVar[str] = "num_experts_per_tok"
+    """The field that has the number of experts per token."""
+
+    def check(self) -> None:
+        super().check()
+        if self.heads_fill_hidden_size and self.head_dim * self.num_attention_heads != self.hidden_size:
+            raise self.refused("head_dim", self.head_dim)
+
+    @property
+    def context(self) -> int:
+        """max_position_embeddings."""
+        longest: int = self.max_position_embeddings
+        return longest
+
+    @property
+    def activation(self) -> str:
+        """The activation that the class runs."""
+        name: str = self.hidden_act
+        return name
+
+    @property
+    def residual_factor(self) -> float | None:
+        """Factor of what sublayers add to the residual stream."""
+        return None
+
+    def rope(self) -> Rotary:
+        """Rotary embedding, as transformers 4 or 5 spells it."""
+        return read_rope(self.rope_theta, self.rope_scaling, self.rope_parameters)._replace(pairs=self.rope_pairs)
+
+    def layer_rope_parameters(self, layer: Any) -> Mapping[str, Any] | None:
+        """rope_parameters of one layer. Raises ConfigError."""
+        own: Mapping[str, Any] | None = self.rope_parameters
+        return own if self.rope_by_kind is None else rope_parameters_by_kind(own, self.rope_by_kind, layer.window)
+
+    def layer_rope(self, layer: Any) -> Rotary | None:
+        """Rotary embedding of one layer. Raises ConfigError."""
+        if self.rope_by_kind is None:
+            return self.rope()._replace(base=layer.rope_theta) if layer.rope_theta else self.rope()
+        parameters = self.layer_rope_parameters(layer) or {}
+        return Rotary(parameters.get("rope_theta") or 10_000.0, parameters)
+
+    def rotary_size(self, layer: Any = None) -> int:
+        """Elements of a head with rotary embedding, by partial_rotary_factor. Raises ConfigError."""
+        part = read_partial_rotary_factor(self.partial_rotary_factor, self.layer_rope_parameters(layer))
+        return require_even(int(self.head_dim * part), "partial_rotary_factor · head_dim =")
+
+    def norm(self) -> Norm:
+        """RMSNorm or LayerNorm over the hidden size."""
+        how: dict[str, Any] = {"kind": self.norm_kind, "less_one": self.norm_weight_minus_one}
+        return Norm(hidden=self.hidden_size, eps=getattr(self, self.eps_field), **how)
+
+    def post_norm(self) -> Norm:
+        """Norm after a sublayer."""
+        return self.norm()
+
+    def layers(self) -> Sequence[Any]:
+        """One `Layer` per layer, in order. Raises ConfigError."""
+        return [Layer()] * self.num_hidden_layers
+
+    def windows(self, default: Any, window: int | None, switch: str = "") -> list[int | None]:
+        """The window of each layer, by layer_types or by default. Raises ConfigError."""
+        return layer_windows(self.layer_types, self.num_hidden_layers, window, default, switch)
+
+    def head_sizes(self, layer: Any) -> dict[str, int]:
+        """Key/value heads, query heads that share one, and the size of a head. Raises ConfigError."""
+        group = self.divide("num_attention_heads", "num_key_value_heads")
+        return {"kv_heads": self.num_key_value_heads, "group": group, "head_dim": require_even(self.head_dim)}
+
+    def attention(self, layer: Any, **own: Any) -> Attention | LatentAttention:
+        """Grouped-query attention; attention_bias puts biases on its projections, attention_out_bias on the last."""
+        sizes, biased = self.head_sizes(layer), getattr(self, "attention_bias", False)
+        qk_norm = self.qk_norm if getattr(self, "qk_layernorm", True) else None
+        how: dict[str, Any] = {
+            "window": layer.window,
+            "qkv_bias": biased,
+            "out_bias": getattr(self, "attention_out_bias", biased),
+            "qk_norm": qk_norm and qk_norm._replace(eps=getattr(self, self.eps_field)),
+            "rotary": self.layer_rope(layer) if layer.rotary else None,
+        }
+        return Attention(hidden=self.hidden_size, **{**sizes, **how, **own})
+
+    def mlp(self, layer: Any) -> FeedForward | Experts:
+        """A dense MLP or experts."""
+        if layer.experts or self.all_layers_have_experts:
+            return self.experts()
+        return self.dense_mlp()
+
+    def dense_mlp(self, **own: Any) -> FeedForward:
+        """An MLP, with biases if mlp_bias is set."""
+        how = {"gated": self.mlp_gated, "bias": getattr(self, "mlp_bias", False), "activation": self.activation}
+        return FeedForward(**{"hidden": self.hidden_size, "width": self.intermediate_size, **how, **own})
+
+    def experts(self, count: str = "", width: str = "", **own: Any) -> Experts:
+        """Experts, with their number and width in these fields. Raises ConfigError."""
+        count, width = count or self.expert_count, width or self.expert_width
+        experts, active = getattr(self, count), getattr(self, self.expert_top_k)
+        check_top_k(active, experts, (self.expert_top_k, count))
+        sizes: dict[str, Any] = {"experts": experts, "active": active, "width": getattr(self, width)}
+        return Experts(hidden=self.hidden_size, **sizes, activation=self.activation, **own)
+
+    def experts_with_shared(self, count: str, shared: str, /, **own: Any) -> Experts:
+        """Experts, and one MLP as wide as several: their numbers are in these fields. Raises ConfigError."""
+        check_top_k(self.num_experts_per_tok, getattr(self, count), ("num_experts_per_tok", "the number of experts"))
+        width = getattr(self, shared) * self.moe_intermediate_size or None
+        return DecoderBase.experts(self, count, **{"shared": width, **own})
+
+    def block(self, layer: Any) -> Block:
+        """One layer."""
+        before = self.norm() if self.norms != "after" else None
+        after = self.post_norm() if self.norms != "before" else None
+        block = Block.of(self.attention(layer), self.mlp(layer), norm=before, post_norm=after)
+        if self.residual_factor is None:
+            return block
+        return replace(block, sublayers=tuple(replace(one, factor=self.residual_factor) for one in block.sublayers))
+
+    def parallel_block(self, layer: Any) -> Block:
+        """One layer, whose attention and MLP read the same norm's result."""
+        return Block((Sublayer(self.attention(layer), self.norm()), Sublayer(self.mlp(layer))), "parallel")
+
+    def architecture(self) -> Transformer:
+        """All layers, between embedding and head."""
+        self.check()
+        layers = self.layers()
+        blocks = {layer: self.block(layer) for layer in dict.fromkeys(layers)}
+        return self.assemble([blocks[layer] for layer in layers])
+
+    def assemble(self, blocks: Sequence[Block], **own: Any) -> Transformer:
+        """These layers, between embedding and head."""
+        return Transformer(stacks=stacks(blocks), **{**self.embeddings_and_head(), **own})
+
+    def embeddings_and_head(self) -> dict[str, Any]:
+        """What comes before and after the layers."""
+        return {"embed": self.embedding(), "final_norm": self.norm(), "head": self.head()}
+
+    def embedding(self, **own: Any) -> Embedding:
+        """Embedding of tokens."""
+        return Embedding(vocab=self.vocab_size, hidden=self.hidden_size, **own)
+
+    def head(self, **own: Any) -> Head:
+        """The language model's head."""
+        return Head(vocab=self.vocab_size, hidden=self.hidden_size, tied=self.tie_word_embeddings, **own)
+
+    def scaled_embeddings_and_head(self, factor: float, logit_scale: float) -> dict[str, Any]:
+        """The same, where constants multiply embeddings and logits."""
+        ends = {"embed": self.embedding(scaled=True, factor=factor), "head": self.head(logit_scale=logit_scale)}
+        return {"final_norm": self.norm(), **ends}
+
+
+class EqualLayers(DecoderBase):
+    """Layers without numbers of their own: they follow from the order."""
+
+    def assemble(self, blocks: Sequence[Block], **own: Any) -> Transformer:
+        return replace(super().assemble(blocks, **own), stacks=(Stack(blocks[0], len(blocks)),))
+
+
+class MoeWithShared(DecoderBase):
+    """Experts, and one MLP as wide as several of them for every token; dense MLPs in some layers."""
+
+    expert_counts: ClassVar[tuple[str, str]] = ("n_routed_experts", "n_shared_experts")
+    """Fields with the numbers of experts and of shared experts."""
+    layer_module_names = {**EXPERT_MODULES, **mlp_modules("mlp.shared_experts", at="mlp.shared")}
+    layer_tensor_names = EXPERT_TENSORS
+
+    def moe_layers(self) -> list[bool]:
+        """Which layers have experts: by mlp_layer_types, or all after the first dense ones. Raises ConfigError."""
+        given, count = getattr(self, "mlp_layer_types", None), self.num_hidden_layers
+        if given is not None:
+            return sparse_layers(given, count)
+        first, step = self.first_k_dense_replace, getattr(self, "moe_layer_freq", 1)
+        return [number >= first and number % step == 0 for number in range(count)]
+
+    def layers(self) -> Sequence[Any]:
+        return [Layer(experts=some) for some in self.moe_layers()]
+
+    def mlp(self, layer: Any) -> FeedForward | Experts:
+        experts = self.experts()  # checked also if no layer has any
+        return experts if layer.experts else super().mlp(layer)
+
+    def experts(self, *_: str, **own: Any) -> Experts:
+        return self.experts_with_shared(*self.expert_counts, **own)
+
+
+class SharedExperts(MoeWithShared):
+    """The same with DeepSeek's router, which chooses groups of experts first."""
+
+    ignored_fields = "n_group topk_group routed_scaling_factor"
+
+
+class Decoder(DecoderBase):
+    """The fields that Llama and its relatives share."""
+
+    vocab_size: PositiveInt
+    hidden_size: PositiveInt
+    num_hidden_layers: LayerCount
+    num_attention_heads: PositiveInt
+    intermediate_size: PositiveInt
+    num_key_value_heads: PositiveInt
+    head_dim: PositiveInt = Field(default_factory=default_head_dim)
+    max_position_embeddings: PositiveInt
+    tie_word_embeddings: StrictBool = False
+    hidden_act: StrictStr = "silu"
+    rms_norm_eps: PositiveFloat = 1e-6
+    rope_theta: PositiveFloat | None = None
+    rope_scaling: JsonDict | None = None
+    rope_parameters: JsonDict | None = None
+
+    dropouts = {"attention": ("attention_dropout", 0.0)}
+    task_heads = LABELLING
+    module_names = {"embed": ".embed_tokens", "final_norm": ".norm", "lm_head": "lm_head"}
+    layer_module_names = {
+        "attn_norm": "input_layernorm",
+        **attention_modules("self_attn"),
+        "mlp_norm": "post_attention_layernorm",
+        **mlp_modules("mlp"),
+    }
+
+
+class PartialRotaryDecoder(Decoder):
+    """Rotary embedding of a part of each head."""
+
+    partial_rotary_factor: Fraction
+
+    def attention(self, layer: Any, **own: Any) -> Attention | LatentAttention:
+        return super().attention(layer, **{"rope_dim": self.rotary_size(), **own})

@@ -1,0 +1,798 @@
+"""DeepSeek's language models: multi-head latent attention, dense layers first, then experts and a shared expert."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Annotated, Any, NamedTuple
+
+from pydantic_core import core_schema
+
+from tfacct.architecture.blocks import Block, MtpHead, Sublayer
+from tfacct.architecture.parts import Experts, Head, LatentAttention, MtpProjection, QKNorm, Rotary
+from tfacct.architecture.transformer import Transformer
+from tfacct.base.errors import ConfigError
+from tfacct.families._fields import MTP_LAYERS
+from tfacct.families.decoder import (
+    EXPERT_MODULES,
+    EXPERT_TENSORS,
+    QK_NORMS,
+    Decoder,
+    DecoderBase,
+    Layer,
+    SharedExperts,
+    Window,
+)
+from tfacct.families.delta import LINEAR, LowRankKimiDeltaDecoder
+from tfacct.families.dsa import INDEXED, REUSED, DsaDecoder
+from tfacct.families.family import mlp_modules
+from tfacct.families.glm import GlmMoeDsa
+from tfacct.families.mistral import read_temperature
+from tfacct.families.mla import DeepseekExperts, MlaDecoder
+from tfacct.families.vocabulary import (
+    CAUSAL_MODEL,
+    CLASSIFYING,
+    DECODER,
+    FULL,
+    LABELLING,
+    SLIDING,
+    CoreSchema,
+    Flags,
+    JsonDict,
+    LayerCount,
+    LayerNetworks,
+    LayerTypes,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    StrictBool,
+    StrictStr,
+    check_length,
+    check_top_k,
+    format_value,
+    inside_composite,
+    int_between,
+    require_even,
+    rope_layers,
+    validated_layer_types,
+)
+from tfacct.ledger.groups import Ledger
+
+
+class DeepseekBase(DeepseekExperts, MlaDecoder):
+    """The fields that V2 and V3 share."""
+
+    moe_intermediate_size: PositiveInt
+    n_routed_experts: PositiveInt
+    n_shared_experts: NonNegativeInt
+    num_experts_per_tok: PositiveInt
+    first_k_dense_replace: NonNegativeInt
+    moe_layer_freq: PositiveInt = 1
+    reference_only = "moe_layer_freq"
+    required_values = {"moe_layer_freq": 1}
+    attribute_map = {"num_experts": "n_routed_experts"}
+
+    def experts(self, *_: str, **own: Any) -> Experts:
+        check_top_k(self.num_experts_per_tok, self.n_routed_experts, ("num_experts_per_tok", "n_routed_experts"))
+        return super().experts(**own)
+
+
+class DeepseekV2(DeepseekBase):
+    """DeepSeek-V2 and V2-Lite: latent attention, with and without a latent for the queries, and experts."""
+
+    defaults = dict(
+        intermediate_size=11008,
+        max_position_embeddings=2048,
+        moe_intermediate_size=1407,
+        n_routed_experts=64,
+        n_shared_experts=2,
+        first_k_dense_replace=0,
+    )
+    mlp_bias: StrictBool = False
+    task_heads = CLASSIFYING
+
+    def experts(self, *_: str, **own: Any) -> Experts:
+        """mlp_bias applies to dense layers and shared experts, not to routed experts."""
+        if self.mlp_bias and not self.n_shared_experts:
+            raise ConfigError("mlp_bias = true with n_shared_experts = 0: biases on a network of width 0")
+        return super().experts(shared_bias=self.mlp_bias, **own)
+
+
+class MtpLayers(DecoderBase):
+    """Layers that predict further tokens (MTP), which the class leaves out. `mtp` is a field of this program: if true,
+    they are counted too."""
+
+    num_nextn_predict_layers: Annotated[int, int_between(0, 100)] = 1
+    mtp: StrictBool = False
+    reference_only = "num_nextn_predict_layers"
+    attribute_map = dict.fromkeys(MTP_LAYERS[1:], MTP_LAYERS[0])
+
+    def hf_unsupported(self) -> str | None:
+        return "it has no MTP layers: leave mtp out" if self.mtp else super().hf_unsupported()
+
+    def architecture(self) -> Transformer:
+        """With MTP layers on request, each a layer with experts."""
+        shape = super().architecture()
+        if not self.mtp or not self.num_nextn_predict_layers:
+            return shape
+        joining = MtpProjection(hidden=self.hidden_size, eps=self.rms_norm_eps)
+        routed = self.block(Layer(experts=True))
+        return replace(shape, mtp=MtpHead(joining, routed, self.norm(), self.num_nextn_predict_layers))
+
+    def with_further_layers(self) -> Ledger | None:
+        """Ledger with the multi-token prediction heads."""
+        return self.model_copy(update={"mtp": True}).transformer().ledger()
+
+
+class DeepseekV3(MtpLayers, DeepseekBase):
+    """DeepSeek-V3 and R1: V2's block at a larger size, and a router whose bias is a buffer, not a parameter. `mtp` is a
+    field of this program: if true, the layers that predict further tokens (MTP) are counted too."""
+
+    defaults = dict(
+        intermediate_size=18432,
+        num_key_value_heads=128,
+        max_position_embeddings=4096,
+        moe_intermediate_size=2048,
+        n_routed_experts=256,
+        n_shared_experts=1,
+        num_experts_per_tok=8,
+        first_k_dense_replace=3,
+    )
+    nested_defaults = dict(vocab_size=129280, hidden_size=7168, num_hidden_layers=61, num_attention_heads=128)
+
+
+class DeepseekV32(MtpLayers, DsaDecoder):
+    """DeepSeek-V3.2: V3's block, and in every layer an indexer that chooses the keys of each token. `mtp` is a field of
+    this program: if true, the layers that predict further tokens (MTP) are counted too, each with an indexer."""
+
+    defaults = dict(
+        vocab_size=129280,
+        hidden_size=7168,
+        intermediate_size=18432,
+        num_hidden_layers=61,
+        num_attention_heads=128,
+        num_key_value_heads=128,
+        max_position_embeddings=163840,
+        index_n_heads=64,
+    )
+    q_lora_rank: PositiveInt = 1536
+
+
+class KimiK2(DeepseekV3):
+    """Kimi K2: DeepSeek-V3's block, with more experts and fewer heads."""
+
+    class_prefixes = ("DeepseekV3",)
+    hf_model_type = "deepseek_v3"
+
+
+class Youtu(MlaDecoder):
+    """Youtu-LLM: DeepSeek-V3's latent attention, and a dense MLP in every layer."""
+
+    defaults = dict(
+        vocab_size=128256,
+        hidden_size=2048,
+        intermediate_size=6144,
+        num_hidden_layers=32,
+        num_attention_heads=16,
+        num_key_value_heads=16,
+        max_position_embeddings=131072,
+        tie_word_embeddings=True,
+    )
+    task_heads = DECODER
+    ignored_fields = "embedding_initializer_range"
+
+
+class AXK1(DeepseekExperts, MlaDecoder):
+    """A.X K1: DeepSeek-V3's block, with a norm after the experts."""
+
+    defaults = dict(
+        vocab_size=163840,
+        hidden_size=7168,
+        intermediate_size=18432,
+        num_hidden_layers=61,
+        num_attention_heads=64,
+        num_key_value_heads=64,
+        max_position_embeddings=32768,
+    )
+    q_lora_rank: PositiveInt = 1536
+    moe_intermediate_size: PositiveInt = 2048
+    n_routed_experts: PositiveInt = 192
+    n_shared_experts: PositiveInt = 1
+    num_experts_per_tok: PositiveInt = 8
+    mlp_layer_types: LayerNetworks | None = None
+    first_k_dense_replace: NonNegativeInt = 1
+    moe_layer_freq: PositiveInt = 1
+    task_heads = CLASSIFYING
+    checkpoint_conversion_mapping = ((r"(?<!mlp)\.post_mlp_layernorm\.", ".mlp.post_mlp_layernorm."),)
+    layer_module_names = {"mlp_post_norm": "mlp.post_mlp_layernorm"}
+
+    def block(self, layer: Layer) -> Block:
+        block = super().block(layer)
+        if not layer.experts:
+            return block
+        attention, experts = block.sublayers
+        return replace(block, sublayers=(attention, replace(experts, post_norm=self.norm())))
+
+
+def gated_norm_modules(norm: str, theirs: str) -> dict[str, str]:
+    """Modules of a norm, and of the small MLP that gates it."""
+    own = {"": "norm", ".gate_down": "mlp.fc1", ".gate_up": "mlp.fc2"}
+    return {f"{norm}{ours}": f"{theirs}.{their}" for ours, their in own.items()}
+
+
+class AXK2(DsaDecoder):
+    """A.X K2: DeepSeek-V3.2's block with gated attention; small MLPs gate the norms, and queries come from a latent and
+    its norm together."""
+
+    defaults = dict(
+        vocab_size=163840,
+        hidden_size=2048,
+        intermediate_size=5120,
+        num_hidden_layers=48,
+        num_attention_heads=32,
+        num_key_value_heads=32,
+        max_position_embeddings=131072,
+        kv_lora_rank=128,
+        qk_nope_head_dim=64,
+        qk_rope_head_dim=32,
+        v_head_dim=64,
+        moe_intermediate_size=512,
+        n_routed_experts=128,
+        first_k_dense_replace=1,
+        index_n_heads=16,
+    )
+    q_lora_rank: PositiveInt = 384
+    gated_norm_rank: PositiveInt = 16
+    reference_only = "-moe_layer_freq"
+    required_values = {"mlp_bias": False}
+    task_heads = CLASSIFYING
+    layer_module_names = {
+        **gated_norm_modules("attn_norm", "input_layernorm"),
+        **gated_norm_modules("mlp_norm", "post_attention_layernorm"),
+        **{f"attn.{name}": "self_attn.q_gate_proj" for name in ("q_b_proj", "gate_proj")},
+    }
+
+    def hf_module_names(self) -> Mapping[str, str]:
+        """The norm before a dense MLP has no gate."""
+        dense = (number for number, routed in enumerate(self.moe_layers()) if not routed)
+        norms = {f"blocks.{number}.mlp_norm": f"model.layers.{number}.post_attention_layernorm" for number in dense}
+        return {**super().hf_module_names(), **norms}
+
+    def attention(self, layer: Layer, **own: Any) -> LatentAttention:
+        return super().attention(layer, paired=True, gated=True, gates="channels")
+
+    def block(self, layer: Layer) -> Block:
+        gated = replace(self.norm(), gate_rank=self.gated_norm_rank)
+        before_mlp = gated if layer.experts else self.norm()
+        return Block((Sublayer(self.attention(layer), gated), Sublayer(self.mlp(layer), before_mlp)))
+
+
+class Dots1(DeepseekExperts, Decoder):
+    """dots.llm1: Qwen3's attention, windows in the last layers; dense layers first, then experts and a shared
+    expert."""
+
+    defaults = dict(
+        vocab_size=152064,
+        hidden_size=4608,
+        intermediate_size=10944,
+        num_hidden_layers=62,
+        num_attention_heads=32,
+        num_key_value_heads=32,
+        max_position_embeddings=2048,
+    )
+    attention_bias: StrictBool = False
+    moe_intermediate_size: PositiveInt = 1408
+    n_routed_experts: PositiveInt
+    n_shared_experts: PositiveInt
+    num_experts_per_tok: PositiveInt
+    first_k_dense_replace: NonNegativeInt = 0
+    sliding_window: Window | None = 4096
+    max_window_layers: NonNegativeInt = 62
+    layer_types: LayerTypes | None = None
+    v_head_dim: PositiveInt | None = None
+    reference_only = "v_head_dim"
+    null_means = {"num_key_value_heads": "num_attention_heads"}
+    task_heads = DECODER
+    layer_module_names = QK_NORMS
+    qk_norm = QKNorm(0)
+
+    def check(self) -> None:
+        super().check()
+        if self.v_head_dim not in (None, self.head_dim):
+            raise self.refused("v_head_dim", self.v_head_dim)
+
+    def layers(self) -> list[Layer]:
+        window, first = self.sliding_window, self.max_window_layers
+        windows = self.windows(lambda number: window is not None and number >= first, window)
+        return [Layer(window, experts=some) for window, some in zip(windows, self.moe_layers(), strict=True)]
+
+
+MISTRAL4_ROPE = {
+    "type": "yarn",
+    "rope_theta": 10_000.0,
+    "factor": 128.0,
+    "original_max_position_embeddings": 8192,
+    "beta_fast": 32.0,
+    "beta_slow": 1.0,
+    "mscale_all_dim": 1.0,
+    "mscale": 1.0,
+    "llama_4_scaling_beta": 0.1,
+}
+
+
+class Mistral4(DeepseekBase):
+    """Mistral Small 4's language model: DeepSeek-V3's latent attention and experts; queries grow with their
+    position."""
+
+    defaults = dict(
+        vocab_size=131072,
+        hidden_size=4096,
+        intermediate_size=12288,
+        num_hidden_layers=36,
+        num_attention_heads=32,
+        num_key_value_heads=32,
+        max_position_embeddings=1048576,
+        rope_parameters=MISTRAL4_ROPE,
+        q_lora_rank=1024,
+        kv_lora_rank=256,
+        qk_nope_head_dim=64,
+        moe_intermediate_size=2048,
+        n_routed_experts=128,
+        n_shared_experts=1,
+        num_experts_per_tok=4,
+        first_k_dense_replace=0,
+    )
+    task_heads = {
+        "ForCausalLM": replace(CAUSAL_MODEL, auto="AutoModelForImageTextToText"),
+        **{name: head for name, head in LABELLING.items() if head != CAUSAL_MODEL},
+    }
+
+    def attention(self, layer: Layer, **own: Any) -> LatentAttention:
+        return super().attention(layer, temperature=read_temperature(self.rope_parameters or MISTRAL4_ROPE))
+
+
+LayerNumbers = Annotated[
+    list[int], CoreSchema(core_schema.list_schema(core_schema.int_schema(strict=True, ge=0), strict=True))
+]
+MISTRAL_LARGE4_ROPE = {
+    "rope_type": "yarn",
+    "rope_theta": 10_000.0,
+    "factor": 2048.0,
+    "original_max_position_embeddings": 512,
+    "beta_fast": 32.0,
+    "beta_slow": 1.0,
+    "attention_factor": 1.0,
+}
+
+
+class MistralLarge4Layer(NamedTuple):
+    """What distinguishes a layer of Mistral Large 4."""
+
+    kind: str
+    experts: bool
+    rotary: bool
+    own_latent: bool
+
+
+class MistralLarge4(GlmMoeDsa):
+    """Mistral Large 4's language model: GLM-5's sparse attention, some layers without rotary embedding, some with the
+    latents of an earlier layer; a dense layer, then experts and a shared expert."""
+
+    defaults = dict(
+        vocab_size=204800,
+        intermediate_size=24576,
+        num_hidden_layers=72,
+        max_position_embeddings=1048576,
+        qk_nope_head_dim=64,
+        v_head_dim=128,
+        moe_intermediate_size=6144,
+        n_routed_experts=128,
+        num_experts_per_tok=4,
+        first_k_dense_replace=1,
+        rope_parameters=MISTRAL_LARGE4_ROPE,
+    )
+    q_lora_rank: None = None  # type: ignore[assignment]
+    n_shared_experts: PositiveInt = 1
+    no_rope_layers: Flags | None = None
+    no_rope_layer_interval: PositiveInt = 4
+    kv_source_layers: LayerNumbers | None = None
+    final_logit_softcapping: PositiveFloat = 30.0
+    class_prefixes = ("MistralLarge4", "MistralLarge4Text")
+    task_heads = inside_composite("MistralLarge4ForConditionalGeneration", "MistralLarge4TextModel")
+    layer_module_names = {"attn.indexer.q_norm": "self_attn.indexer.q_input_norm"}
+    layer_tensor_names = {
+        f"attn.{at}q_scale.{ours}": f"self_attn.{at}softmax_scaling.{theirs}"
+        for at in ("", "indexer.")
+        for ours, theirs in (("weight", "scale"), ("bias", "bias"))
+    }
+
+    def own_latents(self, rotary: list[bool]) -> list[bool]:
+        """Which layers compute a latent; the others use that of an earlier layer. Raises ConfigError."""
+        layers = self.num_hidden_layers
+        sources = [*range(layers)] if self.kv_source_layers is None else self.kv_source_layers
+        if len(sources) != layers:
+            raise ConfigError(f"kv_source_layers names {len(sources):,} layers, and num_hidden_layers is {layers:,}")
+        last: dict[bool, int] = {}
+        for number, source in enumerate(sources):
+            if source > number or sources[source] != source:
+                raise ConfigError(
+                    f"kv_source_layers: layer {number:,} reads the latents of layer {source:,}, which has none of its"
+                    " own before it"
+                )
+            if source == number and number in sources[number + 1 :]:
+                last[rotary[number]] = number
+            if source != number and last.get(rotary[number]) != source:  # the class reads the last one's of its kind
+                raise ConfigError(
+                    f"kv_source_layers: layer {number:,} reads the latents of layer {source:,}, and the class gives it"
+                    " those of the last layer that others read too and that rotates, or does not, as it does"
+                )
+        return [source == number for number, source in enumerate(sources)]
+
+    def layers(self) -> list[MistralLarge4Layer]:  # type: ignore[override]
+        rotary = rope_layers(self.no_rope_layers, self.num_hidden_layers, self.no_rope_layer_interval)
+        kinds = ["" if own else REUSED for own in self.indexers()]
+        rows = zip(kinds, self.moe_layers(), rotary, self.own_latents(rotary), strict=True)
+        return [MistralLarge4Layer(*row) for row in rows]
+
+    def attention(self, layer: Any, **own: Any) -> LatentAttention:
+        """Without rotary embedding, all of a key comes from the latent."""
+        whole = {"rope_dim": None, "nope_dim": self.qk_nope_head_dim + self.qk_rope_head_dim, "rotary": None}
+        own = {"index_streamed": True, "learned": True, "eps": self.rms_norm_eps, "borrowed": not layer.own_latent}
+        return super().attention(layer, **own, **({} if layer.rotary else whole))
+
+    def head(self, **own: Any) -> Head:
+        return super().head(softcap=self.final_logit_softcapping)
+
+
+LONGCAT_ATTENTION = {
+    **{f"attn.{name}": name for name in ("q_a_proj", "q_b_proj", "o_proj")},
+    "attn.q_a_norm": "q_a_layernorm",
+    "attn.kv_a_proj": "kv_a_proj_with_mqa",
+    "attn.kv_a_norm": "kv_a_layernorm",
+    "attn.k_b_proj": "kv_b_proj",
+    "attn.v_b_proj": "kv_b_proj",
+}
+
+
+class LongcatFlash(MlaDecoder):
+    """LongCat-Flash: each of its layers is two here, both with DeepSeek-V3's latent attention and a dense MLP; the
+    first also has experts, whose result is added after the second. Some experts are the identity."""
+
+    defaults = dict(
+        vocab_size=131072,
+        hidden_size=6144,
+        intermediate_size=12288,
+        num_attention_heads=64,
+        max_position_embeddings=131072,
+        rms_norm_eps=1e-5,
+        rope_theta=10_000_000.0,
+    )
+    num_layers: LayerCount = 28
+    num_hidden_layers: PositiveInt | None = None  # type: ignore[assignment]  # the class reads num_layers, and twice
+    q_lora_rank: PositiveInt = 1536
+    moe_intermediate_size: PositiveInt = 2048
+    n_routed_experts: PositiveInt = 512
+    num_experts_per_tok: PositiveInt = 12
+    zero_expert_num: NonNegativeInt | None = 256
+    zero_expert_type: StrictStr = "identity"
+    router_bias: StrictBool = False
+    mla_scale_q_lora: StrictBool = True
+    mla_scale_kv_lora: StrictBool = True
+
+    required_values = {
+        **{"zero_expert_type": "identity", "router_bias": False, "tie_word_embeddings": False},
+        **{"mla_scale_q_lora": True, "mla_scale_kv_lora": True},
+    }
+    reference_only = "num_hidden_layers router_bias tie_word_embeddings mla_scale_q_lora mla_scale_kv_lora"
+    task_heads = {name: DECODER[name] for name in ("ForCausalLM", "Model")}
+    attribute_map = {
+        "ffn_hidden_size": "intermediate_size",
+        "expert_ffn_hidden_size": "moe_intermediate_size",
+        "moe_topk": "num_experts_per_tok",
+        "num_local_experts": "n_routed_experts",
+        "num_experts": "n_routed_experts",
+    }
+    ignored_fields = "routed_scaling_factor attention_method router_dtype"
+    expert_count = "n_routed_experts"
+
+    def hf_module_names(self) -> Mapping[str, str]:
+        own = {
+            f"blocks.{number}.{ours}": f"model.layers.{number // 2}.{theirs}"
+            for number in range(2 * self.num_layers)
+            for ours, theirs in self.modules_of(number % 2).items()
+        }
+        ends = {ours: theirs for ours, theirs in super().hf_module_names().items() if not ours.startswith("blocks.")}
+        return {**ends, **own}
+
+    def modules_of(self, half: int) -> dict[str, str]:
+        """Modules of the first or the second of the two layers."""
+        at, dense = f"self_attn.{half}", "mlp" if half else "mlp.shared"
+        own = {
+            "attn_norm": f"input_layernorm.{half}",
+            **{ours: f"{at}.{theirs}" for ours, theirs in LONGCAT_ATTENTION.items()},
+            "attn.scores": at,
+            "attn.values": at,
+            "mlp_norm": f"post_attention_layernorm.{half}",
+            **mlp_modules(f"mlps.{half}", at=dense),
+        }
+        return own if half else {**own, **EXPERT_MODULES, "mlp.router": "mlp.router"}
+
+    def hf_tensor_names(self) -> dict[str, str]:
+        tensors = {**EXPERT_TENSORS, "mlp.router.weight": "mlp.router.classifier.weight"}
+        found = {
+            f"blocks.{2 * number}.{ours}": f"model.layers.{number}.{theirs}"
+            for number in range(self.num_layers)
+            for ours, theirs in tensors.items()
+        }
+        return self.task_head.renamed(found, f"{self.base_model_prefix}.")
+
+    def hf_unsupported(self) -> str | None:
+        if self.zero_expert_num:
+            return "it stores a matrix for each of the zero_expert_num choices that are no networks"
+        return "its experts look for the tokens that are sent to each, and on the meta device there are none"
+
+    def check(self) -> None:
+        super().check()
+        if self.num_hidden_layers not in (None, self.num_layers, 2 * self.num_layers):
+            raise ConfigError(
+                f"num_hidden_layers = {self.num_hidden_layers:,} contradicts num_layers = {self.num_layers:,}, of two"
+                " blocks each"
+            )
+        check_top_k(self.num_experts_per_tok, self.n_routed_experts, ("moe_topk", "n_routed_experts"))
+
+    def layers(self) -> list[Layer]:
+        return [Layer(experts=True), Layer()] * self.num_layers
+
+    def attention(self, layer: Layer, **own: Any) -> LatentAttention:
+        return super().attention(layer, stretched=True)
+
+    def experts(self, *_: str, **own: Any) -> Experts:
+        return super().experts(idle=self.zero_expert_num or None, late=True, shared=self.intermediate_size)
+
+
+DOTS3_KINDS = (INDEXED[0], SLIDING, FULL)
+DOTS3_WINDOW_SIZES = """num_attention_heads num_key_value_heads q_lora_rank kv_lora_rank head_dim qk_nope_head_dim
+    qk_rope_head_dim v_head_dim""".split()
+"""Sizes that layers with a window have of their own: `swa_…`, or in per_layer_config."""
+Frequency = Annotated[
+    int | list[int],
+    CoreSchema(
+        core_schema.union_schema(
+            [
+                int_between(1).schema,
+                core_schema.list_schema(core_schema.int_schema(strict=True, ge=0, le=1), strict=True),
+            ],
+            custom_error_type="frequency",
+            custom_error_message="must be a whole number from 1, or a list of 0 and 1",
+        )
+    ),
+]
+
+
+class Dots3Note(DsaDecoder):
+    """dots3-note's language model: gated latent attention with a norm of the rotary part of keys; some layers have an
+    indexer, the others a window and sizes of their own."""
+
+    defaults = dict(
+        vocab_size=152064,
+        hidden_size=5120,
+        intermediate_size=13824,
+        num_hidden_layers=46,
+        num_attention_heads=128,
+        num_key_value_heads=128,
+        max_position_embeddings=524288,
+        rms_norm_eps=1e-5,
+        moe_intermediate_size=1536,
+        first_k_dense_replace=1,
+        index_n_heads=64,
+    )
+    q_lora_rank: PositiveInt = 1024
+    shared_experts_intermediate_size: PositiveInt = 1536
+    n_shared_experts: PositiveInt = 1
+    moe_layer_freq: Frequency = 1  # type: ignore[assignment]
+    sliding_window: PositiveInt | None = None
+    use_dsa: StrictBool | None = None
+    use_sliding_window: StrictBool = True
+    per_layer_config: JsonDict | None = None
+    swa_num_attention_heads: PositiveInt = 64
+    swa_num_key_value_heads: PositiveInt = 64
+    swa_q_lora_rank: PositiveInt = 1024
+    swa_kv_lora_rank: PositiveInt = 1024
+    swa_head_dim: PositiveInt = 256
+    swa_qk_nope_head_dim: PositiveInt = 192
+    swa_qk_rope_head_dim: PositiveInt | None = None
+    swa_v_head_dim: PositiveInt = 128
+    swa_rope_theta: PositiveFloat | None = 50_000.0
+    class_prefixes = ("Dots3Note", "Dots3NoteText")
+    reference_only = "-layer_types -moe_layer_freq -per_layer_config swa_num_key_value_heads"
+    attribute_map = {
+        "moe_shared_expert_intermediate_size": "shared_experts_intermediate_size",
+        "sliding_window_size": "sliding_window",
+    }
+    keep_in_fp32_modules = ()
+    required_values = {"mlp_bias": False}
+    layer_module_names = {
+        "attn.turned_norm": "self_attn.k_rope_only_layernorm",
+        "attn.gate_proj": "self_attn.g_proj",
+    }
+
+    def kinds(self) -> list[str]:
+        """Kind of each layer. Raises ConfigError."""
+        indexed = self.per_layer_config is None if self.use_dsa is None else self.use_dsa
+        own = INDEXED[0] if indexed or self.use_dsa is None else FULL
+        layers = self.num_hidden_layers
+        if self.layer_types is None:
+            slides = self.use_sliding_window
+            return [own if not slides or number < 2 or number % 4 == 1 else SLIDING for number in range(layers)]
+        kinds = validated_layer_types(self.layer_types, layers, DOTS3_KINDS)
+        if self.use_dsa is None and not indexed:
+            return kinds
+        return [kind if kind == SLIDING else own for kind in kinds]
+
+    def moe_layers(self) -> list[bool]:
+        if self.mlp_layer_types is not None or isinstance(self.moe_layer_freq, int):
+            return super().moe_layers()
+        check_length("moe_layer_freq", self.moe_layer_freq, self.num_hidden_layers)
+        return [number >= self.first_k_dense_replace and bool(some) for number, some in enumerate(self.moe_layer_freq)]
+
+    def layers(self) -> list[Layer]:
+        both = zip(self.kinds(), self.moe_layers(), strict=True)
+        return [Layer(kind=kind, experts=some) for kind, some in both]
+
+    def window_sizes(self) -> dict[str, int]:
+        """Sizes of the layers with a window. Raises ConfigError."""
+        if self.per_layer_config is None:
+            sizes = {name: getattr(self, f"swa_{name}") for name in DOTS3_WINDOW_SIZES}
+            if sizes["qk_rope_head_dim"] is None:
+                sizes["qk_rope_head_dim"] = sizes["head_dim"] - sizes["qk_nope_head_dim"]
+            return sizes
+        slides = [number for number, kind in enumerate(self.kinds()) if kind == SLIDING]
+        given = {int(text) if text.isdigit() else -1: fields for text, fields in self.per_layer_config.items()}
+        each = list(given.values())
+        alike = all(isinstance(fields, Mapping) and fields == each[0] for fields in each)
+        if sorted(given) != slides or not alike:
+            raise self.refused("per_layer_config", self.per_layer_config)
+        own = each[0] if each else {}
+        for name, value in own.items():
+            if name not in DOTS3_WINDOW_SIZES:
+                raise self.refused(f"per_layer_config.{name}", value)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise ConfigError(f"per_layer_config.{name} must be a whole number, not {format_value(value)}")
+        return {**{name: getattr(self, name) for name in DOTS3_WINDOW_SIZES}, "head_dim": self.head_dim or 256, **own}
+
+    def rope_of(self, kind: str) -> Rotary:
+        """Rotary embedding of a kind of layer. Raises ConfigError."""
+        spelled = self.rope_parameters or self.rope_scaling or {}
+        spelled = spelled.get(kind, spelled)
+        if not isinstance(spelled, Mapping):
+            raise ConfigError(f"rope_parameters.{kind} must be an object of fields, not {format_value(spelled)}")
+        base = self.swa_rope_theta if kind == SLIDING else self.rope_theta or 80_000_000.0
+        scaling = {name: value for name, value in spelled.items() if name != "partial_rotary_factor"}
+        return Rotary(spelled.get("rope_theta") or base or 50_000.0, scaling or None, "neighbours")
+
+    def attention(self, layer: Layer, **own: Any) -> LatentAttention:
+        """With an indexer, a window, or neither. Raises ConfigError."""
+        own = {"stretched": True, "stretches": "latents", "turned_norm": True, "gated": True}
+        own |= {"eps": self.rms_norm_eps, "rotary": self.rope_of(layer.kind)}
+        if layer.kind == INDEXED[0]:
+            return super().attention(layer, index_pairs="neighbours", **own)
+        if layer.kind == SLIDING:
+            own |= self.window_attention()
+        return MlaDecoder.attention(self, layer, **own)
+
+    def window_attention(self) -> dict[str, Any]:
+        """Sizes of attention in a layer with a window. Raises ConfigError."""
+        sizes = self.window_sizes()
+        if sizes["num_key_value_heads"] != sizes["num_attention_heads"]:
+            raise ConfigError("a latent gives every head keys of its own, in windowed layers too")
+        if sizes["qk_rope_head_dim"] < 1 or sizes["head_dim"] != sizes["qk_nope_head_dim"] + sizes["qk_rope_head_dim"]:
+            raise ConfigError(
+                f"head_dim = {sizes['head_dim']:,} of windowed layers is not the sum of qk_nope_head_dim ="
+                f" {sizes['qk_nope_head_dim']:,} and qk_rope_head_dim = {sizes['qk_rope_head_dim']:,}"
+            )
+        return {
+            "heads": sizes["num_attention_heads"],
+            "q_rank": sizes["q_lora_rank"],
+            "kv_rank": sizes["kv_lora_rank"],
+            "nope_dim": sizes["qk_nope_head_dim"],
+            "rope_dim": require_even(sizes["qk_rope_head_dim"], "qk_rope_head_dim of windowed layers"),
+            "value_dim": sizes["v_head_dim"],
+            "window": self.sliding_window or 512,
+        }
+
+    def check(self) -> None:
+        self.require(self.required_values)
+        if self.index_head_dim < self.qk_rope_head_dim:
+            raise ConfigError(
+                f"index_head_dim = {self.index_head_dim:,} must be at least"
+                f" qk_rope_head_dim = {self.qk_rope_head_dim:,}, the part of it that is rotated"
+            )
+        require_even(self.qk_rope_head_dim, "qk_rope_head_dim")
+        self.window_sizes()
+
+    def experts(self, *_: str, **own: Any) -> Experts:
+        return super().experts(shared=self.n_shared_experts * self.shared_experts_intermediate_size)
+
+
+class KimiLinear(SharedExperts, LowRankKimiDeltaDecoder, MlaDecoder):
+    """Kimi Linear: DeltaNet with a decay for every channel (KDA) in most layers, latent attention without rotary
+    embedding in the others; dense layers first, then experts and a shared expert."""
+
+    defaults = dict(
+        vocab_size=163840,
+        hidden_size=2304,
+        intermediate_size=9216,
+        num_hidden_layers=27,
+        num_attention_heads=32,
+        num_key_value_heads=32,
+        max_position_embeddings=1048576,
+        rms_norm_eps=1e-5,
+        q_lora_rank=None,
+    )
+    moe_intermediate_size: PositiveInt = 1024
+    num_local_experts: PositiveInt = 256
+    n_shared_experts: PositiveInt = 1
+    num_experts_per_tok: PositiveInt = 8
+    first_k_dense_replace: NonNegativeInt = 1
+    mlp_layer_types: LayerTypes | None = None
+    layer_types: LayerTypes | None = None
+    linear_head_dim: PositiveInt = 128
+    linear_num_heads: PositiveInt = 32
+    linear_conv_kernel_dim: PositiveInt = 4
+    linear_attn_config: JsonDict | None = None
+    mla_use_nope: StrictBool = True
+    moe_layer_freq: PositiveInt = 1
+    required_values = {"mla_use_nope": True, "moe_layer_freq": 1, "tie_word_embeddings": False}
+    reference_only = "-linear_attn_config mla_use_nope moe_layer_freq"
+    checkpoint_conversion_mapping = (LowRankKimiDeltaDecoder.published_forget_gate,)
+    task_heads = DECODER
+    attribute_map = {
+        "num_experts": "num_local_experts",
+        "num_experts_per_token": "num_experts_per_tok",
+        "num_shared_experts": "n_shared_experts",
+        "model_max_length": "max_position_embeddings",
+    }
+    ignored_fields = "moe_renormalize moe_router_activation_func num_expert_group use_grouped_topk"
+    expert_counts = ("num_local_experts", "n_shared_experts")
+
+    def experts(self, *_: str, **own: Any) -> Experts:
+        check_top_k(self.num_experts_per_tok, self.num_local_experts, ("num_experts_per_tok", "num_experts"))
+        return super().experts()
+
+    def moe_layers(self) -> list[bool]:
+        layers, first = self.num_hidden_layers, self.first_k_dense_replace
+        given = self.mlp_layer_types or ["dense" if number < first else "sparse" for number in range(layers)]
+        kinds = validated_layer_types(given, layers, ("dense", "sparse"), "mlp_layer_types")
+        return [kind == "sparse" for kind in kinds]
+
+    def delta_kinds(self) -> list[str]:
+        """The kind of each layer, by layer_types, linear_attn_config or default. Raises ConfigError."""
+        layers, given = self.num_hidden_layers, self.linear_attn_config or {}
+        for name in given:
+            if name not in (*self.size_fields.values(), "full_attn_layers", "kda_layers"):
+                raise self.refused(f"linear_attn_config.{name}", given[name])
+        if self.layer_types is not None or not {"full_attn_layers", "kda_layers"} <= given.keys():
+            return self.kinds(lambda number: number > 0 and number % 4 == 0)
+        found = {
+            number: kind  # the class reads kda_layers last
+            for name, kind in (("full_attn_layers", FULL), ("kda_layers", LINEAR))
+            for number in self.listed_layers(name)
+        }
+        for number in range(1, layers + 1):
+            if number not in found:
+                raise ConfigError(
+                    f"linear_attn_config names layer {number} neither in full_attn_layers nor in kda_layers"
+                )
+        return [found[number] for number in range(1, layers + 1)]
+
+    def listed_layers(self, name: str) -> list[int]:
+        """Layers in a list of linear_attn_config, which counts them from 1. Raises ConfigError."""
+        given, layers = (self.linear_attn_config or {})[name], self.num_hidden_layers
+        if isinstance(given, list) and all(type(n) is int and 1 <= n <= layers for n in given):
+            return given
+        raise ConfigError(f"linear_attn_config.{name} must list layers from 1 to {layers:,}, not {format_value(given)}")
+
+    def layers(self) -> list[Layer]:
+        both = zip(self.delta_kinds(), self.moe_layers(), strict=True)
+        return [Layer(kind=kind, experts=some) for kind, some in both]
+
+    def attention(self, layer: Layer, **own: Any) -> LatentAttention:
+        return MlaDecoder.attention(self, layer, rotary=None)

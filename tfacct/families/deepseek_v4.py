@@ -1,0 +1,303 @@
+"""DeepSeek-V4: attention to a window and to compressed keys, several residual streams, experts in every layer."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Annotated, Any
+
+from pydantic_core import core_schema
+
+from tfacct.architecture.grouped import group
+from tfacct.architecture.parts import CompressedAttention, Experts, Part, Rotary
+from tfacct.architecture.parts.projector import Learned, Linear, NamedTensors, Scaling
+from tfacct.architecture.transformer import Transformer
+from tfacct.base.errors import ConfigError
+from tfacct.families.decoder import EXPERT_MODULES, EXPERT_TENSORS, Decoder, Window
+from tfacct.families.family import mlp_modules
+from tfacct.families.hyper_connections import PUBLISHED_HYPER_CONNECTIONS, HyperConnected
+from tfacct.families.vocabulary import (
+    DECODER,
+    CoreSchema,
+    FamilyConfig,
+    Fraction,
+    JsonDict,
+    LayerCount,
+    LayerTypes,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    StrictBool,
+    StrictStr,
+    divide_exactly,
+    read_rope,
+    require_even,
+    validate,
+    validated_layer_types,
+)
+from tfacct.ledger import paths
+from tfacct.ledger.groups import Ledger
+
+PLAIN, LIGHT, HEAVY = "sliding_attention", "compressed_sparse_attention", "heavily_compressed_attention"
+RATIOS = {0: PLAIN, 4: LIGHT, 128: HEAVY}
+"""Kinds of layers as compress_ratios spells them, whatever compress_rates says."""
+RATES = {LIGHT: 4, HEAVY: 128}
+LEGACY_RATES = {LIGHT: "compress_rate_csa", HEAVY: "compress_rate_hca"}
+"""Fields of older files with the same meaning as compress_rates."""
+DEFAULT_ROTARY_FRACTION = 64 / 512
+"""Fraction of a head with rotary embedding, if the config does not say."""
+INDEXER_FIELDS = {"index_n_heads", "index_head_dim", "index_topk"}
+Ratios = Annotated[list[int], CoreSchema(core_schema.list_schema(core_schema.int_schema(strict=True), strict=True))]
+COMPRESSOR = "kv_proj gate_proj kv_norm"
+
+
+class DeepseekV4(HyperConnected):
+    """`DeepseekV4Config`, with its class's defaults, sizes too."""
+
+    vocab_size: PositiveInt = 129280
+    hidden_size: PositiveInt = 4096
+    moe_intermediate_size: PositiveInt = 2048
+    num_hidden_layers: LayerCount = 43
+    num_attention_heads: PositiveInt = 64
+    num_key_value_heads: PositiveInt = 1
+    head_dim: PositiveInt = 512
+    q_lora_rank: PositiveInt = 1024
+    qk_rope_head_dim: PositiveInt | None = None
+    qk_nope_head_dim: PositiveInt | None = None
+    partial_rotary_factor: Fraction | None = None
+    num_experts_per_tok: PositiveInt = 6
+    n_routed_experts: PositiveInt = 256
+    n_shared_experts: NonNegativeInt = 1
+    max_position_embeddings: PositiveInt = 1_048_576
+    layer_types: LayerTypes | None = None
+    compress_ratios: Ratios | None = None
+    compress_rates: JsonDict | None = None
+    compress_rate_csa: PositiveInt | None = None
+    compress_rate_hca: PositiveInt | None = None
+    compress_rope_theta: PositiveFloat = 160_000.0
+    hc_mult: PositiveInt = 4
+    hc_sinkhorn_iters: PositiveInt = 20
+    hc_eps: PositiveFloat = 1e-6
+    mlp_layer_types: LayerTypes | None = None
+    num_hash_layers: NonNegativeInt | None = None
+    swiglu_limit: PositiveFloat = 10.0
+    scoring_func: StrictStr = "sqrtsoftplus"
+    routed_scaling_factor: PositiveFloat = 1.5
+    sliding_window: Window = 128
+    o_groups: PositiveInt = 8
+    o_lora_rank: PositiveInt = 1024
+    index_n_heads: PositiveInt = 64
+    index_head_dim: PositiveInt = 128
+    index_topk: PositiveInt = 512
+    dspark_target_layer_ids: list[NonNegativeInt] | None = None
+    dspark_markov_rank: PositiveInt | None = None
+    hidden_act: StrictStr = "silu"
+    rms_norm_eps: PositiveFloat = 1e-6
+    rope_theta: PositiveFloat = 10_000.0
+    rope_scaling: JsonDict | None = None
+    rope_parameters: JsonDict | None = None
+    tie_word_embeddings: StrictBool = False
+    attention_bias: StrictBool = False
+    mlp_bias: StrictBool = False
+
+    reference_only = """-partial_rotary_factor -compress_rates num_key_value_heads n_shared_experts qk_nope_head_dim
+        hc_sinkhorn_iters num_hash_layers mlp_layer_types attention_bias dspark_target_layer_ids dspark_markov_rank"""
+    attribute_map = {"num_local_experts": "n_routed_experts", "intermediate_size": "moe_intermediate_size"}
+    ignored_fields = "topk_method n_group topk_group expert_dtype rope_interleave compress_rope_parameters"
+    required_values = {"attention_bias": False, "num_key_value_heads": 1, "n_shared_experts": 1}
+    dropouts = Decoder.dropouts
+    task_heads = DECODER
+    constant_axes = frozenset({"Xf", "Xg"})
+    keep_in_fp32_modules = tuple(
+        f"self_attn.compressor.{name}"
+        for name in ("kv_proj", "gate_proj", "indexer.kv_proj", "indexer.gate_proj", "indexer.scorer.weights_proj")
+    )
+    hf_cache_differs = "it keeps one token fewer of a window, and keys and values apart in blocks that compress nothing"
+    module_names = Decoder.module_names
+    layer_module_names = {
+        "attn_norm": "input_layernorm",
+        "mlp_norm": "post_attention_layernorm",
+        **{
+            f"attn.{ours}": f"self_attn{theirs}"
+            for ours, theirs in {
+                **{n: f".{n}" for n in "q_a_proj q_a_norm q_b_proj kv_proj kv_norm o_a_proj o_b_proj".split()},
+                **dict.fromkeys(("scores", "values", "compressed_scores", "compressed_values"), ""),
+                **{f"compressor.{n}": f".compressor.{n}" for n in COMPRESSOR.split()},
+                **{f"compressor.indexer.{n}": f".compressor.indexer.{n}" for n in COMPRESSOR.split()},
+                "compressor.indexer.q_proj": ".compressor.indexer.q_b_proj",
+                "compressor.indexer.scores": ".compressor.indexer.scorer",
+                "compressor.indexer.weights_proj": ".compressor.indexer.scorer.weights_proj",
+            }.items()
+        },
+        **EXPERT_MODULES,
+        **mlp_modules("mlp.shared_experts", at="mlp.shared"),
+        "hc.attn.mix": "",
+        "hc.mlp.mix": "",
+    }
+    layer_tensor_names = {
+        **EXPERT_TENSORS,
+        "attn.sinks.weight": "self_attn.sinks",
+        "attn.compressor.position_bias.bias": "self_attn.compressor.position_bias",
+        "attn.compressor.indexer.position_bias.bias": "self_attn.compressor.indexer.position_bias",
+    }
+    checkpoint_conversion_mapping = (
+        (r"\.attn\.", ".self_attn."),
+        (r"\.ffn\.", ".mlp."),
+        (r"^(model\.)?embed\.", "model.embed_tokens."),
+        (r"^(model\.)?head\.", "lm_head."),
+        (r"(^|\.)hc_head_(fn|base|scale)$", r"\1hc_head.hc_\2"),
+        PUBLISHED_HYPER_CONNECTIONS,
+        (r"\.attn_norm\.", ".input_layernorm."),
+        (r"\.ffn_norm\.", ".post_attention_layernorm."),
+        (r"\.attn_sink$", ".sinks"),
+        (r"\.indexer\.compressor\.", ".compressor.indexer."),
+        (r"\.self_attn\.indexer\.wq_b\.", ".self_attn.compressor.indexer.q_b_proj."),
+        (r"\.self_attn\.indexer\.", ".self_attn.compressor.indexer.scorer."),
+        (r"(?<!^model)\.norm\.", ".kv_norm."),
+        (r"\.q_norm\.", ".q_a_norm."),
+        (r"\.ape$", ".position_bias"),
+        (r"\.w(o_a|o_b|q_a|q_b|kv)\.", r".\1_proj."),
+        (r"\.wgate\.", ".gate_proj."),
+        (r"\.gate\.bias$", ".gate.e_score_correction_bias"),
+        *(
+            (rf"\.shared_experts\.w{n}\.", f".shared_experts.{to}_proj.")
+            for n, to in ((1, "gate"), (2, "down"), (3, "up"))
+        ),
+    )
+
+    @classmethod
+    def read(cls, raw: Mapping[str, Any]) -> tuple[FamilyConfig, dict[str, Any], list[str]]:
+        """The checked fields; defaults of the indexer are not reported if no layer has one."""
+        config, defaulted, unknown = validate(cls, raw)
+        silent = set() if LIGHT in config.layer_kinds() else INDEXER_FIELDS  # type: ignore[attr-defined]
+        return config, {name: value for name, value in defaulted.items() if name not in silent}, unknown
+
+    def layer_kinds(self) -> list[str]:
+        """Kind of attention per layer; entries beyond num_hidden_layers are ignored. Raises ConfigError."""
+        count = self.num_hidden_layers
+        if self.layer_types is not None:
+            return validated_layer_types(self.layer_types[:count], count, (*RATES, PLAIN))
+        if self.compress_ratios is None:
+            return [LIGHT if number > 1 and number % 2 else HEAVY for number in range(count)]
+        for number, ratio in enumerate(self.compress_ratios):
+            if ratio not in RATIOS:
+                raise ConfigError(f"compress_ratios[{number}] = {ratio:,} is not understood: write 0, 4 or 128")
+        kinds = [RATIOS[ratio] for ratio in self.compress_ratios[:count]]
+        return validated_layer_types(kinds, count, (*RATES, PLAIN), "compress_ratios")
+
+    def compression(self, kind: str) -> int:
+        """Tokens per compressed key. Raises ConfigError."""
+        given = self.compress_rates or RATES
+        for name, value in given.items():
+            if name not in RATES or not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise self.refused(f"compress_rates.{name}", value)
+        found = getattr(self, LEGACY_RATES[kind]) or given.get(kind)
+        if found is None:
+            raise ConfigError(f"compress_rates has no {kind}, which a layer has")
+        return int(found)
+
+    def rotary_size(self, layer: Any = None) -> int:
+        """Elements of a head with rotary embedding. Raises ConfigError."""
+        size, part = self.head_dim, self.partial_rotary_factor
+        if part is None:
+            part = DEFAULT_ROTARY_FRACTION if self.qk_rope_head_dim is None else self.qk_rope_head_dim / size
+        rotary_dim = require_even(int(size * part), "rotated elements of a head:")
+        if rotary_dim > size:
+            raise ConfigError(f"qk_rope_head_dim = {rotary_dim:,}, but a head has head_dim = {size:,} elements")
+        if self.qk_rope_head_dim not in (None, rotary_dim):
+            raise ConfigError(
+                f"qk_rope_head_dim = {self.qk_rope_head_dim:,} contradicts partial_rotary_factor = {part}"
+            )
+        if self.qk_nope_head_dim not in (None, size - rotary_dim):
+            raise ConfigError(
+                f"qk_nope_head_dim = {self.qk_nope_head_dim:,}, but {rotary_dim:,} of head_dim = {size:,} elements"
+                " are rotated"
+            )
+        return rotary_dim
+
+    def rope_of(self, kind: str) -> Rotary:
+        """Rotary embedding of a kind of layer: its own base, and scaling if tokens are compressed."""
+        spelled, label = self.rope_parameters or {}, "main" if kind == PLAIN else "compress"
+        if isinstance(spelled.get(label), Mapping):
+            return read_rope(self.rope_theta, None, spelled[label])._replace(pairs="neighbours")
+        if kind == PLAIN:
+            return Rotary(self.rope_theta, None, "neighbours")
+        scaling = {**(self.rope_scaling or spelled), "rope_theta": self.compress_rope_theta}
+        return Rotary(self.compress_rope_theta, scaling, "neighbours")
+
+    def attention(self, layer: str, **own: Any) -> Any:
+        """Attention of a kind of layer. Raises ConfigError."""
+        rotary_dim = self.rotary_size()
+        if layer == LIGHT:
+            own = {"index_heads": self.index_n_heads, "index_dim": self.index_head_dim, "index_top": self.index_topk}
+            if self.index_head_dim < rotary_dim:
+                raise ConfigError(
+                    f"index_head_dim = {self.index_head_dim:,} must be at least {rotary_dim:,}, the rotated elements of"
+                    " a head"
+                )
+        return CompressedAttention(
+            hidden=self.hidden_size,
+            groups=self.o_groups,
+            group_heads=divide_exactly(self.num_attention_heads, self.o_groups, "num_attention_heads by o_groups"),
+            head_dim=self.head_dim,
+            rope_dim=rotary_dim,
+            q_rank=self.q_lora_rank,
+            out_rank=self.o_lora_rank,
+            window=self.sliding_window,
+            light=self.compression(layer) if layer == LIGHT else None,
+            heavy=self.compression(layer) if layer == HEAVY else None,
+            eps=self.rms_norm_eps,
+            rotary=self.rope_of(layer),
+            **own,
+        )
+
+    def check(self) -> None:
+        super().check()
+        if self.mlp_layer_types is not None:
+            given, count = self.mlp_layer_types, self.num_hidden_layers
+            validated_layer_types(given[:count], count, ("hash_moe", "moe"), "mlp_layer_types")
+
+    def layers(self) -> list[str]:
+        return self.layer_kinds()
+
+    def mlp(self, layer: str) -> Experts:
+        return self.experts(
+            "n_routed_experts",
+            shared_alike=True,
+            shared_bias=self.mlp_bias,
+            scoring=self.scoring_func,
+            scaling=self.routed_scaling_factor,
+            bound=self.swiglu_limit,
+        )
+
+    def hf_cache(self) -> Transformer:
+        """One token less of a window; its keys are stored twice in layers without compression."""
+
+        def cached(part: Part) -> Part:
+            if not isinstance(part, CompressedAttention):
+                return part
+            return replace(part, window=part.window - 1, twice=part.kind is None)
+
+        return self.transformer().mapped(cached)
+
+    def with_further_layers(self) -> Ledger | None:
+        """Ledger with the layers of a DSpark draft, as files of DeepSeek-V4-Flash-DSpark have them under `mtp`: blocks
+        that compress nothing, what joins the layers that they read, and the draft's heads."""
+        layers, rank = len(self.dspark_target_layer_ids or ()), self.dspark_markov_rank
+        count = self.num_hidden_layers + layers
+        if not layers or rank is None or (self.compress_ratios or [])[self.num_hidden_layers : count] != [0] * layers:
+            return None
+        hidden, streams, vocab = self.hidden_size, self.hc_mult, self.vocab_size
+        draft = NamedTensors(
+            (
+                Linear("main_proj", layers * hidden, hidden, bias=False),
+                Scaling("main_norm", hidden),
+                Scaling("norm", hidden),
+                Learned("markov_head.markov_w1", (vocab, rank)),
+                Learned("markov_head.markov_w2", (vocab, rank)),
+                Learned("confidence_head.proj", (1, hidden + rank)),
+                Learned("hc_head_fn", (streams, streams * hidden)),
+                Learned("hc_head_base", (streams,)),
+                Learned("hc_head_scale", (1,)),
+            )
+        )
+        with_blocks = self.model_copy(update={"num_hidden_layers": count}).transformer().ledger()
+        return Ledger((*with_blocks.groups, group([(paths.in_every(paths.MTP, "draft"), draft)], {}, 1, range(1))))

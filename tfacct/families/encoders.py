@@ -1,0 +1,149 @@
+"""Encoders of images, audio or short texts: pre-norm layers with biases, and no cache."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+from tfacct.architecture.blocks import Block, Stack
+from tfacct.architecture.parts import Attention, FeedForward, Norm, Patches, Positions, Rotary
+from tfacct.architecture.transformer import Transformer
+from tfacct.base.errors import ConfigError
+from tfacct.families.family import Family
+from tfacct.families.vocabulary import (
+    LayerCount,
+    PositiveFloat,
+    PositiveInt,
+    StrictStr,
+    divide_exactly,
+    format_value,
+)
+
+AXIAL = "axial"
+
+
+def check_axial(parameters: Mapping[str, Any] | None, axes: str = "row and column", *also: str) -> None:
+    """Refuse any other rotary embedding than one by these axes. Raises ConfigError."""
+    kind = (parameters or {}).get("rope_type", AXIAL)
+    if kind not in (AXIAL, *also):
+        raise ConfigError(f"rope_type = {kind!r}: the class turns by {axes} only")
+
+
+def axial_theta(parameters: Mapping[str, Any] | None, default: float = 10_000.0) -> float:
+    """Base of the rotary embedding, from `rope_parameters`. Raises ConfigError."""
+    theta = (parameters or {}).get("rope_theta", default)
+    if not isinstance(theta, (int, float)) or isinstance(theta, bool) or not theta > 0:
+        raise ConfigError(f"rope_parameters.rope_theta must be a number above 0, not {format_value(theta)}")
+    return float(theta)
+
+
+class EncoderBase(Family):
+    """The layers of an encoder, without assumptions about the names of its sizes."""
+
+    constant_axes = frozenset("G")
+    base_model_prefix = ""
+    norm_kind: ClassVar[Literal["layer", "rms"]] = "layer"
+    embedding_norm, final_norm = False, True
+    """Whether a norm comes before the first layer, and after the last."""
+
+    @property
+    def width(self) -> int:
+        """Width of the layers."""
+        hidden: int = self.hidden_size
+        return hidden
+
+    @property
+    def eps(self) -> float:
+        """The epsilon of all norms."""
+        eps: float = self.layer_norm_eps
+        return eps
+
+    def norm(self) -> Norm:
+        return Norm(hidden=self.width, kind=self.norm_kind, eps=self.eps)
+
+    def rope(self) -> Rotary | None:
+        """Rotary embedding, in families that have one. Raises ConfigError."""
+        return None
+
+    def attention(self, **own: Any) -> Attention:
+        """Bidirectional multi-head attention, with biases on all four projections unless qkv_bias is off."""
+        sizes: dict[str, Any] = {"kv_heads": self.num_attention_heads, "group": 1, "head_dim": self.head_dim}
+        biases = {"qkv_bias": getattr(self, "qkv_bias", True), "out_bias": True}
+        return Attention(hidden=self.width, **{**sizes, **biases, "causal": False, "rotary": self.rope(), **own})
+
+    def mlp(self, **own: Any) -> FeedForward:
+        """An MLP of two projections with biases."""
+        how: dict[str, Any] = {"width": self.intermediate_size, "bias": True, "activation": self.hidden_act, **own}
+        return FeedForward(hidden=self.width, **how)
+
+    def block(self, **attention: Any) -> Block:
+        """One layer."""
+        return Block.of(self.attention(**attention), self.mlp(), norm=self.norm())
+
+    def stacks(self) -> tuple[Stack, ...]:
+        """The layers, all alike."""
+        return (Stack(self.block(), self.num_hidden_layers),)
+
+    def ends(self) -> dict[str, Any]:
+        """What comes before and after the layers."""
+        first, last = (self.norm() if there else None for there in (self.embedding_norm, self.final_norm))
+        return {"embed_norm": first, "final_norm": last}
+
+    def architecture(self) -> Transformer:
+        """All layers, and what comes before and after them."""
+        self.check()
+        ends = self.ends()
+        return Transformer(**ends, stacks=self.stacks(), head=None)
+
+
+class Encoder(EncoderBase):
+    """The fields that encoders share."""
+
+    hidden_size: PositiveInt = 768
+    intermediate_size: PositiveInt = 3072
+    num_hidden_layers: LayerCount = 12
+    num_attention_heads: PositiveInt = 12
+    hidden_act: StrictStr = "gelu"
+    layer_norm_eps: PositiveFloat = 1e-5
+
+    ignored_fields = "initializer_factor"
+
+    @property
+    def head_dim(self) -> int:
+        """Size of one head. Raises ConfigError."""
+        return divide_exactly(self.hidden_size, self.num_attention_heads, "hidden_size by num_attention_heads")
+
+
+class ImageEncoder(Encoder):
+    """The fields of an encoder of square images: square patches, and learned positions."""
+
+    num_channels: PositiveInt = 3
+    image_size: PositiveInt = 224
+    patch_size: PositiveInt = 16
+
+    patch_bias, class_token = True, False
+
+    @property
+    def extra_tokens(self) -> int:
+        """Learned tokens after the class token."""
+        return 0
+
+    @property
+    def context(self) -> int:
+        """Patches of an image, and the learned tokens. Raises ConfigError."""
+        side = self.image_size // self.patch_size
+        if side == 0:
+            raise ConfigError(f"image_size {self.image_size:,} is smaller than patch_size {self.patch_size:,}")
+        return side**2 + self.class_token + self.extra_tokens
+
+    def patches(self, **own: Any) -> Patches:
+        """Projection of each patch, and the class token if there is one."""
+        sizes: dict[str, Any] = {"channels": self.num_channels, "pixels": self.patch_size**2}
+        how = {"front": 1 if self.class_token else None, "bias": self.patch_bias}
+        return Patches(hidden=self.width, **{**sizes, **how, **own})
+
+    def positions(self) -> Positions | None:
+        """Learned positions of all patches and tokens. Raises ConfigError."""
+        return Positions(rows=self.context, hidden=self.width)
+
+    def ends(self) -> dict[str, Any]:
+        """Patches, positions and norms. Raises ConfigError."""
+        return {**super().ends(), "embed": self.patches(), "positions": self.positions()}

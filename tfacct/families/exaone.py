@@ -1,0 +1,114 @@
+"""LG's EXAONE models."""
+
+from typing import Annotated
+
+from pydantic import Field
+from pydantic_core import core_schema
+
+from tfacct.architecture.parts import QKNorm
+from tfacct.base.errors import ConfigError
+from tfacct.families.decoder import NORMS_AFTER, QK_NORMS, Decoder, Layer, SharedExperts, Window
+from tfacct.families.llama import OwnCodeLlama
+from tfacct.families.vocabulary import (
+    DECODER,
+    CoreSchema,
+    LayerNetworks,
+    LayerTypes,
+    NonNegativeInt,
+    PositiveInt,
+)
+
+WindowPattern = Annotated[
+    int | str, CoreSchema(core_schema.union_schema([core_schema.int_schema(ge=0), core_schema.str_schema()]))
+]
+
+
+class Exaone(OwnCodeLlama):
+    """EXAONE 3, 3.5 and Deep: Llama's block, with other names of fields."""
+
+    defaults = dict(
+        vocab_size=102400,
+        hidden_size=2048,
+        intermediate_size=Field(default_factory=lambda fields: 4 * fields["hidden_size"]),
+        num_hidden_layers=32,
+        num_attention_heads=32,
+        tie_word_embeddings=True,
+        rms_norm_eps=1e-5,
+    )
+    class_prefixes = ("Exaone", "Llama")
+    attribute_map = {
+        "num_layers": "num_hidden_layers",
+        "activation_function": "hidden_act",
+        "layer_norm_epsilon": "rms_norm_eps",
+    }
+    heads_fill_hidden_size = True
+
+
+class ExaoneWindows(Decoder):
+    """Norms of queries and keys; windows in three layers of four, the others then have no rotary embedding."""
+
+    defaults = dict(
+        vocab_size=102400,
+        hidden_size=4096,
+        intermediate_size=16384,
+        num_hidden_layers=32,
+        num_attention_heads=32,
+        num_key_value_heads=32,
+        max_position_embeddings=2048,
+        rms_norm_eps=1e-5,
+    )
+    sliding_window: Window | None = 4096
+    sliding_window_pattern: WindowPattern | None = 4
+    layer_types: LayerTypes | None = None
+    layer_module_names = QK_NORMS
+    qk_norm = QKNorm(0)
+
+    def has_window(self, number: int) -> bool:
+        """By sliding_window_pattern. Raises ConfigError."""
+        if isinstance(self.sliding_window_pattern, str):
+            raise ConfigError(
+                f"sliding_window_pattern = {self.sliding_window_pattern!r} does not say which layers have the window",
+                "give layer_types beside it, as published configs do",
+            )
+        if not self.sliding_window or not self.sliding_window_pattern:
+            return False
+        return (number + 1) % self.sliding_window_pattern != 0
+
+    def layers(self) -> list[Layer]:
+        windows = self.windows(self.has_window, self.sliding_window)
+        return [Layer(window, rotary=window is not None or not self.sliding_window) for window in windows]
+
+
+class Exaone4(ExaoneWindows):
+    """EXAONE 4: norms after attention and MLP instead of before, norms of queries and keys; three layers of four have a
+    window, the others have no rotary embedding."""
+
+    layer_module_names = NORMS_AFTER
+    norms = "after"
+
+
+class ExaoneMoe(ExaoneWindows, SharedExperts):
+    """K-EXAONE: EXAONE 4's attention, with norms before attention and MLP; experts and shared experts after the first
+    layers."""
+
+    sliding_window: Window = 4096
+    moe_intermediate_size: PositiveInt = 1024
+    num_experts: PositiveInt = 64
+    num_experts_per_tok: PositiveInt = 8
+    num_shared_experts: PositiveInt = 1
+    first_k_dense_replace: NonNegativeInt = 1
+    mlp_layer_types: LayerNetworks | None = None
+    attribute_map = {"num_local_experts": "num_experts"}
+    ignored_fields = "scoring_func topk_method"
+    task_heads = DECODER
+    expert_counts = ("num_experts", "num_shared_experts")
+
+    def moe_layers(self) -> list[bool]:
+        """An empty mlp_layer_types counts as absent."""
+        if self.mlp_layer_types == []:
+            return [number >= self.first_k_dense_replace for number in range(self.num_hidden_layers)]
+        return super().moe_layers()
+
+    def layers(self) -> list[Layer]:
+        both = zip(super().layers(), self.moe_layers(), strict=True)
+        return [layer._replace(experts=some) for layer, some in both]

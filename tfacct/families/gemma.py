@@ -1,0 +1,584 @@
+"""Gemma's language models: norm weights stored minus 1, tied and scaled embedding, an independent head size."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+
+from pydantic_core import core_schema
+
+from tfacct.architecture.blocks import Block, Sublayer
+from tfacct.architecture.parts import (
+    AltUp,
+    Attention,
+    Embedding,
+    Experts,
+    FeedForward,
+    Head,
+    LatentAttention,
+    Laurel,
+    Merged,
+    Part,
+    PerLayerEmbedding,
+    PerLayerInput,
+    Picked,
+    QKNorm,
+    Rotary,
+    Streams,
+)
+from tfacct.architecture.parts.altup import OTHERS, STREAMS
+from tfacct.architecture.transformer import Transformer
+from tfacct.base.errors import ConfigError
+from tfacct.families.decoder import EXPERT_TENSORS, NORMS_AROUND, QK_NORMS, Decoder, Layer, Window
+from tfacct.families.family import mlp_modules
+from tfacct.families.vocabulary import (
+    CAUSAL_MODEL,
+    CLASSIFYING,
+    DECODER,
+    FULL,
+    SLIDING,
+    CoreSchema,
+    JsonDict,
+    LayerTypes,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    PositiveIntOrList,
+    StrictBool,
+    StrictStr,
+    TaskHead,
+    check_length,
+    check_top_k,
+    divide_exactly,
+    format_value,
+    layer_windows,
+    require_even,
+)
+
+Shares = Annotated[list[float], CoreSchema(core_schema.list_schema(core_schema.float_schema(ge=0, lt=1), strict=True))]
+
+
+class GemmaBase(Decoder):
+    """The fields that they share. The head is tied by default."""
+
+    defaults = dict(
+        head_dim=256, max_position_embeddings=8192, tie_word_embeddings=True, hidden_act="gelu_pytorch_tanh"
+    )
+    attention_bias: StrictBool = False
+    norm_weight_minus_one = True
+
+    def embedding(self, **own: Any) -> Embedding:
+        """Scaled by √hidden_size."""
+        return super().embedding(scaled=True)
+
+
+class Gemma(GemmaBase):
+    """Gemma: Llama's block with its own head size, GELU as the activation, and a tied, scaled embedding."""
+
+    defaults = dict(intermediate_size=24576, num_key_value_heads=16)
+    use_bidirectional_attention: StrictBool | None = None
+    nested_defaults = dict(vocab_size=256000, hidden_size=3072, num_hidden_layers=28, num_attention_heads=16)
+    ignored_fields = "hidden_activation"
+
+    @property
+    def activation(self) -> str:
+        """The first releases say `gelu` and mean its tanh form; the class corrects it too."""
+        return "gelu_pytorch_tanh" if self.hidden_act == "gelu" else self.hidden_act
+
+    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
+        return super().attention(layer, prefix=bool(self.use_bidirectional_attention))
+
+
+class GemmaAround(GemmaBase):
+    """Norms around every sublayer; soft-capped logits, if the class has the field."""
+
+    hidden_activation: StrictStr = "gelu_pytorch_tanh"
+    layer_module_names = NORMS_AROUND
+    norms: ClassVar[Literal["before", "around"]] = "around"
+
+    @property
+    def activation(self) -> str:
+        return self.hidden_activation
+
+    def head(self, **own: Any) -> Head:
+        return super().head(softcap=getattr(self, "final_logit_softcapping", None))
+
+
+class Gemma2(GemmaAround):
+    """Gemma 2: every other layer has a window, starting with the first; attention scores and logits are soft-capped."""
+
+    defaults = dict(intermediate_size=9216, num_key_value_heads=4)
+    query_pre_attn_scalar: PositiveFloat = 256
+    sliding_window: Window | None = 4096
+    layer_types: LayerTypes | None = None
+    final_logit_softcapping: PositiveFloat | None = 30.0
+    attn_logit_softcapping: PositiveFloat | None = 50.0
+    use_bidirectional_attention: StrictBool | None = None
+    ignored_fields = "sliding_window_size"
+    nested_defaults = dict(vocab_size=256000, hidden_size=2304, num_hidden_layers=26, num_attention_heads=8)
+
+    def has_window(self, number: int) -> bool:
+        """Even layers, counted from 0."""
+        return number % 2 == 0
+
+    def layers(self) -> list[Layer]:
+        return [Layer(window) for window in self.windows(self.has_window, self.sliding_window)]
+
+    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
+        """Soft-capped scores; bidirectional in the prefix of PaliGemma 2."""
+        how: dict[str, Any] = {"softcap": self.attn_logit_softcapping, "scale": self.query_pre_attn_scalar**-0.5}
+        return super().attention(layer, **{**how, "prefix": bool(self.use_bidirectional_attention), **own})
+
+
+class VaultGemma(Gemma2):
+    """VaultGemma: Gemma 2 without the norms after attention and MLP."""
+
+    defaults = dict(vocab_size=256000, hidden_size=2304, num_hidden_layers=26, num_attention_heads=8)
+    task_heads = DECODER
+    norms = "before"
+
+    def check(self) -> None:
+        if self.use_bidirectional_attention:
+            raise self.refused("use_bidirectional_attention", True)
+
+
+class Gemma3Text(Gemma2):
+    """Gemma 3: five windowed layers to one full layer; norms of queries and keys; two rotary bases."""
+
+    defaults = dict(
+        vocab_size=262208,
+        hidden_size=2304,
+        num_hidden_layers=26,
+        num_attention_heads=8,
+        max_position_embeddings=131072,
+        final_logit_softcapping=None,
+        attn_logit_softcapping=None,
+    )
+    sliding_window_pattern: PositiveInt = 6
+    rope_local_base_freq: PositiveFloat = 10_000.0
+    class_prefixes = ("Gemma3", "Gemma3Text")
+    ignored_fields = "_sliding_window_pattern"
+    task_heads = {**CLASSIFYING, "ForConditionalGeneration": CAUSAL_MODEL}  # the same head, with images too
+    layer_module_names = QK_NORMS
+    qk_norm = QKNorm(0, less_one=True)
+
+    def has_window(self, number: int) -> bool:
+        """All but every sliding_window_pattern-th."""
+        return (number + 1) % self.sliding_window_pattern != 0
+
+    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
+        """Windowed layers have a smaller RoPE base and no scaling."""
+        kind = FULL if layer.window is None else SLIDING
+        spelled = (self.rope_parameters or {}).get(kind) or ({} if layer.window else self.rope_scaling) or {}
+        if not isinstance(spelled, Mapping):
+            raise ConfigError(f"rope_parameters.{kind} must be an object of fields, not {spelled!r}")
+        otherwise = self.rope_local_base_freq if layer.window else self.rope_theta or 1_000_000.0
+        how: dict[str, Any] = {"rotary": Rotary(spelled.get("rope_theta") or otherwise, spelled), "prefix": False}
+        if self.use_bidirectional_attention:  # EmbeddingGemma
+            how |= {"window": layer.window and 2 * (layer.window // 2) + 1, "causal": False}
+        return super().attention(layer, **how)
+
+    def hf_cache(self) -> Transformer:
+        """The class caches keys and values of an encoder too."""
+        if not self.use_bidirectional_attention:
+            return super().hf_cache()
+
+        def cached(part: Part) -> Part:
+            if not isinstance(part, Attention):
+                return part
+            return replace(part, causal=True, window=part.window and part.window // 2)
+
+        return self.transformer().mapped(cached)
+
+
+def per_layer_modules(layer: str = "", model: str = "model") -> tuple[dict[str, str], dict[str, str]]:
+    """Modules of per-layer embeddings: those of the model, and those of a layer."""
+    names = {"project": "per_layer_model_projection", "norm": "per_layer_projection_norm"}
+    return {f"per_layer.{name}": f"{model}.{theirs}" for name, theirs in names.items()}, {
+        "per_layer.gate_proj": f"{layer}per_layer_input_gate",
+        "per_layer.up_proj": f"{layer}per_layer_projection",
+        "per_layer_post_norm": f"{layer}post_per_layer_input_norm",
+    }
+
+
+PER_LAYER_OF_MODEL, PER_LAYER_OF_LAYER = per_layer_modules()
+
+
+class PerLayerGemma(GemmaAround):
+    """Every layer reads its own embedding of a token; norms of queries, keys and values; unscaled attention scores."""
+
+    layer_module_names = QK_NORMS
+    qk_norm = QKNorm(0)
+    norm_weight_minus_one = False
+
+    def attention(self, layer: Any, **own: Any) -> Attention | LatentAttention:
+        return super().attention(layer, value_norm=self.rms_norm_eps, scale=1.0, **own)
+
+    def borrowing_layers(self, windows: Sequence[int | None]) -> list[bool]:
+        """Which layers read keys and values of an earlier layer with the same window. Raises ConfigError."""
+        first = max(self.num_hidden_layers - self.num_kv_shared_layers, 0)
+        if {*windows[first:]} - {*windows[:first]}:
+            raise ConfigError(
+                f"num_kv_shared_layers = {self.num_kv_shared_layers:,}: no layer before these has the keys they read"
+            )
+        return [number >= first for number in range(len(windows))]
+
+    def per_layer_embedding(self) -> PerLayerEmbedding | None:
+        """Rows of every layer's own embedding."""
+        return PerLayerEmbedding(
+            vocab=self.vocab_size_per_layer_input,
+            layers=self.num_hidden_layers,
+            width=self.hidden_size_per_layer_input,
+            hidden=self.hidden_size,
+            eps=self.rms_norm_eps,
+        )
+
+    def per_layer_input(self, **own: Any) -> PerLayerInput:
+        """What a layer adds of its own embedding."""
+        sizes: dict[str, Any] = {"hidden": self.hidden_size, "width": self.hidden_size_per_layer_input}
+        return PerLayerInput(**sizes, activation=self.activation, **own)
+
+    def embeddings_and_head(self) -> dict[str, Any]:
+        return {**super().embeddings_and_head(), "per_layer": self.per_layer_embedding()}
+
+
+class Gemma3nLayer(NamedTuple):
+    """What distinguishes a layer of Gemma 3n."""
+
+    window: int | None
+    borrowed: bool
+    width: int
+    sparsity: float
+    """Share of the MLP's gate that is set to 0."""
+    rotary: bool = True
+
+
+class Gemma3n(PerLayerGemma):
+    """Gemma 3n's language model: four residual streams (AltUp), a low-rank product parallel to attention (Laurel),
+    per-layer embeddings, and last layers that read keys and values of earlier ones."""
+
+    defaults = dict(
+        vocab_size=262_400,
+        hidden_size=2048,
+        num_hidden_layers=35,
+        num_attention_heads=8,
+        num_key_value_heads=2,
+        max_position_embeddings=32_768,
+    )
+    intermediate_size: PositiveIntOrList = 16_384  # type: ignore[assignment]
+    rope_local_base_freq: PositiveFloat | None = None
+    sliding_window: Window = 512
+    layer_types: LayerTypes | None = None
+    final_logit_softcapping: PositiveFloat | None = 30.0
+    vocab_size_per_layer_input: PositiveInt = 262_144
+    hidden_size_per_layer_input: PositiveInt = 256
+    altup_num_inputs: PositiveInt = STREAMS
+    altup_active_idx: NonNegativeInt = 0
+    altup_correct_scale: StrictBool = True
+    num_kv_shared_layers: NonNegativeInt = 15
+    laurel_rank: PositiveInt = 64
+    activation_sparsity_pattern: Shares | None = None
+
+    class_prefixes = ("Gemma3n", "Gemma3nText")
+    task_heads = {**DECODER, "ForConditionalGeneration": CAUSAL_MODEL}
+    constant_axes = frozenset({"Xo", "Xs", "Xt", "Xu"})
+    required_values = {"altup_num_inputs": STREAMS, "altup_active_idx": 0}
+    reference_only = "altup_correct_scale activation_sparsity_pattern"
+    ignored_fields = "altup_coef_clip altup_lr_multiplier query_pre_attn_scalar"
+    module_names = {
+        "per_layer": "model.embed_tokens_per_layer",
+        **PER_LAYER_OF_MODEL,
+        **{f"streams.{name}": f"model.altup_projections.{number}" for number, name in enumerate(OTHERS)},
+        **{f"merged.{name}": f"model.altup_unembed_projections.{number}" for number, name in enumerate(OTHERS)},
+    }
+    layer_module_names = {
+        "laurel.down_proj": "laurel.linear_left",
+        "laurel.up_proj": "laurel.linear_right",
+        "laurel.norm": "laurel.post_laurel_norm",
+        "altup.router_norm": "altup.router_norm",
+        "altup.router": "altup.modality_router",
+        "altup.correct_router": "altup.modality_router",
+        "altup.predict_coefs": "altup.prediction_coefs",
+        "altup.correct_coefs": "altup.correction_coefs",
+        "altup.predict": "",
+        **PER_LAYER_OF_LAYER,
+    }
+    layer_tensor_names = {"altup.out_scale.weight": "altup.correct_output_scale"}
+
+    def layers(self) -> list[Gemma3nLayer]:
+        """Windows in all layers but every fifth."""
+        windows = self.windows(lambda number: (number + 1) % 5 != 0, self.sliding_window)
+        return list(map(Gemma3nLayer, windows, self.borrowing_layers(windows), self.mlp_widths(), self.sparsities()))
+
+    def mlp_widths(self) -> list[int]:
+        """Width of the MLP in each layer. Raises ConfigError."""
+        given, layers = self.intermediate_size, self.num_hidden_layers
+        widths = given if isinstance(given, list) else [given] * layers
+        check_length("intermediate_size", widths, layers)
+        return widths
+
+    def sparsities(self) -> list[float]:
+        """Share of the gate that is set to 0: by default 0.95 in the first ten layers. Raises ConfigError."""
+        given, layers = self.activation_sparsity_pattern, self.num_hidden_layers
+        if given is None:
+            return [0.95] * 10 + [0.0] * (layers - 10) if layers > 10 else [0.0] * layers
+        check_length("activation_sparsity_pattern", given, layers)
+        return given
+
+    def layer_rope(self, layer: Gemma3nLayer) -> Rotary:
+        kind, own = FULL if layer.window is None else SLIDING, self.rope_parameters or {}
+        if own and not any(isinstance(own.get(name), Mapping) for name in (FULL, SLIDING)):
+            raise ConfigError(f"rope_parameters must have the angles of {FULL} and of {SLIDING}")
+        parameters = {"rope_theta": 1_000_000.0 if kind == FULL else 10_000.0, **(own.get(kind) or {})}
+        older = self.rope_theta if kind == FULL else self.rope_local_base_freq
+        theta = parameters["rope_theta"] if kind in own or older is None else older
+        return Rotary(theta, self.rope_scaling if kind == FULL and not own else parameters)
+
+    def head_sizes(self, layer: Gemma3nLayer) -> dict[str, int]:
+        heads, kv_heads = self.num_attention_heads, self.num_key_value_heads
+        group = divide_exactly(heads, kv_heads, "num_attention_heads by key/value heads")
+        return {"kv_heads": kv_heads, "group": group, "head_dim": require_even(self.head_dim)}
+
+    def mlp(self, layer: Gemma3nLayer) -> FeedForward:
+        how: dict[str, Any] = {"activation": self.activation, "sparsity": layer.sparsity or None}
+        return FeedForward(hidden=self.hidden_size, width=layer.width, gated=True, **how)
+
+    def block(self, layer: Gemma3nLayer) -> Block:
+        hidden, norm, eps = self.hidden_size, self.norm(), self.rms_norm_eps
+        sublayers = (
+            Sublayer(self.attention(layer, borrowed=layer.borrowed), norm, norm),
+            Sublayer(Laurel(hidden=hidden, rank=self.laurel_rank, eps=eps), beside=True, after=2**-0.5),
+            Sublayer(self.mlp(layer), norm, norm),
+            Sublayer(self.per_layer_input(others=True), None, norm),
+        )
+        return Block(sublayers, altup=AltUp(hidden=hidden, scaled=self.altup_correct_scale, eps=eps))
+
+    def embeddings_and_head(self) -> dict[str, Any]:
+        """With the projections from one residual stream to several, and back."""
+        streams = {"streams": Streams(hidden=self.hidden_size), "merged": Merged(hidden=self.hidden_size)}
+        return {**super().embeddings_and_head(), **streams}
+
+
+class Gemma4Layer(NamedTuple):
+    """What distinguishes a layer of Gemma 4."""
+
+    window: int | None
+    borrowed: bool
+    head_dim: int
+    kv_heads: int
+    experts: bool = False
+    rotary: bool = True
+
+
+class Gemma4Base(PerLayerGemma):
+    """Layers with and without a window have their own heads and rotary embedding; the last layer has no window."""
+
+    per_layer_config: JsonDict | None = None
+    # If it is null, no layer has its own sizes, whatever global_head_dim is.
+    null_means: ClassVar[Mapping[str, Any]] = {"per_layer_config": {}}
+    reference_only = "-per_layer_config"
+    sliding_window_pattern = 6
+    num_kv_shared_layers = 0
+
+    @property
+    def overrides(self) -> dict[int, dict[str, int]]:
+        """Sizes of single layers in per_layer_config. Raises ConfigError."""
+        found: dict[int, dict[str, int]] = {}
+        for text, fields in (self.per_layer_config or {}).items():
+            sizes = fields if isinstance(fields, Mapping) else {"": fields}
+            if not text.isdigit() or int(text) >= self.num_hidden_layers:
+                raise ConfigError(f"per_layer_config names layer {format_value(text)}, of {self.num_hidden_layers:,}")
+            for name, value in sizes.items():
+                at = f"per_layer_config.{text}.{name}"
+                if name not in ("head_dim", "num_key_value_heads"):
+                    raise self.refused(at, value)
+                if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                    raise ConfigError(f"{at} must be a whole number, not {format_value(value)}")
+            found[int(text)] = dict(sizes)
+        return found
+
+    @property
+    def window(self) -> int:
+        """Keys that a token sees in a layer with a window."""
+        keys: int = self.sliding_window
+        return keys
+
+    @property
+    def full_kv_heads(self) -> int:
+        """Key/value heads of layers without a window."""
+        raise NotImplementedError
+
+    def heads_of(self, number: int, window: int | None) -> tuple[int, int]:
+        """Size of a layer's heads, and its key/value heads. Raises ConfigError."""
+        if self.per_layer_config is not None:
+            own = self.overrides.get(number, {})
+            return own.get("head_dim", self.head_dim), own.get("num_key_value_heads", self.num_key_value_heads)
+        if window is not None:
+            return self.head_dim, self.num_key_value_heads
+        return self.global_head_dim, self.full_kv_heads
+
+    def layers(self) -> list[Gemma4Layer]:
+        count, kinds, every = self.num_hidden_layers, self.layer_types, self.sliding_window_pattern
+        if kinds is not None and len(kinds) == count:
+            kinds = [*kinds[:-1], FULL]
+        windows = layer_windows(kinds, count, self.window, lambda n: (n + 1) % every != 0 and n + 1 < count)
+        borrowed = self.borrowing_layers(windows)
+        heads = [self.heads_of(number, window) for number, window in enumerate(windows)]
+        if len({*zip(windows, heads, strict=True)}) > len({*windows}):  # the class has one rotary table for each type
+            raise ConfigError("per_layer_config gives layers of one type other heads, which its class refuses")
+        experts = getattr(self, "enable_moe_block", False)
+        return [Gemma4Layer(w, b, *sizes, experts) for w, b, sizes in zip(windows, borrowed, heads, strict=True)]
+
+    def head_sizes(self, layer: Gemma4Layer) -> dict[str, int]:
+        group = divide_exactly(self.num_attention_heads, layer.kv_heads, "num_attention_heads by key/value heads")
+        field = "head_dim" if layer.window is not None else "global_head_dim"
+        return {"kv_heads": layer.kv_heads, "group": group, "head_dim": require_even(layer.head_dim, field)}
+
+    def block(self, layer: Gemma4Layer) -> Block:
+        """The last sum is multiplied by a learned number, 1 at first."""
+        norm, mlp = self.norm(), self.mlp(layer)
+        parts = [Sublayer(self.attention(layer), norm, norm)]
+        parts.append(Sublayer(mlp, None if isinstance(mlp, Experts) else norm, norm))
+        if self.hidden_size_per_layer_input:
+            parts.append(Sublayer(self.per_layer_input(), None, norm))
+        return Block((*parts[:-1], replace(parts[-1], after=1.0)))
+
+
+class Gemma4(Gemma4Base):
+    """Gemma 4's language model: other heads in layers without a window, per-layer embeddings, last layers that read
+    keys and values of earlier ones, and in some models experts parallel to a dense MLP."""
+
+    rope_by_kind = {
+        SLIDING: {"rope_type": "default", "rope_theta": 10_000.0},
+        FULL: {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1_000_000.0},
+    }
+    defaults = dict(
+        vocab_size=262144,
+        hidden_size=2304,
+        intermediate_size=9216,
+        num_hidden_layers=30,
+        num_attention_heads=8,
+        num_key_value_heads=4,
+        max_position_embeddings=131072,
+        rope_parameters=rope_by_kind,
+    )
+    sliding_window: Window = 512
+    layer_types: LayerTypes | None = None
+    global_head_dim: PositiveInt = 512
+    num_global_key_value_heads: PositiveInt | None = None
+    attention_k_eq_v: StrictBool = False
+    num_kv_shared_layers: NonNegativeInt = 0
+    use_double_wide_mlp: StrictBool = False
+    vocab_size_per_layer_input: PositiveInt = 262144
+    hidden_size_per_layer_input: NonNegativeInt = 256
+    final_logit_softcapping: PositiveFloat | None = None
+    use_bidirectional_attention: StrictStr | None = None
+    enable_moe_block: StrictBool = False
+    num_experts: PositiveInt | None = None
+    top_k_experts: PositiveInt | None = None
+    moe_intermediate_size: PositiveInt | None = None
+
+    class_prefixes = ("Gemma4", "Gemma4Text")
+    task_heads = {**DECODER, "ForConditionalGeneration": CAUSAL_MODEL}
+    attribute_map = {"num_experts_per_tok": "top_k_experts", "expert_intermediate_size": "moe_intermediate_size"}
+    module_names = {"per_layer": "model.embed_tokens_per_layer", **PER_LAYER_OF_MODEL}
+    layer_module_names = {
+        **PER_LAYER_OF_LAYER,
+        "mlp.router": "router.proj",
+        "mlp.shared_norm": "pre_feedforward_layernorm",
+        "mlp.shared_post_norm": "post_feedforward_layernorm_1",
+        "mlp.experts_norm": "pre_feedforward_layernorm_2",
+        "mlp.experts_post_norm": "post_feedforward_layernorm_2",
+        **{f"mlp.experts.{name}_proj": "experts" for name in ("gate", "up", "down")},
+        **mlp_modules("mlp", at="mlp.shared"),
+    }
+    layer_tensor_names = {
+        **{ours: theirs.removeprefix("mlp.") for ours, theirs in EXPERT_TENSORS.items()},
+        "mlp.router_norm.weight": "router.scale",
+        "mlp.routing.weight": "router.per_expert_scale",
+    }
+
+    def check(self) -> None:
+        if self.use_bidirectional_attention not in (None, "vision"):
+            raise self.refused("use_bidirectional_attention", self.use_bidirectional_attention)
+
+    @property
+    def full_kv_heads(self) -> int:
+        return (self.num_global_key_value_heads if self.attention_k_eq_v else None) or self.num_key_value_heads
+
+    def attention(self, layer: Gemma4Layer, **own: Any) -> Attention | LatentAttention:
+        same = self.attention_k_eq_v and layer.window is None and not layer.borrowed
+        return super().attention(layer, keys_as_values=same, borrowed=layer.borrowed)
+
+    def mlp(self, layer: Gemma4Layer) -> FeedForward | Experts:
+        """use_double_wide_mlp doubles the width in layers that read earlier keys."""
+        width = self.intermediate_size * (2 if layer.borrowed and self.use_double_wide_mlp else 1)
+        dense = FeedForward(hidden=self.hidden_size, width=width, gated=True, activation=self.activation)
+        return self.experts_and_mlp(width) if layer.experts else dense
+
+    def experts_and_mlp(self, width: int) -> Experts:
+        """Experts parallel to a dense MLP. Raises ConfigError."""
+        sizes = {name: getattr(self, name) for name in ("num_experts", "top_k_experts", "moe_intermediate_size")}
+        if missing := [name for name, size in sizes.items() if size is None]:
+            raise ConfigError(f"enable_moe_block = true, but {missing[0]} is missing")
+        check_top_k(sizes["top_k_experts"], sizes["num_experts"], ("top_k_experts", "num_experts"))
+        return Experts(
+            hidden=self.hidden_size,
+            experts=sizes["num_experts"],
+            active=sizes["top_k_experts"],
+            width=sizes["moe_intermediate_size"],
+            shared=width,
+            norms=self.rms_norm_eps,
+            activation=self.activation,
+        )
+
+    def per_layer_embedding(self) -> PerLayerEmbedding | None:
+        return super().per_layer_embedding() if self.hidden_size_per_layer_input else None
+
+
+class EmbeddingGemma2Text(Gemma4Base):
+    """EmbeddingGemma 2's text encoder: Gemma 4's layers, bidirectional, with per-layer inputs computed from the token's
+    embedding alone, and a projection of every result."""
+
+    rope_by_kind = {
+        SLIDING: {"rope_type": "default", "rope_theta": 10_000.0},
+        FULL: {"rope_type": "default", "rope_theta": 1_000_000.0},
+    }
+    defaults = dict(
+        vocab_size=262144,
+        hidden_size=512,
+        intermediate_size=2048,
+        num_hidden_layers=24,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=262144,
+        rope_parameters=rope_by_kind,
+    )
+    sliding_window: PositiveInt = 512
+    sliding_window_pattern: PositiveInt = 6
+    layer_types: LayerTypes | None = None
+    global_head_dim: PositiveInt = 512
+    num_global_key_value_heads: PositiveInt = 1
+    hidden_size_per_layer_input: PositiveInt = 512
+    embedding_dim: PositiveInt = 768
+    vocab_size_per_layer_input = None
+
+    class_prefixes = ("EmbeddingGemma2Text", "EmbeddingGemma2")
+    task_heads = {
+        "Model": TaskHead("AutoModel", "none", pooler=True, paths={"pooler.project": "embedding_projection"}, body="")
+    }
+    module_names, layer_module_names = per_layer_modules("ple_block.", "model.ple")
+
+    def pooler(self, hidden: Any) -> Picked:
+        return Picked(hidden=hidden, reads="each", width=self.embedding_dim)
+
+    @property
+    def window(self) -> int:
+        """As many keys before the token as after it."""
+        return 2 * self.sliding_window + 1
+
+    @property
+    def full_kv_heads(self) -> int:
+        return self.num_global_key_value_heads
+
+    def attention(self, layer: Gemma4Layer, **own: Any) -> Attention | LatentAttention:
+        return super().attention(layer, causal=False)

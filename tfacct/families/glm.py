@@ -1,0 +1,330 @@
+"""GLM's language models, and Solar Open."""
+
+from typing import Any
+
+from tfacct.architecture.parts import (
+    Attention,
+    DeltaNet,
+    Experts,
+    FeedForward,
+    HyperHead,
+    LatentAttention,
+    QKNorm,
+)
+from tfacct.base.errors import ConfigError
+from tfacct.families.decoder import QK_NORMS, Layer, PartialRotaryDecoder, SharedExperts
+from tfacct.families.delta import LINEAR, LowRankKimiDeltaDecoder
+from tfacct.families.dsa import INDEXED, REUSED, DsaDecoder, IndexerTypes, check_first_indexer
+from tfacct.families.family import mlp_modules
+from tfacct.families.hyper_connections import (
+    PUBLISHED_HYPER_CONNECTIONS,
+    HyperConnected,
+    hyper_modules,
+    hyper_tensors,
+)
+from tfacct.families.mla import MlaDecoder
+from tfacct.families.vocabulary import (
+    DECODER,
+    FULL,
+    JsonDict,
+    LayerNetworks,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    StrictBool,
+    check_first_dense,
+    check_top_k,
+    inside_composite,
+    read_partial_rotary_factor,
+    sparse_layers,
+    validated_layer_types,
+)
+
+
+class Glm(PartialRotaryDecoder):
+    """GLM-4-9B: Llama's block with biases on q, k and v; half of each head has a rotary embedding."""
+
+    defaults = dict(
+        vocab_size=151552,
+        hidden_size=4096,
+        intermediate_size=13696,
+        num_hidden_layers=40,
+        num_attention_heads=32,
+        num_key_value_heads=2,
+        head_dim=128,
+        max_position_embeddings=131072,
+        partial_rotary_factor=0.5,
+        rms_norm_eps=1.5625e-07,
+    )
+    attention_bias: StrictBool = True
+    layer_module_names = mlp_modules("mlp", up="gate_up_proj", gate="gate_up_proj")
+    rope_pairs, attention_out_bias = "neighbours", False
+
+
+class Glm4(Glm):
+    """GLM-4-0414: GLM-4-9B's block, with norms before and after attention and MLP."""
+
+    layer_module_names = {
+        "attn_post_norm": "post_self_attn_layernorm",
+        "mlp_post_norm": "post_mlp_layernorm",
+    }
+    norms = "around"
+
+
+class Glm4Moe(SharedExperts, PartialRotaryDecoder):
+    """GLM-4.5: Llama's attention, half of each head with a rotary embedding; dense layers first, then experts and a
+    shared expert."""
+
+    defaults = dict(
+        vocab_size=151552,
+        hidden_size=4096,
+        intermediate_size=10944,
+        num_hidden_layers=46,
+        num_attention_heads=96,
+        num_key_value_heads=8,
+        max_position_embeddings=131072,
+        partial_rotary_factor=0.5,
+        rms_norm_eps=1e-5,
+    )
+    attention_bias: StrictBool = False
+    use_qk_norm: StrictBool = False
+    moe_intermediate_size: PositiveInt = 1408
+    n_routed_experts: PositiveInt = 128
+    n_shared_experts: PositiveInt = 1
+    num_experts_per_tok: PositiveInt = 8
+    first_k_dense_replace: NonNegativeInt = 1
+    attribute_map = {"num_local_experts": "n_routed_experts"}
+    checkpoint_conversion_mapping = (  # Ling's
+        (r"^model\.word_embeddings\.", "model.embed_tokens."),
+        (r"\.attention\.query_key_value\.", ".self_attn.qkv_proj."),
+        (r"\.attention\.dense\.", ".self_attn.o_proj."),
+        (r"\.attention\.query_layernorm\.", ".self_attn.q_norm."),
+        (r"\.attention\.key_layernorm\.", ".self_attn.k_norm."),
+    )
+    task_heads = DECODER
+    layer_module_names = QK_NORMS
+    attention_out_bias = False
+
+    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
+        norm = QKNorm(self.rms_norm_eps) if self.use_qk_norm else None
+        return super().attention(layer, qk_norm=norm, **own)
+
+    def experts(self, *_: str, **own: Any) -> Experts:
+        check_top_k(self.num_experts_per_tok, self.n_routed_experts, ("num_experts_per_tok", "n_routed_experts"))
+        return super().experts()
+
+
+class Glm4MoeLite(SharedExperts, MlaDecoder):
+    """GLM-4.7-Flash: DeepSeek-V3's latent attention; a dense layer, then experts and a shared expert."""
+
+    defaults = dict(
+        vocab_size=154880,
+        hidden_size=2048,
+        intermediate_size=10240,
+        num_hidden_layers=47,
+        num_attention_heads=20,
+        num_key_value_heads=20,
+        max_position_embeddings=202752,
+        rms_norm_eps=1e-5,
+        q_lora_rank=768,
+        qk_nope_head_dim=192,
+        v_head_dim=256,
+    )
+    moe_intermediate_size: PositiveInt = 1536
+    n_routed_experts: PositiveInt = 64
+    n_shared_experts: PositiveInt = 1
+    num_experts_per_tok: PositiveInt = 4
+    mlp_layer_types: LayerNetworks | None = None
+    first_k_dense_replace: NonNegativeInt | None = None
+    reference_only = "first_k_dense_replace"
+    attribute_map = {"num_local_experts": "n_routed_experts", "head_dim": "qk_rope_head_dim"}
+    ignored_fields = "topk_method"
+    task_heads = DECODER
+
+    def moe_layers(self) -> list[bool]:
+        """The class does not read first_k_dense_replace. Raises ConfigError."""
+        routed, dense = sparse_layers(self.mlp_layer_types, self.num_hidden_layers), self.first_k_dense_replace
+        if dense is not None and routed != [number >= dense for number in range(self.num_hidden_layers)]:
+            raise self.refused("first_k_dense_replace", dense)
+        return routed
+
+
+class GlmMoeDsa(DsaDecoder):
+    """GLM-5: DeepSeek-V3.2's attention at other sizes; some layers use the keys that an earlier one's indexer chose."""
+
+    defaults = dict(
+        vocab_size=154880,
+        hidden_size=6144,
+        intermediate_size=12288,
+        num_hidden_layers=78,
+        num_attention_heads=64,
+        num_key_value_heads=64,
+        max_position_embeddings=202752,
+        rms_norm_eps=1e-5,
+        qk_nope_head_dim=192,
+        v_head_dim=256,
+        index_n_heads=32,
+    )
+    q_lora_rank: PositiveInt = 2048
+    indexer_types: IndexerTypes | None = None
+    index_topk_freq: PositiveInt = 1
+    index_skip_topk_offset: NonNegativeInt = 2
+    index_topk_pattern: str | list[str] | None = None
+
+    def indexers(self) -> list[bool]:
+        return check_first_indexer(self.listed_indexers(), self.num_hidden_layers)
+
+    def listed_indexers(self) -> list[bool]:
+        """Which layers have an indexer, by the fields. Raises ConfigError."""
+        pattern = self.index_topk_pattern
+        if self.indexer_types is not None:
+            return [kind == "full" for kind in self.indexer_types]
+        if pattern is not None:
+            if not {*pattern} <= ({"F", "S"} if isinstance(pattern, str) else {"full", "shared"}):
+                raise self.refused("index_topk_pattern", pattern)
+            return [kind in ("F", "full") for kind in pattern]
+        step, first = self.index_topk_freq, self.index_skip_topk_offset
+        return [max(number - first + 1, 0) % step == 0 for number in range(self.num_hidden_layers)]
+
+    def attention(self, layer: Layer, **own: Any) -> LatentAttention:
+        return super().attention(layer, **{"index_pairs": "neighbours", **own})
+
+
+class SolarOpen(SharedExperts, PartialRotaryDecoder):
+    """Solar Open: Llama's attention, and GLM-4.5's experts with a shared expert in every layer."""
+
+    defaults = dict(
+        vocab_size=196608,
+        hidden_size=4096,
+        intermediate_size=10240,
+        num_hidden_layers=48,
+        num_attention_heads=64,
+        num_key_value_heads=8,
+        head_dim=128,
+        max_position_embeddings=131072,
+        partial_rotary_factor=1.0,
+        rope_theta=1_000_000.0,
+        rms_norm_eps=1e-5,
+    )
+    attention_bias: StrictBool = False
+    moe_intermediate_size: PositiveInt = 1280
+    n_routed_experts: PositiveInt = 128
+    n_shared_experts: PositiveInt = 1
+    num_experts_per_tok: PositiveInt = 8
+    reference_only = "intermediate_size"
+    attribute_map = {"num_local_experts": "n_routed_experts"}
+    task_heads = DECODER
+    attention_out_bias = False
+
+    def moe_layers(self) -> list[bool]:
+        return [True] * self.num_hidden_layers
+
+    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
+        """The class fails if a part of a head has no rotary embedding. Raises ConfigError."""
+        if self.rotary_size() != self.head_dim:
+            part = read_partial_rotary_factor(self.partial_rotary_factor, self.rope_parameters)
+            raise self.refused("partial_rotary_factor", part)
+        return super().attention(layer, rope_dim=None)
+
+
+class Glm5Next(HyperConnected, LowRankKimiDeltaDecoder, GlmMoeDsa):
+    """GLM-5.3-Flash: DeltaNet with a decay for every channel (KDA) in three layers of four; in the fourth, latent
+    attention without rotary embedding to groups of tokens that an indexer chooses; several residual streams."""
+
+    defaults = dict(
+        hidden_size=4096,
+        num_hidden_layers=45,
+        max_position_embeddings=1048576,
+        qk_nope_head_dim=256,
+        n_routed_experts=288,
+    )
+    q_lora_rank: PositiveInt = 1536
+    qk_rope_head_dim: NonNegativeInt = 0
+    head_dim: NonNegativeInt | None = None  # type: ignore[assignment]  # the rotary part, as the class writes it
+    first_k_dense_replace: NonNegativeInt | None = None  # type: ignore[assignment]
+    index_kpool: PositiveInt = 16
+    index_kpool_always_select_tail: StrictBool = True
+    linear_head_dim: PositiveInt = 128
+    linear_num_heads: PositiveInt = 64
+    linear_conv_kernel_dim: PositiveInt = 4
+    linear_lower_bound: float | None = -5.0
+    linear_attn_config: JsonDict | None = None
+    hc_mult: PositiveInt = 4
+    hc_sinkhorn_iters: PositiveInt = 20
+    hc_eps: PositiveFloat = 1e-6
+    class_prefixes = ("Glm5Next", "Glm5NextText")
+    reference_only = "-linear_attn_config first_k_dense_replace index_kpool_always_select_tail hc_sinkhorn_iters"
+    ignored_fields = "swiglu_limit norm_topk_prob mhc index_topk_freq"
+    checkpoint_conversion_mapping = (
+        LowRankKimiDeltaDecoder.published_forget_gate,
+        PUBLISHED_HYPER_CONNECTIONS,
+    )
+    task_heads = inside_composite("Glm5NextForConditionalGeneration", "Glm5NextTextModel")
+    constant_axes = LowRankKimiDeltaDecoder.constant_axes | {"Xf"}
+    layer_module_names = {
+        "attn.indexer.gate_proj": "self_attn.indexer",
+        **hyper_modules(delta="attn_hc"),
+        **{f"hc.{ours}.mix": "" for ours in ("attn", "delta", "mlp")},
+    }
+    layer_tensor_names = {
+        "attn.indexer.gate_proj.weight": "self_attn.indexer.index_kpool_compress_gate",
+        "attn.indexer.position_bias.bias": "self_attn.indexer.index_kpool_compress_ape",
+        **hyper_tensors(delta="attn_hc"),
+    }
+
+    def check(self) -> None:
+        given = self.linear_attn_config or {}
+        known = {*self.size_fields.values(), "gate_lower_bound", "full_attn_layers", "kda_layers", "safe_gate"}
+        for name in given:
+            if name not in known:
+                raise self.refused(f"linear_attn_config.{name}", given[name])
+        self.require({"qk_rope_head_dim": 0})
+        if self.index_topk % self.index_kpool:
+            raise ConfigError(
+                f"index_topk: {self.index_topk:,} is not divisible by {self.index_kpool:,}, the tokens of a group"
+            )
+
+    def moe_layers(self) -> list[bool]:
+        layers = self.num_hidden_layers
+        first = [number >= 3 for number in range(layers)]
+        routed = first if self.mlp_layer_types is None else sparse_layers(self.mlp_layer_types, layers)
+        check_first_dense(self.first_k_dense_replace, routed)
+        return routed
+
+    def delta_kinds(self) -> list[str]:
+        """The kind of each layer, by layer_types or by default. Raises ConfigError."""
+        layers = self.num_hidden_layers
+        if self.layer_types is None:
+            return [INDEXED[0] if number % 4 == 3 else LINEAR for number in range(layers)]
+        return validated_layer_types(self.layer_types, layers, (LINEAR, *INDEXED, FULL))
+
+    def layers(self) -> list[Layer]:
+        """An indexer's choice serves at most the next layer. Raises ConfigError."""
+        layers, own = self.num_hidden_layers, self.listed_indexers()
+        if len(own) < layers:
+            raise ConfigError(f"indexers of {len(own):,} layers, and num_hidden_layers is {layers:,}")
+        kinds = [kind if kind == LINEAR else "" for kind in self.delta_kinds()]
+        for number, kind in enumerate(kinds):
+            if kind == LINEAR or own[number]:
+                continue
+            if not number or kinds[number - 1] == LINEAR or not own[number - 1]:
+                raise ConfigError(f"layer {number} reads keys that the layer before it chose, and that has no indexer")
+            kinds[number] = REUSED
+        return [Layer(kind=kind, experts=some) for kind, some in zip(kinds, self.moe_layers(), strict=True)]
+
+    def dense_mlp(self, **own: Any) -> FeedForward:
+        """The class does not read mlp_bias."""
+        return super().dense_mlp(bias=False)
+
+    def delta(self, **own: Any) -> DeltaNet:
+        """With a lower bound of the decay."""
+        given = self.linear_attn_config or {}
+        return super().delta(floor=given.get("gate_lower_bound", self.linear_lower_bound))
+
+    def attention(self, layer: Layer, **own: Any) -> LatentAttention:
+        own = {"rotary": None, "eps": self.rms_norm_eps, "index_pairs": "halves"}
+        pool, tail = self.index_kpool, self.index_kpool_always_select_tail
+        return super().attention(layer, **own, index_pool=pool, index_tail=tail)
+
+    def hyper_head(self) -> HyperHead:
+        return HyperHead(**self.streams(), weighs=False)

@@ -1,0 +1,94 @@
+"""OpenAI's open models since gpt-oss."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from tfacct.architecture.parts import Attention, Experts, LatentAttention
+from tfacct.families.decoder import (
+    SINK_MODULES,
+    SINK_TENSORS,
+    Decoder,
+    Layer,
+    Window,
+    expert_modules,
+    expert_tensors,
+)
+from tfacct.families.family import ABSENT
+from tfacct.families.vocabulary import BODY, TOKENS, LayerTypes, PositiveInt, StrictBool, TaskHead
+
+
+class GptOssBase(Decoder):
+    """Sinks, and experts with biases in every layer."""
+
+    defaults = dict(max_position_embeddings=131072, head_dim=64, rms_norm_eps=1e-5, rope_theta=150_000.0)
+    num_local_experts: PositiveInt = 128
+    num_experts_per_tok: PositiveInt = 4
+    attribute_map = {"num_experts": "num_local_experts", "experts_per_token": "num_experts_per_tok"}
+    ignored_fields = "initial_context_length swiglu_limit swiglu_alpha"
+    transposed_weights = ("blocks.*.mlp.experts.",)
+    layer_module_names = {**expert_modules(router="router"), **SINK_MODULES}
+    layer_tensor_names = {
+        **SINK_TENSORS,
+        **expert_tensors(),
+        **{name.replace("weight", "bias"): f"{their}_bias" for name, their in expert_tensors().items()},
+    }
+    all_layers_have_experts, expert_count, expert_width = True, "num_local_experts", "intermediate_size"
+
+    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
+        return super().attention(layer, sinks=True, **own)
+
+    def experts(self, *_: str, **own: Any) -> Experts:
+        return super().experts(bias=True)
+
+
+class GptOss(GptOssBase):
+    """gpt-oss: every other layer has a window; learned sinks, biases on all projections, experts in every layer."""
+
+    defaults = dict(intermediate_size=2880, num_key_value_heads=8)
+    sliding_window: Window | None = 128
+    layer_types: LayerTypes | None = None
+    attention_bias: StrictBool = True
+
+    def check(self) -> None:
+        super().check()
+        self.experts()
+
+    def layers(self) -> list[Layer]:
+        return [Layer(window) for window in self.windows(lambda number: number % 2 == 0, self.sliding_window)]
+
+
+class OpenAIPrivacyFilter(GptOssBase):
+    """OpenAI's privacy filter: gpt-oss's blocks as an encoder that labels tokens; every layer sees a window in both
+    directions."""
+
+    defaults = dict(
+        vocab_size=200064,
+        hidden_size=640,
+        intermediate_size=640,
+        num_hidden_layers=8,
+        num_attention_heads=14,
+        num_key_value_heads=2,
+    )
+    sliding_window: PositiveInt = 128
+    attention_bias: StrictBool = True
+    reference_only = "tie_word_embeddings"  # there is no head
+    task_heads = {"ForTokenClassification": TOKENS, "Model": replace(BODY, gives=False)}
+    module_names = {"lm_head": ABSENT}
+
+    def end(self, ending: TaskHead, raw: Mapping[str, Any]) -> dict[str, Any]:
+        """Without num_labels, the class has 33: eight kinds of spans by their places, and none."""
+        defaulted = super().end(ending, raw)
+        if "num_labels" not in defaulted:
+            return defaulted
+        self._labels = 33
+        return {"num_labels": 33}
+
+    def layers(self) -> list[Layer]:
+        return [Layer(2 * self.sliding_window + 1)] * self.num_hidden_layers
+
+    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
+        return super().attention(layer, causal=False, **own)
+
+    def embeddings_and_head(self) -> dict[str, Any]:
+        return {**super().embeddings_and_head(), "head": None}

@@ -1,0 +1,211 @@
+"""IBM's Granite models, and HyperCLOVA X: constants scale embeddings, attention scores, residuals and logits."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic_core import core_schema
+
+from tfacct.architecture.parts import Attention, Experts, FeedForward, LatentAttention
+from tfacct.base.errors import ConfigError
+from tfacct.families.decoder import (
+    SINK_MODULES,
+    SINK_TENSORS,
+    Layer,
+    Window,
+    expert_modules,
+    expert_tensors,
+)
+from tfacct.families.family import mlp_modules
+from tfacct.families.llama import Llama
+from tfacct.families.mamba import Mamba2Hybrid
+from tfacct.families.vocabulary import (
+    DECODER,
+    FULL,
+    CoreSchema,
+    LayerTypes,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    StrictBool,
+    validated_layer_types,
+)
+
+RopeThetas = Annotated[
+    list[float],
+    CoreSchema(core_schema.list_schema(core_schema.float_schema(strict=True, ge=0, allow_inf_nan=False), strict=True)),
+]
+SHARED = dict(up="input_linear", down="output_linear", gate="input_linear")
+
+
+class Granite(Llama):
+    """Granite 3 and 4 (dense): Llama's block; constants scale embeddings, attention scores, residuals and logits."""
+
+    defaults = dict(vocab_size=32000, hidden_size=4096, num_hidden_layers=32, num_attention_heads=32)
+    embedding_multiplier: PositiveFloat = 1.0
+    logits_scaling: PositiveFloat = 1.0
+    residual_multiplier: PositiveFloat = 1.0
+    attention_multiplier: PositiveFloat | None = 1.0
+    checkpoint_conversion_mapping = (
+        (r"\.input_linear\.weight$", ".experts.gate_up_proj"),
+        (r"\.output_linear\.weight$", ".experts.down_proj"),
+        (r"\.router\.layer\.", ".router."),
+    )
+    task_heads = DECODER
+
+    @property
+    def residual_factor(self) -> float:
+        return self.residual_multiplier
+
+    @property
+    def logit_scale(self) -> float:
+        return 1 / self.logits_scaling
+
+    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
+        return super().attention(layer, scale=self.attention_multiplier, **own)
+
+    def embeddings_and_head(self) -> dict[str, Any]:
+        return self.scaled_embeddings_and_head(self.embedding_multiplier, self.logit_scale)
+
+
+class HyperCLOVAX(Granite):
+    """HyperCLOVA X: Granite's block, with norms after attention and MLP too. logits_scaling multiplies logits."""
+
+    defaults = dict(attention_multiplier=None)
+    use_post_norm: StrictBool = True
+    layer_module_names = {"attn_post_norm": "post_norm1", "mlp_post_norm": "post_norm2"}
+
+    @property
+    def norms(self) -> Literal["around", "before"]:  # type: ignore[override]
+        return "around" if self.use_post_norm else "before"
+
+    @property
+    def logit_scale(self) -> float:
+        return self.logits_scaling
+
+
+class GraniteMoe(Granite):
+    """Granite 3 with experts in every layer."""
+
+    num_local_experts: PositiveInt = 8
+    num_experts_per_tok: PositiveInt = 2
+    reference_only = "mlp_bias"
+    required_values = {"mlp_bias": False}
+    attribute_map = {"num_experts": "num_local_experts"}
+    layer_module_names = expert_modules("block_sparse_moe", "router")
+    layer_tensor_names = expert_tensors("block_sparse_moe")
+    all_layers_have_experts, expert_count, expert_width = True, "num_local_experts", "intermediate_size"
+
+    def check(self) -> None:
+        super().check()
+        self.experts()
+
+
+class GraniteMoeShared(GraniteMoe):
+    """Granite with experts and a shared expert of its own width."""
+
+    shared_intermediate_size: NonNegativeInt = 0
+    layer_module_names = mlp_modules("shared_mlp", at="mlp.shared", **SHARED)
+
+    def experts(self, *_: str, **own: Any) -> Experts:
+        return super().experts(shared=self.shared_intermediate_size or None)
+
+
+class GraniteWithWindows(Granite):
+    """Windows in three layers of four, sinks, and a rotary embedding by layer."""
+
+    sliding_window: Window | None = 128
+    layer_types: LayerTypes | None = None
+    layer_rope_theta: RopeThetas | None = None
+    layer_module_names, layer_tensor_names = SINK_MODULES, SINK_TENSORS
+
+    def rope_thetas(self) -> Sequence[float | None]:
+        """Of each layer: 0 without rotary embedding, None if it is the model's. Raises ConfigError."""
+        layers, given = self.num_hidden_layers, self.layer_rope_theta
+        if given is None:
+            return [None] * layers
+        if len(given) < layers:
+            raise ConfigError(
+                f"layer_rope_theta names {len(given):,} layers, and num_hidden_layers is {layers:,}",
+                "layer_rope_theta=null gives all layers the same base",
+            )
+        thetas: list[float] = given[:layers]
+        return thetas
+
+    def layers(self) -> list[Layer]:
+        windows = self.windows(lambda number: number % 4 != 0, self.sliding_window)
+        both = zip(windows, self.rope_thetas(), strict=True)
+        return [Layer(window, rotary=theta != 0, rope_theta=theta) for window, theta in both]
+
+    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
+        return super().attention(layer, sinks=True, **own)
+
+
+class GraniteSWA(GraniteWithWindows):
+    """Granite with windows in three layers of four; each query head has a sink, and each layer may have its own rotary
+    embedding, or none."""
+
+    defaults = dict(
+        vocab_size=100352,
+        hidden_size=2560,
+        intermediate_size=8192,
+        num_hidden_layers=24,
+        num_attention_heads=20,
+        num_key_value_heads=4,
+        max_position_embeddings=8192,
+        tie_word_embeddings=True,
+        rms_norm_eps=1e-5,
+    )
+    null_means = {"num_key_value_heads": "num_attention_heads"}
+
+
+class GraniteMoeSWA(GraniteWithWindows, GraniteMoeShared):
+    """Granite with the experts of GraniteMoeShared and the attention of GraniteSWA."""
+
+
+class GraniteMoeHybrid(Granite, Mamba2Hybrid):
+    """Granite 4.0: Mamba-2 in most layers, attention in a few; experts with a shared expert, or one MLP alone."""
+
+    num_local_experts: NonNegativeInt = 8
+    num_experts_per_tok: NonNegativeInt = 2
+    shared_intermediate_size: PositiveInt = 1024
+    position_embedding_type: Literal["rope", "nope"] | None = None
+    layer_types: LayerTypes | None = None
+    reference_only = "mlp_bias"
+    required_values = {"mlp_bias": False}
+    attribute_map = {"num_experts": "num_local_experts", "layers_block_type": "layer_types"}
+    ignored_fields = "init_method normalization_function add_bias_linear"
+    layer_module_names = {
+        **expert_modules("block_sparse_moe", "router"),
+        **mlp_modules("shared_mlp", **SHARED),
+        **mlp_modules("shared_mlp", at="mlp.shared", **SHARED),
+    }
+    layer_tensor_names = expert_tensors("block_sparse_moe")
+    expert_count, expert_width = "num_local_experts", "intermediate_size"
+
+    def check(self) -> None:
+        super().check()
+        self.attention(Layer(kind=FULL))
+        self.mlp(Layer())
+        self.mixer()
+
+    def layers(self) -> list[Layer]:
+        """Attention where layer_types says so."""
+        layers, older = self.num_hidden_layers, {"attention": FULL, "hybrid": FULL}
+        kinds = [""] * layers
+        if self.layer_types is not None:
+            known = ("linear_attention", FULL, "mamba", *older)
+            kinds = validated_layer_types(self.layer_types, layers, known)
+        return [
+            Layer(kind=FULL if older.get(kind, kind) == FULL else "", rotary=self.position_embedding_type == "rope")
+            for kind in kinds
+        ]
+
+    def mlp(self, layer: Layer) -> FeedForward | Experts:
+        """Experts with a shared expert, or one MLP of the same width. Raises ConfigError."""
+        shared = self.shared_intermediate_size
+        if not self.num_local_experts:
+            return self.dense_mlp(width=shared)
+        experts = self.experts(shared=shared)
+        if not self.num_experts_per_tok:
+            raise ConfigError("num_experts_per_tok must be at least 1, not 0")
+        return experts

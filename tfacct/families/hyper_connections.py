@@ -1,0 +1,55 @@
+"""Decoders with several residual streams, which hyper-connections mix around each sublayer."""
+
+from dataclasses import replace
+from typing import Any
+
+from tfacct.architecture.blocks import Block
+from tfacct.architecture.parts import HyperConnection, HyperHead
+from tfacct.families.decoder import DecoderBase
+
+PUBLISHED_HYPER_CONNECTIONS = (r"\.hc_(attn|ffn)_(fn|base|scale)$", r".\1_hc.\2")
+"""For checkpoint_conversion_mapping: published files have no modules for them."""
+
+
+def hyper_modules(**sublayers: str) -> dict[str, str]:
+    """Modules of the hyper-connections around sublayers."""
+    return {f"hc.{ours}.weights": theirs for ours, theirs in sublayers.items()}
+
+
+def hyper_tensors(**sublayers: str) -> dict[str, str]:
+    """Their tensors."""
+    names = {"weights.weight": "fn", "base.bias": "base", "factors.weight": "scale"}
+    return {
+        f"hc.{ours}.{tensor}": f"{theirs}.{name}"
+        for ours, theirs in sublayers.items()
+        for tensor, name in names.items()
+    }
+
+
+class HyperConnected(DecoderBase):
+    """hc_mult residual streams around the sublayers of every layer, joined before the head."""
+
+    module_names = {"hc_head.weights": "model.hc_head"}
+    tensor_names = {
+        f"hc_head.{tensor}": f"model.hc_head.hc_{name}"
+        for tensor, name in (("weights.weight", "fn"), ("base.bias", "base"), ("factor.weight", "scale"))
+    }
+    layer_module_names = hyper_modules(attn="attn_hc", mlp="ffn_hc")
+    layer_tensor_names = hyper_tensors(attn="attn_hc", mlp="ffn_hc")
+
+    def streams(self) -> dict[str, Any]:
+        """Arguments that hyper-connections and the head of the streams share."""
+        sizes = {"hidden": self.hidden_size, "streams": self.hc_mult}
+        return {**sizes, "eps": self.hc_eps, "norm_eps": self.rms_norm_eps}
+
+    def hyper_connection(self) -> HyperConnection:
+        return HyperConnection(**self.streams(), rounds=self.hc_sinkhorn_iters)
+
+    def hyper_head(self) -> HyperHead:
+        return HyperHead(**self.streams())
+
+    def block(self, layer: Any) -> Block:
+        return replace(super().block(layer), hyper=self.hyper_connection())
+
+    def embeddings_and_head(self) -> dict[str, Any]:
+        return {**super().embeddings_and_head(), "hyper": self.hyper_head()}

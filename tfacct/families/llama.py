@@ -1,0 +1,702 @@
+"""Llama and its nearest relatives."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import Field
+from pydantic_core import core_schema
+
+from tfacct.architecture.blocks import Block, Sublayer
+from tfacct.architecture.parts import (
+    Attention,
+    CrossAttention,
+    Embedding,
+    Experts,
+    FeedForward,
+    Head,
+    LatentAttention,
+    Norm,
+    QKNorm,
+    Rotary,
+)
+from tfacct.architecture.transformer import Encoder
+from tfacct.base.errors import ConfigError
+from tfacct.families.decoder import (
+    EXPERT_TENSORS,
+    QK_NORMS,
+    Decoder,
+    DecoderBase,
+    EqualLayers,
+    Layer,
+    Window,
+    expert_modules,
+)
+from tfacct.families.family import ABSENT, NULL_HEADS, SAME_AS_QUERY_HEADS, mlp_modules
+from tfacct.families.vocabulary import (
+    CAUSAL_MODEL,
+    DECODER,
+    TOKENS,
+    CoreSchema,
+    Flags,
+    LayerCount,
+    LayerTypes,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    StrictBool,
+    StrictStr,
+    TaskHead,
+    check_length,
+    divide_exactly,
+    require_even,
+    rope_layers,
+)
+
+SIZES = dict(vocab_size=32000, hidden_size=4096, num_hidden_layers=32, num_attention_heads=32)
+"""Llama 1 with 7 billion parameters."""
+
+
+class Llama(Decoder):
+    """Llama 1 to 3.2: RMSNorm, rotary embedding, grouped-query attention, gated MLP, no biases."""
+
+    defaults = dict(intermediate_size=11008, num_key_value_heads=SAME_AS_QUERY_HEADS, max_position_embeddings=2048)
+    attention_bias: StrictBool = False
+    mlp_bias: StrictBool = False
+    class_prefixes = ("Llama", "LLaMA")  # some files write LLaMA
+    nested_defaults = SIZES
+
+
+class Arcee(Llama):
+    """Arcee's AFM: Llama's attention, and an MLP of two matrices with squared ReLU."""
+
+    defaults = dict(
+        **{**SIZES, "hidden_size": 2560},
+        intermediate_size=18432,
+        max_position_embeddings=4096,
+        hidden_act="relu2",
+        rms_norm_eps=1e-5,
+    )
+    mlp_gated = False
+
+
+class Jais2(Llama):
+    """Jais 2: Llama's attention with biases, LayerNorm, and an MLP of two matrices with squared ReLU."""
+
+    defaults = dict(
+        vocab_size=150272,
+        hidden_size=3328,
+        intermediate_size=26624,
+        num_hidden_layers=32,
+        num_attention_heads=26,
+        max_position_embeddings=8192,
+        attention_bias=True,
+        mlp_bias=True,
+        hidden_act="relu2",
+    )
+    layer_norm_eps: PositiveFloat = 1e-5
+    task_heads = DECODER
+    norm_kind, eps_field, mlp_gated = "layer", "layer_norm_eps", False
+
+
+class Helium(Llama):
+    """Helium: Llama's block; neighbouring elements of a head rotate together."""
+
+    defaults = dict(
+        vocab_size=48000,
+        hidden_size=2560,
+        intermediate_size=7040,
+        num_hidden_layers=24,
+        num_attention_heads=20,
+        num_key_value_heads=20,
+        head_dim=128,
+        max_position_embeddings=4096,
+        rms_norm_eps=1e-8,
+        rope_theta=100_000.0,
+    )
+    heads_fill_hidden_size, rope_pairs, attention_out_bias = True, "neighbours", False
+
+
+class IQuestCoder(Llama):
+    """IQuest-Coder V1: Llama's block, run by Llama's class."""
+
+    defaults = dict(
+        vocab_size=76800,
+        hidden_size=5120,
+        intermediate_size=27648,
+        num_hidden_layers=80,
+        num_attention_heads=40,
+        num_key_value_heads=8,
+        head_dim=128,
+        max_position_embeddings=131072,
+        rms_norm_eps=1e-5,
+    )
+    class_prefixes = ("IQuestCoder", "Llama")
+    task_heads = DECODER
+    null_means = NULL_HEADS
+
+
+class InternLM3(Llama):
+    """InternLM3: Llama's block, run by Llama's class."""
+
+    defaults = dict(
+        **{**SIZES, "vocab_size": 128512, "num_hidden_layers": 48},
+        intermediate_size=10240,
+        num_key_value_heads=2,
+        head_dim=128,
+        max_position_embeddings=32768,
+        rms_norm_eps=1e-5,
+    )
+    class_prefixes = ("InternLM3", "Llama")
+    task_heads = DECODER
+    null_means = NULL_HEADS
+    attribute_map = {"qkv_bias": "attention_bias", "bias": "mlp_bias"}
+
+    def check(self) -> None:
+        if self.attention_bias != self.mlp_bias:
+            raise ConfigError("qkv_bias and bias differ: the class runs one with both or with neither")
+
+
+class OwnCodeLlama(Llama):
+    """Llama's block in code of its own; Llama's class runs it too."""
+
+    hf_model_type = "llama"
+    task_heads = DECODER
+
+    def hf_config_fields(self) -> Mapping[str, Any]:
+        """Its fields with their defaults, which are not Llama's."""
+        return self.model_dump(exclude_none=True)
+
+
+class InternLM2(OwnCodeLlama):
+    """InternLM2 and 2.5: Llama's block; q, k and v are one matrix in its files."""
+
+    defaults = dict(**{**SIZES, "vocab_size": 103168}, attention_bias=True)
+    class_prefixes = ("InternLM2", "Llama")
+    task_heads = {
+        **DECODER,
+        "ForRewardModel": TaskHead("", "classes", paths={"classifier": "v_head"}, picks=True, scores=1, obeys=False),
+    }
+    ignored_fields = "reward_token_id"
+    attribute_map = {"bias": "attention_bias"}
+
+
+class Baichuan(Decoder):
+    """Baichuan 1 and 2: Llama's block with q, k and v in one matrix; the 13B models have ALiBi instead of a rotary
+    embedding."""
+
+    defaults = dict(num_key_value_heads=SAME_AS_QUERY_HEADS)
+    max_position_embeddings: PositiveInt | None = None  # type: ignore[assignment]
+    model_max_length: PositiveInt | None = None
+    class_prefixes = ("Baichuan", "BaiChuan", "Llama")
+    hf_model_type = "llama"
+    checkpoint_conversion_mapping = ((r"\.W_pack\.", ".qkv_proj."),)
+    constant_axes = frozenset("G")
+    task_heads = DECODER
+    ignored_fields = "z_loss_weight"
+    heads_fill_hidden_size = True
+
+    @property
+    def context(self) -> int:
+        return self.max_position_embeddings or self.model_max_length or 4096
+
+    def check(self) -> None:
+        super().check()
+        self.require({"num_key_value_heads": self.num_attention_heads})
+
+    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
+        how = {"alibi": True, "rotary": None} if self.max_position_embeddings is None else {}
+        return super().attention(layer, **how)
+
+    def hf_config_fields(self) -> Mapping[str, Any]:
+        return {"max_position_embeddings": self.context}
+
+
+class DeciLM(Decoder):
+    """DeciLM: Llama's block, with a number of key/value heads for each layer."""
+
+    num_key_value_heads: PositiveInt | None = None  # type: ignore[assignment]
+    num_key_value_heads_per_layer: list[PositiveInt]
+    attention_bias: StrictBool = False
+    has_hf_class = False
+    task_heads = {"ForCausalLM": CAUSAL_MODEL}
+    reference_only = "num_key_value_heads"
+    heads_fill_hidden_size = True
+
+    def check(self) -> None:
+        check_length("num_key_value_heads_per_layer", self.num_key_value_heads_per_layer, self.num_hidden_layers)
+        # Its config class is Llama's, which writes as many as there are heads; its code reads the list alone.
+        if self.num_key_value_heads is not None:
+            self.require({"num_key_value_heads": self.num_attention_heads})
+        super().check()
+
+    def layers(self) -> list[Layer]:
+        return [Layer(kv_heads=kv_heads) for kv_heads in self.num_key_value_heads_per_layer]
+
+    def head_sizes(self, layer: Any) -> dict[str, int]:
+        group = divide_exactly(self.num_attention_heads, layer.kv_heads, "num_attention_heads by key heads of a layer")
+        return {"kv_heads": layer.kv_heads, "group": group, "head_dim": require_even(self.head_dim)}
+
+
+class SeedOss(Decoder):
+    """Seed-OSS: Llama's block with biases on q, k and v."""
+
+    defaults = dict(
+        vocab_size=155136,
+        hidden_size=4096,
+        intermediate_size=27648,
+        num_hidden_layers=64,
+        num_attention_heads=80,
+        num_key_value_heads=8,
+        head_dim=128,
+        max_position_embeddings=524288,
+    )
+    attention_bias: StrictBool = True
+    attention_out_bias: StrictBool = False
+    mlp_bias: StrictBool = False
+    dropouts = {"residual": ("residual_dropout", 0.1), "attention": ("attention_dropout", 0.1)}
+    null_means = NULL_HEADS
+
+
+class Cwm(Decoder):
+    """CWM: Llama's block; three layers of four have a window."""
+
+    defaults = dict(
+        vocab_size=128256,
+        hidden_size=6144,
+        intermediate_size=21504,
+        num_hidden_layers=64,
+        num_attention_heads=48,
+        num_key_value_heads=8,
+        head_dim=128,
+        max_position_embeddings=131072,
+        rms_norm_eps=1e-5,
+        rope_parameters={
+            "rope_theta": 1_000_000.0,
+            "factor": 16.0,
+            "high_freq_factor": 4.0,
+            "low_freq_factor": 1.0,
+            "original_max_position_embeddings": 8192,
+            "rope_type": "llama3",
+        },
+    )
+    mlp_bias: StrictBool = False
+    sliding_window: Window | None = 8192
+    layer_types: LayerTypes | None = None
+    task_heads = DECODER
+
+    def layers(self) -> list[Layer]:
+        return [Layer(window) for window in self.windows(lambda number: number % 4 != 0, self.sliding_window)]
+
+
+class BitNet(Decoder):
+    """BitNet b1.58: Llama's block, with a norm before the last matrix of attention and of the MLP."""
+
+    defaults = dict(
+        vocab_size=128256,
+        hidden_size=2560,
+        intermediate_size=6912,
+        num_hidden_layers=30,
+        num_attention_heads=20,
+        num_key_value_heads=5,
+        max_position_embeddings=2048,
+        hidden_act="relu2",
+        rms_norm_eps=1e-5,
+        rope_theta=500_000.0,
+    )
+    attention_bias: StrictBool = False
+    task_heads = DECODER
+    null_means = {"num_key_value_heads": "num_attention_heads"}
+    layer_module_names = {"attn.read_norm": "self_attn.attn_sub_norm", "mlp.inner_norm": "mlp.ffn_sub_norm"}
+    heads_fill_hidden_size = True
+
+    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
+        return super().attention(layer, read_norm=self.rms_norm_eps)
+
+    def mlp(self, layer: Layer) -> FeedForward:
+        return self.dense_mlp(inner_norm=self.rms_norm_eps)
+
+
+class Apertus(Decoder):
+    """Apertus: Llama's block with norms of queries and keys; an MLP of two matrices whose activation, xIELU, has two
+    learned numbers."""
+
+    defaults = dict(
+        **{**SIZES, "vocab_size": 131072},
+        intermediate_size=14336,
+        num_key_value_heads=SAME_AS_QUERY_HEADS,
+        max_position_embeddings=65536,
+        hidden_act="xielu",
+        rms_norm_eps=1e-5,
+        rope_theta=12_000_000.0,
+        rope_scaling={
+            "rope_type": "llama3",
+            "factor": 8.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 8192,
+        },
+    )
+    attention_bias: StrictBool = False
+    task_heads = {**DECODER, "ForTokenClassification": TOKENS}
+    reference_only = "-hidden_act"
+    ignored_fields = "qk_norm post_norm mlp_bias hidden_dropout"
+    layer_module_names = {
+        **QK_NORMS,
+        "attn_norm": "attention_layernorm",
+        "mlp_norm": "feedforward_layernorm",
+        "mlp.act": "mlp.act_fn",
+    }
+    layer_tensor_names = {"mlp.act.weight": "mlp.act_fn.alpha_p", "mlp.act.bias": "mlp.act_fn.alpha_n"}
+    qk_norm, mlp_gated = QKNorm(0), False
+
+    def mlp(self, layer: Layer) -> FeedForward:
+        return self.dense_mlp(bent=self.hidden_act == "xielu")
+
+
+class NanoChat(Decoder):
+    """nanochat: Llama's block with an MLP of two matrices; no norm has a weight, and logits are soft-capped."""
+
+    defaults = dict(
+        vocab_size=50304,
+        hidden_size=768,
+        intermediate_size=8192,
+        num_hidden_layers=12,
+        num_attention_heads=6,
+        num_key_value_heads=SAME_AS_QUERY_HEADS,
+        max_position_embeddings=2048,
+        hidden_act="relu2",
+    )
+    attention_bias: StrictBool = False
+    final_logit_softcapping: PositiveFloat | None = 15.0
+    reference_only = "-final_logit_softcapping"
+    task_heads = DECODER
+    module_names = {"embed_norm": "model.norm"}
+    layer_module_names = {**QK_NORMS, "mlp.gate_proj": ABSENT, "mlp.up_proj": "mlp.fc1", "mlp.down_proj": "mlp.fc2"}
+    qk_norm, mlp_gated = QKNorm(0, late=True, learned=False), False
+
+    def norm(self) -> Norm:
+        return replace(super().norm(), learned="none")
+
+    def rope(self) -> Rotary:
+        """Rotates in the other direction."""
+        return super().rope()._replace(backwards=True)
+
+    def embeddings_and_head(self) -> dict[str, Any]:
+        return {**super().embeddings_and_head(), "embed_norm": self.norm()}
+
+    def head(self, **own: Any) -> Head:
+        return super().head(softcap=self.final_logit_softcapping)
+
+
+class Chameleon(Llama):
+    """Chameleon's language model: Llama's block with a LayerNorm of each query and key head; norms after the sublayers
+    instead of before if swin_norm is set."""
+
+    defaults = dict(
+        **{**SIZES, "vocab_size": 65536}, num_key_value_heads=32, max_position_embeddings=4096, rms_norm_eps=1e-5
+    )
+    swin_norm: StrictBool = False
+    hf_model_type = "chameleon"
+    task_heads = {"ForConditionalGeneration": TaskHead("ChameleonForConditionalGeneration")}
+    ignored_fields = "model_parallel_size vocabulary_map"
+    layer_module_names = {
+        **QK_NORMS,
+        "attn_post_norm": "input_layernorm",
+        "mlp_post_norm": "post_attention_layernorm",
+    }
+    heads_fill_hidden_size = True
+
+    @property
+    def norms(self) -> Literal["after", "before"]:  # type: ignore[override]
+        return "after" if self.swin_norm else "before"
+
+    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
+        return super().attention(layer, qk_norm=QKNorm(1e-5, kind="layer", own=True))  # whatever rms_norm_eps is
+
+    def hf_config_fields(self) -> Mapping[str, Any]:
+        """The smallest tokenizer of images that the class builds."""
+        sizes = {"base_channels": 32, "channel_multiplier": [1], "num_res_blocks": 1}
+        return {
+            "vq_config": {**sizes, "embed_dim": 4, "num_embeddings": 4},
+            "vocabulary_map": {"<image>": 0},
+        }
+
+
+class AriaText(Llama):
+    """Aria's language model: Llama's attention, experts and shared experts in every layer."""
+
+    defaults = dict(**SIZES, intermediate_size=4096)
+    moe_num_experts: PositiveInt = 8
+    moe_topk: PositiveInt = 2
+    moe_num_shared_experts: NonNegativeInt = 2
+    checkpoint_conversion_mapping = (
+        (r"\.experts\.fc1\.weight$", ".experts.gate_up_proj"),
+        (r"\.experts\.fc2\.weight$", ".experts.down_proj"),
+    )
+    transposed_weights = ("blocks.*.mlp.experts.",)
+    task_heads = DECODER
+    null_means = NULL_HEADS
+    layer_module_names = {
+        **expert_modules(router="router"),
+        **mlp_modules("mlp.shared_experts", at="mlp.shared"),
+    }
+    layer_tensor_names = EXPERT_TENSORS
+    all_layers_have_experts = True
+    expert_count, expert_width, expert_top_k = "moe_num_experts", "intermediate_size", "moe_topk"
+
+    def check(self) -> None:
+        self.experts()
+
+    def experts(self, *_: str, **own: Any) -> Experts:
+        shared = self.moe_num_shared_experts * self.intermediate_size
+        experts = super().experts(shared=shared or None, shared_bias=self.mlp_bias)
+        if self.mlp_bias and not shared:
+            raise ConfigError("mlp_bias = true with moe_num_shared_experts = 0: biases on a network of width 0")
+        return experts
+
+
+IMAGE_LAYERS = [3, 8, 13, 18, 23, 28, 33, 38]
+
+
+class Mllama(Decoder):
+    """Llama 3.2 Vision's language model: Llama's block; some layers attend to the patches of an image instead of to
+    tokens."""
+
+    defaults = dict(
+        **{**SIZES, "vocab_size": 128256, "num_hidden_layers": 40},
+        intermediate_size=14336,
+        num_key_value_heads=8,
+        max_position_embeddings=131072,
+        rms_norm_eps=1e-5,
+        rope_theta=500_000.0,
+    )
+    cross_attention_layers: (
+        Annotated[list[int], CoreSchema(core_schema.list_schema(core_schema.int_schema(strict=True)))] | None
+    ) = IMAGE_LAYERS
+    class_prefixes = ("Mllama", "MllamaText")
+    dropouts = {}
+    task_heads = {
+        "ForCausalLM": TaskHead("MllamaForCausalLM"),
+        "Model": TaskHead("MllamaTextModel", "none", body=""),
+    }
+    layer_module_names = {
+        "cross_norm": "input_layernorm",
+        **{f"cross.{n}": f"cross_attn.{n}" for n in ("q_proj", "k_proj", "v_proj", "o_proj", "q_norm", "k_norm")},
+        **{f"cross.{n}": "cross_attn" for n in ("scores", "values")},
+    }
+    layer_tensor_names = {
+        "cross_add.gate.weight": "cross_attn_attn_gate",
+        "mlp_add.gate.weight": "cross_attn_mlp_gate",
+    }
+    heads_fill_hidden_size = True
+
+    @property
+    def source(self) -> int:
+        """Positions of one image: four tiles, each of (560 / 14)² patches and a class token."""
+        return 4 * 1601
+
+    @property
+    def image_layers(self) -> set[int]:
+        """Layers that attend to an image."""
+        given = IMAGE_LAYERS if self.cross_attention_layers is None else self.cross_attention_layers
+        return {*given} & {*range(self.num_hidden_layers)}
+
+    def hf_unsupported(self) -> str | None:
+        first = 0 in self.image_layers
+        return "it counts the past in its first layer, which keeps an image's states here" if first else None
+
+    def check(self) -> None:
+        super().check()
+        self.require({"tie_word_embeddings": False})
+
+    def layers(self) -> list[Layer]:
+        images = self.image_layers
+        return [Layer(kind="image" if number in images else "") for number in range(self.num_hidden_layers)]
+
+    def block(self, layer: Layer) -> Block:
+        if not layer.kind:
+            return super().block(layer)
+        sizes: dict[str, Any] = self.head_sizes(layer)
+        cross, norm = CrossAttention(hidden=self.hidden_size, qk_norm=self.rms_norm_eps, **sizes), self.norm()
+        return Block((Sublayer(cross, norm, gated=True), Sublayer(self.dense_mlp(), norm, gated=True)))
+
+    def embeddings_and_head(self) -> dict[str, Any]:
+        return {**super().embeddings_and_head(), "encoder": Encoder(None, ()) if self.image_layers else None}
+
+    def embedding(self, **own: Any) -> Embedding:
+        """With eight more rows than the head."""
+        return super().embedding(rows=self.vocab_size + 8)
+
+
+class SmolLM3(Llama):
+    """SmolLM3: Llama's block; every fourth layer has no rotary embedding."""
+
+    defaults = dict(
+        vocab_size=128256,
+        hidden_size=2048,
+        intermediate_size=11008,
+        num_hidden_layers=36,
+        num_attention_heads=16,
+        num_key_value_heads=4,
+        max_position_embeddings=32768,
+        tie_word_embeddings=True,
+        rope_theta=2_000_000.0,
+    )
+    use_sliding_window: StrictBool = False
+    sliding_window: Window | None = None
+    layer_types: LayerTypes | None = None
+    no_rope_layers: Flags | None = None
+    no_rope_layer_interval: PositiveInt = 4
+    reference_only = "sliding_window"
+    null_means = {"num_key_value_heads": "num_attention_heads"}
+
+    def layers(self) -> list[Layer]:
+        """Layers without rotary embedding have the window, if there is one."""
+        rotary = rope_layers(self.no_rope_layers, self.num_hidden_layers, self.no_rope_layer_interval)
+        window, off = (self.sliding_window, "") if self.use_sliding_window else (None, "use_sliding_window")
+        seen = self.windows(lambda number: bool(window) and not rotary[number], window, off)
+        return [Layer(window, rotary=on) for window, on in zip(seen, rotary, strict=True)]
+
+
+class CS336(EqualLayers):
+    """The Transformer LM of Stanford's course CS336: Llama without grouped queries, by the course's names."""
+
+    vocab_size: PositiveInt
+    context_length: PositiveInt
+    num_layers: LayerCount
+    d_model: PositiveInt
+    num_heads: PositiveInt
+    d_ff: PositiveInt
+    rope_theta: PositiveFloat = 10_000.0
+
+    context = property(lambda self: self.context_length)
+    hidden_size = property(lambda self: self.d_model)
+    num_hidden_layers = property(lambda self: self.num_layers)
+    num_attention_heads = num_key_value_heads = property(lambda self: self.num_heads)
+    intermediate_size = property(lambda self: self.d_ff)
+    hidden_act, rms_norm_eps, tie_word_embeddings = "silu", 1e-5, False
+    rope_scaling = rope_parameters = None
+    constant_axes = frozenset("G")
+    class_prefixes = ()
+
+    @property
+    def head_dim(self) -> int:
+        """d_model / num_heads."""
+        return divide_exactly(self.d_model, self.num_heads, "d_model by num_heads")
+
+
+class OpenELMLayer(NamedTuple):
+    """Sizes of one layer."""
+
+    heads: int
+    kv_heads: int
+    width: int
+    window: None = None
+    rotary: bool = True
+
+
+class OpenELM(DecoderBase):
+    """OpenELM: heads and MLP widths that grow from layer to layer, norms over queries and keys, a tied head."""
+
+    vocab_size: PositiveInt
+    model_dim: PositiveInt
+    num_transformer_layers: LayerCount
+    head_dim: PositiveInt
+    max_context_length: PositiveInt
+    num_query_heads: list[PositiveInt]
+    num_kv_heads: list[PositiveInt]
+    ffn_multipliers: list[PositiveFloat]
+    ffn_dim_divisor: PositiveInt
+    ffn_with_glu: StrictBool
+    normalize_qk_projections: StrictBool
+    share_input_output_layers: StrictBool
+    activation_fn_name: StrictStr = "swish"
+    normalization_layer_name: StrictStr = "rms_norm"
+    rope_freq_constant: PositiveFloat = 10_000
+
+    rms_norm_eps = 1e-6
+    tie_word_embeddings = property(lambda self: self.share_input_output_layers)
+    attribute_map = {
+        "hidden_size": "model_dim",
+        "num_hidden_layers": "num_transformer_layers",
+        "max_position_embeddings": "max_context_length",
+    }
+    ignored_fields = "num_gqa_groups qkv_multipliers rope_max_length"
+    task_heads = {"ForCausalLM": CAUSAL_MODEL}
+
+    @property
+    def activation(self) -> str:
+        return "silu" if self.activation_fn_name == "swish" else self.activation_fn_name
+
+    def layer_rope(self, layer: OpenELMLayer) -> Rotary:
+        return Rotary(self.rope_freq_constant)
+
+    def mlp_width(self, multiplier: float) -> int:
+        """Width of an MLP so many times as wide as the model, rounded to ffn_dim_divisor."""
+        wanted, divisor = multiplier * self.model_dim, self.ffn_dim_divisor
+        width = max(divisor, int(wanted + divisor / 2) // divisor * divisor)
+        return width + divisor if width < 0.9 * wanted else width
+
+    def layers(self) -> list[OpenELMLayer]:
+        for name in ("num_query_heads", "num_kv_heads", "ffn_multipliers"):
+            check_length(name, getattr(self, name), self.num_transformer_layers, of="num_transformer_layers")
+        widths = map(self.mlp_width, self.ffn_multipliers)
+        return [OpenELMLayer(*one) for one in zip(self.num_query_heads, self.num_kv_heads, widths, strict=True)]
+
+    def head_sizes(self, layer: OpenELMLayer) -> dict[str, int]:
+        group = divide_exactly(layer.heads, layer.kv_heads, "num_query_heads of a layer by its num_kv_heads")
+        return {"kv_heads": layer.kv_heads, "group": group, "head_dim": require_even(self.head_dim)}
+
+    def attention(self, layer: OpenELMLayer, **own: Any) -> Attention | LatentAttention:
+        return super().attention(layer, qk_norm=QKNorm(1e-6) if self.normalize_qk_projections else None)
+
+    def block(self, layer: OpenELMLayer) -> Block:
+        hidden, gated = self.model_dim, self.ffn_with_glu
+        mlp = FeedForward(hidden=hidden, width=layer.width, gated=gated, activation=self.activation)
+        attention = self.attention(layer)
+        self.require({"normalization_layer_name": "rms_norm"})
+        return Block.of(attention, mlp, norm=self.norm())
+
+
+class Telechat(DecoderBase):
+    """TeleChat 1 and 2: Llama's layer with biases on the last projection of attention and of the MLP."""
+
+    vocab_size: PositiveInt
+    hidden_size: PositiveInt
+    n_layer: LayerCount
+    n_head: PositiveInt
+    num_key_value_heads: PositiveInt = Field(default_factory=lambda fields: fields["n_head"])
+    ffn_hidden_size: PositiveInt
+    tie_word_embeddings: StrictBool
+    max_position_embeddings: PositiveInt | None = None
+    seq_length: PositiveInt | None = None
+    training_seqlen: PositiveInt = 8192
+    embed_layernorm: StrictBool = False
+    apply_residual_connection_post_layernorm: StrictBool = False
+    layer_norm_epsilon: PositiveFloat = 1e-5
+
+    hidden_act, eps_field, attention_out_bias = "silu", "layer_norm_epsilon", True
+    intermediate_size = property(lambda self: self.ffn_hidden_size)
+    attribute_map = {"n_embed": "hidden_size", "num_hidden_layers": "n_layer", "num_attention_heads": "n_head"}
+    ignored_fields = "base_seqlen flash_attn intermediate_size logn"
+    required_values = {"embed_layernorm": False, "apply_residual_connection_post_layernorm": False}
+    reference_only = " ".join(required_values)
+    class_prefixes = ("Telechat", "Telechat2", "TeleChat", "TeleChat2")
+    task_heads = {"ForCausalLM": CAUSAL_MODEL}
+
+    @property
+    def context(self) -> int:
+        """The first of three fields that a config has."""
+        return self.max_position_embeddings or self.seq_length or self.training_seqlen
+
+    @property
+    def head_dim(self) -> int:
+        """hidden_size / n_head."""
+        return self.divide("hidden_size", "num_attention_heads")
+
+    def rope(self) -> Rotary:
+        return Rotary(10_000.0)
+
+    def dense_mlp(self, **own: Any) -> FeedForward:
+        return super().dense_mlp(down_bias=True)

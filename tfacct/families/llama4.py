@@ -1,0 +1,296 @@
+"""Llama 4 and Meta's models after it."""
+
+from typing import Annotated, Any
+
+from pydantic_core import core_schema
+
+from tfacct.architecture.blocks import Block, Sublayer
+from tfacct.architecture.parts import (
+    Attention,
+    Experts,
+    FeedForward,
+    LatentAttention,
+    Norm,
+    QKNorm,
+    Temperature,
+)
+from tfacct.architecture.transformer import Transformer
+from tfacct.base.errors import ConfigError
+from tfacct.families.decoder import (
+    EXPERT_MODULES,
+    EXPERT_TENSORS,
+    NORMS_AROUND,
+    Decoder,
+    Layer,
+    Window,
+    expert_modules,
+    expert_tensors,
+)
+from tfacct.families.family import mlp_modules
+from tfacct.families.vocabulary import (
+    BODY,
+    CAUSAL_MODEL,
+    FULL,
+    CoreSchema,
+    Flags,
+    LayerNetworks,
+    LayerTypes,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    StrictBool,
+    StrictStr,
+    check_length,
+    inside_composite,
+    layer_kinds,
+    moe_layers,
+    rope_layers,
+    sparse_layers,
+    with_all_experts,
+)
+
+CHUNKED = "chunked_attention"
+RopeThetas = Annotated[list[float], CoreSchema(core_schema.list_schema(core_schema.float_schema(ge=0), strict=True))]
+
+
+class Llama4(Decoder):
+    """Llama 4's language model: attention in chunks, layers without rotary embedding, experts with a shared expert.
+    intermediate_size is the width of an expert, intermediate_size_mlp that of a dense layer."""
+
+    defaults = dict(
+        vocab_size=202048,
+        hidden_size=5120,
+        intermediate_size=8192,
+        num_hidden_layers=48,
+        num_attention_heads=40,
+        num_key_value_heads=8,
+        head_dim=128,
+        max_position_embeddings=131072,
+        rms_norm_eps=1e-5,
+        rope_theta=500_000.0,
+    )
+    intermediate_size_mlp: PositiveInt = 16384
+    attention_bias: StrictBool = False
+    num_local_experts: NonNegativeInt = 16
+    num_experts_per_tok: NonNegativeInt = 1
+    moe_layers: list[NonNegativeInt] | None = None
+    interleave_moe_layer_step: NonNegativeInt = 1
+    use_qk_norm: StrictBool = True
+    no_rope_layers: Flags | None = None
+    no_rope_layer_interval: PositiveInt = 4
+    attention_chunk_size: Window | None = 8192
+    layer_types: LayerTypes | None = None
+    attn_temperature_tuning: StrictBool | NonNegativeInt = True  # the first files have 4, which is on
+    floor_scale: PositiveInt = 8192
+    attn_scale: PositiveFloat = 0.1
+    class_prefixes = ("Llama4", "Llama4Text")
+    reference_only = "attn_temperature_tuning floor_scale no_rope_layer_interval use_qk_norm"
+    ignored_fields = "for_llm_compressor router_jitter_noise"
+    task_heads = {
+        "ForCausalLM": CAUSAL_MODEL,
+        "Model": BODY,
+        "ForConditionalGeneration": CAUSAL_MODEL,  # the same head, with images too
+    }
+    transposed_weights = ("blocks.*.mlp.experts.",)
+    layer_module_names = {
+        **mlp_modules("feed_forward"),
+        **expert_modules("feed_forward", "router"),
+        **mlp_modules("feed_forward.shared_expert", at="mlp.shared"),
+    }
+    layer_tensor_names = expert_tensors("feed_forward")
+    hf_extra_note = "it sends every token through all experts, and weighs what they read by the router's scores"
+    rope_pairs = "neighbours"
+    expert_count, expert_width = "num_local_experts", "intermediate_size"
+
+    def hf_products(self) -> Transformer:
+        """The class multiplies every token by all experts."""
+        return with_all_experts(self.transformer())
+
+    def layers(self) -> list[Layer]:
+        """Chunks in layers with rotary embedding, if layer_types is absent. Raises ConfigError."""
+        layers, chunk = self.num_hidden_layers, self.attention_chunk_size
+        rotary = rope_layers(self.no_rope_layers or None, layers, self.no_rope_layer_interval)
+        routed = self.layers_with_experts()
+        if any(routed):
+            self.experts()
+        kinds = layer_kinds(self.layer_types, layers, lambda n: CHUNKED if rotary[n] else FULL, (FULL, CHUNKED))
+        if CHUNKED in kinds and not chunk:
+            raise ConfigError(
+                f"layer {kinds.index(CHUNKED)} has {CHUNKED}, but attention_chunk_size is null",
+                "give attention_chunk_size, or set every entry of layer_types to full_attention",
+            )
+        per_layer = zip(kinds, routed, rotary, strict=True)
+        return [Layer(chunk if kind == CHUNKED else None, some, rotary=on) for kind, some, on in per_layer]
+
+    def layers_with_experts(self) -> list[bool]:
+        """By moe_layers, or every interleave_moe_layer_step-th. Raises ConfigError."""
+        step, layers = self.interleave_moe_layer_step, self.num_hidden_layers
+        if self.moe_layers is not None:
+            return [number in self.moe_layers for number in range(layers)]
+        if step == 0:
+            raise self.refused("interleave_moe_layer_step", 0)
+        return moe_layers(layers, step, None)
+
+    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
+        """Norms of queries and keys with rotary embedding; without it, queries grow with their position."""
+        if layer.rotary:
+            norm = QKNorm(self.rms_norm_eps, late=True, learned=False) if self.use_qk_norm else None
+            own = {"qk_norm": norm}
+        elif self.attn_temperature_tuning:
+            own = {"temperature": Temperature(self.attn_scale, float(self.floor_scale), 1)}
+        return super().attention(layer, chunked=layer.window is not None, **own)
+
+    def mlp(self, layer: Layer) -> FeedForward | Experts:
+        return self.experts() if layer.experts else self.dense_mlp(width=self.intermediate_size_mlp)
+
+    def experts(self, *_: str, **own: Any) -> Experts:
+        """With a shared expert of the same width. Raises ConfigError."""
+        for name in ("num_local_experts", "num_experts_per_tok"):
+            if getattr(self, name) == 0:
+                raise ConfigError(f"{name} = 0, and there are layers with experts")
+        return super().experts(shared_alike=True)
+
+
+class MuseGlimmer(Decoder):
+    """Muse Glimmer's language model: gated attention, norms around every sublayer; three layers of four have a window
+    and a rotary embedding, the fourth has neither."""
+
+    defaults = dict(
+        vocab_size=202_048,
+        hidden_size=6656,
+        intermediate_size=19968,
+        num_hidden_layers=52,
+        num_attention_heads=32,
+        num_key_value_heads=2,
+        head_dim=128,
+        max_position_embeddings=131_072,
+        rms_norm_eps=1e-5,
+    )
+    hidden_activation: StrictStr = "silu"
+    post_norm_eps: PositiveFloat = 1e-8
+    attention_bias: StrictBool = False
+    sliding_window: Window | None = 2048
+    layer_types: LayerTypes | None = None
+    layer_rope_theta: RopeThetas | None = None
+    final_logit_softcapping: PositiveFloat = 20.0
+    qk_scale_factor: PositiveFloat = 3.87
+    output_multiplier: PositiveFloat = 0.19611613513818404
+    class_prefixes = ("MuseGlimmer", "MuseGlimmerText")
+    reference_only = "layer_rope_theta"
+    task_heads = inside_composite("MuseGlimmerForConditionalGeneration")
+    layer_module_names = {"attn.gate_proj": "self_attn.gate_proj", **NORMS_AROUND}
+    norms = "around"
+    qk_norm = QKNorm(0, learned=False)
+
+    @property
+    def activation(self) -> str:
+        return self.hidden_activation
+
+    def norm(self) -> Norm:
+        """RMSNorm whose stored weight is the scale minus 1."""
+        return Norm(hidden=self.hidden_size, kind="rms", eps=self.rms_norm_eps, less_one=True)
+
+    def post_norm(self) -> Norm:
+        return Norm(hidden=self.hidden_size, kind="rms", eps=self.post_norm_eps, less_one=True)
+
+    def has_window(self, number: int) -> bool:
+        """True of layers that have the window, if layer_types is absent: all but every fourth, from the last."""
+        return (self.num_hidden_layers - 1 - number) % 4 != 0
+
+    def has_rotary(self) -> list[bool]:
+        """By layer; without layer_rope_theta, as the window. Raises ConfigError."""
+        given, layers = self.layer_rope_theta, self.num_hidden_layers
+        if given is None:
+            return [self.has_window(number) for number in range(layers)]
+        check_length("layer_rope_theta", given, layers)
+        return [theta > 0 for theta in given]
+
+    def layers(self) -> list[Layer]:
+        both = zip(self.windows(self.has_window, self.sliding_window), self.has_rotary(), strict=True)
+        return [Layer(window, rotary=rotary) for window, rotary in both]
+
+    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
+        scale = self.qk_scale_factor * self.head_dim**-0.5
+        return super().attention(layer, scale=scale, gated=True, gate_bias=False, **own)
+
+    def embeddings_and_head(self) -> dict[str, Any]:
+        """With a norm after the embedding, and bounded logits."""
+        plain = Norm(hidden=self.hidden_size, kind="rms", eps=self.rms_norm_eps)
+        bare = Norm(hidden=self.hidden_size, kind="rms", eps=self.rms_norm_eps, learned="none")
+        head = self.head(logit_scale=self.output_multiplier, softcap=self.final_logit_softcapping)
+        return {"embed": self.embedding(), "embed_norm": bare, "final_norm": plain, "head": head}
+
+
+class MuseSpark(MuseGlimmer):
+    """Muse Spark's language model: Muse Glimmer's, with experts that read a narrower token, and learned weights of a
+    sublayer's output and of the residual stream."""
+
+    defaults = dict(
+        hidden_size=8192,
+        intermediate_size=16384,
+        num_hidden_layers=62,
+        num_attention_heads=128,
+        num_key_value_heads=16,
+        head_dim=64,
+        max_position_embeddings=1_048_576,
+        rope_theta=500_000.0,
+        qk_scale_factor=5.4730064863875,
+        output_multiplier=0.1767766952966369,
+    )
+    hidden_activation: StrictStr | None = None  # type: ignore[assignment]
+    moe_intermediate_size: PositiveInt = 4096
+    num_local_experts: PositiveInt = 256
+    num_experts_per_tok: PositiveInt = 8
+    routed_scaling_factor: PositiveFloat = 1.0
+    moe_hidden_size: PositiveInt = 4096
+    mlp_layer_types: LayerNetworks | None = None
+    residual_gate_temperature: PositiveFloat = 0.3
+    class_prefixes = ("MuseSpark", "MuseSparkText")
+    required_values = {"hidden_activation": None, "tie_word_embeddings": False}  # the class has its own head
+    attribute_map = {"num_experts": "num_local_experts"}
+    task_heads = inside_composite("MuseSparkForConditionalGeneration", "MuseSparkTextModel")
+    layer_module_names = {
+        **EXPERT_MODULES,
+        "mlp.latent_down": "mlp.pre_expert_proj",
+        "mlp.latent_up": "mlp.post_expert_proj",
+        "mlp.latent_norm": "mlp.pre_expert_norm",
+        "mlp.result_norm": "mlp.experts.post_expert_norm",
+    }
+    layer_tensor_names = {
+        **EXPERT_TENSORS,
+        "attn_add.gate.weight": "post_attention_residual_gate.gate",
+        "mlp_add.gate.weight": "post_feedforward_residual_gate.gate",
+    }
+    expert_count = "num_local_experts"
+
+    @property
+    def activation(self) -> str:
+        return self.hidden_act
+
+    def check(self) -> None:
+        super().check()
+        self.experts()
+
+    def layers(self) -> list[Layer]:
+        windows, layers = self.windows(self.has_window, self.sliding_window), self.num_hidden_layers
+        routed = [True] * layers if self.mlp_layer_types is None else sparse_layers(self.mlp_layer_types, layers)
+        per_layer = zip(windows, routed, self.has_rotary(), strict=True)
+        return [Layer(window, some, rotary=rotary) for window, some, rotary in per_layer]
+
+    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
+        return super().attention(layer, head_norm=self.rms_norm_eps)
+
+    def experts(self, *_: str, **own: Any) -> Experts:
+        norms = (self.rms_norm_eps, self.post_norm_eps)
+        return super().experts(latent=self.moe_hidden_size, latent_norms=norms)
+
+    def block(self, layer: Layer) -> Block:
+        bare = Norm(hidden=self.hidden_size, kind="rms", eps=self.post_norm_eps, learned="none")
+        after = Norm(hidden=self.hidden_size, kind="rms", eps=self.post_norm_eps, less_one=True, scales_first=True)
+        weighed, norm = self.residual_gate_temperature, self.norm()
+        return Block(
+            (
+                Sublayer(self.attention(layer), norm, bare, weighed=weighed),
+                Sublayer(self.mlp(layer), norm, after, weighed=weighed),
+            )
+        )

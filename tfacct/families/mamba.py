@@ -1,0 +1,723 @@
+"""Mamba, Mamba-2 and the hybrids of both with attention."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, ValidationInfo
+from pydantic_core import core_schema
+
+from tfacct.architecture.blocks import Block, Stack, Sublayer, stacks
+from tfacct.architecture.parts import Attention, Embedding, FeedForward, Head, Norm, Rotary, SharedOutput
+from tfacct.architecture.parts import Mamba as MambaMixer
+from tfacct.architecture.parts import Mamba2 as Mamba2Mixer
+from tfacct.architecture.transformer import Transformer
+from tfacct.base.errors import ConfigError
+from tfacct.base.spelling import setting
+from tfacct.families.decoder import Decoder, Layer, expert_modules, expert_tensors
+from tfacct.families.family import SAME_AS_QUERY_HEADS, attention_modules, mlp_modules
+from tfacct.families.hybrid import PADS, ConvolutionFamily, HybridDecoder, HybridFamily
+from tfacct.families.vocabulary import (
+    CLASSIFYING,
+    DECODER,
+    FULL,
+    CoreSchema,
+    LayerCount,
+    LayerTypes,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    StrictBool,
+    StrictStr,
+    divide_exactly,
+    format_value,
+    require_even,
+    validated_layer_types,
+)
+from tfacct.ledger.einsum import chunks
+from tfacct.ledger.lines import FLOPS_PER_MULTIPLY_ADD
+from tfacct.ledger.workload import Workload
+
+AUTO = "auto"
+
+
+def _positive_or_auto(given: object, info: ValidationInfo) -> object:
+    if given == AUTO or (isinstance(given, int) and not isinstance(given, bool) and given >= 1):
+        return given
+    raise ConfigError(f'{info.field_name} must be a whole number from 1 or "auto", not {format_value(given)}')
+
+
+PositiveIntOrAuto = Annotated[PositiveInt | str, BeforeValidator(_positive_or_auto)]
+
+
+def dt_rank(given: int | str, hidden: int) -> int:
+    """The rank of the step size; `auto` is a sixteenth of the hidden size, rounded up."""
+    return given if isinstance(given, int) else -(-hidden // 16)
+
+
+def mamba_modules(theirs: str, inside: str = "conv dt_proj read_out", **modules: str) -> dict[str, str]:
+    """Modules of a Mamba layer: what it computes itself, and its submodules."""
+    own = {f"mamba.{name}": f"{theirs}.{their}" for name, their in modules.items()}
+    return {**dict.fromkeys((f"mamba.{name}" for name in inside.split()), theirs), **own}
+
+
+def mamba2_modules(theirs: str) -> dict[str, str]:
+    """The same of a Mamba-2 layer."""
+    inside = "conv chunk_scores chunk_values state_write state_read read_out"
+    return mamba_modules(theirs, inside, in_proj="in_proj", out_norm="norm", out_proj="out_proj")
+
+
+def mamba_tensors(theirs: str, **named: str) -> dict[str, str]:
+    """Tensors of a Mamba layer, by default those of the first Mamba."""
+    named = named or {
+        **{f"dt_proj.{tensor}": f"dt_proj.{tensor}" for tensor in ("weight", "bias")},
+        "recurrence.weight": "A_log",
+    }
+    both = {**{f"conv.{tensor}": f"conv1d.{tensor}" for tensor in ("weight", "bias")}, "skip.weight": "D"}
+    return {f"mamba.{ours}": f"{theirs}.{their}" for ours, their in {**both, **named}.items()}
+
+
+def mamba2_tensors(theirs: str) -> dict[str, str]:
+    """The same of a Mamba-2 layer."""
+    return mamba_tensors(theirs, **{"step.bias": "dt_bias", "decay.weight": "A_log"})
+
+
+class Mamba2Family(ConvolutionFamily):
+    """A family with Mamba-2, whose class passes states between chunks by a matrix product over all pairs of chunks."""
+
+    hf_extra_note = (
+        f"{PADS}; and it passes states from chunk to chunk by a product over all pairs of chunks"  # as reports print it
+    )
+
+    def mixer(self) -> Any:
+        """Mamba-2. Raises ConfigError."""
+        raise NotImplementedError
+
+    def hf_extra_flops(self, work: Workload) -> Mapping[str, int]:
+        """Each state, and the one before them, is weighted for each."""
+        mixer = self.mixer()
+        count = chunks(work.tokens, work.context, mixer.chunk)
+        pairs = (count + 1) ** 2 if count else 0
+        states = work.batch * mixer.inner * mixer.state
+        return {"blocks.*.mamba.state_write": FLOPS_PER_MULTIPLY_ADD * pairs * states}
+
+
+class MambaBase(ConvolutionFamily):
+    """Equal Mamba layers and no attention."""
+
+    reference_only = "rms_norm"
+    task_heads = DECODER
+    base_model_prefix = "backbone"
+    layer_path = "backbone.layers.*"
+    module_names = {"embed": "backbone.embeddings", "final_norm": "backbone.norm_f", "lm_head": "lm_head"}
+    layer_module_names = {"mamba_norm": "norm"}
+    conv_kernel_field = "conv_kernel"
+    context = 2048  # tokens that the published models were trained with; no field says so
+
+    def mixer(self) -> Any:
+        """The only sublayer. Raises ConfigError."""
+        raise NotImplementedError
+
+    def check(self) -> None:
+        if self.rms_norm is False:
+            raise self.refused("rms_norm", self.rms_norm)
+
+    def architecture(self) -> Transformer:
+        """Equal layers: an RMSNorm and a mixer."""
+        self.check()
+        vocab, hidden = self.vocab_size, self.hidden_size
+        norm = Norm(hidden=hidden, kind="rms", eps=self.layer_norm_epsilon)
+        head = Head(hidden=hidden, vocab=vocab, tied=self.tie_word_embeddings)
+        blocks = stacks([Block.of(self.mixer(), norm=norm)] * self.num_hidden_layers)
+        return Transformer(Embedding(vocab=vocab, hidden=hidden), blocks, final_norm=norm, head=head)
+
+
+class Mamba(MambaBase):
+    """Mamba: no attention; each layer is a short convolution and a recurrence over a state of fixed size."""
+
+    vocab_size: PositiveInt
+    hidden_size: PositiveInt
+    num_hidden_layers: LayerCount
+    state_size: PositiveInt = 16
+    expand: PositiveInt = 2
+    intermediate_size: PositiveInt = Field(default_factory=lambda fields: fields["expand"] * fields["hidden_size"])
+    conv_kernel: PositiveInt = 4
+    time_step_rank: PositiveIntOrAuto = AUTO
+    use_bias: StrictBool = False
+    use_conv_bias: StrictBool = True
+    tie_word_embeddings: StrictBool = True
+    hidden_act: StrictStr = "silu"
+    layer_norm_epsilon: PositiveFloat = 1e-5
+    rms_norm: StrictBool | None = None
+    pad_vocab_size_multiple: PositiveInt | None = None
+
+    reference_only = "pad_vocab_size_multiple"
+    ignored_fields = """residual_in_fp32 rescale_prenorm_residual time_step_scale time_step_min time_step_max
+        time_step_floor time_step_init_scheme use_mambapy use_associative_scan fused_add_norm"""
+    layer_module_names = mamba_modules("mixer", in_proj="in_proj", x_proj="x_proj", out_proj="out_proj")
+    layer_tensor_names = mamba_tensors("mixer")
+    hf_no_chunked_prefill = "its recurrence starts from zero in a chunk after a past"
+
+    def check_width(self) -> None:
+        """Refuse expand next to another intermediate_size, which the class writes next to any width."""
+        wide = self.expand * self.hidden_size
+        given = (
+            self.expand != type(self).model_fields["expand"].default and "intermediate_size" in self.model_fields_set
+        )
+        if given and self.intermediate_size != wide:
+            raise ConfigError(
+                f"intermediate_size = {self.intermediate_size:,} contradicts expand · hidden_size = {wide:,}",
+                f"drop one: {setting('intermediate_size')} takes expand",
+            )
+
+    def check(self) -> None:
+        self.check_width()
+        if self.vocab_size % (self.pad_vocab_size_multiple or 1):
+            raise ConfigError(
+                f"vocab_size = {self.vocab_size:,} is not a multiple of pad_vocab_size_multiple ="
+                f" {self.pad_vocab_size_multiple:,}: the stored table has more rows",
+                "give vocab_size as it is stored, rounded up",
+            )
+        super().check()
+
+    def mixer(self, **own: Any) -> MambaMixer:
+        return MambaMixer(
+            hidden=self.hidden_size,
+            inner=self.intermediate_size,
+            state=self.state_size,
+            kernel=self.conv_kernel,
+            rank=dt_rank(self.time_step_rank, self.hidden_size),
+            bias=self.use_bias,
+            conv_bias=self.use_conv_bias,
+            activation=self.hidden_act,
+            **own,
+        )
+
+
+class FalconMamba(Mamba):
+    """FalconMamba: Mamba, with weightless RMSNorms on dt, B and C."""
+
+    defaults = dict(vocab_size=50280, hidden_size=768, num_hidden_layers=32)
+    num_hidden_layers: PositiveInt = 32
+    mixer_rms_eps: PositiveFloat = 1e-6
+    ignored_fields = "use_falcon_mambapy"
+
+    def check_width(self) -> None:
+        """intermediate_size wins over expand."""
+
+    def mixer(self, **own: Any) -> MambaMixer:
+        return super().mixer(norms="plain", eps=self.mixer_rms_eps)
+
+
+class Mamba2(Mamba2Family, MambaBase):
+    """Mamba-2: no attention; each layer is a short convolution and a recurrence, computed in chunks."""
+
+    vocab_size: PositiveInt = 32768
+    hidden_size: PositiveInt = 4096
+    num_hidden_layers: LayerCount = 64
+    num_heads: PositiveInt = 128
+    head_dim: PositiveInt = 64
+    state_size: PositiveInt = 128
+    n_groups: PositiveInt = 8
+    expand: PositiveInt = 2
+    conv_kernel: PositiveInt = 4
+    chunk_size: PositiveInt = 256
+    use_bias: StrictBool = False
+    use_conv_bias: StrictBool = True
+    tie_word_embeddings: StrictBool = False
+    hidden_act: StrictStr = "silu"
+    layer_norm_epsilon: PositiveFloat = 1e-5
+    rms_norm: StrictBool | None = None
+
+    ignored_fields = """residual_in_fp32 rescale_prenorm_residual time_step_rank time_step_min time_step_max
+        time_step_floor time_step_limit norm_before_gate"""
+    layer_module_names = mamba2_modules("mixer")
+    layer_tensor_names = mamba2_tensors("mixer")
+
+    def mixer(self) -> Mamba2Mixer:
+        inner, wide = self.num_heads * self.head_dim, self.expand * self.hidden_size
+        if inner != wide:
+            raise ConfigError(f"num_heads · head_dim = {inner:,} contradicts expand · hidden_size = {wide:,}")
+        return Mamba2Mixer(
+            hidden=self.hidden_size,
+            groups=self.n_groups,
+            group=self.divide("num_heads", "n_groups"),
+            head_dim=self.head_dim,
+            state=self.state_size,
+            kernel=self.conv_kernel,
+            chunk=self.chunk_size,
+            bias=self.use_bias,
+            conv_bias=self.use_conv_bias,
+            activation=self.hidden_act,
+            eps=self.layer_norm_epsilon,
+        )
+
+
+class Mamba2Hybrid(Mamba2Family, HybridDecoder):
+    """The fields of Mamba-2 that hybrids share."""
+
+    mamba_n_heads: PositiveInt = 128
+    mamba_d_head: PositiveIntOrAuto = AUTO
+    mamba_n_groups: PositiveInt = 1
+    mamba_d_state: PositiveInt = 256
+    mamba_d_conv: PositiveInt = 4
+    mamba_expand: PositiveInt = 2
+    mamba_chunk_size: PositiveInt = 256
+    mamba_conv_bias: StrictBool = True
+    mamba_proj_bias: StrictBool = False
+
+    ignored_fields = "num_logits_to_keep z_loss_coefficient time_step_limit use_mamba_kernels"
+    layer_module_names = {"mamba_norm": "input_layernorm", **mamba2_modules("mamba")}
+    layer_tensor_names = mamba2_tensors("mamba")
+
+    def mamba_width(self) -> tuple[int, str]:
+        """Channels of all heads, and the fields that give them."""
+        return self.mamba_expand * self.hidden_size, "mamba_expand · hidden_size"
+
+    def mixer(self, **own: Any) -> Mamba2Mixer:
+        heads, (wide, fields) = self.mamba_n_heads, self.mamba_width()
+        size = divide_exactly(wide, heads, f"{fields} by mamba_n_heads")
+        if self.mamba_d_head not in (AUTO, size):
+            raise ConfigError(
+                f"mamba_n_heads · mamba_d_head = {heads:,} · {self.mamba_d_head:,} contradicts {fields} = {wide:,}"
+            )
+        return Mamba2Mixer(
+            hidden=self.hidden_size,
+            groups=self.mamba_n_groups,
+            group=self.divide("mamba_n_heads", "mamba_n_groups"),
+            head_dim=size,
+            state=self.mamba_d_state,
+            kernel=self.mamba_d_conv,
+            chunk=self.mamba_chunk_size,
+            bias=self.mamba_proj_bias,
+            conv_bias=self.mamba_conv_bias,
+            activation=self.hidden_act,
+            eps=self.rms_norm_eps,
+            **own,
+        )
+
+
+FINAL_LAYERNORM = {"final_norm": "model.final_layernorm"}
+FEED_FORWARD = {"mlp_norm": "pre_ff_layernorm", **mlp_modules("feed_forward")}
+
+
+class Bamba(Mamba2Hybrid):
+    """Bamba: Mamba-2 in most layers, grouped-query attention with half-rotary heads in a few."""
+
+    defaults = dict(
+        vocab_size=128000,
+        hidden_size=4096,
+        intermediate_size=14336,
+        num_hidden_layers=32,
+        num_attention_heads=32,
+        num_key_value_heads=8,
+        max_position_embeddings=262144,
+        rms_norm_eps=1e-5,
+    )
+    attn_layer_indices: list[NonNegativeInt] | None = None
+    attention_bias: StrictBool = False
+    mlp_bias: StrictBool = False
+    null_means = {"num_key_value_heads": "num_attention_heads"}
+    ignored_fields = "attn_rotary_emb"
+    task_heads = DECODER
+    module_names = FINAL_LAYERNORM
+    layer_module_names = FEED_FORWARD
+
+    def layers(self) -> list[Layer]:
+        """Attention in the layers of attn_layer_indices."""
+        attends = self.attn_layer_indices or []
+        return [Layer(kind=FULL if number in attends else "") for number in range(self.num_hidden_layers)]
+
+    def attention(self, layer: Layer, **own: Any) -> Any:
+        return super().attention(layer, rope_dim=require_even(self.head_dim // 2))
+
+
+def _floats(count: int) -> CoreSchema:
+    """A list of so many numbers."""
+    number = core_schema.float_schema(strict=True, allow_inf_nan=False)
+    return CoreSchema(core_schema.list_schema(number, strict=True, min_length=count, max_length=count))
+
+
+class FalconH1(Mamba2Hybrid):
+    """Falcon-H1: attention and Mamba-2 in every layer, after the same norm; both results are added. Constants scale
+    what each reads and writes."""
+
+    defaults = dict(
+        vocab_size=128000,
+        hidden_size=4096,
+        intermediate_size=14336,
+        num_hidden_layers=32,
+        num_attention_heads=32,
+        num_key_value_heads=8,
+        max_position_embeddings=8192,
+        rms_norm_eps=1e-5,
+    )
+    attention_bias: StrictBool = False
+    mlp_bias: StrictBool = False
+    projectors_bias: StrictBool = False
+    mamba_d_ssm: PositiveInt | None = 1024
+    mamba_rms_norm: StrictBool = False
+    mamba_norm_before_gate: StrictBool = True
+    lm_head_multiplier: PositiveFloat = 1.0
+    embedding_multiplier: PositiveFloat = 1.0
+    mlp_multipliers: Annotated[list[float], _floats(2)] | None = None
+    key_multiplier: PositiveFloat = 1.0
+    attention_out_multiplier: PositiveFloat = 1.0
+    attention_in_multiplier: PositiveFloat = 1.0
+    ssm_multipliers: Annotated[list[float], _floats(5)] | None = None
+    ssm_in_multiplier: PositiveFloat = 1.0
+    ssm_out_multiplier: PositiveFloat = 1.0
+
+    reference_only = "mlp_multipliers ssm_multipliers mamba_norm_before_gate"
+    null_means = {"num_key_value_heads": "num_attention_heads"}
+    ignored_fields = "attn_layer_indices mamba_use_mlp mlp_expansion_factor"
+    task_heads = DECODER
+    module_names = FINAL_LAYERNORM
+    layer_module_names = FEED_FORWARD
+
+    def mamba_width(self) -> tuple[int, str]:
+        return super().mamba_width() if self.mamba_d_ssm is None else (self.mamba_d_ssm, "mamba_d_ssm")
+
+    def mixer(self, **own: Any) -> Mamba2Mixer:
+        return super().mixer(
+            gated_norm=self.mamba_rms_norm,
+            norm_first=self.mamba_norm_before_gate,
+            out_bias=self.projectors_bias,
+            factors=tuple(self.ssm_multipliers or (1.0,) * 5),
+        )
+
+    def layers(self) -> list[Layer]:
+        return [Layer(kind=FULL)] * self.num_hidden_layers
+
+    def block(self, layer: Layer) -> Block:
+        """Mamba-2 and attention in parallel, then an MLP."""
+        attention, norm = self.attention(layer, key_scale=self.key_multiplier), self.norm()
+        gate_scale, down_scale = self.mlp_multipliers or (1.0, 1.0)
+        mlp: Any = self.mlp(layer)
+        attends: dict[str, Any] = {"factor": self.attention_out_multiplier, "scale": self.attention_in_multiplier}
+        sublayers = (
+            Sublayer(self.mixer(), norm, factor=self.ssm_out_multiplier, scale=self.ssm_in_multiplier),
+            Sublayer(attention, **attends, beside=True),
+            Sublayer(replace(mlp, gate_scale=gate_scale), norm, factor=down_scale),
+        )
+        return Block(sublayers)
+
+    def embeddings_and_head(self) -> dict[str, Any]:
+        return self.scaled_embeddings_and_head(self.embedding_multiplier, self.lm_head_multiplier)
+
+
+class Jamba(HybridDecoder):
+    """Jamba: Mamba in most layers, grouped-query attention in every eighth, experts in every second."""
+
+    defaults = dict(
+        vocab_size=65536,
+        hidden_size=4096,
+        intermediate_size=14336,
+        num_hidden_layers=32,
+        num_attention_heads=32,
+        num_key_value_heads=8,
+        max_position_embeddings=262144,
+    )
+    num_experts: PositiveInt = 16
+    num_experts_per_tok: PositiveInt = 2
+    expert_layer_period: PositiveInt = 2
+    expert_layer_offset: NonNegativeInt = 1
+    attn_layer_period: PositiveInt = 8
+    attn_layer_offset: NonNegativeInt = 4
+    mamba_d_state: PositiveInt = 16
+    mamba_d_conv: PositiveInt = 4
+    mamba_expand: PositiveInt = 2
+    mamba_dt_rank: PositiveIntOrAuto = AUTO
+    mamba_conv_bias: StrictBool = True
+    mamba_proj_bias: StrictBool = False
+    attribute_map = {"num_local_experts": "num_experts"}
+    ignored_fields = """use_mamba_kernels mamba_inner_layernorms use_mambapy use_associative_scan num_logits_to_keep
+        calc_logits_for_entire_prompt"""
+    task_heads = CLASSIFYING
+    mixer_norms = {"dt_norm": "dt_layernorm", "b_norm": "b_layernorm", "c_norm": "c_layernorm"}
+    module_names = FINAL_LAYERNORM
+    layer_module_names = {
+        "mamba_norm": "input_layernorm",
+        **FEED_FORWARD,
+        **mamba_modules("mamba", in_proj="in_proj", x_proj="x_proj", out_proj="out_proj", **mixer_norms),
+        **expert_modules("feed_forward", "router"),
+    }
+    layer_tensor_names = {
+        **mamba_tensors("mamba"),
+        **expert_tensors("feed_forward"),
+    }
+    hf_no_chunked_prefill = Mamba.hf_no_chunked_prefill
+    expert_width = "intermediate_size"
+
+    def layers_every(self, name: str) -> list[bool]:
+        """Which layers match a period and an offset. Raises ConfigError."""
+        period, offset = getattr(self, f"{name}_layer_period"), getattr(self, f"{name}_layer_offset")
+        if offset >= period:
+            raise ConfigError(f"{name}_layer_offset = {offset:,} must be smaller than {name}_layer_period = {period:,}")
+        return [number % period == offset for number in range(self.num_hidden_layers)]
+
+    def layers(self) -> list[Layer]:
+        both = zip(self.layers_every("attn"), self.layers_every("expert"), strict=True)
+        several = self.num_experts > 1
+        return [
+            Layer(kind=FULL if attends else "", experts=routed and several, rotary=False) for attends, routed in both
+        ]
+
+    def mixer(self) -> MambaMixer:
+        return MambaMixer(
+            hidden=self.hidden_size,
+            inner=self.mamba_expand * self.hidden_size,
+            state=self.mamba_d_state,
+            kernel=self.mamba_d_conv,
+            rank=dt_rank(self.mamba_dt_rank, self.hidden_size),
+            bias=self.mamba_proj_bias,
+            conv_bias=self.mamba_conv_bias,
+            activation=self.hidden_act,
+            norms="scaled",
+            eps=self.rms_norm_eps,
+        )
+
+
+MAMBA, HYBRID = "linear_attention", "hybrid"
+SHARED_WEIGHTS = (
+    *("attn_norm", "attn.q_proj", "attn.k_proj", "attn.v_proj", "attn.o_proj"),
+    *("mlp_norm", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"),
+)
+
+
+def shared_layer_modules(theirs: str) -> dict[str, str]:
+    """Modules of hybrid layers: those of the shared transformer layer, and the projection after it."""
+    shared = {
+        "attn_norm": "input_layernorm",
+        **attention_modules("self_attn"),
+        "mlp_norm": "pre_ff_layernorm",
+        **mlp_modules("feed_forward"),
+    }
+    return {**{ours: f"{theirs}.{their}" for ours, their in shared.items()}, "shared_out.proj": "linear"}
+
+
+class ZambaDecoder(HybridFamily, Decoder):
+    """Mamba in every layer; in hybrid layers, attention and an MLP before it, whose weights those layers share."""
+
+    required_values = {"tie_word_embeddings": True}
+    attribute_map = {"layer_types": "layers_block_type", "attention_head_dim": "head_dim"}
+    task_heads = CLASSIFYING
+    module_names = FINAL_LAYERNORM
+    layer_module_names = {"mamba_norm": "input_layernorm"}
+
+    @staticmethod
+    def default_head_dim(fields: dict[str, Any]) -> int:
+        """2 · hidden_size / num_attention_heads: attention reads two vectors of the hidden size."""
+        return divide_exactly(
+            2 * fields["hidden_size"], fields["num_attention_heads"], "2 · hidden_size by num_attention_heads"
+        )
+
+    def default_layer_types(self) -> list[str]:
+        """The kind of each layer, if layers_block_type is absent."""
+        raise NotImplementedError
+
+    def mixer(self) -> Any:
+        """The mixer of every layer. Raises ConfigError."""
+        raise NotImplementedError
+
+    def layer_kinds(self) -> list[str]:
+        """The kind of each layer. Raises ConfigError."""
+        given = self.default_layer_types() if self.layers_block_type is None else self.layers_block_type
+        kinds = [MAMBA if kind == "mamba" else kind for kind in given]
+        return validated_layer_types(kinds, self.num_hidden_layers, (HYBRID, MAMBA), "layers_block_type")
+
+    def hybrid_layers(self) -> list[int]:
+        return [number for number, kind in enumerate(self.layer_kinds()) if kind == HYBRID]
+
+    def sharing_layers(self) -> list[list[int]]:
+        """The layers that use each shared transformer layer."""
+        hybrid = self.hybrid_layers()
+        return [hybrid] if hybrid else []
+
+    def attention(self, layer: Layer, *, rotary: Rotary | None = None, **own: Any) -> Attention:
+        """Attention over the residual stream joined with the embeddings. Raises ConfigError."""
+        size, hidden = self.head_dim, self.hidden_size
+        if self.num_attention_heads * size != 2 * hidden:
+            raise ConfigError(f"head_dim = {size:,} contradicts 2 · hidden_size / num_attention_heads")
+        if self.attention_hidden_size not in (None, 2 * hidden):
+            raise ConfigError(
+                f"attention_hidden_size = {self.attention_hidden_size:,} contradicts 2 · hidden_size = {2 * hidden:,}"
+            )
+        return Attention(
+            hidden=hidden,
+            kv_heads=self.num_key_value_heads,
+            group=self.divide("num_attention_heads", "num_key_value_heads"),
+            head_dim=size if rotary is None else require_even(size),
+            rotary=rotary,
+            scale=(size / 2) ** -0.5,
+            joined=True,
+            **own,
+        )
+
+    def block(self, layer: Layer) -> Block:
+        """A Mamba layer, or a hybrid one."""
+        if layer.kind == MAMBA:
+            return Block.of(self.mixer(), norm=self.norm())
+        joined = Norm(hidden=self.hidden_size, kind="rms", eps=self.rms_norm_eps, joined=True)
+        return Block(
+            (
+                Sublayer(self.attention(layer), joined, gives="next"),
+                Sublayer(self.mlp(layer), self.norm(), gives="next"),
+                Sublayer(SharedOutput(hidden=self.hidden_size), gives="sum"),
+                Sublayer(self.mixer(), self.norm()),
+            )
+        )
+
+    def architecture(self) -> Transformer:
+        """A stack of Mamba layers, and one of hybrid layers for each shared transformer layer. Raises ConfigError."""
+        self.check()
+        alone = [number for number, kind in enumerate(self.layer_kinds()) if kind == MAMBA]
+        found = [
+            Stack(self.block(Layer(kind=HYBRID)), len(layers), tuple(layers), shared=SHARED_WEIGHTS)
+            for layers in self.sharing_layers()
+        ]
+        if alone:
+            found.append(Stack(self.block(Layer(kind=MAMBA)), len(alone), tuple(alone)))
+        ends: dict[str, Any] = self.embeddings_and_head()
+        return Transformer(stacks=tuple(sorted(found, key=lambda stack: stack.numbers[0])), **ends)
+
+    def _with_hybrid_layers(self, table: Mapping[str, str]) -> dict[str, str]:
+        found = dict(table)  # hybrid layers have their mixer elsewhere
+        for number in self.hybrid_layers():
+            for ours, theirs in table.items():
+                if ours.startswith("blocks.*.mamba"):
+                    found[ours.replace("*", f"{number}")] = theirs.replace(".*.", f".{number}.mamba_decoder.")
+        return found
+
+    def hf_module_names(self) -> Mapping[str, str]:
+        return self._with_hybrid_layers(super().hf_module_names())
+
+    def hf_tensor_names(self) -> dict[str, str]:
+        return self._with_hybrid_layers(super().hf_tensor_names())
+
+
+class Zamba2(Mamba2Family, ZambaDecoder):
+    """Zamba2: Mamba-2 in every layer; some have attention and an MLP before it, whose weights those layers share, but
+    for adapters."""
+
+    defaults = dict(
+        vocab_size=32000,
+        hidden_size=2560,
+        num_hidden_layers=54,
+        num_attention_heads=32,
+        num_key_value_heads=SAME_AS_QUERY_HEADS,
+        intermediate_size=Field(default_factory=lambda fields: 4 * fields["hidden_size"]),
+        head_dim=Field(default_factory=ZambaDecoder.default_head_dim),
+        max_position_embeddings=4096,
+        tie_word_embeddings=True,
+        hidden_act="gelu",
+        rms_norm_eps=1e-5,
+    )
+    attention_hidden_size: PositiveInt | None = None
+    use_long_context: StrictBool = False
+    layers_block_type: LayerTypes | None = None
+    hybrid_layer_ids: list[NonNegativeInt] | None = None
+    num_mem_blocks: PositiveInt = 1
+    adapter_rank: PositiveInt = 128
+    use_shared_attention_adapter: StrictBool = False
+    use_mem_rope: StrictBool = False
+    add_bias_linear: StrictBool = False
+    n_mamba_heads: PositiveInt = 8
+    mamba_headdim: PositiveInt | None = None
+    mamba_ngroups: PositiveInt = 1
+    mamba_d_state: PositiveInt = 64
+    mamba_d_conv: PositiveInt = 4
+    mamba_expand: PositiveInt = 2
+    chunk_size: PositiveInt = 256
+    time_step_min: PositiveFloat = 0.001
+
+    reference_only = "use_mem_rope"
+    null_means = {"num_key_value_heads": "num_attention_heads"}
+    ignored_fields = """kv_channels num_query_groups num_logits_to_keep time_step_floor time_step_max use_conv_bias
+        use_mamba_kernels use_mem_eff_path"""
+    layer_module_names = {
+        **shared_layer_modules("shared_transformer"),
+        **dict.fromkeys(("mlp.gate_proj", "mlp.up_proj"), "shared_transformer.feed_forward.gate_up_proj"),
+        **mamba2_modules("mamba"),
+    }
+    layer_tensor_names = mamba2_tensors("mamba")
+
+    @property
+    def context(self) -> int:
+        return 16_384 if self.use_long_context else self.max_position_embeddings
+
+    def default_layer_types(self) -> list[str]:
+        return [HYBRID if number in (6, 12, 18, 24, 30, 36, 42, 47, 51) else MAMBA for number in range(54)]
+
+    def layer_kinds(self) -> list[str]:
+        kinds = super().layer_kinds()
+        hybrid = [number for number, kind in enumerate(kinds) if kind == HYBRID]
+        if self.hybrid_layer_ids not in (None, hybrid):
+            raise ConfigError(
+                f"hybrid_layer_ids = {self.hybrid_layer_ids} contradicts layers_block_type, by which they are {hybrid}"
+            )
+        return kinds
+
+    def sharing_layers(self) -> list[list[int]]:
+        """Hybrid layers use the num_mem_blocks shared layers in turn."""
+        hybrid, count = self.hybrid_layers(), self.num_mem_blocks
+        return [hybrid[first::count] for first in range(min(count, len(hybrid)))]
+
+    def mixer(self) -> Mamba2Mixer:
+        heads, inner = self.n_mamba_heads, self.mamba_expand * self.hidden_size
+        size = divide_exactly(inner, heads, "mamba_expand · hidden_size by n_mamba_heads")
+        if self.mamba_headdim not in (None, size):
+            raise ConfigError(
+                f"mamba_headdim = {self.mamba_headdim:,} contradicts mamba_expand · hidden_size / n_mamba_heads ="
+                f" {size:,}"
+            )
+        return Mamba2Mixer(
+            hidden=self.hidden_size,
+            groups=self.mamba_ngroups,
+            group=self.divide("n_mamba_heads", "mamba_ngroups"),
+            head_dim=size,
+            state=self.mamba_d_state,
+            kernel=self.mamba_d_conv,
+            chunk=self.chunk_size,
+            bias=self.add_bias_linear,
+            least_step=self.time_step_min,
+        )
+
+    def attention(self, layer: Layer, **own: Any) -> Attention:
+        adapted = self.use_shared_attention_adapter
+        if adapted and self.num_key_value_heads != self.num_attention_heads:
+            raise self.refused("num_key_value_heads", self.num_key_value_heads)
+        rotary = self.rope() if self.use_mem_rope else None
+        return super().attention(layer, rotary=rotary, adapter=self.adapter_rank if adapted else None)
+
+    def mlp(self, layer: Layer) -> FeedForward:
+        return FeedForward(
+            hidden=self.hidden_size,
+            width=self.intermediate_size,
+            gated=True,
+            bias=self.add_bias_linear,
+            activation=self.activation,
+            adapter=self.adapter_rank,
+        )
+
+    def _adapters(self, *, stored: bool) -> Iterator[tuple[str, str]]:
+        """Adapters of each hybrid layer, our modules → the class's, a list in the shared layer. They are stored in the
+        first layer that uses it."""
+        layers = self.hybrid_layers()
+        for use, number in enumerate(layers):
+            owner = layers[use % self.num_mem_blocks] if stored else number
+            ours, theirs = f"blocks.{number}", f"model.layers.{owner}.shared_transformer"
+            for name in "qkv":
+                for place, which in enumerate(("down", "up")):
+                    at = f"self_attn.linear_{name}_adapter_list.{use}.{place}"
+                    yield f"{ours}.attn.{name}_adapter_{which}", f"{theirs}.{at}"
+            at = f"{theirs}.feed_forward.gate_up_proj_adapter_list.{use}"
+            yield f"{ours}.mlp.adapter_down", f"{at}.0"
+            yield from ((f"{ours}.mlp.{which}_adapter_up", f"{at}.1") for which in ("gate", "up"))
+
+    def hf_module_names(self) -> Mapping[str, str]:
+        return {**super().hf_module_names(), **dict(self._adapters(stored=False))}
+
+    def hf_tensor_names(self) -> dict[str, str]:
+        stored = {f"{ours}.weight": f"{theirs}.weight" for ours, theirs in self._adapters(stored=True)}
+        return {**super().hf_tensor_names(), **self.task_head.renamed(stored, "model.")}

@@ -1,0 +1,98 @@
+"""MiniCPM's language models: constants scale embeddings, residuals and logits."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import Field
+
+from tfacct.families.decoder import Decoder
+from tfacct.families.family import SAME_AS_QUERY_HEADS
+from tfacct.families.llama import SIZES
+from tfacct.families.mla import MlaDecoder
+from tfacct.families.vocabulary import (
+    CLASSIFYING,
+    DECODER,
+    PositiveFloat,
+    PositiveInt,
+    StrictBool,
+    divide_exactly,
+)
+
+
+class MiniCPM(Decoder):
+    """MiniCPM 1 to 4 (dense): Llama's block; constants scale embeddings, residuals and logits. The head is tied by
+    default."""
+
+    defaults = dict(
+        **SIZES,
+        intermediate_size=11008,
+        num_key_value_heads=SAME_AS_QUERY_HEADS,
+        max_position_embeddings=2048,
+        tie_word_embeddings=True,
+    )
+    attention_bias: StrictBool = False
+    scale_emb: PositiveFloat = 1.0
+    scale_depth: PositiveFloat = 1.0
+    dim_model_base: PositiveFloat = 1.0
+    class_prefixes = ("MiniCPM", "Granite")
+    hf_model_type = "granite"
+    task_heads = DECODER
+    ignored_fields = "mup_denominator"
+    heads_fill_hidden_size = True
+
+    @property
+    def residual_factor(self) -> float:
+        return float(self.scale_depth / self.num_hidden_layers**0.5)
+
+    def embeddings_and_head(self) -> dict[str, Any]:
+        return self.scaled_embeddings_and_head(self.scale_emb, self.dim_model_base / self.hidden_size)
+
+    def hf_config_fields(self) -> Mapping[str, Any]:
+        """Its fields with their defaults, and its constants by Granite's names."""
+        return {
+            **self.model_dump(exclude={"scale_emb", "scale_depth", "dim_model_base"}, exclude_none=True),
+            "embedding_multiplier": self.scale_emb,
+            "residual_multiplier": self.residual_factor,
+            "logits_scaling": self.hidden_size / self.dim_model_base,
+            "attention_multiplier": self.head_dim**-0.5,
+        }
+
+
+class MiniCPM3(MlaDecoder):
+    """MiniCPM3: latent attention and dense MLPs; constants scale embeddings, residuals and logits. The head is tied by
+    default."""
+
+    defaults = dict(
+        vocab_size=73448,
+        hidden_size=2560,
+        intermediate_size=6400,
+        num_hidden_layers=62,
+        num_attention_heads=40,
+        num_key_value_heads=40,
+        max_position_embeddings=32768,
+        tie_word_embeddings=True,
+        rms_norm_eps=1e-5,
+        q_lora_rank=768,
+        kv_lora_rank=256,
+        qk_nope_head_dim=64,
+        qk_rope_head_dim=32,
+        v_head_dim=Field(
+            default_factory=lambda fields: divide_exactly(
+                fields["hidden_size"], fields["num_attention_heads"], "hidden_size by num_attention_heads"
+            )
+        ),
+    )
+    scale_emb: PositiveFloat = 12.0
+    scale_depth: PositiveFloat | None = 1.4
+    dim_model_base: PositiveInt | None = 256
+    reference_only = "dim_model_base"
+    task_heads = CLASSIFYING
+    rope_pairs = "halves"
+
+    @property
+    def residual_factor(self) -> float:
+        return 1.0 if self.scale_depth is None else float(self.scale_depth / self.num_hidden_layers**0.5)
+
+    def embeddings_and_head(self) -> dict[str, Any]:
+        logit_scale = (self.dim_model_base or self.hidden_size) / self.hidden_size
+        return self.scaled_embeddings_and_head(self.scale_emb, logit_scale)

@@ -1,0 +1,412 @@
+"""MiniMax's language models."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tfacct.architecture.blocks import Block, Sublayer
+from tfacct.architecture.parts import (
+    Attention,
+    Blocks,
+    Experts,
+    FeedForward,
+    LatentAttention,
+    LightningAttention,
+    QKNorm,
+)
+from tfacct.base.errors import ConfigError
+from tfacct.families.decoder import EXPERT_MODULES, EXPERT_TENSORS, QK_NORMS, Decoder, Layer, Window
+from tfacct.families.family import mlp_modules, submodules
+from tfacct.families.vocabulary import (
+    BODY,
+    CAUSAL_MODEL,
+    DECODER,
+    FULL,
+    FamilyConfig,
+    Flags,
+    Fraction,
+    JsonDict,
+    LayerNetworks,
+    LayerTypes,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    StrictBool,
+    check_first_dense,
+    format_value,
+    layer_kinds,
+    read_partial_rotary_factor,
+    require_even,
+    validate,
+    validated_layer_types,
+)
+from tfacct.ledger.einsum import chunks, one_by_one
+from tfacct.ledger.lines import FLOPS_PER_MULTIPLY_ADD
+from tfacct.ledger.workload import Workload
+
+LINEAR = "linear_attention"
+
+
+class MiniMaxDecoder(Decoder):
+    """Experts in every layer. intermediate_size is the width of one of them."""
+
+    attribute_map = {"num_experts": "num_local_experts"}
+    layer_module_names, layer_tensor_names = EXPERT_MODULES, EXPERT_TENSORS
+    all_layers_have_experts = True
+    expert_count, expert_width = "num_local_experts", "intermediate_size"
+
+
+class MiniMax(MiniMaxDecoder):
+    """MiniMax-Text-01 and MiniMax-M1: lightning attention in most layers, softmax attention in the others, experts.
+    A sublayer's output is added to the result of its norm, both scaled by constants."""
+
+    defaults = dict(
+        vocab_size=32000,
+        hidden_size=4096,
+        intermediate_size=14336,
+        num_attention_heads=32,
+        num_key_value_heads=8,
+        max_position_embeddings=131072,
+        rms_norm_eps=1e-5,
+        rope_theta=1_000_000.0,
+    )
+    num_hidden_layers: PositiveInt = 32
+    sliding_window: Window | None = None
+    num_local_experts: PositiveInt = 8
+    num_experts_per_tok: PositiveInt = 2
+    layer_types: LayerTypes | None = None
+    block_size: PositiveInt = 256
+    full_attn_alpha_factor: PositiveFloat = 1
+    full_attn_beta_factor: PositiveFloat = 1
+    linear_attn_alpha_factor: PositiveFloat = 1
+    linear_attn_beta_factor: PositiveFloat = 1
+    mlp_alpha_factor: PositiveFloat = 1
+    mlp_beta_factor: PositiveFloat = 1
+
+    null_means = {"head_dim": "hidden_size / num_attention_heads"}
+    layer_module_names = {
+        "lightning_norm": "input_layernorm",
+        **{f"lightning.{name}_proj": "self_attn.qkv_proj" for name in "qkv"},
+        **{
+            f"lightning.{name}": "self_attn"
+            for name in ("chunk_scores", "chunk_values", "state_read", "state_write", "read_out")
+        },
+        "lightning.out_norm": "self_attn.norm",
+        "lightning.gate_proj": "self_attn.output_gate",
+        "lightning.out_proj": "self_attn.out_proj",
+    }
+    hf_extra_note = (
+        "it pads no chunk of lightning attention, and takes tokens behind others one by one, each with a product that "
+        "writes"
+    )
+
+    def check(self) -> None:
+        self.experts()
+        require_even(self.head_dim)  # the class makes a rotary embedding even if no layer uses it
+        super().check()
+
+    def layer_kinds(self) -> list[str]:
+        """The kind of each layer. Raises ConfigError."""
+        given, count = self.layer_types, self.num_hidden_layers
+        return layer_kinds(given, count, lambda number: LINEAR if number % 2 else FULL, (FULL, LINEAR))
+
+    def layers(self) -> list[Layer]:
+        found = [Layer(kind=kind) for kind in self.layer_kinds()]
+        self.require({"sliding_window": None})
+        return found
+
+    def block(self, layer: Layer) -> Block:
+        mixer: Any = self.attention(layer) if layer.kind == FULL else self.lightning()
+        name = "full_attn" if layer.kind == FULL else "linear_attn"
+        return Block((self.sublayer(mixer, name), self.sublayer(self.experts(), "mlp")))
+
+    def lightning(self) -> LightningAttention:
+        return LightningAttention(
+            hidden=self.hidden_size,
+            heads=self.num_attention_heads,
+            head_dim=self.head_dim,
+            activation=self.activation,
+            chunk=self.block_size,
+        )
+
+    def sublayer(self, part: Any, name: str) -> Sublayer:
+        stream, factor = getattr(self, f"{name}_alpha_factor"), getattr(self, f"{name}_beta_factor")
+        return Sublayer(part, self.norm(), factor=factor, normed=True, stream=stream)
+
+    def hf_extra_flops(self, work: Workload) -> Mapping[str, int]:
+        """What the class multiplies because it pads no chunk and takes later tokens one by one, less what is counted
+        for both."""
+        if LINEAR not in self.layer_kinds():
+            return {}
+        size, chunk = self.head_dim, self.block_size
+        tokens, context = work.tokens, work.context
+        counted = chunks(tokens, context, chunk) * (2 * chunk**2 + 2 * chunk * size)
+        counted += one_by_one(tokens, context) * size
+        run = 2 * tokens * size
+        if tokens == context:
+            full, rest = divmod(tokens, chunk)
+            run += 2 * (full * chunk**2 + rest**2)
+        more = FLOPS_PER_MULTIPLY_ADD * work.batch * self.num_attention_heads * size * (run - counted)
+        return {"blocks.*.lightning.state_read": more}
+
+
+M1_FACTORS = {
+    f"layernorm_{part}_{which}": f"{ours}_{which}_factor"
+    for part, ours in (("full_attention", "full_attn"), ("linear_attention", "linear_attn"), ("mlp", "mlp"))
+    for which in ("alpha", "beta")
+}
+"""Factors as published files of MiniMax-M1 name them → as the class does."""
+
+
+class MiniMaxM1(MiniMax):
+    """MiniMax-M1 as its published files name its fields."""
+
+    attn_type_list: Flags
+    rotary_dim: PositiveInt | None = None
+    shared_intermediate_size: NonNegativeInt = 0
+    postnorm: StrictBool = True
+
+    class_prefixes = ("MiniMaxM1", "MiniMax")
+    hf_model_type = "minimax"
+    reference_only = "shared_intermediate_size postnorm"
+    required_values = {"shared_intermediate_size": 0, "postnorm": True}
+    attribute_map = M1_FACTORS
+    ignored_fields = "shared_moe_mode"
+    task_heads = DECODER
+
+    def layer_kinds(self) -> list[str]:
+        """By attn_type_list, which may be longer than the model. Raises ConfigError."""
+        given, count = self.attn_type_list, self.num_hidden_layers
+        if len(given) < count:
+            raise self.refused("attn_type_list", given)
+        kinds = [FULL if softmax else LINEAR for softmax in given[:count]]
+        if self.layer_types not in (None, kinds):
+            raise self.refused("layer_types", self.layer_types)
+        return kinds
+
+    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
+        if self.rotary_dim is None:
+            return super().attention(layer)
+        return super().attention(layer, rope_dim=require_even(min(self.rotary_dim, self.head_dim), "rotary_dim"))
+
+    def hf_config_fields(self) -> Mapping[str, Any]:
+        """Kinds of layers and factors, as the class names them."""
+        return {"layer_types": self.layer_kinds(), **{name: getattr(self, name) for name in M1_FACTORS.values()}}
+
+
+class MiniMaxText01(MiniMaxM1):
+    """MiniMax-Text-01 as its published files name its fields: as those of MiniMax-M1."""
+
+    class_prefixes = ("MiniMaxText01", "MiniMax")
+
+
+class MiniMaxM2(MiniMaxDecoder):
+    """MiniMax-M2: softmax attention with norms over all queries and all keys; a rotary embedding of a part of each
+    head; experts in every layer."""
+
+    defaults = dict(
+        vocab_size=200064,
+        hidden_size=3072,
+        intermediate_size=1536,
+        num_hidden_layers=62,
+        num_attention_heads=48,
+        num_key_value_heads=8,
+        head_dim=128,
+        max_position_embeddings=196608,
+        rope_theta=5_000_000.0,
+    )
+    rotary_dim: PositiveInt | None = None
+    partial_rotary_factor: Fraction | None = None
+    num_local_experts: PositiveInt = 256
+    num_experts_per_tok: PositiveInt = 8
+    attn_type_list: Flags | None = None
+
+    reference_only = "attn_type_list rotary_dim"
+    ignored_fields = """use_qk_norm qk_norm_type scoring_func use_routing_bias layernorm_full_attention_beta
+        layernorm_linear_attention_beta layernorm_mlp_beta mlp_intermediate_size shared_moe_mode"""
+    task_heads = DECODER
+    layer_module_names = QK_NORMS
+    qk_norm = QKNorm(0, together=True)
+
+    def check(self) -> None:
+        self.experts()
+        if self.attn_type_list is not None and not all(self.attn_type_list):  # 0: lightning attention
+            raise self.refused("attn_type_list", self.attn_type_list)
+
+    def rotary_size(self, layer: Any = None) -> int:
+        """By rotary_dim, unless partial_rotary_factor is given."""
+        given = self.partial_rotary_factor
+        if given is None and "partial_rotary_factor" not in (self.rope_parameters or {}):
+            size = self.rotary_dim or self.head_dim
+            if size > self.head_dim:
+                raise ConfigError(f"rotary_dim = {size:,}, but a head has head_dim = {self.head_dim:,} elements")
+            return require_even(size, "rotary_dim =")
+        part = read_partial_rotary_factor(given or 1.0, self.rope_parameters)
+        return require_even(int(self.head_dim * part), "partial_rotary_factor · head_dim =")
+
+    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
+        return super().attention(layer, rope_dim=self.rotary_size())
+
+
+SPARSE = "minimax_m3_sparse"
+OF_INDEXER: Mapping[str, str] = {
+    "sparse_num_index_heads": "index_n_heads",
+    "sparse_index_dim": "index_head_dim",
+    "sparse_block_size": "index_block_size",
+    "sparse_topk_blocks": "index_topk_blocks",
+    "sparse_local_block": "index_local_blocks",
+}
+"""Sizes in sparse_attention_config → the fields that they override."""
+EXPERT_FIELDS = {"num_local_experts", "num_experts_per_tok", "intermediate_size", "shared_intermediate_size"}
+"""Fields that only matter if a layer has experts."""
+FREQUENCY = "sparse_attention_freq"
+UNCOUNTED = frozenset(("use_sparse_attention", "sparse_score_type", "sparse_init_block", "sparse_disable_index_value"))
+
+
+class MiniMaxM3VL(MiniMaxDecoder):
+    """MiniMax-M3's language model: attention to blocks of keys chosen by an indexer, experts with a shared expert."""
+
+    defaults = dict(
+        vocab_size=200064,
+        hidden_size=6144,
+        intermediate_size=3072,
+        num_hidden_layers=60,
+        num_attention_heads=64,
+        num_key_value_heads=4,
+        head_dim=128,
+        max_position_embeddings=524288,
+        rope_theta=5_000_000.0,
+    )
+    dense_intermediate_size: PositiveInt = 12288
+    shared_intermediate_size: PositiveInt = 3072
+    rotary_dim: PositiveInt | None = None
+    partial_rotary_factor: Fraction | None = None
+    num_local_experts: PositiveInt = 128
+    num_experts_per_tok: PositiveInt = 4
+    mlp_layer_types: LayerNetworks | None = None
+    moe_layer_freq: Flags | None = None
+    first_k_dense_replace: NonNegativeInt | None = None
+    moe_intermediate_size: PositiveInt | None = None
+    layer_types: LayerTypes | None = None
+    sparse_attention_config: JsonDict | None = None
+    index_n_heads: PositiveInt = 4
+    index_head_dim: PositiveInt = 128
+    index_block_size: PositiveInt = 128
+    index_topk_blocks: PositiveInt = 16
+    index_local_blocks: NonNegativeInt = 1
+
+    class_prefixes = ("MiniMaxM3VL", "MiniMaxM3VLText", "MiniMaxM3Sparse", "MiniMaxM3")
+    reference_only = """-sparse_attention_config rotary_dim index_block_size index_topk_blocks index_local_blocks
+        first_k_dense_replace moe_intermediate_size"""
+    ignored_fields = """routed_scaling_factor swiglu_alpha swiglu_limit scoring_func use_routing_bias use_qk_norm
+        qk_norm_type use_gemma_norm num_nextn_predict_layers n_shared_experts num_mtp_modules use_mtp
+        mtp_transformer_layers attention_output_gate"""
+    task_heads = {
+        "ForCausalLM": CAUSAL_MODEL,
+        "Model": BODY,
+        "ForConditionalGeneration": CAUSAL_MODEL,  # the same head, with images too
+    }
+    layer_module_names = {
+        **mlp_modules("mlp", up="gate_up_proj", gate="gate_up_proj"),
+        **mlp_modules("mlp.shared_experts", up="gate_up_proj", gate="gate_up_proj", at="mlp.shared"),
+        **QK_NORMS,
+        **{f"attn.{n}": f"self_attn.{n}" for n in submodules("indexer", "q_proj k_proj q_norm k_norm").values()},
+        "attn.indexer.scores": "self_attn.indexer",
+    }
+    all_layers_have_experts = False
+    norm_weight_minus_one = True
+
+    @classmethod
+    def read(cls, raw: Mapping[str, Any]) -> tuple[FamilyConfig, dict[str, Any], list[str]]:
+        """The checked fields; defaults that no layer reads, or that sparse_attention_config gives, are not reported."""
+        config, defaulted, unknown = validate(cls, raw)
+        assert isinstance(config, cls)
+        routed, sparse = config.moe_layers(), any(config.sparse_layers())
+        silent = {name for name in OF_INDEXER.values() if not sparse or name in config.indexer_sizes()}
+        silent |= set() if any(routed) else EXPERT_FIELDS
+        silent |= {"dense_intermediate_size"} if all(routed) else set()
+        return config, {name: value for name, value in defaulted.items() if name not in silent}, unknown
+
+    def indexer_sizes(self) -> dict[str, Any]:
+        """Sizes of the indexer in sparse_attention_config, and its list of layers. Raises ConfigError."""
+        found: dict[str, Any] = {}
+        for name, value in (self.sparse_attention_config or {}).items():
+            if name in UNCOUNTED:
+                continue
+            whole = isinstance(value, int) and not isinstance(value, bool)
+            if name in OF_INDEXER and whole and value >= (0 if name == "sparse_local_block" else 1):
+                found[OF_INDEXER[name]] = value
+            elif name == FREQUENCY and isinstance(value, Sequence) and all(one in (0, 1) for one in value):
+                found[FREQUENCY] = value
+            else:
+                raise self.refused(f"sparse_attention_config.{name}", value)
+        return found
+
+    def sparse_layers(self) -> list[bool]:
+        """Which layers have an indexer. Raises ConfigError."""
+        given, listed = self.layer_types, self.indexer_sizes().get(FREQUENCY)
+        if given is None and listed is not None:
+            given = [SPARSE if one else FULL for one in listed]
+        if given is None:
+            return [False] * self.num_hidden_layers
+        return [kind == SPARSE for kind in validated_layer_types(given, self.num_hidden_layers, (FULL, SPARSE))]
+
+    def moe_layers(self) -> list[bool]:
+        """Which layers have experts. Raises ConfigError."""
+        given: list[str] | None = self.mlp_layer_types
+        if given is None and self.moe_layer_freq is not None:
+            given = ["sparse" if one else "dense" for one in self.moe_layer_freq]
+        if given is None:
+            return [True] * self.num_hidden_layers
+        kinds = validated_layer_types(given, self.num_hidden_layers, ("dense", "sparse"), "mlp_layer_types")
+        check_first_dense(self.first_k_dense_replace, [kind == "sparse" for kind in kinds])
+        return [kind == "sparse" for kind in kinds]
+
+    def rotary_size(self, layer: Any = None) -> int:
+        """Elements of a head with rotary embedding. Raises ConfigError."""
+        part = read_partial_rotary_factor(self.partial_rotary_factor or 1.0, self.rope_parameters)
+        size = self.rotary_dim if part == 1.0 and self.rotary_dim is not None else int(self.head_dim * part)
+        if size > self.head_dim:
+            raise ConfigError(f"rotary_dim = {size:,}, but a head has head_dim = {self.head_dim:,} elements")
+        return require_even(size, "rotated elements of a head:")
+
+    def check(self) -> None:
+        if self.moe_intermediate_size not in (None, self.intermediate_size):  # the class does not read it
+            raise ConfigError(
+                f"moe_intermediate_size = {self.moe_intermediate_size:,} contradicts intermediate_size ="
+                f" {self.intermediate_size:,}, the width of an expert"
+            )
+        self.experts()
+
+    def layers(self) -> list[Layer]:
+        both = zip(self.sparse_layers(), self.moe_layers(), strict=True)
+        return [Layer(kind=SPARSE if sparse else "", experts=routed) for sparse, routed in both]
+
+    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
+        """Attention to all keys, or to those chosen by an indexer. Raises ConfigError."""
+        own = {"rope_dim": self.rotary_size(), "qk_norm": QKNorm(self.rms_norm_eps, less_one=True)}
+        if layer.kind != SPARSE:
+            return super().attention(layer, **own)
+        sizes = {name: self.indexer_sizes().get(name, getattr(self, name)) for name in OF_INDEXER.values()}
+        heads, size = sizes["index_n_heads"], sizes["index_head_dim"]
+        if self.num_attention_heads % heads:
+            raise ConfigError(f"num_attention_heads: {self.num_attention_heads:,} is not divisible by {heads:,}")
+        if size < self.rotary_size():
+            raise ConfigError(
+                f"index_head_dim = {format_value(size)} must be at least {self.rotary_size():,}, the rotated elements"
+                " of a head"
+            )
+        chosen = Blocks(sizes["index_block_size"], sizes["index_topk_blocks"], sizes["index_local_blocks"])
+        return super().attention(layer, **own, index_heads=heads, index_dim=size, chosen=chosen)
+
+    def mlp(self, layer: Layer) -> FeedForward | Experts:
+        width = self.dense_intermediate_size
+        dense = FeedForward(hidden=self.hidden_size, width=width, gated=True, activation=self.activation)
+        return self.experts() if layer.experts else dense
+
+    def experts(self, *_: str, **own: Any) -> Experts:
+        """With a shared expert of width shared_intermediate_size."""
+        return super().experts(shared=self.shared_intermediate_size)
+
+    @property
+    def activation(self) -> str:
+        return "swigluoai"

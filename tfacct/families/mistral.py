@@ -1,0 +1,112 @@
+"""Mistral AI's dense models and Mixtral, and StarCoder2, which shares Mistral's window."""
+
+from collections.abc import Mapping
+from operator import attrgetter
+from typing import Any, TypeGuard
+
+from pydantic import Field
+
+from tfacct.architecture.parts import Attention, LatentAttention, Temperature
+from tfacct.families.decoder import EXPERT_MODULES, EXPERT_TENSORS, Decoder, Layer, Window
+from tfacct.families.family import mlp_modules
+from tfacct.families.llama import SIZES
+from tfacct.families.vocabulary import LayerTypes, PositiveFloat, PositiveInt, StrictBool
+
+
+def is_positive(value: object) -> TypeGuard[float]:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0
+
+
+def read_temperature(rope: Mapping[str, Any]) -> Temperature | None:
+    """Growth of queries with their position, if rope_parameters have its constants."""
+    beta, length = rope.get("llama_4_scaling_beta"), rope.get("original_max_position_embeddings")
+    return Temperature(float(beta), float(length)) if is_positive(beta) and is_positive(length) else None
+
+
+class Mistral(Decoder):
+    """Mistral: Llama's block, with a window in every layer in the first releases, none in later ones."""
+
+    defaults = dict(intermediate_size=14336, num_key_value_heads=8, max_position_embeddings=131072)
+    sliding_window: Window | None = 4096
+    nested_defaults = SIZES
+
+    def layers(self) -> list[Layer]:
+        return [Layer(self.sliding_window)] * self.num_hidden_layers
+
+
+class Mixtral(Mistral):
+    """Mixtral: Mistral's attention, and experts in every layer."""
+
+    defaults = dict(sliding_window=None, rms_norm_eps=1e-5, rope_theta=1_000_000.0)
+    num_local_experts: PositiveInt = 8
+    num_experts_per_tok: PositiveInt = 2
+    attribute_map = {"num_experts": "num_local_experts"}
+    all_layers_have_experts, expert_count, expert_width = True, "num_local_experts", "intermediate_size"
+    layer_module_names, layer_tensor_names = EXPERT_MODULES, EXPERT_TENSORS
+
+
+class Ministral(Mistral):
+    """Ministral 8B: Mistral's block, with the window in the layers that layer_types names."""
+
+    defaults = dict(**SIZES)
+    head_dim: PositiveInt = Field()  # required
+    sliding_window: Window = 4096
+    layer_types: LayerTypes | None = None
+    null_means = {"num_key_value_heads": "num_attention_heads"}
+
+    def layers(self) -> list[Layer]:
+        return [Layer(window) for window in self.windows(lambda _: True, self.sliding_window)]
+
+
+class Ministral3(Mistral):
+    """Ministral 3: Mistral's block without a window; queries grow with their position."""
+
+    defaults = dict(
+        vocab_size=131072,
+        hidden_size=4096,
+        num_hidden_layers=34,
+        num_attention_heads=32,
+        head_dim=128,
+        max_position_embeddings=262144,
+        sliding_window=None,
+        rms_norm_eps=1e-5,
+        rope_parameters={
+            "rope_type": "yarn",
+            "rope_theta": 1_000_000.0,
+            "factor": 16.0,
+            "original_max_position_embeddings": 16384,
+            "beta_fast": 32.0,
+            "beta_slow": 1.0,
+            "mscale_all_dim": 1.0,
+            "mscale": 1.0,
+            "llama_4_scaling_beta": 0.1,
+        },
+    )
+
+    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
+        rope = self.rope_parameters or self.defaults["rope_parameters"]
+        return super().attention(layer, temperature=read_temperature(rope))
+
+
+class Starcoder2(Mistral):
+    """StarCoder2: Llama's attention, with biases and a window; LayerNorm, an MLP of two matrices, a tied head."""
+
+    defaults = dict(
+        intermediate_size=12288,
+        num_key_value_heads=2,
+        max_position_embeddings=4096,
+        sliding_window=None,
+        tie_word_embeddings=True,
+        hidden_act="gelu_pytorch_tanh",
+    )
+    use_bias: StrictBool = True
+    norm_epsilon: PositiveFloat = 1e-5
+    nested_defaults = {}
+    dropouts = dict(
+        embedding=("embedding_dropout", 0.0), residual=("residual_dropout", 0.0), attention=("attention_dropout", 0.0)
+    )
+    ignored_fields = """embedding_dropout attention_softmax_in_fp32 scale_attention_softmax_in_fp32 scale_attn_weights
+        mlp_type norm_type"""
+    layer_module_names = mlp_modules("mlp", up="c_fc", down="c_proj")
+    norm_kind, eps_field, mlp_gated = "layer", "norm_epsilon", False
+    attention_bias = mlp_bias = property(attrgetter("use_bias"))

@@ -1,0 +1,636 @@
+"""Decoders with experts whose lineage has few models: Kolibri 1, Flint, Trinity, Laguna, Step, Grok-1, DBRX."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Annotated, Any, NamedTuple
+
+from pydantic_core import core_schema
+
+from tfacct.architecture.blocks import Block
+from tfacct.architecture.parts import (
+    Attention,
+    Embedding,
+    Experts,
+    LatentAttention,
+    Norm,
+    QKNorm,
+    Rotary,
+)
+from tfacct.base.errors import ConfigError
+from tfacct.families.decoder import (
+    EXPERT_MODULES,
+    EXPERT_TENSORS,
+    QK_NORMS,
+    SINK_MODULES,
+    SINK_TENSORS,
+    Decoder,
+    DecoderBase,
+    Layer,
+    Window,
+    expert_modules,
+)
+from tfacct.families.family import SAME_AS_QUERY_HEADS, mlp_modules
+from tfacct.families.vocabulary import (
+    CAUSAL_MODEL,
+    DECODER,
+    FULL,
+    SLIDING,
+    CoreSchema,
+    FamilyConfig,
+    JsonDict,
+    LayerCount,
+    LayerNetworks,
+    LayerTypes,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    StrictBool,
+    StrictStr,
+    check_first_dense,
+    check_length,
+    check_top_k,
+    divide_exactly,
+    format_value,
+    inside_composite,
+    is_ignored_field,
+    moe_layers,
+    read_partial_rotary_factor,
+    require_even,
+    sparse_layers,
+    validate,
+    validated_layer_types,
+)
+
+_POSITIVE, _TEXT = core_schema.float_schema(gt=0), core_schema.str_schema()
+_NUMBERS = core_schema.list_schema(core_schema.int_schema(ge=0))
+Gating = Annotated[bool | str, CoreSchema(core_schema.union_schema([core_schema.bool_schema(strict=True), _TEXT]))]
+NumberOrList = Annotated[
+    float | list[float],
+    CoreSchema(core_schema.union_schema([_POSITIVE, core_schema.list_schema(_POSITIVE, strict=True, min_length=1)])),
+]
+LayerNumbers = Annotated[str | list[int], CoreSchema(core_schema.union_schema([_TEXT, _NUMBERS]))]
+"""Numbers of layers, as a list or as text with commas."""
+
+
+class SharedExpertDecoder(Decoder):
+    """Experts with one shared expert; norms of queries and keys."""
+
+    task_heads = DECODER
+    layer_module_names = {**EXPERT_MODULES, **QK_NORMS}
+    layer_tensor_names = EXPERT_TENSORS
+    qk_norm = QKNorm(0)
+
+    def check(self) -> None:
+        super().check()
+        self.experts()
+
+    def experts(self, *_: str, **own: Any) -> Experts:
+        return super().experts(shared=self.shared_expert_intermediate_size, **own)
+
+
+class Kolibri1(SharedExpertDecoder):
+    """Kolibri 1: windows in all layers but every fifth, which has no rotary embedding; norms around every sublayer;
+    experts with a shared expert in every layer."""
+
+    defaults = dict(
+        vocab_size=128000,
+        hidden_size=2560,
+        num_hidden_layers=50,
+        num_attention_heads=48,
+        num_key_value_heads=4,
+        head_dim=128,
+        max_position_embeddings=262144,
+    )
+    intermediate_size: PositiveInt | None = None  # type: ignore[assignment]
+    sliding_window: Window = 513
+    layer_types: LayerTypes | None = None
+    moe_intermediate_size: PositiveInt = 512
+    shared_expert_intermediate_size: PositiveInt = 512
+    num_experts: PositiveInt = 384
+    num_experts_per_tok: PositiveInt = 6
+
+    reference_only = "intermediate_size"
+    attribute_map = {"num_local_experts": "num_experts"}
+    checkpoint_conversion_mapping = (
+        (r"\.post_attn_norm\.", ".post_self_attn_layernorm."),
+        (r"\.post_ffn_norm\.", ".post_mlp_layernorm."),
+        (r"\.moe\.router\.expert_bias$", ".mlp.gate.e_score_correction_bias"),
+    )
+    layer_module_names = {
+        **mlp_modules("mlp.shared_experts", at="mlp.shared"),
+        "attn_post_norm": "post_self_attn_layernorm",
+        "mlp_post_norm": "post_mlp_layernorm",
+    }
+    norms = "around"
+
+    def layers(self) -> list[Layer]:
+        windows = self.windows(lambda number: (number + 1) % 5 != 0, self.sliding_window)
+        return [Layer(window, experts=True, rotary=window is not None) for window in windows]
+
+
+class Flint(SharedExpertDecoder):
+    """Flint: Qwen3's attention with sinks, and a rotary embedding only in layers with a window; two dense layers, then
+    experts with a shared expert."""
+
+    defaults = dict(
+        vocab_size=150144,
+        hidden_size=2048,
+        intermediate_size=6144,
+        num_hidden_layers=49,
+        num_attention_heads=32,
+        num_key_value_heads=4,
+        head_dim=128,
+        max_position_embeddings=262144,
+    )
+    attention_bias: StrictBool = False
+    sliding_window: Window = 513
+    layer_types: LayerTypes | None = None
+    moe_intermediate_size: PositiveInt = 512
+    shared_expert_intermediate_size: PositiveInt = 1024
+    num_experts: PositiveInt = 256
+    num_experts_per_tok: PositiveInt = 6
+    decoder_sparse_step: PositiveInt = 1
+    mlp_only_layers: list[NonNegativeInt] | None = None
+
+    checkpoint_conversion_mapping = ((r"\.softmax_offset$", ".sinks"),)
+    layer_module_names = {**mlp_modules("mlp.shared_expert", at="mlp.shared"), **SINK_MODULES}
+    layer_tensor_names = SINK_TENSORS
+
+    def has_window(self, number: int) -> bool:
+        """True of layers that have the window, if layer_types is absent."""
+        return number >= 2 and number % 4 != 1 and number != self.num_hidden_layers - 1
+
+    def layers(self) -> list[Layer]:
+        windows = self.windows(self.has_window, self.sliding_window)
+        dense = [0, 1] if self.mlp_only_layers is None else self.mlp_only_layers
+        routed = moe_layers(self.num_hidden_layers, self.decoder_sparse_step, dense)
+        return [Layer(window, some, rotary=window is not None) for window, some in zip(windows, routed, strict=True)]
+
+    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
+        return super().attention(layer, sinks=True, **own)
+
+
+class Grok1(DecoderBase):
+    """Grok-1: norms around attention and experts, bounded attention scores, experts in every layer. The fields are
+    those of the PyTorch port; no field that counts has a default."""
+
+    vocab_size: PositiveInt
+    hidden_size: PositiveInt
+    intermediate_size: PositiveInt
+    num_hidden_layers: LayerCount
+    num_attention_heads: PositiveInt
+    num_key_value_heads: PositiveInt
+    num_experts: PositiveInt
+    num_experts_per_tok: PositiveInt
+    max_position_embeddings: PositiveInt
+    tie_word_embeddings: StrictBool = True
+    residual_moe: StrictBool = False
+    hidden_act: StrictStr = "gelu"
+    rms_norm_eps: PositiveFloat = 1e-5
+    rope_theta: PositiveFloat = 10_000.0
+    attn_output_multiplier: PositiveFloat = 1.0
+    max_attn_value: PositiveFloat = 30.0
+    embedding_multiplier_scale: PositiveFloat = 1.0
+    output_multiplier_scale: PositiveFloat = 1.0
+
+    class_prefixes = ("Grok1Model", "Grok1")
+    reference_only = "residual_moe"
+    required_values = {"residual_moe": False}
+    attribute_map = {"num_local_experts": "num_experts"}
+    ignored_fields = "output_router_logits router_aux_loss_coef"
+    task_heads = {"ForCausalLM": CAUSAL_MODEL}
+    norms = "around"
+
+    @property
+    def head_dim(self) -> int:
+        return self.divide("hidden_size", "num_attention_heads")
+
+    def check(self) -> None:
+        super().check()
+        self.experts()
+
+    def layers(self) -> list[Layer]:
+        return [Layer(experts=True)] * self.num_hidden_layers
+
+    def rope(self) -> Rotary:
+        return Rotary(self.rope_theta)
+
+    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
+        return super().attention(layer, scale=self.attn_output_multiplier, softcap=self.max_attn_value, **own)
+
+    def experts(self, *_: str, **own: Any) -> Experts:
+        return super().experts(width="intermediate_size")
+
+    def embeddings_and_head(self) -> dict[str, Any]:
+        return self.scaled_embeddings_and_head(self.embedding_multiplier_scale, self.output_multiplier_scale)
+
+
+DBRX_FIELDS: Mapping[str, Mapping[str, Any]] = {
+    "attn_config": {"kv_n_heads": 1, "clip_qkv": None, "rope_theta": None},
+    "ffn_config": {"ffn_hidden_size": 3584, "moe_num_experts": 4, "moe_top_k": 1, "ffn_act_fn": None},
+}
+"""Fields of both inner configs that are read here, and the class's defaults."""
+DBRX_IGNORED = frozenset(
+    """
+    attn_pdrop moe_jitter_eps moe_loss_weight moe_normalize_expert_weights uniform_expert_assignment hidden_size
+    model_type id2label
+    """.split()
+)
+"""Fields of both that change no count."""
+DBRX_PROJECTIONS = {"gate_proj": "w1", "up_proj": "v1", "down_proj": "w2"}
+
+
+class Dbrx(DecoderBase):
+    """DBRX: experts in every layer, bounded queries, keys and values, LayerNorms without bias."""
+
+    vocab_size: PositiveInt = 32000
+    d_model: PositiveInt = 2048
+    n_layers: LayerCount = 24
+    n_heads: PositiveInt = 16
+    max_seq_len: PositiveInt = 2048
+    attn_config: JsonDict | None = None
+    ffn_config: JsonDict | None = None
+    num_key_value_heads: PositiveInt | None = None
+    tie_word_embeddings: StrictBool = False
+    rope_theta: PositiveFloat | None = None
+    rope_scaling: JsonDict | None = None
+    rope_parameters: JsonDict | None = None
+
+    reference_only = "num_key_value_heads -attn_config -ffn_config"
+    required_values = {"tie_word_embeddings": False}
+    attribute_map = {
+        "hidden_size": "d_model",
+        "num_hidden_layers": "n_layers",
+        "num_attention_heads": "n_heads",
+        "max_position_embeddings": "max_seq_len",
+    }
+    task_heads = DECODER
+    base_model_prefix = "transformer"
+    transposed_weights = ("blocks.*.mlp.experts.down_proj",)
+    module_names = {"embed": "transformer.wte", "final_norm": "transformer.norm_f", "lm_head": "lm_head"}
+    layer_path = "transformer.blocks.*"
+    layer_module_names = {
+        "attn_norm": "norm_attn_norm.norm_1",
+        **dict.fromkeys((f"attn.{name}_proj" for name in "qkv"), "norm_attn_norm.attn.Wqkv"),
+        **dict.fromkeys(("attn.scores", "attn.values"), "norm_attn_norm.attn"),
+        "attn.o_proj": "norm_attn_norm.attn.out_proj",
+        "mlp_norm": "norm_attn_norm.norm_2",
+        "mlp.router": "ffn.router.layer",
+        **{f"mlp.experts.{name}": "ffn.experts.mlp" for name in DBRX_PROJECTIONS},
+    }
+    layer_tensor_names = {
+        f"mlp.experts.{ours}.weight": f"ffn.experts.mlp.{theirs}" for ours, theirs in DBRX_PROJECTIONS.items()
+    }
+
+    @classmethod
+    def read(cls, raw: Mapping[str, Any]) -> tuple[FamilyConfig, dict[str, Any], list[str]]:
+        """The checked fields, with defaults of the inner configs."""
+        config, defaulted, unknown = validate(cls, raw)
+        for field, known in DBRX_FIELDS.items():
+            given = getattr(config, field) or {}
+            sizes = {name: size for name, size in known.items() if size is not None and name not in given}
+            defaulted |= {f"{field}.{name}": size for name, size in sizes.items()}
+        return config, defaulted, unknown
+
+    def hf_unsupported(self) -> str | None:
+        """It needs two fields of attn_config that have no default."""
+        given = self.attn_config or {}
+        missing = [name for name in ("clip_qkv", "rope_theta") if given.get(name) is None]
+        return f"it reads attn_config.{missing[0]}, which this config has not" if missing else None
+
+    def inner(self, field: str) -> dict[str, Any]:
+        """Values of an inner config. Raises ConfigError."""
+        known, given = DBRX_FIELDS[field], getattr(self, field) or {}
+        for name, value in given.items():
+            read = name in known or name in DBRX_IGNORED or is_ignored_field(name)
+            if not read and value not in (None, False, 0):
+                raise self.refused(f"{field}.{name}", value)
+        found = {name: given.get(name, default) for name, default in known.items()}
+        for name, default in known.items():
+            size = found[name]
+            if isinstance(default, int) and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
+                raise ConfigError(f"{field}.{name} must be a whole number from 1, not {format_value(size)}")
+            number = isinstance(size, (int, float)) and not isinstance(size, bool) and size > 0
+            if name in ("clip_qkv", "rope_theta") and size is not None and not number:
+                raise ConfigError(f"{field}.{name} must be a number above 0, not {format_value(size)}")
+        return found
+
+    def norm(self) -> Norm:
+        return Norm(hidden=self.d_model, kind="layer", learned="scale")
+
+    def block(self, layer: Layer) -> Block:
+        attn, ffn = self.inner("attn_config"), self.inner("ffn_config")
+        kv_heads, experts, active = attn["kv_n_heads"], ffn["moe_num_experts"], ffn["moe_top_k"]
+        if self.num_key_value_heads not in (None, kv_heads):  # the class writes it, too
+            raise self.refused("num_key_value_heads", self.num_key_value_heads)
+        check_top_k(active, experts, ("moe_top_k", "moe_num_experts"))
+        act = ffn["ffn_act_fn"] or {}
+        if not isinstance(act, Mapping):
+            raise ConfigError(f"ffn_config.ffn_act_fn must be an object of fields, not {format_value(act)}")
+        attention = Attention(
+            hidden=self.d_model,
+            kv_heads=kv_heads,
+            group=divide_exactly(self.n_heads, kv_heads, "n_heads by attn_config.kv_n_heads"),
+            head_dim=require_even(self.divide("d_model", "n_heads"), "d_model / n_heads ="),
+            clip=attn["clip_qkv"],
+            rotary=self.rope(),
+        )
+        sizes: dict[str, Any] = {"experts": experts, "active": active, "width": ffn["ffn_hidden_size"]}
+        mlp = Experts(hidden=self.d_model, **sizes, activation=act.get("name", "silu"))
+        return Block.of(attention, mlp, norm=self.norm())
+
+
+class Afmoe(Decoder):
+    """Trinity (AFMoE): gated attention, norms around every sublayer, rotary embedding in windowed layers only; experts
+    with shared experts after the first dense layers."""
+
+    defaults = dict(
+        vocab_size=200192,
+        hidden_size=2048,
+        intermediate_size=6144,
+        num_hidden_layers=32,
+        num_attention_heads=16,
+        num_key_value_heads=SAME_AS_QUERY_HEADS,
+        head_dim=128,
+        max_position_embeddings=16384,
+        rms_norm_eps=1e-5,
+    )
+    attention_bias: StrictBool = False
+    moe_intermediate_size: PositiveInt = 1408
+    num_experts: PositiveInt = 64
+    num_experts_per_tok: PositiveInt = 6
+    num_shared_experts: NonNegativeInt = 2
+    num_dense_layers: NonNegativeInt = 1
+    sliding_window: Window | None = 1024
+    global_attn_every_n_layers: PositiveInt = 4
+    layer_types: LayerTypes | None = None
+    mup_enabled: StrictBool = False
+
+    reference_only = "mup_enabled"
+    ignored_fields = """route_scale route_norm score_func n_group topk_group num_expert_groups num_limited_groups
+        load_balance_coeff use_grouped_mm"""
+    task_heads = DECODER
+    layer_module_names = {
+        **expert_modules(router="router.gate"),
+        **mlp_modules("mlp.shared_experts", at="mlp.shared"),
+        **QK_NORMS,
+        "attn.gate_proj": "self_attn.gate_proj",
+        "attn_post_norm": "post_attention_layernorm",
+        "mlp_norm": "pre_mlp_layernorm",
+        "mlp_post_norm": "post_mlp_layernorm",
+    }
+    layer_tensor_names = {**EXPERT_TENSORS, "mlp.routing.bias": "mlp.expert_bias"}
+    qk_norm = QKNorm(0)
+    norms = "around"
+
+    def check(self) -> None:
+        self.experts()
+
+    def layers(self) -> list[Layer]:
+        every = self.global_attn_every_n_layers
+        windows = self.windows(lambda number: (number + 1) % every != 0, self.sliding_window)
+        first = self.num_dense_layers
+        return [Layer(w, experts=number >= first, rotary=w is not None) for number, w in enumerate(windows)]
+
+    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
+        return super().attention(layer, gated=True, gate_bias=False)
+
+    def experts(self, *_: str, **own: Any) -> Experts:
+        return self.experts_with_shared("num_experts", "num_shared_experts", choice_bias=True)
+
+    def embedding(self, **own: Any) -> Embedding:
+        return super().embedding(scaled=self.mup_enabled)
+
+
+class LayerWithHeads(NamedTuple):
+    """A layer with its own number of query heads."""
+
+    window: int | None
+    query_heads: int
+    experts: bool
+    rotary: bool = True
+
+
+class GatedHeadsDecoder(SharedExpertDecoder):
+    """Gated attention; query heads and rotary embedding differ by layer."""
+
+    layer_module_names = {
+        **mlp_modules("mlp.shared_experts", at="mlp.shared"),
+        "attn.gate_proj": "self_attn.g_proj",
+    }
+
+    def head_sizes(self, layer: LayerWithHeads) -> dict[str, int]:
+        names = "query heads of a layer by num_key_value_heads"
+        group = divide_exactly(layer.query_heads, self.num_key_value_heads, names)
+        return {"kv_heads": self.num_key_value_heads, "group": group, "head_dim": self.head_dim}
+
+    def attention(self, layer: LayerWithHeads, **own: Any) -> Attention | LatentAttention:
+        return super().attention(
+            layer, **{"rope_dim": self.rotary_size(layer), "gated": True, "gate_bias": False, **own}
+        )
+
+
+class Laguna(GatedHeadsDecoder):
+    """Laguna: gated attention with query heads, window and rotary embedding by layer; a dense layer, then experts with
+    a shared expert."""
+
+    defaults = dict(
+        vocab_size=100352,
+        hidden_size=2048,
+        intermediate_size=8192,
+        num_hidden_layers=40,
+        num_attention_heads=48,
+        num_key_value_heads=8,
+        head_dim=128,
+        max_position_embeddings=131072,
+    )
+    attention_bias: StrictBool = False
+    gating: Gating = True
+    num_attention_heads_per_layer: list[PositiveInt] | None = None
+    sliding_window: Window = 512
+    layer_types: LayerTypes | None = None
+    mlp_layer_types: LayerNetworks | None = None
+    moe_intermediate_size: PositiveInt = 512
+    shared_expert_intermediate_size: PositiveInt = 512
+    num_experts: PositiveInt = 256
+    num_experts_per_tok: PositiveInt = 8
+    decoder_sparse_step: PositiveInt = 1
+    mlp_only_layers: list[NonNegativeInt] | None = None
+    gating_types: list[StrictStr] | None = None
+
+    reference_only = "decoder_sparse_step mlp_only_layers gating_types"
+    checkpoint_conversion_mapping = (
+        (r"\.mlp\.experts\.e_score_correction_bias$", ".mlp.gate.e_score_correction_bias"),
+        (r"\.mlp\.shared_expert\.", ".mlp.shared_experts."),
+    )
+    ignored_fields = "moe_apply_router_weight_on_input moe_routed_scaling_factor moe_router_logit_softcapping"
+    layer_tensor_names = {"mlp.routing.bias": "mlp.gate.e_score_correction_bias"}
+    partial_rotary_factor = 1.0
+    rope_by_kind = {
+        FULL: {"rope_type": "default", "rope_theta": 500_000.0, "partial_rotary_factor": 0.5},
+        SLIDING: {"rope_type": "default", "rope_theta": 10_000.0, "partial_rotary_factor": 1.0},
+    }
+
+    def check(self) -> None:
+        """Refuse another gate, and published fields that contradict those that the class reads."""
+        if self.gating not in (True, "per-head", "per-element"):
+            raise self.refused("gating", self.gating)
+        routed = sparse_layers(self.mlp_layer_types, self.num_hidden_layers)
+        dense = [number for number, experts in enumerate(routed) if not experts]
+        gates = ["per_element" if self.gating == "per-element" else "per_head"] * len(routed)
+        self.require_if_given({"decoder_sparse_step": 1, "mlp_only_layers": dense, "gating_types": gates})
+        super().check()
+
+    def layers(self) -> list[LayerWithHeads]:
+        count, heads = self.num_hidden_layers, self.num_attention_heads_per_layer
+        windows = self.windows(lambda _: False, self.sliding_window)
+        if heads is None:
+            heads = [self.num_attention_heads] * count
+        check_length("num_attention_heads_per_layer", heads, count)
+        return list(map(LayerWithHeads, windows, heads, sparse_layers(self.mlp_layer_types, count)))
+
+    def attention(self, layer: LayerWithHeads, **own: Any) -> Attention | LatentAttention:
+        gates = "elements" if self.gating == "per-element" else "heads"
+        return super().attention(layer, gates=gates, gate_act="softplus")
+
+    def experts(self, *_: str, **own: Any) -> Experts:
+        return super().experts(choice_bias=True)
+
+
+class Step3p5(GatedHeadsDecoder):
+    """Step 3.5 and 3.7: a gate for each head, more query heads in windowed layers; dense layers first, then experts
+    with a shared expert."""
+
+    defaults = dict(
+        vocab_size=128815,
+        hidden_size=4096,
+        intermediate_size=11264,
+        num_hidden_layers=45,
+        num_attention_heads=64,
+        num_key_value_heads=8,
+        head_dim=128,
+        max_position_embeddings=128000,
+        rms_norm_eps=1e-5,
+    )
+    rope_theta: NumberOrList | None = None  # type: ignore[assignment]
+    partial_rotary_factors: list[float] | None = None
+    attention_bias: StrictBool = False
+    mlp_bias: StrictBool = False
+    gating: StrictBool = True
+    use_head_wise_attn_gate: StrictBool = True
+    query_pre_attn_scalar: PositiveFloat | None = None
+    sliding_window: Window | None = None
+    num_sliding_attention_heads: PositiveInt | None = None
+    attention_other_setting: JsonDict | None = None
+    layer_types: LayerTypes | None = None
+    mlp_layer_types: LayerNetworks | None = None
+    moe_layers_enum: LayerNumbers | None = None
+    first_k_dense_replace: NonNegativeInt | None = None
+    moe_intermediate_size: PositiveInt = 1280
+    n_routed_experts: PositiveInt = 288
+    num_experts_per_tok: PositiveInt = 8
+    share_expert_dim: PositiveInt = 1280
+    num_nextn_predict_layers: NonNegativeInt = 0
+
+    class_prefixes = ("Step3p7", "Step3p7Text", "Step3p7Flash")
+    task_heads = inside_composite("Step3p7ForConditionalGeneration", "Step3p7TextModel")
+    task_heads = {**task_heads, "ForCausalLM": task_heads["ForConditionalGeneration"]}
+    required_values = {"gating": True, "use_head_wise_attn_gate": True}
+    reference_only = """first_k_dense_replace gating num_nextn_predict_layers use_head_wise_attn_gate
+        rope_theta -attention_other_setting"""
+    attribute_map = {
+        "num_attention_groups": "num_key_value_heads",
+        "moe_num_experts": "n_routed_experts",
+        "num_experts": "n_routed_experts",
+        "moe_top_k": "num_experts_per_tok",
+        "share_expert_dims": "share_expert_dim",
+    }
+    ignored_fields = """moe_router_scaling_factor swiglu_limits swiglu_limits_shared att_impl_type moe_router_activation
+        norm_expert_weight need_fp32_gate use_moe_router_bias use_moe zero_centered yarn_only_types n_shared_experts
+        scoring_func moe_layer_offset moe_every_n_layer use_rope_layers"""
+    checkpoint_conversion_mapping = (
+        (r"^model\.layers\.\*\.moe\.(gate|up|down)_proj\.weight$", r"blocks.*.mlp.experts.\1_proj.weight"),
+        (r"\.moe\.router_bias$", ".mlp.gate.e_score_correction_bias"),
+        (r"\.moe\.gate\.", ".mlp.gate."),
+        (r"\.share_expert\.", ".mlp.shared_experts."),
+    )
+    qk_norm = QKNorm(0, less_one=True)
+    expert_count = "n_routed_experts"
+    rope_by_kind = {}
+    norm_weight_minus_one = True
+
+    def one_per_layer(self, values: list[Any], name: str) -> list[Any]:
+        """A list whose further entries may be about layers that predict further tokens. Raises ConfigError."""
+        layers = self.num_hidden_layers
+        if len(values) not in (layers, layers + self.num_nextn_predict_layers):
+            raise ConfigError(f"{name} names {len(values):,} layers, and num_hidden_layers is {layers:,}")
+        return values[:layers]
+
+    def kinds(self) -> list[str]:
+        """The kind of each layer. Raises ConfigError."""
+        layers = self.num_hidden_layers
+        if self.layer_types is None:
+            return [FULL] * layers
+        kinds = validated_layer_types(self.one_per_layer(self.layer_types, "layer_types"), layers, (FULL, SLIDING))
+        if SLIDING in kinds and self.sliding_window is None:
+            raise ConfigError(f"layer {kinds.index(SLIDING)} has {SLIDING}, but sliding_window is missing")
+        return kinds
+
+    def moe_layers(self) -> list[bool]:
+        """Which layers have experts. Raises ConfigError."""
+        layers, numbers = self.num_hidden_layers, self.moe_layers_enum
+        if self.mlp_layer_types is not None:
+            return [kind == "sparse" for kind in self.one_per_layer(self.mlp_layer_types, "mlp_layer_types")]
+        if numbers is None:
+            return [number >= 3 for number in range(layers)]
+        try:
+            routed = {int(n) for n in (numbers.split(",") if isinstance(numbers, str) else numbers) if str(n).strip()}
+        except ValueError:
+            raise self.refused("moe_layers_enum", numbers) from None
+        return [number in routed for number in range(layers)]
+
+    def windowed_heads(self) -> int:
+        """Query heads of a layer with a window. Raises ConfigError."""
+        other = self.attention_other_setting or {}
+        built: dict[str, Any] = {"num_attention_groups": self.num_key_value_heads, "head_dim": self.head_dim}
+        built |= {"true_head_dim": self.head_dim, "attention_type": SLIDING}
+        for name, value in other.items():
+            if name not in ("num_attention_heads", *built) or value != built.get(name, value):
+                raise self.refused(f"attention_other_setting.{name}", value)
+        heads = self.num_sliding_attention_heads or other.get("num_attention_heads", self.num_attention_heads)
+        if not isinstance(heads, int) or isinstance(heads, bool) or heads < 1:
+            raise ConfigError("attention_other_setting.num_attention_heads must be a whole number from 1")
+        return heads
+
+    def layers(self) -> list[LayerWithHeads]:
+        kinds = self.kinds()
+        heads = {kind: self.num_attention_heads if kind == FULL else self.windowed_heads() for kind in {*kinds}}
+        routed = self.moe_layers()
+        check_first_dense(self.first_k_dense_replace, routed)
+        windows = [self.sliding_window if kind == SLIDING else None for kind in kinds]
+        return list(map(LayerWithHeads, windows, (heads[kind] for kind in kinds), routed))
+
+    def layer_rope_parameters(self, layer: LayerWithHeads) -> Mapping[str, Any]:
+        """By kind in rope_parameters, or else by layer in rope_theta and partial_rotary_factors."""
+        own, kinds, kind = self.rope_parameters or {}, self.kinds(), FULL if layer.window is None else SLIDING
+        if all(isinstance(own.get(one), Mapping) for one in kinds):
+            parameters: Mapping[str, Any] = own[kind]
+            return parameters
+        theta, parts, first = self.rope_theta or 10_000.0, self.partial_rotary_factors, kinds.index(kind)
+        base = self.one_per_layer(theta, "rope_theta")[first] if isinstance(theta, list) else theta
+        part = 1.0 if parts is None else self.one_per_layer(parts, "partial_rotary_factors")[first]
+        scaling = (self.rope_scaling or {}) if kind == FULL else {}
+        return {"rope_type": "default", "rope_theta": base, "partial_rotary_factor": part, **scaling}
+
+    def rotary_size(self, layer: Any = None) -> int:
+        part = read_partial_rotary_factor(1.0, self.layer_rope_parameters(layer))
+        return require_even(int(self.head_dim * part), "rotated elements of a head:")
+
+    def attention(self, layer: LayerWithHeads, **own: Any) -> Attention | LatentAttention:
+        size, scale = self.rotary_size(layer), (self.query_pre_attn_scalar or self.head_dim) ** -0.5
+        return super().attention(layer, rope_dim=None if size == self.head_dim else size, scale=scale, gates="heads")
+
+    def experts(self, *_: str, **own: Any) -> Experts:
+        """Always with SiLU."""
+        experts = DecoderBase.experts(self, shared=self.share_expert_dim, shared_bias=self.mlp_bias)
+        return replace(experts, activation="silu")

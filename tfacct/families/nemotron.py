@@ -1,0 +1,307 @@
+"""Nvidia's Nemotron models."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from tfacct.architecture.blocks import Block
+from tfacct.architecture.parts import Attention, Experts, FeedForward
+from tfacct.architecture.parts import Mamba2 as Mamba2Mixer
+from tfacct.base.errors import ConfigError
+from tfacct.families.decoder import Decoder, Layer, PartialRotaryDecoder, expert_modules
+from tfacct.families.family import ABSENT, attention_modules, mlp_modules
+from tfacct.families.hybrid import HybridDecoder
+from tfacct.families.mamba import MAMBA, Mamba2Family, mamba2_modules, mamba2_tensors
+from tfacct.families.vocabulary import (
+    CAUSAL_MODEL,
+    DECODER,
+    FULL,
+    FamilyConfig,
+    Fraction,
+    JsonDict,
+    LayerCount,
+    LayerTypes,
+    PositiveFloat,
+    PositiveInt,
+    StrictBool,
+    StrictStr,
+    check_length,
+    divide_exactly,
+    format_value,
+    require_even,
+    validate,
+)
+
+
+class Nemotron(PartialRotaryDecoder):
+    """Nemotron-4 and Minitron: LayerNorms whose stored weight is the scale minus 1, an MLP of two matrices with squared
+    ReLU, half-rotary heads."""
+
+    defaults = dict(
+        vocab_size=256000,
+        hidden_size=6144,
+        intermediate_size=24576,
+        num_hidden_layers=32,
+        num_attention_heads=48,
+        max_position_embeddings=4096,
+        hidden_act="relu2",
+    )
+    partial_rotary_factor: Fraction = 0.5
+    attention_bias: StrictBool = False
+    mlp_bias: StrictBool = False
+    norm_eps: PositiveFloat = 1e-5
+    attribute_map = {"rope_percent": "partial_rotary_factor", "rope_percentage": "partial_rotary_factor"}
+    norm_kind, eps_field, mlp_gated = "layer", "norm_eps", False
+    norm_weight_minus_one = True
+
+
+UNUSED_FIELDS: Mapping[str, tuple[object, ...]] = {
+    "sparsify": (None,),
+    "num_sink_tokens": (None,),
+    "unshifted_sink": (None, False),
+    "use_prefill_window_in_sink_attention": (None, False),
+    "window_length": (None,),
+    "replace_with_linear": (None, False),
+}
+"""Fields of a part in block_configs that would change it, and the values with which they do not."""
+
+
+class NasLayer(NamedTuple):
+    """One entry of block_configs, without attention if `group` is None, without an MLP if `width` is."""
+
+    group: int | None
+    """Query heads of each key/value head."""
+    width: int | None
+
+
+class NemotronNas(Decoder):
+    """Nemotron Super and Ultra: Llama's block, with attention and MLP of a size of their own in each layer, or without
+    one of them, as block_configs lists."""
+
+    defaults = dict(max_position_embeddings=2048)
+    num_key_value_heads: PositiveInt | None = None  # type: ignore[assignment]
+    intermediate_size: PositiveInt | None = None  # type: ignore[assignment]
+    head_dim: PositiveInt | None = None  # type: ignore[assignment]
+    attention_bias: StrictBool = False
+    mlp_bias: StrictBool = False
+    block_configs: list[JsonDict]
+
+    class_prefixes = ("DeciLM",)
+    has_hf_class = False
+    reference_only = "num_key_value_heads intermediate_size head_dim"
+    task_heads = {"ForCausalLM": CAUSAL_MODEL}
+
+    def layers(self) -> list[NasLayer]:
+        """Layers with attention or an MLP. Raises ConfigError."""
+        given = self.block_configs
+        check_length("block_configs", given, self.num_hidden_layers)
+        for name in ("num_key_value_heads", "intermediate_size"):
+            if getattr(self, name) is not None:
+                raise ConfigError(
+                    f"{name} = {getattr(self, name)} contradicts block_configs, which has one for each layer"
+                )
+        listed = [NasLayer(_group(number, entry), self._width(number, entry)) for number, entry in enumerate(given)]
+        found = [layer for layer in listed if layer != (None, None)]
+        if not found:
+            raise ConfigError("block_configs lists no layer with attention or a network")
+        return found
+
+    def _width(self, number: int, entry: Mapping[str, Any]) -> int | None:
+        part = _part(number, entry, "ffn")
+        if part is None:
+            return None
+        times = part.get("ffn_mult")
+        if not isinstance(times, (int, float)) or isinstance(times, bool) or not 0 < times <= 1_000:
+            raise _not_understood(number, "ffn.ffn_mult", times)
+        width = int(2 * times * self.hidden_size / 3)  # in floating point, as its code does
+        return -(-width // 256) * 256
+
+    def block(self, layer: NasLayer) -> Block:
+        parts: list[Any] = []
+        heads, hidden, biased = self.num_attention_heads, self.hidden_size, self.attention_bias
+        if layer.group is not None:
+            attention = Attention(
+                hidden=hidden,
+                kv_heads=divide_exactly(heads, layer.group, "num_attention_heads by n_heads_in_group"),
+                group=layer.group,
+                head_dim=require_even(self.divide("hidden_size", "num_attention_heads")),
+                rotary=self.rope(),
+                qkv_bias=biased,
+                out_bias=biased,
+            )
+            parts.append(attention)
+        if layer.width is not None:
+            sizes: dict[str, Any] = {"hidden": hidden, "width": layer.width}
+            parts.append(FeedForward(**sizes, gated=True, bias=self.mlp_bias, activation=self.activation))
+        return Block.of(*parts, norm=self.norm())
+
+
+def _group(number: int, entry: Mapping[str, Any]) -> int | None:
+    part = _part(number, entry, "attention")
+    if part is None:
+        return None
+    group = part.get("n_heads_in_group")
+    if not isinstance(group, int) or isinstance(group, bool) or group < 1:
+        raise _not_understood(number, "attention.n_heads_in_group", group)
+    return group
+
+
+def _part(number: int, entry: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:
+    """Fields of one part of a layer; None if it has none. Raises ConfigError."""
+    part = entry.get(name)
+    if not isinstance(part, dict):
+        raise _not_understood(number, name, part)
+    if part.get("no_op") is True:
+        return None
+    for field, value in part.items():
+        read = field in ("no_op", "n_heads_in_group", "ffn_mult")
+        if not read and value not in UNUSED_FIELDS.get(field, (None, False)):
+            raise _not_understood(number, f"{name}.{field}", value)
+    return part
+
+
+def _not_understood(number: int, name: str, value: object) -> ConfigError:
+    return ConfigError(f"block_configs[{number}].{name} = {format_value(value)} is not understood")
+
+
+MLP, MOE = "mlp", "moe"
+LAYER_LETTERS = {"M": MAMBA, "*": FULL, "-": MLP, "E": MOE}
+"""Kinds of layers in hybrid_override_pattern."""
+EARLIER_NAMES = {"mamba": MAMBA, "attention": FULL}
+EXPERT_FIELDS = {
+    "n_routed_experts",
+    "num_experts_per_tok",
+    "moe_intermediate_size",
+    "moe_shared_expert_intermediate_size",
+    "moe_latent_size",
+}
+"""Fields that only matter if a layer has experts."""
+
+
+class NemotronH(Mamba2Family, HybridDecoder):
+    """Nemotron-H and Nemotron 3: each layer has one sublayer, Mamba-2, attention without rotary embedding, an MLP or
+    experts."""
+
+    defaults = dict(
+        vocab_size=131072,
+        hidden_size=4096,
+        num_attention_heads=32,
+        num_key_value_heads=8,
+        head_dim=128,
+        max_position_embeddings=4096,
+        intermediate_size=21504,
+    )
+    layers_block_type: LayerTypes | None = None
+    hybrid_override_pattern: StrictStr | None = None
+    num_hidden_layers: LayerCount | None = None  # type: ignore[assignment]
+    mlp_bias: StrictBool = False
+    mlp_hidden_act: StrictStr = "relu2"
+    ssm_state_size: PositiveInt = 128
+    mamba_num_heads: PositiveInt = 128
+    mamba_head_dim: PositiveInt = 64
+    mamba_hidden_act: StrictStr = "silu"
+    n_groups: PositiveInt = 8
+    conv_kernel: PositiveInt = 4
+    use_conv_bias: StrictBool = True
+    chunk_size: PositiveInt = 128
+    use_bias: StrictBool = False
+    time_step_min: PositiveFloat = 0.001
+    layer_norm_epsilon: PositiveFloat = 1e-5
+    n_routed_experts: PositiveInt = 8
+    num_experts_per_tok: PositiveInt = 2
+    moe_intermediate_size: PositiveInt = 7688
+    moe_shared_expert_intermediate_size: PositiveInt = 7688
+    moe_latent_size: PositiveInt | None = None
+
+    reference_only = "num_hidden_layers -hybrid_override_pattern"
+    required_values = {"tie_word_embeddings": False}
+    attribute_map = {
+        "layer_types": "layers_block_type",
+        "num_local_experts": "n_routed_experts",
+        "attention_head_dim": "head_dim",
+        "mamba_n_groups": "n_groups",
+        "mamba_d_conv": "conv_kernel",
+        "mamba_conv_bias": "use_conv_bias",
+        "mamba_chunk_size": "chunk_size",
+        "mamba_dt_min": "time_step_min",
+    }
+    ignored_fields = """attention_bias expand mamba_dt_init_floor mamba_dt_limit mamba_dt_max mamba_expand
+        mamba_proj_bias mamba_ssm_cache_dtype moe_shared_expert_overlap n_group n_shared_experts norm_eps
+        num_logits_to_keep rescale_prenorm_residual residual_in_fp32 routed_scaling_factor time_step_floor
+        time_step_limit time_step_max time_step_rank topk_group use_mamba_kernels"""
+    checkpoint_conversion_mapping = ((r"^backbone\.", "model."),)
+    task_heads = DECODER
+    module_names = {"embed": "model.embeddings", "final_norm": "model.norm_f"}
+    layer_module_names = {
+        **{f"{part}_norm": "norm" for part in ("attn", "mamba", "mlp")},
+        **attention_modules("mixer"),
+        **mamba2_modules("mixer"),
+        **mlp_modules("mixer", gate=None),
+        **expert_modules("mixer"),
+        **mlp_modules("mixer.shared_experts", gate=None, at="mlp.shared"),
+        "mlp.latent_down": "mixer.fc1_latent_proj",
+        "mlp.latent_up": "mixer.fc2_latent_proj",
+        "mlp.gate_proj": ABSENT,
+        "mlp.experts.gate_proj": ABSENT,
+    }
+    layer_tensor_names = {
+        **mamba2_tensors("mixer"),
+        **{f"mlp.experts.{name}.weight": f"mixer.experts.{name}" for name in ("up_proj", "down_proj")},
+    }
+    conv_kernel_field, eps_field, mlp_gated = "conv_kernel", "layer_norm_epsilon", False
+    expert_count = "n_routed_experts"
+
+    @property
+    def activation(self) -> str:
+        return self.mlp_hidden_act
+
+    @classmethod
+    def read(cls, raw: Mapping[str, Any]) -> tuple[FamilyConfig, dict[str, Any], list[str]]:
+        """The checked fields; defaults of experts are not reported if no layer has any."""
+        config, defaulted, unknown = validate(cls, raw)
+        assert isinstance(config, cls)
+        silent = set() if MOE in config.layer_kinds() else EXPERT_FIELDS
+        return config, {name: value for name, value in defaulted.items() if name not in silent}, unknown
+
+    def layer_kinds(self) -> list[str]:
+        """The kind of each layer. Raises ConfigError."""
+        field = "layers_block_type" if self.layers_block_type is not None else "hybrid_override_pattern"
+        listed, count = getattr(self, field), self.num_hidden_layers
+        if listed is None:
+            raise ConfigError("layers_block_type or hybrid_override_pattern must name the layers")
+        kinds = [LAYER_LETTERS.get(name, EARLIER_NAMES.get(name, name)) for name in listed]
+        for number, kind in enumerate(kinds):
+            if kind not in LAYER_LETTERS.values():
+                raise ConfigError(f"{field}[{number}] = {listed[number]!r} is not understood: write one of M * - E")
+        if not kinds or count not in (None, len(kinds)):
+            raise ConfigError(f"{field} names {len(kinds):,} layers, and num_hidden_layers is {count}")
+        return kinds
+
+    def layers(self) -> list[Layer]:
+        found = [Layer(kind=kind, experts=kind == MOE, rotary=False) for kind in self.layer_kinds()]
+        for kind in (FULL, MAMBA):  # checked also if no layer has it
+            self.attention(Layer(kind=kind, rotary=False))
+        return found
+
+    def mixer(self) -> Mamba2Mixer:
+        return Mamba2Mixer(
+            hidden=self.hidden_size,
+            groups=self.n_groups,
+            group=self.divide("mamba_num_heads", "n_groups"),
+            head_dim=self.mamba_head_dim,
+            state=self.ssm_state_size,
+            kernel=self.conv_kernel,
+            chunk=self.chunk_size,
+            bias=self.use_bias,
+            conv_bias=self.use_conv_bias,
+            activation=self.mamba_hidden_act,
+            eps=self.layer_norm_epsilon,
+            least_step=self.time_step_min,
+        )
+
+    def experts(self, *_: str, **own: Any) -> Experts:
+        shared: dict[str, Any] = {"shared": self.moe_shared_expert_intermediate_size, "shared_bias": self.mlp_bias}
+        return super().experts(**shared, gated=False, latent=self.moe_latent_size)
+
+    def block(self, layer: Layer) -> Block:
+        part = self.attention(layer) if layer.kind in (FULL, MAMBA) else self.mlp(layer)
+        return Block.of(part, norm=self.norm())

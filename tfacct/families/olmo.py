@@ -1,0 +1,205 @@
+"""Ai2's OLMo models."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import Field
+
+from tfacct.architecture.parts import Attention, DeltaNet, LatentAttention, Norm, QKNorm, Rotary
+from tfacct.base.errors import ConfigError
+from tfacct.families.decoder import (
+    EXPERT_MODULES,
+    EXPERT_TENSORS,
+    NORMS_AFTER,
+    QK_NORMS,
+    Decoder,
+    Layer,
+    Window,
+)
+from tfacct.families.delta import LINEAR, DeltaDecoder, delta_modules, delta_tensors
+from tfacct.families.family import SAME_AS_QUERY_HEADS
+from tfacct.families.vocabulary import (
+    CLASSIFYING,
+    DECODER,
+    FULL,
+    SLIDING,
+    LayerTypes,
+    PositiveFloat,
+    PositiveInt,
+    StrictBool,
+    format_value,
+)
+
+
+class Olmo(Decoder):
+    """OLMo 1: Llama's block, with LayerNorms that have no parameters."""
+
+    defaults = dict(
+        vocab_size=50304,
+        hidden_size=4096,
+        intermediate_size=11008,
+        num_hidden_layers=32,
+        num_attention_heads=32,
+        num_key_value_heads=SAME_AS_QUERY_HEADS,
+        max_position_embeddings=2048,
+    )
+    attention_bias: StrictBool = False
+    clip_qkv: PositiveFloat | None = None
+    class_prefixes = ("Olmo", "OLMo")  # some files write OLMo
+    task_heads = CLASSIFYING
+
+    def norm(self) -> Norm:
+        return Norm(hidden=self.hidden_size, kind="layer", eps=1e-5, learned="none")
+
+    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
+        return super().attention(layer, clip=self.clip_qkv, **own)
+
+
+class Olmoe(Olmo):
+    """OLMoE: experts in every layer, RMSNorms, and norms over all queries and all keys together."""
+
+    defaults = dict(
+        hidden_size=2048,
+        intermediate_size=2048,
+        num_hidden_layers=16,
+        num_attention_heads=16,
+        max_position_embeddings=4096,
+        rms_norm_eps=1e-5,
+    )
+    num_experts: PositiveInt = 64
+    num_experts_per_tok: PositiveInt = 8
+    attribute_map = {"num_local_experts": "num_experts"}
+    task_heads = DECODER
+    layer_module_names, layer_tensor_names = {**EXPERT_MODULES, **QK_NORMS}, EXPERT_TENSORS
+    all_layers_have_experts, expert_width = True, "intermediate_size"
+    heads_fill_hidden_size = True
+    qk_norm = QKNorm(0, together=True)
+    norm = Decoder.norm
+
+    def check(self) -> None:
+        self.experts()
+        super().check()
+
+
+class Olmo2(Decoder):
+    """OLMo 2: norms after attention and MLP instead of before; norms over all queries and all keys together."""
+
+    defaults = dict(
+        intermediate_size=11008,
+        num_key_value_heads=SAME_AS_QUERY_HEADS,
+        max_position_embeddings=2048,
+        rms_norm_eps=1e-5,
+    )
+    attention_bias: StrictBool = False
+    nested_defaults = dict(vocab_size=50304, hidden_size=4096, num_hidden_layers=32, num_attention_heads=32)
+    task_heads = CLASSIFYING
+    layer_module_names = {**QK_NORMS, **NORMS_AFTER}
+    norms = "after"
+    qk_norm = QKNorm(0, together=True)
+
+
+class Olmo3(Olmo2):
+    """OLMo 3: OLMo 2's block; three layers of four have a window, and a rotary embedding of their own."""
+
+    sliding_window: Window | None = 4096
+    layer_types: LayerTypes | None = None
+
+    def layers(self) -> list[Layer]:
+        seen = self.windows(lambda number: (number + 1) % 4 != 0, self.sliding_window)
+        return [Layer(window) for window in seen]
+
+    def layer_rope(self, layer: Layer) -> Rotary:
+        """rope_theta and rope_scaling apply to layers without a window only. Raises ConfigError."""
+        full = layer.window is None
+        kind = FULL if full else SLIDING
+        given = (self.rope_parameters or {}).get(kind) or (self.rope_scaling if full else None) or {}
+        if not isinstance(given, Mapping):
+            raise ConfigError(f"rope_parameters.{kind} must be an object of fields, not {format_value(given)}")
+        base = given.get("rope_theta") or (self.rope_theta if full else None) or 500_000.0
+        return Rotary(base, given)
+
+
+class FlexOlmo(Olmo2):
+    """FlexOlmo: OLMo 2's attention and norms, and OLMoE's experts in every layer."""
+
+    defaults = dict(
+        vocab_size=100352,
+        hidden_size=4096,
+        num_hidden_layers=32,
+        num_attention_heads=32,
+        max_position_embeddings=4096,
+        rms_norm_eps=1e-6,
+        rope_theta=500_000.0,
+    )
+    num_experts: PositiveInt = 7
+    num_experts_per_tok: PositiveInt = 5
+    attribute_map = {"num_local_experts": "num_experts"}
+    task_heads = DECODER
+    layer_module_names, layer_tensor_names = EXPERT_MODULES, EXPERT_TENSORS
+    all_layers_have_experts, expert_width = True, "intermediate_size"
+
+    def check(self) -> None:
+        self.experts()
+        super().check()
+
+
+class OlmoHybrid(DeltaDecoder, Olmo2):
+    """OLMo Hybrid: gated DeltaNet in three layers of four, with norms before; OLMo 2's block in the fourth."""
+
+    defaults = dict(
+        vocab_size=100352,
+        hidden_size=3840,
+        num_hidden_layers=32,
+        num_attention_heads=30,
+        max_position_embeddings=65536,
+        rms_norm_eps=1e-6,
+    )
+    layer_types: LayerTypes | None = None
+    linear_num_key_heads: PositiveInt = SAME_AS_QUERY_HEADS
+    linear_num_value_heads: PositiveInt = SAME_AS_QUERY_HEADS
+    linear_key_head_dim: PositiveInt = Field(
+        default_factory=lambda fields: 3 * fields["hidden_size"] // 4 // fields["linear_num_key_heads"]
+    )
+    linear_value_head_dim: PositiveInt = Field(default_factory=lambda fields: 2 * fields["linear_key_head_dim"])
+    linear_conv_kernel_dim: PositiveInt = 4
+    linear_allow_neg_eigval: StrictBool = True
+    reference_only = "linear_allow_neg_eigval"
+    ignored_fields = "linear_a_log_min linear_a_log_max linear_dt_min linear_dt_max linear_dt_init_floor"
+    checkpoint_conversion_mapping = (
+        (r"\.attention_layer_norm\.", ".input_layernorm."),
+        (r"\.feedforward_layer_norm\.", ".post_attention_layernorm."),
+    )
+    task_heads = DECODER
+    layer_module_names = delta_modules(
+        "linear_attn",
+        **{name: name for name in ("q_proj", "k_proj", "v_proj")},
+        gate_proj="g_proj",
+        rate_proj="b_proj",
+        decay_proj="a_proj",
+        out_norm="o_norm",
+        out_proj="o_proj",
+    )
+    layer_tensor_names = delta_tensors("linear_attn")
+    heads_fill_hidden_size = True
+
+    def hf_unsupported(self) -> str | None:
+        both = {layer.kind for layer in self.layers()} == {FULL, LINEAR}
+        return None if both else "it wants layers of both kinds"
+
+    def check(self) -> None:
+        super().check()
+        self.attention(Layer())
+        self.delta()
+
+    def layers(self) -> list[Layer]:
+        """Attention in the last layer of a model with fewer than four."""
+        layers = self.num_hidden_layers
+        return [Layer(kind=kind) for kind in self.kinds(lambda n: n % 4 == 3 or (layers < 4 and n == layers - 1))]
+
+    def layer_rope(self, layer: Layer) -> Rotary | None:
+        """None if rope_parameters.rope_theta is null."""
+        return None if (self.rope_parameters or {}).get("rope_theta", 0) is None else super().layer_rope(layer)
+
+    def delta(self, **own: Any) -> DeltaNet:
+        """Rates are up to 2 if negative eigenvalues are allowed."""
+        return super().delta(doubled=self.linear_allow_neg_eigval, eps=1e-5)

@@ -1,0 +1,138 @@
+"""Microsoft's Phi models."""
+
+from typing import Any
+
+from tfacct.architecture.parts import Attention, Head, LatentAttention, QKNorm, Rotary
+from tfacct.base.errors import ConfigError
+from tfacct.families.decoder import EXPERT_TENSORS, QK_LAYERNORMS, DecoderBase, Layer, expert_modules
+from tfacct.families.family import SAME_AS_QUERY_HEADS, attention_modules, mlp_modules
+from tfacct.families.llama import SIZES
+from tfacct.families.mistral import Mistral
+from tfacct.families.vocabulary import (
+    CLASSIFYING,
+    LABELLING,
+    Fraction,
+    JsonDict,
+    LayerCount,
+    PositiveFloat,
+    PositiveInt,
+    StrictBool,
+    StrictStr,
+)
+
+
+class Phi(DecoderBase):
+    """Phi-1, 1.5 and 2: attention and MLP read the same norm's result; biases everywhere, even on the head."""
+
+    vocab_size: PositiveInt
+    hidden_size: PositiveInt
+    num_hidden_layers: LayerCount
+    num_attention_heads: PositiveInt
+    intermediate_size: PositiveInt = 8192
+    num_key_value_heads: PositiveInt = SAME_AS_QUERY_HEADS
+    max_position_embeddings: PositiveInt = 2048
+    qk_layernorm: StrictBool = False
+    tie_word_embeddings: StrictBool = False
+    hidden_act: StrictStr = "gelu_new"
+    layer_norm_eps: PositiveFloat = 1e-5
+    partial_rotary_factor: Fraction = 0.5
+    rope_theta: PositiveFloat | None = None
+    rope_scaling: JsonDict | None = None
+    rope_parameters: JsonDict | None = None
+    dropouts = {
+        "embedding": ("embd_pdrop", 0.0),
+        "residual": ("resid_pdrop", 0.0),
+        "attention": ("attention_dropout", 0.0),
+    }
+    task_heads = LABELLING
+    module_names = {"embed": "model.embed_tokens", "final_norm": "model.final_layernorm", "lm_head": "lm_head"}
+    layer_module_names = {
+        "attn_norm": "input_layernorm",
+        **attention_modules("self_attn", o="dense"),
+        **QK_LAYERNORMS,
+        **mlp_modules("mlp", up="fc1", down="fc2", gate=None),
+    }
+    norm_kind, eps_field, mlp_gated, qk_norm = "layer", "layer_norm_eps", False, QKNorm(0, kind="layer")
+    attention_bias = mlp_bias = True
+    block = DecoderBase.parallel_block
+
+    @property
+    def head_dim(self) -> int:
+        return self.divide("hidden_size", "num_attention_heads")
+
+    def head_sizes(self, layer: Layer) -> dict[str, int]:
+        """An odd head_dim is fine: part of a head rotates."""
+        sizes = {"head_dim": self.head_dim, "kv_heads": self.num_key_value_heads}
+        return {**sizes, "group": self.divide("num_attention_heads", "num_key_value_heads")}
+
+    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
+        return super().attention(layer, rope_dim=self.rotary_size())
+
+    def head(self, **own: Any) -> Head:
+        return super().head(bias=True)
+
+
+class Phi3(Mistral):
+    """Phi-3 and Phi-4: Llama's block with q, k and v in one matrix, gate and up in another, a window in every layer."""
+
+    defaults = dict(
+        intermediate_size=8192,
+        num_key_value_heads=SAME_AS_QUERY_HEADS,
+        max_position_embeddings=4096,
+        sliding_window=None,
+        rms_norm_eps=1e-5,
+    )
+    partial_rotary_factor: Fraction = 1.0
+    nested_defaults = {**SIZES, "vocab_size": 32064, "hidden_size": 3072}
+    dropouts = {"residual": ("resid_pdrop", 0.0), "attention": ("attention_dropout", 0.0)}
+    ignored_fields = "embd_layer attention_bias full_attn_mod interpolate_factor"
+    layer_module_names = {
+        **{f"attn.{name}_proj": "self_attn.qkv_proj" for name in "qkv"},
+        **mlp_modules("mlp", up="gate_up_proj", gate="gate_up_proj"),
+    }
+
+    def rope(self) -> Rotary:
+        """`longrope`, also under its two earlier names."""
+        own = super().rope()
+        longer = own._replace(scaling={**(own.scaling or {}), "rope_type": "longrope"})
+        return longer if own.scaled in ("su", "yarn") else own
+
+    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
+        """Part of each head may have no rotary embedding."""
+        rotary_dim = self.rotary_size()
+        return super().attention(layer, rope_dim=None if rotary_dim == self.head_dim else rotary_dim, **own)
+
+
+class Phimoe(Mistral):
+    """Phi-3.5-MoE: Mixtral's block, with LayerNorm, and with biases if attention_bias or lm_head_bias is set."""
+
+    defaults = dict(
+        **{**SIZES, "vocab_size": 32064},
+        intermediate_size=6400,
+        sliding_window=None,
+        rms_norm_eps=1e-5,
+        rope_theta=1_000_000.0,
+    )
+    attention_bias: StrictBool = False
+    lm_head_bias: StrictBool = False
+    num_local_experts: PositiveInt = 16
+    num_experts_per_tok: PositiveInt = 2
+    class_prefixes = ("Phimoe", "PhiMoE")  # the published files write PhiMoE
+    constant_axes = frozenset({"A"})  # the class chooses two experts
+    checkpoint_conversion_mapping = ((r"\.(block_sparse_moe|mlp)\.gate\.", ".mlp.router."),)
+    task_heads = CLASSIFYING
+    attribute_map = {"num_experts": "num_local_experts"}
+    ignored_fields = "input_jitter_noise"
+    layer_module_names, layer_tensor_names = expert_modules(router="router"), EXPERT_TENSORS
+    norm_kind = "layer"
+    all_layers_have_experts, expert_count, expert_width = True, "num_local_experts", "intermediate_size"
+
+    def check(self) -> None:
+        if self.num_experts_per_tok != 2:
+            raise ConfigError(
+                f"num_experts_per_tok = {self.num_experts_per_tok:,}, but the class sends a token to 2 experts"
+            )
+        self.experts()
+
+    def head(self, **own: Any) -> Head:
+        return super().head(bias=self.lm_head_bias)

@@ -1,0 +1,44 @@
+"""BigBird: BERT for longer texts, with full attention."""
+
+from dataclasses import replace
+
+from tfacct.architecture.parts import Attention, Embedding
+from tfacct.base.errors import ConfigError
+from tfacct.base.spelling import setting
+from tfacct.families.bert import ENCODING, MASKED, Bert, StoresPooler
+from tfacct.families.vocabulary import TOKENS_CLASSIFIED, StrictBool, StrictStr, format_value
+
+FULL = "original_full"
+
+
+class BigBird(StoresPooler):
+    """BigBird with full attention: BERT's encoder for longer texts."""
+
+    defaults = dict(vocab_size=50358, max_position_embeddings=4096, hidden_act="gelu_new")
+    attention_type: StrictStr = "block_sparse"
+    use_bias: StrictBool = True
+    rescale_embeddings: StrictBool = False
+    reference_only = "-attention_type rescale_embeddings"
+    ignored_fields = "block_size num_random_blocks"
+    task_heads = {
+        "ForMaskedLM": MASKED,
+        "Model": replace(ENCODING["Model"], paths={"pooler": "pooler"}),
+        "ForTokenClassification": TOKENS_CLASSIFIED,
+    }
+    module_names = {**Bert.module_names, "idle": ".pooler", "pooler": ".pooler"}
+    tensor_names = Bert.tensor_names
+
+    def check(self) -> None:
+        if self.attention_type != FULL:
+            why = "it reads blocks of keys, some of them drawn at random, and no part here does"
+            raise ConfigError(
+                f"attention_type = {format_value(self.attention_type)} is not counted: {why}",
+                f"{setting('attention_type', FULL)} counts every pair of tokens",
+            )
+        super().check()
+
+    def attention(self) -> Attention:
+        return replace(super().attention(), qkv_bias=self.use_bias)
+
+    def embedding(self) -> Embedding:
+        return replace(super().embedding(), scaled=self.rescale_embeddings)

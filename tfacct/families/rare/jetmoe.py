@@ -1,0 +1,76 @@
+"""JetMoE."""
+
+from typing import Any
+
+from tfacct.architecture.parts import Experts, SentAttention
+from tfacct.base.errors import ConfigError
+from tfacct.families.decoder import Decoder, Layer
+from tfacct.families.family import ABSENT
+from tfacct.families.vocabulary import CLASSIFYING, PositiveInt, require_even
+
+EXPERT_TENSORS = {
+    "attn.experts.q_proj": "self_attention.experts.input_linear",
+    "attn.experts.o_proj": "self_attention.experts.output_linear",
+    "mlp.experts.gate_proj": "mlp.input_linear",
+    "mlp.experts.up_proj": "mlp.input_linear",
+    "mlp.experts.down_proj": "mlp.output_linear",
+}
+
+
+class JetMoe(Decoder):
+    """JetMoE: experts in the MLP, and in attention for the projections of queries and outputs."""
+
+    defaults = dict(
+        vocab_size=32000,
+        hidden_size=2048,
+        num_hidden_layers=12,
+        num_key_value_heads=16,
+        head_dim=128,
+        intermediate_size=5632,
+        max_position_embeddings=4096,
+        tie_word_embeddings=True,
+    )
+    num_attention_heads: PositiveInt | None = None  # type: ignore[assignment]  # follows from the next two
+    num_experts_per_tok: PositiveInt = 2
+    num_local_experts: PositiveInt = 8
+
+    attribute_map = {"kv_channels": "head_dim", "activation_function": "hidden_act"}
+    ignored_fields = "aux_loss_coef"
+    task_heads = CLASSIFYING
+    layer_module_names = {
+        **dict.fromkeys(("attn.q_proj", "attn.o_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"), ABSENT),
+        "attn.router": "self_attention.experts.router.layer",
+        **{f"attn.{which}_proj": "self_attention.kv_proj" for which in "kv"},
+        **{f"attn.{name}": "self_attention" for name in ("scores", "values")},
+        "mlp.router": "mlp.router.layer",
+        **EXPERT_TENSORS,
+    }
+    layer_tensor_names = {
+        **{f"{ours}.weight": f"{theirs}.weight" for ours, theirs in EXPERT_TENSORS.items()},
+        "attn.sum.bias": "self_attention.experts.bias",
+        "mlp.sum.bias": "mlp.bias",
+    }
+    all_layers_have_experts = True
+    expert_count, expert_width = "num_local_experts", "intermediate_size"
+
+    def check(self) -> None:
+        self.experts()
+        heads = self.num_key_value_heads * self.num_experts_per_tok
+        if self.num_attention_heads not in (None, heads):
+            raise ConfigError(
+                f"num_attention_heads = {self.num_attention_heads:,} contradicts num_key_value_heads ·"
+                f" num_experts_per_tok = {heads:,}"
+            )
+
+    def attention(self, layer: Layer, **own: Any) -> Any:
+        return SentAttention(
+            hidden=self.hidden_size,
+            kv_heads=self.num_key_value_heads,
+            group=self.num_experts_per_tok,
+            head_dim=require_even(self.head_dim),
+            experts=self.num_local_experts,
+            rotary=self.rope(),
+        )
+
+    def experts(self, *_: str, **own: Any) -> Experts:
+        return super().experts(sum_bias=True)

@@ -1,0 +1,78 @@
+"""LED."""
+
+from tfacct.architecture.blocks import Stack
+from tfacct.architecture.parts import Positions
+from tfacct.base.errors import ConfigError
+from tfacct.families.bart import BartBase, EncoderDecoder
+from tfacct.families.rare.sliding_chunks import chunk_attention_modules, window_sizes, with_windows
+from tfacct.families.vocabulary import PositiveInt, PositiveIntOrList, StrictBool
+
+
+class LED(EncoderDecoder):
+    """LED: BART whose encoder has attention in windows that overlap, over a source padded to whole windows."""
+
+    vocab_size: PositiveInt = 50265
+    max_encoder_position_embeddings: PositiveInt = 16384
+    max_decoder_position_embeddings: PositiveInt = 1024
+    attention_window: PositiveIntOrList = 512
+    scale_embedding: StrictBool = False
+    normalize_before: StrictBool = False
+    add_final_layer_norm: StrictBool = False
+    add_bias_logits: StrictBool = False
+    do_blenderbot_90_layernorm: StrictBool = False
+    normalize_embedding: StrictBool = True
+    static_position_embeddings: StrictBool = False
+
+    own_encoder_axes = "KHFP"
+    required_values = {
+        **BartBase.required_values,
+        "scale_embedding": False,
+        "normalize_embedding": True,
+        "static_position_embeddings": False,
+    }
+    reference_only = " ".join(required_values)
+    base_model_prefix = "led"
+    encoder_attention = ".encoder.layers.*.self_attn"
+    module_names = {
+        **{
+            f"encoder.blocks.*.{our}": their
+            for our, their in chunk_attention_modules(f"{encoder_attention}.longformer_self_attn").items()
+        },
+        "encoder.blocks.*.attn.o_proj": f"{encoder_attention}.output",
+    }
+
+    @property
+    def context(self) -> int:
+        """max_decoder_position_embeddings."""
+        return self.max_decoder_position_embeddings
+
+    @property
+    def source(self) -> int:
+        """max_encoder_position_embeddings, in whole windows. Raises ConfigError."""
+        longest, rows = max(self.windows), self.max_encoder_position_embeddings
+        if longest > rows:
+            raise ConfigError(
+                f"attention_window = {longest:,} is more than max_encoder_position_embeddings = {rows:,}: the source is"
+                " padded to whole windows, and its class has no positions for one"
+            )
+        return rows - rows % longest
+
+    @property
+    def windows(self) -> list[int]:
+        """The window of each encoder layer. Raises ConfigError."""
+        return window_sizes(self.attention_window, self.encoder_layers, "encoder_layers", "the source")
+
+    def check(self) -> None:
+        if not self.tie_word_embeddings:
+            raise self.refused("tie_word_embeddings", False)
+        super().check()
+
+    def positions(self, side: str) -> Positions:
+        return Positions(rows=getattr(self, f"max_{side}_position_embeddings"), hidden=self.d_model)
+
+    def stacks(self, side: str) -> tuple[Stack, ...]:
+        alike = super().stacks(side)
+        if side == "decoder":
+            return alike
+        windows, _ = self.windows, self.source
+        return with_windows(alike[0].block, windows)

@@ -1,0 +1,139 @@
+"""RecurrentGemma."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from pydantic import Field
+
+from tfacct.architecture.blocks import Block
+from tfacct.architecture.parts import Attention, FeedForward, GatedRecurrence, Head, LatentAttention
+from tfacct.base.errors import ConfigError
+from tfacct.families.decoder import Layer, default_head_dim
+from tfacct.families.family import SAME_AS_QUERY_HEADS, attention_modules, mlp_modules
+from tfacct.families.gemma import GemmaBase
+from tfacct.families.vocabulary import (
+    BODY,
+    CAUSAL_MODEL,
+    Fraction,
+    LayerTypes,
+    PositiveFloat,
+    PositiveInt,
+    StrictStr,
+    divide_exactly,
+)
+from tfacct.ledger.lines import FLOPS_PER_MULTIPLY_ADD
+from tfacct.ledger.workload import Workload
+
+LRU, ATTENTION = "recurrent", "attention"
+GATES = {"input_gate": "input_gate", "decay_gate": "recurrent_gate"}
+
+
+class RecurrentGemma(GemmaBase):
+    """RecurrentGemma (Griffin): two layers with a gated linear recurrence, then one with attention in a window."""
+
+    defaults = dict(
+        vocab_size=256000,
+        hidden_size=2560,
+        num_hidden_layers=26,
+        num_attention_heads=10,
+        intermediate_size=7680,
+        num_key_value_heads=SAME_AS_QUERY_HEADS,
+        head_dim=Field(default_factory=default_head_dim),
+        max_position_embeddings=8192,  # of the published models: the class has no such field
+    )
+    hidden_activation: StrictStr = "gelu_pytorch_tanh"
+    partial_rotary_factor: Fraction = 0.5
+    logits_soft_cap: PositiveFloat = 30.0
+    lru_width: PositiveInt = Field(default_factory=lambda fields: fields["hidden_size"])
+    conv1d_width: PositiveInt = 4
+    attention_window_size: PositiveInt = 2048
+    block_types: LayerTypes = Field(default_factory=lambda _: [LRU, LRU, ATTENTION])
+
+    attribute_map = {"_block_types": "block_types", "sliding_window": "attention_window_size"}
+    reference_only = "max_position_embeddings"
+    ignored_fields = "w_init_variance_scale final_w_init_variance_scale embeddings_scale_by_sqrt_dim"
+    task_heads = {"ForCausalLM": replace(CAUSAL_MODEL, gives=False), "Model": replace(BODY, gives=False)}
+    module_names = {"final_norm": "model.final_norm"}
+    layer_module_names = {
+        "attn_norm": "temporal_pre_norm",
+        "lru_norm": "temporal_pre_norm",
+        **attention_modules("temporal_block"),
+        "lru.y_proj": "temporal_block.linear_y",
+        "lru.x_proj": "temporal_block.linear_x",
+        "lru.conv": "temporal_block.conv_1d",
+        **{f"lru.{gate}": "temporal_block.rg_lru" for gate in GATES},
+        "lru.out_proj": "temporal_block.linear_out",
+        "mlp_norm": "channel_pre_norm",
+        **mlp_modules("mlp_block"),
+    }
+    layer_tensor_names = {
+        **{
+            f"lru.{gate}.{tensor}": f"temporal_block.rg_lru.{their}_{tensor}"
+            for gate, their in GATES.items()
+            for tensor in ("weight", "bias")
+        },
+        "lru.decay.weight": "temporal_block.rg_lru.recurrent_param",
+    }
+    hf_extra_note = (
+        "it convolves more positions than there are new tokens, and drops what it padded; in a decode step its "
+        "convolution is a sum and no product"
+    )
+
+    @property
+    def activation(self) -> str:
+        return self.hidden_activation
+
+    def layers(self) -> list[Layer]:
+        """The pattern of block_types, repeated. Raises ConfigError."""
+        pattern = self.block_types
+        for number, kind in enumerate(pattern):
+            if kind not in (LRU, ATTENTION):
+                raise ConfigError(f"block_types[{number}] = {kind!r} is not understood: write {LRU} or {ATTENTION}")
+        if not pattern:
+            raise ConfigError("block_types names no kind of layer")
+        kinds = [pattern[number % len(pattern)] for number in range(self.num_hidden_layers)]
+        return [Layer(self.attention_window_size if kind == ATTENTION else None, kind=kind) for kind in kinds]
+
+    def mixer(self) -> GatedRecurrence:
+        """The recurrence of a layer without attention. Raises ConfigError."""
+        if self.conv1d_width < 2:
+            raise self.refused("conv1d_width", self.conv1d_width)
+        return GatedRecurrence(
+            hidden=self.hidden_size,
+            blocks=self.num_attention_heads,
+            block_dim=self.divide("lru_width", "num_attention_heads"),
+            before=self.conv1d_width - 1,
+            activation=self.activation,
+        )
+
+    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
+        return super().attention(layer, rope_dim=self.rotary_size(), out_bias=True)
+
+    def mlp(self, layer: Layer) -> FeedForward:
+        """Half as wide as intermediate_size."""
+        width = divide_exactly(self.intermediate_size, 2, "intermediate_size by 2")
+        how: dict[str, Any] = {"gated": True, "bias": True, "activation": self.activation}
+        return FeedForward(hidden=self.hidden_size, width=width, **how)
+
+    def block(self, layer: Layer) -> Block:
+        mixer = self.attention(layer) if layer.kind == ATTENTION else self.mixer()
+        return Block.of(mixer, self.mlp(layer), norm=self.norm())
+
+    def head(self, **own: Any) -> Head:
+        return super().head(softcap=self.logits_soft_cap)
+
+    def hf_unsupported(self) -> str | None:
+        """It needs a layer with attention, whose cache has the number of past tokens."""
+        attends = ATTENTION in self.block_types[: self.num_hidden_layers]
+        return None if attends else "it does not run without a layer that has attention"
+
+    def hf_extra_positions(self, work: Workload) -> Mapping[str, int]:
+        """The class pads both ends of a convolution."""
+        return {} if work.tokens == 1 else {"blocks.*.lru.conv": self.conv1d_width - 1}
+
+    def hf_extra_flops(self, work: Workload) -> Mapping[str, int]:
+        """One new token's convolution is no matrix product in the class."""
+        if work.tokens > 1 or LRU not in self.block_types[: self.num_hidden_layers]:
+            return {}
+        return {"blocks.*.lru.conv": -FLOPS_PER_MULTIPLY_ADD * work.batch * self.lru_width * self.conv1d_width}

@@ -1,0 +1,114 @@
+"""T5Gemma 2."""
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from functools import cache
+from typing import Any
+
+from tfacct.architecture.blocks import Block, Stack, stacks
+from tfacct.architecture.parts import Attention, MergedAttention
+from tfacct.architecture.transformer import Encoder, Transformer
+from tfacct.base.errors import ConfigError
+from tfacct.families.decoder import QK_NORMS, Layer
+from tfacct.families.family import Family, build
+from tfacct.families.gemma import Gemma3Text
+from tfacct.families.t5 import T5GEMMA_LAYER, GemmaEncoderDecoder, side_modules
+from tfacct.families.vocabulary import FamilyConfig, JsonDict, format_value, validate
+
+ENCODER, DECODER = "model.encoder.text_model", "model.decoder"
+LAYER = {**T5GEMMA_LAYER, **QK_NORMS}
+SOURCE = {
+    **{f"attn.source_{which}_proj": f"self_attn.{which}_proj" for which in "kv"},
+    "attn.source_scores": "self_attn",
+    "attn.source_values": "self_attn",
+}
+
+
+class T5Gemma2Side(Gemma3Text):
+    """The text encoder or the decoder, whose config classes have Gemma 3's defaults."""
+
+    ignored_fields = "cross_attention_hidden_size is_encoder_decoder"
+
+    def stack(self, *, decodes: bool) -> tuple[Stack, ...]:
+        """All layers; those of a decoder read the source too. Raises ConfigError."""
+        if self.use_bidirectional_attention:
+            raise self.refused("use_bidirectional_attention", True)
+        layers = self.layers()
+        blocks = {layer: self.side_block(layer, decodes) for layer in dict.fromkeys(layers)}
+        return stacks([blocks[layer] for layer in layers])
+
+    def side_block(self, layer: Layer, decodes: bool) -> Block:
+        """One layer, without the soft cap of Gemma's scores."""
+        own: Any = self.attention(layer)
+        own = replace(own, softcap=None, causal=decodes)
+        if decodes:
+            own = MergedAttention(**{field.name: getattr(own, field.name) for field in fields(Attention)})
+        norm = self.norm()
+        return Block.of(own, self.mlp(layer), norm=norm, post_norm=norm)
+
+
+class T5Gemma2Encoder(Family):
+    """The encoder's config, of which the text's part counts. The vision tower is counted by itself."""
+
+    text_config: JsonDict | None = None
+    ignored_fields = """boi_token_index eoi_token_index image_token_index boi_token_id eoi_token_id image_token_id
+        mm_tokens_per_image tie_word_embeddings"""
+
+
+@cache
+def side_configs() -> tuple[type[FamilyConfig], type[FamilyConfig]]:
+    """Config of the encoder, and of the text encoder or the decoder."""
+    return build(T5Gemma2Encoder), build(T5Gemma2Side)
+
+
+class T5Gemma2(GemmaEncoderDecoder):
+    """T5Gemma 2: an encoder and a decoder of Gemma 3's layers; a decoder's token attends to the source and to tokens
+    before it in one attention."""
+
+    ignored_fields = "image_token_index eoi_token_index image_token_id eoi_token_id"
+    module_names = {**side_modules("encoder.", ENCODER, LAYER), **side_modules("", DECODER, {**LAYER, **SOURCE})}
+    tensor_names = {
+        "embed.image_end.weight": f"{DECODER}.embed_tokens.eoi_embedding",
+        "encoder.embed.image_end.weight": f"{ENCODER}.embed_tokens.eoi_embedding",
+    }
+    encoder_path = "encoder.text_config"
+
+    def read_side(self, path: str) -> tuple[Any, dict[str, Any], list[str]]:
+        encoder_config, side_config = side_configs()
+        if path == "decoder":
+            return validate(side_config, self.decoder or {})
+        config, _, others = validate(encoder_config, self.encoder or {})
+        encoder: Any = config
+        side, defaulted, unknown = validate(side_config, encoder.text_config or {})
+        return side, defaulted, [*others, *unknown]
+
+    def hf_module_names(self) -> Mapping[str, str]:
+        """A tied embedding is the encoder's."""
+        names = super().hf_module_names()
+        return {**names, "embed": names["encoder.embed"]} if self.tie_word_embeddings else names
+
+    def hf_tensor_names(self) -> dict[str, str]:
+        """So is the row that ends an image."""
+        names, (own, theirs) = super().hf_tensor_names(), self.tensor_names
+        return {**names, own: names[theirs]} if self.tie_word_embeddings else names
+
+    def architecture(self) -> Transformer:
+        """Each side has its own last norm; the embedding may be shared. Raises ConfigError."""
+        self.check()
+        encoder, decoder = self.sides
+        for name in ("hidden_size", "vocab_size"):
+            one, other = getattr(encoder, name), getattr(decoder, name)
+            if one != other:
+                raise ConfigError(f"{name} is {one:,} in encoder.text_config and {other:,} in decoder: it must be one")
+        if self.vocab_size not in (None, decoder.vocab_size):
+            vocab = format_value(self.vocab_size)
+            raise ConfigError(f"vocab_size = {vocab} contradicts {decoder.vocab_size:,} in decoder")
+        tied = self.tie_word_embeddings
+        embedding = replace(encoder.embedding(), shared=tied, image_end=not tied)
+        return Transformer(
+            encoder=Encoder(embedding, encoder.stack(decodes=False), final_norm=encoder.norm()),
+            embed=replace(decoder.embedding(), image_end=True),
+            stacks=decoder.stack(decodes=True),
+            final_norm=decoder.norm(),
+            head=replace(decoder.head(), tied=tied),
+        )

@@ -1,0 +1,136 @@
+"""XLNet: attention with relative sinusoidal positions."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from tfacct.architecture.parts import Embedding, Head, Pooler, RelativeAttention
+from tfacct.base.errors import ConfigError
+from tfacct.families.bert import CLASSES, BertLike
+from tfacct.families.family import ABSENT, mlp_modules
+from tfacct.families.vocabulary import (
+    BODY,
+    CAUSAL_MODEL,
+    SCORED,
+    TOKENS_CLASSIFIED,
+    LayerCount,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    StrictBool,
+    StrictStr,
+)
+from tfacct.ledger.lines import FLOPS_PER_MULTIPLY_ADD
+from tfacct.ledger.workload import Workload
+
+
+class XLNet(BertLike):
+    """XLNet: post-norm layers like BERT's; attention also scores distances, by projections of sines and cosines."""
+
+    vocab_size: PositiveInt = 32000
+    d_model: PositiveInt = 1024
+    n_layer: LayerCount = 24
+    n_head: PositiveInt = 16
+    d_inner: PositiveInt = 4096
+    d_head: PositiveInt | None = None
+    tie_word_embeddings: StrictBool = True
+    ff_activation: StrictStr = "gelu"
+    layer_norm_eps: PositiveFloat = 1e-12
+    attn_type: StrictStr = "bi"
+    bi_data: StrictBool = False
+    clamp_len: int = -1
+    mem_len: NonNegativeInt | None = 512
+    summary_type: StrictStr = "last"
+    summary_use_proj: StrictBool = True
+    summary_activation: StrictStr | None = "tanh"
+
+    intermediate_size = property(lambda self: self.d_inner)
+    hidden_act = property(lambda self: self.ff_activation)
+    attribute_map = {
+        "hidden_size": "d_model",
+        "num_attention_heads": "n_head",
+        "num_hidden_layers": "n_layer",
+        "n_token": "vocab_size",
+    }
+    required_values = {"attn_type": "bi", "bi_data": False}
+    reference_only = "bi_data clamp_len mem_len summary_use_proj"
+    ignored_fields = """same_length reuse_len use_mems_eval use_mems_train untie_r init init_range init_std
+        summary_last_dropout start_n_top end_n_top ff_inner"""
+    constant_axes = frozenset({"G", "Xd", "Vt"})
+    norm_after_embeddings = False
+    hf_no_cache = True
+    hf_extra_note = "of a text of one token its values are no product"
+    task_heads = {
+        "LMHeadModel": replace(CAUSAL_MODEL, gives=False),
+        "Model": BODY,
+        CLASSES: replace(
+            SCORED,
+            pooler=True,
+            bias=True,
+            paths={"pooler": "sequence_summary.summary", "classifier": "logits_proj"},
+            gives=False,
+            picks=False,
+        ),
+        "ForTokenClassification": TOKENS_CLASSIFIED,
+    }
+    base_model_prefix = "transformer"
+    layer_path = ".layer.*"
+    module_names = {
+        **dict.fromkeys(("pos_embed", "type_embed", "embed_norm"), ABSENT),
+        "embed": ".word_embedding",
+        "lm_head": "lm_loss",
+    }
+    layer_module_names = {
+        **{f"attn.{name}_proj": "rel_attn" for name in "qkvor"},
+        **{f"attn.{name}": "rel_attn" for name in ("scores", "values", "positions")},
+        **mlp_modules("ff", "layer_1", "layer_2", None),
+        "attn_norm": "rel_attn.layer_norm",
+        "mlp_norm": "ff.layer_norm",
+    }
+    tensor_names = {"embed.mask.weight": ".mask_emb"}
+    layer_tensor_names = {
+        **{f"attn.{name}_proj.weight": f"rel_attn.{name}" for name in "qkvor"},
+        "attn.segment.bias": "rel_attn.r_s_bias",
+        "attn.content.bias": "rel_attn.r_w_bias",
+        "attn.position.bias": "rel_attn.r_r_bias",
+        "attn.segments.weight": "rel_attn.seg_embed",
+    }
+    transposed_weights = tuple(f"blocks.*.attn.{name}_proj" for name in "qkvr")
+
+    @property
+    def context(self) -> int:
+        """Length of the texts that the published models were trained with."""
+        return 512
+
+    def check(self) -> None:
+        if self.task_head.head == "classes" and self.task_head.pooler:
+            self.require({"summary_type": "last", "summary_use_proj": True})
+        if self.d_model % 2:
+            raise ConfigError(f"d_model = {self.d_model:,} is odd: half of it are sines of a distance, half cosines")
+        super().check()
+
+    def attention(self) -> RelativeAttention:
+        """Without biases on the projections. Raises ConfigError."""
+        size = super().attention().head_dim
+        if self.d_head not in (None, size):
+            raise self.refused("d_head", self.d_head)
+        return RelativeAttention(hidden=self.d_model, kv_heads=self.n_head, group=1, head_dim=size, causal=False)
+
+    def embedding(self) -> Embedding:
+        return replace(super().embedding(), masked=True)
+
+    def positions(self) -> None:
+        return
+
+    def head(self) -> Head:
+        return Head(hidden=self.d_model, vocab=self.vocab_size, tied=True, bias=True)
+
+    def pooler(self, hidden: Any) -> Pooler:
+        """Projection of the last token before a classifier of sequences."""
+        return Pooler(hidden=hidden, reads="end", activation=self.summary_activation or "linear")
+
+    def hf_extra_flops(self, work: Workload) -> Mapping[str, int]:
+        """The class multiplies values elementwise if there is one key."""
+        if work.context > 1:
+            return {}
+        return {"blocks.*.attn.values": -FLOPS_PER_MULTIPLY_ADD * work.batch * self.d_model}

@@ -1,0 +1,93 @@
+"""Zamba."""
+
+from typing import Any
+
+from pydantic import Field
+
+from tfacct.architecture.parts import HeadedMamba
+from tfacct.families.mamba import (
+    AUTO,
+    HYBRID,
+    MAMBA,
+    PositiveIntOrAuto,
+    ZambaDecoder,
+    dt_rank,
+    mamba_modules,
+    mamba_tensors,
+    shared_layer_modules,
+)
+from tfacct.families.vocabulary import (
+    LayerTypes,
+    NonNegativeInt,
+    PositiveInt,
+    StrictBool,
+    StrictStr,
+    divide_exactly,
+)
+
+
+class Zamba(ZambaDecoder):
+    """Zamba: Mamba with heads in every layer; some have attention and an MLP before it, with the same weights in all of
+    them."""
+
+    defaults = dict(
+        vocab_size=32000,
+        hidden_size=3712,
+        num_hidden_layers=76,
+        num_attention_heads=16,
+        num_key_value_heads=16,
+        intermediate_size=14848,
+        head_dim=Field(default_factory=ZambaDecoder.default_head_dim),
+        max_position_embeddings=4096,
+        tie_word_embeddings=True,
+        hidden_act="gelu",
+        rms_norm_eps=1e-5,
+    )
+    attention_hidden_size: PositiveInt | None = None
+    hidden_mamba_act: StrictStr = "silu"
+    layers_block_type: LayerTypes | None = None
+    attn_layer_period: PositiveInt = 6
+    attn_layer_offset: NonNegativeInt = 4
+    n_mamba_heads: PositiveInt = 2
+    mamba_d_state: PositiveInt = 16
+    mamba_d_conv: PositiveInt = 4
+    mamba_expand: PositiveInt = 2
+    mamba_dt_rank: PositiveIntOrAuto = AUTO
+    mamba_conv_bias: StrictBool = True
+    mamba_proj_bias: StrictBool = False
+
+    ignored_fields = """num_logits_to_keep time_step_floor time_step_max time_step_min use_associative_scan
+        use_mamba_kernels"""
+    layer_module_names = {
+        **shared_layer_modules("shared_transf"),
+        **mamba_modules("mamba", "conv x_proj dt_proj read_out", in_proj="in_proj", out_proj="out_proj"),
+    }
+    layer_tensor_names = mamba_tensors(
+        "mamba",
+        **{f"{name}.weight": f"{name}_weight" for name in ("x_proj", "dt_proj")},
+        **{"dt_proj.bias": "dt_proj_bias", "recurrence.weight": "A_log"},
+    )
+
+    def default_layer_types(self) -> list[str]:
+        """Hybrid layers at a period, counted after the first three layers."""
+        first = [MAMBA, MAMBA, HYBRID]
+        period, offset = self.attn_layer_period, self.attn_layer_offset
+        others = range(self.num_hidden_layers - len(first))
+        return [*first, *(HYBRID if number % period == offset else MAMBA for number in others)]
+
+    def mixer(self) -> HeadedMamba:
+        heads, inner = self.n_mamba_heads, self.mamba_expand * self.hidden_size
+        sizes: dict[str, Any] = {
+            "hidden": self.hidden_size,
+            "heads": heads,
+            "head_dim": divide_exactly(inner, heads, "mamba_expand · hidden_size by n_mamba_heads"),
+            "state": self.mamba_d_state,
+            "kernel": self.mamba_d_conv,
+            "rank": dt_rank(self.mamba_dt_rank, self.hidden_size),
+        }
+        biases = {"bias": self.mamba_proj_bias, "conv_bias": self.mamba_conv_bias}
+        return HeadedMamba(**sizes, **biases, activation=self.hidden_mamba_act)
+
+    def hf_unsupported(self) -> str | None:
+        """It ties the second hybrid layer to the first."""
+        return None if len(self.hybrid_layers()) > 1 else "it does not run without two layers that have attention"

@@ -1,0 +1,151 @@
+"""ZAYA1."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from tfacct.architecture.blocks import Block, Sublayer
+from tfacct.architecture.parts import ConvolvedAttention, Experts, Rotary
+from tfacct.base.errors import ConfigError
+from tfacct.families.decoder import EXPERT_TENSORS, DecoderBase, Layer
+from tfacct.families.vocabulary import (
+    CAUSAL_MODEL,
+    JsonDict,
+    LayerCount,
+    LayerTypes,
+    PositiveFloat,
+    PositiveInt,
+    StrictBool,
+    StrictStr,
+    read_partial_rotary_factor,
+    require_even,
+    validated_layer_types,
+)
+from tfacct.ledger.workload import Workload
+
+FULL, SLIDING = "hybrid", "hybrid_sliding"
+ROPE_THETA = {FULL: 5_000_000.0, SLIDING: 10_000.0}
+QKV, ROUTER = "self_attn.qkv_proj", "mlp.gate"
+
+
+class Zaya(DecoderBase):
+    """ZAYA1: attention whose queries and keys pass convolutions; experts, whose router is an MLP that also reads the
+    router of the layer before."""
+
+    vocab_size: PositiveInt = 262272
+    hidden_size: PositiveInt = 2048
+    num_hidden_layers: LayerCount = 40
+    num_attention_heads: PositiveInt = 8
+    num_key_value_heads: PositiveInt = 2
+    head_dim: PositiveInt = 128
+    hidden_act: StrictStr = "silu"
+    max_position_embeddings: PositiveInt = 131072
+    rms_norm_eps: PositiveFloat = 1e-5
+    tie_word_embeddings: StrictBool = True
+    rope_parameters: JsonDict | None = None
+    sliding_window: PositiveInt | None = None
+    layer_types: LayerTypes | None = None
+    attention_bias: StrictBool = False
+    lm_head_bias: StrictBool = False
+    moe_intermediate_size: PositiveInt = 2048
+    num_experts: PositiveInt = 16
+    num_experts_per_tok: PositiveInt = 1
+    router_hidden_size: PositiveInt = 256
+    cca_time0: PositiveInt = 2
+    cca_time1: PositiveInt = 2
+
+    required_values = {"num_experts_per_tok": 1}
+    dropouts = {"attention": ("attention_dropout", 0.0)}
+    constant_axes = frozenset(("A", "Ez"))
+    task_heads = {"ForCausalLM": CAUSAL_MODEL}
+    module_names = {"embed": "model.embed_tokens", "final_norm": "model.norm", "lm_head": "lm_head"}
+    layer_module_names = {
+        "attn_norm": "input_layernorm",
+        "attn.q_proj": f"{QKV}.q_proj",
+        "attn.k_proj": f"{QKV}.k_proj",
+        "attn.v_proj": f"{QKV}.v_proj_current",
+        "attn.late_v_proj": f"{QKV}.v_proj_delayed",
+        "attn.conv": f"{QKV}.conv_qk_depthwise",
+        "attn.conv_again": f"{QKV}.conv_qk_depthwise",
+        "attn.mixing_conv": f"{QKV}.conv_qk_grouped",
+        "attn.scores": "self_attn",
+        "attn.values": "self_attn",
+        "attn.o_proj": "self_attn.o_proj",
+        "mlp_norm": "post_attention_layernorm",
+        "mlp.router.down_proj": f"{ROUTER}.down_proj",
+        **{f"mlp.router.{name}": f"{ROUTER}.router_mlp.{name}" for name in ("norm", "fc1", "fc2", "out_proj")},
+        **{f"mlp.experts.{name}_proj": "mlp.experts" for name in ("gate", "up", "down")},
+    }
+    tensor_names = {
+        "embed.shift.weight": "model.input_hidden_states_scale",
+        "embed.shift.bias": "model.input_hidden_states_bias",
+    }
+    layer_tensor_names = {
+        **EXPERT_TENSORS,
+        "attn.k_factor.weight": "self_attn.qk_norm.temp",
+        "mlp.router.follow.weight": f"{ROUTER}.router_states_scale",
+        **{
+            f"{ours}_add.{gate}.{tensor}": f"post_{theirs}_residual_scale.{what}_{name}"
+            for ours, theirs in (("attn", "attention"), ("mlp", "mlp"))
+            for gate, what in (("gate", "hidden_states"), ("stream_gate", "residual"))
+            for tensor, name in (("weight", "scale"), ("bias", "bias"))
+        },
+    }
+    hf_extra_note = (
+        "it makes late values of a token of zeros in front of the first one, whose result is zero, or their bias"
+    )
+
+    def layers(self) -> list[Layer]:
+        """The router of the first layer has no router before it."""
+        count, window = self.num_hidden_layers, self.sliding_window
+        kinds = validated_layer_types(self.layer_types or [FULL] * count, count, (FULL, SLIDING))
+        if SLIDING in kinds and window is None:
+            raise ConfigError(f"layer {kinds.index(SLIDING)} is {SLIDING}, but sliding_window is null")
+        windows = [window if kind == SLIDING else None for kind in kinds]
+        return [Layer(window, kind="" if number else "first") for number, window in enumerate(windows)]
+
+    def attention(self, layer: Layer, **own: Any) -> Any:
+        for name in ("cca_time0", "cca_time1"):
+            if getattr(self, name) < 2:
+                raise self.refused(name, getattr(self, name))
+        kind, given = FULL if layer.window is None else SLIDING, self.rope_parameters
+        rope: Any = {"rope_theta": ROPE_THETA[kind], "partial_rotary_factor": 0.5} if given is None else given.get(kind)
+        if not isinstance(rope, Mapping):
+            raise ConfigError(f"rope_parameters must have the angles of {kind}")
+        size = int(self.head_dim * read_partial_rotary_factor(1.0, rope))
+        require_even(size, "head_dim · partial_rotary_factor")
+        return ConvolvedAttention(
+            hidden=self.hidden_size,
+            kv_heads=self.num_key_value_heads,
+            group=self.divide("num_attention_heads", "num_key_value_heads"),
+            half=require_even(self.head_dim) // 2,
+            first=self.cca_time0 - 1,
+            second=self.cca_time1 - 1,
+            qkv_bias=self.attention_bias,
+            out_bias=self.attention_bias,
+            rotary=Rotary(rope.get("rope_theta") or ROPE_THETA[kind], rope),
+            rope_dim=None if size == self.head_dim else size,
+            window=layer.window,
+        )
+
+    def block(self, layer: Layer) -> Block:
+        experts = Experts(
+            hidden=self.hidden_size,
+            experts=self.num_experts,
+            active=1,
+            width=self.moe_intermediate_size,
+            idle=1,
+            activation=self.hidden_act,
+            router_width=self.router_hidden_size,
+            router_eps=self.rms_norm_eps,
+            follows=layer.kind != "first",
+        )
+        parts = self.attention(layer), experts
+        return Block(tuple(Sublayer(part, self.norm(), scaled=True) for part in parts))
+
+    def embeddings_and_head(self) -> dict[str, Any]:
+        ends = {"embed": self.embedding(shifted=True), "head": self.head(bias=self.lm_head_bias)}
+        return {**super().embeddings_and_head(), **ends}
+
+    def hf_extra_positions(self, work: Workload) -> Mapping[str, int]:
+        """Late values of a token of zeros, before the first one."""
+        return {"blocks.*.attn.late_v_proj": 1} if work.tokens == work.context else {}

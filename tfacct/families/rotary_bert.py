@@ -1,0 +1,656 @@
+"""Encoders with rotary embedding (or ALiBi) and gated MLPs, and encoders of proteins."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from tfacct.architecture.blocks import Block, stacks
+from tfacct.architecture.parts import (
+    Attention,
+    Contacts,
+    Embedding,
+    Experts,
+    FeedForward,
+    Head,
+    LatentAttention,
+    Norm,
+    Pooler,
+    Positions,
+    QKNorm,
+    Rotary,
+)
+from tfacct.architecture.transformer import Transformer
+from tfacct.base.errors import ConfigError
+from tfacct.families.bert import (
+    CLASSES,
+    DROPOUTS,
+    ENCODING,
+    LM_BIAS,
+    LM_HEAD,
+    MASKED,
+    BertBase,
+    BertLike,
+    DecoderCapable,
+    PositionsAfterPadding,
+    mlm_head_modules,
+    pooled_heads,
+)
+from tfacct.families.decoder import QK_NORMS, Decoder, DecoderBase, Layer, Window
+from tfacct.families.family import ABSENT, SAME_AS_QUERY_HEADS, attention_modules, mlp_modules
+from tfacct.families.vocabulary import (
+    BODY,
+    CAUSAL_MODEL,
+    SCORED,
+    SLIDING,
+    TOKENS,
+    TOKENS_CLASSIFIED,
+    FamilyConfig,
+    JsonDict,
+    LayerCount,
+    LayerTypes,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    StrictBool,
+    StrictStr,
+    TaskHead,
+    check_top_k,
+    format_value,
+    read_rope,
+    require_even,
+)
+
+
+def pooled_or_base(prefix: str) -> dict[str, TaskHead]:
+    """Task heads of classes whose base model, with this prefix, has a pooler for sequence classifiers only."""
+    return {
+        **{name: ENCODING[name] for name in ("ForMaskedLM", "ForTokenClassification")},
+        CLASSES: pooled_heads(prefix)[CLASSES],
+        "Model": BODY,
+    }
+
+
+class RotaryBert(BertBase):
+    """BERT's post-norm layers with rotary embedding and a gated MLP."""
+
+    type_vocab_size: NonNegativeInt = 1
+    head_dim: PositiveInt | None = None
+    rope_theta: PositiveFloat | None = None
+    rope_scaling: JsonDict | None = None
+    rope_parameters: JsonDict | None = None
+
+    default_rope_theta = 10_000.0
+    has_attention_bias, has_mlp_down_bias = False, False
+    checkpoint_conversion_mapping: ClassVar[tuple[tuple[str, str], ...]] = (
+        (r"\.encoder\.layers?\.", ".layers."),
+        (r"\.attention\.(o_proj|qkv_proj)\.", r".self_attn.\1."),
+        (r"\.(attn|mixer)\.Wqkv\.", ".self_attn.qkv_proj."),
+        (r"\.(attn|mixer)\.out_proj\.", ".self_attn.o_proj."),
+        (r"\.(attn_ln|norm1)\.", ".post_attention_layernorm."),
+        (r"\.(mlp_ln|norm2)\.", ".post_mlp_layernorm."),
+        (r"\.mlp\.up_gate_proj\.", ".mlp.gate_up_proj."),
+        (r"\.emb_ln\.", ".embeddings.LayerNorm."),
+    )
+    layer_path = ".layers.*"
+    module_names = {"pos_embed": ABSENT}
+    layer_module_names = {
+        **attention_modules("self_attn"),
+        **mlp_modules("mlp"),
+        "attn_norm": "post_attention_layernorm",
+        "mlp_norm": "post_mlp_layernorm",
+    }
+
+    def attention(self) -> Attention:
+        """Bidirectional multi-head attention with rotary embedding."""
+        heads, biased = self.num_attention_heads, self.has_attention_bias
+        return Attention(
+            hidden=self.hidden_size,
+            kv_heads=heads,
+            group=1,
+            head_dim=require_even(self.head_dim or self.divide("hidden_size", "num_attention_heads")),
+            qkv_bias=biased,
+            out_bias=biased,
+            causal=False,
+            rotary=read_rope(self.rope_theta or self.default_rope_theta, self.rope_scaling, self.rope_parameters),
+        )
+
+    def mlp(self) -> FeedForward:
+        how: dict[str, Any] = {"down_bias": self.has_mlp_down_bias, "activation": self.hidden_act}
+        return FeedForward(hidden=self.hidden_size, width=self.intermediate_size, gated=True, **how)
+
+    def positions(self) -> None:
+        return
+
+
+class Gte(RotaryBert):
+    """GTE: BERT's post-norm layers with rotary embedding and gated MLPs whose last projection has a bias."""
+
+    defaults = dict(vocab_size=250048, max_position_embeddings=8192)
+    layer_norm_type: StrictStr = "layer_norm"
+    position_embedding_type: StrictStr = "rope"
+    dropouts = {
+        **BertBase.dropouts,
+        "mlp_product": ("hidden_dropout_prob", 0.1),
+        "attention": ("attention_probs_dropout_prob", 0.0),
+    }
+    class_prefixes = ("Gte", "New")
+    required_values = {"layer_norm_type": "layer_norm", "position_embedding_type": "rope"}
+    ignored_fields = """pack_qkv unpad_inputs use_memory_efficient_attention logn_attention_scale
+        logn_attention_clip1"""
+    task_heads = pooled_or_base("gte")
+    head_act = "gelu"
+    base_model_prefix = "gte"
+    default_rope_theta = 160_000.0
+    has_attention_bias, has_mlp_down_bias = True, True
+    module_names = LM_HEAD
+
+
+class JinaEmbeddingsV3(RotaryBert):
+    """Jina Embeddings v3: XLM-RoBERTa with rotary embedding instead of learned positions."""
+
+    defaults = dict(
+        vocab_size=250002,
+        hidden_size=1024,
+        num_attention_heads=16,
+        intermediate_size=4096,
+        max_position_embeddings=8194,
+        layer_norm_eps=1e-5,
+    )
+    num_hidden_layers: PositiveInt = 24
+    dropouts = {}
+    head_owns_embedding, head_act = True, "gelu"
+    base_model_prefix = "roberta"
+    default_rope_theta = 20_000.0
+    has_attention_bias = True
+    module_names, tensor_names = LM_HEAD, LM_BIAS
+    layer_module_names = {**mlp_modules("mlp", "fc1", "fc2", None), "mlp.gate_proj": ABSENT}
+    mlp = BertLike.mlp
+
+
+NOMIC_VALUES = {
+    "prenorm": False,
+    "parallel_block": False,
+    "use_rms_norm": False,
+    "causal": False,
+    "rotary_emb_fraction": 1.0,
+    "add_pooling_layer": False,
+    "ffn_div": 1,
+    "num_shared_experts": 0,
+    "expert_choice_router": False,
+}
+"""Fields of the files that nomic-ai published, and the value that is counted."""
+GATES = {"glu": "sigmoid", "swiglu": "silu", "geglu": "gelu"}
+"""An activation_function of theirs that makes MLPs gated → the activation of the gate."""
+
+
+class NomicBert(RotaryBert):
+    """Nomic BERT: BERT's post-norm layers without biases, with rotary embedding and gated MLPs. Files with code of
+    their own also have biases, plain MLPs, and experts in every few layers."""
+
+    defaults = dict(vocab_size=30528, max_position_embeddings=2048, hidden_act="silu")
+    type_vocab_size: PositiveInt = 2
+    activation_function: StrictStr | None = None
+    qkv_proj_bias: StrictBool = False
+    mlp_fc1_bias: StrictBool = False
+    mlp_fc2_bias: StrictBool = False
+    num_experts: NonNegativeInt = 0
+    moe_top_k: PositiveInt = 1
+    moe_every_n_layers: NonNegativeInt = 0
+    num_shared_experts: NonNegativeInt = 0
+    ffn_div: PositiveInt = 1
+    expert_choice_router: StrictBool = False
+    add_pooling_layer: StrictBool = False
+    prenorm: StrictBool = False
+    parallel_block: StrictBool = False
+    use_rms_norm: StrictBool = False
+    causal: StrictBool = False
+    rotary_emb_fraction: PositiveFloat = 1.0
+
+    dropouts = {
+        **{place: (field, 0.0) for place, (field, _) in DROPOUTS.items()},
+        "classifier": ("classifier_dropout", None),
+    }
+    checkpoint_conversion_mapping = (
+        *RotaryBert.checkpoint_conversion_mapping,
+        (r"\.mlp\.fc11\.", ".mlp.up_proj."),
+        (r"\.mlp\.fc12\.", ".mlp.gate_proj."),
+        (r"\.mlp\.fc2\.", ".mlp.down_proj."),
+    )
+    attribute_map = {
+        "n_embd": "hidden_size",
+        "n_head": "num_attention_heads",
+        "n_layer": "num_hidden_layers",
+        "n_inner": "intermediate_size",
+        "n_positions": "max_position_embeddings",
+    }
+    reference_only = f"{' '.join(NOMIC_VALUES)} -activation_function"
+    required_values = NOMIC_VALUES
+    ignored_fields = """rotary_emb_base rotary_emb_interleaved rotary_emb_scale_base rotary_scaling_factor
+        max_trained_positions dense_seq_output fused_bias_fc fused_dropout_add_ln last_layer_subset
+        pad_vocab_size_multiple parallel_block_tied_norm scale_attn_by_inverse_layer_idx scale_attn_weights
+        reorder_and_upcast_attn summary_activation summary_first_dropout summary_proj_to_labels summary_type
+        summary_use_proj use_flash_attn use_xentropy moe_impl moe_normalize_expert_weights moe_resid_pdrop"""
+    task_heads = pooled_or_base("nomic_bert")
+    base_model_prefix = "nomic_bert"
+    default_rope_theta = 1000.0
+    module_names = mlm_head_modules("cls.predictions", "transform.dense", "transform.layer_norm")
+    tensor_names = {"lm_head.bias": "cls.predictions.bias"}
+
+    @classmethod
+    def read(cls, raw: Mapping[str, Any]) -> tuple[FamilyConfig, dict[str, Any], list[str]]:
+        """Null means absent where one value is counted; an activation_function that gates is a hidden_act."""
+        raw = {name: value for name, value in raw.items() if value is not None or name not in NOMIC_VALUES}
+        activation = raw.get("activation_function")
+        if isinstance(activation, str) and activation in GATES:
+            del raw["activation_function"]
+            raw["hidden_act"] = GATES[activation]
+        return super().read(raw)
+
+    def attention(self) -> Attention:
+        return replace(super().attention(), qkv_bias=self.qkv_proj_bias, out_bias=self.qkv_proj_bias)
+
+    @property
+    def activation(self) -> str:
+        return self.activation_function or self.hidden_act
+
+    def mlp(self) -> FeedForward:
+        """Gated or plain, with biases or without. Raises ConfigError."""
+        if self.mlp_fc1_bias and not self.mlp_fc2_bias:
+            raise self.refused("mlp_fc2_bias", self.mlp_fc2_bias)
+        how: dict[str, Any] = {"gated": self.activation_function is None, "activation": self.activation}
+        biases: dict[str, Any] = {"bias": self.mlp_fc1_bias, "down_bias": self.mlp_fc2_bias}
+        return FeedForward(hidden=self.hidden_size, width=self.intermediate_size, **how, **biases)
+
+    def architecture(self) -> Transformer:
+        """Equal layers, or experts in every few of them. Raises ConfigError."""
+        model, every = super().architecture(), self.moe_every_n_layers
+        if not every or not self.num_experts:
+            if self.num_experts:
+                raise self.refused("num_experts", self.num_experts)
+            return model
+        check_top_k(self.moe_top_k, self.num_experts, ("moe_top_k", "num_experts"))
+        sizes: dict[str, Any] = {"experts": self.num_experts, "active": self.moe_top_k}
+        sizes["width"] = self.intermediate_size
+        how: dict[str, Any] = {"gated": False, "sum_bias": True, "activation": self.activation}
+        experts = Experts(hidden=self.hidden_size, **sizes, **how)
+        dense, sparse = self.block(), Block.of(self.attention(), experts, norm=self.norm(), order=self.order)
+        layers = [sparse if number % every == 1 else dense for number in range(self.num_hidden_layers)]
+        return replace(model, stacks=stacks(layers))
+
+    def hf_unsupported(self) -> str | None:
+        if self.num_experts or self.qkv_proj_bias or self.mlp_fc1_bias or self.mlp_fc2_bias or self.activation_function:
+            return "it has neither biases nor plain networks nor experts"
+        return None
+
+
+ALIBI, LEARNED = "alibi", "absolute"
+JINA_GATES = {"geglu": "gelu", "reglu": "relu"}
+"""feed_forward_type → the activation of the gate."""
+
+
+class JinaBert(DecoderCapable):
+    """JinaBERT: BERT's post-norm layers with symmetric ALiBi and gated MLPs. Files say `bert` and name a class of
+    JinaBERT."""
+
+    feed_forward_type: StrictStr = "original"
+    query_key_norm: StrictBool = False
+    has_hf_class = False
+    task_heads = pooled_heads("bert")
+    required_values = {"is_decoder": False}
+    reference_only = "-position_embedding_type -feed_forward_type"
+    ignored_fields = "emb_pooler attn_implementation model_max_length"
+
+    @classmethod
+    def read(cls, raw: Mapping[str, Any]) -> tuple[FamilyConfig, dict[str, Any], list[str]]:
+        """The name of the code that a file points to says whether queries and keys have norms."""
+        code = raw.get("auto_map")
+        if isinstance(code, Mapping) and any("qk-post-norm" in str(value) for value in code.values()):
+            raw = {"query_key_norm": True, **raw}
+        return super().read(raw)
+
+    def attention(self) -> Attention:
+        norm = QKNorm(self.layer_norm_eps, together=True, kind="layer") if self.query_key_norm else None
+        return replace(super().attention(), alibi=self.position_embedding_type == ALIBI, qk_norm=norm)
+
+    def mlp(self) -> FeedForward:
+        how: dict[str, Any] = {"down_bias": True, "activation": JINA_GATES[self.feed_forward_type]}
+        return FeedForward(hidden=self.hidden_size, width=self.intermediate_size, gated=True, **how)
+
+    def positions(self) -> Positions | None:
+        return None if self.position_embedding_type == ALIBI else super().positions()
+
+    def check(self) -> None:
+        super().check()
+        for name, known in (("position_embedding_type", (ALIBI, LEARNED)), ("feed_forward_type", tuple(JINA_GATES))):
+            if getattr(self, name) not in known:
+                raise self.refused(name, getattr(self, name))
+
+
+POOLED_CLASSIFIER = {"pooler": "head.dense", "pooler.norm": "head.norm", "classifier": "classifier"}
+FIRST = "first"
+
+
+def modernbert_classifier(auto: str, scores: int | None = None) -> TaskHead:
+    return TaskHead(auto, "classes", pooler=True, bias=True, paths=POOLED_CLASSIFIER, scores=scores)
+
+
+class ModernBert(DecoderBase):
+    """ModernBERT: an encoder of pre-norm layers with rotary embedding, gated MLPs and bidirectional windows; the first
+    layer has no norm before attention."""
+
+    vocab_size: PositiveInt = 50368
+    hidden_size: PositiveInt = 768
+    intermediate_size: PositiveInt = 1152
+    num_hidden_layers: LayerCount = 22
+    num_attention_heads: PositiveInt = 12
+    max_position_embeddings: PositiveInt = 8192
+    global_attn_every_n_layers: PositiveInt = 3
+    layer_types: LayerTypes | None = None
+    local_attention: Window = 128
+    norm_bias: StrictBool = False
+    attention_bias: StrictBool = False
+    mlp_bias: StrictBool = False
+    decoder_bias: StrictBool = True
+    classifier_bias: StrictBool = False
+    classifier_pooling: Literal["cls", "mean"] = "cls"
+    tie_word_embeddings: StrictBool = True
+    norm_eps: PositiveFloat = 1e-5
+    hidden_activation: StrictStr = "gelu"
+    classifier_activation: StrictStr = "gelu"
+    rope_parameters: JsonDict | None = None
+    global_rope_theta: PositiveFloat | None = None
+    local_rope_theta: PositiveFloat | None = None
+
+    reference_only = "classifier_pooling"
+    ignored_fields = """initializer_cutoff_factor deterministic_flash_attn sparse_prediction sparse_pred_ignore_index
+        reference_compile repad_logits_with_grad cls_token_id position_embedding_type"""
+    task_heads = {
+        "ForMaskedLM": MASKED,
+        "Model": BODY,
+        CLASSES: modernbert_classifier("AutoModelForSequenceClassification"),
+        "ForTokenClassification": modernbert_classifier("AutoModelForTokenClassification"),
+        "ForQuestionAnswering": modernbert_classifier("AutoModelForQuestionAnswering", 2),
+    }
+    constant_axes = frozenset("G")
+    causal = False
+    module_names = {
+        "embed": ".embeddings.tok_embeddings",
+        "embed_norm": ".embeddings.norm",
+        "final_norm": ".final_norm",
+        **mlm_head_modules("head", norm="norm"),
+        "lm_head": "decoder",
+    }
+    layer_module_names = {
+        "attn_norm": "attn_norm",
+        **attention_modules("attn", "Wqkv", "Wqkv", "Wqkv", "Wo"),
+        "mlp_norm": "mlp_norm",
+        **mlp_modules("mlp", "Wi", "Wo", "Wi"),
+    }
+
+    @property
+    def activation(self) -> str:
+        return self.hidden_activation
+
+    def norm(self) -> Norm:
+        learned: Literal["both", "scale"] = "both" if self.norm_bias else "scale"
+        return Norm(hidden=self.hidden_size, kind="layer", learned=learned, eps=self.norm_eps)
+
+    def pooler(self, hidden: Any) -> Pooler:
+        """A projection, an activation and a norm before a classifier."""
+        reads: Literal["first", "mean", "each"] = "first" if self.classifier_pooling == "cls" else "mean"
+        return Pooler(
+            hidden=hidden,
+            reads=reads if self.task_head == self.task_heads[CLASSES] else "each",
+            activation=self.classifier_activation,
+            bias=self.classifier_bias,
+            norm_eps=self.norm_eps,
+            norm_shift=self.norm_bias,
+        )
+
+    def head_sizes(self, layer: Layer) -> dict[str, int]:
+        size = require_even(self.divide("hidden_size", "num_attention_heads"))
+        return {"kv_heads": self.num_attention_heads, "group": 1, "head_dim": size}
+
+    def layer_rope(self, layer: Layer) -> Rotary:
+        """Layers with a window have a base of their own."""
+        kind, theta, default = "full_attention", self.global_rope_theta, 160_000.0
+        if layer.window is not None:
+            kind, theta, default = SLIDING, self.local_rope_theta, 10_000.0
+        return read_rope(theta or default, None, (self.rope_parameters or {}).get(kind))
+
+    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
+        return super().attention(layer, causal=self.causal)
+
+    @property
+    def window(self) -> int:
+        """Keys that a query in a window sees, on both sides and itself."""
+        return 2 * (self.local_attention // 2) + 1
+
+    def layers(self) -> list[Layer]:
+        every = self.global_attn_every_n_layers
+        first, *others = (Layer(seen) for seen in self.windows(lambda number: bool(number % every), self.window))
+        return [first._replace(kind=FIRST), *others]
+
+    def block(self, layer: Layer) -> Block:
+        block = super().block(layer)
+        attention, mlp = block.sublayers
+        return block if layer.kind != FIRST else Block((replace(attention, norm=None), mlp))
+
+    def head(self, **own: Any) -> Head:
+        """Logits after a projection, an activation and a norm."""
+        return super().head(
+            bias=self.decoder_bias,
+            transform=self.classifier_activation,
+            transform_bias=self.classifier_bias,
+            norm_bias=self.norm_bias,
+            eps=self.norm_eps,
+        )
+
+    def embeddings_and_head(self) -> dict[str, Any]:
+        return {**super().embeddings_and_head(), "embed_norm": self.norm()}
+
+
+class ModernBertDecoder(ModernBert):
+    """ModernBERT's decoder (Ettin): causal attention, with windows of half the size."""
+
+    sliding_window: PositiveInt | None = None
+    reference_only = "sliding_window"
+    ignored_fields = "causal_mask"
+    task_heads = {
+        "ForCausalLM": CAUSAL_MODEL,
+        "Model": BODY,
+        CLASSES: replace(SCORED, pooler=True, paths=POOLED_CLASSIFIER),
+    }
+    causal = True
+    module_names = {**mlm_head_modules("lm_head", norm="norm"), "lm_head": "decoder"}
+    layer_module_names = attention_modules("attn", o="Wo")
+
+    def pooler(self, hidden: Any) -> Pooler:
+        return replace(super().pooler(hidden), reads="each")
+
+    @property
+    def window(self) -> int:
+        """Keys that a query in a window sees. Raises ConfigError."""
+        window = self.local_attention // 2
+        if self.sliding_window not in (None, window):  # the class saves it too
+            raise self.refused("sliding_window", self.sliding_window)
+        if window < 2 and (self.layer_types is None or SLIDING in self.layer_types):
+            raise self.refused("local_attention", self.local_attention)
+        return window
+
+    def transformer(self) -> Transformer:
+        """The classifier has a bias if classifier_bias is set."""
+        model = super().transformer()
+        if model.classes is None:
+            return model
+        return replace(model, classes=replace(model.classes, bias=self.classifier_bias))
+
+
+class EuroBert(Decoder):
+    """EuroBERT: Llama's layers as an encoder, with bidirectional attention."""
+
+    defaults = dict(
+        vocab_size=128256,
+        hidden_size=768,
+        intermediate_size=3072,
+        num_attention_heads=12,
+        num_key_value_heads=SAME_AS_QUERY_HEADS,
+        max_position_embeddings=8192,
+        rms_norm_eps=1e-5,
+    )
+    num_hidden_layers: PositiveInt = 12
+    attention_bias: StrictBool = False
+    mlp_bias: StrictBool = False
+    classifier_pooling: Literal["bos", "mean", "late"] = "late"
+    reference_only = "classifier_pooling"
+    ignored_fields = "mask_token_id clf_pooling mask_token eos_token pad_token bos_token"
+    task_heads = {
+        "ForMaskedLM": MASKED,
+        "Model": BODY,
+        CLASSES: TaskHead(
+            "AutoModelForSequenceClassification",
+            "classes",
+            pooler=True,
+            bias=True,
+            paths={"pooler": "dense", "classifier": "classifier"},
+        ),
+        "ForTokenClassification": TOKENS_CLASSIFIED,
+    }
+
+    def pooler(self, hidden: Any) -> Pooler:
+        """A projection and GELU before the classifier of sequences."""
+        reads: dict[str, Literal["first", "mean", "each"]] = {"bos": "first", "mean": "mean", "late": "each"}
+        return Pooler(hidden=hidden, reads=reads[self.classifier_pooling], activation="gelu")
+
+    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
+        return super().attention(layer, causal=False)
+
+    def head(self, **own: Any) -> Head:
+        return super().head(bias=self.mlp_bias)
+
+
+class Esm(PositionsAfterPadding, BertBase):
+    """ESM-1b and ESM-2, encoders of proteins: RoBERTa with norms before the sublayers, or rotary embedding."""
+
+    defaults = dict(max_position_embeddings=1026)
+    vocab_size: PositiveInt = Field()
+    pad_token_id: NonNegativeInt
+    position_embedding_type: StrictStr = "absolute"
+    rope_theta: PositiveFloat = 10_000.0
+    emb_layer_norm_before: StrictBool | None = None
+    token_dropout: StrictBool = False
+    is_folding_model: StrictBool = False
+    esmfold_config: JsonDict | None = None
+    is_decoder: StrictBool = False
+    add_bias_fnn: StrictBool | None = None
+
+    dropouts = {}
+    reference_only = "pad_token_id is_folding_model is_decoder -position_embedding_type -esmfold_config"
+    required_values = {
+        **{"is_folding_model": False, "esmfold_config": None, "is_decoder": False},
+        "add_bias_fnn": None,  # of a gated MLP, which files with code of their own have
+    }
+    ignored_fields = "mask_token_id vocab_list"
+    task_heads = {name: ENCODING[name] for name in ("ForMaskedLM", "Model", CLASSES, "ForTokenClassification")}
+    order, head_act, head_may_be_untied = "pre", "gelu", True
+    base_model_prefix = "esm"
+    module_names = {
+        **LM_HEAD,
+        "type_embed": ABSENT,
+        "embed_norm": ".embeddings.layer_norm",
+        "final_norm": ".encoder.emb_layer_norm_after",
+        "contacts.regression": ".contact_head.regression",
+    }
+    layer_module_names = {"attn_norm": "attention.LayerNorm", "mlp_norm": "LayerNorm"}
+    tensor_names = LM_BIAS
+
+    @property
+    def has_rope(self) -> bool:
+        """Whether positions are rotary. Raises ConfigError if they are neither that nor learned."""
+        kind = self.position_embedding_type
+        if kind not in ("rotary", "absolute"):
+            raise ConfigError(
+                f"position_embedding_type = {format_value(kind)} is not understood: write rotary or absolute"
+            )
+        return kind == "rotary"
+
+    def attention(self) -> Attention:
+        plain = super().attention()
+        if not self.has_rope:
+            return plain
+        size = require_even(plain.head_dim, "the size of a head")
+        return replace(plain, head_dim=size, rotary=Rotary(self.rope_theta))
+
+    def mlp(self) -> FeedForward:
+        """The activation is GELU, whatever hidden_act says."""
+        return replace(super().mlp(), activation="gelu")
+
+    def embedding(self) -> Embedding:
+        """With token_dropout, embeddings are scaled as if no token were masked."""
+        scaled: dict[str, Any] = {"scaled": True, "factor": 0.88} if self.token_dropout else {}
+        return replace(super().embedding(), **scaled)
+
+    def embedding_norm(self) -> Norm | None:
+        return super().embedding_norm() if self.emb_layer_norm_before else None
+
+    def positions(self) -> Positions | None:
+        return None if self.has_rope else super().positions()
+
+    def architecture(self) -> Transformer:
+        """With a head that predicts which tokens are in contact."""
+        return replace(
+            super().architecture(), contacts=Contacts(maps=self.num_hidden_layers * self.num_attention_heads)
+        )
+
+
+class Esmc(Decoder):
+    """ESM C, an encoder of proteins: Llama's layers with LayerNorm, norms of queries and keys, and bidirectional
+    attention; the depth scales what sublayers add."""
+
+    defaults = dict(
+        vocab_size=64,
+        hidden_size=2560,
+        intermediate_size=6912,
+        num_hidden_layers=80,
+        num_attention_heads=40,
+        num_key_value_heads=SAME_AS_QUERY_HEADS,
+        max_position_embeddings=2048,
+    )
+    attention_bias: StrictBool = False
+    mlp_bias: StrictBool = False
+    null_means = {
+        "num_key_value_heads": "num_attention_heads",
+        "head_dim": "hidden_size / num_attention_heads",
+    }
+    ignored_fields = "mask_token_id"
+    constant_axes = frozenset("G")
+    heads_fill_hidden_size = True
+    norm_kind, eps_field, eps = "layer", "eps", 1e-5  # rms_norm_eps is not read
+    qk_norm = QKNorm(0, together=True, kind="layer", shift=False)
+    task_heads = {"ForMaskedLM": MASKED, "Model": BODY, CLASSES: ENCODING[CLASSES], "ForTokenClassification": TOKENS}
+    base_model_prefix = "esmc"
+    module_names = LM_HEAD
+    layer_module_names = QK_NORMS
+
+    def check(self) -> None:
+        super().check()
+        if self.num_key_value_heads != self.num_attention_heads:
+            raise self.refused("num_key_value_heads", self.num_key_value_heads)
+        if self.tie_word_embeddings and self.task_head.head == "lm":
+            raise self.refused("tie_word_embeddings", True)
+
+    @property
+    def residual_factor(self) -> float:
+        factor: float = (36 / self.num_hidden_layers) ** 0.5
+        return factor
+
+    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
+        return super().attention(layer, causal=False)
+
+    def head(self, **own: Any) -> Head:
+        return Head(hidden=self.hidden_size, vocab=self.vocab_size, bias=True, transform="gelu", eps=self.eps)
+
+    def embeddings_and_head(self) -> dict[str, Any]:
+        return {**super().embeddings_and_head(), "final_norm": replace(self.norm(), learned="scale")}

@@ -1,0 +1,373 @@
+"""Image encoders of Kimi, MiniMax, Gemma, Llama and Mistral: each has a rotary embedding by row and column."""
+
+from collections.abc import Mapping
+from math import isqrt
+from typing import Any
+
+from tfacct.architecture.blocks import Block
+from tfacct.architecture.parts import (
+    Attention,
+    Averaged,
+    FeedForward,
+    Patches,
+    Positions,
+    QKNorm,
+    Rotary,
+    Shuffled,
+)
+from tfacct.base.errors import ConfigError
+from tfacct.families.clip import ClipLayers
+from tfacct.families.encoders import Encoder, EncoderBase, ImageEncoder, axial_theta, check_axial
+from tfacct.families.family import attention_modules, mlp_modules
+from tfacct.families.vocabulary import (
+    Fraction,
+    JsonDict,
+    LayerCount,
+    PositiveFloat,
+    PositiveInt,
+    StrictBool,
+    StrictStr,
+    TaskHead,
+    divide_exactly,
+    read_rope,
+    require_even,
+)
+from tfacct.ledger.lines import FLOPS_PER_MULTIPLY_ADD
+from tfacct.ledger.workload import Workload
+
+COLORS = 3
+
+
+class Kimi_K25Vision(Encoder):
+    """Kimi-K2.5's image encoder (MoonViT): a rotary embedding by column and row, and learned positions."""
+
+    defaults = dict(
+        hidden_size=1152,
+        intermediate_size=4304,
+        num_hidden_layers=27,
+        num_attention_heads=16,
+        hidden_act="gelu_pytorch_tanh",
+    )
+    patch_size: PositiveInt = 14
+    pos_emb_height: PositiveInt = 64
+    pos_emb_width: PositiveInt = 64
+    pos_emb_time: PositiveInt = 4
+    merge_kernel_size: tuple[PositiveInt, PositiveInt] = (2, 2)
+    rope_parameters: JsonDict | None = None
+
+    constant_axes = frozenset({"G", "Cc"})
+    attribute_map = {
+        **{f"init_pos_emb_{side}": f"pos_emb_{side}" for side in ("height", "width", "time")},
+        **{f"vt_{name}": name for name in ("hidden_size", "intermediate_size")},
+        **{f"vt_{name}": name for name in ("num_attention_heads", "num_hidden_layers")},
+    }
+    reference_only = "pos_emb_time merge_kernel_size"
+    ignored_fields = """merge_type mm_hidden_size mm_projector_type pos_emb_type projector_hidden_act projector_ln_eps
+        text_hidden_size video_attn_type"""
+    task_heads = {"Model": TaskHead("models.kimi_k25.modeling_kimi_k25.Kimi_K25VisionModel", "none")}
+    layer_path = "layers.*"
+    module_names = {"embed.project": "patch_embed.proj", "final_norm": "final_layernorm"}
+    layer_module_names = {
+        **attention_modules("attn", o="proj"),
+        **mlp_modules("mlp", "fc1", "fc2", None),
+        "attn_norm": "norm1",
+        "mlp_norm": "norm2",
+    }
+    tensor_names = {"pos_embed.weight": "patch_embed.pos_emb.position_embeddings"}
+
+    @property
+    def context(self) -> int:
+        """Rows of the position embedding."""
+        return self.pos_emb_height * self.pos_emb_width
+
+    def check(self) -> None:
+        super().check()
+        if self.pos_emb_height != self.pos_emb_width:
+            raise ConfigError(
+                f"pos_emb_width = {self.pos_emb_width:,} is not read by the class, which has a square table of"
+                f" {self.pos_emb_height:,} rows on a side"
+            )
+        check_axial(self.rope_parameters)
+        divide_exactly(self.head_dim, 4, "the size of a head by 4")
+
+    def rope(self) -> Rotary:
+        return Rotary(axial_theta(self.rope_parameters), grid=True, tiles=(1,), woven=True)
+
+    def ends(self) -> dict[str, Any]:
+        """Patches and positions."""
+        patches = Patches(channels=COLORS, pixels=self.patch_size**2, hidden=self.hidden_size)
+        positions = Positions(rows=self.context, hidden=self.hidden_size, tiles=(1,))
+        return {**super().ends(), "embed": patches, "positions": positions}
+
+
+class MiniMaxM3VLVision(ClipLayers, ImageEncoder):
+    """MiniMax-M3's image encoder: a norm and CLIP's layers, with a rotary embedding by frame, row and column."""
+
+    defaults = dict(
+        hidden_size=1280,
+        intermediate_size=5120,
+        num_hidden_layers=32,
+        num_attention_heads=16,
+        image_size=2016,
+        patch_size=14,
+    )
+    temporal_patch_size: PositiveInt = 2
+    spatial_merge_size: PositiveInt = 2
+    rope_parameters: JsonDict | None = None
+
+    reference_only = "spatial_merge_size"
+    task_heads = {"Model": TaskHead("models.minimax_m3_vl.modeling_minimax_m3_vl.MiniMaxM3VLVisionModel", "none")}
+    layer_path = "layers.*"
+    module_names = {"embed.project": "embeddings.proj", "embed_norm": "pre_layrnorm"}
+    patch_bias = False
+    embedding_norm, final_norm = True, False
+
+    def check(self) -> None:
+        super().check()
+        check_axial(self.rope_parameters, "frame, row and column")
+
+    def rope(self) -> Rotary:
+        """Patches come in the squares that the projector merges."""
+        return Rotary(axial_theta(self.rope_parameters), grid=True, tiles=(self.spatial_merge_size,), timed=True)
+
+    def attention(self, **own: Any) -> Attention:
+        axes = 3
+        rotated = 2 * axes * (self.head_dim // axes // 2)
+        how: dict[str, Any] = {"rope_dim": rotated} if rotated else {"rotary": None}
+        return super().attention(**how)
+
+    def patches(self, **own: Any) -> Patches:
+        return super().patches(pixels=self.temporal_patch_size * self.patch_size**2)
+
+    def positions(self) -> None:
+        return None
+
+
+class Gemma4Vision(EncoderBase):
+    """Gemma 4's image encoder: norms around each sublayer, a rotary embedding by column and row, means of patches."""
+
+    hidden_size: PositiveInt = 768
+    intermediate_size: PositiveInt = 3072
+    num_hidden_layers: LayerCount = 16
+    num_attention_heads: PositiveInt = 12
+    num_key_value_heads: PositiveInt = 12
+    head_dim: PositiveInt = 64
+    hidden_activation: StrictStr = "gelu_pytorch_tanh"
+    rms_norm_eps: PositiveFloat = 1e-6
+    attention_bias: StrictBool | None = False
+    rope_parameters: JsonDict | None = None
+    patch_size: PositiveInt = 16
+    pooling_kernel_size: PositiveInt = 3
+    position_embedding_size: PositiveInt = 10240
+    standardize: StrictBool = False
+    default_output_length: PositiveInt = 280
+
+    constant_axes = frozenset({"Cc", "Xy"})
+    reference_only = "attention_bias standardize"
+    ignored_fields = "use_clipped_linears global_head_dim max_position_embeddings"
+    task_heads = {"Model": TaskHead("models.gemma4.modeling_gemma4.Gemma4VisionModel", "none")}
+    hf_extra_note = "it takes the means of patches by a product with their places"
+    module_names = {"embed.project": "patch_embedder.input_proj", "merger.average": "pooler"}
+    layer_path = "encoder.layers.*"
+    layer_module_names = {
+        **attention_modules("self_attn", *(f"{name}_proj.linear" for name in "qkvo")),
+        **{f"attn.{name}_norm": f"self_attn.{name}_norm" for name in "qk"},
+        **mlp_modules("mlp", *(f"{name}_proj.linear" for name in ("up", "down", "gate"))),
+        "attn_norm": "input_layernorm",
+        "attn_post_norm": "post_attention_layernorm",
+        "mlp_norm": "pre_feedforward_layernorm",
+        "mlp_post_norm": "post_feedforward_layernorm",
+    }
+    tensor_names = {"pos_embed.weight": "patch_embedder.position_embedding_table"}
+    norm_kind = "rms"
+    final_norm = False
+
+    @property
+    def context(self) -> int:
+        """Patches of an image that becomes default_output_length tokens."""
+        return self.default_output_length * self.pooling_kernel_size**2
+
+    @property
+    def eps(self) -> float:
+        return self.rms_norm_eps
+
+    @property
+    def tiles(self) -> tuple[int, ...]:
+        """Sides of the squares of patches of which means are taken."""
+        return (self.pooling_kernel_size,)
+
+    def check(self) -> None:
+        super().check()
+        check_axial(self.rope_parameters, "column and row", "default")
+        if self.attention_bias:  # which the class does not read
+            raise self.refused("attention_bias", True)
+
+    def rope(self) -> Rotary:
+        return Rotary(axial_theta(self.rope_parameters, 100.0), grid=True, tiles=self.tiles, pairs="quarters")
+
+    def attention(self, **own: Any) -> Attention:
+        """Grouped-query attention without biases, with norms of queries, keys and values."""
+        heads, eps = self.num_key_value_heads, self.rms_norm_eps
+        how: dict[str, Any] = {"qk_norm": QKNorm(eps), "value_norm": eps, "scale": 1.0}
+        return super().attention(
+            rotary=self.rope(),
+            kv_heads=heads,
+            group=divide_exactly(self.num_attention_heads, heads, "num_attention_heads by num_key_value_heads"),
+            head_dim=4 * divide_exactly(self.head_dim, 4, "head_dim by 4"),
+            qkv_bias=False,
+            out_bias=False,
+            **how,
+        )
+
+    def mlp(self, **own: Any) -> FeedForward:
+        return super().mlp(gated=True, bias=False)
+
+    @property
+    def hidden_act(self) -> str:
+        return self.hidden_activation
+
+    def block(self, **attention: Any) -> Block:
+        return Block.of(self.attention(), self.mlp(), norm=self.norm(), post_norm=self.norm())
+
+    def ends(self) -> dict[str, Any]:
+        """Patches, a position embedding for rows and one for columns, and means of patches."""
+        hidden, rows, together = self.hidden_size, self.position_embedding_size, self.pooling_kernel_size**2
+        how: dict[str, Any] = {"factor": float(hidden) ** 0.5, "standard": self.standardize}
+        return {
+            **super().ends(),
+            "embed": Patches(channels=COLORS, pixels=self.patch_size**2, hidden=hidden, bias=False),
+            "positions": Positions(rows=rows, hidden=hidden, crossed=True, tiles=self.tiles),
+            "merger": Averaged(hidden=hidden, patches=together, eps=None, **how),
+        }
+
+    def hf_extra_flops(self, work: Workload) -> Mapping[str, int]:
+        """The product of patches and their places, if there are fewer tokens than patches."""
+        together = self.pooling_kernel_size**2
+        rows = 0 if together == 1 else work.tokens // together
+        return {"merger.average": FLOPS_PER_MULTIPLY_ADD * work.batch * rows * work.tokens * self.hidden_size}
+
+
+class Llama4Vision(ImageEncoder):
+    """Llama 4's image encoder: class token last, a rotary embedding by column and row, merged patches."""
+
+    defaults = dict(intermediate_size=5632, num_hidden_layers=34, num_attention_heads=16, image_size=448, patch_size=14)
+    norm_eps: PositiveFloat = 1e-5
+    pixel_shuffle_ratio: Fraction = 0.5
+    projector_input_dim: PositiveInt = 4096
+    projector_output_dim: PositiveInt = 4096
+    rope_theta: PositiveFloat | None = None
+    rope_parameters: JsonDict | None = None
+
+    constant_axes = frozenset({"G", "Xc"})
+    reference_only = "-pixel_shuffle_ratio"
+    ignored_fields = """vision_output_dim vision_feature_select_strategy vision_feature_layer multi_modal_projector_bias
+        projector_dropout"""
+    task_heads = {"Model": TaskHead("models.llama4.modeling_llama4.Llama4VisionModel", "none")}
+    hf_fixed_source = True
+    layer_path = "model.layers.*"
+    layer_module_names = {
+        **attention_modules("self_attn"),
+        **mlp_modules("mlp", "fc1", "fc2", None),
+        "attn_norm": "input_layernorm",
+        "mlp_norm": "post_attention_layernorm",
+    }
+    module_names = {
+        "embed.project": "patch_embedding.linear",
+        "embed_norm": "layernorm_pre",
+        "final_norm": "layernorm_post",
+        "merger.up_proj": "vision_adapter.mlp.fc1",
+        "merger.down_proj": "vision_adapter.mlp.fc2",
+    }
+    tensor_names = {"embed.class.weight": "class_embedding", "pos_embed.weight": "positional_embedding_vlm"}
+    patch_bias, class_token, embedding_norm = False, True, True
+
+    @property
+    def merged(self) -> int:
+        """Patches that become one token. Raises ConfigError."""
+        side = round(1 / self.pixel_shuffle_ratio)
+        if side * self.pixel_shuffle_ratio != 1:
+            raise self.refused("pixel_shuffle_ratio", self.pixel_shuffle_ratio)
+        return side**2
+
+    def check(self) -> None:
+        super().check()
+        patches, hidden = self.merged, self.hidden_size
+        across, side = max(self.image_size // self.patch_size, 1), isqrt(patches)
+        divide_exactly(across, side, "the patches on a side of an image by 1 / pixel_shuffle_ratio =")
+        if self.intermediate_size != patches * hidden:
+            raise ConfigError(
+                f"intermediate_size = {self.intermediate_size:,} is not the width of {patches:,} patches of {hidden:,},"
+                " which the class joins"
+            )
+        if self.projector_input_dim != self.projector_output_dim:
+            raise ConfigError(
+                f"projector_input_dim = {self.projector_input_dim:,} is not projector_output_dim ="
+                f" {self.projector_output_dim:,}: the class does not run"
+            )
+        divide_exactly(self.head_dim, 4, "the size of a head by 4")
+        self.attention()  # its errors come before those of the image
+
+    def rope(self) -> Rotary:
+        theta = axial_theta(self.rope_parameters, self.rope_theta or 10_000.0)
+        return Rotary(theta, pairs="neighbours", grid=True, tiles=(), marked=True)
+
+    def patches(self, **own: Any) -> Patches:
+        return super().patches(last=True)
+
+    def ends(self) -> dict[str, Any]:
+        """What merges patches too."""
+        out = self.projector_output_dim
+        merger = Shuffled(hidden=self.hidden_size, patches=self.merged, out=out, front=1)
+        return {**super().ends(), "merger": merger}
+
+
+class PixtralVision(ImageEncoder):
+    """Pixtral's image encoder: Llama's layers, bidirectional, with a rotary embedding by row and column."""
+
+    defaults = dict(hidden_size=1024, intermediate_size=4096, num_attention_heads=16, image_size=1024)
+    num_hidden_layers: PositiveInt = 24
+    rope_theta: PositiveFloat | None = None
+    rope_parameters: JsonDict | None = None
+    own_head_dim: PositiveInt | None = None
+
+    attribute_map = {"head_dim": "own_head_dim"}
+    reference_only = "own_head_dim"
+    task_heads = {"Model": TaskHead("AutoModel", "none")}
+    hf_extra_note = "it scores all patches of a batch against one another, and masks those of other images"
+    module_names = {"embed.project": "patch_conv", "embed_norm": "ln_pre"}
+    layer_path = "transformer.layers.*"
+    layer_module_names = {
+        **attention_modules("attention"),
+        **mlp_modules("feed_forward"),
+        "attn_norm": "attention_norm",
+        "mlp_norm": "ffn_norm",
+    }
+    norm_kind = "rms"
+    patch_bias, embedding_norm, final_norm = False, True, False
+
+    @property
+    def eps(self) -> float:
+        return 1e-5
+
+    def check(self) -> None:
+        super().check()
+        if self.own_head_dim not in (None, self.head_dim):
+            raise self.refused("head_dim", self.own_head_dim)
+
+    def rope(self) -> Rotary:
+        return read_rope(self.rope_theta, None, self.rope_parameters)._replace(grid=True)
+
+    def attention(self, **own: Any) -> Attention:
+        half = require_even(divide_exactly(self.head_dim, 2, "head_dim by 2"), "head_dim / 2 =")
+        return super().attention(head_dim=2 * half, qkv_bias=False, out_bias=False)
+
+    def mlp(self, **own: Any) -> FeedForward:
+        return super().mlp(gated=True, bias=False)
+
+    def positions(self) -> None:
+        return None
+
+    def hf_extra_flops(self, work: Workload) -> Mapping[str, int]:
+        """Scores and values of patches of other images."""
+        others = work.batch * (work.batch - 1) * work.tokens**2
+        return {"blocks.*.attn.scores": 2 * FLOPS_PER_MULTIPLY_ADD * others * self.hidden_size}

@@ -1,0 +1,542 @@
+"""ViT and its relatives: pre-norm layers over patches of an image, or of a spectrogram."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator
+
+from tfacct.architecture.blocks import Block, Stack
+from tfacct.architecture.parts import (
+    Attention,
+    FeedForward,
+    Patches,
+    Picked,
+    Pooler,
+    Positions,
+    QKNorm,
+    RelativeBias,
+    Rotary,
+)
+from tfacct.base.errors import ConfigError
+from tfacct.families.encoders import Encoder, ImageEncoder
+from tfacct.families.family import attention_modules, mlp_modules
+from tfacct.families.vocabulary import (
+    BODY,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    StrictBool,
+    StrictStr,
+    TaskHead,
+    divide_exactly,
+    format_value,
+)
+
+ATTENTION_CONVERSION = (
+    *((rf"\.attention\.attention\.{name}\.", f".attention.{name[0]}_proj.") for name in ("query", "key", "value")),
+    (r"\.attention\.output\.dense\.", ".attention.o_proj."),
+)
+LAYER_CONVERSION = ((r"(^|\.)encoder\.layer\.", r"\1layers."),)
+MLP_CONVERSION = ((r"\.intermediate\.dense\.", ".mlp.fc1."), (r"\.output\.dense\.", ".mlp.fc2."))
+EMBEDDING_TENSORS = {
+    "cls_token": "embed.class.weight",
+    "mask_token": "embed.mask.weight",
+    "distillation_token": "embed.further.weight",
+    "register_tokens": "embed.further.weight",
+    "position_embeddings": "pos_embed.weight",
+}
+BIAS_TABLE = "relative_position_bias.relative_position_bias_table"
+LAYER_SCALES = {"attn.channel_scale.weight": "lambda_1", "mlp.channel_scale.weight": "lambda_2"}
+CLASSIFIER = TaskHead(
+    "AutoModelForImageClassification",
+    "classes",
+    bias=True,
+    first=True,
+    paths={"classifier": "classifier"},
+    gives=False,
+)
+
+
+def embedding_modules(body: str) -> dict[str, str]:
+    """The projection of patches and the last norm of a class whose base model has this name."""
+    return {"embed.project": f"{body}embeddings.patch_embeddings.projection", "final_norm": f"{body}layernorm"}
+
+
+def embedding_tensors(body: str, names: str) -> dict[str, str]:
+    """These learned tokens and positions of a class whose base model has this name."""
+    return {EMBEDDING_TENSORS[name]: f"{body}embeddings.{name}" for name in names.split()}
+
+
+class ViTLayers(Encoder):
+    """Names of ViT's layers."""
+
+    defaults = dict(layer_norm_eps=1e-12)
+    layer_path = "vit.layers.*"
+    layer_module_names = {
+        **attention_modules("attention"),
+        **mlp_modules("mlp", "fc1", "fc2", None),
+        "attn_norm": "layernorm_before",
+        "mlp_norm": "layernorm_after",
+    }
+
+
+class ViTBase(ViTLayers, ImageEncoder):
+    """ViT, with a class token or without."""
+
+    qkv_bias: StrictBool = True
+    pooler_output_size: Any = None
+    pooler_act: StrictStr = "tanh"
+
+    dropouts = {
+        "embedding": ("hidden_dropout_prob", 0.0),
+        "residual": ("hidden_dropout_prob", 0.0),
+        "attention": ("attention_probs_dropout_prob", 0.0),
+    }
+    checkpoint_conversion_mapping = (*LAYER_CONVERSION, *ATTENTION_CONVERSION, *MLP_CONVERSION)
+    reference_only = "pooler_output_size"
+    ignored_fields = "encoder_stride"
+
+    def check(self) -> None:
+        super().check()
+        if self.pooler_output_size not in (None, self.hidden_size):
+            raise self.refused("pooler_output_size", self.pooler_output_size)
+
+
+class ViT(ViTBase):
+    """ViT: an image encoder of patches and a class token, with a norm before each sublayer."""
+
+    constant_axes = frozenset({"G", "Xc"})
+    class_token = True
+    base_model_prefix = "vit"
+    task_heads = {
+        "Model": TaskHead("AutoModel", "none", pooler=True, paths={"pooler": "pooler.dense"}, body=""),
+        "ForImageClassification": CLASSIFIER,
+    }
+    module_names = embedding_modules("vit.")
+    tensor_names = embedding_tensors("vit.", "cls_token position_embeddings")
+
+    def pooler(self, hidden: Any) -> Pooler:
+        """Projection of the class token."""
+        return Pooler(hidden=hidden, activation=self.pooler_act)
+
+
+class ViTMSN(ViT):
+    """ViT MSN: ViT without a pooler."""
+
+    defaults = dict(layer_norm_eps=1e-6)
+    task_heads = {
+        "Model": BODY,
+        "ForImageClassification": replace(CLASSIFIER, auto="ViTMSNForImageClassification"),
+    }
+
+
+class DeiT(ViT):
+    """DeiT: ViT with a second learned token, for distillation."""
+
+    base_model_prefix = "deit"
+    layer_path = "deit.layers.*"
+    task_heads = {
+        **ViT.task_heads,
+        "ForImageClassificationWithTeacher": replace(
+            CLASSIFIER,
+            auto="DeiTForImageClassificationWithTeacher",
+            paths={"classifier": "cls_classifier", "classifier.taught": "distillation_classifier"},
+            taught=True,
+        ),
+    }
+    module_names = embedding_modules("deit.")
+    tensor_names = embedding_tensors("deit.", "cls_token distillation_token position_embeddings")
+
+    @property
+    def extra_tokens(self) -> int:
+        return 1
+
+    def patches(self, **own: Any) -> Patches:
+        return super().patches(front=2, taught=True)
+
+
+class IJepa(ViTBase):
+    """I-JEPA: ViT without a class token and without a pooler."""
+
+    base_model_prefix = "ijepa"
+    layer_path = "ijepa.layers.*"
+    task_heads = {"Model": BODY, "ForImageClassification": replace(CLASSIFIER, first=False, pooler=True)}
+    module_names = embedding_modules("ijepa.")
+    tensor_names = embedding_tensors("ijepa.", "position_embeddings")
+
+    def pooler(self, hidden: Any) -> Picked:
+        """Mean of all patches."""
+        return Picked(hidden=hidden, reads="average")
+
+
+class AST(ViTLayers):
+    """AST: ViT's layers over overlapping patches of a spectrogram, with DeiT's two learned tokens."""
+
+    patch_size: PositiveInt = 16
+    qkv_bias: StrictBool = True
+    frequency_stride: PositiveInt = 10
+    time_stride: PositiveInt = 10
+    max_length: PositiveInt = 1024
+    num_mel_bins: PositiveInt = 128
+
+    constant_axes = frozenset({"G", "Xc", "Cc"})
+    checkpoint_conversion_mapping = ViT.checkpoint_conversion_mapping
+    hf_fixed_source = True
+    base_model_prefix = "audio_spectrogram_transformer"
+    layer_path = f"{base_model_prefix}.layers.*"
+    classifier = replace(
+        CLASSIFIER,
+        auto="AutoModelForAudioClassification",
+        first=False,
+        pooler=True,
+        paths={"pooler.norm": "classifier.layernorm", "classifier": "classifier.dense"},
+    )
+    task_heads = {"Model": TaskHead("AutoModel", "none", pooler=True, body=""), "ForAudioClassification": classifier}
+    module_names = embedding_modules(f"{base_model_prefix}.")
+    tensor_names = embedding_tensors(f"{base_model_prefix}.", "cls_token distillation_token position_embeddings")
+
+    @property
+    def context(self) -> int:
+        """Patches of a spectrogram, and two tokens. Raises ConfigError."""
+        sides = ("num_mel_bins", self.num_mel_bins), ("max_length", self.max_length)
+        for name, side in sides:
+            if side < self.patch_size:
+                raise ConfigError(f"{name} {side:,} is smaller than patch_size {self.patch_size:,}")
+        strides = self.frequency_stride, self.time_stride
+        high, wide = ((side - self.patch_size) // step + 1 for (_, side), step in zip(sides, strides, strict=True))
+        return high * wide + 2
+
+    def pooler(self, hidden: Any) -> Picked:
+        """Mean of both tokens, normed before a classifier."""
+        eps = self.layer_norm_eps if self.task_head == self.classifier else None
+        return Picked(hidden=hidden, reads="both", norm_eps=eps)
+
+    def ends(self) -> dict[str, Any]:
+        """Patches of one channel, two tokens and positions. Raises ConfigError."""
+        hidden = self.hidden_size
+        patches = Patches(channels=1, pixels=self.patch_size**2, hidden=hidden, front=2, taught=True)
+        return {**super().ends(), "embed": patches, "positions": Positions(rows=self.context, hidden=hidden)}
+
+
+class Beit(ViTLayers, ImageEncoder):
+    """BEiT: ViT with a relative position bias, and a learned scale for each channel of a sublayer's output."""
+
+    use_mask_token: StrictBool = False
+    use_absolute_position_embeddings: StrictBool = False
+    use_relative_position_bias: StrictBool = False
+    use_shared_relative_position_bias: StrictBool = False
+    layer_scale_init_value: NonNegativeFloat = 0.1
+    use_mean_pooling: StrictBool = True
+    vocab_size: PositiveInt = 8192
+
+    constant_axes = frozenset({"G", "Xc"})
+    class_token = True
+    reference_only = "vocab_size -layer_scale_init_value"
+    ignored_fields = """drop_path_rate pool_scales use_auxiliary_head auxiliary_loss_weight auxiliary_channels
+        auxiliary_num_convs auxiliary_concat_input semantic_loss_ignore_index out_features out_indices stage_names
+        _out_features _out_indices add_fpn reshape_hidden_states segmentation_indices"""
+    checkpoint_conversion_mapping = (
+        *LAYER_CONVERSION,
+        (r"(^|\.)encoder\.relative_position_bias\.", r"\1shared_position_bias."),
+        *ATTENTION_CONVERSION,
+        (r"\.attention\.attention\.relative_position_bias\.", ".relative_position_bias."),
+        *MLP_CONVERSION,
+    )
+    base_model_prefix = "beit"
+    layer_path = "beit.layers.*"
+    classifier = replace(
+        CLASSIFIER,
+        first=False,
+        pooler=True,
+        paths={"pooler.norm": "beit.pooler.layernorm", "classifier": "classifier"},
+    )
+    task_heads = {
+        "Model": TaskHead("AutoModel", "none", pooler=True, paths={"pooler.norm": "pooler.layernorm"}, body=""),
+        "ForImageClassification": classifier,
+    }
+    module_names = embedding_modules("beit.")
+    tensor_names = {
+        **embedding_tensors("beit.", "cls_token mask_token position_embeddings"),
+        "rel_bias.weight": f"beit.{BIAS_TABLE.replace('relative', 'shared', 1)}",
+    }
+    layer_tensor_names = {"attn.rel_bias.weight": BIAS_TABLE, **LAYER_SCALES}
+
+    def pooler(self, hidden: Any) -> Picked:
+        """Mean of the patches and a norm, or the class token."""
+        if not self.use_mean_pooling:
+            return Picked(hidden=hidden)
+        return Picked(hidden=hidden, reads="mean", norm_eps=self.layer_norm_eps)
+
+    def check(self) -> None:
+        super().check()
+        if self.use_relative_position_bias and self.use_shared_relative_position_bias:
+            raise self.refused("use_shared_relative_position_bias", True)
+
+    @property
+    def bias_sizes(self) -> dict[str, Any]:
+        """Patches on a side of an image; distances by rows and columns, and three of the class token."""
+        across = self.image_size // self.patch_size
+        return {"across": across, "buckets": (2 * across - 1) ** 2 + 3}
+
+    @property
+    def scaled(self) -> bool:
+        """Whether channels of a sublayer's output are scaled."""
+        return self.layer_scale_init_value > 0
+
+    def attention(self, **own: Any) -> Attention:
+        each, shared = self.use_relative_position_bias, self.use_shared_relative_position_bias
+        how: dict[str, Any] = {"key_bias": False, "channel_scale": self.scaled, "biased": each or shared}
+        return super().attention(**how, **(self.bias_sizes if each else {}))
+
+    def mlp(self, **own: Any) -> FeedForward:
+        return super().mlp(channel_scale=self.scaled)
+
+    def patches(self, **own: Any) -> Patches:
+        return super().patches(masked=self.use_mask_token)
+
+    def positions(self) -> Positions | None:
+        learned = super().positions()
+        return learned if self.use_absolute_position_embeddings else None
+
+    def ends(self) -> dict[str, Any]:
+        """A relative position bias that all layers share; no last norm if the pooler has one. Raises ConfigError."""
+        shared = self.use_shared_relative_position_bias
+        bias = RelativeBias(kv_heads=self.num_attention_heads, group=1, **self.bias_sizes) if shared else None
+        last = None if self.use_mean_pooling else self.norm()
+        return {**super().ends(), "bias": bias, "final_norm": last}
+
+
+class Data2VecVision(Beit):
+    """data2vec for images: BEiT, with other module names."""
+
+    checkpoint_conversion_mapping = ()
+    base_model_prefix = "data2vec_vision"
+    layer_path = f"{base_model_prefix}.encoder.layer.*"
+    task_heads = {
+        "Model": BODY,
+        "ForImageClassification": replace(
+            Beit.classifier, paths={**Beit.classifier.paths, "pooler.norm": f"{base_model_prefix}.pooler.layernorm"}
+        ),
+    }
+    module_names = embedding_modules(f"{base_model_prefix}.")
+    layer_module_names = {
+        **attention_modules("attention.attention", "query", "key", "value"),
+        "attn.o_proj": "attention.output.dense",
+        "mlp.up_proj": "intermediate.dense",
+        "mlp.down_proj": "output.dense",
+    }
+    tensor_names = {
+        **embedding_tensors(f"{base_model_prefix}.", "cls_token mask_token position_embeddings"),
+        "rel_bias.weight": f"{base_model_prefix}.encoder.{BIAS_TABLE}",
+    }
+    layer_tensor_names = {"attn.rel_bias.weight": f"attention.attention.{BIAS_TABLE}"}
+
+
+def side_of_square(given: Any) -> Any:
+    """One side of a square whose two sides may be given. Raises ConfigError."""
+    if not isinstance(given, list):
+        return given
+    if len(set(map(str, given))) != 1 or len(given) != 2:
+        must_be = "must be a whole number, or two that are the same"
+        raise ConfigError(f"image_size and patch_size {must_be}, not {format_value(given)}")
+    return given[0]
+
+
+class InternVLVision(ViTLayers, ImageEncoder):
+    """InternVL's image encoder: ViT, with a learned scale for each channel of a sublayer's output."""
+
+    defaults = dict(
+        hidden_size=1024,
+        intermediate_size=4096,
+        num_hidden_layers=24,
+        num_attention_heads=16,
+        layer_norm_eps=1e-6,
+    )
+    image_size: Annotated[PositiveInt, BeforeValidator(side_of_square)] = 448
+    patch_size: Annotated[PositiveInt, BeforeValidator(side_of_square)] = 14
+    attention_bias: StrictBool = False
+    use_qk_norm: StrictBool = False
+    norm_type: StrictStr = "layer_norm"
+    use_mask_token: StrictBool = False
+    use_absolute_position_embeddings: StrictBool = True
+    use_mean_pooling: StrictBool = True
+
+    constant_axes = frozenset({"G", "Xc"})
+    class_token = True
+    required_values = {"use_mask_token": False, "use_absolute_position_embeddings": True}
+    reference_only = "-norm_type"
+    ignored_fields = "layer_scale_init_value"
+    layer_path = "encoder.layer.*"
+    task_heads = {"Model": TaskHead("AutoModel", "none")}
+    module_names = embedding_modules("")
+    layer_module_names = {
+        "attn.o_proj": "attention.projection_layer",
+        **{f"attn.{name}_norm": f"attention.{name}_norm" for name in "qk"},
+    }
+    tensor_names = embedding_tensors("", "cls_token position_embeddings")
+    layer_tensor_names = LAYER_SCALES
+
+    def check(self) -> None:
+        super().check()
+        if self.norm_type not in ("layer_norm", "rms_norm"):
+            raise self.refused("norm_type", self.norm_type)
+        self.attention()  # its errors come before those of the image
+
+    def attention(self, **own: Any) -> Attention:
+        norms = QKNorm(1e-6, together=True) if self.use_qk_norm else None
+        return super().attention(qkv_bias=self.attention_bias, qk_norm=norms, channel_scale=True)
+
+    def mlp(self, **own: Any) -> FeedForward:
+        return super().mlp(channel_scale=True)
+
+    def stacks(self) -> tuple[Stack, ...]:
+        """Layers whose norms may be RMSNorm, unlike the last one."""
+        norm = replace(self.norm(), kind="rms" if self.norm_type == "rms_norm" else "layer")
+        return (Stack(Block.of(self.attention(), self.mlp(), norm=norm), self.num_hidden_layers),)
+
+    def ends(self) -> dict[str, Any]:
+        return {**super().ends(), "final_norm": None if self.use_mean_pooling else self.norm()}
+
+
+class DinoLayers(ImageEncoder):
+    """Layers of DINOv2 and DINOv3: a learned scale for each channel of a sublayer's output."""
+
+    class_token = True
+    ignored_fields = """layerscale_value drop_path_rate apply_layernorm reshape_hidden_states out_features out_indices
+        stage_names _out_features _out_indices"""
+    task_heads = {"Model": BODY}
+    layer_module_names = {**attention_modules("attention"), "attn_norm": "norm1", "mlp_norm": "norm2"}
+    tensor_names = embedding_tensors("", "cls_token mask_token")
+    layer_tensor_names = {
+        "attn.channel_scale.weight": "layer_scale1.lambda1",
+        "mlp.channel_scale.weight": "layer_scale2.lambda1",
+    }
+
+    def attention(self, **own: Any) -> Attention:
+        return super().attention(channel_scale=True, **own)
+
+    def mlp(self, **own: Any) -> FeedForward:
+        return super().mlp(channel_scale=True, **own)
+
+
+class Dinov2(DinoLayers):
+    """DINOv2: ViT, with a learned scale for each channel of a sublayer's output."""
+
+    defaults = dict(layer_norm_eps=1e-6, patch_size=14)
+    intermediate_size: PositiveInt | None = None  # type: ignore[assignment]  # the class does not read it
+    mlp_ratio: PositiveInt = 4
+    qkv_bias: StrictBool = True
+    use_swiglu_ffn: StrictBool = False
+    use_mask_token: StrictBool = True
+
+    constant_axes = frozenset({"G", "Xc"})
+    reference_only = "intermediate_size"
+    checkpoint_conversion_mapping = (
+        *ATTENTION_CONVERSION,
+        (r"\.mlp\.weights_in\.", ".mlp.gate_up_proj."),
+        (r"\.mlp\.weights_out\.", ".mlp.down_proj."),
+    )
+    layer_path = "encoder.layer.*"
+    module_names = embedding_modules("")
+    tensor_names = embedding_tensors("", "position_embeddings")
+
+    def hf_module_names(self) -> Mapping[str, str]:
+        """A gated MLP has other names."""
+        own = mlp_modules("mlp") if self.use_swiglu_ffn else mlp_modules("mlp", "fc1", "fc2", None)
+        layers = {f"blocks.*.{ours}": f"{self.layer_path}.{theirs}" for ours, theirs in own.items()}
+        return {**super().hf_module_names(), **layers}
+
+    def check(self) -> None:
+        super().check()
+        self.attention()  # its errors come before those of the image
+
+    def mlp(self, **own: Any) -> FeedForward:
+        gated, width = self.use_swiglu_ffn, self.hidden_size * self.mlp_ratio
+        width = (int(width * 2 / 3) + 7) // 8 * 8 if gated else width
+        return super().mlp(width=width, gated=gated, activation="silu" if gated else self.hidden_act)
+
+    @property
+    def stores_mask_token(self) -> bool:
+        """Whether the class stores a token for patches that training masks."""
+        return self.use_mask_token
+
+    def patches(self, **own: Any) -> Patches:
+        extra = self.extra_tokens
+        return super().patches(front=1 + extra, further=extra or None, masked=self.stores_mask_token)
+
+    def positions(self) -> Positions:
+        """Registers have no position. Raises ConfigError."""
+        extra = self.extra_tokens
+        return Positions(rows=self.context - extra, hidden=self.hidden_size, front=1 + extra if extra else None)
+
+
+class Dinov2WithRegisters(Dinov2):
+    """DINOv2 with registers: more learned tokens after the class token, without positions."""
+
+    defaults = dict(patch_size=16)
+    num_register_tokens: NonNegativeInt = 4
+    use_mask_token: bool | None = None  # type: ignore[assignment]
+
+    constant_axes = frozenset("G")
+    reference_only = "use_mask_token"
+    tensor_names = embedding_tensors("", "register_tokens")
+
+    @property
+    def extra_tokens(self) -> int:
+        """Registers. Raises ConfigError if there are none."""
+        if not self.num_register_tokens:
+            raise self.refused("num_register_tokens", 0)
+        return self.num_register_tokens
+
+    @property
+    def stores_mask_token(self) -> bool:
+        return True
+
+
+class DINOv3ViT(DinoLayers):
+    """DINOv3: DINOv2 with registers, and a rotary embedding by row and column in place of learned positions."""
+
+    defaults = dict(hidden_size=384, intermediate_size=1536, num_attention_heads=6)
+    rope_theta: PositiveFloat = 100.0
+    query_bias: StrictBool = True
+    key_bias: StrictBool = False
+    value_bias: StrictBool = True
+    proj_bias: StrictBool = True
+    mlp_bias: StrictBool = True
+    use_gated_mlp: StrictBool = False
+    num_register_tokens: NonNegativeInt = 0
+
+    ignored_fields = "pos_embed_shift pos_embed_jitter pos_embed_rescale"
+    checkpoint_conversion_mapping = ((r"^layer\.", "model.layer."),)
+    layer_path = "model.layer.*"
+    module_names = {"embed.project": "embeddings.patch_embeddings", "final_norm": "norm"}
+    layer_module_names = mlp_modules("mlp")
+    tensor_names = embedding_tensors("", "register_tokens")
+
+    @property
+    def extra_tokens(self) -> int:
+        """Registers."""
+        return self.num_register_tokens
+
+    def check(self) -> None:
+        super().check()
+        if self.query_bias != self.value_bias or (self.key_bias and not self.query_bias):
+            raise self.refused("query_bias", self.query_bias)
+        divide_exactly(self.head_dim, 4, "the size of a head by 4")
+
+    def rope(self) -> Rotary:
+        return Rotary(self.rope_theta, grid=True, tiles=(), centred=1 + self.extra_tokens)
+
+    def attention(self, **own: Any) -> Attention:
+        return super().attention(qkv_bias=self.query_bias, key_bias=self.key_bias, out_bias=self.proj_bias)
+
+    def mlp(self, **own: Any) -> FeedForward:
+        return super().mlp(gated=self.use_gated_mlp, bias=self.mlp_bias)
+
+    def patches(self, **own: Any) -> Patches:
+        return super().patches(front=1 + self.extra_tokens, further=self.extra_tokens, masked=True)
+
+    def positions(self) -> None:
+        return None
