@@ -11,10 +11,10 @@ from typing import Any, get_args
 from tfacct import families
 from tfacct.architecture.transformer import Transformer
 from tfacct.families import FamilyConfig
-from tfacct.families._fields import CHANGES_COUNTS, HARMLESS, OF_OTHER_LAYERS, RATES, SPELLINGS
 from tfacct.families._spelled_types import SPELLED
 from tfacct.families._texts import TEXTS
 from tfacct.families._wrappers import WRAPPERS
+from tfacct.families.known_fields import CHANGES_COUNTS, DROPOUT_WORDS, IGNORED_FIELDS, OTHER_LAYER_PREFIXES, SPELLINGS
 from tfacct.families.registry import FAMILIES, newest_first, released
 from tfacct.ledger.workload import Workload
 from tfacct.loading import presets
@@ -81,8 +81,10 @@ def _overview(known: dict[str, list[LoadedModel]]) -> str:
     ]
     table = "\n".join(["| family | since | what it is | presets | training |", "|---|---|---|---:|---|", *rows])
     read = {name for family in known for name in _understood(families.config_class(family))}
-    refused = f"{_words(CHANGES_COUNTS - read - HARMLESS)}, and all that begin with {_words(OF_OTHER_LAYERS)}."
-    harmless = f"{_words(HARMLESS)}, and all with {_words(RATES)} in their names."
+    refused = (
+        f"{_words(CHANGES_COUNTS - read - IGNORED_FIELDS)}, and all that begin with {_words(OTHER_LAYER_PREFIXES)}."
+    )
+    harmless = f"{_words(IGNORED_FIELDS)}, and all with {_words(DROPOUT_WORDS)} in their names."
     twice = (
         "Converted files keep the old name of a size next to the one that the class reads. Both are accepted if they"
         f" are equal, and refused if not. Names of one size: {'; '.join(map(_words, SPELLINGS))}."
@@ -107,24 +109,24 @@ def _section(name: str, models: list[LoadedModel]) -> str:
     family = families.config_class(name)
     if name == families.OWN:
         return _own_section(models)
-    harmless = family.harmless - set(family.model_fields)
-    silent = (f"`{field}` ({_absent(family, field)})" for field in sorted(family.uncounted))
+    harmless = {*family.ignored_fields} - set(family.model_fields)
+    silent = (f"`{field}` ({_absent(family, field)})" for field in sorted(family.reference_only))
     facts = {
         "Also read in": ", ".join(
             f"`text_config` of a `{whole}`"
             for whole, wrapper in WRAPPERS.items()
             if (TEXTS[wrapper.text].family if wrapper.text in TEXTS else wrapper.text) == name
         ),
-        "Other names": ", ".join(f"`{other}` for `{field}`" for other, field in family.aliases.items()),
+        "Other names": ", ".join(f"`{other}` for `{field}`" for other, field in family.attribute_map.items()),
         "Read for the reference model, for a check, or behind a switch (absent)": ", ".join(silent),
-        "Harmless here only": _words(harmless - HARMLESS),
+        "Harmless here only": _words(harmless - IGNORED_FIELDS),
         "Cache": _cache(family, models),
         "Checked against": _witnesses(name, models),
     }
     rows = [
         f"| `{field}` | {_absent(family, field)} | {_null(family, field)} |"
         for field in family.model_fields
-        if field not in family.uncounted
+        if field not in family.reference_only
     ]
     routed = any(model.ledger.parameters() != model.ledger.active_parameters() for model in models)
     active, rule = (" active |", "---:|") if routed else ("", "")
@@ -160,7 +162,7 @@ def _words(names: Any) -> str:
 
 
 def _understood(family: type[FamilyConfig]) -> set[str]:
-    return {*family.model_fields, *family.harmless, *family.aliases}
+    return {*family.model_fields, *family.ignored_fields, *family.attribute_map}
 
 
 class _Spelled(str):
@@ -196,8 +198,8 @@ def _absent(family: type[FamilyConfig], name: str) -> str:
 def _null(family: type[FamilyConfig], name: str) -> str:
     """What a null field means; nothing where it is refused."""
     field = family.model_fields[name]
-    if name in family.nulls:
-        return str(family.nulls[name])
+    if name in family.null_means:
+        return str(family.null_means[name])
     if not field.is_required() and (field.default_factory is not None or field.default is None):
         return "as absent"
     return "none" if NoneType in get_args(field.annotation) else ""
@@ -207,8 +209,8 @@ def _cache(family: type[FamilyConfig], models: list[LoadedModel]) -> str:
     """Where what the class keeps is not what an engine must keep."""
     at = Workload(context=10**6, tokens=1).axes()
     keeping = [m for m in models if m.keeps]
-    other = [m.name for m in keeping if m.config.class_keeps().ledger().states(at) != m.ledger.states(at)]
-    return f"the class keeps something else: {family.class_differs} ({', '.join(other)})" if other else ""
+    other = [m.name for m in keeping if m.config.hf_cache().ledger().states(at) != m.ledger.states(at)]
+    return f"the class keeps something else: {family.hf_cache_differs} ({', '.join(other)})" if other else ""
 
 
 def _witnesses(name: str, models: list[LoadedModel]) -> str:
@@ -216,8 +218,8 @@ def _witnesses(name: str, models: list[LoadedModel]) -> str:
     from transformers.models.auto import modeling_auto
 
     family = families.config_class(name)
-    known = family.class_type or name
-    autos = dict.fromkeys(ending.auto for ending in family.heads.values()) if family.hf_paths else {}
+    known = family.hf_model_type or name
+    autos = dict.fromkeys(ending.auto for ending in family.task_heads.values()) if family.hf_modules else {}
     makers = {auto: getattr(modeling_auto, auto, None) for auto in autos}  # None: a class of its own
     built = [auto if of is None else of._model_mapping._model_mapping[known] for auto, of in makers.items()]
     found = [f"`{name}`" for name in built]

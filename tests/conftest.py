@@ -177,7 +177,7 @@ def asked(ours: LoadedModel, work: Workload, source: int = SOURCE) -> Workload:
         return replace(work, context=tokens, tokens=tokens)
     if ours.source is None:
         return work
-    if ours.config.class_source_whole:
+    if ours.config.hf_fixed_source:
         source = ours.source
     return replace(work, source=source, new_source=source if work.tokens == work.context else 0)
 

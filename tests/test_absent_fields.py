@@ -21,12 +21,12 @@ from tests.families import TINY, cases
 from tests.test_wrappers import NOT_BUILT, TIED, agree, built, of_head, theirs, whole_of
 from tfacct import families
 from tfacct.base.errors import ConfigError
-from tfacct.families._fields import NO_NULLS
 from tfacct.families._wrappers import WRAPPERS
+from tfacct.families.known_fields import NO_NULLS
 from tfacct.loading.model import subject
 from tfacct.reference import hf
 
-FAMILIES = [name for name in families.names() if families.config_class(name).hf_paths]
+FAMILIES = [name for name in families.names() if families.config_class(name).hf_modules]
 LAYERS = frozenset(
     "n_layer n_layers num_hidden_layers num_layers encoder_layers decoder_layers num_decoder_layers".split()
 )
@@ -55,7 +55,7 @@ def attribute(config: Any, name: str) -> Any:
 
 
 def class_config(family: str, fields: Mapping[str, Any]) -> Any:
-    return hf.config_of({**fields, "model_type": families.config_class(family).class_type or family})
+    return hf.config_of({**fields, "model_type": families.config_class(family).hf_model_type or family})
 
 
 def by_default(family: str) -> dict[str, Any]:
@@ -71,7 +71,7 @@ def differing(family: str, raw: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]
     """Absent fields whose value is not the class's: ours, theirs."""
     try:
         ours = families.read(raw).config
-        theirs = class_config(family, {**raw, **ours.class_fields()})
+        theirs = class_config(family, {**raw, **ours.hf_config_fields()})
     except Exception:  # this program refuses it, or the class in any of its own ways
         return {}
     pairs = {name: (getattr(ours, name), attribute(theirs, name)) for name in ours.counted() if name not in raw}
@@ -133,10 +133,10 @@ def counted_as_in_the_class(raw: Mapping[str, Any]) -> str | None:
         ours = subject("mine", raw)
     except ConfigError:
         return None
-    if ours.config.class_cannot() is not None:
+    if ours.config.hf_unsupported() is not None:
         return None
     try:
-        theirs = sum(hf.parameters(hf.build(ours.of_class, ours.config.ending.auto)).values())
+        theirs = sum(hf.parameters(hf.build(ours.of_class, ours.config.task_head.auto)).values())
     except Exception:  # the class refuses it in any of its own ways
         return None
     mine = sum(ours.ledger.parameters().values())
@@ -146,7 +146,7 @@ def counted_as_in_the_class(raw: Mapping[str, Any]) -> str | None:
 def as_written(family: type[families.FamilyConfig], fields: Mapping[str, Any]) -> dict[str, Any]:
     """The fields under the names that files have: a field of pydantic's cannot begin with an underscore, as OPT's
     `_remove_final_layer_norm` does."""
-    hidden = {name: alias for alias, name in family.aliases.items() if alias == f"_{name}"}
+    hidden = {name: alias for alias, name in family.attribute_map.items() if alias == f"_{name}"}
     return {hidden.get(name, name): value for name, value in fields.items()}
 
 
@@ -165,11 +165,13 @@ def test_each_field_absent_null_or_odd_counts_as_in_the_class(family: str, base:
     if any((raw.get(name) or sizes[name] or 0) > SHALLOW for name in LAYERS & sizes.keys()):
         pytest.skip("the class's layers are too many to build it often")
     switches = {name: value for name, value in made.to_dict().items() if isinstance(value, bool)}
-    unread = {name: value for name, value in switches.items() if name not in own.aliases and name not in OF_EVERY_CLASS}
+    unread = {
+        name: value for name, value in switches.items() if name not in own.attribute_map and name not in OF_EVERY_CLASS
+    }
     said = {name: raw[name] for name in own.model_fields if name in raw}
-    if not own.class_type:
+    if not own.hf_model_type:
         unread |= {alias: attribute(made, name) for alias, name in type(made).attribute_map.items()}
-    fields = {**dict.fromkeys(own.harmless, False), **unread, **sizes, **said, **dict.fromkeys(own.sums, 3)}
+    fields = {**dict.fromkeys(own.ignored_fields, False), **unread, **sizes, **said, **dict.fromkeys(own.sums, 3)}
     assert [
         found for config in around(raw, as_written(own, fields)) if (found := counted_as_in_the_class(config))
     ] == []
@@ -280,7 +282,7 @@ def test_null_that_the_class_cannot_be_built_with_is_refused(family: str, field:
         subject("mine", raw)
     plain = subject("mine", TINY[family])
     with pytest.raises(Exception, match=r"NoneType|Validation error|validator"):
-        hf.build({**plain.of_class, field: None}, plain.config.ending.auto)
+        hf.build({**plain.of_class, field: None}, plain.config.task_head.auto)
 
 
 @pytest.mark.parametrize("whole", ["glm4v", "glmga", "glm_ocr", "qwen2_vl"])
@@ -304,7 +306,7 @@ def test_each_field_inside_a_whole_absent_null_or_odd_counts_as_in_its_class(who
             ours = subject("mine", {**raw, "text_config": text})
         except ConfigError:
             continue
-        if ours.config.class_cannot() is not None:
+        if ours.config.hf_unsupported() is not None:
             continue
         mine = sum(ours.ledger.parameters().values())
         try:

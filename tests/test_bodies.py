@@ -256,7 +256,7 @@ def test_reward_models_of_two_products_by_hand(name: str, scores: int) -> None:
     at = Workload(7, 7, 3).axes()
     more = sum(ours.ledger.flops(at).values()) - sum(body.ledger.flops(at).values())
     assert more == 2 * 3 * 7 * 3584 * (3584 + scores)
-    assert "none of that name" in str(ours.config.class_cannot())
+    assert "none of that name" in str(ours.config.hf_unsupported())
 
 
 @pytest.mark.parametrize("name", ["Qwen2ForRewardModel", "Qwen2ForSequenceClassification", "Qwen2Model"])

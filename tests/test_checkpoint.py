@@ -45,7 +45,7 @@ def of_class(ours: LoadedModel, dtype: str = "BF16") -> dict[str, tuple[str, tup
     pytest.importorskip("transformers")
     from tfacct.reference import hf
 
-    model = hf.build(ours.of_class, ours.config.ending.auto)
+    model = hf.build(ours.of_class, ours.config.task_head.auto)
     return {name: (dtype, tuple(parameter.shape)) for name, parameter in model.named_parameters()}
 
 
@@ -67,7 +67,7 @@ def saved(name: str, path: Path, dtype: str = "float32", **how: Any) -> Path:
     from tfacct.reference.hf_inside import whole_of
 
     ours = tiny(name)
-    made, auto = hf.config_of(ours.of_class), ours.config.ending.auto
+    made, auto = hf.config_of(ours.of_class), ours.config.task_head.auto
     maker = hf.maker(auto)
     whole = None if auto.startswith("Auto") else whole_of(maker.__self__, made)
     with warnings.catch_warnings():
@@ -113,7 +113,7 @@ def _all_have_their_line(name: str, path: Path) -> None:
     """As a stranger asks: the folder, with the config that the class wrote; the family's own where it has no class."""
     ours = tiny(name)
     files = saved(name, path)
-    report = tfacct.load(dict(ours.raw)).checkpoint(files) if ours.config.class_type else tfacct.checkpoint(files)
+    report = tfacct.load(dict(ours.raw)).checkpoint(files) if ours.config.hf_model_type else tfacct.checkpoint(files)
     assert report.differences == []
     assert report.equal_tensors == len(ours.ledger.tensors(unfolded=True))
 
@@ -151,7 +151,9 @@ def test_a_planted_difference_among_pieces_goes_red(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in SHAPES if tiny(name).config.paths() and "t5, untied" not in name])
+@pytest.mark.parametrize(
+    "name", [name for name in SHAPES if tiny(name).config.hf_module_paths() and "t5, untied" not in name]
+)
 def test_what_transformers_saves_of_every_family_has_its_line(name: str, tmp_path: Path) -> None:
     """(transformers 5.23 ties an untied T5 before it saves it.)"""
     _all_have_their_line(name, tmp_path / "saved")

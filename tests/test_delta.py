@@ -21,8 +21,8 @@ def test_the_class_pads_to_whole_chunks(family: str, tokens: int, context: int) 
     from tfacct.reference import hf
 
     ours, work = tiny(family), Workload(context, tokens, 2)
-    theirs, _ = hf.run(hf.build(ours.of_class, ours.config.ending.auto), **work.sizes)
-    assert renamed(class_flops(ours, work)[0], ours.config.paths()) == theirs
+    theirs, _ = hf.run(hf.build(ours.of_class, ours.config.task_head.auto), **work.sizes)
+    assert renamed(class_flops(ours, work)[0], ours.config.hf_module_paths()) == theirs
 
 
 def test_one_token_more_than_a_chunk_costs_another() -> None:

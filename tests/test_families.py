@@ -14,7 +14,7 @@ from tfacct.loading.model import subject
 
 OWN = "own"
 FAMILIES = families.names()
-WITH_CLASS = [name for name in FAMILIES if families.config_class(name).hf_paths]
+WITH_CLASS = [name for name in FAMILIES if families.config_class(name).hf_modules]
 
 
 def test_tests_know_every_family_and_no_other() -> None:

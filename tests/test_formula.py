@@ -330,7 +330,7 @@ def test_no_two_kinds_of_blocks_are_counted_by_one_letter(name: str) -> None:
 
 @pytest.mark.parametrize("family", sorted(set(TINY) - {"own"}))
 def test_what_a_family_holds_fixed_its_configs_cannot_change(family: str) -> None:
-    fixed = tiny(family).config.fixed
+    fixed = tiny(family).config.constant_axes
     found: dict[str, set[int]] = {}
     for seed in range(6):
         config, _ = sampled(family, seed)
@@ -470,7 +470,7 @@ def test_n_is_written_for_k_times_g_exactly() -> None:
 def test_every_size_is_open() -> None:
     for family in TINY:
         shape = tiny(family).architecture
-        fixed = tiny(family).config.fixed
+        fixed = tiny(family).config.constant_axes
         symbolic = in_symbols(shape, fixed=fixed)
         # A window is not among them: the keys seen in it, and those kept, have letters of their own.
         sizes = {name for name, letter in explained(shape).items() if letter.made is None} - fixed - WINDOWS

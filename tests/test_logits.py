@@ -35,7 +35,7 @@ def theirs(config: dict):
     made = transformers.AutoConfig.for_model(given["model_type"], **fields)
     torch.manual_seed(5)
     plain = {"attn_implementation": "eager", **({"experts_implementation": "eager"} if "experts" in str(made) else {})}
-    auto = families.read(config).config.ending.auto
+    auto = families.read(config).config.task_head.auto
     whole = None if "." in auto or auto.startswith("Auto") else hf_inside.whole_of(getattr(transformers, auto), made)
     with no_init_weights():  # every number is drawn below
         built = hf.maker(auto)(made if whole is None else whole, **plain)
@@ -60,7 +60,7 @@ def theirs(config: dict):
 
 def ours(about: LoadedModel, stranger, *, fused: bool = False) -> model.Decoder:
     """The reference model with the stranger's weights, copied through the family's path table."""
-    table, tensors, blocks = about.config.paths(), about.config.tensors(), about.architecture.blocks()
+    table, tensors, blocks = about.config.hf_module_paths(), about.config.hf_tensor_names(), about.architecture.blocks()
     built = model.build(about.architecture, device="cpu", dtype=torch.float64, fused=fused)
     taken: dict[str, int] = {}
     with torch.no_grad():
@@ -71,7 +71,7 @@ def ours(about: LoadedModel, stranger, *, fused: bool = False) -> model.Decoder:
             if held is not None and (parameter.dim() < 3 or ".experts." not in path):
                 # a convolution's matrix has an axis of 1 there
                 source = stranger.get_parameter(held)
-                if re.sub(r"\.\d+\.", ".*.", path).removesuffix(".weight") in about.config.inputs_first:
+                if re.sub(r"\.\d+\.", ".*.", path).removesuffix(".weight") in about.config.transposed_weights:
                     source = source.flatten(1).T  # XLNet's class keeps its matrices by inputs, then heads
                 if source.numel() > parameter.numel():  # q, k and v of a pooler
                     start = taken.get(held, 0)
@@ -85,7 +85,7 @@ def ours(about: LoadedModel, stranger, *, fused: bool = False) -> model.Decoder:
                     each = source.unflatten(0, (len(parameter), -1))
                     parameter.copy_(each if words[-1] == "down_proj" else each.transpose(1, 2))
                     continue
-                source = source if about.config.inputs_first else source.transpose(1, 2)
+                source = source if about.config.transposed_weights else source.transpose(1, 2)
                 half = source.shape[2] // 2
                 parameter.copy_({"gate_proj": source[..., :half], "up_proj": source[..., half:]}.get(words[-1], source))
                 continue

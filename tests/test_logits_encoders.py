@@ -50,7 +50,7 @@ class Pair:
         read = config.get("vocab_size") if rows is None else rows
         self.source = torch.randint(0, read, (BATCH, SOURCE)) if self.about.source else None
         self.seen = SOURCE
-        if self.source is not None and self.about.config.class_source_whole:  # frames of audio
+        if self.source is not None and self.about.config.hf_fixed_source:  # frames of audio
             self.seen = self.about.source
             self.source = torch.randn(BATCH, config["num_mel_bins"], 2 * self.seen, dtype=torch.float64)
         self.made = self.source is not None and self.about.architecture.encoder.given

@@ -359,7 +359,7 @@ def test_adapters_have_as_many_parameters_as_pefts(family: str, lora: str) -> No
     found = adapter_parameters(model, targets)
     if found is None:
         return
-    built = build_model(model.of_class, "eager", "bf16", auto=model.config.ending.auto)
+    built = build_model(model.of_class, "eager", "bf16", auto=model.config.task_head.auto)
     built = with_lora(built, targets.rank, target_modules(model, targets))
     assert found == sum(one.numel() for one in built.parameters() if one.requires_grad)
 

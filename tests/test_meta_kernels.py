@@ -24,7 +24,7 @@ def test_a_step_keeps_and_holds_the_same_with_both(family: str, seed: int) -> No
     model = subject(family, config, {}, None)
 
     def asked() -> tuple[Any, ...]:
-        auto = model.config.ending.auto
+        auto = model.config.task_head.auto
         built = build_model(model.of_class, recipe.attention, "bf16", recompute=recipe.recompute, auto=auto)
         batch = inputs(built, work.batch, work.tokens, work.source)
         return step.saved(built, batch), step.watch(built, batch).peak

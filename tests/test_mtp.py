@@ -54,7 +54,10 @@ def test_their_parameters_are_the_classs(family: str) -> None:
         if name.startswith("layers."):
             by_layer[name] = parameter.numel()
     paths = {
-        **{path: name.replace("model.layers.*.", "layers.*.mtp_block.") for path, name in ours.config.hf_paths.items()},
+        **{
+            path: name.replace("model.layers.*.", "layers.*.mtp_block.")
+            for path, name in ours.config.hf_modules.items()
+        },
         "blocks.*.join.row_norm": "layers.*.enorm",
         "blocks.*.join.stream_norm": "layers.*.hnorm",
         "blocks.*.join.proj": "layers.*.eh_proj",

@@ -220,7 +220,7 @@ def class_parameters(model: LoadedModel) -> list[Any]:
     """Parameters of the class that a step trains."""
     from tfacct.meta.model import build_model
 
-    built = build_model(model.of_class, "eager", "bf16", auto=model.config.ending.auto)
+    built = build_model(model.of_class, "eager", "bf16", auto=model.config.task_head.auto)
     return [parameter for parameter in built.parameters() if parameter.requires_grad]
 
 

@@ -81,7 +81,7 @@ def knobs(rng: random.Random, name: str) -> str:
     said |= {"tokens": rng.randint(2, 200)} if step == "chunk" else {}
     said |= {"masked": 1} if rng.random() < 0.3 else {}
     said |= {"last": 1} if ours.logits and rng.random() < 0.3 else {"train": 1} if step == "prefill" else {}
-    said |= {"source": rng.randint(3, 900)} if ours.source and not ours.config.class_source_whole else {}
+    said |= {"source": rng.randint(3, 900)} if ours.source and not ours.config.hf_fixed_source else {}
     (model,) = explored(name)["models"]
     if "shared" in model and rng.random() < 0.6:
         heads = ours.architecture.query_heads[0]

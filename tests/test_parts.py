@@ -68,7 +68,7 @@ def built(raw: dict[str, Any]) -> dict[str, int]:
 
 def ours(raw: dict[str, Any], part: str) -> dict[str, int]:
     one = subject("mine", raw, part=part)
-    return renamed(one.ledger.parameters(unfolded=True), one.config.paths(), one.config.tensors())
+    return renamed(one.ledger.parameters(unfolded=True), one.config.hf_module_paths(), one.config.hf_tensor_names())
 
 
 @pytest.mark.parametrize(

@@ -148,7 +148,10 @@ def test_the_language_model_in_phi_4_multimodal_is_its_classs(tied: bool) -> Non
         built = transformers.Phi4MultimodalForCausalLM._from_config(made)
     theirs = {name: one.numel() for name, one in built.named_parameters() if "embed_tokens_extend" not in name}
     ours = subject("mine", {"model_type": "phi4_multimodal", **text})
-    assert renamed(ours.ledger.parameters(unfolded=True), ours.config.paths(), ours.config.tensors()) == theirs
+    assert (
+        renamed(ours.ledger.parameters(unfolded=True), ours.config.hf_module_paths(), ours.config.hf_tensor_names())
+        == theirs
+    )
 
 
 def test_what_published_language_models_inside_a_whole_carry_is_known() -> None:
@@ -335,7 +338,10 @@ def test_bart_that_scores_classes_is_its_classs(family: str, stem: str) -> None:
         config = getattr(transformers, f"{stem}Config")(**fields)
         built = getattr(transformers, f"{stem}ForSequenceClassification")(config)
     theirs = {name: one.numel() for name, one in built.named_parameters()}
-    assert renamed(ours.ledger.parameters(unfolded=True), ours.config.paths(), ours.config.tensors()) == theirs
+    assert (
+        renamed(ours.ledger.parameters(unfolded=True), ours.config.hf_module_paths(), ours.config.hf_tensor_names())
+        == theirs
+    )
     work, wide = Workload(7, 7, 3, source=5).axes(), int(TINY[family]["d_model"])
     more = sum(ours.ledger.flops(work).values()) - sum(body.ledger.flops(work).values())
     assert more == 2 * 3 * wide * (wide + 3)  # of one position of each of 3 texts

@@ -219,8 +219,8 @@ def test_deepseek_v4_in_fp8_with_experts_of_their_own(experts: str) -> None:
 )
 def test_what_a_class_keeps_its_family_keeps(family: str) -> None:
     ours = tiny(family)
-    built = hf.build(ours.of_class, ours.config.ending.auto)
-    assert set(ours.config.kept_wide) == set(built._keep_in_fp32_modules or [])
+    built = hf.build(ours.of_class, ours.config.task_head.auto)
+    assert set(ours.config.keep_in_fp32_modules) == set(built._keep_in_fp32_modules or [])
 
 
 def test_configs_as_published() -> None:

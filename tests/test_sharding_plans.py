@@ -43,7 +43,7 @@ PARTS = {"mla_kv_a_proj", "moe_tp_experts"}
 def divided(model: str) -> dict[str, str]:
     """Style of each module of the class, from the letters of its products and of what its weights' gradients sum."""
     loaded = tfacct.load(model).loaded
-    mesh, theirs = Mesh(tp=2), loaded.config.hf_paths
+    mesh, theirs = Mesh(tp=2), loaded.config.hf_modules
     found: dict[str, str] = {}
     for group in loaded.ledger.groups:
         for line in group.lines:

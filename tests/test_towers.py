@@ -437,7 +437,7 @@ def test_gemma_4s_encoder_by_hand() -> None:
     per_patch = 3 * 16**2 * 1152 + 27 * (4 * 1152**2 + 3 * 1152 * 4304)
     assert ours.flops().total == 2 * tokens * per_patch + 27 * 4 * tokens**2 * 1152
     # The product by which the class takes means: rows · patches · hidden.
-    added = ours.loaded.config.class_adds(Workload(context=90, tokens=90, batch=2))
+    added = ours.loaded.config.hf_extra_flops(Workload(context=90, tokens=90, batch=2))
     assert added == {"merger.average": 2 * 2 * 10 * 90 * 1152}
 
 

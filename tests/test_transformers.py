@@ -24,7 +24,9 @@ from tfacct.witness.checks import class_flops
 from tfacct.witness.renamed import kept, renamed
 
 WITH_CLASS = [
-    name for name in presets.names() if (config := presets.load(name).config).hf_paths and config.class_cannot() is None
+    name
+    for name in presets.names()
+    if (config := presets.load(name).config).hf_modules and config.hf_unsupported() is None
 ]
 """Two lectures' models have no class; the classes of mT5 and umT5 tie a head that the published files have."""
 
@@ -41,21 +43,21 @@ SHAPES_ONLY = {
 def agree(ours: LoadedModel, *works: Workload) -> Any:
     """Parameters by tensor, FLOPs by module and cached elements by layer, all equal to those of the class that it
     returns."""
-    table, tensors = ours.config.paths(), ours.config.tensors()
+    table, tensors = ours.config.hf_module_paths(), ours.config.hf_tensor_names()
     named = renamed(ours.ledger.parameters(unfolded=True), table, tensors)
     small = sum(named.values()) <= SMALL_ENOUGH and ours.family not in SHAPES_ONLY
-    model = hf.build(ours.of_class, ours.config.ending.auto, "cpu" if small else "meta")
+    model = hf.build(ours.of_class, ours.config.task_head.auto, "cpu" if small else "meta")
     assert named == hf.parameters(model)
-    keeps = ours.config.class_keeps().ledger()
+    keeps = ours.config.hf_cache().ledger()
     for work in works:
-        if ours.config.class_source_whole and not ours.keeps:  # an encoder that reads no fewer positions, and no more
+        if ours.config.hf_fixed_source and not ours.keeps:  # an encoder that reads no fewer positions, and no more
             work = replace(work, context=ours.context, tokens=ours.context)
         at = work.axes()
-        if ours.config.class_chunks and 1 < work.tokens < work.context:
+        if ours.config.hf_no_chunked_prefill and 1 < work.tokens < work.context:
             continue  # which the class cannot take
-        if ours.config.class_whole and work.tokens < work.context:
+        if ours.config.hf_no_cache and work.tokens < work.context:
             continue
-        flops, cached = hf.run(model, **work.sizes, gives=ours.config.ending.gives)
+        flops, cached = hf.run(model, **work.sizes, gives=ours.config.task_head.gives)
         counted, _ = class_flops(ours, work)
         assert renamed(counted, table) == flops
         assert kept(keeps.states(at, unfolded=True)) == cached
@@ -136,7 +138,7 @@ def test_every_preset_agrees_in_all_its_layers(name: str) -> None:
 def test_a_wrong_path_table_would_be_seen() -> None:
     """The comparison is by module: moving one product's FLOPs to another module is a difference."""
     ours = presets.load("gpt2")
-    theirs = renamed(ours.ledger.flops(Workload(7, 7).axes(), unfolded=True), ours.config.hf_paths)
+    theirs = renamed(ours.ledger.flops(Workload(7, 7).axes(), unfolded=True), ours.config.hf_modules)
     flops, _ = hf.run(hf.build(ours.raw), batch=1, tokens=7, context=7)
     assert theirs == flops
     theirs["transformer.h.0.attn"] += 2
@@ -174,7 +176,7 @@ def test_modules_hold_what_torchs_own_counter_says(family: str) -> None:
     from torch.utils.flop_counter import FlopCounterMode
 
     ours = subject("tiny", TINY[family])
-    model = hf.build(ours.of_class, ours.config.ending.auto, "cpu")
+    model = hf.build(ours.of_class, ours.config.task_head.auto, "cpu")
     work = asked(ours, Workload(11, 11, 3))
     own, _ = hf.run(model, **work.sizes)
     with FlopCounterMode(display=False) as counter:
@@ -188,7 +190,7 @@ def test_modules_hold_what_torchs_own_counter_says(family: str) -> None:
     assert {path: n for path, n in held.items() if n} == {path: n for path, n in theirs.items() if n}
 
 
-FAMILIES = [name for name in families.names() if families.config_class(name).hf_paths]
+FAMILIES = [name for name in families.names() if families.config_class(name).hf_modules]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -204,13 +206,13 @@ def test_many_random_configs_agree(family: str) -> None:
 
 def ending_of(family: str, name: str) -> str:
     """The kind of head that a class's name says."""
-    return name.removeprefix(families.config_class(family).stems[0])
+    return name.removeprefix(families.config_class(family).class_prefixes[0])
 
 
 def classes_of(family: str) -> list[str]:
     """Its classes in transformers: a reward model's may be in files only."""
     config = families.config_class(family)
-    return [name for name in families.class_names(config) if config.heads[ending_of(family, name)].auto]
+    return [name for name in families.class_names(config) if config.task_heads[ending_of(family, name)].auto]
 
 
 CLASSES = [(family, name) for family in FAMILIES for name in classes_of(family)]
@@ -225,25 +227,27 @@ def looks_for_an_end(ours: LoadedModel) -> bool:
 @pytest.mark.parametrize(("family", "name"), CLASSES)
 def test_every_class_is_the_one_that_architectures_names_and_agrees(family: str, name: str) -> None:
     """By its own name where the class has it: of Gemma 3 and Llama 4 plain names are those of the model with images."""
-    labels = families.config_class(family).heads[ending_of(family, name)].scores or 5
+    labels = families.config_class(family).task_heads[ending_of(family, name)].scores or 5
     ours = subject("tiny", {**TINY[family], "architectures": [name], "num_labels": labels, "pad_token_id": 0})
     compared = () if looks_for_an_end(ours) else (asked(ours, Workload(11, 7, 3)),)
-    built, stem = type(agree(ours, *compared)).__name__, ours.config.stems[0]
+    built, stem = type(agree(ours, *compared)).__name__, ours.config.class_prefixes[0]
     assert built in (
         name,
-        *(name.replace(stem, other) for other in ours.config.stems[1:]),
+        *(name.replace(stem, other) for other in ours.config.class_prefixes[1:]),
         name.replace(stem, getattr(cases(family), "RUN_BY", stem)),
     )
-    assert built.startswith(ours.config.stems) and ours.unknown == ()
+    assert built.startswith(ours.config.class_prefixes) and ours.unknown == ()
 
 
 def test_a_config_without_architectures_is_the_familys_first_class() -> None:
     for family in FAMILIES:
         config, (first, *_) = families.config_class(family), families.class_names(families.config_class(family))
         tiny = subject("tiny", TINY[family])
-        built = type(hf.build(tiny.of_class, tiny.config.ending.auto)).__name__
-        assert first == config.stems[0] + next(iter(config.heads))
-        assert built == first.replace(config.stems[0], getattr(cases(family), "RUN_BY", config.stems[0]))
+        built = type(hf.build(tiny.of_class, tiny.config.task_head.auto)).__name__
+        assert first == config.class_prefixes[0] + next(iter(config.task_heads))
+        assert built == first.replace(
+            config.class_prefixes[0], getattr(cases(family), "RUN_BY", config.class_prefixes[0])
+        )
 
 
 def random_class(family: str, examples: int) -> None:
@@ -259,7 +263,7 @@ def random_class(family: str, examples: int) -> None:
     def check(config: dict, name: str, labels: int | None, batch: int, tokens: int, old: int) -> None:
         """A body, or classes, of a random config; their number is given by name, by count, or left out."""
         config.pop("word_embed_proj_dim", None)  # an OPT body of narrow tokens is refused by name
-        labels = families.config_class(family).heads[ending_of(family, name)].scores or labels
+        labels = families.config_class(family).task_heads[ending_of(family, name)].scores or labels
         said = {"id2label": {str(i): f"class {i}" for i in range(labels or 2)}} if batch % 2 else {}
         said |= {"num_labels": labels} if labels else {}
         ours = subject("random", {**config, "architectures": [name], "pad_token_id": 0, **said})
@@ -296,7 +300,7 @@ SILENT = {
 @pytest.mark.parametrize("family", FAMILIES)
 def test_what_is_called_harmless_changes_no_parameter_of_the_class(family: str) -> None:
     tiny = subject("mine", TINY[family])
-    plain, auto = tiny.of_class, tiny.config.ending.auto
+    plain, auto = tiny.of_class, tiny.config.task_head.auto
     silent = {**SILENT, **getattr(cases(family), "SILENT", {})}
     assert hf.parameters(hf.build({**plain, **silent}, auto)) == hf.parameters(hf.build(plain, auto))
     assert subject("mine", {**TINY[family], **silent}).unknown == ()
@@ -340,7 +344,7 @@ def test_absent_fields_take_the_classs_defaults(family: str) -> None:
     agree(ours, asked(ours, Workload(9, 9, 2)))
     theirs = hf.config_of(ours.of_class)
     assert ours.context == (getattr(cases(family), "CONTEXT", None) or theirs.max_position_embeddings)
-    read = set(ours.config.__class__.model_fields) - ours.config.uncounted
+    read = set(ours.config.__class__.model_fields) - ours.config.reference_only
     # Those inside another, as T5Gemma's, are named too, and how many classes are scored, where the first class does so.
     named = {name for name in ours.defaulted if "." not in name and name != "num_labels"}
     assert named == {n for n in read if n not in required and getattr(ours.config, n) is not None}

@@ -202,7 +202,7 @@ def test_other_workloads_verify(request_: Request) -> None:
     assert report.agrees and len(report.models[0]["witnesses"]) >= len(WITNESSES)
 
 
-ASKED = [family for family in TINY if tiny(family).config.class_cannot() is None]
+ASKED = [family for family in TINY if tiny(family).config.hf_unsupported() is None]
 """LongCat-Flash's class runs on real numbers alone."""
 
 
@@ -211,14 +211,14 @@ def test_tiny_models_verify_with_transformers_asked_too(family: str) -> None:
     pytest.importorskip("transformers")
     about = tiny(family)
     config = about.config  # of some every step takes all, or the class no chunk, or no step
-    whole = alone(family) or config.class_chunks or config.class_whole
-    whole_source = alone(family) and about.config.class_source_whole
+    whole = alone(family) or config.hf_no_chunked_prefill or config.hf_no_cache
+    whole_source = alone(family) and about.config.hf_fixed_source
     ctx = about.context if whole_source else context(about, 23)
     report = verify([about], Request(ctx=ctx, tokens=None if whole else 13, batch=9), against="transformers")
     holds(report, 1)
     said = [w["witness"] for w in report.models[0]["witnesses"] if w["witness"].startswith("transformers")]
-    of_class = 2 if alone(family) or config.class_whole else 3
-    assert len(said) == (of_class if config.hf_paths else 0)
+    of_class = 2 if alone(family) or config.hf_no_cache else 3
+    assert len(said) == (of_class if config.hf_modules else 0)
 
 
 @pytest.mark.parametrize("family", by_kind(SHAPES))

@@ -96,7 +96,7 @@ def theirs(raw: Mapping[str, Any]) -> dict[str, int]:
 def agree(raw: Mapping[str, Any]) -> None:
     """Every tensor of the language model, and whether its head is tied."""
     ours = subject("mine", raw)
-    table, tensors = ours.config.paths(), ours.config.tensors()
+    table, tensors = ours.config.hf_module_paths(), ours.config.hf_tensor_names()
     assert renamed(ours.ledger.parameters(unfolded=True), table, tensors) == theirs(raw)
 
 
@@ -279,12 +279,12 @@ def test_a_field_that_a_class_of_images_has_fixed_is_refused_with_another_value(
         subject("mine", raw)
 
 
-@pytest.mark.parametrize("name", [name for name in families.names() if families.config_class(name).inside])
+@pytest.mark.parametrize("name", [name for name in families.names() if families.config_class(name).nested_defaults])
 def test_sizes_left_out_inside_are_the_classs(name: str) -> None:
     transformers = pytest.importorskip("transformers")
     family = families.config_class(name)
-    made = transformers.AutoConfig.for_model(family.class_type or name)
-    assert family.inside == {size: getattr(made, size) for size in family.inside}
+    made = transformers.AutoConfig.for_model(family.hf_model_type or name)
+    assert family.nested_defaults == {size: getattr(made, size) for size in family.nested_defaults}
 
 
 @pytest.mark.parametrize("name", [name for name, text in TEXTS.items() if text.sizes])

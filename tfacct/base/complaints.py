@@ -42,10 +42,14 @@ def must(complaint: Mapping[str, Any]) -> str:
     }.get(complaint["type"])
     own = complaint.get("msg", "Input")  # of an error that a family raises: pydantic's own begin so
     wanted = f"must {wanted}" if wanted else None if own.startswith("Input") else own
-    return f"{wanted}, not {shown(complaint['input'])}" if wanted else f"cannot be {shown(complaint['input'])}"
+    return (
+        f"{wanted}, not {format_value(complaint['input'])}"
+        if wanted
+        else f"cannot be {format_value(complaint['input'])}"
+    )
 
 
-def shown(value: object) -> str:
+def format_value(value: object) -> str:
     """A value as a message spells it: as JSON."""
     import json
 

@@ -5,9 +5,9 @@ those of the transformers class. (Annotations are not postponed in these rooms: 
 itself, and those of class variables again for every class that inherits them.)
 """
 
-from tfacct.families._base import FamilyConfig
 from tfacct.families._not_included import NotIncluded
-from tfacct.families._reading import Reading, read
+from tfacct.families.family_config import FamilyConfig
+from tfacct.families.reader import ParsedConfig, read
 from tfacct.families.registry import OWN, class_names, config_class, names
 
-__all__ = ["OWN", "FamilyConfig", "NotIncluded", "Reading", "class_names", "config_class", "names", "read"]
+__all__ = ["OWN", "FamilyConfig", "NotIncluded", "ParsedConfig", "class_names", "config_class", "names", "read"]

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from tfacct.families._base import FamilyConfig
+from tfacct.families.family_config import FamilyConfig
 
 TYPE, FIELD = "deepseek_vl_v2", "language_config"
 LATENT = ("kv_lora_rank", "q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")

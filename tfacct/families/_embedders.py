@@ -39,7 +39,7 @@ def _collecting(raw: Mapping[str, Any], whole: str, text: str) -> Mapping[str, A
     """The whole inside, as a body."""
     inside = raw["vlm_config"]
     said = (inside.get("text_config") or {}).get("model_type")
-    body = config_class(said if said in names() else text).stems[0]
+    body = config_class(said if said in names() else text).class_prefixes[0]
     kept = {name: raw[name] for name in ("torch_dtype", "dtype", "quantization_config") if raw.get(name) is not None}
     own = {"model_type": whole, **inside, **kept, "architectures": [f"{body}Model"]}
     return {**own, PROJECTOR: raw.get("embedding_dim", 128)}

@@ -3,9 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
+from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
 from tfacct.base.spelling import setting
-from tfacct.families._base import MOST_LAYERS, FamilyConfig, shown
+from tfacct.families.family_config import FamilyConfig
+from tfacct.families.fields import MOST_LAYERS
 
 TYPE, WHOLE = "ernie4_5_moe_vl", "ernie4_5_vl_moe"
 VISION = {"embed_dim": "hidden_size"}
@@ -56,7 +58,9 @@ def _networks(raw: Mapping[str, Any]) -> list[str]:
     """The kind of each layer's network: those of a range have experts of both sets. Raises ConfigError."""
     layers = raw.get("num_hidden_layers")
     if not isinstance(layers, int) or isinstance(layers, bool) or not 0 < layers <= MOST_LAYERS:
-        raise ConfigError(f"num_hidden_layers must be a whole number from 1 to {MOST_LAYERS:,}, not {shown(layers)}")
+        raise ConfigError(
+            f"num_hidden_layers must be a whole number from 1 to {MOST_LAYERS:,}, not {format_value(layers)}"
+        )
     step = _number("moe_layer_interval", raw.get("moe_layer_interval", 1), 1)
     sets = []
     for number in (0, 1):
@@ -76,14 +80,14 @@ def _of_set(raw: Mapping[str, Any], name: str, number: int) -> int:
     value = raw.get(name, 1 if name == RANGE[0] else -1)
     if isinstance(value, list):
         if len(value) != 2:
-            raise ConfigError(f"{name} = {shown(value)} must have a number for text and one for images")
+            raise ConfigError(f"{name} = {format_value(value)} must have a number for text and one for images")
         value = value[number]
     return _number(name, value, -1)
 
 
 def _number(name: str, value: object, least: int) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise ConfigError(f"{name} must be a whole number from {least}, not {shown(value)}")
+        raise ConfigError(f"{name} must be a whole number from {least}, not {format_value(value)}")
     return value
 
 

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
-from tfacct.families._base import shown
-from tfacct.families._fields import MTP_LAYERS
+from tfacct.families.known_fields import MTP_LAYERS
 
 DSPARK = "dspark_target_layer_ids"
 """Layers of the model that a DSpark draft reads: the draft has a layer for each, in the place of MTP layers."""
@@ -37,4 +37,4 @@ def not_included(fields: Mapping[str, Any]) -> NotIncluded | None:
 def _count(name: str, value: object) -> int:
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return value
-    raise ConfigError(f"{name} = {shown(value)} must be a whole number, 0 or more")
+    raise ConfigError(f"{name} = {format_value(value)} must be a whole number, 0 or more")

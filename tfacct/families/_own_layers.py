@@ -7,8 +7,8 @@ comes later stands over what comes before, key by key, and a part in place of th
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
+from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError, cut
-from tfacct.families._base import MOST_LAYERS, shown
 from tfacct.families._own_names import WORD, Tables
 from tfacct.families._own_tables import (
     ALONE,
@@ -23,6 +23,7 @@ from tfacct.families._own_tables import (
     SideTable,
     Table,
 )
+from tfacct.families.fields import MOST_LAYERS
 
 NONE = "none"
 """The value that takes away what a table before it says."""
@@ -106,10 +107,12 @@ def _pattern(tables: Tables, side: str, count: int) -> list[str]:
     if pattern is None:
         return []
     if not isinstance(pattern, list) or not pattern:
-        raise ConfigError(f"{key} must be a list of kinds, not {shown(pattern)}", f'{key} = ["local", "local", "full"]')
+        raise ConfigError(
+            f"{key} must be a list of kinds, not {format_value(pattern)}", f'{key} = ["local", "local", "full"]'
+        )
     for word in pattern:
         if not isinstance(word, str) or not WORD.fullmatch(word):
-            raise ConfigError(f"{key}: {shown(word)} is no word", f'{key} = ["local", "local", "full"]')
+            raise ConfigError(f"{key}: {format_value(word)} is no word", f'{key} = ["local", "local", "full"]')
         if word in OF_A_SIDE:
             raise ConfigError(f"{key}: {word!r} is a key or table of [{side}]", "call the kind by another name")
     if len(pattern) > count:

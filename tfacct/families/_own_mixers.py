@@ -1,8 +1,8 @@
 """Mixers of own models in place of attention: Mamba, Mamba-2, gated DeltaNet, gated short convolutions."""
 
 from tfacct.architecture.parts import DeltaNet, Mamba, Mamba2, ShortConvolution
-from tfacct.families._base import share
 from tfacct.families._own_tables import BlockTable, DeltaNetTable, Mamba2Table, MambaTable
+from tfacct.families.fields import divide_exactly
 
 
 def mixer(hidden: int, block: BlockTable) -> Mamba | Mamba2 | DeltaNet | ShortConvolution:
@@ -23,12 +23,12 @@ def _mamba(hidden: int, own: MambaTable) -> Mamba:
 
 
 def _mamba2(hidden: int, own: Mamba2Table) -> Mamba2:
-    group = share(own.heads, own.groups, "mamba2.heads by mamba2.groups")
+    group = divide_exactly(own.heads, own.groups, "mamba2.heads by mamba2.groups")
     return Mamba2(hidden=hidden, group=group, **own.model_dump(exclude={"network", "heads"}))
 
 
 def _delta_net(hidden: int, own: DeltaNetTable) -> DeltaNet:
-    group = share(own.heads, own.key_heads, "delta_net.heads by delta_net.key_heads")
+    group = divide_exactly(own.heads, own.key_heads, "delta_net.heads by delta_net.key_heads")
     keys = own.model_dump(exclude={"heads", "decay_rank"})
     if own.decay_rank is None:
         return DeltaNet(hidden=hidden, group=group, **keys)

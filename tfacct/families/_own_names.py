@@ -4,8 +4,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
+from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError, cut, nearest
-from tfacct.families._base import shown
 from tfacct.families._own_tables import ANY, KEYS, OF_A_SIDE, PARTS, PLACES, SIDES, TABLES
 
 Tables: TypeAlias = dict[str, Any]
@@ -60,7 +60,7 @@ def nested(flat: Mapping[str, Any]) -> Tables:
         named = general(path)
         _check_place(path, flat)
         if named in TABLES and not isinstance(value, Mapping):
-            raise ConfigError(f"[{path}] must be a table, not {shown(value)}")
+            raise ConfigError(f"[{path}] must be a table, not {format_value(value)}")
         if named not in TABLES and named not in KEYS:
             raise _unknown(path)
         *outer, name = path.split(".")

@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from tfacct.families._base import Count, Layers, Real, Switch, UpTo
+from tfacct.families.fields import LayerCount, NonNegativeInt, PositiveFloat, PositiveInt, StrictBool
 
 Activation: TypeAlias = Literal["gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu", "swish"]
 NormKind: TypeAlias = Literal["layer", "rms"]
@@ -23,29 +23,31 @@ class Table(BaseModel):
 class ModelTable(Table):
     """What stands at the model's ends."""
 
-    vocab: Count = Field(description="rows of the token table; number of logits")
-    hidden: Count = Field(description="elements per token between the blocks")
-    context: Count = Field(description="the longest context; rows of a learned position table")
+    vocab: PositiveInt = Field(description="rows of the token table; number of logits")
+    hidden: PositiveInt = Field(description="elements per token between the blocks")
+    context: PositiveInt = Field(description="the longest context; rows of a learned position table")
     positions: Literal["rotary", "learned", "sines", "relative", "alibi", "none"] = Field(
         description="learned: a table; sines: computed, nothing stored; relative: a table of `buckets` scores per"
         " head on each side, as in T5"
     )
-    tied: Switch = Field(False, description="the token table is also the head's weight")
-    head_bias: Switch = Field(False, description="the head has a bias")
-    scale_embedding: Switch = Field(False, description="multiply each token's row by √hidden")
-    buckets: Count = Field(32, description="distances that `relative` positions tell apart")
+    tied: StrictBool = Field(False, description="the token table is also the head's weight")
+    head_bias: StrictBool = Field(False, description="the head has a bias")
+    scale_embedding: StrictBool = Field(False, description="multiply each token's row by √hidden")
+    buckets: PositiveInt = Field(32, description="distances that `relative` positions tell apart")
     latent_attention: Literal["auto", "expanded", "absorbed", "unpacked"] = Field(
         "auto",
         description="how latent attention is run, where a block has it: auto is expanded or absorbed, whichever takes"
         " fewer FLOPs in a step; unpacked keeps the keys and values of all heads",
     )
-    source_vocab: Count | None = Field(
+    source_vocab: PositiveInt | None = Field(
         None, description="rows of the encoder's own token table; `vocab` is then the decoder's"
     )
-    source_hidden: Count | None = Field(
+    source_hidden: PositiveInt | None = Field(
         None, description="`hidden` of the encoder, where it is another; it then has a token table of its own"
     )
-    source_context: Count | None = Field(None, description="the longest source; rows of its learned position table")
+    source_context: PositiveInt | None = Field(
+        None, description="the longest source; rows of its learned position table"
+    )
 
 
 class AttentionTable(Table):
@@ -53,30 +55,30 @@ class AttentionTable(Table):
 
     uncounted: ClassVar = frozenset({"rotary_base"})
 
-    heads: Count = Field(description="query heads")
-    kv_heads: Count = Field(
+    heads: PositiveInt = Field(description="query heads")
+    kv_heads: PositiveInt = Field(
         default_factory=lambda fields: fields["heads"], description="key/value heads; they divide `heads`"
     )
-    head_dim: Count | None = Field(None, description="size of a head; heads · head_dim need not be `hidden`")
-    bias: Switch = Field(False, description="biases on the q, k and v projections, and on the gate's")
-    out_bias: Switch = Field(
+    head_dim: PositiveInt | None = Field(None, description="size of a head; heads · head_dim need not be `hidden`")
+    bias: StrictBool = Field(False, description="biases on the q, k and v projections, and on the gate's")
+    out_bias: StrictBool = Field(
         default_factory=lambda fields: fields["bias"], description="a bias on the output projection"
     )
-    window: Count | None = Field(None, description="keys that a query sees, its own included; decoder only")
+    window: PositiveInt | None = Field(None, description="keys that a query sees, its own included; decoder only")
     qk_norm: NormKind | None = Field(
         None,
         description="a norm on queries and keys, one scale of head_dim for all heads; not in cross attention",
     )
-    gate: Switch = Field(
+    gate: StrictBool = Field(
         False,
         description="one more projection, as wide as the queries, gates what the heads read; not in cross attention",
     )
     scores: Scores = Field("product", description='"distance": a score is max |q − k|: pointwise work, no product')
-    rotated: Switch = Field(True, description="false: rotary positions leave its queries and keys out")
-    rotary_dim: Count | None = Field(
+    rotated: StrictBool = Field(True, description="false: rotary positions leave its queries and keys out")
+    rotary_dim: PositiveInt | None = Field(
         None, description="rotated elements of a head, where some are left out; even, at most `head_dim`"
     )
-    rotary_base: Real = Field(10_000.0, description="base of the rotary angles; no count depends on it")
+    rotary_base: PositiveFloat = Field(10_000.0, description="base of the rotary angles; no count depends on it")
 
 
 class LatentTable(Table):
@@ -84,23 +86,27 @@ class LatentTable(Table):
 
     uncounted: ClassVar = frozenset({"rotary_base"})
 
-    heads: Count = Field(description="query heads, each with keys and values of its own")
-    kv_rank: Count = Field(description="size of the latent of keys and values")
-    nope_dim: Count = Field(description="elements of a query or key head that are not rotated; keys' from the latent")
-    rope_dim: Count = Field(description="rotated elements of a head; all heads share those of the key; even")
-    value_dim: Count = Field(
+    heads: PositiveInt = Field(description="query heads, each with keys and values of its own")
+    kv_rank: PositiveInt = Field(description="size of the latent of keys and values")
+    nope_dim: PositiveInt = Field(
+        description="elements of a query or key head that are not rotated; keys' from the latent"
+    )
+    rope_dim: PositiveInt = Field(description="rotated elements of a head; all heads share those of the key; even")
+    value_dim: PositiveInt = Field(
         default_factory=lambda fields: fields["nope_dim"], description="size of a value head, from the latent"
     )
-    q_rank: Count | None = Field(None, description="size of the latent of queries; absent: queries have none")
-    bias: Switch = Field(False, description="biases on the products that give latents, and on the output projection")
-    rotary_base: Real = Field(10_000.0, description="base of the rotary angles; no count depends on it")
+    q_rank: PositiveInt | None = Field(None, description="size of the latent of queries; absent: queries have none")
+    bias: StrictBool = Field(
+        False, description="biases on the products that give latents, and on the output projection"
+    )
+    rotary_base: PositiveFloat = Field(10_000.0, description="base of the rotary angles; no count depends on it")
 
 
 class CrossTable(Table):
     """The decoder's attention to the source, where it differs from its self-attention."""
 
-    bias: Switch | None = Field(None, description="default: as in `attention`")
-    out_bias: Switch | None = Field(None, description="default: `bias` if it is given here, else as in `attention`")
+    bias: StrictBool | None = Field(None, description="default: as in `attention`")
+    out_bias: StrictBool | None = Field(None, description="default: `bias` if it is given here, else as in `attention`")
     scores: Scores | None = Field(None, description="default: as in `attention`")
 
 
@@ -109,14 +115,14 @@ class FeedForwardTable(Table):
 
     uncounted: ClassVar = frozenset({"activation"})
 
-    width: Count = Field(description="width between its two products")
-    gated: Switch = Field(False, description="a third matrix, whose activated result multiplies another's")
-    bias: Switch = Field(False, description="biases on all its projections")
+    width: PositiveInt = Field(description="width between its two products")
+    gated: StrictBool = Field(False, description="a third matrix, whose activated result multiplies another's")
+    bias: StrictBool = Field(False, description="biases on all its projections")
     activation: Activation = Field(
         default_factory=lambda fields: "silu" if fields["gated"] else "gelu", description="no count depends on it"
     )
     norm: NormKind | None = Field(None, description="a norm inside the network, on its input")
-    called: Switch = Field(True, description="false: stored but never run, nor are its norms and addition")
+    called: StrictBool = Field(True, description="false: stored but never run, nor are its norms and addition")
 
 
 class ExpertsTable(Table):
@@ -124,12 +130,12 @@ class ExpertsTable(Table):
 
     uncounted: ClassVar = frozenset({"activation"})
 
-    experts: Count = Field(description="networks that are stored")
-    active: Count = Field(description="networks that each token is sent to")
-    width: Count = Field(description="width of one expert")
-    shared: Count | None = Field(None, description="width of one more network, which every token passes through")
-    shared_gate: Switch = Field(False, description="weight the shared network's result by one number per token")
-    bias: Switch = Field(
+    experts: PositiveInt = Field(description="networks that are stored")
+    active: PositiveInt = Field(description="networks that each token is sent to")
+    width: PositiveInt = Field(description="width of one expert")
+    shared: PositiveInt | None = Field(None, description="width of one more network, which every token passes through")
+    shared_gate: StrictBool = Field(False, description="weight the shared network's result by one number per token")
+    bias: StrictBool = Field(
         False,
         description="biases on the router, every expert's projections and the shared network's; its gate has none",
     )
@@ -141,13 +147,13 @@ class MambaTable(Table):
 
     uncounted: ClassVar = frozenset({"activation"})
 
-    inner: Count = Field(description="channels")
-    state: Count = Field(16, description="elements in a channel's state")
-    kernel: Count = Field(4, description="tokens that the convolution sees")
-    rank: Count | None = Field(None, description="elements from which a token's step size is computed")
-    bias: Switch = Field(False, description="biases on the input and output projections")
-    conv_bias: Switch = Field(True, description="a bias on the convolution")
-    network: Switch = Field(False, description="its blocks also have the feed-forward network")
+    inner: PositiveInt = Field(description="channels")
+    state: PositiveInt = Field(16, description="elements in a channel's state")
+    kernel: PositiveInt = Field(4, description="tokens that the convolution sees")
+    rank: PositiveInt | None = Field(None, description="elements from which a token's step size is computed")
+    bias: StrictBool = Field(False, description="biases on the input and output projections")
+    conv_bias: StrictBool = Field(True, description="a bias on the convolution")
+    network: StrictBool = Field(False, description="its blocks also have the feed-forward network")
     activation: Activation = Field("silu", description="no count depends on it")
 
 
@@ -156,16 +162,16 @@ class Mamba2Table(Table):
 
     uncounted: ClassVar = frozenset({"activation"})
 
-    heads: Count = Field(description="heads, each with a state of `head_dim` · `state`")
-    head_dim: Count = Field(description="size of a head")
-    groups: Count = Field(1, description="groups of heads that share what writes and reads; they divide `heads`")
-    state: Count = Field(128, description="elements in a channel's state")
-    kernel: Count = Field(4, description="tokens that the convolution sees")
-    chunk: Count = Field(256, description="tokens in a chunk; several new tokens run in whole chunks")
-    bias: Switch = Field(False, description="biases on the input and output projections")
-    conv_bias: Switch = Field(True, description="a bias on the convolution")
-    gated_norm: Switch = Field(True, description="a norm behind the gate")
-    network: Switch = Field(False, description="its blocks also have the feed-forward network")
+    heads: PositiveInt = Field(description="heads, each with a state of `head_dim` · `state`")
+    head_dim: PositiveInt = Field(description="size of a head")
+    groups: PositiveInt = Field(1, description="groups of heads that share what writes and reads; they divide `heads`")
+    state: PositiveInt = Field(128, description="elements in a channel's state")
+    kernel: PositiveInt = Field(4, description="tokens that the convolution sees")
+    chunk: PositiveInt = Field(256, description="tokens in a chunk; several new tokens run in whole chunks")
+    bias: StrictBool = Field(False, description="biases on the input and output projections")
+    conv_bias: StrictBool = Field(True, description="a bias on the convolution")
+    gated_norm: StrictBool = Field(True, description="a norm behind the gate")
+    network: StrictBool = Field(False, description="its blocks also have the feed-forward network")
     activation: Activation = Field("silu", description="no count depends on it")
 
 
@@ -174,33 +180,33 @@ class DeltaNetTable(Table):
 
     uncounted: ClassVar = frozenset({"activation"})
 
-    heads: Count = Field(description="value heads, each with a state of `key_dim` · `value_dim`")
-    key_heads: Count = Field(
+    heads: PositiveInt = Field(description="value heads, each with a state of `key_dim` · `value_dim`")
+    key_heads: PositiveInt = Field(
         default_factory=lambda fields: fields["heads"], description="heads of queries and keys; they divide `heads`"
     )
-    key_dim: Count = Field(description="size of a query or key head")
-    value_dim: Count = Field(default_factory=lambda fields: fields["key_dim"], description="size of a value head")
-    kernel: Count = Field(4, description="tokens that the convolution sees")
-    decay_rank: Count | None = Field(
+    key_dim: PositiveInt = Field(description="size of a query or key head")
+    value_dim: PositiveInt = Field(default_factory=lambda fields: fields["key_dim"], description="size of a value head")
+    kernel: PositiveInt = Field(4, description="tokens that the convolution sees")
+    decay_rank: PositiveInt | None = Field(
         None,
         description="every channel of a key decays by itself, as in KDA: elements from which these decays, and the"
         " gate, are computed; absent: one decay per head",
     )
-    chunk: Count = Field(64, description="tokens in a chunk; several new tokens run in whole chunks")
+    chunk: PositiveInt = Field(64, description="tokens in a chunk; several new tokens run in whole chunks")
     activation: Activation = Field("silu", description="no count depends on it")
 
 
 class ShortConvolutionTable(Table):
     """A gated short convolution in place of attention, in some of the decoder's blocks."""
 
-    kernel: Count = Field(3, description="tokens that the convolution sees")
-    bias: Switch = Field(False, description="biases on both projections and the convolution")
+    kernel: PositiveInt = Field(3, description="tokens that the convolution sees")
+    bias: StrictBool = Field(False, description="biases on both projections and the convolution")
 
 
 class Listed(Table):
     """The blocks that have a mixer in place of attention, where a side's table lists them."""
 
-    layers: Annotated[list[UpTo], Field(min_length=1)] = Field(
+    layers: Annotated[list[NonNegativeInt], Field(min_length=1)] = Field(
         description="indices of the blocks that have it, from 0; the others have attention"
     )
 
@@ -230,11 +236,11 @@ class NormTable(Table):
         description="pre: x + f(norm(x)); post: norm(x + f(x)); parallel: attention and network side by side;"
         " sandwich: x + norm(f(norm(x))); reordered: x + norm(f(x))",
     )
-    shared: Switch = Field(False, description="one norm per layer, shared by its sublayers")
-    final: Switch = Field(
+    shared: StrictBool = Field(False, description="one norm per layer, shared by its sublayers")
+    final: StrictBool = Field(
         default_factory=lambda fields: fields["order"] != "post", description="a norm after each side's last layer"
     )
-    embedding: Switch = Field(False, description="a norm after the tables")
+    embedding: StrictBool = Field(False, description="a norm after the tables")
 
 
 class BlockTable(Table):
@@ -253,7 +259,7 @@ class BlockTable(Table):
 class SideTable(Table):
     """One side. It may repeat the tables of its parts, with the keys in which it differs."""
 
-    layers: Layers = Field(description="blocks")
+    layers: LayerCount = Field(description="blocks")
     pattern: list[str] | None = Field(
         None, description="kinds of its layers, in their order, repeated up to the last layer; absent: all are alike"
     )

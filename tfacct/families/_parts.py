@@ -7,9 +7,9 @@ the encoder's own class's.
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
 from tfacct.families import _classes as classes
-from tfacct.families._base import shown
 from tfacct.families.registry import Part, names
 
 FIELDS: Mapping[Part, str] = {"text": "text_config", "vision": "vision_config", "audio": "audio_config"}
@@ -210,7 +210,9 @@ def part_of(raw: Mapping[str, Any], model_type: str, part: Part) -> tuple[dict[s
         family = expected  # as older files have it
     alone = pair is not None or towers[model_type].alone
     if family not in ((expected,) if alone else TOWERS) or family not in names():
-        raise ConfigError(f"the {part} model in {model_type!r} is of model_type {shown(family)}, which is not counted")
+        raise ConfigError(
+            f"the {part} model in {model_type!r} is of model_type {format_value(family)}, which is not counted"
+        )
     stored = {field: raw[field] for field in ("quantization_config", "compression_config") if raw.get(field)}
     fields = {**inside, **stored, "model_type": family, "architectures": None}
     there = (name for name, value in raw.items() if name.endswith("_config") and value is not None)
@@ -220,7 +222,9 @@ def part_of(raw: Mapping[str, Any], model_type: str, part: Part) -> tuple[dict[s
         return fields, (*dict.fromkeys((FIELDS["text"], *others)), *([between] if between else []))
     named = classes.named(raw.get("architectures"))
     if any(name != f"{pair.stem}Model" for name in named):
-        raise ConfigError(f"architectures = {shown(named)} names no class of {model_type}: it is {pair.stem}Model")
+        raise ConfigError(
+            f"architectures = {format_value(named)} names no class of {model_type}: it is {pair.stem}Model"
+        )
     if pair.ending == "ModelWithProjection":
         fields["projection_dim"] = raw.get("projection_dim", pair.projected)
     fields["architectures"] = [f"{pair.stem}{part.capitalize()}{pair.ending}"]

@@ -19,10 +19,11 @@ from tfacct.architecture.parts.projector import (
     Step,
 )
 from tfacct.architecture.transformer import Transformer
+from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
 from tfacct.families import _embedders, _ernie_vl
-from tfacct.families._base import MOST_LAYERS, share, shown
 from tfacct.families._parts import AUDIOS, VISIONS
+from tfacct.families.fields import MOST_LAYERS, divide_exactly
 from tfacct.ledger.workload import LARGEST
 
 Steps: TypeAlias = Iterator[Step]
@@ -70,14 +71,14 @@ class Whole(NamedTuple):
         """A field that holds a size. Raises ConfigError."""
         value = self.raw.get(name, default)
         if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= most:
-            raise ConfigError(f"{name} = {shown(value)} must be a whole number from 1 to {most:,}")
+            raise ConfigError(f"{name} = {format_value(value)} must be a whole number from 1 to {most:,}")
         return value
 
     def switch(self, name: str, default: bool) -> bool:
         """A field that holds true or false. Raises ConfigError."""
         value = self.raw.get(name, default)
         if not isinstance(value, bool):
-            raise ConfigError(f"{name} = {shown(value)} must be true or false: it decides what a projector has")
+            raise ConfigError(f"{name} = {format_value(value)} must be true or false: it decides what a projector has")
         return value
 
 
@@ -105,7 +106,7 @@ def _selected(whole: Whole, default: str) -> Steps:
     """The first row is dropped where the config selects so, whether it is a class token or not."""
     how = whole.raw.get("vision_feature_select_strategy", default)
     if how not in ("default", "full"):
-        raise ConfigError(f"vision_feature_select_strategy = {shown(how)} is not understood: default or full")
+        raise ConfigError(f"vision_feature_select_strategy = {format_value(how)} is not understood: default or full")
     if how == "default":
         yield Dropped()
 
@@ -207,7 +208,7 @@ def _idefics2(whole: Whole) -> Steps:
     yield from _network("modality_projection", whole.encoder_hidden, width, whole.text_hidden)
     inside = whole.raw.get("perceiver_config") or {}
     if not isinstance(inside, Mapping):
-        raise ConfigError(f"perceiver_config = {shown(inside)} must be an object of fields")
+        raise ConfigError(f"perceiver_config = {format_value(inside)} must be an object of fields")
     own = whole._replace(raw=inside)
     hidden, heads, size = whole.text_hidden, own.size("resampler_n_heads", 16), own.size("resampler_head_dim", 96)
     kv_heads = own.size("num_key_value_heads", 4)
@@ -235,7 +236,7 @@ def _network(at: str, inputs: int, width: int, outputs: int) -> Steps:
 def _internvl(whole: Whole) -> Steps:
     ratio = whole.raw.get("downsample_ratio", 0.5)
     if not isinstance(ratio, float) or not 0 < ratio <= 1:
-        raise ConfigError(f"downsample_ratio = {shown(ratio)} must be above 0 and at most 1")
+        raise ConfigError(f"downsample_ratio = {format_value(ratio)} must be above 0 and at most 1")
     count = int(1 / ratio) ** 2
     inputs = whole.encoder_hidden * count
     yield from _selected(whole, "default")
@@ -312,7 +313,7 @@ def _audio(whole: Whole) -> Steps:
 
 def _voxtral(whole: Whole) -> Steps:
     inputs = _read(whole.encoder, "intermediate_size")
-    yield Joined(share(inputs, whole.encoder_hidden, "intermediate_size by hidden_size of the encoder"))
+    yield Joined(divide_exactly(inputs, whole.encoder_hidden, "intermediate_size by hidden_size of the encoder"))
     yield from _mlp(whole, inputs, bias=False)
 
 

@@ -3,12 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
+from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
 from tfacct.base.spelling import setting
 from tfacct.families import _classes as classes
-from tfacct.families._base import FamilyConfig, shown, unaliased
-from tfacct.families._fields import DRAFT, is_draft
 from tfacct.families._spelled_types import BY_CLASS, SPELLED, Spelled
+from tfacct.families.family_config import FamilyConfig, by_field_names
+from tfacct.families.known_fields import DRAFT, is_draft
 from tfacct.families.registry import config_class
 
 
@@ -47,7 +48,7 @@ def _translated(fields: Mapping[str, Any], spelled: Spelled) -> dict[str, Any]:
     own = {name: value for name, value in fields.items() if name not in spelled.silent and name not in spelled.only}
     for name, other in spelled.instead.items():
         own.pop(other if own.get(name) is not None else name, None)
-    named = unaliased(own, {**spelled.names, **spelled.instead})
+    named = by_field_names(own, {**spelled.names, **spelled.instead})
     for name in spelled.halved & named.keys():
         named[name] = named[name] // 2 if isinstance(named[name], int) else named[name]
     if "architectures" in named:
@@ -58,10 +59,10 @@ def _translated(fields: Mapping[str, Any], spelled: Spelled) -> dict[str, Any]:
 
 def _check_classes(named: str, listed: list[str], spelled: Spelled, fields: Mapping[str, Any]) -> None:
     """Refuse classes that are neither its own nor the family's: they are other models. Raises ConfigError."""
-    stems = config_class(spelled.family).stems
+    stems = config_class(spelled.family).class_prefixes
     if not all(_class(name, spelled.classes) or classes.ending(name, stems) for name in listed):
         raise ConfigError(
-            f"architectures = {shown(listed)} names no class of {named}, which is read as {spelled.family}",
+            f"architectures = {format_value(listed)} names no class of {named}, which is read as {spelled.family}",
             DRAFT if is_draft(fields, listed) else f"to count it as that anyway: {setting('architectures')}",
         )
 

@@ -8,7 +8,7 @@ same sizes, where it has one.
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from tfacct.families._base import FamilyConfig, null_means
+from tfacct.families.family_config import FamilyConfig, value_of_null
 
 HEAD = {"head_dim": "hidden_size / num_attention_heads"}
 """Heads share the hidden size, whatever head_dim says."""
@@ -48,7 +48,7 @@ class Spelled(NamedTuple):
         """Refuse fields that its code would not follow. Raises ConfigError."""
         sizes = {name: getattr(config, name) for name in type(config).model_fields}
         for name, instead in self.follows.items():
-            if sizes[name] != null_means(instead, sizes):
+            if sizes[name] != value_of_null(instead, sizes):
                 raise config.refused(name, sizes[name])
 
 

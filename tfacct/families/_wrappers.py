@@ -7,15 +7,17 @@ Whether the head is tied differs from class to class, and was asked of each in t
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NamedTuple
 
+from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
 from tfacct.families import _classes as classes
 from tfacct.families import _deepseek_vl
-from tfacct.families._base import null_means, share, shown
-from tfacct.families._fields import NO_NULLS, changes_counts, check_nulls
 from tfacct.families._parts import ENCODERS, PAIRS, SILENT, UNCOUNTED, encoders, part_of
 from tfacct.families._parts import FIELDS as ENCODER_FIELDS
 from tfacct.families._spelled_types import SPELLED
 from tfacct.families._texts import TEXTS, Text
+from tfacct.families.family_config import value_of_null
+from tfacct.families.fields import divide_exactly
+from tfacct.families.known_fields import NO_NULLS, changes_counts, check_nulls
 from tfacct.families.registry import Part, config_class, names
 
 FIELDS = ("text_config", "llm_config", "language_config")
@@ -296,7 +298,7 @@ def _known(raw: Mapping[str, Any], model_type: str, wrapper: Wrapper) -> Unwrapp
     heads = {"architectures": _class_of_whole(raw.get("architectures"), writes)}
     if family not in names():
         raise ConfigError(
-            f"the language model in {model_type!r} is of an unknown model_type {shown(family)}",
+            f"the language model in {model_type!r} is of an unknown model_type {format_value(family)}",
             f"{len(names())} are known: docs/models.md and `tfacct models` list them",
         )
     found = _inside({**inside, **filled, **heads, TIED: tied}, text, raw, (field,))
@@ -311,8 +313,9 @@ def _check_head(raw: Mapping[str, Any], inside: Mapping[str, Any], sizes: Mappin
         if of_head != inside.get(name):
             absent = "" if name in raw else " (its default)"
             raise ConfigError(
-                f"{name} = {shown(of_head)} of {raw['model_type']!r}{absent}, of which its head is made, contradicts"
-                f" {shown(inside.get(name))} in its text_config"
+                f"{name} = {format_value(of_head)} of {raw['model_type']!r}{absent}, of which its head is made,"
+                " contradicts"
+                f" {format_value(inside.get(name))} in its text_config"
             )
 
 
@@ -331,19 +334,20 @@ def _inside(inside: Mapping[str, Any], text: str, whole: Mapping[str, Any], fiel
     for name, value in own.fixed.items():
         if inside.get(name) is not None and inside[name] != value:
             raise ConfigError(
-                f"{name} = {shown(inside[name])} is not read by the class of {text}, which has {shown(value)}",
+                f"{name} = {format_value(inside[name])} is not read by the class of {text}, which has"
+                f" {format_value(value)}",
                 DROP,
             )
     for name in own.unread:
         if inside.get(name) and changes_counts(name):
             _refuse_unread(name, inside, text)
-    sizes = own.sizes if text in TEXTS else config_class(text).inside if text in names() else {}
+    sizes = own.sizes if text in TEXTS else config_class(text).nested_defaults if text in names() else {}
     sizes = {**sizes, TIED: True} if own.tied else sizes
-    aliases = config_class(own.family).aliases if own.family in names() else {}
+    aliases = config_class(own.family).attribute_map if own.family in names() else {}
     given = {aliases.get(name, name) for name in inside}
     absent = {name: value for name, value in sizes.items() if name not in given}
     nulls = [name for name in own.nulls if name in inside and inside[name] is None]
-    absent |= {name: null_means(own.nulls[name], {**absent, **inside}) for name in nulls}
+    absent |= {name: value_of_null(own.nulls[name], {**absent, **inside}) for name in nulls}
     if own.shares and inside.get("head_dim") is None:
         absent |= _shared_head({**absent, **inside})
     others = {name for name, value in whole.items() if of_another(name, value) and name not in fields}
@@ -366,7 +370,7 @@ def _shared_head(fields: Mapping[str, Any]) -> dict[str, int]:
     """The size of one head of those that share the hidden size. Raises ConfigError where that does not divide."""
     hidden, heads = (fields.get(name) for name in ("hidden_size", "num_attention_heads"))
     if isinstance(hidden, int) and isinstance(heads, int) and heads > 0:
-        return {"head_dim": share(hidden, heads, "hidden_size by num_attention_heads")}
+        return {"head_dim": divide_exactly(hidden, heads, "hidden_size by num_attention_heads")}
     return {}  # which the family refuses
 
 
@@ -396,7 +400,7 @@ def _refuse_unread(name: str, inside: Mapping[str, Any], text: str) -> None:
     layers = inside[name] if name == "layer_types" else None
     if isinstance(layers, list) and set(map(str, layers)) == {"full_attention"}:
         return
-    raise ConfigError(f"{name} = {shown(inside[name])} is not read by the class of {text}", DROP)
+    raise ConfigError(f"{name} = {format_value(inside[name])} is not read by the class of {text}", DROP)
 
 
 def _unknown(raw: Mapping[str, Any], model_type: str, field: str) -> Unwrapped:
@@ -405,13 +409,14 @@ def _unknown(raw: Mapping[str, Any], model_type: str, field: str) -> Unwrapped:
     family = inside.get("model_type")
     if not isinstance(family, str) or (family not in names() and family not in SPELLED):
         return Unwrapped(raw)
-    heads = config_class(SPELLED[family].family if family in SPELLED else family).heads.values()
+    heads = config_class(SPELLED[family].family if family in SPELLED else family).task_heads.values()
     if not heads or next(iter(heads)).auto != "AutoModelForCausalLM":
         return Unwrapped(raw)
     for name in ("hidden_size", "vocab_size"):  # of which its class may make the head
         if name in raw and raw[name] != inside.get(name):
             raise ConfigError(
-                f"{name} = {shown(raw[name])} of {model_type!r} contradicts {shown(inside.get(name))} in its {field}"
+                f"{name} = {format_value(raw[name])} of {model_type!r} contradicts"
+                f" {format_value(inside.get(name))} in its {field}"
             )
     said = {config[TIED] for config in (raw, inside) if config.get(TIED) is not None}
     reads = {"whole": raw, "text": inside}.get(SAYS.get(model_type, ""))

@@ -7,7 +7,8 @@ from tfacct.architecture.parts import Attention, Averaged, Positions, Stem
 from tfacct.base.errors import ConfigError
 from tfacct.families.encoders import Encoder
 from tfacct.families.family import attention_modules
-from tfacct.families.vocabulary import PositiveInt, StrictStr, TaskHead
+from tfacct.families.fields import PositiveInt, StrictStr
+from tfacct.families.task_heads import TaskHead
 
 AVERAGED = 2
 """Positions of which Qwen's audio encoders take the mean."""

@@ -6,18 +6,11 @@ from typing import Any
 from tfacct.architecture.parts import Attention, DeltaNet, LatentAttention, LightningAttention, QKNorm
 from tfacct.families.decoder import QK_NORMS, Decoder, Layer, SharedExperts
 from tfacct.families.delta import KimiDeltaDecoder, delta_modules
+from tfacct.families.fields import Fraction, NonNegativeInt, PositiveInt, StrictBool, divide_exactly
 from tfacct.families.glm import Glm4Moe
+from tfacct.families.layer_kinds import LayerTypes, MlpLayerTypes
 from tfacct.families.mla import MlaDecoder
-from tfacct.families.vocabulary import (
-    DECODER,
-    Fraction,
-    LayerNetworks,
-    LayerTypes,
-    NonNegativeInt,
-    PositiveInt,
-    StrictBool,
-    divide_exactly,
-)
+from tfacct.families.task_heads import DECODER
 
 FLA_CHUNK = 64
 """Tokens of a chunk in flash-linear-attention's kernels."""
@@ -219,7 +212,7 @@ class BailingHybrid(SharedExperts, KimiDeltaDecoder, MlaDecoder):
     num_experts_per_tok: PositiveInt = 8
     n_shared_experts: PositiveInt = 1
     first_k_dense_replace: NonNegativeInt = 2
-    mlp_layer_types: LayerNetworks | None = None
+    mlp_layer_types: MlpLayerTypes | None = None
     layer_types: LayerTypes | None = None
     layer_group_size: PositiveInt = 6
     short_conv_kernel_size: PositiveInt = 4

@@ -19,17 +19,8 @@ from tfacct.architecture.parts import (
 from tfacct.architecture.transformer import Encoder, Transformer
 from tfacct.base.errors import ConfigError
 from tfacct.families.family import Family, attention_modules
-from tfacct.families.vocabulary import (
-    BODY,
-    SEQ2SEQ,
-    LayerCount,
-    NonNegativeInt,
-    PositiveInt,
-    StrictBool,
-    StrictStr,
-    TaskHead,
-    divide_exactly,
-)
+from tfacct.families.fields import LayerCount, NonNegativeInt, PositiveInt, StrictBool, StrictStr, divide_exactly
+from tfacct.families.task_heads import BODY, SEQ2SEQ, TaskHead
 
 DROPOUTS: Mapping[str, tuple[str, float | None]] = {
     "embedding": ("dropout", 0.1),

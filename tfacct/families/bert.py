@@ -21,22 +21,16 @@ from tfacct.architecture.parts import (
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
 from tfacct.families.family import ABSENT, Family, attention_modules, mlp_modules
-from tfacct.families.vocabulary import (
-    ANSWERS,
-    BODY,
-    CAUSAL_MODEL,
-    SCORED,
-    TOKENS,
-    TOKENS_CLASSIFIED,
+from tfacct.families.fields import (
     LayerCount,
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
     StrictBool,
     StrictStr,
-    TaskHead,
     divide_exactly,
 )
+from tfacct.families.task_heads import ANSWERS, BODY, CAUSAL_MODEL, SCORED, TOKENS, TOKENS_CLASSIFIED, TaskHead
 
 CLASSES = "ForSequenceClassification"
 MASKED = TaskHead("AutoModelForMaskedLM")

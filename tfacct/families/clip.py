@@ -8,7 +8,8 @@ from tfacct.architecture.parts import Attention, AttentionPooler, Embedding, Pic
 from tfacct.base.errors import ConfigError
 from tfacct.families.encoders import Encoder, ImageEncoder
 from tfacct.families.family import Family, attention_modules, mlp_modules
-from tfacct.families.vocabulary import PositiveInt, StrictBool, TaskHead
+from tfacct.families.fields import PositiveInt, StrictBool
+from tfacct.families.task_heads import TaskHead
 
 
 def built_by_class(prefix: str, heads: Mapping[str, TaskHead]) -> dict[str, TaskHead]:

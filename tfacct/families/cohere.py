@@ -7,26 +7,13 @@ from pydantic import Field
 
 from tfacct.architecture.blocks import Block
 from tfacct.architecture.parts import Attention, Experts, FeedForward, LatentAttention, Norm, QKNorm, Rotary
+from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
 from tfacct.families.decoder import QK_NORMS, Decoder, Layer, Window, expert_modules, expert_tensors
 from tfacct.families.family import ABSENT, SAME_AS_QUERY_HEADS, mlp_modules
-from tfacct.families.vocabulary import (
-    BODY,
-    CAUSAL_MODEL,
-    DECODER,
-    FULL,
-    SLIDING,
-    JsonDict,
-    LayerNetworks,
-    LayerTypes,
-    NonNegativeInt,
-    PositiveFloat,
-    PositiveInt,
-    StrictBool,
-    StrictStr,
-    format_value,
-    sparse_layers,
-)
+from tfacct.families.fields import JsonDict, NonNegativeInt, PositiveFloat, PositiveInt, StrictBool, StrictStr
+from tfacct.families.layer_kinds import FULL, SLIDING, LayerTypes, MlpLayerTypes, sparse_layers
+from tfacct.families.task_heads import BODY, CAUSAL_MODEL, DECODER
 
 IGNORED_FIELDS = """use_parallel_block use_parallel_embedding use_embedding_sharing use_gated_activation
     position_embedding_type rotary_pct layer_switch order_of_interleaved_layers"""
@@ -101,7 +88,7 @@ class Cohere2Moe(Cohere2):
     prefix_dense_sliding_window_pattern: PositiveInt = 1
     prefix_dense_intermediate_size: PositiveInt | None = None
     first_k_dense_replace: NonNegativeInt = 0
-    mlp_layer_types: LayerNetworks | None = None
+    mlp_layer_types: MlpLayerTypes | None = None
     num_experts: PositiveInt = 8
     num_experts_per_tok: PositiveInt = 2
     num_shared_experts: NonNegativeInt = 0

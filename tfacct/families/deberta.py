@@ -7,7 +7,8 @@ from tfacct.architecture.parts import Attention, Disentangled, Distances, FirstC
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
 from tfacct.families.bert import CLASSES, ENCODING, Bert, BertBase, mlm_head_modules, sequence_classifier
-from tfacct.families.vocabulary import BODY, NonNegativeInt, PositiveInt, StrictBool, StrictStr
+from tfacct.families.fields import NonNegativeInt, PositiveInt, StrictBool, StrictStr
+from tfacct.families.task_heads import BODY
 
 
 class DebertaBase(BertBase):

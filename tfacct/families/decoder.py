@@ -23,8 +23,7 @@ from tfacct.architecture.parts import (
 )
 from tfacct.architecture.transformer import Transformer
 from tfacct.families.family import Family, attention_modules, mlp_modules
-from tfacct.families.vocabulary import (
-    LABELLING,
+from tfacct.families.fields import (
     Fraction,
     JsonDict,
     LayerCount,
@@ -32,16 +31,14 @@ from tfacct.families.vocabulary import (
     PositiveInt,
     StrictBool,
     StrictStr,
-    check_top_k,
     divide_exactly,
     int_between,
-    layer_windows,
     read_partial_rotary_factor,
     read_rope,
     require_even,
-    rope_parameters_by_kind,
-    sparse_layers,
 )
+from tfacct.families.layer_kinds import check_top_k, layer_windows, rope_parameters_by_kind, sparse_layers
+from tfacct.families.task_heads import LABELLING
 
 Window = Annotated[int, int_between(2)]
 QK_NORMS = {f"attn.{name}": f"self_attn.{name}" for name in ("q_norm", "k_norm")}

@@ -9,8 +9,8 @@ from pydantic_core import core_schema
 from tfacct.architecture.blocks import Block, MtpHead, Sublayer
 from tfacct.architecture.parts import Experts, Head, LatentAttention, MtpProjection, QKNorm, Rotary
 from tfacct.architecture.transformer import Transformer
+from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
-from tfacct.families._fields import MTP_LAYERS
 from tfacct.families.decoder import (
     EXPERT_MODULES,
     EXPERT_TENSORS,
@@ -24,36 +24,34 @@ from tfacct.families.decoder import (
 from tfacct.families.delta import LINEAR, LowRankKimiDeltaDecoder
 from tfacct.families.dsa import INDEXED, REUSED, DsaDecoder
 from tfacct.families.family import mlp_modules
-from tfacct.families.glm import GlmMoeDsa
-from tfacct.families.mistral import read_temperature
-from tfacct.families.mla import DeepseekExperts, MlaDecoder
-from tfacct.families.vocabulary import (
-    CAUSAL_MODEL,
-    CLASSIFYING,
-    DECODER,
-    FULL,
-    LABELLING,
-    SLIDING,
+from tfacct.families.fields import (
     CoreSchema,
-    Flags,
     JsonDict,
     LayerCount,
-    LayerNetworks,
-    LayerTypes,
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
     StrictBool,
     StrictStr,
-    check_length,
-    check_top_k,
-    format_value,
-    inside_composite,
     int_between,
     require_even,
+)
+from tfacct.families.glm import GlmMoeDsa
+from tfacct.families.known_fields import MTP_LAYERS
+from tfacct.families.layer_kinds import (
+    FULL,
+    SLIDING,
+    Flags,
+    LayerTypes,
+    MlpLayerTypes,
+    check_length,
+    check_top_k,
     rope_layers,
     validated_layer_types,
 )
+from tfacct.families.mistral import read_temperature
+from tfacct.families.mla import DeepseekExperts, MlaDecoder
+from tfacct.families.task_heads import CAUSAL_MODEL, CLASSIFYING, DECODER, LABELLING, inside_composite
 from tfacct.ledger.groups import Ledger
 
 
@@ -117,7 +115,7 @@ class MtpLayers(DecoderBase):
         routed = self.block(Layer(experts=True))
         return replace(shape, mtp=MtpHead(joining, routed, self.norm(), self.num_nextn_predict_layers))
 
-    def with_further_layers(self) -> Ledger | None:
+    def with_additional_layers(self) -> Ledger | None:
         """Ledger with the multi-token prediction heads."""
         return self.model_copy(update={"mtp": True}).transformer().ledger()
 
@@ -197,7 +195,7 @@ class AXK1(DeepseekExperts, MlaDecoder):
     n_routed_experts: PositiveInt = 192
     n_shared_experts: PositiveInt = 1
     num_experts_per_tok: PositiveInt = 8
-    mlp_layer_types: LayerNetworks | None = None
+    mlp_layer_types: MlpLayerTypes | None = None
     first_k_dense_replace: NonNegativeInt = 1
     moe_layer_freq: PositiveInt = 1
     task_heads = CLASSIFYING

@@ -13,15 +13,12 @@ from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
 from tfacct.families.decoder import EXPERT_MODULES, EXPERT_TENSORS, Decoder, Window
 from tfacct.families.family import mlp_modules
-from tfacct.families.hyper_connections import PUBLISHED_HYPER_CONNECTIONS, HyperConnected
-from tfacct.families.vocabulary import (
-    DECODER,
+from tfacct.families.family_config import FamilyConfig, validate
+from tfacct.families.fields import (
     CoreSchema,
-    FamilyConfig,
     Fraction,
     JsonDict,
     LayerCount,
-    LayerTypes,
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
@@ -30,9 +27,10 @@ from tfacct.families.vocabulary import (
     divide_exactly,
     read_rope,
     require_even,
-    validate,
-    validated_layer_types,
 )
+from tfacct.families.hyper_connections import PUBLISHED_HYPER_CONNECTIONS, HyperConnected
+from tfacct.families.layer_kinds import LayerTypes, validated_layer_types
+from tfacct.families.task_heads import DECODER
 from tfacct.ledger import paths
 from tfacct.ledger.groups import Ledger
 
@@ -278,7 +276,7 @@ class DeepseekV4(HyperConnected):
 
         return self.transformer().mapped(cached)
 
-    def with_further_layers(self) -> Ledger | None:
+    def with_additional_layers(self) -> Ledger | None:
         """Ledger with the layers of a DSpark draft, as files of DeepSeek-V4-Flash-DSpark have them under `mtp`: blocks
         that compress nothing, what joins the layers that they read, and the draft's heads."""
         layers, rank = len(self.dspark_target_layer_ids or ()), self.dspark_markov_rank

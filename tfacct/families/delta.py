@@ -5,15 +5,12 @@ from typing import Any, ClassVar
 
 from tfacct.architecture.blocks import Block
 from tfacct.architecture.parts import DeltaNet
+from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
 from tfacct.families.decoder import Decoder
+from tfacct.families.fields import divide_exactly
 from tfacct.families.hybrid import HybridFamily
-from tfacct.families.vocabulary import (
-    FULL,
-    divide_exactly,
-    format_value,
-    validated_layer_types,
-)
+from tfacct.families.layer_kinds import FULL, validated_layer_types
 from tfacct.ledger.lines import CHUNK
 
 LINEAR = "linear_attention"

@@ -7,16 +7,10 @@ from pydantic_core import core_schema
 from tfacct.architecture.parts import LatentAttention
 from tfacct.base.errors import ConfigError
 from tfacct.families.decoder import Layer
+from tfacct.families.fields import CoreSchema, NonNegativeInt, PositiveInt, StrictBool
+from tfacct.families.layer_kinds import LayerTypes, MlpLayerTypes
 from tfacct.families.mla import DeepseekExperts, MlaDecoder
-from tfacct.families.vocabulary import (
-    DECODER,
-    CoreSchema,
-    LayerNetworks,
-    LayerTypes,
-    NonNegativeInt,
-    PositiveInt,
-    StrictBool,
-)
+from tfacct.families.task_heads import DECODER
 
 INDEXED = ("indexed_attention", "deepseek_sparse_attention")
 """Both words of layer_types for a layer with DSA, the class's first."""
@@ -46,7 +40,7 @@ class DsaDecoder(DeepseekExperts, MlaDecoder):
     n_shared_experts: NonNegativeInt = 1
     num_experts_per_tok: PositiveInt = 8
     first_k_dense_replace: NonNegativeInt = 3
-    mlp_layer_types: LayerNetworks | None = None
+    mlp_layer_types: MlpLayerTypes | None = None
     layer_types: LayerTypes | None = None
     mlp_bias: StrictBool = False
     moe_layer_freq: PositiveInt = 1

@@ -6,16 +6,10 @@ from typing import Any, ClassVar, Literal
 from tfacct.architecture.blocks import Block, Stack
 from tfacct.architecture.parts import Attention, FeedForward, Norm, Patches, Positions, Rotary
 from tfacct.architecture.transformer import Transformer
+from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
 from tfacct.families.family import Family
-from tfacct.families.vocabulary import (
-    LayerCount,
-    PositiveFloat,
-    PositiveInt,
-    StrictStr,
-    divide_exactly,
-    format_value,
-)
+from tfacct.families.fields import LayerCount, PositiveFloat, PositiveInt, StrictStr, divide_exactly
 
 AXIAL = "axial"
 

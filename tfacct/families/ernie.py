@@ -7,18 +7,9 @@ from pydantic_core import core_schema
 from tfacct.architecture.parts import Experts
 from tfacct.families.decoder import Decoder, Layer, MoeWithShared, expert_modules, expert_tensors
 from tfacct.families.family import NULL_HEADS
-from tfacct.families.vocabulary import (
-    DECODER,
-    CoreSchema,
-    LayerNetworks,
-    NonNegativeInt,
-    PositiveInt,
-    StrictBool,
-    check_top_k,
-    inside_composite,
-    int_between,
-    sparse_layers,
-)
+from tfacct.families.fields import CoreSchema, NonNegativeInt, PositiveInt, StrictBool, int_between
+from tfacct.families.layer_kinds import MlpLayerTypes, check_top_k, sparse_layers
+from tfacct.families.task_heads import DECODER, inside_composite
 
 Pair = Annotated[
     list[int],
@@ -115,7 +106,7 @@ class Ernie4_5_VLMoe(ErnieMoeBase):
     """ERNIE 4.5 VL's language model: ERNIE 4.5's blocks, with experts for text and others for images."""
 
     moe_intermediate_size: Pair | None = None
-    mlp_layer_types: LayerNetworks | None = None
+    mlp_layer_types: MlpLayerTypes | None = None
     class_prefixes = ("Ernie4_5_VLMoe", "Ernie4_5_VLMoeText")
     ignored_fields = "moe_norm_min router_aux_loss_coef"
     task_heads = inside_composite("Ernie4_5_VLMoeForConditionalGeneration", "Ernie4_5_VLMoeTextModel")

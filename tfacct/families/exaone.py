@@ -8,15 +8,10 @@ from pydantic_core import core_schema
 from tfacct.architecture.parts import QKNorm
 from tfacct.base.errors import ConfigError
 from tfacct.families.decoder import NORMS_AFTER, QK_NORMS, Decoder, Layer, SharedExperts, Window
+from tfacct.families.fields import CoreSchema, NonNegativeInt, PositiveInt
+from tfacct.families.layer_kinds import LayerTypes, MlpLayerTypes
 from tfacct.families.llama import OwnCodeLlama
-from tfacct.families.vocabulary import (
-    DECODER,
-    CoreSchema,
-    LayerNetworks,
-    LayerTypes,
-    NonNegativeInt,
-    PositiveInt,
-)
+from tfacct.families.task_heads import DECODER
 
 WindowPattern = Annotated[
     int | str, CoreSchema(core_schema.union_schema([core_schema.int_schema(ge=0), core_schema.str_schema()]))
@@ -97,7 +92,7 @@ class ExaoneMoe(ExaoneWindows, SharedExperts):
     num_experts_per_tok: PositiveInt = 8
     num_shared_experts: PositiveInt = 1
     first_k_dense_replace: NonNegativeInt = 1
-    mlp_layer_types: LayerNetworks | None = None
+    mlp_layer_types: MlpLayerTypes | None = None
     attribute_map = {"num_local_experts": "num_experts"}
     ignored_fields = "scoring_func topk_method"
     task_heads = DECODER

@@ -12,12 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Union, get_args, get
 
 from pydantic import Field
 
-from tfacct.architecture.transformer import Transformer
-from tfacct.families._base import FamilyConfig
-from tfacct.families._base import share as divide_exactly
-from tfacct.families._endings import CAUSAL_MODEL
-from tfacct.families._endings import Ending as TaskHead
-from tfacct.ledger.workload import Workload
+from tfacct.families.family_config import FamilyConfig
+from tfacct.families.fields import divide_exactly
 
 if TYPE_CHECKING:
     Base = FamilyConfig
@@ -65,8 +61,6 @@ class Family(Base):
     `-name` takes one out, also one of a base."""
     required_values: ClassVar[Mapping[str, object]] = {}
     """Fields that no part can express → the one value that is counted; any other is an error."""
-    task_heads: ClassVar[Mapping[str, TaskHead]] = {}
-    """How the class names end that are supported → what follows the layers; the first if a config names no class."""
     base_model_prefix: ClassVar[str] = "model"
     """As in transformers: the attribute that holds the model without a head; "" if there is none."""
 
@@ -96,62 +90,6 @@ class Family(Base):
         """One size by another, exactly; errors name them as the config does. Raises ConfigError."""
         names = (self.attribute_map.get(name, name) for name in (field, by))
         return divide_exactly(getattr(self, field), getattr(self, by), " by ".join(names), hint)
-
-    @property
-    def task_head(self) -> TaskHead:
-        """What follows the layers in the class that `architectures` names."""
-        return self._ending or next(iter(self.task_heads.values()), CAUSAL_MODEL)
-
-    def hf_unsupported(self) -> str | None:
-        """Why the transformers class cannot be asked about these fields; None if it can."""
-        return FamilyConfig.class_cannot(self)
-
-    def hf_cache(self) -> Transformer:
-        """A transformer that caches what the transformers class caches."""
-        return FamilyConfig.class_keeps(self)
-
-    def hf_module_names(self) -> Mapping[str, str]:
-        """All modules → the class's, where the names do not depend on fields."""
-        return FamilyConfig.class_paths(self)
-
-    def hf_tensor_names(self) -> dict[str, str]:
-        """All tensors of `tensor_names` → those of the class that `architectures` names."""
-        return FamilyConfig.tensors(self)
-
-    def hf_extra_positions(self, work: Workload) -> Mapping[str, int]:
-        """Matrix products that the class runs over more positions than there are new tokens: how many more."""
-        return FamilyConfig.class_runs_more(self, work)
-
-    def hf_extra_flops(self, work: Workload) -> Mapping[str, int]:
-        """FLOPs per layer that the class runs beyond those counted, by path."""
-        return FamilyConfig.class_adds(self, work)
-
-
-OLD_NAMES = {
-    "task_head": "ending",
-    "task_heads": "heads",
-    "null_means": "nulls",
-    "nested_defaults": "inside",
-    "constant_axes": "fixed",
-    "checkpoint_conversion_mapping": "in_files",
-    "keep_in_fp32_modules": "kept_wide",
-    "transposed_weights": "inputs_first",
-    "hf_model_type": "class_type",
-    "hf_cache_differs": "class_differs",
-    "hf_extra_note": "class_extra",
-    "hf_no_chunked_prefill": "class_chunks",
-    "hf_no_cache": "class_whole",
-    "hf_unsupported": "class_cannot",
-    "hf_cache": "class_keeps",
-    "hf_module_names": "class_paths",
-    "hf_tensor_names": "tensors",
-    "hf_extra_positions": "class_runs_more",
-    "hf_extra_flops": "class_adds",
-    "hf_config_fields": "class_fields",
-    "hf_products": "class_multiplies",
-    "hf_fixed_source": "class_source_whole",
-}
-"""Facts and methods → what `FamilyConfig` calls them, until it is renamed: then this table goes."""
 
 
 def submodules(theirs: str, names: str, **renamed: str) -> dict[str, str]:
@@ -203,23 +141,21 @@ def build(family: type[Family]) -> type[FamilyConfig]:
     own: dict[str, Any] = {
         "__module__": family.__module__,
         "__doc__": family.__doc__,
-        **{old: getattr(family, new) for new, old in OLD_NAMES.items() if hasattr(family, new)},
-        "hf_paths": hf_names(family, "module"),
+        "hf_modules": hf_names(family, "module"),
         "hf_tensors": hf_names(family, "tensor"),
-        "aliases": aliases,
         "attribute_map": aliases,
         **{name: property(attrgetter(of)) for name, of in aliases.items() if not hasattr(family, name)},
-        "harmless": frozenset(merged_words(family, "ignored_fields")),
-        "body": prefix and f"{prefix}.",
-        "stems": vars(family).get("class_prefixes", (family.__name__,)),
+        "ignored_fields": frozenset(merged_words(family, "ignored_fields")),
+        "base_model_path": prefix and f"{prefix}.",
+        "class_prefixes": vars(family).get("class_prefixes", (family.__name__,)),
     }
     annotations = {name: ClassVar for name in own if not name.startswith("__")}
     config: Any = type(family.__name__, (family, FamilyConfig), {**own, "__annotations__": annotations})
     fields, words = config.model_fields, merged_words(family, "reference_only")
     counted = {word.removeprefix("-") for word in words if word.startswith("-")}
     passive = {name for name, field in fields.items() if _is_passive(field.annotation)}
-    config.inside = {name: size for name, size in config.inside.items() if fields[name].is_required()}
-    config.uncounted = frozenset((passive | words & {*fields}) - counted)
+    config.nested_defaults = {name: size for name, size in config.nested_defaults.items() if fields[name].is_required()}
+    config.reference_only = frozenset((passive | words & {*fields}) - counted)
     done: type[FamilyConfig] = config
     return done
 

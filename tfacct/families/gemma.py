@@ -27,32 +27,24 @@ from tfacct.architecture.parts import (
 )
 from tfacct.architecture.parts.altup import OTHERS, STREAMS
 from tfacct.architecture.transformer import Transformer
+from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
 from tfacct.families.decoder import EXPERT_TENSORS, NORMS_AROUND, QK_NORMS, Decoder, Layer, Window
 from tfacct.families.family import mlp_modules
-from tfacct.families.vocabulary import (
-    CAUSAL_MODEL,
-    CLASSIFYING,
-    DECODER,
-    FULL,
-    SLIDING,
+from tfacct.families.fields import (
     CoreSchema,
     JsonDict,
-    LayerTypes,
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
     PositiveIntOrList,
     StrictBool,
     StrictStr,
-    TaskHead,
-    check_length,
-    check_top_k,
     divide_exactly,
-    format_value,
-    layer_windows,
     require_even,
 )
+from tfacct.families.layer_kinds import FULL, SLIDING, LayerTypes, check_length, check_top_k, layer_windows
+from tfacct.families.task_heads import CAUSAL_MODEL, CLASSIFYING, DECODER, TaskHead
 
 Shares = Annotated[list[float], CoreSchema(core_schema.list_schema(core_schema.float_schema(ge=0, lt=1), strict=True))]
 

@@ -16,29 +16,30 @@ from tfacct.families.decoder import QK_NORMS, Layer, PartialRotaryDecoder, Share
 from tfacct.families.delta import LINEAR, LowRankKimiDeltaDecoder
 from tfacct.families.dsa import INDEXED, REUSED, DsaDecoder, IndexerTypes, check_first_indexer
 from tfacct.families.family import mlp_modules
+from tfacct.families.fields import (
+    JsonDict,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    StrictBool,
+    read_partial_rotary_factor,
+)
 from tfacct.families.hyper_connections import (
     PUBLISHED_HYPER_CONNECTIONS,
     HyperConnected,
     hyper_modules,
     hyper_tensors,
 )
-from tfacct.families.mla import MlaDecoder
-from tfacct.families.vocabulary import (
-    DECODER,
+from tfacct.families.layer_kinds import (
     FULL,
-    JsonDict,
-    LayerNetworks,
-    NonNegativeInt,
-    PositiveFloat,
-    PositiveInt,
-    StrictBool,
+    MlpLayerTypes,
     check_first_dense,
     check_top_k,
-    inside_composite,
-    read_partial_rotary_factor,
     sparse_layers,
     validated_layer_types,
 )
+from tfacct.families.mla import MlaDecoder
+from tfacct.families.task_heads import DECODER, inside_composite
 
 
 class Glm(PartialRotaryDecoder):
@@ -134,7 +135,7 @@ class Glm4MoeLite(SharedExperts, MlaDecoder):
     n_routed_experts: PositiveInt = 64
     n_shared_experts: PositiveInt = 1
     num_experts_per_tok: PositiveInt = 4
-    mlp_layer_types: LayerNetworks | None = None
+    mlp_layer_types: MlpLayerTypes | None = None
     first_k_dense_replace: NonNegativeInt | None = None
     reference_only = "first_k_dense_replace"
     attribute_map = {"num_local_experts": "n_routed_experts", "head_dim": "qk_rope_head_dim"}

@@ -9,14 +9,11 @@ from pydantic_core import core_schema
 from tfacct.architecture.blocks import Block, Order, Sublayer
 from tfacct.architecture.parts import Attention, Embedding, FeedForward, Head, LatentAttention, Norm, Positions, Rotary
 from tfacct.architecture.transformer import Transformer
+from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
 from tfacct.families.decoder import DecoderBase, EqualLayers, Layer
 from tfacct.families.family import attention_modules, mlp_modules
-from tfacct.families.vocabulary import (
-    CAUSAL_MODEL,
-    CLASSIFYING,
-    DECODER,
-    TOKENS_CLASSIFIED,
+from tfacct.families.fields import (
     CoreSchema,
     JsonDict,
     LayerCount,
@@ -24,11 +21,11 @@ from tfacct.families.vocabulary import (
     PositiveInt,
     StrictBool,
     StrictStr,
-    check_length,
     divide_exactly,
-    format_value,
     require_even,
 )
+from tfacct.families.layer_kinds import check_length
+from tfacct.families.task_heads import CAUSAL_MODEL, CLASSIFYING, DECODER, TOKENS_CLASSIFIED
 
 CLASSIFIERS = {**CLASSIFYING, "ForTokenClassification": TOKENS_CLASSIFIED}
 SUMMARY = "summary_activation summary_proj_to_labels summary_type summary_use_proj"

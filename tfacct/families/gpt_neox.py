@@ -7,12 +7,11 @@ from typing import Any
 from tfacct.architecture.blocks import Order
 from tfacct.architecture.parts import Attention, LatentAttention, Norm, Rotary
 from tfacct.architecture.transformer import Transformer
+from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
 from tfacct.families.decoder import Layer
 from tfacct.families.family import attention_modules, mlp_modules
-from tfacct.families.gpt import CLASSIFIERS, LayerNormDecoder, four_times
-from tfacct.families.vocabulary import (
-    DECODER,
+from tfacct.families.fields import (
     Fraction,
     JsonDict,
     LayerCount,
@@ -21,11 +20,12 @@ from tfacct.families.vocabulary import (
     StrictBool,
     StrictStr,
     divide_exactly,
-    format_value,
     read_partial_rotary_factor,
     read_rope,
     require_even,
 )
+from tfacct.families.gpt import CLASSIFIERS, LayerNormDecoder, four_times
+from tfacct.families.task_heads import DECODER
 
 
 def megatron_modules(attention: str) -> dict[str, str]:

@@ -15,7 +15,9 @@ from tfacct.families.decoder import (
     expert_tensors,
 )
 from tfacct.families.family import ABSENT
-from tfacct.families.vocabulary import BODY, TOKENS, LayerTypes, PositiveInt, StrictBool, TaskHead
+from tfacct.families.fields import PositiveInt, StrictBool
+from tfacct.families.layer_kinds import LayerTypes
+from tfacct.families.task_heads import BODY, TOKENS, TaskHead
 
 
 class GptOssBase(Decoder):
@@ -76,9 +78,9 @@ class OpenAIPrivacyFilter(GptOssBase):
     task_heads = {"ForTokenClassification": TOKENS, "Model": replace(BODY, gives=False)}
     module_names = {"lm_head": ABSENT}
 
-    def end(self, ending: TaskHead, raw: Mapping[str, Any]) -> dict[str, Any]:
+    def choose_task_head(self, task_head: TaskHead, raw: Mapping[str, Any]) -> dict[str, Any]:
         """Without num_labels, the class has 33: eight kinds of spans by their places, and none."""
-        defaulted = super().end(ending, raw)
+        defaulted = super().choose_task_head(task_head, raw)
         if "num_labels" not in defaulted:
             return defaulted
         self._labels = 33

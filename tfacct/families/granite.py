@@ -16,19 +16,11 @@ from tfacct.families.decoder import (
     expert_tensors,
 )
 from tfacct.families.family import mlp_modules
+from tfacct.families.fields import CoreSchema, NonNegativeInt, PositiveFloat, PositiveInt, StrictBool
+from tfacct.families.layer_kinds import FULL, LayerTypes, validated_layer_types
 from tfacct.families.llama import Llama
 from tfacct.families.mamba import Mamba2Hybrid
-from tfacct.families.vocabulary import (
-    DECODER,
-    FULL,
-    CoreSchema,
-    LayerTypes,
-    NonNegativeInt,
-    PositiveFloat,
-    PositiveInt,
-    StrictBool,
-    validated_layer_types,
-)
+from tfacct.families.task_heads import DECODER
 
 RopeThetas = Annotated[
     list[float],

@@ -19,21 +19,11 @@ from tfacct.families.decoder import (
 )
 from tfacct.families.dsa import DsaDecoder, IndexerTypes, check_first_indexer
 from tfacct.families.family import SAME_AS_QUERY_HEADS, mlp_modules
+from tfacct.families.family_config import FamilyConfig
+from tfacct.families.fields import NonNegativeInt, PositiveFloat, PositiveInt, PositiveIntOrList, StrictBool
 from tfacct.families.hyper_connections import HyperConnected
-from tfacct.families.vocabulary import (
-    CLASSIFYING,
-    DECODER,
-    FamilyConfig,
-    LayerNetworks,
-    NonNegativeInt,
-    PositiveFloat,
-    PositiveInt,
-    PositiveIntOrList,
-    StrictBool,
-    check_first_dense,
-    check_top_k,
-    sparse_layers,
-)
+from tfacct.families.layer_kinds import MlpLayerTypes, check_first_dense, check_top_k, sparse_layers
+from tfacct.families.task_heads import CLASSIFYING, DECODER
 
 
 class HunYuanDenseV1(Decoder):
@@ -144,7 +134,7 @@ class HYV3(MoeWithShared, Decoder):
     num_experts: PositiveInt = 192
     num_experts_per_tok: PositiveInt = 8
     num_shared_experts: PositiveInt = 1
-    mlp_layer_types: LayerNetworks | None = None
+    mlp_layer_types: MlpLayerTypes | None = None
     reference_only = "mlp_bias"
     required_values = {"mlp_bias": False}
     attribute_map = {"num_local_experts": "num_experts"}

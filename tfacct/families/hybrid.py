@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from tfacct.families.decoder import Decoder, Layer
 from tfacct.families.family import Family
-from tfacct.families.vocabulary import FULL
+from tfacct.families.layer_kinds import FULL
 from tfacct.ledger.workload import Workload
 
 PADS = "it convolves more positions than there are new tokens, and drops what it padded"

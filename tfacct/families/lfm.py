@@ -7,18 +7,10 @@ from tfacct.architecture.parts import FeedForward, QKNorm, ShortConvolution
 from tfacct.base.errors import ConfigError
 from tfacct.families.decoder import QK_NORMS, Layer, Window, expert_modules, expert_tensors
 from tfacct.families.family import attention_modules, mlp_modules, submodules
+from tfacct.families.fields import NonNegativeInt, PositiveFloat, PositiveInt, StrictBool
 from tfacct.families.hybrid import HybridDecoder
-from tfacct.families.vocabulary import (
-    DECODER,
-    FULL,
-    SLIDING,
-    LayerTypes,
-    NonNegativeInt,
-    PositiveFloat,
-    PositiveInt,
-    StrictBool,
-    validated_layer_types,
-)
+from tfacct.families.layer_kinds import FULL, SLIDING, LayerTypes, validated_layer_types
+from tfacct.families.task_heads import DECODER
 
 CONV = "conv"
 

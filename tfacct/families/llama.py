@@ -33,25 +33,19 @@ from tfacct.families.decoder import (
     expert_modules,
 )
 from tfacct.families.family import ABSENT, NULL_HEADS, SAME_AS_QUERY_HEADS, mlp_modules
-from tfacct.families.vocabulary import (
-    CAUSAL_MODEL,
-    DECODER,
-    TOKENS,
+from tfacct.families.fields import (
     CoreSchema,
-    Flags,
     LayerCount,
-    LayerTypes,
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
     StrictBool,
     StrictStr,
-    TaskHead,
-    check_length,
     divide_exactly,
     require_even,
-    rope_layers,
 )
+from tfacct.families.layer_kinds import Flags, LayerTypes, check_length, rope_layers
+from tfacct.families.task_heads import CAUSAL_MODEL, DECODER, TOKENS, TaskHead
 
 SIZES = dict(vocab_size=32000, hidden_size=4096, num_hidden_layers=32, num_attention_heads=32)
 """Llama 1 with 7 billion parameters."""

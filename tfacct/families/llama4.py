@@ -27,27 +27,20 @@ from tfacct.families.decoder import (
     expert_tensors,
 )
 from tfacct.families.family import mlp_modules
-from tfacct.families.vocabulary import (
-    BODY,
-    CAUSAL_MODEL,
+from tfacct.families.fields import CoreSchema, NonNegativeInt, PositiveFloat, PositiveInt, StrictBool, StrictStr
+from tfacct.families.layer_kinds import (
     FULL,
-    CoreSchema,
     Flags,
-    LayerNetworks,
     LayerTypes,
-    NonNegativeInt,
-    PositiveFloat,
-    PositiveInt,
-    StrictBool,
-    StrictStr,
+    MlpLayerTypes,
     check_length,
-    inside_composite,
     layer_kinds,
     moe_layers,
     rope_layers,
     sparse_layers,
     with_all_experts,
 )
+from tfacct.families.task_heads import BODY, CAUSAL_MODEL, inside_composite
 
 CHUNKED = "chunked_attention"
 RopeThetas = Annotated[list[float], CoreSchema(core_schema.list_schema(core_schema.float_schema(ge=0), strict=True))]
@@ -243,7 +236,7 @@ class MuseSpark(MuseGlimmer):
     num_experts_per_tok: PositiveInt = 8
     routed_scaling_factor: PositiveFloat = 1.0
     moe_hidden_size: PositiveInt = 4096
-    mlp_layer_types: LayerNetworks | None = None
+    mlp_layer_types: MlpLayerTypes | None = None
     residual_gate_temperature: PositiveFloat = 0.3
     class_prefixes = ("MuseSpark", "MuseSparkText")
     required_values = {"hidden_activation": None, "tie_word_embeddings": False}  # the class has its own head

@@ -12,28 +12,25 @@ from tfacct.architecture.parts import Attention, Embedding, FeedForward, Head, N
 from tfacct.architecture.parts import Mamba as MambaMixer
 from tfacct.architecture.parts import Mamba2 as Mamba2Mixer
 from tfacct.architecture.transformer import Transformer
+from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
 from tfacct.base.spelling import setting
 from tfacct.families.decoder import Decoder, Layer, expert_modules, expert_tensors
 from tfacct.families.family import SAME_AS_QUERY_HEADS, attention_modules, mlp_modules
-from tfacct.families.hybrid import PADS, ConvolutionFamily, HybridDecoder, HybridFamily
-from tfacct.families.vocabulary import (
-    CLASSIFYING,
-    DECODER,
-    FULL,
+from tfacct.families.fields import (
     CoreSchema,
     LayerCount,
-    LayerTypes,
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
     StrictBool,
     StrictStr,
     divide_exactly,
-    format_value,
     require_even,
-    validated_layer_types,
 )
+from tfacct.families.hybrid import PADS, ConvolutionFamily, HybridDecoder, HybridFamily
+from tfacct.families.layer_kinds import FULL, LayerTypes, validated_layer_types
+from tfacct.families.task_heads import CLASSIFYING, DECODER
 from tfacct.ledger.einsum import chunks
 from tfacct.ledger.lines import FLOPS_PER_MULTIPLY_ADD
 from tfacct.ledger.workload import Workload

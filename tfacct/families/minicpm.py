@@ -7,16 +7,10 @@ from pydantic import Field
 
 from tfacct.families.decoder import Decoder
 from tfacct.families.family import SAME_AS_QUERY_HEADS
+from tfacct.families.fields import PositiveFloat, PositiveInt, StrictBool, divide_exactly
 from tfacct.families.llama import SIZES
 from tfacct.families.mla import MlaDecoder
-from tfacct.families.vocabulary import (
-    CLASSIFYING,
-    DECODER,
-    PositiveFloat,
-    PositiveInt,
-    StrictBool,
-    divide_exactly,
-)
+from tfacct.families.task_heads import CLASSIFYING, DECODER
 
 
 class MiniCPM(Decoder):

@@ -13,32 +13,31 @@ from tfacct.architecture.parts import (
     LightningAttention,
     QKNorm,
 )
+from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
 from tfacct.families.decoder import EXPERT_MODULES, EXPERT_TENSORS, QK_NORMS, Decoder, Layer, Window
 from tfacct.families.family import mlp_modules, submodules
-from tfacct.families.vocabulary import (
-    BODY,
-    CAUSAL_MODEL,
-    DECODER,
-    FULL,
-    FamilyConfig,
-    Flags,
+from tfacct.families.family_config import FamilyConfig, validate
+from tfacct.families.fields import (
     Fraction,
     JsonDict,
-    LayerNetworks,
-    LayerTypes,
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
     StrictBool,
-    check_first_dense,
-    format_value,
-    layer_kinds,
     read_partial_rotary_factor,
     require_even,
-    validate,
+)
+from tfacct.families.layer_kinds import (
+    FULL,
+    Flags,
+    LayerTypes,
+    MlpLayerTypes,
+    check_first_dense,
+    layer_kinds,
     validated_layer_types,
 )
+from tfacct.families.task_heads import BODY, CAUSAL_MODEL, DECODER
 from tfacct.ledger.einsum import chunks, one_by_one
 from tfacct.ledger.lines import FLOPS_PER_MULTIPLY_ADD
 from tfacct.ledger.workload import Workload
@@ -282,7 +281,7 @@ class MiniMaxM3VL(MiniMaxDecoder):
     partial_rotary_factor: Fraction | None = None
     num_local_experts: PositiveInt = 128
     num_experts_per_tok: PositiveInt = 4
-    mlp_layer_types: LayerNetworks | None = None
+    mlp_layer_types: MlpLayerTypes | None = None
     moe_layer_freq: Flags | None = None
     first_k_dense_replace: NonNegativeInt | None = None
     moe_intermediate_size: PositiveInt | None = None

@@ -9,8 +9,9 @@ from pydantic import Field
 from tfacct.architecture.parts import Attention, LatentAttention, Temperature
 from tfacct.families.decoder import EXPERT_MODULES, EXPERT_TENSORS, Decoder, Layer, Window
 from tfacct.families.family import mlp_modules
+from tfacct.families.fields import PositiveFloat, PositiveInt, StrictBool
+from tfacct.families.layer_kinds import LayerTypes
 from tfacct.families.llama import SIZES
-from tfacct.families.vocabulary import LayerTypes, PositiveFloat, PositiveInt, StrictBool
 
 
 def is_positive(value: object) -> TypeGuard[float]:

@@ -6,7 +6,7 @@ from tfacct.architecture.parts import LatentAttention
 from tfacct.base.errors import ConfigError
 from tfacct.families.decoder import Decoder, Layer, SharedExperts
 from tfacct.families.family import SAME_AS_QUERY_HEADS
-from tfacct.families.vocabulary import PositiveInt, StrictBool, require_even
+from tfacct.families.fields import PositiveInt, StrictBool, require_even
 
 
 class MlaDecoder(Decoder):

@@ -16,6 +16,7 @@ from tfacct.architecture.parts import (
     QKNorm,
     Rotary,
 )
+from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
 from tfacct.families.decoder import (
     EXPERT_MODULES,
@@ -30,36 +31,34 @@ from tfacct.families.decoder import (
     expert_modules,
 )
 from tfacct.families.family import SAME_AS_QUERY_HEADS, mlp_modules
-from tfacct.families.vocabulary import (
-    CAUSAL_MODEL,
-    DECODER,
-    FULL,
-    SLIDING,
+from tfacct.families.family_config import FamilyConfig, validate
+from tfacct.families.fields import (
     CoreSchema,
-    FamilyConfig,
     JsonDict,
     LayerCount,
-    LayerNetworks,
-    LayerTypes,
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
     StrictBool,
     StrictStr,
+    divide_exactly,
+    read_partial_rotary_factor,
+    require_even,
+)
+from tfacct.families.known_fields import is_ignored_field
+from tfacct.families.layer_kinds import (
+    FULL,
+    SLIDING,
+    LayerTypes,
+    MlpLayerTypes,
     check_first_dense,
     check_length,
     check_top_k,
-    divide_exactly,
-    format_value,
-    inside_composite,
-    is_ignored_field,
     moe_layers,
-    read_partial_rotary_factor,
-    require_even,
     sparse_layers,
-    validate,
     validated_layer_types,
 )
+from tfacct.families.task_heads import CAUSAL_MODEL, DECODER, inside_composite
 
 _POSITIVE, _TEXT = core_schema.float_schema(gt=0), core_schema.str_schema()
 _NUMBERS = core_schema.list_schema(core_schema.int_schema(ge=0))
@@ -449,7 +448,7 @@ class Laguna(GatedHeadsDecoder):
     num_attention_heads_per_layer: list[PositiveInt] | None = None
     sliding_window: Window = 512
     layer_types: LayerTypes | None = None
-    mlp_layer_types: LayerNetworks | None = None
+    mlp_layer_types: MlpLayerTypes | None = None
     moe_intermediate_size: PositiveInt = 512
     shared_expert_intermediate_size: PositiveInt = 512
     num_experts: PositiveInt = 256
@@ -523,7 +522,7 @@ class Step3p5(GatedHeadsDecoder):
     num_sliding_attention_heads: PositiveInt | None = None
     attention_other_setting: JsonDict | None = None
     layer_types: LayerTypes | None = None
-    mlp_layer_types: LayerNetworks | None = None
+    mlp_layer_types: MlpLayerTypes | None = None
     moe_layers_enum: LayerNumbers | None = None
     first_k_dense_replace: NonNegativeInt | None = None
     moe_intermediate_size: PositiveInt = 1280

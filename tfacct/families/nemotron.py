@@ -6,30 +6,26 @@ from typing import Any, NamedTuple
 from tfacct.architecture.blocks import Block
 from tfacct.architecture.parts import Attention, Experts, FeedForward
 from tfacct.architecture.parts import Mamba2 as Mamba2Mixer
+from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
 from tfacct.families.decoder import Decoder, Layer, PartialRotaryDecoder, expert_modules
 from tfacct.families.family import ABSENT, attention_modules, mlp_modules
-from tfacct.families.hybrid import HybridDecoder
-from tfacct.families.mamba import MAMBA, Mamba2Family, mamba2_modules, mamba2_tensors
-from tfacct.families.vocabulary import (
-    CAUSAL_MODEL,
-    DECODER,
-    FULL,
-    FamilyConfig,
+from tfacct.families.family_config import FamilyConfig, validate
+from tfacct.families.fields import (
     Fraction,
     JsonDict,
     LayerCount,
-    LayerTypes,
     PositiveFloat,
     PositiveInt,
     StrictBool,
     StrictStr,
-    check_length,
     divide_exactly,
-    format_value,
     require_even,
-    validate,
 )
+from tfacct.families.hybrid import HybridDecoder
+from tfacct.families.layer_kinds import FULL, LayerTypes, check_length
+from tfacct.families.mamba import MAMBA, Mamba2Family, mamba2_modules, mamba2_tensors
+from tfacct.families.task_heads import CAUSAL_MODEL, DECODER
 
 
 class Nemotron(PartialRotaryDecoder):

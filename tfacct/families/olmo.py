@@ -6,6 +6,7 @@ from typing import Any
 from pydantic import Field
 
 from tfacct.architecture.parts import Attention, DeltaNet, LatentAttention, Norm, QKNorm, Rotary
+from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
 from tfacct.families.decoder import (
     EXPERT_MODULES,
@@ -18,17 +19,9 @@ from tfacct.families.decoder import (
 )
 from tfacct.families.delta import LINEAR, DeltaDecoder, delta_modules, delta_tensors
 from tfacct.families.family import SAME_AS_QUERY_HEADS
-from tfacct.families.vocabulary import (
-    CLASSIFYING,
-    DECODER,
-    FULL,
-    SLIDING,
-    LayerTypes,
-    PositiveFloat,
-    PositiveInt,
-    StrictBool,
-    format_value,
-)
+from tfacct.families.fields import PositiveFloat, PositiveInt, StrictBool
+from tfacct.families.layer_kinds import FULL, SLIDING, LayerTypes
+from tfacct.families.task_heads import CLASSIFYING, DECODER
 
 
 class Olmo(Decoder):

@@ -31,8 +31,6 @@ from tfacct.families import _own_checks as checks
 from tfacct.families import _own_layers as layers
 from tfacct.families import _own_names as names
 from tfacct.families import _own_tables as tables
-from tfacct.families._base import FamilyConfig, config_error, even, share
-from tfacct.families._experts import check_active
 from tfacct.families._own_mixers import mixer
 from tfacct.families._own_tables import (
     LISTED,
@@ -44,6 +42,9 @@ from tfacct.families._own_tables import (
     NormTable,
     SideTable,
 )
+from tfacct.families.family_config import FamilyConfig, config_error
+from tfacct.families.fields import divide_exactly, require_even
+from tfacct.families.layer_kinds import check_top_k
 
 
 class Config(FamilyConfig):
@@ -54,7 +55,7 @@ class Config(FamilyConfig):
     encoder: SideTable | None = None
     decoder: SideTable | None = None
 
-    form_field: ClassVar = "model.latent_attention"
+    mla_mode_field: ClassVar = "model.latent_attention"
 
     @classmethod
     def settable(cls, said: Mapping[str, Any] | None = None) -> frozenset[str]:
@@ -205,17 +206,17 @@ class Config(FamilyConfig):
     def _attention(self, own: AttentionTable, *, causal: bool) -> Attention:
         positions = self.model.positions
         hint = "give attention.head_dim, or sizes that divide"
-        size = own.head_dim or share(self.model.hidden, own.heads, "model.hidden by attention.heads", hint)
+        size = own.head_dim or divide_exactly(self.model.hidden, own.heads, "model.hidden by attention.heads", hint)
         rotated = positions == "rotary" and own.rotated
-        turned = own.rotary_dim if own.rotary_dim is None else even(own.rotary_dim, "attention.rotary_dim")
+        turned = own.rotary_dim if own.rotary_dim is None else require_even(own.rotary_dim, "attention.rotary_dim")
         if turned is not None and turned > size:
             raise ConfigError(f"attention.rotary_dim {turned:,} is more than a head has, {size:,}")
         turned = None if turned == size else turned
         return Attention(
             hidden=self.model.hidden,
             kv_heads=own.kv_heads,
-            group=share(own.heads, own.kv_heads, "attention.heads by attention.kv_heads"),
-            head_dim=even(size, "attention.head_dim") if rotated and turned is None else size,
+            group=divide_exactly(own.heads, own.kv_heads, "attention.heads by attention.kv_heads"),
+            head_dim=require_even(size, "attention.head_dim") if rotated and turned is None else size,
             gated=own.gate,
             rope_dim=turned,
             qkv_bias=own.bias,
@@ -236,7 +237,7 @@ class Config(FamilyConfig):
             heads=own.heads,
             kv_rank=own.kv_rank,
             nope_dim=own.nope_dim,
-            rope_dim=even(own.rope_dim, "latent_attention.rope_dim") if rotated else own.rope_dim,
+            rope_dim=require_even(own.rope_dim, "latent_attention.rope_dim") if rotated else own.rope_dim,
             value_dim=own.value_dim,
             q_rank=own.q_rank,
             bias=own.bias,
@@ -245,7 +246,7 @@ class Config(FamilyConfig):
         )
 
     def _experts(self, own: ExpertsTable) -> Experts:
-        check_active(own.active, own.experts, ("experts.active", "experts.experts"))
+        check_top_k(own.active, own.experts, ("experts.active", "experts.experts"))
         keys = own.model_dump()
         return Experts(hidden=self.model.hidden, shared_bias=own.bias, **keys)
 

@@ -6,19 +6,10 @@ from tfacct.architecture.parts import Attention, Head, LatentAttention, QKNorm, 
 from tfacct.base.errors import ConfigError
 from tfacct.families.decoder import EXPERT_TENSORS, QK_LAYERNORMS, DecoderBase, Layer, expert_modules
 from tfacct.families.family import SAME_AS_QUERY_HEADS, attention_modules, mlp_modules
+from tfacct.families.fields import Fraction, JsonDict, LayerCount, PositiveFloat, PositiveInt, StrictBool, StrictStr
 from tfacct.families.llama import SIZES
 from tfacct.families.mistral import Mistral
-from tfacct.families.vocabulary import (
-    CLASSIFYING,
-    LABELLING,
-    Fraction,
-    JsonDict,
-    LayerCount,
-    PositiveFloat,
-    PositiveInt,
-    StrictBool,
-    StrictStr,
-)
+from tfacct.families.task_heads import CLASSIFYING, LABELLING
 
 
 class Phi(DecoderBase):

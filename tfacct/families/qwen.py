@@ -21,26 +21,9 @@ from tfacct.families.decoder import (
 )
 from tfacct.families.delta import DeltaDecoder, delta_modules, delta_tensors
 from tfacct.families.family import SAME_AS_QUERY_HEADS, mlp_modules
-from tfacct.families.vocabulary import (
-    CLASSIFYING,
-    DECODER,
-    FULL,
-    LABELLING,
-    REWARD,
-    SLIDING,
-    STEPS,
-    Flags,
-    Fraction,
-    LayerNetworks,
-    LayerTypes,
-    NonNegativeInt,
-    PositiveFloat,
-    PositiveInt,
-    StrictBool,
-    divide_exactly,
-    moe_layers,
-    sparse_layers,
-)
+from tfacct.families.fields import Fraction, NonNegativeInt, PositiveFloat, PositiveInt, StrictBool, divide_exactly
+from tfacct.families.layer_kinds import FULL, SLIDING, Flags, LayerTypes, MlpLayerTypes, moe_layers, sparse_layers
+from tfacct.families.task_heads import CLASSIFYING, DECODER, LABELLING, REWARD, STEPS
 
 SIZES = dict(vocab_size=151936, hidden_size=4096, num_hidden_layers=32, num_attention_heads=32)
 
@@ -405,7 +388,7 @@ class Mellum(Decoder):
     attention_bias: StrictBool = False
     sliding_window: Window | None = 1024
     layer_types: LayerTypes | None = None
-    mlp_layer_types: LayerNetworks | None = None
+    mlp_layer_types: MlpLayerTypes | None = None
     moe_intermediate_size: PositiveInt = 896
     num_experts: PositiveInt = 64
     num_experts_per_tok: PositiveInt = 8
@@ -452,7 +435,7 @@ class MiMoV2Flash(Decoder):
     sliding_window_size: PositiveInt | None = None
     attention_chunk_size: PositiveInt | None = None
     layer_types: LayerTypes | None = None
-    mlp_layer_types: LayerNetworks | None = None
+    mlp_layer_types: MlpLayerTypes | None = None
     hybrid_layer_pattern: Flags | None = None
     moe_layer_freq: Flags | None = None
     swa_num_attention_heads: PositiveInt | None = None

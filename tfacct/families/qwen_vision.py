@@ -19,7 +19,7 @@ from tfacct.architecture.parts import (
 from tfacct.base.errors import ConfigError
 from tfacct.families.encoders import EncoderBase, axial_theta, check_axial
 from tfacct.families.family import attention_modules, mlp_modules
-from tfacct.families.vocabulary import (
+from tfacct.families.fields import (
     JsonDict,
     LayerCount,
     NonNegativeInt,
@@ -27,9 +27,9 @@ from tfacct.families.vocabulary import (
     PositiveInt,
     StrictBool,
     StrictStr,
-    TaskHead,
     divide_exactly,
 )
+from tfacct.families.task_heads import TaskHead
 
 LARGEST_IMAGE = 1280
 """Tokens of the largest image: Qwen2-VL's image processor takes 28² · 1,280 pixels, and a token is 28² of them."""

@@ -5,7 +5,7 @@ from functools import cache
 from importlib import import_module
 from typing import Literal
 
-from tfacct.families._base import FamilyConfig
+from tfacct.families.family_config import FamilyConfig
 
 OWN = "own"
 """The type of models that a user describes part by part."""
@@ -307,6 +307,6 @@ def newest_first(model_types: Iterable[str]) -> list[str]:
 
 def class_names(family: type[FamilyConfig]) -> list[str]:
     """The classes that are counted, by the first name of each."""
-    heads = list(family.heads.items())
+    heads = list(family.task_heads.items())
     first = [ending for i, (ending, head) in enumerate(heads) if head not in [other for _, other in heads[:i]]]
-    return [f"{family.stems[0]}{ending}" for ending in first]
+    return [f"{family.class_prefixes[0]}{ending}" for ending in first]

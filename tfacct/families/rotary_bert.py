@@ -22,6 +22,7 @@ from tfacct.architecture.parts import (
     Rotary,
 )
 from tfacct.architecture.transformer import Transformer
+from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
 from tfacct.families.bert import (
     CLASSES,
@@ -39,28 +40,20 @@ from tfacct.families.bert import (
 )
 from tfacct.families.decoder import QK_NORMS, Decoder, DecoderBase, Layer, Window
 from tfacct.families.family import ABSENT, SAME_AS_QUERY_HEADS, attention_modules, mlp_modules
-from tfacct.families.vocabulary import (
-    BODY,
-    CAUSAL_MODEL,
-    SCORED,
-    SLIDING,
-    TOKENS,
-    TOKENS_CLASSIFIED,
-    FamilyConfig,
+from tfacct.families.family_config import FamilyConfig
+from tfacct.families.fields import (
     JsonDict,
     LayerCount,
-    LayerTypes,
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
     StrictBool,
     StrictStr,
-    TaskHead,
-    check_top_k,
-    format_value,
     read_rope,
     require_even,
 )
+from tfacct.families.layer_kinds import SLIDING, LayerTypes, check_top_k
+from tfacct.families.task_heads import BODY, CAUSAL_MODEL, SCORED, TOKENS, TOKENS_CLASSIFIED, TaskHead
 
 
 def pooled_or_base(prefix: str) -> dict[str, TaskHead]:

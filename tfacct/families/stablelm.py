@@ -18,17 +18,9 @@ from tfacct.families.decoder import (
     PartialRotaryDecoder,
 )
 from tfacct.families.family import SAME_AS_QUERY_HEADS, mlp_modules
-from tfacct.families.vocabulary import (
-    CAUSAL_MODEL,
-    FULL,
-    SLIDING,
-    CoreSchema,
-    PositiveFloat,
-    PositiveInt,
-    StrictBool,
-    StrictStr,
-    check_length,
-)
+from tfacct.families.fields import CoreSchema, PositiveFloat, PositiveInt, StrictBool, StrictStr
+from tfacct.families.layer_kinds import FULL, SLIDING, check_length
+from tfacct.families.task_heads import CAUSAL_MODEL
 
 _WINDOWS = core_schema.list_schema(core_schema.nullable_schema(core_schema.int_schema(ge=1)), strict=True)
 

@@ -11,21 +11,10 @@ from tfacct.architecture.transformer import Encoder, Transformer
 from tfacct.base.errors import ConfigError
 from tfacct.families.decoder import Layer
 from tfacct.families.family import Family, attention_modules, build, mlp_modules
+from tfacct.families.family_config import FamilyConfig, validate
+from tfacct.families.fields import JsonDict, LayerCount, PositiveFloat, PositiveInt, StrictBool, StrictStr
 from tfacct.families.gemma import Gemma2
-from tfacct.families.vocabulary import (
-    BODY,
-    SEQ2SEQ,
-    TOKENS_CLASSIFIED,
-    FamilyConfig,
-    JsonDict,
-    LayerCount,
-    PositiveFloat,
-    PositiveInt,
-    StrictBool,
-    StrictStr,
-    TaskHead,
-    validate,
-)
+from tfacct.families.task_heads import BODY, SEQ2SEQ, TOKENS_CLASSIFIED, TaskHead
 
 MLPS = {"encoder.blocks.*.mlp": "encoder.block.*.layer.1", "blocks.*.mlp": "decoder.block.*.layer.2"}
 RELATIVE_BIAS = "SelfAttention.relative_attention_bias"

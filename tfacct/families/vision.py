@@ -19,7 +19,7 @@ from tfacct.base.errors import ConfigError
 from tfacct.families.clip import ClipLayers
 from tfacct.families.encoders import Encoder, EncoderBase, ImageEncoder, axial_theta, check_axial
 from tfacct.families.family import attention_modules, mlp_modules
-from tfacct.families.vocabulary import (
+from tfacct.families.fields import (
     Fraction,
     JsonDict,
     LayerCount,
@@ -27,11 +27,11 @@ from tfacct.families.vocabulary import (
     PositiveInt,
     StrictBool,
     StrictStr,
-    TaskHead,
     divide_exactly,
     read_rope,
     require_even,
 )
+from tfacct.families.task_heads import TaskHead
 from tfacct.ledger.lines import FLOPS_PER_MULTIPLY_ADD
 from tfacct.ledger.workload import Workload
 

@@ -18,21 +18,20 @@ from tfacct.architecture.parts import (
     RelativeBias,
     Rotary,
 )
+from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
 from tfacct.families.encoders import Encoder, ImageEncoder
 from tfacct.families.family import attention_modules, mlp_modules
-from tfacct.families.vocabulary import (
-    BODY,
+from tfacct.families.fields import (
     NonNegativeFloat,
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
     StrictBool,
     StrictStr,
-    TaskHead,
     divide_exactly,
-    format_value,
 )
+from tfacct.families.task_heads import BODY, TaskHead
 
 ATTENTION_CONVERSION = (
     *((rf"\.attention\.attention\.{name}\.", f".attention.{name[0]}_proj.") for name in ("query", "key", "value")),

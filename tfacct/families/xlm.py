@@ -6,16 +6,8 @@ from tfacct.architecture.blocks import Block
 from tfacct.architecture.parts import Head, Positions
 from tfacct.families.bert import CLASSES, MASKED, BertLike
 from tfacct.families.family import attention_modules, mlp_modules
-from tfacct.families.vocabulary import (
-    BODY,
-    TOKENS_CLASSIFIED,
-    LayerCount,
-    PositiveFloat,
-    PositiveInt,
-    StrictBool,
-    StrictStr,
-    TaskHead,
-)
+from tfacct.families.fields import LayerCount, PositiveFloat, PositiveInt, StrictBool, StrictStr
+from tfacct.families.task_heads import BODY, TOKENS_CLASSIFIED, TaskHead
 
 
 class XLM(BertLike):

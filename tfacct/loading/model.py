@@ -172,8 +172,8 @@ class LoadedModel:
     @property
     def of_class(self) -> Mapping[str, Any]:
         """Its fields as the transformers class is given them: under another model_type where that has none of this."""
-        other = self.config.class_type
-        return {**self.raw, "model_type": other, **self.config.class_fields()} if other else self.raw
+        other = self.config.hf_model_type
+        return {**self.raw, "model_type": other, **self.config.hf_config_fields()} if other else self.raw
 
     def with_fields(self, sets: Mapping[str, Any]) -> LoadedModel:
         """The same model with fields set over its config. Other models in its file stay left out."""

@@ -194,7 +194,7 @@ def _model(subject: LoadedModel, pools: _Pools, turns: bool) -> dict[str, Any]:
         "answers": bool(subject.answers),
         "conventions": pools.texts("\n".join(_conventions(subject))),
         "shared": _shared_field(subject, model),
-        "form": subject.config.form_field if form == "auto" else None,
+        "form": subject.config.mla_mode_field if form == "auto" else None,
         "built_form": form if form != "auto" else None,
         "quantized": _published(subject),
         "training": training(subject, turns=turns),

@@ -135,7 +135,7 @@ def formula(
     if of == "kv":
         counting.keeping([subject])
     given, subject = subject, subject.settled(counting.workload(subject, request))
-    words, symbolic = _words(subject, of), in_symbols(subject.architecture, fixed=subject.config.fixed)
+    words, symbolic = _words(subject, of), in_symbols(subject.architecture, fixed=subject.config.constant_axes)
     workloads = not family and of != "params"
     work = counting.workload(subject, request) if workloads else None
     at = {} if work is None else work.axes()
@@ -382,7 +382,9 @@ def legend_of(
 def _special_notes(subject: LoadedModel, symbolic: SymbolicModel, words: _Words, family: bool) -> Iterator[str]:
     """What another model's formulas need not have: sizes that are fixed, a weight of two lines, biases and ties."""
     sizes = sizes_of(subject, {})
-    fixed = ", ".join(f"{letter} = {sizes[letter]}" for letter in sorted(subject.config.fixed) if letter in sizes)
+    fixed = ", ".join(
+        f"{letter} = {sizes[letter]}" for letter in sorted(subject.config.constant_axes) if letter in sizes
+    )
     for letter in symbolic.products:
         if len(symbolic.factors(letter)) == 1:
             yield f"{fixed} in every {subject.family}: {symbolic.factors(letter)[0]} is written {letter}."

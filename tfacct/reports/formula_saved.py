@@ -130,7 +130,7 @@ def saved_formula(model: LoadedModel, recipe: Recipe, work: Workload) -> SavedFo
         )
     # One key head for all query heads stays a number: it is a view of one sequence, and copied of several.
     single = work.batch == 1 and any(getattr(part, "kv_heads", 0) == 1 for part in shape.attentions)
-    symbolic = in_symbols(shape, fixed=model.config.fixed | ({"K"} if single else set()))
+    symbolic = in_symbols(shape, fixed=model.config.constant_axes | ({"K"} if single else set()))
     symbols, stacks = symbolic.symbols, block_letters(shape)
     fixed = frozenset(name for name in letters.explained(shape) if name not in symbols)
     in_sizes = with_sizes(shape, symbols.__getitem__, fixed.union(stacks))

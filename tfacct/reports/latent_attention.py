@@ -54,7 +54,7 @@ def _of_one(subject: LoadedModel, point: Point) -> str:
         return f"Latent attention runs {runs}, as set: {_how(subject, runs)}."
     return (
         f"Latent attention runs {runs}, which takes fewer FLOPs here: {_how(subject, runs)}. {_capital(other[0])}, it"
-        f" would take {units.si(other[1])}FLOPs (--set {subject.config.form_field}={other[0]})."
+        f" would take {units.si(other[1])}FLOPs (--set {subject.config.mla_mode_field}={other[0]})."
     )
 
 
@@ -124,7 +124,7 @@ def written_notes(given: LoadedModel, subject: LoadedModel) -> list[str]:
     if runs is None:
         return []
     why = ", which takes fewer FLOPs in this step" if form(given) == "auto" else ", as set"
-    other = f"--set {given.config.form_field}=FORM writes another form."
+    other = f"--set {given.config.mla_mode_field}=FORM writes another form."
     return [f"Latent attention runs {runs}{why}: {_how(subject, runs)}. {other}"]
 
 

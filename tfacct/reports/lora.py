@@ -33,7 +33,7 @@ SMALL_VOCABULARY = 2
 
 def on_attention(model: LoadedModel, text: str) -> list[str]:
     """The same rank on attention's linear layers, together with those that `text` names, and alone."""
-    modules, targets = model.config.paths(), lora_targets(text)
+    modules, targets = model.config.hf_module_paths(), lora_targets(text)
     own = [layer.name(modules) for layer in linear_layers(model) if layer.path.startswith(ATTENTION)]
     both = (*targets.names, *own) if targets.names else ()
     return [f"{targets.rank}:{','.join(dict.fromkeys(names))}" for names in (both, own) if names]
@@ -59,7 +59,7 @@ def refusal(model: LoadedModel, recipe: Recipe) -> str | None:
 
 def facts(model: LoadedModel, recipe: Recipe) -> dict[str, Any]:
     """The adapters, as in the JSON."""
-    targets, modules = lora_targets(recipe.lora or ""), model.config.paths()
+    targets, modules = lora_targets(recipe.lora or ""), model.config.hf_module_paths()
     layers = adapted_layers(model, targets)
     on = list(dict.fromkeys(line.path for layer in layers for line in layer.matmuls))
     adapters, _ = adapters_of(model, recipe)
@@ -87,7 +87,7 @@ def size(one: TrainingMemory, facts: dict[str, Any]) -> str:  # noqa: ARG001
 
 def places(one: TrainingMemory, facts: dict[str, Any]) -> str:  # noqa: ARG001
     """Which layers have adapters, by their own names."""
-    modules = one.model.config.paths()
+    modules = one.model.config.hf_module_paths()
     layers = adapted_layers(one.model, lora_targets(one.recipe.lora or ""))
     named = ", ".join(dict.fromkeys(layer.name(modules) for layer in layers))
     experts = "; not on routers and routed experts (peft: target_parameters)" if routed(one.model) else ""

@@ -89,7 +89,7 @@ def facts(mesh: Mesh) -> dict[str, Any]:
 
 def fused(subject: LoadedModel) -> dict[str, str]:
     """The module of its class for each of the products that are several in the ledger and one there."""
-    theirs = subject.config.hf_paths
+    theirs = subject.config.hf_modules
     several = Counter(theirs.values())
     return {path: module for path, module in theirs.items() if several[module] > 1}
 

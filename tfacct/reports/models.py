@@ -89,7 +89,7 @@ def show(subject: LoadedModel) -> Report:
     import json
 
     read = set(subject.config.counted({**subject.raw, **subject.defaulted}))
-    read |= {alias for alias, name in subject.config.aliases.items() if name in read}
+    read |= {alias for alias, name in subject.config.attribute_map.items() if name in read}
     rows: list[Row] = []
     for name in (*subject.raw, *subject.defaulted):
         if any(row["field"] == name for row in rows):

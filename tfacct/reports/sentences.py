@@ -96,7 +96,7 @@ def head_notes(subjects: Sequence[LoadedModel]) -> list[str]:
             "each of the first two positions" if shape.classes.taught else READ[getattr(shape.pooler, "reads", "first")]
         )
         return [f"Classes are scored once per sequence{beside}: {who} reads {reads}."]
-    if not subjects[0].config.ending.picks:
+    if not subjects[0].config.task_head.picks:
         return ["The classifier scores every position."]
     return [
         "The classifier scores every position, as the class does, and keeps the scores of one position per sequence:"
@@ -157,7 +157,7 @@ def not_included(subject: LoadedModel, stored: Storage | None = None) -> dict[st
     if missing is None:
         return None
     found: dict[str, Any] = {**missing._asdict(), "params": None, **({} if stored is None else {"bytes": None})}
-    further = subject.config.with_further_layers()
+    further = subject.config.with_additional_layers()
     if further is not None:
         counted = subject.config.transformer().ledger()
         found["params"] = sum(further.parameters().values()) - sum(counted.parameters().values())

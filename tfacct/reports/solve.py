@@ -273,7 +273,7 @@ def _form(unknown: str, equation: Equation, subject: LoadedModel, around: Sequen
         return None
     point = replace(around[0], ledger=answer)
     shape = subject.settled(point.work, masked=point.masked).architecture
-    return closed_form(unknown, equation, shape, point, chunk=chunk, fixed=subject.config.fixed)
+    return closed_form(unknown, equation, shape, point, chunk=chunk, fixed=subject.config.constant_axes)
 
 
 def _letters(form: str | None, subject: LoadedModel) -> list[str]:
@@ -281,7 +281,7 @@ def _letters(form: str | None, subject: LoadedModel) -> list[str]:
     shown = set(AXIS.findall(form or ""))
     if not shown:
         return []
-    symbolic = in_symbols(subject.architecture, fixed=subject.config.fixed)
+    symbolic = in_symbols(subject.architecture, fixed=subject.config.constant_axes)
     return ["; ".join(f"{letter} {said}" for letter, said in symbolic.legend.items() if letter in shown)][: len(shown)]
 
 

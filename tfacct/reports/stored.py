@@ -46,7 +46,7 @@ def _stored(subject: LoadedModel, ledger: Ledger) -> list[TorchParameter]:
             shape = (*shape[:at], found[key].shape[at] + shape[at], *shape[at + 1 :])
         found[key] = TorchParameter(shape, int(tensor.count), stack, tensor.embedding)
     if subject.family in OUTPUT_PROJECTION_FIRST:
-        modules = subject.config.paths()
+        modules = subject.config.hf_module_paths()
         return _out_first(found, modules[IN], modules[OUT])
     return list(found.values())
 
@@ -56,7 +56,7 @@ def names(subject: LoadedModel) -> dict[str, str]:
     if "names" in subject.ledger.known:
         known: dict[str, str] = subject.ledger.known["names"]
         return known
-    modules, named = subject.config.paths(), subject.config.tensors()
+    modules, named = subject.config.hf_module_paths(), subject.config.hf_tensor_names()
     found: dict[str, str] = subject.ledger.known.setdefault("names", {})
     for tensor in subject.ledger.tensors():
         owner, _, leaf = tensor.path.rpartition(".")

@@ -19,7 +19,7 @@ def advice(subject: LoadedModel, recipe: Recipe) -> str:
     """Advice for a model that is refused, with the number of its adapters' parameters where that is known."""
     if subject.architecture.head is None and subject.architecture.classes is None:
         return "name a class with a head in architectures"  # no other class computes a loss
-    runs_class = recipe.mesh is None and bool(subject.config.hf_paths)
+    runs_class = recipe.mesh is None and bool(subject.config.hf_modules)
     ways = (
         parameter_words(subject, recipe),
         _nearest(subject, recipe.for_model(subject)),
@@ -30,13 +30,13 @@ def advice(subject: LoadedModel, recipe: Recipe) -> str:
 
 def _nearest(subject: LoadedModel, recipe: Recipe) -> str | None:
     """The nearest recipe that is counted; None if there is none."""
-    if not subject.config.hf_paths:
+    if not subject.config.hf_modules:
         return f"{option('exact', True)} runs the reference model on one device"
     other: AttentionKind = "eager" if recipe.attention == "sdpa" else "sdpa"
     if subject.quantized and refusal(subject.with_fields({"quantization_config": None}), recipe) is None:
         return f"{setting('quantization_config')} counts weights in {recipe.dtype}"
     tied = {"tie_word_embeddings": True}
-    if subject.config.class_cannot() and refusal(subject.with_fields(tied), recipe) is None:
+    if subject.config.hf_unsupported() and refusal(subject.with_fields(tied), recipe) is None:
         typed = spelled("--set tie_word_embeddings=true", "tie_word_embeddings=True")
         return f"{typed} counts it with a tied head, as its class runs it"
     bare, packed = {"lora": None, "adapter_dtype": FP32, "lora_dropout": 0.0}, recipe.weights_dtype == NF4

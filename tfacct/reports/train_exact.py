@@ -66,7 +66,7 @@ def measure(model: LoadedModel, work: Workload, recipe: Recipe, progress: Tick =
 
 def adapters_of(model: LoadedModel, recipe: Recipe) -> Adapters:
     """LoRA's rank, and the names of the modules that peft adapts."""
-    if recipe.lora is None or not model.config.paths():  # the reference model takes none, and says so
+    if recipe.lora is None or not model.config.hf_module_paths():  # the reference model takes none, and says so
         return None
     targets = lora_targets(recipe.lora)
     return targets.rank, target_modules(model, targets)

@@ -36,9 +36,9 @@ def refusal(subject: LoadedModel, recipe: Recipe) -> str | None:
 
 
 def _unmeasured(subject: LoadedModel, recipe: Recipe) -> str | None:
-    if not subject.config.hf_paths:
+    if not subject.config.hf_modules:
         return "transformers has no class for it, and the formula of a training step covers its classes only"
-    if (why := subject.config.class_cannot()) is not None:
+    if (why := subject.config.hf_unsupported()) is not None:
         return f"its transformers class runs another model: {why}"
     if subject.architecture.head is not None and subject.architecture.classes is not None:
         return "the loss of a language model's head together with that of classes has not been measured"
@@ -86,7 +86,7 @@ def _no_classes(subject: LoadedModel) -> str | None:
     classes = subject.architecture.classes
     if classes is None:
         return "its class computes no loss"
-    if subject.config.ending.auto not in LOSSES:
+    if subject.config.task_head.auto not in LOSSES:
         return f"the loss of this class has not been measured for {subject.family}"
     if classes.classes == 1 or subject.raw.get("problem_type") not in (None, "single_label_classification"):
         return "a regression loss, or one of several labels at once, has not been measured"

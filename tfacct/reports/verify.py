@@ -104,7 +104,7 @@ def _notes(verified: Sequence[_Verified], all_layers: bool) -> list[str]:
 
 def _classless(subjects: Sequence[LoadedModel]) -> list[str]:
     """Says whose class could not be asked, because there is none."""
-    names = [subject.name for subject in subjects if not subject.config.hf_paths]
+    names = [subject.name for subject in subjects if not subject.config.hf_modules]
     return [f"hint: transformers has no class for {', '.join(names)}"] if names else []
 
 

@@ -171,7 +171,7 @@ def _mesh_for(subject: LoadedModel, mesh: Mesh | None) -> tuple[Mesh, bool]:
 
 def _by_published_plan(subject: LoadedModel, mesh: Mesh) -> bool:
     """Whether transformers' plan divides a class. Raises ConfigError for one that none does."""
-    if not subject.config.paths() or subject.config.class_cannot():
+    if not subject.config.hf_module_paths() or subject.config.hf_unsupported():
         raise ConfigError(f"{subject.name}: there is no transformers class that could be asked")
     experts = any(isinstance(part, Experts) for part in subject.architecture.parts())
     if mesh.tp > 1 and replicated(subject.ledger, mesh):

@@ -90,7 +90,7 @@ class LinearLayer(NamedTuple):
 
 def linear_layers(model: LoadedModel) -> Iterator[LinearLayer]:
     """Linear layers of the model's layers: not parameters of experts and routers, nor convolutions."""
-    modules = model.config.paths()
+    modules = model.config.hf_module_paths()
     for number, group in enumerate(model.ledger.groups):
         found: dict[str, list[Matmul]] = {}
         for line in group.lines if group.numbers else ():
@@ -128,7 +128,7 @@ def _ends_in(name: str, *places: str) -> bool:
 
 def adapted(model: LoadedModel, targets: LoraTargets) -> frozenset[str]:
     """Paths of the matmuls with adapters: as the class calls their modules, or by our names where none is called so."""
-    modules = model.config.paths()
+    modules = model.config.hf_module_paths()
     every = {line.path: modules.get(line.path, "") for layer in linear_layers(model) for line in layer.matmuls}
     found = set[str]() if targets.names else {*every}
     for name in targets.names:
@@ -145,7 +145,7 @@ def adapted_layers(model: LoadedModel, targets: LoraTargets) -> list[LinearLayer
 
 def target_modules(model: LoadedModel, targets: LoraTargets) -> tuple[str, ...]:
     """Names by which peft finds these modules: their ends, or whole names where another module has such an end too."""
-    modules = model.config.paths()
+    modules = model.config.hf_module_paths()
     ends = [module.rpartition(".")[2] for module in dict.fromkeys(modules.values())]
     on = sorted({modules[path] for path in adapted(model, targets)})
     short = tuple(module.rpartition(".")[2] for module in on)
@@ -154,7 +154,7 @@ def target_modules(model: LoadedModel, targets: LoraTargets) -> tuple[str, ...]:
 
 def unknown_targets(model: LoadedModel, targets: LoraTargets) -> str | None:
     """Why it is not known which weights peft adapts; None if it is."""
-    modules, every = model.config.paths(), list(linear_layers(model))
+    modules, every = model.config.hf_module_paths(), list(linear_layers(model))
     blocks = tuple(f"{stack}." for stack in (paths.BLOCKS, paths.in_encoder(paths.BLOCKS)))
     outside = [module for path, module in modules.items() if not path.startswith(blocks)]
     for name in targets.names:
@@ -184,7 +184,7 @@ def adapter_parameters(model: LoadedModel, targets: LoraTargets) -> int | None:
     them."""
     if unknown_targets(model, targets) is not None or any(group.shared for group in model.ledger.groups):
         return None  # each layer has adapters of its own on a tensor that several share
-    modules, every = model.config.paths(), list(linear_layers(model))
+    modules, every = model.config.hf_module_paths(), list(linear_layers(model))
     if any(line.path not in modules for layer in every for line in layer.matmuls):
         return None  # the class has other layers
     on = adapted_layers(model, targets)

@@ -108,7 +108,7 @@ def exact(
         raise
     except Exception as error:
         raise _cannot_run(model, work, error) from None
-    by_module, class_name = Counter[str](), type(built.model).__name__ if model.config.paths() else REFERENCE
+    by_module, class_name = Counter[str](), type(built.model).__name__ if model.config.hf_module_paths() else REFERENCE
     for tensor in saved:
         by_module[_joined(name or class_name for name in tensor.modules)] += tensor.bytes
     trained = optimizers.trained_parameters(built.model)
@@ -123,7 +123,7 @@ def exact(
     on_host = recipe.offloads("optimizer")
     update = parameters + others + gradients + (0 if on_host else memory.update.most)
     peak, phase = max((live.peak.bytes, live.peak.phase), (update, UPDATE), key=lambda end: end[0])
-    packages = ["torch", *(["transformers"] if model.config.paths() else []), *(["peft"] if adapters else [])]
+    packages = ["torch", *(["transformers"] if model.config.hf_module_paths() else []), *(["peft"] if adapters else [])]
     packages += ["bitsandbytes"] if recipe.weights_dtype == NF4 else []
     return ExactStep(
         class_name,
@@ -152,7 +152,7 @@ def build(model: LoadedModel, work: Workload, recipe: Recipe, adapters: Adapters
             "ask about the whole model, or name a class with a head in architectures",
         )
     choices = [recipe.attention] if recipe.attention else ["sdpa", "eager"]  # as transformers chooses
-    if not model.config.paths():
+    if not model.config.hf_module_paths():
         return _reference(model, work, recipe, choices[0])
     refused: UsageError | None = None
     for attention in choices:
@@ -187,7 +187,7 @@ def _class(model: LoadedModel, recipe: Recipe, attention: str, adapters: Adapter
             recipe.dtype,
             recompute=recipe.recompute,
             weights_dtype=weights,
-            auto=model.config.ending.auto,
+            auto=model.config.task_head.auto,
         )
         if adapters is not None:
             found = meta.with_lora(
@@ -263,7 +263,7 @@ def _joined(modules: Iterable[str]) -> str:
 def tracked_peak(model: LoadedModel, work: Workload, recipe: Recipe) -> int | None:
     """The peak before the optimizer's step by torch's own tracker; None where it cannot follow: it wants a gradient of
     each weight, and knows one batch."""
-    if recipe.lora is not None or recipe.accumulates or recipe.keep_logits or not model.config.paths():
+    if recipe.lora is not None or recipe.accumulates or recipe.keep_logits or not model.config.hf_module_paths():
         return None
     try:
         from tfacct.meta.memtracker import tracked_peak

@@ -262,27 +262,28 @@ def _counts(shape: Transformer, counts: Mapping[int, int]) -> Transformer:
 
 def stranger_checks(subject: LoadedModel, work: Workload) -> Iterator[Check]:
     """Checks against the transformers class, module by module; none if the family has no class."""
-    table, tensors = subject.config.paths(), subject.config.tensors()
+    table, tensors = subject.config.hf_module_paths(), subject.config.hf_tensor_names()
     if not table:
         return
-    if reason := subject.config.class_cannot():
+    if reason := subject.config.hf_unsupported():
         raise UsageError(f"{subject.name}: the transformers class cannot be asked: {reason}")
-    if subject.config.class_chunks and 1 < work.tokens < work.context:
+    if subject.config.hf_no_chunked_prefill and 1 < work.tokens < work.context:
         raise UsageError(
-            f"{subject.name}: the transformers class cannot be asked about a chunk: {subject.config.class_chunks}",
+            f"{subject.name}: the transformers class cannot be asked about a chunk:"
+            f" {subject.config.hf_no_chunked_prefill}",
             f"ask about a whole sequence, or {option('decode', True)}",
         )
-    if subject.config.class_whole and work.tokens < work.context:
+    if subject.config.hf_no_cache and work.tokens < work.context:
         raise UsageError(
             f"{subject.name}: the transformers class cannot be asked about a step: it keeps nothing of the last one",
             "ask about a whole sequence",
         )
-    if subject.config.class_source_whole and subject.source is not None and work.source != subject.source:
+    if subject.config.hf_fixed_source and subject.source is not None and work.source != subject.source:
         raise UsageError(
             f"{subject.name}: the transformers class reads {subject.config.source:,} positions, no fewer and no more",
             f"leave {option('source')} out",
         )
-    if subject.config.class_source_whole and not subject.keeps and work.context != subject.context:
+    if subject.config.hf_fixed_source and not subject.keeps and work.context != subject.context:
         raise UsageError(
             f"{subject.name}: the transformers class reads {subject.context:,} positions, no fewer and no more",
             f"leave {option('ctx')} out",
@@ -293,13 +294,13 @@ def stranger_checks(subject: LoadedModel, work: Workload) -> Iterator[Check]:
         asking = option("against", "transformers")
         raise MissingExtraError(f"{asking} needs transformers", others="transformers") from None
     try:
-        theirs = hf.build(subject.of_class, subject.config.ending.auto)
+        theirs = hf.build(subject.of_class, subject.config.task_head.auto)
     except (KeyError, ValueError, TypeError) as error:
         raise UsageError(
             f"{subject.name}: the transformers class refuses this config: {cut(repr(error), 200)}"
         ) from None
     try:
-        flops, cached = hf.run(theirs, **work.sizes, gives=subject.config.ending.gives)
+        flops, cached = hf.run(theirs, **work.sizes, gives=subject.config.task_head.gives)
     except (RuntimeError, ValueError) as error:
         said = str(error).splitlines()[0]
         raise UsageError(f"{subject.name}: the transformers class cannot run this config: {said}") from None
@@ -307,15 +308,15 @@ def stranger_checks(subject: LoadedModel, work: Workload) -> Iterator[Check]:
     counted, extra = class_flops(subject, work)
     ours = renamed(counted, table)
     params = renamed(ledger.parameters(unfolded=True), table, tensors)
-    keeps = kept(subject.config.class_keeps().ledger().states(at, unfolded=True))
+    keeps = kept(subject.config.hf_cache().ledger().states(at, unfolded=True))
     yield Check("transformers, forward", "FLOPs", ours, flops, extra)
-    other = subject.config.class_type
+    other = subject.config.hf_model_type
     whose = f"transformers has no class for {subject.family}: that of {other} is asked." if other else ""
     yield Check("transformers, parameters", "elements", params, hf.parameters(theirs), whose)
-    if not subject.keeps or subject.config.class_whole:
+    if not subject.keeps or subject.config.hf_no_cache:
         return
     same = keeps == kept(ledger.states(at, unfolded=True))
-    note = "" if same else f"transformers' cache is compared as the class keeps it: {subject.config.class_differs}."
+    note = "" if same else f"transformers' cache is compared as the class keeps it: {subject.config.hf_cache_differs}."
     yield Check("transformers, cached elements", "elements", keeps, cached, note)
 
 
@@ -325,19 +326,19 @@ def class_flops(subject: LoadedModel, work: Workload) -> tuple[Counts, str]:
     What it runs over more positions is the ledger's own count at so many more. It runs latent attention expanded, in
     every step.
     """
-    other = subject.config.class_multiplies()
+    other = subject.config.hf_products()
     ledger = subject.running("expanded").ledger if other is None else other.ledger()
     at = replace(work, logits="all").axes()
     counted: Counts = ledger.flops(at, unfolded=True)
-    more = {path: count for path, count in subject.config.class_runs_more(work).items() if count}
+    more = {path: count for path, count in subject.config.hf_extra_positions(work).items() if count}
     for path, count in more.items():
         widened = ledger.flops({**at, "T": at["T"] + count}, unfolded=True)
         counted |= {one: flops for one, flops in widened.items() if paths.starred(one) == path}
-    added = {path: count for path, count in subject.config.class_adds(work).items() if count}
+    added = {path: count for path, count in subject.config.hf_extra_flops(work).items() if count}
     counted = {path: flops + added.get(paths.starred(path), 0) for path, flops in counted.items()}
     counted |= {path: flops for path, flops in added.items() if "*" not in path and path not in counted}
     said = (
-        f"transformers' FLOPs are compared as the class runs them: {subject.config.class_extra}."
+        f"transformers' FLOPs are compared as the class runs them: {subject.config.hf_extra_note}."
         if more or added or other
         else ""
     )

@@ -301,7 +301,7 @@ def _as_run(
     ours: Counts = {path: int(count) for path, count in subject.ledger.flops(at, unfolded=True).items()}
     if sum(ours.values()) == measured:
         return ours, work, []
-    if subject.config.paths():
+    if subject.config.hf_module_paths():
         as_class, note = class_flops(subject, work)
         if note and sum(as_class.values()) == measured:
             return {path: int(count) for path, count in as_class.items()}, work, [note]
@@ -320,8 +320,8 @@ def _kept(subject: LoadedModel, work: Workload, watched: Watched) -> tuple[tuple
     assert watched.kept is not None and watched.kept_elements
     each = watched.kept // watched.kept_elements
     ours = sum(int(count) for count in subject.ledger.states(work.axes()).values())
-    if ours != watched.kept_elements and subject.config.paths():
-        as_class = sum(class_kept(subject.config.class_keeps().ledger().states(work.axes(), unfolded=True)).values())
+    if ours != watched.kept_elements and subject.config.hf_module_paths():
+        as_class = sum(class_kept(subject.config.hf_cache().ledger().states(work.axes(), unfolded=True)).values())
         if as_class == watched.kept_elements:
             return (watched.kept, as_class * each), ["The cache is compared as the transformers class keeps it."]
     return (watched.kept, ours * each), []

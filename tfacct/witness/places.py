@@ -56,7 +56,7 @@ class Places:
 
     def __init__(self, subject: LoadedModel, outputs_first: bool) -> None:
         self.subject, self.outputs_first = subject, outputs_first
-        self.modules, self.named = subject.config.paths(), subject.config.tensors()
+        self.modules, self.named = subject.config.hf_module_paths(), subject.config.hf_tensor_names()
         self.tensors = subject.ledger.tensors(unfolded=True)
         self.table = next((tensor for tensor in self.tensors if tensor.path == TABLE), None)
         self.by_name: dict[str, Slot] = {}
@@ -165,7 +165,9 @@ class Places:
         axis = 1 if parts[0].parameter.bank else 0
         shape[axis] = sum(part.shape_in_torch[axis] for part in parts)
         starred = paths.starred(parts[0].path)
-        turned = len(shape) > 1 and parts[0].parameter.inputs and starred.startswith(self.subject.config.inputs_first)
+        turned = (
+            len(shape) > 1 and parts[0].parameter.inputs and starred.startswith(self.subject.config.transposed_weights)
+        )
         if turned and not (self.outputs_first or (as_ours and parts[0].parameter.bank)):
             shape[-2:] = shape[:-3:-1]
         return tuple(shape)
@@ -205,7 +207,7 @@ class Places:
 
     def _match(self, starred: str, numbers: Sequence[str]) -> tuple[Slot, int] | None:
         config = self.subject.config
-        for spelled in names.spellings(starred, config.body, config.in_files):
+        for spelled in names.spellings(starred, config.base_model_path, config.checkpoint_conversion_mapping):
             own = list(numbers)
             piece = None if spelled.expert is None else int(own.pop(spelled.expert)[:9])
             name = _filled(spelled.name, own)
@@ -219,7 +221,9 @@ class Places:
         """What a tensor is that belongs nowhere, as far as that is known."""
         if held.elements == 0:
             return names.EMPTY
-        for spelled in names.spellings(starred, self.subject.config.body, self.subject.config.in_files):
+        for spelled in names.spellings(
+            starred, self.subject.config.base_model_path, self.subject.config.checkpoint_conversion_mapping
+        ):
             if what := names.known(spelled.name):
                 return what
         table = self.table

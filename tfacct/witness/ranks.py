@@ -55,9 +55,9 @@ def stage_checks(
         for each in own
     ]
     fullest = max(range(mesh.pp), key=lambda rank: sum(stored[rank].values()))
-    named = renamed(stored[fullest], subject.config.paths(), subject.config.tensors())
+    named = renamed(stored[fullest], subject.config.hf_module_paths(), subject.config.hf_tensor_names())
     blocks = [[stage.blocks for stage in each] for each in own]
-    theirs = room.parameters_of_rank(subject.of_class, blocks, fullest, subject.config.ending.auto)
+    theirs = room.parameters_of_rank(subject.of_class, blocks, fullest, subject.config.task_head.auto)
     sends = [one for lines in every for one in lines if one.kind == "send"]
     return _checks(named, theirs, sends, seen, f"parameters of stage {fullest + 1}")
 
@@ -104,7 +104,7 @@ def held(subject: LoadedModel, mesh: Mesh) -> dict[str, int]:
     counts: Counter[str] = Counter()
     for tensor in subject.ledger.tensors(unfolded=True):
         counts[tensor.path] += int(shard(tensor.parameter, tensor.axes, mesh).elements)
-    return renamed(counts, subject.config.paths(), subject.config.tensors())
+    return renamed(counts, subject.config.hf_module_paths(), subject.config.hf_tensor_names())
 
 
 def _call(when: str, kind: str, size: int) -> str:
@@ -123,7 +123,7 @@ def _step(subject: LoadedModel, work: Workload, mesh: Mesh, dtype: str, *, publi
     size: dict[str, Any] = {"batch": work.batch, "tokens": work.tokens // mesh.parts, "source": work.source}
     shape = subject.architecture
     encodes = shape.encoder is not None or not all(getattr(part, "causal", True) for part in shape.attentions)
-    which = {"auto": subject.config.ending.auto, "encodes": encodes}
+    which = {"auto": subject.config.task_head.auto, "encodes": encodes}
     try:
         return _room("ranks").step(subject.of_class, **divided, **size, **which, dtype=dtype, published=published)
     except (AssertionError, RuntimeError) as error:  # weights of two dtypes, of which fully_shard makes no unit

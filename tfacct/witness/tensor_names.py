@@ -25,7 +25,7 @@ OTHER_NAMES: Sequence[tuple[str, str]] = (
     (r"^lm_head\.norm\.", "lm_head.layer_norm."),
 )
 """How files spell what classes of several families call otherwise today: a pattern, and what to put in its place. What
-one family's files do stands in its room, as `in_files`."""
+one family's files do stands in its room, as `checkpoint_conversion_mapping`."""
 WRAPPERS = (
     ("language_model.model.blocks.", "model.layers."),  # as transformers 5.23 writes Kimi-K2.5's, and Qianfan-OCR's
     ("language_model.model.encoder.layers.", "model.layers."),
@@ -147,9 +147,11 @@ class Spelled(NamedTuple):
 
 
 @cache
-def spellings(starred: str, body: str, in_files: tuple[tuple[str, str], ...] = ()) -> tuple[Spelled, ...]:
+def spellings(
+    starred: str, body: str, checkpoint_conversion_mapping: tuple[tuple[str, str], ...] = ()
+) -> tuple[Spelled, ...]:
     """Names that a class may have for a tensor of a file, the file's own first. `body`: how a whole model's begin;
-    `in_files`: what its family's files spell otherwise.
+    `checkpoint_conversion_mapping`: what its family's files spell otherwise.
 
     >>> [one.name for one in spellings("h.*.mlp.c_fc.weight", "transformer.")]
     ['h.*.mlp.c_fc.weight', 'transformer.h.*.mlp.c_fc.weight']
@@ -159,7 +161,9 @@ def spellings(starred: str, body: str, in_files: tuple[tuple[str, str], ...] = (
     names = [starred]
     for beginning, instead in WRAPPERS:
         names += [instead + name.removeprefix(beginning) for name in names if name.startswith(beginning)]
-    names += [reduce(lambda name, each: re.sub(each[0], each[1], name), in_files, name) for name in names]
+    names += [
+        reduce(lambda name, each: re.sub(each[0], each[1], name), checkpoint_conversion_mapping, name) for name in names
+    ]
     for pattern, instead in OTHER_NAMES:
         names += [re.sub(pattern, instead, name) for name in names if re.search(pattern, name)]
     if body:

@@ -3,10 +3,12 @@
 from dataclasses import replace
 
 from tfacct.architecture.parts import Attention, Embedding
+from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
 from tfacct.base.spelling import setting
 from tfacct.families.bert import ENCODING, MASKED, Bert, StoresPooler
-from tfacct.families.vocabulary import TOKENS_CLASSIFIED, StrictBool, StrictStr, format_value
+from tfacct.families.fields import StrictBool, StrictStr
+from tfacct.families.task_heads import TOKENS_CLASSIFIED
 
 FULL = "original_full"
 

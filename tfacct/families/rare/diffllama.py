@@ -6,7 +6,7 @@ from tfacct.architecture.parts import DifferentialAttention
 from tfacct.base.errors import ConfigError
 from tfacct.families.decoder import Decoder, Layer
 from tfacct.families.family import SAME_AS_QUERY_HEADS
-from tfacct.families.vocabulary import StrictBool
+from tfacct.families.fields import StrictBool
 
 
 class DiffLlama(Decoder):

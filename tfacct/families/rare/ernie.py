@@ -5,7 +5,7 @@ from dataclasses import replace
 from tfacct.architecture.parts import Tasks
 from tfacct.architecture.transformer import Transformer
 from tfacct.families.bert import Bert, pretraining_heads
-from tfacct.families.vocabulary import PositiveInt, StrictBool
+from tfacct.families.fields import PositiveInt, StrictBool
 
 
 class Ernie(Bert):

@@ -6,7 +6,8 @@ from tfacct.architecture.parts import Experts, SentAttention
 from tfacct.base.errors import ConfigError
 from tfacct.families.decoder import Decoder, Layer
 from tfacct.families.family import ABSENT
-from tfacct.families.vocabulary import CLASSIFYING, PositiveInt, require_even
+from tfacct.families.fields import PositiveInt, require_even
+from tfacct.families.task_heads import CLASSIFYING
 
 EXPERT_TENSORS = {
     "attn.experts.q_proj": "self_attention.experts.input_linear",

@@ -5,7 +5,8 @@ from dataclasses import replace
 from tfacct.architecture.parts import Boxes
 from tfacct.architecture.transformer import Transformer
 from tfacct.families.bert import Bert, StoresPooler, pooled_heads
-from tfacct.families.vocabulary import ANSWERS, PositiveInt
+from tfacct.families.fields import PositiveInt
+from tfacct.families.task_heads import ANSWERS
 
 
 class LayoutLM(StoresPooler, Bert):

@@ -4,8 +4,8 @@ from tfacct.architecture.blocks import Stack
 from tfacct.architecture.parts import Positions
 from tfacct.base.errors import ConfigError
 from tfacct.families.bart import BartBase, EncoderDecoder
+from tfacct.families.fields import PositiveInt, PositiveIntOrList, StrictBool
 from tfacct.families.rare.sliding_chunks import chunk_attention_modules, window_sizes, with_windows
-from tfacct.families.vocabulary import PositiveInt, PositiveIntOrList, StrictBool
 
 
 class LED(EncoderDecoder):

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from tfacct.architecture.transformer import Transformer
 from tfacct.families.bert import ENCODING, Roberta
+from tfacct.families.fields import PositiveIntOrList
 from tfacct.families.rare.sliding_chunks import chunk_attention_modules, window_sizes, with_windows
-from tfacct.families.vocabulary import PositiveIntOrList
 
 
 class Longformer(Roberta):

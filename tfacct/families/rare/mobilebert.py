@@ -8,7 +8,8 @@ from tfacct.architecture.parts import Embedding, Head, NarrowAttention, NarrowNe
 from tfacct.base.errors import ConfigError
 from tfacct.families.bert import BertBase, mlm_head_modules, pooled_heads
 from tfacct.families.family import ABSENT
-from tfacct.families.vocabulary import PositiveInt, StrictBool, StrictStr, TaskHead
+from tfacct.families.fields import PositiveInt, StrictBool, StrictStr
+from tfacct.families.task_heads import TaskHead
 
 LAYER = "mobilebert.encoder.layer.*"
 

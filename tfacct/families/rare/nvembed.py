@@ -4,10 +4,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from tfacct.architecture.parts import Attention, LatentAttention, LatentReader
+from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
 from tfacct.families.decoder import Decoder, Layer
+from tfacct.families.family_config import FamilyConfig
+from tfacct.families.fields import PositiveInt, StrictStr
 from tfacct.families.llama import SIZES
-from tfacct.families.vocabulary import BODY, FamilyConfig, PositiveInt, StrictStr, TaskHead, format_value
+from tfacct.families.task_heads import BODY, TaskHead
 
 CONFIGS = {"text_config": "bidir_mistral", "latent_attention_config": "latent_attention"}
 

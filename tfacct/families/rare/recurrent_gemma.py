@@ -11,17 +11,10 @@ from tfacct.architecture.parts import Attention, FeedForward, GatedRecurrence, H
 from tfacct.base.errors import ConfigError
 from tfacct.families.decoder import Layer, default_head_dim
 from tfacct.families.family import SAME_AS_QUERY_HEADS, attention_modules, mlp_modules
+from tfacct.families.fields import Fraction, PositiveFloat, PositiveInt, StrictStr, divide_exactly
 from tfacct.families.gemma import GemmaBase
-from tfacct.families.vocabulary import (
-    BODY,
-    CAUSAL_MODEL,
-    Fraction,
-    LayerTypes,
-    PositiveFloat,
-    PositiveInt,
-    StrictStr,
-    divide_exactly,
-)
+from tfacct.families.layer_kinds import LayerTypes
+from tfacct.families.task_heads import BODY, CAUSAL_MODEL
 from tfacct.ledger.lines import FLOPS_PER_MULTIPLY_ADD
 from tfacct.ledger.workload import Workload
 

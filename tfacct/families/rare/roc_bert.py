@@ -2,7 +2,7 @@
 
 from tfacct.architecture.parts import ShapedEmbedding
 from tfacct.families.bert import Bert, DecoderCapable, pooled_heads
-from tfacct.families.vocabulary import PositiveInt, StrictBool
+from tfacct.families.fields import PositiveInt, StrictBool
 
 
 class RoCBert(DecoderCapable):

@@ -6,7 +6,8 @@ from typing import Any
 from tfacct.architecture.parts import Attention, Pooler, Rotary, Turns
 from tfacct.architecture.transformer import Transformer
 from tfacct.families.bert import ENCODING, Bert, DecoderCapable
-from tfacct.families.vocabulary import BODY, PositiveInt, StrictBool, require_even
+from tfacct.families.fields import PositiveInt, StrictBool, require_even
+from tfacct.families.task_heads import BODY
 
 
 class RoFormer(DecoderCapable):

@@ -9,7 +9,8 @@ from tfacct.architecture.blocks import Block, stacks
 from tfacct.architecture.parts import ChannelMix, Embedding, Head, Norm, TimeMix
 from tfacct.architecture.transformer import Transformer
 from tfacct.families.family import Family
-from tfacct.families.vocabulary import DECODER, LayerCount, PositiveFloat, PositiveInt, StrictBool
+from tfacct.families.fields import LayerCount, PositiveFloat, PositiveInt, StrictBool
+from tfacct.families.task_heads import DECODER
 from tfacct.ledger.paths import starred
 from tfacct.ledger.workload import Workload
 

@@ -8,12 +8,14 @@ from typing import Any
 from tfacct.architecture.blocks import Block, Stack, stacks
 from tfacct.architecture.parts import Attention, MergedAttention
 from tfacct.architecture.transformer import Encoder, Transformer
+from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
 from tfacct.families.decoder import QK_NORMS, Layer
 from tfacct.families.family import Family, build
+from tfacct.families.family_config import FamilyConfig, validate
+from tfacct.families.fields import JsonDict
 from tfacct.families.gemma import Gemma3Text
 from tfacct.families.t5 import T5GEMMA_LAYER, GemmaEncoderDecoder, side_modules
-from tfacct.families.vocabulary import FamilyConfig, JsonDict, format_value, validate
 
 ENCODER, DECODER = "model.encoder.text_model", "model.decoder"
 LAYER = {**T5GEMMA_LAYER, **QK_NORMS}

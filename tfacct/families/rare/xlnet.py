@@ -8,18 +8,8 @@ from tfacct.architecture.parts import Embedding, Head, Pooler, RelativeAttention
 from tfacct.base.errors import ConfigError
 from tfacct.families.bert import CLASSES, BertLike
 from tfacct.families.family import ABSENT, mlp_modules
-from tfacct.families.vocabulary import (
-    BODY,
-    CAUSAL_MODEL,
-    SCORED,
-    TOKENS_CLASSIFIED,
-    LayerCount,
-    NonNegativeInt,
-    PositiveFloat,
-    PositiveInt,
-    StrictBool,
-    StrictStr,
-)
+from tfacct.families.fields import LayerCount, NonNegativeInt, PositiveFloat, PositiveInt, StrictBool, StrictStr
+from tfacct.families.task_heads import BODY, CAUSAL_MODEL, SCORED, TOKENS_CLASSIFIED
 from tfacct.ledger.lines import FLOPS_PER_MULTIPLY_ADD
 from tfacct.ledger.workload import Workload
 

@@ -5,6 +5,8 @@ from typing import Any
 from pydantic import Field
 
 from tfacct.architecture.parts import HeadedMamba
+from tfacct.families.fields import NonNegativeInt, PositiveInt, StrictBool, StrictStr, divide_exactly
+from tfacct.families.layer_kinds import LayerTypes
 from tfacct.families.mamba import (
     AUTO,
     HYBRID,
@@ -15,14 +17,6 @@ from tfacct.families.mamba import (
     mamba_modules,
     mamba_tensors,
     shared_layer_modules,
-)
-from tfacct.families.vocabulary import (
-    LayerTypes,
-    NonNegativeInt,
-    PositiveInt,
-    StrictBool,
-    StrictStr,
-    divide_exactly,
 )
 
 

@@ -7,19 +7,18 @@ from tfacct.architecture.blocks import Block, Sublayer
 from tfacct.architecture.parts import ConvolvedAttention, Experts, Rotary
 from tfacct.base.errors import ConfigError
 from tfacct.families.decoder import EXPERT_TENSORS, DecoderBase, Layer
-from tfacct.families.vocabulary import (
-    CAUSAL_MODEL,
+from tfacct.families.fields import (
     JsonDict,
     LayerCount,
-    LayerTypes,
     PositiveFloat,
     PositiveInt,
     StrictBool,
     StrictStr,
     read_partial_rotary_factor,
     require_even,
-    validated_layer_types,
 )
+from tfacct.families.layer_kinds import LayerTypes, validated_layer_types
+from tfacct.families.task_heads import CAUSAL_MODEL
 from tfacct.ledger.workload import Workload
 
 FULL, SLIDING = "hybrid", "hybrid_sliding"

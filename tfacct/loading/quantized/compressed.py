@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
-from tfacct.families._base import shown
 from tfacct.ledger import formats
 from tfacct.ledger.formats import Format
 from tfacct.ledger.storage import MATRICES, Role, Storage, Stored, width
@@ -173,7 +173,9 @@ def by_schemes(subject: LoadedModel, schemes: list[Scheme], ignored: Skips) -> S
     found = [modules.left(scheme.targets, TAKES) for scheme in schemes]
     for scheme, (taken, _) in zip(schemes, found, strict=True):
         if scheme.named and not taken and not any(map(BESIDE.search, scheme.named)):
-            raise ConfigError(f"quantization_config.config_groups.targets: no matrix is called {shown(scheme.named)}")
+            raise ConfigError(
+                f"quantization_config.config_groups.targets: no matrix is called {format_value(scheme.named)}"
+            )
     by_block = mixed or any(block for _, block in found)
     left = set(untouched)
     for number, scheme in enumerate(schemes):

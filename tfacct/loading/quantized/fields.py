@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
-from tfacct.families._base import shown
 
 LARGEST = 1 << 20
 """No group or block is larger."""
@@ -41,7 +41,7 @@ class Read:
 
     def refuse(self, field: str, wanted: str, hint: str | None = None) -> ConfigError:
         """A field whose value is not known."""
-        return ConfigError(f"{self.path(field)} = {shown(self.said.get(field))} is not known: {wanted}", hint)
+        return ConfigError(f"{self.path(field)} = {format_value(self.said.get(field))} is not known: {wanted}", hint)
 
     def one(self, field: str, known: tuple[str, ...], default: str) -> str:
         """A word, one of those known."""

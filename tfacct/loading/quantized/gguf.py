@@ -171,7 +171,7 @@ class _Tensors:
     """The tensors of a model by the categories that llama.cpp's files give them."""
 
     def __init__(self, subject: LoadedModel) -> None:
-        self.names, self.modules = subject.config.tensors(), subject.config.paths()
+        self.names, self.modules = subject.config.hf_tensor_names(), subject.config.hf_module_paths()
         self.every = subject.ledger.tensors(unfolded=True)
         shape = subject.architecture
         self.blocks = sum(stack.count for stack in shape.stacks)

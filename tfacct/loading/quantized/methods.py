@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError, nearest
-from tfacct.families._base import shown
 from tfacct.ledger import formats
 from tfacct.ledger.formats import Format
 from tfacct.ledger.storage import MATRICES, Role, Storage, Stored, width
@@ -34,7 +34,7 @@ def storage_of(subject: LoadedModel, said: Mapping[str, Any], where: str) -> Sto
         raise ConfigError(f"{where or 'it'} names no quant_method: its bytes are not guessed")
     if method not in METHODS:
         raise ConfigError(
-            f"quant_method = {shown(method)} is not known: its bytes are not guessed",
+            f"quant_method = {format_value(method)} is not known: its bytes are not guessed",
             nearest(str(method), METHODS) or f"known methods: {', '.join(METHODS)}",
         )
     return METHODS[method](subject, Read(said, where))
@@ -86,7 +86,7 @@ def _listed(
     """A list of modules that stay as they are, with those that the class adds to any list, and the roles that are
     taken: the head too where a list is given that does not name it, unless the method `adds` it."""
     said = read.get(field)
-    names = [*patterns(read.path(field), said), *subject.config.kept_wide]
+    names = [*patterns(read.path(field), said), *subject.config.keep_in_fp32_modules]
     head = frozenset[Role]() if said is None or adds else HEAD
     return (by_transformers(names) if names else None), MATRICES | head
 
@@ -302,7 +302,7 @@ def _torchao_format(name: str, version: int, data: Read) -> Format:
         return formats.int4_groups(data.number("group_size", (32, 64, 128, 256), 128), tiles=tiles)
     if version == 2 and name in ("Int8WeightOnlyConfig", "Int8DynamicActivationInt8WeightConfig"):
         return formats.rows8("int8-row", scale=5)._replace(about="8-bit numbers, a scale and a zero for each output")
-    raise ConfigError(f"torchao's {shown(name)} of version {version} is not known: its bytes are not guessed")
+    raise ConfigError(f"torchao's {format_value(name)} of version {version} is not known: its bytes are not guessed")
 
 
 def _bitnet(subject: LoadedModel, read: Read) -> Storage:

@@ -6,8 +6,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
-from tfacct.families._base import shown
 from tfacct.ledger import formats, paths
 from tfacct.ledger.formats import Format
 from tfacct.ledger.storage import MATRICES, Role, Storage, Stored, width
@@ -99,7 +99,7 @@ def _found(subject: LoadedModel, named: Mapping[str, Format | None]) -> dict[str
                 found[tensor.path] = name
     lost = next((name for name in named if name not in found.values() and not BESIDE.search(name)), None)
     if lost is not None:
-        raise ConfigError(f"quantization_config names {shown(lost)}, which is no matrix of this model")
+        raise ConfigError(f"quantization_config names {format_value(lost)}, which is no matrix of this model")
     return found
 
 

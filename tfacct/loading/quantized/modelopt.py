@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
-from tfacct.families._base import shown
 from tfacct.ledger import formats, paths
 from tfacct.ledger.formats import Format
 from tfacct.ledger.storage import Storage, storage
@@ -68,7 +68,7 @@ def _listed(subject: LoadedModel, inner: Read) -> list[Scheme]:
             found |= {one for path in modules.spelled(tensor.path, tensor.stored.role) for one in _ahead(path)}
     lost = next((name for name in named if name not in found and not BESIDE.search(name)), None)
     if lost is not None:
-        raise ConfigError(f"{listed.where} names {shown(lost)}, which is no matrix of this model")
+        raise ConfigError(f"{listed.where} names {format_value(lost)}, which is no matrix of this model")
     return [_scheme(named, name) for name in dict.fromkeys(named.values())]
 
 
@@ -110,7 +110,7 @@ def of_experts(subject: LoadedModel, read: Read) -> Format:
     for name in listed.said:
         found = EXPERTS.fullmatch(name)
         if found is None or _algorithm(listed, name) != algorithm:
-            raise ConfigError(f"{listed.where} names {shown(name)}, which is not all experts of a layer")
+            raise ConfigError(f"{listed.where} names {format_value(name)}, which is not all experts of a layer")
         numbers.add(int(found[1]))
     tensors = (tensor for tensor in subject.ledger.tensors(unfolded=True) if tensor.stored.role == "expert")
     if not numbers.issuperset(int(paths.parse(tensor.path).number) for tensor in tensors):

@@ -64,7 +64,7 @@ class Modules:
 
     def __init__(self, subject: LoadedModel) -> None:
         self.subject = subject
-        self.table: Mapping[str, str] = subject.config.paths()
+        self.table: Mapping[str, str] = subject.config.hf_module_paths()
 
     def spelled(self, path: str, role: str) -> Iterator[str]:
         """Paths of the module that holds a tensor, as files may spell them."""
@@ -129,7 +129,7 @@ class Modules:
 
     def ahead(self) -> dict[tuple[str, int, int], int]:
         """Outputs in front of a matrix's own, where the files hold several of the ledger's as one, as q, k and v."""
-        named, ahead = self.subject.config.tensors(), dict[tuple[str, int, int], int]()
+        named, ahead = self.subject.config.hf_tensor_names(), dict[tuple[str, int, int], int]()
         before: dict[tuple[str, int], int] = {}
         for tensor in self.subject.ledger.tensors():
             stored, module = tensor.stored, paths.module_of(tensor.path)

@@ -6,19 +6,19 @@ from typing import Any, Literal
 
 from tfacct.architecture.parts import Classes
 from tfacct.architecture.transformer import AnyPooler, Transformer
-from tfacct.base.complaints import shown
+from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
 from tfacct.base.record import record
 from tfacct.ledger.workload import LARGEST
 
-FIELDS = frozenset(("architectures", "num_labels", "id2label"))
+TASK_HEAD_FIELDS = frozenset(("architectures", "num_labels", "id2label"))
 """Fields that say what stands behind the blocks."""
 DEFAULT_LABELS = 2
 """Classes that every transformers class has where its config does not say how many."""
 
 
 @record
-class Ending:
+class TaskHead:
     """How the names of some transformers classes end, and what those classes have behind the blocks.
 
     `auto` builds the class; it is empty where transformers has none of that name. `pooler`: it has the one that the
@@ -75,33 +75,33 @@ class Ending:
         }
 
 
-CAUSAL_MODEL = Ending("AutoModelForCausalLM")
-SEQ2SEQ = Ending("AutoModelForSeq2SeqLM")
-BODY = Ending("AutoModel", "none", body="")
-SCORED = Ending("AutoModelForSequenceClassification", "classes", paths={"classifier": "score"}, picks=True)
-TOKENS = Ending("AutoModelForTokenClassification", "classes", bias=True, paths={"classifier": "score"}, gives=False)
+CAUSAL_MODEL = TaskHead("AutoModelForCausalLM")
+SEQ2SEQ = TaskHead("AutoModelForSeq2SeqLM")
+BODY = TaskHead("AutoModel", "none", body="")
+SCORED = TaskHead("AutoModelForSequenceClassification", "classes", paths={"classifier": "score"}, picks=True)
+TOKENS = TaskHead("AutoModelForTokenClassification", "classes", bias=True, paths={"classifier": "score"}, gives=False)
 TOKENS_CLASSIFIED = replace(TOKENS, paths={"classifier": "classifier"})
 ANSWERS = replace(TOKENS, auto="AutoModelForQuestionAnswering", paths={"classifier": "qa_outputs"}, scores=2)
 """Two scores of every position: that an answer begins there, that it ends there."""
 
-REWARD = Ending("", "classes", pooler=True, bias=True, paths={"pooler": "score.0", "classifier": "score.2"}, scores=1)
+REWARD = TaskHead("", "classes", pooler=True, bias=True, paths={"pooler": "score.0", "classifier": "score.2"}, scores=1)
 REWARD = replace(REWARD, obeys=False, picks=True)
 """Two products behind a ReLU and one score of a sequence, as in the files of Qwen2.5-Math-RM …"""
 STEPS = replace(REWARD, scores=2, picks=False)
 """… and two scores of every position, as in those of Qwen2.5-Math-PRM."""
 
 
-def inside(whole: str, body: str = BODY.auto) -> dict[str, Ending]:
+def inside_composite(whole: str, body: str = BODY.auto) -> dict[str, TaskHead]:
     """The heads of a language model that transformers has in a class of several models alone, and as a `body`."""
-    return {"ForConditionalGeneration": Ending(whole), "Model": replace(BODY, auto=body)}
+    return {"ForConditionalGeneration": TaskHead(whole), "Model": replace(BODY, auto=body)}
 
 
-DECODER: Mapping[str, Ending] = {"ForCausalLM": CAUSAL_MODEL, "LMHeadModel": CAUSAL_MODEL, "Model": BODY}
-CLASSIFYING: Mapping[str, Ending] = {**DECODER, "ForSequenceClassification": SCORED}
-LABELLING: Mapping[str, Ending] = {**CLASSIFYING, "ForTokenClassification": TOKENS}
+DECODER: Mapping[str, TaskHead] = {"ForCausalLM": CAUSAL_MODEL, "LMHeadModel": CAUSAL_MODEL, "Model": BODY}
+CLASSIFYING: Mapping[str, TaskHead] = {**DECODER, "ForSequenceClassification": SCORED}
+LABELLING: Mapping[str, TaskHead] = {**CLASSIFYING, "ForTokenClassification": TOKENS}
 
 
-def scored(ending: Ending, raw: Mapping[str, Any]) -> tuple[int, dict[str, int]]:
+def label_count(ending: TaskHead, raw: Mapping[str, Any]) -> tuple[int, dict[str, int]]:
     """How many scores a class gives, and what was defaulted. Raises ConfigError."""
     if ending.scores is None:
         return labels(raw)
@@ -117,7 +117,7 @@ def labels(raw: Mapping[str, Any]) -> tuple[int, dict[str, int]]:
     if names is not None and not isinstance(names, Mapping):
         raise ConfigError("id2label must be an object of fields")
     if said is not None and (not isinstance(said, int) or isinstance(said, bool)):
-        raise ConfigError(f"num_labels must be a whole number, not {shown(said)}")
+        raise ConfigError(f"num_labels must be a whole number, not {format_value(said)}")
     if names is not None and said not in (None, len(names)):
         raise ConfigError(f"num_labels = {said:,} contradicts id2label, which names {len(names):,}")
     count = said if names is None else len(names)

@@ -6,7 +6,7 @@ from typing import Any
 
 from tfacct.base.errors import ConfigError
 
-HARMLESS = frozenset(
+IGNORED_FIELDS = frozenset(
     """
     model_type transformers_version torch_dtype dtype _name_or_path name_or_path bos_token_id
     eos_token_id pad_token_id unk_token_id sep_token_id decoder_start_token_id forced_bos_token_id
@@ -75,7 +75,7 @@ MTP_LAYERS = (
     "n_mtp_layers",
 )
 """Spellings of the number of layers for multi-token prediction (MTP)."""
-OF_MTP = frozenset(
+MTP_FIELDS = frozenset(
     (
         *MTP_LAYERS,
         *"use_mtp mtp_transformer_layers mtp_layer_types mtp_mlp_layer_types mtp_layers_block_type".split(),
@@ -103,11 +103,11 @@ NO_NULLS: Mapping[str, frozenset[str]] = {
 OFF: tuple[object, ...] = (None, False, 0, [], {})
 """Values of a field that is off."""
 
-OF_OTHER_LAYERS = ("mamba_", "linear_", "index_", "indexer_", "hc_")
+OTHER_LAYER_PREFIXES = ("mamba_", "linear_", "index_", "indexer_", "hc_")
 """How the fields begin that give the sizes of layers of another kind: state spaces, linear attention, indexers that
 choose keys, streams beside the residual one."""
 
-RATES = ("dropout", "pdrop")
+DROPOUT_WORDS = ("dropout", "pdrop")
 """Words in the name of a rate at which training drops elements: never a size."""
 
 OF_WEIGHTS = frozenset(
@@ -154,9 +154,9 @@ def check_nulls(fields: Mapping[str, Any], model_type: object) -> None:
             )
 
 
-def is_harmless(name: str) -> bool:
+def is_ignored_field(name: str) -> bool:
     """True if a field changes no count, whichever family has it."""
-    return name in HARMLESS or any(rate in name for rate in RATES)
+    return name in IGNORED_FIELDS or any(rate in name for rate in DROPOUT_WORDS)
 
 
 def same_size(name: str, fields: Iterable[str]) -> str | None:
@@ -167,7 +167,7 @@ def same_size(name: str, fields: Iterable[str]) -> str | None:
 
 def changes_counts(name: str) -> bool:
     """True if a field changes counts in some architecture."""
-    return name in CHANGES_COUNTS or name.startswith(OF_OTHER_LAYERS)
+    return name in CHANGES_COUNTS or name.startswith(OTHER_LAYER_PREFIXES)
 
 
 def may_add_weights(name: str, value: object) -> bool:

@@ -4,19 +4,21 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from tfacct.architecture.transformer import Transformer
+from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError, NotFoundError, beginning_alike, cut, nearest
 from tfacct.base.spelling import setting
 from tfacct.families import _classes as classes
-from tfacct.families._base import MOST_LAYERS, FamilyConfig, shown
-from tfacct.families._endings import CAUSAL_MODEL, Ending
-from tfacct.families._fields import DRAFT, check_nulls, is_draft
 from tfacct.families._not_included import NotIncluded, not_included
 from tfacct.families._spelled import respelled
 from tfacct.families._without import HEADS, WITHOUT
+from tfacct.families.family_config import FamilyConfig
+from tfacct.families.fields import MOST_LAYERS
+from tfacct.families.known_fields import DRAFT, check_nulls, is_draft
 from tfacct.families.registry import OWN, Part, class_names, config_class, names
+from tfacct.families.task_heads import CAUSAL_MODEL, TaskHead
 
 
-class Reading(NamedTuple):
+class ParsedConfig(NamedTuple):
     """A config that was read."""
 
     family: str
@@ -38,7 +40,7 @@ class Reading(NamedTuple):
     """Layers that the config names and the counts do not include."""
 
 
-def read(raw: Mapping[str, Any], sets: Mapping[str, Any] | None = None, part: Part = "text") -> Reading:
+def read(raw: Mapping[str, Any], sets: Mapping[str, Any] | None = None, part: Part = "text") -> ParsedConfig:
     """Read a config with the fields in `sets` over it: a `config.json`, or the tables of an own model. Of a model of
     several models it is one `part`.
 
@@ -61,17 +63,17 @@ def read(raw: Mapping[str, Any], sets: Mapping[str, Any] | None = None, part: Pa
     if spelled is not None:
         spelled.check(config)
     defaulted |= {name: value for name, value in {**filled, **taken}.items() if name not in changed}
-    if ending is None and config.ending.scores_classes:  # a family's first class
-        ending = config.ending
+    if ending is None and config.task_head.scores_classes:  # a family's first class
+        ending = config.task_head
     if ending is not None:
-        defaulted |= config.end(ending, fields)
+        defaulted |= config.choose_task_head(ending, fields)
         if ending.head != "lm":
             defaulted.pop("tie_word_embeddings", None)  # there is no head that could be tied
     shape = config.transformer()
     if fields.get("is_causal") is False and "is_causal" not in family.model_fields:
         _check_encoder(shape)
     without, missing = (*left_out, *others), not_included(fields)
-    return Reading(model_type, config, shape, fields, defaulted, tuple(unknown), without, parts, missing)
+    return ParsedConfig(model_type, config, shape, fields, defaulted, tuple(unknown), without, parts, missing)
 
 
 def _own_model(raw: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -131,7 +133,7 @@ def _by_its_class(fields: Mapping[str, Any], instead: str | None = None) -> str:
     """The family whose class the config names, or all there are. A name spelled alike is another architecture: mbart is
     no bart, gptj no gpt2."""
     for name in classes.named(fields.get("architectures")):
-        stems = {family: config_class(family).stems for family in names()}
+        stems = {family: config_class(family).class_prefixes for family in names()}
         owners = [family for family, own in stems.items() if classes.ending(name, own)]
         if owners:  # of two families that one class runs, the one that it is named after
             family = min(owners, key=lambda family: classes.ending(name, stems[family][:1]) is None)
@@ -168,7 +170,7 @@ def _check_names(
     said: Mapping[str, Any], changed: Mapping[str, Any], model_type: str, family: type[FamilyConfig]
 ) -> None:
     """Refuse to set a field that neither the family nor the config knows."""
-    known = family.settable({**said, **changed}) | set(said) | set(family.aliases)
+    known = family.settable({**said, **changed}) | set(said) | set(family.attribute_map)
     for name in changed:
         if name not in known:
             hint = nearest(name, known) or f"fields that count: {', '.join(family.counted())}"
@@ -180,8 +182,8 @@ def _over(said: Mapping[str, Any], changed: Mapping[str, Any], family: type[Fami
 
     Where all layers are of one kind, so are any number of them.
     """
-    read_as = {family.aliases.get(name, name) for name in changed}
-    fields = {name: value for name, value in said.items() if family.aliases.get(name, name) not in read_as}
+    read_as = {family.attribute_map.get(name, name) for name in changed}
+    fields = {name: value for name, value in said.items() if family.attribute_map.get(name, name) not in read_as}
     fields.update(changed)
     layers, count = fields.get("layer_types"), changed.get("num_hidden_layers")
     alike = isinstance(layers, list) and len(set(map(str, layers))) == 1 and "layer_types" not in changed
@@ -190,36 +192,38 @@ def _over(said: Mapping[str, Any], changed: Mapping[str, Any], family: type[Fami
     return fields
 
 
-def _ending(model_type: str, family: type[FamilyConfig], fields: Mapping[str, Any]) -> tuple[Ending | None, list[str]]:
+def _ending(
+    model_type: str, family: type[FamilyConfig], fields: Mapping[str, Any]
+) -> tuple[TaskHead | None, list[str]]:
     """The ending of the class that a config names, None where it names no class; and classes that it names behind a
     body, whose heads are left out. Another class is another model, and another head, or none, another count. Raises
     ConfigError."""
     named = classes.named(fields.get("architectures"))
     if not named:
         return None, []
-    endings = [ending for name in named if (ending := classes.ending(name, family.stems))]
-    said, first = f"architectures = {shown(named)}", next(iter(family.heads), "")
+    endings = [ending for name in named if (ending := classes.ending(name, family.class_prefixes))]
+    said, first = f"architectures = {format_value(named)}", next(iter(family.task_heads), "")
     plain = None if is_draft(fields, named) else setting("architectures")
     if not endings:
         if named[0] in HEADS:
             raise ConfigError(
                 f"{said} is not counted: {HEADS[named[0]]}",
-                f"its body alone: {setting('architectures', f'{family.stems[0]}Model')}",
+                f"its body alone: {setting('architectures', f'{family.class_prefixes[0]}Model')}",
             )
-        own = f"its class is {family.stems[0]}{first}" if family.stems else "it has no class"
+        own = f"its class is {family.class_prefixes[0]}{first}" if family.class_prefixes else "it has no class"
         raise ConfigError(
             f"{said} names no class of {model_type}: {own}",
             f"to count it as a plain {model_type} anyway: {plain}" if plain else DRAFT,
         )
-    if len(endings) == len(named) and family.heads.get(endings[0], CAUSAL_MODEL).head == "none":
-        body = family.heads[endings[0]]
-        others = [name for name, end in zip(named, endings, strict=True) if family.heads.get(end) != body]
+    if len(endings) == len(named) and family.task_heads.get(endings[0], CAUSAL_MODEL).head == "none":
+        body = family.task_heads[endings[0]]
+        others = [name for name, end in zip(named, endings, strict=True) if family.task_heads.get(end) != body]
         return body, others
-    there = [family.heads.get(ending) for ending in endings]
+    there = [family.task_heads.get(ending) for ending in endings]
     if there[0] is None or any(other != there[0] for other in there):
         known = f"known: {', '.join(class_names(family))}"
         raise ConfigError(
             f"{said}: the head of {'this class is' if len(there) == 1 else 'these classes is'} not understood here",
-            f"{known}; with the head of {family.stems[0]}{first}: {plain}" if plain else known,
+            f"{known}; with the head of {family.class_prefixes[0]}{first}: {plain}" if plain else known,
         )
     return there[0], []

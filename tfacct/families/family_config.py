@@ -1,0 +1,338 @@
+"""The pydantic model of a family: the fields of its `config.json` in, checked; its architecture out.
+
+Every field of a config is one of four: read (a field of the class), ignored (known not to change a count),
+refused (known to change counts, and not understood here), or unknown (named in a warning).
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError
+
+from tfacct.architecture.parts import Attention, LatentAttention, Part, Pooler
+from tfacct.architecture.transformer import AnyPooler, Transformer
+from tfacct.base.complaints import format_value as format_value
+from tfacct.base.complaints import must
+from tfacct.base.errors import ConfigError, nearest
+from tfacct.base.spelling import setting
+from tfacct.families.fields import divide_exactly
+from tfacct.families.known_fields import (
+    DRAFT,
+    IGNORED_FIELDS,
+    MTP_FIELDS,
+    OFF,
+    changes_counts,
+    is_ignored_field,
+    may_add_weights,
+    of_draft,
+    same_size,
+)
+from tfacct.families.task_heads import CAUSAL_MODEL, DEFAULT_LABELS, TASK_HEAD_FIELDS, TaskHead, label_count
+from tfacct.ledger.groups import Ledger
+from tfacct.ledger.workload import Workload
+
+
+class FamilyConfig(BaseModel):
+    """The fields of one family's `config.json` that its counts depend on."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)  # only what is read is built
+
+    attribute_map: ClassVar[Mapping[str, str]] = {}
+    """Other names by which the class reads a field → the field."""
+    ignored_fields: ClassVar[Collection[str]] = frozenset()
+    """Fields that change no count in this family."""
+    reference_only: ClassVar[Collection[str]] = frozenset()
+    """Fields that no count depends on, only the reference model."""
+    null_means: ClassVar[Mapping[str, Any]] = {}
+    """Fields that null does not leave absent → what it means: the value of another field, the quotient of two, as
+    `hidden_size / num_attention_heads`, or a value that is no name."""
+    nested_defaults: ClassVar[Mapping[str, int]] = {}
+    """Sizes that the class has if a config inside a composite config does not give them."""
+    sums: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    """Fields of published files → the fields that they are the sum of: another value contradicts these."""
+    constant_axes: ClassVar[frozenset[str]] = frozenset()
+    """Axes whose sizes no config can change: formulas have their numbers."""
+    mla_mode_field: ClassVar[str] = "latent_attention"
+    """The field that says how latent attention runs, in families that have it."""
+    dropouts: ClassVar[Mapping[str, tuple[str, float | None]]] = {}
+    """Where the class has dropout (places as in `training.traits.Mode`) → the field of its rate, and its default."""
+    class_prefixes: ClassVar[tuple[str, ...]] = ()
+    """How the names of its classes begin; empty if transformers has none."""
+    task_heads: ClassVar[Mapping[str, TaskHead]] = {}
+    """How the class names end that are supported → what follows the layers; the first if a config names no class."""
+    base_model_path: ClassVar[str] = "model."
+    """How paths of modules in the base model begin, which a bare base model's own paths lack."""
+    checkpoint_conversion_mapping: ClassVar[tuple[tuple[str, str], ...]] = ()
+    """Patterns in names of files' tensors (`*` for numbers) → what the class has there, applied in turn."""
+    keep_in_fp32_modules: ClassVar[tuple[str, ...]] = ()
+    """Modules whose matrices quantization leaves alone: the class's `_keep_in_fp32_modules`."""
+    transposed_weights: ClassVar[tuple[str, ...]] = ()
+    """How our paths of matrices begin that the class stores as (inputs, outputs), unlike nn.Linear."""
+    hf_model_type: ClassVar[str] = ""
+    """The `model_type` whose class runs the configs, if transformers has none for this family's own."""
+    hf_modules: ClassVar[Mapping[str, str]] = {}
+    """Our module path → the transformers class's. Several of ours may be one of theirs; `scores` and `values` are what
+    its attention module computes itself."""
+    hf_tensors: ClassVar[Mapping[str, str]] = {}
+    """Our tensors → the class's, where a parameter is no module's `weight` or `bias`."""
+    hf_cache_differs: ClassVar[str] = "it keeps one token fewer of a window"
+    """How what the class caches differs from what an engine must cache."""
+    hf_extra_note: ClassVar[str] = ""
+    """Work of the class beyond what is counted: that of `hf_extra_positions` or `hf_products`."""
+    hf_no_chunked_prefill: ClassVar[str] = ""
+    """Why the class cannot take several new tokens after cached ones; empty if it can."""
+    hf_no_cache: ClassVar[bool] = False
+    """Whether the class caches nothing, and so reads whole texts only."""
+    hf_fixed_source: ClassVar[bool] = False
+    """Whether the class reads a source of exactly `source` positions."""
+
+    _task_head: TaskHead | None = PrivateAttr(default=None)
+    _labels: int = PrivateAttr(default=DEFAULT_LABELS)
+
+    @property
+    def task_head(self) -> TaskHead:
+        """What follows the layers in the class that `architectures` names."""
+        return self._task_head or next(iter(self.task_heads.values()), CAUSAL_MODEL)
+
+    def choose_task_head(self, task_head: TaskHead, raw: Mapping[str, Any]) -> dict[str, Any]:
+        """Take what follows the layers, and the number of classes in `raw`; return what was defaulted. Raises
+        ConfigError."""
+        self._task_head = task_head
+        if not task_head.scores_classes:
+            return {}
+        self._labels, defaulted = label_count(task_head, raw)
+        return defaulted
+
+    @property
+    def context(self) -> int:
+        """The longest context the model was trained for."""
+        raise NotImplementedError
+
+    @property
+    def source(self) -> int:
+        """The longest source that its encoder was trained for, if it has one."""
+        return self.context
+
+    def architecture(self) -> Transformer:
+        """The transformer that these fields describe, with a language model's head. Raises ConfigError."""
+        raise NotImplementedError
+
+    def pooler(self, hidden: Any) -> AnyPooler | None:
+        """Pooler before the classifier, or after the layers of a base model, if the task head has one."""
+        return Pooler(hidden=hidden)
+
+    def transformer(self) -> Transformer:
+        """The transformer that these fields describe, with what follows the layers in its class."""
+        shape, head = self.architecture(), self.task_head
+        return head.on(shape, self._labels, self.pooler(shape.embed.hidden) if head.pooler else None)
+
+    def hf_module_paths(self) -> dict[str, str]:
+        """Our module path → that of the class that `architectures` names."""
+        table = self.hf_module_names()
+        return {**self.task_head.renamed(table, self.base_model_path), **self.task_head.paths} if table else {}
+
+    def hf_tensor_names(self) -> dict[str, str]:
+        """Our tensors → those of the class that `architectures` names, if they are no module's `weight` or `bias`."""
+        return self.task_head.renamed(self.hf_tensors, self.base_model_path)
+
+    def hf_module_names(self) -> Mapping[str, str]:
+        """Our module path → that of the class with a language model's head."""
+        return self.hf_modules
+
+    def hf_unsupported(self) -> str | None:
+        """Why the transformers class cannot be asked about these fields; None if it can."""
+        return None
+
+    def hf_cache(self) -> Transformer:
+        """A transformer that caches what the transformers class caches: one token of a window less than a query sees,
+        because the next query is one of them."""
+
+        def less_one(part: Part) -> Part:
+            if not isinstance(part, (Attention, LatentAttention)) or part.window is None:
+                return part
+            return replace(part, window=part.window - 1)
+
+        return self.transformer().mapped(less_one)
+
+    def hf_extra_positions(self, work: Workload) -> Mapping[str, int]:
+        """Our matmuls that the class runs over more positions than there are new tokens, by path: how many more."""
+        return {}
+
+    def hf_config_fields(self) -> Mapping[str, Any]:
+        """Fields that the class of another `model_type` needs besides those of the config, under its own names."""
+        return {}
+
+    def hf_extra_flops(self, work: Workload) -> Mapping[str, int]:
+        """FLOPs per layer that the class runs beyond those counted, by the path of one of our matmuls in that
+        module."""
+        return {}
+
+    def hf_products(self) -> Transformer | None:
+        """A transformer with the matmuls that the class runs; None if it runs those counted here."""
+        return None
+
+    def with_additional_layers(self) -> Ledger | None:
+        """Ledger with the layers that the config names and the counts do not include (multi-token prediction, drafts);
+        None if they are not described."""
+        return None
+
+    @classmethod
+    def settable(cls, said: Mapping[str, Any] | None = None) -> frozenset[str]:  # noqa: ARG003
+        """Every field that may be set: those that are read, rates of dropouts, and those known to be harmless."""
+        dropouts = (field for field, _ in cls.dropouts.values())
+        return (
+            frozenset((*cls.model_fields, *dropouts))
+            | IGNORED_FIELDS
+            | TASK_HEAD_FIELDS
+            | MTP_FIELDS
+            | {*cls.ignored_fields}
+            | {*cls.sums}
+        )
+
+    @classmethod
+    def counted(cls, said: Mapping[str, Any] | None = None) -> tuple[str, ...]:  # noqa: ARG003
+        """Every field that a count depends on."""
+        return tuple(name for name in cls.model_fields if name not in cls.reference_only)
+
+    @classmethod
+    def read(cls, raw: Mapping[str, Any]) -> "tuple[FamilyConfig, dict[str, Any], list[str]]":
+        """The checked fields of `raw`, those that took a default, and unknown names. Raises ConfigError."""
+        return validate(cls, raw)
+
+    @staticmethod
+    def refused(name: str, value: object) -> ConfigError:
+        """An error for a field whose value changes the counts and is not understood."""
+        return ConfigError(
+            f"{name} = {format_value(value)} changes the counts and is not understood for this model_type"
+        )
+
+
+def validate(family: type[FamilyConfig], raw: Mapping[str, Any]) -> tuple[FamilyConfig, dict[str, Any], list[str]]:
+    """The checked fields of `raw`, those that took a default, and unknown names. Raises ConfigError."""
+    given: dict[str, Any] = {}
+    unsaid: set[str] = set(family.model_fields)
+    unknown: list[str] = []
+    repeated: dict[str, str] = {}
+    fields = by_field_names(raw, family.attribute_map)
+    for name, value in fields.items():
+        if name in family.model_fields:
+            if value is None and name in family.null_means:
+                given[name] = value_of_null(family.null_means[name], {**_defaults(family), **fields})
+            elif value is not None or not _default_may_follow(family, name):
+                given[name] = value
+                unsaid.discard(name)
+        elif (
+            is_ignored_field(name)
+            or name in TASK_HEAD_FIELDS
+            or name in MTP_FIELDS
+            or name in family.ignored_fields
+            or name in family.sums
+        ):
+            continue
+        elif field := same_size(name, family.model_fields):
+            repeated[name] = field
+        elif changes_counts(name):
+            _refuse_if_on(name, value)
+        elif may_add_weights(name, value):
+            raise ConfigError(
+                f"{name} = {format_value(value)} is not known, and by its name it may add weights",
+                f"if you know that it adds none, count without it: {setting(name)}",
+            )
+        elif of_draft(name) and value not in OFF:
+            raise ConfigError(f"{name} = {format_value(value)}: {DRAFT}")
+        else:
+            unknown.append(name)
+    try:
+        config = family(**given)
+    except ValidationError as error:
+        raise config_error(error, raw) from None
+    for name, field in repeated.items():
+        _refuse_if_other(name, fields[name], _given_as(field, raw, family.attribute_map), getattr(config, field))
+    for name, parts in family.sums.items():
+        total = sum(getattr(config, part) or 0 for part in parts)
+        if raw.get(name) not in (None, total):
+            raise ConfigError(f"{name} = {format_value(raw[name])} contradicts {' + '.join(parts)} = {total:,}")
+    counted = (name for name in family.model_fields if name in unsaid and name not in family.reference_only)
+    values = {name: getattr(config, name) for name in counted}
+    return config, {name: value for name, value in values.items() if value is not None}, unknown
+
+
+def _defaults(family: type[FamilyConfig]) -> dict[str, Any]:
+    """Defaults of the fields that have one of their own."""
+    own = ((name, field.get_default()) for name, field in family.model_fields.items())
+    return {name: default for name, default in own if isinstance(default, int)}
+
+
+def value_of_null(spelled: Any, raw: Mapping[str, Any]) -> Any:
+    """Value of a field that is null: another's, or one divided by another, None where those are no sizes; or what is no
+    name itself."""
+    if not isinstance(spelled, str):
+        return spelled
+    int_between, _, parts = spelled.partition(" / ")
+    if not parts:
+        return raw.get(int_between)
+    sizes = [raw.get(name) for name in (int_between, parts)]
+    if not all(isinstance(size, int) and size > 0 for size in sizes):
+        return None
+    return divide_exactly(raw[int_between], raw[parts], f"{int_between} by {parts}")
+
+
+def by_field_names(raw: Mapping[str, Any], aliases: Mapping[str, str]) -> dict[str, Any]:
+    """The fields under the names that the family reads them by."""
+    fields: dict[str, Any] = {}
+    for name, value in raw.items():
+        read_as = aliases.get(name, name)
+        if read_as in fields and fields[read_as] != value:
+            other = _given_as(read_as, raw, aliases)
+            raise ConfigError(f"{name} = {format_value(value)} contradicts {other} = {format_value(fields[read_as])}")
+        fields[read_as] = value
+    return fields
+
+
+def _given_as(field: str, raw: Mapping[str, Any], aliases: Mapping[str, str]) -> str:
+    """The first name by which a config gives a field; the field's own where it does not."""
+    return next((name for name in raw if aliases.get(name, name) == field), field)
+
+
+def _default_may_follow(family: type[FamilyConfig], name: str) -> bool:
+    """The transformers classes read null as absent where the default follows from other fields, or is null."""
+    field = family.model_fields[name]
+    return field.default_factory is not None or field.default is None
+
+
+def _refuse_if_on(name: str, value: object) -> None:
+    full = isinstance(value, list) and all(kind == "full_attention" for kind in value)
+    if value in OFF or (name == "layer_types" and full):
+        return
+    raise ConfigError(
+        f"{name} = {format_value(value)} changes the counts and is not understood for this model_type",
+        f"if you know that it changes nothing here, count without it: {setting(name)}",
+    )
+
+
+def _refuse_if_other(name: str, value: object, field: str, counted: object) -> None:
+    """A size may stand under a second name too, if it is the same."""
+    if value not in (None, counted):
+        raise ConfigError(
+            f"{name} = {format_value(value)} contradicts {field} = {format_value(counted)}",
+            f"the class reads {field}; drop the other: {setting(name)}",
+        )
+
+
+def config_error(
+    error: ValidationError,
+    raw: Mapping[str, Any],
+    named: Callable[[tuple[Any, ...]], str] = lambda loc: ".".join(map(str, loc)),
+) -> ConfigError:
+    """The first complaint of pydantic in the tool's own words, `named` by its place. A missing field explains those
+    that follow from it."""
+    complaints = error.errors(include_url=False)
+    first = next((c for c in complaints if c["type"] != "default_factory_not_called"), complaints[0])
+    name = named(first["loc"])
+    if first["type"] == "missing":
+        return ConfigError(f"required field {name!r} is missing", nearest(name, raw))
+    if first["type"] == "value_error":
+        cause = first["ctx"]["error"]
+        return cause if isinstance(cause, ConfigError) else ConfigError(str(cause))
+    return ConfigError(f"{name} {must(first)}")

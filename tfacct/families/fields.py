@@ -1,0 +1,85 @@
+"""Kinds of config fields, named as pydantic's, and how numbers in a config are read.
+
+All are strict: `"32"`, `true` and `1.5` are no whole number.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic_core import core_schema
+
+from tfacct.architecture.parts import Rotary
+from tfacct.base.complaints import format_value
+from tfacct.base.errors import ConfigError
+from tfacct.ledger.workload import LARGEST
+
+
+class CoreSchema:
+    """The schema of a field in pydantic-core's terms, built once: families have such fields by the dozen, and pydantic
+    would build a `Field` anew for each."""
+
+    def __init__(self, schema: Any) -> None:
+        self.schema = schema
+
+    def __get_pydantic_core_schema__(self, _source: object, _handler: object) -> Any:
+        return dict(self.schema)  # pydantic writes into it
+
+
+def int_between(least: int, most: int = LARGEST) -> CoreSchema:
+    """A whole number in these bounds."""
+    return CoreSchema(core_schema.int_schema(strict=True, ge=least, le=most))
+
+
+PositiveInt = Annotated[int, int_between(1)]
+"""A size in a config."""
+NonNegativeInt = Annotated[int, int_between(0)]
+MOST_LAYERS = 100_000
+LayerCount = Annotated[int, int_between(1, MOST_LAYERS)]
+"""A number of layers. Each layer is built separately, so the limit is lower than for other sizes."""
+PositiveIntOrList = Annotated[
+    int | list[int],
+    CoreSchema(
+        core_schema.union_schema(
+            [int_between(1).schema, core_schema.list_schema(int_between(1).schema, strict=True, min_length=1)],
+            custom_error_type="count_or_list",
+            custom_error_message="must be a whole number from 1, or a list of them",
+        )
+    ),
+]
+"""A size, or a list of sizes, one per layer."""
+StrictBool = Annotated[bool, CoreSchema(core_schema.bool_schema(strict=True))]
+PositiveFloat = Annotated[float, CoreSchema(core_schema.float_schema(strict=True, gt=0, allow_inf_nan=False))]
+NonNegativeFloat = Annotated[float, CoreSchema(core_schema.float_schema(strict=True, ge=0, allow_inf_nan=False))]
+Fraction = Annotated[float, CoreSchema(core_schema.float_schema(strict=True, gt=0, le=1))]
+StrictStr = Annotated[str, CoreSchema(core_schema.str_schema(strict=True))]
+JsonDict = Annotated[dict[str, Any], CoreSchema(core_schema.dict_schema(core_schema.str_schema(), strict=True))]
+
+
+def require_even(rotary_dim: int, what: str = "head_dim") -> int:
+    """A size that a rotary embedding can rotate in pairs. Raises ConfigError."""
+    if rotary_dim % 2 or rotary_dim == 0:
+        raise ConfigError(f"{what} {rotary_dim:,} is not even: rotary positions rotate a head's elements in pairs")
+    return rotary_dim
+
+
+def read_partial_rotary_factor(given: float, parameters: Mapping[str, Any] | None) -> float:
+    """The share of a head that is rotated: transformers 5 has it in rope_parameters. Raises ConfigError."""
+    part = (parameters or {}).get("partial_rotary_factor", given)
+    if not isinstance(part, (int, float)) or isinstance(part, bool) or not 0 < part <= 1:
+        raise ConfigError(
+            f"rope_parameters.partial_rotary_factor must be above 0 and at most 1, not {format_value(part)}"
+        )
+    return float(part)
+
+
+def read_rope(theta: float | None, scaling: Mapping[str, Any] | None, parameters: Mapping[str, Any] | None) -> Rotary:
+    """The rotary embedding, as transformers 4 (rope_theta, rope_scaling) or 5 (rope_parameters) spells it."""
+    spelled = parameters or scaling
+    return Rotary((spelled or {}).get("rope_theta") or theta or 10_000.0, spelled)
+
+
+def divide_exactly(whole: int, parts: int, what: str, hint: str | None = None) -> int:
+    """`whole / parts`. Raises ConfigError unless it is a whole number."""
+    if whole % parts:
+        raise ConfigError(f"{what}: {whole:,} is not divisible by {parts:,}", hint)
+    return whole // parts

@@ -1,0 +1,126 @@
+"""Which layers have a window, a rotary embedding or experts, as lists in a config say it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Annotated, Any, TypeAlias
+
+from pydantic_core import core_schema
+
+from tfacct.architecture.parts import Experts, Part
+from tfacct.architecture.transformer import Transformer
+from tfacct.base.errors import ConfigError
+from tfacct.families.fields import CoreSchema
+
+LayerTypes: TypeAlias = Annotated[list[str], CoreSchema(core_schema.list_schema(core_schema.str_schema(), strict=True))]
+Flags: TypeAlias = Annotated[list[int], CoreSchema(core_schema.list_schema(core_schema.int_schema(ge=0, le=1)))]
+MlpLayerTypes: TypeAlias = Annotated[
+    list[str], CoreSchema(core_schema.list_schema(core_schema.literal_schema(["dense", "sparse"]), strict=True))
+]
+FULL, SLIDING = "full_attention", "sliding_attention"
+HIDDEN = "num_hidden_layers"
+
+
+def check_length(name: str, given: Sequence[object], layers: int, hint: str | None = None, *, of: str = HIDDEN) -> None:
+    """Refuse a list of a config that has not one entry for each layer. `of`: the field that says how many there are.
+    Raises ConfigError."""
+    if len(given) != layers:
+        raise ConfigError(f"{name} names {len(given):,} layers, and {of} is {layers:,}", hint)
+
+
+def layer_kinds(
+    given: list[str] | None, layers: int, default: Callable[[int], str], known: tuple[str, str]
+) -> list[str]:
+    """The kind of each layer, by the config's layer_types, or, where it has none, by `default`. Raises ConfigError."""
+    kinds = given if given is not None else [default(number) for number in range(layers)]
+    check_length("layer_types", kinds, layers, "layer_types=null gives the family's own pattern")
+    for number, kind in enumerate(kinds):
+        if kind not in known:
+            raise ConfigError(f"layer_types[{number}] = {kind!r} is not understood: write {' or '.join(known)}")
+    return kinds
+
+
+def rope_parameters_by_kind(
+    given: Mapping[str, Any] | None, default: Mapping[str, Any], window: int | None
+) -> Mapping[str, Any]:
+    """The angles of a layer's kind, in rope_parameters that name those of each. Raises ConfigError."""
+    spelled = (given or default).get(FULL if window is None else SLIDING)
+    if not isinstance(spelled, Mapping):
+        raise ConfigError(f"rope_parameters must have the angles of {FULL} and of {SLIDING}")
+    return spelled
+
+
+def rope_layers(given: list[int] | None, layers: int, interval: int) -> list[bool]:
+    """Booleans, one for each layer: whether queries and keys are rotated. `given` are the config's no_rope_layers;
+    without them every `interval`-th layer is not. Raises ConfigError."""
+    if given is None:
+        return [(number + 1) % interval != 0 for number in range(layers)]
+    if len(given) < layers:
+        raise ConfigError(
+            f"no_rope_layers names {len(given):,} layers, and num_hidden_layers is {layers:,}",
+            "no_rope_layers=null gives the family's own pattern",
+        )
+    return [bool(flag) for flag in given[:layers]]
+
+
+def layer_windows(
+    given: list[str] | None, layers: int, window: int | None, default: Callable[[int], bool], switch: str = ""
+) -> list[int | None]:
+    """The window of each layer, None where it sees everything.
+
+    `given` are the config's layer_types; where it has none, `default` says which layers slide. Raises ConfigError.
+    """
+    kinds = layer_kinds(given, layers, lambda number: SLIDING if default(number) else FULL, (FULL, SLIDING))
+    if SLIDING in kinds and not window:
+        why = f"{switch} is off" if switch else "sliding_window is null"
+        raise ConfigError(
+            f"layer {kinds.index(SLIDING)} has {SLIDING}, but {why}",
+            "give sliding_window, or set every entry of layer_types to full_attention",
+        )
+    return [window if kind == SLIDING else None for kind in kinds]
+
+
+def validated_layer_types(given: list[str], layers: int, known: Sequence[str], field: str = "layer_types") -> list[str]:
+    """The kinds that a list names, one for each layer. Raises ConfigError."""
+    check_length(field, given, layers)
+    for number, kind in enumerate(given):
+        if kind not in known:
+            raise ConfigError(f"{field}[{number}] = {kind!r} is not understood: write {' or '.join(known)}")
+    return given
+
+
+def check_first_dense(said: int | None, routed: Sequence[bool]) -> None:
+    """Raise ConfigError where first_k_dense_replace, which a class does not read, says other layers than it builds."""
+    if said is not None and [number >= said for number in range(len(routed))] != list(routed):
+        first = next((number for number, one in enumerate(routed) if one), len(routed))
+        raise ConfigError(
+            f"first_k_dense_replace = {said:,} contradicts the layers: the first with experts is layer {first:,}"
+        )
+
+
+def check_top_k(active: int, experts: int, names: tuple[str, str]) -> None:
+    """Refuse to send a token to more experts than there are."""
+    if active > experts:
+        raise ConfigError(f"{names[0]} = {active:,} is more than {names[1]} = {experts:,}")
+
+
+def moe_layers(layers: int, step: int, dense: list[int] | None) -> list[bool]:
+    """Booleans, one for each layer: every `step`-th layer has experts, except those listed as `dense`."""
+    return [number not in (dense or []) and (number + 1) % step == 0 for number in range(layers)]
+
+
+def with_all_experts(shape: Transformer) -> Transformer:
+    """Return the model with every token sent to all experts."""
+
+    def to_all(part: Part) -> Part:
+        return replace(part, active=part.experts) if isinstance(part, Experts) else part
+
+    return shape.mapped(to_all)
+
+
+def sparse_layers(given: list[str] | None, layers: int) -> list[bool]:
+    """Booleans, one for each layer: whether it has experts. `given` are the config's mlp_layer_types; without them the
+    first layer is dense and all others have experts. Raises ConfigError."""
+    if given is None:
+        return [number > 0 for number in range(layers)]
+    check_length("mlp_layer_types", given, layers, "mlp_layer_types=null gives the family's own pattern")
+    return [kind == "sparse" for kind in given]
