@@ -217,7 +217,7 @@ def exact_angles(about: LoadedModel, stranger) -> None:
         if attn is None or attn.rotary is None:
             continue
         exact = frequencies(attn.rotary, attn.head_dim if attn.rope_dim is None else attn.rope_dim)
-        axes = 1 if attn.rotary.tiles is None else 2 + attn.rotary.timed
+        axes = 1 if attn.rotary.tiles is None else attn.rotary.axes
         exact = exact[: len(exact) // axes]  # frames, rows and columns turn alike
         for path, buffer in list(stranger.named_buffers()):
             at, _, name = path.rpartition(".")

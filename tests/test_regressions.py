@@ -149,5 +149,5 @@ def test_sines_of_a_width_of_one_are_zeros() -> None:
     from tfacct.reference.positions import Sines
 
     rows = torch.ones(2, 3, 1)
-    sines = Sines(Positions(rows=7, hidden=1, stored=False, halves=True))
+    sines = Sines(Positions(rows=7, hidden=1, layout="sines_then_cosines"))
     assert torch.equal(sines(rows, torch.arange(3)), rows)

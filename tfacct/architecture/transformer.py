@@ -357,7 +357,7 @@ class Transformer:
         longer = self
         if self.distances is not None and self.distances.of_text:
             longer = replace(self, distances=replace(self.distances, buckets=2 * context))
-        if self.positions is None or self.positions.crossed:  # whose rows are those of a side
+        if self.positions is None or self.positions.layout == "columns_and_rows":  # whose rows are those of a side
             return longer
         return replace(longer, positions=replace(self.positions, rows=context + self.positions.offset))
 

@@ -135,6 +135,6 @@ class Qwen2_5OmniAudio(AudioEncoder):
         return {
             **super().ends(),
             "embed": Stem(bins=self.num_mel_bins, hidden=hidden, every=chunk),
-            "positions": Positions(rows=rows, hidden=hidden, stored=False, halves=True, every=chunk),
+            "positions": Positions(rows=rows, hidden=hidden, layout="sines_then_cosines"),
             "merger": Averaged(hidden=hidden, patches=AVERAGED, out=self.output_dim),
         }

@@ -308,7 +308,7 @@ class BlenderbotSmall(Bart):
         return {
             **own,
             "embed": replace(own["embed"], scaled=False),
-            "positions": replace(own["positions"], behind=True),
+            "positions": replace(own["positions"], layout="after_norm"),
         }
 
 
@@ -320,7 +320,7 @@ class M2M100(PreNormBart):
     dropouts = MORE_DROPOUT
 
     def positions(self, side: str) -> Positions:
-        return replace(super().positions(side), stored=False, halves=True)
+        return replace(super().positions(side), layout="sines_then_cosines")
 
 
 class Marian(BartBase):

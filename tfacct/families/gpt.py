@@ -249,7 +249,7 @@ class CTRL(EqualLayers, LayerNormDecoder):
         return replace(super().norm(), eps=1e-6)
 
     def positions(self) -> Positions:
-        return Positions(rows=self.context, hidden=self.n_embd, stored=False, halves=True, even=True)
+        return Positions(rows=self.context, hidden=self.n_embd, layout="ctrl_sines")
 
     def embedding(self, **own: Any) -> Embedding:
         return super().embedding(scaled=True)
@@ -578,4 +578,4 @@ class XGLM(ScaledFairseqDecoder):
     task_heads = DECODER
 
     def positions(self) -> Positions:
-        return Positions(rows=self.context + 2, hidden=self.d_model, offset=2, stored=False, halves=True)
+        return Positions(rows=self.context + 2, hidden=self.d_model, offset=2, layout="sines_then_cosines")

@@ -374,7 +374,7 @@ class NanoChat(Decoder):
 
     def rope(self) -> Rotary:
         """Rotates in the other direction."""
-        return super().rope()._replace(backwards=True)
+        return super().rope()._replace(kind="backwards")
 
     def embeddings_and_head(self) -> dict[str, Any]:
         return {**super().embeddings_and_head(), "embed_norm": self.norm()}

@@ -162,7 +162,7 @@ class Config(FamilyConfig):
         learned = self.model.positions == "learned"
         if not learned and self.model.positions != "sines":
             return None
-        return Positions(rows=rows, hidden=self.model.hidden, trained=learned, stored=learned)
+        return Positions(rows=rows, hidden=self.model.hidden, trained=learned, layout="row" if learned else "sines")
 
     def _bias(self, side: SideTable) -> RelativeBias | None:
         """The table of distances, where there is one: as many scores as query heads."""

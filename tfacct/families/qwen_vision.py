@@ -100,7 +100,7 @@ class QwenVisionBase(EncoderBase):
 
     def rope(self) -> Rotary:
         check_axial(self.rope_parameters)
-        return Rotary(axial_theta(self.rope_parameters), grid=True, tiles=self.tiles)
+        return Rotary(axial_theta(self.rope_parameters), kind="grid", tiles=self.tiles)
 
     def positions(self) -> Positions | None:
         """Learned positions, in families that have them."""

@@ -91,7 +91,7 @@ class Kimi_K25Vision(Encoder):
         divide_exactly(self.head_dim, 4, "the size of a head by 4")
 
     def rope(self) -> Rotary:
-        return Rotary(axial_theta(self.rope_parameters), grid=True, tiles=(1,), woven=True)
+        return Rotary(axial_theta(self.rope_parameters), kind="woven_grid", tiles=(1,))
 
     def ends(self) -> dict[str, Any]:
         """Patches and positions."""
@@ -126,9 +126,13 @@ class MiniMaxM3VLVision(ClipLayers, ImageEncoder):
         super().check()
         check_axial(self.rope_parameters, "frame, row and column")
 
-    def rope(self) -> Rotary:
+    @property
+    def tiles(self) -> tuple[int, ...]:
         """Patches come in the squares that the projector merges."""
-        return Rotary(axial_theta(self.rope_parameters), grid=True, tiles=(self.spatial_merge_size,), timed=True)
+        return (self.spatial_merge_size,)
+
+    def rope(self) -> Rotary:
+        return Rotary(axial_theta(self.rope_parameters), kind="video_grid", tiles=self.tiles)
 
     def attention(self, **own: Any) -> Attention:
         axes = 3
@@ -203,7 +207,7 @@ class Gemma4Vision(EncoderBase):
             raise self.refused("attention_bias", True)
 
     def rope(self) -> Rotary:
-        return Rotary(axial_theta(self.rope_parameters, 100.0), grid=True, tiles=self.tiles, pairs="quarters")
+        return Rotary(axial_theta(self.rope_parameters, 100.0), kind="grid", tiles=self.tiles, pairs="quarters")
 
     def attention(self, **own: Any) -> Attention:
         """Grouped-query attention without biases, with norms of queries, keys and values."""
@@ -236,7 +240,7 @@ class Gemma4Vision(EncoderBase):
         return {
             **super().ends(),
             "embed": Patches(channels=COLORS, pixels=self.patch_size**2, hidden=hidden, bias=False),
-            "positions": Positions(rows=rows, hidden=hidden, crossed=True, tiles=self.tiles),
+            "positions": Positions(rows=rows, hidden=hidden, layout="columns_and_rows", tiles=self.tiles),
             "merger": Averaged(hidden=hidden, patches=together, eps=None, **how),
         }
 
@@ -309,7 +313,7 @@ class Llama4Vision(ImageEncoder):
 
     def rope(self) -> Rotary:
         theta = axial_theta(self.rope_parameters, self.rope_theta or 10_000.0)
-        return Rotary(theta, pairs="neighbours", grid=True, tiles=(), marked=True)
+        return Rotary(theta, pairs="neighbours", kind="grid_from_one", tiles=(), unrotated=1)
 
     def patches(self, **own: Any) -> Patches:
         return super().patches(last=True)
@@ -355,7 +359,7 @@ class PixtralVision(ImageEncoder):
             raise self.refused("head_dim", self.own_head_dim)
 
     def rope(self) -> Rotary:
-        return read_rope(self.rope_theta, None, self.rope_parameters)._replace(grid=True)
+        return read_rope(self.rope_theta, None, self.rope_parameters)._replace(kind="grid")
 
     def attention(self, **own: Any) -> Attention:
         half = require_even(divide_exactly(self.head_dim, 2, "head_dim by 2"), "head_dim / 2 =")

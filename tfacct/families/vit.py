@@ -468,7 +468,8 @@ class Dinov2(DinoLayers):
     def positions(self) -> Positions:
         """Registers have no position. Raises ConfigError."""
         extra = self.extra_tokens
-        return Positions(rows=self.context - extra, hidden=self.hidden_size, front=1 + extra if extra else None)
+        layout: Any = "class_and_patches" if extra else "row"
+        return Positions(rows=self.context - extra, hidden=self.hidden_size, layout=layout)
 
 
 class Dinov2WithRegisters(Dinov2):
@@ -526,7 +527,7 @@ class DINOv3ViT(DinoLayers):
         divide_exactly(self.head_dim, 4, "the size of a head by 4")
 
     def rope(self) -> Rotary:
-        return Rotary(self.rope_theta, grid=True, tiles=(), centred=1 + self.extra_tokens)
+        return Rotary(self.rope_theta, kind="centred_grid", tiles=(), unrotated=1 + self.extra_tokens)
 
     def attention(self, **own: Any) -> Attention:
         return super().attention(qkv_bias=self.query_bias, key_bias=self.key_bias, out_bias=self.proj_bias)

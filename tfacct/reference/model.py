@@ -40,14 +40,15 @@ def _sees_all(stacks: Sequence[Stack]) -> bool:
     return any(isinstance(part, parts.Attention) and not part.causal for part in attention)
 
 
-def _positions(part: parts.Positions | None) -> nn.Module | None:
+def _positions(shape: architecture.Transformer | architecture.Encoder) -> nn.Module | None:
+    part = shape.positions
     if part is None:
         return None
-    if part.crossed:
+    if part.layout == "columns_and_rows":
         return Crossed(part)
-    if part.front is not None:
-        return ClassAndPatches(part)
-    return Positions(part) if part.stored else Sines(part)
+    if part.layout == "class_and_patches":
+        return ClassAndPatches(part, getattr(shape.embed, "front", 1))
+    return Positions(part) if part.stored else Sines(part, getattr(shape.embed, "every", None))
 
 
 def _front(part: parts.Embedding | parts.Patches | parts.Stem) -> nn.Module:
@@ -78,7 +79,7 @@ class Encoder(nn.Module):
         self.recompute, self.longest = recompute, encoder.longest
         self.embed = None if encoder.embed is None else Tokens(encoder.embed)
         self.stem = None if encoder.stem is None else Stem(encoder.stem)
-        self.pos_embed = _positions(encoder.positions)
+        self.pos_embed = _positions(encoder)
         self.rel_bias = None if encoder.bias is None else RelativeBias(encoder.bias, both_ways=True)
         self.embed_norm = own_norm(encoder.embed_norm)
         self.blocks = _blocks(encoder.stacks, fused=fused, keep_all=False)
@@ -120,8 +121,8 @@ class Decoder(nn.Module):
         self.windowed = any(stack.block.window is not None for stack in shape.stacks)
         table: Any = _front(shape.embed)
         self.embed = table
-        self.pos_embed = _positions(shape.positions)
-        self.positions_behind = shape.positions is not None and shape.positions.behind
+        self.pos_embed = _positions(shape)
+        self.positions_behind = shape.positions is not None and shape.positions.layout == "after_norm"
         self.type_embed = None if shape.segments is None else Segments(shape.segments)
         self.task_embed = None if shape.tasks is None else Segments(shape.tasks)
         self.box_embed = None if shape.boxes is None else Boxes(shape.boxes)

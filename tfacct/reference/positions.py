@@ -33,9 +33,9 @@ class Positions(Embedding):
 class ClassAndPatches(Embedding):
     """A table of positions of the class token and of patches; learned tokens between them have none."""
 
-    def __init__(self, part: parts.Positions) -> None:
+    def __init__(self, part: parts.Positions, front: int) -> None:
         super().__init__(part.rows, part.hidden)
-        self.between, self.class_add, self.add = part.front or 1, Add(), Add()
+        self.between, self.class_add, self.add = front, Add(), Add()
 
     def forward(self, x: Tensor, positions: Tensor) -> Tensor:  # type: ignore[override]
         first, others, patches = x[:, :1], x[:, 1 : self.between], x[:, self.between :]
@@ -72,24 +72,25 @@ class Resampled(Work):
 
 
 class Sines(nn.Module):
-    """Sines and cosines of the positions, computed anew and added to the token's row.
+    """Sines and cosines of the positions, computed anew and added to the token's row. In chunks of audio (`every`)
+    positions are counted anew.
 
-    Vaswani et al., "Attention Is All You Need" (arXiv 1706.03762), section 3.5; in `halves` as in transformers'
-    M2M100SinusoidalPositionalEmbedding, where the rates end at 1 / 10,000 and an odd last number is 0, or `even`, as in
-    CTRLModel, at the paper's rates, where an odd last number is a sine.
+    Vaswani et al., "Attention Is All You Need" (arXiv 1706.03762), section 3.5. `sines_then_cosines`, as in
+    transformers' M2M100SinusoidalPositionalEmbedding: the rates end at 1 / 10,000 and an odd last number is 0. At the
+    paper's rates, as in CTRLModel, an odd last number is a sine.
     """
 
-    def __init__(self, part: parts.Positions) -> None:
+    def __init__(self, part: parts.Positions, every: int | None = None) -> None:
         super().__init__()
         self.add, self.offset, hidden = Add(), part.offset, part.hidden
-        self.odd_one, self.every = 0, part.every
+        self.odd_one, self.every = 0, every
         if torch.get_default_device().type == "meta" or not isinstance(hidden, int):
             self.rates, self.phases = torch.empty(hidden), torch.empty(hidden)
-        elif part.halves and part.even:
+        elif part.layout == "ctrl_sines":
             numbers = torch.cat((torch.arange(0, hidden, 2), torch.arange(0, hidden - 1, 2))).double()
             self.rates = 10_000 ** (-numbers / hidden)
             self.phases = (torch.arange(hidden) >= (hidden + 1) // 2) * (torch.pi / 2)
-        elif part.halves:
+        elif part.layout == "sines_then_cosines":
             half, self.odd_one = hidden // 2, hidden % 2
             numbers = torch.arange(half, dtype=torch.float64)
             self.rates = (10_000 ** (-numbers / (half - 1))).repeat(2)

@@ -20,43 +20,38 @@ from tfacct.base.errors import ConfigError
 
 
 class Angles:
-    """Angles by which one kind of rotary positions turns `size` numbers of a head."""
+    """Angles by which one kind of rotary embedding rotates `size` elements of a head."""
 
     def __init__(self, part: parts.Rotary, size: int) -> None:
-        self.frequencies, self.grid, self.tiles = frequencies(part, size), part.grid, part.tiles
-        self.backwards = part.backwards
-        self.timed, self.woven, self.marked = part.timed, part.woven, part.marked
-        self.centred = part.centred
+        self.part, self.frequencies = part, frequencies(part, size)
 
     def turn(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Cosine and sine of every position's angles, where the frequencies are; the sine with the signs of a turn."""
-        positions = positions if self.tiles is None else in_tiles(positions, self.tiles)
-        places = positions.to(self.frequencies.device)[:, None]
-        known = isinstance(positions.shape[0], int) and isinstance(self.frequencies.shape[0], int)
-        if self.centred is not None and known:
-            places = self._centred(places - self.centred, positions.shape[0] - self.centred)
-        elif self.grid and known:
-            side = max(math.isqrt(positions.shape[0] - self.marked), 1)
-            each = [places.expand(-1, own.shape[0]) for own in torch.tensor_split(self.frequencies, 2 + self.timed)]
-            by_row, by_column = each[-2:]
-            of_frame = [by * 0 for by in each[:-2]]  # an image has one
-            own = [by_row // side, by_column % side]
-            if self.marked:
-                own = [(by + 1) * (places < positions.shape[0] - 1) for by in reversed(own)]
-            places = torch.cat((*of_frame, *own), dim=1)
-        angles = places * self.frequencies[None]
-        if self.woven and isinstance(angles.shape[1], int):
+        part, own = self.part, self.frequencies
+        positions = positions if part.tiles is None else in_tiles(positions, part.tiles)
+        places = positions.to(own.device)[:, None]
+        if part.axes > 1 and isinstance(positions.shape[0], int) and isinstance(own.shape[0], int):
+            pieces = torch.tensor_split(own, part.axes)
+            axes = zip(self._on_grid(places, positions.shape[0] - part.unrotated), pieces, strict=True)
+            places = torch.cat([axis.expand(-1, piece.shape[0]) for axis, piece in axes], dim=1)
+        angles = places * own[None]
+        if part.kind == "woven_grid" and isinstance(angles.shape[1], int):
             angles = torch.stack(torch.tensor_split(angles, 2, dim=1)[::-1], dim=2).flatten(1)
-        cos, sin = angles.cos(), (-angles if self.backwards else angles).sin()
+        cos, sin = angles.cos(), (-angles if part.kind == "backwards" else angles).sin()
         return torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)
 
-    def _centred(self, places: Tensor, count: int) -> Tensor:
-        """Rows and columns of so many patches, from −1 to 1 by whole turns, for every pair; 0 in front of them."""
-        side, pairs = max(math.isqrt(count), 1), self.frequencies.shape[0] // 2
-        own = [
-            (2 * (by.double() + 0.5) / side - 1) * 2 * math.pi * (places >= 0) for by in (places // side, places % side)
-        ]
-        return torch.cat([by.expand(-1, pairs) for by in own], dim=1)
+    def _on_grid(self, places: Tensor, count: int) -> list[Tensor]:
+        """Row and column of each of `count` patches of a square image, and 0 for learned tokens."""
+        kind, side = self.part.kind, max(math.isqrt(count), 1)
+        places = places - self.part.unrotated if kind == "centred_grid" else places
+        axes = [places // side, places % side]
+        if kind == "video_grid":
+            return [places * 0, *axes]  # an image has one frame
+        if kind == "grid_from_one":
+            return [(axis + 1) * (places < count) for axis in reversed(axes)]
+        if kind == "centred_grid":
+            return [(2 * (axis.double() + 0.5) / side - 1) * 2 * math.pi * (places >= 0) for axis in axes]
+        return axes
 
 
 class Rotary(nn.Module):
@@ -88,11 +83,11 @@ def frequencies(part: parts.Rotary, head_dim: int) -> Tensor:
     exponents = torch.arange(head_dim // 2, dtype=torch.float64, device="cpu") * 2 / head_dim
     plain = _number(part.base, "rope_theta") ** -exponents
     scaling = part.scaling or {}
-    if part.timed:  # those of frames, rows and columns
+    if part.axes == 3:  # those of frames, rows and columns
         pairs = head_dim // 6
         own = _number(part.base, "rope_theta") ** -(torch.arange(pairs, dtype=torch.float64, device="cpu") / pairs)
         return own.repeat(3)
-    if part.grid:  # those of rows, then those of columns
+    if part.axes == 2:  # those of rows, then those of columns
         return torch.cat((plain[0::2], plain[1::2] if part.tiles is None else plain[0::2]))
     if part.scaled == "default":
         return plain

@@ -26,30 +26,36 @@ ScoreFunction: TypeAlias = Literal["product", "distance"]
 
 
 class Rotary(NamedTuple):
-    """Rotary positions: the base of their angles, and their scaling for longer contexts. No count depends on it.
+    """Rotary embedding: its base, and its scaling for longer contexts. No count depends on it.
 
-    `pairs`: the numbers of a head that turn together, one of each half or neighbours; or each half turns by itself, the
-    first by the column (`quarters`, Gemma4VisionAttention). `grid`: every other pair turns by
-    the row of a patch in a square image, the others by its column (PixtralVisionModel); with `tiles` the first half of
-    the pairs turns by the row and the other by the column, by the same angles, and patches come tile by tile, of so
-    many on a side (Qwen2VLVisionRotaryEmbedding); if `timed`, as many turn by the frame in front of them
-    (MiniMaxM3VLVisionRotaryEmbedding); if `woven`, pairs turn by column and row in turn
-    (Kimi_K25VisionRotaryEmbedding). If `marked`, a learned token behind the patches does not turn, rows and columns
-    are counted from 1, and columns stand first (Llama4VisionRotaryEmbedding). If it goes `backwards`, pairs
-    turn the other way (NanoChatAttention). `centred`: so many learned tokens in front do not turn, and the rows and
-    columns of patches are places between −1 and 1, by whole turns (DINOv3ViTRopePositionEmbedding).
+    `pairs`: the elements of a head that rotate together, one of each half or neighbours; or each half rotates by
+    itself, the first by the column (`quarters`, Gemma4VisionAttention).
+
+    `kind`: what the angles are made of. `sequence`: the token's position, `backwards` with the opposite sign
+    (NanoChatAttention). The others are for square images. `grid`: half of the pairs rotate by the row of a patch, half
+    by its column: every other pair (PixtralVisionModel), or, with `tiles`, the first half and the second, by the same
+    frequencies (Qwen2VLVisionRotaryEmbedding). `woven_grid`: by column and row in turn (Kimi_K25VisionRotaryEmbedding).
+    `video_grid`: a third of the pairs rotates by the frame (MiniMaxM3VLVisionRotaryEmbedding). `grid_from_one`: rows
+    and columns are counted from 1, columns come first (Llama4VisionRotaryEmbedding). `centred_grid`: rows and columns
+    are places between -1 and 1, in full rotations (DINOv3ViTRopePositionEmbedding).
+
+    `tiles`: patches come tile by tile, with so many on a side. `unrotated`: number of learned tokens that do not
+    rotate: the last ones, or in a `centred_grid` the first.
     """
 
     base: float
     scaling: Mapping[str, Any] | None = None
     pairs: Literal["halves", "neighbours", "quarters"] = "halves"
-    grid: bool = False
+    kind: Literal["sequence", "backwards", "grid", "woven_grid", "video_grid", "grid_from_one", "centred_grid"] = (
+        "sequence"
+    )
     tiles: tuple[int, ...] | None = None
-    timed: bool = False
-    woven: bool = False
-    marked: bool = False
-    backwards: bool = False
-    centred: int | None = None
+    unrotated: int = 0
+
+    @property
+    def axes(self) -> int:
+        """Number of coordinates that the angles are made of."""
+        return {"sequence": 1, "backwards": 1, "video_grid": 3}.get(self.kind, 2)
 
     @property
     def scaled(self) -> str:
@@ -245,7 +251,11 @@ class Attention(Grouped):
         if self.rotary is None:
             return {}
         return {
-            "H" if self.rope_dim is None else "Hr": 6 if self.rotary.timed else 2 if self.rotary.tiles is None else 4
+            "H" if self.rope_dim is None else "Hr": 6
+            if self.rotary.axes == 3
+            else 2
+            if self.rotary.tiles is None
+            else 4
         }
 
     def lines(self, at: str) -> tuple[Line, ...]:

@@ -8,13 +8,13 @@ the model: transformers' OPTDecoder (`word_embed_proj_dim`), and, with all table
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from tfacct.architecture.parts.part import Part
 from tfacct.architecture.parts.shared import ALONE
 from tfacct.base.record import record
 from tfacct.ledger.einsum import Size
-from tfacct.ledger.lines import FRONT, Line, Matmul, Pointwise, PointwiseKind, Table, Unused
+from tfacct.ledger.lines import Line, Matmul, Pointwise, PointwiseKind, Table, Unused
 from tfacct.ledger.workload import PATCHES
 
 WIDTHS = {"D": "hidden size", "De": "width of the token table"}
@@ -137,66 +137,72 @@ class Stem(Part):
 
 @record(kw_only=True)
 class Positions(Part):
-    """Absolute positions, added to the token's row. The first `offset` rows of the table stand for no position.
+    """Absolute positions, added to the token's row. The first `offset` rows of the embedding stand for no position.
 
-    If not `trained`, its sines and cosines are stored with the weights but never change. If not `stored`, they are
-    computed for each position, and there is no table; `halves`: all sines, then all cosines, as in transformers'
-    M2M100SinusoidalPositionalEmbedding, and if `even`, at the rates of the paper (CTRLModel); after `every` positions
-    they are counted anew. `narrow`: `hidden` is the width of a token table with short rows. With `tiles` the table is
-    resampled to the sides of each image, whose patches come tile by tile, of so many on a side (transformers'
-    Qwen3VLVisionModel). `crossed`: one table of columns and one of rows, of which a patch gets a row each
-    (Gemma4VisionPatchEmbedder). If they stand `behind` the norm of the tables, they are added to its result
-    (BlenderbotSmallDecoder). `front`: learned tokens in front of the patches, of which the class token alone has a
-    position (Dinov2WithRegistersEmbeddings).
+    `layout`: `row`, one row for each position; `after_norm`, the same, added to the result of the embeddings' norm
+    (BlenderbotSmallDecoder); `class_and_patches`, the learned tokens between the class token and the patches have no
+    position (Dinov2WithRegistersEmbeddings); `columns_and_rows`, a patch gets a row for its column and one for its row
+    (Gemma4VisionPatchEmbedder). Otherwise sines and cosines are computed and nothing is stored: `sines`, in turn;
+    `sines_then_cosines` (M2M100SinusoidalPositionalEmbedding); `ctrl_sines`, the same at the rates of the paper
+    (CTRLModel). If not `trained`, what is stored never changes. `narrow`: `hidden` is the width of a token embedding
+    with short rows. With `tiles` the embedding is resampled to the sides of each image, whose patches come tile by
+    tile, with so many on a side (Qwen3VLVisionModel).
     """
 
     rows: Size
     hidden: Size
     offset: int = 0
     trained: bool = True
-    stored: bool = True
-    halves: bool = False
-    even: bool = False
-    every: int | None = None
+    layout: Literal[
+        "row",
+        "after_norm",
+        "class_and_patches",
+        "columns_and_rows",
+        "sines",
+        "sines_then_cosines",
+        "ctrl_sines",
+    ] = "row"
     narrow: bool = False
     tiles: tuple[int, ...] | None = None
-    crossed: bool = False
-    behind: bool = False
-    front: Size | None = None
 
     name: ClassVar[str] = "pos_embed"
-    letters: ClassVar[dict[str, str]] = {"rows": "P", "hidden": "D", "front": FRONT}
+    letters: ClassVar[dict[str, str]] = {"rows": "P", "hidden": "D"}
     legend: ClassVar[dict[str, str]] = {
         "P": "rows of the position table",
         "Xy": "position tables, of columns and of rows",
-        FRONT: "learned tokens in front of the patches",
         **ALONE,
         **WIDTHS,
     }
     made: ClassVar[dict[str, str]] = {"Xy": "2", "U": "1"}
 
+    @property
+    def stored(self) -> bool:
+        """True if there is an embedding, False for computed sines and cosines."""
+        return "sines" not in self.layout
+
     def derived(self) -> dict[str, str]:
-        """Return the number of tables, where it is not one, and of learned tokens that have a position."""
-        there = {"Xy": self.crossed, "U": self.front is not None}
-        return {axis: made for axis, made in self.made.items() if there[axis]}
+        """Number of embeddings, where it is not one, and of learned tokens that have a position."""
+        axes = {"columns_and_rows": "Xy", "class_and_patches": "U"}
+        return {axis: self.made[axis] for layout, axis in axes.items() if layout == self.layout}
 
     def sizes(self) -> dict[str, str]:
-        """Return field → axis; without a table there are no rows."""
+        """Return field → axis; without an embedding there are no rows."""
         found = {**Part.sizes(self), "hidden": row(self.narrow)}
         return found if self.stored else {field: axis for field, axis in found.items() if field != "rows"}
 
     def lines(self, at: str) -> tuple[Line, ...]:
-        """Table, where there is one, and the addition."""
-        added = Pointwise(f"{at}.add", f"B T {row(self.narrow)}", kind="sum")
-        if self.front is not None:
+        """The embedding, where there is one, and the addition."""
+        width = row(self.narrow)
+        added = Pointwise(f"{at}.add", f"B T {width}", kind="sum")
+        if self.layout == "class_and_patches":
             own = Pointwise(f"{at}.class_add", "B U D", kind="sum")
             return (Table(at, "P D"), own, Pointwise(f"{at}.add", f"B {PATCHES} D", kind="sum"))
-        if self.crossed:
+        if self.layout == "columns_and_rows":
             return (Table(at, "Xy P D"), Pointwise(f"{at}.join", "B T D", kind="sum"), added)
-        resampled = () if self.tiles is None else (Pointwise(f"{at}.resample", f"B T {row(self.narrow)}", kind="sum"),)
-        return (
-            (Table(at, f"P {row(self.narrow)}", trained=self.trained), *resampled, added) if self.stored else (added,)
-        )
+        if not self.stored:
+            return (added,)
+        resampled = () if self.tiles is None else (Pointwise(f"{at}.resample", f"B T {width}", kind="sum"),)
+        return (Table(at, f"P {width}", trained=self.trained), *resampled, added)
 
 
 @record(kw_only=True)
