@@ -113,20 +113,23 @@ def test_the_walk_through_works(tmp_path: Path) -> None:
     subject = presets.load_file(tmp_path / "codestral-22b.toml")
     # 2 * 32768 * 6144 + 56 * (2 * 6144 * 6144 + 2 * 6144 * 1024 + 3 * 6144 * 16384 + 2 * 6144) + 6144
     assert sum(subject.ledger.parameters().values()) == subject.expected == 22_247_282_688
-    assert "tfacct/families/starcoder2.py" in files
     assert page.count("checks agree exactly, path by path.") == 2
 
 
 def test_the_walk_through_would_show_a_slip() -> None:
-    page = (ROOT / "docs" / "adding-a-model.md").read_text()
-    block = "```console\n$ tfacct params starcoder2-3b > table.txt\n```"
-    files = "\n".join(f"`{name}`:\n\n```x\n{text}```\n" for name, text in builder().FILE.findall(page))
-    assert builder().refreshed(f"{files}{block}").endswith(block)
-    slip = files.replace("bias=biased, activation", "activation")
-    assert slip != files and "but 3,030,371,328 are expected" in builder().refreshed(f"{slip}{block}")
+    source = (ROOT / "tfacct" / "families" / "mistral.py").read_text()
+    slip = source.replace("attention_bias = mlp_bias = ", "attention_bias = ")
+    assert slip != source
+    page = (
+        "`tfacct/families/mistral.py`:\n\n```python\n{}```\n```console\n$ tfacct params starcoder2-3b > table.txt\n```"
+    )
+    assert builder().refreshed(page.format(source)) == page.format(source)
+    assert "but 3,030,371,328 are expected" in builder().refreshed(page.format(slip))
 
 
-def test_the_family_of_the_walk_through_is_the_one_that_counts() -> None:
+def test_the_walk_through_shows_the_classes_that_count() -> None:
     page = (ROOT / "docs" / "adding-a-model.md").read_text()
-    for name, text in builder().FILE.findall(page):
-        assert "starcoder2" not in name or (ROOT / name).read_text() == text
+    family, row, tested = (block.partition("```")[0] for block in page.split("```python\n")[1:])
+    assert family.startswith("class Starcoder2(") and family in (ROOT / "tfacct/families/mistral.py").read_text()
+    assert row in (ROOT / "tfacct/families/registry.py").read_text()
+    assert tested.startswith("class Starcoder2:") and tested in (ROOT / "tests/families/mistral.py").read_text()
