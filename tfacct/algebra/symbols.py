@@ -12,7 +12,7 @@ from typing import Any
 from tfacct.algebra.factored import BLOCKS, KEYS, Factored, Polynomial, Powers, factored, in_front
 from tfacct.architecture import letters
 from tfacct.architecture.letters import Letter, Names
-from tfacct.architecture.parts import MIXERS, Part
+from tfacct.architecture.parts import Part, mixers
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import UsageError
 from tfacct.base.record import record
@@ -85,7 +85,7 @@ LEGEND = {
 }
 """The letters that belong to no part."""
 MARKED = (
-    *("encoder", "attention", "latent", "cross", *MIXERS, "windowed", "experts", "sparse", "unrotated", "borrowing"),
+    *("encoder", "attention", "latent", "cross", "windowed", "experts", "sparse", "unrotated", "borrowing"),
     "following",
     "lightly",
     "heavily",
@@ -124,7 +124,10 @@ def block_letters(shape: Transformer) -> list[str]:
     first = {"latent": "a"} if any("lightning" in kind for kind in kinds) else {}
     return [
         BLOCKS
-        + "".join(first.get(word, word[0]) if word in MARKED else word if word.isdigit() else "" for word in kind)
+        + "".join(
+            first.get(word, word[0]) if word in MARKED or word in mixers() else word if word.isdigit() else ""
+            for word in kind
+        )
         for kind in kinds
     ]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from tfacct.architecture.blocks import Stack
 from tfacct.architecture.letters import Names
-from tfacct.architecture.parts import OverlappingAttention, Part
+from tfacct.architecture.parts import Part
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import Size, same
 from tfacct.ledger.groups import Group
@@ -40,9 +40,9 @@ def grouped(
 
 
 def longest_window(stacks: Sequence[Stack]) -> Size | None:
-    """Tokens of the longest window of blocks whose windows overlap; None where none do."""
-    found = (stack.block.find(OverlappingAttention) for stack in stacks)
-    return next((part.longest for part in found if part is not None), None)
+    """Number of tokens to a multiple of which these blocks' texts are padded; None if they are not."""
+    found = (sublayer.part.padded_to for stack in stacks for sublayer in stack.block.sublayers)
+    return next((size for size in found if size is not None), None)
 
 
 def in_whole_windows(own: Group, longest: Size | None) -> Group:

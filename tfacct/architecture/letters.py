@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from tfacct.architecture.parts import MIXERS, OF_SOURCE, Part
+from tfacct.architecture.parts import OF_SOURCE, Part, mixers
 from tfacct.base.record import record
 from tfacct.ledger.einsum import Size, renamed, same
 from tfacct.ledger.lines import WINDOWS
@@ -30,7 +30,6 @@ MARKS = {
     "attention": "att",
     "latent": "lat",
     "cross": "cro",
-    **{name: name[:3] for name in MIXERS},
     "windowed": "win",
     "full": "full",
     "experts": "exp",
@@ -46,7 +45,13 @@ MARKS = {
     "rotated": "rot",
     "unrotated": "unr",
 }
-"""What stands behind a letter of blocks of a kind; their number where nothing else tells them."""
+"""What stands behind a letter of blocks of a kind, or `mark_of` another part's name; their number where nothing else
+tells them."""
+
+
+def mark_of(word: str) -> str | None:
+    """Mark of a word; None if it has none."""
+    return MARKS.get(word) or (word[:3] if word in mixers() else None)
 
 
 @record
@@ -61,7 +66,7 @@ class Place:
     @property
     def mark(self) -> str:
         """What stands behind a letter whose size is this place's alone."""
-        return "".join(MARKS.get(word, word) for word in self.kind.split())
+        return "".join(mark_of(word) or word for word in self.kind.split())
 
     @property
     def words(self) -> str:
@@ -248,11 +253,11 @@ def _marks(groups: Sequence[Sequence[Place]]) -> list[str]:
     for index, group in enumerate(words):
         others = {word for other in words[:index] + words[index + 1 :] for kind in other for word in kind}
         own = [
-            word for word in group[0] if word in MARKS and word not in others and all(word in kind for kind in group)
+            word for word in group[0] if mark_of(word) and word not in others and all(word in kind for kind in group)
         ]
         found.append(own[:1])
     if all(found):
-        return [MARKS[word] for (word,) in found]
+        return [mark_of(word) or word for (word,) in found]
     return [group[0].mark for group in groups]
 
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from tfacct.architecture import parts
 from tfacct.architecture.parts.altup import OTHERS, STREAMS
 from tfacct.reference.modules import Add, FeedForward, Linear, Product, RMSNorm, Scale, Work
+from tfacct.reference.part_module import PartModule
 
 LEAST = 1e-5
 """Smallest square of a stream's length: the class's own number."""
@@ -119,10 +120,8 @@ class Streams(nn.Module):
         return every if self.mean is None else self.mean(every)
 
 
-class Laurel(nn.Module):
+class Laurel(PartModule):
     """A product of low rank, and what it reads."""
-
-    caches = ()
 
     def __init__(self, part: parts.Laurel) -> None:
         super().__init__()

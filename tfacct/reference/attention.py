@@ -6,7 +6,7 @@ Shapes: x is (batch, tokens, hidden); heads are (batch, heads, tokens, head size
 from __future__ import annotations
 
 import math
-from typing import TypeAlias
+from typing import Any, Self, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +26,7 @@ from tfacct.reference.modules import (
     Softcap,
     Work,
 )
+from tfacct.reference.part_module import PartModule, Past, Shapes
 from tfacct.reference.rotary import Angles, Rotary
 from tfacct.reference.step import Step
 
@@ -178,8 +179,10 @@ def by_head(x: Tensor, heads: int, size: int) -> Tensor:
     return torch.unflatten(x, 2, (heads, size)).transpose(1, 2)
 
 
-class Heads(nn.Module):
+class Heads(PartModule):
     """Query heads that share key/value heads: their projections, scores of their kind, and values."""
+
+    takes: tuple[str, ...] = ("step", "past")
 
     def __init__(self, part: parts.Attention | parts.CrossAttention) -> None:
         super().__init__()
@@ -228,11 +231,24 @@ class Attention(Heads):
     result, and not for counting, because counters see nothing in it. `keep_all` keeps what no later token will see.
     """
 
+    @classmethod
+    def built(cls, part: Any, angles: Angles | None, *, fused: bool, keep_all: bool) -> Self:
+        return cls(part, angles, fused=fused, keep_all=keep_all)
+
+    @classmethod
+    def cache_shapes(cls, part: Any, past: Past) -> Shapes:
+        if not part.keeps:
+            return ()
+        size = part.head_dim if part.value_dim is None else part.value_dim
+        index: Shapes = () if part.chosen is None else ((past.batch, 1, past.tokens, part.index_dim),)
+        sizes = (past.batch, part.kv_heads, past.tokens)
+        return (*sizes, part.head_dim), (*sizes, size), *index
+
     def __init__(self, part: parts.Attention, angles: Angles | None, *, fused: bool, keep_all: bool) -> None:
         super().__init__(part)
         self.window, self.keep_all, self.angles, self.rope_dim = part.window, keep_all, angles, part.rope_dim
         self.causal, self.borrowed, self.tiles = part.causal, part.borrowed, part.tiles
-        self.caches: tuple[str, ...] = ("k_cache", "v_cache") if part.keeps else ()
+        self.caches = ("k_cache", "v_cache") if part.keeps else ()
         self.indexer = None if part.chosen is None else BlockIndexer(part, angles)
         self.caches = (*self.caches, *(("index_cache",) if self.indexer is not None else ()))
         if part.borrowed:

@@ -11,28 +11,12 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from tfacct.architecture import blocks, parts
-from tfacct.reference.altup import AltUp, Laurel, SparseNetwork
-from tfacct.reference.attention import Attention
-from tfacct.reference.bent import BentNetwork
-from tfacct.reference.both import MergedAttention
-from tfacct.reference.bottleneck import NarrowAttention, NarrowNetworks
-from tfacct.reference.compressed import CompressedAttention
-from tfacct.reference.convolved import ConvolvedAttention
-from tfacct.reference.cross import CrossAttention
-from tfacct.reference.differential import DifferentialAttention
-from tfacct.reference.disentangled import Disentangled
-from tfacct.reference.experts import Experts, RouterNetwork
+from tfacct.reference.altup import AltUp
 from tfacct.reference.hyper import HyperConnection
-from tfacct.reference.latent import LatentAttention
-from tfacct.reference.mixers import module_of
-from tfacct.reference.mixing import Mixer
-from tfacct.reference.modules import Add, FeedForward, Head, Linear, RMSNorm, Scale, Scaled, norm
-from tfacct.reference.overlapping import OverlappingAttention
-from tfacct.reference.per_layer import PerLayerInput
-from tfacct.reference.relative import RelativeAttention
+from tfacct.reference.module_classes import module_class
+from tfacct.reference.modules import Add, Head, Linear, RMSNorm, Scale, Scaled, norm
+from tfacct.reference.part_module import PartModule
 from tfacct.reference.rotary import Angles
-from tfacct.reference.sent_attention import SentAttention
-from tfacct.reference.shared import AdaptedNetwork, SharedOutput
 from tfacct.reference.step import Step
 from tfacct.reference.weighing import Left, Weighed
 
@@ -66,7 +50,8 @@ class Block(nn.Module):
         if block.hyper is not None:
             self.hc = nn.ModuleDict({own.name: HyperConnection(block.hyper) for own in block.sublayers})
         for sublayer in block.sublayers:
-            name, module = sublayer.name, _built(sublayer.part, angles, fused=fused, keep_all=keep_all)
+            name, made = sublayer.name, module_class(sublayer.part)
+            module = made.built(sublayer.part, angles, fused=fused, keep_all=keep_all)
             self.add_module(f"{name}_norm", own_norm(sublayer.norm))
             self.add_module(f"{name}_scale", None if sublayer.scale is None else Scale(sublayer.scale))
             self.add_module(name, module)
@@ -78,7 +63,7 @@ class Block(nn.Module):
             if sublayer.scaled:
                 add.gate, add.stream_gate = (Scaled(sublayer.part.hidden) for _ in range(2))
             self.add_module(f"{name}_add", add)
-            self.states += [f"{name}.{cache}" for cache in getattr(module, "caches", ())]
+            self.states += [f"{name}.{cache}" for cache in module.caches]
         for name, part in norms.items():
             if part is not None and part.shared:
                 assert self.shared_norm is not None
@@ -164,23 +149,12 @@ class Block(nn.Module):
     ) -> Tensor:
         """Result that a sublayer adds to the stream. Its states go to `kept`; `past` begins with those kept before."""
         module = getattr(self, name)
+        assert isinstance(module, PartModule)
+        given = {"step": step, "past": past[: len(module.caches)] or None, "source": source}
         x = through(getattr(self, f"{name}_scale"), x)
-        if isinstance(module, Experts) and isinstance(module.router, RouterNetwork):
-            out, step.routed = module(x, step.routed), module.router.made
-        elif isinstance(module, (FeedForward, NarrowNetworks, Experts, Laurel, SharedOutput)):
-            out = module(x)
-            if isinstance(module, Experts) and module.waiting is not None:
-                step.late, module.waiting = (module.shared_add, module.waiting), None
-        else:
-            before = past[: len(module.caches)] or None
-            if isinstance(module, CrossAttention):
-                out, *own = module(x, source, before)
-            elif isinstance(module, MergedAttention):
-                out, *own = module(x, step, before, source)
-            elif isinstance(module, Mixer):
-                out, *own = module(x, before, *((step,) if module.placed else ()))
-            else:
-                out, *own = module(x, step, before)
+        out = module(x, *(given[each] for each in module.takes))
+        if isinstance(out, tuple):
+            out, *own = out
             kept += own
         result: Tensor = through(getattr(self, f"{name}_post_norm"), out)
         return result
@@ -195,54 +169,6 @@ def _together(block: blocks.Block) -> frozenset[str]:
     """Names of the sublayers of which one stands beside the other."""
     pairs = zip(block.sublayers, block.sublayers[1:], strict=False)
     return frozenset(one.name for pair in pairs if pair[1].beside for one in pair)
-
-
-def _built(part: parts.Part, angles: Angles | None, *, fused: bool, keep_all: bool) -> nn.Module:
-    """Module of a sublayer's part."""
-    match part:
-        case parts.Disentangled():
-            return Disentangled(part)
-        case parts.RelativeAttention():
-            return RelativeAttention(part)
-        case parts.DifferentialAttention():
-            return DifferentialAttention(part, angles, fused=fused, keep_all=keep_all)
-        case parts.SentAttention():
-            return SentAttention(part, angles, fused=fused, keep_all=keep_all)
-        case parts.OverlappingAttention():
-            return OverlappingAttention(part)
-        case parts.MergedAttention():
-            return MergedAttention(part, angles, keep_all=keep_all)
-        case parts.NarrowAttention():
-            return NarrowAttention(part)
-        case parts.ConvolvedAttention():
-            return ConvolvedAttention(part, angles, keep_all=keep_all)
-        case parts.Attention():
-            return Attention(part, angles, fused=fused, keep_all=keep_all)
-        case parts.LatentAttention():
-            return LatentAttention(part, angles, keep_all=keep_all)
-        case parts.CompressedAttention():
-            return CompressedAttention(part, angles, keep_all=keep_all)
-        case parts.CrossAttention():
-            return CrossAttention(part, fused=fused)
-        case parts.Mixer():
-            return module_of(part)(part)
-        case parts.Experts():
-            return Experts(part)
-        case parts.NarrowNetworks():
-            return NarrowNetworks(part)
-        case parts.FeedForward() if part.adapter is not None:
-            return AdaptedNetwork(part)
-        case parts.FeedForward() if part.bent:
-            return BentNetwork(part)
-        case parts.FeedForward():
-            return FeedForward(part) if part.sparsity is None else SparseNetwork(part)
-        case parts.Laurel():
-            return Laurel(part)
-        case parts.SharedOutput():
-            return SharedOutput(part)
-        case parts.PerLayerInput():
-            return PerLayerInput(part)
-    raise TypeError(f"the reference model has no module for {type(part).__name__}")
 
 
 def own_norm(part: parts.Norm | None) -> nn.Module | None:

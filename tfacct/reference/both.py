@@ -5,12 +5,15 @@ Shapes: heads are (batch, heads, tokens, head size), the source's (batch, heads,
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from tfacct.architecture import parts
 from tfacct.reference.attention import Attention, Cache, Softmax, by_head
 from tfacct.reference.modules import Linear, Product, RMSNorm, Work
+from tfacct.reference.part_module import Past, Shapes
 from tfacct.reference.rotary import Angles
 from tfacct.reference.step import Step
 
@@ -41,7 +44,14 @@ class Rest(Work):
 class MergedAttention(Attention):
     """Attention whose softmax is over its own keys and those of a source, which the same products and norm make."""
 
-    def __init__(self, part: parts.MergedAttention, angles: Angles | None, *, keep_all: bool) -> None:
+    takes = ("step", "past", "source")
+
+    @classmethod
+    def cache_shapes(cls, part: Any, past: Past) -> Shapes:
+        read = (past.batch, part.kv_heads, past.source, part.head_dim)
+        return *super().cache_shapes(part, past), *((read, read) if past.source else ())
+
+    def __init__(self, part: parts.MergedAttention, angles: Angles | None, *, fused: bool, keep_all: bool) -> None:  # noqa: ARG002
         super().__init__(part, angles, fused=False, keep_all=keep_all)
         self.caches = (*self.caches, "source_k_cache", "source_v_cache")
         self.source_k_proj, self.source_v_proj = (

@@ -7,13 +7,13 @@ from torch import Tensor, nn
 from tfacct.architecture import parts
 from tfacct.reference.attention import Heads, Softmax
 from tfacct.reference.modules import Activation, Add, Affine, Linear
-from tfacct.reference.step import Step
+from tfacct.reference.part_module import PartModule
 
 
 class NarrowAttention(Heads):
     """Attention of tokens that a product makes narrow, which its result is added to."""
 
-    caches = ()
+    takes = ()
 
     def __init__(self, part: parts.NarrowAttention) -> None:
         super().__init__(part)
@@ -23,12 +23,13 @@ class NarrowAttention(Heads):
         self.o_proj = Linear(self.queries, part.narrow)
         self.softmax, self.narrow_add = Softmax(self.scale), Add()
 
-    def forward(self, x: Tensor, step: Step, past: object) -> tuple[Tensor]:  # noqa: ARG002
+    def forward(self, x: Tensor) -> Tensor:
         narrow, read = self.input_norm(self.input(x)), self.shared_norm(self.shared(x))
         q = self._split(self.q_proj(read), self.heads)
         k, v = (self._split(each, self.kv_heads) for each in (self.k_proj(read), self.v_proj(x)))
         mixed = self.values(self.softmax(self._scored(q, k), None), v)
-        return (self.narrow_norm(self.narrow_add(narrow, self.o_proj(mixed.transpose(1, 2).flatten(2)))),)
+        out: Tensor = self.narrow_norm(self.narrow_add(narrow, self.o_proj(mixed.transpose(1, 2).flatten(2))))
+        return out
 
 
 class Network(nn.Module):
@@ -46,7 +47,7 @@ class Network(nn.Module):
         return out
 
 
-class NarrowNetworks(nn.Module):
+class NarrowNetworks(PartModule):
     """Networks of narrow tokens, one after the other, and a product that makes them wide again."""
 
     def __init__(self, part: parts.NarrowNetworks) -> None:

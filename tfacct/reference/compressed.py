@@ -6,7 +6,7 @@ Shapes: x is (batch, tokens, hidden); heads are (batch, heads, tokens, head size
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,7 @@ from tfacct.architecture import parts
 from tfacct.reference.attention import Sinks, by_head
 from tfacct.reference.indexer import Positive
 from tfacct.reference.modules import Add, Linear, PlainRMSNorm, Product, RMSNorm, Work
+from tfacct.reference.part_module import PartModule, Past, Shapes
 from tfacct.reference.rotary import Angles
 from tfacct.reference.step import Step
 
@@ -188,21 +189,29 @@ class Indexer(Compressor):
         return super()._turned(keys, count, before) if self.turns else keys
 
 
-def kept_compressed(part: parts.CompressedAttention, batch: int, old: int) -> tuple[tuple[int, ...], ...]:
-    """The sizes of what is kept of so many tokens beside the keys of a window."""
-    rate: Any = part.light if part.kind == "light" else part.heavy
-    found: list[tuple[int, ...]] = []
-    for size in () if part.kind is None else (part.head_dim, *((part.index_dim,) if part.light is not None else ())):
-        own: Any = size
-        entries, each = old // rate, own if part.kind == "heavy" else 2 * own
-        found += [(batch, 1, entries, own), *[(batch, 1, old - entries * rate, each)] * 2]
-        if part.kind == "light":
-            found += [(batch, 1, 0 if isinstance(old, int) and old < rate else rate, own)] * 2
-    return tuple(found)
-
-
-class CompressedAttention(nn.Module):
+class CompressedAttention(PartModule):
     """Attention of the new tokens to those of a window and to keys made of several tokens, which are values too."""
+
+    takes = ("step", "past")
+
+    @classmethod
+    def built(cls, part: Any, angles: Angles | None, *, fused: bool, keep_all: bool) -> Self:  # noqa: ARG003
+        return cls(part, angles, keep_all=keep_all)
+
+    @classmethod
+    def cache_shapes(cls, part: Any, past: Past) -> Shapes:
+        rate: Any = part.light if part.kind == "light" else part.heavy
+        found: list[tuple[int, ...]] = [(past.batch, 1, past.tokens, part.head_dim)]
+        compressed = (
+            () if part.kind is None else (part.head_dim, *((part.index_dim,) if part.light is not None else ()))
+        )
+        for size in compressed:
+            entries, each = past.old // rate, size if part.kind == "heavy" else 2 * size
+            found += [(past.batch, 1, entries, size), *[(past.batch, 1, past.old - entries * rate, each)] * 2]
+            if part.kind == "light":
+                overlap = 0 if isinstance(past.old, int) and past.old < rate else rate
+                found += [(past.batch, 1, overlap, size)] * 2
+        return tuple(found)
 
     def __init__(self, part: parts.CompressedAttention, angles: Angles | None, *, keep_all: bool) -> None:
         super().__init__()

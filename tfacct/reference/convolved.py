@@ -5,6 +5,8 @@ Shapes: x is (batch, tokens, hidden); heads are (batch, heads, tokens, head size
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -13,6 +15,7 @@ from tfacct.reference.attention import Attention, Cache, by_head
 from tfacct.reference.compressed import GroupedLinear
 from tfacct.reference.mixing import Convolution
 from tfacct.reference.modules import Add, Linear, Work
+from tfacct.reference.part_module import Past, Shapes
 from tfacct.reference.rotary import Angles
 from tfacct.reference.step import Step
 
@@ -72,7 +75,13 @@ class MixingConvolution(GroupedLinear):
 class ConvolvedAttention(Attention):
     """transformers' ZayaAttention."""
 
-    def __init__(self, part: parts.ConvolvedAttention, angles: Angles | None, *, keep_all: bool) -> None:
+    @classmethod
+    def cache_shapes(cls, part: Any, past: Past) -> Shapes:
+        channels = (part.heads + part.kv_heads) * part.head_dim
+        own = (past.batch, channels, part.first + part.second), (past.batch, part.kv_heads * part.half)
+        return *own, *super().cache_shapes(part, past)
+
+    def __init__(self, part: parts.ConvolvedAttention, angles: Angles | None, *, fused: bool, keep_all: bool) -> None:  # noqa: ARG002
         super().__init__(part, angles, fused=False, keep_all=keep_all)
         self.caches = ("conv_state", "v_state", *self.caches)
         halves = part.kv_heads * part.half

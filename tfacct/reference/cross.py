@@ -5,17 +5,30 @@ Shapes: x is (batch, tokens, hidden); heads are (batch, heads, tokens, head size
 
 from __future__ import annotations
 
+from typing import Any, Self
+
 from torch import Tensor, nn
 
 from tfacct.architecture import parts
 from tfacct.reference.attention import Cache, Heads, Softmax
 from tfacct.reference.modules import RMSNorm, Softcap
+from tfacct.reference.part_module import Past, Shapes
+from tfacct.reference.rotary import Angles
 
 
 class CrossAttention(Heads):
     """Attention of the new tokens to a source. Its keys and values are made of it once, and kept."""
 
+    takes = ("source", "past")
     caches = ("k_cache", "v_cache")
+
+    @classmethod
+    def built(cls, part: Any, angles: Angles | None, *, fused: bool, keep_all: bool) -> Self:  # noqa: ARG003
+        return cls(part, fused=fused)
+
+    @classmethod
+    def cache_shapes(cls, part: Any, past: Past) -> Shapes:
+        return ((past.batch, part.kv_heads, past.source, part.head_dim),) * 2 if past.source else ()
 
     def __init__(self, part: parts.CrossAttention, *, fused: bool) -> None:
         super().__init__(part)

@@ -18,6 +18,7 @@ from tfacct.architecture import parts
 from tfacct.reference.attention import by_head
 from tfacct.reference.mixing import Convolution, Mixer, States
 from tfacct.reference.modules import Activation, Linear, Product, Work
+from tfacct.reference.part_module import Past, Shapes
 
 UNIT_EPS = 1e-6
 """What is added to the square of a key's length: the class's own number."""
@@ -183,10 +184,10 @@ class DeltaNet(Mixer):
 
     caches = ("conv_state", "delta_state")
 
-    @staticmethod
-    def kept(part: parts.DeltaNet, batch: int) -> tuple[tuple[int, ...], ...]:
+    @classmethod
+    def cache_shapes(cls, part: Any, past: Past) -> Shapes:
         """The tokens that the next convolution sees, and the matrix of every head."""
-        return (batch, part.channels, part.kernel), (batch, part.heads, part.key_dim, part.value_dim)
+        return (past.batch, part.channels, part.kernel), (past.batch, part.heads, part.key_dim, part.value_dim)
 
     def __init__(self, part: parts.DeltaNet) -> None:
         super().__init__()

@@ -13,6 +13,7 @@ from torch import Tensor
 from tfacct.architecture import parts
 from tfacct.reference.attention import Attention
 from tfacct.reference.modules import Add, Linear, Product
+from tfacct.reference.rotary import Angles
 from tfacct.reference.step import Step
 
 
@@ -63,8 +64,8 @@ def _of_text(table: Tensor, tokens: int) -> Tensor:
 class Disentangled(Attention):
     """Attention that scores distances too: queries with the keys of all distances, and keys with their queries."""
 
-    def __init__(self, part: parts.Disentangled) -> None:
-        super().__init__(part, None, fused=False, keep_all=False)
+    def __init__(self, part: parts.Disentangled, angles: Angles | None, *, fused: bool, keep_all: bool) -> None:  # noqa: ARG002
+        super().__init__(part, angles, fused=False, keep_all=keep_all)
         self.part = part
         self.pos_k_proj = self.pos_q_proj = self.to_positions = self.from_positions = None
         if part.shared or part.to_positions:

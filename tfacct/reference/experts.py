@@ -16,6 +16,8 @@ from torch import Tensor, nn
 
 from tfacct.architecture import parts
 from tfacct.reference.modules import Activation, Add, FeedForward, Linear, RMSNorm, ScaledFirst, Unused, Work
+from tfacct.reference.part_module import PartModule
+from tfacct.reference.step import Step
 
 
 class Bank(nn.Module):
@@ -83,7 +85,7 @@ class Followed(Work):
 
 
 class RouterNetwork(nn.Module):
-    """A router that is a network. What it `made` of its first product is for the next block's (ZayaRouter)."""
+    """A router that is a network. What it makes of its first product is for the next block's (ZayaRouter)."""
 
     def __init__(self, part: parts.Experts, choices: int) -> None:
         super().__init__()
@@ -94,14 +96,13 @@ class RouterNetwork(nn.Module):
         self.fc1, self.fc2 = (Linear(width, width, bias=True) for _ in range(2))
         self.act1, self.act2 = (Activation("gelu") for _ in range(2))
         self.out_proj = Linear(width, choices, bias=False)
-        self.made: Tensor | None = None
 
-    def forward(self, x: Tensor, before: Tensor | None) -> Tensor:
+    def forward(self, x: Tensor, step: Step) -> Tensor:
         x = self.down_proj(x)
         if self.follow is not None:
-            assert before is not None
-            x = self.follow(x, before)
-        self.made = x.clone()
+            assert step.routed is not None
+            x = self.follow(x, step.routed)
+        step.routed = x.clone()
         x = self.act1(self.fc1(self.norm(x)))
         scores: Tensor = self.out_proj(self.act2(self.fc2(x)))
         return scores
@@ -165,15 +166,16 @@ class Others(nn.Module):
         self.experts = nn.ModuleDict({name: Stored(*size, part.bias) for name, size in there.items()})
 
 
-class Experts(nn.Module):
+class Experts(PartModule):
     """Every token through some experts, weighted and summed, and through the shared network."""
+
+    takes = ("step",)
 
     def __init__(self, part: parts.Experts) -> None:
         super().__init__()
         self.active, self.scaling, self.count = part.active, part.scaling, part.experts
         self.late = part.late
         self.others = None if part.others is None else Others(part, part.others)
-        self.waiting: Tensor | None = None
         choices = part.experts if part.idle is None else part.experts + part.idle
         self.router: nn.Module = Linear(part.hidden, choices, bias=part.bias)
         self.routing = Routing(part)
@@ -211,10 +213,10 @@ class Experts(nn.Module):
             self.shared_weighting = Weighting() if part.shared_gate else None
             self.shared_add = Add()
 
-    def forward(self, x: Tensor, routed: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, step: Step) -> Tensor:
         batch, tokens, _ = x.shape
         read = x if self.router_norm is None else self.router_norm(x) * self.root
-        given = (read, routed) if isinstance(self.router, RouterNetwork) else (read,)
+        given = (read, step) if isinstance(self.router, RouterNetwork) else (read,)
         scores = self.routing(self.router(*given))
         turns = torch.arange(batch * tokens * self.active, device=x.device).view(batch, tokens, self.active)
         weights = torch.gather(scores, 2, turns % self.count).unsqueeze(3)
@@ -237,7 +239,7 @@ class Experts(nn.Module):
         if self.shared_gate is not None and self.shared_weighting is not None:
             shared = self.shared_weighting(shared, torch.sigmoid(self.shared_gate(x)))
         if self.late:
-            self.waiting = out
+            step.late = (self.shared_add, out)
             return shared
         added: Tensor = self.shared_add(out, shared)
         return added

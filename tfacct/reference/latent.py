@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, Self
+
 import torch
 from torch import Tensor, nn
 
@@ -9,6 +11,7 @@ from tfacct.architecture import parts
 from tfacct.reference.attention import Cache, Sinks, Softmax, Temperature, by_head
 from tfacct.reference.indexer import Grown, Indexer
 from tfacct.reference.modules import Linear, Product, RMSNorm, Scale, Work
+from tfacct.reference.part_module import PartModule, Past, Shapes
 from tfacct.reference.pooled import PooledIndexer
 from tfacct.reference.rotary import Angles, Rotary
 from tfacct.reference.step import Step
@@ -38,11 +41,28 @@ class PerHead(nn.Module):
         return x @ (matrices if self.into_latent else matrices.transpose(1, 2))
 
 
-class LatentAttention(nn.Module):
+class LatentAttention(PartModule):
     """Causal self-attention over keys and values that come from a latent, run in one of three forms.
 
     "DeepSeek-V2" (arXiv 2405.04434), section 2.1; expanded as in transformers' DeepseekV3Attention.
     """
+
+    takes = ("step", "past")
+
+    @classmethod
+    def built(cls, part: Any, angles: Angles | None, *, fused: bool, keep_all: bool) -> Self:  # noqa: ARG003
+        return cls(part, angles, keep_all=keep_all)
+
+    @classmethod
+    def cache_shapes(cls, part: Any, past: Past) -> Shapes:
+        sizes = {
+            "k_cache": (part.heads, past.tokens, part.query),
+            "v_cache": (part.heads, past.tokens, part.value_dim),
+            "latent_cache": (1, past.tokens, part.kv_rank),
+            "rotary_cache": (1, past.tokens, part.rope_dim),
+            "index_cache": (1, past.tokens, part.index_dim if part.index_pool is None else 2 * part.index_dim + 1),
+        }
+        return tuple((past.batch, *sizes[name]) for name in _kept(part))
 
     def __init__(self, part: parts.LatentAttention, angles: Angles | None, *, keep_all: bool = False) -> None:
         super().__init__()

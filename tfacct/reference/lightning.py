@@ -10,6 +10,7 @@ tokens of a chunk, size), a state is (batch, heads, size, size).
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +20,7 @@ from tfacct.reference.attention import by_head, slopes
 from tfacct.reference.mamba2 import GroupNorm
 from tfacct.reference.mixing import Mixer, States
 from tfacct.reference.modules import Activation, LetThrough, Linear, Product, RMSNorm, Work
+from tfacct.reference.part_module import Past, Shapes
 from tfacct.reference.rotary import Angles, Rotary
 from tfacct.reference.step import Step
 
@@ -67,10 +69,10 @@ class LightningAttention(Mixer):
     caches = ("state",)
     number, layers = 0, 1
 
-    @staticmethod
-    def kept(part: parts.LightningAttention, batch: int) -> tuple[tuple[int, ...], ...]:
+    @classmethod
+    def cache_shapes(cls, part: Any, past: Past) -> Shapes:
         """The matrix of every head."""
-        return ((batch, part.heads, part.head_dim, part.head_dim),)
+        return ((past.batch, part.heads, part.head_dim, part.head_dim),)
 
     def __init__(self, part: parts.LightningAttention) -> None:
         super().__init__()
@@ -80,9 +82,10 @@ class LightningAttention(Mixer):
         acts = (None if part.activation is None else Activation(part.activation) for _ in "qkv")
         self.q_act, self.k_act, self.v_act = acts
         self.q_norm, self.k_norm = (RMSNorm(part.head_dim, part.eps) if part.qk_norm else None for _ in "qk")
-        self.placed, self.turned = part.rotary is not None, part.head_dim if part.rope_dim is None else part.rope_dim
+        self.turned = part.head_dim if part.rope_dim is None else part.rope_dim
         self.q_rotary = self.k_rotary = None
         if part.rotary is not None:
+            self.takes = ("past", "step")
             self.angles = Angles(part.rotary, self.turned)
             self.q_rotary, self.k_rotary = Rotary(part.rotary, self.turned), Rotary(part.rotary, self.turned)
         self.chunk_scores, self.weighting, self.chunk_values = Product(1), Weighting(), Product(1)

@@ -7,12 +7,15 @@ Shapes: x is (batch, tokens, channels).
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
 from tfacct.architecture import parts
 from tfacct.reference.mixing import Convolution, Gate, Mixer, States, decayed_sums
 from tfacct.reference.modules import Activation, Linear, Work
+from tfacct.reference.part_module import Past, Shapes
 
 DECAY = -8.0
 """Factor of a decay's logarithm: c of the paper's equation 6."""
@@ -80,10 +83,10 @@ class GatedRecurrence(Mixer):
 
     caches = ("conv_state", "lru_state")
 
-    @staticmethod
-    def kept(part: parts.GatedRecurrence, batch: int) -> tuple[tuple[int, ...], ...]:
+    @classmethod
+    def cache_shapes(cls, part: Any, past: Past) -> Shapes:
         """The tokens that the next convolution sees, and the sum of every channel."""
-        return (batch, part.width, part.before), (batch, part.width)
+        return (past.batch, part.width, part.before), (past.batch, part.width)
 
     def __init__(self, part: parts.GatedRecurrence) -> None:
         super().__init__()

@@ -7,6 +7,8 @@ Shapes: x is (batch, tokens, channels), a channel's states are (batch, tokens, c
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -14,6 +16,7 @@ from tfacct.architecture import parts
 from tfacct.reference.latent import PerHead
 from tfacct.reference.mixing import Convolution, Mixer, States, decayed_sums
 from tfacct.reference.modules import Activation, Linear, PlainRMSNorm, Product, RMSNorm, Work
+from tfacct.reference.part_module import Past, Shapes
 
 
 class Softplus(Work):
@@ -54,10 +57,10 @@ class Mamba(Mixer):
 
     caches = ("conv_state", "scan_state")
 
-    @staticmethod
-    def kept(part: parts.Mamba, batch: int) -> tuple[tuple[int, ...], ...]:
+    @classmethod
+    def cache_shapes(cls, part: Any, past: Past) -> Shapes:
         """The tokens that the next convolution sees, and the state of every channel."""
-        return (batch, part.inner, part.kernel), (batch, part.inner, part.state)
+        return (past.batch, part.inner, part.kernel), (past.batch, part.inner, part.state)
 
     def __init__(self, part: parts.Mamba) -> None:
         super().__init__()
@@ -123,10 +126,10 @@ class HeadedMamba(Mixer):
 
     caches = ("conv_state", "scan_state")
 
-    @staticmethod
-    def kept(part: parts.HeadedMamba, batch: int) -> tuple[tuple[int, ...], ...]:
+    @classmethod
+    def cache_shapes(cls, part: Any, past: Past) -> Shapes:
         """The tokens that the next convolution sees, and the state of every channel."""
-        return (batch, part.inner, part.kernel), (batch, part.heads, part.head_dim, part.state)
+        return (past.batch, part.inner, part.kernel), (past.batch, part.heads, part.head_dim, part.state)
 
     def __init__(self, part: parts.HeadedMamba) -> None:
         super().__init__()

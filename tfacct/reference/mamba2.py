@@ -8,6 +8,8 @@ tokens of a chunk, size), a state is (batch, heads, head size, state).
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -15,6 +17,7 @@ from tfacct.architecture import parts
 from tfacct.reference.attention import by_head
 from tfacct.reference.mixing import Convolution, Mixer, States
 from tfacct.reference.modules import Activation, Linear, Product, Work
+from tfacct.reference.part_module import Past, Shapes
 
 
 class Step(Work):
@@ -121,10 +124,10 @@ class Mamba2(Mixer):
 
     caches = ("conv_state", "scan_state")
 
-    @staticmethod
-    def kept(part: parts.Mamba2, batch: int) -> tuple[tuple[int, ...], ...]:
+    @classmethod
+    def cache_shapes(cls, part: Any, past: Past) -> Shapes:
         """The tokens that the next convolution sees, and the state of every head."""
-        return (batch, part.channels, part.kernel), (batch, part.heads, part.head_dim, part.state)
+        return (past.batch, part.channels, part.kernel), (past.batch, part.heads, part.head_dim, part.state)
 
     def __init__(self, part: parts.Mamba2) -> None:
         super().__init__()

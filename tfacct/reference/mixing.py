@@ -12,22 +12,16 @@ from torch import Tensor, nn
 
 from tfacct.architecture import parts
 from tfacct.reference.modules import Linear, Work
+from tfacct.reference.part_module import PartModule, Past, Shapes
 
 States: TypeAlias = tuple[Tensor, ...]
 """Tensors that a mixer keeps between steps, in the order of its `caches`."""
 
 
-class Mixer(nn.Module):
-    """Module that stands in place of attention. It takes the new tokens and its states, or None, and returns its result
-    and its states at the end of the step. `placed`: it takes the step too, for the positions of its tokens."""
+class Mixer(PartModule):
+    """A module that mixes tokens in place of attention, and has states of fixed size in the cache."""
 
-    caches: tuple[str, ...] = ()
-    placed = False
-
-    @staticmethod
-    def kept(part: Any, batch: int) -> tuple[tuple[int, ...], ...]:
-        """Shapes of its states."""
-        raise NotImplementedError
+    takes: tuple[str, ...] = ("past",)
 
 
 def decayed_sums(added: Tensor, decay: Tensor, before: Tensor | None) -> Tensor:
@@ -91,10 +85,10 @@ class ShortConvolution(Mixer):
 
     caches = ("conv_state",)
 
-    @staticmethod
-    def kept(part: parts.ShortConvolution, batch: int) -> tuple[tuple[int, ...], ...]:
+    @classmethod
+    def cache_shapes(cls, part: Any, past: Past) -> Shapes:
         """The tokens that the next convolution sees."""
-        return ((batch, part.hidden, part.kernel),)
+        return ((past.batch, part.hidden, part.kernel),)
 
     def __init__(self, part: parts.ShortConvolution) -> None:
         super().__init__()

@@ -20,12 +20,14 @@ from tfacct.reference.blocks import Kept, MtpHead, own_norm, run, share, through
 from tfacct.reference.classes import Classes, Pooler
 from tfacct.reference.convolutions import FirstConvolution, Stem
 from tfacct.reference.distances import Distances, RelativeBias
-from tfacct.reference.given import frames, kept_sizes, source_of
+from tfacct.reference.given import frames, source_of
 from tfacct.reference.hyper import HyperHead
 from tfacct.reference.images import AttentionPooler, Merger, Patches, Picked, Projector, merging
+from tfacct.reference.module_classes import module_class
 from tfacct.reference.modules import ACTIVATIONS, Head, Tokens, Unused
 from tfacct.reference.modules import Embedding as Tables
 from tfacct.reference.overlapping import padded
+from tfacct.reference.part_module import Past
 from tfacct.reference.per_layer import PerLayerEmbedding, PerLayerProjection
 from tfacct.reference.positions import Boxes, ClassAndPatches, Crossed, Positions, Segments, Sines
 from tfacct.reference.reading import LatentReader
@@ -372,8 +374,9 @@ def inputs(
         if block.window is not None:  # the new token is one of those that its window holds
             there = min(old, block.window - 1) if in_window is None else in_window
         for sublayer in block.sublayers:
-            sizes = kept_sizes(sublayer.part, batch, there, source if read is None else 0, old)
-            past += [torch.zeros(size, device=device, dtype=dtype) for size in sizes]
+            seen = Past(batch, there, source if read is None else 0, old)
+            shapes = module_class(sublayer.part).cache_shapes(sublayer.part, seen)
+            past += [torch.zeros(shape, device=device, dtype=dtype) for shape in shapes]
     positions = torch.arange(old, context, device="meta" if device == "meta" else "cpu")
     given = torch.zeros(batch, tokens, dtype=torch.long, device=device)
     if isinstance(shape.embed, parts.Patches):  # the backward pass goes on to what pixels were made of

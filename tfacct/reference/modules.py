@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from tfacct.architecture import parts
+from tfacct.reference.part_module import PartModule
 
 
 class Linear(nn.Linear):
@@ -351,7 +352,7 @@ class ChannelScale(Work):
         return x * self.weight
 
 
-class FeedForward(nn.Module):
+class FeedForward(PartModule):
     """Up, activation, down; with a gate beside up where the part is gated, and a norm before them where it has one.
 
     One that is never called holds its weights only.

@@ -23,7 +23,7 @@ def padded(source: Tensor, longest: int) -> Tensor:
 class OverlappingAttention(Heads):
     """Attention of the tokens of a source to those at most half a window away."""
 
-    caches = ()
+    takes = ("step",)
 
     def __init__(self, part: parts.OverlappingAttention) -> None:
         super().__init__(part)
@@ -32,7 +32,7 @@ class OverlappingAttention(Heads):
         for which, size in (("q", self.queries), ("k", self.keys), ("v", self.keys)):
             self.add_module(f"{which}_global_proj", Unused(part.hidden, size, bias=part.qkv_bias))
 
-    def forward(self, x: Tensor, step: Step, past: object) -> tuple[Tensor]:  # noqa: ARG002
+    def forward(self, x: Tensor, step: Step) -> Tensor:
         q = self._split(self.q_proj(x), self.heads)
         k, v = (self._split(made(x), self.kv_heads) for made in (self.k_proj, self.v_proj))
         rows = self._rows(q, k)
@@ -42,7 +42,8 @@ class OverlappingAttention(Heads):
         met = _beside(torch.cat((none, v, none), dim=2), self.side, 3)
         mixed = self.values(_spread(shares, self.side).flatten(0, 1), met.flatten(0, 1))
         mixed = torch.unflatten(mixed, 0, (batch, halves)).transpose(1, 2).flatten(2, 3)
-        return (self.o_proj(mixed.transpose(1, 2).flatten(2)),)
+        out: Tensor = self.o_proj(mixed.transpose(1, 2).flatten(2))
+        return out
 
     def _rows(self, q: Tensor, k: Tensor) -> Tensor:
         """Scores of the queries of each half with the keys of three, (batch, halves, heads, half, 3 · half)."""

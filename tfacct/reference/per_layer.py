@@ -7,6 +7,7 @@ from torch import Tensor
 
 from tfacct.architecture import parts
 from tfacct.reference.modules import Activation, Add, Embedding, Linear, RMSNorm, Scale
+from tfacct.reference.part_module import PartModule
 from tfacct.reference.step import Step
 
 
@@ -47,10 +48,10 @@ class PerLayerEmbedding(Embedding):
         return rows
 
 
-class PerLayerInput(torch.nn.Module):
+class PerLayerInput(PartModule):
     """What a layer adds of its own rows."""
 
-    caches = ()
+    takes = ("step",)
 
     def __init__(self, part: parts.PerLayerInput) -> None:
         super().__init__()
@@ -59,9 +60,10 @@ class PerLayerInput(torch.nn.Module):
         self.up_proj = Linear(part.width, part.hidden, bias=False)
         self.number = 0
 
-    def forward(self, x: Tensor, step: Step, _past: object) -> tuple[Tensor]:
+    def forward(self, x: Tensor, step: Step) -> Tensor:
         assert step.per_layer is not None
-        return (self.up_proj(self.act(self._own(step.per_layer), self.gate_proj(x))),)
+        out: Tensor = self.up_proj(self.act(self._own(step.per_layer), self.gate_proj(x)))
+        return out
 
     def _own(self, rows: Tensor) -> Tensor:
         """A view of the layer's own rows. Where a symbol counts the layers, the first ones stand for any: that there

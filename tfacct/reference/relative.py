@@ -12,6 +12,7 @@ from tfacct.architecture import parts
 from tfacct.reference.attention import Attention, by_head
 from tfacct.reference.disentangled import Gather
 from tfacct.reference.modules import Linear, Product, Work
+from tfacct.reference.rotary import Angles
 from tfacct.reference.step import Step
 
 
@@ -37,8 +38,8 @@ class Stored(nn.Module):
 class RelativeAttention(Attention):
     """Attention with keys of distances beside those of contents."""
 
-    def __init__(self, part: parts.RelativeAttention) -> None:
-        super().__init__(part, None, fused=False, keep_all=False)
+    def __init__(self, part: parts.RelativeAttention, angles: Angles | None, *, fused: bool, keep_all: bool) -> None:  # noqa: ARG002
+        super().__init__(part, angles, fused=False, keep_all=keep_all)
         self.hidden, heads = part.hidden, (part.heads, part.head_dim)
         self.r_proj = Linear(part.hidden, self.queries, bias=False)
         self.content, self.position = Shifted(*heads), Shifted(*heads)

@@ -7,12 +7,15 @@ Shapes: x is (batch, tokens, channels); what a channel keeps is (batch, tokens, 
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
 from tfacct.architecture import parts
 from tfacct.reference.mixing import Mixer, States
 from tfacct.reference.modules import Activation, LetThrough, Linear, Work
+from tfacct.reference.part_module import Past, Shapes
 
 NOTHING = -1e38
 """Exponent of sums over no token: every other one is larger."""
@@ -93,10 +96,10 @@ class TimeMix(Mixer):
 
     caches = ("shift_state", "sum_state")
 
-    @staticmethod
-    def kept(part: parts.TimeMix, batch: int) -> tuple[tuple[int, ...], ...]:
+    @classmethod
+    def cache_shapes(cls, part: Any, past: Past) -> Shapes:
         """The last token, and each channel's sums with their exponent."""
-        return (batch, part.hidden), (batch, part.inner, 3)
+        return (past.batch, part.hidden), (past.batch, part.inner, 3)
 
     def __init__(self, part: parts.TimeMix) -> None:
         super().__init__()
@@ -128,10 +131,10 @@ class ChannelMix(Mixer):
 
     caches = ("shift_state",)
 
-    @staticmethod
-    def kept(part: parts.ChannelMix, batch: int) -> tuple[tuple[int, ...], ...]:
+    @classmethod
+    def cache_shapes(cls, part: Any, past: Past) -> Shapes:
         """The last token."""
-        return ((batch, part.hidden),)
+        return ((past.batch, part.hidden),)
 
     def __init__(self, part: parts.ChannelMix) -> None:
         super().__init__()

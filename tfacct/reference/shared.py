@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from tfacct.architecture import parts
 from tfacct.reference.modules import Add, FeedForward, Linear
+from tfacct.reference.part_module import PartModule
 
 
-class SharedOutput(nn.Module):
+class SharedOutput(PartModule):
     """Product of what the shared block made."""
 
     def __init__(self, part: parts.SharedOutput) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-from tfacct.architecture.parts import HEADINGS, CrossAttention
+from tfacct.architecture.parts import CrossAttention, headings
 from tfacct.base import units
 from tfacct.base.record import record
 from tfacct.ledger import paths
@@ -41,8 +41,8 @@ def ratio_label(train: bool) -> str:
 
 
 def by_part(counts: Mapping[str, int]) -> dict[str, int]:
-    """Counts by tensor, summed by the part they belong to, in the order of HEADINGS."""
-    summed = dict.fromkeys(HEADINGS, 0)
+    """Counts by tensor, summed by the part they belong to, in the order of tables."""
+    summed = dict.fromkeys(headings(), 0)
     for path, count in counts.items():
         summed[paths.heading_of(path)] += count
     return {part: count for part, count in summed.items() if count}

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from tfacct.accounts.metrics import Point, attention_overtakes, metric, moved
-from tfacct.architecture.parts import HEADINGS, MIXERS
+from tfacct.architecture.parts import headings, mixers
 from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option, spelled
 from tfacct.ledger.paths import ENCODER, PROJECTIONS, SCORES
@@ -28,13 +28,10 @@ FIRST = 64
 HUES = {
     **{SCORES: look.VERMILION, PROJECTIONS: look.ORANGE, "attn": look.ORANGE, "cross": look.YELLOW, "mlp": look.BLUE},
     **{"lm_head": look.GREEN, "embed": look.SKY, ENCODER: look.PURPLE},
-    **dict.fromkeys(MIXERS, look.VERMILION),
 }
-"""Colours of parts and components, the same in every picture; grey for the others."""
+"""Colours of parts and components, the same in every picture; see `hue_of` for others."""
 TOLD_APART = 20
 """Lines that differ in dash and marker, and whose names fit beside the picture."""
-COMPONENTS = (SCORES, PROJECTIONS, *(name for name in HEADINGS if name != ENCODER), ENCODER)
-"""From the bottom up: the upper edge of the first is its share."""
 Y_LABELS: Mapping[str, str] = {
     "flops": "FLOPs",
     "bytes": "bytes",
@@ -73,6 +70,16 @@ def flops_chart(
     )
 
 
+def all_components() -> tuple[str, ...]:
+    """All components from the bottom up: the upper edge of the first is its share."""
+    return (SCORES, PROJECTIONS, *(name for name in headings() if name != ENCODER), ENCODER)
+
+
+def hue_of(part: str, mixer: int = look.VERMILION) -> int:
+    """Colour of a part or component, `mixer` of one in place of attention; grey of others."""
+    return HUES.get(part, mixer if part in mixers() else look.GREY)
+
+
 def counted(subjects: Sequence[LoadedModel], report: Report) -> list[LoadedModel]:
     """The models that the report does not go without."""
     left_out = {model["model"] for model in report.models_left_out}
@@ -81,12 +88,12 @@ def counted(subjects: Sequence[LoadedModel], report: Report) -> list[LoadedModel
 
 def _stacked(parts: Iterable[str]) -> list[str]:
     """Components from the bottom up."""
-    return sorted(parts, key=COMPONENTS.index)
+    return sorted(parts, key=all_components().index)
 
 
 def _hues(components: Sequence[str]) -> list[int]:
-    hues = {**HUES, **dict.fromkeys(MIXERS, look.SKY)} if SCORES in components else HUES
-    return [hues.get(name, look.GREY) for name in components]
+    mixer = look.SKY if SCORES in components else look.VERMILION
+    return [hue_of(name, mixer) for name in components]
 
 
 def _shares_by_context(subject: LoadedModel, request: Request, report: Report, masked: bool, train: bool) -> Chart:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from tfacct.accounts.metrics import Point
-from tfacct.architecture.parts import HEADINGS
+from tfacct.architecture.parts import headings
 from tfacct.base import units
 from tfacct.ledger import paths
 from tfacct.ledger.workload import Request
@@ -16,7 +16,7 @@ from tfacct.output import look
 from tfacct.output.chart import Chart
 from tfacct.output.report import Kind, Report
 from tfacct.reports import cells, compose, counting, sentences
-from tfacct.reports.charts import COMPONENTS, HUES, Y_LABELS, counted, label_of
+from tfacct.reports.charts import Y_LABELS, all_components, counted, hue_of, label_of
 from tfacct.reports.counting import Counting
 
 OTHERS = "everything else"
@@ -30,7 +30,7 @@ def params_chart(subjects: Sequence[LoadedModel], report: Report) -> Chart:
     if len(subjects) == 1:
         return _parts(subjects[0], report)
     rows = [_folded(subject.ledger.parameters()) for subject in subjects]
-    parts = [part for part in (*HEADINGS, OTHERS) if any(part in row for row in rows)]
+    parts = [part for part in (*headings(), OTHERS) if any(part in row for row in rows)]
     return Chart(
         kind="bars",
         title=f"Where the parameters of {len(subjects)} models are",
@@ -40,7 +40,7 @@ def params_chart(subjects: Sequence[LoadedModel], report: Report) -> Chart:
         x=[compose.name_of(subject) for subject in subjects],
         series={label_of(part): [row.get(part, 0) for row in rows] for part in parts},
         unit="params",
-        hues=[HUES.get(part, look.GREY) for part in parts],
+        hues=[hue_of(part) for part in parts],
         ends=[(units.people(facts["total_params"]),) for facts in report.models],
     )
 
@@ -49,7 +49,7 @@ def _folded(counts: Mapping[str, int]) -> dict[str, int]:
     """Counts by part; those without a colour of their own, positions and norms among them, as one."""
     found: dict[str, int] = {}
     for part, count in cells.by_part(counts).items():
-        name = part if part in HUES else OTHERS
+        name = part if hue_of(part) != look.GREY else OTHERS
         found[name] = found.get(name, 0) + count
     return found
 
@@ -98,8 +98,8 @@ def diff_chart(
     held = {"weights_bytes": "weights", **({"kv_cache_bytes": kept} if kept else {})}
     names, (step, words) = _names(old, new, before, after)
     found = [
-        _pair(names, [_by_component(point) for point in points], "flops", COMPONENTS),
-        _pair(names, [_folded(subject.ledger.parameters()) for subject, _ in sides], "params", (*HEADINGS, OTHERS)),
+        _pair(names, [_by_component(point) for point in points], "flops", all_components()),
+        _pair(names, [_folded(subject.ledger.parameters()) for subject, _ in sides], "params", (*headings(), OTHERS)),
         _pair(
             names,
             [{held[name]: totals[name][side] for name in held if name in totals} for side in ("old", "new")],

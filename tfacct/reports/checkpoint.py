@@ -8,7 +8,7 @@ from fractions import Fraction
 from itertools import groupby
 from typing import Any
 
-from tfacct.architecture.parts import HEADINGS
+from tfacct.architecture.parts import headings
 from tfacct.base import units
 from tfacct.base.errors import TfacctError, cut, listed
 from tfacct.base.spelling import option
@@ -101,7 +101,7 @@ def _lines(files: Checkpoint, result: Reconciled | None) -> list[dict[str, Any]]
     for part, what, held in _parts(files.tensors) if result is None else map(_part, result.found):
         sums = found.setdefault((part, held.dtype, what), Counter())
         sums.update({"tensors": 1, "elements": held.elements, "bytes": held.bytes})
-    order = {part: number for number, part in enumerate(HEADINGS)} | {BEYOND: len(HEADINGS)}
+    order = {part: number for number, part in enumerate((*headings(), BEYOND))}
     lines = [
         {"part": part, "dtype": dtype, "what": what, **{key: sums[key] for key in ("tensors", "elements", "bytes")}}
         for (part, dtype, what), sums in found.items()

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from tfacct.accounts.sharding.mesh import Mesh
 from tfacct.accounts.sharding.shards import shard, stored_elements
 from tfacct.accounts.sharding.verified import TORCH_PLAN
-from tfacct.architecture.parts import HEADINGS
+from tfacct.architecture.parts import headings
 from tfacct.base import units
 from tfacct.ledger import paths
 from tfacct.ledger.evaluated import Tensor
@@ -305,7 +305,7 @@ def _several(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]]) -
         *((Column("active", "active", "params", drop=3),) if routed else ()),
         *(
             Column(part, part, "params", drop=cells.drop_of(part, rows))
-            for part in HEADINGS
+            for part in headings()
             if any(part in row for row in rows)
         ),
         *(() if ranked else (Column("expected_params", "expected", "params", drop=4),)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tfacct.architecture.parts import Attention, Experts, LatentAttention, MergedAttention, Mixer, Projector
+from tfacct.architecture.parts import Attention, Experts, LatentAttention, Mixer, Projector
 from tfacct.base import units
 from tfacct.base.errors import listed
 from tfacct.base.spelling import option, spelled
@@ -297,7 +297,7 @@ def _sized_notes(subjects: Sequence[LoadedModel], staged: bool) -> list[str]:
 
 def overtaken(subject: LoadedModel, context: int | None) -> list[str]:
     """Gives the context from which attention, of a decoder behind an encoder its own, costs more than all else."""
-    merged = any(isinstance(part, MergedAttention) for part in subject.architecture.attentions)
+    merged = any(isinstance(part, Attention) and part.reads_source for part in subject.architecture.attentions)
     whose = f"the decoder's {'' if merged else 'self-'}attention" if subject.source is not None else "attention"
     if context is None:
         return []

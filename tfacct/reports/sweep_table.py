@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 from tfacct.accounts.metrics import Metric, attention_overtakes
-from tfacct.architecture.parts import MIXERS
+from tfacct.architecture.parts import mixers
 from tfacct.base import units
 from tfacct.base.errors import TfacctError, listed
 from tfacct.base.record import record
@@ -36,7 +36,6 @@ LABELS = {
     "total_written_bytes": "written",
     "flops_per_byte": "FLOP/B",
     "share.attn_scores_values": "scores + values",
-    **{f"share.{name}": name for name in MIXERS},
     "saved_bytes": "saved",
     "gradients_bytes": "gradients",
     "optimizer_bytes": "optimizer",
@@ -47,7 +46,10 @@ LABELS = {
 
 def label(name: str, *, train: bool = False) -> str:
     """What a table calls a metric."""
-    return cells.ratio_label(train) if name == "ratio_to_rule_of_thumb" else LABELS.get(name, name)
+    if name == "ratio_to_rule_of_thumb":
+        return cells.ratio_label(train)
+    part = name.removeprefix("share.")
+    return part if part != name and part in mixers() else LABELS.get(name, name)
 
 
 @record

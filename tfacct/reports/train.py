@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from tfacct.accounts.memory import largest_that_fits
 from tfacct.accounts.passes import recomputed_flops
-from tfacct.architecture.parts import MIXERS
+from tfacct.architecture.parts import mixers
 from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option, shell_option
@@ -255,7 +255,7 @@ def _layout_facts(one: TrainingMemory) -> dict[str, Any]:
 
 DTYPES = {"fp32": "fp32", "mask": "bool", "index": "int64", "int32": "int32", "seed": None}
 """Dtype of a saved tensor by its role, if it is not that of the step. The seed of a kernel is two integers."""
-PARTS = {each: each for each in (*MIXERS, "loss")} | {"attn": "attention", "cross": "cross-attention", "mlp": "MLP"}
+PARTS = {"loss": "loss", "attn": "attention", "cross": "cross-attention", "mlp": "MLP"}
 """Parts of a model, by the first word of their paths."""
 INPUTS, OTHERS, IN_FLIGHT = "matmul inputs", "others", "other micro-batches"
 ENCODER_OUTPUT = "memory"
@@ -308,8 +308,8 @@ def _part(tensor: SavedTensor) -> str:
         return "weight casts"
     if ("norm" in name and not leaf) or leaf == "in" or leaf.endswith(".in") or path == "lm_head.in":
         return INPUTS
-    if name in PARTS:
-        return PARTS[name]
+    if name in PARTS or name in mixers():
+        return PARTS.get(name, name)
     if name in ("in", "residual stream"):
         if not tensor.saved_for:
             return "layer inputs"

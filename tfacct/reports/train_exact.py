@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from tfacct.architecture.parts import DeltaNet, GatedRecurrence, Mamba, TimeMix
 from tfacct.base import units
 from tfacct.base.errors import TfacctError, UsageError
 from tfacct.base.record import record
@@ -25,12 +24,6 @@ from tfacct.training.states import precision
 
 if TYPE_CHECKING:
     from tfacct.reports.budget import Budget
-
-SLOW = {
-    **dict.fromkeys((GatedRecurrence, Mamba, TimeMix), "the tokens in Python: 4,096 of them take about a minute"),
-    DeltaNet: "chunks of the tokens in Python: 4,096 of them take up to half a minute",
-}
-"""Recurrences that a class loops over in Python, and how long that takes."""
 
 
 @record
@@ -74,7 +67,7 @@ def adapters_of(model: LoadedModel, recipe: Recipe) -> Adapters:
 
 def slow_words(models: Sequence[LoadedModel]) -> str | None:
     """Warning about a class that takes long to run; None of others."""
-    found = ((one.name, SLOW[type(part)]) for one in models for part in one.architecture.parts() if type(part) in SLOW)
+    found = ((one.name, part.hf_loop) for one in models for part in one.architecture.parts() if part.hf_loop)
     name, loop = next(found, (None, None))
     return None if name is None else f"hint: the class of {name} loops over {loop}"
 

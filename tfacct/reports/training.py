@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 
-from tfacct.architecture.parts import MIXERS, Patches
+from tfacct.architecture.parts import Patches, mixers
 from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
 from tfacct.ledger.storage import width
@@ -70,7 +70,7 @@ def _unmeasured(subject: LoadedModel, recipe: Recipe) -> str | None:
 def _packs(model: LoadedModel) -> bool:
     """True if a mask of attention separates sequences that are packed into one row."""
     shape = model.architecture
-    recurrent = any(name in MIXERS for stack in shape.stacks for name, _ in stack.block.parts())
+    recurrent = any(name in mixers() for stack in shape.stacks for name, _ in stack.block.parts())
     return shape.encoder is None and predicts_next_token(shape) and not recurrent
 
 

@@ -8,28 +8,19 @@ from tfacct.architecture.blocks import Stack
 from tfacct.architecture.parts import (
     Attention,
     Classes,
-    ConvolvedAttention,
     CrossAttention,
-    DifferentialAttention,
     Embedding,
     Experts,
     FeedForward,
     Head,
     LatentAttention,
-    MergedAttention,
-    NarrowAttention,
-    NarrowNetworks,
     Norm,
-    OverlappingAttention,
     Part,
     Pooler,
     Positions,
-    RelativeAttention,
     RelativeBias,
     Residual,
     Segments,
-    SentAttention,
-    ShapedEmbedding,
     Stem,
 )
 from tfacct.architecture.transformer import Transformer
@@ -62,21 +53,10 @@ def _of_stack(stack: Stack) -> Iterator[str]:
 
 def _of_part(part: Part) -> Iterator[str]:
     """What of a part has no rule."""
+    if part.mesh_unsupported:
+        yield part.mesh_unsupported
+        return
     match part:
-        case OverlappingAttention():
-            yield "attention in windows that overlap"
-        case ConvolvedAttention():
-            yield "attention whose queries and keys pass convolutions"
-        case MergedAttention():
-            yield "attention to tokens and to a source at once"
-        case DifferentialAttention():
-            yield "attention whose heads are subtracted in pairs"
-        case SentAttention():
-            yield "attention whose queries experts make"
-        case NarrowAttention() | NarrowNetworks():
-            yield "attention and networks of narrow tokens"
-        case RelativeAttention():
-            yield "attention that scores distances by products"
         case Attention():
             if part.score_function != "product":
                 yield "attention that is not plain"
@@ -105,8 +85,6 @@ def _of_part(part: Part) -> Iterator[str]:
         case Norm():
             if part.shared or not part.called:
                 yield "norms that are shared or never called"
-        case ShapedEmbedding():
-            yield "tables of shapes and of sounds"
         case Embedding():
             if part.rows is not None:
                 yield "a token table of other rows than the vocabulary"

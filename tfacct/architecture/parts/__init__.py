@@ -2,13 +2,13 @@
 
 from tfacct.architecture.parts.altup import AltUp, Laurel, Merged, Streams
 from tfacct.architecture.parts.attention import Attention, Blocks, Grouped, QKNorm, Rotary, Temperature
-from tfacct.architecture.parts.both import SOURCES, MergedAttention
+from tfacct.architecture.parts.both import MergedAttention
 from tfacct.architecture.parts.bottleneck import NarrowAttention, NarrowNetworks
 from tfacct.architecture.parts.classes import Classes, Contacts, Idle, Picked, Pooler
 from tfacct.architecture.parts.compressed import CompressedAttention
 from tfacct.architecture.parts.convolution import FirstConvolution, ShortConvolution
 from tfacct.architecture.parts.convolved import ConvolvedAttention
-from tfacct.architecture.parts.cross import OF_SOURCE, CrossAttention, Disentangled, Distances, RelativeBias
+from tfacct.architecture.parts.cross import OF_SOURCE, SOURCES, CrossAttention, Disentangled, Distances, RelativeBias
 from tfacct.architecture.parts.delta import DeltaNet
 from tfacct.architecture.parts.differential import DifferentialAttention
 from tfacct.architecture.parts.embedding import Boxes, Embedding, Head, Positions, Segments, Stem, Tasks, Turns
@@ -37,7 +37,7 @@ from tfacct.architecture.parts.shaped import ShapedEmbedding
 from tfacct.architecture.parts.shared import SharedOutput
 from tfacct.ledger.paths import ENCODER, MTP
 
-_READ: tuple[type[Part], ...] = (
+_LISTED: tuple[type[Part], ...] = (
     *(Embedding, PerLayerEmbedding, Streams, Positions, Segments, Tasks, Boxes, Turns, RelativeBias, Distances),
     FirstConvolution,
     *(
@@ -73,15 +73,36 @@ _READ: tuple[type[Part], ...] = (
         Idle,
     ),
 )
-HEADINGS = (ENCODER, *dict.fromkeys(part.name for part in _READ), MTP)
-"""Headings that counts are summed under, in the order in which tables list them."""
-MIXERS = tuple(dict.fromkeys(part.name for part in _READ if issubclass(part, Mixer)))
-"""Those of the parts that stand in place of attention."""
+_NAMES = tuple(dict.fromkeys(part.name for part in _LISTED))
+
+
+def headings() -> tuple[str, ...]:
+    """Headings that counts are summed under, in the order of tables. A heading of a family's own follows another one,
+    and is here once the family's module is imported; of several that follow the same one, the last by name is first."""
+    following: dict[str, set[str]] = {}
+    for part in _subclasses(Part):
+        if part.listed_after:
+            following.setdefault(part.listed_after, set()).add(part.name)
+
+    def with_following(name: str) -> list[str]:
+        after = sorted(following.get(name, ()), reverse=True)
+        return [name, *(heading for follower in after for heading in with_following(follower))]
+
+    return (ENCODER, *(name for part in _NAMES for name in with_following(part)), MTP)
+
+
+def mixers() -> frozenset[str]:
+    """Names of the parts that mix tokens in place of attention; of a family's own, once its module is imported."""
+    return frozenset(part.name for part in _subclasses(Mixer))
+
+
+def _subclasses(kind: type[Part]) -> list[type[Part]]:
+    found = kind.__subclasses__()
+    return [*found, *(one for each in found for one in _subclasses(each))]
+
 
 __all__ = [
     "CHOSEN",
-    "HEADINGS",
-    "MIXERS",
     "OF_SOURCE",
     "SOURCES",
     "AltUp",
@@ -157,4 +178,6 @@ __all__ = [
     "Temperature",
     "TimeMix",
     "Turns",
+    "headings",
+    "mixers",
 ]

@@ -44,6 +44,7 @@ class AltUp(Part):
     eps: float = 1e-6
 
     name: ClassVar[str] = "altup"
+    label: ClassVar[str] = "AltUp"
     letters: ClassVar[dict[str, str]] = {"hidden": "D"}
     legend: ClassVar[dict[str, str]] = {letter: said for letter, said in LEGEND.items() if letter != OTHER}
     made: ClassVar[dict[str, str]] = {letter: count for letter, count in MADE.items() if letter != OTHER}

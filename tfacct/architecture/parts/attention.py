@@ -204,6 +204,8 @@ class Attention(Grouped):
     score_function: ScoreFunction = "product"
 
     name: ClassVar[str] = "attn"
+    reads_source: ClassVar[bool] = False
+    """Whether its queries also see the tokens of a source."""
     letters: ClassVar[dict[str, str]] = {
         "hidden": "D",
         "kv_heads": "K",

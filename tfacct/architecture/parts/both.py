@@ -10,11 +10,9 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from tfacct.architecture.parts.attention import Attention
+from tfacct.architecture.parts.cross import SOURCES
 from tfacct.base.record import record
 from tfacct.ledger.lines import Line, Matmul, Pointwise, State
-
-SOURCES = "source_"
-"""How the names of what it does with the source begin."""
 
 
 @record(kw_only=True)
@@ -24,6 +22,8 @@ class MergedAttention(Attention):
     the step that reads it, and kept.
     """
 
+    mesh_unsupported: ClassVar[str] = "attention to tokens and to a source at once"
+    reads_source: ClassVar[bool] = True
     legend: ClassVar[dict[str, str]] = {letter: Attention.legend[letter] for letter in ("D", "N", "K", "G", "H", "W")}
 
     def lines(self, at: str) -> tuple[Line, ...]:

@@ -26,6 +26,7 @@ class NarrowAttention(Attention):
 
     narrow: Size
 
+    mesh_unsupported: ClassVar[str] = "attention and networks of narrow tokens"
     letters: ClassVar[dict[str, str]] = {**Attention.letters, "narrow": "Db"}
     legend: ClassVar[dict[str, str]] = {letter: Attention.legend[letter] for letter in "DNKGH"} | NARROW
 
@@ -58,6 +59,7 @@ class NarrowNetworks(FeedForward):
     narrow: Size
     count: int = 1
 
+    mesh_unsupported: ClassVar[str] = "attention and networks of narrow tokens"
     letters: ClassVar[dict[str, str]] = {"hidden": "D", "width": "F", "narrow": "Db"}
     legend: ClassVar[dict[str, str]] = {letter: FeedForward.legend[letter] for letter in "DF"} | NARROW
 

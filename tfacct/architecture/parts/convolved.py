@@ -31,6 +31,7 @@ class ConvolvedAttention(Attention):
     second: Size
     head_dim: Size = 0
 
+    mesh_unsupported: ClassVar[str] = "attention whose queries and keys pass convolutions"
     letters: ClassVar[dict[str, str]] = {
         **{field: letter for field, letter in Attention.letters.items() if field != "head_dim"},
         "half": "Hj",

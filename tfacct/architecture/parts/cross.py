@@ -20,6 +20,8 @@ DIRECTIONS = "directions of a distance, 2"
 """What the letter Xd means."""
 OF_SOURCE = "Ds"
 """Letter of the source's width in a part that reads it. In a model it is the letter of the encoder's."""
+SOURCES = "source_"
+"""Beginning of the names of what attention to tokens and to a source at once does with the source."""
 
 
 @record(kw_only=True)

@@ -47,6 +47,8 @@ class DeltaNet(Mixer):
     chunk: Size = 64
 
     name: ClassVar[str] = "delta"
+    hf_loop: ClassVar[str] = "chunks of the tokens in Python: 4,096 of them take up to half a minute"
+    label: ClassVar[str] = "DeltaNet"
     letters: ClassVar[dict[str, str]] = {
         "hidden": "D",
         "key_heads": "Kd",

@@ -26,6 +26,7 @@ class DifferentialAttention(Attention):
 
     eps: float
 
+    mesh_unsupported: ClassVar[str] = "attention whose heads are subtracted in pairs"
     legend: ClassVar[dict[str, str]] = {letter: Attention.legend[letter] for letter in "DNKGH"}
 
     def multiples(self) -> dict[str, int]:

@@ -38,6 +38,7 @@ class HyperConnection(Part):
     norm_eps: float = 1e-6
 
     name: ClassVar[str] = "hc"
+    label: ClassVar[str] = "hyper-connections"
     letters: ClassVar[dict[str, str]] = {"hidden": "D", "streams": "Xm"}
     legend: ClassVar[dict[str, str]] = {
         "D": "hidden size",
@@ -80,6 +81,7 @@ class HyperResult(Part):
     mixes: bool = True
 
     name: ClassVar[str] = "hc"
+    label: ClassVar[str] = "hyper-connections"
     letters: ClassVar[dict[str, str]] = {"hidden": "D", "streams": "Xm"}
     legend: ClassVar[dict[str, str]] = {
         "D": "hidden size",
@@ -114,6 +116,7 @@ class HyperHead(Part):
     weighs: bool = True
 
     name: ClassVar[str] = "hc_head"
+    label: ClassVar[str] = "hyper-connections"
     letters: ClassVar[dict[str, str]] = {"hidden": "D", "streams": "Xm"}
     legend: ClassVar[dict[str, str]] = {
         **HyperResult.legend,

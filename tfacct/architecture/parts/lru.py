@@ -30,6 +30,7 @@ class GatedRecurrence(Mixer):
     activation: str = "gelu_pytorch_tanh"
 
     name: ClassVar[str] = "lru"
+    hf_loop: ClassVar[str] = "the tokens in Python: 4,096 of them take about a minute"
     letters: ClassVar[dict[str, str]] = {"hidden": "D", "blocks": "Nb", "block_dim": "Hb", "before": "Kp"}
     legend: ClassVar[dict[str, str]] = {
         "D": "hidden size",

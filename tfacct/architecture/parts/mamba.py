@@ -38,6 +38,8 @@ class Mamba(Mixer):
     eps: float = 1e-6
 
     name: ClassVar[str] = "mamba"
+    hf_loop: ClassVar[str] = "the tokens in Python: 4,096 of them take about a minute"
+    label: ClassVar[str] = "Mamba"
     letters: ClassVar[dict[str, str]] = {
         "hidden": "D",
         "inner": "Dx",
@@ -116,6 +118,7 @@ class HeadedMamba(Mixer):
     activation: str = "silu"
 
     name: ClassVar[str] = Mamba.name
+    label: ClassVar[str] = "Mamba with heads"
     norms: ClassVar[str] = "none"
     gating: ClassVar[str] = "silu"
     letters: ClassVar[dict[str, str]] = {

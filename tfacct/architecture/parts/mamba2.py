@@ -47,6 +47,7 @@ class Mamba2(Mixer):
     chunk: Size = 256
 
     name: ClassVar[str] = "mamba"
+    label: ClassVar[str] = "Mamba-2"
     letters: ClassVar[dict[str, str]] = {
         "hidden": "D",
         "groups": "Km",

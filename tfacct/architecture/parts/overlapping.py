@@ -28,6 +28,7 @@ class OverlappingAttention(Attention):
     half: Size
     longest: Size
 
+    mesh_unsupported: ClassVar[str] = "attention in windows that overlap"
     letters: ClassVar[dict[str, str]] = {**Attention.letters, "half": HALF, "longest": LONGEST}
     legend: ClassVar[dict[str, str]] = {
         **{letter: Attention.legend[letter] for letter in "DNKGH"},
@@ -41,6 +42,11 @@ class OverlappingAttention(Attention):
     windows: ClassVar[dict[str, str]] = {
         WHOLE: f"2 · {HALF}", "Wg": f"2 · {HALF}", "Wv": f"3 · {HALF}", "Ws": f"2 · {HALF} + 1"
     }  # fmt: skip
+
+    @property
+    def padded_to(self) -> Size:
+        """Tokens of the longest window."""
+        return self.longest
 
     def derived(self) -> dict[str, str]:
         """Query heads, and what windows are made of."""

@@ -19,6 +19,12 @@ class Part:
     name: ClassVar[str] = ""
     """Name in its path, and heading of its counts. A part without a name has neither weights nor products, or is summed
     with others."""
+    listed_after: ClassVar[str] = ""
+    """Heading that its own follows in tables. Of a part that one family has: others are listed in `parts`."""
+    label: ClassVar[str] = ""
+    """What messages call it, if not by the words of its class's name."""
+    mesh_unsupported: ClassVar[str] = ""
+    """What of it no parallel layout supports, in words; empty if its fields decide that."""
     letters: ClassVar[dict[str, str]] = {}
     """Field → the axis that it is the size of: the one bridge between names and letters. A field of None has none."""
     legend: ClassVar[dict[str, str]] = {}
@@ -37,6 +43,13 @@ class Part:
     """The axis that a step's tokens are dealt out to, to each as many."""
     recurs: ClassVar[bool] = False
     """Whether the reference model runs it over new tokens one by one."""
+    hf_loop: ClassVar[str] = ""
+    """What the transformers class runs in Python for each of many tokens or chunks, and how long that takes."""
+
+    @property
+    def padded_to(self) -> Size | None:
+        """Number of tokens to a multiple of which texts are padded; None if they are not."""
+        return None
 
     def sizes(self) -> dict[str, str]:
         """Return field → axis for the sizes that this part has."""

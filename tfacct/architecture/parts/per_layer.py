@@ -32,6 +32,7 @@ class PerLayerEmbedding(Part):
     eps: float = 1e-6
 
     name: ClassVar[str] = "per_layer"
+    label: ClassVar[str] = "per-layer embeddings"
     letters: ClassVar[dict[str, str]] = {"vocab": "Vp", "layers": "Lp", "width": "Dy", "hidden": "D"}
     legend: ClassVar[dict[str, str]] = _LEGEND
 
@@ -64,6 +65,7 @@ class PerLayerInput(Part):
     activation: str = "gelu_pytorch_tanh"
 
     name: ClassVar[str] = "per_layer"
+    label: ClassVar[str] = "per-layer embeddings"
     letters: ClassVar[dict[str, str]] = {"hidden": "D", "width": "Dy"}
     legend: ClassVar[dict[str, str]] = {name: text for name, text in _LEGEND.items() if name in ("D", "Dy")}
 

@@ -24,6 +24,7 @@ class RelativeAttention(Attention):
     are given.
     """
 
+    mesh_unsupported: ClassVar[str] = "attention that scores distances by products"
     legend: ClassVar[dict[str, str]] = {
         **{letter: Attention.legend[letter] for letter in "DNKGH"},
         "Xd": DIRECTIONS,

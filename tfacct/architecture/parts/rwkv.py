@@ -30,6 +30,8 @@ class TimeMix(Mixer):
     inner: Size
 
     name: ClassVar[str] = "time_mix"
+    hf_loop: ClassVar[str] = "the tokens in Python: 4,096 of them take about a minute"
+    label: ClassVar[str] = "RWKV's mixing of tokens"
     letters: ClassVar[dict[str, str]] = {"hidden": "D", "inner": "Dw"}
     legend: ClassVar[dict[str, str]] = {
         "D": "hidden size",
@@ -64,6 +66,7 @@ class ChannelMix(Mixer):
     width: Size
 
     name: ClassVar[str] = "channel_mix"
+    label: ClassVar[str] = "RWKV's mixing of channels"
     letters: ClassVar[dict[str, str]] = {"hidden": "D", "width": "F"}
     legend: ClassVar[dict[str, str]] = {
         "D": "hidden size",

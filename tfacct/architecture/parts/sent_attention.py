@@ -23,6 +23,7 @@ class SentAttention(Attention):
 
     experts: Size
 
+    mesh_unsupported: ClassVar[str] = "attention whose queries experts make"
     letters: ClassVar[dict[str, str]] = {**Attention.letters, "group": "A", "experts": "E"}
     legend: ClassVar[dict[str, str]] = {
         **{letter: Attention.legend[letter] for letter in "DKH"},

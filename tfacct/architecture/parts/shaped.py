@@ -23,6 +23,7 @@ class ShapedEmbedding(Embedding):
     sounds: Size
     sound_dim: Size
 
+    mesh_unsupported: ClassVar[str] = "tables of shapes and of sounds"
     letters: ClassVar[dict[str, str]] = {
         "vocab": "V", "hidden": "D", "shapes": "Vsh", "shape_dim": "Dsh", "sounds": "Vso", "sound_dim": "Dso"
     }  # fmt: skip

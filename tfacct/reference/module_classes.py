@@ -1,0 +1,90 @@
+"""Which module runs a part."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from tfacct.architecture import parts
+from tfacct.reference.altup import Laurel, SparseNetwork
+from tfacct.reference.attention import Attention
+from tfacct.reference.bent import BentNetwork
+from tfacct.reference.both import MergedAttention
+from tfacct.reference.bottleneck import NarrowAttention, NarrowNetworks
+from tfacct.reference.compressed import CompressedAttention
+from tfacct.reference.convolved import ConvolvedAttention
+from tfacct.reference.cross import CrossAttention
+from tfacct.reference.delta import DeltaNet
+from tfacct.reference.differential import DifferentialAttention
+from tfacct.reference.disentangled import Disentangled
+from tfacct.reference.experts import Experts
+from tfacct.reference.latent import LatentAttention
+from tfacct.reference.lightning import LightningAttention
+from tfacct.reference.lru import GatedRecurrence
+from tfacct.reference.mamba import HeadedMamba, Mamba
+from tfacct.reference.mamba2 import Mamba2
+from tfacct.reference.mixing import ShortConvolution
+from tfacct.reference.modules import FeedForward
+from tfacct.reference.overlapping import OverlappingAttention
+from tfacct.reference.part_module import PartModule
+from tfacct.reference.per_layer import PerLayerInput
+from tfacct.reference.relative import RelativeAttention
+from tfacct.reference.rwkv import ChannelMix, TimeMix
+from tfacct.reference.sent_attention import SentAttention
+from tfacct.reference.shared import AdaptedNetwork, SharedOutput
+
+FAMILIES = "tfacct.families."
+MODULES: dict[type[parts.Part], type[PartModule]] = {
+    parts.Attention: Attention,
+    parts.Disentangled: Disentangled,
+    parts.LatentAttention: LatentAttention,
+    parts.CompressedAttention: CompressedAttention,
+    parts.CrossAttention: CrossAttention,
+    parts.Mamba: Mamba,
+    parts.DifferentialAttention: DifferentialAttention,
+    parts.RelativeAttention: RelativeAttention,
+    parts.SentAttention: SentAttention,
+    parts.OverlappingAttention: OverlappingAttention,
+    parts.MergedAttention: MergedAttention,
+    parts.NarrowAttention: NarrowAttention,
+    parts.NarrowNetworks: NarrowNetworks,
+    parts.ConvolvedAttention: ConvolvedAttention,
+    parts.HeadedMamba: HeadedMamba,
+    parts.TimeMix: TimeMix,
+    parts.ChannelMix: ChannelMix,
+    parts.GatedRecurrence: GatedRecurrence,
+    parts.Mamba2: Mamba2,
+    parts.ShortConvolution: ShortConvolution,
+    parts.DeltaNet: DeltaNet,
+    parts.LightningAttention: LightningAttention,
+    parts.Experts: Experts,
+    parts.Laurel: Laurel,
+    parts.SharedOutput: SharedOutput,
+    parts.PerLayerInput: PerLayerInput,
+}
+"""Modules of the parts of blocks, except that of an MLP, which has several."""
+
+
+def family_module(part: parts.Part) -> Any:
+    """Module class of a part that a family's module defines: of the same name, in `<the module>_reference`. None of any
+    other part."""
+    kind = type(part)
+    if not kind.__module__.startswith(FAMILIES):
+        return None
+    return getattr(import_module(f"{kind.__module__}_reference"), kind.__name__)
+
+
+def module_class(part: parts.Part) -> type[PartModule]:
+    """Module class of a part of a block. Raises TypeError."""
+    found: type[PartModule] | None = family_module(part)
+    if found is not None:
+        return found
+    if type(part) is parts.FeedForward:
+        if part.adapter is not None:
+            return AdaptedNetwork
+        if part.bent:
+            return BentNetwork
+        return FeedForward if part.sparsity is None else SparseNetwork
+    if type(part) not in MODULES:
+        raise TypeError(f"the reference model has no module for {type(part).__name__}")
+    return MODULES[type(part)]
