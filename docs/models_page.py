@@ -10,10 +10,8 @@ from typing import Any, get_args
 
 from tfacct import families
 from tfacct.architecture.transformer import Transformer
-from tfacct.families import FamilyConfig
+from tfacct.families import FamilyConfig, multimodal
 from tfacct.families._spelled_types import SPELLED
-from tfacct.families._texts import TEXTS
-from tfacct.families._wrappers import WRAPPERS
 from tfacct.families.known_fields import CHANGES_COUNTS, DROPOUT_WORDS, IGNORED_FIELDS, OTHER_LAYER_PREFIXES, SPELLINGS
 from tfacct.families.registry import FAMILIES, newest_first, released
 from tfacct.ledger.workload import Workload
@@ -109,13 +107,13 @@ def _section(name: str, models: list[LoadedModel]) -> str:
     family = families.config_class(name)
     if name == families.OWN:
         return _own_section(models)
-    harmless = {*family.ignored_fields} - set(family.model_fields)
+    harmless, texts = {*family.ignored_fields} - set(family.model_fields), multimodal.text_models()
     silent = (f"`{field}` ({_absent(family, field)})" for field in sorted(family.reference_only))
     facts = {
         "Also read in": ", ".join(
-            f"`text_config` of a `{whole}`"
-            for whole, wrapper in WRAPPERS.items()
-            if (TEXTS[wrapper.text].family if wrapper.text in TEXTS else wrapper.text) == name
+            f"`text_config` of a `{composite}`"
+            for composite, row in multimodal.composites().items()
+            if (texts[row.text].family if row.text in texts else row.text) == name
         ),
         "Other names": ", ".join(f"`{other}` for `{field}`" for other, field in family.attribute_map.items()),
         "Read for the reference model, for a check, or behind a switch (absent)": ", ".join(silent),

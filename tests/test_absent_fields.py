@@ -18,10 +18,9 @@ import transformers
 
 from tests.conftest import by_kind
 from tests.families import TINY, cases
-from tests.test_wrappers import NOT_BUILT, TIED, agree, built, of_head, theirs, whole_of
+from tests.test_wrappers import COMPOSITES, NOT_BUILT, TIED, agree, built, of_head, theirs, whole_of
 from tfacct import families
 from tfacct.base.errors import ConfigError
-from tfacct.families._wrappers import WRAPPERS
 from tfacct.families.known_fields import NO_NULLS
 from tfacct.loading.model import subject
 from tfacct.reference import hf
@@ -294,7 +293,7 @@ def test_heads_inside_a_whole_that_do_not_divide_the_hidden_size_are_refused(who
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("whole", [name for name in WRAPPERS if name not in NOT_BUILT])
+@pytest.mark.parametrize("whole", [name for name in COMPOSITES if name not in NOT_BUILT])
 def test_each_field_inside_a_whole_absent_null_or_odd_counts_as_in_its_class(whole: str) -> None:
     raw = whole_of(whole, {}, {})
     raw |= of_head(raw)

@@ -9,7 +9,7 @@ import pytest
 from tests.families import TINY, VARIANTS
 from tfacct.architecture.parts import LightningAttention as LightningPart
 from tfacct.base.errors import ConfigError
-from tfacct.families._parts import PAIRS
+from tfacct.families import multimodal
 from tfacct.ledger.storage import BF16_EACH
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import subject
@@ -131,7 +131,7 @@ def test_both_encoders_of_a_pair_are_all_of_its_class_but_a_scale(whole: str, st
         built = getattr(transformers, f"{stem}Model")._from_config(config)
     ours = subject("mine", {"model_type": whole, **wide, **own})
     both = (ours, ours.of_part("vision"))
-    beside = PAIRS[whole].between
+    beside = multimodal.dual_encoders()[whole].extra
     assert all({*beside} < {*one.left_out} for one in both)
     assert sum(one.parameters for one in both) + len(beside) == sum(one.numel() for one in built.parameters())
 

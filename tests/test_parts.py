@@ -12,21 +12,22 @@ from typing import Any
 import pytest
 
 from tests.families import TINY
+from tests.test_wrappers import COMPOSITES, text_of
 from tests.test_wrappers import built as of_class
-from tests.test_wrappers import text_of
 from tfacct import load
 from tfacct.base.errors import TfacctError
 from tfacct.cli.app import app as app
 from tfacct.cli.options import Which
 from tfacct.cli.root import REGISTERED
-from tfacct.families._parts import AUDIOS, ENCODERS, PAIRS, SPREAD, TOWERS, VISIONS
-from tfacct.families._projectors import PROJECTORS, ROWS_UNKNOWN
-from tfacct.families._wrappers import WRAPPERS
+from tfacct.families import multimodal
+from tfacct.families.projectors import PROJECTORS, ROWS_UNKNOWN
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import subject
 from tfacct.witness.renamed import renamed
 
-ALONE = tuple(whole for whole, vision in VISIONS.items() if vision.alone)
+VISIONS, AUDIOS = multimodal.towers("vision"), multimodal.towers("audio")
+PAIRS = multimodal.dual_encoders()
+ALONE = tuple(whole for whole, tower in VISIONS.items() if not tower.any_type)
 """Those that build one encoder only."""
 LLAVA: dict[str, Any] = {
     "architectures": ["LlavaForConditionalGeneration"],
@@ -82,10 +83,10 @@ def ours(raw: dict[str, Any], part: str) -> dict[str, int]:
 )
 def test_the_vision_model_is_the_wholes(whole: str, said: bool) -> None:
     """Of the type that its class expects where the config does not say, and of the other one."""
-    own = VISIONS[whole].tower
+    own = VISIONS[whole].type
     tower = own if not said else "siglip_vision_model" if own == "clip_vision_model" else "clip_vision_model"
     vision = {name: value for name, value in TINY[tower].items() if said or name != "model_type"}
-    text = text_of(whole) if whole in WRAPPERS else {"num_hidden_layers": 1}  # ERNIE's is no family
+    text = text_of(whole) if whole in COMPOSITES else {"num_hidden_layers": 1}  # ERNIE's is no family
     text.pop("mlp_layer_types", None)  # it has one layer
     raw = {"model_type": whole, "text_config": text, "vision_config": vision}
     if whole == "t5gemma2":  # of whose two sides one sees
@@ -102,7 +103,7 @@ def test_the_vision_model_is_the_wholes(whole: str, said: bool) -> None:
         if name.startswith(prefix)
     }
     assert ours(raw, "vision") == theirs
-    between = VISIONS[whole].between
+    between = VISIONS[whole].projector
     assert any(f".{between}." in f".{name}" for name in tensors) == (between is not None)
 
 
@@ -120,7 +121,7 @@ def test_both_encoders_of_a_pair_are_the_wholes(whole: str) -> None:
     pair = {part: {**TINY[f"{whole}_{part}_model"]} for part in ("text", "vision")}
     raw = {"model_type": whole, **{f"{part}_config": config for part, config in pair.items()}, "projection_dim": 23}
     tensors = built(raw)
-    for name in PAIRS[whole].between:
+    for name in PAIRS[whole].extra:
         del tensors[name]
     assert sum(sum(ours(raw, part).values()) for part in ("text", "vision")) == sum(tensors.values())
     if whole == "clip":
@@ -403,14 +404,14 @@ def test_the_modules_of_an_encoder_are_those_of_the_class(whole: str, method: di
         one.of_parts("parameters")[1].storage()
 
 
-@pytest.mark.parametrize("whole", sorted(({*VISIONS} | {*AUDIOS}) - SPREAD - {"embedding_gemma2"}))
+@pytest.mark.parametrize("whole", sorted({*VISIONS, *AUDIOS} - {"phi4_multimodal", "t5gemma2", "embedding_gemma2"}))
 def test_a_list_of_every_linear_module_leaves_an_encoder_as_it_is(whole: str) -> None:
     """As Qwen3-VL's FP8 files name them one by one; without any one of them the list leaves it no more."""
     torch = pytest.importorskip("torch")
     raw = whole_of(whole)
     linear = [name for name, module in of_class(raw).named_modules() if isinstance(module, torch.nn.Linear)]
-    part = ENCODERS["audio" if whole in AUDIOS else "vision"][whole]
-    at = (*(("audio_tower",) if whole in AUDIOS else ("vision", "visual")), *filter(None, [part.between]))
+    part = (AUDIOS if whole in AUDIOS else VISIONS)[whole]
+    at = (*(("audio_tower",) if whole in AUDIOS else ("vision", "visual")), *filter(None, [part.projector]))
     mine = [name for name in linear if any(name.removeprefix("model.").startswith(one) for one in at)]
     for left, plain in ((mine, True), (mine[:-1], False), (mine[1:], False)):
         said = {"quant_method": "fp8", "modules_to_not_convert": left}
@@ -554,7 +555,7 @@ def test_qwen2_audio_is_both_and_its_projector() -> None:
 @pytest.mark.parametrize("whole", ["audioflamingo3", "musicflamingo", "qwen2_audio"])
 def test_averaged_audio_is_the_wholes(whole: str) -> None:
     transformers, torch = pytest.importorskip("transformers"), pytest.importorskip("torch")
-    raw = {"model_type": whole, "text_config": text_of(whole), "audio_config": TINY[AUDIOS[whole].tower]}
+    raw = {"model_type": whole, "text_config": text_of(whole), "audio_config": TINY[AUDIOS[whole].type]}
     fields = deepcopy({name: value for name, value in raw.items() if name != "model_type"})
     made = transformers.AutoConfig.for_model(whole, **fields)
     with torch.device("meta"):
@@ -592,8 +593,8 @@ def test_the_vision_model_in_phi_4_multimodal_is_its_classs() -> None:
 def whole_of(whole: str, **more: Any) -> dict[str, Any]:
     """A tiny config of a whole that has a projector, all sizes distinct."""
     part = "audio" if whole in AUDIOS else "vision"
-    tower = {**TINY[ENCODERS[part][whole].tower]}
-    text = text_of(whole) if whole in WRAPPERS else {}
+    tower = {**TINY[multimodal.towers(part)[whole].type]}
+    text = text_of(whole) if whole in COMPOSITES else {}
     text.pop("mlp_layer_types", None)  # it has one layer
     if part == "vision":
         del tower["model_type"]
@@ -770,7 +771,7 @@ def test_the_rows_of_a_projector_are_the_classs(whole: str, more: dict[str, Any]
     made = of_class(raw)
     made = type(made)(made.config).eval()
     seen = dict[str, Any]()
-    module = made.model.get_submodule((AUDIOS if whole in AUDIOS else VISIONS)[whole].between)
+    module = made.model.get_submodule((AUDIOS if whole in AUDIOS else VISIONS)[whole].projector)
     module.register_forward_pre_hook(lambda _, read, named: seen.update(read=read, named=named), with_kwargs=True)
     if whole in AUDIOS:
         own = made.config.audio_config
@@ -802,7 +803,7 @@ def test_a_projector_behind_an_encoder_of_any_type_is_counted_or_refused(project
     """Wholes that build the encoder which the config says: sizes that the projector needs may be missing there."""
     found = set()
     for whole in PROJECTORS.keys() - {*AUDIOS, *ALONE, "t5gemma2"}:
-        for tower in TOWERS:
+        for tower in {tower.type for tower in VISIONS.values()}:
             try:
                 both = subject("mine", {**whole_of(whole), "vision_config": TINY[tower]}).of_parts(projector)
                 found.add(both[-1].architecture.projector is not None)

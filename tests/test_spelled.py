@@ -9,9 +9,9 @@ import pytest
 from tests.families import TINY
 from tfacct import families, load
 from tfacct.base.errors import ConfigError, NotFoundError
+from tfacct.families import multimodal
 from tfacct.families._spelled_types import SPELLED
 from tfacct.families._without import WITHOUT
-from tfacct.families._wrappers import WRAPPERS
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import subject
 
@@ -353,7 +353,7 @@ def test_another_type_may_be_set_over_it() -> None:
 
 
 def test_each_is_read_as_a_family_and_no_other_type_has_its_name() -> None:
-    known = {*families.names(), *WRAPPERS}
+    known = {*families.names(), *multimodal.composites()}
     assert {spelled.family for spelled in SPELLED.values()} <= known
     assert not known & SPELLED.keys()
 

@@ -15,13 +15,14 @@ from tests.test_checkpoint import written
 from tfacct import families
 from tfacct.architecture.parts import Attention
 from tfacct.base.errors import ConfigError
-from tfacct.families._texts import TEXTS
-from tfacct.families._wrappers import WRAPPERS
+from tfacct.families import multimodal
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import subject
 from tfacct.reports.compose import unknown_hints
 from tfacct.witness.renamed import renamed
 
+COMPOSITES = {name: row for name, row in multimodal.composites().items() if row.text}
+TEXT_MODELS = multimodal.text_models()
 TOWER = {"vision_config": {"hidden_size": 9}}
 TIED = "tie_word_embeddings"
 SAID = ({}, {TIED: True}, {TIED: False})
@@ -49,19 +50,19 @@ GLM4V = {**TINY["glm4"], "hidden_size": 6 * TINY["glm4"]["head_dim"], "num_atten
 
 def text_of(whole: str) -> dict[str, Any]:
     """A tiny language model of the type that the class expects."""
-    text = WRAPPERS[whole].text
-    family = TEXTS[text].family if text in TEXTS else text
+    text = COMPOSITES[whole].text
+    family = TEXT_MODELS[text].family if text in TEXT_MODELS else text
     tiny = QWEN_VL if text.startswith("qwen2_") else TINY[family]
     without = ("model_type", "latent_attention", TIED, "use_sliding_window", "sliding_window", "layer_types")
     tiny = GLM4V if text == "glm4v_text" else tiny
-    without += tuple(TEXTS[text].fixed) if text in TEXTS else ()
+    without += tuple(TEXT_MODELS[text].fixed) if text in TEXT_MODELS else ()
     kept = {name: value for name, value in tiny.items() if name not in without or family == "cohere2"}
     layers: dict[str, Any] = {} if family == "nemotron_h" else {"num_hidden_layers": 1}
     if layers:  # lists have an entry for each, and one layer has nobody to borrow from
         count = tiny["num_hidden_layers"]
         layers |= {key: one[:1] for key, one in kept.items() if isinstance(one, list) and len(one) == count}
         layers |= {"num_kv_shared_layers": 0} if "num_kv_shared_layers" in kept else {}
-    return {**kept, "pad_token_id": 0, **layers, **({} if text in TEXTS else {"model_type": text})}
+    return {**kept, "pad_token_id": 0, **layers, **({} if text in TEXT_MODELS else {"model_type": text})}
 
 
 def built(raw: Mapping[str, Any]) -> Any:
@@ -106,7 +107,7 @@ def whole_of(whole: str, said: Mapping[str, Any], of_text: Mapping[str, Any]) ->
 
 def of_head(raw: Mapping[str, Any]) -> dict[str, Any]:
     """Sizes of the head, where the class takes them from the whole."""
-    return {size: raw["text_config"][size] for size in WRAPPERS[raw["model_type"]].head}
+    return {size: raw["text_config"][size] for size in COMPOSITES[raw["model_type"]].head}
 
 
 @pytest.mark.parametrize(
@@ -131,7 +132,7 @@ def test_the_language_model_is_the_wholes(whole: str, said: dict, of_text: dict)
 @pytest.mark.slow
 @pytest.mark.parametrize("of_text", SAID, ids=["unsaid", "tied", "untied"])
 @pytest.mark.parametrize("said", SAID, ids=["unsaid", "tied", "untied"])
-@pytest.mark.parametrize("whole", [name for name in WRAPPERS if name not in NOT_BUILT])
+@pytest.mark.parametrize("whole", [name for name in COMPOSITES if name not in NOT_BUILT])
 def test_every_language_model_is_the_wholes_however_its_head_is_tied(whole: str, said: dict, of_text: dict) -> None:
     if whole == "nemotron_h_omni" and of_text.get(TIED):
         pytest.skip("its language model refuses a tied head")
@@ -165,7 +166,7 @@ def test_the_language_models_tensors_have_their_lines_among_the_wholes(whole: st
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("whole", [name for name in WRAPPERS if name not in NOT_BUILT])
+@pytest.mark.parametrize("whole", [name for name in COMPOSITES if name not in NOT_BUILT])
 def test_every_language_models_tensors_have_their_lines_among_the_wholes(whole: str, tmp_path: Path) -> None:
     _files_agree(whole, tmp_path)
 
@@ -287,14 +288,14 @@ def test_sizes_left_out_inside_are_the_classs(name: str) -> None:
     assert family.nested_defaults == {size: getattr(made, size) for size in family.nested_defaults}
 
 
-@pytest.mark.parametrize("name", [name for name, text in TEXTS.items() if text.sizes])
+@pytest.mark.parametrize("name", [name for name, text in TEXT_MODELS.items() if text.sizes])
 def test_sizes_left_out_of_a_text_config_are_its_classs(name: str) -> None:
     transformers = pytest.importorskip("transformers")
     made = transformers.AutoConfig.for_model({"phi4_multimodal_text": "phi4_multimodal"}.get(name, name))
-    assert TEXTS[name].sizes == {size: getattr(made, size) for size in TEXTS[name].sizes}
+    assert TEXT_MODELS[name].sizes == {size: getattr(made, size) for size in TEXT_MODELS[name].sizes}
     uneven = {"head_dim": 16} if made.hidden_size % made.num_attention_heads else {}  # the class does not run without
     ours = subject("mine", {"model_type": name, **uneven})
-    assert {size: ours.defaulted[size] for size in TEXTS[name].sizes if size in ours.defaulted} != {}
+    assert {size: ours.defaulted[size] for size in TEXT_MODELS[name].sizes if size in ours.defaulted} != {}
     theirs = made.to_dict()  # a size that layers have of their own is no attribute
     read = {field: getattr(ours.config, field) for field in ours.config.counted() if field in theirs}
     given = {field: value for field, value in read.items() if value is not None and field != TIED}  # the whole's
@@ -315,11 +316,11 @@ def test_heads_of_glm_ocr_share_the_hidden_size_where_their_own_is_left_out(said
     assert ours.defaulted.get("head_dim") == (None if said else 64)
 
 
-@pytest.mark.parametrize("whole", [name for name in WRAPPERS if WRAPPERS[name].filled])
+@pytest.mark.parametrize("whole", [name for name in COMPOSITES if COMPOSITES[name].fill])
 def test_sizes_that_the_whole_fills_in_are_its_classs(whole: str) -> None:
     transformers = pytest.importorskip("transformers")
-    made = transformers.AutoConfig.for_model(whole, text_config={"model_type": WRAPPERS[whole].text}).text_config
-    assert WRAPPERS[whole].filled == {size: getattr(made, size) for size in WRAPPERS[whole].filled}
+    made = transformers.AutoConfig.for_model(whole, text_config={"model_type": COMPOSITES[whole].text}).text_config
+    assert COMPOSITES[whole].fill == {size: getattr(made, size) for size in COMPOSITES[whole].fill}
 
 
 @pytest.mark.parametrize("text", ["gemma", "gemma2"])

@@ -90,25 +90,11 @@ def _of_several(
 ) -> tuple[tuple[Mapping[str, Any], tuple[str, ...], Mapping[str, Any]], tuple[Part, ...]]:
     """The part in a config of several models, the fields of the others, and what was defaulted on the way; the parts
     that are counted together."""
-    model_type = raw.get("model_type", OWN)
-    if model_type in names():
-        if not _sees(raw):
-            return (raw, (), {}), ()
-        from tfacct.families._parts import VISIONS
-        from tfacct.families._sides import of_sides
+    if raw.get("model_type", OWN) in names() and not _sees(raw):
+        return (raw, (), {}), ()
+    from tfacct.families import multimodal
 
-        if model_type not in VISIONS:
-            return (raw, (), {}), ()
-        return of_sides(raw, model_type, part), ("text", "vision")
-    from tfacct.families import _embedders
-    from tfacct.families._ernie_vl import told
-    from tfacct.families._wrappers import WRAPPERS, parts_of, unwrapped
-
-    raw = _embedders.told(told(raw))
-    found = unwrapped(raw, part)
-    if found.left_out:
-        return found, parts_of(raw)
-    return found, ("text",) if str(model_type) in WRAPPERS else ()  # without a config of an encoder
+    return multimodal.split(raw, part)
 
 
 def _sees(raw: Mapping[str, Any]) -> bool:

@@ -15,7 +15,7 @@ from tfacct.base import units
 from tfacct.base.errors import ConfigError, NotFoundError, UsageError
 from tfacct.base.record import record
 from tfacct.base.spelling import option
-from tfacct.families import FamilyConfig, NotIncluded, _parts
+from tfacct.families import FamilyConfig, NotIncluded
 from tfacct.ledger.groups import Ledger
 from tfacct.ledger.storage import BF16, Storage, storage
 from tfacct.ledger.workload import Workload
@@ -203,23 +203,23 @@ class LoadedModel:
     def of_parts(self, projector: Counts = "nothing") -> list[LoadedModel]:
         """The models that its config holds, to be counted together. `projector`: what is counted of the projector; it
         is a part of the encoder then, where it is described. Raises TfacctError."""
-        from tfacct.families import _wrappers
+        from tfacct.families import multimodal
 
         whole = self._whole_for("both")
         if self.parts == ("text",):
-            self.of_part(_parts.encoders(whole, str(whole["model_type"]))[0])  # raises: it has none
+            self.of_part(multimodal.tower_parts(whole, str(whole["model_type"]))[0])  # raises: it has none
         text, *encoders = [self.of_part(part) for part in self.parts]
         counted = {f"{part}_config" for part in self.parts}
         if projector != "nothing":
-            from tfacct.families import _projectors
+            from tfacct.families import projectors
 
-            sides = [_projectors.Side(one.part, one.config, one.raw, one.architecture) for one in (text, *encoders)]
+            sides = [projectors.Model(one.part, one.config, one.raw, one.architecture) for one in (text, *encoders)]
             with naming(self.name):
-                joined = [_projectors.between(whole, sides[0], side, projector == "work") for side in sides[1:]]
+                joined = [projectors.projector(whole, sides[0], side, projector == "work") for side in sides[1:]]
             encoders = [one.with_projector(each.part) for one, each in zip(encoders, joined, strict=True)]
             counted = counted.union(*(each.names for each in joined))
         found = [text, *encoders]
-        names = (*(name for one in found for name in one.left_out), *_wrappers.built_by_default(whole))
+        names = (*(name for one in found for name in one.left_out), *multimodal.built_by_default(whole))
         left_out = dict.fromkeys(name for name in names if name not in counted)
         return [replace(one, left_out=tuple(left_out), part="both") for one in found]
 

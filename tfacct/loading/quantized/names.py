@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 
 from tfacct.base.errors import ConfigError
-from tfacct.families._parts import modules_of
 from tfacct.ledger import paths
 from tfacct.ledger.evaluated import Tensor
 from tfacct.ledger.storage import Role
@@ -91,7 +90,11 @@ class Modules:
     def _of_encoder(self, module: str) -> Iterator[str]:
         """The same of an encoder, or of the projector that is counted with it, in the files of its whole."""
         subject = self.subject
-        found = modules_of((subject.whole or {}).get("model_type"), subject.encodes or "vision")
+        if subject.whole is None:
+            return
+        from tfacct.families.multimodal import modules_of
+
+        found = modules_of(subject.whole.get("model_type"), subject.encodes or "vision")
         if found is None:
             return
         encoder, projector = found
