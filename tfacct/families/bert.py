@@ -385,10 +385,7 @@ class RemBert(DecoderCapable):
     head_may_be_untied = True
     task_heads = pooled_heads("rembert")
     base_model_prefix = "rembert"
-    module_names = {
-        **mlm_head_modules("cls.predictions"),
-        "embed.project": ".encoder.embedding_hidden_mapping_in",
-    }
+    module_names = {**mlm_head_modules("cls.predictions"), "embed.project": ".encoder.embedding_hidden_mapping_in"}
 
     @property
     def embedding_width(self) -> int:
@@ -568,10 +565,7 @@ class Albert(BertBase):
     base_model_prefix = "albert"
     layer_path = ".encoder.albert_layer_groups.0.albert_layers.0"
     shared_weights = True
-    module_names = {
-        **mlm_head_modules("predictions"),
-        "embed.project": ".encoder.embedding_hidden_mapping_in",
-    }
+    module_names = {**mlm_head_modules("predictions"), "embed.project": ".encoder.embedding_hidden_mapping_in"}
     tensor_names = {"lm_head.bias": "predictions.bias"}
     layer_module_names = {
         **attention_modules("attention", "query", "key", "value", "dense"),

@@ -161,11 +161,7 @@ class Idefics3Vision(ClipLayers, ImageEncoder):
     """Idefics3's image encoder: SigLIP's without a pooler, for images of any size and shape."""
 
     defaults = dict(
-        hidden_size=1152,
-        num_attention_heads=16,
-        patch_size=32,
-        hidden_act="gelu_pytorch_tanh",
-        layer_norm_eps=1e-6,
+        hidden_size=1152, num_attention_heads=16, patch_size=32, hidden_act="gelu_pytorch_tanh", layer_norm_eps=1e-6
     )
     ignored_fields = "max_image_size size tie_word_embeddings use_base_siglip"
     task_heads = {"Transformer": TaskHead("AutoModel", "none")}

@@ -96,11 +96,7 @@ class Cohere2Moe(Cohere2):
     shared_expert_combination_strategy: StrictStr = "average"
     norm_topk_prob: StrictBool = True
     reference_only = "norm_topk_prob"
-    layer_module_names = {
-        **expert_modules(),
-        **mlp_modules("mlp.shared_experts", at="mlp.shared"),
-        "mlp_norm": ABSENT,
-    }
+    layer_module_names = {**expert_modules(), **mlp_modules("mlp.shared_experts", at="mlp.shared"), "mlp_norm": ABSENT}
     layer_tensor_names = expert_tensors()
     heads_fill_hidden_size = False
     expert_width = "intermediate_size"

@@ -12,8 +12,7 @@ from tfacct.families.layer_kinds import MlpLayerTypes, check_top_k, sparse_layer
 from tfacct.families.task_heads import DECODER, inside_composite
 
 Pair = Annotated[
-    list[int],
-    CoreSchema(core_schema.list_schema(int_between(1).schema, strict=True, min_length=2, max_length=2)),
+    list[int], CoreSchema(core_schema.list_schema(int_between(1).schema, strict=True, min_length=2, max_length=2))
 ]
 ROUTER_BIAS = "gate.moe_statics.e_score_correction_bias"
 
@@ -60,11 +59,7 @@ class ErnieMoeBase(MoeWithShared, ErnieBase):
     """The fields that ERNIE's models with experts share."""
 
     defaults = dict(
-        hidden_size=2560,
-        intermediate_size=12288,
-        num_hidden_layers=28,
-        num_attention_heads=20,
-        num_key_value_heads=4,
+        hidden_size=2560, intermediate_size=12288, num_hidden_layers=28, num_attention_heads=20, num_key_value_heads=4
     )
     moe_k: PositiveInt = 6
     moe_num_experts: PositiveInt = 64

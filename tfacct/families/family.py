@@ -23,10 +23,7 @@ ABSENT = "-"
 """Instead of a name in a table: the class has no such module, though a base's has."""
 SAME_AS_QUERY_HEADS: Any = Field(default_factory=lambda fields: fields["num_attention_heads"])
 """As many key/value heads as query heads, if a config does not say."""
-NULL_HEADS = {
-    "num_key_value_heads": "num_attention_heads",
-    "head_dim": "hidden_size / num_attention_heads",
-}
+NULL_HEADS = {"num_key_value_heads": "num_attention_heads", "head_dim": "hidden_size / num_attention_heads"}
 """What null means in classes that have numbers for these fields if they are absent."""
 
 

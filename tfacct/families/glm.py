@@ -2,15 +2,7 @@
 
 from typing import Any
 
-from tfacct.architecture.parts import (
-    Attention,
-    DeltaNet,
-    Experts,
-    FeedForward,
-    HyperHead,
-    LatentAttention,
-    QKNorm,
-)
+from tfacct.architecture.parts import Attention, DeltaNet, Experts, FeedForward, HyperHead, LatentAttention, QKNorm
 from tfacct.base.errors import ConfigError
 from tfacct.families.decoder import QK_NORMS, Layer, PartialRotaryDecoder, SharedExperts
 from tfacct.families.delta import LINEAR, LowRankKimiDeltaDecoder
@@ -24,12 +16,7 @@ from tfacct.families.fields import (
     StrictBool,
     read_partial_rotary_factor,
 )
-from tfacct.families.hyper_connections import (
-    PUBLISHED_HYPER_CONNECTIONS,
-    HyperConnected,
-    hyper_modules,
-    hyper_tensors,
-)
+from tfacct.families.hyper_connections import PUBLISHED_HYPER_CONNECTIONS, HyperConnected, hyper_modules, hyper_tensors
 from tfacct.families.layer_kinds import (
     FULL,
     MlpLayerTypes,
@@ -65,10 +52,7 @@ class Glm(PartialRotaryDecoder):
 class Glm4(Glm):
     """GLM-4-0414: GLM-4-9B's block, with norms before and after attention and MLP."""
 
-    layer_module_names = {
-        "attn_post_norm": "post_self_attn_layernorm",
-        "mlp_post_norm": "post_mlp_layernorm",
-    }
+    layer_module_names = {"attn_post_norm": "post_self_attn_layernorm", "mlp_post_norm": "post_mlp_layernorm"}
     norms = "around"
 
 
@@ -256,10 +240,7 @@ class Glm5Next(HyperConnected, LowRankKimiDeltaDecoder, GlmMoeDsa):
     class_prefixes = ("Glm5Next", "Glm5NextText")
     reference_only = "-linear_attn_config first_k_dense_replace index_kpool_always_select_tail hc_sinkhorn_iters"
     ignored_fields = "swiglu_limit norm_topk_prob mhc index_topk_freq"
-    checkpoint_conversion_mapping = (
-        LowRankKimiDeltaDecoder.published_forget_gate,
-        PUBLISHED_HYPER_CONNECTIONS,
-    )
+    checkpoint_conversion_mapping = (LowRankKimiDeltaDecoder.published_forget_gate, PUBLISHED_HYPER_CONNECTIONS)
     task_heads = inside_composite("Glm5NextForConditionalGeneration", "Glm5NextTextModel")
     constant_axes = LowRankKimiDeltaDecoder.constant_axes | {"Xf"}
     layer_module_names = {

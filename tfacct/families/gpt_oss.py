@@ -5,15 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from tfacct.architecture.parts import Attention, Experts, LatentAttention
-from tfacct.families.decoder import (
-    SINK_MODULES,
-    SINK_TENSORS,
-    Decoder,
-    Layer,
-    Window,
-    expert_modules,
-    expert_tensors,
-)
+from tfacct.families.decoder import SINK_MODULES, SINK_TENSORS, Decoder, Layer, Window, expert_modules, expert_tensors
 from tfacct.families.family import ABSENT
 from tfacct.families.fields import PositiveInt, StrictBool
 from tfacct.families.layer_kinds import LayerTypes

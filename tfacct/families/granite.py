@@ -7,14 +7,7 @@ from pydantic_core import core_schema
 
 from tfacct.architecture.parts import Attention, Experts, FeedForward, LatentAttention
 from tfacct.base.errors import ConfigError
-from tfacct.families.decoder import (
-    SINK_MODULES,
-    SINK_TENSORS,
-    Layer,
-    Window,
-    expert_modules,
-    expert_tensors,
-)
+from tfacct.families.decoder import SINK_MODULES, SINK_TENSORS, Layer, Window, expert_modules, expert_tensors
 from tfacct.families.family import mlp_modules
 from tfacct.families.fields import CoreSchema, NonNegativeInt, PositiveFloat, PositiveInt, StrictBool
 from tfacct.families.layer_kinds import FULL, LayerTypes, validated_layer_types

@@ -394,11 +394,7 @@ class Chameleon(Llama):
     hf_model_type = "chameleon"
     task_heads = {"ForConditionalGeneration": TaskHead("ChameleonForConditionalGeneration")}
     ignored_fields = "model_parallel_size vocabulary_map"
-    layer_module_names = {
-        **QK_NORMS,
-        "attn_post_norm": "input_layernorm",
-        "mlp_post_norm": "post_attention_layernorm",
-    }
+    layer_module_names = {**QK_NORMS, "attn_post_norm": "input_layernorm", "mlp_post_norm": "post_attention_layernorm"}
     heads_fill_hidden_size = True
 
     @property
@@ -411,10 +407,7 @@ class Chameleon(Llama):
     def hf_config_fields(self) -> Mapping[str, Any]:
         """The smallest tokenizer of images that the class builds."""
         sizes = {"base_channels": 32, "channel_multiplier": [1], "num_res_blocks": 1}
-        return {
-            "vq_config": {**sizes, "embed_dim": 4, "num_embeddings": 4},
-            "vocabulary_map": {"<image>": 0},
-        }
+        return {"vq_config": {**sizes, "embed_dim": 4, "num_embeddings": 4}, "vocabulary_map": {"<image>": 0}}
 
 
 class AriaText(Llama):
@@ -431,10 +424,7 @@ class AriaText(Llama):
     transposed_weights = ("blocks.*.mlp.experts.",)
     task_heads = DECODER
     null_means = NULL_HEADS
-    layer_module_names = {
-        **expert_modules(router="router"),
-        **mlp_modules("mlp.shared_experts", at="mlp.shared"),
-    }
+    layer_module_names = {**expert_modules(router="router"), **mlp_modules("mlp.shared_experts", at="mlp.shared")}
     layer_tensor_names = EXPERT_TENSORS
     all_layers_have_experts = True
     expert_count, expert_width, expert_top_k = "moe_num_experts", "intermediate_size", "moe_topk"
@@ -470,19 +460,13 @@ class Mllama(Decoder):
     ) = IMAGE_LAYERS
     class_prefixes = ("Mllama", "MllamaText")
     dropouts = {}
-    task_heads = {
-        "ForCausalLM": TaskHead("MllamaForCausalLM"),
-        "Model": TaskHead("MllamaTextModel", "none", body=""),
-    }
+    task_heads = {"ForCausalLM": TaskHead("MllamaForCausalLM"), "Model": TaskHead("MllamaTextModel", "none", body="")}
     layer_module_names = {
         "cross_norm": "input_layernorm",
         **{f"cross.{n}": f"cross_attn.{n}" for n in ("q_proj", "k_proj", "v_proj", "o_proj", "q_norm", "k_norm")},
         **{f"cross.{n}": "cross_attn" for n in ("scores", "values")},
     }
-    layer_tensor_names = {
-        "cross_add.gate.weight": "cross_attn_attn_gate",
-        "mlp_add.gate.weight": "cross_attn_mlp_gate",
-    }
+    layer_tensor_names = {"cross_add.gate.weight": "cross_attn_attn_gate", "mlp_add.gate.weight": "cross_attn_mlp_gate"}
     heads_fill_hidden_size = True
 
     @property

@@ -5,15 +5,7 @@ from typing import Annotated, Any
 from pydantic_core import core_schema
 
 from tfacct.architecture.blocks import Block, Sublayer
-from tfacct.architecture.parts import (
-    Attention,
-    Experts,
-    FeedForward,
-    LatentAttention,
-    Norm,
-    QKNorm,
-    Temperature,
-)
+from tfacct.architecture.parts import Attention, Experts, FeedForward, LatentAttention, Norm, QKNorm, Temperature
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
 from tfacct.families.decoder import (

@@ -439,10 +439,7 @@ class Jamba(HybridDecoder):
         **mamba_modules("mamba", in_proj="in_proj", x_proj="x_proj", out_proj="out_proj", **mixer_norms),
         **expert_modules("feed_forward", "router"),
     }
-    layer_tensor_names = {
-        **mamba_tensors("mamba"),
-        **expert_tensors("feed_forward"),
-    }
+    layer_tensor_names = {**mamba_tensors("mamba"), **expert_tensors("feed_forward")}
     hf_no_chunked_prefill = Mamba.hf_no_chunked_prefill
     expert_width = "intermediate_size"
 

@@ -7,15 +7,7 @@ from typing import Annotated, Any, NamedTuple
 from pydantic_core import core_schema
 
 from tfacct.architecture.blocks import Block
-from tfacct.architecture.parts import (
-    Attention,
-    Embedding,
-    Experts,
-    LatentAttention,
-    Norm,
-    QKNorm,
-    Rotary,
-)
+from tfacct.architecture.parts import Attention, Embedding, Experts, LatentAttention, Norm, QKNorm, Rotary
 from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
 from tfacct.families.decoder import (
@@ -413,10 +405,7 @@ class LayerWithHeads(NamedTuple):
 class GatedHeadsDecoder(SharedExpertDecoder):
     """Gated attention; query heads and rotary embedding differ by layer."""
 
-    layer_module_names = {
-        **mlp_modules("mlp.shared_experts", at="mlp.shared"),
-        "attn.gate_proj": "self_attn.g_proj",
-    }
+    layer_module_names = {**mlp_modules("mlp.shared_experts", at="mlp.shared"), "attn.gate_proj": "self_attn.g_proj"}
 
     def head_sizes(self, layer: LayerWithHeads) -> dict[str, int]:
         names = "query heads of a layer by num_key_value_heads"

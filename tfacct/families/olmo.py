@@ -8,15 +8,7 @@ from pydantic import Field
 from tfacct.architecture.parts import Attention, DeltaNet, LatentAttention, Norm, QKNorm, Rotary
 from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
-from tfacct.families.decoder import (
-    EXPERT_MODULES,
-    EXPERT_TENSORS,
-    NORMS_AFTER,
-    QK_NORMS,
-    Decoder,
-    Layer,
-    Window,
-)
+from tfacct.families.decoder import EXPERT_MODULES, EXPERT_TENSORS, NORMS_AFTER, QK_NORMS, Decoder, Layer, Window
 from tfacct.families.delta import LINEAR, DeltaDecoder, delta_modules, delta_tensors
 from tfacct.families.family import SAME_AS_QUERY_HEADS
 from tfacct.families.fields import PositiveFloat, PositiveInt, StrictBool

@@ -613,10 +613,7 @@ class Esmc(Decoder):
     )
     attention_bias: StrictBool = False
     mlp_bias: StrictBool = False
-    null_means = {
-        "num_key_value_heads": "num_attention_heads",
-        "head_dim": "hidden_size / num_attention_heads",
-    }
+    null_means = {"num_key_value_heads": "num_attention_heads", "head_dim": "hidden_size / num_attention_heads"}
     ignored_fields = "mask_token_id"
     constant_axes = frozenset("G")
     heads_fill_hidden_size = True

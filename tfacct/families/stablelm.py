@@ -9,14 +9,7 @@ from pydantic_core import core_schema
 from tfacct.architecture.blocks import Block
 from tfacct.architecture.parts import QKNorm, Rotary
 from tfacct.base.errors import ConfigError
-from tfacct.families.decoder import (
-    NORMS_AROUND,
-    QK_LAYERNORMS,
-    QK_NORMS,
-    Decoder,
-    Layer,
-    PartialRotaryDecoder,
-)
+from tfacct.families.decoder import NORMS_AROUND, QK_LAYERNORMS, QK_NORMS, Decoder, Layer, PartialRotaryDecoder
 from tfacct.families.family import SAME_AS_QUERY_HEADS, mlp_modules
 from tfacct.families.fields import CoreSchema, PositiveFloat, PositiveInt, StrictBool, StrictStr
 from tfacct.families.layer_kinds import FULL, SLIDING, check_length

@@ -5,16 +5,7 @@ from math import isqrt
 from typing import Any
 
 from tfacct.architecture.blocks import Block
-from tfacct.architecture.parts import (
-    Attention,
-    Averaged,
-    FeedForward,
-    Patches,
-    Positions,
-    QKNorm,
-    Rotary,
-    Shuffled,
-)
+from tfacct.architecture.parts import Attention, Averaged, FeedForward, Patches, Positions, QKNorm, Rotary, Shuffled
 from tfacct.base.errors import ConfigError
 from tfacct.families.clip import ClipLayers
 from tfacct.families.encoders import Encoder, EncoderBase, ImageEncoder, axial_theta, check_axial

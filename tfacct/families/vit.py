@@ -49,12 +49,7 @@ EMBEDDING_TENSORS = {
 BIAS_TABLE = "relative_position_bias.relative_position_bias_table"
 LAYER_SCALES = {"attn.channel_scale.weight": "lambda_1", "mlp.channel_scale.weight": "lambda_2"}
 CLASSIFIER = TaskHead(
-    "AutoModelForImageClassification",
-    "classes",
-    bias=True,
-    first=True,
-    paths={"classifier": "classifier"},
-    gives=False,
+    "AutoModelForImageClassification", "classes", bias=True, first=True, paths={"classifier": "classifier"}, gives=False
 )
 
 
@@ -125,10 +120,7 @@ class ViTMSN(ViT):
     """ViT MSN: ViT without a pooler."""
 
     defaults = dict(layer_norm_eps=1e-6)
-    task_heads = {
-        "Model": BODY,
-        "ForImageClassification": replace(CLASSIFIER, auto="ViTMSNForImageClassification"),
-    }
+    task_heads = {"Model": BODY, "ForImageClassification": replace(CLASSIFIER, auto="ViTMSNForImageClassification")}
 
 
 class DeiT(ViT):
@@ -246,10 +238,7 @@ class Beit(ViTLayers, ImageEncoder):
     base_model_prefix = "beit"
     layer_path = "beit.layers.*"
     classifier = replace(
-        CLASSIFIER,
-        first=False,
-        pooler=True,
-        paths={"pooler.norm": "beit.pooler.layernorm", "classifier": "classifier"},
+        CLASSIFIER, first=False, pooler=True, paths={"pooler.norm": "beit.pooler.layernorm", "classifier": "classifier"}
     )
     task_heads = {
         "Model": TaskHead("AutoModel", "none", pooler=True, paths={"pooler.norm": "pooler.layernorm"}, body=""),
@@ -347,11 +336,7 @@ class InternVLVision(ViTLayers, ImageEncoder):
     """InternVL's image encoder: ViT, with a learned scale for each channel of a sublayer's output."""
 
     defaults = dict(
-        hidden_size=1024,
-        intermediate_size=4096,
-        num_hidden_layers=24,
-        num_attention_heads=16,
-        layer_norm_eps=1e-6,
+        hidden_size=1024, intermediate_size=4096, num_hidden_layers=24, num_attention_heads=16, layer_norm_eps=1e-6
     )
     image_size: Annotated[PositiveInt, BeforeValidator(side_of_square)] = 448
     patch_size: Annotated[PositiveInt, BeforeValidator(side_of_square)] = 14

@@ -20,11 +20,7 @@ class RoFormer(DecoderCapable):
     required_values = {**DecoderCapable.required_values, "rotary_value": False}
     task_heads = {**ENCODING, "Model": BODY}
     base_model_prefix = "roformer"
-    module_names = {
-        **Bert.module_names,
-        "embed.project": ".embeddings_project",
-        "turns": ".encoder.embed_positions",
-    }
+    module_names = {**Bert.module_names, "embed.project": ".embeddings_project", "turns": ".encoder.embed_positions"}
     tensor_names = Bert.tensor_names
 
     def pooler(self, hidden: Any) -> Pooler:
