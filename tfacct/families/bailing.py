@@ -21,15 +21,8 @@ class BailingMoeV2(Glm4Moe):
     """Ling and Ring 2.0: GLM-4.5's block; dense layers first, then experts and a shared expert. `in_blocks` is a field
     of this program, not of published configs."""
 
+    sizes = dict(vocab=157184, hidden=2048, mlp=5120, layers=20, heads=16, kv_heads=4, head_dim=128, context=32768)
     defaults = dict(
-        vocab_size=157184,
-        hidden_size=2048,
-        intermediate_size=5120,
-        num_hidden_layers=20,
-        num_attention_heads=16,
-        num_key_value_heads=4,
-        head_dim=128,
-        max_position_embeddings=32768,
         partial_rotary_factor=1.0,
         use_qk_norm=True,
         rms_norm_eps=1e-6,
@@ -67,17 +60,8 @@ class BailingMoeV2(Glm4Moe):
 class LightningHybrid(SharedExperts, Decoder):
     """Lightning attention in most layers. The fields are those of the code in the model's repository."""
 
-    defaults = dict(
-        vocab_size=157184,
-        hidden_size=2048,
-        intermediate_size=5120,
-        num_hidden_layers=20,
-        num_attention_heads=16,
-        num_key_value_heads=4,
-        head_dim=128,
-        max_position_embeddings=32768,
-        rope_theta=600_000.0,
-    )
+    sizes = dict(vocab=157184, hidden=2048, mlp=5120, layers=20, heads=16, kv_heads=4, head_dim=128, context=32768)
+    defaults = dict(rope_theta=600_000.0)
     partial_rotary_factor: Fraction = 0.5
     use_qk_norm: StrictBool = True
     use_qkv_bias: StrictBool = False
@@ -195,17 +179,8 @@ class BailingHybrid(SharedExperts, KimiDeltaDecoder, MlaDecoder):
     """Ling 3.0: DeltaNet with a decay for every channel in five layers of six, gated latent attention in the sixth;
     dense layers first, then experts and a shared expert."""
 
-    defaults = dict(
-        vocab_size=157184,
-        hidden_size=2560,
-        intermediate_size=6144,
-        num_hidden_layers=42,
-        num_attention_heads=32,
-        num_key_value_heads=32,
-        max_position_embeddings=262144,
-        rope_theta=6_000_000.0,
-        q_lora_rank=None,
-    )
+    sizes = dict(vocab=157184, hidden=2560, mlp=6144, layers=42, heads=32, kv_heads=32, context=262144)
+    defaults = dict(rope_theta=6_000_000.0, q_lora_rank=None)
     head_dim: PositiveInt = 128
     moe_intermediate_size: PositiveInt = 768
     num_local_experts: PositiveInt = 512

@@ -277,9 +277,7 @@ class Bert(DecoderCapable):
 class BertGeneration(BertBase):
     """BERT without segments as half of an encoder-decoder: a causal decoder with a KV cache, or an encoder."""
 
-    defaults = dict(
-        vocab_size=50358, hidden_size=1024, num_hidden_layers=24, num_attention_heads=16, intermediate_size=4096
-    )
+    sizes = dict(vocab=50358, hidden=1024, mlp=4096, layers=24, heads=16)
     is_decoder: StrictBool = False
     dropouts = DROPOUTS
     task_heads = {"Decoder": CAUSAL_MODEL, "Encoder": BODY}
@@ -332,9 +330,7 @@ class DPR(DecoderCapable):
 class MegatronBert(DecoderCapable):
     """Megatron's BERT: norms before the sublayers, none after the embeddings, one after the last layer."""
 
-    defaults = dict(
-        vocab_size=29056, hidden_size=1024, num_hidden_layers=24, num_attention_heads=16, intermediate_size=4096
-    )
+    sizes = dict(vocab=29056, hidden=1024, mlp=4096, layers=24, heads=16)
     order, norm_after_embeddings = "pre", False
     task_heads = Bert.task_heads
     module_names = {**Bert.module_names, "embed_norm": ABSENT, "final_norm": ".encoder.ln"}
@@ -371,14 +367,8 @@ class MPNet(PositionsAfterPadding, BertBase):
 class RemBert(DecoderCapable):
     """RemBERT: BERT's encoder with embeddings narrower than the model, and a head that is not tied and wider."""
 
-    defaults = dict(
-        vocab_size=250300,
-        hidden_size=1152,
-        num_hidden_layers=32,
-        num_attention_heads=18,
-        intermediate_size=4608,
-        tie_word_embeddings=False,
-    )
+    sizes = dict(vocab=250300, hidden=1152, mlp=4608, layers=32, heads=18)
+    defaults = dict(tie_word_embeddings=False)
     input_embedding_size: PositiveInt = 256
     output_embedding_size: PositiveInt = 1664
     required_values = {**DecoderCapable.required_values, "tie_word_embeddings": False}
@@ -441,16 +431,8 @@ class Camembert(XLMRoberta):
 class XLMRobertaXL(Roberta):
     """XLM-RoBERTa XL and XXL: norms before the sublayers, none after the embeddings, one after the last layer."""
 
-    defaults = dict(
-        vocab_size=250880,
-        hidden_size=2560,
-        num_hidden_layers=36,
-        num_attention_heads=32,
-        intermediate_size=10240,
-        max_position_embeddings=514,
-        type_vocab_size=1,
-        layer_norm_eps=1e-5,
-    )
+    sizes = dict(vocab=250880, hidden=2560, mlp=10240, layers=36, heads=32, context=514)
+    defaults = dict(type_vocab_size=1, layer_norm_eps=1e-5)
     order, norm_after_embeddings = "pre", False
     dropouts = {("attn" if place == "residual" else place): field for place, field in Roberta.dropouts.items()}
     module_names = {"embed_norm": ABSENT, "final_norm": ".encoder.LayerNorm"}
@@ -467,16 +449,8 @@ class Data2VecText(Roberta):
 class AltCLIPText(Roberta):
     """AltCLIP's text encoder: XLM-RoBERTa's encoder, a norm and a projection of every token."""
 
-    defaults = dict(
-        vocab_size=250002,
-        hidden_size=1024,
-        num_hidden_layers=24,
-        num_attention_heads=16,
-        intermediate_size=4096,
-        max_position_embeddings=514,
-        type_vocab_size=1,
-        layer_norm_eps=1e-5,
-    )
+    sizes = dict(vocab=250002, hidden=1024, mlp=4096, layers=24, heads=16, context=514)
+    defaults = dict(type_vocab_size=1, layer_norm_eps=1e-5)
     project_dim: PositiveInt = 768
     projection_dim: PositiveInt = 768
     reference_only = "projection_dim"
@@ -539,9 +513,8 @@ class Electra(DecoderCapable):
 class Albert(BertBase):
     """ALBERT: BERT's encoder, with one layer's weights for all layers, and embeddings narrower than the model."""
 
-    defaults = dict(
-        vocab_size=30000, hidden_size=4096, num_attention_heads=64, intermediate_size=16384, hidden_act="gelu_new"
-    )
+    sizes = dict(vocab=30000, hidden=4096, mlp=16384, heads=64)
+    defaults = dict(hidden_act="gelu_new")
     embedding_size: PositiveInt = 128
     type_vocab_size: PositiveInt = 2
     position_embedding_type: StrictStr = "absolute"

@@ -236,14 +236,8 @@ class Siglip2Vision(SiglipVision):
 class Phi4MultimodalVision(SiglipVision):
     """Phi-4-multimodal's image encoder: SigLIP's, where each patch takes the nearest of the learned positions."""
 
-    defaults = dict(
-        hidden_size=1152,
-        intermediate_size=4304,
-        num_hidden_layers=27,
-        num_attention_heads=16,
-        image_size=448,
-        patch_size=14,
-    )
+    sizes = dict(hidden=1152, mlp=4304, layers=27, heads=16)
+    defaults = dict(image_size=448, patch_size=14)
     reference_only = "vision_use_head"
     ignored_fields = "crop_size feature_layer image_token_id"
     task_heads = built_by_class(

@@ -22,16 +22,8 @@ IGNORED_FIELDS = """use_parallel_block use_parallel_embedding use_embedding_shar
 class CohereBase(Decoder):
     """The fields that Cohere's models share."""
 
-    defaults = dict(
-        vocab_size=256000,
-        hidden_size=8192,
-        intermediate_size=22528,
-        num_hidden_layers=40,
-        num_attention_heads=64,
-        num_key_value_heads=SAME_AS_QUERY_HEADS,
-        max_position_embeddings=8192,
-        tie_word_embeddings=True,
-    )
+    sizes = dict(vocab=256000, hidden=8192, mlp=22528, layers=40, heads=64, kv_heads=SAME_AS_QUERY_HEADS, context=8192)
+    defaults = dict(tie_word_embeddings=True)
     attention_bias: StrictBool = False
     layer_norm_eps: PositiveFloat = 1e-5
     logit_scale: PositiveFloat = 0.0625

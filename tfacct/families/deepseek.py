@@ -124,10 +124,8 @@ class DeepseekV3(MtpLayers, DeepseekBase):
     """DeepSeek-V3 and R1: V2's block at a larger size, and a router whose bias is a buffer, not a parameter. `mtp` is a
     field of this program: if true, the layers that predict further tokens (MTP) are counted too."""
 
+    sizes = dict(mlp=18432, kv_heads=128, context=4096)
     defaults = dict(
-        intermediate_size=18432,
-        num_key_value_heads=128,
-        max_position_embeddings=4096,
         moe_intermediate_size=2048,
         n_routed_experts=256,
         n_shared_experts=1,
@@ -141,16 +139,8 @@ class DeepseekV32(MtpLayers, DsaDecoder):
     """DeepSeek-V3.2: V3's block, and in every layer an indexer that chooses the keys of each token. `mtp` is a field of
     this program: if true, the layers that predict further tokens (MTP) are counted too, each with an indexer."""
 
-    defaults = dict(
-        vocab_size=129280,
-        hidden_size=7168,
-        intermediate_size=18432,
-        num_hidden_layers=61,
-        num_attention_heads=128,
-        num_key_value_heads=128,
-        max_position_embeddings=163840,
-        index_n_heads=64,
-    )
+    sizes = dict(vocab=129280, hidden=7168, mlp=18432, layers=61, heads=128, kv_heads=128, context=163840)
+    defaults = dict(index_n_heads=64)
     q_lora_rank: PositiveInt = 1536
 
 
@@ -164,16 +154,8 @@ class KimiK2(DeepseekV3):
 class Youtu(MlaDecoder):
     """Youtu-LLM: DeepSeek-V3's latent attention, and a dense MLP in every layer."""
 
-    defaults = dict(
-        vocab_size=128256,
-        hidden_size=2048,
-        intermediate_size=6144,
-        num_hidden_layers=32,
-        num_attention_heads=16,
-        num_key_value_heads=16,
-        max_position_embeddings=131072,
-        tie_word_embeddings=True,
-    )
+    sizes = dict(vocab=128256, hidden=2048, mlp=6144, layers=32, heads=16, kv_heads=16, context=131072)
+    defaults = dict(tie_word_embeddings=True)
     task_heads = DECODER
     ignored_fields = "embedding_initializer_range"
 
@@ -181,15 +163,7 @@ class Youtu(MlaDecoder):
 class AXK1(DeepseekExperts, MlaDecoder):
     """A.X K1: DeepSeek-V3's block, with a norm after the experts."""
 
-    defaults = dict(
-        vocab_size=163840,
-        hidden_size=7168,
-        intermediate_size=18432,
-        num_hidden_layers=61,
-        num_attention_heads=64,
-        num_key_value_heads=64,
-        max_position_embeddings=32768,
-    )
+    sizes = dict(vocab=163840, hidden=7168, mlp=18432, layers=61, heads=64, kv_heads=64, context=32768)
     q_lora_rank: PositiveInt = 1536
     moe_intermediate_size: PositiveInt = 2048
     n_routed_experts: PositiveInt = 192
@@ -220,14 +194,8 @@ class AXK2(DsaDecoder):
     """A.X K2: DeepSeek-V3.2's block with gated attention; small MLPs gate the norms, and queries come from a latent and
     its norm together."""
 
+    sizes = dict(vocab=163840, hidden=2048, mlp=5120, layers=48, heads=32, kv_heads=32, context=131072)
     defaults = dict(
-        vocab_size=163840,
-        hidden_size=2048,
-        intermediate_size=5120,
-        num_hidden_layers=48,
-        num_attention_heads=32,
-        num_key_value_heads=32,
-        max_position_embeddings=131072,
         kv_lora_rank=128,
         qk_nope_head_dim=64,
         qk_rope_head_dim=32,
@@ -267,15 +235,7 @@ class Dots1(DeepseekExperts, Decoder):
     """dots.llm1: Qwen3's attention, windows in the last layers; dense layers first, then experts and a shared
     expert."""
 
-    defaults = dict(
-        vocab_size=152064,
-        hidden_size=4608,
-        intermediate_size=10944,
-        num_hidden_layers=62,
-        num_attention_heads=32,
-        num_key_value_heads=32,
-        max_position_embeddings=2048,
-    )
+    sizes = dict(vocab=152064, hidden=4608, mlp=10944, layers=62, heads=32, kv_heads=32, context=2048)
     attention_bias: StrictBool = False
     moe_intermediate_size: PositiveInt = 1408
     n_routed_experts: PositiveInt
@@ -320,14 +280,8 @@ class Mistral4(DeepseekBase):
     """Mistral Small 4's language model: DeepSeek-V3's latent attention and experts; queries grow with their
     position."""
 
+    sizes = dict(vocab=131072, hidden=4096, mlp=12288, layers=36, heads=32, kv_heads=32, context=1048576)
     defaults = dict(
-        vocab_size=131072,
-        hidden_size=4096,
-        intermediate_size=12288,
-        num_hidden_layers=36,
-        num_attention_heads=32,
-        num_key_value_heads=32,
-        max_position_embeddings=1048576,
         rope_parameters=MISTRAL4_ROPE,
         q_lora_rank=1024,
         kv_lora_rank=256,
@@ -374,11 +328,8 @@ class MistralLarge4(GlmMoeDsa):
     """Mistral Large 4's language model: GLM-5's sparse attention, some layers without rotary embedding, some with the
     latents of an earlier layer; a dense layer, then experts and a shared expert."""
 
+    sizes = dict(vocab=204800, mlp=24576, layers=72, context=1048576)
     defaults = dict(
-        vocab_size=204800,
-        intermediate_size=24576,
-        num_hidden_layers=72,
-        max_position_embeddings=1048576,
         qk_nope_head_dim=64,
         v_head_dim=128,
         moe_intermediate_size=6144,
@@ -454,15 +405,8 @@ class LongcatFlash(MlaDecoder):
     """LongCat-Flash: each of its layers is two here, both with DeepSeek-V3's latent attention and a dense MLP; the
     first also has experts, whose result is added after the second. Some experts are the identity."""
 
-    defaults = dict(
-        vocab_size=131072,
-        hidden_size=6144,
-        intermediate_size=12288,
-        num_attention_heads=64,
-        max_position_embeddings=131072,
-        rms_norm_eps=1e-5,
-        rope_theta=10_000_000.0,
-    )
+    sizes = dict(vocab=131072, hidden=6144, mlp=12288, heads=64, context=131072)
+    defaults = dict(rms_norm_eps=1e-5, rope_theta=10_000_000.0)
     num_layers: LayerCount = 28
     num_hidden_layers: PositiveInt | None = None  # type: ignore[assignment]  # the class reads num_layers, and twice
     q_lora_rank: PositiveInt = 1536
@@ -569,19 +513,8 @@ class Dots3Note(DsaDecoder):
     """dots3-note's language model: gated latent attention with a norm of the rotary part of keys; some layers have an
     indexer, the others a window and sizes of their own."""
 
-    defaults = dict(
-        vocab_size=152064,
-        hidden_size=5120,
-        intermediate_size=13824,
-        num_hidden_layers=46,
-        num_attention_heads=128,
-        num_key_value_heads=128,
-        max_position_embeddings=524288,
-        rms_norm_eps=1e-5,
-        moe_intermediate_size=1536,
-        first_k_dense_replace=1,
-        index_n_heads=64,
-    )
+    sizes = dict(vocab=152064, hidden=5120, mlp=13824, layers=46, heads=128, kv_heads=128, context=524288)
+    defaults = dict(rms_norm_eps=1e-5, moe_intermediate_size=1536, first_k_dense_replace=1, index_n_heads=64)
     q_lora_rank: PositiveInt = 1024
     shared_experts_intermediate_size: PositiveInt = 1536
     n_shared_experts: PositiveInt = 1
@@ -711,17 +644,8 @@ class KimiLinear(SharedExperts, LowRankKimiDeltaDecoder, MlaDecoder):
     """Kimi Linear: DeltaNet with a decay for every channel (KDA) in most layers, latent attention without rotary
     embedding in the others; dense layers first, then experts and a shared expert."""
 
-    defaults = dict(
-        vocab_size=163840,
-        hidden_size=2304,
-        intermediate_size=9216,
-        num_hidden_layers=27,
-        num_attention_heads=32,
-        num_key_value_heads=32,
-        max_position_embeddings=1048576,
-        rms_norm_eps=1e-5,
-        q_lora_rank=None,
-    )
+    sizes = dict(vocab=163840, hidden=2304, mlp=9216, layers=27, heads=32, kv_heads=32, context=1048576)
+    defaults = dict(rms_norm_eps=1e-5, q_lora_rank=None)
     moe_intermediate_size: PositiveInt = 1024
     num_local_experts: PositiveInt = 256
     n_shared_experts: PositiveInt = 1

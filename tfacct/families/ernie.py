@@ -41,14 +41,7 @@ class ErnieBase(Decoder):
 class Ernie4_5(ErnieBase):
     """ERNIE 4.5, the dense models: Llama's block, with biases on all projections or on none, and a tied head."""
 
-    defaults = dict(
-        hidden_size=1024,
-        intermediate_size=3072,
-        num_hidden_layers=18,
-        num_attention_heads=16,
-        num_key_value_heads=2,
-        head_dim=128,
-    )
+    sizes = dict(hidden=1024, mlp=3072, layers=18, heads=16, kv_heads=2, head_dim=128)
     class_prefixes = ("Ernie4_5", "Ernie4_5_")
     dropouts = {}
     ignored_fields = "compression_ratio rope_is_neox_style use_3d_rope use_flash_attention"
@@ -58,9 +51,7 @@ class Ernie4_5(ErnieBase):
 class ErnieMoeBase(MoeWithShared, ErnieBase):
     """The fields that ERNIE's models with experts share."""
 
-    defaults = dict(
-        hidden_size=2560, intermediate_size=12288, num_hidden_layers=28, num_attention_heads=20, num_key_value_heads=4
-    )
+    sizes = dict(hidden=2560, mlp=12288, layers=28, heads=20, kv_heads=4)
     moe_k: PositiveInt = 6
     moe_num_experts: PositiveInt = 64
     moe_num_shared_experts: NonNegativeInt = 2

@@ -21,15 +21,14 @@ WindowPattern = Annotated[
 class Exaone(OwnCodeLlama):
     """EXAONE 3, 3.5 and Deep: Llama's block, with other names of fields."""
 
-    defaults = dict(
-        vocab_size=102400,
-        hidden_size=2048,
-        intermediate_size=Field(default_factory=lambda fields: 4 * fields["hidden_size"]),
-        num_hidden_layers=32,
-        num_attention_heads=32,
-        tie_word_embeddings=True,
-        rms_norm_eps=1e-5,
+    sizes = dict(
+        vocab=102400,
+        hidden=2048,
+        mlp=Field(default_factory=lambda fields: 4 * fields["hidden_size"]),
+        layers=32,
+        heads=32,
     )
+    defaults = dict(tie_word_embeddings=True, rms_norm_eps=1e-5)
     class_prefixes = ("Exaone", "Llama")
     attribute_map = {
         "num_layers": "num_hidden_layers",
@@ -42,16 +41,8 @@ class Exaone(OwnCodeLlama):
 class ExaoneWindows(Decoder):
     """Norms of queries and keys; windows in three layers of four, the others then have no rotary embedding."""
 
-    defaults = dict(
-        vocab_size=102400,
-        hidden_size=4096,
-        intermediate_size=16384,
-        num_hidden_layers=32,
-        num_attention_heads=32,
-        num_key_value_heads=32,
-        max_position_embeddings=2048,
-        rms_norm_eps=1e-5,
-    )
+    sizes = dict(vocab=102400, hidden=4096, mlp=16384, layers=32, heads=32, kv_heads=32, context=2048)
+    defaults = dict(rms_norm_eps=1e-5)
     sliding_window: Window | None = 4096
     sliding_window_pattern: WindowPattern | None = 4
     layer_types: LayerTypes | None = None

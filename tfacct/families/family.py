@@ -19,6 +19,17 @@ if TYPE_CHECKING:
     Base = FamilyConfig
 else:
     Base = object
+SIZES = {
+    "vocab": "vocab_size",
+    "hidden": "hidden_size",
+    "mlp": "intermediate_size",
+    "layers": "num_hidden_layers",
+    "heads": "num_attention_heads",
+    "kv_heads": "num_key_value_heads",
+    "head_dim": "head_dim",
+    "context": "max_position_embeddings",
+}
+"""Short names in `sizes` → fields."""
 ABSENT = "-"
 """Instead of a name in a table: the class has no such module, though a base's has."""
 SAME_AS_QUERY_HEADS: Any = Field(default_factory=lambda fields: fields["num_attention_heads"])
@@ -37,6 +48,8 @@ class Family(Base):
 
     defaults: ClassVar[Mapping[str, Any]] = {}
     """Defaults of this class for fields that a base declares."""
+    sizes: ClassVar[Mapping[str, Any]] = {}
+    """Those of the sizes of a model, by short names (`SIZES`)."""
     has_hf_class: ClassVar[bool] = True
     """False if no class of transformers, under whatever model_type, can run it: then no table of names counts."""
     layer_path: ClassVar[str] = ".layers.*"
@@ -66,7 +79,8 @@ class Family(Base):
         def __getattr__(self, name: str) -> Any: ...
 
     def __init_subclass__(cls, **how: Any) -> None:
-        for name, value in vars(cls).get("defaults", {}).items():
+        sizes = {SIZES[name]: size for name, size in vars(cls).get("sizes", {}).items()}
+        for name, value in {**sizes, **vars(cls).get("defaults", {})}.items():
             setattr(cls, name, value)
 
     def check(self) -> None:

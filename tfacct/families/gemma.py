@@ -136,15 +136,8 @@ class VaultGemma(Gemma2):
 class Gemma3Text(Gemma2):
     """Gemma 3: five windowed layers to one full layer; norms of queries and keys; two rotary bases."""
 
-    defaults = dict(
-        vocab_size=262208,
-        hidden_size=2304,
-        num_hidden_layers=26,
-        num_attention_heads=8,
-        max_position_embeddings=131072,
-        final_logit_softcapping=None,
-        attn_logit_softcapping=None,
-    )
+    sizes = dict(vocab=262208, hidden=2304, layers=26, heads=8, context=131072)
+    defaults = dict(final_logit_softcapping=None, attn_logit_softcapping=None)
     sliding_window_pattern: PositiveInt = 6
     rope_local_base_freq: PositiveFloat = 10_000.0
     class_prefixes = ("Gemma3", "Gemma3Text")
@@ -248,14 +241,7 @@ class Gemma3n(PerLayerGemma):
     """Gemma 3n's language model: four residual streams (AltUp), a low-rank product parallel to attention (Laurel),
     per-layer embeddings, and last layers that read keys and values of earlier ones."""
 
-    defaults = dict(
-        vocab_size=262_400,
-        hidden_size=2048,
-        num_hidden_layers=35,
-        num_attention_heads=8,
-        num_key_value_heads=2,
-        max_position_embeddings=32_768,
-    )
+    sizes = dict(vocab=262_400, hidden=2048, layers=35, heads=8, kv_heads=2, context=32_768)
     intermediate_size: PositiveIntOrList = 16_384  # type: ignore[assignment]
     rope_local_base_freq: PositiveFloat | None = None
     sliding_window: Window = 512
@@ -443,16 +429,8 @@ class Gemma4(Gemma4Base):
         SLIDING: {"rope_type": "default", "rope_theta": 10_000.0},
         FULL: {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1_000_000.0},
     }
-    defaults = dict(
-        vocab_size=262144,
-        hidden_size=2304,
-        intermediate_size=9216,
-        num_hidden_layers=30,
-        num_attention_heads=8,
-        num_key_value_heads=4,
-        max_position_embeddings=131072,
-        rope_parameters=rope_by_kind,
-    )
+    sizes = dict(vocab=262144, hidden=2304, mlp=9216, layers=30, heads=8, kv_heads=4, context=131072)
+    defaults = dict(rope_parameters=rope_by_kind)
     sliding_window: Window = 512
     layer_types: LayerTypes | None = None
     global_head_dim: PositiveInt = 512
@@ -535,16 +513,8 @@ class EmbeddingGemma2Text(Gemma4Base):
         SLIDING: {"rope_type": "default", "rope_theta": 10_000.0},
         FULL: {"rope_type": "default", "rope_theta": 1_000_000.0},
     }
-    defaults = dict(
-        vocab_size=262144,
-        hidden_size=512,
-        intermediate_size=2048,
-        num_hidden_layers=24,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=262144,
-        rope_parameters=rope_by_kind,
-    )
+    sizes = dict(vocab=262144, hidden=512, mlp=2048, layers=24, heads=4, kv_heads=2, context=262144)
+    defaults = dict(rope_parameters=rope_by_kind)
     sliding_window: PositiveInt = 512
     sliding_window_pattern: PositiveInt = 6
     layer_types: LayerTypes | None = None

@@ -32,18 +32,8 @@ from tfacct.families.task_heads import DECODER, inside_composite
 class Glm(PartialRotaryDecoder):
     """GLM-4-9B: Llama's block with biases on q, k and v; half of each head has a rotary embedding."""
 
-    defaults = dict(
-        vocab_size=151552,
-        hidden_size=4096,
-        intermediate_size=13696,
-        num_hidden_layers=40,
-        num_attention_heads=32,
-        num_key_value_heads=2,
-        head_dim=128,
-        max_position_embeddings=131072,
-        partial_rotary_factor=0.5,
-        rms_norm_eps=1.5625e-07,
-    )
+    sizes = dict(vocab=151552, hidden=4096, mlp=13696, layers=40, heads=32, kv_heads=2, head_dim=128, context=131072)
+    defaults = dict(partial_rotary_factor=0.5, rms_norm_eps=1.5625e-07)
     attention_bias: StrictBool = True
     layer_module_names = mlp_modules("mlp", up="gate_up_proj", gate="gate_up_proj")
     rope_pairs, attention_out_bias = "neighbours", False
@@ -60,17 +50,8 @@ class Glm4Moe(SharedExperts, PartialRotaryDecoder):
     """GLM-4.5: Llama's attention, half of each head with a rotary embedding; dense layers first, then experts and a
     shared expert."""
 
-    defaults = dict(
-        vocab_size=151552,
-        hidden_size=4096,
-        intermediate_size=10944,
-        num_hidden_layers=46,
-        num_attention_heads=96,
-        num_key_value_heads=8,
-        max_position_embeddings=131072,
-        partial_rotary_factor=0.5,
-        rms_norm_eps=1e-5,
-    )
+    sizes = dict(vocab=151552, hidden=4096, mlp=10944, layers=46, heads=96, kv_heads=8, context=131072)
+    defaults = dict(partial_rotary_factor=0.5, rms_norm_eps=1e-5)
     attention_bias: StrictBool = False
     use_qk_norm: StrictBool = False
     moe_intermediate_size: PositiveInt = 1408
@@ -102,19 +83,8 @@ class Glm4Moe(SharedExperts, PartialRotaryDecoder):
 class Glm4MoeLite(SharedExperts, MlaDecoder):
     """GLM-4.7-Flash: DeepSeek-V3's latent attention; a dense layer, then experts and a shared expert."""
 
-    defaults = dict(
-        vocab_size=154880,
-        hidden_size=2048,
-        intermediate_size=10240,
-        num_hidden_layers=47,
-        num_attention_heads=20,
-        num_key_value_heads=20,
-        max_position_embeddings=202752,
-        rms_norm_eps=1e-5,
-        q_lora_rank=768,
-        qk_nope_head_dim=192,
-        v_head_dim=256,
-    )
+    sizes = dict(vocab=154880, hidden=2048, mlp=10240, layers=47, heads=20, kv_heads=20, context=202752)
+    defaults = dict(rms_norm_eps=1e-5, q_lora_rank=768, qk_nope_head_dim=192, v_head_dim=256)
     moe_intermediate_size: PositiveInt = 1536
     n_routed_experts: PositiveInt = 64
     n_shared_experts: PositiveInt = 1
@@ -137,19 +107,8 @@ class Glm4MoeLite(SharedExperts, MlaDecoder):
 class GlmMoeDsa(DsaDecoder):
     """GLM-5: DeepSeek-V3.2's attention at other sizes; some layers use the keys that an earlier one's indexer chose."""
 
-    defaults = dict(
-        vocab_size=154880,
-        hidden_size=6144,
-        intermediate_size=12288,
-        num_hidden_layers=78,
-        num_attention_heads=64,
-        num_key_value_heads=64,
-        max_position_embeddings=202752,
-        rms_norm_eps=1e-5,
-        qk_nope_head_dim=192,
-        v_head_dim=256,
-        index_n_heads=32,
-    )
+    sizes = dict(vocab=154880, hidden=6144, mlp=12288, layers=78, heads=64, kv_heads=64, context=202752)
+    defaults = dict(rms_norm_eps=1e-5, qk_nope_head_dim=192, v_head_dim=256, index_n_heads=32)
     q_lora_rank: PositiveInt = 2048
     indexer_types: IndexerTypes | None = None
     index_topk_freq: PositiveInt = 1
@@ -178,19 +137,8 @@ class GlmMoeDsa(DsaDecoder):
 class SolarOpen(SharedExperts, PartialRotaryDecoder):
     """Solar Open: Llama's attention, and GLM-4.5's experts with a shared expert in every layer."""
 
-    defaults = dict(
-        vocab_size=196608,
-        hidden_size=4096,
-        intermediate_size=10240,
-        num_hidden_layers=48,
-        num_attention_heads=64,
-        num_key_value_heads=8,
-        head_dim=128,
-        max_position_embeddings=131072,
-        partial_rotary_factor=1.0,
-        rope_theta=1_000_000.0,
-        rms_norm_eps=1e-5,
-    )
+    sizes = dict(vocab=196608, hidden=4096, mlp=10240, layers=48, heads=64, kv_heads=8, head_dim=128, context=131072)
+    defaults = dict(partial_rotary_factor=1.0, rope_theta=1_000_000.0, rms_norm_eps=1e-5)
     attention_bias: StrictBool = False
     moe_intermediate_size: PositiveInt = 1280
     n_routed_experts: PositiveInt = 128
@@ -216,13 +164,8 @@ class Glm5Next(HyperConnected, LowRankKimiDeltaDecoder, GlmMoeDsa):
     """GLM-5.3-Flash: DeltaNet with a decay for every channel (KDA) in three layers of four; in the fourth, latent
     attention without rotary embedding to groups of tokens that an indexer chooses; several residual streams."""
 
-    defaults = dict(
-        hidden_size=4096,
-        num_hidden_layers=45,
-        max_position_embeddings=1048576,
-        qk_nope_head_dim=256,
-        n_routed_experts=288,
-    )
+    sizes = dict(hidden=4096, layers=45, context=1048576)
+    defaults = dict(qk_nope_head_dim=256, n_routed_experts=288)
     q_lora_rank: PositiveInt = 1536
     qk_rope_head_dim: NonNegativeInt = 0
     head_dim: NonNegativeInt | None = None  # type: ignore[assignment]  # the rotary part, as the class writes it

@@ -56,14 +56,7 @@ class OpenAIPrivacyFilter(GptOssBase):
     """OpenAI's privacy filter: gpt-oss's blocks as an encoder that labels tokens; every layer sees a window in both
     directions."""
 
-    defaults = dict(
-        vocab_size=200064,
-        hidden_size=640,
-        intermediate_size=640,
-        num_hidden_layers=8,
-        num_attention_heads=14,
-        num_key_value_heads=2,
-    )
+    sizes = dict(vocab=200064, hidden=640, mlp=640, layers=8, heads=14, kv_heads=2)
     sliding_window: PositiveInt = 128
     attention_bias: StrictBool = True
     reference_only = "tie_word_embeddings"  # there is no head

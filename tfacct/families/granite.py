@@ -129,17 +129,8 @@ class GraniteSWA(GraniteWithWindows):
     """Granite with windows in three layers of four; each query head has a sink, and each layer may have its own rotary
     embedding, or none."""
 
-    defaults = dict(
-        vocab_size=100352,
-        hidden_size=2560,
-        intermediate_size=8192,
-        num_hidden_layers=24,
-        num_attention_heads=20,
-        num_key_value_heads=4,
-        max_position_embeddings=8192,
-        tie_word_embeddings=True,
-        rms_norm_eps=1e-5,
-    )
+    sizes = dict(vocab=100352, hidden=2560, mlp=8192, layers=24, heads=20, kv_heads=4, context=8192)
+    defaults = dict(tie_word_embeddings=True, rms_norm_eps=1e-5)
     null_means = {"num_key_value_heads": "num_attention_heads"}
 
 

@@ -29,16 +29,8 @@ from tfacct.families.task_heads import CLASSIFYING, DECODER
 class HunYuanDenseV1(Decoder):
     """Hunyuan's dense models: Llama's block, with norms of queries and keys after their rotary embedding."""
 
-    defaults = dict(
-        vocab_size=290943,
-        hidden_size=4096,
-        intermediate_size=11008,
-        num_hidden_layers=32,
-        num_attention_heads=32,
-        num_key_value_heads=SAME_AS_QUERY_HEADS,
-        max_position_embeddings=2048,
-        rms_norm_eps=1e-5,
-    )
+    sizes = dict(vocab=290943, hidden=4096, mlp=11008, layers=32, heads=32, kv_heads=SAME_AS_QUERY_HEADS, context=2048)
+    defaults = dict(rms_norm_eps=1e-5)
     head_dim: PositiveInt = Field()  # the class cannot be built without it
     attention_bias: StrictBool = False
     use_qk_norm: StrictBool = True
@@ -116,18 +108,8 @@ class HunYuanMoEV1(HunYuanDenseV1):
 class HYV3(MoeWithShared, Decoder):
     """Hunyuan 3: Qwen3's attention; a dense layer, then experts with a shared expert."""
 
-    defaults = dict(
-        vocab_size=120832,
-        hidden_size=4096,
-        intermediate_size=13312,
-        num_hidden_layers=80,
-        num_attention_heads=64,
-        num_key_value_heads=8,
-        head_dim=128,
-        max_position_embeddings=131072,
-        rope_theta=11_158_840.0,
-        rms_norm_eps=1e-5,
-    )
+    sizes = dict(vocab=120832, hidden=4096, mlp=13312, layers=80, heads=64, kv_heads=8, head_dim=128, context=131072)
+    defaults = dict(rope_theta=11_158_840.0, rms_norm_eps=1e-5)
     attention_bias: StrictBool = False
     mlp_bias: StrictBool = False
     moe_intermediate_size: PositiveInt = 1536
@@ -160,19 +142,9 @@ class HYV4(HyperConnected, DsaDecoder):
     """Hunyuan V4: GLM-5's attention with an indexer, a gate and sinks, between several residual streams that nothing
     mixes."""
 
+    sizes = dict(vocab=120832, hidden=2816, mlp=6912, layers=34, heads=32, kv_heads=32, context=262144)
     defaults = dict(
-        vocab_size=120832,
-        hidden_size=2816,
-        intermediate_size=6912,
-        moe_intermediate_size=768,
-        num_hidden_layers=34,
-        num_attention_heads=32,
-        num_key_value_heads=32,
-        max_position_embeddings=262144,
-        rms_norm_eps=1e-5,
-        qk_nope_head_dim=192,
-        v_head_dim=256,
-        index_n_heads=16,
+        moe_intermediate_size=768, rms_norm_eps=1e-5, qk_nope_head_dim=192, v_head_dim=256, index_n_heads=16
     )
     q_lora_rank: PositiveInt = 1536
     first_k_dense_replace: NonNegativeInt | None = None  # type: ignore[assignment]

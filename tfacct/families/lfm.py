@@ -18,15 +18,8 @@ CONV = "conv"
 class LfmDecoder(HybridDecoder):
     """The fields that they share."""
 
-    defaults = dict(
-        vocab_size=65536,
-        num_hidden_layers=32,
-        num_attention_heads=32,
-        num_key_value_heads=8,
-        max_position_embeddings=128_000,
-        tie_word_embeddings=True,
-        rope_theta=1_000_000.0,
-    )
+    sizes = dict(vocab=65536, layers=32, heads=32, kv_heads=8, context=128_000)
+    defaults = dict(tie_word_embeddings=True, rope_theta=1_000_000.0)
     norm_eps: PositiveFloat = 1e-5
     conv_bias: StrictBool = False
     conv_L_cache: PositiveInt = 3  # noqa: N815
@@ -140,17 +133,8 @@ class Lfm3(LfmDecoder):
     """LFM3: LFM2's short convolutions; gated attention, with a window in every other layer that has it; norms around
     every sublayer."""
 
-    defaults = dict(
-        vocab_size=128_000,
-        hidden_size=2048,
-        intermediate_size=7680,
-        num_hidden_layers=24,
-        num_attention_heads=16,
-        num_key_value_heads=4,
-        head_dim=128,
-        rope_theta=None,
-        conv_L_cache=7,
-    )
+    sizes = dict(vocab=128_000, hidden=2048, mlp=7680, layers=24, heads=16, kv_heads=4, head_dim=128)
+    defaults = dict(rope_theta=None, conv_L_cache=7)
     attention_bias: StrictBool = False
     sliding_window: Window | None = 256
     layer_types: LayerTypes | None = None

@@ -64,30 +64,16 @@ class Llama(Decoder):
 class Arcee(Llama):
     """Arcee's AFM: Llama's attention, and an MLP of two matrices with squared ReLU."""
 
-    defaults = dict(
-        **{**SIZES, "hidden_size": 2560},
-        intermediate_size=18432,
-        max_position_embeddings=4096,
-        hidden_act="relu2",
-        rms_norm_eps=1e-5,
-    )
+    sizes = dict(vocab=32000, hidden=2560, mlp=18432, layers=32, heads=32, context=4096)
+    defaults = dict(hidden_act="relu2", rms_norm_eps=1e-5)
     mlp_gated = False
 
 
 class Jais2(Llama):
     """Jais 2: Llama's attention with biases, LayerNorm, and an MLP of two matrices with squared ReLU."""
 
-    defaults = dict(
-        vocab_size=150272,
-        hidden_size=3328,
-        intermediate_size=26624,
-        num_hidden_layers=32,
-        num_attention_heads=26,
-        max_position_embeddings=8192,
-        attention_bias=True,
-        mlp_bias=True,
-        hidden_act="relu2",
-    )
+    sizes = dict(vocab=150272, hidden=3328, mlp=26624, layers=32, heads=26, context=8192)
+    defaults = dict(attention_bias=True, mlp_bias=True, hidden_act="relu2")
     layer_norm_eps: PositiveFloat = 1e-5
     task_heads = DECODER
     norm_kind, eps_field, mlp_gated = "layer", "layer_norm_eps", False
@@ -96,35 +82,16 @@ class Jais2(Llama):
 class Helium(Llama):
     """Helium: Llama's block; neighbouring elements of a head rotate together."""
 
-    defaults = dict(
-        vocab_size=48000,
-        hidden_size=2560,
-        intermediate_size=7040,
-        num_hidden_layers=24,
-        num_attention_heads=20,
-        num_key_value_heads=20,
-        head_dim=128,
-        max_position_embeddings=4096,
-        rms_norm_eps=1e-8,
-        rope_theta=100_000.0,
-    )
+    sizes = dict(vocab=48000, hidden=2560, mlp=7040, layers=24, heads=20, kv_heads=20, head_dim=128, context=4096)
+    defaults = dict(rms_norm_eps=1e-8, rope_theta=100_000.0)
     heads_fill_hidden_size, rope_pairs, attention_out_bias = True, "neighbours", False
 
 
 class IQuestCoder(Llama):
     """IQuest-Coder V1: Llama's block, run by Llama's class."""
 
-    defaults = dict(
-        vocab_size=76800,
-        hidden_size=5120,
-        intermediate_size=27648,
-        num_hidden_layers=80,
-        num_attention_heads=40,
-        num_key_value_heads=8,
-        head_dim=128,
-        max_position_embeddings=131072,
-        rms_norm_eps=1e-5,
-    )
+    sizes = dict(vocab=76800, hidden=5120, mlp=27648, layers=80, heads=40, kv_heads=8, head_dim=128, context=131072)
+    defaults = dict(rms_norm_eps=1e-5)
     class_prefixes = ("IQuestCoder", "Llama")
     task_heads = DECODER
     null_means = NULL_HEADS
@@ -133,14 +100,8 @@ class IQuestCoder(Llama):
 class InternLM3(Llama):
     """InternLM3: Llama's block, run by Llama's class."""
 
-    defaults = dict(
-        **{**SIZES, "vocab_size": 128512, "num_hidden_layers": 48},
-        intermediate_size=10240,
-        num_key_value_heads=2,
-        head_dim=128,
-        max_position_embeddings=32768,
-        rms_norm_eps=1e-5,
-    )
+    sizes = dict(vocab=128512, hidden=4096, mlp=10240, layers=48, heads=32, kv_heads=2, head_dim=128, context=32768)
+    defaults = dict(rms_norm_eps=1e-5)
     class_prefixes = ("InternLM3", "Llama")
     task_heads = DECODER
     null_means = NULL_HEADS
@@ -165,7 +126,8 @@ class OwnCodeLlama(Llama):
 class InternLM2(OwnCodeLlama):
     """InternLM2 and 2.5: Llama's block; q, k and v are one matrix in its files."""
 
-    defaults = dict(**{**SIZES, "vocab_size": 103168}, attention_bias=True)
+    sizes = dict(vocab=103168, hidden=4096, layers=32, heads=32)
+    defaults = dict(attention_bias=True)
     class_prefixes = ("InternLM2", "Llama")
     task_heads = {
         **DECODER,
@@ -235,16 +197,7 @@ class DeciLM(Decoder):
 class SeedOss(Decoder):
     """Seed-OSS: Llama's block with biases on q, k and v."""
 
-    defaults = dict(
-        vocab_size=155136,
-        hidden_size=4096,
-        intermediate_size=27648,
-        num_hidden_layers=64,
-        num_attention_heads=80,
-        num_key_value_heads=8,
-        head_dim=128,
-        max_position_embeddings=524288,
-    )
+    sizes = dict(vocab=155136, hidden=4096, mlp=27648, layers=64, heads=80, kv_heads=8, head_dim=128, context=524288)
     attention_bias: StrictBool = True
     attention_out_bias: StrictBool = False
     mlp_bias: StrictBool = False
@@ -255,15 +208,8 @@ class SeedOss(Decoder):
 class Cwm(Decoder):
     """CWM: Llama's block; three layers of four have a window."""
 
+    sizes = dict(vocab=128256, hidden=6144, mlp=21504, layers=64, heads=48, kv_heads=8, head_dim=128, context=131072)
     defaults = dict(
-        vocab_size=128256,
-        hidden_size=6144,
-        intermediate_size=21504,
-        num_hidden_layers=64,
-        num_attention_heads=48,
-        num_key_value_heads=8,
-        head_dim=128,
-        max_position_embeddings=131072,
         rms_norm_eps=1e-5,
         rope_parameters={
             "rope_theta": 1_000_000.0,
@@ -286,18 +232,8 @@ class Cwm(Decoder):
 class BitNet(Decoder):
     """BitNet b1.58: Llama's block, with a norm before the last matrix of attention and of the MLP."""
 
-    defaults = dict(
-        vocab_size=128256,
-        hidden_size=2560,
-        intermediate_size=6912,
-        num_hidden_layers=30,
-        num_attention_heads=20,
-        num_key_value_heads=5,
-        max_position_embeddings=2048,
-        hidden_act="relu2",
-        rms_norm_eps=1e-5,
-        rope_theta=500_000.0,
-    )
+    sizes = dict(vocab=128256, hidden=2560, mlp=6912, layers=30, heads=20, kv_heads=5, context=2048)
+    defaults = dict(hidden_act="relu2", rms_norm_eps=1e-5, rope_theta=500_000.0)
     attention_bias: StrictBool = False
     task_heads = DECODER
     null_means = {"num_key_value_heads": "num_attention_heads"}
@@ -315,11 +251,8 @@ class Apertus(Decoder):
     """Apertus: Llama's block with norms of queries and keys; an MLP of two matrices whose activation, xIELU, has two
     learned numbers."""
 
+    sizes = dict(vocab=131072, hidden=4096, mlp=14336, layers=32, heads=32, kv_heads=SAME_AS_QUERY_HEADS, context=65536)
     defaults = dict(
-        **{**SIZES, "vocab_size": 131072},
-        intermediate_size=14336,
-        num_key_value_heads=SAME_AS_QUERY_HEADS,
-        max_position_embeddings=65536,
         hidden_act="xielu",
         rms_norm_eps=1e-5,
         rope_theta=12_000_000.0,
@@ -351,16 +284,8 @@ class Apertus(Decoder):
 class NanoChat(Decoder):
     """nanochat: Llama's block with an MLP of two matrices; no norm has a weight, and logits are soft-capped."""
 
-    defaults = dict(
-        vocab_size=50304,
-        hidden_size=768,
-        intermediate_size=8192,
-        num_hidden_layers=12,
-        num_attention_heads=6,
-        num_key_value_heads=SAME_AS_QUERY_HEADS,
-        max_position_embeddings=2048,
-        hidden_act="relu2",
-    )
+    sizes = dict(vocab=50304, hidden=768, mlp=8192, layers=12, heads=6, kv_heads=SAME_AS_QUERY_HEADS, context=2048)
+    defaults = dict(hidden_act="relu2")
     attention_bias: StrictBool = False
     final_logit_softcapping: PositiveFloat | None = 15.0
     reference_only = "-final_logit_softcapping"
@@ -387,9 +312,8 @@ class Chameleon(Llama):
     """Chameleon's language model: Llama's block with a LayerNorm of each query and key head; norms after the sublayers
     instead of before if swin_norm is set."""
 
-    defaults = dict(
-        **{**SIZES, "vocab_size": 65536}, num_key_value_heads=32, max_position_embeddings=4096, rms_norm_eps=1e-5
-    )
+    sizes = dict(vocab=65536, hidden=4096, layers=32, heads=32, kv_heads=32, context=4096)
+    defaults = dict(rms_norm_eps=1e-5)
     swin_norm: StrictBool = False
     hf_model_type = "chameleon"
     task_heads = {"ForConditionalGeneration": TaskHead("ChameleonForConditionalGeneration")}
@@ -413,7 +337,7 @@ class Chameleon(Llama):
 class AriaText(Llama):
     """Aria's language model: Llama's attention, experts and shared experts in every layer."""
 
-    defaults = dict(**SIZES, intermediate_size=4096)
+    sizes = dict(vocab=32000, hidden=4096, mlp=4096, layers=32, heads=32)
     moe_num_experts: PositiveInt = 8
     moe_topk: PositiveInt = 2
     moe_num_shared_experts: NonNegativeInt = 2
@@ -447,14 +371,8 @@ class Mllama(Decoder):
     """Llama 3.2 Vision's language model: Llama's block; some layers attend to the patches of an image instead of to
     tokens."""
 
-    defaults = dict(
-        **{**SIZES, "vocab_size": 128256, "num_hidden_layers": 40},
-        intermediate_size=14336,
-        num_key_value_heads=8,
-        max_position_embeddings=131072,
-        rms_norm_eps=1e-5,
-        rope_theta=500_000.0,
-    )
+    sizes = dict(vocab=128256, hidden=4096, mlp=14336, layers=40, heads=32, kv_heads=8, context=131072)
+    defaults = dict(rms_norm_eps=1e-5, rope_theta=500_000.0)
     cross_attention_layers: (
         Annotated[list[int], CoreSchema(core_schema.list_schema(core_schema.int_schema(strict=True)))] | None
     ) = IMAGE_LAYERS
@@ -510,17 +428,8 @@ class Mllama(Decoder):
 class SmolLM3(Llama):
     """SmolLM3: Llama's block; every fourth layer has no rotary embedding."""
 
-    defaults = dict(
-        vocab_size=128256,
-        hidden_size=2048,
-        intermediate_size=11008,
-        num_hidden_layers=36,
-        num_attention_heads=16,
-        num_key_value_heads=4,
-        max_position_embeddings=32768,
-        tie_word_embeddings=True,
-        rope_theta=2_000_000.0,
-    )
+    sizes = dict(vocab=128256, hidden=2048, mlp=11008, layers=36, heads=16, kv_heads=4, context=32768)
+    defaults = dict(tie_word_embeddings=True, rope_theta=2_000_000.0)
     use_sliding_window: StrictBool = False
     sliding_window: Window | None = None
     layer_types: LayerTypes | None = None

@@ -42,18 +42,8 @@ class Llama4(Decoder):
     """Llama 4's language model: attention in chunks, layers without rotary embedding, experts with a shared expert.
     intermediate_size is the width of an expert, intermediate_size_mlp that of a dense layer."""
 
-    defaults = dict(
-        vocab_size=202048,
-        hidden_size=5120,
-        intermediate_size=8192,
-        num_hidden_layers=48,
-        num_attention_heads=40,
-        num_key_value_heads=8,
-        head_dim=128,
-        max_position_embeddings=131072,
-        rms_norm_eps=1e-5,
-        rope_theta=500_000.0,
-    )
+    sizes = dict(vocab=202048, hidden=5120, mlp=8192, layers=48, heads=40, kv_heads=8, head_dim=128, context=131072)
+    defaults = dict(rms_norm_eps=1e-5, rope_theta=500_000.0)
     intermediate_size_mlp: PositiveInt = 16384
     attention_bias: StrictBool = False
     num_local_experts: NonNegativeInt = 16
@@ -140,17 +130,8 @@ class MuseGlimmer(Decoder):
     """Muse Glimmer's language model: gated attention, norms around every sublayer; three layers of four have a window
     and a rotary embedding, the fourth has neither."""
 
-    defaults = dict(
-        vocab_size=202_048,
-        hidden_size=6656,
-        intermediate_size=19968,
-        num_hidden_layers=52,
-        num_attention_heads=32,
-        num_key_value_heads=2,
-        head_dim=128,
-        max_position_embeddings=131_072,
-        rms_norm_eps=1e-5,
-    )
+    sizes = dict(vocab=202_048, hidden=6656, mlp=19968, layers=52, heads=32, kv_heads=2, head_dim=128, context=131_072)
+    defaults = dict(rms_norm_eps=1e-5)
     hidden_activation: StrictStr = "silu"
     post_norm_eps: PositiveFloat = 1e-8
     attention_bias: StrictBool = False
@@ -210,18 +191,8 @@ class MuseSpark(MuseGlimmer):
     """Muse Spark's language model: Muse Glimmer's, with experts that read a narrower token, and learned weights of a
     sublayer's output and of the residual stream."""
 
-    defaults = dict(
-        hidden_size=8192,
-        intermediate_size=16384,
-        num_hidden_layers=62,
-        num_attention_heads=128,
-        num_key_value_heads=16,
-        head_dim=64,
-        max_position_embeddings=1_048_576,
-        rope_theta=500_000.0,
-        qk_scale_factor=5.4730064863875,
-        output_multiplier=0.1767766952966369,
-    )
+    sizes = dict(hidden=8192, mlp=16384, layers=62, heads=128, kv_heads=16, head_dim=64, context=1_048_576)
+    defaults = dict(rope_theta=500_000.0, qk_scale_factor=5.4730064863875, output_multiplier=0.1767766952966369)
     hidden_activation: StrictStr | None = None  # type: ignore[assignment]
     moe_intermediate_size: PositiveInt = 4096
     num_local_experts: PositiveInt = 256

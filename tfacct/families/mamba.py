@@ -301,16 +301,8 @@ FEED_FORWARD = {"mlp_norm": "pre_ff_layernorm", **mlp_modules("feed_forward")}
 class Bamba(Mamba2Hybrid):
     """Bamba: Mamba-2 in most layers, grouped-query attention with half-rotary heads in a few."""
 
-    defaults = dict(
-        vocab_size=128000,
-        hidden_size=4096,
-        intermediate_size=14336,
-        num_hidden_layers=32,
-        num_attention_heads=32,
-        num_key_value_heads=8,
-        max_position_embeddings=262144,
-        rms_norm_eps=1e-5,
-    )
+    sizes = dict(vocab=128000, hidden=4096, mlp=14336, layers=32, heads=32, kv_heads=8, context=262144)
+    defaults = dict(rms_norm_eps=1e-5)
     attn_layer_indices: list[NonNegativeInt] | None = None
     attention_bias: StrictBool = False
     mlp_bias: StrictBool = False
@@ -339,16 +331,8 @@ class FalconH1(Mamba2Hybrid):
     """Falcon-H1: attention and Mamba-2 in every layer, after the same norm; both results are added. Constants scale
     what each reads and writes."""
 
-    defaults = dict(
-        vocab_size=128000,
-        hidden_size=4096,
-        intermediate_size=14336,
-        num_hidden_layers=32,
-        num_attention_heads=32,
-        num_key_value_heads=8,
-        max_position_embeddings=8192,
-        rms_norm_eps=1e-5,
-    )
+    sizes = dict(vocab=128000, hidden=4096, mlp=14336, layers=32, heads=32, kv_heads=8, context=8192)
+    defaults = dict(rms_norm_eps=1e-5)
     attention_bias: StrictBool = False
     mlp_bias: StrictBool = False
     projectors_bias: StrictBool = False
@@ -406,15 +390,7 @@ class FalconH1(Mamba2Hybrid):
 class Jamba(HybridDecoder):
     """Jamba: Mamba in most layers, grouped-query attention in every eighth, experts in every second."""
 
-    defaults = dict(
-        vocab_size=65536,
-        hidden_size=4096,
-        intermediate_size=14336,
-        num_hidden_layers=32,
-        num_attention_heads=32,
-        num_key_value_heads=8,
-        max_position_embeddings=262144,
-    )
+    sizes = dict(vocab=65536, hidden=4096, mlp=14336, layers=32, heads=32, kv_heads=8, context=262144)
     num_experts: PositiveInt = 16
     num_experts_per_tok: PositiveInt = 2
     expert_layer_period: PositiveInt = 2
@@ -594,13 +570,15 @@ class Zamba2(Mamba2Family, ZambaDecoder):
     """Zamba2: Mamba-2 in every layer; some have attention and an MLP before it, whose weights those layers share, but
     for adapters."""
 
+    sizes = dict(
+        vocab=32000,
+        hidden=2560,
+        mlp=Field(default_factory=lambda fields: 4 * fields["hidden_size"]),
+        layers=54,
+        heads=32,
+        kv_heads=SAME_AS_QUERY_HEADS,
+    )
     defaults = dict(
-        vocab_size=32000,
-        hidden_size=2560,
-        num_hidden_layers=54,
-        num_attention_heads=32,
-        num_key_value_heads=SAME_AS_QUERY_HEADS,
-        intermediate_size=Field(default_factory=lambda fields: 4 * fields["hidden_size"]),
         head_dim=Field(default_factory=ZambaDecoder.default_head_dim),
         max_position_embeddings=4096,
         tie_word_embeddings=True,

@@ -8,7 +8,6 @@ from pydantic import Field
 from tfacct.families.decoder import Decoder
 from tfacct.families.family import SAME_AS_QUERY_HEADS
 from tfacct.families.fields import PositiveFloat, PositiveInt, StrictBool, divide_exactly
-from tfacct.families.llama import SIZES
 from tfacct.families.mla import MlaDecoder
 from tfacct.families.task_heads import CLASSIFYING, DECODER
 
@@ -17,13 +16,8 @@ class MiniCPM(Decoder):
     """MiniCPM 1 to 4 (dense): Llama's block; constants scale embeddings, residuals and logits. The head is tied by
     default."""
 
-    defaults = dict(
-        **SIZES,
-        intermediate_size=11008,
-        num_key_value_heads=SAME_AS_QUERY_HEADS,
-        max_position_embeddings=2048,
-        tie_word_embeddings=True,
-    )
+    sizes = dict(vocab=32000, hidden=4096, mlp=11008, layers=32, heads=32, kv_heads=SAME_AS_QUERY_HEADS, context=2048)
+    defaults = dict(tie_word_embeddings=True)
     attention_bias: StrictBool = False
     scale_emb: PositiveFloat = 1.0
     scale_depth: PositiveFloat = 1.0
@@ -56,14 +50,8 @@ class MiniCPM3(MlaDecoder):
     """MiniCPM3: latent attention and dense MLPs; constants scale embeddings, residuals and logits. The head is tied by
     default."""
 
+    sizes = dict(vocab=73448, hidden=2560, mlp=6400, layers=62, heads=40, kv_heads=40, context=32768)
     defaults = dict(
-        vocab_size=73448,
-        hidden_size=2560,
-        intermediate_size=6400,
-        num_hidden_layers=62,
-        num_attention_heads=40,
-        num_key_value_heads=40,
-        max_position_embeddings=32768,
         tie_word_embeddings=True,
         rms_norm_eps=1e-5,
         q_lora_rank=768,

@@ -58,16 +58,8 @@ class MiniMax(MiniMaxDecoder):
     """MiniMax-Text-01 and MiniMax-M1: lightning attention in most layers, softmax attention in the others, experts.
     A sublayer's output is added to the result of its norm, both scaled by constants."""
 
-    defaults = dict(
-        vocab_size=32000,
-        hidden_size=4096,
-        intermediate_size=14336,
-        num_attention_heads=32,
-        num_key_value_heads=8,
-        max_position_embeddings=131072,
-        rms_norm_eps=1e-5,
-        rope_theta=1_000_000.0,
-    )
+    sizes = dict(vocab=32000, hidden=4096, mlp=14336, heads=32, kv_heads=8, context=131072)
+    defaults = dict(rms_norm_eps=1e-5, rope_theta=1_000_000.0)
     num_hidden_layers: PositiveInt = 32
     sliding_window: Window | None = None
     num_local_experts: PositiveInt = 8
@@ -202,17 +194,8 @@ class MiniMaxM2(MiniMaxDecoder):
     """MiniMax-M2: softmax attention with norms over all queries and all keys; a rotary embedding of a part of each
     head; experts in every layer."""
 
-    defaults = dict(
-        vocab_size=200064,
-        hidden_size=3072,
-        intermediate_size=1536,
-        num_hidden_layers=62,
-        num_attention_heads=48,
-        num_key_value_heads=8,
-        head_dim=128,
-        max_position_embeddings=196608,
-        rope_theta=5_000_000.0,
-    )
+    sizes = dict(vocab=200064, hidden=3072, mlp=1536, layers=62, heads=48, kv_heads=8, head_dim=128, context=196608)
+    defaults = dict(rope_theta=5_000_000.0)
     rotary_dim: PositiveInt | None = None
     partial_rotary_factor: Fraction | None = None
     num_local_experts: PositiveInt = 256
@@ -264,17 +247,8 @@ UNCOUNTED = frozenset(("use_sparse_attention", "sparse_score_type", "sparse_init
 class MiniMaxM3VL(MiniMaxDecoder):
     """MiniMax-M3's language model: attention to blocks of keys chosen by an indexer, experts with a shared expert."""
 
-    defaults = dict(
-        vocab_size=200064,
-        hidden_size=6144,
-        intermediate_size=3072,
-        num_hidden_layers=60,
-        num_attention_heads=64,
-        num_key_value_heads=4,
-        head_dim=128,
-        max_position_embeddings=524288,
-        rope_theta=5_000_000.0,
-    )
+    sizes = dict(vocab=200064, hidden=6144, mlp=3072, layers=60, heads=64, kv_heads=4, head_dim=128, context=524288)
+    defaults = dict(rope_theta=5_000_000.0)
     dense_intermediate_size: PositiveInt = 12288
     shared_intermediate_size: PositiveInt = 3072
     rotary_dim: PositiveInt | None = None

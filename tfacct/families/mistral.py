@@ -49,7 +49,7 @@ class Mixtral(Mistral):
 class Ministral(Mistral):
     """Ministral 8B: Mistral's block, with the window in the layers that layer_types names."""
 
-    defaults = dict(**SIZES)
+    sizes = dict(vocab=32000, hidden=4096, layers=32, heads=32)
     head_dim: PositiveInt = Field()  # required
     sliding_window: Window = 4096
     layer_types: LayerTypes | None = None
@@ -62,13 +62,8 @@ class Ministral(Mistral):
 class Ministral3(Mistral):
     """Ministral 3: Mistral's block without a window; queries grow with their position."""
 
+    sizes = dict(vocab=131072, hidden=4096, layers=34, heads=32, head_dim=128, context=262144)
     defaults = dict(
-        vocab_size=131072,
-        hidden_size=4096,
-        num_hidden_layers=34,
-        num_attention_heads=32,
-        head_dim=128,
-        max_position_embeddings=262144,
         sliding_window=None,
         rms_norm_eps=1e-5,
         rope_parameters={
@@ -92,14 +87,8 @@ class Ministral3(Mistral):
 class Starcoder2(Mistral):
     """StarCoder2: Llama's attention, with biases and a window; LayerNorm, an MLP of two matrices, a tied head."""
 
-    defaults = dict(
-        intermediate_size=12288,
-        num_key_value_heads=2,
-        max_position_embeddings=4096,
-        sliding_window=None,
-        tie_word_embeddings=True,
-        hidden_act="gelu_pytorch_tanh",
-    )
+    sizes = dict(mlp=12288, kv_heads=2, context=4096)
+    defaults = dict(sliding_window=None, tie_word_embeddings=True, hidden_act="gelu_pytorch_tanh")
     use_bias: StrictBool = True
     norm_epsilon: PositiveFloat = 1e-5
     nested_defaults = {}

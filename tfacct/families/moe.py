@@ -83,15 +83,7 @@ class Kolibri1(SharedExpertDecoder):
     """Kolibri 1: windows in all layers but every fifth, which has no rotary embedding; norms around every sublayer;
     experts with a shared expert in every layer."""
 
-    defaults = dict(
-        vocab_size=128000,
-        hidden_size=2560,
-        num_hidden_layers=50,
-        num_attention_heads=48,
-        num_key_value_heads=4,
-        head_dim=128,
-        max_position_embeddings=262144,
-    )
+    sizes = dict(vocab=128000, hidden=2560, layers=50, heads=48, kv_heads=4, head_dim=128, context=262144)
     intermediate_size: PositiveInt | None = None  # type: ignore[assignment]
     sliding_window: Window = 513
     layer_types: LayerTypes | None = None
@@ -123,16 +115,7 @@ class Flint(SharedExpertDecoder):
     """Flint: Qwen3's attention with sinks, and a rotary embedding only in layers with a window; two dense layers, then
     experts with a shared expert."""
 
-    defaults = dict(
-        vocab_size=150144,
-        hidden_size=2048,
-        intermediate_size=6144,
-        num_hidden_layers=49,
-        num_attention_heads=32,
-        num_key_value_heads=4,
-        head_dim=128,
-        max_position_embeddings=262144,
-    )
+    sizes = dict(vocab=150144, hidden=2048, mlp=6144, layers=49, heads=32, kv_heads=4, head_dim=128, context=262144)
     attention_bias: StrictBool = False
     sliding_window: Window = 513
     layer_types: LayerTypes | None = None
@@ -335,17 +318,8 @@ class Afmoe(Decoder):
     """Trinity (AFMoE): gated attention, norms around every sublayer, rotary embedding in windowed layers only; experts
     with shared experts after the first dense layers."""
 
-    defaults = dict(
-        vocab_size=200192,
-        hidden_size=2048,
-        intermediate_size=6144,
-        num_hidden_layers=32,
-        num_attention_heads=16,
-        num_key_value_heads=SAME_AS_QUERY_HEADS,
-        head_dim=128,
-        max_position_embeddings=16384,
-        rms_norm_eps=1e-5,
-    )
+    sizes = dict(vocab=200192, hidden=2048, mlp=6144, layers=32, heads=16, kv_heads=SAME_AS_QUERY_HEADS, context=16384)
+    defaults = dict(head_dim=128, rms_norm_eps=1e-5)
     attention_bias: StrictBool = False
     moe_intermediate_size: PositiveInt = 1408
     num_experts: PositiveInt = 64
@@ -422,16 +396,7 @@ class Laguna(GatedHeadsDecoder):
     """Laguna: gated attention with query heads, window and rotary embedding by layer; a dense layer, then experts with
     a shared expert."""
 
-    defaults = dict(
-        vocab_size=100352,
-        hidden_size=2048,
-        intermediate_size=8192,
-        num_hidden_layers=40,
-        num_attention_heads=48,
-        num_key_value_heads=8,
-        head_dim=128,
-        max_position_embeddings=131072,
-    )
+    sizes = dict(vocab=100352, hidden=2048, mlp=8192, layers=40, heads=48, kv_heads=8, head_dim=128, context=131072)
     attention_bias: StrictBool = False
     gating: Gating = True
     num_attention_heads_per_layer: list[PositiveInt] | None = None
@@ -489,17 +454,8 @@ class Step3p5(GatedHeadsDecoder):
     """Step 3.5 and 3.7: a gate for each head, more query heads in windowed layers; dense layers first, then experts
     with a shared expert."""
 
-    defaults = dict(
-        vocab_size=128815,
-        hidden_size=4096,
-        intermediate_size=11264,
-        num_hidden_layers=45,
-        num_attention_heads=64,
-        num_key_value_heads=8,
-        head_dim=128,
-        max_position_embeddings=128000,
-        rms_norm_eps=1e-5,
-    )
+    sizes = dict(vocab=128815, hidden=4096, mlp=11264, layers=45, heads=64, kv_heads=8, head_dim=128, context=128000)
+    defaults = dict(rms_norm_eps=1e-5)
     rope_theta: NumberOrList | None = None  # type: ignore[assignment]
     partial_rotary_factors: list[float] | None = None
     attention_bias: StrictBool = False

@@ -32,15 +32,8 @@ class Nemotron(PartialRotaryDecoder):
     """Nemotron-4 and Minitron: LayerNorms whose stored weight is the scale minus 1, an MLP of two matrices with squared
     ReLU, half-rotary heads."""
 
-    defaults = dict(
-        vocab_size=256000,
-        hidden_size=6144,
-        intermediate_size=24576,
-        num_hidden_layers=32,
-        num_attention_heads=48,
-        max_position_embeddings=4096,
-        hidden_act="relu2",
-    )
+    sizes = dict(vocab=256000, hidden=6144, mlp=24576, layers=32, heads=48, context=4096)
+    defaults = dict(hidden_act="relu2")
     partial_rotary_factor: Fraction = 0.5
     attention_bias: StrictBool = False
     mlp_bias: StrictBool = False
@@ -177,15 +170,7 @@ class NemotronH(Mamba2Family, HybridDecoder):
     """Nemotron-H and Nemotron 3: each layer has one sublayer, Mamba-2, attention without rotary embedding, an MLP or
     experts."""
 
-    defaults = dict(
-        vocab_size=131072,
-        hidden_size=4096,
-        num_attention_heads=32,
-        num_key_value_heads=8,
-        head_dim=128,
-        max_position_embeddings=4096,
-        intermediate_size=21504,
-    )
+    sizes = dict(vocab=131072, hidden=4096, mlp=21504, heads=32, kv_heads=8, head_dim=128, context=4096)
     layers_block_type: LayerTypes | None = None
     hybrid_override_pattern: StrictStr | None = None
     num_hidden_layers: LayerCount | None = None  # type: ignore[assignment]

@@ -19,15 +19,7 @@ from tfacct.families.task_heads import CLASSIFYING, DECODER
 class Olmo(Decoder):
     """OLMo 1: Llama's block, with LayerNorms that have no parameters."""
 
-    defaults = dict(
-        vocab_size=50304,
-        hidden_size=4096,
-        intermediate_size=11008,
-        num_hidden_layers=32,
-        num_attention_heads=32,
-        num_key_value_heads=SAME_AS_QUERY_HEADS,
-        max_position_embeddings=2048,
-    )
+    sizes = dict(vocab=50304, hidden=4096, mlp=11008, layers=32, heads=32, kv_heads=SAME_AS_QUERY_HEADS, context=2048)
     attention_bias: StrictBool = False
     clip_qkv: PositiveFloat | None = None
     class_prefixes = ("Olmo", "OLMo")  # some files write OLMo
@@ -43,14 +35,8 @@ class Olmo(Decoder):
 class Olmoe(Olmo):
     """OLMoE: experts in every layer, RMSNorms, and norms over all queries and all keys together."""
 
-    defaults = dict(
-        hidden_size=2048,
-        intermediate_size=2048,
-        num_hidden_layers=16,
-        num_attention_heads=16,
-        max_position_embeddings=4096,
-        rms_norm_eps=1e-5,
-    )
+    sizes = dict(hidden=2048, mlp=2048, layers=16, heads=16, context=4096)
+    defaults = dict(rms_norm_eps=1e-5)
     num_experts: PositiveInt = 64
     num_experts_per_tok: PositiveInt = 8
     attribute_map = {"num_local_experts": "num_experts"}
@@ -69,12 +55,8 @@ class Olmoe(Olmo):
 class Olmo2(Decoder):
     """OLMo 2: norms after attention and MLP instead of before; norms over all queries and all keys together."""
 
-    defaults = dict(
-        intermediate_size=11008,
-        num_key_value_heads=SAME_AS_QUERY_HEADS,
-        max_position_embeddings=2048,
-        rms_norm_eps=1e-5,
-    )
+    sizes = dict(mlp=11008, kv_heads=SAME_AS_QUERY_HEADS, context=2048)
+    defaults = dict(rms_norm_eps=1e-5)
     attention_bias: StrictBool = False
     nested_defaults = dict(vocab_size=50304, hidden_size=4096, num_hidden_layers=32, num_attention_heads=32)
     task_heads = CLASSIFYING
@@ -107,15 +89,8 @@ class Olmo3(Olmo2):
 class FlexOlmo(Olmo2):
     """FlexOlmo: OLMo 2's attention and norms, and OLMoE's experts in every layer."""
 
-    defaults = dict(
-        vocab_size=100352,
-        hidden_size=4096,
-        num_hidden_layers=32,
-        num_attention_heads=32,
-        max_position_embeddings=4096,
-        rms_norm_eps=1e-6,
-        rope_theta=500_000.0,
-    )
+    sizes = dict(vocab=100352, hidden=4096, layers=32, heads=32, context=4096)
+    defaults = dict(rms_norm_eps=1e-6, rope_theta=500_000.0)
     num_experts: PositiveInt = 7
     num_experts_per_tok: PositiveInt = 5
     attribute_map = {"num_local_experts": "num_experts"}
@@ -131,14 +106,8 @@ class FlexOlmo(Olmo2):
 class OlmoHybrid(DeltaDecoder, Olmo2):
     """OLMo Hybrid: gated DeltaNet in three layers of four, with norms before; OLMo 2's block in the fourth."""
 
-    defaults = dict(
-        vocab_size=100352,
-        hidden_size=3840,
-        num_hidden_layers=32,
-        num_attention_heads=30,
-        max_position_embeddings=65536,
-        rms_norm_eps=1e-6,
-    )
+    sizes = dict(vocab=100352, hidden=3840, layers=32, heads=30, context=65536)
+    defaults = dict(rms_norm_eps=1e-6)
     layer_types: LayerTypes | None = None
     linear_num_key_heads: PositiveInt = SAME_AS_QUERY_HEADS
     linear_num_value_heads: PositiveInt = SAME_AS_QUERY_HEADS

@@ -66,13 +66,8 @@ class Phi(DecoderBase):
 class Phi3(Mistral):
     """Phi-3 and Phi-4: Llama's block with q, k and v in one matrix, gate and up in another, a window in every layer."""
 
-    defaults = dict(
-        intermediate_size=8192,
-        num_key_value_heads=SAME_AS_QUERY_HEADS,
-        max_position_embeddings=4096,
-        sliding_window=None,
-        rms_norm_eps=1e-5,
-    )
+    sizes = dict(mlp=8192, kv_heads=SAME_AS_QUERY_HEADS, context=4096)
+    defaults = dict(sliding_window=None, rms_norm_eps=1e-5)
     partial_rotary_factor: Fraction = 1.0
     nested_defaults = {**SIZES, "vocab_size": 32064, "hidden_size": 3072}
     dropouts = {"residual": ("resid_pdrop", 0.0), "attention": ("attention_dropout", 0.0)}
@@ -97,13 +92,8 @@ class Phi3(Mistral):
 class Phimoe(Mistral):
     """Phi-3.5-MoE: Mixtral's block, with LayerNorm, and with biases if attention_bias or lm_head_bias is set."""
 
-    defaults = dict(
-        **{**SIZES, "vocab_size": 32064},
-        intermediate_size=6400,
-        sliding_window=None,
-        rms_norm_eps=1e-5,
-        rope_theta=1_000_000.0,
-    )
+    sizes = dict(vocab=32064, hidden=4096, mlp=6400, layers=32, heads=32)
+    defaults = dict(sliding_window=None, rms_norm_eps=1e-5, rope_theta=1_000_000.0)
     attention_bias: StrictBool = False
     lm_head_bias: StrictBool = False
     num_local_experts: PositiveInt = 16

@@ -222,14 +222,7 @@ class Qwen3Next(GatedSharedExpert, QwenNext):
     """Qwen3-Next: gated DeltaNet in three layers of four, attention with an output gate in the fourth; experts, and one
     gated shared expert."""
 
-    defaults = dict(
-        vocab_size=151936,
-        hidden_size=2048,
-        intermediate_size=5632,
-        num_hidden_layers=48,
-        num_attention_heads=16,
-        num_key_value_heads=2,
-    )
+    sizes = dict(vocab=151936, hidden=2048, mlp=5632, layers=48, heads=16, kv_heads=2)
     moe_intermediate_size: PositiveInt = 512
     shared_expert_intermediate_size: PositiveInt = 512
     num_experts: PositiveInt = 512
@@ -252,14 +245,7 @@ class Qwen3Next(GatedSharedExpert, QwenNext):
 class Qwen3_5(QwenNext):
     """Qwen3.5: Qwen3-Next's layers with dense MLPs and one projection each for DeltaNet's gate, rates and decays."""
 
-    defaults = dict(
-        vocab_size=248320,
-        hidden_size=4096,
-        intermediate_size=12288,
-        num_hidden_layers=32,
-        num_attention_heads=16,
-        num_key_value_heads=4,
-    )
+    sizes = dict(vocab=248320, hidden=4096, mlp=12288, layers=32, heads=16, kv_heads=4)
     class_prefixes = ("Qwen3_5", "Qwen3_5Text")
     task_heads = CLASSIFYING
     layer_module_names = delta_modules(
@@ -293,17 +279,8 @@ class Qwen3_5Moe(GatedSharedExpert, Qwen3_5):
 class Qwen1(PartialRotaryDecoder):
     """Qwen 1: Llama's block with biases on q, k and v, in one matrix; intermediate_size is twice the MLP's width."""
 
-    defaults = dict(
-        vocab_size=151936,
-        hidden_size=4096,
-        intermediate_size=22016,
-        num_hidden_layers=32,
-        num_attention_heads=32,
-        num_key_value_heads=SAME_AS_QUERY_HEADS,
-        head_dim=128,
-        max_position_embeddings=8192,
-        partial_rotary_factor=1.0,
-    )
+    sizes = dict(vocab=151936, hidden=4096, mlp=22016, layers=32, heads=32, kv_heads=SAME_AS_QUERY_HEADS, context=8192)
+    defaults = dict(head_dim=128, partial_rotary_factor=1.0)
     no_bias: StrictBool = True
     use_cache_quantization: StrictBool = False
     class_prefixes = ("QWen", "Qwen2")
@@ -374,17 +351,8 @@ class Mellum(Decoder):
         FULL: {"rope_type": "default", "rope_theta": 500_000.0},
         SLIDING: {"rope_type": "default", "rope_theta": 10_000.0},
     }
-    defaults = dict(
-        vocab_size=98304,
-        hidden_size=2304,
-        intermediate_size=7168,
-        num_hidden_layers=28,
-        num_attention_heads=32,
-        num_key_value_heads=4,
-        head_dim=128,
-        max_position_embeddings=131072,
-        rope_parameters=rope_by_kind,
-    )
+    sizes = dict(vocab=98304, hidden=2304, mlp=7168, layers=28, heads=32, kv_heads=4, head_dim=128, context=131072)
+    defaults = dict(rope_parameters=rope_by_kind)
     attention_bias: StrictBool = False
     sliding_window: Window | None = 1024
     layer_types: LayerTypes | None = None
@@ -413,17 +381,8 @@ class MiMoV2Flash(Decoder):
     """MiMo-V2-Flash: values have their own head size; windowed layers have twice the key/value heads, sinks and their
     own rotary embedding; experts in all layers but the first."""
 
-    defaults = dict(
-        vocab_size=152576,
-        hidden_size=4096,
-        intermediate_size=16384,
-        num_hidden_layers=48,
-        num_attention_heads=64,
-        num_key_value_heads=4,
-        head_dim=192,
-        max_position_embeddings=131072,
-        rms_norm_eps=1e-5,
-    )
+    sizes = dict(vocab=152576, hidden=4096, mlp=16384, layers=48, heads=64, kv_heads=4, head_dim=192, context=131072)
+    defaults = dict(rms_norm_eps=1e-5)
     v_head_dim: PositiveInt = 128
     attention_bias: StrictBool = False
     attention_value_scale: PositiveFloat | None = 0.707

@@ -143,14 +143,8 @@ class Gte(RotaryBert):
 class JinaEmbeddingsV3(RotaryBert):
     """Jina Embeddings v3: XLM-RoBERTa with rotary embedding instead of learned positions."""
 
-    defaults = dict(
-        vocab_size=250002,
-        hidden_size=1024,
-        num_attention_heads=16,
-        intermediate_size=4096,
-        max_position_embeddings=8194,
-        layer_norm_eps=1e-5,
-    )
+    sizes = dict(vocab=250002, hidden=1024, mlp=4096, heads=16, context=8194)
+    defaults = dict(layer_norm_eps=1e-5)
     num_hidden_layers: PositiveInt = 24
     dropouts = {}
     head_owns_embedding, head_act = True, "gelu"
@@ -484,15 +478,8 @@ class ModernBertDecoder(ModernBert):
 class EuroBert(Decoder):
     """EuroBERT: Llama's layers as an encoder, with bidirectional attention."""
 
-    defaults = dict(
-        vocab_size=128256,
-        hidden_size=768,
-        intermediate_size=3072,
-        num_attention_heads=12,
-        num_key_value_heads=SAME_AS_QUERY_HEADS,
-        max_position_embeddings=8192,
-        rms_norm_eps=1e-5,
-    )
+    sizes = dict(vocab=128256, hidden=768, mlp=3072, heads=12, kv_heads=SAME_AS_QUERY_HEADS, context=8192)
+    defaults = dict(rms_norm_eps=1e-5)
     num_hidden_layers: PositiveInt = 12
     attention_bias: StrictBool = False
     mlp_bias: StrictBool = False
@@ -602,15 +589,7 @@ class Esmc(Decoder):
     """ESM C, an encoder of proteins: Llama's layers with LayerNorm, norms of queries and keys, and bidirectional
     attention; the depth scales what sublayers add."""
 
-    defaults = dict(
-        vocab_size=64,
-        hidden_size=2560,
-        intermediate_size=6912,
-        num_hidden_layers=80,
-        num_attention_heads=40,
-        num_key_value_heads=SAME_AS_QUERY_HEADS,
-        max_position_embeddings=2048,
-    )
+    sizes = dict(vocab=64, hidden=2560, mlp=6912, layers=80, heads=40, kv_heads=SAME_AS_QUERY_HEADS, context=2048)
     attention_bias: StrictBool = False
     mlp_bias: StrictBool = False
     null_means = {"num_key_value_heads": "num_attention_heads", "head_dim": "hidden_size / num_attention_heads"}

@@ -22,16 +22,8 @@ class StableLm(PartialRotaryDecoder):
     """StableLM: Llama's block with LayerNorm, a rotary embedding of part of each head, and optional biases on q, k and
     v; attention and MLP may read the same norm's result."""
 
-    defaults = dict(
-        vocab_size=50304,
-        hidden_size=2560,
-        intermediate_size=6912,
-        num_hidden_layers=32,
-        num_attention_heads=32,
-        num_key_value_heads=32,
-        max_position_embeddings=4096,
-        partial_rotary_factor=0.25,
-    )
+    sizes = dict(vocab=50304, hidden=2560, mlp=6912, layers=32, heads=32, kv_heads=32, context=4096)
+    defaults = dict(partial_rotary_factor=0.25)
     layer_norm_eps: PositiveFloat = 1e-5
     use_qkv_bias: StrictBool = False
     qk_layernorm: StrictBool = False
@@ -52,17 +44,8 @@ class Persimmon(PartialRotaryDecoder):
     """Persimmon: LayerNorm, also of queries and keys; biases; an MLP of two matrices with squared ReLU; a rotary
     embedding of half of each head."""
 
-    defaults = dict(
-        vocab_size=262144,
-        hidden_size=4096,
-        intermediate_size=16384,
-        num_hidden_layers=36,
-        num_attention_heads=64,
-        num_key_value_heads=SAME_AS_QUERY_HEADS,
-        max_position_embeddings=16384,
-        hidden_act="relu2",
-        partial_rotary_factor=0.5,
-    )
+    sizes = dict(vocab=262144, hidden=4096, mlp=16384, layers=36, heads=64, kv_heads=SAME_AS_QUERY_HEADS, context=16384)
+    defaults = dict(hidden_act="relu2", partial_rotary_factor=0.5)
     qk_layernorm: StrictBool = True
     layer_norm_eps: PositiveFloat = 1e-5
     dropouts = {"mlp": ("hidden_dropout", 0.0), "attention": ("attention_dropout", 0.0)}
@@ -86,18 +69,8 @@ class Persimmon(PartialRotaryDecoder):
 class Plamo3(Decoder):
     """PLaMo 3: norms around attention and MLP, and windows in seven layers of eight, as in Gemma 3."""
 
-    defaults = dict(
-        vocab_size=32000,
-        hidden_size=4096,
-        intermediate_size=13312,
-        num_hidden_layers=32,
-        num_attention_heads=32,
-        num_key_value_heads=4,
-        head_dim=128,
-        max_position_embeddings=2048,
-        tie_word_embeddings=True,
-        rope_theta=1_000_000.0,
-    )
+    sizes = dict(vocab=32000, hidden=4096, mlp=13312, layers=32, heads=32, kv_heads=4, head_dim=128, context=2048)
+    defaults = dict(tie_word_embeddings=True, rope_theta=1_000_000.0)
     window_size: PositiveInt = 2048
     sliding_window_pattern: PositiveInt = 8
     interleaved_sliding_window: Annotated[list[int | None], CoreSchema(_WINDOWS)] | None = None

@@ -32,13 +32,8 @@ COLORS = 3
 class Kimi_K25Vision(Encoder):
     """Kimi-K2.5's image encoder (MoonViT): a rotary embedding by column and row, and learned positions."""
 
-    defaults = dict(
-        hidden_size=1152,
-        intermediate_size=4304,
-        num_hidden_layers=27,
-        num_attention_heads=16,
-        hidden_act="gelu_pytorch_tanh",
-    )
+    sizes = dict(hidden=1152, mlp=4304, layers=27, heads=16)
+    defaults = dict(hidden_act="gelu_pytorch_tanh")
     patch_size: PositiveInt = 14
     pos_emb_height: PositiveInt = 64
     pos_emb_width: PositiveInt = 64
@@ -94,14 +89,8 @@ class Kimi_K25Vision(Encoder):
 class MiniMaxM3VLVision(ClipLayers, ImageEncoder):
     """MiniMax-M3's image encoder: a norm and CLIP's layers, with a rotary embedding by frame, row and column."""
 
-    defaults = dict(
-        hidden_size=1280,
-        intermediate_size=5120,
-        num_hidden_layers=32,
-        num_attention_heads=16,
-        image_size=2016,
-        patch_size=14,
-    )
+    sizes = dict(hidden=1280, mlp=5120, layers=32, heads=16)
+    defaults = dict(image_size=2016, patch_size=14)
     temporal_patch_size: PositiveInt = 2
     spatial_merge_size: PositiveInt = 2
     rope_parameters: JsonDict | None = None

@@ -335,9 +335,8 @@ def side_of_square(given: Any) -> Any:
 class InternVLVision(ViTLayers, ImageEncoder):
     """InternVL's image encoder: ViT, with a learned scale for each channel of a sublayer's output."""
 
-    defaults = dict(
-        hidden_size=1024, intermediate_size=4096, num_hidden_layers=24, num_attention_heads=16, layer_norm_eps=1e-6
-    )
+    sizes = dict(hidden=1024, mlp=4096, layers=24, heads=16)
+    defaults = dict(layer_norm_eps=1e-6)
     image_size: Annotated[PositiveInt, BeforeValidator(side_of_square)] = 448
     patch_size: Annotated[PositiveInt, BeforeValidator(side_of_square)] = 14
     attention_bias: StrictBool = False

@@ -12,16 +12,8 @@ from tfacct.families.fields import StrictBool
 class DiffLlama(Decoder):
     """DiffLlama: Llama's block with differential attention, which subtracts the result of one head from another's."""
 
-    defaults = dict(
-        vocab_size=32000,
-        hidden_size=2048,
-        intermediate_size=8192,
-        num_hidden_layers=16,
-        num_attention_heads=32,
-        num_key_value_heads=SAME_AS_QUERY_HEADS,
-        max_position_embeddings=2048,
-        rms_norm_eps=1e-5,
-    )
+    sizes = dict(vocab=32000, hidden=2048, mlp=8192, layers=16, heads=32, kv_heads=SAME_AS_QUERY_HEADS, context=2048)
+    defaults = dict(rms_norm_eps=1e-5)
     attention_bias: StrictBool = False
     ignored_fields = "lambda_std_dev"
     layer_module_names = {"attn.second_scores": "self_attn", "attn.second_values": "self_attn"}

@@ -21,16 +21,8 @@ EXPERT_TENSORS = {
 class JetMoe(Decoder):
     """JetMoE: experts in the MLP, and in attention for the projections of queries and outputs."""
 
-    defaults = dict(
-        vocab_size=32000,
-        hidden_size=2048,
-        num_hidden_layers=12,
-        num_key_value_heads=16,
-        head_dim=128,
-        intermediate_size=5632,
-        max_position_embeddings=4096,
-        tie_word_embeddings=True,
-    )
+    sizes = dict(vocab=32000, hidden=2048, mlp=5632, layers=12, kv_heads=16, head_dim=128, context=4096)
+    defaults = dict(tie_word_embeddings=True)
     num_attention_heads: PositiveInt | None = None  # type: ignore[assignment]  # follows from the next two
     num_experts_per_tok: PositiveInt = 2
     num_local_experts: PositiveInt = 8

@@ -17,9 +17,8 @@ LAYER = "mobilebert.encoder.layer.*"
 class MobileBert(BertBase):
     """MobileBERT: BERT's encoder; each layer projects tokens to a narrower width and back, and has several MLPs."""
 
-    defaults = dict(
-        hidden_size=512, num_hidden_layers=24, num_attention_heads=4, intermediate_size=512, hidden_act="relu"
-    )
+    sizes = dict(hidden=512, mlp=512, layers=24, heads=4)
+    defaults = dict(hidden_act="relu")
     type_vocab_size: PositiveInt = 2
     embedding_size: PositiveInt = 128
     intra_bottleneck_size: PositiveInt = 128

@@ -9,7 +9,6 @@ from tfacct.base.errors import ConfigError
 from tfacct.families.decoder import Decoder, Layer
 from tfacct.families.family_config import FamilyConfig
 from tfacct.families.fields import PositiveInt, StrictStr
-from tfacct.families.llama import SIZES
 from tfacct.families.task_heads import BODY, TaskHead
 
 CONFIGS = {"text_config": "bidir_mistral", "latent_attention_config": "latent_attention"}
@@ -18,7 +17,7 @@ CONFIGS = {"text_config": "bidir_mistral", "latent_attention_config": "latent_at
 class NVEmbed(Decoder):
     """NV-Embed: Mistral's block as an encoder, and a pooler whose positions attend to learned latents."""
 
-    defaults = dict(**SIZES, intermediate_size=14336, num_key_value_heads=8, max_position_embeddings=131072)
+    sizes = dict(vocab=32000, hidden=4096, mlp=14336, layers=32, heads=32, kv_heads=8, context=131072)
     num_latents_value: PositiveInt = 512
     num_cross_heads: PositiveInt = 8
     cross_dim_head: PositiveInt = 4096

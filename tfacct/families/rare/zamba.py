@@ -24,15 +24,9 @@ class Zamba(ZambaDecoder):
     """Zamba: Mamba with heads in every layer; some have attention and an MLP before it, with the same weights in all of
     them."""
 
+    sizes = dict(vocab=32000, hidden=3712, mlp=14848, layers=76, heads=16, kv_heads=16, context=4096)
     defaults = dict(
-        vocab_size=32000,
-        hidden_size=3712,
-        num_hidden_layers=76,
-        num_attention_heads=16,
-        num_key_value_heads=16,
-        intermediate_size=14848,
         head_dim=Field(default_factory=ZambaDecoder.default_head_dim),
-        max_position_embeddings=4096,
         tie_word_embeddings=True,
         hidden_act="gelu",
         rms_norm_eps=1e-5,
