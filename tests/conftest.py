@@ -43,6 +43,45 @@ settings.load_profile("same")
 
 
 _kernels = contextlib.ExitStack()
+_read_preset = presets.load
+
+
+@cache
+def _preset(name: str) -> LoadedModel:
+    return _read_preset(name)
+
+
+def _load_once(name: str, *rest: Any, **sets: Any) -> LoadedModel:
+    """A preset, read once if nothing is set: nothing writes to a model."""
+    return _read_preset(name, *rest, **sets) if rest or sets else _preset(name)
+
+
+presets.load = _load_once
+
+
+def _asks_slow(config: pytest.Config) -> bool:
+    return "slow" in config.option.markexpr.replace("not slow", "")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pycollect_makeitem(collector: Any, name: str, obj: object) -> list[Any] | None:
+    """Slow tests are collected only if `-m` asks for them: that is half of all."""
+    marks = getattr(obj, "pytestmark", ()) if name.startswith("test") else ()
+    slow = any(getattr(mark, "name", "") == "slow" for mark in marks)
+    return [] if slow and not _asks_slow(collector.config) else None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """The same of slow parameters."""
+    if _asks_slow(metafunc.config):
+        return
+    marks = metafunc.definition.own_markers
+    for number, mark in enumerate(marks):
+        if mark.name == "parametrize" and isinstance(mark.args[1], list):
+            params = [one for one in mark.args[1] if not any(m.name == "slow" for m in getattr(one, "marks", ()))]
+            if params:  # of none, pytest would make a skipped test
+                marks[number] = pytest.mark.parametrize(mark.args[0], params, *mark.args[2:], **mark.kwargs).mark
 
 
 def pytest_collection_finish() -> None:
