@@ -9,7 +9,6 @@ from tfacct.architecture.parts import (
     Attention,
     CompressedAttention,
     CrossAttention,
-    DifferentialAttention,
     Embedding,
     FeedForward,
     Head,
@@ -19,6 +18,7 @@ from tfacct.architecture.parts import (
     TimeMix,
 )
 from tfacct.architecture.transformer import Transformer
+from tfacct.families.rare.diffllama import DifferentialAttention
 from tfacct.ledger import workload
 from tfacct.ledger.einsum import SpecError, chunks, one_by_one, pairs, whole_bytes
 from tfacct.ledger.groups import Group, Ledger

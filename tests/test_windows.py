@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from tests.conftest import SHAPES, TINY, by_kind, tiny
 from tfacct import load
 from tfacct.accounts.passes import backward_flops, decode_flops, forward_flops
-from tfacct.architecture.parts import Attention, CompressedAttention, DifferentialAttention, Experts, LatentAttention
+from tfacct.architecture.parts import Attention, CompressedAttention, Experts, LatentAttention
+from tfacct.families.rare.diffllama import DifferentialAttention
 from tfacct.ledger.einsum import pairs, seen
 from tfacct.ledger.groups import KEPT, SEEN
 from tfacct.ledger.lines import Matmul

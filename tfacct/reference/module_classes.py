@@ -15,7 +15,6 @@ from tfacct.reference.compressed import CompressedAttention
 from tfacct.reference.convolved import ConvolvedAttention
 from tfacct.reference.cross import CrossAttention
 from tfacct.reference.delta import DeltaNet
-from tfacct.reference.differential import DifferentialAttention
 from tfacct.reference.disentangled import Disentangled
 from tfacct.reference.experts import Experts
 from tfacct.reference.latent import LatentAttention
@@ -41,7 +40,6 @@ MODULES: dict[type[parts.Part], type[PartModule]] = {
     parts.CompressedAttention: CompressedAttention,
     parts.CrossAttention: CrossAttention,
     parts.Mamba: Mamba,
-    parts.DifferentialAttention: DifferentialAttention,
     parts.RelativeAttention: RelativeAttention,
     parts.SentAttention: SentAttention,
     parts.OverlappingAttention: OverlappingAttention,

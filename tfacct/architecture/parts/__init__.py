@@ -10,7 +10,6 @@ from tfacct.architecture.parts.convolution import FirstConvolution, ShortConvolu
 from tfacct.architecture.parts.convolved import ConvolvedAttention
 from tfacct.architecture.parts.cross import OF_SOURCE, SOURCES, CrossAttention, Disentangled, Distances, RelativeBias
 from tfacct.architecture.parts.delta import DeltaNet
-from tfacct.architecture.parts.differential import DifferentialAttention
 from tfacct.architecture.parts.embedding import Boxes, Embedding, Head, Positions, Segments, Stem, Tasks, Turns
 from tfacct.architecture.parts.experts import Experts
 from tfacct.architecture.parts.feed_forward import FeedForward
@@ -119,7 +118,6 @@ __all__ = [
     "CrossAttention",
     "Deepstack",
     "DeltaNet",
-    "DifferentialAttention",
     "Disentangled",
     "Distances",
     "Embedding",

@@ -1,12 +1,53 @@
-"""DiffLlama."""
+"""DiffLlama, and its differential attention."""
 
-from typing import Any
+from dataclasses import replace
+from typing import Any, ClassVar
 
-from tfacct.architecture.parts import DifferentialAttention
+from tfacct.architecture.parts import Attention
 from tfacct.base.errors import ConfigError
+from tfacct.base.record import record
 from tfacct.families.decoder import Decoder, Layer
 from tfacct.families.family import SAME_AS_QUERY_HEADS
 from tfacct.families.fields import StrictBool
+from tfacct.ledger.lines import Line, Matmul, Pointwise
+
+
+@record(kw_only=True)
+class DifferentialAttention(Attention):
+    """Differential attention: Ye et al., "Differential Transformer" (arXiv 2410.05258), section 2.1, with the products
+    of transformers' DiffLlamaAttention.
+
+    Attention runs twice over the same queries and keys, first with the values of the first half of the key/value heads,
+    then with those of the second half, each repeated for all heads. The results are concatenated per head. From those
+    of the first half of the heads, a share of those of the second half is subtracted: exp(λ₁) − exp(λ₂) + a constant of
+    the layer, where λ is a product of two learned vectors. An RMSNorm without weight (`eps`) of each pair of heads
+    precedes the output projection.
+    """
+
+    eps: float
+
+    mesh_unsupported: ClassVar[str] = "attention whose heads are subtracted in pairs"
+    legend: ClassVar[dict[str, str]] = {letter: Attention.legend[letter] for letter in "DNKGH"}
+
+    def multiples(self) -> dict[str, int]:
+        """Key/value heads are split in halves."""
+        return {**Attention.multiples(self), "K": 2}
+
+    def lines(self, at: str) -> tuple[Line, ...]:
+        """Lines of attention, those from scores to values twice, and the difference."""
+        own = Attention.lines(self, at)
+        paths = [line.path for line in own]
+        first, after = paths.index(f"{at}.scores"), paths.index(f"{at}.values") + 1
+        twice = [line for line in own[first:after] if isinstance(line, Matmul | Pointwise)]
+        second = [replace(line, path=line.path.replace(f"{at}.", f"{at}.second_", 1)) for line in twice]
+        return (
+            *own[:after],
+            *second,
+            *(Pointwise(f"{at}.{which}_lambda", "H", weight="H", bias="H") for which in ("first", "second")),
+            Pointwise(f"{at}.difference", "B T N H"),
+            Pointwise(f"{at}.pair_norm", "B T N H", kind="norm_rms"),
+            *own[after:],
+        )
 
 
 class DiffLlama(Decoder):

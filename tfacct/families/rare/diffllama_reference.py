@@ -1,4 +1,4 @@
-"""The reference model's attention whose heads are subtracted from one another in pairs.
+"""The reference model's differential attention.
 
 Shapes: heads are (batch, heads, tokens, head size).
 """
@@ -10,7 +10,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from tfacct.architecture import parts
+from tfacct.families.rare import diffllama
 from tfacct.reference.attention import Attention, Softmax
 from tfacct.reference.modules import Product, Work
 from tfacct.reference.rotary import Angles
@@ -23,7 +23,7 @@ def halves(heads: Tensor) -> tuple[Tensor, ...]:
 
 
 class Lambda(Work):
-    """Products of a learned vector of the queries' and one of the keys'. Transformers calls them lambda_q and
+    """Elementwise product of two learned vectors: the weight is lambda_q of the transformers class, the bias its
     lambda_k."""
 
     def __init__(self, size: int) -> None:
@@ -35,7 +35,7 @@ class Lambda(Work):
 
 
 class Difference(Work):
-    """What heads of the first half read, less a share of what those of the second did."""
+    """Result of the first half of the heads, minus a share of that of the second half."""
 
     def forward(self, read: Tensor, share: Tensor) -> Tensor:
         first, second = halves(read)
@@ -43,7 +43,7 @@ class Difference(Work):
 
 
 class PairNorm(Work):
-    """RMSNorm of both vectors that a pair of heads read together, without a weight: as many roots as vectors."""
+    """RMSNorm without weight over both vectors of a pair of heads."""
 
     def __init__(self, eps: float) -> None:
         super().__init__()
@@ -58,12 +58,12 @@ class PairNorm(Work):
 
 
 class DifferentialAttention(Attention):
-    """Attention that runs twice, over either half of the values. `number`: its layer's."""
+    """Attention that runs twice, once over each half of the values. `number`: index of its layer."""
 
     number = 0
 
     def __init__(
-        self, part: parts.DifferentialAttention, angles: Angles | None, *, fused: bool, keep_all: bool
+        self, part: diffllama.DifferentialAttention, angles: Angles | None, *, fused: bool, keep_all: bool
     ) -> None:
         super().__init__(part, angles, fused=fused, keep_all=keep_all)
         self.second_scores, self.second_softmax = Product(part.group), Softmax(self.scale)
