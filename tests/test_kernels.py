@@ -12,6 +12,7 @@ from tfacct import families
 from tfacct.accounts.kernels import Kernel, Split, kernels, way_of
 from tfacct.accounts.sharding.mesh import Mesh
 from tfacct.accounts.sharding.rules import collectives
+from tfacct.architecture.parts import AltUp
 from tfacct.base.errors import ConfigError
 from tfacct.ledger.groups import Ledger
 from tfacct.ledger.lines import Matmul, State
@@ -38,7 +39,7 @@ def refused(model: LoadedModel) -> bool:
     lines = [line for group in model.ledger.groups for line in group.lines]
     chooses = any(isinstance(line, Matmul) and line.mask == "chosen" for line in lines)
     chooses |= any(isinstance(line, State) and line.path.endswith("index_cache") for line in lines)
-    chooses |= model.architecture.streams is not None
+    chooses |= isinstance(model.architecture.streams, AltUp)
     return chooses or any(isinstance(line, State) and "S" not in line.spec.split() for line in lines)
 
 

@@ -11,7 +11,7 @@ from tests.conftest import by_kind, kind_of
 from tests.families import LOGITS, cases
 from tfacct import families
 from tfacct.architecture.blocks import Block
-from tfacct.architecture.parts import Attention, DeltaNet, GatedRecurrence, LatentAttention, LightningAttention
+from tfacct.architecture.parts import AltUp, Attention, DeltaNet, GatedRecurrence, LatentAttention, LightningAttention
 from tfacct.ledger import paths
 from tfacct.loading.model import LoadedModel, subject
 
@@ -281,7 +281,7 @@ def test_without_the_classs_casts_they_are_equal_to_rounding(kind_pair, monkeypa
         stranger.base_model.embed_tokens.embed_scale = torch.tensor(factor, dtype=torch.float64)
     if (rows := about.architecture.per_layer) is not None:  # and √width
         stranger.model.embed_tokens_per_layer.embed_scale = torch.tensor(rows.width**0.5, dtype=torch.float64)
-    if about.architecture.streams is not None:
+    if isinstance(about.architecture.streams, AltUp):
         exact_scales(stranger.model, about.architecture.embed.hidden)
     mine = ours(about, stranger)
     try:

@@ -63,7 +63,7 @@ class Sublayer:
     The block's order decides where `norm` stands; `post_norm` is the norm of the result, before the addition, and
     `factor` multiplies what is added (transformers' GraniteDecoderLayer), `after` the sum (Gemma4TextDecoderLayer),
     `scale` what the part reads. If it is `normed`, the result is added to what the part read, in place of the stream,
-    and `stream` multiplies that (MiniMaxDecoderLayer). One that stands `beside` reads what the sublayer before it read
+    and `stream` multiplies that (MiniMaxDecoderLayer). One that runs `parallel` reads what the sublayer before it read
     (FalconH1DecoderLayer). What it `gives` to the `next` sublayer is read there in place of the stream, a `sum` is that
     of its result and the stream; neither is added to the stream itself (Zamba2HybridLayer). If it is `gated`, the tanh
     of a learned number multiplies its result; if it is `weighed`, learned numbers over this temperature weigh it and
@@ -77,7 +77,7 @@ class Sublayer:
     factor: float | None = None
     after: float | None = None
     scale: float | None = None
-    beside: bool = False
+    parallel: bool = False
     normed: bool = False
     stream: float | None = None
     gives: Literal["stream", "next", "sum"] = "stream"
@@ -130,16 +130,15 @@ class Block:
     """Sublayers, each added to the stream x that it reads.
 
     `pre`: x + part(norm(x)), one after the other. `post`: norm(x + part(x)). `parallel`: all read the same x, and a
-    sublayer without a norm reads the result of the first one's norm. In a block that is `pre`, one that stands `beside`
-    another reads the same norm's result. With `altup` there are several streams: it reads one of those predicted, and
-    what it makes of that corrects all. With `hyper` each sublayer reads a sum of several streams, and its result goes
-    to all of them, mixed anew.
+    sublayer without a norm reads the result of the first one's norm. In a block that is `pre`, one that runs
+    `parallel` to another reads the same norm's result. `streams`: what reads and writes several residual streams. With
+    AltUp the block reads one of those predicted, and its result corrects all. With hyper-connections each sublayer
+    reads a sum of the streams, and its result goes to all of them, mixed anew.
     """
 
     sublayers: tuple[Sublayer, ...]
     order: Order = "pre"
-    altup: AltUp | None = None
-    hyper: HyperConnection | None = None
+    streams: AltUp | HyperConnection | None = None
 
     @classmethod
     def of(cls, *parts: Added, norm: Norm | None = None, post_norm: Norm | None = None, order: Order = "pre") -> Block:
@@ -148,20 +147,20 @@ class Block:
 
     def parts(self) -> Iterator[Named]:
         """Parts by their names in paths, in the order in which they run."""
-        if self.altup is not None:
-            yield self.altup.name, self.altup
+        if isinstance(self.streams, AltUp):
+            yield self.streams.name, self.streams
         if self.order == "parallel":
             for sublayer in self.sublayers:
                 yield from (*sublayer.norms(), *sublayer.result())
             for sublayer in self.sublayers:
                 yield from sublayer.added()
             return
-        if self.hyper is not None:
+        if isinstance(self.streams, HyperConnection):
             for sublayer in self.sublayers:
-                at = f"{self.hyper.name}.{sublayer.name}"
-                yield at, self.hyper
+                at = f"{self.streams.name}.{sublayer.name}"
+                yield at, self.streams
                 yield from (*sublayer.norms(), *sublayer.result())
-                yield at, self.hyper.behind()
+                yield at, self.streams.behind()
             return
         for sublayer in self.sublayers:
             runs = (*sublayer.result(), *sublayer.added())

@@ -12,13 +12,14 @@ from tfacct.architecture.grouped import group, grouped, in_whole_windows, longes
 from tfacct.architecture.letters import Names
 from tfacct.architecture.parts import (
     CHOSEN,
+    AltUp,
+    AltUpExpand,
+    AltUpMerge,
     Attention,
     AttentionPooler,
     Averaged,
-    Boxes,
     Classes,
     CompressedAttention,
-    Contacts,
     Deepstack,
     Distances,
     Embedding,
@@ -28,28 +29,24 @@ from tfacct.architecture.parts import (
     GatedMerger,
     Grouped,
     Head,
+    HyperConnection,
     HyperHead,
-    Idle,
     LatentAttention,
     LatentReader,
-    Merged,
     Merger,
     NamedTensors,
     Norm,
     Part,
     Patches,
     PerLayerEmbedding,
-    Picked,
+    PixelShuffle,
     Pooler,
     Positions,
     Projector,
     RelativeBias,
     Segments,
-    Shuffled,
     Stem,
-    Streams,
-    Tasks,
-    Turns,
+    TokenPooler,
 )
 from tfacct.base.errors import UsageError
 from tfacct.base.record import record
@@ -57,7 +54,7 @@ from tfacct.ledger import paths
 from tfacct.ledger.einsum import Axes, Size
 from tfacct.ledger.groups import Group, Ledger
 
-AnyPooler: TypeAlias = Pooler | AttentionPooler | LatentReader | Picked
+AnyPooler: TypeAlias = Pooler | AttentionPooler | LatentReader | TokenPooler
 """What makes vectors of what a body gives."""
 
 
@@ -112,7 +109,8 @@ class Transformer:
     With an `encoder` it is the decoder of an encoder-decoder. An image encoder has patches for a token
     table, one of audio a stem. `mtp` heads run behind the head. A body has no `head`; it may have a `pooler`, and
     scores of `classes`.
-    `beside`: a convolution of what the first block reads, added behind it. A `merger` joins patches behind the blocks,
+    `extra_embeddings` follow those of tokens, positions and segments. `extra_parts` are a convolution next to the first
+    block, and what is stored and never runs. A `merger` joins patches behind the blocks,
     and `deepstack` behind some of them. A `projector` makes rows of a language model of the encoder's.
     """
 
@@ -128,38 +126,38 @@ class Transformer:
     encoder: Encoder | None = None
     pooler: AnyPooler | None = None
     classes: Classes | None = None
-    contacts: Contacts | None = None
-    idle: Idle | None = None
-    tasks: Tasks | None = None
-    boxes: Boxes | None = None
-    distances: Distances | None = None
-    turns: Turns | None = None
+    extra_embeddings: tuple[Part, ...] = ()
+    extra_parts: tuple[Part, ...] = ()
     per_layer: PerLayerEmbedding | None = None
-    beside: FirstConvolution | None = None
-    streams: Streams | None = None
-    merged: Merged | None = None
     hyper: HyperHead | None = None
     deepstack: Deepstack | None = None
-    merger: Merger | GatedMerger | Shuffled | Averaged | None = None
+    merger: Merger | GatedMerger | PixelShuffle | Averaged | None = None
     projector: Projector | NamedTensors | None = None
 
     def ends(self) -> tuple[dict[str, Part], dict[str, Part]]:
         """Parts before the blocks and parts behind them, by their names in paths."""
         front: dict[str, Part | None]
         front = {"embed": self.embed, "pos_embed": self.positions, "type_embed": self.segments}
-        front |= {"task_embed": self.tasks, "box_embed": self.boxes, "rel_bias": self.bias}
-        front |= {"rel_embed": self.distances, "turns": self.turns}
-        front |= {
-            "embed_norm": self.embed_norm,
-            "per_layer": self.per_layer,
-            "streams": self.streams,
-            "first_conv": self.beside,
-        }
-        back: dict[str, Part | None] = {"deepstack": self.deepstack, "merged": self.merged, "hc_head": self.hyper}
-        back |= {"final_norm": self.final_norm, "lm_head": self.head, "merger": self.merger}
-        back |= {"projector": self.projector}
-        back |= {"pooler": self.pooler, "classifier": self.classes, "contacts": self.contacts, "idle": self.idle}
+        front |= {part.name: part for part in self.extra_embeddings}
+        front |= {"rel_bias": self.bias, "embed_norm": self.embed_norm, "per_layer": self.per_layer}
+        back: dict[str, Part | None] = {"deepstack": self.deepstack}
+        if isinstance(self.streams, AltUp):
+            front["streams"] = AltUpExpand(hidden=self.embed.hidden)
+            back["merged"] = AltUpMerge(hidden=self.embed.hidden)
+        back |= {"hc_head": self.hyper, "final_norm": self.final_norm, "lm_head": self.head, "merger": self.merger}
+        back |= {"projector": self.projector, "pooler": self.pooler, "classifier": self.classes}
+        for part in self.extra_parts:
+            (front if isinstance(part, FirstConvolution) else back)[part.name] = part
         return _there(front), _there(back)
+
+    @property
+    def streams(self) -> AltUp | HyperConnection | None:
+        """What reads and writes the residual streams of each layer; None if there is one stream."""
+        return self.stacks[0].block.streams
+
+    def extra(self, kind: type[PartT]) -> PartT | None:
+        """Extra embedding or part of this kind; None if there is none."""
+        return next((part for part in (*self.extra_embeddings, *self.extra_parts) if isinstance(part, kind)), None)
 
     @property
     def every_stack(self) -> tuple[Stack, ...]:
@@ -290,7 +288,7 @@ class Transformer:
                 return replace(one, part=change(one.part), norm=change(one.norm), post_norm=change(one.post_norm))
 
             sublayers = tuple(sublayer(one) for one in old.sublayers)
-            return replace(old, sublayers=sublayers, altup=change(old.altup), hyper=change(old.hyper))
+            return replace(old, sublayers=sublayers, streams=change(old.streams))
 
         def further(old: MtpHead | None) -> MtpHead | None:
             return old and MtpHead(ahead(old.projection), block(old.block, ahead), ahead(old.norm), old.count)
@@ -355,8 +353,9 @@ class Transformer:
         """Return the model with its tables of positions and distances, if it has some, made long enough for
         `context`."""
         longer = self
-        if self.distances is not None and self.distances.of_text:
-            longer = replace(self, distances=replace(self.distances, buckets=2 * context))
+        distances = self.extra(Distances)
+        if distances is not None and distances.of_text:
+            longer = replace(self, extra_embeddings=(replace(distances, buckets=2 * context),))
         if self.positions is None or self.positions.layout == "columns_and_rows":  # whose rows are those of a side
             return longer
         return replace(longer, positions=replace(self.positions, rows=context + self.positions.offset))
@@ -368,5 +367,11 @@ def _splits(traits: Sequence[dict[str, str]], questions: Sequence[str]) -> int:
 
 
 def _of_part(change: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """The change, of parts only."""
-    return lambda part: change(part) if isinstance(part, Part) else part
+    """The change, of parts and of tuples of parts only."""
+
+    def changed(value: Any) -> Any:
+        if isinstance(value, tuple):
+            return tuple(changed(part) for part in value)
+        return change(value) if isinstance(value, Part) else value
+
+    return changed

@@ -12,11 +12,11 @@ from tfacct.architecture.parts import (
     Head,
     Idle,
     Norm,
-    Picked,
     Pooler,
     Positions,
     RelativeBias,
     Segments,
+    TokenPooler,
 )
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
@@ -257,11 +257,16 @@ class StoresPooler(DecoderCapable):
 
     def transformer(self) -> Transformer:
         model = super().transformer()
-        return model if model.pooler is not None else replace(model, idle=Idle(hidden=self.hidden_size))
+        return (
+            model
+            if model.pooler is not None
+            else replace(model, extra_parts=(*model.extra_parts, Idle(hidden=self.hidden_size)))
+        )
 
     def hf_products(self) -> Transformer | None:
         model = self.transformer()
-        return None if model.idle is None else replace(model, idle=None, pooler=Pooler(hidden=self.hidden_size))
+        run = Pooler(hidden=self.hidden_size)
+        return replace(model, extra_parts=(), pooler=run) if model.extra(Idle) is not None else None
 
 
 class Bert(DecoderCapable):
@@ -300,10 +305,10 @@ class ChineseCLIPText(Bert):
         "ModelWithProjection": TaskHead("", "none", pooler=True, paths={"pooler.project": "text_projection"}),
     }
 
-    def pooler(self, hidden: Any) -> Pooler | Picked:
+    def pooler(self, hidden: Any) -> Pooler | TokenPooler:
         if "pooler" in self.task_head.paths:
             return Pooler(hidden=hidden)
-        return Picked(hidden=hidden, width=self.projection_dim)
+        return TokenPooler(hidden=hidden, width=self.projection_dim)
 
 
 class DPR(DecoderCapable):
@@ -323,8 +328,8 @@ class DPR(DecoderCapable):
     }
     base_model_prefix = "question_encoder.bert_model"
 
-    def pooler(self, hidden: Any) -> Picked | None:
-        return Picked(hidden=hidden, width=self.projection_dim, bias=True) if self.projection_dim else None
+    def pooler(self, hidden: Any) -> TokenPooler | None:
+        return TokenPooler(hidden=hidden, width=self.projection_dim, bias=True) if self.projection_dim else None
 
 
 class MegatronBert(DecoderCapable):
@@ -472,10 +477,10 @@ class AltCLIPText(Roberta):
     }
     tensor_names = dict.fromkeys(LM_BIAS, ABSENT)
 
-    def pooler(self, hidden: Any) -> Picked:
+    def pooler(self, hidden: Any) -> TokenPooler:
         """A projection of every token; in the whole of CLIP a second one of the first token."""
         then = self.projection_dim if "pooler.then" in self.task_head.paths else None
-        return Picked(hidden=hidden, reads="each", width=self.project_dim, bias=True, then=then)
+        return TokenPooler(hidden=hidden, reads="each", width=self.project_dim, bias=True, then=then)
 
     def architecture(self) -> Transformer:
         return replace(super().architecture(), final_norm=self.norm(), head=None)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from tfacct.architecture.parts import Attention, AttentionPooler, Embedding, Picked, Positions
+from tfacct.architecture.parts import Attention, AttentionPooler, Embedding, Positions, TokenPooler
 from tfacct.base.errors import ConfigError
 from tfacct.families.encoders import Encoder, ImageEncoder
 from tfacct.families.family import Family, attention_modules, mlp_modules
@@ -68,9 +68,9 @@ class CLIPText(TextEncoder):
     def attention(self, **own: Any) -> Attention:
         return super().attention(causal=True, keep=False)
 
-    def pooler(self, hidden: Any) -> Picked:
+    def pooler(self, hidden: Any) -> TokenPooler:
         """Projection of the last token of the text."""
-        return Picked(hidden=hidden, reads="end", width=self.projection_dim)
+        return TokenPooler(hidden=hidden, reads="end", width=self.projection_dim)
 
 
 class MetaClip2Text(CLIPText):
@@ -92,9 +92,9 @@ class SiglipText(TextEncoder):
         "final_norm": "final_layer_norm",
     }
 
-    def pooler(self, hidden: Any) -> Picked:
+    def pooler(self, hidden: Any) -> TokenPooler:
         """Projection of the last position."""
-        return Picked(hidden=hidden, reads="last", width=self.projection_size or self.hidden_size, bias=True)
+        return TokenPooler(hidden=hidden, reads="last", width=self.projection_size or self.hidden_size, bias=True)
 
 
 class Siglip2Text(SiglipText):
@@ -127,10 +127,10 @@ class CLIPVision(ClipLayers, ImageEncoder):
     }
     tensor_names = {"embed.class.weight": "vision_model.embeddings.class_embedding"}
 
-    def pooler(self, hidden: Any) -> Picked:
+    def pooler(self, hidden: Any) -> TokenPooler:
         """The class token, normed, and projected if the class does so."""
         width = self.projection_dim if "pooler.project" in self.task_head.paths else None
-        return Picked(hidden=hidden, norm_eps=self.layer_norm_eps, width=width)
+        return TokenPooler(hidden=hidden, norm_eps=self.layer_norm_eps, width=width)
 
 
 class ChineseCLIPVision(CLIPVision):

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from tfacct.architecture.parts import Attention, Disentangled, Distances, FirstConvolution, Pooler, Positions
+from tfacct.architecture.parts import Attention, DisentangledAttention, Distances, FirstConvolution, Pooler, Positions
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
 from tfacct.families.bert import CLASSES, ENCODING, Bert, BertBase, mlm_head_modules, sequence_classifier
@@ -68,7 +68,7 @@ class DebertaBase(BertBase):
             raise self.refused("pos_att_type", self.pos_att_type)
 
     def distance_scores(self) -> dict[str, Any]:
-        """How attention scores distances: the family's fields of `Disentangled`."""
+        """How attention scores distances: the family's fields of `DisentangledAttention`."""
         raise NotImplementedError
 
     def distance_embedding(self) -> Distances:
@@ -83,7 +83,9 @@ class DebertaBase(BertBase):
         how["scale"] = (plain.head_dim * (1 + len(terms))) ** -0.5
         if not self.relative_attention:
             return Attention(**how)
-        return Disentangled(**how, to_positions="c2p" in terms, from_positions="p2c" in terms, **self.distance_scores())
+        return DisentangledAttention(
+            **how, to_positions="c2p" in terms, from_positions="p2c" in terms, **self.distance_scores()
+        )
 
     def positions(self) -> Positions | None:
         return super().positions() if self.position_biased_input else None
@@ -93,7 +95,7 @@ class DebertaBase(BertBase):
 
     def architecture(self) -> Transformer:
         model = super().architecture()
-        return replace(model, distances=self.distance_embedding()) if self.relative_attention else model
+        return replace(model, extra_embeddings=(self.distance_embedding(),)) if self.relative_attention else model
 
 
 class Deberta(DebertaBase):
@@ -188,4 +190,4 @@ class DebertaV2(DebertaBase):
             return model
         kernel, act = self.conv_kernel_size, self.conv_act
         conv = FirstConvolution(hidden=self.hidden_size, kernel=kernel, activation=act, eps=self.layer_norm_eps)
-        return replace(model, beside=conv)
+        return replace(model, extra_parts=(conv,))

@@ -16,14 +16,12 @@ from tfacct.architecture.parts import (
     Head,
     LatentAttention,
     Laurel,
-    Merged,
     Part,
     PerLayerEmbedding,
     PerLayerInput,
-    Picked,
     QKNorm,
     Rotary,
-    Streams,
+    TokenPooler,
 )
 from tfacct.architecture.parts.altup import OTHERS, STREAMS
 from tfacct.architecture.transformer import Transformer
@@ -324,16 +322,11 @@ class Gemma3n(PerLayerGemma):
         hidden, norm, eps = self.hidden_size, self.norm(), self.rms_norm_eps
         sublayers = (
             Sublayer(self.attention(layer, borrowed=layer.borrowed), norm, norm),
-            Sublayer(Laurel(hidden=hidden, rank=self.laurel_rank, eps=eps), beside=True, after=2**-0.5),
+            Sublayer(Laurel(hidden=hidden, rank=self.laurel_rank, eps=eps), parallel=True, after=2**-0.5),
             Sublayer(self.mlp(layer), norm, norm),
             Sublayer(self.per_layer_input(others=True), None, norm),
         )
-        return Block(sublayers, altup=AltUp(hidden=hidden, scaled=self.altup_correct_scale, eps=eps))
-
-    def embeddings_and_head(self) -> dict[str, Any]:
-        """With the projections from one residual stream to several, and back."""
-        streams = {"streams": Streams(hidden=self.hidden_size), "merged": Merged(hidden=self.hidden_size)}
-        return {**super().embeddings_and_head(), **streams}
+        return Block(sublayers, streams=AltUp(hidden=hidden, scaled=self.altup_correct_scale, eps=eps))
 
 
 class Gemma4Layer(NamedTuple):
@@ -530,8 +523,8 @@ class EmbeddingGemma2Text(Gemma4Base):
     }
     module_names, layer_module_names = per_layer_modules("ple_block.", "model.ple")
 
-    def pooler(self, hidden: Any) -> Picked:
-        return Picked(hidden=hidden, reads="each", width=self.embedding_dim)
+    def pooler(self, hidden: Any) -> TokenPooler:
+        return TokenPooler(hidden=hidden, reads="each", width=self.embedding_dim)
 
     @property
     def window(self) -> int:

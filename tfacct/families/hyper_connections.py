@@ -49,7 +49,7 @@ class HyperConnected(DecoderBase):
         return HyperHead(**self.streams())
 
     def block(self, layer: Any) -> Block:
-        return replace(super().block(layer), hyper=self.hyper_connection())
+        return replace(super().block(layer), streams=self.hyper_connection())
 
     def embeddings_and_head(self) -> dict[str, Any]:
         return {**super().embeddings_and_head(), "hyper": self.hyper_head()}

@@ -378,7 +378,7 @@ class FalconH1(Mamba2Hybrid):
         attends: dict[str, Any] = {"factor": self.attention_out_multiplier, "scale": self.attention_in_multiplier}
         sublayers = (
             Sublayer(self.mixer(), norm, factor=self.ssm_out_multiplier, scale=self.ssm_in_multiplier),
-            Sublayer(attention, **attends, beside=True),
+            Sublayer(attention, **attends, parallel=True),
             Sublayer(replace(mlp, gate_scale=gate_scale), norm, factor=down_scale),
         )
         return Block(sublayers)

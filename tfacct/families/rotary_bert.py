@@ -581,7 +581,7 @@ class Esm(PositionsAfterPadding, BertBase):
     def architecture(self) -> Transformer:
         """With a head that predicts which tokens are in contact."""
         return replace(
-            super().architecture(), contacts=Contacts(maps=self.num_hidden_layers * self.num_attention_heads)
+            super().architecture(), extra_parts=(Contacts(maps=self.num_hidden_layers * self.num_attention_heads),)
         )
 
 

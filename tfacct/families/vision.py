@@ -5,7 +5,7 @@ from math import isqrt
 from typing import Any
 
 from tfacct.architecture.blocks import Block
-from tfacct.architecture.parts import Attention, Averaged, FeedForward, Patches, Positions, QKNorm, Rotary, Shuffled
+from tfacct.architecture.parts import Attention, Averaged, FeedForward, Patches, PixelShuffle, Positions, QKNorm, Rotary
 from tfacct.base.errors import ConfigError
 from tfacct.families.clip import ClipLayers
 from tfacct.families.encoders import Encoder, EncoderBase, ImageEncoder, axial_theta, check_axial
@@ -301,7 +301,7 @@ class Llama4Vision(ImageEncoder):
     def ends(self) -> dict[str, Any]:
         """What merges patches too."""
         out = self.projector_output_dim
-        merger = Shuffled(hidden=self.hidden_size, patches=self.merged, out=out, front=1)
+        merger = PixelShuffle(hidden=self.hidden_size, patches=self.merged, out=out, front=1)
         return {**super().ends(), "merger": merger}
 
 

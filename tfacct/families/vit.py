@@ -11,12 +11,12 @@ from tfacct.architecture.parts import (
     Attention,
     FeedForward,
     Patches,
-    Picked,
     Pooler,
     Positions,
     QKNorm,
     RelativeBias,
     Rotary,
+    TokenPooler,
 )
 from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
@@ -157,9 +157,9 @@ class IJepa(ViTBase):
     module_names = embedding_modules("ijepa.")
     tensor_names = embedding_tensors("ijepa.", "position_embeddings")
 
-    def pooler(self, hidden: Any) -> Picked:
+    def pooler(self, hidden: Any) -> TokenPooler:
         """Mean of all patches."""
-        return Picked(hidden=hidden, reads="average")
+        return TokenPooler(hidden=hidden, reads="average")
 
 
 class AST(ViTLayers):
@@ -199,10 +199,10 @@ class AST(ViTLayers):
         high, wide = ((side - self.patch_size) // step + 1 for (_, side), step in zip(sides, strides, strict=True))
         return high * wide + 2
 
-    def pooler(self, hidden: Any) -> Picked:
+    def pooler(self, hidden: Any) -> TokenPooler:
         """Mean of both tokens, normed before a classifier."""
         eps = self.layer_norm_eps if self.task_head == self.classifier else None
-        return Picked(hidden=hidden, reads="both", norm_eps=eps)
+        return TokenPooler(hidden=hidden, reads="both", norm_eps=eps)
 
     def ends(self) -> dict[str, Any]:
         """Patches of one channel, two tokens and positions. Raises ConfigError."""
@@ -251,11 +251,11 @@ class Beit(ViTLayers, ImageEncoder):
     }
     layer_tensor_names = {"attn.rel_bias.weight": BIAS_TABLE, **LAYER_SCALES}
 
-    def pooler(self, hidden: Any) -> Picked:
+    def pooler(self, hidden: Any) -> TokenPooler:
         """Mean of the patches and a norm, or the class token."""
         if not self.use_mean_pooling:
-            return Picked(hidden=hidden)
-        return Picked(hidden=hidden, reads="mean", norm_eps=self.layer_norm_eps)
+            return TokenPooler(hidden=hidden)
+        return TokenPooler(hidden=hidden, reads="mean", norm_eps=self.layer_norm_eps)
 
     def check(self) -> None:
         super().check()

@@ -101,15 +101,15 @@ class Mean(Work):
         return streams.mean(dim=-1)
 
 
-class Streams(nn.Module):
+class AltUpStreams(nn.Module):
     """The other streams, made of the first or put together with it."""
 
-    def __init__(self, part: parts.Streams) -> None:
+    def __init__(self, part: parts.AltUpExpand) -> None:
         super().__init__()
         for name in OTHERS:
             self.add_module(name, Linear(part.hidden, part.hidden, bias=False))
         self.rescale = Rescale()
-        self.mean = Mean() if isinstance(part, parts.Merged) else None
+        self.mean = Mean() if isinstance(part, parts.AltUpMerge) else None
 
     def forward(self, x: Tensor) -> Tensor:
         """All streams of a vector; where they are merged, one vector of all streams."""

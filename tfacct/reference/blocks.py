@@ -45,10 +45,10 @@ class Block(nn.Module):
         shared = next((norm for norm in norms.values() if norm is not None and norm.shared), None)
         self.shared_norm = own_norm(shared)  # it stands first, so that what is shared goes by its name
         self.states: list[str] = []
-        self.altup = None if block.altup is None else AltUp(block.altup)
+        self.altup = AltUp(block.streams) if isinstance(block.streams, parts.AltUp) else None
         self.hc = None
-        if block.hyper is not None:
-            self.hc = nn.ModuleDict({own.name: HyperConnection(block.hyper) for own in block.sublayers})
+        if isinstance(block.streams, parts.HyperConnection):
+            self.hc = nn.ModuleDict({own.name: HyperConnection(block.streams) for own in block.sublayers})
         for sublayer in block.sublayers:
             name, made = sublayer.name, module_class(sublayer.part)
             module = made.built(sublayer.part, angles, fused=fused, keep_all=keep_all)
@@ -168,7 +168,7 @@ def of_source(state: str) -> bool:
 def _together(block: blocks.Block) -> frozenset[str]:
     """Names of the sublayers of which one stands beside the other."""
     pairs = zip(block.sublayers, block.sublayers[1:], strict=False)
-    return frozenset(one.name for pair in pairs if pair[1].beside for one in pair)
+    return frozenset(one.name for pair in pairs if pair[1].parallel for one in pair)
 
 
 def own_norm(part: parts.Norm | None) -> nn.Module | None:

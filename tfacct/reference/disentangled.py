@@ -31,7 +31,7 @@ class Gather(Add):
         return out
 
 
-def rows_of(part: parts.Disentangled, positions: Tensor) -> Tensor:
+def rows_of(part: parts.DisentangledAttention, positions: Tensor) -> Tensor:
     """Row of the table for each query and key: far distances share rows by their logarithm where they are `bucketed`.
 
     transformers' make_log_bucket_position and DisentangledSelfAttention.disentangled_attention_bias.
@@ -61,11 +61,11 @@ def _of_text(table: Tensor, tokens: int) -> Tensor:
     return table.narrow(0, reach - tokens, 2 * tokens)
 
 
-class Disentangled(Attention):
+class DisentangledAttention(Attention):
     """Attention that scores distances too: queries with the keys of all distances, and keys with their queries."""
 
-    def __init__(self, part: parts.Disentangled, angles: Angles | None, *, fused: bool, keep_all: bool) -> None:  # noqa: ARG002
-        super().__init__(part, angles, fused=False, keep_all=keep_all)
+    def __init__(self, part: parts.DisentangledAttention, angles: Angles | None, **how: bool) -> None:
+        super().__init__(part, angles, **{**how, "fused": False})
         self.part = part
         self.pos_k_proj = self.pos_q_proj = self.to_positions = self.from_positions = None
         if part.shared or part.to_positions:

@@ -58,11 +58,11 @@ class Patches(nn.Module):
         return rows
 
 
-class Picked(nn.Module):
+class TokenPooler(nn.Module):
     """The vector of one position of each sequence, or the mean of all, of all but the first, or of the first
     two, or each. On any text the last position is its end."""
 
-    def __init__(self, part: parts.Picked) -> None:
+    def __init__(self, part: parts.TokenPooler) -> None:
         super().__init__()
         self.each = part.reads == "each"
         self.at, self.mean = 0 if part.reads == "first" else -1, part.reads in ("both", "mean", "average")
@@ -134,10 +134,10 @@ class GatedMerger(nn.Module):
         return out
 
 
-class Shuffled(nn.Module):
+class PixelShuffle(nn.Module):
     """Neighbouring patches side by side, and two products of them; learned tokens behind them are left out."""
 
-    def __init__(self, part: parts.Shuffled) -> None:
+    def __init__(self, part: parts.PixelShuffle) -> None:
         super().__init__()
         self.patches, self.front, width = part.patches, part.front, part.patches * part.hidden
         self.up_proj, self.down_proj = Linear(width, part.out, bias=False), Linear(part.out, part.out, bias=False)
@@ -193,10 +193,10 @@ class Times(Work):
         return x * self.factor
 
 
-def merging(part: parts.Merger | parts.GatedMerger | parts.Shuffled | parts.Averaged) -> nn.Module:
+def merging(part: parts.Merger | parts.GatedMerger | parts.PixelShuffle | parts.Averaged) -> nn.Module:
     """What joins patches, or positions of audio, behind the blocks."""
-    if isinstance(part, parts.Shuffled):
-        return Shuffled(part)
+    if isinstance(part, parts.PixelShuffle):
+        return PixelShuffle(part)
     if isinstance(part, parts.Averaged):
         return Averaged(part)
     return GatedMerger(part) if isinstance(part, parts.GatedMerger) else Merger(part)

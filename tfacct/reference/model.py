@@ -15,14 +15,14 @@ from tfacct.architecture.blocks import Block, Stack, in_order, numbered
 from tfacct.base.errors import ConfigError
 from tfacct.base.record import record
 from tfacct.reference import blocks
-from tfacct.reference.altup import Streams
+from tfacct.reference.altup import AltUpStreams
 from tfacct.reference.blocks import Kept, MtpHead, own_norm, run, share, through
 from tfacct.reference.classes import Classes, Pooler
 from tfacct.reference.convolutions import FirstConvolution, Stem
 from tfacct.reference.distances import Distances, RelativeBias
 from tfacct.reference.given import frames, source_of
 from tfacct.reference.hyper import HyperHead
-from tfacct.reference.images import AttentionPooler, Merger, Patches, Picked, Projector, merging
+from tfacct.reference.images import AttentionPooler, Merger, Patches, Projector, TokenPooler, merging
 from tfacct.reference.module_classes import module_class
 from tfacct.reference.modules import ACTIVATIONS, Head, Tokens, Unused
 from tfacct.reference.modules import Embedding as Tables
@@ -63,13 +63,35 @@ def _front(part: parts.Embedding | parts.Patches | parts.Stem) -> nn.Module:
     return Patches(part) if isinstance(part, parts.Patches) else Tokens(part)
 
 
+def _extra(part: parts.Part) -> nn.Module:
+    """Module of an extra embedding or of another part next to the layers."""
+    match part:
+        case parts.Segments():
+            return Segments(part)
+        case parts.Boxes():
+            return Boxes(part)
+        case parts.Distances():
+            return Distances(part)
+        case parts.FirstConvolution():
+            return FirstConvolution(part)
+        case parts.Turns():  # stored only: angles are computed here
+            table = Tables(part.rows, part.head_dim)
+            table.weight.requires_grad = False
+            return table
+        case parts.Contacts():
+            return nn.ModuleDict({"regression": Unused(part.maps, 1, bias=True)})
+        case parts.Idle():
+            return Unused(part.hidden, part.hidden, bias=True)
+    raise TypeError(f"the reference model has no module for {type(part).__name__}")
+
+
 def _pooler(part: architecture.AnyPooler | None, last: bool) -> nn.Module | None:
     if isinstance(part, parts.LatentReader):
         return LatentReader(part)
     if isinstance(part, parts.AttentionPooler):
         return AttentionPooler(part)
-    if isinstance(part, parts.Picked):
-        return Picked(part)
+    if isinstance(part, parts.TokenPooler):
+        return TokenPooler(part)
     return None if part is None else Pooler(part, last)
 
 
@@ -126,13 +148,12 @@ class Decoder(nn.Module):
         self.pos_embed = _positions(shape)
         self.positions_behind = shape.positions is not None and shape.positions.layout == "after_norm"
         self.type_embed = None if shape.segments is None else Segments(shape.segments)
-        self.task_embed = None if shape.tasks is None else Segments(shape.tasks)
-        self.box_embed = None if shape.boxes is None else Boxes(shape.boxes)
         self.rel_bias = None if shape.bias is None else RelativeBias(shape.bias, both_ways=_sees_all(shape.stacks))
-        self.rel_embed = None if shape.distances is None else Distances(shape.distances)
-        if shape.turns is not None:  # stored only: angles are computed here
-            self.turns = Tables(shape.turns.rows, shape.turns.head_dim)
-            self.turns.weight.requires_grad = False
+        self.rel_embed: Distances | None = None
+        self.first_conv: FirstConvolution | None = None
+        for part in (*shape.extra_embeddings, *shape.extra_parts):
+            setattr(self, part.name, _extra(part))
+        self.added = ("type_embed", *(part.name for part in shape.extra_embeddings))
         self.encoder = None
         if shape.encoder is not None:
             self.encoder = Encoder(shape.encoder, fused=fused, recompute=recompute)
@@ -142,13 +163,14 @@ class Decoder(nn.Module):
         self.per_layer: PerLayerEmbedding | PerLayerProjection | None = None
         if (rows := shape.per_layer) is not None:
             self.per_layer = PerLayerProjection(rows) if rows.vocab is None else PerLayerEmbedding(rows)
-        self.streams = None if shape.streams is None else Streams(shape.streams)
-        self.merged = None if shape.merged is None else Streams(shape.merged)
+        named = {name: part for end in shape.ends() for name, part in end.items()}
+        expand, merge = named.get("streams"), named.get("merged")
+        self.streams = AltUpStreams(expand) if isinstance(expand, parts.AltUpExpand) else None
+        self.merged = AltUpStreams(merge) if isinstance(merge, parts.AltUpMerge) else None
         self.hc_head = None if shape.hyper is None else HyperHead(shape.hyper)
-        self.each = next((stack.block.hyper.streams for stack in shape.stacks if stack.block.hyper is not None), 1)
+        self.each = shape.streams.streams if isinstance(shape.streams, parts.HyperConnection) else 1
         self.lends = any(isinstance(part, parts.Attention) and part.borrowed for part in shape.attentions)
         self.blocks = _blocks(shape.stacks, fused=fused, keep_all=keep_all)
-        self.first_conv = None if shape.beside is None else FirstConvolution(shape.beside)
         self.final_norm = own_norm(shape.final_norm)
         last = logits == "last"
         self.lm_head = None if shape.head is None else Head(shape.head, last)
@@ -160,10 +182,6 @@ class Decoder(nn.Module):
         self.behind = () if shape.deepstack is None else shape.deepstack.behind
         self.deepstack = nn.ModuleList(Merger(shape.deepstack) for _ in self.behind if shape.deepstack is not None)
         self.classifier = None if shape.classes is None else Classes(shape.classes, last)
-        self.contacts = None
-        if shape.contacts is not None:
-            self.contacts = nn.ModuleDict({"regression": Unused(shape.contacts.maps, 1, bias=True)})
-        self.idle = None if shape.idle is None else Unused(shape.idle.hidden, shape.idle.hidden, bias=True)
         self.mtp = nn.ModuleList()
         if shape.mtp is not None and shape.head is not None and self.lm_head is not None:
             turned = _angles(shape.mtp.block.attention)
@@ -194,8 +212,8 @@ class Decoder(nn.Module):
             positions = torch.arange(old, old + count, device=tokens.device)
         positions = positions if self.longest is None else padded(positions, self.longest)
         x = self._placed(x, positions, behind=False)
-        for beside in (self.type_embed, self.task_embed, self.box_embed):
-            x = x if beside is None else beside(x, positions)
+        for added in (getattr(self, name) for name in self.added):
+            x = added(x, positions) if isinstance(added, (Segments, Boxes)) else x
         x = self.embed.widened(self._placed(through(self.embed_norm, x), positions, behind=True))
         read = None if self.encoder is None or source is None else self.encoder(source)
         step = Step(x, positions, self._bias(past, positions))

@@ -15,7 +15,7 @@ from tfacct.reference.compressed import CompressedAttention
 from tfacct.reference.convolved import ConvolvedAttention
 from tfacct.reference.cross import CrossAttention
 from tfacct.reference.delta import DeltaNet
-from tfacct.reference.disentangled import Disentangled
+from tfacct.reference.disentangled import DisentangledAttention
 from tfacct.reference.experts import Experts
 from tfacct.reference.latent import LatentAttention
 from tfacct.reference.lightning import LightningAttention
@@ -35,7 +35,7 @@ from tfacct.reference.shared import AdaptedNetwork, SharedOutput
 FAMILIES = "tfacct.families."
 MODULES: dict[type[parts.Part], type[PartModule]] = {
     parts.Attention: Attention,
-    parts.Disentangled: Disentangled,
+    parts.DisentangledAttention: DisentangledAttention,
     parts.LatentAttention: LatentAttention,
     parts.CompressedAttention: CompressedAttention,
     parts.CrossAttention: CrossAttention,

@@ -76,7 +76,7 @@ def _unstaged(shape: Transformer) -> Iterator[str]:
     for stack in shape.stacks:
         if stack.shares:
             yield "blocks that share their weights"
-        if stack.block.altup is not None or stack.block.hyper is not None:
+        if stack.block.streams is not None:
             yield "several streams"
     for part in shape.attentions:
         if isinstance(part, Attention) and part.borrowed:

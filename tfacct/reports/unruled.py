@@ -125,4 +125,4 @@ def encodes(shape: Transformer) -> bool:
 
 def in_parallel(stack: Stack) -> bool:
     """True if sublayers of its blocks read one tensor, or stand beside another."""
-    return stack.block.order == "parallel" or any(sublayer.beside for sublayer in stack.block.sublayers)
+    return stack.block.order == "parallel" or any(sublayer.parallel for sublayer in stack.block.sublayers)

@@ -1,14 +1,21 @@
 """The parts a transformer is put together from: their sizes, their axes, their lines."""
 
-from tfacct.architecture.parts.altup import AltUp, Laurel, Merged, Streams
+from tfacct.architecture.parts.altup import AltUp, AltUpExpand, AltUpMerge, Laurel
 from tfacct.architecture.parts.attention import Attention, Blocks, Grouped, QKNorm, Rotary, Temperature
 from tfacct.architecture.parts.both import MergedAttention
 from tfacct.architecture.parts.bottleneck import NarrowAttention, NarrowNetworks
-from tfacct.architecture.parts.classes import Classes, Contacts, Idle, Picked, Pooler
+from tfacct.architecture.parts.classes import Classes, Contacts, Idle, Pooler, TokenPooler
 from tfacct.architecture.parts.compressed import CompressedAttention
 from tfacct.architecture.parts.convolution import FirstConvolution, ShortConvolution
 from tfacct.architecture.parts.convolved import ConvolvedAttention
-from tfacct.architecture.parts.cross import OF_SOURCE, SOURCES, CrossAttention, Disentangled, Distances, RelativeBias
+from tfacct.architecture.parts.cross import (
+    OF_SOURCE,
+    SOURCES,
+    CrossAttention,
+    DisentangledAttention,
+    Distances,
+    RelativeBias,
+)
 from tfacct.architecture.parts.delta import DeltaNet
 from tfacct.architecture.parts.embedding import Boxes, Embedding, Head, Positions, Segments, Stem, Tasks, Turns
 from tfacct.architecture.parts.experts import Experts
@@ -20,7 +27,7 @@ from tfacct.architecture.parts.lightning import LightningAttention
 from tfacct.architecture.parts.lru import GatedRecurrence
 from tfacct.architecture.parts.mamba import HeadedMamba, Mamba
 from tfacct.architecture.parts.mamba2 import Mamba2
-from tfacct.architecture.parts.merger import Averaged, Deepstack, GatedMerger, Merger, Shuffled
+from tfacct.architecture.parts.merger import Averaged, Deepstack, GatedMerger, Merger, PixelShuffle
 from tfacct.architecture.parts.mtp import MtpProjection
 from tfacct.architecture.parts.norm import Norm
 from tfacct.architecture.parts.overlapping import OverlappingAttention
@@ -37,7 +44,7 @@ from tfacct.architecture.parts.shared import SharedOutput
 from tfacct.ledger.paths import ENCODER, MTP
 
 _LISTED: tuple[type[Part], ...] = (
-    *(Embedding, PerLayerEmbedding, Streams, Positions, Segments, Tasks, Boxes, Turns, RelativeBias, Distances),
+    *(Embedding, PerLayerEmbedding, AltUpExpand, Positions, Segments, Tasks, Boxes, Turns, RelativeBias, Distances),
     FirstConvolution,
     *(
         Attention,
@@ -59,7 +66,7 @@ _LISTED: tuple[type[Part], ...] = (
         ChannelMix,
         GatedRecurrence,
         LightningAttention,
-        Merged,
+        AltUpMerge,
         HyperHead,
         Deepstack,
         Norm,
@@ -105,6 +112,8 @@ __all__ = [
     "OF_SOURCE",
     "SOURCES",
     "AltUp",
+    "AltUpExpand",
+    "AltUpMerge",
     "Attention",
     "AttentionPooler",
     "Averaged",
@@ -118,7 +127,7 @@ __all__ = [
     "CrossAttention",
     "Deepstack",
     "DeltaNet",
-    "Disentangled",
+    "DisentangledAttention",
     "Distances",
     "Embedding",
     "Experts",
@@ -140,7 +149,6 @@ __all__ = [
     "LightningAttention",
     "Mamba",
     "Mamba2",
-    "Merged",
     "MergedAttention",
     "Merger",
     "Mixer",
@@ -154,7 +162,7 @@ __all__ = [
     "Patches",
     "PerLayerEmbedding",
     "PerLayerInput",
-    "Picked",
+    "PixelShuffle",
     "Pooler",
     "Positions",
     "Projector",
@@ -169,12 +177,11 @@ __all__ = [
     "ShapedEmbedding",
     "SharedOutput",
     "ShortConvolution",
-    "Shuffled",
     "Stem",
-    "Streams",
     "Tasks",
     "Temperature",
     "TimeMix",
+    "TokenPooler",
     "Turns",
     "headings",
     "mixers",

@@ -77,7 +77,7 @@ class AltUp(Part):
 
 
 @record(kw_only=True)
-class Streams(Part):
+class AltUpExpand(Part):
     """Further streams made of the tokens' vectors by a matrix for each, of the same length as the first one."""
 
     hidden: Size
@@ -100,14 +100,14 @@ class Streams(Part):
 
 
 @record(kw_only=True)
-class Merged(Streams):
+class AltUpMerge(AltUpExpand):
     """Mean of all streams, the others each by way of a matrix and of the same length as the first one."""
 
     name: ClassVar[str] = "merged"
 
     def lines(self, at: str) -> tuple[Line, ...]:
         """The same products and lengths, and the mean."""
-        return *Streams.lines(self, at), Pointwise(f"{at}.mean", "B T D")
+        return *AltUpExpand.lines(self, at), Pointwise(f"{at}.mean", "B T D")
 
 
 @record(kw_only=True)

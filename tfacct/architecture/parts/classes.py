@@ -46,7 +46,7 @@ class Pooler(Part):
 
 
 @record(kw_only=True)
-class Picked(Part):
+class TokenPooler(Part):
     """Vector of one position of each sequence, `first`, `last` or that of the text's `end`, or the mean of the first
     two (`both`), or the `mean` of all behind the first, or the `average` of all: behind a LayerNorm, with `norm_eps`,
     and behind a product that makes it `width` long, with `width`. Without either it is only read. Or the vector of

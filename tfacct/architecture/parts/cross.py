@@ -135,7 +135,7 @@ class Distances(Part):
 
 
 @record(kw_only=True)
-class Disentangled(Attention):
+class DisentangledAttention(Attention):
     """Attention that scores distances too, by the vectors of a Distances table: a query with the key of each distance
     (`to_positions`), and a key with the query of each (`from_positions`). Those keys and queries are products of the
     whole table in every block. `shared`: by the weights of the tokens' own, both of them always.

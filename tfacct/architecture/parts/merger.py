@@ -98,7 +98,7 @@ class GatedMerger(Part):
 
 
 @record(kw_only=True)
-class Shuffled(Part):
+class PixelShuffle(Part):
     """Two products of `patches` patches side by side, without biases, each with an activation behind it, as in
     transformers' Llama4VisionPixelShuffleMLP. The `front` learned tokens are no patches."""
 

@@ -21,4 +21,4 @@ class Ernie(Bert):
         model = super().architecture()
         if not self.use_task_id:
             return model
-        return replace(model, tasks=Tasks(rows=self.task_type_vocab_size, hidden=self.hidden_size))
+        return replace(model, extra_embeddings=(Tasks(rows=self.task_type_vocab_size, hidden=self.hidden_size),))

@@ -26,4 +26,4 @@ class LayoutLM(StoresPooler, Bert):
 
     def architecture(self) -> Transformer:
         boxes = Boxes(rows=self.max_2d_position_embeddings, hidden=self.hidden_size)
-        return replace(super().architecture(), boxes=boxes)
+        return replace(super().architecture(), extra_embeddings=(boxes,))

@@ -36,4 +36,4 @@ class RoFormer(DecoderCapable):
 
     def architecture(self) -> Transformer:
         turns = Turns(rows=self.max_position_embeddings, head_dim=self.attention().head_dim)
-        return replace(super().architecture(), turns=turns)
+        return replace(super().architecture(), extra_embeddings=(turns,))
