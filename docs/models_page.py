@@ -11,9 +11,9 @@ from typing import Any, get_args
 from tfacct import families
 from tfacct.architecture.transformer import Transformer
 from tfacct.families import FamilyConfig, multimodal
-from tfacct.families._spelled_types import SPELLED
 from tfacct.families.known_fields import CHANGES_COUNTS, DROPOUT_WORDS, IGNORED_FIELDS, OTHER_LAYER_PREFIXES, SPELLINGS
 from tfacct.families.registry import FAMILIES, newest_first, released
+from tfacct.families.type_aliases import type_aliases
 from tfacct.ledger.workload import Workload
 from tfacct.loading import presets
 from tfacct.loading.model import LoadedModel
@@ -87,7 +87,7 @@ def _overview(known: dict[str, list[LoadedModel]]) -> str:
         "Converted files keep the old name of a size next to the one that the class reads. Both are accepted if they"
         f" are equal, and refused if not. Names of one size: {'; '.join(map(_words, SPELLINGS))}."
     )
-    spelled = ", ".join(f"`{name}` as `{one.family}`" for name, one in SPELLED.items())
+    spelled = ", ".join(f"`{name}` as `{one.family}`" for name, one in type_aliases().items())
     end = [
         f"## Other names\n\n{_wrapped(f'{OTHER_NAMES} {spelled}.')}",
         f"## Refused everywhere\n\nNo family reads these fields: switched on, they are refused.\n\n{_wrapped(refused)}",

@@ -10,8 +10,9 @@ from tests.families import TINY
 from tfacct import families, load
 from tfacct.base.errors import ConfigError, NotFoundError
 from tfacct.families import multimodal
-from tfacct.families._spelled_types import SPELLED
-from tfacct.families._without import WITHOUT
+from tfacct.families.task_heads import class_ending
+from tfacct.families.type_aliases import class_aliases, type_aliases
+from tfacct.families.unsupported import unsupported_types
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import subject
 
@@ -288,7 +289,7 @@ def test_blocks_whose_tokens_see_one_another_change_no_product(config: dict[str,
 
 
 def test_types_that_no_family_comes_near_are_refused_with_the_reason() -> None:
-    for model_type, reason in WITHOUT.items():
+    for model_type, reason in unsupported_types().items():
         with pytest.raises(ConfigError, match=f"model_type '{model_type}' is not counted: [a-z]"):
             subject("mine", {"model_type": model_type, "hidden_size": 8})
         assert not reason.endswith(".")
@@ -354,8 +355,11 @@ def test_another_type_may_be_set_over_it() -> None:
 
 def test_each_is_read_as_a_family_and_no_other_type_has_its_name() -> None:
     known = {*families.names(), *multimodal.composites()}
-    assert {spelled.family for spelled in SPELLED.values()} <= known
-    assert not known & SPELLED.keys()
+    assert {alias.family for alias in type_aliases().values()} <= known
+    assert not known & {*type_aliases(), *unsupported_types()}
+    for model_type, named in class_aliases():  # of a family of this name, they are not classes
+        prefixes = families.config_class(model_type).class_prefixes if model_type in known else ()
+        assert class_ending(named, prefixes) is None
 
 
 def test_a_class_of_another_model_is_refused() -> None:

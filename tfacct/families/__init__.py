@@ -5,9 +5,9 @@ those of the transformers class. (Annotations are not postponed in these rooms: 
 itself, and those of class variables again for every class that inherits them.)
 """
 
-from tfacct.families._not_included import NotIncluded
 from tfacct.families.family_config import FamilyConfig
 from tfacct.families.reader import ParsedConfig, read
 from tfacct.families.registry import OWN, class_names, config_class, names
+from tfacct.families.unsupported import NotIncluded
 
 __all__ = ["OWN", "FamilyConfig", "NotIncluded", "ParsedConfig", "class_names", "config_class", "names", "read"]

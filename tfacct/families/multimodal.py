@@ -13,12 +13,12 @@ from typing import Any, Literal, NamedTuple
 from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
 from tfacct.base.spelling import setting
-from tfacct.families import _classes as classes
-from tfacct.families._spelled_types import SPELLED
 from tfacct.families.family_config import FamilyConfig, value_of_null
 from tfacct.families.fields import MOST_LAYERS, divide_exactly
 from tfacct.families.known_fields import NO_NULLS, changes_counts, check_nulls
 from tfacct.families.registry import OWN, Part, config_class, names
+from tfacct.families.task_heads import listed_classes
+from tfacct.families.type_aliases import type_aliases
 
 TIED = "tie_word_embeddings"
 TEXT_FIELDS = ("text_config", "llm_config", "language_config")
@@ -242,7 +242,7 @@ def _of_dual_encoder(raw: Mapping[str, Any], model_type: str, part: Part) -> Sub
     expected = f"{model_type}_{part}_model"
     inside = raw.get(f"{field}_dict") or raw.get(field)
     fields, others = _encoder_fields(raw, model_type, part, inside, expected, (expected,))
-    named = classes.named(raw.get("architectures"))
+    named = listed_classes(raw.get("architectures"))
     if any(name != f"{row.prefix}Model" for name in named):
         raise ConfigError(
             f"architectures = {format_value(named)} names no class of {model_type}: it is {row.prefix}Model"
@@ -300,7 +300,7 @@ def _encoder_fields(
 
 def _flat_llava(raw: Mapping[str, Any]) -> Submodel | None:
     """The text model in one of LLaVA's own files; None for other files. Raises ConfigError."""
-    named, known = classes.named(raw.get("architectures")), _tables()["llava"]
+    named, known = listed_classes(raw.get("architectures")), _tables()["llava"]
     if len(named) != 1 or named[0] not in known:
         return None
     of_images = ("mm_", "image_", "tune_mm_", "freeze_mm_", "unfreeze_mm_", "use_mm_", "vision_tower_")
@@ -377,7 +377,7 @@ def _check_head(raw: Mapping[str, Any], inside: Mapping[str, Any], sizes: Mappin
 def _text_classes(named: Any, class_name: str) -> Any:
     """The classes that a composite names; None for its own class, which has the text model's usual head."""
     own = class_name.replace("_", "").replace("-", "").lower()
-    return None if all(name.replace("_", "").lower() == own for name in classes.named(named)) else named
+    return None if all(name.replace("_", "").lower() == own for name in listed_classes(named)) else named
 
 
 def _text_fields(inside: Mapping[str, Any], text: str, raw: Mapping[str, Any], fields: Iterable[str]) -> Submodel:
@@ -453,9 +453,10 @@ def _unknown_composite(raw: Mapping[str, Any], model_type: str, field: str) -> S
     """The text model of a composite without a row: as its own config has it. Raises ConfigError."""
     inside: Mapping[str, Any] = raw[field]
     family = inside.get("model_type")
-    if not isinstance(family, str) or (family not in names() and family not in SPELLED):
+    alias = None if not isinstance(family, str) or family in names() else type_aliases().get(family)
+    if not isinstance(family, str) or (family not in names() and alias is None):
         return Submodel(raw)
-    heads = config_class(SPELLED[family].family if family in SPELLED else family).task_heads.values()
+    heads = config_class(alias.family if alias else family).task_heads.values()
     if not heads or next(iter(heads)).auto != "AutoModelForCausalLM":
         return Submodel(raw)
     for name in ("hidden_size", "vocab_size"):  # of which its class may make the head

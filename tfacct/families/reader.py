@@ -7,15 +7,13 @@ from tfacct.architecture.transformer import Transformer
 from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError, NotFoundError, beginning_alike, cut, nearest
 from tfacct.base.spelling import setting
-from tfacct.families import _classes as classes
-from tfacct.families._not_included import NotIncluded, not_included
-from tfacct.families._spelled import respelled
-from tfacct.families._without import HEADS, WITHOUT
 from tfacct.families.family_config import FamilyConfig
 from tfacct.families.fields import MOST_LAYERS
 from tfacct.families.known_fields import DRAFT, check_nulls, is_draft
 from tfacct.families.registry import OWN, Part, class_names, config_class, names
-from tfacct.families.task_heads import CAUSAL_MODEL, TaskHead
+from tfacct.families.task_heads import CAUSAL_MODEL, TaskHead, class_ending, listed_classes
+from tfacct.families.type_aliases import resolve
+from tfacct.families.unsupported import NotIncluded, not_included, unsupported_classes, unsupported_types
 
 
 class ParsedConfig(NamedTuple):
@@ -52,7 +50,7 @@ def read(raw: Mapping[str, Any], sets: Mapping[str, Any] | None = None, part: Pa
     ('llama', ('note',), 3)
     """
     (said, left_out, filled), parts = _of_several(_own_model(raw), part)
-    said, changed, taken, spelled = respelled(said, sets or {})
+    said, changed, taken, alias = resolve(said, sets or {})
     model_type = _model_type({**said, **changed})
     family = config_class(model_type)
     check_nulls({**said, **changed}, model_type)
@@ -60,8 +58,8 @@ def read(raw: Mapping[str, Any], sets: Mapping[str, Any] | None = None, part: Pa
     fields = _over(said, changed, family)
     ending, others = _ending(model_type, family, fields)
     config, defaulted, unknown = family.read(fields)
-    if spelled is not None:
-        spelled.check(config)
+    if alias is not None:
+        alias.check(config)
     defaulted |= {name: value for name, value in {**filled, **taken}.items() if name not in changed}
     if ending is None and config.task_head.scores_classes:  # a family's first class
         ending = config.task_head
@@ -108,9 +106,9 @@ def _model_type(fields: Mapping[str, Any]) -> str:
     model_type = fields.get("model_type")
     if model_type is None:
         raise ConfigError("the config has no model_type", _by_its_class(fields, 'add "model_type": … to the file'))
-    if isinstance(model_type, str) and model_type in WITHOUT:
-        raise ConfigError(f"model_type {model_type!r} is not counted: {WITHOUT[model_type]}")
     if not isinstance(model_type, str) or model_type not in names():
+        if isinstance(model_type, str) and model_type in unsupported_types():
+            raise ConfigError(f"model_type {model_type!r} is not counted: {unsupported_types()[model_type]}")
         raise ConfigError(f"unknown model_type {cut(repr(model_type))}", _by_its_class(fields))
     return model_type
 
@@ -118,11 +116,11 @@ def _model_type(fields: Mapping[str, Any]) -> str:
 def _by_its_class(fields: Mapping[str, Any], instead: str | None = None) -> str:
     """The family whose class the config names, or all there are. A name spelled alike is another architecture: mbart is
     no bart, gptj no gpt2."""
-    for name in classes.named(fields.get("architectures")):
+    for name in listed_classes(fields.get("architectures")):
         stems = {family: config_class(family).class_prefixes for family in names()}
-        owners = [family for family, own in stems.items() if classes.ending(name, own)]
+        owners = [family for family, own in stems.items() if class_ending(name, own)]
         if owners:  # of two families that one class runs, the one that it is named after
-            family = min(owners, key=lambda family: classes.ending(name, stems[family][:1]) is None)
+            family = min(owners, key=lambda family: class_ending(name, stems[family][:1]) is None)
             return f"its class {cut(name)} belongs to {family}: {setting('model_type', family)}"
     return "; ".join(filter(None, (_near(fields), known(), instead)))
 
@@ -184,16 +182,16 @@ def _ending(
     """The ending of the class that a config names, None where it names no class; and classes that it names behind a
     body, whose heads are left out. Another class is another model, and another head, or none, another count. Raises
     ConfigError."""
-    named = classes.named(fields.get("architectures"))
+    named = listed_classes(fields.get("architectures"))
     if not named:
         return None, []
-    endings = [ending for name in named if (ending := classes.ending(name, family.class_prefixes))]
+    endings = [ending for name in named if (ending := class_ending(name, family.class_prefixes))]
     said, first = f"architectures = {format_value(named)}", next(iter(family.task_heads), "")
     plain = None if is_draft(fields, named) else setting("architectures")
     if not endings:
-        if named[0] in HEADS:
+        if named[0] in unsupported_classes():
             raise ConfigError(
-                f"{said} is not counted: {HEADS[named[0]]}",
+                f"{said} is not counted: {unsupported_classes()[named[0]]}",
                 f"its body alone: {setting('architectures', f'{family.class_prefixes[0]}Model')}",
             )
         own = f"its class is {family.class_prefixes[0]}{first}" if family.class_prefixes else "it has no class"

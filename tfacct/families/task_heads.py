@@ -1,6 +1,10 @@
-"""The head behind a class's blocks, as the ending of its name says: a language model's, none, or classes."""
+"""Heads of transformers classes: a language model's, none, or one that scores classes. The name of a class says which.
 
-from collections.abc import Mapping
+`LlamaForCausalLM` is a prefix and an ending. Each family declares its prefixes. A class with another prefix is another
+model, whatever its config says: Eagle3Llama, LlavaLlama and LlamaMoE have `model_type = "llama"`.
+"""
+
+from collections.abc import Iterable, Mapping
 from dataclasses import field, replace
 from typing import Any, Literal
 
@@ -13,8 +17,62 @@ from tfacct.ledger.workload import LARGEST
 
 TASK_HEAD_FIELDS = frozenset(("architectures", "num_labels", "id2label"))
 """Fields that say what stands behind the blocks."""
+CLASS_ENDINGS = (
+    "ForCausalLM",
+    "LMHeadModel",
+    "ForMaskedLM",
+    "ForPreTraining",
+    "ForConditionalGeneration",
+    "WithLMHeadModel",
+    "MTModel",
+    "ForSequenceClassification",
+    "ForTokenClassification",
+    "ForRewardModel",
+    "ForProcessRewardModel",
+    "ForQuestionAnswering",
+    "ForMultipleChoice",
+    "ForNextSentencePrediction",
+    "Encoder",
+    "Decoder",
+    "DoubleHeadsModel",
+    "ForAudioClassification",
+    "ForImageClassification",
+    "ForImageClassificationWithTeacher",
+    "ModelWithProjection",
+    "EncoderModel",
+    "QuestionEncoder",
+    "ContextEncoder",
+    "Transformer",
+    "Model",
+)
+"""How the names of transformers classes end, by their heads."""
 DEFAULT_LABELS = 2
 """Classes that every transformers class has where its config does not say how many."""
+
+
+def listed_classes(architectures: Any) -> list[str]:
+    """The classes that `architectures` names. Raises ConfigError.
+
+    >>> listed_classes(["LlamaForCausalLM"]), listed_classes(None)
+    (['LlamaForCausalLM'], [])
+    """
+    listed = [architectures] if isinstance(architectures, str) else architectures or []
+    if not isinstance(listed, list) or not all(isinstance(name, str) for name in listed):
+        raise ConfigError("architectures must be a list of class names")
+    return listed
+
+
+def class_ending(name: str, prefixes: Iterable[str]) -> str | None:
+    """The ending of a class with one of these prefixes; None for another model's.
+
+    >>> class_ending("LlamaForSequenceClassification", ("Llama",))
+    'ForSequenceClassification'
+    >>> class_ending("LlamaMoEForCausalLM", ("Llama",)) is None
+    True
+    """
+    bare = name.removeprefix("FSDP")  # torch writes it before the name of a class whose weights are sharded
+    rests = (bare.removeprefix(prefix) for prefix in prefixes if bare.startswith(prefix))
+    return next((rest for rest in rests if rest in CLASS_ENDINGS), None)
 
 
 @record

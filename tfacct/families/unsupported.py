@@ -1,6 +1,10 @@
-"""Layers that a config names and the counts do not include: those of multi-token prediction (MTP), and drafts."""
+"""What is not counted: types and classes, which are refused with a reason, and layers that a config names in addition
+to its model's: those of multi-token prediction (MTP), and of drafts. `unsupported.toml` has the reasons."""
 
+import tomllib
 from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from tfacct.base.complaints import format_value
@@ -9,8 +13,7 @@ from tfacct.families.known_fields import MTP_LAYERS
 
 DSPARK = "dspark_target_layer_ids"
 """Layers of the model that a DSpark draft reads: the draft has a layer for each, in the place of MTP layers."""
-EACH = "mtp_transformer_layers"
-"""Layers of one MTP module."""
+LAYERS_PER_MODULE = "mtp_transformer_layers"
 
 
 class NotIncluded(NamedTuple):
@@ -19,6 +22,23 @@ class NotIncluded(NamedTuple):
     kind: str
     field: str
     layers: int
+
+
+@cache
+def _tables() -> dict[str, dict[str, str]]:
+    return tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+
+
+@cache
+def unsupported_types() -> dict[str, str]:
+    """Every `model_type` that is refused by name: the reason."""
+    groups = _tables()["groups"].items()
+    return {**_tables()["types"], **{name: reason for reason, types in groups for name in types.split()}}
+
+
+def unsupported_classes() -> dict[str, str]:
+    """Classes around known bodies that are refused by name: the reason."""
+    return _tables()["classes"]
 
 
 def not_included(fields: Mapping[str, Any]) -> NotIncluded | None:
@@ -30,7 +50,7 @@ def not_included(fields: Mapping[str, Any]) -> NotIncluded | None:
     field = max(named, key=lambda name: named[name], default="")
     if not field or not named[field] or fields.get("use_mtp") is False or fields.get("mtp") is True:
         return None
-    each = _count(EACH, fields.get(EACH, 1)) if field == "num_mtp_modules" else 1
+    each = _count(LAYERS_PER_MODULE, fields.get(LAYERS_PER_MODULE, 1)) if field == "num_mtp_modules" else 1
     return NotIncluded("MTP", field, named[field] * each)
 
 
