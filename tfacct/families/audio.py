@@ -1,9 +1,10 @@
 """Audio encoders like Whisper's: two convolutions, positions, and pre-norm layers."""
 
 from math import lcm
+from operator import attrgetter
 from typing import Any
 
-from tfacct.architecture.parts import Attention, Averaged, Positions, Stem
+from tfacct.architecture.parts import Averaged, Positions, Stem
 from tfacct.base.errors import ConfigError
 from tfacct.families.encoders import Encoder
 from tfacct.families.family import attention_modules
@@ -42,14 +43,8 @@ class AudioEncoder(Encoder):
         "mlp.down_proj": "fc2",
         "mlp_norm": "final_layer_norm",
     }
-
-    @property
-    def context(self) -> int:
-        return self.max_source_positions
-
-    def attention(self, **own: Any) -> Attention:
-        """Keys have no bias."""
-        return super().attention(key_bias=False, **own)
+    context = property(attrgetter("max_source_positions"))
+    attention_options = dict(key_bias=False)  # keys have none
 
 
 class WholeAudioEncoder(AudioEncoder):
@@ -108,6 +103,7 @@ class Qwen2_5OmniAudio(AudioEncoder):
     task_heads = {"Encoder": TaskHead("models.qwen2_5_omni.modeling_qwen2_5_omni.Qwen2_5OmniAudioEncoder", "none")}
     module_names = {"merger.norm": "ln_post", "merger.proj": "proj", "merger.ends": "audio_bos_eos_token"}
     final_norm = False
+    attention_options = dict(tiles=attrgetter("n_window"))
 
     @property
     def context(self) -> int:
@@ -125,9 +121,6 @@ class Qwen2_5OmniAudio(AudioEncoder):
                 f"n_window = {self.n_window:,} positions of a chunk are more than"
                 f" max_source_positions = {self.max_source_positions:,}"
             )
-
-    def attention(self, **own: Any) -> Attention:
-        return super().attention(tiles=self.n_window)
 
     def ends(self) -> dict[str, Any]:
         """Convolutions of each chunk, sinusoidal positions, means and a projection."""

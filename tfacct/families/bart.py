@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any, ClassVar
 
 from tfacct.architecture.blocks import Block, Order, Stack
@@ -159,11 +160,7 @@ class BartBase(EncoderDecoder):
         "do_blenderbot_90_layernorm": False,
     }
     reference_only = f"{' '.join(required_values)} scale_embedding"
-
-    @property
-    def context(self) -> int:
-        """max_position_embeddings, of the source and of the target."""
-        return self.max_position_embeddings
+    context = property(attrgetter("max_position_embeddings"))
 
     def positions(self, side: str) -> Positions:
         rows = self.max_position_embeddings + self.offset
@@ -436,16 +433,8 @@ class Whisper(EncoderDecoder):
         **PreNormBart.module_names,
         "lm_head": "proj_out",
     }
-
-    @property
-    def context(self) -> int:
-        """max_target_positions."""
-        return self.max_target_positions
-
-    @property
-    def source(self) -> int:
-        """max_source_positions."""
-        return self.max_source_positions
+    context = property(attrgetter("max_target_positions"))
+    source = property(attrgetter("max_source_positions"))
 
     def positions(self, side: str) -> Positions:
         if side == "encoder":

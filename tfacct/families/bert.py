@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any, ClassVar
 
 from tfacct.architecture.blocks import Block, Order, Stack
@@ -140,6 +141,7 @@ class BertLike(Family):
         hidden, heads = self.hidden_size, self.num_attention_heads
         size = divide_exactly(hidden, heads, "hidden_size by num_attention_heads")
         how: dict[str, Any] = {"qkv_bias": True, "out_bias": True, "causal": False}
+        how |= self.options("attention")
         return Attention(hidden=hidden, kv_heads=heads, group=1, head_dim=size, **how)
 
     def mlp(self) -> FeedForward:
@@ -288,9 +290,7 @@ class BertGeneration(BertBase):
     task_heads = {"Decoder": CAUSAL_MODEL, "Encoder": BODY}
     module_names = {"type_embed": ABSENT, "lm_head": "lm_head.decoder"}
     tensor_names = LM_BIAS
-
-    def attention(self) -> Attention:
-        return replace(super().attention(), causal=self.is_decoder)
+    attention_options = dict(causal=attrgetter("is_decoder"))
 
     def head(self) -> Head:
         return replace(super().head(), transform=None)
@@ -355,15 +355,13 @@ class MPNet(PositionsAfterPadding, BertBase):
     module_names = {**LM_HEAD, "rel_bias": ".encoder.relative_attention_bias"}
     tensor_names = LM_BIAS
     layer_module_names = {**attention_modules("attention.attn", "q", "k", "v", "o"), "attn_norm": "attention.LayerNorm"}
+    attention_options = dict(biased=True)
 
     @property
     def context(self) -> int:
         if self.max_position_embeddings <= self.offset:
             raise ConfigError(f"max_position_embeddings must be at least 3, not {self.max_position_embeddings:,}")
         return self.max_position_embeddings - self.offset
-
-    def attention(self) -> Attention:
-        return replace(super().attention(), biased=True)
 
     def relative_bias(self) -> RelativeBias:
         return RelativeBias(buckets=self.relative_attention_num_buckets, kv_heads=self.num_attention_heads, group=1)

@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any
 
-from tfacct.architecture.parts import Attention, AttentionPooler, Embedding, Positions, TokenPooler
+from tfacct.architecture.parts import AttentionPooler, Embedding, Positions, TokenPooler
 from tfacct.base.errors import ConfigError
 from tfacct.families.encoders import Encoder, ImageEncoder
 from tfacct.families.family import Family, attention_modules, mlp_modules
@@ -34,10 +35,7 @@ class TextEncoder(ClipLayers, Encoder):
 
     vocab_size: PositiveInt = 49408
     max_position_embeddings: PositiveInt = 77
-
-    @property
-    def context(self) -> int:
-        return self.max_position_embeddings
+    context = property(attrgetter("max_position_embeddings"))
 
     def ends(self) -> dict[str, Any]:
         """Embeddings of tokens and positions, and norms."""
@@ -64,9 +62,7 @@ class CLIPText(TextEncoder):
         "pos_embed": "text_model.embeddings.position_embedding",
         "final_norm": "text_model.final_layer_norm",
     }
-
-    def attention(self, **own: Any) -> Attention:
-        return super().attention(causal=True, keep=False)
+    attention_options = dict(causal=True, keep=False)
 
     def pooler(self, hidden: Any) -> TokenPooler:
         """Projection of the last token of the text."""

@@ -5,7 +5,6 @@ from typing import Any
 
 from pydantic import Field
 
-from tfacct.architecture.blocks import Block
 from tfacct.architecture.parts import Attention, Experts, FeedForward, LatentAttention, Norm, QKNorm, Rotary
 from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
@@ -29,12 +28,8 @@ class CohereBase(Decoder):
     logit_scale: PositiveFloat = 0.0625
     task_heads = DECODER
     rope_pairs = "neighbours"
-
-    def norm(self) -> Norm:
-        return Norm(hidden=self.hidden_size, kind="layer", eps=self.layer_norm_eps, learned="scale")
-
-    def block(self, layer: Layer) -> Block:
-        return self.parallel_block(layer)
+    norm_kind, norm_learned, eps_field = "layer", "scale", "layer_norm_eps"
+    order, shares_norm = "parallel", True
 
     def embeddings_and_head(self) -> dict[str, Any]:
         return {**super().embeddings_and_head(), "head": self.head(logit_scale=self.logit_scale)}

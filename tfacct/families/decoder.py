@@ -4,12 +4,11 @@ A family declares what differs: its fields, the layer pattern (`layers`), and th
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import Field
 
-from tfacct.architecture.blocks import Block, Stack, Sublayer, stacks
+from tfacct.architecture.blocks import Block, Sublayer, stacks
 from tfacct.architecture.parts import (
     Attention,
     Embedding,
@@ -76,6 +75,10 @@ def default_head_dim(fields: dict[str, Any]) -> int:
     return divide_exactly(hidden, heads, "hidden_size by num_attention_heads", "give head_dim, or sizes that divide")
 
 
+DIVIDED_HEAD_DIM = property(lambda self: self.divide("hidden_size", "num_attention_heads"))
+"""head_dim in classes that have no such field."""
+
+
 class Layer(NamedTuple):
     """What distinguishes a layer from others of the model."""
 
@@ -96,9 +99,15 @@ class DecoderBase(Family):
 
     qk_norm: ClassVar[QKNorm | None] = None
     """Norms of queries and keys; eps comes from the config, which may switch them off by qk_layernorm."""
-    norms: ClassVar[Literal["before", "after", "around"]] = "before"
-    """Where a sublayer has its norm."""
+    norms: ClassVar[Any] = "before"
+    """Where a sublayer has its norm: before, after or around it."""
+    order: ClassVar[Any] = "pre"
+    """Sublayers after one another, with norms before (`pre`) or after (`post`) each sum, or in `parallel`."""
+    shares_norm: ClassVar[Any] = False
+    """Whether attention and MLP, in parallel, read the result of one norm."""
     norm_kind: ClassVar[Literal["rms", "layer"]] = "rms"
+    norm_learned: ClassVar[Any] = "both"
+    """What LayerNorms learn: scale and shift (`both`), the scale alone, or none."""
     norm_weight_minus_one: ClassVar[bool] = False
     """The stored weight of a norm is its scale minus 1."""
     eps_field: ClassVar[str] = "rms_norm_eps"
@@ -163,7 +172,7 @@ class DecoderBase(Family):
     def norm(self) -> Norm:
         """RMSNorm or LayerNorm over the hidden size."""
         how: dict[str, Any] = {"kind": self.norm_kind, "less_one": self.norm_weight_minus_one}
-        return Norm(hidden=self.hidden_size, eps=getattr(self, self.eps_field), **how)
+        return Norm(hidden=self.hidden_size, eps=getattr(self, self.eps_field), learned=self.norm_learned, **how)
 
     def post_norm(self) -> Norm:
         """Norm after a sublayer."""
@@ -193,7 +202,7 @@ class DecoderBase(Family):
             "qk_norm": qk_norm and qk_norm._replace(eps=getattr(self, self.eps_field)),
             "rotary": self.layer_rope(layer) if layer.rotary else None,
         }
-        return Attention(hidden=self.hidden_size, **{**sizes, **how, **own})
+        return Attention(hidden=self.hidden_size, **{**sizes, **how, **self.options("attention", **own)})
 
     def mlp(self, layer: Any) -> FeedForward | Experts:
         """A dense MLP or experts."""
@@ -204,6 +213,7 @@ class DecoderBase(Family):
     def dense_mlp(self, **own: Any) -> FeedForward:
         """An MLP, with biases if mlp_bias is set."""
         how = {"gated": self.mlp_gated, "bias": getattr(self, "mlp_bias", False), "activation": self.activation}
+        own = self.options("mlp", **own)
         return FeedForward(**{"hidden": self.hidden_size, "width": self.intermediate_size, **how, **own})
 
     def experts(self, count: str = "", width: str = "", **own: Any) -> Experts:
@@ -212,7 +222,8 @@ class DecoderBase(Family):
         experts, active = getattr(self, count), getattr(self, self.expert_top_k)
         check_top_k(active, experts, (self.expert_top_k, count))
         sizes: dict[str, Any] = {"experts": experts, "active": active, "width": getattr(self, width)}
-        return Experts(hidden=self.hidden_size, **sizes, activation=self.activation, **own)
+        own = self.options("experts", **own)
+        return Experts(hidden=self.hidden_size, **{**sizes, "activation": self.activation, **own})
 
     def experts_with_shared(self, count: str, shared: str, /, **own: Any) -> Experts:
         """Experts, and one MLP as wide as several: their numbers are in these fields. Raises ConfigError."""
@@ -224,14 +235,10 @@ class DecoderBase(Family):
         """One layer."""
         before = self.norm() if self.norms != "after" else None
         after = self.post_norm() if self.norms != "before" else None
-        block = Block.of(self.attention(layer), self.mlp(layer), norm=before, post_norm=after)
-        if self.residual_factor is None:
-            return block
-        return replace(block, sublayers=tuple(replace(one, factor=self.residual_factor) for one in block.sublayers))
-
-    def parallel_block(self, layer: Any) -> Block:
-        """One layer, whose attention and MLP read the same norm's result."""
-        return Block((Sublayer(self.attention(layer), self.norm()), Sublayer(self.mlp(layer))), "parallel")
+        attention, mlp = self.attention(layer), self.mlp(layer)
+        first = Sublayer(attention, before, after, self.residual_factor)
+        second = Sublayer(mlp, None if self.shares_norm else before, after, self.residual_factor)
+        return Block((first, second), self.order)
 
     def architecture(self) -> Transformer:
         """All layers, between embedding and head."""
@@ -250,23 +257,17 @@ class DecoderBase(Family):
 
     def embedding(self, **own: Any) -> Embedding:
         """Embedding of tokens."""
-        return Embedding(vocab=self.vocab_size, hidden=self.hidden_size, **own)
+        return Embedding(vocab=self.vocab_size, hidden=self.hidden_size, **self.options("embedding", **own))
 
     def head(self, **own: Any) -> Head:
         """The language model's head."""
+        own = self.options("head", **own)
         return Head(vocab=self.vocab_size, hidden=self.hidden_size, tied=self.tie_word_embeddings, **own)
 
     def scaled_embeddings_and_head(self, factor: float, logit_scale: float) -> dict[str, Any]:
         """The same, where constants multiply embeddings and logits."""
         ends = {"embed": self.embedding(scaled=True, factor=factor), "head": self.head(logit_scale=logit_scale)}
         return {"final_norm": self.norm(), **ends}
-
-
-class EqualLayers(DecoderBase):
-    """Layers without numbers of their own: they follow from the order."""
-
-    def assemble(self, blocks: Sequence[Block], **own: Any) -> Transformer:
-        return replace(super().assemble(blocks, **own), stacks=(Stack(blocks[0], len(blocks)),))
 
 
 class MoeWithShared(DecoderBase):

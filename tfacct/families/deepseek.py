@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from operator import attrgetter
 from typing import Annotated, Any, NamedTuple
 
 from pydantic_core import core_schema
 
 from tfacct.architecture.blocks import Block, MtpHead, Sublayer
-from tfacct.architecture.parts import Experts, Head, LatentAttention, MtpProjection, QKNorm, Rotary
+from tfacct.architecture.parts import Experts, LatentAttention, MtpProjection, QKNorm, Rotary
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
@@ -215,15 +216,13 @@ class AXK2(DsaDecoder):
         **gated_norm_modules("mlp_norm", "post_attention_layernorm"),
         **{f"attn.{name}": "self_attn.q_gate_proj" for name in ("q_b_proj", "gate_proj")},
     }
+    attention_options = dict(paired=True, gated=True, gates="channels")
 
     def hf_module_names(self) -> Mapping[str, str]:
         """The norm before a dense MLP has no gate."""
         dense = (number for number, routed in enumerate(self.moe_layers()) if not routed)
         norms = {f"blocks.{number}.mlp_norm": f"model.layers.{number}.post_attention_layernorm" for number in dense}
         return {**super().hf_module_names(), **norms}
-
-    def attention(self, layer: Layer, **own: Any) -> LatentAttention:
-        return super().attention(layer, paired=True, gated=True, gates="channels")
 
     def block(self, layer: Layer) -> Block:
         gated = replace(self.norm(), gate_rank=self.gated_norm_rank)
@@ -352,6 +351,7 @@ class MistralLarge4(GlmMoeDsa):
         for at in ("", "indexer.")
         for ours, theirs in (("weight", "scale"), ("bias", "bias"))
     }
+    head_options = dict(softcap=attrgetter("final_logit_softcapping"))
 
     def own_latents(self, rotary: list[bool]) -> list[bool]:
         """Which layers compute a latent; the others use that of an earlier layer. Raises ConfigError."""
@@ -386,9 +386,6 @@ class MistralLarge4(GlmMoeDsa):
         whole = {"rope_dim": None, "nope_dim": self.qk_nope_head_dim + self.qk_rope_head_dim, "rotary": None}
         own = {"index_streamed": True, "learned": True, "eps": self.rms_norm_eps, "borrowed": not layer.own_latent}
         return super().attention(layer, **own, **({} if layer.rotary else whole))
-
-    def head(self, **own: Any) -> Head:
-        return super().head(softcap=self.final_logit_softcapping)
 
 
 LONGCAT_ATTENTION = {
@@ -434,6 +431,7 @@ class LongcatFlash(MlaDecoder):
     }
     ignored_fields = "routed_scaling_factor attention_method router_dtype"
     expert_count = "n_routed_experts"
+    attention_options = dict(stretched=True)
 
     def hf_module_names(self) -> Mapping[str, str]:
         own = {
@@ -482,9 +480,6 @@ class LongcatFlash(MlaDecoder):
 
     def layers(self) -> list[Layer]:
         return [Layer(experts=True), Layer()] * self.num_layers
-
-    def attention(self, layer: Layer, **own: Any) -> LatentAttention:
-        return super().attention(layer, stretched=True)
 
     def experts(self, *_: str, **own: Any) -> Experts:
         return super().experts(idle=self.zero_expert_num or None, late=True, shared=self.intermediate_size)

@@ -61,12 +61,13 @@ class EncoderBase(Family):
         """Bidirectional multi-head attention, with biases on all four projections unless qkv_bias is off."""
         sizes: dict[str, Any] = {"kv_heads": self.num_attention_heads, "group": 1, "head_dim": self.head_dim}
         biases = {"qkv_bias": getattr(self, "qkv_bias", True), "out_bias": True}
-        return Attention(hidden=self.width, **{**sizes, **biases, "causal": False, "rotary": self.rope(), **own})
+        how: dict[str, Any] = {"causal": False, "rotary": self.rope(), **self.options("attention", **own)}
+        return Attention(hidden=self.width, **{**sizes, **biases, **how})
 
     def mlp(self, **own: Any) -> FeedForward:
         """An MLP of two projections with biases."""
-        how: dict[str, Any] = {"width": self.intermediate_size, "bias": True, "activation": self.hidden_act, **own}
-        return FeedForward(hidden=self.width, **how)
+        how: dict[str, Any] = {"width": self.intermediate_size, "bias": True, "activation": self.hidden_act}
+        return FeedForward(hidden=self.width, **{**how, **self.options("mlp", **own)})
 
     def block(self, **attention: Any) -> Block:
         """One layer."""

@@ -1,5 +1,6 @@
 """Baidu's ERNIE 4.5: Llama's block, with biases on all projections or on none, and a tied head."""
 
+from operator import attrgetter
 from typing import Annotated, Any
 
 from pydantic_core import core_schema
@@ -29,13 +30,8 @@ class ErnieBase(Decoder):
     )
     use_bias: StrictBool = False
     task_heads = DECODER
+    attention_bias = mlp_bias = property(attrgetter("use_bias"))
     rope_pairs = "neighbours"
-
-    @property
-    def attention_bias(self) -> bool:
-        return self.use_bias
-
-    mlp_bias = attention_bias
 
 
 class Ernie4_5(ErnieBase):

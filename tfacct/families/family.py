@@ -30,6 +30,7 @@ SIZES = {
     "context": "max_position_embeddings",
 }
 """Short names in `sizes` → fields."""
+OPTIONS = tuple(f"{part}_options" for part in ("attention", "mlp", "experts", "embedding", "head"))
 ABSENT = "-"
 """Instead of a name in a table: the class has no such module, though a base's has."""
 SAME_AS_QUERY_HEADS: Any = Field(default_factory=lambda fields: fields["num_attention_heads"])
@@ -42,7 +43,8 @@ class Family(Base):
     """What a family may declare.
 
     Merged along the bases, nearest last: `module_names`, `layer_module_names`, `tensor_names`, `layer_tensor_names`,
-    `attribute_map` (tables), `ignored_fields`, `reference_only` (words). All others: the nearest declaration counts.
+    `attribute_map`, `attention_options` … (tables), `ignored_fields`, `reference_only` (words). All others: the nearest
+    declaration counts.
     A name of the class's, or `layer_path`, that begins with a dot is inside the base model (`base_model_prefix`).
     """
 
@@ -69,6 +71,16 @@ class Family(Base):
     reference_only: ClassVar[str] = ""
     """Fields that no count depends on, only the reference model. True of floats, strings and dicts anyway;
     `-name` takes one out, also one of a base."""
+    attention_options: ClassVar[Mapping[str, Any]] = {}
+    """Arguments of attention in this class: values, or attributes to read, as `attrgetter("clip_qkv")`."""
+    mlp_options: ClassVar[Mapping[str, Any]] = {}
+    """The same of dense MLPs."""
+    experts_options: ClassVar[Mapping[str, Any]] = {}
+    """The same of experts."""
+    embedding_options: ClassVar[Mapping[str, Any]] = {}
+    """The same of the embedding of tokens."""
+    head_options: ClassVar[Mapping[str, Any]] = {}
+    """The same of the language model's head."""
     required_values: ClassVar[Mapping[str, object]] = {}
     """Fields that no part can express → the one value that is counted; any other is an error."""
     base_model_prefix: ClassVar[str] = "model"
@@ -82,6 +94,11 @@ class Family(Base):
         sizes = {SIZES[name]: size for name, size in vars(cls).get("sizes", {}).items()}
         for name, value in {**sizes, **vars(cls).get("defaults", {})}.items():
             setattr(cls, name, value)
+
+    def options(self, part: str, **own: Any) -> dict[str, Any]:
+        """Arguments of a part in this class, and `own` ones, which take precedence."""
+        given = getattr(self, f"{part}_options")
+        return {name: v(self) if isinstance(v, attrgetter) else v for name, v in given.items()} | own
 
     def check(self) -> None:
         """Refuse values that no part can express. Raises ConfigError."""
@@ -155,6 +172,7 @@ def build(family: type[Family]) -> type[FamilyConfig]:
         "hf_modules": hf_names(family, "module"),
         "hf_tensors": hf_names(family, "tensor"),
         "attribute_map": aliases,
+        **{name: merged(family, name) for name in OPTIONS},
         **{name: property(attrgetter(of)) for name, of in aliases.items() if not hasattr(family, name)},
         "ignored_fields": frozenset(merged_words(family, "ignored_fields")),
         "base_model_path": prefix and f"{prefix}.",

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic_core import core_schema
@@ -10,7 +11,6 @@ from tfacct.architecture.blocks import Block, Sublayer
 from tfacct.architecture.parts import (
     AltUp,
     Attention,
-    Embedding,
     Experts,
     FeedForward,
     Head,
@@ -55,10 +55,7 @@ class GemmaBase(Decoder):
     )
     attention_bias: StrictBool = False
     norm_weight_minus_one = True
-
-    def embedding(self, **own: Any) -> Embedding:
-        """Scaled by √hidden_size."""
-        return super().embedding(scaled=True)
+    embedding_options = dict(scaled=True)  # by √hidden_size
 
 
 class Gemma(GemmaBase):
@@ -84,10 +81,7 @@ class GemmaAround(GemmaBase):
     hidden_activation: StrictStr = "gelu_pytorch_tanh"
     layer_module_names = NORMS_AROUND
     norms: ClassVar[Literal["before", "around"]] = "around"
-
-    @property
-    def activation(self) -> str:
-        return self.hidden_activation
+    activation = property(attrgetter("hidden_activation"))
 
     def head(self, **own: Any) -> Head:
         return super().head(softcap=getattr(self, "final_logit_softcapping", None))
@@ -192,9 +186,7 @@ class PerLayerGemma(GemmaAround):
     layer_module_names = QK_NORMS
     qk_norm = QKNorm(0)
     norm_weight_minus_one = False
-
-    def attention(self, layer: Any, **own: Any) -> Attention | LatentAttention:
-        return super().attention(layer, value_norm=self.rms_norm_eps, scale=1.0, **own)
+    attention_options = dict(value_norm=attrgetter("rms_norm_eps"), scale=1.0)
 
     def borrowing_layers(self, windows: Sequence[int | None]) -> list[bool]:
         """Which layers read keys and values of an earlier layer with the same window. Raises ConfigError."""
@@ -522,6 +514,8 @@ class EmbeddingGemma2Text(Gemma4Base):
         "Model": TaskHead("AutoModel", "none", pooler=True, paths={"pooler.project": "embedding_projection"}, body="")
     }
     module_names, layer_module_names = per_layer_modules("ple_block.", "model.ple")
+    full_kv_heads = property(attrgetter("num_global_key_value_heads"))
+    attention_options = dict(causal=False)
 
     def pooler(self, hidden: Any) -> TokenPooler:
         return TokenPooler(hidden=hidden, reads="each", width=self.embedding_dim)
@@ -530,10 +524,3 @@ class EmbeddingGemma2Text(Gemma4Base):
     def window(self) -> int:
         """As many keys before the token as after it."""
         return 2 * self.sliding_window + 1
-
-    @property
-    def full_kv_heads(self) -> int:
-        return self.num_global_key_value_heads
-
-    def attention(self, layer: Gemma4Layer, **own: Any) -> Attention | LatentAttention:
-        return super().attention(layer, causal=False)

@@ -1,17 +1,17 @@
 """GPT-2 and its relatives: decoders with LayerNorm, biases, multi-head attention and mostly learned positions."""
 
 from dataclasses import replace
+from operator import attrgetter
 from typing import Annotated, Any
 
 from pydantic import Field
 from pydantic_core import core_schema
 
-from tfacct.architecture.blocks import Block, Order, Sublayer
-from tfacct.architecture.parts import Attention, Embedding, FeedForward, Head, LatentAttention, Norm, Positions, Rotary
+from tfacct.architecture.parts import Attention, FeedForward, LatentAttention, Norm, Positions, Rotary
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
-from tfacct.families.decoder import DecoderBase, EqualLayers, Layer
+from tfacct.families.decoder import DIVIDED_HEAD_DIM, DecoderBase, Layer
 from tfacct.families.family import attention_modules, mlp_modules
 from tfacct.families.fields import (
     CoreSchema,
@@ -51,21 +51,7 @@ class LayerNormDecoder(DecoderBase):
     norm_kind, eps_field = "layer", "layer_norm_epsilon"
     mlp_gated = False
     constant_axes = frozenset("G")
-
-    @property
-    def order(self) -> Order:
-        """Norms before (`pre`) or after (`post`) each sublayer, or attention and MLP in `parallel`."""
-        return "pre"
-
-    @property
-    def shares_norm(self) -> bool:
-        """Whether attention and MLP, in parallel, read the result of one norm."""
-        return False
-
-    @property
-    def head_dim(self) -> int:
-        """hidden_size / num_attention_heads."""
-        return self.divide("hidden_size", "num_attention_heads")
+    head_dim = DIVIDED_HEAD_DIM
 
     def head_sizes(self, layer: Any) -> dict[str, int]:
         return {"kv_heads": self.num_attention_heads, "group": 1, "head_dim": self.head_dim}
@@ -76,11 +62,6 @@ class LayerNormDecoder(DecoderBase):
     def positions(self) -> Positions | None:
         """Position embedding, None if there is none."""
         return None
-
-    def block(self, layer: Any) -> Block:
-        norm = self.norm()
-        attention, mlp = self.attention(layer), self.mlp(layer)
-        return Block((Sublayer(attention, norm), Sublayer(mlp, None if self.shares_norm else norm)), self.order)
 
     def embeddings_and_head(self) -> dict[str, Any]:
         last = None if self.order == "post" else self.norm()
@@ -104,24 +85,14 @@ class GPTFields(LayerNormDecoder):
     }
     base_model_prefix = "transformer"
     layer_path = ".h.*"
-
-    @property
-    def intermediate_size(self) -> int:
-        """n_inner."""
-        width: int = self.n_inner
-        return width
-
-    @property
-    def activation(self) -> str:
-        """activation_function."""
-        name: str = self.activation_function
-        return name
+    activation = property(attrgetter("activation_function"))
+    intermediate_size = property(attrgetter("n_inner"))
 
     def positions(self) -> Positions | None:
         return Positions(rows=self.context, hidden=self.hidden_size)
 
 
-class GPT2(EqualLayers, GPTFields):
+class GPT2(GPTFields):
     """GPT-2: LayerNorm, learned positions, multi-head attention, biases everywhere, a tied head."""
 
     defaults = dict(n_positions=1024)
@@ -143,7 +114,7 @@ class GPT2(EqualLayers, GPTFields):
     }
 
 
-class GPTBigCode(EqualLayers, GPTFields):
+class GPTBigCode(GPTFields):
     """StarCoder and SantaCoder: GPT-2 with one key/value head for all query heads."""
 
     defaults = dict(vocab_size=50257, n_embd=768, n_layer=12, n_head=12, n_positions=1024)
@@ -177,7 +148,7 @@ class GPTBigCode(EqualLayers, GPTFields):
         return {"kv_heads": self.kv_heads, "group": self.n_head // self.kv_heads, "head_dim": self.head_dim}
 
 
-class OpenAIGPT(EqualLayers, GPTFields):
+class OpenAIGPT(GPTFields):
     """GPT (1): GPT-2 with a norm after each sublayer instead of before, and no final norm."""
 
     defaults = dict(vocab_size=40478, n_embd=768, n_layer=12, n_head=12, n_positions=512)
@@ -192,10 +163,7 @@ class OpenAIGPT(EqualLayers, GPTFields):
     hf_no_cache = True
     module_names = {"embed": ".tokens_embed", "pos_embed": ".positions_embed", "lm_head": "lm_head"}
     layer_module_names = GPT2.layer_module_names
-
-    @property
-    def order(self) -> Order:
-        return "post"
+    order = "post"
 
     @property
     def intermediate_size(self) -> int:
@@ -213,7 +181,7 @@ class OpenAIGPT(EqualLayers, GPTFields):
         )
 
 
-class CTRL(EqualLayers, LayerNormDecoder):
+class CTRL(LayerNormDecoder):
     """CTRL: GPT-2's layer with ReLU; sinusoidal positions, scaled embeddings and a head with a bias."""
 
     vocab_size: PositiveInt = 246534
@@ -239,10 +207,9 @@ class CTRL(EqualLayers, LayerNormDecoder):
         "mlp_norm": "layernorm2",
         **mlp_modules("ffn", "0", "2", None),
     }
-
-    @property
-    def activation(self) -> str:
-        return "relu"
+    activation = "relu"
+    head_options = dict(bias=True)
+    embedding_options = dict(scaled=True)
 
     def norm(self) -> Norm:
         """A layer's norms ignore layer_norm_epsilon."""
@@ -250,12 +217,6 @@ class CTRL(EqualLayers, LayerNormDecoder):
 
     def positions(self) -> Positions:
         return Positions(rows=self.context, hidden=self.n_embd, layout="ctrl_sines")
-
-    def embedding(self, **own: Any) -> Embedding:
-        return super().embedding(scaled=True)
-
-    def head(self, **own: Any) -> Head:
-        return super().head(bias=True)
 
     def embeddings_and_head(self) -> dict[str, Any]:
         return {**super().embeddings_and_head(), "final_norm": super().norm()}
@@ -291,6 +252,7 @@ class GPTNeo(LayerNormDecoder):
     layer_path = ".h.*"
     module_names = GPT2.module_names
     layer_module_names = {**GPT2.layer_module_names, **attention_modules("attn.attention", o="out_proj")}
+    attention_options = dict(qkv_bias=False, scale=1.0)
 
     @property
     def layer_kinds(self) -> list[str]:
@@ -317,9 +279,6 @@ class GPTNeo(LayerNormDecoder):
             if kind not in ("global", "local"):
                 raise ConfigError(f"layer {number} of attention_types is {format_value(kind)}: write global or local")
         return [Layer(self.window_size if kind == "local" else None) for kind in kinds]
-
-    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
-        return super().attention(layer, qkv_bias=False, scale=1.0)
 
     def hf_cache(self) -> Transformer:
         """The class caches all keys in every layer."""
@@ -351,14 +310,8 @@ class GPTJ(GPTFields):
         **attention_modules("attn", o="out_proj"),
         **mlp_modules("mlp", "fc_in", "fc_out", None),
     }
-
-    @property
-    def order(self) -> Order:
-        return "parallel"
-
-    @property
-    def shares_norm(self) -> bool:
-        return True
+    head_options = dict(bias=True)
+    order, shares_norm = "parallel", True
 
     def positions(self) -> None:
         return None
@@ -372,9 +325,6 @@ class GPTJ(GPTFields):
 
     def layer_rope(self, layer: Layer) -> Rotary:
         return Rotary(10_000.0, None, "neighbours")
-
-    def head(self, **own: Any) -> Head:
-        return super().head(bias=True)
 
 
 class CodeGen(GPTJ):
@@ -487,10 +437,9 @@ class OPT(FairseqDecoder):
         "lm_head.project": "model.decoder.project_out",
         "lm_head": "lm_head",
     }
-
-    @property
-    def order(self) -> Order:
-        return "pre" if self.do_layer_norm_before else "post"
+    head_options = dict(width=attrgetter("embedding_width"))
+    embedding_options = dict(width=attrgetter("embedding_width"))
+    order = property(lambda self: "pre" if self.do_layer_norm_before else "post")
 
     @property
     def embedding_width(self) -> int | None:
@@ -504,12 +453,6 @@ class OPT(FairseqDecoder):
                 f"word_embed_proj_dim = {self.embedding_width:,}: a body, or classes, with tokens narrower than"
                 " hidden_size are not understood"
             )
-
-    def embedding(self, **own: Any) -> Embedding:
-        return super().embedding(width=self.embedding_width)
-
-    def head(self, **own: Any) -> Head:
-        return super().head(width=self.embedding_width)
 
     def embeddings_and_head(self) -> dict[str, Any]:
         own = super().embeddings_and_head()
@@ -527,13 +470,11 @@ class ScaledFairseqDecoder(FairseqDecoder):
         "final_norm": ".layer_norm",
         "lm_head": "lm_head",
     }
+    embedding_options = dict(scaled=attrgetter("scale_embedding"))
 
     @property
     def head_dim(self) -> int:
         return divide_exactly(self.hidden_size, self.num_attention_heads, "the hidden size by the number of heads")
-
-    def embedding(self, **own: Any) -> Embedding:
-        return super().embedding(scaled=self.scale_embedding)
 
 
 class BioGpt(ScaledFairseqDecoder):

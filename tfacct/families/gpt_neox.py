@@ -1,11 +1,10 @@
 """GPT-NeoX, BLOOM, Falcon and MPT: LayerNorm, q, k and v in one matrix, rotary embedding or ALiBi."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+from operator import attrgetter
 from typing import Any
 
-from tfacct.architecture.blocks import Order
-from tfacct.architecture.parts import Attention, LatentAttention, Norm, Rotary
+from tfacct.architecture.parts import Attention, LatentAttention, Rotary
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
@@ -83,10 +82,7 @@ class GPTNeoX(GPTNeoXLike):
     checkpoint_conversion_mapping = ((r"^embed_out\.", "lm_head."),)
     task_heads = CLASSIFIERS
     base_model_prefix = "gpt_neox"
-
-    @property
-    def order(self) -> Order:
-        return "parallel" if self.use_parallel_residual else "pre"
+    order = property(lambda self: "parallel" if self.use_parallel_residual else "pre")
 
 
 class GPTNeoXJapanese(GPTNeoXLike):
@@ -144,18 +140,9 @@ class Bloom(LayerNormDecoder):
         "lm_head": "lm_head",
     }
     layer_module_names = megatron_modules("self_attention")
-
-    @property
-    def context(self) -> int:
-        """seq_length, the context of training: ALiBi does not limit it."""
-        return self.seq_length
-
-    @property
-    def activation(self) -> str:
-        return "gelu_pytorch_tanh"
-
-    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
-        return super().attention(layer, alibi=True)
+    activation = "gelu_pytorch_tanh"
+    context = property(attrgetter("seq_length"))  # of training: ALiBi does not limit it
+    attention_options = dict(alibi=True)
 
     def embeddings_and_head(self) -> dict[str, Any]:
         return {**super().embeddings_and_head(), "embed_norm": self.norm()}
@@ -197,19 +184,14 @@ class Falcon(LayerNormDecoder):
     layer_path = ".h.*"
     module_names = {"embed": ".word_embeddings", "final_norm": ".ln_f", "lm_head": "lm_head"}
     layer_module_names = megatron_modules("self_attention")
-
-    @property
-    def order(self) -> Order:
-        return "parallel" if self.parallel_attn else "pre"
+    attention_options = dict(alibi=attrgetter("alibi"))
+    order = property(lambda self: "parallel" if self.parallel_attn else "pre")
+    shares_norm = property(lambda self: self.parallel_attn and not self.has_two_norms)
 
     @property
     def has_two_norms(self) -> bool:
         """Whether attention and MLP, in parallel, have a norm each."""
         return self.new_decoder_architecture and self.num_ln_in_parallel_attn in (None, 2)
-
-    @property
-    def shares_norm(self) -> bool:
-        return self.parallel_attn and not self.has_two_norms
 
     @property
     def kv_heads(self) -> int:
@@ -247,9 +229,6 @@ class Falcon(LayerNormDecoder):
 
     def layer_rope(self, layer: Layer) -> Rotary | None:
         return None if self.alibi else self.rope()
-
-    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
-        return super().attention(layer, alibi=self.alibi)
 
 
 class Mpt(LayerNormDecoder):
@@ -291,15 +270,9 @@ class Mpt(LayerNormDecoder):
         "mlp_norm": "norm_2",
         **mlp_modules("ffn", gate=None),
     }
-
-    @property
-    def context(self) -> int:
-        """max_seq_len."""
-        return self.max_seq_len
-
-    @property
-    def activation(self) -> str:
-        return "gelu"
+    activation = "gelu"
+    context = property(attrgetter("max_seq_len"))
+    norm_learned = "scale"
 
     def check(self) -> None:
         attn_config = self.attn_config or {}
@@ -312,9 +285,6 @@ class Mpt(LayerNormDecoder):
             value = attn_config.get(name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0):
                 raise ConfigError(f"attn_config.{name} must be a number above 0, not {format_value(value)}")
-
-    def norm(self) -> Norm:
-        return replace(super().norm(), learned="scale")
 
     def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
         attn_config = self.attn_config or {}

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from tfacct.architecture.parts import Attention, Experts, LatentAttention
 from tfacct.families.decoder import SINK_MODULES, SINK_TENSORS, Decoder, Layer, Window, expert_modules, expert_tensors
 from tfacct.families.family import ABSENT
 from tfacct.families.fields import PositiveInt, StrictBool
@@ -28,12 +27,8 @@ class GptOssBase(Decoder):
         **{name.replace("weight", "bias"): f"{their}_bias" for name, their in expert_tensors().items()},
     }
     all_layers_have_experts, expert_count, expert_width = True, "num_local_experts", "intermediate_size"
-
-    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
-        return super().attention(layer, sinks=True, **own)
-
-    def experts(self, *_: str, **own: Any) -> Experts:
-        return super().experts(bias=True)
+    attention_options = dict(sinks=True)
+    experts_options = dict(bias=True)
 
 
 class GptOss(GptOssBase):
@@ -62,6 +57,7 @@ class OpenAIPrivacyFilter(GptOssBase):
     reference_only = "tie_word_embeddings"  # there is no head
     task_heads = {"ForTokenClassification": TOKENS, "Model": replace(BODY, gives=False)}
     module_names = {"lm_head": ABSENT}
+    attention_options = dict(causal=False)
 
     def choose_task_head(self, task_head: TaskHead, raw: Mapping[str, Any]) -> dict[str, Any]:
         """Without num_labels, the class has 33: eight kinds of spans by their places, and none."""
@@ -73,9 +69,6 @@ class OpenAIPrivacyFilter(GptOssBase):
 
     def layers(self) -> list[Layer]:
         return [Layer(2 * self.sliding_window + 1)] * self.num_hidden_layers
-
-    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
-        return super().attention(layer, causal=False, **own)
 
     def embeddings_and_head(self) -> dict[str, Any]:
         return {**super().embeddings_and_head(), "head": None}

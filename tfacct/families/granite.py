@@ -1,11 +1,12 @@
 """IBM's Granite models, and HyperCLOVA X: constants scale embeddings, attention scores, residuals and logits."""
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Annotated, Any, Literal
 
 from pydantic_core import core_schema
 
-from tfacct.architecture.parts import Attention, Experts, FeedForward, LatentAttention
+from tfacct.architecture.parts import Experts, FeedForward
 from tfacct.base.errors import ConfigError
 from tfacct.families.decoder import SINK_MODULES, SINK_TENSORS, Layer, Window, expert_modules, expert_tensors
 from tfacct.families.family import mlp_modules
@@ -36,17 +37,12 @@ class Granite(Llama):
         (r"\.router\.layer\.", ".router."),
     )
     task_heads = DECODER
-
-    @property
-    def residual_factor(self) -> float:
-        return self.residual_multiplier
+    residual_factor = property(attrgetter("residual_multiplier"))
+    attention_options = dict(scale=attrgetter("attention_multiplier"))
 
     @property
     def logit_scale(self) -> float:
         return 1 / self.logits_scaling
-
-    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
-        return super().attention(layer, scale=self.attention_multiplier, **own)
 
     def embeddings_and_head(self) -> dict[str, Any]:
         return self.scaled_embeddings_and_head(self.embedding_multiplier, self.logit_scale)
@@ -58,14 +54,8 @@ class HyperCLOVAX(Granite):
     defaults = dict(attention_multiplier=None)
     use_post_norm: StrictBool = True
     layer_module_names = {"attn_post_norm": "post_norm1", "mlp_post_norm": "post_norm2"}
-
-    @property
-    def norms(self) -> Literal["around", "before"]:  # type: ignore[override]
-        return "around" if self.use_post_norm else "before"
-
-    @property
-    def logit_scale(self) -> float:
-        return self.logits_scaling
+    norms = property(lambda self: "around" if self.use_post_norm else "before")
+    logit_scale = property(attrgetter("logits_scaling"))
 
 
 class GraniteMoe(Granite):
@@ -102,6 +92,7 @@ class GraniteWithWindows(Granite):
     layer_types: LayerTypes | None = None
     layer_rope_theta: RopeThetas | None = None
     layer_module_names, layer_tensor_names = SINK_MODULES, SINK_TENSORS
+    attention_options = dict(sinks=True)
 
     def rope_thetas(self) -> Sequence[float | None]:
         """Of each layer: 0 without rotary embedding, None if it is the model's. Raises ConfigError."""
@@ -120,9 +111,6 @@ class GraniteWithWindows(Granite):
         windows = self.windows(lambda number: number % 4 != 0, self.sliding_window)
         both = zip(windows, self.rope_thetas(), strict=True)
         return [Layer(window, rotary=theta != 0, rope_theta=theta) for window, theta in both]
-
-    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
-        return super().attention(layer, sinks=True, **own)
 
 
 class GraniteSWA(GraniteWithWindows):

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from tfacct.architecture.blocks import Block
 from tfacct.architecture.parts import FeedForward, QKNorm, ShortConvolution
 from tfacct.base.errors import ConfigError
 from tfacct.families.decoder import QK_NORMS, Layer, Window, expert_modules, expert_tensors
@@ -149,6 +148,7 @@ class Lfm3(LfmDecoder):
         **mlp_modules("feed_forward", up="w3", down="w2", gate="w1"),
         "mlp_post_norm": "post_ffn_norm",
     }
+    norms = property(lambda self: "around" if self.use_sandwich_norm else "before")
     rope_by_kind = {
         FULL: {"rope_type": "proportional", "rope_theta": 1_000_000.0, "partial_rotary_factor": 0.5},
         SLIDING: {"rope_type": "default", "rope_theta": 10_000.0},
@@ -166,7 +166,3 @@ class Lfm3(LfmDecoder):
 
     def attention(self, layer: Layer, **own: Any) -> Any:
         return super().attention(layer, gated=self.use_attention_gate, gate_bias=False, gates="heads")
-
-    def block(self, layer: Layer) -> Block:
-        after = self.norm() if self.use_sandwich_norm else None
-        return Block.of(self.attention(layer), self.mlp(layer), norm=self.norm(), post_norm=after)

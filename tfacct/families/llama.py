@@ -1,8 +1,8 @@
 """Llama and its nearest relatives."""
 
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import Annotated, Any, Literal, NamedTuple
+from operator import attrgetter
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field
 from pydantic_core import core_schema
@@ -14,20 +14,18 @@ from tfacct.architecture.parts import (
     Embedding,
     Experts,
     FeedForward,
-    Head,
     LatentAttention,
-    Norm,
     QKNorm,
     Rotary,
 )
 from tfacct.architecture.transformer import Encoder
 from tfacct.base.errors import ConfigError
 from tfacct.families.decoder import (
+    DIVIDED_HEAD_DIM,
     EXPERT_TENSORS,
     QK_NORMS,
     Decoder,
     DecoderBase,
-    EqualLayers,
     Layer,
     Window,
     expert_modules,
@@ -239,12 +237,8 @@ class BitNet(Decoder):
     null_means = {"num_key_value_heads": "num_attention_heads"}
     layer_module_names = {"attn.read_norm": "self_attn.attn_sub_norm", "mlp.inner_norm": "mlp.ffn_sub_norm"}
     heads_fill_hidden_size = True
-
-    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
-        return super().attention(layer, read_norm=self.rms_norm_eps)
-
-    def mlp(self, layer: Layer) -> FeedForward:
-        return self.dense_mlp(inner_norm=self.rms_norm_eps)
+    attention_options = dict(read_norm=attrgetter("rms_norm_eps"))
+    mlp_options = dict(inner_norm=attrgetter("rms_norm_eps"))
 
 
 class Apertus(Decoder):
@@ -293,9 +287,8 @@ class NanoChat(Decoder):
     module_names = {"embed_norm": "model.norm"}
     layer_module_names = {**QK_NORMS, "mlp.gate_proj": ABSENT, "mlp.up_proj": "mlp.fc1", "mlp.down_proj": "mlp.fc2"}
     qk_norm, mlp_gated = QKNorm(0, late=True, learned=False), False
-
-    def norm(self) -> Norm:
-        return replace(super().norm(), learned="none")
+    head_options = dict(softcap=attrgetter("final_logit_softcapping"))
+    norm_learned = "none"
 
     def rope(self) -> Rotary:
         """Rotates in the other direction."""
@@ -303,9 +296,6 @@ class NanoChat(Decoder):
 
     def embeddings_and_head(self) -> dict[str, Any]:
         return {**super().embeddings_and_head(), "embed_norm": self.norm()}
-
-    def head(self, **own: Any) -> Head:
-        return super().head(softcap=self.final_logit_softcapping)
 
 
 class Chameleon(Llama):
@@ -320,13 +310,8 @@ class Chameleon(Llama):
     ignored_fields = "model_parallel_size vocabulary_map"
     layer_module_names = {**QK_NORMS, "attn_post_norm": "input_layernorm", "mlp_post_norm": "post_attention_layernorm"}
     heads_fill_hidden_size = True
-
-    @property
-    def norms(self) -> Literal["after", "before"]:  # type: ignore[override]
-        return "after" if self.swin_norm else "before"
-
-    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
-        return super().attention(layer, qk_norm=QKNorm(1e-5, kind="layer", own=True))  # whatever rms_norm_eps is
+    norms = property(lambda self: "after" if self.swin_norm else "before")
+    attention_options = dict(qk_norm=QKNorm(1e-5, kind="layer", own=True))  # whatever rms_norm_eps is
 
     def hf_config_fields(self) -> Mapping[str, Any]:
         """The smallest tokenizer of images that the class builds."""
@@ -446,7 +431,7 @@ class SmolLM3(Llama):
         return [Layer(window, rotary=on) for window, on in zip(seen, rotary, strict=True)]
 
 
-class CS336(EqualLayers):
+class CS336(DecoderBase):
     """The Transformer LM of Stanford's course CS336: Llama without grouped queries, by the course's names."""
 
     vocab_size: PositiveInt
@@ -564,6 +549,7 @@ class Telechat(DecoderBase):
     layer_norm_epsilon: PositiveFloat = 1e-5
 
     hidden_act, eps_field, attention_out_bias = "silu", "layer_norm_epsilon", True
+    head_dim = DIVIDED_HEAD_DIM
     intermediate_size = property(lambda self: self.ffn_hidden_size)
     attribute_map = {"n_embed": "hidden_size", "num_hidden_layers": "n_layer", "num_attention_heads": "n_head"}
     ignored_fields = "base_seqlen flash_attn intermediate_size logn"
@@ -571,19 +557,12 @@ class Telechat(DecoderBase):
     reference_only = " ".join(required_values)
     class_prefixes = ("Telechat", "Telechat2", "TeleChat", "TeleChat2")
     task_heads = {"ForCausalLM": CAUSAL_MODEL}
+    mlp_options = dict(down_bias=True)
 
     @property
     def context(self) -> int:
         """The first of three fields that a config has."""
         return self.max_position_embeddings or self.seq_length or self.training_seqlen
 
-    @property
-    def head_dim(self) -> int:
-        """hidden_size / n_head."""
-        return self.divide("hidden_size", "num_attention_heads")
-
     def rope(self) -> Rotary:
         return Rotary(10_000.0)
-
-    def dense_mlp(self, **own: Any) -> FeedForward:
-        return super().dense_mlp(down_bias=True)

@@ -1,5 +1,7 @@
 """Llama 4 and Meta's models after it."""
 
+from dataclasses import replace
+from operator import attrgetter
 from typing import Annotated, Any
 
 from pydantic_core import core_schema
@@ -147,17 +149,11 @@ class MuseGlimmer(Decoder):
     layer_module_names = {"attn.gate_proj": "self_attn.gate_proj", **NORMS_AROUND}
     norms = "around"
     qk_norm = QKNorm(0, learned=False)
-
-    @property
-    def activation(self) -> str:
-        return self.hidden_activation
-
-    def norm(self) -> Norm:
-        """RMSNorm whose stored weight is the scale minus 1."""
-        return Norm(hidden=self.hidden_size, kind="rms", eps=self.rms_norm_eps, less_one=True)
+    activation = property(attrgetter("hidden_activation"))
+    norm_weight_minus_one = True
 
     def post_norm(self) -> Norm:
-        return Norm(hidden=self.hidden_size, kind="rms", eps=self.post_norm_eps, less_one=True)
+        return replace(self.norm(), eps=self.post_norm_eps)
 
     def has_window(self, number: int) -> bool:
         """True of layers that have the window, if layer_types is absent: all but every fourth, from the last."""
@@ -218,10 +214,8 @@ class MuseSpark(MuseGlimmer):
         "mlp_add.gate.weight": "post_feedforward_residual_gate.gate",
     }
     expert_count = "num_local_experts"
-
-    @property
-    def activation(self) -> str:
-        return self.hidden_act
+    activation = property(attrgetter("hidden_act"))
+    attention_options = dict(head_norm=attrgetter("rms_norm_eps"))
 
     def check(self) -> None:
         super().check()
@@ -232,9 +226,6 @@ class MuseSpark(MuseGlimmer):
         routed = [True] * layers if self.mlp_layer_types is None else sparse_layers(self.mlp_layer_types, layers)
         per_layer = zip(windows, routed, self.has_rotary(), strict=True)
         return [Layer(window, some, rotary=rotary) for window, some, rotary in per_layer]
-
-    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
-        return super().attention(layer, head_norm=self.rms_norm_eps)
 
     def experts(self, *_: str, **own: Any) -> Experts:
         norms = (self.rms_norm_eps, self.post_norm_eps)

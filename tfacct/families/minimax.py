@@ -287,6 +287,7 @@ class MiniMaxM3VL(MiniMaxDecoder):
     }
     all_layers_have_experts = False
     norm_weight_minus_one = True
+    activation = "swigluoai"
 
     @classmethod
     def read(cls, raw: Mapping[str, Any]) -> tuple[FamilyConfig, dict[str, Any], list[str]]:
@@ -379,7 +380,3 @@ class MiniMaxM3VL(MiniMaxDecoder):
     def experts(self, *_: str, **own: Any) -> Experts:
         """With a shared expert of width shared_intermediate_size."""
         return super().experts(shared=self.shared_intermediate_size)
-
-    @property
-    def activation(self) -> str:
-        return "swigluoai"

@@ -59,7 +59,7 @@ class MlaDecoder(Decoder):
             "rotary": self.rope(),
             "form": self.latent_attention,
         }
-        return LatentAttention(hidden=self.hidden_size, **{**how, **own})
+        return LatentAttention(hidden=self.hidden_size, **{**how, **self.options("attention", **own)})
 
 
 class DeepseekExperts(SharedExperts):

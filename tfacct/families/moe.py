@@ -1,16 +1,17 @@
 """Decoders with experts whose lineage has few models: Kolibri 1, Flint, Trinity, Laguna, Step, Grok-1, DBRX."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+from operator import attrgetter
 from typing import Annotated, Any, NamedTuple
 
 from pydantic_core import core_schema
 
 from tfacct.architecture.blocks import Block
-from tfacct.architecture.parts import Attention, Embedding, Experts, LatentAttention, Norm, QKNorm, Rotary
+from tfacct.architecture.parts import Attention, Experts, LatentAttention, Norm, QKNorm, Rotary
 from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
 from tfacct.families.decoder import (
+    DIVIDED_HEAD_DIM,
     EXPERT_MODULES,
     EXPERT_TENSORS,
     QK_NORMS,
@@ -70,13 +71,11 @@ class SharedExpertDecoder(Decoder):
     layer_module_names = {**EXPERT_MODULES, **QK_NORMS}
     layer_tensor_names = EXPERT_TENSORS
     qk_norm = QKNorm(0)
+    experts_options = dict(shared=attrgetter("shared_expert_intermediate_size"))
 
     def check(self) -> None:
         super().check()
         self.experts()
-
-    def experts(self, *_: str, **own: Any) -> Experts:
-        return super().experts(shared=self.shared_expert_intermediate_size, **own)
 
 
 class Kolibri1(SharedExpertDecoder):
@@ -129,6 +128,7 @@ class Flint(SharedExpertDecoder):
     checkpoint_conversion_mapping = ((r"\.softmax_offset$", ".sinks"),)
     layer_module_names = {**mlp_modules("mlp.shared_expert", at="mlp.shared"), **SINK_MODULES}
     layer_tensor_names = SINK_TENSORS
+    attention_options = dict(sinks=True)
 
     def has_window(self, number: int) -> bool:
         """True of layers that have the window, if layer_types is absent."""
@@ -139,9 +139,6 @@ class Flint(SharedExpertDecoder):
         dense = [0, 1] if self.mlp_only_layers is None else self.mlp_only_layers
         routed = moe_layers(self.num_hidden_layers, self.decoder_sparse_step, dense)
         return [Layer(window, some, rotary=window is not None) for window, some in zip(windows, routed, strict=True)]
-
-    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
-        return super().attention(layer, sinks=True, **own)
 
 
 class Grok1(DecoderBase):
@@ -173,11 +170,10 @@ class Grok1(DecoderBase):
     attribute_map = {"num_local_experts": "num_experts"}
     ignored_fields = "output_router_logits router_aux_loss_coef"
     task_heads = {"ForCausalLM": CAUSAL_MODEL}
+    head_dim = DIVIDED_HEAD_DIM
     norms = "around"
-
-    @property
-    def head_dim(self) -> int:
-        return self.divide("hidden_size", "num_attention_heads")
+    attention_options = dict(scale=attrgetter("attn_output_multiplier"), softcap=attrgetter("max_attn_value"))
+    expert_width = "intermediate_size"
 
     def check(self) -> None:
         super().check()
@@ -188,12 +184,6 @@ class Grok1(DecoderBase):
 
     def rope(self) -> Rotary:
         return Rotary(self.rope_theta)
-
-    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
-        return super().attention(layer, scale=self.attn_output_multiplier, softcap=self.max_attn_value, **own)
-
-    def experts(self, *_: str, **own: Any) -> Experts:
-        return super().experts(width="intermediate_size")
 
     def embeddings_and_head(self) -> dict[str, Any]:
         return self.scaled_embeddings_and_head(self.embedding_multiplier_scale, self.output_multiplier_scale)
@@ -347,6 +337,8 @@ class Afmoe(Decoder):
     layer_tensor_names = {**EXPERT_TENSORS, "mlp.routing.bias": "mlp.expert_bias"}
     qk_norm = QKNorm(0)
     norms = "around"
+    attention_options = dict(gated=True, gate_bias=False)
+    embedding_options = dict(scaled=attrgetter("mup_enabled"))
 
     def check(self) -> None:
         self.experts()
@@ -357,14 +349,8 @@ class Afmoe(Decoder):
         first = self.num_dense_layers
         return [Layer(w, experts=number >= first, rotary=w is not None) for number, w in enumerate(windows)]
 
-    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
-        return super().attention(layer, gated=True, gate_bias=False)
-
     def experts(self, *_: str, **own: Any) -> Experts:
         return self.experts_with_shared("num_experts", "num_shared_experts", choice_bias=True)
-
-    def embedding(self, **own: Any) -> Embedding:
-        return super().embedding(scaled=self.mup_enabled)
 
 
 class LayerWithHeads(NamedTuple):
@@ -423,6 +409,7 @@ class Laguna(GatedHeadsDecoder):
         FULL: {"rope_type": "default", "rope_theta": 500_000.0, "partial_rotary_factor": 0.5},
         SLIDING: {"rope_type": "default", "rope_theta": 10_000.0, "partial_rotary_factor": 1.0},
     }
+    experts_options = dict(choice_bias=True)
 
     def check(self) -> None:
         """Refuse another gate, and published fields that contradict those that the class reads."""
@@ -445,9 +432,6 @@ class Laguna(GatedHeadsDecoder):
     def attention(self, layer: LayerWithHeads, **own: Any) -> Attention | LatentAttention:
         gates = "elements" if self.gating == "per-element" else "heads"
         return super().attention(layer, gates=gates, gate_act="softplus")
-
-    def experts(self, *_: str, **own: Any) -> Experts:
-        return super().experts(choice_bias=True)
 
 
 class Step3p5(GatedHeadsDecoder):
@@ -502,6 +486,7 @@ class Step3p5(GatedHeadsDecoder):
     expert_count = "n_routed_experts"
     rope_by_kind = {}
     norm_weight_minus_one = True
+    experts_options = dict(shared=attrgetter("share_expert_dim"), shared_bias=attrgetter("mlp_bias"), activation="silu")
 
     def one_per_layer(self, values: list[Any], name: str) -> list[Any]:
         """A list whose further entries may be about layers that predict further tokens. Raises ConfigError."""
@@ -573,8 +558,3 @@ class Step3p5(GatedHeadsDecoder):
     def attention(self, layer: LayerWithHeads, **own: Any) -> Attention | LatentAttention:
         size, scale = self.rotary_size(layer), (self.query_pre_attn_scalar or self.head_dim) ** -0.5
         return super().attention(layer, rope_dim=None if size == self.head_dim else size, scale=scale, gates="heads")
-
-    def experts(self, *_: str, **own: Any) -> Experts:
-        """Always with SiLU."""
-        experts = DecoderBase.experts(self, shared=self.share_expert_dim, shared_bias=self.mlp_bias)
-        return replace(experts, activation="silu")

@@ -1,6 +1,7 @@
 """Nvidia's Nemotron models."""
 
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from tfacct.architecture.blocks import Block
@@ -230,10 +231,7 @@ class NemotronH(Mamba2Family, HybridDecoder):
     }
     conv_kernel_field, eps_field, mlp_gated = "conv_kernel", "layer_norm_epsilon", False
     expert_count = "n_routed_experts"
-
-    @property
-    def activation(self) -> str:
-        return self.mlp_hidden_act
+    activation = property(attrgetter("mlp_hidden_act"))
 
     @classmethod
     def read(cls, raw: Mapping[str, Any]) -> tuple[FamilyConfig, dict[str, Any], list[str]]:

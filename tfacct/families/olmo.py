@@ -1,11 +1,12 @@
 """Ai2's OLMo models."""
 
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import Any
 
 from pydantic import Field
 
-from tfacct.architecture.parts import Attention, DeltaNet, LatentAttention, Norm, QKNorm, Rotary
+from tfacct.architecture.parts import DeltaNet, QKNorm, Rotary
 from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
 from tfacct.families.decoder import EXPERT_MODULES, EXPERT_TENSORS, NORMS_AFTER, QK_NORMS, Decoder, Layer, Window
@@ -24,12 +25,8 @@ class Olmo(Decoder):
     clip_qkv: PositiveFloat | None = None
     class_prefixes = ("Olmo", "OLMo")  # some files write OLMo
     task_heads = CLASSIFYING
-
-    def norm(self) -> Norm:
-        return Norm(hidden=self.hidden_size, kind="layer", eps=1e-5, learned="none")
-
-    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
-        return super().attention(layer, clip=self.clip_qkv, **own)
+    attention_options = dict(clip=attrgetter("clip_qkv"))
+    norm_kind, norm_learned, eps_field, norm_eps = "layer", "none", "norm_eps", 1e-5  # rms_norm_eps is not read
 
 
 class Olmoe(Olmo):
@@ -45,7 +42,7 @@ class Olmoe(Olmo):
     all_layers_have_experts, expert_width = True, "intermediate_size"
     heads_fill_hidden_size = True
     qk_norm = QKNorm(0, together=True)
-    norm = Decoder.norm
+    norm_kind, norm_learned, eps_field = "rms", "both", "rms_norm_eps"  # type: ignore[assignment]
 
     def check(self) -> None:
         self.experts()

@@ -1,10 +1,11 @@
 """Microsoft's Phi models."""
 
+from operator import attrgetter
 from typing import Any
 
-from tfacct.architecture.parts import Attention, Head, LatentAttention, QKNorm, Rotary
+from tfacct.architecture.parts import Attention, LatentAttention, QKNorm, Rotary
 from tfacct.base.errors import ConfigError
-from tfacct.families.decoder import EXPERT_TENSORS, QK_LAYERNORMS, DecoderBase, Layer, expert_modules
+from tfacct.families.decoder import DIVIDED_HEAD_DIM, EXPERT_TENSORS, QK_LAYERNORMS, DecoderBase, Layer, expert_modules
 from tfacct.families.family import SAME_AS_QUERY_HEADS, attention_modules, mlp_modules
 from tfacct.families.fields import Fraction, JsonDict, LayerCount, PositiveFloat, PositiveInt, StrictBool, StrictStr
 from tfacct.families.llama import SIZES
@@ -45,11 +46,9 @@ class Phi(DecoderBase):
     }
     norm_kind, eps_field, mlp_gated, qk_norm = "layer", "layer_norm_eps", False, QKNorm(0, kind="layer")
     attention_bias = mlp_bias = True
-    block = DecoderBase.parallel_block
-
-    @property
-    def head_dim(self) -> int:
-        return self.divide("hidden_size", "num_attention_heads")
+    order, shares_norm = "parallel", True
+    head_dim = DIVIDED_HEAD_DIM
+    head_options = dict(bias=True)
 
     def head_sizes(self, layer: Layer) -> dict[str, int]:
         """An odd head_dim is fine: part of a head rotates."""
@@ -58,9 +57,6 @@ class Phi(DecoderBase):
 
     def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
         return super().attention(layer, rope_dim=self.rotary_size())
-
-    def head(self, **own: Any) -> Head:
-        return super().head(bias=True)
 
 
 class Phi3(Mistral):
@@ -107,6 +103,7 @@ class Phimoe(Mistral):
     layer_module_names, layer_tensor_names = expert_modules(router="router"), EXPERT_TENSORS
     norm_kind = "layer"
     all_layers_have_experts, expert_count, expert_width = True, "num_local_experts", "intermediate_size"
+    head_options = dict(bias=attrgetter("lm_head_bias"))
 
     def check(self) -> None:
         if self.num_experts_per_tok != 2:
@@ -114,6 +111,3 @@ class Phimoe(Mistral):
                 f"num_experts_per_tok = {self.num_experts_per_tok:,}, but the class sends a token to 2 experts"
             )
         self.experts()
-
-    def head(self, **own: Any) -> Head:
-        return super().head(bias=self.lm_head_bias)

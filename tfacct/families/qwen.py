@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any
 
 from tfacct.architecture.parts import Attention, Experts, FeedForward, LatentAttention, Part, Pooler, QKNorm
@@ -85,6 +86,7 @@ class Qwen2(Qwen):
     nested_defaults = SIZES
     task_heads = {**LABELLING, "ForRewardModel": REWARD, "ForProcessRewardModel": STEPS}
     ignored_fields = "attention_bias qkv_bias dual_chunk_attention_config"  # none is read by the class
+    attention_options = dict(qkv_bias=True, out_bias=False)
 
     def pooler(self, hidden: Any) -> Pooler:
         """The first of a reward model's two matrix products."""
@@ -92,9 +94,6 @@ class Qwen2(Qwen):
 
     def hf_unsupported(self) -> str | None:
         return None if self.task_head.auto else "there is none of that name, for its files have code of their own"
-
-    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
-        return super().attention(layer, qkv_bias=True, out_bias=False, **own)
 
 
 class Qwen3(Qwen):
@@ -132,9 +131,7 @@ class GatedSharedExpert(DecoderBase):
         "mlp.shared_gate": "mlp.shared_expert_gate",
     }
     layer_tensor_names = EXPERT_TENSORS
-
-    def experts(self, *_: str, **own: Any) -> Experts:
-        return super().experts(shared=self.shared_expert_intermediate_size, shared_gate=True)
+    experts_options = dict(shared=attrgetter("shared_expert_intermediate_size"), shared_gate=True)
 
 
 class Qwen2Moe(GatedSharedExpert, QwenMoe):
@@ -149,9 +146,7 @@ class Qwen2Moe(GatedSharedExpert, QwenMoe):
     decoder_sparse_step: PositiveInt = 1
     mlp_only_layers: list[NonNegativeInt] | None = None
     nested_defaults = {**SIZES, "hidden_size": 2048, "num_hidden_layers": 24, "num_attention_heads": 16}
-
-    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
-        return super().attention(layer, qkv_bias=self.qkv_bias, **own)
+    attention_options = dict(qkv_bias=attrgetter("qkv_bias"))
 
     def has_window(self, number: int) -> bool:
         """Every other of the first max_window_layers layers."""
@@ -311,6 +306,7 @@ class Qwen1(PartialRotaryDecoder):
     )
     hf_model_type = "qwen2"  # its own code is in its files
     heads_fill_hidden_size = True
+    attention_options = dict(qkv_bias=True)
 
     def check(self) -> None:
         super().check()
@@ -321,9 +317,6 @@ class Qwen1(PartialRotaryDecoder):
     @property
     def mlp_width(self) -> int:
         return self.intermediate_size // 2
-
-    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
-        return super().attention(layer, qkv_bias=True)
 
     def mlp(self, layer: Layer) -> FeedForward:
         sizes: dict[str, Any] = {"hidden": self.hidden_size, "width": self.mlp_width}

@@ -2,20 +2,11 @@
 
 from collections.abc import Mapping
 from math import isqrt
+from operator import attrgetter
 from typing import Any, ClassVar
 
 from tfacct.architecture.blocks import Stack, stacks
-from tfacct.architecture.parts import (
-    Attention,
-    Deepstack,
-    FeedForward,
-    GatedMerger,
-    Merger,
-    Patches,
-    Positions,
-    QKNorm,
-    Rotary,
-)
+from tfacct.architecture.parts import Attention, Deepstack, GatedMerger, Merger, Patches, Positions, QKNorm, Rotary
 from tfacct.base.errors import ConfigError
 from tfacct.families.encoders import EncoderBase, axial_theta, check_axial
 from tfacct.families.family import attention_modules, mlp_modules
@@ -63,24 +54,13 @@ class QwenVisionBase(EncoderBase):
     patch_bias = False
     patch_norm = False
     """Whether a norm follows the projection of patches."""
-
-    @property
-    def num_hidden_layers(self) -> int:
-        return self.depth
-
-    @property
-    def num_attention_heads(self) -> int:
-        return self.num_heads
+    eps = 1e-6  # in no field of most classes
 
     @property
     def head_dim(self) -> int:
         """Size of one head, which rows and columns share. Raises ConfigError."""
         size = divide_exactly(self.width, self.num_heads, "the width by num_heads")
         return 4 * divide_exactly(size, 4, "the size of a head by 4")
-
-    @property
-    def eps(self) -> float:
-        return 1e-6  # in no field of most classes
 
     @property
     def context(self) -> int:
@@ -138,10 +118,7 @@ class Ernie4_5_VLMoeVisionTransformerPretrained(QwenVisionBase):
     }
     module_names = {"final_norm": "ln"}
     layer_module_names = mlp_modules("mlp", "fc1", "fc2", None)
-
-    @property
-    def eps(self) -> float:
-        return self.rms_norm_eps
+    eps = property(attrgetter("rms_norm_eps"))
 
 
 class QwenVision(QwenVisionBase):
@@ -165,14 +142,8 @@ class Qwen2VisionTransformerPretrained(QwenVision):
     task_heads = {"Model": TaskHead("models.qwen2_vl.modeling_qwen2_vl.Qwen2VisionTransformerPretrainedModel", "none")}
     module_names = {"merger.norm": "merger.ln_q", "merger.up_proj": "merger.mlp.0", "merger.down_proj": "merger.mlp.2"}
     layer_module_names = mlp_modules("mlp", "fc1", "fc2", None)
-
-    @property
-    def width(self) -> int:
-        return self.embed_dim
-
-    @property
-    def out_hidden_size(self) -> int:
-        return self.hidden_size
+    width = property(attrgetter("embed_dim"))
+    out_hidden_size = property(attrgetter("hidden_size"))
 
     @property
     def intermediate_size(self) -> int:
@@ -191,6 +162,7 @@ class Qwen2_5_VisionTransformerPretrained(QwenVision):
     norm_kind = "rms"
     module_names = Qwen2VisionTransformerPretrained.module_names
     layer_module_names = mlp_modules("mlp")
+    mlp_options = dict(gated=True)
 
     @property
     def window_side(self) -> int:
@@ -222,9 +194,6 @@ class Qwen2_5_VisionTransformerPretrained(QwenVision):
     def check(self) -> None:
         self.attention()  # its errors come before those of the image
         super().check()
-
-    def mlp(self, **own: Any) -> FeedForward:
-        return super().mlp(gated=True)
 
     def stacks(self) -> tuple[Stack, ...]:
         """Layers with windows and without."""
@@ -366,10 +335,7 @@ class GlmVision(QwenVisionBase):
         **mlp_modules("merger", at="merger"),
     }
     layer_module_names = mlp_modules("mlp")
-
-    @property
-    def eps(self) -> float:
-        return self.rms_norm_eps
+    eps = property(attrgetter("rms_norm_eps"))
 
     @property
     def context(self) -> int:
@@ -387,22 +353,14 @@ class Glm4vVision(GlmVision):
 
     patch_norm = True
     module_names = {"embed.norm": "post_conv_layernorm", "pos_embed": "embeddings.position_embedding"}
-
-    @property
-    def merger_width(self) -> int:
-        """Width of the merger's MLP."""
-        return self.intermediate_size
+    merger_width = property(attrgetter("intermediate_size"))
+    mlp_options = dict(width=attrgetter("out_hidden_size"), gated=True, bias=False)
+    attention_options = dict(qkv_bias=attrgetter("attention_bias"), out_bias=False)
 
     def check(self) -> None:
         if self.image_size < self.patch_size:
             raise ConfigError(f"image_size {self.image_size:,} is smaller than patch_size {self.patch_size:,}")
         super().check()
-
-    def attention(self, **own: Any) -> Attention:
-        return super().attention(qkv_bias=self.attention_bias, out_bias=False)
-
-    def mlp(self, **own: Any) -> FeedForward:
-        return super().mlp(width=self.out_hidden_size, gated=True, bias=False)
 
     def positions(self) -> Positions:
         rows = (self.image_size // self.patch_size) ** 2
@@ -419,6 +377,7 @@ class GlmOcrVision(GlmVision):
     defaults = dict(hidden_size=1024, attention_bias=True, num_heads=16, out_hidden_size=1536, intermediate_size=4096)
     reference_only = "image_size"
     layer_module_names = {f"attn.{name}_norm": f"attn.{name}_norm" for name in "qk"}
+    mlp_options = dict(gated=True, bias=attrgetter("attention_bias"))
 
     @property
     def merger_width(self) -> int:
@@ -428,6 +387,3 @@ class GlmOcrVision(GlmVision):
     def attention(self, **own: Any) -> Attention:
         biased = self.attention_bias
         return super().attention(qkv_bias=biased, out_bias=biased, qk_norm=QKNorm(self.rms_norm_eps))
-
-    def mlp(self, **own: Any) -> FeedForward:
-        return super().mlp(gated=True, bias=self.attention_bias)

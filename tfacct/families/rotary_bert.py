@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
@@ -14,7 +15,6 @@ from tfacct.architecture.parts import (
     Experts,
     FeedForward,
     Head,
-    LatentAttention,
     Norm,
     Pooler,
     Positions,
@@ -375,14 +375,10 @@ class ModernBert(DecoderBase):
         "mlp_norm": "mlp_norm",
         **mlp_modules("mlp", "Wi", "Wo", "Wi"),
     }
-
-    @property
-    def activation(self) -> str:
-        return self.hidden_activation
-
-    def norm(self) -> Norm:
-        learned: Literal["both", "scale"] = "both" if self.norm_bias else "scale"
-        return Norm(hidden=self.hidden_size, kind="layer", learned=learned, eps=self.norm_eps)
+    activation = property(attrgetter("hidden_activation"))
+    attention_options = dict(causal=attrgetter("causal"))
+    norm_kind, eps_field = "layer", "norm_eps"
+    norm_learned = property(lambda self: "both" if self.norm_bias else "scale")
 
     def pooler(self, hidden: Any) -> Pooler:
         """A projection, an activation and a norm before a classifier."""
@@ -406,9 +402,6 @@ class ModernBert(DecoderBase):
         if layer.window is not None:
             kind, theta, default = SLIDING, self.local_rope_theta, 10_000.0
         return read_rope(theta or default, None, (self.rope_parameters or {}).get(kind))
-
-    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
-        return super().attention(layer, causal=self.causal)
 
     @property
     def window(self) -> int:
@@ -498,17 +491,13 @@ class EuroBert(Decoder):
         ),
         "ForTokenClassification": TOKENS_CLASSIFIED,
     }
+    attention_options = dict(causal=False)
+    head_options = dict(bias=attrgetter("mlp_bias"))
 
     def pooler(self, hidden: Any) -> Pooler:
         """A projection and GELU before the classifier of sequences."""
         reads: dict[str, Literal["first", "mean", "each"]] = {"bos": "first", "mean": "mean", "late": "each"}
         return Pooler(hidden=hidden, reads=reads[self.classifier_pooling], activation="gelu")
-
-    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
-        return super().attention(layer, causal=False)
-
-    def head(self, **own: Any) -> Head:
-        return super().head(bias=self.mlp_bias)
 
 
 class Esm(PositionsAfterPadding, BertBase):
@@ -602,6 +591,7 @@ class Esmc(Decoder):
     base_model_prefix = "esmc"
     module_names = LM_HEAD
     layer_module_names = QK_NORMS
+    attention_options = dict(causal=False)
 
     def check(self) -> None:
         super().check()
@@ -614,9 +604,6 @@ class Esmc(Decoder):
     def residual_factor(self) -> float:
         factor: float = (36 / self.num_hidden_layers) ** 0.5
         return factor
-
-    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
-        return super().attention(layer, causal=False)
 
     def head(self, **own: Any) -> Head:
         return Head(hidden=self.hidden_size, vocab=self.vocab_size, bias=True, transform="gelu", eps=self.eps)

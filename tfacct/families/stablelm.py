@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 from pydantic_core import core_schema
 
-from tfacct.architecture.blocks import Block
 from tfacct.architecture.parts import QKNorm, Rotary
 from tfacct.base.errors import ConfigError
 from tfacct.families.decoder import NORMS_AROUND, QK_LAYERNORMS, QK_NORMS, Decoder, Layer, PartialRotaryDecoder
@@ -35,9 +34,8 @@ class StableLm(PartialRotaryDecoder):
     heads_fill_hidden_size, norm_kind, eps_field = True, "layer", "layer_norm_eps"
     attention_bias, attention_out_bias = property(attrgetter("use_qkv_bias")), False
     qk_norm = QKNorm(0, kind="layer", own=True, shift=False)
-
-    def block(self, layer: Layer) -> Block:
-        return self.parallel_block(layer) if self.use_parallel_residual else super().block(layer)
+    order = property(lambda self: "parallel" if self.use_parallel_residual else "pre")
+    shares_norm = property(attrgetter("use_parallel_residual"))
 
 
 class Persimmon(PartialRotaryDecoder):
@@ -96,11 +94,7 @@ class Plamo3(Decoder):
     layer_module_names = {**QK_NORMS, **NORMS_AROUND}
     norms, qk_norm = "around", QKNorm(0, less_one=True)
     norm_weight_minus_one = True
-
-    @property
-    def activation(self) -> str:
-        """hidden_activation names the whole gated MLP."""
-        return "silu"
+    activation = "silu"  # hidden_activation names the whole gated MLP
 
     def layers(self) -> list[Layer]:
         count, every = self.num_hidden_layers, self.sliding_window_pattern

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache, cached_property
+from operator import attrgetter
 from typing import Any, ClassVar, Literal
 
 from tfacct.architecture.blocks import Block, Stack, stacks
@@ -83,11 +84,7 @@ class T5(Family):
         "final_norm": "decoder.final_layer_norm",
         "lm_head": "lm_head",
     }
-
-    @property
-    def context(self) -> int:
-        """n_positions."""
-        return self.n_positions
+    context = property(attrgetter("n_positions"))
 
     def hf_module_names(self) -> Mapping[str, str]:
         """The MLP has two matrices, or three if gated. An encoder alone has no names of the decoder."""

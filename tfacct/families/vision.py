@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping
 from math import isqrt
+from operator import attrgetter
 from typing import Any
 
 from tfacct.architecture.blocks import Block
-from tfacct.architecture.parts import Attention, Averaged, FeedForward, Patches, PixelShuffle, Positions, QKNorm, Rotary
+from tfacct.architecture.parts import Attention, Averaged, Patches, PixelShuffle, Positions, QKNorm, Rotary
 from tfacct.base.errors import ConfigError
 from tfacct.families.clip import ClipLayers
 from tfacct.families.encoders import Encoder, EncoderBase, ImageEncoder, axial_theta, check_axial
@@ -165,15 +166,14 @@ class Gemma4Vision(EncoderBase):
     tensor_names = {"pos_embed.weight": "patch_embedder.position_embedding_table"}
     norm_kind = "rms"
     final_norm = False
+    eps = property(attrgetter("rms_norm_eps"))
+    hidden_act = property(attrgetter("hidden_activation"))
+    mlp_options = dict(gated=True, bias=False)
 
     @property
     def context(self) -> int:
         """Patches of an image that becomes default_output_length tokens."""
         return self.default_output_length * self.pooling_kernel_size**2
-
-    @property
-    def eps(self) -> float:
-        return self.rms_norm_eps
 
     @property
     def tiles(self) -> tuple[int, ...]:
@@ -202,13 +202,6 @@ class Gemma4Vision(EncoderBase):
             out_bias=False,
             **how,
         )
-
-    def mlp(self, **own: Any) -> FeedForward:
-        return super().mlp(gated=True, bias=False)
-
-    @property
-    def hidden_act(self) -> str:
-        return self.hidden_activation
 
     def block(self, **attention: Any) -> Block:
         return Block.of(self.attention(), self.mlp(), norm=self.norm(), post_norm=self.norm())
@@ -328,10 +321,8 @@ class PixtralVision(ImageEncoder):
     }
     norm_kind = "rms"
     patch_bias, embedding_norm, final_norm = False, True, False
-
-    @property
-    def eps(self) -> float:
-        return 1e-5
+    eps = 1e-5
+    mlp_options = dict(gated=True, bias=False)
 
     def check(self) -> None:
         super().check()
@@ -344,9 +335,6 @@ class PixtralVision(ImageEncoder):
     def attention(self, **own: Any) -> Attention:
         half = require_even(divide_exactly(self.head_dim, 2, "head_dim by 2"), "head_dim / 2 =")
         return super().attention(head_dim=2 * half, qkv_bias=False, out_bias=False)
-
-    def mlp(self, **own: Any) -> FeedForward:
-        return super().mlp(gated=True, bias=False)
 
     def positions(self) -> None:
         return None

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from operator import attrgetter
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator
@@ -139,10 +140,7 @@ class DeiT(ViT):
     }
     module_names = embedding_modules("deit.")
     tensor_names = embedding_tensors("deit.", "cls_token distillation_token position_embeddings")
-
-    @property
-    def extra_tokens(self) -> int:
-        return 1
+    extra_tokens = 1
 
     def patches(self, **own: Any) -> Patches:
         return super().patches(front=2, taught=True)
@@ -250,6 +248,7 @@ class Beit(ViTLayers, ImageEncoder):
         "rel_bias.weight": f"beit.{BIAS_TABLE.replace('relative', 'shared', 1)}",
     }
     layer_tensor_names = {"attn.rel_bias.weight": BIAS_TABLE, **LAYER_SCALES}
+    mlp_options = dict(channel_scale=attrgetter("scaled"))
 
     def pooler(self, hidden: Any) -> TokenPooler:
         """Mean of the patches and a norm, or the class token."""
@@ -277,9 +276,6 @@ class Beit(ViTLayers, ImageEncoder):
         each, shared = self.use_relative_position_bias, self.use_shared_relative_position_bias
         how: dict[str, Any] = {"key_bias": False, "channel_scale": self.scaled, "biased": each or shared}
         return super().attention(**how, **(self.bias_sizes if each else {}))
-
-    def mlp(self, **own: Any) -> FeedForward:
-        return super().mlp(channel_scale=self.scaled)
 
     def patches(self, **own: Any) -> Patches:
         return super().patches(masked=self.use_mask_token)
@@ -360,6 +356,7 @@ class InternVLVision(ViTLayers, ImageEncoder):
     }
     tensor_names = embedding_tensors("", "cls_token position_embeddings")
     layer_tensor_names = LAYER_SCALES
+    mlp_options = dict(channel_scale=True)
 
     def check(self) -> None:
         super().check()
@@ -370,9 +367,6 @@ class InternVLVision(ViTLayers, ImageEncoder):
     def attention(self, **own: Any) -> Attention:
         norms = QKNorm(1e-6, together=True) if self.use_qk_norm else None
         return super().attention(qkv_bias=self.attention_bias, qk_norm=norms, channel_scale=True)
-
-    def mlp(self, **own: Any) -> FeedForward:
-        return super().mlp(channel_scale=True)
 
     def stacks(self) -> tuple[Stack, ...]:
         """Layers whose norms may be RMSNorm, unlike the last one."""
@@ -396,12 +390,8 @@ class DinoLayers(ImageEncoder):
         "attn.channel_scale.weight": "layer_scale1.lambda1",
         "mlp.channel_scale.weight": "layer_scale2.lambda1",
     }
-
-    def attention(self, **own: Any) -> Attention:
-        return super().attention(channel_scale=True, **own)
-
-    def mlp(self, **own: Any) -> FeedForward:
-        return super().mlp(channel_scale=True, **own)
+    mlp_options = dict(channel_scale=True)
+    attention_options = dict(channel_scale=True)
 
 
 class Dinov2(DinoLayers):
@@ -424,6 +414,7 @@ class Dinov2(DinoLayers):
     layer_path = "encoder.layer.*"
     module_names = embedding_modules("")
     tensor_names = embedding_tensors("", "position_embeddings")
+    stores_mask_token = property(attrgetter("use_mask_token"))
 
     def hf_module_names(self) -> Mapping[str, str]:
         """A gated MLP has other names."""
@@ -439,11 +430,6 @@ class Dinov2(DinoLayers):
         gated, width = self.use_swiglu_ffn, self.hidden_size * self.mlp_ratio
         width = (int(width * 2 / 3) + 7) // 8 * 8 if gated else width
         return super().mlp(width=width, gated=gated, activation="silu" if gated else self.hidden_act)
-
-    @property
-    def stores_mask_token(self) -> bool:
-        """Whether the class stores a token for patches that training masks."""
-        return self.use_mask_token
 
     def patches(self, **own: Any) -> Patches:
         extra = self.extra_tokens
@@ -466,6 +452,7 @@ class Dinov2WithRegisters(Dinov2):
     constant_axes = frozenset("G")
     reference_only = "use_mask_token"
     tensor_names = embedding_tensors("", "register_tokens")
+    stores_mask_token = True
 
     @property
     def extra_tokens(self) -> int:
@@ -473,10 +460,6 @@ class Dinov2WithRegisters(Dinov2):
         if not self.num_register_tokens:
             raise self.refused("num_register_tokens", 0)
         return self.num_register_tokens
-
-    @property
-    def stores_mask_token(self) -> bool:
-        return True
 
 
 class DINOv3ViT(DinoLayers):
@@ -498,11 +481,8 @@ class DINOv3ViT(DinoLayers):
     module_names = {"embed.project": "embeddings.patch_embeddings", "final_norm": "norm"}
     layer_module_names = mlp_modules("mlp")
     tensor_names = embedding_tensors("", "register_tokens")
-
-    @property
-    def extra_tokens(self) -> int:
-        """Registers."""
-        return self.num_register_tokens
+    extra_tokens = property(attrgetter("num_register_tokens"))
+    mlp_options = dict(gated=attrgetter("use_gated_mlp"), bias=attrgetter("mlp_bias"))
 
     def check(self) -> None:
         super().check()
@@ -515,9 +495,6 @@ class DINOv3ViT(DinoLayers):
 
     def attention(self, **own: Any) -> Attention:
         return super().attention(qkv_bias=self.query_bias, key_bias=self.key_bias, out_bias=self.proj_bias)
-
-    def mlp(self, **own: Any) -> FeedForward:
-        return super().mlp(gated=self.use_gated_mlp, bias=self.mlp_bias)
 
     def patches(self, **own: Any) -> Patches:
         return super().patches(front=1 + self.extra_tokens, further=self.extra_tokens, masked=True)

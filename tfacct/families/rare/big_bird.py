@@ -1,8 +1,9 @@
 """BigBird: BERT for longer texts, with full attention."""
 
 from dataclasses import replace
+from operator import attrgetter
 
-from tfacct.architecture.parts import Attention, Embedding
+from tfacct.architecture.parts import Embedding
 from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
 from tfacct.base.spelling import setting
@@ -29,6 +30,7 @@ class BigBird(StoresPooler):
     }
     module_names = {**Bert.module_names, "idle": ".pooler", "pooler": ".pooler"}
     tensor_names = Bert.tensor_names
+    attention_options = dict(qkv_bias=attrgetter("use_bias"))
 
     def check(self) -> None:
         if self.attention_type != FULL:
@@ -38,9 +40,6 @@ class BigBird(StoresPooler):
                 f"{setting('attention_type', FULL)} counts every pair of tokens",
             )
         super().check()
-
-    def attention(self) -> Attention:
-        return replace(super().attention(), qkv_bias=self.use_bias)
 
     def embedding(self) -> Embedding:
         return replace(super().embedding(), scaled=self.rescale_embeddings)

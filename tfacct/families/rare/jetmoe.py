@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tfacct.architecture.parts import Experts, SentAttention
+from tfacct.architecture.parts import SentAttention
 from tfacct.base.errors import ConfigError
 from tfacct.families.decoder import Decoder, Layer
 from tfacct.families.family import ABSENT
@@ -45,6 +45,7 @@ class JetMoe(Decoder):
     }
     all_layers_have_experts = True
     expert_count, expert_width = "num_local_experts", "intermediate_size"
+    experts_options = dict(sum_bias=True)
 
     def check(self) -> None:
         self.experts()
@@ -64,6 +65,3 @@ class JetMoe(Decoder):
             experts=self.num_local_experts,
             rotary=self.rope(),
         )
-
-    def experts(self, *_: str, **own: Any) -> Experts:
-        return super().experts(sum_bias=True)

@@ -1,5 +1,7 @@
 """LED."""
 
+from operator import attrgetter
+
 from tfacct.architecture.blocks import Stack
 from tfacct.architecture.parts import Positions
 from tfacct.base.errors import ConfigError
@@ -40,11 +42,7 @@ class LED(EncoderDecoder):
         },
         "encoder.blocks.*.attn.o_proj": f"{encoder_attention}.output",
     }
-
-    @property
-    def context(self) -> int:
-        """max_decoder_position_embeddings."""
-        return self.max_decoder_position_embeddings
+    context = property(attrgetter("max_decoder_position_embeddings"))
 
     @property
     def source(self) -> int:

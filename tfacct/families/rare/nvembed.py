@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from tfacct.architecture.parts import Attention, LatentAttention, LatentReader
+from tfacct.architecture.parts import LatentReader
 from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
-from tfacct.families.decoder import Decoder, Layer
+from tfacct.families.decoder import Decoder
 from tfacct.families.family_config import FamilyConfig
 from tfacct.families.fields import PositiveInt, StrictStr
 from tfacct.families.task_heads import BODY, TaskHead
@@ -29,6 +29,7 @@ class NVEmbed(Decoder):
     reference_only = "latent_dim hidden_dim"
     ignored_fields = """add_eos add_pad_token is_mask_instruction padding_side output_normalize tie_word_embeddings
         sliding_window attention_dropout added_tokens_decoder latent_attention"""
+    attention_options = dict(causal=False)
 
     @classmethod
     def read(cls, raw: Mapping[str, Any]) -> tuple[FamilyConfig, dict[str, Any], list[str]]:
@@ -46,9 +47,6 @@ class NVEmbed(Decoder):
 
     def check(self) -> None:
         self.require({"latent_dim": self.hidden_size, "hidden_dim": self.hidden_size, "mask_type": "b"})
-
-    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
-        return super().attention(layer, causal=False)
 
     def embeddings_and_head(self) -> dict[str, Any]:
         return {**super().embeddings_and_head(), "head": None}

@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any
 
 from pydantic import Field
 
 from tfacct.architecture.blocks import Block
-from tfacct.architecture.parts import Attention, FeedForward, GatedRecurrence, Head, LatentAttention
+from tfacct.architecture.parts import Attention, FeedForward, GatedRecurrence, LatentAttention
 from tfacct.base.errors import ConfigError
 from tfacct.families.decoder import Layer, default_head_dim
 from tfacct.families.family import SAME_AS_QUERY_HEADS, attention_modules, mlp_modules
@@ -72,10 +73,8 @@ class RecurrentGemma(GemmaBase):
         "it convolves more positions than there are new tokens, and drops what it padded; in a decode step its "
         "convolution is a sum and no product"
     )
-
-    @property
-    def activation(self) -> str:
-        return self.hidden_activation
+    activation = property(attrgetter("hidden_activation"))
+    head_options = dict(softcap=attrgetter("logits_soft_cap"))
 
     def layers(self) -> list[Layer]:
         """The pattern of block_types, repeated. Raises ConfigError."""
@@ -112,9 +111,6 @@ class RecurrentGemma(GemmaBase):
     def block(self, layer: Layer) -> Block:
         mixer = self.attention(layer) if layer.kind == ATTENTION else self.mixer()
         return Block.of(mixer, self.mlp(layer), norm=self.norm())
-
-    def head(self, **own: Any) -> Head:
-        return super().head(softcap=self.logits_soft_cap)
 
     def hf_unsupported(self) -> str | None:
         """It needs a layer with attention, whose cache has the number of past tokens."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from operator import attrgetter
 
 from pydantic import Field
 
@@ -64,10 +65,7 @@ class Rwkv(Family):
         "in a step of one token for each sequence, it mixes that of each with the tokens before of all of them, and so "
         "runs every product once for each pair of sequences"
     )
-
-    @property
-    def context(self) -> int:
-        return self.context_length
+    context = property(attrgetter("context_length"))
 
     def architecture(self) -> Transformer:
         """Equal layers; LayerNorms also after the embedding and before the head."""

@@ -86,11 +86,7 @@ class XLNet(BertLike):
         "attn.segments.weight": "rel_attn.seg_embed",
     }
     transposed_weights = tuple(f"blocks.*.attn.{name}_proj" for name in "qkvr")
-
-    @property
-    def context(self) -> int:
-        """Length of the texts that the published models were trained with."""
-        return 512
+    context = 512  # of the texts that the published models were trained with
 
     def check(self) -> None:
         if self.task_head.head == "classes" and self.task_head.pooler:
