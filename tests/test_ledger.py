@@ -15,10 +15,10 @@ from tfacct.architecture.parts import (
     LatentAttention,
     Norm,
     Rotary,
-    TimeMix,
 )
 from tfacct.architecture.transformer import Transformer
 from tfacct.families.rare.diffllama import DifferentialAttention
+from tfacct.families.rare.rwkv import TimeMix
 from tfacct.ledger import workload
 from tfacct.ledger.einsum import SpecError, chunks, one_by_one, pairs, whole_bytes
 from tfacct.ledger.groups import Group, Ledger

@@ -11,7 +11,8 @@ from tests.conftest import by_kind, kind_of
 from tests.families import LOGITS, cases
 from tfacct import families
 from tfacct.architecture.blocks import Block
-from tfacct.architecture.parts import AltUp, Attention, DeltaNet, GatedRecurrence, LatentAttention, LightningAttention
+from tfacct.architecture.parts import AltUp, Attention, DeltaNet, LatentAttention, LightningAttention
+from tfacct.families.rare.recurrent_gemma import RGLRU
 from tfacct.ledger import paths
 from tfacct.loading.model import LoadedModel, subject
 
@@ -271,7 +272,7 @@ def test_without_the_classs_casts_they_are_equal_to_rounding(kind_pair, monkeypa
     monkeypatch.setattr(module, "torch", Float64())
     monkeypatch.setattr(torch.Tensor, "float", torch.Tensor.double)
     exact_angles(about, stranger)
-    if about.architecture.having(GatedRecurrence):  # its class's sum is a number of float32 by default
+    if about.architecture.having(RGLRU):  # its class's sum is a number of float32 by default
         monkeypatch.setattr(module.RecurrentGemmaRglru._rnn_scan, "__defaults__", (torch.float64,))
     embed = about.architecture.embed
     if embed.scaled and hasattr(

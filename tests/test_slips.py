@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from tests.conftest import TINY, VARIANTS, asked, ran, tiny
-from tfacct.architecture.parts import Attention, Averaged, DeltaNet, Experts, Part, Patches, TimeMix
+from tfacct.architecture.parts import Attention, Averaged, DeltaNet, Experts, Part, Patches
+from tfacct.families.rare.rwkv import TimeMix
 from tfacct.ledger.einsum import Axes, SpecError
 from tfacct.ledger.groups import Group, Ledger
 from tfacct.ledger.lines import CHUNK, Line, Matmul, Pointwise, State, Unused

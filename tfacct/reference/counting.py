@@ -25,16 +25,15 @@ from tfacct.reference.blocks import Block
 from tfacct.reference.compressed import GroupedLinear
 from tfacct.reference.experts import Bank, Routing, Weighting
 from tfacct.reference.latent import PerHead
-from tfacct.reference.lru import BlockGate
 from tfacct.reference.mixing import Convolution
 from tfacct.reference.model import Decoder, Inputs
-from tfacct.reference.modules import Activation, Add, Product, RMSNorm, Scale, Softcap, Work
+from tfacct.reference.modules import Activation, Add, BatchedProduct, Product, RMSNorm, Scale, Softcap, Work
 from tfacct.reference.rotary import Rotary
 
 PRODUCTS = ("linear", "matmul", "bmm", "addmm")
 """Names that fvcore has for the operators that the counted path may use."""
 
-PRODUCT_MODULES = (nn.Linear, Product, Bank, PerHead, Convolution, BlockGate, GroupedLinear)
+PRODUCT_MODULES = (nn.Linear, Product, Bank, PerHead, Convolution, BatchedProduct, GroupedLinear)
 """The modules that run one product each, and whose paths are those of lines."""
 
 POINTWISE = frozenset(
@@ -303,10 +302,9 @@ def seen(model: Decoder, given: Inputs) -> Seen:
                 heads, _, k = args[0].shape[-3:]
                 dims = (args[0].numel() // (heads * k), k, out.shape[-1], heads)
                 found.products[path] = Ran(*dims, args[0].numel(), module.weight.numel(), out.numel())
-            elif isinstance(module, BlockGate):
-                blocks, size, _ = module.weight.shape
-                dims = (out.numel() // (blocks * size), size, size, blocks)
-                found.products[path] = Ran(*dims, args[0].numel(), module.weight.numel(), out.numel())
+            elif isinstance(module, BatchedProduct):
+                weights = module.get_parameter("weight").numel()
+                found.products[path] = Ran(*module.counted(out), args[0].numel(), weights, out.numel())
             elif isinstance(module, GroupedLinear):
                 rows, inputs = module.weight.shape
                 outputs = rows // module.groups

@@ -19,7 +19,6 @@ from tfacct.reference.disentangled import DisentangledAttention
 from tfacct.reference.experts import Experts
 from tfacct.reference.latent import LatentAttention
 from tfacct.reference.lightning import LightningAttention
-from tfacct.reference.lru import GatedRecurrence
 from tfacct.reference.mamba import HeadedMamba, Mamba
 from tfacct.reference.mamba2 import Mamba2
 from tfacct.reference.mixing import ShortConvolution
@@ -28,8 +27,6 @@ from tfacct.reference.overlapping import OverlappingAttention
 from tfacct.reference.part_module import PartModule
 from tfacct.reference.per_layer import PerLayerInput
 from tfacct.reference.relative import RelativeAttention
-from tfacct.reference.rwkv import ChannelMix, TimeMix
-from tfacct.reference.sent_attention import SentAttention
 from tfacct.reference.shared import AdaptedNetwork, SharedOutput
 
 FAMILIES = "tfacct.families."
@@ -41,16 +38,12 @@ MODULES: dict[type[parts.Part], type[PartModule]] = {
     parts.CrossAttention: CrossAttention,
     parts.Mamba: Mamba,
     parts.RelativeAttention: RelativeAttention,
-    parts.SentAttention: SentAttention,
     parts.OverlappingAttention: OverlappingAttention,
     parts.MergedAttention: MergedAttention,
     parts.NarrowAttention: NarrowAttention,
     parts.NarrowNetworks: NarrowNetworks,
     parts.ConvolvedAttention: ConvolvedAttention,
     parts.HeadedMamba: HeadedMamba,
-    parts.TimeMix: TimeMix,
-    parts.ChannelMix: ChannelMix,
-    parts.GatedRecurrence: GatedRecurrence,
     parts.Mamba2: Mamba2,
     parts.ShortConvolution: ShortConvolution,
     parts.DeltaNet: DeltaNet,

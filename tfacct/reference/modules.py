@@ -32,6 +32,14 @@ class Unused(nn.Module):
         self.bias = nn.Parameter(torch.empty(outputs)) if bias else None
 
 
+class BatchedProduct(nn.Module):
+    """A product of several groups of vectors with a matrix each, which counters see as one."""
+
+    def counted(self, out: Tensor) -> tuple[int, int, int, int]:
+        """Rows, inner size and columns of each of these products, and their number, from the result of all."""
+        raise NotImplementedError
+
+
 class Work(nn.Module):
     """Work that is no product, a pointwise line of the ledger."""
 

@@ -24,7 +24,6 @@ from tfacct.architecture.parts.hyper import HyperConnection, HyperHead, HyperRes
 from tfacct.architecture.parts.images import AttentionPooler, Patches
 from tfacct.architecture.parts.latent import CHOSEN, Form, LatentAttention
 from tfacct.architecture.parts.lightning import LightningAttention
-from tfacct.architecture.parts.lru import GatedRecurrence
 from tfacct.architecture.parts.mamba import HeadedMamba, Mamba
 from tfacct.architecture.parts.mamba2 import Mamba2
 from tfacct.architecture.parts.merger import Averaged, Deepstack, GatedMerger, Merger, PixelShuffle
@@ -37,8 +36,6 @@ from tfacct.architecture.parts.projector import NamedTensors, Projector
 from tfacct.architecture.parts.reading import LatentReader
 from tfacct.architecture.parts.relative import RelativeAttention
 from tfacct.architecture.parts.residual import Residual, Scale
-from tfacct.architecture.parts.rwkv import ChannelMix, TimeMix
-from tfacct.architecture.parts.sent_attention import SentAttention
 from tfacct.architecture.parts.shaped import ShapedEmbedding
 from tfacct.architecture.parts.shared import SharedOutput
 from tfacct.ledger.paths import ENCODER, MTP
@@ -62,9 +59,6 @@ _LISTED: tuple[type[Part], ...] = (
         Mamba2,
         ShortConvolution,
         DeltaNet,
-        TimeMix,
-        ChannelMix,
-        GatedRecurrence,
         LightningAttention,
         AltUpMerge,
         HyperHead,
@@ -119,7 +113,6 @@ __all__ = [
     "Averaged",
     "Blocks",
     "Boxes",
-    "ChannelMix",
     "Classes",
     "CompressedAttention",
     "Contacts",
@@ -135,7 +128,6 @@ __all__ = [
     "FirstConvolution",
     "Form",
     "GatedMerger",
-    "GatedRecurrence",
     "Grouped",
     "Head",
     "HeadedMamba",
@@ -173,14 +165,12 @@ __all__ = [
     "Rotary",
     "Scale",
     "Segments",
-    "SentAttention",
     "ShapedEmbedding",
     "SharedOutput",
     "ShortConvolution",
     "Stem",
     "Tasks",
     "Temperature",
-    "TimeMix",
     "TokenPooler",
     "Turns",
     "headings",

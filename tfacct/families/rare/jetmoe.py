@@ -1,13 +1,17 @@
-"""JetMoE."""
+"""JetMoE, and its mixture of attention."""
 
-from typing import Any
+from dataclasses import replace
+from typing import Any, ClassVar, Self
 
-from tfacct.architecture.parts import SentAttention
+from tfacct.architecture.parts import Attention, Experts
 from tfacct.base.errors import ConfigError
+from tfacct.base.record import record
 from tfacct.families.decoder import Decoder, Layer
 from tfacct.families.family import ABSENT
 from tfacct.families.fields import PositiveInt, require_even
 from tfacct.families.task_heads import CLASSIFYING
+from tfacct.ledger.einsum import Size
+from tfacct.ledger.lines import Line, Matmul, Pointwise, State
 
 EXPERT_TENSORS = {
     "attn.experts.q_proj": "self_attention.experts.input_linear",
@@ -16,6 +20,55 @@ EXPERT_TENSORS = {
     "mlp.experts.up_proj": "mlp.input_linear",
     "mlp.experts.down_proj": "mlp.output_linear",
 }
+
+
+@record(kw_only=True)
+class MixtureOfAttention(Attention):
+    """Attention whose query and output projections are experts: Zhang et al., "Mixture of Attention Heads" (arXiv
+    2210.05144), section 3; Shen et al., "JetMoE" (2404.07413), section 2.2, with the products of transformers'
+    JetMoeAttention.
+
+    A router sends each token to `group` of `experts`. Each of these projects the token to one query per key/value head,
+    and the result of these queries to the hidden size. The weighted results are summed, and a bias is added. All
+    experts share keys and values.
+    """
+
+    experts: Size
+
+    mesh_unsupported: ClassVar[str] = "attention whose queries experts make"
+    letters: ClassVar[dict[str, str]] = {**Attention.letters, "group": "A", "experts": "E"}
+    legend: ClassVar[dict[str, str]] = {
+        **{letter: Attention.legend[letter] for letter in "DKH"},
+        **{letter: Experts.legend[letter] for letter in "AE"},
+        "N": "query heads, K · A",
+    }
+    made: ClassVar[dict[str, str]] = {"N": "K · A"}
+    cases: ClassVar[frozenset[str]] = frozenset("KA")
+    at_most: ClassVar[dict[str, str]] = {"A": "E"}
+    dealt: ClassVar[str | None] = "E"
+
+    def with_kv_heads(self, kv_heads: Size) -> Self:
+        """Return the part with another number of key/value heads: each expert has a query for every one."""
+        return replace(self, kv_heads=kv_heads)
+
+    def lines(self, at: str) -> tuple[Line, ...]:
+        """Router, experts' queries, keys and values, QKᵀ and PV, experts' output projections, and both caches."""
+        pairs = "B K A T S"
+        return (
+            Matmul(f"{at}.router", "B T D, D E -> B T E"),
+            Pointwise(f"{at}.routing", "B T E"),
+            Matmul(f"{at}.experts.q_proj", "B T A D, D K H -> B T A K H", bank="E"),
+            *(Matmul(f"{at}.{which}_proj", "B T D, D K H -> B T K H") for which in "kv"),
+            Pointwise(f"{at}.q_rotary", "B T N H", kind="rotary"),
+            Pointwise(f"{at}.k_rotary", "B T K H", kind="rotary"),
+            Matmul(f"{at}.scores", f"B T K A H, B S K H -> {pairs}", mask="causal"),
+            Pointwise(f"{at}.softmax", pairs, kind="softmax"),
+            Matmul(f"{at}.values", f"{pairs}, B S K H -> B T K A H", mask="causal"),
+            Matmul(f"{at}.experts.o_proj", "B T A K H, K H D -> B T A D", bank="E"),
+            Pointwise(f"{at}.weighting", "B T A D", kind="weighting"),
+            Pointwise(f"{at}.sum", "B T D", bias="D", kind="sum"),
+            *(State(f"{at}.{which}_cache", "B S K H") for which in "kv"),
+        )
 
 
 class JetMoe(Decoder):
@@ -57,7 +110,7 @@ class JetMoe(Decoder):
             )
 
     def attention(self, layer: Layer, **own: Any) -> Any:
-        return SentAttention(
+        return MixtureOfAttention(
             hidden=self.hidden_size,
             kv_heads=self.num_key_value_heads,
             group=self.num_experts_per_tok,

@@ -1,26 +1,92 @@
-"""RecurrentGemma."""
+"""RecurrentGemma, and its RG-LRU."""
 
 from collections.abc import Mapping
 from dataclasses import replace
 from operator import attrgetter
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import Field
 
 from tfacct.architecture.blocks import Block
-from tfacct.architecture.parts import Attention, FeedForward, GatedRecurrence, LatentAttention
+from tfacct.architecture.parts import Attention, DeltaNet, FeedForward, LatentAttention, Mixer
+from tfacct.architecture.parts.part import STATE_BITS
 from tfacct.base.errors import ConfigError
+from tfacct.base.record import record
 from tfacct.families.decoder import Layer, default_head_dim
 from tfacct.families.family import SAME_AS_QUERY_HEADS, attention_modules, mlp_modules
 from tfacct.families.fields import Fraction, PositiveFloat, PositiveInt, StrictStr, divide_exactly
 from tfacct.families.gemma import GemmaBase
 from tfacct.families.layer_kinds import LayerTypes
 from tfacct.families.task_heads import BODY, CAUSAL_MODEL
-from tfacct.ledger.lines import FLOPS_PER_MULTIPLY_ADD
+from tfacct.ledger.einsum import Size
+from tfacct.ledger.lines import FLOPS_PER_MULTIPLY_ADD, Line, Matmul, Pointwise, State
 from tfacct.ledger.workload import Workload
 
 LRU, ATTENTION = "recurrent", "attention"
 GATES = {"input_gate": "input_gate", "decay_gate": "recurrent_gate"}
+
+
+@record(kw_only=True)
+class RGLRU(Mixer):
+    """RG-LRU: a gated linear recurrence, after a short convolution: De et al., "Griffin" (arXiv 2402.19427), section
+    2.4, with the products of transformers' RecurrentGemmaRecurrentBlock.
+
+    Two projections give `blocks` · `block_dim` channels each. One result passes a depthwise convolution over a token
+    and the `before` tokens before it, then the recurrence; the other one, activated, gates the result. The state is one
+    number per channel: each token decays it and adds a gated input. Both gates multiply the channels of each block with
+    a matrix of the block. All projections and the convolution have biases.
+    """
+
+    hidden: Size
+    blocks: Size
+    block_dim: Size
+    before: Size
+    activation: str = "gelu_pytorch_tanh"
+
+    name: ClassVar[str] = "lru"
+    label: ClassVar[str] = "gated recurrence"
+    listed_after: ClassVar[str] = DeltaNet.name
+    letters: ClassVar[dict[str, str]] = {"hidden": "D", "blocks": "Nb", "block_dim": "Hb", "before": "Kp"}
+    legend: ClassVar[dict[str, str]] = {
+        "D": "hidden size",
+        "Dr": "channels of the recurrence, Nb · Hb",
+        "Nb": "blocks of channels that share their gates",
+        "Hb": "channels of a block",
+        "Ob": "gates of a block, Hb",
+        "Kp": "tokens that the convolution sees before a token's own",
+        "Kc": "tokens that the convolution sees",
+    }
+    made: ClassVar[dict[str, str]] = {"Dr": "Nb · Hb", "Ob": "Hb", "Kc": "Kp + 1"}
+    cases: ClassVar[frozenset[str]] = frozenset(("Nb", "Kp"))
+    recurs: ClassVar[bool] = True
+    hf_loop: ClassVar[str] = "the tokens in Python: 4,096 of them take about a minute"
+    recurrence: ClassVar[str] = "the recurrence of RG-LRU"
+    unfused: ClassVar[str] = "The convolution reads a window for each token: fused kernels do not."
+
+    @property
+    def width(self) -> Size:
+        """Number of channels, Dr = Nb · Hb."""
+        return self.blocks * self.block_dim
+
+    def lines(self, at: str) -> tuple[Line, ...]:
+        """Both projections, convolution, gates, recurrence (pointwise work), output projection, and the states: the
+        convolution's last tokens, and one number per channel."""
+        gates = "B T Nb Hb, Nb Hb Ob -> B T Nb Ob"
+        return (
+            Matmul(f"{at}.y_proj", "B T D, D Dr -> B T Dr", bias=True),
+            Pointwise(f"{at}.act", "B T Dr", kind="activation", function=self.activation),
+            Matmul(f"{at}.x_proj", "B T D, D Dr -> B T Dr", bias=True),
+            Matmul(f"{at}.conv", "B T Dr Kc, Dr Kc -> B T Dr", bias=True),
+            Matmul(f"{at}.input_gate", gates, bias=True),
+            Matmul(f"{at}.decay_gate", gates, bias=True),
+            Pointwise(f"{at}.decay", "B T Dr", weight="Dr"),
+            Pointwise(f"{at}.input", "B T Dr"),
+            Pointwise(f"{at}.recurrence", "B T Dr"),
+            Pointwise(f"{at}.gate", "B T Dr", kind="gate"),
+            Matmul(f"{at}.out_proj", "B T Dr, Dr D -> B T D", bias=True),
+            State(f"{at}.conv_state", "B Dr Kp"),
+            State(f"{at}.lru_state", "B Dr", STATE_BITS),
+        )
 
 
 class RecurrentGemma(GemmaBase):
@@ -87,11 +153,11 @@ class RecurrentGemma(GemmaBase):
         kinds = [pattern[number % len(pattern)] for number in range(self.num_hidden_layers)]
         return [Layer(self.attention_window_size if kind == ATTENTION else None, kind=kind) for kind in kinds]
 
-    def mixer(self) -> GatedRecurrence:
+    def mixer(self) -> RGLRU:
         """The recurrence of a layer without attention. Raises ConfigError."""
         if self.conv1d_width < 2:
             raise self.refused("conv1d_width", self.conv1d_width)
-        return GatedRecurrence(
+        return RGLRU(
             hidden=self.hidden_size,
             blocks=self.num_attention_heads,
             block_dim=self.divide("lru_width", "num_attention_heads"),

@@ -1,19 +1,101 @@
-"""RWKV-4."""
+"""RWKV-4, its time mixing and its channel mixing.
+
+Peng et al., "RWKV: Reinventing RNNs for the Transformer Era" (arXiv 2305.13048), section 3 and appendix D, with the
+products of transformers' RwkvSelfAttention and RwkvFeedForward.
+"""
 
 from collections.abc import Mapping
 from dataclasses import replace
 from operator import attrgetter
+from typing import ClassVar
 
 from pydantic import Field
 
 from tfacct.architecture.blocks import Block, stacks
-from tfacct.architecture.parts import ChannelMix, Embedding, Head, Norm, TimeMix
+from tfacct.architecture.parts import DeltaNet, Embedding, Head, Mixer, Norm
+from tfacct.architecture.parts.part import STATE_BITS
 from tfacct.architecture.transformer import Transformer
+from tfacct.base.record import record
 from tfacct.families.family import Family
 from tfacct.families.fields import LayerCount, PositiveFloat, PositiveInt, StrictBool
 from tfacct.families.task_heads import DECODER
+from tfacct.ledger.einsum import Size
+from tfacct.ledger.lines import Line, Matmul, Pointwise, State
 from tfacct.ledger.paths import starred
 from tfacct.ledger.workload import Workload
+
+
+@record(kw_only=True)
+class TimeMix(Mixer):
+    """Time mixing: per channel (`inner` of them), a mean of the values of all tokens so far, weighted by their keys and
+    by a decay.
+
+    The state of a channel is two sums and their common exponent. Keys, values and the gate of the result are
+    projections of a weighted mean of a token and the token before it, with weights of their own.
+    """
+
+    hidden: Size
+    inner: Size
+
+    name: ClassVar[str] = "time_mix"
+    label: ClassVar[str] = "RWKV's mixing of tokens"
+    listed_after: ClassVar[str] = DeltaNet.name
+    letters: ClassVar[dict[str, str]] = {"hidden": "D", "inner": "Dw"}
+    legend: ClassVar[dict[str, str]] = {
+        "D": "hidden size",
+        "Dw": "channels of RWKV's recurrence",
+        "Sw": "numbers that one of these channels keeps: two sums and their exponent",
+    }
+    made: ClassVar[dict[str, str]] = {"Sw": "3"}
+    recurs: ClassVar[bool] = True
+    hf_loop: ClassVar[str] = "the tokens in Python: 4,096 of them take about a minute"
+    recurrence: ClassVar[str] = "the recurrence of RWKV"
+
+    def lines(self, at: str) -> tuple[Line, ...]:
+        """Means of two tokens, projections, the recurrence and its read-out (pointwise work), the gate, the output
+        projection, and the states: the last token, and the sums of each channel."""
+        return (
+            *(Pointwise(f"{at}.{name}_mix", "B T D", weight="D") for name in "kvr"),
+            *(Matmul(f"{at}.{name}_proj", "B T D, D Dw -> B T Dw") for name in "kvr"),
+            Pointwise(f"{at}.recurrence", "B T Dw Sw", weight="Dw"),
+            Pointwise(f"{at}.mean", "B T Dw", weight="Dw"),
+            Pointwise(f"{at}.gate", "B T Dw", kind="gate"),
+            Matmul(f"{at}.o_proj", "B T Dw, Dw D -> B T D"),
+            State(f"{at}.shift_state", "B D"),
+            State(f"{at}.sum_state", "B Dw Sw", STATE_BITS),
+        )
+
+
+@record(kw_only=True)
+class ChannelMix(Mixer):
+    """Channel mixing: an MLP with a squared ReLU, and a gate of its result. Both are projections of a weighted mean of
+    a token and the token before it, with weights of their own."""
+
+    hidden: Size
+    width: Size
+
+    name: ClassVar[str] = "channel_mix"
+    label: ClassVar[str] = "RWKV's mixing of channels"
+    listed_after: ClassVar[str] = TimeMix.name
+    letters: ClassVar[dict[str, str]] = {"hidden": "D", "width": "F"}
+    legend: ClassVar[dict[str, str]] = {
+        "D": "hidden size",
+        "F": "feed-forward width",
+        "Do": "another vector as wide as D",
+    }
+    made: ClassVar[dict[str, str]] = {"Do": "D"}
+
+    def lines(self, at: str) -> tuple[Line, ...]:
+        """Means of two tokens, the MLP, the gate, and the state: the last token."""
+        return (
+            *(Pointwise(f"{at}.{name}_mix", "B T D", weight="D") for name in "kr"),
+            Matmul(f"{at}.up_proj", "B T D, D F -> B T F"),
+            Pointwise(f"{at}.act", "B T F", kind="activation"),
+            Matmul(f"{at}.down_proj", "B T F, F D -> B T D"),
+            Matmul(f"{at}.r_proj", "B T D, D Do -> B T Do"),
+            Pointwise(f"{at}.gate", "B T D", kind="gate"),
+            State(f"{at}.shift_state", "B D"),
+        )
 
 
 class Rwkv(Family):

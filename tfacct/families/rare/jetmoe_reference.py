@@ -1,7 +1,7 @@
-"""The reference model's attention whose queries are made by experts.
+"""The reference model's mixture of attention.
 
-Which expert a token is sent to is fixed, as in tfacct/reference/experts.py. Shapes: heads are (batch, heads, tokens,
-head size).
+The experts of each token are fixed, as in tfacct/reference/experts.py. Shapes: heads are (batch, heads, tokens, head
+size).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from tfacct.architecture import parts
+from tfacct.families.rare import jetmoe
 from tfacct.reference.attention import Attention, Cache
 from tfacct.reference.experts import Bank, Shifted, Weighting
 from tfacct.reference.modules import Linear, Work
@@ -18,16 +18,16 @@ from tfacct.reference.step import Step
 
 
 class Shares(Work):
-    """Shares of a token's experts, made of the router's scores of all."""
+    """Weights of the experts: a softmax over the router's scores."""
 
     def forward(self, scores: Tensor) -> Tensor:
         return torch.softmax(scores, dim=-1)
 
 
-class SentAttention(Attention):
-    """Attention of which each token is sent to some experts, each with a query for every key head."""
+class MixtureOfAttention(Attention):
+    """Attention whose query and output projections are experts: each gives one query per key/value head."""
 
-    def __init__(self, part: parts.SentAttention, angles: Angles | None, *, fused: bool, keep_all: bool) -> None:
+    def __init__(self, part: jetmoe.MixtureOfAttention, angles: Angles | None, *, fused: bool, keep_all: bool) -> None:
         super().__init__(part, angles, fused=fused, keep_all=keep_all)
         self.q_proj = self.o_proj = None  # type: ignore[assignment]
         self.active, self.count = part.group, part.experts
@@ -41,9 +41,9 @@ class SentAttention(Attention):
         scores = self.routing(self.router(x))
         turns = torch.arange(batch * tokens * self.active, device=x.device).view(batch, tokens, self.active)
         weights = torch.gather(scores, 2, turns % self.count).unsqueeze(3)
-        asked = self.experts["q_proj"](x.unsqueeze(2).expand(batch, tokens, self.active, size))
-        # A key head's queries one after the other, each of another expert.
-        q = torch.unflatten(asked, 3, (self.kv_heads, self.head_dim)).permute(0, 3, 2, 1, 4).flatten(1, 2)
+        queries = self.experts["q_proj"](x.unsqueeze(2).expand(batch, tokens, self.active, size))
+        # The queries of one key/value head are adjacent, each from another expert.
+        q = torch.unflatten(queries, 3, (self.kv_heads, self.head_dim)).permute(0, 3, 2, 1, 4).flatten(1, 2)
         k, v = (self._split(made(x), self.kv_heads) for made in (self.k_proj, self.v_proj))
         if self.angles is not None:
             q, k = self._turned(self.q_rotary, q, step), self._turned(self.k_rotary, k, step)

@@ -1,4 +1,4 @@
-"""The reference model's RG-LRU: a convolution over the last tokens, and a decayed sum for each channel.
+"""The reference model's RG-LRU: a short convolution, and a linear recurrence of each channel.
 
 De et al., "Griffin" (arXiv 2402.19427), equations 1 to 6; transformers' RecurrentGemmaRecurrentBlock.
 
@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tfacct.architecture import parts
+from tfacct.families.rare import recurrent_gemma
 from tfacct.reference.mixing import Convolution, Gate, Mixer, States, decayed_sums
-from tfacct.reference.modules import Activation, Linear, Work
+from tfacct.reference.modules import Activation, BatchedProduct, Linear, Work
 from tfacct.reference.part_module import Past, Shapes
 
 DECAY = -8.0
@@ -22,7 +22,7 @@ DECAY = -8.0
 
 
 class LastTokens(Convolution):
-    """The convolution of a mixer that keeps one token less than it sees."""
+    """A convolution whose state has one token less than its kernel."""
 
     def over(self, x: Tensor, past: States | None) -> tuple[Tensor, Tensor]:
         batch, tokens, channels = x.shape
@@ -33,13 +33,17 @@ class LastTokens(Convolution):
         return out, seen.narrow(1, tokens, self.kernel - 1).transpose(1, 2).clone()
 
 
-class BlockGate(nn.Module):
+class BlockGate(BatchedProduct):
     """Product of the channels of each block with the block's own matrix."""
 
     def __init__(self, blocks: int, size: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(blocks, size, size))
         self.bias = nn.Parameter(torch.empty(blocks, size))
+
+    def counted(self, out: Tensor) -> tuple[int, int, int, int]:
+        blocks, size, _ = self.weight.shape
+        return out.numel() // (blocks * size), size, size, blocks
 
     def forward(self, x: Tensor) -> Tensor:
         batch, tokens, _ = x.shape
@@ -50,7 +54,7 @@ class BlockGate(nn.Module):
 
 
 class Decay(Work):
-    """Logarithm of a token's decay, of each channel: below 0."""
+    """Logarithm of the decay of each channel by a token: negative."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -61,8 +65,7 @@ class Decay(Work):
 
 
 class Input(Work):
-    """What a token adds: its channels, gated, and less the more of the sum it leaves; the first token of all adds them
-    whole."""
+    """What a token adds to the state: its gated channels times √(1 − decay²); the first token adds them whole."""
 
     def forward(self, x: Tensor, gate: Tensor, decay: Tensor, first: bool) -> Tensor:
         share = torch.sqrt(1 - torch.exp(2 * decay))
@@ -72,23 +75,23 @@ class Input(Work):
 
 
 class Recurrence(Work):
-    """Sum behind each token: hₜ = exp(decayₜ) · hₜ₋₁ + inputₜ, of every channel."""
+    """State of each channel after each token: hₜ = exp(decayₜ) · hₜ₋₁ + inputₜ."""
 
     def forward(self, added: Tensor, decay: Tensor, before: Tensor | None) -> Tensor:
         return decayed_sums(added, torch.exp(decay), before)
 
 
-class GatedRecurrence(Mixer):
+class RGLRU(Mixer):
     """RG-LRU between a convolution and a gate."""
 
     caches = ("conv_state", "lru_state")
 
     @classmethod
     def cache_shapes(cls, part: Any, past: Past) -> Shapes:
-        """The tokens that the next convolution sees, and the sum of every channel."""
+        """Tokens that the next convolution sees, and the state of each channel."""
         return (past.batch, part.width, part.before), (past.batch, part.width)
 
-    def __init__(self, part: parts.GatedRecurrence) -> None:
+    def __init__(self, part: recurrent_gemma.RGLRU) -> None:
         super().__init__()
         width = part.width
         self.y_proj, self.x_proj = (Linear(part.hidden, width, bias=True) for _ in "yx")

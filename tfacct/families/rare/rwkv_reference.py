@@ -1,8 +1,8 @@
-"""The reference model's RWKV-4: means of all tokens so far, and a network that sees the token before.
+"""The reference model's RWKV-4: time mixing and channel mixing.
 
 Peng et al., "RWKV" (arXiv 2305.13048), section 3 and appendix D; transformers' RwkvSelfAttention and RwkvFeedForward.
 
-Shapes: x is (batch, tokens, channels); what a channel keeps is (batch, tokens, channels, 3).
+Shapes: x is (batch, tokens, channels); the sums of a channel are (batch, tokens, channels, 3).
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tfacct.architecture import parts
+from tfacct.families.rare import rwkv
 from tfacct.reference.mixing import Mixer, States
 from tfacct.reference.modules import Activation, LetThrough, Linear, Work
 from tfacct.reference.part_module import Past, Shapes
 
 NOTHING = -1e38
-"""Exponent of sums over no token: every other one is larger."""
+"""Exponent of sums over no token: all others are larger."""
 
 
 class Mixture(Work):
-    """Token and the one before, weighted channel by channel."""
+    """A weighted mean of a token and the token before it, with a weight per channel."""
 
     def __init__(self, hidden: int) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class Mixture(Work):
 
 
 def added(one: Tensor, other: Tensor) -> Tensor:
-    """Sums over the tokens of both, each (…, 3): that of weighted values, that of weights, and the exponent of both."""
+    """Sums over the tokens of both. Sums are (…, 3): of weighted values, of weights, and the exponent of both."""
     exponent = torch.maximum(one[..., 2], other[..., 2])
     shares = [torch.exp(part[..., 2] - exponent).unsqueeze(-1) for part in (one, other)]
     sums = shares[0] * one[..., :2] + shares[1] * other[..., :2]
@@ -46,8 +46,8 @@ def alone(key: Tensor, value: Tensor) -> Tensor:
 
 
 class Recurrence(Work):
-    """Sums after each token, in which every token before it has decayed once more: equation 16 of the paper, by the
-    stable form of its appendix D.
+    """Sums after each token, each earlier token decayed once more: equation 16 of the paper, in the stable form of its
+    appendix D.
 
     All tokens at once, as a scan whose reach doubles in each round (Hillis and Steele, "Data Parallel Algorithms",
     1986).
@@ -74,7 +74,7 @@ class Recurrence(Work):
 
 
 class Mean(Work):
-    """Weighted mean of the values: of the tokens before, and of the token itself, whose key has a bonus."""
+    """Weighted mean of the values of earlier tokens, and of the token itself, whose key has a bonus."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -86,22 +86,22 @@ class Mean(Work):
 
 
 def shifted(x: Tensor, past: States | None) -> tuple[Tensor, Tensor]:
-    """The token before each, and the last one, which is kept."""
+    """The token before each, and the last token, which is the next state."""
     first = torch.zeros_like(x[:, :1]) if past is None else past[0].unsqueeze(1)
     return torch.cat((first, x.narrow(1, 0, x.shape[1] - 1)), dim=1), x[:, -1].clone()
 
 
 class TimeMix(Mixer):
-    """Means of the values of all tokens so far."""
+    """Weighted means of the values of all tokens so far."""
 
     caches = ("shift_state", "sum_state")
 
     @classmethod
     def cache_shapes(cls, part: Any, past: Past) -> Shapes:
-        """The last token, and each channel's sums with their exponent."""
+        """The last token, and the sums of each channel with their exponent."""
         return (past.batch, part.hidden), (past.batch, part.inner, 3)
 
-    def __init__(self, part: parts.TimeMix) -> None:
+    def __init__(self, part: rwkv.TimeMix) -> None:
         super().__init__()
         hidden, inner = part.hidden, part.inner
         self.k_mix, self.v_mix, self.r_mix = Mixture(hidden), Mixture(hidden), Mixture(hidden)
@@ -110,7 +110,7 @@ class TimeMix(Mixer):
         self.o_proj = Linear(inner, hidden, bias=False)
 
     def forward(self, x: Tensor, past: States | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Result, the last token, and the sums behind it."""
+        """Result, the last token, and the sums after it."""
         before, last = shifted(x, past)
         key, value = self.k_proj(self.k_mix(x, before)), self.v_proj(self.v_mix(x, before))
         gate = self.r_proj(self.r_mix(x, before))
@@ -122,12 +122,12 @@ class TimeMix(Mixer):
         sums = self.recurrence(key, value, old)
         earlier = torch.cat((old.unsqueeze(1), sums.narrow(1, 0, x.shape[1] - 1)), dim=1)
         out: Tensor = self.o_proj(self.gate(self.mean(earlier, key, value), gate))
-        # A copy: a view would hold all of them.
+        # A copy: a view would keep all of them alive.
         return out, last, sums[:, -1].clone()
 
 
 class ChannelMix(Mixer):
-    """Network whose result is gated."""
+    """A gated MLP."""
 
     caches = ("shift_state",)
 
@@ -136,7 +136,7 @@ class ChannelMix(Mixer):
         """The last token."""
         return ((past.batch, part.hidden),)
 
-    def __init__(self, part: parts.ChannelMix) -> None:
+    def __init__(self, part: rwkv.ChannelMix) -> None:
         super().__init__()
         self.k_mix, self.r_mix = Mixture(part.hidden), Mixture(part.hidden)
         self.up_proj = Linear(part.hidden, part.width, bias=False)
