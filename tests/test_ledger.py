@@ -132,15 +132,9 @@ def test_a_decode_step_reads_exactly_the_kv_cache(tiny_subject) -> None:
                 read += group.count * 16 * line.operands(group.bound(at))[0 if "mamba" in line.path else 1]
     kept = tiny_subject.ledger.state_bytes(at, BF16_EACH)
     index = {path: kept.pop(path) for path in [*kept] if path.endswith("index_cache")}
-    choosing = [
-        (stack.count, part)
-        for stack, part in tiny_subject.architecture.having(LatentAttention)
-        if part.index_dim is not None and part.indexes
-    ]
-    choosing += [
-        (stack.count, part) for stack, part in tiny_subject.architecture.having(Attention) if part.chosen is not None
-    ]
-    packed = [2 * part.index_dim + 1 if getattr(part, "index_pool", None) else part.index_dim for _, part in choosing]
+    attending = (both for kind in (LatentAttention, Attention) for both in tiny_subject.architecture.having(kind))
+    choosing = [(stack.count, part.indexer) for stack, part in attending if part.indexer and not part.indexer.reused]
+    packed = [own.head_dim * 2 + 1 if hasattr(own, "pool") else own.head_dim for _, own in choosing]
     assert sum(index.values()) == sum(2 * n * 3 * 11 * each for (n, _), each in zip(choosing, packed, strict=True))
     borrowed = [part for part in tiny_subject.architecture.parts() if getattr(part, "borrowed", False)]
     if borrowed and getattr(borrowed[0], "form", "") == "unpacked":

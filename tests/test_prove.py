@@ -351,7 +351,8 @@ def test_no_letter_of_a_part_is_left_out_of_the_proof(name: str) -> None:
     at_least = {letter: edge.sizes[letter] for edge in sizes.edges() for letter in edge.sizes}
     assert own <= set(at_least)
     for part in shape.parts():  # nothing of a part escapes the declarations
-        assert set(part.axes()) <= {*part.sizes().values(), *part.derived()}
+        every = (*part.with_nested(),)
+        assert set(part.axes()) <= {axis for one in every for axis in (*one.sizes().values(), *one.derived())}
         declared = {
             *part.cases,
             *part.at_most,

@@ -101,7 +101,7 @@ def test_masked_flops_are_those_of_the_pairs_in_the_mask(name: str, work: Worklo
             else mask(
                 work.tokens,
                 work.context,
-                block.window if compressed else getattr(block.attention, "index_top", None) or block.window,
+                block.window if compressed else _top(block.attention) or block.window,
                 around=around,
             )
         )
@@ -123,15 +123,21 @@ def test_masked_flops_are_those_of_the_pairs_in_the_mask(name: str, work: Worklo
                 assert masked[path] == 2 * work.batch * size * sum(map(sum, rows))
                 assert full[path] == 2 * work.batch * size * sum(map(len, rows))
                 paired.add(path)
-        elif getattr(block.attention, "index_top", None) is not None and block.attention.indexes:
+        elif isinstance(block.attention, LatentAttention) and block.attention.indexes:
+            own = block.attention.indexer
             paths = [f"blocks.{number}.attn.indexer.{which}" for which in ("scores", "sum")]
             pairs_ = sum(map(sum, mask(work.tokens, work.context, None)))
-            each = block.attention.index_heads * block.attention.index_dim, block.attention.index_heads
+            each = own.heads * own.head_dim, own.heads
             assert [masked[path] for path in paths] == [2 * work.batch * size * pairs_ for size in each]
             paired.update(paths)
     assert {path: count for path, count in full.items() if path not in paired} == {
         path: count for path, count in masked.items() if path not in paired
     }
+
+
+def _top(part: Attention | LatentAttention) -> int | None:
+    """Keys that an indexer leaves of those before a token, where a mask counts them."""
+    return part.indexer.top if isinstance(part, LatentAttention) and part.indexer is not None else None
 
 
 def of_compressed(number: int, attn: CompressedAttention, work: Workload) -> dict:

@@ -100,11 +100,11 @@ def with_sizes(shape: Transformer, size: Callable[[str], Size], fixed: frozenset
     """
 
     def with_letters(names: Names) -> Callable[[Part], Any]:
-        def changed(part: Part) -> Any:
-            called = ((field, names.get(letter, letter)) for field, letter in part.sizes().items())
-            return replace(part, **{field: size(letter) for field, letter in called if letter not in fixed})
+        def changed(letter: str, old: Size) -> Size:
+            called = names.get(letter, letter)
+            return old if called in fixed else size(called)
 
-        return changed
+        return lambda part: part.resized(changed)
 
     blocks = block_letters(shape)
     counts = [

@@ -200,13 +200,12 @@ class Block:
         if routed or network is not None:
             sparse = network is not None and network.sparsity is not None
             found["network"] = "experts" if routed else "sparse" if sparse else "dense"
-        if isinstance(attention, LatentAttention) and attention.index_top is not None:
+        if isinstance(attention, LatentAttention) and attention.indexer is not None:
             found["keys"] = "choosing" if attention.indexes else "following"
         if isinstance(attention, LatentAttention) and attention.borrowed:
             found["cache"] = "borrowing"
         if isinstance(attention, Attention):
-            chooses = attention.chosen is not None
-            found["keys"] = "choosing" if chooses else "borrowing" if attention.borrowed else "keeping"
+            found["keys"] = "choosing" if attention.indexer else "borrowing" if attention.borrowed else "keeping"
         if isinstance(attention, CompressedAttention):
             found["tokens"] = COMPRESSES[attention.kind]
         if attention is not None:

@@ -19,6 +19,7 @@ from tfacct.ledger.paths import ENCODER as READING
 from tfacct.ledger.paths import MTP
 
 if TYPE_CHECKING:
+    from tfacct.architecture.blocks import Block, MtpHead
     from tfacct.architecture.transformer import Transformer
 
 Names: TypeAlias = Mapping[str, str]
@@ -102,11 +103,15 @@ def places(shape: Transformer) -> list[Place]:
     source = [] if encoder is None else [part for named in encoder.ends() for part in named.values()]
     first = 0 if encoder is None else len(encoder.stacks)
     stacks = (
-        Place(index < first, kind.removeprefix(READING).strip(), [part for _, part in stack.block.parts()])
+        Place(index < first, kind.removeprefix(READING).strip(), _in_block(stack.block))
         for index, (stack, kind) in enumerate(zip(shape.every_stack, shape.kinds(), strict=True))
     )
-    ahead = [] if shape.mtp is None else [part for _, part in shape.mtp.parts()]
+    ahead = [] if shape.mtp is None else _in_block(shape.mtp)
     return [Place(False, "", ends), Place(True, "", source), *stacks, Place(False, MTP, ahead)]
+
+
+def _in_block(block: Block | MtpHead) -> list[Part]:
+    return [each for _, part in block.parts() for each in part.with_nested()]
 
 
 def names(shape: Transformer) -> list[Names]:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, NamedTuple
 from pydantic_core import core_schema
 
 from tfacct.architecture.blocks import Block, MtpHead, Sublayer
-from tfacct.architecture.parts import Experts, LatentAttention, MtpProjection, QKNorm, Rotary
+from tfacct.architecture.parts import Experts, Indexer, LatentAttention, MtpProjection, QKNorm, Rotary, StreamIndexer
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
@@ -384,8 +384,11 @@ class MistralLarge4(GlmMoeDsa):
     def attention(self, layer: Any, **own: Any) -> LatentAttention:
         """Without rotary embedding, all of a key comes from the latent."""
         whole = {"rope_dim": None, "nope_dim": self.qk_nope_head_dim + self.qk_rope_head_dim, "rotary": None}
-        own = {"index_streamed": True, "learned": True, "eps": self.rms_norm_eps, "borrowed": not layer.own_latent}
+        own = {"learned": True, "eps": self.rms_norm_eps, "borrowed": not layer.own_latent}
         return super().attention(layer, **own, **({} if layer.rotary else whole))
+
+    def indexer(self, layer: Any, kind: type[Indexer] = StreamIndexer, **own: Any) -> Indexer:
+        return super().indexer(layer, kind)
 
 
 LONGCAT_ATTENTION = {
@@ -527,6 +530,7 @@ class Dots3Note(DsaDecoder):
     swa_qk_rope_head_dim: PositiveInt | None = None
     swa_v_head_dim: PositiveInt = 128
     swa_rope_theta: PositiveFloat | None = 50_000.0
+    indexer_pairs = "neighbours"
     class_prefixes = ("Dots3Note", "Dots3NoteText")
     reference_only = "-layer_types -moe_layer_freq -per_layer_config swa_num_key_value_heads"
     attribute_map = {
@@ -596,7 +600,7 @@ class Dots3Note(DsaDecoder):
         own = {"stretched": True, "stretches": "latents", "turned_norm": True, "gated": True}
         own |= {"eps": self.rms_norm_eps, "rotary": self.rope_of(layer.kind)}
         if layer.kind == INDEXED[0]:
-            return super().attention(layer, index_pairs="neighbours", **own)
+            return super().attention(layer, **own)
         if layer.kind == SLIDING:
             own |= self.window_attention()
         return MlaDecoder.attention(self, layer, **own)

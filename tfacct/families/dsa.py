@@ -1,10 +1,10 @@
 """DeepSeek sparse attention (DSA): multi-head latent attention to the keys that an indexer chooses."""
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic_core import core_schema
 
-from tfacct.architecture.parts import LatentAttention
+from tfacct.architecture.parts import Indexer, LatentAttention
 from tfacct.base.errors import ConfigError
 from tfacct.families.decoder import Layer
 from tfacct.families.fields import CoreSchema, NonNegativeInt, PositiveInt, StrictBool
@@ -52,6 +52,7 @@ class DsaDecoder(DeepseekExperts, MlaDecoder):
     attribute_map = {"num_experts": "n_routed_experts"}
     ignored_fields = "indexer_rope_interleave index_share_for_mtp_iteration moe_router_dtype"
     task_heads = DECODER
+    indexer_pairs: ClassVar[Literal["halves", "neighbours"]] = "halves"
     keep_in_fp32_modules: ClassVar[tuple[str, ...]] = ("indexer.weights_proj",)
     layer_module_names = {
         **{f"attn.indexer.{name}": f"self_attn.indexer.{name}" for name in ("k_norm", "weights_proj")},
@@ -80,10 +81,9 @@ class DsaDecoder(DeepseekExperts, MlaDecoder):
         return [Layer(kind="" if own else REUSED, experts=some) for own, some in both]
 
     def attention(self, layer: Layer, **own: Any) -> LatentAttention:
-        how: dict[str, Any] = {
-            "index_heads": self.index_n_heads,
-            "index_dim": self.index_head_dim,
-            "index_top": self.index_topk,
-            "follows": layer.kind == REUSED,
-        }
-        return super().attention(layer, **{**how, **own})
+        return super().attention(layer, **{"indexer": self.indexer(layer), **own})
+
+    def indexer(self, layer: Layer, kind: type[Indexer] = Indexer, **own: Any) -> Indexer:
+        """Chooses keys, or reuses those that an earlier layer chose."""
+        sizes: dict[str, Any] = {"heads": self.index_n_heads, "head_dim": self.index_head_dim, "top": self.index_topk}
+        return kind(**sizes, pairs=self.indexer_pairs, reused=layer.kind == REUSED, **own)

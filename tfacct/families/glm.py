@@ -2,7 +2,17 @@
 
 from typing import Any
 
-from tfacct.architecture.parts import Attention, DeltaNet, Experts, FeedForward, HyperHead, LatentAttention, QKNorm
+from tfacct.architecture.parts import (
+    Attention,
+    DeltaNet,
+    Experts,
+    FeedForward,
+    HyperHead,
+    Indexer,
+    LatentAttention,
+    PooledIndexer,
+    QKNorm,
+)
 from tfacct.base.errors import ConfigError
 from tfacct.families.decoder import QK_NORMS, Layer, PartialRotaryDecoder, SharedExperts
 from tfacct.families.delta import LINEAR, LowRankKimiDeltaDecoder
@@ -114,6 +124,7 @@ class GlmMoeDsa(DsaDecoder):
     index_topk_freq: PositiveInt = 1
     index_skip_topk_offset: NonNegativeInt = 2
     index_topk_pattern: str | list[str] | None = None
+    indexer_pairs = "neighbours"
 
     def indexers(self) -> list[bool]:
         return check_first_indexer(self.listed_indexers(), self.num_hidden_layers)
@@ -129,9 +140,6 @@ class GlmMoeDsa(DsaDecoder):
             return [kind in ("F", "full") for kind in pattern]
         step, first = self.index_topk_freq, self.index_skip_topk_offset
         return [max(number - first + 1, 0) % step == 0 for number in range(self.num_hidden_layers)]
-
-    def attention(self, layer: Layer, **own: Any) -> LatentAttention:
-        return super().attention(layer, **{"index_pairs": "neighbours", **own})
 
 
 class SolarOpen(SharedExperts, PartialRotaryDecoder):
@@ -247,9 +255,10 @@ class Glm5Next(HyperConnected, LowRankKimiDeltaDecoder, GlmMoeDsa):
         return super().delta(floor=given.get("gate_lower_bound", self.linear_lower_bound))
 
     def attention(self, layer: Layer, **own: Any) -> LatentAttention:
-        own = {"rotary": None, "eps": self.rms_norm_eps, "index_pairs": "halves"}
-        pool, tail = self.index_kpool, self.index_kpool_always_select_tail
-        return super().attention(layer, **own, index_pool=pool, index_tail=tail)
+        return super().attention(layer, rotary=None, eps=self.rms_norm_eps)
+
+    def indexer(self, layer: Layer, kind: type[Indexer] = PooledIndexer, **own: Any) -> Indexer:
+        return super().indexer(layer, kind, pool=self.index_kpool, tail=self.index_kpool_always_select_tail)
 
     def hyper_head(self) -> HyperHead:
         return HyperHead(**self.streams(), weighs=False)

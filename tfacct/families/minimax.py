@@ -6,7 +6,7 @@ from typing import Any
 from tfacct.architecture.blocks import Block, Sublayer
 from tfacct.architecture.parts import (
     Attention,
-    Blocks,
+    BlockIndexer,
     Experts,
     FeedForward,
     LatentAttention,
@@ -369,8 +369,9 @@ class MiniMaxM3VL(MiniMaxDecoder):
                 f"index_head_dim = {format_value(size)} must be at least {self.rotary_size():,}, the rotated elements"
                 " of a head"
             )
-        chosen = Blocks(sizes["index_block_size"], sizes["index_topk_blocks"], sizes["index_local_blocks"])
-        return super().attention(layer, **own, index_heads=heads, index_dim=size, chosen=chosen)
+        top, local = sizes["index_topk_blocks"], sizes["index_local_blocks"]
+        indexer = BlockIndexer(heads=heads, head_dim=size, size=sizes["index_block_size"], top=top, local=local)
+        return super().attention(layer, **own, indexer=indexer)
 
     def mlp(self, layer: Layer) -> FeedForward | Experts:
         width = self.dense_intermediate_size

@@ -240,7 +240,7 @@ class Attention(Heads):
         if not part.keeps:
             return ()
         size = part.head_dim if part.value_dim is None else part.value_dim
-        index: Shapes = () if part.chosen is None else ((past.batch, 1, past.tokens, part.index_dim),)
+        index: Shapes = () if part.indexer is None else ((past.batch, 1, past.tokens, part.indexer.head_dim),)
         sizes = (past.batch, part.kv_heads, past.tokens)
         return (*sizes, part.head_dim), (*sizes, size), *index
 
@@ -249,13 +249,13 @@ class Attention(Heads):
         self.window, self.keep_all, self.angles, self.rope_dim = part.window, keep_all, angles, part.rope_dim
         self.causal, self.borrowed, self.tiles = part.causal, part.borrowed, part.tiles
         self.caches = ("k_cache", "v_cache") if part.keeps else ()
-        self.indexer = None if part.chosen is None else BlockIndexer(part, angles)
+        self.indexer = None if part.indexer is None else BlockIndexer(part, angles)
         self.caches = (*self.caches, *(("index_cache",) if self.indexer is not None else ()))
         if part.borrowed:
             self.k_proj = None  # type: ignore[assignment]
         if part.borrowed or part.keys_as_values:
             self.v_proj = None  # type: ignore[assignment]
-        plain = part.chosen is None and part.softcap is None and not part.sinks and not part.alibi and not part.biased
+        plain = part.indexer is None and part.softcap is None and not part.sinks and not part.alibi and not part.biased
         self.chunked = part.chunked
         self.fused = fused and plain and not part.chunked and not self.far
         biased = part.qkv_bias and part.gate_bias

@@ -40,20 +40,20 @@ class Grown(Work):
 class Indexer(nn.Module):
     """Heads of its own score one key for each token; their weighted sum chooses the keys."""
 
-    def __init__(self, part: parts.LatentAttention, angles: Angles | None) -> None:
+    def __init__(self, part: parts.LatentAttention, own: parts.Indexer, angles: Angles | None) -> None:
         super().__init__()
-        assert part.index_heads is not None and part.index_dim is not None
         turned: Any = part.rope_dim
-        self.heads, self.size, self.top, self.turned = part.index_heads, part.index_dim, part.index_top, turned
-        self.angles, self.last = angles, part.index_last
-        self.q_norm = LayerNorm((part.hidden,), 1e-6) if part.index_streamed else None
+        self.heads, self.size, self.top, self.turned = own.heads, own.head_dim, own.top, turned
+        self.angles, self.last = angles, own.rotated == "last"
+        streamed = isinstance(own, parts.StreamIndexer)
+        self.q_norm = LayerNorm((part.hidden,), 1e-6) if streamed else None
         self.q_proj = Linear(part.q_rank or part.hidden, self.heads * self.size, bias=False)
-        self.q_scale = Grown(self.heads) if part.learned else None
+        self.q_scale = Grown(self.heads) if streamed else None
         self.k_proj = Linear(part.hidden, self.size, bias=False)
         self.k_norm = LayerNorm((self.size,), 1e-6)
         self.q_rotary = self.k_rotary = None
         if part.rotary is not None:
-            how = part.rotary._replace(pairs=part.index_pairs)
+            how = part.rotary._replace(pairs=own.pairs)
             self.q_rotary, self.k_rotary = Rotary(how, turned), Rotary(how, turned)
         self.scores, self.act, self.sum = Product(self.heads), Positive(), Product(1)
         self.weights_proj = Linear(part.hidden, self.heads, bias=False)
@@ -104,11 +104,10 @@ class BlockIndexer(nn.Module):
 
     def __init__(self, part: parts.Attention, angles: Angles | None) -> None:
         super().__init__()
-        assert part.chosen is not None and part.qk_norm is not None
-        self.blocks, self.angles, self.turned, self.query_heads = part.chosen, angles, part.rope_dim, part.heads
-        heads: Any = part.index_heads
-        size: Any = part.index_dim
-        self.heads, self.size = heads, size
+        own = part.indexer
+        assert isinstance(own, parts.BlockIndexer) and part.qk_norm is not None
+        self.blocks, self.angles, self.turned, self.query_heads = own, angles, part.rope_dim, part.heads
+        self.heads, self.size = heads, size = own.heads, own.head_dim
         self.q_proj = Linear(part.hidden, heads * size, bias=False)
         self.k_proj = Linear(part.hidden, size, bias=False)
         self.q_norm, self.k_norm = (RMSNorm(size, part.qk_norm.eps, part.qk_norm.less_one) for _ in range(2))

@@ -60,7 +60,7 @@ class LatentAttention(PartModule):
             "v_cache": (part.heads, past.tokens, part.value_dim),
             "latent_cache": (1, past.tokens, part.kv_rank),
             "rotary_cache": (1, past.tokens, part.rope_dim),
-            "index_cache": (1, past.tokens, part.index_dim if part.index_pool is None else 2 * part.index_dim + 1),
+            "index_cache": (1, past.tokens, part.indexer and part.indexer.cached_dim),
         }
         return tuple((past.batch, *sizes[name]) for name in _kept(part))
 
@@ -69,10 +69,10 @@ class LatentAttention(PartModule):
         self.part, self.angles, self.keep_all = part, angles, keep_all
         self.caches = _kept(part)
         self.indexer: nn.Module | None = None
-        if part.indexes and part.index_pool is not None:
-            self.indexer = PooledIndexer(part)
-        elif part.indexes:
-            self.indexer = Indexer(part, angles)
+        if isinstance(part.indexer, parts.PooledIndexer) and part.indexes:
+            self.indexer = PooledIndexer(part, part.indexer)
+        elif part.indexer is not None and part.indexes:
+            self.indexer = Indexer(part, part.indexer, angles)
         self.scale = part.query**-0.5 if part.scale is None else part.scale
         if part.q_rank is None:
             self.q_proj = Linear(part.hidden, part.heads * part.query, bias=False)
@@ -204,7 +204,7 @@ class LatentAttention(PartModule):
 
     def _mixed(self, q: Tensor, k: Tensor, v: Tensor, step: Step, past: Cache | None) -> Tensor:
         mask = step.mask(past[0].shape[2] if past else 0, self.part.window)  # of a borrower, made by its lender
-        if self.part.index_top is not None and step.chosen is not None:
+        if self.part.indexer is not None and step.chosen is not None:
             mask = mask + step.chosen
         sinks = None if self.sinks is None else self.sinks(q.shape[0], q.shape[2])
         mixed: Tensor = self.values(self.softmax(self.scores(q, k.transpose(2, 3)), mask, sinks), v)

@@ -5,8 +5,6 @@ Shapes: keys and weights of tokens are (batch, 1, tokens, size).
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
@@ -20,12 +18,10 @@ from tfacct.reference.step import Step
 class PooledIndexer(nn.Module):
     """Heads of its own score the keys that are made of whole groups of tokens; their weighted sum chooses groups."""
 
-    def __init__(self, part: parts.LatentAttention) -> None:
+    def __init__(self, part: parts.LatentAttention, own: parts.PooledIndexer) -> None:
         super().__init__()
-        heads: Any = part.index_heads
-        size: Any = part.index_dim
-        rate: Any = part.index_pool
-        self.heads, self.size, self.rate, self.top, self.tail = heads, size, rate, part.index_top, part.index_tail
+        heads, size, rate = own.heads, own.head_dim, own.pool
+        self.heads, self.size, self.rate, self.top, self.tail = heads, size, rate, own.top, own.tail
         self.q_proj = Linear(part.q_rank or part.hidden, heads * size, bias=False)
         self.k_proj, self.gate_proj = Linear(part.hidden, size, bias=False), Linear(part.hidden, size, bias=False)
         self.k_norm = LayerNorm((size,), 1e-6)
@@ -63,13 +59,12 @@ class PooledIndexer(nn.Module):
         known = all(isinstance(size, int) for size in (*scores.shape, self.rate, self.top, tokens))
         if scores.is_meta or not known:
             return unread
-        top: Any = self.top
         at = step.positions.to(scores.device).view(1, -1, 1)
         count, rate = scores.shape[-1], self.rate
         ends = (torch.arange(count, device=scores.device) + 1) * rate - 1
         whole = ends.view(1, 1, -1) <= at
         best = scores.detach().masked_fill(~whole, float("-inf"))
-        found = torch.zeros_like(best).scatter(-1, best.topk(min(top // rate, count), dim=-1).indices, 1.0) > 0
+        found = torch.zeros_like(best).scatter(-1, best.topk(min(self.top // rate, count), dim=-1).indices, 1.0) > 0
         seen = (found & whole).repeat_interleave(rate, dim=-1)
         seen = nn.functional.pad(seen, (0, tokens - count * rate))
         if self.tail:

@@ -81,7 +81,7 @@ def _unstaged(shape: Transformer) -> Iterator[str]:
     for part in shape.attentions:
         if isinstance(part, Attention) and part.borrowed:
             yield "keys and values of an earlier block"
-        if isinstance(part, LatentAttention) and part.index_top is not None and not part.indexes:
+        if isinstance(part, LatentAttention) and part.indexer is not None and not part.indexes:
             yield "keys that an earlier block chooses"
         if isinstance(part, LatentAttention) and part.borrowed:
             yield "latents of an earlier block"

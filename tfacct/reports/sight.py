@@ -51,8 +51,8 @@ def window_notes(settings: Sequence[LoadedModel], *, kept: bool = False, masked:
 def _chosen(subject: LoadedModel, *, kept: bool, masked: bool) -> list[str]:
     """How many keys an indexer chooses for a token, and what that changes."""
     stacks = subject.architecture.having(LatentAttention)
-    found = {part.index_top for _, part in stacks if part.index_top is not None}
-    count = sum(stack.count for stack, part in stacks if part.index_top is not None)
+    found = {part.indexer.top for _, part in stacks if part.indexer is not None}
+    count = sum(stack.count for stack, part in stacks if part.indexer is not None)
     all_ = sum(stack.count for stack in subject.architecture.stacks)
     where = "every block" if count == all_ else f"{count:,} of {all_:,} blocks"
     if not found:
@@ -126,7 +126,7 @@ def _tiled(subject: LoadedModel) -> list[str]:
 
 def _chosen_blocks(subject: LoadedModel, *, kept: bool, masked: bool) -> list[str]:
     """How many blocks of keys an indexer chooses for a token, and what that changes."""
-    found = [(stack, part.chosen) for stack, part in subject.architecture.having(Attention) if part.chosen is not None]
+    found = [(stack, part.indexer) for stack, part in subject.architecture.having(Attention) if part.indexer]
     if not found:
         return []
     count, all_ = sum(stack.count for stack, _ in found), sum(stack.count for stack in subject.architecture.stacks)

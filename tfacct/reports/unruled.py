@@ -22,6 +22,7 @@ from tfacct.architecture.parts import (
     Residual,
     Segments,
     Stem,
+    StreamIndexer,
 )
 from tfacct.architecture.transformer import Transformer
 from tfacct.architecture.words import in_words
@@ -60,7 +61,7 @@ def _of_part(part: Part) -> Iterator[str]:
         case Attention():
             if part.score_function != "product":
                 yield "attention that is not plain"
-            if part.chosen is not None:
+            if part.indexer is not None:
                 yield "an indexer that chooses blocks of keys"
             if part.borrowed or part.keys_as_values:
                 yield "attention with borrowed or shared projections"
@@ -74,7 +75,7 @@ def _of_part(part: Part) -> Iterator[str]:
         case LatentAttention():
             if part.form == "absorbed":
                 yield "absorbed latent attention"
-            if part.borrowed or part.index_streamed:
+            if part.borrowed or isinstance(part.indexer, StreamIndexer):
                 yield "latents of another block, or an indexer that reads the stream"
         case Experts():
             if part.norms is not None or part.latent is not None:

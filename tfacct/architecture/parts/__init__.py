@@ -1,7 +1,7 @@
 """The parts a transformer is put together from: their sizes, their axes, their lines."""
 
 from tfacct.architecture.parts.altup import AltUp, AltUpExpand, AltUpMerge, Laurel
-from tfacct.architecture.parts.attention import Attention, Blocks, Grouped, QKNorm, Rotary, Temperature
+from tfacct.architecture.parts.attention import Attention, Grouped, QKNorm, Rotary, Temperature
 from tfacct.architecture.parts.both import MergedAttention
 from tfacct.architecture.parts.bottleneck import NarrowAttention, NarrowNetworks
 from tfacct.architecture.parts.classes import Classes, Contacts, Idle, Pooler, TokenPooler
@@ -22,6 +22,7 @@ from tfacct.architecture.parts.experts import Experts
 from tfacct.architecture.parts.feed_forward import FeedForward
 from tfacct.architecture.parts.hyper import HyperConnection, HyperHead, HyperResult
 from tfacct.architecture.parts.images import AttentionPooler, Patches
+from tfacct.architecture.parts.indexer import BlockIndexer, Indexer, PooledIndexer, StreamIndexer
 from tfacct.architecture.parts.latent import CHOSEN, Form, LatentAttention
 from tfacct.architecture.parts.lightning import LightningAttention
 from tfacct.architecture.parts.mamba import HeadedMamba, Mamba
@@ -111,7 +112,7 @@ __all__ = [
     "Attention",
     "AttentionPooler",
     "Averaged",
-    "Blocks",
+    "BlockIndexer",
     "Boxes",
     "Classes",
     "CompressedAttention",
@@ -135,6 +136,7 @@ __all__ = [
     "HyperHead",
     "HyperResult",
     "Idle",
+    "Indexer",
     "LatentAttention",
     "LatentReader",
     "Laurel",
@@ -155,6 +157,7 @@ __all__ = [
     "PerLayerEmbedding",
     "PerLayerInput",
     "PixelShuffle",
+    "PooledIndexer",
     "Pooler",
     "Positions",
     "Projector",
@@ -169,6 +172,7 @@ __all__ = [
     "SharedOutput",
     "ShortConvolution",
     "Stem",
+    "StreamIndexer",
     "Tasks",
     "Temperature",
     "TokenPooler",

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
 
+from tfacct.architecture.parts.indexer import Indexer
 from tfacct.architecture.parts.part import Part
 from tfacct.architecture.parts.shared import BOTH, JOINED
 from tfacct.base.record import record
@@ -87,15 +88,6 @@ class Temperature(NamedTuple):
     first: int = 0
 
 
-class Blocks(NamedTuple):
-    """Keys that an indexer chooses: the `top` blocks of `size` keys with the best key in them, the last `local` ones up
-    to the query's own among them. No product depends on these."""
-
-    size: int
-    top: int
-    local: int = 1
-
-
 class Grouped(Part):
     """A part with `kv_heads` key/value heads, each read by `group` query heads."""
 
@@ -119,7 +111,6 @@ class Grouped(Part):
 
 TILED = f"{TILES} {TILE}", f"{TILES} Wk"
 """Axes of queries and of keys in windows of patches."""
-INDEXER = {"Nx": "heads of the indexer", "Hx": "size of an indexer's head"}
 DISTANCES = "buckets of distances between tokens"
 """What the letter Rp means."""
 
@@ -151,9 +142,7 @@ class Attention(Grouped):
     multiplied by a learned number (LayerScale, arXiv 2103.17239). `joined`: queries, keys and values are made of the
     stream and the token's row of the table, side by side, behind a norm of both. `adapter`: rank of the products that
     are added to each of them, a block's own where others share the weights (Zamba2Attention). `tiles`: patches of a
-    window; they see one another and no others (Qwen2_5_VLVisionAttention). `chosen`: an indexer of `index_heads` heads
-    of `index_dim` over one key for each token chooses blocks of keys for a token, for each of its heads by itself;
-    query heads are dealt out to those (transformers' MiniMaxM3VLIndexer).
+    window; they see one another and no others (Qwen2_5_VLVisionAttention). `indexer`: chooses the keys of a token.
     """
 
     hidden: Size
@@ -176,9 +165,7 @@ class Attention(Grouped):
     joined: bool = False
     adapter: Size | None = None
     tiles: Size | None = None
-    index_heads: Size | None = None
-    index_dim: Size | None = None
-    chosen: Blocks | None = None
+    indexer: Indexer | None = None
     qkv_bias: bool = False
     key_bias: bool = True
     out_bias: bool = False
@@ -217,8 +204,6 @@ class Attention(Grouped):
         "buckets": "Rp",
         "adapter": "Ra",
         "tiles": TILE,
-        "index_heads": "Nx",
-        "index_dim": "Hx",
     }
     legend: ClassVar[dict[str, str]] = {
         "D": "hidden size",
@@ -234,10 +219,10 @@ class Attention(Grouped):
         **JOINED,
         TILE: "positions of a window that sees itself alone",
         "Wk": "the same positions, as keys",
-        **INDEXER,
     }
     at_most: ClassVar[dict[str, str]] = {"Hr": "H"}
     cut: ClassVar[frozenset[str]] = frozenset(("Hr",))
+    nested: ClassVar[tuple[str, ...]] = ("indexer",)
 
     def sizes(self) -> dict[str, str]:
         """Return field → axis; a window around a query is another one than a window that ends with it."""
@@ -270,14 +255,14 @@ class Attention(Grouped):
         own = self.of_values
         new, seen, scores = *(("T", "S") if self.tiles is None else TILED), self.pairs
         kept: tuple[State, ...] = (State(f"{at}.k_cache", "B S K H"), State(f"{at}.v_cache", f"B S K {self.of_values}"))
-        kept = kept if self.chosen is None else (*kept, State(f"{at}.index_cache", "B S Hx"))
+        kept = kept if self.indexer is None else (*kept, State(f"{at}.index_cache", "B S Hx"))
         return (
             Matmul(f"{at}.q_proj", f"B T {self.reads}, {self.reads} N H -> B T N H", bias=self.qkv_bias),
             *self._adapted(at, "q", "N"),
             *(() if self.borrowed else self._keys_and_values(at)),
             *((gate,) if self.gated else ()),
             *self._of_queries_and_keys(at),
-            *self._index(f"{at}.indexer"),
+            *(() if self.indexer is None else self.indexer.scores(f"{at}.indexer", rotary=self.rotary is not None)),
             Pointwise(f"{at}.scores", "B K G T S H")
             if self.score_function == "distance"
             else Matmul(f"{at}.scores", f"B {new} K G H, B {seen} K H -> B K G {scores}", mask=mask),
@@ -352,19 +337,6 @@ class Attention(Grouped):
             yield from self._qk_norms(at)
         if self.temperature is not None:
             yield Pointwise(f"{at}.q_scale", "B T N H", kind="scale")
-
-    def _index(self, at: str) -> Iterator[Line]:
-        """Scores by which blocks of keys are chosen: of heads of their own over one key for each token."""
-        if self.chosen is None:
-            return
-        yield Matmul(f"{at}.q_proj", "B T D, D Nx Hx -> B T Nx Hx")
-        yield Pointwise(f"{at}.q_norm", "B T Nx Hx", weight="Hx", kind="norm_rms")
-        yield Matmul(f"{at}.k_proj", "B T D, D Hx -> B T Hx")
-        yield Pointwise(f"{at}.k_norm", "B T Hx", weight="Hx", kind="norm_rms")
-        if self.rotary is not None:
-            yield Pointwise(f"{at}.q_rotary", "B T Nx Hr", kind="rotary")
-            yield Pointwise(f"{at}.k_rotary", "B T Hr", kind="rotary")
-        yield Matmul(f"{at}.scores", "B T Nx Hx, B S Hx -> B Nx T S", mask="causal")
 
     def _qk_norms(self, at: str) -> Iterator[Line]:
         if self.qk_norm is None:

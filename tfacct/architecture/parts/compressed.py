@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 
-from tfacct.architecture.parts.attention import INDEXER, Rotary
+from tfacct.architecture.parts.attention import Rotary
+from tfacct.architecture.parts.indexer import LEGEND as INDEXER
 from tfacct.architecture.parts.part import Part
 from tfacct.base.record import record
 from tfacct.ledger.einsum import Mask, Size

@@ -11,17 +11,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import ClassVar, Literal, TypeAlias
 
-from tfacct.architecture.parts.attention import INDEXER, Rotary, Temperature
+from tfacct.architecture.parts.attention import Rotary, Temperature
+from tfacct.architecture.parts.indexer import Indexer
 from tfacct.architecture.parts.part import Part
 from tfacct.base.record import record
 from tfacct.ledger.einsum import Mask, Size
-from tfacct.ledger.lines import RATES, Line, Matmul, Pointwise, State
-from tfacct.ledger.workload import COMPRESSED
+from tfacct.ledger.lines import Line, Matmul, Pointwise, State
 
 Form: TypeAlias = Literal["auto", "expanded", "absorbed", "unpacked"]
 """Ways to run it: see LatentAttention."""
-OF_INDEXER = frozenset(("Nx", "Hx", RATES["light"]))
-"""Letters of an indexer, which a block that follows another's choice has not."""
 CHOSEN: tuple[Form, ...] = ("expanded", "absorbed")
 """Forms that `auto` chooses from: they keep the same state, so each step may run either."""
 
@@ -37,23 +35,17 @@ class LatentAttention(Part):
     `expanded` keeps the latent and computes the keys and values of every token again in each step, as transformers
     does; `absorbed` keeps the latent and takes queries and results into its space, as engines do when they decode;
     `unpacked` keeps the keys and values of all heads.
-    With `index_top`, an indexer of `index_heads` heads of `index_dim` chooses so many keys for each token; it `follows`
-    where the choice is that of the last block before it that has an indexer. Of an indexer's head `rope_dim` numbers
-    are rotated, in `index_pairs`. "DeepSeek-V3.2", section 2.1, and transformers' DeepseekV32Indexer. With `index_pool`
-    it scores keys made of so many tokens each, which it makes anew in each step of the keys and weights of all tokens,
-    and chooses all tokens of a key, and `index_tail`, those that make no whole key yet (Glm5NextTextIndexer).
+    `indexer`: chooses the keys of a token.
     If `stretched`, factors multiply queries and the normed latent, √(hidden / q_rank) and √(hidden / kv_rank)
     (LongcatFlashMLA); where that `stretches` latents, the queries' is multiplied in place of them. `turned_norm`: what
     all heads share passes an RMSNorm before it is rotated; `window`: number of keys that a query sees, its own the last
     of them (Dots3NoteTextAttention).
     If `gated`, one number of each head gates all that it reads, by a sigmoid (BailingHybridAttention), or, where
     `gates` says "channels", each channel has one. `sinks`: one learned score per head belongs to no key
-    (HYV4Attention). `index_last`: of an indexer's head the last numbers are rotated, not the first. `index_streamed`:
-    an indexer's queries are made of the stream, behind a LayerNorm of its own. `learned`: two learned numbers of each
-    head, and of each of an indexer's, multiply queries by the logarithm of their position. `borrowed`: the latent is
-    the last one before it that has the same numbers rotated, or none, and it keeps none (MistralLarge4TextAttention).
-    `paired`: queries, and what gates, are made of their latent and its norm side by side; an indexer's of the norm
-    alone (AXK2Attention).
+    (HYV4Attention). `learned`: two learned numbers of each head multiply queries by the logarithm of their position.
+    `borrowed`: the latent is the last one before it that has the same numbers rotated, or none, and it keeps none
+    (MistralLarge4TextAttention). `paired`: queries, and what gates, are made of their latent and its norm side by side;
+    an indexer's of the norm alone (AXK2Attention).
     `auto` leaves it to each step: `expanded` or `absorbed`, whichever takes fewer FLOPs. It has no lines of its own.
     """
 
@@ -70,22 +62,14 @@ class LatentAttention(Part):
     form: Form = "auto"
     scale: float | None = None
     temperature: Temperature | None = None
-    index_heads: Size | None = None
-    index_dim: Size | None = None
-    index_top: Size | None = None
-    index_pairs: Literal["halves", "neighbours"] = "halves"
-    follows: bool = False
+    indexer: Indexer | None = None
     gated: bool = False
     gates: Literal["heads", "channels"] = "heads"
     sinks: bool = False
-    index_last: bool = False
-    index_pool: Size | None = None
-    index_tail: bool = True
     stretched: bool = False
     stretches: Literal["heads", "latents"] = "heads"
     turned_norm: bool = False
     window: Size | None = None
-    index_streamed: bool = False
     learned: bool = False
     borrowed: bool = False
     paired: bool = False
@@ -100,10 +84,6 @@ class LatentAttention(Part):
         "value_dim": "Hv",
         "q_rank": "Rq",
         "window": "W",
-        "index_heads": "Nx",
-        "index_dim": "Hx",
-        "index_top": "Sx",
-        "index_pool": RATES["light"],
     }
     legend: ClassVar[dict[str, str]] = {
         "D": "hidden size",
@@ -117,14 +97,11 @@ class LatentAttention(Part):
         "Hr": "rotated elements of a head",
         "Hv": "size of a value head",
         "W": "keys that a query of a windowed block sees",
-        **INDEXER,
-        "Sx": "keys that the indexer chooses for a token",
-        RATES["light"]: "tokens that a lightly compressed key is made of",
-        "Hy": "numbers of a token that an indexer keeps: its key, their weights and a mark of padding, 2 · Hx + 1",
     }
 
     made: ClassVar[dict[str, str]] = {"Hq": "Hp + Hr", "Rs": "R + Hr"}
     cases: ClassVar[frozenset[str]] = frozenset("N")
+    nested: ClassVar[tuple[str, ...]] = ("indexer",)
 
     @property
     def kv_heads(self) -> Size:
@@ -142,7 +119,7 @@ class LatentAttention(Part):
         if self.borrowed and self.form != "absorbed":
             sums.pop("Rs", None)  # another block makes and keeps them
         sums |= {"Rj": "2 · Rq"} if self.paired else {}
-        return {**sums, **({"Hy": "2 · Hx + 1"} if self.indexes and self.index_pool is not None else {})}
+        return sums
 
     def multiples(self) -> dict[str, int]:
         """Rotary positions turn numbers in pairs."""
@@ -151,18 +128,12 @@ class LatentAttention(Part):
     @property
     def mask(self) -> Mask:
         """Pairs that count under a mask: those up to the query, or the chosen ones of them, where that is counted."""
-        return "causal" if self.index_top is None or self.index_pool is not None else "chosen"
+        return "causal" if self.indexer is None else self.indexer.mask
 
     @property
     def indexes(self) -> bool:
         """True if it chooses keys itself."""
-        return self.index_top is not None and not self.follows
-
-    def sizes(self) -> dict[str, str]:
-        """Return field → axis; a block that follows another's choice has no indexer."""
-        absent = frozenset[str]() if self.indexes else OF_INDEXER
-        absent |= {"Sx"} if self.index_pool is not None else frozenset()  # which no line and no mask reads
-        return {field: letter for field, letter in Part.sizes(self).items() if letter not in absent}
+        return self.indexer is not None and not self.indexer.reused
 
     def running(self, form: Form) -> LatentAttention:
         """Return the part run in another form."""
@@ -186,7 +157,7 @@ class LatentAttention(Part):
             *((Pointwise(f"{at}.q_stretch", "B T N Hq"),) if self.stretched and self.stretches == "heads" else ()),
             *(() if self.borrowed else self._latent(at)),
             *self._turned(at),
-            *self._index(at),
+            *self._index(f"{at}.indexer"),
             *(self._in_latent_space(at) if self.form == "absorbed" else self._by_head(at)),
             *self._gate(at),
             Matmul(f"{at}.o_proj", "B T N Hv, N Hv D -> B T D", bias=self.bias),
@@ -231,40 +202,8 @@ class LatentAttention(Part):
             yield Matmul(f"{at}.q_b_proj", f"B T {read}, {read} N Hq -> B T N Hq")
 
     def _index(self, at: str) -> Iterator[Line]:
-        """Scores by which keys are chosen: of heads of their own over one key for each token, weighted and summed."""
-        if not self.indexes:
-            return
-        at = f"{at}.indexer"
-        read = "D" if self.index_streamed else "Rq"
-        if self.index_streamed:
-            yield Pointwise(f"{at}.q_norm", "B T D", weight="D", bias="D", kind="norm_layer")
-        yield Matmul(f"{at}.q_proj", f"B T {read}, {read} Nx Hx -> B T Nx Hx")
-        if self.learned:
-            yield Pointwise(f"{at}.q_scale", "B T Nx Hx", weight="Nx", bias="Nx")
-        yield Matmul(f"{at}.k_proj", "B T D, D Hx -> B T Hx")
-        yield Pointwise(f"{at}.k_norm", "B T Hx", weight="Hx", bias="Hx", kind="norm_layer")
-        if self.index_pool is not None:
-            yield from self._pooled(at)
-            return
-        if self.rotary is not None:
-            yield Pointwise(f"{at}.q_rotary", "B T Nx Hr", kind="rotary")
-            yield Pointwise(f"{at}.k_rotary", "B T Hr", kind="rotary")
-        yield Matmul(f"{at}.scores", "B T Nx Hx, B S Hx -> B Nx T S", mask="causal")
-        yield Pointwise(f"{at}.act", "B Nx T S", kind="activation")
-        yield Matmul(f"{at}.weights_proj", "B T D, D Nx -> B T Nx")
-        yield Matmul(f"{at}.sum", "B T Nx, B Nx T S -> B T S", mask="causal")
-
-    def _pooled(self, at: str) -> Iterator[Line]:
-        """Keys made of several tokens each, of all that are kept, and their scores."""
-        keys, rate = COMPRESSED["entries"]["light"], RATES["light"]
-        yield Matmul(f"{at}.gate_proj", "B T D, D Hx -> B T Hx")
-        yield Pointwise(f"{at}.position_bias", f"B {keys} {rate} Hx", bias=f"{rate} Hx")
-        yield Pointwise(f"{at}.softmax", f"B {keys} {rate} Hx", kind="softmax")
-        yield Pointwise(f"{at}.weighting", f"B {keys} {rate} Hx", kind="weighting")
-        yield Matmul(f"{at}.scores", f"B T Nx Hx, B {keys} Hx -> B Nx T {keys}", mask="entries")
-        yield Pointwise(f"{at}.act", f"B Nx T {keys}", kind="activation")
-        yield Matmul(f"{at}.weights_proj", "B T D, D Nx -> B T Nx")
-        yield Matmul(f"{at}.sum", f"B T Nx, B Nx T {keys} -> B T {keys}", mask="entries")
+        if self.indexer is not None and not self.indexer.reused:
+            yield from self.indexer.scores(at, rotary=self.rotary is not None)
 
     def _by_head(self, at: str) -> Iterator[Line]:
         new = "S" if self.form == "expanded" else "T"
@@ -289,5 +228,5 @@ class LatentAttention(Part):
             yield State(f"{at}.latent_cache", "B S R")
             if self.rope_dim is not None:
                 yield State(f"{at}.rotary_cache", "B S Hr")
-        if self.indexes:
-            yield State(f"{at}.index_cache", "B S Hx" if self.index_pool is None else "B S Hy")
+        if self.indexer is not None and not self.indexer.reused:
+            yield State(f"{at}.index_cache", f"B S {self.indexer.cached}")

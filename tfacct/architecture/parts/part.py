@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import ClassVar, Self
 
 from tfacct.base.record import record
 from tfacct.ledger.einsum import Size, evaluated
@@ -45,6 +47,8 @@ class Part:
     """Whether the reference model runs it over new tokens one by one."""
     hf_loop: ClassVar[str] = ""
     """What the transformers class runs in Python for each of many tokens or chunks, and how long that takes."""
+    nested: ClassVar[tuple[str, ...]] = ()
+    """Fields that hold another part, or None: its lines are among this part's."""
 
     @property
     def padded_to(self) -> Size | None:
@@ -55,6 +59,17 @@ class Part:
         """Return field → axis for the sizes that this part has."""
         return {field: letter for field, letter in self.letters.items() if getattr(self, field) is not None}
 
+    def with_nested(self) -> Iterator[Part]:
+        """The part, then those in its fields."""
+        yield self
+        yield from (part for field in self.nested if (part := getattr(self, field)) is not None)
+
+    def resized(self, size: Callable[[str, Size], Size]) -> Self:
+        """Return the part with `size(axis, old)` for each of its sizes, of nested parts too."""
+        own = {field: size(letter, getattr(self, field)) for field, letter in self.sizes().items()}
+        nested = {field: part.resized(size) for field in self.nested if (part := getattr(self, field)) is not None}
+        return replace(self, **own, **nested)
+
     def derived(self) -> dict[str, str]:
         """Return axis → what it is made of, for those that this part has."""
         return self.made
@@ -64,9 +79,10 @@ class Part:
         return {}
 
     def axes(self) -> dict[str, Size]:
-        """Sizes of the part's axes, by letter."""
-        own = {letter: getattr(self, field) for field, letter in self.sizes().items()}
-        return {**own, **{letter: evaluated(sum_, own) for letter, sum_ in self.derived().items()}}
+        """Sizes of the axes of the part and of nested ones, by letter."""
+        every = (*self.with_nested(),)
+        own = {letter: getattr(part, field) for part in every for field, letter in part.sizes().items()}
+        return own | {letter: evaluated(sum_, own) for part in every for letter, sum_ in part.derived().items()}
 
     def lines(self, at: str) -> tuple[Line, ...]:
         """Lines of the part, under the path `at`."""
