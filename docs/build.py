@@ -125,9 +125,23 @@ PRESETS = re.compile(r"\b[\d,]+ presets\b")
 KEYS = re.compile(r"<!-- keys -->\n(.*?)<!-- end of keys -->\n", re.DOTALL)
 
 
+SOURCE = re.compile(r"<!-- source: (\S+) (\S+) -->\n```python\n.*?```", re.DOTALL)
+"""A code block that shows a class of a file, or the line of it that begins with a word."""
+
+
+def source(path: str, name: str) -> str:
+    """A class of a file, or a line of it, as it is written there."""
+    text = (ROOT / path).read_text(encoding="utf-8")
+    found = re.search(rf"^class {name}\b.*?(?=\n\n\n|\Z)", text, re.MULTILINE | re.DOTALL)
+    found = found or re.search(rf"^ *{re.escape(name)}.*$", text, re.MULTILINE)
+    assert found is not None, f"{path} has no {name}"
+    return f"<!-- source: {path} {name} -->\n```python\n{found[0].rstrip()}\n```"
+
+
 def refreshed(text: str) -> str:
-    """The text with the output of every `$ command` in its console blocks printed anew, the keys of own models, and the
-    presets counted."""
+    """The text with the output of every `$ command` in its console blocks printed anew, the keys of own models, the
+    classes of code blocks as they are, and the presets counted."""
+    text = SOURCE.sub(lambda found: source(found[1], found[2]), text)
     text = PRESETS.sub(f"{len(presets.names()):,} presets", text)
     text = OPTIMIZER_ROWS.sub(lambda _: f"<!-- optimizers -->\n{optimizer_rows()}<!-- end of optimizers -->\n", text)
     text = KEYS.sub(lambda _: f"<!-- keys -->\n{own_keys()}<!-- end of keys -->\n", text)
