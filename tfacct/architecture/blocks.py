@@ -60,30 +60,28 @@ Added: TypeAlias = (
 class Sublayer:
     """A part whose result is added to the stream. Its paths carry the part's name.
 
-    The block's order decides where `norm` stands; `post_norm` is the norm of the result, before the addition, and
-    `factor` multiplies what is added (transformers' GraniteDecoderLayer), `after` the sum (Gemma4TextDecoderLayer),
-    `scale` what the part reads. If it is `normed`, the result is added to what the part read, in place of the stream,
-    and `stream` multiplies that (MiniMaxDecoderLayer). One that runs `parallel` reads what the sublayer before it read
-    (FalconH1DecoderLayer). What it `gives` to the `next` sublayer is read there in place of the stream, a `sum` is that
-    of its result and the stream; neither is added to the stream itself (Zamba2HybridLayer). If it is `gated`, the tanh
-    of a learned number multiplies its result; if it is `weighed`, learned numbers over this temperature weigh it and
-    the stream; if it is `scaled`, learned numbers are added to both, and others multiply them.
+    The block's order decides where `norm` stands; `post_norm` is the norm of the result, before the addition. `add`:
+    how the result joins the residual stream, a plain addition if None. `scale` multiplies what the part reads. If it is
+    `normed`, the result is added to what the part read, in place of the stream (MiniMaxDecoderLayer). One that runs
+    `parallel` reads what the sublayer before it read (FalconH1DecoderLayer). What it `gives` to the `next` sublayer is
+    read there in place of the stream, a `sum` is that of its result and the stream; neither is added to the stream
+    itself (Zamba2HybridLayer).
     A part that is not called is not added either, and must come with a norm that is not called.
     """
 
     part: Added
     norm: Norm | None = None
     post_norm: Norm | None = None
-    factor: float | None = None
-    after: float | None = None
+    add: Residual | None = None
     scale: float | None = None
     parallel: bool = False
     normed: bool = False
-    stream: float | None = None
     gives: Literal["stream", "next", "sum"] = "stream"
-    gated: bool = False
-    weighed: float | None = None
-    scaled: bool = False
+
+    @property
+    def residual(self) -> Residual:
+        """How its result joins the residual stream."""
+        return Residual(hidden=self.part.hidden) if self.add is None else self.add
 
     @property
     def name(self) -> str:
@@ -111,18 +109,7 @@ class Sublayer:
     def added(self) -> Iterator[Named]:
         """Addition to the stream, by its name in paths."""
         if self.called and self.gives != "next":
-            others = isinstance(self.part, PerLayerInput) and self.part.others
-            add = Residual(
-                hidden=self.part.hidden,
-                factor=self.factor,
-                after=self.after,
-                others=others,
-                stream=self.stream,
-                gated=self.gated,
-                weighed=self.weighed,
-                scaled=self.scaled,
-            )
-            yield f"{self.name}_add", add
+            yield f"{self.name}_add", self.residual
 
 
 @record

@@ -285,7 +285,8 @@ class Transformer:
 
         def block(old: Block, change: Callable[[Any], Any]) -> Block:
             def sublayer(one: Sublayer) -> Sublayer:
-                return replace(one, part=change(one.part), norm=change(one.norm), post_norm=change(one.post_norm))
+                own = {name: change(getattr(one, name)) for name in ("part", "norm", "post_norm", "add")}
+                return replace(one, **own)
 
             sublayers = tuple(sublayer(one) for one in old.sublayers)
             return replace(old, sublayers=sublayers, streams=change(old.streams))

@@ -18,6 +18,7 @@ from tfacct.architecture.parts import (
     LatentAttention,
     Norm,
     QKNorm,
+    Residual,
     Rotary,
 )
 from tfacct.architecture.transformer import Transformer
@@ -236,8 +237,10 @@ class DecoderBase(Family):
         before = self.norm() if self.norms != "after" else None
         after = self.post_norm() if self.norms != "before" else None
         attention, mlp = self.attention(layer), self.mlp(layer)
-        first = Sublayer(attention, before, after, self.residual_factor)
-        second = Sublayer(mlp, None if self.shares_norm else before, after, self.residual_factor)
+        factor = self.residual_factor
+        add = None if factor is None else Residual(hidden=self.hidden_size, factor=factor)
+        first = Sublayer(attention, before, after, add)
+        second = Sublayer(mlp, None if self.shares_norm else before, after, add)
         return Block((first, second), self.order)
 
     def architecture(self) -> Transformer:

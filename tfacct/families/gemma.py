@@ -10,6 +10,7 @@ from pydantic_core import core_schema
 from tfacct.architecture.blocks import Block, Sublayer
 from tfacct.architecture.parts import (
     AltUp,
+    AltUpResidual,
     Attention,
     Experts,
     FeedForward,
@@ -20,6 +21,7 @@ from tfacct.architecture.parts import (
     PerLayerEmbedding,
     PerLayerInput,
     QKNorm,
+    Residual,
     Rotary,
     TokenPooler,
 )
@@ -312,11 +314,12 @@ class Gemma3n(PerLayerGemma):
 
     def block(self, layer: Gemma3nLayer) -> Block:
         hidden, norm, eps = self.hidden_size, self.norm(), self.rms_norm_eps
+        laurel = Laurel(hidden=hidden, rank=self.laurel_rank, eps=eps)
         sublayers = (
             Sublayer(self.attention(layer, borrowed=layer.borrowed), norm, norm),
-            Sublayer(Laurel(hidden=hidden, rank=self.laurel_rank, eps=eps), parallel=True, after=2**-0.5),
+            Sublayer(laurel, add=Residual(hidden=hidden, after=2**-0.5), parallel=True),
             Sublayer(self.mlp(layer), norm, norm),
-            Sublayer(self.per_layer_input(others=True), None, norm),
+            Sublayer(self.per_layer_input(), None, norm, AltUpResidual(hidden=hidden)),
         )
         return Block(sublayers, streams=AltUp(hidden=hidden, scaled=self.altup_correct_scale, eps=eps))
 
@@ -403,7 +406,7 @@ class Gemma4Base(PerLayerGemma):
         parts.append(Sublayer(mlp, None if isinstance(mlp, Experts) else norm, norm))
         if self.hidden_size_per_layer_input:
             parts.append(Sublayer(self.per_layer_input(), None, norm))
-        return Block((*parts[:-1], replace(parts[-1], after=1.0)))
+        return Block((*parts[:-1], replace(parts[-1], add=Residual(hidden=self.hidden_size, after=1.0))))
 
 
 class Gemma4(Gemma4Base):

@@ -14,6 +14,7 @@ from tfacct.architecture.parts import (
     Embedding,
     Experts,
     FeedForward,
+    GatedResidual,
     LatentAttention,
     QKNorm,
     Rotary,
@@ -400,7 +401,8 @@ class Mllama(Decoder):
             return super().block(layer)
         sizes: dict[str, Any] = self.head_sizes(layer)
         cross, norm = CrossAttention(hidden=self.hidden_size, qk_norm=self.rms_norm_eps, **sizes), self.norm()
-        return Block((Sublayer(cross, norm, gated=True), Sublayer(self.dense_mlp(), norm, gated=True)))
+        add = GatedResidual(hidden=self.hidden_size)
+        return Block((Sublayer(cross, norm, add=add), Sublayer(self.dense_mlp(), norm, add=add)))
 
     def embeddings_and_head(self) -> dict[str, Any]:
         return {**super().embeddings_and_head(), "encoder": Encoder(None, ()) if self.image_layers else None}

@@ -7,7 +7,16 @@ from typing import Annotated, Any
 from pydantic_core import core_schema
 
 from tfacct.architecture.blocks import Block, Sublayer
-from tfacct.architecture.parts import Attention, Experts, FeedForward, LatentAttention, Norm, QKNorm, Temperature
+from tfacct.architecture.parts import (
+    Attention,
+    Experts,
+    FeedForward,
+    LatentAttention,
+    LerpResidual,
+    Norm,
+    QKNorm,
+    Temperature,
+)
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
 from tfacct.families.decoder import (
@@ -234,10 +243,6 @@ class MuseSpark(MuseGlimmer):
     def block(self, layer: Layer) -> Block:
         bare = Norm(hidden=self.hidden_size, kind="rms", eps=self.post_norm_eps, learned="none")
         after = Norm(hidden=self.hidden_size, kind="rms", eps=self.post_norm_eps, less_one=True, scales_first=True)
-        weighed, norm = self.residual_gate_temperature, self.norm()
-        return Block(
-            (
-                Sublayer(self.attention(layer), norm, bare, weighed=weighed),
-                Sublayer(self.mlp(layer), norm, after, weighed=weighed),
-            )
-        )
+        add = LerpResidual(hidden=self.hidden_size, temperature=self.residual_gate_temperature)
+        norm = self.norm()
+        return Block((Sublayer(self.attention(layer), norm, bare, add), Sublayer(self.mlp(layer), norm, after, add)))

@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field, ValidationInfo
 from pydantic_core import core_schema
 
 from tfacct.architecture.blocks import Block, Stack, Sublayer, stacks
-from tfacct.architecture.parts import Attention, Embedding, FeedForward, Head, Norm, Rotary, SharedOutput
+from tfacct.architecture.parts import Attention, Embedding, FeedForward, Head, Norm, Residual, Rotary, SharedOutput
 from tfacct.architecture.parts import Mamba as MambaMixer
 from tfacct.architecture.parts import Mamba2 as Mamba2Mixer
 from tfacct.architecture.transformer import Transformer
@@ -375,11 +375,12 @@ class FalconH1(Mamba2Hybrid):
         attention, norm = self.attention(layer, key_scale=self.key_multiplier), self.norm()
         gate_scale, down_scale = self.mlp_multipliers or (1.0, 1.0)
         mlp: Any = self.mlp(layer)
-        attends: dict[str, Any] = {"factor": self.attention_out_multiplier, "scale": self.attention_in_multiplier}
+        factors = self.ssm_out_multiplier, self.attention_out_multiplier, down_scale
+        mixed, attended, down = (Residual(hidden=self.hidden_size, factor=factor) for factor in factors)
         sublayers = (
-            Sublayer(self.mixer(), norm, factor=self.ssm_out_multiplier, scale=self.ssm_in_multiplier),
-            Sublayer(attention, **attends, parallel=True),
-            Sublayer(replace(mlp, gate_scale=gate_scale), norm, factor=down_scale),
+            Sublayer(self.mixer(), norm, add=mixed, scale=self.ssm_in_multiplier),
+            Sublayer(attention, add=attended, scale=self.attention_in_multiplier, parallel=True),
+            Sublayer(replace(mlp, gate_scale=gate_scale), norm, add=down),
         )
         return Block(sublayers)
 

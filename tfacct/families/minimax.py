@@ -12,6 +12,7 @@ from tfacct.architecture.parts import (
     LatentAttention,
     LightningAttention,
     QKNorm,
+    Residual,
 )
 from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
@@ -121,7 +122,8 @@ class MiniMax(MiniMaxDecoder):
 
     def sublayer(self, part: Any, name: str) -> Sublayer:
         stream, factor = getattr(self, f"{name}_alpha_factor"), getattr(self, f"{name}_beta_factor")
-        return Sublayer(part, self.norm(), factor=factor, normed=True, stream=stream)
+        add = Residual(hidden=self.hidden_size, factor=factor, stream=stream)
+        return Sublayer(part, self.norm(), add=add, normed=True)
 
     def hf_extra_flops(self, work: Workload) -> Mapping[str, int]:
         """What the class multiplies because it pads no chunk and takes later tokens one by one, less what is counted

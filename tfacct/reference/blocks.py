@@ -14,11 +14,11 @@ from tfacct.architecture import blocks, parts
 from tfacct.reference.altup import AltUp
 from tfacct.reference.hyper import HyperConnection
 from tfacct.reference.module_classes import module_class
-from tfacct.reference.modules import Add, Head, Linear, RMSNorm, Scale, Scaled, norm
+from tfacct.reference.modules import Head, Linear, RMSNorm, Scale, norm
 from tfacct.reference.part_module import PartModule
+from tfacct.reference.residual import residual
 from tfacct.reference.rotary import Angles
 from tfacct.reference.step import Step
-from tfacct.reference.weighing import Left, Weighed
 
 Kept: TypeAlias = tuple[Tensor, ...]
 """States that blocks keep between steps, block by block."""
@@ -56,13 +56,7 @@ class Block(nn.Module):
             self.add_module(f"{name}_scale", None if sublayer.scale is None else Scale(sublayer.scale))
             self.add_module(name, module)
             self.add_module(f"{name}_post_norm", own_norm(sublayer.post_norm))
-            add = Add(sublayer.factor, sublayer.after, sublayer.stream, gated=sublayer.gated)
-            if sublayer.weighed is not None:
-                add.gate = Weighed(sublayer.part.hidden, sublayer.weighed)
-                add.stream_gate = Left(add.gate)
-            if sublayer.scaled:
-                add.gate, add.stream_gate = (Scaled(sublayer.part.hidden) for _ in range(2))
-            self.add_module(f"{name}_add", add)
+            self.add_module(f"{name}_add", residual(sublayer.residual))
             self.states += [f"{name}.{cache}" for cache in module.caches]
         for name, part in norms.items():
             if part is not None and part.shared:

@@ -23,7 +23,7 @@ from tfacct.reference.distances import Distances, RelativeBias
 from tfacct.reference.given import frames, source_of
 from tfacct.reference.hyper import HyperHead
 from tfacct.reference.images import AttentionPooler, Merger, Patches, Projector, TokenPooler, merging
-from tfacct.reference.module_classes import module_class
+from tfacct.reference.module_classes import family_module, module_class
 from tfacct.reference.modules import ACTIVATIONS, Head, Tokens, Unused
 from tfacct.reference.modules import Embedding as Tables
 from tfacct.reference.overlapping import padded
@@ -54,6 +54,8 @@ def _positions(shape: architecture.Transformer | architecture.Encoder) -> nn.Mod
 
 
 def _front(part: parts.Embedding | parts.Patches | parts.Stem) -> nn.Module:
+    if (own := family_module(part)) is not None:
+        return own(part)  # type: ignore[no-any-return]
     if isinstance(part, parts.Stem):
         return Stem(part)
     if isinstance(part, parts.ShapedEmbedding):

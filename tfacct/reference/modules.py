@@ -71,17 +71,6 @@ class Scale(nn.Module):
         return x * self.factor
 
 
-class Scaled(Work):
-    """A stream, or what joins it, to which learned numbers are added; others multiply it (ZayaResidualScaling)."""
-
-    def __init__(self, hidden: int) -> None:
-        super().__init__()
-        self.weight, self.bias = (nn.Parameter(torch.empty(hidden)) for _ in range(2))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return (x + self.bias) * self.weight
-
-
 class Tokens(Embedding):
     """The token table, its rows made as long as the model is wide and scaled where the part says so.
 
@@ -97,13 +86,11 @@ class Tokens(Embedding):
         self.late = part.late
         self.mask = Hidden(part.hidden) if part.masked else None
         self.image_end = Hidden(part.hidden) if part.image_end else None
-        self.shift = Scaled(part.hidden) if part.shifted else None
 
     def forward(self, tokens: Tensor) -> Tensor:
         rows = super().forward(tokens)
         rows = rows if self.project is None or self.late else self.project(rows)
-        rows = rows if self.scale is None else self.scale(rows)
-        return rows if self.shift is None else self.shift(rows)
+        return rows if self.scale is None else self.scale(rows)
 
     def widened(self, rows: Tensor) -> Tensor:
         """Rows behind the other tables and their norm, as long as the model is wide."""
@@ -167,42 +154,11 @@ class Product(nn.Module):
         return left @ right.unsqueeze(2).expand(-1, -1, self.group, -1, -1).flatten(1, 2)
 
 
-class LearnedGate(Work):
-    """A result times the tanh of a learned number."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(1))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x * self.weight.tanh()
-
-
 class Add(nn.Module):
-    """A sublayer's result added to the stream, each multiplied by a constant first where there is one, and the sum
-    `after` it."""
+    """A sum of two."""
 
-    def __init__(
-        self,
-        factor: float | None = None,
-        after: float | None = None,
-        stream: float | None = None,
-        *,
-        gated: bool = False,
-    ) -> None:
-        super().__init__()
-        self.gate: nn.Module | None = LearnedGate() if gated else None
-        self.stream_gate: nn.Module | None = None
-        self.stream_scale = None if stream is None else Scale(stream)
-        self.scale = None if factor is None else Scale(factor)
-        self.sum_scale = None if after is None else Scale(after)
-
-    def forward(self, stream: Tensor, result: Tensor) -> Tensor:
-        stream = stream if self.stream_scale is None else self.stream_scale(stream)
-        stream = stream if self.stream_gate is None else self.stream_gate(stream)
-        result = result if self.gate is None else self.gate(result)
-        total = stream + (result if self.scale is None else self.scale(result))
-        return total if self.sum_scale is None else self.sum_scale(total)
+    def forward(self, x: Tensor, other: Tensor) -> Tensor:
+        return x + other
 
 
 class RMSNorm(nn.Module):

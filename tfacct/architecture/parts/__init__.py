@@ -1,6 +1,6 @@
 """The parts a transformer is put together from: their sizes, their axes, their lines."""
 
-from tfacct.architecture.parts.altup import AltUp, AltUpExpand, AltUpMerge, Laurel
+from tfacct.architecture.parts.altup import AltUp, AltUpExpand, AltUpMerge, AltUpResidual, Laurel
 from tfacct.architecture.parts.attention import Attention, Grouped, QKNorm, Rotary, Temperature
 from tfacct.architecture.parts.both import MergedAttention
 from tfacct.architecture.parts.bottleneck import NarrowAttention, NarrowNetworks
@@ -36,7 +36,7 @@ from tfacct.architecture.parts.per_layer import PerLayerEmbedding, PerLayerInput
 from tfacct.architecture.parts.projector import NamedTensors, Projector
 from tfacct.architecture.parts.reading import LatentReader
 from tfacct.architecture.parts.relative import RelativeAttention
-from tfacct.architecture.parts.residual import Residual, Scale
+from tfacct.architecture.parts.residual import GatedResidual, LerpResidual, Residual, Scale
 from tfacct.architecture.parts.shaped import ShapedEmbedding
 from tfacct.architecture.parts.shared import SharedOutput
 from tfacct.ledger.paths import ENCODER, MTP
@@ -109,6 +109,7 @@ __all__ = [
     "AltUp",
     "AltUpExpand",
     "AltUpMerge",
+    "AltUpResidual",
     "Attention",
     "AttentionPooler",
     "Averaged",
@@ -129,6 +130,7 @@ __all__ = [
     "FirstConvolution",
     "Form",
     "GatedMerger",
+    "GatedResidual",
     "Grouped",
     "Head",
     "HeadedMamba",
@@ -140,6 +142,7 @@ __all__ = [
     "LatentAttention",
     "LatentReader",
     "Laurel",
+    "LerpResidual",
     "LightningAttention",
     "Mamba",
     "Mamba2",

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from tfacct.architecture.parts.part import Part
+from tfacct.architecture.parts.residual import Residual
 from tfacct.base.record import record
 from tfacct.ledger.einsum import Size
 from tfacct.ledger.lines import Line, Matmul, Pointwise, Unused
@@ -74,6 +75,18 @@ class AltUp(Part):
         yield Pointwise(f"{at}.{which}router_scale", "B T D", kind="scale")
         yield Matmul(f"{at}.{which}router", "B T D, D Xs -> B T Xs", weight=owner if which else None)
         yield Pointwise(f"{at}.{which}tanh", "B T Xs")
+
+
+@record(kw_only=True)
+class AltUpResidual(Residual):
+    """Addition of a sublayer's result to all streams but the first."""
+
+    legend: ClassVar[dict[str, str]] = {name: LEGEND[name] for name in ("D", OTHER)}
+    made: ClassVar[dict[str, str]] = {OTHER: MADE[OTHER]}
+
+    def lines(self, at: str) -> tuple[Line, ...]:
+        """The addition."""
+        return (Pointwise(at, "B T Xo D", kind="residual"),)
 
 
 @record(kw_only=True)

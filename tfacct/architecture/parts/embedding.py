@@ -37,7 +37,6 @@ class Embedding(Part):
     token that ends an image, which no text holds, if it has an `image_end` (T5Gemma2TextScaledWordEmbedding). If
     `beside`, the rows of the next token and of the one before stand beside its own in what is projected
     (MobileBertEmbeddings).
-    If it is `shifted`, learned numbers are added to each row, and others multiply it (ZayaModel).
     """
 
     vocab: Size
@@ -52,7 +51,6 @@ class Embedding(Part):
     masked: bool = False
     image_end: bool = False
     beside: bool = False
-    shifted: bool = False
 
     name: ClassVar[str] = "embed"
     letters: ClassVar[dict[str, str]] = {"vocab": "V", "hidden": "D", "width": "De", "rows": "Vr"}
@@ -88,8 +86,7 @@ class Embedding(Part):
         if self.width is None:
             named = {"mask": self.masked, "image_end": self.image_end}
             hidden = (Unused(Pointwise(f"{at}.{name}", "B T D", weight="D")) for name, there in named.items() if there)
-            shift = (Pointwise(f"{at}.shift", "B T D", weight="D", bias="D"),) if self.shifted else ()
-            return (Table(at, "V D" if self.rows is None else "Vr D"), *hidden, *scale, *shift)
+            return (Table(at, "V D" if self.rows is None else "Vr D"), *hidden, *scale)
         read = "Da" if self.beside else "De"
         return (Table(at, "V De"), Matmul(f"{at}.project", f"B T {read}, {read} D -> B T D", bias=self.bias), *scale)
 

@@ -56,12 +56,10 @@ class PerLayerEmbedding(Part):
 
 @record(kw_only=True)
 class PerLayerInput(Part):
-    """Product of a token's vector, activated, times the layer's own row, and a product back. With `others` it is added
-    to the streams beside the one that the block reads."""
+    """Product of a token's vector, activated, times the layer's own row, and a product back."""
 
     hidden: Size
     width: Size
-    others: bool = False
     activation: str = "gelu_pytorch_tanh"
 
     name: ClassVar[str] = "per_layer"

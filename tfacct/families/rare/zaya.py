@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from tfacct.architecture.blocks import Block, Sublayer
-from tfacct.architecture.parts import ConvolvedAttention, Experts, Rotary
+from tfacct.architecture.parts import ConvolvedAttention, Embedding, Experts, Residual, Rotary
 from tfacct.base.errors import ConfigError
+from tfacct.base.record import record
 from tfacct.families.decoder import EXPERT_TENSORS, DecoderBase, Layer
 from tfacct.families.fields import (
     JsonDict,
@@ -19,11 +20,29 @@ from tfacct.families.fields import (
 )
 from tfacct.families.layer_kinds import LayerTypes, validated_layer_types
 from tfacct.families.task_heads import CAUSAL_MODEL
+from tfacct.ledger.lines import Line, Pointwise
 from tfacct.ledger.workload import Workload
 
 FULL, SLIDING = "hybrid", "hybrid_sliding"
 ROPE_THETA = {FULL: 5_000_000.0, SLIDING: 10_000.0}
 QKV, ROUTER = "self_attn.qkv_proj", "mlp.gate"
+
+
+@record(kw_only=True)
+class AffineEmbedding(Embedding):
+    """Token embedding: learned numbers are added to each row, and others multiply it (ZayaModel)."""
+
+    def lines(self, at: str) -> tuple[Line, ...]:
+        """The embedding, and the work on its rows."""
+        return (*Embedding.lines(self, at), Pointwise(f"{at}.shift", "B T D", weight="D", bias="D"))
+
+
+@record(kw_only=True)
+class AffineResidual(Residual):
+    """Learned numbers are added to the stream and to the result, and others multiply both (ZayaResidualScaling)."""
+
+    def gates(self, at: str) -> tuple[Line, ...]:
+        return tuple(Pointwise(f"{at}.{name}", "B T D", weight="D", bias="D") for name in ("stream_gate", "gate"))
 
 
 class Zaya(DecoderBase):
@@ -139,10 +158,14 @@ class Zaya(DecoderBase):
             follows=layer.kind != "first",
         )
         parts = self.attention(layer), experts
-        return Block(tuple(Sublayer(part, self.norm(), scaled=True) for part in parts))
+        add = AffineResidual(hidden=self.hidden_size)
+        return Block(tuple(Sublayer(part, self.norm(), add=add) for part in parts))
 
     def embeddings_and_head(self) -> dict[str, Any]:
-        ends = {"embed": self.embedding(shifted=True), "head": self.head(bias=self.lm_head_bias)}
+        ends = {
+            "embed": AffineEmbedding(vocab=self.vocab_size, hidden=self.hidden_size),
+            "head": self.head(bias=self.lm_head_bias),
+        }
         return {**super().embeddings_and_head(), **ends}
 
     def hf_extra_positions(self, work: Workload) -> Mapping[str, int]:
