@@ -238,11 +238,11 @@ MISTRAL = {
 def test_nv_embeds_pooler_is_latent_attention_as_published() -> None:
     """x + O · softmax(QKᵀ / √d) V over normed rows, then x + W₃(gelu(W₁x) · W₂x), and the mean: written here anew."""
     torch = pytest.importorskip("torch")
-    from tfacct.reference.reading import LatentReader
+    from tfacct.families.rare.nvembed_reference import LatentPooler
 
     torch.manual_seed(5)
     part = subject("mine", TINY["nvembed"]).architecture.pooler
-    module = LatentReader(part).double()
+    module = LatentPooler(part).double()
     with torch.no_grad():
         for parameter in module.parameters():
             parameter.normal_()

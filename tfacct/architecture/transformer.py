@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, replace
-from typing import Any, TypeAlias
+from typing import Any
 
 from tfacct.architecture import letters
 from tfacct.architecture.blocks import POSITIONS, Block, MtpHead, PartT, Stack, Sublayer, in_order, numbered
@@ -16,7 +16,6 @@ from tfacct.architecture.parts import (
     AltUpExpand,
     AltUpMerge,
     Attention,
-    AttentionPooler,
     Averaged,
     Classes,
     CompressedAttention,
@@ -32,7 +31,6 @@ from tfacct.architecture.parts import (
     HyperConnection,
     HyperHead,
     LatentAttention,
-    LatentReader,
     Merger,
     NamedTensors,
     Norm,
@@ -40,22 +38,17 @@ from tfacct.architecture.parts import (
     Patches,
     PerLayerEmbedding,
     PixelShuffle,
-    Pooler,
     Positions,
     Projector,
     RelativeBias,
     Segments,
     Stem,
-    TokenPooler,
 )
 from tfacct.base.errors import UsageError
 from tfacct.base.record import record
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import Axes, Size
 from tfacct.ledger.groups import Group, Ledger
-
-AnyPooler: TypeAlias = Pooler | AttentionPooler | LatentReader | TokenPooler
-"""What makes vectors of what a body gives."""
 
 
 @record
@@ -124,7 +117,7 @@ class Transformer:
     segments: Segments | None = None
     bias: RelativeBias | None = None
     encoder: Encoder | None = None
-    pooler: AnyPooler | None = None
+    pooler: Part | None = None
     classes: Classes | None = None
     extra_embeddings: tuple[Part, ...] = ()
     extra_parts: tuple[Part, ...] = ()

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError
 
 from tfacct.architecture.parts import Attention, LatentAttention, Part, Pooler
-from tfacct.architecture.transformer import AnyPooler, Transformer
+from tfacct.architecture.transformer import Transformer
 from tfacct.base.complaints import format_value as format_value
 from tfacct.base.complaints import must
 from tfacct.base.errors import ConfigError, nearest
@@ -118,7 +118,7 @@ class FamilyConfig(BaseModel):
         """The transformer that these fields describe, with a language model's head. Raises ConfigError."""
         raise NotImplementedError
 
-    def pooler(self, hidden: Any) -> AnyPooler | None:
+    def pooler(self, hidden: Any) -> Part | None:
         """Pooler before the classifier, or after the layers of a base model, if the task head has one."""
         return Pooler(hidden=hidden)
 

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import field, replace
 from typing import Any, Literal
 
-from tfacct.architecture.parts import Classes
-from tfacct.architecture.transformer import AnyPooler, Transformer
+from tfacct.architecture.parts import Classes, Part
+from tfacct.architecture.transformer import Transformer
 from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
 from tfacct.base.record import record
@@ -110,7 +110,7 @@ class TaskHead:
         """True if classes are scored, alone or beside tokens."""
         return self.head == "classes" or self.also
 
-    def on(self, shape: Transformer, classes: int, pooler: AnyPooler | None) -> Transformer:
+    def on(self, shape: Transformer, classes: int, pooler: Part | None) -> Transformer:
         """The model with this behind its blocks instead of a language model's head."""
         if self.head == "lm" and not self.also:
             return shape

@@ -30,7 +30,6 @@ from tfacct.reference.overlapping import padded
 from tfacct.reference.part_module import Past
 from tfacct.reference.per_layer import PerLayerEmbedding, PerLayerProjection
 from tfacct.reference.positions import Boxes, ClassAndPatches, Crossed, Positions, Segments, Sines
-from tfacct.reference.reading import LatentReader
 from tfacct.reference.rotary import Angles
 from tfacct.reference.shaped import NeighbouredTokens, ShapedTokens
 from tfacct.reference.step import Step
@@ -87,14 +86,17 @@ def _extra(part: parts.Part) -> nn.Module:
     raise TypeError(f"the reference model has no module for {type(part).__name__}")
 
 
-def _pooler(part: architecture.AnyPooler | None, last: bool) -> nn.Module | None:
-    if isinstance(part, parts.LatentReader):
-        return LatentReader(part)
+def _pooler(part: parts.Part | None, last: bool) -> nn.Module | None:
+    if part is None:
+        return None
+    if (own := family_module(part)) is not None:
+        return own(part)  # type: ignore[no-any-return]
     if isinstance(part, parts.AttentionPooler):
         return AttentionPooler(part)
     if isinstance(part, parts.TokenPooler):
         return TokenPooler(part)
-    return None if part is None else Pooler(part, last)
+    assert isinstance(part, parts.Pooler)
+    return Pooler(part, last)
 
 
 class Encoder(nn.Module):

@@ -19,7 +19,7 @@ from tfacct.reference.disentangled import DisentangledAttention
 from tfacct.reference.experts import Experts
 from tfacct.reference.latent import LatentAttention
 from tfacct.reference.lightning import LightningAttention
-from tfacct.reference.mamba import HeadedMamba, Mamba
+from tfacct.reference.mamba import Mamba
 from tfacct.reference.mamba2 import Mamba2
 from tfacct.reference.mixing import ShortConvolution
 from tfacct.reference.modules import FeedForward
@@ -43,7 +43,6 @@ MODULES: dict[type[parts.Part], type[PartModule]] = {
     parts.NarrowAttention: NarrowAttention,
     parts.NarrowNetworks: NarrowNetworks,
     parts.ConvolvedAttention: ConvolvedAttention,
-    parts.HeadedMamba: HeadedMamba,
     parts.Mamba2: Mamba2,
     parts.ShortConvolution: ShortConvolution,
     parts.DeltaNet: DeltaNet,

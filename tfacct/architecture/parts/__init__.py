@@ -25,7 +25,7 @@ from tfacct.architecture.parts.images import AttentionPooler, Patches
 from tfacct.architecture.parts.indexer import BlockIndexer, Indexer, PooledIndexer, StreamIndexer
 from tfacct.architecture.parts.latent import CHOSEN, Form, LatentAttention
 from tfacct.architecture.parts.lightning import LightningAttention
-from tfacct.architecture.parts.mamba import HeadedMamba, Mamba
+from tfacct.architecture.parts.mamba import Mamba
 from tfacct.architecture.parts.mamba2 import Mamba2
 from tfacct.architecture.parts.merger import Averaged, Deepstack, GatedMerger, Merger, PixelShuffle
 from tfacct.architecture.parts.mtp import MtpProjection
@@ -34,7 +34,6 @@ from tfacct.architecture.parts.overlapping import OverlappingAttention
 from tfacct.architecture.parts.part import Mixer, Part
 from tfacct.architecture.parts.per_layer import PerLayerEmbedding, PerLayerInput
 from tfacct.architecture.parts.projector import NamedTensors, Projector
-from tfacct.architecture.parts.reading import LatentReader
 from tfacct.architecture.parts.relative import RelativeAttention
 from tfacct.architecture.parts.residual import GatedResidual, LerpResidual, Residual, Scale
 from tfacct.architecture.parts.shaped import ShapedEmbedding
@@ -56,7 +55,6 @@ _LISTED: tuple[type[Part], ...] = (
         Experts,
         SharedOutput,
         Mamba,
-        HeadedMamba,
         Mamba2,
         ShortConvolution,
         DeltaNet,
@@ -133,14 +131,12 @@ __all__ = [
     "GatedResidual",
     "Grouped",
     "Head",
-    "HeadedMamba",
     "HyperConnection",
     "HyperHead",
     "HyperResult",
     "Idle",
     "Indexer",
     "LatentAttention",
-    "LatentReader",
     "Laurel",
     "LerpResidual",
     "LightningAttention",

@@ -1,17 +1,75 @@
-"""NV-Embed."""
+"""NV-Embed, and its pooler over learned latents."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
-from tfacct.architecture.parts import LatentReader
+from tfacct.architecture.parts import Part
+from tfacct.architecture.parts.feed_forward import projections
 from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
+from tfacct.base.record import record
 from tfacct.families.decoder import Decoder
 from tfacct.families.family_config import FamilyConfig
 from tfacct.families.fields import PositiveInt, StrictStr
 from tfacct.families.task_heads import BODY, TaskHead
+from tfacct.ledger.einsum import Size
+from tfacct.ledger.lines import Line, Matmul, Pointwise, Table
 
 CONFIGS = {"text_config": "bidir_mistral", "latent_attention_config": "latent_attention"}
+
+
+@record(kw_only=True)
+class LatentPooler(Part):
+    """A pooler over learned latents: Lee et al., "NV-Embed" (arXiv 2405.17428), section 3.1, with the products of its
+    own code (LatentAttentionModel).
+
+    Each position attends to `rows` learned latents, after LayerNorms of both, and passes a gated MLP of `width`, after
+    another LayerNorm; both results are added to it. The vector of a text is the mean of its positions.
+    """
+
+    hidden: Size
+    rows: Size
+    heads: Size
+    head_dim: Size
+    width: Size
+    eps: float = 1e-5
+
+    reads: ClassVar[str] = "average"
+    name: ClassVar[str] = "pooler"
+    label: ClassVar[str] = "latent reader"
+    letters: ClassVar[dict[str, str]] = {
+        "hidden": "D",
+        "rows": "Zp",
+        "heads": "Np",
+        "head_dim": "Hz",
+        "width": "Fy",
+    }
+    legend: ClassVar[dict[str, str]] = {
+        "D": "hidden size",
+        "Zp": "learned rows that the pooler reads",
+        "Np": "heads of the pooler",
+        "Hz": "size of one head of the pooler",
+        "Fy": "width of the pooler's network",
+    }
+
+    def lines(self, at: str) -> tuple[Line, ...]:
+        """Norms, projections, QKᵀ and PV over the latents, the MLP, and both additions."""
+        return (
+            Table(f"{at}.rows", "Zp D", embedding=False),
+            Pointwise(f"{at}.norm", "B T D", weight="D", bias="D", kind="norm_layer"),
+            Pointwise(f"{at}.rows_norm", "B Zp D", weight="D", bias="D", kind="norm_layer"),
+            Matmul(f"{at}.q_proj", "B T D, D Np Hz -> B T Np Hz"),
+            Matmul(f"{at}.k_proj", "B Zp D, D Np Hz -> B Zp Np Hz"),
+            Matmul(f"{at}.v_proj", "B Zp D, D Np Hz -> B Zp Np Hz"),
+            Matmul(f"{at}.scores", "B T Np Hz, B Zp Np Hz -> B Np T Zp"),
+            Pointwise(f"{at}.softmax", "B Np T Zp", kind="softmax"),
+            Matmul(f"{at}.values", "B Np T Zp, B Zp Np Hz -> B T Np Hz"),
+            Matmul(f"{at}.o_proj", "B T Np Hz, Np Hz D -> B T D"),
+            Pointwise(f"{at}.add", "B T D", kind="sum"),
+            Pointwise(f"{at}.mlp_norm", "B T D", weight="D", bias="D", kind="norm_layer"),
+            *projections(f"{at}.mlp", "Fy", gated=True, bias=True),
+            Pointwise(f"{at}.mlp_add", "B T D", kind="sum"),
+        )
 
 
 class NVEmbed(Decoder):
@@ -51,6 +109,6 @@ class NVEmbed(Decoder):
     def embeddings_and_head(self) -> dict[str, Any]:
         return {**super().embeddings_and_head(), "head": None}
 
-    def pooler(self, hidden: Any) -> LatentReader:
+    def pooler(self, hidden: Any) -> LatentPooler:
         sizes: dict[str, Any] = {"heads": self.num_cross_heads, "head_dim": self.cross_dim_head}
-        return LatentReader(hidden=hidden, rows=self.num_latents_value, width=4 * self.latent_dim, **sizes)
+        return LatentPooler(hidden=hidden, rows=self.num_latents_value, width=4 * self.latent_dim, **sizes)

@@ -1,10 +1,12 @@
-"""Zamba."""
+"""Zamba, and its Mamba with heads."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import Field
 
-from tfacct.architecture.parts import HeadedMamba
+from tfacct.architecture.parts import Mamba, Mixer
+from tfacct.architecture.parts.part import STATE_BITS
+from tfacct.base.record import record
 from tfacct.families.fields import NonNegativeInt, PositiveInt, StrictBool, StrictStr, divide_exactly
 from tfacct.families.layer_kinds import LayerTypes
 from tfacct.families.mamba import (
@@ -18,6 +20,67 @@ from tfacct.families.mamba import (
     mamba_tensors,
     shared_layer_modules,
 )
+from tfacct.ledger.einsum import Size
+from tfacct.ledger.lines import Line, Matmul, Pointwise, State
+
+
+@record(kw_only=True)
+class HeadedMamba(Mixer):
+    """Mamba with heads: Glorioso et al., "Zamba" (arXiv 2405.16712), section 3, with the products of transformers'
+    ZambaMambaMixer.
+
+    The channels are those of `heads` heads of `head_dim`. Each head has its own matrices for step size, B and C, and
+    its own vectors B and C. The gate is a SiLU, whatever the `activation` of the convolution.
+    """
+
+    hidden: Size
+    heads: Size
+    head_dim: Size
+    state: Size
+    kernel: Size
+    rank: Size
+    bias: bool = False
+    conv_bias: bool = True
+    activation: str = "silu"
+
+    name: ClassVar[str] = Mamba.name
+    label: ClassVar[str] = "Mamba with heads"
+    norms: ClassVar[str] = "none"
+    gating: ClassVar[str] = "silu"
+    letters: ClassVar[dict[str, str]] = {
+        **{field: letter for field, letter in Mamba.letters.items() if field != "inner"},
+        "heads": "Nh",
+        "head_dim": "Hh",
+    }
+    legend: ClassVar[dict[str, str]] = {**Mamba.legend, "Nh": "heads of Mamba", "Hh": "channels of a head of Mamba"}
+    made: ClassVar[dict[str, str]] = {"Dx": "Nh · Hh", "Dz": "2 · Nh · Hh", "Rx": "Rt + 2 · Ns"}
+    cases: ClassVar[frozenset[str]] = Mamba.cases | {"Nh"}
+    recurs: ClassVar[bool] = True
+    recurrence: ClassVar[str] = Mamba.recurrence
+    unfused: ClassVar[str] = Mamba.unfused
+
+    @property
+    def inner(self) -> Size:
+        """Channels of all heads."""
+        return self.heads * self.head_dim
+
+    def lines(self, at: str) -> tuple[Line, ...]:
+        """Lines of Mamba, those after the convolution per head."""
+        return (
+            Matmul(f"{at}.in_proj", "B T D, D Dz -> B T Dz", bias=self.bias),
+            Matmul(f"{at}.conv", "B T Dx Kc, Dx Kc -> B T Dx", bias=self.conv_bias),
+            Pointwise(f"{at}.conv_act", "B T Dx", kind="activation", function=self.activation),
+            Matmul(f"{at}.x_proj", "B T Nh Hh, Nh Hh Rx -> B T Nh Rx"),
+            Matmul(f"{at}.dt_proj", "B T Nh Rt, Nh Rt Hh -> B T Nh Hh", bias=True),
+            Pointwise(f"{at}.dt_softplus", "B T Nh Hh"),
+            Pointwise(f"{at}.recurrence", "B T Nh Hh Ns", weight="Nh Hh Ns"),
+            Matmul(f"{at}.read_out", "B T Nh Hh Ns, B T Nh Ns -> B T Nh Hh"),
+            Pointwise(f"{at}.skip", "B T Dx", weight="Dx"),
+            Pointwise(f"{at}.gate", "B T Dx", kind="gate"),
+            Matmul(f"{at}.out_proj", "B T Dx, Dx D -> B T D", bias=self.bias),
+            State(f"{at}.conv_state", "B Dx Kc"),
+            State(f"{at}.scan_state", "B Nh Hh Ns", STATE_BITS),
+        )
 
 
 class Zamba(ZambaDecoder):

@@ -1,20 +1,21 @@
-"""The reference model's pooler whose positions read learned rows.
+"""The reference model's pooler over learned latents.
 
-Shapes: x is (batch, tokens, hidden), the rows are (batch, rows, hidden).
+Shapes: x is (batch, tokens, hidden), the latents are (batch, rows, hidden).
 """
 
 from __future__ import annotations
 
 from torch import Tensor, nn
 
-from tfacct.architecture import parts
+from tfacct.families.rare import nvembed
 from tfacct.reference.attention import Softmax, by_head
 from tfacct.reference.images import Token
 from tfacct.reference.modules import Activation, Add, LayerNorm, Linear, Product
+from tfacct.reference.part_module import PartModule
 
 
-class Gated(nn.Module):
-    """A gated network with biases."""
+class GatedMLP(nn.Module):
+    """A gated MLP with biases."""
 
     def __init__(self, hidden: int, width: int) -> None:
         super().__init__()
@@ -30,10 +31,10 @@ class Gated(nn.Module):
         return out
 
 
-class LatentReader(nn.Module):
-    """What each position reads of learned rows, a network, and the mean of all positions."""
+class LatentPooler(PartModule):
+    """Attention of each position to learned latents, an MLP, and the mean of all positions."""
 
-    def __init__(self, part: parts.LatentReader) -> None:
+    def __init__(self, part: nvembed.LatentPooler) -> None:
         super().__init__()
         self.heads, self.head_dim, width = part.heads, part.head_dim, part.heads * part.head_dim
         self.rows = Token(part.rows, part.hidden)
@@ -43,7 +44,7 @@ class LatentReader(nn.Module):
         self.softmax = Softmax(part.head_dim**-0.5)
         self.o_proj = Linear(width, part.hidden, bias=False)
         self.mlp_norm = LayerNorm((part.hidden,), part.eps)
-        self.mlp, self.add, self.mlp_add = Gated(part.hidden, part.width), Add(), Add()
+        self.mlp, self.add, self.mlp_add = GatedMLP(part.hidden, part.width), Add(), Add()
 
     def forward(self, x: Tensor) -> Tensor:
         rows = self.rows_norm(self.rows(x.shape[0]))
