@@ -1,4 +1,4 @@
-"""The fields that configs carry, whichever family: those that change no count, and those that change some family's."""
+"""Fields that any config may have: those that change no count, and those that change the counts of some family."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -30,8 +30,8 @@ IGNORED_FIELDS = frozenset(
     perceiver_config pixel_shuffle_factor sbert_ce_default_activation_function
     """.split()
 )
-"""Fields that change no parameter, product or cached byte. (The quantization ones change stored bytes:
-`memory` asks for a dtype instead of guessing.)"""
+"""Fields that change no parameter, matmul or cached byte. (Those of quantization change stored bytes, which `memory`
+reads.)"""
 
 CHANGES_COUNTS = frozenset(
     """
@@ -64,7 +64,7 @@ CHANGES_COUNTS = frozenset(
     use_mla vit_type vit_path sparse_config mixer_types alibi_starting_size multi_gate
     """.split()
 )
-"""Fields that change counts in some architecture. One that is on, and that a family does not read, is refused."""
+"""Fields that change counts in some architecture: refused if on in a family that does not read them."""
 
 MTP_LAYERS = (
     "num_nextn_predict_layers",
@@ -83,8 +83,8 @@ MTP_FIELDS = frozenset(
         *"dspark_block_size dspark_noise_token_id dspark_target_layer_ids dspark_markov_rank".split(),
     )
 )
-"""Fields about those layers alone, or about those of a DSpark draft. The counts do not include such layers, except with
-the field `mtp` of a family that has it; `params` and `memory` name them."""
+"""Fields about those layers alone, or about a DSpark draft. Such layers are not counted, except with the field `mtp` of
+a family that has it; `params` and `memory` name them."""
 
 NO_NULLS: Mapping[str, frozenset[str]] = {
     "head_dim": frozenset(
@@ -104,11 +104,10 @@ OFF: tuple[object, ...] = (None, False, 0, [], {})
 """Values of a field that is off."""
 
 OTHER_LAYER_PREFIXES = ("mamba_", "linear_", "index_", "indexer_", "hc_")
-"""How the fields begin that give the sizes of layers of another kind: state spaces, linear attention, indexers that
-choose keys, streams beside the residual one."""
+"""How sizes of other kinds of layers begin: state spaces, linear attention, indexers, hyper-connections."""
 
 DROPOUT_WORDS = ("dropout", "pdrop")
-"""Words in the name of a rate at which training drops elements: never a size."""
+"""Words in the name of a dropout rate: never a size."""
 
 OF_WEIGHTS = frozenset(
     """

@@ -16,7 +16,7 @@ from tfacct.base.record import record
 from tfacct.ledger.workload import LARGEST
 
 TASK_HEAD_FIELDS = frozenset(("architectures", "num_labels", "id2label"))
-"""Fields that say what stands behind the blocks."""
+"""Fields that say what follows the layers."""
 CLASS_ENDINGS = (
     "ForCausalLM",
     "LMHeadModel",
@@ -47,7 +47,7 @@ CLASS_ENDINGS = (
 )
 """How the names of transformers classes end, by their heads."""
 DEFAULT_LABELS = 2
-"""Classes that every transformers class has where its config does not say how many."""
+"""Classes that every transformers class scores if its config does not say how many."""
 
 
 def listed_classes(architectures: Any) -> list[str]:
@@ -77,41 +77,43 @@ def class_ending(name: str, prefixes: Iterable[str]) -> str | None:
 
 @record
 class TaskHead:
-    """How the names of some transformers classes end, and what those classes have behind the blocks.
-
-    `auto` builds the class; it is empty where transformers has none of that name. `pooler`: it has the one that the
-    family's `pooler` gives; `first`: it has none, and scores the first position. `paths` are those of what stands
-    behind the blocks, ours → the class's, where the family's own table does not have them. `body`: where the class has
-    its body, if not where the family's table says; in a bare body's own names nothing stands before it. `side`: the
-    only side there is, of a model that has two. `gives`: whether it gives back what it keeps between steps. `picks`: of
-    each sequence it keeps the scores of one position. `scores`: how many there are, where the class runs with no other
-    number; it `obeys` a config that says another, and then does not run, or builds its own number anyway. `also`: it
-    scores classes of each sequence beside a language model's head, behind the pooler (BertForPreTraining). `taught`: it
-    scores the second position too, by a product of its own.
-    """
+    """What follows the layers in transformers classes whose names end alike."""
 
     auto: str
+    """The class that builds them; empty if transformers has none of that name."""
     head: Literal["lm", "none", "classes"] = "lm"
     pooler: bool = False
+    """Whether there is one: that of the family's `pooler`."""
     first: bool = False
+    """Whether the first position is scored, without a pooler."""
     bias: bool = False
     paths: Mapping[str, str] = field(default_factory=dict)
+    """Our modules after the layers → the class's, if the family's own table does not have them."""
     body: str | None = None
+    """Path of the base model, if not as in the family's table; a bare base model has none."""
     side: Literal["encoder"] | None = None
+    """The only side that there is, of a model with two."""
     gives: bool = True
+    """Whether it returns its cache."""
     picks: bool = False
+    """Whether it keeps the scores of one position per sequence."""
     scores: int | None = None
+    """The number of scores, if the class runs with no other."""
     obeys: bool = True
+    """Whether it takes another number from the config, and then does not run, instead of building its own anyway."""
     also: bool = False
+    """Whether it scores classes of each sequence after the pooler, next to a language model's head
+    (BertForPreTraining)."""
     taught: bool = False
+    """Whether it scores the second position too, by a matmul of its own."""
 
     @property
     def scores_classes(self) -> bool:
-        """True if classes are scored, alone or beside tokens."""
+        """True if classes are scored, alone or next to tokens."""
         return self.head == "classes" or self.also
 
     def on(self, shape: Transformer, classes: int, pooler: Part | None) -> Transformer:
-        """The model with this behind its blocks instead of a language model's head."""
+        """The model with this after its layers instead of a language model's head. Raises ConfigError."""
         if self.head == "lm" and not self.also:
             return shape
         if shape.mtp is not None:
@@ -123,8 +125,8 @@ class TaskHead:
         return replace(shape, head=shape.head if self.also else None, pooler=pooler, classes=scores)
 
     def renamed(self, table: Mapping[str, str], body: str) -> dict[str, str]:
-        """A family's table of the class with a language model's head, as this class has those modules. In that table
-        the body's begin with `body`."""
+        """A table of modules of the class with a language model's head, as this class has them. `body`: how paths in
+        the base model begin in that table."""
         own = body if self.body is None else self.body
         if self.head == "lm":
             return dict(table)
