@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from pydantic_core import core_schema
 
 from tfacct.architecture.parts import Experts
-from tfacct.families.decoder import Decoder, Layer, MoeWithShared, expert_modules, expert_tensors
+from tfacct.families.decoder import Decoder, MoeWithShared, expert_modules, expert_tensors
 from tfacct.families.family import NULL_HEADS
 from tfacct.families.fields import CoreSchema, NonNegativeInt, PositiveInt, StrictBool, int_between
 from tfacct.families.layer_kinds import MlpLayerTypes, check_top_k, sparse_layers
@@ -99,10 +99,6 @@ class Ernie4_5_VLMoe(ErnieMoeBase):
         **expert_tensors("mlp.text_moe"),
         **{ours.replace("mlp.", "mlp.others."): their for ours, their in expert_tensors("mlp.vision_moe").items()},
     }
-
-    def check(self) -> None:
-        super().check()
-        self.block(Layer(experts=True))
 
     def moe_layers(self) -> list[bool]:
         return sparse_layers(self.mlp_layer_types, self.num_hidden_layers)

@@ -39,10 +39,6 @@ class GptOss(GptOssBase):
     layer_types: LayerTypes | None = None
     attention_bias: StrictBool = True
 
-    def check(self) -> None:
-        super().check()
-        self.experts()
-
     def layers(self) -> list[Layer]:
         return [Layer(window) for window in self.windows(lambda number: number % 2 == 0, self.sliding_window)]
 

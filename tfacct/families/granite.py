@@ -70,10 +70,6 @@ class GraniteMoe(Granite):
     layer_tensor_names = expert_tensors("block_sparse_moe")
     all_layers_have_experts, expert_count, expert_width = True, "num_local_experts", "intermediate_size"
 
-    def check(self) -> None:
-        super().check()
-        self.experts()
-
 
 class GraniteMoeShared(GraniteMoe):
     """Granite with experts and a shared expert of its own width."""
@@ -145,12 +141,6 @@ class GraniteMoeHybrid(Granite, Mamba2Hybrid):
     }
     layer_tensor_names = expert_tensors("block_sparse_moe")
     expert_count, expert_width = "num_local_experts", "intermediate_size"
-
-    def check(self) -> None:
-        super().check()
-        self.attention(Layer(kind=FULL))
-        self.mlp(Layer())
-        self.mixer()
 
     def layers(self) -> list[Layer]:
         """Attention where layer_types says so."""

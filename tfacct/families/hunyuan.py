@@ -130,10 +130,6 @@ class HYV3(MoeWithShared, Decoder):
     expert_counts = ("num_experts", "num_shared_experts")
     qk_norm = QKNorm(0)
 
-    def check(self) -> None:
-        super().check()
-        self.block(Layer(experts=True))
-
     def moe_layers(self) -> list[bool]:
         return sparse_layers(self.mlp_layer_types, self.num_hidden_layers)
 
@@ -167,10 +163,6 @@ class HYV4(HyperConnected, DsaDecoder):
     layer_module_names = {"attn.gate_proj": "self_attn.gate_proj"}
     layer_tensor_names = SINK_TENSORS
     rope_pairs = "halves"
-
-    def check(self) -> None:
-        super().check()
-        self.block(Layer(experts=True))
 
     def indexers(self) -> list[bool]:
         layers = self.num_hidden_layers

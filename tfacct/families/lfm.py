@@ -120,9 +120,6 @@ class Lfm2Moe(Lfm2Base):
     ignored_fields = "routed_scaling_factor"
     layer_module_names, layer_tensor_names = expert_modules("feed_forward"), expert_tensors("feed_forward")
 
-    def check(self) -> None:
-        self.experts()
-
     def layers(self) -> list[Layer]:
         dense = self.num_dense_layers
         return [layer._replace(experts=number >= dense) for number, layer in enumerate(super().layers())]

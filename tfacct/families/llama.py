@@ -339,9 +339,6 @@ class AriaText(Llama):
     all_layers_have_experts = True
     expert_count, expert_width, expert_top_k = "moe_num_experts", "intermediate_size", "moe_topk"
 
-    def check(self) -> None:
-        self.experts()
-
     def experts(self, *_: str, **own: Any) -> Experts:
         shared = self.moe_num_shared_experts * self.intermediate_size
         experts = super().experts(shared=shared or None, shared_bias=self.mlp_bias)

@@ -226,10 +226,6 @@ class MuseSpark(MuseGlimmer):
     activation = property(attrgetter("hidden_act"))
     attention_options = dict(head_norm=attrgetter("rms_norm_eps"))
 
-    def check(self) -> None:
-        super().check()
-        self.experts()
-
     def layers(self) -> list[Layer]:
         windows, layers = self.windows(self.has_window, self.sliding_window), self.num_hidden_layers
         routed = [True] * layers if self.mlp_layer_types is None else sparse_layers(self.mlp_layer_types, layers)

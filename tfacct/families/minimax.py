@@ -92,7 +92,6 @@ class MiniMax(MiniMaxDecoder):
     )
 
     def check(self) -> None:
-        self.experts()
         require_even(self.head_dim)  # the class makes a rotary embedding even if no layer uses it
         super().check()
 
@@ -212,7 +211,6 @@ class MiniMaxM2(MiniMaxDecoder):
     qk_norm = QKNorm(0, together=True)
 
     def check(self) -> None:
-        self.experts()
         if self.attn_type_list is not None and not all(self.attn_type_list):  # 0: lightning attention
             raise self.refused("attn_type_list", self.attn_type_list)
 
@@ -351,7 +349,6 @@ class MiniMaxM3VL(MiniMaxDecoder):
                 f"moe_intermediate_size = {self.moe_intermediate_size:,} contradicts intermediate_size ="
                 f" {self.intermediate_size:,}, the width of an expert"
             )
-        self.experts()
 
     def layers(self) -> list[Layer]:
         both = zip(self.sparse_layers(), self.moe_layers(), strict=True)

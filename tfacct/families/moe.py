@@ -73,10 +73,6 @@ class SharedExpertDecoder(Decoder):
     qk_norm = QKNorm(0)
     experts_options = dict(shared=attrgetter("shared_expert_intermediate_size"))
 
-    def check(self) -> None:
-        super().check()
-        self.experts()
-
 
 class Kolibri1(SharedExpertDecoder):
     """Kolibri 1: windows in all layers but every fifth, which has no rotary embedding; norms around every sublayer;
@@ -174,10 +170,6 @@ class Grok1(DecoderBase):
     norms = "around"
     attention_options = dict(scale=attrgetter("attn_output_multiplier"), softcap=attrgetter("max_attn_value"))
     expert_width = "intermediate_size"
-
-    def check(self) -> None:
-        super().check()
-        self.experts()
 
     def layers(self) -> list[Layer]:
         return [Layer(experts=True)] * self.num_hidden_layers
@@ -339,9 +331,6 @@ class Afmoe(Decoder):
     norms = "around"
     attention_options = dict(gated=True, gate_bias=False)
     embedding_options = dict(scaled=attrgetter("mup_enabled"))
-
-    def check(self) -> None:
-        self.experts()
 
     def layers(self) -> list[Layer]:
         every = self.global_attn_every_n_layers

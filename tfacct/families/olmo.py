@@ -44,10 +44,6 @@ class Olmoe(Olmo):
     qk_norm = QKNorm(0, together=True)
     norm_kind, norm_learned, eps_field = "rms", "both", "rms_norm_eps"  # type: ignore[assignment]
 
-    def check(self) -> None:
-        self.experts()
-        super().check()
-
 
 class Olmo2(Decoder):
     """OLMo 2: norms after attention and MLP instead of before; norms over all queries and all keys together."""
@@ -95,10 +91,6 @@ class FlexOlmo(Olmo2):
     layer_module_names, layer_tensor_names = EXPERT_MODULES, EXPERT_TENSORS
     all_layers_have_experts, expert_width = True, "intermediate_size"
 
-    def check(self) -> None:
-        self.experts()
-        super().check()
-
 
 class OlmoHybrid(DeltaDecoder, Olmo2):
     """OLMo Hybrid: gated DeltaNet in three layers of four, with norms before; OLMo 2's block in the fourth."""
@@ -136,11 +128,6 @@ class OlmoHybrid(DeltaDecoder, Olmo2):
     def hf_unsupported(self) -> str | None:
         both = {layer.kind for layer in self.layers()} == {FULL, LINEAR}
         return None if both else "it wants layers of both kinds"
-
-    def check(self) -> None:
-        super().check()
-        self.attention(Layer())
-        self.delta()
 
     def layers(self) -> list[Layer]:
         """Attention in the last layer of a model with fewer than four."""

@@ -110,4 +110,3 @@ class Phimoe(Mistral):
             raise ConfigError(
                 f"num_experts_per_tok = {self.num_experts_per_tok:,}, but the class sends a token to 2 experts"
             )
-        self.experts()

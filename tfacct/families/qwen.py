@@ -418,9 +418,6 @@ class MiMoV2Flash(Decoder):
         """The window, including the token itself."""
         return self.sliding_window if self.sliding_window_size is None else self.sliding_window_size + 1
 
-    def check(self) -> None:
-        self.experts()
-
     def layers(self) -> list[Layer]:
         """Windows in all layers but the first and every sixth. Raises ConfigError if other fields contradict."""
         windows = self.windows(lambda number: number > 0 and (number + 1) % 6 != 0, self.window)

@@ -191,10 +191,6 @@ class Qwen2_5_VisionTransformerPretrained(QwenVision):
         largest, window = super().context, self.window_side**2 if self.has_windows else 1
         return max(largest - largest % window, window)
 
-    def check(self) -> None:
-        self.attention()  # its errors come before those of the image
-        super().check()
-
     def stacks(self) -> tuple[Stack, ...]:
         """Layers with windows and without."""
         full = self.block()

@@ -282,7 +282,6 @@ class Llama4Vision(ImageEncoder):
                 f" {self.projector_output_dim:,}: the class does not run"
             )
         divide_exactly(self.head_dim, 4, "the size of a head by 4")
-        self.attention()  # its errors come before those of the image
 
     def rope(self) -> Rotary:
         theta = axial_theta(self.rope_parameters, self.rope_theta or 10_000.0)

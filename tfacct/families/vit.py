@@ -362,7 +362,6 @@ class InternVLVision(ViTLayers, ImageEncoder):
         super().check()
         if self.norm_type not in ("layer_norm", "rms_norm"):
             raise self.refused("norm_type", self.norm_type)
-        self.attention()  # its errors come before those of the image
 
     def attention(self, **own: Any) -> Attention:
         norms = QKNorm(1e-6, together=True) if self.use_qk_norm else None
@@ -421,10 +420,6 @@ class Dinov2(DinoLayers):
         own = mlp_modules("mlp") if self.use_swiglu_ffn else mlp_modules("mlp", "fc1", "fc2", None)
         layers = {f"blocks.*.{ours}": f"{self.layer_path}.{theirs}" for ours, theirs in own.items()}
         return {**super().hf_module_names(), **layers}
-
-    def check(self) -> None:
-        super().check()
-        self.attention()  # its errors come before those of the image
 
     def mlp(self, **own: Any) -> FeedForward:
         gated, width = self.use_swiglu_ffn, self.hidden_size * self.mlp_ratio

@@ -101,7 +101,6 @@ class JetMoe(Decoder):
     experts_options = dict(sum_bias=True)
 
     def check(self) -> None:
-        self.experts()
         heads = self.num_key_value_heads * self.num_experts_per_tok
         if self.num_attention_heads not in (None, heads):
             raise ConfigError(
