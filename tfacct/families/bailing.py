@@ -198,7 +198,7 @@ class BailingHybrid(SharedExperts, KimiDeltaDecoder, MlaDecoder):
     linear_conv_kernel_dim: PositiveInt | None = None
     class_prefixes = ("BailingHybrid", "BailingMoeV3")
     required_values = {"q_lora_rank": None, "tie_word_embeddings": False, "attention_bias": False}
-    reference_only = "-head_dim kda_safe_gate"
+    reference_only = "-head_dim -q_lora_rank -attention_bias kda_safe_gate"
     checkpoint_conversion_mapping = (
         (r"^model\.word_embeddings\.", "model.embed_tokens."),
         (r"\.attention\.", ".self_attn."),

@@ -159,7 +159,7 @@ class BartBase(EncoderDecoder):
         "add_bias_logits": False,
         "do_blenderbot_90_layernorm": False,
     }
-    reference_only = f"{' '.join(required_values)} scale_embedding"
+    reference_only = "scale_embedding"
     context = property(attrgetter("max_position_embeddings"))
 
     def positions(self, side: str) -> Positions:
@@ -179,7 +179,6 @@ class Bart(BartBase):
 
     offset = 2
     required_values = {**BartBase.required_values, "normalize_embedding": True, "static_position_embeddings": False}
-    reference_only = "normalize_embedding static_position_embeddings"
     dropouts = DROPOUTS
     pooler_modules = {"pooler": "classification_head.dense", "classifier": "classification_head.out_proj"}
     task_heads = {
@@ -227,7 +226,7 @@ class Mvp(Bart):
     use_prompt: StrictBool = False
     prompt_length: NonNegativeInt = 100
     prompt_mid_dim: NonNegativeInt = 800
-    reference_only = "use_prompt prompt_length prompt_mid_dim"
+    reference_only = "prompt_length prompt_mid_dim"
     required_values = {**Bart.required_values, "use_prompt": False}
     dropouts = MORE_DROPOUT
 

@@ -75,18 +75,17 @@ def sequence_classifier(pooler: str, classifier: str = "classifier") -> TaskHead
     return replace(ENCODING[CLASSES], paths={"pooler": pooler, "classifier": classifier})
 
 
-def pooled_heads(prefix: str) -> dict[str, TaskHead]:
-    """Task heads that classify sequences by the pooler of the base model with this prefix."""
-    return {**ENCODING, CLASSES: sequence_classifier(f"{prefix}.pooler.dense")}
-
-
-def pretraining_heads(prefix: str) -> dict[str, TaskHead]:
-    """BERT's task heads: two also predict whether one sequence follows another."""
-    heads = pooled_heads(prefix)
-    paths = {"pooler": f"{prefix}.pooler.dense", "classifier": "cls.seq_relationship"}
-    pairs: dict[str, Any] = {"paths": paths, "scores": 2, "obeys": False}
-    next_sentence = replace(heads[CLASSES], auto="AutoModelForNextSentencePrediction", picks=False, **pairs)
-    return {**heads, "ForPreTraining": replace(PRETRAINED, **pairs), "ForNextSentencePrediction": next_sentence}
+POOLED: Mapping[str, TaskHead] = {**ENCODING, CLASSES: sequence_classifier(".pooler.dense")}
+"""Classifiers of sequences read the base model's pooler."""
+PAIRS = sequence_classifier(".pooler.dense", "cls.seq_relationship").paths
+PRETRAINING: Mapping[str, TaskHead] = {
+    **POOLED,
+    "ForPreTraining": replace(PRETRAINED, paths=PAIRS, scores=2, obeys=False),
+    "ForNextSentencePrediction": replace(
+        POOLED[CLASSES], auto="AutoModelForNextSentencePrediction", picks=False, paths=PAIRS, scores=2, obeys=False
+    ),
+}
+"""BERT's: two also predict whether one sequence follows another."""
 
 
 class BertLike(Family):
@@ -248,7 +247,6 @@ class DecoderCapable(BertBase):
     type_vocab_size: PositiveInt = 2
     is_decoder: StrictBool = False
     position_embedding_type: StrictStr = "absolute"
-    reference_only = "is_decoder"
     required_values: ClassVar[Mapping[str, object]] = {"position_embedding_type": "absolute", "is_decoder": False}
 
 
@@ -276,7 +274,7 @@ class Bert(DecoderCapable):
 
     ignored_fields = """directionality pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers
         pooler_size_per_head pooler_type"""
-    task_heads = pretraining_heads("bert")
+    task_heads = PRETRAINING
     module_names = mlm_head_modules("cls.predictions", "transform.dense", "transform.LayerNorm")
     tensor_names = {"lm_head.bias": "cls.predictions.bias"}
 
@@ -376,7 +374,7 @@ class RemBert(DecoderCapable):
     output_embedding_size: PositiveInt = 1664
     required_values = {**DecoderCapable.required_values, "tie_word_embeddings": False}
     head_may_be_untied = True
-    task_heads = pooled_heads("rembert")
+    task_heads = POOLED
     base_model_prefix = "rembert"
     module_names = {**mlm_head_modules("cls.predictions"), "embed.project": ".encoder.embedding_hidden_mapping_in"}
 
@@ -508,7 +506,7 @@ class Electra(DecoderCapable):
 
     def pooler(self, hidden: Any) -> Pooler:
         """Projection of the first position and GELU; the discriminator's of each position."""
-        if self.task_head is self.discriminator:
+        if self.task_head == self.discriminator:
             return Pooler(hidden=hidden, reads="each", activation=self.hidden_act)
         return Pooler(hidden=hidden, activation="gelu")
 
@@ -529,14 +527,13 @@ class Albert(BertBase):
         attention=("attention_probs_dropout_prob", 0.0),
     )
     required_values = {"position_embedding_type": "absolute", "num_hidden_groups": 1, "inner_group_num": 1}
+    reference_only = "-num_hidden_groups -inner_group_num"
     ignored_fields = "gap_size net_structure_type num_memory_blocks down_scale_factor"
     task_heads = {
         **ENCODING,
         "Model": replace(ENCODING["Model"], paths={"pooler": "pooler"}),
-        CLASSES: sequence_classifier("albert.pooler"),
-        "ForPreTraining": replace(
-            PRETRAINED, paths={"pooler": "albert.pooler", "classifier": "sop_classifier.classifier"}
-        ),
+        CLASSES: sequence_classifier(".pooler"),
+        "ForPreTraining": replace(PRETRAINED, paths={"pooler": ".pooler", "classifier": "sop_classifier.classifier"}),
     }
     base_model_prefix = "albert"
     layer_path = ".encoder.albert_layer_groups.0.albert_layers.0"

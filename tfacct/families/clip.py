@@ -21,7 +21,7 @@ def built_by_class(prefix: str, heads: Mapping[str, TaskHead]) -> dict[str, Task
 class ClipLayers(Family):
     """Names of CLIP's layers."""
 
-    layer_path = "encoder.layers.*"
+    layer_path = ".encoder.layers.*"
     layer_module_names = {
         **attention_modules("self_attn", o="out_proj"),
         **mlp_modules("mlp", "fc1", "fc2", None),
@@ -50,7 +50,6 @@ class CLIPText(TextEncoder):
     defaults = dict(hidden_size=512, intermediate_size=2048, num_attention_heads=8, hidden_act="quick_gelu")
     projection_dim: PositiveInt = 512
     base_model_prefix = "text_model"
-    layer_path = "text_model.encoder.layers.*"
     task_heads = {
         "Model": TaskHead("AutoModel", "none", body=""),
         "ModelWithProjection": TaskHead(
@@ -58,9 +57,9 @@ class CLIPText(TextEncoder):
         ),
     }
     module_names = {
-        "embed": "text_model.embeddings.token_embedding",
-        "pos_embed": "text_model.embeddings.position_embedding",
-        "final_norm": "text_model.final_layer_norm",
+        "embed": ".embeddings.token_embedding",
+        "pos_embed": ".embeddings.position_embedding",
+        "final_norm": ".final_layer_norm",
     }
     attention_options = dict(causal=True, keep=False)
 
@@ -109,19 +108,18 @@ class CLIPVision(ClipLayers, ImageEncoder):
     patch_bias, class_token = False, True
     embedding_norm, final_norm = True, False
     base_model_prefix = "vision_model"
-    layer_path = "vision_model.encoder.layers.*"
     projection = {"pooler.project": "visual_projection"}
     task_heads = {
         "Model": TaskHead("AutoModel", "none", pooler=True, body=""),
         "ModelWithProjection": TaskHead("CLIPVisionModelWithProjection", "none", pooler=True, paths=projection),
     }
     module_names = {
-        "embed.project": "vision_model.embeddings.patch_embedding",
-        "pos_embed": "vision_model.embeddings.position_embedding",
-        "pooler.norm": "vision_model.post_layernorm",
-        "embed_norm": "vision_model.pre_layrnorm",
+        "embed.project": ".embeddings.patch_embedding",
+        "pos_embed": ".embeddings.position_embedding",
+        "pooler.norm": ".post_layernorm",
+        "embed_norm": ".pre_layrnorm",
     }
-    tensor_names = {"embed.class.weight": "vision_model.embeddings.class_embedding"}
+    tensor_names = {"embed.class.weight": ".embeddings.class_embedding"}
 
     def pooler(self, hidden: Any) -> TokenPooler:
         """The class token, normed, and projected if the class does so."""

@@ -65,7 +65,6 @@ class DeepseekBase(DeepseekExperts, MlaDecoder):
     num_experts_per_tok: PositiveInt
     first_k_dense_replace: NonNegativeInt
     moe_layer_freq: PositiveInt = 1
-    reference_only = "moe_layer_freq"
     required_values = {"moe_layer_freq": 1}
     attribute_map = {"num_experts": "n_routed_experts"}
 
@@ -423,7 +422,7 @@ class LongcatFlash(MlaDecoder):
         **{"zero_expert_type": "identity", "router_bias": False, "tie_word_embeddings": False},
         **{"mla_scale_q_lora": True, "mla_scale_kv_lora": True},
     }
-    reference_only = "num_hidden_layers router_bias tie_word_embeddings mla_scale_q_lora mla_scale_kv_lora"
+    reference_only = "num_hidden_layers tie_word_embeddings"
     task_heads = {name: DECODER[name] for name in ("ForCausalLM", "Model")}
     attribute_map = {
         "ffn_hidden_size": "intermediate_size",
@@ -659,7 +658,7 @@ class KimiLinear(SharedExperts, LowRankKimiDeltaDecoder, MlaDecoder):
     mla_use_nope: StrictBool = True
     moe_layer_freq: PositiveInt = 1
     required_values = {"mla_use_nope": True, "moe_layer_freq": 1, "tie_word_embeddings": False}
-    reference_only = "-linear_attn_config mla_use_nope moe_layer_freq"
+    reference_only = "-linear_attn_config"
     checkpoint_conversion_mapping = (LowRankKimiDeltaDecoder.published_forget_gate,)
     task_heads = DECODER
     attribute_map = {

@@ -96,8 +96,8 @@ class DeepseekV4(HyperConnected):
     attention_bias: StrictBool = False
     mlp_bias: StrictBool = False
 
-    reference_only = """-partial_rotary_factor -compress_rates num_key_value_heads n_shared_experts qk_nope_head_dim
-        hc_sinkhorn_iters num_hash_layers mlp_layer_types attention_bias dspark_target_layer_ids dspark_markov_rank"""
+    reference_only = """-partial_rotary_factor -compress_rates qk_nope_head_dim hc_sinkhorn_iters num_hash_layers
+        mlp_layer_types dspark_target_layer_ids dspark_markov_rank"""
     attribute_map = {"num_local_experts": "n_routed_experts", "intermediate_size": "moe_intermediate_size"}
     ignored_fields = "topk_method n_group topk_group expert_dtype rope_interleave compress_rope_parameters"
     required_values = {"attention_bias": False, "num_key_value_heads": 1, "n_shared_experts": 1}

@@ -47,7 +47,7 @@ class DsaDecoder(DeepseekExperts, MlaDecoder):
     index_topk: PositiveInt = 2048
     index_head_dim: PositiveInt = 128
     index_n_heads: PositiveInt
-    reference_only = "index_topk layer_types mlp_bias moe_layer_freq"
+    reference_only = "index_topk layer_types"
     required_values = {"mlp_bias": False, "moe_layer_freq": 1}
     attribute_map = {"num_experts": "n_routed_experts"}
     ignored_fields = "indexer_rope_interleave index_share_for_mtp_iteration moe_router_dtype"

@@ -6,6 +6,7 @@ that a config of the family is read, so a module may hold a whole lineage and co
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from operator import attrgetter
 from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Union, get_args, get_origin
@@ -14,6 +15,7 @@ from pydantic import Field
 
 from tfacct.families.family_config import FamilyConfig
 from tfacct.families.fields import divide_exactly
+from tfacct.families.task_heads import TaskHead
 
 if TYPE_CHECKING:
     Base = FamilyConfig
@@ -45,7 +47,8 @@ class Family(Base):
     Merged along the bases, nearest last: `module_names`, `layer_module_names`, `tensor_names`, `layer_tensor_names`,
     `attribute_map`, `attention_options` … (tables), `ignored_fields`, `reference_only` (words). All others: the nearest
     declaration counts.
-    A name of the class's, or `layer_path`, that begins with a dot is inside the base model (`base_model_prefix`).
+    A name of the class's (in task heads too), or `layer_path`, that begins with a dot is inside the base model
+    (`base_model_prefix`).
     """
 
     defaults: ClassVar[Mapping[str, Any]] = {}
@@ -69,8 +72,8 @@ class Family(Base):
     ignored_fields: ClassVar[Any] = ""
     """Fields that change no count in this family."""
     reference_only: ClassVar[str] = ""
-    """Fields that no count depends on, only the reference model. True of floats, strings and dicts anyway;
-    `-name` takes one out, also one of a base."""
+    """Fields that no count depends on, only the reference model. True anyway of floats, strings, dicts and
+    `required_values` (but tie_word_embeddings); `-name` takes one out, also one of a base."""
     attention_options: ClassVar[Mapping[str, Any]] = {}
     """Arguments of attention in this class: values, or attributes to read, as `attrgetter("clip_qkv")`."""
     mlp_options: ClassVar[Mapping[str, Any]] = {}
@@ -159,6 +162,11 @@ def hf_names(family: type[Family], kind: str) -> dict[str, str]:
     layer = merged(family, f"layer_{kind}_names").items()
     names = merged(family, f"{kind}_names")
     names |= {f"blocks.*.{ours}": f"{family.layer_path}.{theirs}".removesuffix(".") for ours, theirs in layer}
+    return in_base_model(family, names)
+
+
+def in_base_model(family: type[Family], names: Mapping[str, str]) -> dict[str, str]:
+    """The same names, in full where they begin with a dot."""
     prefix = family.base_model_prefix
     return {our: f"{prefix}{their}".lstrip(".") if their[:1] == "." else their for our, their in names.items()}
 
@@ -166,12 +174,16 @@ def hf_names(family: type[Family], kind: str) -> dict[str, str]:
 def build(family: type[Family]) -> type[FamilyConfig]:
     """The pydantic model of a family."""
     prefix, aliases = family.base_model_prefix, merged(family, "attribute_map")
+    heads: Mapping[str, TaskHead] = getattr(family, "task_heads", {})
     own: dict[str, Any] = {
         "__module__": family.__module__,
         "__doc__": family.__doc__,
         "hf_modules": hf_names(family, "module"),
         "hf_tensors": hf_names(family, "tensor"),
         "attribute_map": aliases,
+        "task_heads": {
+            ending: replace(head, paths=in_base_model(family, head.paths)) for ending, head in heads.items()
+        },
         **{name: merged(family, name) for name in OPTIONS},
         **{name: property(attrgetter(of)) for name, of in aliases.items() if not hasattr(family, name)},
         "ignored_fields": frozenset(merged_words(family, "ignored_fields")),
@@ -184,7 +196,8 @@ def build(family: type[Family]) -> type[FamilyConfig]:
     counted = {word.removeprefix("-") for word in words if word.startswith("-")}
     passive = {name for name, field in fields.items() if _is_passive(field.annotation)}
     config.nested_defaults = {name: size for name, size in config.nested_defaults.items() if fields[name].is_required()}
-    config.reference_only = frozenset((passive | words & {*fields}) - counted)
+    required = {*merged(family, "required_values")} - {"tie_word_embeddings"}
+    config.reference_only = frozenset((passive | (words | required) & {*fields}) - counted)
     done: type[FamilyConfig] = config
     return done
 

@@ -252,7 +252,7 @@ class Gemma3n(PerLayerGemma):
     task_heads = {**DECODER, "ForConditionalGeneration": CAUSAL_MODEL}
     constant_axes = frozenset({"Xo", "Xs", "Xt", "Xu"})
     required_values = {"altup_num_inputs": STREAMS, "altup_active_idx": 0}
-    reference_only = "altup_correct_scale activation_sparsity_pattern"
+    reference_only = "-altup_num_inputs -altup_active_idx altup_correct_scale activation_sparsity_pattern"
     ignored_fields = "altup_coef_clip altup_lr_multiplier query_pre_attn_scalar"
     module_names = {
         "per_layer": "model.embed_tokens_per_layer",

@@ -423,6 +423,7 @@ class OPT(FairseqDecoder):
     attention_bias = mlp_bias = property(lambda self: self.enable_bias)
     activation = GPTFields.activation
     required_values = {"layer_norm_elementwise_affine": True}
+    reference_only = "-layer_norm_elementwise_affine"
     attribute_map = {"_remove_final_layer_norm": "remove_final_layer_norm"}
     ignored_fields = "layerdrop init_std"
     dropouts = dict(residual=("dropout", 0.1), attention=("attention_dropout", 0.0))

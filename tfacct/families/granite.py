@@ -63,7 +63,6 @@ class GraniteMoe(Granite):
 
     num_local_experts: PositiveInt = 8
     num_experts_per_tok: PositiveInt = 2
-    reference_only = "mlp_bias"
     required_values = {"mlp_bias": False}
     attribute_map = {"num_experts": "num_local_experts"}
     layer_module_names = expert_modules("block_sparse_moe", "router")
@@ -130,7 +129,6 @@ class GraniteMoeHybrid(Granite, Mamba2Hybrid):
     shared_intermediate_size: PositiveInt = 1024
     position_embedding_type: Literal["rope", "nope"] | None = None
     layer_types: LayerTypes | None = None
-    reference_only = "mlp_bias"
     required_values = {"mlp_bias": False}
     attribute_map = {"num_experts": "num_local_experts", "layers_block_type": "layer_types"}
     ignored_fields = "init_method normalization_function add_bias_linear"

@@ -117,7 +117,6 @@ class HYV3(MoeWithShared, Decoder):
     num_experts_per_tok: PositiveInt = 8
     num_shared_experts: PositiveInt = 1
     mlp_layer_types: MlpLayerTypes | None = None
-    reference_only = "mlp_bias"
     required_values = {"mlp_bias": False}
     attribute_map = {"num_local_experts": "num_experts"}
     ignored_fields = "router_scaling_factor enable_moe_fp32_combine"

@@ -553,7 +553,6 @@ class Telechat(DecoderBase):
     attribute_map = {"n_embed": "hidden_size", "num_hidden_layers": "n_layer", "num_attention_heads": "n_head"}
     ignored_fields = "base_seqlen flash_attn intermediate_size logn"
     required_values = {"embed_layernorm": False, "apply_residual_connection_post_layernorm": False}
-    reference_only = " ".join(required_values)
     class_prefixes = ("Telechat", "Telechat2", "TeleChat", "TeleChat2")
     task_heads = {"ForCausalLM": CAUSAL_MODEL}
     mlp_options = dict(down_bias=True)

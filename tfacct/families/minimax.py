@@ -159,7 +159,6 @@ class MiniMaxM1(MiniMax):
 
     class_prefixes = ("MiniMaxM1", "MiniMax")
     hf_model_type = "minimax"
-    reference_only = "shared_intermediate_size postnorm"
     required_values = {"shared_intermediate_size": 0, "postnorm": True}
     attribute_map = M1_FACTORS
     ignored_fields = "shared_moe_mode"

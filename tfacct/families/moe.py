@@ -161,7 +161,6 @@ class Grok1(DecoderBase):
     output_multiplier_scale: PositiveFloat = 1.0
 
     class_prefixes = ("Grok1Model", "Grok1")
-    reference_only = "residual_moe"
     required_values = {"residual_moe": False}
     attribute_map = {"num_local_experts": "num_experts"}
     ignored_fields = "output_router_logits router_aux_loss_coef"
@@ -453,8 +452,7 @@ class Step3p5(GatedHeadsDecoder):
     task_heads = inside_composite("Step3p7ForConditionalGeneration", "Step3p7TextModel")
     task_heads = {**task_heads, "ForCausalLM": task_heads["ForConditionalGeneration"]}
     required_values = {"gating": True, "use_head_wise_attn_gate": True}
-    reference_only = """first_k_dense_replace gating num_nextn_predict_layers use_head_wise_attn_gate
-        rope_theta -attention_other_setting"""
+    reference_only = "first_k_dense_replace num_nextn_predict_layers rope_theta -attention_other_setting"
     attribute_map = {
         "num_attention_groups": "num_key_value_heads",
         "moe_num_experts": "n_routed_experts",

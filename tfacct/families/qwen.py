@@ -279,7 +279,6 @@ class Qwen1(PartialRotaryDecoder):
     no_bias: StrictBool = True
     use_cache_quantization: StrictBool = False
     class_prefixes = ("QWen", "Qwen2")
-    reference_only = "no_bias use_cache_quantization"
     required_values = {"no_bias": True, "use_cache_quantization": False}
     attribute_map = {
         "kv_channels": "head_dim",

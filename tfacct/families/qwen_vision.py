@@ -109,7 +109,7 @@ class Ernie4_5_VLMoeVisionTransformerPretrained(QwenVisionBase):
 
     final_norm = True
     required_values = {"temporal_patch_size": 1}  # which the class does not read
-    reference_only = "temporal_merge_size temporal_patch_size"
+    reference_only = "temporal_merge_size"
     ignored_fields = "vit_first_fwd_bsz attn_sep"
     task_heads = {
         "Model": TaskHead(

@@ -31,12 +31,12 @@ from tfacct.families.bert import (
     LM_BIAS,
     LM_HEAD,
     MASKED,
+    POOLED,
     BertBase,
     BertLike,
     DecoderCapable,
     PositionsAfterPadding,
     mlm_head_modules,
-    pooled_heads,
 )
 from tfacct.families.decoder import QK_NORMS, Decoder, DecoderBase, Layer, Window
 from tfacct.families.family import ABSENT, SAME_AS_QUERY_HEADS, attention_modules, mlp_modules
@@ -55,14 +55,12 @@ from tfacct.families.fields import (
 from tfacct.families.layer_kinds import SLIDING, LayerTypes, check_top_k
 from tfacct.families.task_heads import BODY, CAUSAL_MODEL, SCORED, TOKENS, TOKENS_CLASSIFIED, TaskHead
 
-
-def pooled_or_base(prefix: str) -> dict[str, TaskHead]:
-    """Task heads of classes whose base model, with this prefix, has a pooler for sequence classifiers only."""
-    return {
-        **{name: ENCODING[name] for name in ("ForMaskedLM", "ForTokenClassification")},
-        CLASSES: pooled_heads(prefix)[CLASSES],
-        "Model": BODY,
-    }
+POOLED_OR_BASE = {
+    **{name: ENCODING[name] for name in ("ForMaskedLM", "ForTokenClassification")},
+    CLASSES: POOLED[CLASSES],
+    "Model": BODY,
+}
+"""Task heads of classes whose base model has a pooler for sequence classifiers only."""
 
 
 class RotaryBert(BertBase):
@@ -132,7 +130,7 @@ class Gte(RotaryBert):
     required_values = {"layer_norm_type": "layer_norm", "position_embedding_type": "rope"}
     ignored_fields = """pack_qkv unpad_inputs use_memory_efficient_attention logn_attention_scale
         logn_attention_clip1"""
-    task_heads = pooled_or_base("gte")
+    task_heads = POOLED_OR_BASE
     head_act = "gelu"
     base_model_prefix = "gte"
     default_rope_theta = 160_000.0
@@ -212,14 +210,14 @@ class NomicBert(RotaryBert):
         "n_inner": "intermediate_size",
         "n_positions": "max_position_embeddings",
     }
-    reference_only = f"{' '.join(NOMIC_VALUES)} -activation_function"
+    reference_only = "-activation_function"
     required_values = NOMIC_VALUES
     ignored_fields = """rotary_emb_base rotary_emb_interleaved rotary_emb_scale_base rotary_scaling_factor
         max_trained_positions dense_seq_output fused_bias_fc fused_dropout_add_ln last_layer_subset
         pad_vocab_size_multiple parallel_block_tied_norm scale_attn_by_inverse_layer_idx scale_attn_weights
         reorder_and_upcast_attn summary_activation summary_first_dropout summary_proj_to_labels summary_type
         summary_use_proj use_flash_attn use_xentropy moe_impl moe_normalize_expert_weights moe_resid_pdrop"""
-    task_heads = pooled_or_base("nomic_bert")
+    task_heads = POOLED_OR_BASE
     base_model_prefix = "nomic_bert"
     default_rope_theta = 1000.0
     module_names = mlm_head_modules("cls.predictions", "transform.dense", "transform.layer_norm")
@@ -284,7 +282,7 @@ class JinaBert(DecoderCapable):
     feed_forward_type: StrictStr = "original"
     query_key_norm: StrictBool = False
     has_hf_class = False
-    task_heads = pooled_heads("bert")
+    task_heads = POOLED
     required_values = {"is_decoder": False}
     reference_only = "-position_embedding_type -feed_forward_type"
     ignored_fields = "emb_pooler attn_implementation model_max_length"
@@ -516,7 +514,7 @@ class Esm(PositionsAfterPadding, BertBase):
     add_bias_fnn: StrictBool | None = None
 
     dropouts = {}
-    reference_only = "pad_token_id is_folding_model is_decoder -position_embedding_type -esmfold_config"
+    reference_only = "pad_token_id -position_embedding_type -esmfold_config -add_bias_fnn"
     required_values = {
         **{"is_folding_model": False, "esmfold_config": None, "is_decoder": False},
         "add_bias_fnn": None,  # of a gated MLP, which files with code of their own have

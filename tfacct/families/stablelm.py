@@ -80,7 +80,7 @@ class Plamo3(Decoder):
     class_prefixes = ("Plamo3", "Gemma3", "Gemma3Text")
     hf_model_type = "gemma3_text"
     task_heads = {"ForCausalLM": CAUSAL_MODEL}
-    reference_only = "interleaved_sliding_window attention_bias initial_context_length"
+    reference_only = "interleaved_sliding_window initial_context_length"
     required_values = {"attention_bias": False, "hidden_activation": "swiglu"}
     attribute_map = {"sliding_window": "window_size"}
     checkpoint_conversion_mapping = (

@@ -234,7 +234,7 @@ class GemmaEncoderDecoder(Family):
     tie_word_embeddings: StrictBool = True
     is_encoder_decoder: StrictBool = True
 
-    reference_only = "is_encoder_decoder vocab_size"
+    reference_only = "vocab_size"
     required_values = {"is_encoder_decoder": True}
     task_heads = {"ForConditionalGeneration": SEQ2SEQ, "Model": BODY}
     module_names = {"lm_head": "lm_head.out_proj"}

@@ -54,21 +54,19 @@ CLASSIFIER = TaskHead(
 )
 
 
-def embedding_modules(body: str) -> dict[str, str]:
-    """The projection of patches and the last norm of a class whose base model has this name."""
-    return {"embed.project": f"{body}embeddings.patch_embeddings.projection", "final_norm": f"{body}layernorm"}
+PATCH_MODULES = {"embed.project": ".embeddings.patch_embeddings.projection", "final_norm": ".layernorm"}
 
 
-def embedding_tensors(body: str, names: str) -> dict[str, str]:
-    """These learned tokens and positions of a class whose base model has this name."""
-    return {EMBEDDING_TENSORS[name]: f"{body}embeddings.{name}" for name in names.split()}
+def embedding_tensors(names: str) -> dict[str, str]:
+    """These learned tokens and positions."""
+    return {EMBEDDING_TENSORS[name]: f".embeddings.{name}" for name in names.split()}
 
 
 class ViTLayers(Encoder):
     """Names of ViT's layers."""
 
     defaults = dict(layer_norm_eps=1e-12)
-    layer_path = "vit.layers.*"
+    module_names = PATCH_MODULES
     layer_module_names = {
         **attention_modules("attention"),
         **mlp_modules("mlp", "fc1", "fc2", None),
@@ -109,8 +107,7 @@ class ViT(ViTBase):
         "Model": TaskHead("AutoModel", "none", pooler=True, paths={"pooler": "pooler.dense"}, body=""),
         "ForImageClassification": CLASSIFIER,
     }
-    module_names = embedding_modules("vit.")
-    tensor_names = embedding_tensors("vit.", "cls_token position_embeddings")
+    tensor_names = embedding_tensors("cls_token position_embeddings")
 
     def pooler(self, hidden: Any) -> Pooler:
         """Projection of the class token."""
@@ -128,7 +125,6 @@ class DeiT(ViT):
     """DeiT: ViT with a second learned token, for distillation."""
 
     base_model_prefix = "deit"
-    layer_path = "deit.layers.*"
     task_heads = {
         **ViT.task_heads,
         "ForImageClassificationWithTeacher": replace(
@@ -138,8 +134,7 @@ class DeiT(ViT):
             taught=True,
         ),
     }
-    module_names = embedding_modules("deit.")
-    tensor_names = embedding_tensors("deit.", "cls_token distillation_token position_embeddings")
+    tensor_names = embedding_tensors("cls_token distillation_token position_embeddings")
     extra_tokens = 1
 
     def patches(self, **own: Any) -> Patches:
@@ -150,10 +145,8 @@ class IJepa(ViTBase):
     """I-JEPA: ViT without a class token and without a pooler."""
 
     base_model_prefix = "ijepa"
-    layer_path = "ijepa.layers.*"
     task_heads = {"Model": BODY, "ForImageClassification": replace(CLASSIFIER, first=False, pooler=True)}
-    module_names = embedding_modules("ijepa.")
-    tensor_names = embedding_tensors("ijepa.", "position_embeddings")
+    tensor_names = embedding_tensors("position_embeddings")
 
     def pooler(self, hidden: Any) -> TokenPooler:
         """Mean of all patches."""
@@ -174,7 +167,6 @@ class AST(ViTLayers):
     checkpoint_conversion_mapping = ViT.checkpoint_conversion_mapping
     hf_fixed_source = True
     base_model_prefix = "audio_spectrogram_transformer"
-    layer_path = f"{base_model_prefix}.layers.*"
     classifier = replace(
         CLASSIFIER,
         auto="AutoModelForAudioClassification",
@@ -183,8 +175,7 @@ class AST(ViTLayers):
         paths={"pooler.norm": "classifier.layernorm", "classifier": "classifier.dense"},
     )
     task_heads = {"Model": TaskHead("AutoModel", "none", pooler=True, body=""), "ForAudioClassification": classifier}
-    module_names = embedding_modules(f"{base_model_prefix}.")
-    tensor_names = embedding_tensors(f"{base_model_prefix}.", "cls_token distillation_token position_embeddings")
+    tensor_names = embedding_tensors("cls_token distillation_token position_embeddings")
 
     @property
     def context(self) -> int:
@@ -234,18 +225,16 @@ class Beit(ViTLayers, ImageEncoder):
         *MLP_CONVERSION,
     )
     base_model_prefix = "beit"
-    layer_path = "beit.layers.*"
     classifier = replace(
-        CLASSIFIER, first=False, pooler=True, paths={"pooler.norm": "beit.pooler.layernorm", "classifier": "classifier"}
+        CLASSIFIER, first=False, pooler=True, paths={"pooler.norm": ".pooler.layernorm", "classifier": "classifier"}
     )
     task_heads = {
         "Model": TaskHead("AutoModel", "none", pooler=True, paths={"pooler.norm": "pooler.layernorm"}, body=""),
         "ForImageClassification": classifier,
     }
-    module_names = embedding_modules("beit.")
     tensor_names = {
-        **embedding_tensors("beit.", "cls_token mask_token position_embeddings"),
-        "rel_bias.weight": f"beit.{BIAS_TABLE.replace('relative', 'shared', 1)}",
+        **embedding_tensors("cls_token mask_token position_embeddings"),
+        "rel_bias.weight": f".{BIAS_TABLE.replace('relative', 'shared', 1)}",
     }
     layer_tensor_names = {"attn.rel_bias.weight": BIAS_TABLE, **LAYER_SCALES}
     mlp_options = dict(channel_scale=attrgetter("scaled"))
@@ -297,14 +286,8 @@ class Data2VecVision(Beit):
 
     checkpoint_conversion_mapping = ()
     base_model_prefix = "data2vec_vision"
-    layer_path = f"{base_model_prefix}.encoder.layer.*"
-    task_heads = {
-        "Model": BODY,
-        "ForImageClassification": replace(
-            Beit.classifier, paths={**Beit.classifier.paths, "pooler.norm": f"{base_model_prefix}.pooler.layernorm"}
-        ),
-    }
-    module_names = embedding_modules(f"{base_model_prefix}.")
+    layer_path = ".encoder.layer.*"
+    task_heads = {"Model": BODY, "ForImageClassification": Beit.classifier}
     layer_module_names = {
         **attention_modules("attention.attention", "query", "key", "value"),
         "attn.o_proj": "attention.output.dense",
@@ -312,8 +295,8 @@ class Data2VecVision(Beit):
         "mlp.down_proj": "output.dense",
     }
     tensor_names = {
-        **embedding_tensors(f"{base_model_prefix}.", "cls_token mask_token position_embeddings"),
-        "rel_bias.weight": f"{base_model_prefix}.encoder.{BIAS_TABLE}",
+        **embedding_tensors("cls_token mask_token position_embeddings"),
+        "rel_bias.weight": f".encoder.{BIAS_TABLE}",
     }
     layer_tensor_names = {"attn.rel_bias.weight": f"attention.attention.{BIAS_TABLE}"}
 
@@ -345,16 +328,15 @@ class InternVLVision(ViTLayers, ImageEncoder):
     constant_axes = frozenset({"G", "Xc"})
     class_token = True
     required_values = {"use_mask_token": False, "use_absolute_position_embeddings": True}
-    reference_only = "-norm_type"
+    reference_only = "-norm_type -use_mask_token -use_absolute_position_embeddings"
     ignored_fields = "layer_scale_init_value"
     layer_path = "encoder.layer.*"
     task_heads = {"Model": TaskHead("AutoModel", "none")}
-    module_names = embedding_modules("")
     layer_module_names = {
         "attn.o_proj": "attention.projection_layer",
         **{f"attn.{name}_norm": f"attention.{name}_norm" for name in "qk"},
     }
-    tensor_names = embedding_tensors("", "cls_token position_embeddings")
+    tensor_names = embedding_tensors("cls_token position_embeddings")
     layer_tensor_names = LAYER_SCALES
     mlp_options = dict(channel_scale=True)
 
@@ -384,7 +366,7 @@ class DinoLayers(ImageEncoder):
         stage_names _out_features _out_indices"""
     task_heads = {"Model": BODY}
     layer_module_names = {**attention_modules("attention"), "attn_norm": "norm1", "mlp_norm": "norm2"}
-    tensor_names = embedding_tensors("", "cls_token mask_token")
+    tensor_names = embedding_tensors("cls_token mask_token")
     layer_tensor_names = {
         "attn.channel_scale.weight": "layer_scale1.lambda1",
         "mlp.channel_scale.weight": "layer_scale2.lambda1",
@@ -411,8 +393,8 @@ class Dinov2(DinoLayers):
         (r"\.mlp\.weights_out\.", ".mlp.down_proj."),
     )
     layer_path = "encoder.layer.*"
-    module_names = embedding_modules("")
-    tensor_names = embedding_tensors("", "position_embeddings")
+    module_names = PATCH_MODULES
+    tensor_names = embedding_tensors("position_embeddings")
     stores_mask_token = property(attrgetter("use_mask_token"))
 
     def hf_module_names(self) -> Mapping[str, str]:
@@ -446,7 +428,7 @@ class Dinov2WithRegisters(Dinov2):
 
     constant_axes = frozenset("G")
     reference_only = "use_mask_token"
-    tensor_names = embedding_tensors("", "register_tokens")
+    tensor_names = embedding_tensors("register_tokens")
     stores_mask_token = True
 
     @property
@@ -475,7 +457,7 @@ class DINOv3ViT(DinoLayers):
     layer_path = "model.layer.*"
     module_names = {"embed.project": "embeddings.patch_embeddings", "final_norm": "norm"}
     layer_module_names = mlp_modules("mlp")
-    tensor_names = embedding_tensors("", "register_tokens")
+    tensor_names = embedding_tensors("register_tokens")
     extra_tokens = property(attrgetter("num_register_tokens"))
     mlp_options = dict(gated=attrgetter("use_gated_mlp"), bias=attrgetter("mlp_bias"))
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from tfacct.architecture.parts import Tasks
 from tfacct.architecture.transformer import Transformer
-from tfacct.families.bert import Bert, pretraining_heads
+from tfacct.families.bert import PRETRAINING, Bert
 from tfacct.families.fields import PositiveInt, StrictBool
 
 
@@ -13,7 +13,7 @@ class Ernie(Bert):
 
     task_type_vocab_size: PositiveInt = 3
     use_task_id: StrictBool = False
-    task_heads = pretraining_heads("ernie")
+    task_heads = PRETRAINING
     base_model_prefix = "ernie"
     module_names = {"task_embed": ".embeddings.task_type_embeddings"}
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from tfacct.architecture.parts import Boxes
 from tfacct.architecture.transformer import Transformer
-from tfacct.families.bert import Bert, StoresPooler, pooled_heads
+from tfacct.families.bert import POOLED, Bert, StoresPooler
 from tfacct.families.fields import PositiveInt
 from tfacct.families.task_heads import ANSWERS
 
@@ -13,10 +13,7 @@ class LayoutLM(StoresPooler, Bert):
     """LayoutLM, an encoder of pages: BERT, with embeddings of the box of each token on its page."""
 
     max_2d_position_embeddings: PositiveInt = 1024
-    task_heads = {
-        **pooled_heads("layoutlm"),
-        "ForQuestionAnswering": replace(ANSWERS, auto="LayoutLMForQuestionAnswering"),
-    }
+    task_heads = {**POOLED, "ForQuestionAnswering": replace(ANSWERS, auto="LayoutLMForQuestionAnswering")}
     base_model_prefix = "layoutlm"
     module_names = {
         "idle": ".pooler.dense",

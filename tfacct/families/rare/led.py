@@ -32,7 +32,6 @@ class LED(EncoderDecoder):
         "normalize_embedding": True,
         "static_position_embeddings": False,
     }
-    reference_only = " ".join(required_values)
     base_model_prefix = "led"
     encoder_attention = ".encoder.layers.*.self_attn"
     module_names = {

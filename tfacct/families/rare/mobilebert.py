@@ -6,7 +6,7 @@ from typing import Any
 from tfacct.architecture.blocks import Block, Sublayer
 from tfacct.architecture.parts import Embedding, Head, NarrowAttention, NarrowNetworks, Norm
 from tfacct.base.errors import ConfigError
-from tfacct.families.bert import BertBase, mlm_head_modules, pooled_heads
+from tfacct.families.bert import POOLED, BertBase, mlm_head_modules
 from tfacct.families.family import ABSENT
 from tfacct.families.fields import PositiveInt, StrictBool, StrictStr
 from tfacct.families.task_heads import TaskHead
@@ -39,9 +39,9 @@ class MobileBert(BertBase):
         "key_query_shared_bottleneck": True,
         "normalization_type": "no_norm",
     }
-    reference_only = f"{' '.join(required_values)} true_hidden_size"
+    reference_only = "true_hidden_size"
     base_model_prefix = "mobilebert"
-    task_heads = pooled_heads(base_model_prefix)
+    task_heads = POOLED
     module_names = {
         **mlm_head_modules("cls.predictions", "transform.dense", "transform.LayerNorm"),
         "lm_head": "cls.predictions",

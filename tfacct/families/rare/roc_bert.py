@@ -1,7 +1,7 @@
 """RoCBert: BERT with embeddings of the shape and the sound of tokens."""
 
 from tfacct.architecture.parts import ShapedEmbedding
-from tfacct.families.bert import Bert, DecoderCapable, pooled_heads
+from tfacct.families.bert import POOLED, Bert, DecoderCapable
 from tfacct.families.fields import PositiveInt, StrictBool
 
 
@@ -22,8 +22,7 @@ class RoCBert(DecoderCapable):
         "enable_pronunciation": True,
         "concat_input": True,
     }
-    reference_only = "enable_shape enable_pronunciation concat_input"
-    task_heads = pooled_heads("roc_bert")
+    task_heads = POOLED
     base_model_prefix = "roc_bert"
     module_names = {
         **Bert.module_names,

@@ -16,7 +16,6 @@ class RoFormer(DecoderCapable):
     defaults = dict(vocab_size=50000, max_position_embeddings=1536)
     embedding_size: PositiveInt | None = None
     rotary_value: StrictBool = False
-    reference_only = "rotary_value"
     required_values = {**DecoderCapable.required_values, "rotary_value": False}
     task_heads = {**ENCODING, "Model": BODY}
     base_model_prefix = "roformer"

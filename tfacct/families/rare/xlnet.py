@@ -43,7 +43,7 @@ class XLNet(BertLike):
         "n_token": "vocab_size",
     }
     required_values = {"attn_type": "bi", "bi_data": False}
-    reference_only = "bi_data clamp_len mem_len summary_use_proj"
+    reference_only = "clamp_len mem_len summary_use_proj"
     ignored_fields = """same_length reuse_len use_mems_eval use_mems_train untie_r init init_range init_std
         summary_last_dropout start_n_top end_n_top ff_inner"""
     constant_axes = frozenset({"G", "Xd", "Vt"})

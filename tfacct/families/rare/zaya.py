@@ -72,6 +72,7 @@ class Zaya(DecoderBase):
     cca_time1: PositiveInt = 2
 
     required_values = {"num_experts_per_tok": 1}
+    reference_only = "-num_experts_per_tok"
     dropouts = {"attention": ("attention_dropout", 0.0)}
     constant_axes = frozenset(("A", "Ez"))
     task_heads = {"ForCausalLM": CAUSAL_MODEL}
