@@ -121,7 +121,7 @@ def by_head(about: LoadedModel, block: Block) -> dict:
         return by_key_head(delta)
     if attn is None:
         return {}
-    if isinstance(attn, Attention) and attn.gated and attn.gate_bias:  # without, it is a layer of its own
+    if isinstance(attn, Attention) and attn.gate and attn.gate.bias:  # without, it is a layer of its own
         heads = (attn.heads, 2, attn.head_dim)
         return {
             "q_proj": lambda both: both.unflatten(0, heads)[:, 0],

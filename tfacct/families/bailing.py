@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from tfacct.architecture.parts import Attention, DeltaNet, LatentAttention, LightningAttention, QKNorm
+from tfacct.architecture.parts import Attention, DeltaNet, Gate, LatentAttention, LightningAttention, QKNorm
 from tfacct.families.decoder import QK_NORMS, Decoder, Layer, SharedExperts
 from tfacct.families.delta import KimiDeltaDecoder, delta_modules
 from tfacct.families.fields import Fraction, NonNegativeInt, PositiveInt, StrictBool, divide_exactly
@@ -236,4 +236,4 @@ class BailingHybrid(SharedExperts, KimiDeltaDecoder, MlaDecoder):
         return super().delta(whole=True, floor=self.kda_lower_bound if self.kda_safe_gate else None)
 
     def attention(self, layer: Layer, **own: Any) -> LatentAttention:
-        return MlaDecoder.attention(self, layer, gated=True)
+        return MlaDecoder.attention(self, layer, gate=Gate("heads"))

@@ -8,7 +8,16 @@ from typing import Annotated, Any, NamedTuple
 from pydantic_core import core_schema
 
 from tfacct.architecture.blocks import Block, MtpHead, Sublayer
-from tfacct.architecture.parts import Experts, Indexer, LatentAttention, MtpProjection, QKNorm, Rotary, StreamIndexer
+from tfacct.architecture.parts import (
+    Experts,
+    Gate,
+    Indexer,
+    LatentAttention,
+    MtpProjection,
+    QKNorm,
+    Rotary,
+    StreamIndexer,
+)
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
@@ -215,7 +224,7 @@ class AXK2(DsaDecoder):
         **gated_norm_modules("mlp_norm", "post_attention_layernorm"),
         **{f"attn.{name}": "self_attn.q_gate_proj" for name in ("q_b_proj", "gate_proj")},
     }
-    attention_options = dict(paired=True, gated=True, gates="channels")
+    attention_options = dict(paired=True, gate=Gate())
 
     def hf_module_names(self) -> Mapping[str, str]:
         """The norm before a dense MLP has no gate."""
@@ -596,7 +605,7 @@ class Dots3Note(DsaDecoder):
 
     def attention(self, layer: Layer, **own: Any) -> LatentAttention:
         """With an indexer, a window, or neither. Raises ConfigError."""
-        own = {"stretched": True, "stretches": "latents", "turned_norm": True, "gated": True}
+        own = {"stretched": True, "stretches": "latents", "turned_norm": True, "gate": Gate("heads")}
         own |= {"eps": self.rms_norm_eps, "rotary": self.rope_of(layer.kind)}
         if layer.kind == INDEXED[0]:
             return super().attention(layer, **own)

@@ -6,7 +6,7 @@ from typing import Any
 from pydantic import Field
 
 from tfacct.architecture.blocks import Block
-from tfacct.architecture.parts import Attention, Experts, HyperConnection, Indexer, LatentAttention, QKNorm
+from tfacct.architecture.parts import Attention, Experts, Gate, HyperConnection, Indexer, LatentAttention, QKNorm
 from tfacct.base.errors import ConfigError
 from tfacct.families.decoder import (
     EXPERT_TENSORS,
@@ -175,7 +175,7 @@ class HYV4(HyperConnected, DsaDecoder):
         return routed
 
     def attention(self, layer: Layer, **own: Any) -> LatentAttention:
-        return super().attention(layer, gated=True, gates="channels", sinks=True)
+        return super().attention(layer, gate=Gate(), sinks=True)
 
     def indexer(self, layer: Layer, kind: type[Indexer] = Indexer, **own: Any) -> Indexer:
         return super().indexer(layer, rotated="last")

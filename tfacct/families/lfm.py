@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tfacct.architecture.parts import FeedForward, QKNorm, ShortConvolution
+from tfacct.architecture.parts import FeedForward, Gate, QKNorm, ShortConvolution
 from tfacct.base.errors import ConfigError
 from tfacct.families.decoder import QK_NORMS, Layer, Window, expert_modules, expert_tensors
 from tfacct.families.family import attention_modules, mlp_modules, submodules
@@ -162,4 +162,4 @@ class Lfm3(LfmDecoder):
         return [Layer(window, kind=FULL) if kind == SLIDING else Layer(kind=kind) for kind in kinds]
 
     def attention(self, layer: Layer, **own: Any) -> Any:
-        return super().attention(layer, gated=self.use_attention_gate, gate_bias=False, gates="heads")
+        return super().attention(layer, gate=Gate("heads", bias=False) if self.use_attention_gate else None)

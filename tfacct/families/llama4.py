@@ -11,6 +11,7 @@ from tfacct.architecture.parts import (
     Attention,
     Experts,
     FeedForward,
+    Gate,
     LatentAttention,
     LerpResidual,
     Norm,
@@ -182,7 +183,7 @@ class MuseGlimmer(Decoder):
 
     def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
         scale = self.qk_scale_factor * self.head_dim**-0.5
-        return super().attention(layer, scale=scale, gated=True, gate_bias=False, **own)
+        return super().attention(layer, scale=scale, gate=Gate(bias=False), **own)
 
     def embeddings_and_head(self) -> dict[str, Any]:
         """With a norm after the embedding, and bounded logits."""

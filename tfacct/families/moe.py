@@ -7,7 +7,7 @@ from typing import Annotated, Any, NamedTuple
 from pydantic_core import core_schema
 
 from tfacct.architecture.blocks import Block
-from tfacct.architecture.parts import Attention, Experts, LatentAttention, Norm, QKNorm, Rotary
+from tfacct.architecture.parts import Attention, Experts, Gate, LatentAttention, Norm, QKNorm, Rotary
 from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
 from tfacct.families.decoder import (
@@ -328,7 +328,7 @@ class Afmoe(Decoder):
     layer_tensor_names = {**EXPERT_TENSORS, "mlp.routing.bias": "mlp.expert_bias"}
     qk_norm = QKNorm(0)
     norms = "around"
-    attention_options = dict(gated=True, gate_bias=False)
+    attention_options = dict(gate=Gate(bias=False))
     embedding_options = dict(scaled=attrgetter("mup_enabled"))
 
     def layers(self) -> list[Layer]:
@@ -361,9 +361,7 @@ class GatedHeadsDecoder(SharedExpertDecoder):
         return {"kv_heads": self.num_key_value_heads, "group": group, "head_dim": self.head_dim}
 
     def attention(self, layer: LayerWithHeads, **own: Any) -> Attention | LatentAttention:
-        return super().attention(
-            layer, **{"rope_dim": self.rotary_size(layer), "gated": True, "gate_bias": False, **own}
-        )
+        return super().attention(layer, **{"rope_dim": self.rotary_size(layer), **own})
 
 
 class Laguna(GatedHeadsDecoder):
@@ -418,8 +416,8 @@ class Laguna(GatedHeadsDecoder):
         return list(map(LayerWithHeads, windows, heads, sparse_layers(self.mlp_layer_types, count)))
 
     def attention(self, layer: LayerWithHeads, **own: Any) -> Attention | LatentAttention:
-        gates = "elements" if self.gating == "per-element" else "heads"
-        return super().attention(layer, gates=gates, gate_act="softplus")
+        of: Any = "elements" if self.gating == "per-element" else "heads"
+        return super().attention(layer, gate=Gate(of, "softplus", bias=False))
 
 
 class Step3p5(GatedHeadsDecoder):
@@ -544,4 +542,5 @@ class Step3p5(GatedHeadsDecoder):
 
     def attention(self, layer: LayerWithHeads, **own: Any) -> Attention | LatentAttention:
         size, scale = self.rotary_size(layer), (self.query_pre_attn_scalar or self.head_dim) ** -0.5
-        return super().attention(layer, rope_dim=None if size == self.head_dim else size, scale=scale, gates="heads")
+        gate = Gate("heads", bias=False)
+        return super().attention(layer, rope_dim=None if size == self.head_dim else size, scale=scale, gate=gate)

@@ -5,7 +5,7 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
-from tfacct.architecture.parts import Attention, Experts, FeedForward, LatentAttention, Part, Pooler, QKNorm
+from tfacct.architecture.parts import Attention, Experts, FeedForward, Gate, LatentAttention, Part, Pooler, QKNorm
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
 from tfacct.families.decoder import (
@@ -210,7 +210,7 @@ class QwenNext(DeltaDecoder):
         """An output gate, and a rotary embedding of a part of each head. Raises ConfigError."""
         if not self.attn_output_gate:
             raise self.refused("attn_output_gate", False)
-        return super().attention(layer, gated=True, rope_dim=self.rotary_size())
+        return super().attention(layer, gate=Gate(), rope_dim=self.rotary_size())
 
 
 class Qwen3Next(GatedSharedExpert, QwenNext):

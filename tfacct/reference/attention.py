@@ -162,10 +162,10 @@ def qk_norm(part: parts.QKNorm, heads: int, head_dim: int) -> nn.Module:
 class OutputGate(nn.Module):
     """What the heads read, each element times what the token lets through of it, or of all in its head."""
 
-    def __init__(self, part: parts.Attention) -> None:
+    def __init__(self, part: parts.Gate, head_dim: int) -> None:
         super().__init__()
-        self.size = 1 if part.gates == "elements" else part.head_dim
-        self.act = torch.sigmoid if part.gate_act == "sigmoid" else nn.functional.softplus
+        self.size = 1 if part.of == "elements" else head_dim
+        self.act = torch.sigmoid if part.act == "sigmoid" else nn.functional.softplus
 
     def forward(self, mixed: Tensor, gate: Tensor) -> Tensor:
         gate = self.act(gate)
@@ -258,10 +258,11 @@ class Attention(Heads):
         plain = part.indexer is None and part.softcap is None and not part.sinks and not part.alibi and not part.biased
         self.chunked = part.chunked
         self.fused = fused and plain and not part.chunked and not self.far
-        biased = part.qkv_bias and part.gate_bias
-        gates = self.queries if part.gates == "elements" else part.heads
-        self.gate_proj = Linear(part.hidden, gates, bias=biased) if part.gated else None
-        self.gate = OutputGate(part) if part.gated else None
+        self.gate_proj = self.gate = None
+        if part.gate is not None:
+            gates = self.queries if part.gate.of == "elements" else part.heads
+            self.gate_proj = Linear(part.hidden, gates, bias=part.qkv_bias and part.gate.bias)
+            self.gate = OutputGate(part.gate, part.head_dim)
         self.together = part.qk_norm is not None and part.qk_norm.together
         self.late = part.qk_norm is not None and part.qk_norm.late
         self.q_norm = self.k_norm = self.q_rotary = self.k_rotary = None

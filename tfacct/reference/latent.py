@@ -106,10 +106,11 @@ class LatentAttention(PartModule):
         self.scores, self.values = Product(sharing), Product(sharing)
         self.softmax = Softmax(self.scale)
         self.sinks = Sinks(part.heads) if part.sinks else None
-        gates = part.heads * part.value_dim if part.gates == "channels" else part.heads
-        gating = 2 * part.q_rank if part.paired and part.q_rank is not None else part.hidden
-        self.gate_proj = Linear(gating, gates, bias=False) if part.gated else None
-        self.gate = HeadGate() if part.gated else None
+        self.gate_proj = self.gate = None
+        if part.gate is not None:
+            gates = part.heads * part.value_dim if part.gate.of == "elements" else part.heads
+            gating = 2 * part.q_rank if part.paired and part.q_rank is not None else part.hidden
+            self.gate_proj, self.gate = Linear(gating, gates, bias=False), HeadGate()
         self.o_proj = Linear(part.heads * part.value_dim, part.hidden, bias=part.bias)
 
     def forward(self, x: Tensor, step: Step, past: tuple[Tensor, ...] | None) -> tuple[Tensor, ...]:
@@ -134,9 +135,9 @@ class LatentAttention(PartModule):
         run = {"expanded": self._expanded, "absorbed": self._absorbed, "unpacked": self._unpacked}[part.form]
         mixed, kept = run(plain, turned, latent, shared, step, past)
         mixed = mixed.transpose(1, 2)
-        if self.gate is not None and self.gate_proj is not None:
+        if part.gate is not None and self.gate is not None and self.gate_proj is not None:
             gate = self.gate_proj(read if part.paired else x)
-            mixed = self.gate(mixed, gate.unflatten(2, mixed.shape[2:]) if part.gates == "channels" else gate)
+            mixed = self.gate(mixed, gate.unflatten(2, mixed.shape[2:]) if part.gate.of == "elements" else gate)
         kept = tuple(map(self._seen, kept[:1] if whole else kept))
         return self.o_proj(mixed.flatten(2)), *(() if borrows else kept), *index
 

@@ -1,7 +1,7 @@
 """The parts a transformer is put together from: their sizes, their axes, their lines."""
 
 from tfacct.architecture.parts.altup import AltUp, AltUpExpand, AltUpMerge, AltUpResidual, Laurel
-from tfacct.architecture.parts.attention import Attention, Grouped, QKNorm, Rotary, Temperature
+from tfacct.architecture.parts.attention import Attention, Gate, Grouped, QKNorm, Rotary, Temperature
 from tfacct.architecture.parts.both import MergedAttention
 from tfacct.architecture.parts.bottleneck import NarrowAttention, NarrowNetworks
 from tfacct.architecture.parts.classes import Classes, Contacts, Idle, Pooler, TokenPooler
@@ -127,6 +127,7 @@ __all__ = [
     "FeedForward",
     "FirstConvolution",
     "Form",
+    "Gate",
     "GatedMerger",
     "GatedResidual",
     "Grouped",

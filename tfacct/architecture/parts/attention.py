@@ -80,6 +80,15 @@ class QKNorm(NamedTuple):
     shift: bool = True
 
 
+class Gate(NamedTuple):
+    """Gate of what heads read, a projection of the token: a number for each of their `elements`, or of the `heads`. If
+    not `bias`, it has none where queries have one (transformers' Qwen3NextAttention, LagunaAttention)."""
+
+    of: Literal["elements", "heads"] = "elements"
+    act: Literal["sigmoid", "softplus"] = "sigmoid"
+    bias: bool = True
+
+
 class Temperature(NamedTuple):
     """Factor of a query by its position p, 1 + beta · ln(1 + (p + first) // length). No count depends on these."""
 
@@ -131,9 +140,7 @@ class Attention(Grouped):
     the scores, `alibi` lowers them with the distance, and `biased` adds the scores of a RelativeBias: of its own with
     `buckets`, `furthest` and `across`, else of the one that all blocks share. `scale`: factor of the scores, None for
     head_dim^−½. `score_function`: the score of a query and a key is their product, or the largest distance between
-    their elements, max |q − k|, which is no product. `gated`: another projection of the token, as wide as its queries,
-    gates what the heads read (transformers' Qwen3NextAttention); if not `gate_bias`, it never has a bias; if it `gates`
-    heads, each has one number that gates all that it reads, by a sigmoid or a softplus (LagunaAttention).
+    their elements, max |q − k|, which is no product.
     `keys_as_values`: values are the result of the keys' projection; `value_norm`: a norm without weight of each head's
     values. `borrowed`: keys and values are those of the last block before it that has its own, and of the same window
     (transformers' Gemma4TextAttention). `value_dim`: size of a head's values, None for head_dim; `value_scale`
@@ -149,10 +156,7 @@ class Attention(Grouped):
     kv_heads: Size
     group: Size
     head_dim: Size
-    gated: bool = False
-    gate_bias: bool = True
-    gates: Literal["elements", "heads"] = "elements"
-    gate_act: Literal["sigmoid", "softplus"] = "sigmoid"
+    gate: Gate | None = None
     keys_as_values: bool = False
     value_norm: float | None = None
     borrowed: bool = False
@@ -250,8 +254,6 @@ class Attention(Grouped):
         grouped: Mask = "prefix" if self.prefix else "blocks"
         causal: Mask = grouped if self.prefix or self.blocks else "chunks" if self.chunked else "causal"
         mask: Mask = causal if self.causal else "full" if self.window is None else "near"
-        of = "N H" if self.gates == "elements" else "N"
-        gate = Matmul(f"{at}.gate_proj", f"B T D, D {of} -> B T {of}", bias=self.gate_bias and self.qkv_bias)
         own = self.of_values
         new, seen, scores = *(("T", "S") if self.tiles is None else TILED), self.pairs
         kept: tuple[State, ...] = (State(f"{at}.k_cache", "B S K H"), State(f"{at}.v_cache", f"B S K {self.of_values}"))
@@ -260,7 +262,7 @@ class Attention(Grouped):
             Matmul(f"{at}.q_proj", f"B T {self.reads}, {self.reads} N H -> B T N H", bias=self.qkv_bias),
             *self._adapted(at, "q", "N"),
             *(() if self.borrowed else self._keys_and_values(at)),
-            *((gate,) if self.gated else ()),
+            *self._gate(at),
             *self._of_queries_and_keys(at),
             *(() if self.indexer is None else self.indexer.scores(f"{at}.indexer", rotary=self.rotary is not None)),
             Pointwise(f"{at}.scores", "B K G T S H")
@@ -269,7 +271,7 @@ class Attention(Grouped):
             *self._of_scores(at),
             Matmul(f"{at}.values", f"B K G {scores}, B {seen} K {own} -> B {new} K G {own}", mask=mask),
             *((Pointwise(f"{at}.head_norm", f"B T N {own}", kind="norm_rms"),) if self.head_norm is not None else ()),
-            *((Pointwise(f"{at}.gate", "B T N H", kind="gate", function="sigmoid"),) if self.gated else ()),
+            *((Pointwise(f"{at}.gate", "B T N H", kind="gate", function="sigmoid"),) if self.gate else ()),
             *(
                 (Pointwise(f"{at}.read_norm", f"B T N {own}", weight=f"N {own}", kind="norm_rms"),)
                 if self.read_norm is not None
@@ -279,6 +281,11 @@ class Attention(Grouped):
             *((Pointwise(f"{at}.channel_scale", "B T D", weight="D"),) if self.channel_scale else ()),
             *(kept if self.keeps else ()),
         )
+
+    def _gate(self, at: str) -> Iterator[Line]:
+        if self.gate is not None:
+            made = "N H" if self.gate.of == "elements" else "N"
+            yield Matmul(f"{at}.gate_proj", f"B T D, D {made} -> B T {made}", bias=self.gate.bias and self.qkv_bias)
 
     @property
     def keeps(self) -> bool:

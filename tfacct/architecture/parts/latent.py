@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import ClassVar, Literal, TypeAlias
 
-from tfacct.architecture.parts.attention import Rotary, Temperature
+from tfacct.architecture.parts.attention import Gate, Rotary, Temperature
 from tfacct.architecture.parts.indexer import Indexer
 from tfacct.architecture.parts.part import Part
 from tfacct.base.record import record
@@ -40,8 +40,7 @@ class LatentAttention(Part):
     (LongcatFlashMLA); where that `stretches` latents, the queries' is multiplied in place of them. `turned_norm`: what
     all heads share passes an RMSNorm before it is rotated; `window`: number of keys that a query sees, its own the last
     of them (Dots3NoteTextAttention).
-    If `gated`, one number of each head gates all that it reads, by a sigmoid (BailingHybridAttention), or, where
-    `gates` says "channels", each channel has one. `sinks`: one learned score per head belongs to no key
+    `sinks`: one learned score per head belongs to no key
     (HYV4Attention). `learned`: two learned numbers of each head multiply queries by the logarithm of their position.
     `borrowed`: the latent is the last one before it that has the same numbers rotated, or none, and it keeps none
     (MistralLarge4TextAttention). `paired`: queries, and what gates, are made of their latent and its norm side by side;
@@ -63,8 +62,7 @@ class LatentAttention(Part):
     scale: float | None = None
     temperature: Temperature | None = None
     indexer: Indexer | None = None
-    gated: bool = False
-    gates: Literal["heads", "channels"] = "heads"
+    gate: Gate | None = None
     sinks: bool = False
     stretched: bool = False
     stretches: Literal["heads", "latents"] = "heads"
@@ -171,8 +169,8 @@ class LatentAttention(Part):
             yield Pointwise(f"{at}.kv_stretch", "B T R")
 
     def _gate(self, at: str) -> Iterator[Line]:
-        if self.gated:
-            made = "N Hv" if self.gates == "channels" else "N"
+        if self.gate is not None:
+            made = "N Hv" if self.gate.of == "elements" else "N"
             read = "Rj" if self.paired else "D"
             yield Matmul(f"{at}.gate_proj", f"B T {read}, {read} {made} -> B T {made}")
             yield Pointwise(f"{at}.gate", "B T N Hv", kind="gate")
