@@ -1,8 +1,6 @@
-"""One room per `model_type`. A file here is a family: nothing else names it. `read` reads a config.
+"""Model families: a class per `model_type`, a module per lineage, one registry. `read` reads a config.
 
-Each room holds a `Config`: the fields it reads, the transformer they describe, and the table from our paths to
-those of the transformers class. (Annotations are not postponed in these rooms: pydantic would compile each one by
-itself, and those of class variables again for every class that inherits them.)
+Annotations are not postponed in this package: pydantic would compile each one by itself.
 """
 
 from tfacct.families.family_config import FamilyConfig
