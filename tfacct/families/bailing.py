@@ -5,9 +5,9 @@ from typing import Any
 
 from tfacct.architecture.parts import Attention, DeltaNet, Gate, LatentAttention, LightningAttention, QKNorm
 from tfacct.families.decoder import QK_NORMS, Decoder, Layer, SharedExperts
-from tfacct.families.delta import KimiDeltaDecoder, delta_modules
 from tfacct.families.fields import Fraction, NonNegativeInt, PositiveInt, StrictBool, divide_exactly
 from tfacct.families.glm import Glm4Moe
+from tfacct.families.hybrid import KimiDeltaDecoder, delta_modules
 from tfacct.families.layer_kinds import LayerTypes, MlpLayerTypes
 from tfacct.families.mla import MlaDecoder
 from tfacct.families.task_heads import DECODER

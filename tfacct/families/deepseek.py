@@ -31,8 +31,6 @@ from tfacct.families.decoder import (
     SharedExperts,
     Window,
 )
-from tfacct.families.delta import LINEAR, LowRankKimiDeltaDecoder
-from tfacct.families.dsa import INDEXED, REUSED, DsaDecoder
 from tfacct.families.family import mlp_modules
 from tfacct.families.fields import (
     CoreSchema,
@@ -47,6 +45,7 @@ from tfacct.families.fields import (
     require_even,
 )
 from tfacct.families.glm import GlmMoeDsa
+from tfacct.families.hybrid import LINEAR, LowRankKimiDeltaDecoder
 from tfacct.families.known_fields import MTP_LAYERS
 from tfacct.families.layer_kinds import (
     FULL,
@@ -60,7 +59,7 @@ from tfacct.families.layer_kinds import (
     validated_layer_types,
 )
 from tfacct.families.mistral import read_temperature
-from tfacct.families.mla import DeepseekExperts, MlaDecoder
+from tfacct.families.mla import INDEXED, REUSED, DeepseekExperts, DsaDecoder, MlaDecoder
 from tfacct.families.task_heads import CAUSAL_MODEL, CLASSIFYING, DECODER, LABELLING, inside_composite
 from tfacct.ledger.groups import Ledger
 

@@ -15,8 +15,6 @@ from tfacct.architecture.parts import (
 )
 from tfacct.base.errors import ConfigError
 from tfacct.families.decoder import QK_NORMS, Layer, PartialRotaryDecoder, SharedExperts
-from tfacct.families.delta import LINEAR, LowRankKimiDeltaDecoder
-from tfacct.families.dsa import INDEXED, REUSED, DsaDecoder, IndexerTypes, check_first_indexer
 from tfacct.families.family import mlp_modules
 from tfacct.families.fields import (
     JsonDict,
@@ -26,6 +24,7 @@ from tfacct.families.fields import (
     StrictBool,
     read_partial_rotary_factor,
 )
+from tfacct.families.hybrid import LINEAR, LowRankKimiDeltaDecoder
 from tfacct.families.hyper_connections import PUBLISHED_HYPER_CONNECTIONS, HyperConnected, hyper_modules, hyper_tensors
 from tfacct.families.layer_kinds import (
     FULL,
@@ -35,7 +34,7 @@ from tfacct.families.layer_kinds import (
     sparse_layers,
     validated_layer_types,
 )
-from tfacct.families.mla import MlaDecoder
+from tfacct.families.mla import INDEXED, REUSED, DsaDecoder, IndexerTypes, MlaDecoder, check_first_indexer
 from tfacct.families.task_heads import DECODER, inside_composite
 
 

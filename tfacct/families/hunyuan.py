@@ -17,12 +17,12 @@ from tfacct.families.decoder import (
     MoeWithShared,
     expert_modules,
 )
-from tfacct.families.dsa import DsaDecoder, IndexerTypes, check_first_indexer
 from tfacct.families.family import SAME_AS_QUERY_HEADS, mlp_modules
 from tfacct.families.family_config import FamilyConfig
 from tfacct.families.fields import NonNegativeInt, PositiveFloat, PositiveInt, PositiveIntOrList, StrictBool
 from tfacct.families.hyper_connections import HyperConnected
 from tfacct.families.layer_kinds import MlpLayerTypes, check_first_dense, check_top_k, sparse_layers
+from tfacct.families.mla import DsaDecoder, IndexerTypes, check_first_indexer
 from tfacct.families.task_heads import CLASSIFYING, DECODER
 
 

@@ -1,11 +1,17 @@
 """Models with short convolutions, and decoders with attention in some layers and another mixer in the others."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
+from tfacct.architecture.blocks import Block
+from tfacct.architecture.parts import DeltaNet
+from tfacct.base.complaints import format_value
+from tfacct.base.errors import ConfigError
 from tfacct.families.decoder import Decoder, Layer
 from tfacct.families.family import Family
-from tfacct.families.layer_kinds import FULL
+from tfacct.families.fields import divide_exactly
+from tfacct.families.layer_kinds import FULL, validated_layer_types
+from tfacct.ledger.lines import CHUNK
 from tfacct.ledger.workload import Workload
 
 PADS = "it convolves more positions than there are new tokens, and drops what it padded"
@@ -59,3 +65,132 @@ class HybridDecoder(HybridFamily, Decoder):
 
     def attention(self, layer: Layer, **own: Any) -> Any:
         return super().attention(layer, **own) if layer.kind == FULL else self.mixer()
+
+
+LINEAR = "linear_attention"
+CHUNK_PRODUCTS = "conv key_pairs chunk_scores held state_read chunk_values state_write"
+"""What the class computes in DeltaNet's own module."""
+CHANNEL_CHUNK_PRODUCTS = "conv new_values new_keys held state_read chunk_values state_write"
+"""The same if each channel has its own decay."""
+
+
+def delta_modules(theirs: str, inside: str = CHUNK_PRODUCTS, **modules: str) -> dict[str, str]:
+    """Modules of DeltaNet: what it computes itself, and its submodules."""
+    own = {f"delta.{name}": f"{theirs}.{their}" for name, their in modules.items()}
+    return {**{f"delta.{name}": theirs for name in inside.split()}, **own}
+
+
+def delta_tensors(theirs: str, decay: str = "") -> dict[str, str]:
+    """Tensors of DeltaNet that are no module's weight."""
+    return {
+        "delta.conv.weight": f"{theirs}.conv1d.weight",
+        "delta.decay.weight": f"{theirs}.{decay}A_log",
+        "delta.decay.bias": f"{theirs}.{decay}dt_bias",
+    }
+
+
+class DeltaDecoder(HybridFamily, Decoder):
+    """Layers whose kind is `linear_attention` have DeltaNet after a norm; the others are the family's own blocks."""
+
+    constant_axes = frozenset({CHUNK, "Qc"})
+    layer_module_names = {"delta_norm": "input_layernorm"}
+    conv_module = "delta.conv"
+
+    def kinds(self, attends: Callable[[int], bool]) -> list[str]:
+        """The kind of each layer, by layer_types or by default. Raises ConfigError."""
+        if self.layer_types is not None:
+            return validated_layer_types(self.layer_types, self.num_hidden_layers, (FULL, LINEAR))
+        return [FULL if attends(number) else LINEAR for number in range(self.num_hidden_layers)]
+
+    def delta_size(self, field: str) -> Any:
+        """A size of DeltaNet."""
+        return getattr(self, field)
+
+    @property
+    def conv_kernel_size(self) -> int:
+        size: int = self.delta_size("linear_conv_kernel_dim")
+        return size
+
+    def delta(self, **own: Any) -> DeltaNet:
+        """DeltaNet, whose value heads share key heads."""
+        key_heads, heads = self.linear_num_key_heads, self.linear_num_value_heads
+        return DeltaNet(
+            hidden=self.hidden_size,
+            key_heads=key_heads,
+            group=divide_exactly(heads, key_heads, "linear_num_value_heads by linear_num_key_heads"),
+            activation=self.hidden_act,
+            key_dim=self.linear_key_head_dim,
+            value_dim=self.linear_value_head_dim,
+            kernel=self.linear_conv_kernel_dim,
+            **{"eps": self.rms_norm_eps, **own},
+        )
+
+    def block(self, layer: Any) -> Block:
+        if layer.kind != LINEAR:
+            return super().block(layer)
+        return Block.of(self.delta(), self.mlp(layer), norm=self.norm())
+
+
+class KimiDeltaDecoder(DeltaDecoder):
+    """Kimi's delta attention (KDA): every channel of a key has its own decay."""
+
+    constant_axes = DeltaDecoder.constant_axes | {"Gd"}
+    layer_module_names = delta_modules(
+        "self_attn",
+        CHANNEL_CHUNK_PRODUCTS,
+        **{name: name for name in ("q_proj", "k_proj", "v_proj")},
+        rate_proj="b_proj",
+        out_norm="o_norm",
+        out_proj="o_proj",
+    )
+    layer_tensor_names = delta_tensors("self_attn", "forget_gate.")
+    published_forget_gate: ClassVar = (
+        r"\.self_attn\.(f_a_proj|f_b_proj|f_proj|dt_bias|A_log)",
+        r".self_attn.forget_gate.\1",
+    )
+    """For checkpoint_conversion_mapping: published files have no module of this name."""
+
+    def delta(self, **own: Any) -> DeltaNet:
+        size = self.delta_size("linear_head_dim")
+        return DeltaNet(
+            hidden=self.hidden_size,
+            key_heads=self.delta_size("linear_num_heads"),
+            group=1,
+            activation=self.hidden_act,
+            key_dim=size,
+            value_dim=size,
+            kernel=self.delta_size("linear_conv_kernel_dim"),
+            gate="sigmoid",
+            eps=self.rms_norm_eps,
+            **own,
+        )
+
+
+class LowRankKimiDeltaDecoder(KimiDeltaDecoder):
+    """KDA with gates and decays by two matrices of low rank. Its sizes may be in linear_attn_config."""
+
+    size_fields: ClassVar[Mapping[str, str]] = {
+        "linear_head_dim": "head_dim",
+        "linear_num_heads": "num_heads",
+        "linear_conv_kernel_dim": "short_conv_kernel_size",
+    }
+    """Our field → its name in linear_attn_config, which takes precedence."""
+    layer_module_names = delta_modules(
+        "self_attn",
+        "",
+        gate_a_proj="g_a_proj",
+        gate_b_proj="g_b_proj",
+        decay_a_proj="forget_gate.f_a_proj",
+        decay_b_proj="forget_gate.f_b_proj",
+    )
+
+    def delta_size(self, field: str) -> Any:
+        """Raises ConfigError."""
+        name = self.size_fields[field]
+        size = (self.linear_attn_config or {}).get(name, getattr(self, field))
+        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+            raise ConfigError(f"linear_attn_config.{name} must be a whole number from 1, not {format_value(size)}")
+        return size
+
+    def delta(self, **own: Any) -> DeltaNet:
+        return super().delta(rank=self.delta_size("linear_head_dim"), **own)

@@ -10,9 +10,9 @@ from tfacct.architecture.parts import DeltaNet, QKNorm, Rotary
 from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
 from tfacct.families.decoder import EXPERT_MODULES, EXPERT_TENSORS, NORMS_AFTER, QK_NORMS, Decoder, Layer, Window
-from tfacct.families.delta import LINEAR, DeltaDecoder, delta_modules, delta_tensors
 from tfacct.families.family import SAME_AS_QUERY_HEADS
 from tfacct.families.fields import PositiveFloat, PositiveInt, StrictBool
+from tfacct.families.hybrid import LINEAR, DeltaDecoder, delta_modules, delta_tensors
 from tfacct.families.layer_kinds import FULL, SLIDING, LayerTypes
 from tfacct.families.task_heads import CLASSIFYING, DECODER
 

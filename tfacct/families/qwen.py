@@ -20,9 +20,9 @@ from tfacct.families.decoder import (
     PartialRotaryDecoder,
     Window,
 )
-from tfacct.families.delta import DeltaDecoder, delta_modules, delta_tensors
 from tfacct.families.family import SAME_AS_QUERY_HEADS, mlp_modules
 from tfacct.families.fields import Fraction, NonNegativeInt, PositiveFloat, PositiveInt, StrictBool, divide_exactly
+from tfacct.families.hybrid import DeltaDecoder, delta_modules, delta_tensors
 from tfacct.families.layer_kinds import FULL, SLIDING, Flags, LayerTypes, MlpLayerTypes, moe_layers, sparse_layers
 from tfacct.families.task_heads import CLASSIFYING, DECODER, LABELLING, REWARD, STEPS
 
