@@ -25,10 +25,10 @@ from tfacct.architecture.parts import (
     CompressedAttention,
     ConvolvedAttention,
     FeedForward,
-    MergedAttention,
     Mixer,
 )
 from tfacct.base.errors import TfacctError
+from tfacct.families.rare.t5gemma2 import MergedAttention
 from tfacct.ledger.einsum import AXIS
 from tfacct.ledger.lines import WINDOWS, Matmul, State
 from tfacct.ledger.workload import Request, Workload

@@ -26,13 +26,18 @@ from tfacct.reference.images import AttentionPooler, Merger, Patches, Projector,
 from tfacct.reference.module_classes import family_module, module_class
 from tfacct.reference.modules import ACTIVATIONS, Head, Tokens, Unused
 from tfacct.reference.modules import Embedding as Tables
-from tfacct.reference.overlapping import padded
 from tfacct.reference.part_module import Past
 from tfacct.reference.per_layer import PerLayerEmbedding, PerLayerProjection
 from tfacct.reference.positions import Boxes, ClassAndPatches, Crossed, Positions, Segments, Sines
 from tfacct.reference.rotary import Angles
 from tfacct.reference.shaped import NeighbouredTokens, ShapedTokens
 from tfacct.reference.step import Step
+
+
+def padded(source: Tensor, size: int) -> Tensor:
+    """Tokens, or their positions, padded to a multiple of `size`."""
+    missing = -source.shape[-1] % size
+    return source if missing == 0 else nn.functional.pad(source, (0, missing))
 
 
 def _sees_all(stacks: Sequence[Stack]) -> bool:

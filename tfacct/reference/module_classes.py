@@ -9,7 +9,6 @@ from tfacct.architecture import parts
 from tfacct.reference.altup import Laurel, SparseNetwork
 from tfacct.reference.attention import Attention
 from tfacct.reference.bent import BentNetwork
-from tfacct.reference.both import MergedAttention
 from tfacct.reference.bottleneck import NarrowAttention, NarrowNetworks
 from tfacct.reference.compressed import CompressedAttention
 from tfacct.reference.convolved import ConvolvedAttention
@@ -23,7 +22,6 @@ from tfacct.reference.mamba import Mamba
 from tfacct.reference.mamba2 import Mamba2
 from tfacct.reference.mixing import ShortConvolution
 from tfacct.reference.modules import FeedForward
-from tfacct.reference.overlapping import OverlappingAttention
 from tfacct.reference.part_module import PartModule
 from tfacct.reference.per_layer import PerLayerInput
 from tfacct.reference.relative import RelativeAttention
@@ -38,8 +36,6 @@ MODULES: dict[type[parts.Part], type[PartModule]] = {
     parts.CrossAttention: CrossAttention,
     parts.Mamba: Mamba,
     parts.RelativeAttention: RelativeAttention,
-    parts.OverlappingAttention: OverlappingAttention,
-    parts.MergedAttention: MergedAttention,
     parts.NarrowAttention: NarrowAttention,
     parts.NarrowNetworks: NarrowNetworks,
     parts.ConvolvedAttention: ConvolvedAttention,

@@ -2,7 +2,6 @@
 
 from tfacct.architecture.parts.altup import AltUp, AltUpExpand, AltUpMerge, AltUpResidual, Laurel
 from tfacct.architecture.parts.attention import Attention, Gate, Grouped, QKNorm, Rotary, Temperature
-from tfacct.architecture.parts.both import MergedAttention
 from tfacct.architecture.parts.bottleneck import NarrowAttention, NarrowNetworks
 from tfacct.architecture.parts.classes import Classes, Contacts, Idle, Pooler, TokenPooler
 from tfacct.architecture.parts.compressed import CompressedAttention
@@ -30,7 +29,6 @@ from tfacct.architecture.parts.mamba2 import Mamba2
 from tfacct.architecture.parts.merger import Averaged, Deepstack, GatedMerger, Merger, PixelShuffle
 from tfacct.architecture.parts.mtp import MtpProjection
 from tfacct.architecture.parts.norm import Norm
-from tfacct.architecture.parts.overlapping import OverlappingAttention
 from tfacct.architecture.parts.part import Mixer, Part
 from tfacct.architecture.parts.per_layer import PerLayerEmbedding, PerLayerInput
 from tfacct.architecture.parts.projector import NamedTensors, Projector
@@ -143,7 +141,6 @@ __all__ = [
     "LightningAttention",
     "Mamba",
     "Mamba2",
-    "MergedAttention",
     "Merger",
     "Mixer",
     "MtpProjection",
@@ -151,7 +148,6 @@ __all__ = [
     "NarrowAttention",
     "NarrowNetworks",
     "Norm",
-    "OverlappingAttention",
     "Part",
     "Patches",
     "PerLayerEmbedding",

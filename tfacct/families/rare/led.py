@@ -7,7 +7,7 @@ from tfacct.architecture.parts import Positions
 from tfacct.base.errors import ConfigError
 from tfacct.families.bart import BartBase, EncoderDecoder
 from tfacct.families.fields import PositiveInt, PositiveIntOrList, StrictBool
-from tfacct.families.rare.sliding_chunks import chunk_attention_modules, window_sizes, with_windows
+from tfacct.families.rare.longformer import chunk_attention_modules, window_sizes, with_windows
 
 
 class LED(EncoderDecoder):

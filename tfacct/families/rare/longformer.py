@@ -1,11 +1,120 @@
-"""Longformer."""
+"""Longformer, and the sliding-chunk attention that it shares with LED."""
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from typing import Any, ClassVar
 
+from tfacct.architecture.blocks import Block, Stack, stacks
+from tfacct.architecture.parts import Attention
 from tfacct.architecture.transformer import Transformer
+from tfacct.base.errors import ConfigError
+from tfacct.base.record import record
 from tfacct.families.bert import ENCODING, Roberta
 from tfacct.families.fields import PositiveIntOrList
-from tfacct.families.rare.sliding_chunks import chunk_attention_modules, window_sizes, with_windows
+from tfacct.ledger.einsum import Size
+from tfacct.ledger.lines import HALF, LONGEST, WHOLE, Line, Matmul, Pointwise, Unused
+from tfacct.ledger.workload import HALVES, OVERLAPPING
+
+
+@record(kw_only=True)
+class SlidingChunkAttention(Attention):
+    """Sliding-chunk attention of an encoder: Beltagy et al., "Longformer" (arXiv 2004.05150), section 3.1, with the
+    products of transformers' LEDEncoderSelfAttention.
+
+    Each token attends to a window around it, `half` of it on either side. Scores are computed in windows of two halves,
+    each of which overlaps the next by a half; the queries of one half then read the values of three. The text is padded
+    to a multiple of `longest`, the longest window of any layer. Global tokens have query, key and value projections of
+    their own, which never run here.
+    """
+
+    half: Size
+    longest: Size
+
+    mesh_unsupported: ClassVar[str] = "attention in windows that overlap"
+    letters: ClassVar[dict[str, str]] = {**Attention.letters, "half": HALF, "longest": LONGEST}
+    legend: ClassVar[dict[str, str]] = {
+        **{letter: Attention.legend[letter] for letter in "DNKGH"},
+        HALF: "half of a window that overlaps the next",
+        WHOLE: f"tokens of such a window, 2 · {HALF}",
+        "Wg": f"the same tokens, as keys, 2 · {HALF}",
+        "Wv": f"values that half a window reads, 3 · {HALF}",
+        "Ws": f"scores of a query, 2 · {HALF} + 1",
+        LONGEST: "tokens of the longest window, to whole ones of which a text is padded",
+    }
+    windows: ClassVar[dict[str, str]] = {
+        WHOLE: f"2 · {HALF}", "Wg": f"2 · {HALF}", "Wv": f"3 · {HALF}", "Ws": f"2 · {HALF} + 1"
+    }  # fmt: skip
+
+    @property
+    def padded_to(self) -> Size:
+        """Tokens of the longest window."""
+        return self.longest
+
+    def derived(self) -> dict[str, str]:
+        """Query heads, and sizes of windows."""
+        return self.made | self.windows
+
+    def lines(self, at: str) -> tuple[Line, ...]:
+        """Four projections, QKᵀ in windows, PV in halves of them, and three projections that never run."""
+        projections = {
+            which: Matmul(f"{at}.{which}_proj", f"B T D, D {heads} H -> B T {heads} H", bias=self.qkv_bias)
+            for which, heads in {"q": "N", "k": "K", "v": "K"}.items()
+        }
+        of_global_tokens = [
+            Matmul(f"{at}.{which}_global_proj", one.spec, bias=self.qkv_bias) for which, one in projections.items()
+        ]
+        pairs, window = f"{WHOLE} Wg", f"B {OVERLAPPING}"
+        return (
+            *projections.values(),
+            Matmul(f"{at}.scores", f"{window} {WHOLE} K G H, {window} Wg K H -> B K G {OVERLAPPING} {pairs}"),
+            Pointwise(f"{at}.softmax", "B K G T Ws", kind="softmax"),
+            Matmul(f"{at}.values", f"B K G {HALVES} {HALF} Wv, B {HALVES} Wv K H -> B {HALVES} {HALF} K G H"),
+            Matmul(f"{at}.o_proj", "B T N H, N H D -> B T D", bias=self.out_bias),
+            *map(Unused, of_global_tokens),
+        )
+
+
+def chunk_attention_modules(theirs: str) -> dict[str, str]:
+    """Modules of attention except its last projection; global tokens have projections of their own."""
+    names = {"q": "query", "k": "key", "v": "value"}
+    return {
+        **{f"attn.{our}_proj": f"{theirs}.{their}" for our, their in names.items()},
+        **{f"attn.{our}_global_proj": f"{theirs}.{their}_global" for our, their in names.items()},
+        "attn.scores": theirs,
+        "attn.values": theirs,
+    }
+
+
+def window_sizes(attention_window: int | list[int], layers: int, field: str, padded: str) -> list[int]:
+    """The window of each layer; `field` has the number of layers, `padded` is what is padded. Raises ConfigError."""
+    windows = attention_window if isinstance(attention_window, list) else [attention_window] * layers
+    if len(windows) != layers:
+        raise ConfigError(f"attention_window has {len(windows)} entries for {field} = {layers:,}")
+    longest = max(windows)
+    for window in windows:
+        if window % 2:
+            raise ConfigError(f"attention_window = {window:,} is odd: half of it lies on each side of a token")
+        if window == 2:
+            raise ConfigError("attention_window = 2: the class takes none of fewer than 4 tokens")
+        if longest % window:
+            raise ConfigError(
+                f"attention_window has {window:,} and {longest:,}: {padded} is padded to whole windows of the"
+                " longest, which are no whole number of the others"
+            )
+    return windows
+
+
+def with_windows(block: Block, windows: Sequence[int]) -> tuple[Stack, ...]:
+    """Layers like this one, with attention in these windows."""
+    attention, *others = block.sublayers
+    sizes: dict[str, Any] = {field.name: getattr(attention.part, field.name) for field in fields(Attention)}
+
+    def windowed(window: int) -> Block:
+        part = SlidingChunkAttention(**sizes, half=window // 2, longest=max(windows))
+        return replace(block, sublayers=(replace(attention, part=part), *others))
+
+    blocks = {window: windowed(window) for window in windows}
+    return stacks([blocks[window] for window in windows])
 
 
 class Longformer(Roberta):

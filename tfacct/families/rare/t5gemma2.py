@@ -1,21 +1,23 @@
-"""T5Gemma 2."""
+"""T5Gemma 2, and its merged attention."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 from tfacct.architecture.blocks import Block, Stack, stacks
-from tfacct.architecture.parts import Attention, MergedAttention
+from tfacct.architecture.parts import SOURCES, Attention
 from tfacct.architecture.transformer import Encoder, Transformer
 from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
+from tfacct.base.record import record
 from tfacct.families.decoder import QK_NORMS, Layer
 from tfacct.families.family import Family, build
 from tfacct.families.family_config import FamilyConfig, validate
 from tfacct.families.fields import JsonDict
 from tfacct.families.gemma import Gemma3Text
 from tfacct.families.t5 import T5GEMMA_LAYER, GemmaEncoderDecoder, side_modules
+from tfacct.ledger.lines import Line, Matmul, Pointwise, State
 
 ENCODER, DECODER = "model.encoder.text_model", "model.decoder"
 LAYER = {**T5GEMMA_LAYER, **QK_NORMS}
@@ -24,6 +26,46 @@ SOURCE = {
     "attn.source_scores": "self_attn",
     "attn.source_values": "self_attn",
 }
+
+
+@record(kw_only=True)
+class MergedAttention(Attention):
+    """Merged attention: Zhang et al., "T5Gemma 2" (arXiv 2512.14856), with the products of transformers'
+    T5Gemma2MergedAttention.
+
+    Queries attend to earlier tokens and to all tokens of a source, in one softmax. Keys and values of both come from
+    the same projections and norms; those of the source are not rotated, and are computed once, in the step that reads
+    it.
+    """
+
+    mesh_unsupported: ClassVar[str] = "attention to tokens and to a source at once"
+    reads_source: ClassVar[bool] = True
+    legend: ClassVar[dict[str, str]] = {letter: Attention.legend[letter] for letter in ("D", "N", "K", "G", "H", "W")}
+
+    def lines(self, at: str) -> tuple[Line, ...]:
+        """Lines of attention, each followed by that of the source, and the caches of both."""
+        own = Attention.lines(self, at)
+        work, states = ([line for line in own if isinstance(line, State) is state] for state in (False, True))
+        return (
+            *(line for first in work for line in (first, *self._of_source(at, first))),
+            *states,
+            *(State(f"{at}.{SOURCES}{which}_cache", "B J K H") for which in "kv"),
+        )
+
+    def _of_source(self, at: str, own: Line) -> Iterator[Line]:
+        leaf = own.path.removeprefix(f"{at}.")
+        path = f"{at}.{SOURCES}{leaf}"
+        match leaf:
+            case "k_proj" | "v_proj":  # a bias is stored once, with the weight
+                yield Matmul(path, "B I D, D K H -> B I K H", weight=own.path)
+            case "k_norm":
+                yield Pointwise(path, "B I K H", weight="H", kind="norm_rms", module=own.path)
+            case "scores":
+                yield Matmul(path, "B T K G H, B J K H -> B K G T J")
+            case "softmax":
+                yield Pointwise(path, "B K G T J", kind="softmax")
+            case "values":
+                yield Matmul(path, "B K G T J, B J K H -> B T K G H")
 
 
 class T5Gemma2Side(Gemma3Text):

@@ -1,4 +1,4 @@
-"""The reference model's attention to a decoder's own tokens and to a source at once.
+"""The reference model's merged attention: to tokens and to a source at once.
 
 Shapes: heads are (batch, heads, tokens, head size), the source's (batch, heads, source tokens, head size).
 """
@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tfacct.architecture import parts
+from tfacct.families.rare import t5gemma2
 from tfacct.reference.attention import Attention, Cache, Softmax, by_head
 from tfacct.reference.modules import Linear, Product, RMSNorm, Work
 from tfacct.reference.part_module import Past, Shapes
@@ -19,7 +19,7 @@ from tfacct.reference.step import Step
 
 
 class SoftmaxOfBoth(Softmax):
-    """Weights of both, of which it gives those of its own keys; those of the source's wait."""
+    """Softmax over both sets of scores. It returns the weights of the tokens; those of the source are in `waiting`."""
 
     waiting: Tensor | None = None
 
@@ -32,8 +32,8 @@ class SoftmaxOfBoth(Softmax):
         return first
 
 
-class Rest(Work):
-    """The weights that wait in a softmax."""
+class SourceWeights(Work):
+    """The weights of the source, from a softmax over both."""
 
     def forward(self, softmax: SoftmaxOfBoth) -> Tensor:
         found, softmax.waiting = softmax.waiting, None
@@ -42,7 +42,7 @@ class Rest(Work):
 
 
 class MergedAttention(Attention):
-    """Attention whose softmax is over its own keys and those of a source, which the same products and norm make."""
+    """Attention with one softmax over the keys of tokens and of a source, both from the same projections and norm."""
 
     takes = ("step", "past", "source")
 
@@ -51,19 +51,17 @@ class MergedAttention(Attention):
         read = (past.batch, part.kv_heads, past.source, part.head_dim)
         return *super().cache_shapes(part, past), *((read, read) if past.source else ())
 
-    def __init__(self, part: parts.MergedAttention, angles: Angles | None, *, fused: bool, keep_all: bool) -> None:  # noqa: ARG002
+    def __init__(self, part: t5gemma2.MergedAttention, angles: Angles | None, *, fused: bool, keep_all: bool) -> None:
         super().__init__(part, angles, fused=False, keep_all=keep_all)
         self.caches = (*self.caches, "source_k_cache", "source_v_cache")
-        self.source_k_proj, self.source_v_proj = (
-            _alike(own, Linear(part.hidden, self.keys, bias=own.bias is not None)) for own in (self.k_proj, self.v_proj)
-        )
+        self.source_k_proj, self.source_v_proj = (_with_weights_of(own) for own in (self.k_proj, self.v_proj))
         self.source_k_norm = None
         if part.qk_norm is not None:
             self.source_k_norm = RMSNorm(part.head_dim, part.qk_norm.eps, part.qk_norm.less_one)
             assert isinstance(self.k_norm, RMSNorm)
             self.source_k_norm.weight = self.k_norm.weight
         self.source_scores, self.source_values = Product(part.group), Product(part.group)
-        self.softmax, self.source_softmax = SoftmaxOfBoth(self.scale), Rest()
+        self.softmax, self.source_softmax = SoftmaxOfBoth(self.scale), SourceWeights()
         self.read: Cache = ()
 
     def forward(  # type: ignore[override]
@@ -89,6 +87,8 @@ class MergedAttention(Attention):
         return mixed
 
 
-def _alike(owner: Linear, other: Linear) -> Linear:
+def _with_weights_of(owner: Linear) -> Linear:
+    """A product with the weights of another."""
+    other = Linear(owner.in_features, owner.out_features, bias=owner.bias is not None)
     other.weight, other.bias = owner.weight, owner.bias
     return other
