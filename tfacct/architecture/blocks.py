@@ -27,6 +27,7 @@ from tfacct.architecture.parts import (
     Residual,
     Scale,
     SharedOutput,
+    SparseFeedForward,
 )
 from tfacct.base.record import record
 from tfacct.ledger import paths
@@ -185,7 +186,7 @@ class Block:
             found["window"] = "full" if self.window is None and not tiled else "windowed"
         network = self.find(FeedForward)
         if routed or network is not None:
-            sparse = network is not None and network.sparsity is not None
+            sparse = isinstance(network, SparseFeedForward)
             found["network"] = "experts" if routed else "sparse" if sparse else "dense"
         if isinstance(attention, LatentAttention) and attention.indexer is not None:
             found["keys"] = "choosing" if attention.indexes else "following"
@@ -203,20 +204,24 @@ class Block:
 @record
 class Stack:
     """Equal blocks, `count` of them. `numbers`: their numbers in the model; empty if they follow the stack before.
-    `once`: all of them run with the weights of the first, as in ALBERT (arXiv 1909.11942), section 3.1. `shared`:
-    with those tensors of the first that begin with these names, as in Zamba2 (2411.15242), section 2.
+    `shared_weights`: names with which the tensors begin that all of them share with the first, as in Zamba2 (arXiv
+    2411.15242), section 2, or `all`, as in ALBERT (1909.11942), section 3.1.
     """
 
     block: Block
     count: Size
     numbers: tuple[int, ...] = ()
-    once: bool = False
-    shared: tuple[str, ...] = ()
+    shared_weights: tuple[str, ...] | Literal["all"] = ()
 
     @property
-    def shares(self) -> bool:
-        """True if its blocks share weights."""
-        return self.once or bool(self.shared)
+    def once(self) -> bool:
+        """True if its blocks share all weights."""
+        return self.shared_weights == "all"
+
+    @property
+    def shared(self) -> tuple[str, ...]:
+        """Names with which the tensors begin that its blocks share, if they do not share all."""
+        return () if self.shared_weights == "all" else self.shared_weights
 
     def stored_once(self, path: str) -> bool:
         """True if all its blocks use one tensor by this path."""

@@ -295,7 +295,7 @@ class Transformer:
         blocks = [replace(stack, block=block(stack.block, change)) for stack, change in zipped]
         if counts is not None:
             blocks = [
-                Stack(old.block, count, once=old.once, shared=old.shared)
+                Stack(old.block, count, shared_weights=old.shared_weights)
                 for old, count in zip(blocks, counts, strict=True)
             ]
         own = {field.name: ends(getattr(self, field.name)) for field in fields(self)}

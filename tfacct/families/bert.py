@@ -185,7 +185,7 @@ class BertLike(Family):
     def architecture(self) -> Transformer:
         """Embeddings and a norm, bidirectional layers, and a head with a transform."""
         self.check()
-        stack = Stack(self.block(), self.num_hidden_layers, once=self.shared_weights)
+        stack = Stack(self.block(), self.num_hidden_layers, shared_weights="all" if self.shared_weights else ())
         segments = getattr(self, "type_vocab_size", 0)
         return Transformer(
             embed=self.embedding(),

@@ -23,6 +23,7 @@ from tfacct.architecture.parts import (
     QKNorm,
     Residual,
     Rotary,
+    SparseFeedForward,
     TokenPooler,
 )
 from tfacct.architecture.parts.altup import OTHERS, STREAMS
@@ -309,8 +310,10 @@ class Gemma3n(PerLayerGemma):
         return {"kv_heads": kv_heads, "group": group, "head_dim": require_even(self.head_dim)}
 
     def mlp(self, layer: Gemma3nLayer) -> FeedForward:
-        how: dict[str, Any] = {"activation": self.activation, "sparsity": layer.sparsity or None}
-        return FeedForward(hidden=self.hidden_size, width=layer.width, gated=True, **how)
+        how: dict[str, Any] = {"hidden": self.hidden_size, "activation": self.activation, "gated": True}
+        if layer.sparsity:
+            return SparseFeedForward(width=layer.width, sparsity=layer.sparsity, **how)
+        return FeedForward(width=layer.width, **how)
 
     def block(self, layer: Gemma3nLayer) -> Block:
         hidden, norm, eps = self.hidden_size, self.norm(), self.rms_norm_eps

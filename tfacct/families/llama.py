@@ -18,6 +18,7 @@ from tfacct.architecture.parts import (
     LatentAttention,
     QKNorm,
     Rotary,
+    XieluFeedForward,
 )
 from tfacct.architecture.transformer import Encoder
 from tfacct.base.errors import ConfigError
@@ -273,7 +274,8 @@ class Apertus(Decoder):
     qk_norm, mlp_gated = QKNorm(0), False
 
     def mlp(self, layer: Layer) -> FeedForward:
-        return self.dense_mlp(bent=self.hidden_act == "xielu")
+        made = XieluFeedForward if self.hidden_act == "xielu" else FeedForward
+        return made(hidden=self.hidden_size, width=self.intermediate_size, activation=self.activation)
 
 
 class NanoChat(Decoder):

@@ -8,7 +8,17 @@ from pydantic import BeforeValidator, Field, ValidationInfo
 from pydantic_core import core_schema
 
 from tfacct.architecture.blocks import Block, Stack, Sublayer, stacks
-from tfacct.architecture.parts import Attention, Embedding, FeedForward, Head, Norm, Residual, Rotary, SharedOutput
+from tfacct.architecture.parts import (
+    AdaptedFeedForward,
+    Attention,
+    Embedding,
+    FeedForward,
+    Head,
+    Norm,
+    Residual,
+    Rotary,
+    SharedOutput,
+)
 from tfacct.architecture.parts import Mamba as MambaMixer
 from tfacct.architecture.parts import Mamba2 as Mamba2Mixer
 from tfacct.architecture.transformer import Transformer
@@ -544,7 +554,7 @@ class ZambaDecoder(HybridFamily, Decoder):
         self.check()
         alone = [number for number, kind in enumerate(self.layer_kinds()) if kind == MAMBA]
         found = [
-            Stack(self.block(Layer(kind=HYBRID)), len(layers), tuple(layers), shared=SHARED_WEIGHTS)
+            Stack(self.block(Layer(kind=HYBRID)), len(layers), tuple(layers), shared_weights=SHARED_WEIGHTS)
             for layers in self.sharing_layers()
         ]
         if alone:
@@ -664,7 +674,7 @@ class Zamba2(Mamba2Family, ZambaDecoder):
         return super().attention(layer, rotary=rotary, adapter=self.adapter_rank if adapted else None)
 
     def mlp(self, layer: Layer) -> FeedForward:
-        return FeedForward(
+        return AdaptedFeedForward(
             hidden=self.hidden_size,
             width=self.intermediate_size,
             gated=True,

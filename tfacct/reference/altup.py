@@ -146,12 +146,11 @@ class Sparsity(Work):
         return nn.functional.relu(x - (mean + spread * self.bound))
 
 
-class SparseNetwork(FeedForward):
+class SparseFeedForward(FeedForward):
     """A gated network, its gate cut at a bound."""
 
-    def __init__(self, part: parts.FeedForward) -> None:
+    def __init__(self, part: parts.SparseFeedForward) -> None:
         super().__init__(part)
-        assert part.sparsity is not None
         self.sparsity = Sparsity(part.sparsity)
 
     def forward(self, x: Tensor) -> Tensor:

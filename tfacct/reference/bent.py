@@ -1,4 +1,4 @@
-"""The reference model's network whose activation is bent by learned numbers."""
+"""The reference model's network whose activation has learned numbers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tfacct.architecture import parts
 from tfacct.reference.modules import FeedForward, Work
 
 
-class BentActivation(Work):
+class Xielu(Work):
     """xIELU: a square above 0, an exponential below, each bent by a learned number (transformers' XIELUActivation)."""
 
     BETA, LEAST = 0.5, -1e-6
@@ -26,9 +26,9 @@ class BentActivation(Work):
         return made if gate is None else made * x
 
 
-class BentNetwork(FeedForward):
+class XieluFeedForward(FeedForward):
     """A network with that activation."""
 
-    def __init__(self, part: parts.FeedForward) -> None:
+    def __init__(self, part: parts.XieluFeedForward) -> None:
         super().__init__(part)
-        self.act = BentActivation()
+        self.act = Xielu()

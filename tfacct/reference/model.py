@@ -310,7 +310,7 @@ def _blocks(stacks: Sequence[Stack], *, fused: bool, keep_all: bool) -> nn.Modul
             if hasattr(module, "layers"):
                 module.layers = len(built)  # type: ignore[assignment]
     for stack, (first, *others) in zip(stacks, numbered(stacks), strict=True):
-        for number in others if stack.shares else ():
+        for number in others if stack.shared_weights else ():
             share(built[first], built[number], () if stack.once else stack.shared)
     return built
 
@@ -369,7 +369,7 @@ def build(
 
 
 def _activations(block: Block) -> list[str]:
-    plain = (sublayer.part for sublayer in block.sublayers if not getattr(sublayer.part, "bent", False))
+    plain = (sublayer.part for sublayer in block.sublayers if not isinstance(sublayer.part, parts.XieluFeedForward))
     found = (getattr(part, "activation", None) for part in plain)
     return [name for name in found if name is not None]
 

@@ -6,9 +6,9 @@ from importlib import import_module
 from typing import Any
 
 from tfacct.architecture import parts
-from tfacct.reference.altup import Laurel, SparseNetwork
+from tfacct.reference.altup import Laurel, SparseFeedForward
 from tfacct.reference.attention import Attention
-from tfacct.reference.bent import BentNetwork
+from tfacct.reference.bent import XieluFeedForward
 from tfacct.reference.bottleneck import NarrowAttention, NarrowNetworks
 from tfacct.reference.compressed import CompressedAttention
 from tfacct.reference.convolved import ConvolvedAttention
@@ -25,7 +25,7 @@ from tfacct.reference.modules import FeedForward
 from tfacct.reference.part_module import PartModule
 from tfacct.reference.per_layer import PerLayerInput
 from tfacct.reference.relative import RelativeAttention
-from tfacct.reference.shared import AdaptedNetwork, SharedOutput
+from tfacct.reference.shared import AdaptedFeedForward, SharedOutput
 
 FAMILIES = "tfacct.families."
 MODULES: dict[type[parts.Part], type[PartModule]] = {
@@ -43,12 +43,16 @@ MODULES: dict[type[parts.Part], type[PartModule]] = {
     parts.ShortConvolution: ShortConvolution,
     parts.DeltaNet: DeltaNet,
     parts.LightningAttention: LightningAttention,
+    parts.FeedForward: FeedForward,
+    parts.AdaptedFeedForward: AdaptedFeedForward,
+    parts.SparseFeedForward: SparseFeedForward,
+    parts.XieluFeedForward: XieluFeedForward,
     parts.Experts: Experts,
     parts.Laurel: Laurel,
     parts.SharedOutput: SharedOutput,
     parts.PerLayerInput: PerLayerInput,
 }
-"""Modules of the parts of blocks, except that of an MLP, which has several."""
+"""Modules of the parts of blocks."""
 
 
 def family_module(part: parts.Part) -> Any:
@@ -65,12 +69,6 @@ def module_class(part: parts.Part) -> type[PartModule]:
     found: type[PartModule] | None = family_module(part)
     if found is not None:
         return found
-    if type(part) is parts.FeedForward:
-        if part.adapter is not None:
-            return AdaptedNetwork
-        if part.bent:
-            return BentNetwork
-        return FeedForward if part.sparsity is None else SparseNetwork
     if type(part) not in MODULES:
         raise TypeError(f"the reference model has no module for {type(part).__name__}")
     return MODULES[type(part)]

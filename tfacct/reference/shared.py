@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import Tensor
 
 from tfacct.architecture import parts
@@ -26,12 +24,12 @@ class SharedOutput(PartModule):
         return out
 
 
-class AdaptedNetwork(FeedForward):
+class AdaptedFeedForward(FeedForward):
     """A gated network, to whose first two products those of an adapter are added; the adapter's first is of both."""
 
-    def __init__(self, part: parts.FeedForward) -> None:
+    def __init__(self, part: parts.AdaptedFeedForward) -> None:
         super().__init__(part)
-        rank: Any = part.adapter
+        rank = part.adapter
         self.adapter_down = Linear(part.hidden, rank, bias=False)
         self.gate_adapter_up = Linear(rank, part.width, bias=False)
         self.up_adapter_up = Linear(rank, part.width, bias=False)

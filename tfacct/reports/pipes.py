@@ -74,7 +74,7 @@ def _unstaged(shape: Transformer) -> Iterator[str]:
     for name in (*(name for name in front if name not in FRONT), *(name for name in back if name not in BACK)):
         yield f"{name}, which all blocks read,"
     for stack in shape.stacks:
-        if stack.shares:
+        if stack.shared_weights:
             yield "blocks that share their weights"
         if stack.block.streams is not None:
             yield "several streams"

@@ -154,7 +154,7 @@ def _of_token(subject: LoadedModel, share: _Share, entries: Sequence[Entry]) -> 
         only = ", of the experts only those that it is sent to" if banks else ""
         clauses = [
             f"{share.per_weight} FLOPs each time that a weight multiplies it ({share.weights:,} times{only})"
-            if _again(entries) or any(stack.shares for stack in subject.architecture.every_stack)
+            if _again(entries) or any(stack.shared_weights for stack in subject.architecture.every_stack)
             else f"{share.per_weight} FLOPs per weight that multiplies it ({share.weights:,} weights{only})"
         ]
     clauses += [f"{cost:,} {_per(subject, key)}" for key, (cost, _) in share.keys.items() if cost]
@@ -183,7 +183,7 @@ def of_params(subject: LoadedModel, entries: Sequence[Entry]) -> tuple[str, str]
     """What each block has, and what stands outside the blocks."""
     found: dict[str, tuple[int, int]] = {}
     outside, shared, called = 0, 0, block_meanings(subject.architecture)
-    once = any(stack.shares for stack in subject.architecture.every_stack)
+    once = any(stack.shared_weights for stack in subject.architecture.every_stack)
     for entry in entries:
         blocks = next((one for one in entry.factors if one.blocks), None)
         if blocks is None and once and paths.repeated(entry.path):

@@ -23,6 +23,7 @@ from tfacct.architecture.parts import (
     Segments,
     Stem,
     StreamIndexer,
+    XieluFeedForward,
 )
 from tfacct.architecture.transformer import Transformer
 from tfacct.architecture.words import in_words
@@ -46,7 +47,7 @@ def _unruled(shape: Transformer) -> Iterator[str]:
 
 
 def _of_stack(stack: Stack) -> Iterator[str]:
-    if stack.shares:
+    if stack.shared_weights:
         yield "blocks that share their weights"
     for _, part in stack.block.parts():
         yield from _of_part(part)
@@ -68,7 +69,7 @@ def _of_part(part: Part) -> Iterator[str]:
             if part.read_norm is not None:
                 yield "a norm over all heads together"
         case FeedForward():
-            if part.bent:
+            if isinstance(part, XieluFeedForward):
                 yield "an activation with learned numbers"
             if part.norm is not None or part.inner_norm is not None or not part.called:
                 yield "a network with a norm of its own, or one that is never called"

@@ -1,6 +1,6 @@
 """The parts a transformer is put together from: their sizes, their axes, their lines."""
 
-from tfacct.architecture.parts.altup import AltUp, AltUpExpand, AltUpMerge, AltUpResidual, Laurel
+from tfacct.architecture.parts.altup import AltUp, AltUpExpand, AltUpMerge, AltUpResidual, Laurel, SparseFeedForward
 from tfacct.architecture.parts.attention import Attention, Gate, Grouped, QKNorm, Rotary, Temperature
 from tfacct.architecture.parts.bottleneck import NarrowAttention, NarrowNetworks
 from tfacct.architecture.parts.classes import Classes, Contacts, Idle, Pooler, TokenPooler
@@ -18,7 +18,7 @@ from tfacct.architecture.parts.cross import (
 from tfacct.architecture.parts.delta import DeltaNet
 from tfacct.architecture.parts.embedding import Boxes, Embedding, Head, Positions, Segments, Stem, Tasks, Turns
 from tfacct.architecture.parts.experts import Experts
-from tfacct.architecture.parts.feed_forward import FeedForward
+from tfacct.architecture.parts.feed_forward import AdaptedFeedForward, FeedForward, XieluFeedForward
 from tfacct.architecture.parts.hyper import HyperConnection, HyperHead, HyperResult
 from tfacct.architecture.parts.images import AttentionPooler, Patches
 from tfacct.architecture.parts.indexer import BlockIndexer, Indexer, PooledIndexer, StreamIndexer
@@ -102,6 +102,7 @@ __all__ = [
     "CHOSEN",
     "OF_SOURCE",
     "SOURCES",
+    "AdaptedFeedForward",
     "AltUp",
     "AltUpExpand",
     "AltUpMerge",
@@ -167,12 +168,14 @@ __all__ = [
     "ShapedEmbedding",
     "SharedOutput",
     "ShortConvolution",
+    "SparseFeedForward",
     "Stem",
     "StreamIndexer",
     "Tasks",
     "Temperature",
     "TokenPooler",
     "Turns",
+    "XieluFeedForward",
     "headings",
     "mixers",
 ]

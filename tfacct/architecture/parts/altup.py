@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
+from tfacct.architecture.parts.feed_forward import FeedForward
 from tfacct.architecture.parts.part import Part
 from tfacct.architecture.parts.residual import Residual
 from tfacct.base.record import record
@@ -36,12 +37,11 @@ class AltUp(Part):
     """In front of a block, each stream is predicted from all, by coefficients that are made of the first one. Behind
     it, all are corrected by what the block changed in the first, each by a coefficient made of the block's result.
 
-    `scaled`: the first stream is multiplied by a vector before the layer's own rows are gated by it; else the vector is
-    stored and not used.
+    `scaled`: a vector multiplies the first stream before that gates the layer's own rows; else it is stored only.
     """
 
     hidden: Size
-    scaled: bool = True
+    scaled: bool
     eps: float = 1e-6
 
     name: ClassVar[str] = "altup"
@@ -75,6 +75,18 @@ class AltUp(Part):
         yield Pointwise(f"{at}.{which}router_scale", "B T D", kind="scale")
         yield Matmul(f"{at}.{which}router", "B T D, D Xs -> B T Xs", weight=owner if which else None)
         yield Pointwise(f"{at}.{which}tanh", "B T Xs")
+
+
+@record(kw_only=True)
+class SparseFeedForward(FeedForward):
+    """Gated network. This share of the gate is set to 0, which saves no work (Gemma3nTextMLP)."""
+
+    sparsity: float
+
+    def lines(self, at: str) -> tuple[Line, ...]:
+        """Projections and activation, with the cut of the gate."""
+        gate, *rest = FeedForward.lines(self, at)
+        return (gate, Pointwise(f"{at}.sparsity", "B T F"), *rest)
 
 
 @record(kw_only=True)

@@ -35,13 +35,10 @@ class FeedForward(Part):
     """Feed-forward network, `hidden` → `width` → `hidden`. `gated`: the activated result of one projection multiplies
     another's.
 
-    `down_bias`: a bias of the last product alone. `activation`: its name in configs; no count depends on it. `bent`:
-    two learned numbers bend it, one for each side of 0 (xIELU, arXiv 2411.13010). `norm`: a norm of its own in front
-    of its first product, `inner_norm`: an RMSNorm in front of the last (BitNetMLP). `gate_scale` multiplies the gate
-    before it is activated; `sparsity` is the share of it that is set to 0 (transformers' Gemma3nTextMLP), and saves no
-    work. `channel_scale`: each channel of its result is multiplied by a learned number (LayerScale, arXiv 2103.17239).
-    If not `called`, it is stored and its sublayer never runs. `adapter`: rank of the products that are added to a gate
-    and to what it multiplies, a block's own where others share the weights (Zamba2MLP).
+    `down_bias`: a bias of the last product alone. `activation`: its name in configs; no count depends on it. `norm`: a
+    norm of its own before the first product, `inner_norm`: an RMSNorm before the last (BitNetMLP). `gate_scale`
+    multiplies the gate before it is activated (FalconH1MLP). `channel_scale`: each channel of its result is multiplied
+    by a learned number (LayerScale, arXiv 2103.17239). If not `called`, it is stored and its sublayer never runs.
     """
 
     hidden: Size
@@ -50,37 +47,25 @@ class FeedForward(Part):
     bias: bool = False
     down_bias: bool = False
     activation: str = "gelu_new"
-    bent: bool = False
     norm: Literal["layer", "rms"] | None = None
     eps: float = 1e-5
     inner_norm: float | None = None
     gate_scale: float | None = None
-    sparsity: float | None = None
     called: bool = True
     channel_scale: bool = False
-    adapter: Size | None = None
 
     name: ClassVar[str] = "mlp"
-    letters: ClassVar[dict[str, str]] = {"hidden": "D", "width": "F", "adapter": "Ra"}
+    letters: ClassVar[dict[str, str]] = {"hidden": "D", "width": "F"}
     legend: ClassVar[dict[str, str]] = {
         "D": "hidden size",
         "F": "feed-forward width",
-        "Ra": JOINED["Ra"],
-        **ALONE,
     }
-
-    def derived(self) -> dict[str, str]:
-        """U, where a number of the whole layer is learned."""
-        return {"U": "1"} if self.bent else {}
 
     def lines(self, at: str) -> tuple[Line, ...]:
         """Norm where it has one, projections and activation; only what is stored if it is never called."""
         lines: tuple[Line, ...] = projections(
             at, "F", gated=self.gated, bias=self.bias, down_bias=self.down_bias, function=self.activation
         )
-        if self.bent:
-            bent = Pointwise(f"{at}.act", "B T F U", weight="U", bias="U", kind="activation", function=self.activation)
-            lines = tuple(bent if line.path == bent.path else line for line in lines)
         if self.inner_norm is not None:
             lines = (*lines[:-1], Pointwise(f"{at}.inner_norm", "B T F", weight="F", kind="norm_rms"), lines[-1])
         if self.norm is not None:
@@ -91,22 +76,44 @@ class FeedForward(Part):
             )
         if self.gate_scale is not None:
             lines = (lines[0], Pointwise(f"{at}.gate_scale", "B T F", kind="scale"), *lines[1:])
-        if self.adapter is not None:
-            gate, up, *rest = lines
-            lines = (gate, up, *self._adapted(at), *rest)
-        if self.sparsity is not None:
-            lines = (lines[0], Pointwise(f"{at}.sparsity", "B T F"), *lines[1:])
         if self.channel_scale:
             lines = (*lines, Pointwise(f"{at}.channel_scale", "B T D", weight="D"))
         if self.called:
             return lines
         return tuple(Unused(line) for line in lines if isinstance(line, (Matmul, Pointwise)) and line.parameters())
 
-    def _adapted(self, at: str) -> tuple[Line, ...]:
+
+@record(kw_only=True)
+class XieluFeedForward(FeedForward):
+    """Feed-forward network whose activation, xIELU, has two learned numbers (ApertusMLP)."""
+
+    legend: ClassVar[dict[str, str]] = {**FeedForward.legend, **ALONE}
+    made: ClassVar[dict[str, str]] = {"U": "1"}
+
+    def lines(self, at: str) -> tuple[Line, ...]:
+        """Projections and that activation."""
+        act = Pointwise(f"{at}.act", "B T F U", weight="U", bias="U", kind="activation", function=self.activation)
+        return tuple(act if line.path == act.path else line for line in FeedForward.lines(self, at))
+
+
+@record(kw_only=True)
+class AdaptedFeedForward(FeedForward):
+    """Gated network with weights that layers share. A product of rank `adapter`, the layer's own, is added to its gate
+    and to what the gate multiplies (Zamba2MLP)."""
+
+    adapter: Size
+
+    letters: ClassVar[dict[str, str]] = {**FeedForward.letters, "adapter": "Ra"}
+    legend: ClassVar[dict[str, str]] = {**FeedForward.legend, "Ra": JOINED["Ra"]}
+
+    def lines(self, at: str) -> tuple[Line, ...]:
         """One product of low rank for both, and the second one of each, which are added."""
+        gate, up, *rest = FeedForward.lines(self, at)
         both = ("gate", "up")
         return (
+            *(gate, up),
             Matmul(f"{at}.adapter_down", "B T D, D Ra -> B T Ra"),
             *(Matmul(f"{at}.{which}_adapter_up", "B T Ra, Ra F -> B T F") for which in both),
             *(Pointwise(f"{at}.{which}_adapter_add", "B T F", kind="sum") for which in both),
+            *rest,
         )
