@@ -23,12 +23,12 @@ from tfacct.architecture.letters import explained
 from tfacct.architecture.parts import (
     Attention,
     CompressedAttention,
-    ConvolvedAttention,
     FeedForward,
     Mixer,
 )
 from tfacct.base.errors import TfacctError
 from tfacct.families.rare.t5gemma2 import MergedAttention
+from tfacct.families.rare.zaya import CCA
 from tfacct.ledger.einsum import AXIS
 from tfacct.ledger.lines import WINDOWS, Matmul, State
 from tfacct.ledger.workload import Request, Workload
@@ -231,7 +231,7 @@ def test_the_cache_reads_back(run, family: str, seed: int) -> None:
     latent = config.get("latent_attention", "unpacked") != "unpacked"
     kept = ["attn.latent_cache", "attn.rotary_cache"] if latent else ["attn.k_cache", "attn.v_cache"]
     kept = [*kept, *(["attn.index_cache"] if "index_n_heads" in config else [])]
-    every = (subject("mine", config).architecture.having(kind) for kind in (CompressedAttention, ConvolvedAttention))
+    every = (subject("mine", config).architecture.having(kind) for kind in (CompressedAttention, CCA))
     compressed = [part for found in every for _, part in found]
     kept = [line.path for part in compressed for line in part.lines("attn") if isinstance(line, State)] or kept
     attends = bool(subject("mine", config).architecture.attentions)

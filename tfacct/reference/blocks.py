@@ -224,10 +224,10 @@ def run(block: nn.Module, recompute: bool, x: Tensor, step: Step, *given: object
     assert isinstance(block, Block)
     if not recompute or not torch.is_grad_enabled():
         return block(x, step, *given)  # type: ignore[no-any-return]
-    handed = step.chosen, step.late, step.routed
+    chosen, late, carried = step.chosen, step.late, {**step.carried}
 
     def as_then(*given: object) -> object:
-        step.chosen, step.late, step.routed = handed
+        step.chosen, step.late, step.carried = chosen, late, {**carried}
         return block(*given)
 
     return checkpoint(  # type: ignore[no-any-return]

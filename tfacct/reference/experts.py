@@ -73,41 +73,6 @@ class Routing(nn.Module):
         return weights if self.weight is None else weights * self.weight
 
 
-class Followed(Work):
-    """What a router reads, and what that of the block before it read, times learned numbers."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(width))
-
-    def forward(self, x: Tensor, before: Tensor) -> Tensor:
-        return x + before * self.weight
-
-
-class RouterNetwork(nn.Module):
-    """A router that is a network. What it makes of its first product is for the next block's (ZayaRouter)."""
-
-    def __init__(self, part: parts.Experts, choices: int) -> None:
-        super().__init__()
-        width: Any = part.router_width
-        self.down_proj = Linear(part.hidden, width, bias=True)
-        self.follow = Followed(width) if part.follows else None
-        self.norm = RMSNorm(width, part.router_eps)
-        self.fc1, self.fc2 = (Linear(width, width, bias=True) for _ in range(2))
-        self.act1, self.act2 = (Activation("gelu") for _ in range(2))
-        self.out_proj = Linear(width, choices, bias=False)
-
-    def forward(self, x: Tensor, step: Step) -> Tensor:
-        x = self.down_proj(x)
-        if self.follow is not None:
-            assert step.routed is not None
-            x = self.follow(x, step.routed)
-        step.routed = x.clone()
-        x = self.act1(self.fc1(self.norm(x)))
-        scores: Tensor = self.out_proj(self.act2(self.fc2(x)))
-        return scores
-
-
 class Weighting(nn.Module):
     """Results multiplied by their weights."""
 
@@ -179,8 +144,6 @@ class Experts(PartModule):
         choices = part.experts if part.idle is None else part.experts + part.idle
         self.router: nn.Module = Linear(part.hidden, choices, bias=part.bias)
         self.routing = Routing(part)
-        if part.router_width is not None:
-            self.router = RouterNetwork(part, choices)
         self.experts, self.weighting = Networks(part), Weighting()
         self.sum = Shifted(part.hidden) if part.sum_bias else None
         self.router_norm = self.experts_norm = self.experts_post_norm = self.shared_norm = self.shared_post_norm = None
@@ -216,8 +179,7 @@ class Experts(PartModule):
     def forward(self, x: Tensor, step: Step) -> Tensor:
         batch, tokens, _ = x.shape
         read = x if self.router_norm is None else self.router_norm(x) * self.root
-        given = (read, step) if isinstance(self.router, RouterNetwork) else (read,)
-        scores = self.routing(self.router(*given))
+        scores = self.routing(self._scores(read, step))
         turns = torch.arange(batch * tokens * self.active, device=x.device).view(batch, tokens, self.active)
         weights = torch.gather(scores, 2, turns % self.count).unsqueeze(3)
         if self.scaling is not None:
@@ -243,3 +205,8 @@ class Experts(PartModule):
             return shared
         added: Tensor = self.shared_add(out, shared)
         return added
+
+    def _scores(self, x: Tensor, step: Step) -> Tensor:  # noqa: ARG002
+        """Scores of the router."""
+        scores: Tensor = self.router(x)
+        return scores

@@ -11,7 +11,6 @@ from tfacct.reference.attention import Attention
 from tfacct.reference.bent import XieluFeedForward
 from tfacct.reference.bottleneck import NarrowAttention, NarrowNetworks
 from tfacct.reference.compressed import CompressedAttention
-from tfacct.reference.convolved import ConvolvedAttention
 from tfacct.reference.cross import CrossAttention
 from tfacct.reference.delta import DeltaNet
 from tfacct.reference.disentangled import DisentangledAttention
@@ -38,7 +37,6 @@ MODULES: dict[type[parts.Part], type[PartModule]] = {
     parts.RelativeAttention: RelativeAttention,
     parts.NarrowAttention: NarrowAttention,
     parts.NarrowNetworks: NarrowNetworks,
-    parts.ConvolvedAttention: ConvolvedAttention,
     parts.Mamba2: Mamba2,
     parts.ShortConvolution: ShortConvolution,
     parts.DeltaNet: DeltaNet,

@@ -10,18 +10,17 @@ from tfacct.reference.rotary import Angles
 
 class Step:
     """Tensors that the blocks of one forward pass share: masks, the angles of the new positions, and `bias`, the scores
-    of their distances. Each is computed once. `rows`: the vectors of all distances, where there are some. `per_layer`:
-    the rows of every layer, (batch, tokens, layers, width). `lent`: keys and values that later blocks borrow, by their
-    window; None where none do. `first`: what the first block reads. `chosen`: mask of the keys that an indexer chose
-    last. `routed`: what the router of the block before read. `late`: what experts gave that joins the stream behind the
-    next block, and the addition. `latents`: those of the last block that turned what all heads share, and of the last
-    that did not, which later blocks borrow.
+    of their distances. Each is computed once. `rows`: the vectors of all distances, where there are some.
+    `per_layer`: the rows of every layer, (batch, tokens, layers, width). `lent`: keys and values that later blocks
+    borrow, by their window; None where none do. `first`: what the first block reads. `chosen`: mask of the keys that
+    an indexer chose last. `carried`: tensors that a part of a layer leaves for the next layer's, by name. `late`:
+    what experts gave that joins the stream behind the next block, and the addition. `latents`: those of the last
+    block that turned what all heads share, and of the last that did not, which later blocks borrow.
     """
 
     rows: Tensor | None = None
     per_layer: Tensor | None = None
     chosen: Tensor | None = None
-    routed: Tensor | None = None
     first: Tensor | None = None
     late: tuple[nn.Module, Tensor] | None = None
     source: int = 0
@@ -33,6 +32,7 @@ class Step:
         self._chunks: dict[int, Tensor] = {}
         self._turns: dict[int, tuple[Tensor, Tensor]] = {}
         self.latents: dict[bool, tuple[Tensor, Tensor]] = {}
+        self.carried: dict[str, Tensor] = {}
 
     def mask(self, old: int, window: int | None) -> Tensor:
         """Mask of shape (new, old + new): −∞ where a new token would see a later key, or one before its window.

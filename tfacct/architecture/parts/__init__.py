@@ -6,7 +6,6 @@ from tfacct.architecture.parts.bottleneck import NarrowAttention, NarrowNetworks
 from tfacct.architecture.parts.classes import Classes, Contacts, Idle, Pooler, TokenPooler
 from tfacct.architecture.parts.compressed import CompressedAttention
 from tfacct.architecture.parts.convolution import FirstConvolution, ShortConvolution
-from tfacct.architecture.parts.convolved import ConvolvedAttention
 from tfacct.architecture.parts.cross import (
     OF_SOURCE,
     SOURCES,
@@ -115,7 +114,6 @@ __all__ = [
     "Classes",
     "CompressedAttention",
     "Contacts",
-    "ConvolvedAttention",
     "CrossAttention",
     "Deepstack",
     "DeltaNet",

@@ -38,8 +38,6 @@ class Experts(Part):
     router of their own, for tokens that are no text: stored, sent none (Ernie4_5_VLMoeMoeBlock). If `late`, what the
     experts give joins the stream behind the next block, that of the shared network at once (LongcatFlashDecoderLayer);
     no count depends on it. `sum_bias`: a bias is added to the sum of what a token's experts give (NomicExperts).
-    `router_width`: the router is a network of that width, with an RMSNorm; if it `follows`, what the router of the
-    block before read behind its first product, times learned numbers, is added to what it reads there (ZayaRouter).
     """
 
     hidden: Size
@@ -64,9 +62,6 @@ class Experts(Part):
     others: Size | None = None
     late: bool = False
     sum_bias: bool = False
-    router_width: Size | None = None
-    router_eps: float = 1e-5
-    follows: bool = False
 
     name: ClassVar[str] = "mlp"
     letters: ClassVar[dict[str, str]] = {
@@ -78,7 +73,6 @@ class Experts(Part):
         "latent": "Dl",
         "idle": "Ez",
         "others": "Fo",
-        "router_width": "Rr",
     }
     legend: ClassVar[dict[str, str]] = {
         "D": "hidden size",
@@ -90,12 +84,10 @@ class Experts(Part):
         "Ez": "choices of the router that give back what they read",
         "Er": "choices of the router, E + Ez",
         "Fo": "width of one expert for tokens that are no text",
-        "Rr": "width of the router's network",
-        "Rm": "numbers in the middle of a router's network, as many as Rr",
         **ALONE,
     }
 
-    made: ClassVar[dict[str, str]] = {"U": "1", "Er": "E + Ez", "Rm": "Rr"}
+    made: ClassVar[dict[str, str]] = {"U": "1", "Er": "E + Ez"}
     cases: ClassVar[frozenset[str]] = frozenset("A")
     at_most: ClassVar[dict[str, str]] = {"A": "E"}
     dealt: ClassVar[str | None] = "E"
@@ -111,9 +103,9 @@ class Experts(Part):
         return "Fe" if self.shared_alike else "Fs"
 
     def derived(self) -> dict[str, str]:
-        """U where there is a gate, Er where there are further choices, Rm where the router is a network."""
-        there = {"U": self.shared_gate, "Er": self.idle is not None, "Rm": self.router_width is not None}
-        return {axis: made for axis, made in self.made.items() if there[axis]}
+        """U where there is a gate, Er where there are further choices."""
+        there = {"U": self.shared_gate, "Er": self.idle is not None}
+        return {axis: made for axis, made in self.made.items() if there.get(axis, True)}
 
     def lines(self, at: str) -> tuple[Line, ...]:
         """Router, products of the experts, and those of the shared network."""
@@ -150,19 +142,8 @@ class Experts(Part):
         return (*routed, *shared, gate, Pointwise(f"{at}.shared_weighting", "B T D", kind="weighting"), added)
 
     def _router(self, at: str, choices: str) -> Iterator[Line]:
-        """A product, or a network behind one."""
-        if self.router_width is None:
-            yield Matmul(at, f"B T D, D {choices} -> B T {choices}", bias=self.bias)
-            return
-        yield Matmul(f"{at}.down_proj", "B T D, D Rr -> B T Rr", bias=True)
-        if self.follows:
-            yield Pointwise(f"{at}.follow", "B T Rr", weight="Rr")
-        yield Pointwise(f"{at}.norm", "B T Rr", weight="Rr", kind="norm_rms")
-        yield Matmul(f"{at}.fc1", "B T Rr, Rr Rm -> B T Rm", bias=True)
-        yield Pointwise(f"{at}.act1", "B T Rm", kind="activation", function=self.activation)
-        yield Matmul(f"{at}.fc2", "B T Rm, Rm Rr -> B T Rr", bias=True)
-        yield Pointwise(f"{at}.act2", "B T Rr", kind="activation", function=self.activation)
-        yield Matmul(f"{at}.out_proj", f"B T Rr, Rr {choices} -> B T {choices}")
+        """The router: a projection."""
+        yield Matmul(at, f"B T D, D {choices} -> B T {choices}", bias=self.bias)
 
     def _of_others(self, at: str) -> Iterator[Line]:
         """What is stored of the experts that tokens of text never reach."""

@@ -1,10 +1,10 @@
-"""ZAYA1."""
+"""ZAYA1, and its parts: compressed convolutional attention, experts with an MLP for a router, affine residuals."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
 
 from tfacct.architecture.blocks import Block, Sublayer
-from tfacct.architecture.parts import ConvolvedAttention, Embedding, Experts, Residual, Rotary
+from tfacct.architecture.parts import Attention, Embedding, Experts, Part, Residual, Rotary
 from tfacct.base.errors import ConfigError
 from tfacct.base.record import record
 from tfacct.families.decoder import EXPERT_TENSORS, DecoderBase, Layer
@@ -20,7 +20,8 @@ from tfacct.families.fields import (
 )
 from tfacct.families.layer_kinds import LayerTypes, validated_layer_types
 from tfacct.families.task_heads import CAUSAL_MODEL
-from tfacct.ledger.lines import Line, Pointwise
+from tfacct.ledger.einsum import Size
+from tfacct.ledger.lines import Line, Matmul, Pointwise, State
 from tfacct.ledger.workload import Workload
 
 FULL, SLIDING = "hybrid", "hybrid_sliding"
@@ -43,6 +44,126 @@ class AffineResidual(Residual):
 
     def gates(self, at: str) -> tuple[Line, ...]:
         return tuple(Pointwise(f"{at}.{name}", "B T D", weight="D", bias="D") for name in ("stream_gate", "gate"))
+
+
+@record(kw_only=True)
+class CCA(Attention):
+    """Compressed convolutional attention: Figliolia et al. (arXiv 2510.04476), with the products of transformers'
+    ZayaCCAProjection.
+
+    Queries and keys pass a depthwise convolution, which sees the `first` tokens before each, and a convolution that
+    mixes the channels of each head, which sees the `second` tokens before. The means of a key and its queries are added
+    to both. Both are scaled to one length, and keys by a learned number per head. Half of each value (`half` of
+    `head_dim` channels) is a projection of the token, the other half of the token before it.
+
+    The queries and keys of the last tokens are a state, so the first convolution runs again on those that the second
+    one needs.
+    """
+
+    half: Size
+    first: Size
+    second: Size
+    head_dim: Size = 0
+
+    mesh_unsupported: ClassVar[str] = "attention whose queries and keys pass convolutions"
+    letters: ClassVar[dict[str, str]] = {
+        **{field: letter for field, letter in Attention.letters.items() if field != "head_dim"},
+        "half": "Hj",
+        "first": "Ka",
+        "second": "Ks",
+    }
+    legend: ClassVar[dict[str, str]] = {
+        **{letter: Attention.legend[letter] for letter in ("D", "N", "K", "G", "H", "Hr", "W")},
+        "Hj": "half the size of one head",
+        "Ho": "numbers of a head behind the second convolution of queries and keys, 2 · Hj",
+        "Nj": "heads of queries and of keys, K · G + K",
+        "Ka": "tokens before a token's own that the first convolution of queries and keys sees",
+        "Kq": "tokens that it sees, Ka + 1",
+        "Ks": "tokens before a token's own that the second convolution of queries and keys sees",
+        "Kw": "tokens that it sees, Ks + 1",
+        "Kl": "tokens that both see before a token's own, Ka + Ks",
+    }
+    made: ClassVar[dict[str, str]] = {
+        **Attention.made,
+        "H": "2 · Hj",
+        "Ho": "2 · Hj",
+        "Nj": "K · G + K",
+        "Kq": "Ka + 1",
+        "Kw": "Ks + 1",
+        "Kl": "Ka + Ks",
+    }
+    at_most: ClassVar[dict[str, str]] = {"Hr": "Hj"}
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "head_dim", 2 * self.half)
+
+    def sizes(self) -> dict[str, str]:
+        """Return field → axis."""
+        return Part.sizes(self)
+
+    def lines(self, at: str) -> tuple[Line, ...]:
+        """Projections, convolutions, means, lengths, then scores and values as in attention."""
+        biased, tokens = self.qkv_bias, "B T Nj H"
+        first, second = f"{at}.conv", f"{at}.mixing_conv"
+        own = (line for line in Attention.lines(self, at) if line.path.removeprefix(f"{at}.") in _OWN)
+        *work, k_cache, v_cache = own
+        return (
+            Matmul(f"{at}.q_proj", "B T D, D N H -> B T N H", bias=biased),
+            Matmul(f"{at}.k_proj", "B T D, D K H -> B T K H", bias=biased),
+            Matmul(f"{at}.v_proj", "B T D, D K Hj -> B T K Hj", bias=biased),
+            Matmul(f"{at}.late_v_proj", "B T D, D K Hj -> B T K Hj", bias=biased),
+            Pointwise(f"{at}.q_mean", "B T N H", kind="sum"),
+            Pointwise(f"{at}.k_mean", "B T K H", kind="sum"),
+            Matmul(f"{at}.conv_again", "B Ks Nj H Kq, Nj H Kq -> B Ks Nj H", weight=first),
+            Matmul(first, f"{tokens} Kq, Nj H Kq -> {tokens}", bias=True),
+            Matmul(second, f"{tokens} Kw, Nj H Kw Ho -> B T Nj Ho", bias=True),
+            Pointwise(f"{at}.q_add", "B T N H", kind="sum"),
+            Pointwise(f"{at}.k_add", "B T K H", kind="sum"),
+            Pointwise(f"{at}.q_norm", "B T N H", kind="norm_rms"),
+            Pointwise(f"{at}.k_norm", "B T K H", kind="norm_rms"),
+            Pointwise(f"{at}.k_factor", "B T K H", weight="K"),
+            *work,
+            State(f"{at}.conv_state", "B Nj H Kl"),
+            State(f"{at}.v_state", "B K Hj"),
+            k_cache,
+            v_cache,
+        )
+
+
+_OWN = frozenset("q_rotary k_rotary scores softmax values o_proj k_cache v_cache".split())
+"""Lines of attention that CCA has too."""
+
+
+@record(kw_only=True)
+class MLPRoutedExperts(Experts):
+    """Experts whose router is an MLP of `router_width` (ZayaRouter): a projection, an RMSNorm, and three products.
+
+    If it `follows`, the state of the router of the layer before, times learned numbers, is added to the projection.
+    """
+
+    router_width: Size
+    router_eps: float
+    follows: bool
+
+    letters: ClassVar[dict[str, str]] = {**Experts.letters, "router_width": "Rr"}
+    label: ClassVar[str] = "experts"
+    legend: ClassVar[dict[str, str]] = {
+        **Experts.legend,
+        "Rr": "width of the router's network",
+        "Rm": "numbers in the middle of a router's network, as many as Rr",
+    }
+    made: ClassVar[dict[str, str]] = {**Experts.made, "Rm": "Rr"}
+
+    def _router(self, at: str, choices: str) -> Iterator[Line]:
+        yield Matmul(f"{at}.down_proj", "B T D, D Rr -> B T Rr", bias=True)
+        if self.follows:
+            yield Pointwise(f"{at}.follow", "B T Rr", weight="Rr")
+        yield Pointwise(f"{at}.norm", "B T Rr", weight="Rr", kind="norm_rms")
+        yield Matmul(f"{at}.fc1", "B T Rr, Rr Rm -> B T Rm", bias=True)
+        yield Pointwise(f"{at}.act1", "B T Rm", kind="activation", function=self.activation)
+        yield Matmul(f"{at}.fc2", "B T Rm, Rm Rr -> B T Rr", bias=True)
+        yield Pointwise(f"{at}.act2", "B T Rr", kind="activation", function=self.activation)
+        yield Matmul(f"{at}.out_proj", f"B T Rr, Rr {choices} -> B T {choices}")
 
 
 class Zaya(DecoderBase):
@@ -132,7 +253,7 @@ class Zaya(DecoderBase):
             raise ConfigError(f"rope_parameters must have the angles of {kind}")
         size = int(self.head_dim * read_partial_rotary_factor(1.0, rope))
         require_even(size, "head_dim · partial_rotary_factor")
-        return ConvolvedAttention(
+        return CCA(
             hidden=self.hidden_size,
             kv_heads=self.num_key_value_heads,
             group=self.divide("num_attention_heads", "num_key_value_heads"),
@@ -147,7 +268,7 @@ class Zaya(DecoderBase):
         )
 
     def block(self, layer: Layer) -> Block:
-        experts = Experts(
+        experts = MLPRoutedExperts(
             hidden=self.hidden_size,
             experts=self.num_experts,
             active=1,
