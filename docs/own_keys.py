@@ -6,7 +6,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from tfacct.families._own_tables import KEYS_OF, LISTED, CrossTable, SideTable, Table
+from tfacct.families.custom_tables import KEYS_OF, LISTED, CrossTable, SideTable, Table
 
 FORMULAS = {
     "kv_heads": "`heads`",

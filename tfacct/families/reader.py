@@ -78,7 +78,7 @@ def _own_model(raw: Mapping[str, Any]) -> Mapping[str, Any]:
     """The tables of an own model as fields of dotted names; any other config as it is."""
     if raw.get("model_type", OWN) != OWN or "model" not in raw:
         return raw
-    from tfacct.families._own_names import flattened
+    from tfacct.families.custom_tables import flattened
 
     return {"model_type": OWN, **flattened({name: value for name, value in raw.items() if name != "model_type"})}
 

@@ -286,7 +286,7 @@ def names() -> list[str]:
 def config_class(model_type: str) -> type[FamilyConfig]:
     """The config of one family."""
     if model_type == OWN:
-        from tfacct.families.own import Config
+        from tfacct.families.custom import Config
 
         return Config
     from tfacct.families.family import build

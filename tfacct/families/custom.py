@@ -1,0 +1,261 @@
+"""Custom models: a TOML of tables that name the parts of a model and their sizes.
+
+A side's table, `[encoder.attention]`, overrides the common one, `[attention]`, key by key; that of a kind of layers,
+`[decoder.local.attention]`, overrides the side's. Here a key goes by its dotted name, as `--set attention.heads=8`
+spells it.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
+
+from pydantic import ValidationError
+
+from tfacct.architecture.blocks import Added, Block, Order, Stack, Sublayer, stacks
+from tfacct.architecture.parts import (
+    Attention,
+    CrossAttention,
+    DeltaNet,
+    Embedding,
+    Experts,
+    FeedForward,
+    Gate,
+    Head,
+    LatentAttention,
+    Mamba,
+    Mamba2,
+    Norm,
+    Positions,
+    QKNorm,
+    RelativeBias,
+    Rotary,
+    ShortConvolution,
+)
+from tfacct.architecture.transformer import Encoder, Transformer
+from tfacct.base.errors import ConfigError
+from tfacct.families import custom_checks as checks
+from tfacct.families import custom_layers as layers
+from tfacct.families import custom_tables as tables
+from tfacct.families.family_config import FamilyConfig, config_error
+from tfacct.families.fields import divide_exactly, require_even
+from tfacct.families.layer_kinds import check_top_k
+
+
+class Config(FamilyConfig):
+    """The tables, with what is common written into each kind of layer."""
+
+    model: tables.ModelTable
+    norm: tables.NormTable
+    encoder: tables.SideTable | None = None
+    decoder: tables.SideTable | None = None
+
+    mla_mode_field: ClassVar = "model.latent_attention"
+
+    @classmethod
+    def settable(cls, said: Mapping[str, Any] | None = None) -> frozenset[str]:
+        """Every key by its dotted name, with those of the kinds of layers in `said`."""
+        keys = (key for key in tables.KEYS if tables.ANY not in key)
+        return frozenset(keys) | tables.keys_of_kinds(said or {})
+
+    @classmethod
+    def counted(cls, said: Mapping[str, Any] | None = None) -> tuple[str, ...]:
+        """Every key that a count depends on, with those of the kinds of layers in `said`."""
+        keys = (*tables.KEYS, *sorted(tables.keys_of_kinds(said or {})))
+        return tuple(key for key in keys if tables.ANY not in key and tables.counts(key))
+
+    @classmethod
+    def read(cls, raw: Mapping[str, Any]) -> tuple[FamilyConfig, dict[str, Any], list[str]]:
+        """The checked tables, and the keys that took a default; no key is left unknown. Raises ConfigError."""
+        given = tables.nested({name: value for name, value in raw.items() if name != "model_type"})
+        checks.check_tables(given)
+        found = {side: layers.layers_of(given, side) for side in tables.SIDES if side in given}
+        checks.check_parts(given, found)
+        own = ("layers", "pattern", "cross_attention", *tables.LISTED)
+        sides = {
+            side: {
+                **{key: given[side][key] for key in own if key in given[side]},
+                "blocks": [layers.merged(places) for places in here.kinds],
+                "named": [layers.kind_named(places) for places in here.kinds],
+                "each": here.each,
+            }
+            for side, here in found.items()
+        }
+        try:
+            config = cls(**{"model": given["model"], "norm": given["norm"], **sides})
+        except ValidationError as error:
+            raise config_error(error, raw, lambda loc: layers.where(found, loc)) from None
+        checks.check_together(config.model, config.norm, config.sides)
+        return config, layers.defaulted(config.model, config.norm, config.sides, found), []
+
+    @property
+    def sides(self) -> dict[str, tables.SideTable]:
+        """Encoder and decoder, where they are there."""
+        named = {"encoder": self.encoder, "decoder": self.decoder}
+        return {name: side for name, side in named.items() if side is not None}
+
+    @property
+    def context(self) -> int:
+        """model.context."""
+        return self.model.context
+
+    @property
+    def source(self) -> int:
+        """model.source_context, or the context."""
+        return self.model.source_context or self.model.context
+
+    def architecture(self) -> Transformer:
+        """Encoder, decoder, or both, between embeddings and a head. Raises ConfigError."""
+        model, side = self.model, list(self.sides.values())[-1]
+        both = len(self.sides) == 2
+        return Transformer(
+            encoder=self._encoder() if both else None,
+            embed=Embedding(vocab=model.vocab, hidden=model.hidden, scaled=model.scale_embedding),
+            positions=self._positions(model.hidden, self.context),
+            bias=self._bias(side, model.hidden),
+            embed_norm=self._norm(model.hidden) if self.norm.embedding else None,
+            stacks=self._stacks(side, model.hidden, causal=self.decoder is not None, both=both),
+            final_norm=self._norm(model.hidden) if self.norm.final else None,
+            head=Head(hidden=model.hidden, vocab=model.vocab, tied=model.tied, bias=model.head_bias),
+        )
+
+    def _encoder(self) -> Encoder:
+        """The encoder of an encoder-decoder. One of another width has a token embedding of its own."""
+        assert self.encoder is not None
+        model = self.model
+        hidden, vocab = model.source_hidden or model.hidden, model.source_vocab
+        shared = vocab is None and hidden == model.hidden
+        return Encoder(
+            Embedding(vocab=vocab or model.vocab, hidden=hidden, scaled=model.scale_embedding, shared=shared),
+            self._stacks(self.encoder, hidden, causal=False),
+            positions=self._positions(hidden, self.source),
+            bias=self._bias(self.encoder, hidden),
+            embed_norm=self._norm(hidden) if self.norm.embedding else None,
+            final_norm=self._norm(hidden) if self.norm.final else None,
+        )
+
+    def _norm(self, hidden: int, *, shared: bool = False, called: bool = True) -> Norm:
+        return Norm(hidden=hidden, kind=self.norm.kind, shared=shared, called=called)
+
+    def _positions(self, hidden: int, rows: int) -> Positions | None:
+        learned = self.model.positions == "learned"
+        if not learned and self.model.positions != "sines":
+            return None
+        return Positions(rows=rows, hidden=hidden, trained=learned, layout="row" if learned else "sines")
+
+    def _bias(self, side: tables.SideTable, hidden: int) -> RelativeBias | None:
+        """Scores by distance, where positions are relative: of each query head."""
+        if self.model.positions != "relative":
+            return None
+        own = next(block.attention for block in side.blocks if block.attention is not None)
+        heads = self._attention(own, hidden, causal=True)
+        return RelativeBias(buckets=self.model.buckets, kv_heads=heads.kv_heads, group=heads.group)
+
+    def _stacks(self, side: tables.SideTable, hidden: int, *, causal: bool, both: bool = False) -> tuple[Stack, ...]:
+        """The layers of a side. Raises ConfigError, which names the kind of layer."""
+        own = []
+        for block, named in zip(side.blocks, side.named, strict=True):
+            try:
+                own.append(self._block([*self._parts(block, hidden, causal=causal, both=both)], hidden))
+            except ConfigError as error:
+                raise ConfigError(f"{named}: {error.message}" if named else error.message, error.hint) from None
+        return stacks([own[kind] for kind in side.each])
+
+    def _block(self, parts: list[Added], hidden: int) -> Block:
+        """A layer, with norms as `order` has them."""
+        own = self.norm
+        order: Order = "pre" if own.order == "sandwich" or own.order == "reordered" else own.order
+        parallel = order == "parallel"
+
+        def sublayer(part: Added) -> Sublayer:
+            called = not isinstance(part, FeedForward) or part.called
+            norm = self._norm(hidden, shared=own.shared and not parallel, called=called)
+            # Of parallel sublayers with a shared norm all but the first read its result.
+            before = own.order != "reordered" and not (parallel and own.shared and part is not parts[0])
+            return Sublayer(part, norm if before else None, norm if order != own.order else None)
+
+        return Block(tuple(sublayer(part) for part in parts), order)
+
+    def _parts(self, table: tables.LayerTable, hidden: int, *, causal: bool, both: bool) -> Iterator[Added]:
+        """The parts of a layer: attention or another mixer, attention to the source, an MLP or experts."""
+        if table.attention is not None:
+            attention = self._attention(table.attention, hidden, causal=causal)
+            yield attention
+            if both:
+                yield self._cross_attention(attention)
+        elif table.latent_attention is not None:
+            yield self._latent_attention(table.latent_attention, hidden)
+        else:
+            yield _mixer(table, hidden)
+        if table.experts is not None:
+            yield _experts(table.experts, hidden)
+        elif table.feed_forward is not None:
+            yield FeedForward(hidden=hidden, **table.feed_forward.model_dump())
+
+    def _attention(self, own: tables.AttentionTable, hidden: int, *, causal: bool) -> Attention:
+        positions, hint = self.model.positions, "give attention.head_dim, or sizes that divide"
+        size = own.head_dim or divide_exactly(hidden, own.heads, "model.hidden by attention.heads", hint)
+        rotated = positions == "rotary" and own.rotated
+        rotary_dim = own.rotary_dim if own.rotary_dim is None else require_even(own.rotary_dim, "attention.rotary_dim")
+        if rotary_dim is not None and rotary_dim > size:
+            raise ConfigError(f"attention.rotary_dim {rotary_dim:,} is more than a head has, {size:,}")
+        rotary_dim = None if rotary_dim == size else rotary_dim
+        return Attention(
+            hidden=hidden,
+            kv_heads=own.kv_heads,
+            group=divide_exactly(own.heads, own.kv_heads, "attention.heads by attention.kv_heads"),
+            head_dim=require_even(size, "attention.head_dim") if rotated and rotary_dim is None else size,
+            gate=Gate() if own.gate else None,
+            rope_dim=rotary_dim,
+            qkv_bias=own.bias,
+            out_bias=own.out_bias,
+            rotary=Rotary(own.rotary_base) if rotated else None,
+            window=own.window,
+            qk_norm=None if own.qk_norm is None else QKNorm(1e-6, kind=own.qk_norm),
+            alibi=positions == "alibi",
+            biased=positions == "relative",
+            causal=causal,
+            score_function=own.scores,
+        )
+
+    def _cross_attention(self, own: Attention) -> CrossAttention:
+        """Attention to the source: that of the decoder to itself, but for its table and for the encoder's width."""
+        table, source_hidden = self.decoder and self.decoder.cross_attention, self.model.source_hidden
+        said = {} if table is None else table.model_dump(exclude_none=True)
+        return CrossAttention(
+            hidden=own.hidden,
+            kv_heads=own.kv_heads,
+            group=own.group,
+            head_dim=own.head_dim,
+            qkv_bias=said.get("bias", own.qkv_bias),
+            out_bias=said.get("out_bias", said.get("bias", own.out_bias)),
+            score_function=said.get("scores", own.score_function),
+            source_hidden=None if source_hidden == own.hidden else source_hidden,
+        )
+
+    def _latent_attention(self, own: tables.LatentTable, hidden: int) -> LatentAttention:
+        keys, rotary = own.model_dump(exclude={"rotary_base"}), None
+        if self.model.positions == "rotary":
+            require_even(own.rope_dim, "latent_attention.rope_dim")
+            rotary = Rotary(own.rotary_base, None, "neighbours")
+        return LatentAttention(hidden=hidden, **keys, rotary=rotary, form=self.model.latent_attention)
+
+
+def _experts(own: tables.ExpertsTable, hidden: int) -> Experts:
+    check_top_k(own.active, own.experts, ("experts.active", "experts.experts"))
+    return Experts(hidden=hidden, shared_bias=own.bias, **own.model_dump())
+
+
+def _mixer(table: tables.LayerTable, hidden: int) -> Mamba | Mamba2 | DeltaNet | ShortConvolution:
+    """The mixer that a layer has in place of attention. Raises ConfigError."""
+    if (mamba := table.mamba) is not None:
+        rank = -(-hidden // 16) if mamba.rank is None else mamba.rank
+        return Mamba(hidden=hidden, **{**mamba.model_dump(exclude={"network"}), "rank": rank})
+    if (mamba2 := table.mamba2) is not None:
+        group = divide_exactly(mamba2.heads, mamba2.groups, "mamba2.heads by mamba2.groups")
+        return Mamba2(hidden=hidden, group=group, **mamba2.model_dump(exclude={"network", "heads"}))
+    if (delta := table.delta_net) is not None:
+        group = divide_exactly(delta.heads, delta.key_heads, "delta_net.heads by delta_net.key_heads")
+        keys = delta.model_dump(exclude={"heads", "decay_rank"})
+        keys |= {} if delta.decay_rank is None else {"rank": delta.decay_rank, "gate": "sigmoid"}
+        return DeltaNet(hidden=hidden, group=group, **keys)
+    assert table.short_convolution is not None
+    return ShortConvolution(hidden=hidden, **table.short_convolution.model_dump())

@@ -1,0 +1,201 @@
+"""The layers of a side of a custom model: which tables of the file describe a layer, and what they come to.
+
+The common tables come first, then those of the side, of the layer's kind, of every N-th layer, of the first N layers.
+A later table replaces keys of an earlier one; a later attention, mixer or MLP replaces another.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+from tfacct.base.complaints import format_value
+from tfacct.base.errors import ConfigError, cut
+from tfacct.families import custom_tables as tables
+from tfacct.families.fields import MOST_LAYERS
+
+NONE = "none"
+"""The value that takes away what an earlier table has."""
+
+
+class Place(NamedTuple):
+    """A table of the file that holds tables of a layer's parts: its dotted name, and these."""
+
+    path: str
+    parts: Mapping[str, tables.Tables]
+
+    def named(self, part: str) -> str:
+        """Dotted name of a part's table."""
+        return f"{self.path}.{part}" if self.path else part
+
+
+Places: TypeAlias = tuple[Place, ...]
+"""Places that describe a layer, the one that decides last."""
+
+
+class Layers(NamedTuple):
+    """The layers of a side: where each kind is described, and which kind each layer is. Their number is no number if
+    there are none."""
+
+    kinds: list[Places]
+    each: list[int]
+
+
+def layers_of(given: tables.Tables, side: str) -> Layers:
+    """The layers of a side. Raises ConfigError for a pattern that does not fit."""
+    own, count = given[side], given[side].get("layers")
+    common = (Place("", _parts(given)), Place(side, _parts(own, *tables.LISTED)))
+    if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= MOST_LAYERS:
+        return Layers([common], [])  # refused when the number is checked
+    pattern = _pattern(own, side, count)
+    every, first = (
+        {int(number): _parts(table) for number, table in own.get(name, {}).items()} for name in tables.PLACES
+    )
+    listed = {name: _listed(own[name]) for name in tables.LISTED if name in own}
+    kinds: dict[Any, Places] = {}
+    of_each = []
+    for number in range(count):
+        kind = pattern[number % len(pattern)] if pattern else None
+        often = tuple(n for n in sorted(every) if (number + 1) % n == 0)
+        ahead = tuple(n for n in sorted(first, reverse=True) if number < n)
+        mixers = tuple(name for name, numbers in listed.items() if number in numbers)
+        of_each.append((kind, often, ahead, mixers))
+        if of_each[-1] not in kinds:
+            further = [Place(f"{side}.{kind}", _parts(own[kind]))] if kind in own else []
+            further += [Place(f"{side}.every.{n}", every[n]) for n in often]
+            further += [Place(f"{side}.first.{n}", first[n]) for n in ahead]
+            further += [Place(side, {name: _without_layers(own[name])}) for name in mixers]
+            kinds[of_each[-1]] = (*common, *further)
+    numbers = {kind: number for number, kind in enumerate(kinds)}
+    return Layers([*kinds.values()], [numbers[kind] for kind in of_each])
+
+
+def _parts(table: tables.Tables, *without: str) -> dict[str, tables.Tables]:
+    return {name: table[name] for name in tables.PARTS if name in table and name not in without}
+
+
+def _without_layers(mixer: tables.Tables) -> tables.Tables:
+    return {key: value for key, value in mixer.items() if key != "layers"}
+
+
+def _listed(mixer: tables.Tables) -> set[int]:
+    """Layers that `[decoder.mamba]` lists; what is no number is refused when they are checked."""
+    given = mixer.get("layers")
+    return {number for number in given if isinstance(number, int)} if isinstance(given, list) else set()
+
+
+def _pattern(own: tables.Tables, side: str, count: int) -> list[str]:
+    """Kinds of a side's layers, before they are repeated. Raises ConfigError."""
+    pattern, key = own.get("pattern"), f"{side}.pattern"
+    example = f'{key} = ["local", "local", "full"]'
+    if pattern is None:
+        return []
+    if not isinstance(pattern, list) or not pattern:
+        raise ConfigError(f"{key} must be a list of kinds, not {format_value(pattern)}", example)
+    for word in pattern:
+        if not isinstance(word, str) or not tables.WORD.fullmatch(word):
+            raise ConfigError(f"{key}: {format_value(word)} is no word", example)
+        if word in tables.OF_A_SIDE:
+            raise ConfigError(f"{key}: {word!r} is a key or table of [{side}]", "call the kind by another name")
+    if len(pattern) > count:
+        raise ConfigError(
+            f"{key} names {len(pattern):,} layers, and {side}.layers is {count:,}",
+            "a pattern is repeated, so a shorter one will do",
+        )
+    plain = [word for word in dict.fromkeys(pattern) if not own.get(word)]
+    none = len(plain) == len(set(pattern))
+    if none or len(plain) > 1:
+        have = "has no table" if len(plain) == 1 else "have no tables"
+        raise ConfigError(
+            f"{key}: {' and '.join(repr(cut(word)) for word in plain)} {have}, so {'all' if none else 'their'} layers"
+            " are alike",
+            f"say what differs, as in [{side}.{cut(plain[0])}.attention]; one kind may have none",
+        )
+    return pattern
+
+
+def deciding(places: Places, group: Sequence[str]) -> tuple[Place, list[str]] | None:
+    """The place that decides which part of a group a layer has, and the parts in it; None if no place does."""
+    found = ((place, [name for name in group if name in place.parts]) for place in reversed(places))
+    return next(((place, parts) for place, parts in found if parts), None)
+
+
+def merged(places: Places) -> tables.Tables:
+    """The tables of a layer's parts."""
+    found: tables.Tables = {}
+    for group in (tables.MIXERS, tables.MLPS):
+        decided = deciding(places, group)
+        for name in decided[1] if decided else ():
+            keys: tables.Tables = {}
+            for place in places:
+                keys |= place.parts.get(name, {})
+            found[name] = {key: value for key, value in keys.items() if not _taken_away(tables.PARTS[name], key, value)}
+    if any(name in tables.WITHOUT_MLP and keys.get("network") is not True for name, keys in found.items()):
+        return {name: keys for name, keys in found.items() if name in tables.MIXERS}
+    return found
+
+
+def _taken_away(table: type[tables.Table], key: str, value: Any) -> bool:
+    """True for `none` where a key may be absent without a value."""
+    field = table.model_fields.get(key)
+    return value == NONE and field is not None and not field.is_required() and field.default is None
+
+
+def where(layers: Mapping[str, Layers], loc: tuple[Any, ...]) -> str:
+    """The place in the file that a checked key came from: the last that gives it, or else the first with its table."""
+    side, *rest = loc
+    if len(rest) < 3 or rest[0] != "blocks":
+        return ".".join(map(str, loc))
+    part, *keys = rest[2:]
+    holding = [place for place in layers[side].kinds[rest[1]] if part in place.parts]
+    giving = [place for place in holding if keys and keys[0] in place.parts[part]]
+    return ".".join(map(str, ((giving or holding[:1])[-1].named(part), *keys)))
+
+
+def kind_named(places: Places) -> str:
+    """The table that describes only a kind of layer, `[decoder.local]`; empty where there is none."""
+    last = places[-1].path
+    return f"[{last}]" if "." in last else ""
+
+
+def defaulted(
+    model: tables.ModelTable,
+    norm: tables.NormTable,
+    sides: Mapping[str, tables.SideTable],
+    layers: Mapping[str, Layers],
+) -> dict[str, Any]:
+    """Keys that took a default which means something, by dotted name: where all layers with the part agree, that of the
+    first place with its table, else that of the side or of the last place with it."""
+    blocks = [block for side in sides.values() for block in side.blocks]
+    idle = {"buckets"} if model.positions != "relative" else set()
+    idle |= {"latent_attention"} if all(block.latent_attention is None for block in blocks) else set()
+    found = {f"model.{key}": value for key, value in _unset(model) if key not in idle}
+    found |= {f"norm.{key}": value for key, value in _unset(norm)}
+    told = [
+        (side, places, part, dict(_of_part(part, getattr(block, part), model)))
+        for side, table in sides.items()
+        for block, places in zip(table.blocks, layers[side].kinds, strict=True)
+        for part in tables.PARTS
+        if getattr(block, part) is not None
+    ]
+    for side, places, part, values in told:
+        for key, value in values.items():
+            alike = all(other.get(key) == value for _, _, name, other in told if name == part)
+            home = [place for place in places if part in place.parts][0 if alike else -1]
+            name = home.named(part) if home.path or alike or len(sides) < 2 else f"{side}.{part}"
+            found[f"{name}.{key}"] = value
+    return found
+
+
+def _of_part(part: str, table: Any, model: tables.ModelTable) -> Iterator[tuple[str, Any]]:
+    hidden = model.hidden
+    yield from (said for said in _unset(table) if said[0] != "rotated" or model.positions == "rotary")
+    if part == "attention" and table.head_dim is None and hidden % table.heads == 0:
+        yield "head_dim", hidden // table.heads
+    if part == "mamba" and table.rank is None:
+        yield "rank", -(-hidden // 16)
+
+
+def _unset(table: tables.Table) -> Iterator[tuple[str, Any]]:
+    for key in type(table).model_fields:
+        value = getattr(table, key)
+        if key not in table.model_fields_set and value is not None and key not in tables.REFERENCE_ONLY:
+            yield key, value

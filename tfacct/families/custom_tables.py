@@ -1,0 +1,403 @@
+"""The tables and keys of a custom model's file, and their dotted names, `decoder.local.attention.window`."""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal, TypeAlias, get_args
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic_core import PydanticUndefined
+
+from tfacct.base.complaints import format_value
+from tfacct.base.errors import ConfigError, cut, nearest
+from tfacct.families.fields import LayerCount, NonNegativeInt, PositiveFloat, PositiveInt, StrictBool
+
+Activation: TypeAlias = Literal["gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu", "swish"]
+NormKind: TypeAlias = Literal["layer", "rms"]
+Scores: TypeAlias = Literal["product", "distance"]
+Tables: TypeAlias = dict[str, Any]
+
+REFERENCE_ONLY = frozenset(("activation", "rotary_base"))
+"""Keys that no count depends on."""
+
+
+def key(
+    about: str, default: Any = PydanticUndefined, of: str | Callable[[Mapping[str, Any]], Any] | None = None
+) -> Any:
+    """A key: what it is, and its default, which may be the value `of` another key."""
+    if of is None:
+        return Field(default, description=about)
+    return Field(default_factory=(lambda keys: keys[of]) if isinstance(of, str) else of, description=about)
+
+
+class Table(BaseModel):
+    """A table of the file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+
+
+class ModelTable(Table):
+    """What stands at the model's ends."""
+
+    vocab: PositiveInt = key("rows of the token table; number of logits")
+    hidden: PositiveInt = key("elements per token between the blocks")
+    context: PositiveInt = key("the longest context; rows of a learned position table")
+    positions: Literal["rotary", "learned", "sines", "relative", "alibi", "none"] = key(
+        "learned: a table; sines: computed, nothing stored; relative: a table of `buckets` scores per head on each"
+        " side, as in T5"
+    )
+    tied: StrictBool = key("the token table is also the head's weight", False)
+    head_bias: StrictBool = key("the head has a bias", False)
+    scale_embedding: StrictBool = key("multiply each token's row by √hidden", False)
+    buckets: PositiveInt = key("distances that `relative` positions tell apart", 32)
+    latent_attention: Literal["auto", "expanded", "absorbed", "unpacked"] = key(
+        "how latent attention is run, where a block has it: auto is expanded or absorbed, whichever takes fewer FLOPs"
+        " in a step; unpacked keeps the keys and values of all heads",
+        "auto",
+    )
+    source_vocab: PositiveInt | None = key("rows of the encoder's own token table; `vocab` is then the decoder's", None)
+    source_hidden: PositiveInt | None = key(
+        "`hidden` of the encoder, where it is another; it then has a token table of its own", None
+    )
+    source_context: PositiveInt | None = key("the longest source; rows of its learned position table", None)
+
+
+class AttentionTable(Table):
+    """Self-attention; the decoder's attention to a source has the same heads."""
+
+    heads: PositiveInt = key("query heads")
+    kv_heads: PositiveInt = key("key/value heads; they divide `heads`", of="heads")
+    head_dim: PositiveInt | None = key("size of a head; heads · head_dim need not be `hidden`", None)
+    bias: StrictBool = key("biases on the q, k and v projections, and on the gate's", False)
+    out_bias: StrictBool = key("a bias on the output projection", of="bias")
+    window: PositiveInt | None = key("keys that a query sees, its own included; decoder only", None)
+    qk_norm: NormKind | None = key(
+        "a norm on queries and keys, one scale of head_dim for all heads; not in cross attention", None
+    )
+    gate: StrictBool = key(
+        "one more projection, as wide as the queries, gates what the heads read; not in cross attention", False
+    )
+    scores: Scores = key('"distance": a score is max |q − k|: pointwise work, no product', "product")
+    rotated: StrictBool = key("false: rotary positions leave its queries and keys out", True)
+    rotary_dim: PositiveInt | None = key(
+        "rotated elements of a head, where some are left out; even, at most `head_dim`", None
+    )
+    rotary_base: PositiveFloat = key("base of the rotary angles; no count depends on it", 10_000.0)
+
+
+class LatentTable(Table):
+    """Latent attention in place of attention: keys and values of all heads are made from one short vector per token."""
+
+    heads: PositiveInt = key("query heads, each with keys and values of its own")
+    kv_rank: PositiveInt = key("size of the latent of keys and values")
+    nope_dim: PositiveInt = key("elements of a query or key head that are not rotated; keys' from the latent")
+    rope_dim: PositiveInt = key("rotated elements of a head; all heads share those of the key; even")
+    value_dim: PositiveInt = key("size of a value head, from the latent", of="nope_dim")
+    q_rank: PositiveInt | None = key("size of the latent of queries; absent: queries have none", None)
+    bias: StrictBool = key("biases on the products that give latents, and on the output projection", False)
+    rotary_base: PositiveFloat = key("base of the rotary angles; no count depends on it", 10_000.0)
+
+
+class CrossTable(Table):
+    """The decoder's attention to the source, where it differs from its self-attention."""
+
+    bias: StrictBool | None = key("default: as in `attention`", None)
+    out_bias: StrictBool | None = key("default: `bias` if it is given here, else as in `attention`", None)
+    scores: Scores | None = key("default: as in `attention`", None)
+
+
+class FeedForwardTable(Table):
+    """The feed-forward network."""
+
+    width: PositiveInt = key("width between its two products")
+    gated: StrictBool = key("a third matrix, whose activated result multiplies another's", False)
+    bias: StrictBool = key("biases on all its projections", False)
+    activation: Activation = key("no count depends on it", of=lambda keys: "silu" if keys["gated"] else "gelu")
+    norm: NormKind | None = key("a norm inside the network, on its input", None)
+    called: StrictBool = key("false: stored but never run, nor are its norms and addition", True)
+
+
+class ExpertsTable(Table):
+    """Experts in place of the feed-forward network: gated networks, of which each token passes through some."""
+
+    experts: PositiveInt = key("networks that are stored")
+    active: PositiveInt = key("networks that each token is sent to")
+    width: PositiveInt = key("width of one expert")
+    shared: PositiveInt | None = key("width of one more network, which every token passes through", None)
+    shared_gate: StrictBool = key("weight the shared network's result by one number per token", False)
+    bias: StrictBool = key(
+        "biases on the router, every expert's projections and the shared network's; its gate has none", False
+    )
+    activation: Activation = key("no count depends on it", "silu")
+
+
+class MambaTable(Table):
+    """Mamba in place of attention, in some of the decoder's blocks."""
+
+    inner: PositiveInt = key("channels")
+    state: PositiveInt = key("elements in a channel's state", 16)
+    kernel: PositiveInt = key("tokens that the convolution sees", 4)
+    rank: PositiveInt | None = key("elements from which a token's step size is computed", None)
+    bias: StrictBool = key("biases on the input and output projections", False)
+    conv_bias: StrictBool = key("a bias on the convolution", True)
+    network: StrictBool = key("its blocks also have the feed-forward network", False)
+    activation: Activation = key("no count depends on it", "silu")
+
+
+class Mamba2Table(Table):
+    """Mamba-2 in place of attention, in some of the decoder's blocks."""
+
+    heads: PositiveInt = key("heads, each with a state of `head_dim` · `state`")
+    head_dim: PositiveInt = key("size of a head")
+    groups: PositiveInt = key("groups of heads that share what writes and reads; they divide `heads`", 1)
+    state: PositiveInt = key("elements in a channel's state", 128)
+    kernel: PositiveInt = key("tokens that the convolution sees", 4)
+    chunk: PositiveInt = key("tokens in a chunk; several new tokens run in whole chunks", 256)
+    bias: StrictBool = key("biases on the input and output projections", False)
+    conv_bias: StrictBool = key("a bias on the convolution", True)
+    gated_norm: StrictBool = key("a norm behind the gate", True)
+    network: StrictBool = key("its blocks also have the feed-forward network", False)
+    activation: Activation = key("no count depends on it", "silu")
+
+
+class DeltaNetTable(Table):
+    """Gated DeltaNet in place of attention, in some of the decoder's blocks."""
+
+    heads: PositiveInt = key("value heads, each with a state of `key_dim` · `value_dim`")
+    key_heads: PositiveInt = key("heads of queries and keys; they divide `heads`", of="heads")
+    key_dim: PositiveInt = key("size of a query or key head")
+    value_dim: PositiveInt = key("size of a value head", of="key_dim")
+    kernel: PositiveInt = key("tokens that the convolution sees", 4)
+    decay_rank: PositiveInt | None = key(
+        "every channel of a key decays by itself, as in KDA: elements from which these decays, and the gate, are"
+        " computed; absent: one decay per head",
+        None,
+    )
+    chunk: PositiveInt = key("tokens in a chunk; several new tokens run in whole chunks", 64)
+    activation: Activation = key("no count depends on it", "silu")
+
+
+class ShortConvolutionTable(Table):
+    """A gated short convolution in place of attention, in some of the decoder's blocks."""
+
+    kernel: PositiveInt = key("tokens that the convolution sees", 3)
+    bias: StrictBool = key("biases on both projections and the convolution", False)
+
+
+class Listed(Table):
+    """The blocks that have a mixer in place of attention, where a side's table lists them."""
+
+    layers: Annotated[list[NonNegativeInt], Field(min_length=1)] = key(
+        "indices of the blocks that have it, from 0; the others have attention"
+    )
+
+
+class ListedMamba(Listed, MambaTable):
+    """Mamba in place of attention, in the decoder's blocks that are listed."""
+
+
+class ListedMamba2(Listed, Mamba2Table):
+    """Mamba-2 in place of attention, in the decoder's blocks that are listed."""
+
+
+class ListedDeltaNet(Listed, DeltaNetTable):
+    """Gated DeltaNet in place of attention, in the decoder's blocks that are listed."""
+
+
+class ListedShortConvolution(Listed, ShortConvolutionTable):
+    """A gated short convolution in place of attention, in the decoder's blocks that are listed."""
+
+
+class NormTable(Table):
+    """The norms around the sublayers."""
+
+    kind: NormKind = key("layer: scale and shift; rms: scale")
+    order: Literal["pre", "post", "parallel", "sandwich", "reordered"] = key(
+        "pre: x + f(norm(x)); post: norm(x + f(x)); parallel: attention and network side by side; sandwich: x +"
+        " norm(f(norm(x))); reordered: x + norm(f(x))",
+        "pre",
+    )
+    shared: StrictBool = key("one norm per layer, shared by its sublayers", False)
+    final: StrictBool = key("a norm after each side's last layer", of=lambda keys: keys["order"] != "post")
+    embedding: StrictBool = key("a norm after the tables", False)
+
+
+class LayerTable(Table):
+    """The parts of one kind of layer, with those of the common tables."""
+
+    attention: AttentionTable | None = None
+    latent_attention: LatentTable | None = None
+    mamba: MambaTable | None = None
+    mamba2: Mamba2Table | None = None
+    delta_net: DeltaNetTable | None = None
+    short_convolution: ShortConvolutionTable | None = None
+    feed_forward: FeedForwardTable | None = None
+    experts: ExpertsTable | None = None
+
+
+class SideTable(Table):
+    """One side. It may repeat the tables of its parts, with the keys in which it differs."""
+
+    layers: LayerCount = key("blocks")
+    pattern: list[str] | None = key(
+        "kinds of its layers, in their order, repeated up to the last layer; absent: all are alike", None
+    )
+    blocks: list[LayerTable]
+    """Kinds of layers, in the order in which they first run."""
+    named: list[str]
+    """For each kind, the table that describes only it, `[decoder.local]`; empty where there is none."""
+    each: list[int]
+    """For each layer, which kind it is."""
+    cross_attention: CrossTable | None = None
+    mamba: ListedMamba | None = None
+    mamba2: ListedMamba2 | None = None
+    delta_net: ListedDeltaNet | None = None
+    short_convolution: ListedShortConvolution | None = None
+
+
+SIDES = ("encoder", "decoder")
+PARTS: dict[str, type[Table]] = {name: get_args(of.annotation)[0] for name, of in LayerTable.model_fields.items()}
+LISTED: dict[str, type[Listed]] = {
+    name: get_args(of.annotation)[0] for name, of in SideTable.model_fields.items() if name in PARTS
+}
+"""Mixers in place of attention, which a side's table gives to the layers that it lists."""
+LABELS = {"mamba": "Mamba", "mamba2": "Mamba-2", "delta_net": "DeltaNet", "short_convolution": "short convolutions"}
+"""What error messages call them."""
+MIXERS = ("attention", "latent_attention", *LISTED)
+MLPS = ("feed_forward", "experts")
+PLACES = ("every", "first")
+"""Tables of a side whose own tables go by a number of layers."""
+COMMON = {name: table for name, table in PARTS.items() if name not in LISTED}
+"""Tables that each side may have again, with other keys."""
+DECODER_ONLY = ("latent_attention", *LISTED)
+WITHOUT_MLP = tuple(name for name in LISTED if "network" in PARTS[name].model_fields)
+"""Mixers whose layers have no MLP, unless their table says so."""
+ANY = "*"
+"""In a name: any kind of layer, or any number of layers."""
+
+
+def _of_side(side: str, tables: Mapping[str, type[Table]]) -> dict[str, type[Table]]:
+    return {name: table for name, table in tables.items() if side == "decoder" or name not in DECODER_ONLY}
+
+
+KEYS_OF: dict[str, type[Table]] = {"model": ModelTable, **COMMON, "norm": NormTable}
+KEYS_OF |= {f"{side}.{name}": table for side in SIDES for name, table in _of_side(side, COMMON).items()}
+KEYS_OF |= {"decoder.cross_attention": CrossTable, **{f"decoder.{name}": table for name, table in LISTED.items()}}
+KEYS_OF |= {f"{side}.{ANY}.{name}": table for side in SIDES for name, table in _of_side(side, PARTS).items()}
+"""Every table of keys but the sides themselves, which have their layers."""
+TABLES = (*KEYS_OF, *SIDES, *(f"{side}.{name}" for side in SIDES for name in (*PLACES, ANY)))
+OF_A_SIDE = ("layers", "pattern", *PARTS, "cross_attention", *PLACES)
+"""Names in a side's table that are not kinds of layers."""
+KEYS = (
+    *(f"{name}.{key}" for name, table in KEYS_OF.items() for key in table.model_fields),
+    *(f"{side}.{key}" for side in SIDES for key in ("layers", "pattern")),
+)
+"""Every key by its dotted name."""
+NUMBER = re.compile(r"[1-9][0-9]{0,5}")
+WORD = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
+
+
+def counts(path: str) -> bool:
+    """True if a count depends on a key."""
+    return path.rpartition(".")[2] not in REFERENCE_ONLY
+
+
+def general(path: str) -> str:
+    """A dotted name with `*` for the kind of layer, or for the number of layers, where it has one."""
+    words = path.split(".")
+    if len(words) > 1 and words[0] in SIDES:
+        if words[1] in PLACES:
+            words[1:3] = [ANY] if len(words) > 2 else words[1:3]
+        elif words[1] not in OF_A_SIDE:
+            words[1] = ANY
+    return ".".join(words)
+
+
+def keys_of_kinds(paths: Mapping[str, Any]) -> frozenset[str]:
+    """Every key that kinds of layers, and layers by number, may have in a file with these dotted names."""
+    split = (path.split(".") for path in paths if path.startswith(SIDES))
+    places = {".".join(words[:3]) for words in split if len(words) > 3 and words[1] in PLACES}
+    for side in SIDES:
+        pattern = paths.get(f"{side}.pattern")
+        places |= {f"{side}.{word}" for word in pattern} if isinstance(pattern, list) else set()
+    return frozenset(f"{place}.{name}.{key}" for place in places for name in PARTS for key in PARTS[name].model_fields)
+
+
+def flattened(tables: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    """Tables within tables as keys with dotted names; a table without keys is a key itself."""
+    flat: dict[str, Any] = {}
+    for name, value in tables.items():
+        path = f"{before}{name}"
+        if isinstance(value, Mapping) and value and general(path) in TABLES:
+            flat |= flattened(value, f"{path}.")
+        else:
+            flat[path] = value
+    return flat
+
+
+def nested(flat: Mapping[str, Any]) -> Tables:
+    """The tables again, without keys that are null. Raises ConfigError for an unknown table or key."""
+    tables: Tables = {}
+    for path, value in flat.items():
+        if value is None:
+            continue
+        named = general(path)
+        _check_kind(path, flat)
+        if named in TABLES and not isinstance(value, Mapping):
+            raise ConfigError(f"[{path}] must be a table, not {format_value(value)}")
+        if named not in TABLES and named not in KEYS:
+            raise _unknown(path)
+        *outer, name = path.split(".")
+        at = tables
+        for word in outer:
+            at = at.setdefault(word, {})
+        at.setdefault(name, {}) if named in TABLES else at.update({name: value})
+    return tables
+
+
+def _check_kind(path: str, flat: Mapping[str, Any]) -> None:
+    """Raises ConfigError for a kind of layer that its side's pattern does not name, and for no number of layers."""
+    side, _, rest = path.partition(".")
+    kind, _, inner = rest.partition(".")
+    if side not in SIDES or not rest:
+        return
+    if kind in PLACES:
+        number = inner.partition(".")[0]
+        if inner and not NUMBER.fullmatch(number):
+            said = f"[{side}.{kind}.{cut(number)}]: {cut(number)!r} is no number of layers"
+            raise ConfigError(said, f"as in [{side}.{kind}.6.attention]")
+        return
+    pattern = flat.get(f"{side}.pattern")
+    if kind in OF_A_SIDE or (pattern is not None and not (pattern and isinstance(pattern, list))):
+        return  # such a pattern is refused later
+    kinds = [word for word in pattern or () if isinstance(word, str)]
+    if kind in kinds:
+        return
+    known = [name for name in _within(side) if "." not in name] + kinds
+    if kinds:
+        named = f"{side}.pattern names {', '.join(map(cut, dict.fromkeys(kinds)))}"
+        raise ConfigError(f"[{side}] has no {cut(kind)!r}: {cut(named)}", nearest(kind, known))
+    if inner.partition(".")[0] in PARTS and not nearest(kind, known):
+        raise ConfigError(f"[{side}] has no {cut(kind)!r}", f'{side}.pattern = ["{cut(kind)}", …] would name it')
+    raise _unknown(f"{side}.{kind}")
+
+
+def _within(place: str) -> list[str]:
+    """Keys and tables in a table."""
+    found = (name.removeprefix(f"{place}.") for name in (*KEYS, *TABLES) if name.rpartition(".")[0] == place)
+    return [name for name in found if name != ANY]
+
+
+def _unknown(path: str) -> ConfigError:
+    """The error for an unknown name, with the nearest known one."""
+    words = path.split(".")
+    places = (".".join(words[:length]) for length in range(min(len(words) - 1, 4), 0, -1))
+    place = next((place for place in places if general(place) in TABLES and place != path), "")
+    name = words[place.count(".") + 1 if place else 0]
+    if not place:
+        tables = [f"[{table}]" for table in TABLES if "." not in table]
+        known = nearest(f"[{name}]", tables) or f"known tables: {', '.join(tables)}"
+        return ConfigError(f"unknown table [{cut(name)}]", known)
+    keys = _within(general(place))
+    parts = [f"[{place}.{part}]" for part, table in PARTS.items() if part in keys and name in table.model_fields]
+    known = f"it is a key of {' and '.join(parts)}" if parts else f"known keys: {', '.join(sorted(keys))}"
+    return ConfigError(f"[{place}] has no {cut(name)!r}", (None if parts else nearest(name, keys)) or known)
