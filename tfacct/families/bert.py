@@ -11,7 +11,6 @@ from tfacct.architecture.parts import (
     Embedding,
     FeedForward,
     Head,
-    Idle,
     Norm,
     Pooler,
     Positions,
@@ -248,25 +247,6 @@ class DecoderCapable(BertBase):
     is_decoder: StrictBool = False
     position_embedding_type: StrictStr = "absolute"
     required_values: ClassVar[Mapping[str, object]] = {"position_embedding_type": "absolute", "is_decoder": False}
-
-
-class StoresPooler(DecoderCapable):
-    """Every class stores the pooler, and runs it even if nothing reads its result."""
-
-    hf_extra_note = "it runs the pooler, whose result nothing reads"
-
-    def transformer(self) -> Transformer:
-        model = super().transformer()
-        return (
-            model
-            if model.pooler is not None
-            else replace(model, extra_parts=(*model.extra_parts, Idle(hidden=self.hidden_size)))
-        )
-
-    def hf_products(self) -> Transformer | None:
-        model = self.transformer()
-        run = Pooler(hidden=self.hidden_size)
-        return replace(model, extra_parts=(), pooler=run) if model.extra(Idle) is not None else None
 
 
 class Bert(DecoderCapable):

@@ -25,12 +25,11 @@ from tfacct.reference.hyper import HyperHead
 from tfacct.reference.images import AttentionPooler, Merger, Patches, Projector, TokenPooler, merging
 from tfacct.reference.module_classes import family_module, module_class
 from tfacct.reference.modules import ACTIVATIONS, Head, Tokens, Unused
-from tfacct.reference.modules import Embedding as Tables
 from tfacct.reference.part_module import Past
 from tfacct.reference.per_layer import PerLayerEmbedding, PerLayerProjection
-from tfacct.reference.positions import Boxes, ClassAndPatches, Crossed, Positions, Segments, Sines
+from tfacct.reference.positions import AddedEmbedding, ClassAndPatches, Crossed, Positions, Segments, Sines
 from tfacct.reference.rotary import Angles
-from tfacct.reference.shaped import NeighbouredTokens, ShapedTokens
+from tfacct.reference.shaped import NeighbouredTokens
 from tfacct.reference.step import Step
 
 
@@ -62,8 +61,6 @@ def _front(part: parts.Embedding | parts.Patches | parts.Stem) -> nn.Module:
         return own(part)  # type: ignore[no-any-return]
     if isinstance(part, parts.Stem):
         return Stem(part)
-    if isinstance(part, parts.ShapedEmbedding):
-        return ShapedTokens(part)
     if isinstance(part, parts.Embedding) and part.beside:
         return NeighbouredTokens(part)
     return Patches(part) if isinstance(part, parts.Patches) else Tokens(part)
@@ -71,23 +68,17 @@ def _front(part: parts.Embedding | parts.Patches | parts.Stem) -> nn.Module:
 
 def _extra(part: parts.Part) -> nn.Module:
     """Module of an extra embedding or of another part next to the layers."""
+    if (own := family_module(part)) is not None:
+        return own(part)  # type: ignore[no-any-return]
     match part:
         case parts.Segments():
             return Segments(part)
-        case parts.Boxes():
-            return Boxes(part)
         case parts.Distances():
             return Distances(part)
         case parts.FirstConvolution():
             return FirstConvolution(part)
-        case parts.Turns():  # stored only: angles are computed here
-            table = Tables(part.rows, part.head_dim)
-            table.weight.requires_grad = False
-            return table
         case parts.Contacts():
             return nn.ModuleDict({"regression": Unused(part.maps, 1, bias=True)})
-        case parts.Idle():
-            return Unused(part.hidden, part.hidden, bias=True)
     raise TypeError(f"the reference model has no module for {type(part).__name__}")
 
 
@@ -222,7 +213,7 @@ class Decoder(nn.Module):
         positions = positions if self.longest is None else padded(positions, self.longest)
         x = self._placed(x, positions, behind=False)
         for added in (getattr(self, name) for name in self.added):
-            x = added(x, positions) if isinstance(added, (Segments, Boxes)) else x
+            x = added(x, positions) if isinstance(added, AddedEmbedding) else x
         x = self.embed.widened(self._placed(through(self.embed_norm, x), positions, behind=True))
         read = None if self.encoder is None or source is None else self.encoder(source)
         step = Step(x, positions, self._bias(past, positions))

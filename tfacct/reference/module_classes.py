@@ -23,7 +23,6 @@ from tfacct.reference.mixing import ShortConvolution
 from tfacct.reference.modules import FeedForward
 from tfacct.reference.part_module import PartModule
 from tfacct.reference.per_layer import PerLayerInput
-from tfacct.reference.relative import RelativeAttention
 from tfacct.reference.shared import AdaptedFeedForward, SharedOutput
 
 FAMILIES = "tfacct.families."
@@ -34,7 +33,6 @@ MODULES: dict[type[parts.Part], type[PartModule]] = {
     parts.CompressedAttention: CompressedAttention,
     parts.CrossAttention: CrossAttention,
     parts.Mamba: Mamba,
-    parts.RelativeAttention: RelativeAttention,
     parts.NarrowAttention: NarrowAttention,
     parts.NarrowNetworks: NarrowNetworks,
     parts.Mamba2: Mamba2,

@@ -110,24 +110,11 @@ class Sines(nn.Module):
         return out
 
 
-class Boxes(nn.Module):
-    """Rows of the four tables of a token's box, added to its row: all boxes begin and end in the first place."""
-
-    def __init__(self, part: parts.Boxes) -> None:
-        super().__init__()
-        for name in part.TABLES:
-            self.add_module(name, Embedding(part.rows, part.hidden))
-        for name in part.ADDED:
-            self.add_module(f"{name}_add", Add())
-
-    def forward(self, x: Tensor, positions: Tensor) -> Tensor:
-        first = positions.to(x.device) * 0
-        for table, name in zip("xyxyhw", parts.Boxes.ADDED, strict=True):
-            x = self.get_submodule(f"{name}_add")(x, self.get_submodule(table)(first))
-        return x
+class AddedEmbedding(nn.Module):
+    """An embedding that is added to that of the tokens: it reads the sum so far, and the positions."""
 
 
-class Segments(Embedding):
+class Segments(Embedding, AddedEmbedding):
     """A learned table of segments, added to the token's row: all tokens are of the first."""
 
     def __init__(self, part: parts.Segments) -> None:

@@ -3,7 +3,7 @@
 from tfacct.architecture.parts.altup import AltUp, AltUpExpand, AltUpMerge, AltUpResidual, Laurel, SparseFeedForward
 from tfacct.architecture.parts.attention import Attention, Gate, Grouped, QKNorm, Rotary, Temperature
 from tfacct.architecture.parts.bottleneck import NarrowAttention, NarrowNetworks
-from tfacct.architecture.parts.classes import Classes, Contacts, Idle, Pooler, TokenPooler
+from tfacct.architecture.parts.classes import Classes, Contacts, Pooler, TokenPooler
 from tfacct.architecture.parts.compressed import CompressedAttention
 from tfacct.architecture.parts.convolution import FirstConvolution, ShortConvolution
 from tfacct.architecture.parts.cross import (
@@ -15,7 +15,7 @@ from tfacct.architecture.parts.cross import (
     RelativeBias,
 )
 from tfacct.architecture.parts.delta import DeltaNet
-from tfacct.architecture.parts.embedding import Boxes, Embedding, Head, Positions, Segments, Stem, Tasks, Turns
+from tfacct.architecture.parts.embedding import Embedding, Head, Positions, Segments, Stem
 from tfacct.architecture.parts.experts import Experts
 from tfacct.architecture.parts.feed_forward import AdaptedFeedForward, FeedForward, XieluFeedForward
 from tfacct.architecture.parts.hyper import HyperConnection, HyperHead, HyperResult
@@ -31,14 +31,12 @@ from tfacct.architecture.parts.norm import Norm
 from tfacct.architecture.parts.part import Mixer, Part
 from tfacct.architecture.parts.per_layer import PerLayerEmbedding, PerLayerInput
 from tfacct.architecture.parts.projector import NamedTensors, Projector
-from tfacct.architecture.parts.relative import RelativeAttention
 from tfacct.architecture.parts.residual import GatedResidual, LerpResidual, Residual, Scale
-from tfacct.architecture.parts.shaped import ShapedEmbedding
 from tfacct.architecture.parts.shared import SharedOutput
 from tfacct.ledger.paths import ENCODER, MTP
 
 _LISTED: tuple[type[Part], ...] = (
-    *(Embedding, PerLayerEmbedding, AltUpExpand, Positions, Segments, Tasks, Boxes, Turns, RelativeBias, Distances),
+    *(Embedding, PerLayerEmbedding, AltUpExpand, Positions, Segments, RelativeBias, Distances),
     FirstConvolution,
     *(
         Attention,
@@ -66,7 +64,6 @@ _LISTED: tuple[type[Part], ...] = (
         Pooler,
         Classes,
         Contacts,
-        Idle,
     ),
 )
 _NAMES = tuple(dict.fromkeys(part.name for part in _LISTED))
@@ -74,17 +71,10 @@ _NAMES = tuple(dict.fromkeys(part.name for part in _LISTED))
 
 def headings() -> tuple[str, ...]:
     """Headings that counts are summed under, in the order of tables. A heading of a family's own follows another one,
-    and is here once the family's module is imported; of several that follow the same one, the last by name is first."""
-    following: dict[str, set[str]] = {}
-    for part in _subclasses(Part):
-        if part.listed_after:
-            following.setdefault(part.listed_after, set()).add(part.name)
-
-    def with_following(name: str) -> list[str]:
-        after = sorted(following.get(name, ()), reverse=True)
-        return [name, *(heading for follower in after for heading in with_following(follower))]
-
-    return (ENCODER, *(name for part in _NAMES for name in with_following(part)), MTP)
+    and is here once the family's module is imported."""
+    own = sorted((part.listed_after[1], part.name, part.listed_after[0]) for part in _subclasses(Part))
+    following = {name: dict.fromkeys(own_name for _, own_name, after in own if after == name) for name in _NAMES}
+    return (ENCODER, *(heading for name in _NAMES for heading in (name, *following[name])), MTP)
 
 
 def mixers() -> frozenset[str]:
@@ -110,7 +100,6 @@ __all__ = [
     "AttentionPooler",
     "Averaged",
     "BlockIndexer",
-    "Boxes",
     "Classes",
     "CompressedAttention",
     "Contacts",
@@ -132,7 +121,6 @@ __all__ = [
     "HyperConnection",
     "HyperHead",
     "HyperResult",
-    "Idle",
     "Indexer",
     "LatentAttention",
     "Laurel",
@@ -157,22 +145,18 @@ __all__ = [
     "Positions",
     "Projector",
     "QKNorm",
-    "RelativeAttention",
     "RelativeBias",
     "Residual",
     "Rotary",
     "Scale",
     "Segments",
-    "ShapedEmbedding",
     "SharedOutput",
     "ShortConvolution",
     "SparseFeedForward",
     "Stem",
     "StreamIndexer",
-    "Tasks",
     "Temperature",
     "TokenPooler",
-    "Turns",
     "XieluFeedForward",
     "headings",
     "mixers",

@@ -112,22 +112,6 @@ class Classes(Part):
 
 
 @record(kw_only=True)
-class Idle(Part):
-    """Pooler that is stored, and whose result nothing reads: it need not run (transformers' LayoutLMForMaskedLM)."""
-
-    hidden: Size
-
-    name: ClassVar[str] = "idle"
-    letters: ClassVar[dict[str, str]] = {"hidden": "D"}
-    legend: ClassVar[dict[str, str]] = {"D": "hidden size", "Dp": Pooler.legend["Dp"]}
-    made: ClassVar[dict[str, str]] = {"Dp": "D"}
-
-    def lines(self, at: str) -> tuple[Line, ...]:
-        """Only what is stored."""
-        return (Unused(Matmul(at, "B D, D Dp -> B Dp", bias=True)),)
-
-
-@record(kw_only=True)
 class Contacts(Part):
     """Weights that would say of two tokens whether they touch, by the scores of all heads of all blocks. They are
     stored, and no pass over tokens runs them (transformers' EsmContactPredictionHead)."""

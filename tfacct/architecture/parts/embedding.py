@@ -203,27 +203,6 @@ class Positions(Part):
 
 
 @record(kw_only=True)
-class Turns(Part):
-    """Table of the sines and cosines by which queries and keys turn, stored with the weights: it never changes
-    (transformers' RoFormerSinusoidalPositionalEmbedding)."""
-
-    rows: Size
-    head_dim: Size
-
-    name: ClassVar[str] = "turns"
-    letters: ClassVar[dict[str, str]] = {"rows": "P", "head_dim": "H"}
-    legend: ClassVar[dict[str, str]] = {"P": "rows of the position table", "H": "size of one head"}
-
-    def multiples(self) -> dict[str, int]:
-        """A sine and a cosine for each pair."""
-        return {"H": 2}
-
-    def lines(self, at: str) -> tuple[Line, ...]:
-        """Table."""
-        return (Table(at, "P H", embedding=False, trained=False),)
-
-
-@record(kw_only=True)
 class Segments(Part):
     """Learned table of a text's segments, added to the token's row. `narrow`: `hidden` is the width of that row."""
 
@@ -246,37 +225,6 @@ class Segments(Part):
             Table(at, f"{self.counted} {row(self.narrow)}"),
             Pointwise(f"{at}.add", f"B T {row(self.narrow)}", kind="sum"),
         )
-
-
-@record(kw_only=True)
-class Tasks(Segments):
-    """Learned table of the tasks that a text is read for, added to the token's row (transformers' ErnieEmbeddings)."""
-
-    name: ClassVar[str] = "task_embed"
-    letters: ClassVar[dict[str, str]] = {"rows": "Vk", "hidden": "D"}
-    legend: ClassVar[dict[str, str]] = {"Vk": "tasks that a text is read for", "D": WIDTHS["D"]}
-    counted: ClassVar[str] = "Vk"
-
-
-@record(kw_only=True)
-class Boxes(Part):
-    """Learned tables of where on a page a token's box begins and ends, of its height and its width; six rows of them
-    are added to the token's (transformers' LayoutLMEmbeddings)."""
-
-    rows: Size
-    hidden: Size
-
-    TABLES: ClassVar[tuple[str, ...]] = ("x", "y", "h", "w")
-    ADDED: ClassVar[tuple[str, ...]] = ("left", "upper", "right", "lower", "height", "width")
-
-    name: ClassVar[str] = "box_embed"
-    letters: ClassVar[dict[str, str]] = {"rows": "Vb", "hidden": "D"}
-    legend: ClassVar[dict[str, str]] = {"Vb": "places across a page", "D": WIDTHS["D"]}
-
-    def lines(self, at: str) -> tuple[Line, ...]:
-        """Tables and additions."""
-        tables = (Table(f"{at}.{name}", "Vb D") for name in self.TABLES)
-        return (*tables, *(Pointwise(f"{at}.{name}_add", "B T D", kind="sum") for name in self.ADDED))
 
 
 @record(kw_only=True)

@@ -21,8 +21,9 @@ class Part:
     name: ClassVar[str] = ""
     """Name in its path, and heading of its counts. A part without a name has neither weights nor products, or is summed
     with others."""
-    listed_after: ClassVar[str] = ""
-    """Heading that its own follows in tables. Of a part that one family has: others are listed in `parts`."""
+    listed_after: ClassVar[tuple[str, int]] = ("", 0)
+    """Heading that its own follows in tables, and its place among those that follow it. Of a part that one family has:
+    others are listed in `parts`."""
     label: ClassVar[str] = ""
     """What messages call it, if not by the words of its class's name."""
     mesh_unsupported: ClassVar[str] = ""

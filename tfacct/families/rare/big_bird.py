@@ -7,8 +7,9 @@ from tfacct.architecture.parts import Embedding
 from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
 from tfacct.base.spelling import setting
-from tfacct.families.bert import ENCODING, MASKED, Bert, StoresPooler
+from tfacct.families.bert import ENCODING, MASKED, Bert
 from tfacct.families.fields import StrictBool, StrictStr
+from tfacct.families.rare.layoutlm import StoresPooler
 from tfacct.families.task_heads import TOKENS_CLASSIFIED
 
 FULL = "original_full"

@@ -1,11 +1,24 @@
 """ERNIE 1 to 3: BERT with embeddings of tasks."""
 
 from dataclasses import replace
+from typing import ClassVar
 
-from tfacct.architecture.parts import Tasks
+from tfacct.architecture.parts import Segments
 from tfacct.architecture.transformer import Transformer
+from tfacct.base.record import record
 from tfacct.families.bert import PRETRAINING, Bert
 from tfacct.families.fields import PositiveInt, StrictBool
+
+
+@record(kw_only=True)
+class TaskEmbedding(Segments):
+    """Embedding of the task that a text is read for, added to those of its tokens (transformers' ErnieEmbeddings)."""
+
+    name: ClassVar[str] = "task_embed"
+    listed_after: ClassVar[tuple[str, int]] = (Segments.name, 0)
+    letters: ClassVar[dict[str, str]] = {"rows": "Vk", "hidden": "D"}
+    legend: ClassVar[dict[str, str]] = {"Vk": "tasks that a text is read for", "D": Segments.legend["D"]}
+    counted: ClassVar[str] = "Vk"
 
 
 class Ernie(Bert):
@@ -21,4 +34,5 @@ class Ernie(Bert):
         model = super().architecture()
         if not self.use_task_id:
             return model
-        return replace(model, extra_embeddings=(Tasks(rows=self.task_type_vocab_size, hidden=self.hidden_size),))
+        tasks = TaskEmbedding(rows=self.task_type_vocab_size, hidden=self.hidden_size)
+        return replace(model, extra_embeddings=(tasks,))

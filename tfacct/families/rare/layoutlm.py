@@ -1,12 +1,75 @@
-"""LayoutLM: BERT with embeddings of a token's box on its page."""
+"""LayoutLM: BERT with embeddings of a token's box on its page, and a pooler that is stored and never read."""
 
 from dataclasses import replace
+from typing import ClassVar
 
-from tfacct.architecture.parts import Boxes
+from tfacct.architecture.parts import Contacts, Part, Pooler, Segments
 from tfacct.architecture.transformer import Transformer
-from tfacct.families.bert import POOLED, Bert, StoresPooler
+from tfacct.base.record import record
+from tfacct.families.bert import POOLED, Bert, DecoderCapable
 from tfacct.families.fields import PositiveInt
 from tfacct.families.task_heads import ANSWERS
+from tfacct.ledger.einsum import Size
+from tfacct.ledger.lines import Line, Matmul, Pointwise, Table, Unused
+
+
+@record(kw_only=True)
+class LayoutEmbedding(Part):
+    """Embeddings of a token's box on its page (transformers' LayoutLMEmbeddings): four tables, for x, y, height and
+    width, of which six rows are added to the token's embedding."""
+
+    rows: Size
+    hidden: Size
+
+    TABLES: ClassVar[tuple[str, ...]] = ("x", "y", "h", "w")
+    ADDED: ClassVar[tuple[str, ...]] = ("left", "upper", "right", "lower", "height", "width")
+
+    name: ClassVar[str] = "box_embed"
+    label: ClassVar[str] = "boxes"
+    listed_after: ClassVar[tuple[str, int]] = (Segments.name, 1)
+    letters: ClassVar[dict[str, str]] = {"rows": "Vb", "hidden": "D"}
+    legend: ClassVar[dict[str, str]] = {"Vb": "places across a page", "D": Segments.legend["D"]}
+
+    def lines(self, at: str) -> tuple[Line, ...]:
+        """Tables and additions."""
+        tables = (Table(f"{at}.{name}", "Vb D") for name in self.TABLES)
+        return (*tables, *(Pointwise(f"{at}.{name}_add", "B T D", kind="sum") for name in self.ADDED))
+
+
+@record(kw_only=True)
+class UnusedPooler(Part):
+    """A pooler that is stored, and whose result nothing reads (transformers' LayoutLMForMaskedLM)."""
+
+    hidden: Size
+
+    name: ClassVar[str] = "idle"
+    label: ClassVar[str] = "idle"
+    listed_after: ClassVar[tuple[str, int]] = (Contacts.name, 0)
+    letters: ClassVar[dict[str, str]] = {"hidden": "D"}
+    legend: ClassVar[dict[str, str]] = {"D": "hidden size", "Dp": Pooler.legend["Dp"]}
+    made: ClassVar[dict[str, str]] = {"Dp": "D"}
+
+    def lines(self, at: str) -> tuple[Line, ...]:
+        """Only what is stored."""
+        return (Unused(Matmul(at, "B D, D Dp -> B Dp", bias=True)),)
+
+
+class StoresPooler(DecoderCapable):
+    """Every class stores the pooler, and runs it even if nothing reads its result."""
+
+    hf_extra_note = "it runs the pooler, whose result nothing reads"
+
+    def transformer(self) -> Transformer:
+        model = super().transformer()
+        if model.pooler is not None:
+            return model
+        return replace(model, extra_parts=(*model.extra_parts, UnusedPooler(hidden=self.hidden_size)))
+
+    def hf_products(self) -> Transformer | None:
+        model = self.transformer()
+        if model.extra(UnusedPooler) is None:
+            return None
+        return replace(model, extra_parts=(), pooler=Pooler(hidden=self.hidden_size))
 
 
 class LayoutLM(StoresPooler, Bert):
@@ -18,9 +81,9 @@ class LayoutLM(StoresPooler, Bert):
     module_names = {
         "idle": ".pooler.dense",
         "pooler": ".pooler.dense",
-        **{f"box_embed.{name}": f".embeddings.{name}_position_embeddings" for name in Boxes.TABLES},
+        **{f"box_embed.{name}": f".embeddings.{name}_position_embeddings" for name in LayoutEmbedding.TABLES},
     }
 
     def architecture(self) -> Transformer:
-        boxes = Boxes(rows=self.max_2d_position_embeddings, hidden=self.hidden_size)
+        boxes = LayoutEmbedding(rows=self.max_2d_position_embeddings, hidden=self.hidden_size)
         return replace(super().architecture(), extra_embeddings=(boxes,))

@@ -1,8 +1,54 @@
 """RoCBert: BERT with embeddings of the shape and the sound of tokens."""
 
-from tfacct.architecture.parts import ShapedEmbedding
+from typing import ClassVar
+
+from tfacct.architecture.parts import Embedding
+from tfacct.base.record import record
 from tfacct.families.bert import POOLED, Bert, DecoderCapable
 from tfacct.families.fields import PositiveInt, StrictBool
+from tfacct.ledger.einsum import Size
+from tfacct.ledger.lines import Line, Matmul, Table
+
+
+@record(kw_only=True)
+class GlyphEmbedding(Embedding):
+    """Embeddings of tokens, of their shapes and of their sounds: Su et al., "RoCBert" (ACL 2022, 2022.acl-long.65),
+    section 3.3, with the order of transformers' RoCBertEmbeddings.
+
+    The three rows are concatenated and projected to the hidden size. `shapes` and `sounds` are rows of these tables,
+    `shape_dim` and `sound_dim` their widths.
+    """
+
+    shapes: Size
+    shape_dim: Size
+    sounds: Size
+    sound_dim: Size
+
+    mesh_unsupported: ClassVar[str] = "tables of shapes and of sounds"
+    letters: ClassVar[dict[str, str]] = {
+        "vocab": "V", "hidden": "D", "shapes": "Vsh", "shape_dim": "Dsh", "sounds": "Vso", "sound_dim": "Dso"
+    }  # fmt: skip
+    legend: ClassVar[dict[str, str]] = {letter: Embedding.legend[letter] for letter in "VD"} | {
+        "Vsh": "shapes of tokens",
+        "Dsh": "width of the table of shapes",
+        "Vso": "sounds of tokens",
+        "Dso": "width of the table of sounds",
+        "Dal": "rows of token, shape and sound side by side, D + Dsh + Dso",
+    }
+    made: ClassVar[dict[str, str]] = {"Dal": "D + Dsh + Dso"}
+
+    def derived(self) -> dict[str, str]:
+        """All three rows together."""
+        return self.made
+
+    def lines(self, at: str) -> tuple[Line, ...]:
+        """Three tables, and the projection of their rows."""
+        return (
+            Table(at, "V D"),
+            Table(f"{at}.shapes", "Vsh Dsh"),
+            Table(f"{at}.sounds", "Vso Dso"),
+            Matmul(f"{at}.project", "B T Dal, Dal D -> B T D", bias=True),
+        )
 
 
 class RoCBert(DecoderCapable):
@@ -32,8 +78,8 @@ class RoCBert(DecoderCapable):
     }
     tensor_names = Bert.tensor_names
 
-    def embedding(self) -> ShapedEmbedding:
-        return ShapedEmbedding(
+    def embedding(self) -> GlyphEmbedding:
+        return GlyphEmbedding(
             vocab=self.vocab_size,
             hidden=self.hidden_size,
             shapes=self.shape_vocab_size,

@@ -1,13 +1,39 @@
 """RoFormer: BERT with rotary embedding, whose sines and cosines are stored."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
-from tfacct.architecture.parts import Attention, Pooler, Rotary, Turns
+from tfacct.architecture.parts import Attention, Part, Pooler, Rotary, Segments
 from tfacct.architecture.transformer import Transformer
+from tfacct.base.record import record
 from tfacct.families.bert import ENCODING, Bert, DecoderCapable
 from tfacct.families.fields import PositiveInt, StrictBool, require_even
 from tfacct.families.task_heads import BODY
+from tfacct.ledger.einsum import Size
+from tfacct.ledger.lines import Line, Table
+
+
+@record(kw_only=True)
+class SinusoidTable(Part):
+    """Table of the sines and cosines of rotary embedding, stored with the weights and not trained (transformers'
+    RoFormerSinusoidalPositionalEmbedding)."""
+
+    rows: Size
+    head_dim: Size
+
+    name: ClassVar[str] = "turns"
+    label: ClassVar[str] = "turns"
+    listed_after: ClassVar[tuple[str, int]] = (Segments.name, 2)
+    letters: ClassVar[dict[str, str]] = {"rows": "P", "head_dim": "H"}
+    legend: ClassVar[dict[str, str]] = {"P": "rows of the position table", "H": "size of one head"}
+
+    def multiples(self) -> dict[str, int]:
+        """A sine and a cosine for each pair."""
+        return {"H": 2}
+
+    def lines(self, at: str) -> tuple[Line, ...]:
+        """Table."""
+        return (Table(at, "P H", embedding=False, trained=False),)
 
 
 class RoFormer(DecoderCapable):
@@ -34,5 +60,5 @@ class RoFormer(DecoderCapable):
         return
 
     def architecture(self) -> Transformer:
-        turns = Turns(rows=self.max_position_embeddings, head_dim=self.attention().head_dim)
+        turns = SinusoidTable(rows=self.max_position_embeddings, head_dim=self.attention().head_dim)
         return replace(super().architecture(), extra_embeddings=(turns,))

@@ -1,17 +1,53 @@
-"""XLNet: attention with relative sinusoidal positions."""
+"""XLNet, and its relative attention."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
-from tfacct.architecture.parts import Embedding, Head, Pooler, RelativeAttention
+from tfacct.architecture.parts import Attention, Embedding, Head, Pooler
+from tfacct.architecture.parts.cross import DIRECTIONS
 from tfacct.base.errors import ConfigError
+from tfacct.base.record import record
 from tfacct.families.bert import CLASSES, BertLike
 from tfacct.families.family import ABSENT, mlp_modules
 from tfacct.families.fields import LayerCount, NonNegativeInt, PositiveFloat, PositiveInt, StrictBool, StrictStr
 from tfacct.families.task_heads import BODY, CAUSAL_MODEL, SCORED, TOKENS_CLASSIFIED
-from tfacct.ledger.lines import FLOPS_PER_MULTIPLY_ADD
+from tfacct.ledger.lines import FLOPS_PER_MULTIPLY_ADD, Line, Matmul, Pointwise, Table, Unused
 from tfacct.ledger.workload import Workload
+
+
+@record(kw_only=True)
+class RelativeAttention(Attention):
+    """Relative attention: Dai et al., "Transformer-XL" (arXiv 1901.02860), section 3.3, and "XLNet" (1906.08237), with
+    the products of transformers' XLNetRelativeAttention.
+
+    Queries plus one learned vector per head are multiplied with the keys of tokens, and queries plus another one with
+    the keys of distances: projections of sines and cosines, two per token, which each layer computes anew. Embeddings
+    of segments are stored, and never read without segments.
+    """
+
+    mesh_unsupported: ClassVar[str] = "attention that scores distances by products"
+    legend: ClassVar[dict[str, str]] = {
+        **{letter: Attention.legend[letter] for letter in "DNKGH"},
+        "Xd": DIRECTIONS,
+        "Vt": "texts of a pair, 2",
+    }
+
+    def derived(self) -> dict[str, str]:
+        """Query heads, both directions of a distance, and both texts of a pair."""
+        return self.made | {"Xd": "2", "Vt": "2"}
+
+    def _of_queries_and_keys(self, at: str) -> Iterator[Line]:
+        yield Matmul(f"{at}.r_proj", "B Xd S D, D N H -> B Xd S N H")
+        yield Pointwise(f"{at}.content", "B T N H", bias="N H", kind="sum")
+        yield Pointwise(f"{at}.position", "B T N H", bias="N H", kind="sum")
+        yield Table(f"{at}.segments", "Vt N H", embedding=False)
+        yield Unused(Pointwise(f"{at}.segment", "B T N H", bias="N H", kind="sum"))
+
+    def _of_scores(self, at: str) -> Iterator[Line]:
+        yield Matmul(f"{at}.positions", "B T N H, B Xd S N H -> B N T Xd S")
+        yield Pointwise(f"{at}.position_add", "B K G T S", kind="sum")
+        yield from Attention._of_scores(self, at)
 
 
 class XLNet(BertLike):

@@ -1,4 +1,4 @@
-"""The reference model's attention that scores distances by products of sines and cosines.
+"""The reference model's relative attention.
 
 Shapes: heads are (batch, heads, tokens, head size).
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from tfacct.architecture import parts
+from tfacct.families.rare import xlnet
 from tfacct.reference.attention import Attention, by_head
 from tfacct.reference.disentangled import Gather
 from tfacct.reference.modules import Linear, Product, Work
@@ -17,7 +17,7 @@ from tfacct.reference.step import Step
 
 
 class Shifted(Work):
-    """Queries, and a learned vector of their head."""
+    """Queries, plus a learned vector per head."""
 
     def __init__(self, heads: int, size: int) -> None:
         super().__init__()
@@ -36,9 +36,9 @@ class Stored(nn.Module):
 
 
 class RelativeAttention(Attention):
-    """Attention with keys of distances beside those of contents."""
+    """Attention with keys of distances, next to those of contents."""
 
-    def __init__(self, part: parts.RelativeAttention, angles: Angles | None, *, fused: bool, keep_all: bool) -> None:  # noqa: ARG002
+    def __init__(self, part: xlnet.RelativeAttention, angles: Angles | None, *, fused: bool, keep_all: bool) -> None:
         super().__init__(part, angles, fused=False, keep_all=keep_all)
         self.hidden, heads = part.hidden, (part.heads, part.head_dim)
         self.r_proj = Linear(part.hidden, self.queries, bias=False)
@@ -56,8 +56,8 @@ class RelativeAttention(Attention):
         return mixed
 
     def _distances(self, q: Tensor, tokens: int) -> Tensor:
-        """Sines and cosines of the distances from `tokens` down to as many behind, for each sequence. Of symbols, zeros
-        of that shape. The backward pass goes on to what they were made of, as it does to tokens."""
+        """Sines and cosines of the distances from `tokens` down to −`tokens`, for each sequence; zeros of that shape
+        for symbolic sizes. They require a gradient, as the embedding of tokens does."""
         shape = (q.shape[0], 2 * tokens, self.hidden)
         if not isinstance(self.hidden, int):
             return q.new_zeros(shape).requires_grad_(torch.is_grad_enabled())

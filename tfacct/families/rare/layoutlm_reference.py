@@ -1,0 +1,33 @@
+"""The reference model's embeddings of boxes, and a pooler that is never read."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from tfacct.families.rare import layoutlm
+from tfacct.reference.modules import Add, Embedding, Unused
+from tfacct.reference.positions import AddedEmbedding
+
+
+class LayoutEmbedding(AddedEmbedding):
+    """Embeddings of a token's box, added to that of the token: all boxes begin and end in the first place."""
+
+    def __init__(self, part: layoutlm.LayoutEmbedding) -> None:
+        super().__init__()
+        for name in part.TABLES:
+            self.add_module(name, Embedding(part.rows, part.hidden))
+        for name in part.ADDED:
+            self.add_module(f"{name}_add", Add())
+
+    def forward(self, x: Tensor, positions: Tensor) -> Tensor:
+        first = positions.to(x.device) * 0
+        for table, name in zip("xyxyhw", layoutlm.LayoutEmbedding.ADDED, strict=True):
+            x = self.get_submodule(f"{name}_add")(x, self.get_submodule(table)(first))
+        return x
+
+
+class UnusedPooler(Unused):
+    """The weight and bias of a pooler."""
+
+    def __init__(self, part: layoutlm.UnusedPooler) -> None:
+        super().__init__(part.hidden, part.hidden, bias=True)
