@@ -105,7 +105,7 @@ def _trains(name: str) -> str:
 
 def _section(name: str, models: list[LoadedModel]) -> str:
     family = families.config_class(name)
-    if name == families.OWN:
+    if name == families.CUSTOM:
         return _own_section(models)
     harmless, texts = {*family.ignored_fields} - set(family.model_fields), multimodal.text_models()
     silent = (f"`{field}` ({_absent(family, field)})" for field in sorted(family.reference_only))
@@ -142,7 +142,7 @@ def _own_section(models: list[LoadedModel]) -> str:
     """The models of parts: their keys have a page of their own."""
     presets_ = [f"| {m.name} | {sum(m.ledger.parameters().values()):,} |" for m in models]
     table = "\n".join(["| preset | parameters |", "|---|---:|", *presets_])
-    return f"{_differs(families.OWN)} [your-model.md](../your-model.md) lists its tables and keys.\n\n{table}\n"
+    return f"{_differs(families.CUSTOM)} [your-model.md](../your-model.md) lists its tables and keys.\n\n{table}\n"
 
 
 def _differs(name: str) -> str:

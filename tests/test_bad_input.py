@@ -397,7 +397,7 @@ def test_a_draft_model_is_refused_and_no_hint_counts_it_as_a_plain_one(model_typ
         assert subject("mine", {**TINY[model_type], field: None}).ledger
 
 
-@pytest.mark.parametrize("family", [name for name in families.names() if name != families.OWN])
+@pytest.mark.parametrize("family", [name for name in families.names() if name != families.CUSTOM])
 def test_a_switch_that_may_add_weights_is_refused_and_not_warned_about(family: str) -> None:
     """Ming-omni's multi_gate adds routers of images and of audio to each layer's; the other name is nobody's."""
     for name, words in (("multi_gate", "changes the counts"), ("new_gate_bias", "by its name it may add weights")):

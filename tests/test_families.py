@@ -12,7 +12,7 @@ from tfacct.base.errors import ConfigError, NotFoundError
 from tfacct.families.registry import newest_first, released
 from tfacct.loading.model import subject
 
-OWN = "own"
+CUSTOM = "own"
 FAMILIES = families.names()
 WITH_CLASS = [name for name in FAMILIES if families.config_class(name).hf_modules]
 
@@ -25,8 +25,8 @@ def test_tests_know_every_family_and_no_other() -> None:
 def test_a_family_has_what_the_other_tests_draw(family: str) -> None:
     """Own models have no random configs here: tests/test_own.py has theirs."""
     there = cases(family)
-    assert there.TINY.get("model_type", OWN) == family
-    assert hasattr(there, "sized") == (family != OWN)
+    assert there.TINY.get("model_type", CUSTOM) == family
+    assert hasattr(there, "sized") == (family != CUSTOM)
     assert (hasattr(there, "drawn"), hasattr(there, "REQUIRED")) == (family in WITH_CLASS,) * 2
 
 
@@ -38,7 +38,7 @@ def test_the_shapes_are_of_their_family_and_read_whole(name: str) -> None:
     assert reading.unknown == () and reading.left_out == ()
 
 
-@pytest.mark.parametrize("family", [name for name in FAMILIES if name != OWN])
+@pytest.mark.parametrize("family", [name for name in FAMILIES if name != CUSTOM])
 def test_a_sized_config_says_its_letters(family: str) -> None:
     config, sizes = sampled(family, 0)
     reading = families.read(config)
@@ -52,7 +52,7 @@ def test_families_are_listed_newest_first() -> None:
     """A few months as their papers have them; each family but that of own models says its own."""
     known = {"bert": "2018-10", "gpt2": "2019-02", "llama": "2023-02", "qwen3": "2025-04"}
     assert {name: released(name) for name in known} == known
-    assert [name for name in FAMILIES if not re.fullmatch(r"20\d\d-(0[1-9]|1[0-2])", released(name))] == [OWN]
+    assert [name for name in FAMILIES if not re.fullmatch(r"20\d\d-(0[1-9]|1[0-2])", released(name))] == [CUSTOM]
     assert newest_first(["gpt2", "qwen3", "bert", "llama"]) == ["qwen3", "llama", "gpt2", "bert"]
     page = (Path(__file__).parents[1] / "docs" / "models.md").read_text()
     rows = re.findall(r"^\| \[(.+?)\]\((.+?)#(.+?)\) ", page, re.MULTILINE)
@@ -110,8 +110,8 @@ def test_a_model_with_images_is_read_as_its_language_model() -> None:
 
 
 def test_tables_are_read_by_their_dotted_names() -> None:
-    reading = families.read(TINY[OWN], {"decoder.layers": 4})
-    assert reading.family == OWN and reading.fields["decoder.layers"] == 4 and reading.fields["model.hidden"] == 48
+    reading = families.read(TINY[CUSTOM], {"decoder.layers": 4})
+    assert reading.family == CUSTOM and reading.fields["decoder.layers"] == 4 and reading.fields["model.hidden"] == 48
     assert len(reading.architecture.blocks()) == 4
 
 

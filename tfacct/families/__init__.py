@@ -5,7 +5,7 @@ Annotations are not postponed in this package: pydantic would compile each one b
 
 from tfacct.families.family_config import FamilyConfig
 from tfacct.families.reader import ParsedConfig, read
-from tfacct.families.registry import OWN, class_names, config_class, names
+from tfacct.families.registry import CUSTOM, class_names, config_class, names
 from tfacct.families.unsupported import NotIncluded
 
-__all__ = ["OWN", "FamilyConfig", "NotIncluded", "ParsedConfig", "class_names", "config_class", "names", "read"]
+__all__ = ["CUSTOM", "FamilyConfig", "NotIncluded", "ParsedConfig", "class_names", "config_class", "names", "read"]

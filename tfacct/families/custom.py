@@ -41,7 +41,7 @@ from tfacct.families.layer_kinds import check_top_k
 
 
 class Config(FamilyConfig):
-    """The tables, with what is common written into each kind of layer."""
+    """A model that a user describes part by part, in the tables of a TOML file."""
 
     model: tables.ModelTable
     norm: tables.NormTable

@@ -16,7 +16,7 @@ from tfacct.base.spelling import setting
 from tfacct.families.family_config import FamilyConfig, value_of_null
 from tfacct.families.fields import MOST_LAYERS, divide_exactly
 from tfacct.families.known_fields import NO_NULLS, changes_counts, check_nulls
-from tfacct.families.registry import OWN, Part, config_class, names
+from tfacct.families.registry import CUSTOM, Part, config_class, names
 from tfacct.families.task_heads import listed_classes
 from tfacct.families.type_aliases import type_aliases
 
@@ -176,7 +176,7 @@ def _answering(raw: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
 def split(raw: Mapping[str, Any], part: Part) -> tuple[Submodel, tuple[Part, ...]]:
     """One model of a composite config, and the parts that are counted together; any other config as it is. Raises
     ConfigError."""
-    model_type = raw.get("model_type", OWN)
+    model_type = raw.get("model_type", CUSTOM)
     if model_type in names():
         if model_type in towers("vision"):
             return _of_sides(raw, model_type, part), ("text", "vision")

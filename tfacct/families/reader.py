@@ -10,7 +10,7 @@ from tfacct.base.spelling import setting
 from tfacct.families.family_config import FamilyConfig
 from tfacct.families.fields import MOST_LAYERS
 from tfacct.families.known_fields import DRAFT, check_nulls, is_draft
-from tfacct.families.registry import OWN, Part, class_names, config_class, names
+from tfacct.families.registry import CUSTOM, Part, class_names, config_class, names
 from tfacct.families.task_heads import CAUSAL_MODEL, TaskHead, class_ending, listed_classes
 from tfacct.families.type_aliases import resolve
 from tfacct.families.unsupported import NotIncluded, not_included, unsupported_classes, unsupported_types
@@ -39,8 +39,8 @@ class ParsedConfig(NamedTuple):
 
 
 def read(raw: Mapping[str, Any], sets: Mapping[str, Any] | None = None, part: Part = "text") -> ParsedConfig:
-    """Read a config with the fields in `sets` over it: a `config.json`, or the tables of an own model. Of a model of
-    several models it is one `part`.
+    """Read a config with the fields in `sets` over it: a `config.json`, or the tables of a custom model. Of a
+    composite config it is one `part`.
 
     Raises ConfigError where it cannot be counted, NotFoundError where a field in `sets` is none of the family's.
 
@@ -49,7 +49,7 @@ def read(raw: Mapping[str, Any], sets: Mapping[str, Any] | None = None, part: Pa
     >>> reading.family, reading.unknown, reading.architecture.stacks[0].count
     ('llama', ('note',), 3)
     """
-    (said, left_out, filled), parts = _of_several(_own_model(raw), part)
+    (said, left_out, filled), parts = _one_model(_custom_model(raw), part)
     said, changed, taken, alias = resolve(said, sets or {})
     model_type = _model_type({**said, **changed})
     family = config_class(model_type)
@@ -74,29 +74,28 @@ def read(raw: Mapping[str, Any], sets: Mapping[str, Any] | None = None, part: Pa
     return ParsedConfig(model_type, config, shape, fields, defaulted, tuple(unknown), without, parts, missing)
 
 
-def _own_model(raw: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The tables of an own model as fields of dotted names; any other config as it is."""
-    if raw.get("model_type", OWN) != OWN or "model" not in raw:
+def _custom_model(raw: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The tables of a custom model as fields with dotted names; any other config as it is."""
+    if raw.get("model_type", CUSTOM) != CUSTOM or "model" not in raw:
         return raw
     from tfacct.families.custom_tables import flattened
 
-    return {"model_type": OWN, **flattened({name: value for name, value in raw.items() if name != "model_type"})}
+    return {"model_type": CUSTOM, **flattened({name: value for name, value in raw.items() if name != "model_type"})}
 
 
-def _of_several(
+def _one_model(
     raw: Mapping[str, Any], part: Part
 ) -> tuple[tuple[Mapping[str, Any], tuple[str, ...], Mapping[str, Any]], tuple[Part, ...]]:
-    """The part in a config of several models, the fields of the others, and what was defaulted on the way; the parts
-    that are counted together."""
-    if raw.get("model_type", OWN) in names() and not _sees(raw):
+    """One model of a composite config, and the parts that are counted together; any other config as it is."""
+    if raw.get("model_type", CUSTOM) in names() and not _encoder_has_tower(raw):
         return (raw, (), {}), ()
     from tfacct.families import multimodal
 
     return multimodal.split(raw, part)
 
 
-def _sees(raw: Mapping[str, Any]) -> bool:
-    """True of a model of two sides, the encoder of which is one of several models itself."""
+def _encoder_has_tower(raw: Mapping[str, Any]) -> bool:
+    """True for an encoder-decoder whose encoder is a composite."""
     inside = raw.get("encoder")
     return isinstance(inside, Mapping) and inside.get("vision_config") is not None
 

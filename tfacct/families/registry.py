@@ -7,7 +7,7 @@ from typing import Literal
 
 from tfacct.families.family_config import FamilyConfig
 
-OWN = "own"
+CUSTOM = "own"
 """The type of models that a user describes part by part."""
 Part = Literal["text", "vision", "audio"]
 """One of the models that a config of several holds."""
@@ -279,13 +279,13 @@ FAMILIES = {  # model_type: (module, class, release)
 @cache
 def names() -> list[str]:
     """Every known `model_type`."""
-    return sorted([*FAMILIES, OWN])
+    return sorted([*FAMILIES, CUSTOM])
 
 
 @cache
 def config_class(model_type: str) -> type[FamilyConfig]:
     """The config of one family."""
-    if model_type == OWN:
+    if model_type == CUSTOM:
         from tfacct.families.custom import Config
 
         return Config

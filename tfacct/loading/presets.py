@@ -62,7 +62,7 @@ def _is_own(file: Mapping[str, Any]) -> bool:
 
 
 def _family(file: Mapping[str, Any]) -> Any:
-    return families.OWN if _is_own(file) else file["config"]["model_type"]
+    return families.CUSTOM if _is_own(file) else file["config"]["model_type"]
 
 
 def _indexed(path: Path) -> tuple[dict[str, Any], Listed | None]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tfacct.base import units
 from tfacct.base.errors import listed
-from tfacct.families import OWN, config_class
+from tfacct.families import CUSTOM, config_class
 from tfacct.ledger.workload import Request, new_tokens
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Row, Table
@@ -196,7 +196,7 @@ def spoken(value: object) -> str:
 
 def _defaulted(subjects: Sequence[Subject]) -> str:
     """One line that names the fields left to a class's defaults, or says who names them."""
-    silent = [subject for subject in subjects if subject.defaulted and subject.family != OWN]
+    silent = [subject for subject in subjects if subject.defaulted and subject.family != CUSTOM]
     if not silent:
         return ""
     if len(subjects) == 1 and len(silent[0].defaulted) <= SHORT:
