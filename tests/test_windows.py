@@ -94,7 +94,7 @@ def test_masked_flops_are_those_of_the_pairs_in_the_mask(name: str, work: Worklo
             continue  # no pairs: nothing is masked
         compressed = isinstance(block.attention, CompressedAttention)
         around = not getattr(block.attention, "causal", True)
-        chunked = getattr(block.attention, "chunked", False)
+        chunked = getattr(block.attention, "mask", "") == "chunks"
         rows = (
             in_chunks(work.tokens, work.context, block.window or 1)
             if chunked

@@ -49,7 +49,7 @@ class BailingMoeV2(Glm4Moe):
         self.require({"use_bias": False})
 
     def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
-        return super().attention(layer, blocks=self.in_blocks is True)
+        return super().attention(layer, mask="blocks" if self.in_blocks else "causal")
 
     def hf_config_fields(self) -> Mapping[str, Any]:
         """The fields that GLM-4.5 has."""

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from tfacct.architecture.blocks import Block, Order, Stack
 from tfacct.architecture.parts import (
     Attention,
+    DistanceBias,
     Embedding,
     FeedForward,
     Head,
@@ -333,7 +334,7 @@ class MPNet(PositionsAfterPadding, BertBase):
     module_names = {**LM_HEAD, "rel_bias": ".encoder.relative_attention_bias"}
     tensor_names = LM_BIAS
     layer_module_names = {**attention_modules("attention.attn", "q", "k", "v", "o"), "attn_norm": "attention.LayerNorm"}
-    attention_options = dict(biased=True)
+    attention_options = dict(distance_bias=DistanceBias())
 
     @property
     def context(self) -> int:

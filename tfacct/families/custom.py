@@ -15,6 +15,7 @@ from tfacct.architecture.parts import (
     Attention,
     CrossAttention,
     DeltaNet,
+    DistanceBias,
     Embedding,
     Experts,
     FeedForward,
@@ -211,7 +212,7 @@ class Config(FamilyConfig):
             window=own.window,
             qk_norm=None if own.qk_norm is None else QKNorm(1e-6, kind=own.qk_norm),
             alibi=positions == "alibi",
-            biased=positions == "relative",
+            distance_bias=DistanceBias() if positions == "relative" else None,
             causal=causal,
             score_function=own.scores,
         )

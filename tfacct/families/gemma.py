@@ -75,7 +75,7 @@ class Gemma(GemmaBase):
         return "gelu_pytorch_tanh" if self.hidden_act == "gelu" else self.hidden_act
 
     def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
-        return super().attention(layer, prefix=bool(self.use_bidirectional_attention))
+        return super().attention(layer, mask="prefix" if self.use_bidirectional_attention else "causal")
 
 
 class GemmaAround(GemmaBase):
@@ -113,7 +113,8 @@ class Gemma2(GemmaAround):
     def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
         """Soft-capped scores; bidirectional in the prefix of PaliGemma 2."""
         how: dict[str, Any] = {"softcap": self.attn_logit_softcapping, "scale": self.query_pre_attn_scalar**-0.5}
-        return super().attention(layer, **{**how, "prefix": bool(self.use_bidirectional_attention), **own})
+        mask = "prefix" if self.use_bidirectional_attention else "causal"
+        return super().attention(layer, **{**how, "mask": mask, **own})
 
 
 class VaultGemma(Gemma2):
@@ -152,7 +153,7 @@ class Gemma3Text(Gemma2):
         if not isinstance(spelled, Mapping):
             raise ConfigError(f"rope_parameters.{kind} must be an object of fields, not {spelled!r}")
         otherwise = self.rope_local_base_freq if layer.window else self.rope_theta or 1_000_000.0
-        how: dict[str, Any] = {"rotary": Rotary(spelled.get("rope_theta") or otherwise, spelled), "prefix": False}
+        how: dict[str, Any] = {"rotary": Rotary(spelled.get("rope_theta") or otherwise, spelled), "mask": "causal"}
         if self.use_bidirectional_attention:  # EmbeddingGemma
             how |= {"window": layer.window and 2 * (layer.window // 2) + 1, "causal": False}
         return super().attention(layer, **how)

@@ -125,7 +125,7 @@ class Llama4(Decoder):
             own = {"qk_norm": norm}
         elif self.attn_temperature_tuning:
             own = {"temperature": Temperature(self.attn_scale, float(self.floor_scale), 1)}
-        return super().attention(layer, chunked=layer.window is not None, **own)
+        return super().attention(layer, mask="causal" if layer.window is None else "chunks", **own)
 
     def mlp(self, layer: Layer) -> FeedForward | Experts:
         return self.experts() if layer.experts else self.dense_mlp(width=self.intermediate_size_mlp)

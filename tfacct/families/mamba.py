@@ -17,6 +17,7 @@ from tfacct.architecture.parts import (
     Norm,
     Residual,
     Rotary,
+    Scales,
     SharedOutput,
 )
 from tfacct.architecture.parts import Mamba as MambaMixer
@@ -382,7 +383,7 @@ class FalconH1(Mamba2Hybrid):
 
     def block(self, layer: Layer) -> Block:
         """Mamba-2 and attention in parallel, then an MLP."""
-        attention, norm = self.attention(layer, key_scale=self.key_multiplier), self.norm()
+        attention, norm = self.attention(layer, scales=Scales(keys=self.key_multiplier)), self.norm()
         gate_scale, down_scale = self.mlp_multipliers or (1.0, 1.0)
         mlp: Any = self.mlp(layer)
         factors = self.ssm_out_multiplier, self.attention_out_multiplier, down_scale

@@ -5,7 +5,17 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
-from tfacct.architecture.parts import Attention, Experts, FeedForward, Gate, LatentAttention, Part, Pooler, QKNorm
+from tfacct.architecture.parts import (
+    Attention,
+    Experts,
+    FeedForward,
+    Gate,
+    LatentAttention,
+    Part,
+    Pooler,
+    QKNorm,
+    Scales,
+)
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
 from tfacct.families.decoder import (
@@ -44,8 +54,8 @@ class Qwen(Decoder):
 
     def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
         """Bidirectional if is_causal is false. `in_blocks` is a field of this program, not of published configs."""
-        how: dict[str, Any] = {"causal": False} if self.is_causal is False else {"blocks": self.in_blocks is True}
-        return super().attention(layer, **own, **how)
+        mask = "blocks" if self.in_blocks else "causal"
+        return super().attention(layer, **own, causal=self.is_causal is not False, mask=mask)
 
     def hf_cache(self) -> Transformer:
         """The class caches keys and values also if is_causal is false."""
@@ -444,5 +454,5 @@ class MiMoV2Flash(Decoder):
 
     def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
         sizes: dict[str, Any] = {"value_dim": self.v_head_dim, "rope_dim": self.rotary_size(layer)}
-        how: dict[str, Any] = {"value_scale": self.attention_value_scale, "out_bias": False}
+        how: dict[str, Any] = {"scales": Scales(values=self.attention_value_scale), "out_bias": False}
         return super().attention(layer, **sizes, **how, sinks=layer.window is not None)

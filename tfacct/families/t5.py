@@ -7,7 +7,16 @@ from operator import attrgetter
 from typing import Any, ClassVar, Literal
 
 from tfacct.architecture.blocks import Block, Stack, stacks
-from tfacct.architecture.parts import Attention, CrossAttention, Embedding, FeedForward, Head, Norm, RelativeBias
+from tfacct.architecture.parts import (
+    Attention,
+    CrossAttention,
+    DistanceBias,
+    Embedding,
+    FeedForward,
+    Head,
+    Norm,
+    RelativeBias,
+)
 from tfacct.architecture.transformer import Encoder, Transformer
 from tfacct.base.errors import ConfigError
 from tfacct.families.decoder import Layer
@@ -134,7 +143,7 @@ class T5(Family):
         bias = RelativeBias(buckets=buckets, kv_heads=heads, group=1, furthest=furthest, within=True)
         shared = bias if self.bias_tables == "sides" else None
         sizes: dict[str, Any] = {"hidden": hidden, "kv_heads": heads, "group": 1, "head_dim": self.d_kv, "scale": 1.0}
-        own: dict[str, Any] = {"biased": True, "buckets": None if shared else buckets, "furthest": furthest}
+        own: dict[str, Any] = {"distance_bias": DistanceBias(buckets=None if shared else buckets, furthest=furthest)}
         encoder = Stack(Block.of(Attention(**sizes, **own, causal=False), network, norm=norm), self.num_layers)
         if self.task_head.side is not None:
             table = Embedding(vocab=vocab, hidden=hidden)

@@ -10,6 +10,7 @@ from pydantic import BeforeValidator
 from tfacct.architecture.blocks import Block, Stack
 from tfacct.architecture.parts import (
     Attention,
+    DistanceBias,
     FeedForward,
     Patches,
     Pooler,
@@ -262,9 +263,9 @@ class Beit(ViTLayers, ImageEncoder):
         return self.layer_scale_init_value > 0
 
     def attention(self, **own: Any) -> Attention:
-        each, shared = self.use_relative_position_bias, self.use_shared_relative_position_bias
-        how: dict[str, Any] = {"key_bias": False, "channel_scale": self.scaled, "biased": each or shared}
-        return super().attention(**how, **(self.bias_sizes if each else {}))
+        table = DistanceBias(**self.bias_sizes) if self.use_relative_position_bias else None
+        bias = table or (DistanceBias() if self.use_shared_relative_position_bias else None)
+        return super().attention(key_bias=False, channel_scale=self.scaled, distance_bias=bias)
 
     def patches(self, **own: Any) -> Patches:
         return super().patches(masked=self.use_mask_token)

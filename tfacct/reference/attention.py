@@ -255,9 +255,10 @@ class Attention(Heads):
             self.k_proj = None  # type: ignore[assignment]
         if part.borrowed or part.keys_as_values:
             self.v_proj = None  # type: ignore[assignment]
-        plain = part.indexer is None and part.softcap is None and not part.sinks and not part.alibi and not part.biased
-        self.chunked = part.chunked
-        self.fused = fused and plain and not part.chunked and not self.far
+        added = part.softcap or part.alibi or part.distance_bias
+        plain = part.indexer is None and not part.sinks and not added
+        self.chunked = part.mask == "chunks"
+        self.fused = fused and plain and not self.chunked and not self.far
         self.gate_proj = self.gate = None
         if part.gate is not None:
             gates = self.queries if part.gate.of == "elements" else part.heads
@@ -269,8 +270,8 @@ class Attention(Heads):
         if part.qk_norm is not None:
             self.q_norm = qk_norm(part.qk_norm, part.heads, part.head_dim)
             self.k_norm = qk_norm(part.qk_norm, part.kv_heads, part.head_dim)
-        self.k_scale = None if part.key_scale is None else Scale(part.key_scale)
-        self.v_scale = None if part.value_scale is None else Scale(part.value_scale)
+        self.k_scale = None if part.scales.keys is None else Scale(part.scales.keys)
+        self.v_scale = None if part.scales.values is None else Scale(part.scales.values)
         self.v_norm = None if part.value_norm is None else PlainRMSNorm(part.head_dim, part.value_norm)
         if part.borrowed:
             self.k_norm = self.v_norm = None
@@ -282,13 +283,13 @@ class Attention(Heads):
         self.softcap = None if part.softcap is None else Softcap(part.softcap, self.scale)
         self.alibi = Alibi(part.heads, self.scale, part.causal) if part.alibi else None
         self.rel_bias: nn.Module | None = None
-        if part.biased:
-            self.rel_bias = Add() if part.buckets is None else OwnBias(part)
+        if (bias := part.distance_bias) is not None:
+            self.rel_bias = Add() if bias.buckets is None else OwnBias(bias, part.heads, both_ways=not part.causal)
         self.sinks = Sinks(part.heads) if part.sinks else None
         self.head_norm = None if part.head_norm is None else PlainRMSNorm(self.value_dim, part.head_norm)
         self.read_norm = None if part.read_norm is None else RMSNorm(part.heads * self.value_dim, part.read_norm)
         self.channel_scale = ChannelScale(part.hidden) if part.channel_scale else None
-        scaled = self.softcap is not None or self.alibi is not None or part.biased  # before the softmax
+        scaled = self.softcap is not None or self.alibi is not None or self.rel_bias is not None  # before the softmax
         self.softmax = Softmax(None if scaled else self.scale)
 
     def forward(self, x: Tensor, step: Step, past: Cache | None) -> tuple[Tensor, ...]:

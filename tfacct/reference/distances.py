@@ -17,8 +17,8 @@ class RelativeBias(Embedding):
     Raffel et al., "T5" (arXiv 1910.10683), section 2.1, and transformers' T5Attention._relative_position_bucket.
     """
 
-    def __init__(self, part: parts.RelativeBias | parts.Attention, *, both_ways: bool) -> None:
-        super().__init__(part.buckets or 0, part.heads)
+    def __init__(self, part: parts.RelativeBias | parts.DistanceBias, heads: int, *, both_ways: bool) -> None:
+        super().__init__(part.buckets or 0, heads)
         self.both_ways, self.furthest, self.across = both_ways, part.furthest, part.across
 
     def forward(self, queries: Tensor, keys: Tensor) -> Tensor:  # type: ignore[override]
@@ -62,8 +62,8 @@ class RelativeBias(Embedding):
 class OwnBias(RelativeBias):
     """Scores of the distances, from a block's own table, added to those of queries and keys."""
 
-    def __init__(self, part: parts.Attention) -> None:
-        super().__init__(part, both_ways=not part.causal)
+    def __init__(self, part: parts.DistanceBias, heads: int, *, both_ways: bool) -> None:
+        super().__init__(part, heads, both_ways=both_ways)
         self.add = Add()
 
     def forward(self, scores: Tensor, positions: Tensor) -> Tensor:  # type: ignore[override]

@@ -104,7 +104,7 @@ class Encoder(nn.Module):
         self.embed = None if encoder.embed is None else Tokens(encoder.embed)
         self.stem = None if encoder.stem is None else Stem(encoder.stem)
         self.pos_embed = _positions(encoder)
-        self.rel_bias = None if encoder.bias is None else RelativeBias(encoder.bias, both_ways=True)
+        self.rel_bias = None if encoder.bias is None else RelativeBias(encoder.bias, encoder.bias.heads, both_ways=True)
         self.embed_norm = own_norm(encoder.embed_norm)
         self.blocks = _blocks(encoder.stacks, fused=fused, keep_all=False)
         self.final_norm = own_norm(encoder.final_norm)
@@ -148,7 +148,11 @@ class Decoder(nn.Module):
         self.pos_embed = _positions(shape)
         self.positions_behind = shape.positions is not None and shape.positions.layout == "after_norm"
         self.type_embed = None if shape.segments is None else Segments(shape.segments)
-        self.rel_bias = None if shape.bias is None else RelativeBias(shape.bias, both_ways=_sees_all(shape.stacks))
+        self.rel_bias = (
+            None
+            if shape.bias is None
+            else RelativeBias(shape.bias, shape.bias.heads, both_ways=_sees_all(shape.stacks))
+        )
         self.rel_embed: Distances | None = None
         self.first_conv: FirstConvolution | None = None
         for part in (*shape.extra_embeddings, *shape.extra_parts):

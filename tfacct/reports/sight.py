@@ -142,7 +142,7 @@ def _chosen_blocks(subject: LoadedModel, *, kept: bool, masked: bool) -> list[st
 
 
 def _chunked(part: object) -> bool:
-    return isinstance(part, Attention) and part.chunked
+    return isinstance(part, Attention) and part.mask == "chunks"
 
 
 def _windows(subject: LoadedModel) -> tuple[tuple[int, int, int], ...]:

@@ -1,7 +1,16 @@
 """The parts a transformer is put together from: their sizes, their axes, their lines."""
 
 from tfacct.architecture.parts.altup import AltUp, AltUpExpand, AltUpMerge, AltUpResidual, Laurel, SparseFeedForward
-from tfacct.architecture.parts.attention import Attention, Gate, Grouped, QKNorm, Rotary, Temperature
+from tfacct.architecture.parts.attention import (
+    Attention,
+    DistanceBias,
+    Gate,
+    Grouped,
+    QKNorm,
+    Rotary,
+    Scales,
+    Temperature,
+)
 from tfacct.architecture.parts.bottleneck import NarrowAttention, NarrowNetworks
 from tfacct.architecture.parts.classes import Classes, Contacts, Pooler, TokenPooler
 from tfacct.architecture.parts.compressed import CompressedAttention
@@ -107,6 +116,7 @@ __all__ = [
     "Deepstack",
     "DeltaNet",
     "DisentangledAttention",
+    "DistanceBias",
     "Distances",
     "Embedding",
     "Experts",
@@ -149,6 +159,7 @@ __all__ = [
     "Residual",
     "Rotary",
     "Scale",
+    "Scales",
     "Segments",
     "SharedOutput",
     "ShortConvolution",

@@ -89,6 +89,13 @@ class Gate(NamedTuple):
     bias: bool = True
 
 
+class Scales(NamedTuple):
+    """Constants that multiply keys (transformers' FalconH1Attention) and values (MiMoV2FlashAttention)."""
+
+    keys: float | None = None
+    values: float | None = None
+
+
 class Temperature(NamedTuple):
     """Factor of a query by its position p, 1 + beta · ln(1 + (p + first) // length). No count depends on these."""
 
@@ -125,31 +132,51 @@ DISTANCES = "buckets of distances between tokens"
 
 
 @record(kw_only=True)
-class Attention(Grouped):
-    """Self-attention over `kv_heads` key/value heads, each read by `group` query heads.
+class DistanceBias(Part):
+    """Learned scores for each head and distance between two tokens, added to those of queries and keys: of a table of
+    `buckets` rows of its own, or of the RelativeBias that all layers share. The other fields are those of RelativeBias.
+    """
 
-    `head_dim` is a size of its own: heads · head_dim need not be the hidden size. Without `key_bias` the keys have no
-    bias where queries and values have one. If it is not `causal`, every token sees all tokens and nothing is kept
-    between steps; nor is it if the part does not `keep`, which then takes whole sequences only (CLIPTextModel).
-    `prefix`: tokens of a prefix, as long as the caller says, see one another (PaliGemmaModel); `blocks`: so do those of
-    a block, which see all blocks before too (LLaDA2MoeModel). `window`: number of keys that a query sees, its own the
-    last of them, or, if not `causal`, in their middle, of an even number one more behind it; `chunked`: of as many
-    positions, counted from the first, it sees those up to itself (transformers' Llama4TextAttention). `rope_dim`:
-    number of a head's elements that are rotated, None for all. `sinks`: one learned score per head that belongs to no
-    key. `clip` bounds the elements of queries, keys and values, `temperature` multiplies the queries. `softcap` bounds
-    the scores, `alibi` lowers them with the distance, and `biased` adds the scores of a RelativeBias: of its own with
-    `buckets`, `furthest` and `across`, else of the one that all blocks share. `scale`: factor of the scores, None for
-    head_dim^−½. `score_function`: the score of a query and a key is their product, or the largest distance between
-    their elements, max |q − k|, which is no product.
-    `keys_as_values`: values are the result of the keys' projection; `value_norm`: a norm without weight of each head's
-    values. `borrowed`: keys and values are those of the last block before it that has its own, and of the same window
-    (transformers' Gemma4TextAttention). `value_dim`: size of a head's values, None for head_dim; `value_scale`
-    multiplies them (MiMoV2FlashAttention), `key_scale` the keys (FalconH1Attention). `read_norm`: an RMSNorm of what
-    all heads read, in front of the last product (BitNetAttention). `channel_scale`: each channel of its result is
-    multiplied by a learned number (LayerScale, arXiv 2103.17239). `joined`: queries, keys and values are made of the
-    stream and the token's row of the table, side by side, behind a norm of both. `adapter`: rank of the products that
-    are added to each of them, a block's own where others share the weights (Zamba2Attention). `tiles`: patches of a
-    window; they see one another and no others (Qwen2_5_VLVisionAttention). `indexer`: chooses the keys of a token.
+    buckets: Size | None = None
+    furthest: int = 128
+    across: int | None = None
+
+    letters: ClassVar[dict[str, str]] = {"buckets": "Rp"}
+    legend: ClassVar[dict[str, str]] = {"Rp": DISTANCES}
+
+    def lines(self, at: str) -> tuple[Line, ...]:
+        """Table, if it has one, and addition."""
+        if self.buckets is None:
+            return (Pointwise(at, "B K G T S", kind="sum"),)
+        return (Table(at, "Rp N", embedding=False), Pointwise(f"{at}.add", "B K G T S", kind="sum"))
+
+
+@record(kw_only=True)
+class Attention(Grouped):
+    """Self-attention over `kv_heads` key/value heads, each read by `group` query heads. heads · head_dim need not be
+    the hidden size.
+
+    - `causal`: without it every token sees all tokens and nothing is cached; nor is it without `keep`: the class takes
+      whole sequences only (CLIPTextModel).
+    - `mask`: if causal, the tokens of a `prefix`, as long as the caller says, see one another too (PaliGemmaModel), or
+      those of one of the `blocks`, which see all blocks before (LLaDA2MoeModel); a window is one of `chunks` of
+      positions, of which a token sees those up to its own (Llama4TextAttention).
+    - `window`: keys that a query sees, its own the last of them, or, if not causal, in their middle; of an even number
+      one more before it. `tiles`: patches of a window that see one another and no others (Qwen2_5_VLVisionAttention).
+    - `indexer`: chooses the keys that a token sees.
+    - `qkv_bias`, `out_bias`: biases of the projections; without `key_bias` keys have none.
+    - `rope_dim`: elements of a head with rotary embedding, None for all. `temperature` multiplies queries, `scales`
+      keys and values; `clip` bounds the elements of all three.
+    - `value_dim`: size of a value head, None for head_dim. `value_norm`: ε of a norm of values without weight.
+      `keys_as_values`: values are the result of the keys' projection. `borrowed`: keys and values are those of the last
+      layer before it with its own, and of the same window (Gemma4TextAttention).
+    - `scale`: factor of the scores, None for head_dim^−½. `score_function`: the product of a query and a key, or the
+      largest distance of their elements, max |q − k|, which is no matmul. `softcap` bounds the scores, `alibi` lowers
+      them with the distance, `distance_bias` adds learned ones. `sinks`: one learned score per head of no key.
+    - `head_norm`: ε of a norm of what each head reads; `read_norm`: of an RMSNorm of what all heads read
+      (BitNetAttention). `channel_scale`: a learned factor of each channel of the result (LayerScale, 2103.17239).
+    - `joined`: it reads the stream and the token's embedding side by side. `adapter`: rank of LoRA adapters of queries,
+      keys and values, a layer's own where layers share weights (Zamba2Attention).
     """
 
     hidden: Size
@@ -161,8 +188,7 @@ class Attention(Grouped):
     value_norm: float | None = None
     borrowed: bool = False
     value_dim: Size | None = None
-    value_scale: float | None = None
-    key_scale: float | None = None
+    scales: Scales = Scales()
     read_norm: float | None = None
     head_norm: float | None = None
     channel_scale: bool = False
@@ -176,7 +202,6 @@ class Attention(Grouped):
     rotary: Rotary | None = None
     rope_dim: Size | None = None
     window: Size | None = None
-    chunked: bool = False
     qk_norm: QKNorm | None = None
     sinks: bool = False
     clip: float | None = None
@@ -186,12 +211,8 @@ class Attention(Grouped):
     scale: float | None = None
     causal: bool = True
     keep: bool = True
-    prefix: bool = False
-    blocks: bool = False
-    biased: bool = False
-    buckets: Size | None = None
-    furthest: int = 128
-    across: int | None = None
+    mask: Literal["causal", "chunks", "prefix", "blocks"] = "causal"
+    distance_bias: DistanceBias | None = None
     score_function: ScoreFunction = "product"
 
     name: ClassVar[str] = "attn"
@@ -205,7 +226,6 @@ class Attention(Grouped):
         "rope_dim": "Hr",
         "value_dim": "Hv",
         "window": "W",
-        "buckets": "Rp",
         "adapter": "Ra",
         "tiles": TILE,
     }
@@ -219,14 +239,13 @@ class Attention(Grouped):
         "Hv": "size of a value head",
         "W": "keys that a query of a windowed block sees",
         "Wb": "keys that a query of a windowed block sees, before and behind it",
-        "Rp": DISTANCES,
         **JOINED,
         TILE: "positions of a window that sees itself alone",
         "Wk": "the same positions, as keys",
     }
     at_most: ClassVar[dict[str, str]] = {"Hr": "H"}
     cut: ClassVar[frozenset[str]] = frozenset(("Hr",))
-    nested: ClassVar[tuple[str, ...]] = ("indexer",)
+    nested: ClassVar[tuple[str, ...]] = ("distance_bias", "indexer")
 
     def sizes(self) -> dict[str, str]:
         """Return field → axis; a window around a query is another one than a window that ends with it."""
@@ -251,9 +270,7 @@ class Attention(Grouped):
 
     def lines(self, at: str) -> tuple[Line, ...]:
         """Four projections, QKᵀ and PV (both operands are activations), pointwise work, and the two caches."""
-        grouped: Mask = "prefix" if self.prefix else "blocks"
-        causal: Mask = grouped if self.prefix or self.blocks else "chunks" if self.chunked else "causal"
-        mask: Mask = causal if self.causal else "full" if self.window is None else "near"
+        mask: Mask = self.mask if self.causal else "full" if self.window is None else "near"
         own = self.of_values
         new, seen, scores = *(("T", "S") if self.tiles is None else TILED), self.pairs
         kept: tuple[State, ...] = (State(f"{at}.k_cache", "B S K H"), State(f"{at}.v_cache", f"B S K {self.of_values}"))
@@ -311,13 +328,13 @@ class Attention(Grouped):
         reads = self.reads
         yield Matmul(f"{at}.k_proj", f"B T {reads}, {reads} K H -> B T K H", bias=self.qkv_bias and self.key_bias)
         yield from self._adapted(at, "k", "K")
-        if self.key_scale is not None:
+        if self.scales.keys is not None:
             yield Pointwise(f"{at}.k_scale", "B T K H", kind="scale")
         if not self.keys_as_values:
             own = self.of_values
             yield Matmul(f"{at}.v_proj", f"B T {reads}, {reads} K {own} -> B T K {own}", bias=self.qkv_bias)
             yield from self._adapted(at, "v", "K")
-        if self.value_scale is not None:
+        if self.scales.values is not None:
             yield Pointwise(f"{at}.v_scale", f"B T K {self.of_values}", kind="scale")
 
     def _adapted(self, at: str, which: str, heads: str) -> Iterator[Line]:
@@ -360,11 +377,8 @@ class Attention(Grouped):
             yield Pointwise(f"{at}.softcap", "B K G T S")
         if self.alibi:
             yield Pointwise(f"{at}.alibi", "B K G T S", kind="sum")
-        if self.buckets is not None:
-            yield Table(f"{at}.rel_bias", "Rp N", embedding=False)
-            yield Pointwise(f"{at}.rel_bias.add", "B K G T S", kind="sum")
-        elif self.biased:
-            yield Pointwise(f"{at}.rel_bias", "B K G T S", kind="sum")
+        if self.distance_bias is not None:
+            yield from self.distance_bias.lines(f"{at}.rel_bias")
         if self.sinks:
             yield Pointwise(f"{at}.sinks", "B N T", weight="N")
         yield Pointwise(f"{at}.softmax", f"B K G {self.pairs}", kind="softmax")
