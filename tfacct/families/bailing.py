@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from tfacct.architecture.parts import Attention, DeltaNet, Gate, LatentAttention, LightningAttention, QKNorm
-from tfacct.families.decoder import QK_NORMS, Decoder, Layer, SharedExperts
+from tfacct.architecture.parts import DeltaNet, Gate, LatentAttention, LightningAttention, QKNorm
+from tfacct.families.decoder import QK_NORMS, AnyAttention, Decoder, Layer, SharedExperts
 from tfacct.families.fields import Fraction, NonNegativeInt, PositiveInt, StrictBool, divide_exactly
 from tfacct.families.glm import Glm4Moe
 from tfacct.families.hybrid import KimiDeltaDecoder, delta_modules
@@ -48,7 +48,7 @@ class BailingMoeV2(Glm4Moe):
         self.require_if_given({"moe_shared_expert_intermediate_size": self.moe_intermediate_size})
         self.require({"use_bias": False})
 
-    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
+    def attention(self, layer: Layer, **own: Any) -> AnyAttention:
         return super().attention(layer, mask="blocks" if self.in_blocks else "causal")
 
     def hf_config_fields(self) -> Mapping[str, Any]:
@@ -126,7 +126,7 @@ class LightningHybrid(SharedExperts, Decoder):
             simple=True,
         )
 
-    def softmax_attention(self, layer: Layer) -> Attention | LatentAttention:
+    def softmax_attention(self, layer: Layer) -> AnyAttention:
         """Attention of the other layers. Raises ConfigError."""
         raise NotImplementedError
 
@@ -141,7 +141,7 @@ class BailingMoeLinearV2(LightningHybrid):
     hf_model_type = "glm4_moe"
     layer_module_names = QK_NORMS
 
-    def softmax_attention(self, layer: Layer) -> Attention | LatentAttention:
+    def softmax_attention(self, layer: Layer) -> AnyAttention:
         return Decoder.attention(
             self,
             layer,

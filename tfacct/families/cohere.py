@@ -5,10 +5,10 @@ from typing import Any
 
 from pydantic import Field
 
-from tfacct.architecture.parts import Attention, Experts, FeedForward, LatentAttention, Norm, QKNorm, Rotary
+from tfacct.architecture.parts import Experts, FeedForward, Norm, QKNorm, Rotary
 from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
-from tfacct.families.decoder import QK_NORMS, Decoder, Layer, Window, expert_modules, expert_tensors
+from tfacct.families.decoder import QK_NORMS, AnyAttention, Decoder, Layer, Window, expert_modules, expert_tensors
 from tfacct.families.family import ABSENT, SAME_AS_QUERY_HEADS, mlp_modules
 from tfacct.families.fields import JsonDict, NonNegativeInt, PositiveFloat, PositiveInt, StrictBool, StrictStr
 from tfacct.families.layer_kinds import FULL, SLIDING, LayerTypes, MlpLayerTypes, sparse_layers
@@ -43,7 +43,7 @@ class Cohere(CohereBase):
     ignored_fields = IGNORED_FIELDS
     layer_module_names = QK_NORMS
 
-    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
+    def attention(self, layer: Layer, **own: Any) -> AnyAttention:
         norm = QKNorm(self.layer_norm_eps, kind="layer", own=True, shift=False) if self.use_qk_norm else None
         return super().attention(layer, qk_norm=norm, **own)
 

@@ -4,7 +4,7 @@ A family declares what differs: its fields, the layer pattern (`layers`), and th
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 from pydantic import Field
 
@@ -78,6 +78,9 @@ def default_head_dim(fields: dict[str, Any]) -> int:
 
 DIVIDED_HEAD_DIM = property(lambda self: self.divide("hidden_size", "num_attention_heads"))
 """head_dim in classes that have no such field."""
+
+
+AnyAttention: TypeAlias = Attention | LatentAttention
 
 
 class Layer(NamedTuple):
@@ -192,7 +195,7 @@ class DecoderBase(Family):
         group = self.divide("num_attention_heads", "num_key_value_heads")
         return {"kv_heads": self.num_key_value_heads, "group": group, "head_dim": require_even(self.head_dim)}
 
-    def attention(self, layer: Any, **own: Any) -> Attention | LatentAttention:
+    def attention(self, layer: Any, **own: Any) -> AnyAttention:
         """Grouped-query attention; attention_bias puts biases on its projections, attention_out_bias on the last."""
         sizes, biased = self.head_sizes(layer), getattr(self, "attention_bias", False)
         qk_norm = self.qk_norm if getattr(self, "qk_layernorm", True) else None
@@ -340,5 +343,5 @@ class PartialRotaryDecoder(Decoder):
 
     partial_rotary_factor: Fraction
 
-    def attention(self, layer: Any, **own: Any) -> Attention | LatentAttention:
+    def attention(self, layer: Any, **own: Any) -> AnyAttention:
         return super().attention(layer, **{"rope_dim": self.rotary_size(), **own})

@@ -42,6 +42,7 @@ from tfacct.families.fields import (
     StrictBool,
     StrictStr,
     int_between,
+    is_size,
     require_even,
 )
 from tfacct.families.glm import GlmMoeDsa
@@ -588,7 +589,7 @@ class Dots3Note(DsaDecoder):
         for name, value in own.items():
             if name not in DOTS3_WINDOW_SIZES:
                 raise self.refused(f"per_layer_config.{name}", value)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            if not is_size(value):
                 raise ConfigError(f"per_layer_config.{name} must be a whole number, not {format_value(value)}")
         return {**{name: getattr(self, name) for name in DOTS3_WINDOW_SIZES}, "head_dim": self.head_dim or 256, **own}
 

@@ -25,6 +25,7 @@ from tfacct.families.fields import (
     StrictBool,
     StrictStr,
     divide_exactly,
+    is_size,
     read_rope,
     require_even,
 )
@@ -185,7 +186,7 @@ class DeepseekV4(HyperConnected):
         """Tokens per compressed key. Raises ConfigError."""
         given = self.compress_rates or RATES
         for name, value in given.items():
-            if name not in RATES or not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            if name not in RATES or not is_size(value):
                 raise self.refused(f"compress_rates.{name}", value)
         found = getattr(self, LEGACY_RATES[kind]) or given.get(kind)
         if found is None:

@@ -9,7 +9,7 @@ from tfacct.architecture.transformer import Transformer
 from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
 from tfacct.families.family import Family
-from tfacct.families.fields import LayerCount, PositiveFloat, PositiveInt, StrictStr, divide_exactly
+from tfacct.families.fields import LayerCount, PositiveFloat, PositiveInt, StrictStr, divide_exactly, is_positive
 
 AXIAL = "axial"
 
@@ -24,7 +24,7 @@ def check_axial(parameters: Mapping[str, Any] | None, axes: str = "row and colum
 def axial_theta(parameters: Mapping[str, Any] | None, default: float = 10_000.0) -> float:
     """Base of the rotary embedding, from `rope_parameters`. Raises ConfigError."""
     theta = (parameters or {}).get("rope_theta", default)
-    if not isinstance(theta, (int, float)) or isinstance(theta, bool) or not theta > 0:
+    if not is_positive(theta):
         raise ConfigError(f"rope_parameters.rope_theta must be a number above 0, not {format_value(theta)}")
     return float(theta)
 

@@ -4,7 +4,7 @@ All are strict: `"32"`, `true` and `1.5` are no whole number.
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeGuard
 
 from pydantic_core import core_schema
 
@@ -55,6 +55,16 @@ StrictStr = Annotated[str, CoreSchema(core_schema.str_schema(strict=True))]
 JsonDict = Annotated[dict[str, Any], CoreSchema(core_schema.dict_schema(core_schema.str_schema(), strict=True))]
 
 
+def is_size(value: object) -> TypeGuard[int]:
+    """True of whole numbers from 1."""
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+def is_positive(value: object) -> TypeGuard[float]:
+    """True of numbers above 0."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0
+
+
 def require_even(rotary_dim: int, what: str = "head_dim") -> int:
     """A size that a rotary embedding can rotate in pairs. Raises ConfigError."""
     if rotary_dim % 2 or rotary_dim == 0:
@@ -65,7 +75,7 @@ def require_even(rotary_dim: int, what: str = "head_dim") -> int:
 def read_partial_rotary_factor(given: float, parameters: Mapping[str, Any] | None) -> float:
     """The share of a head that is rotated: transformers 5 has it in rope_parameters. Raises ConfigError."""
     part = (parameters or {}).get("partial_rotary_factor", given)
-    if not isinstance(part, (int, float)) or isinstance(part, bool) or not 0 < part <= 1:
+    if not is_positive(part) or part > 1:
         raise ConfigError(
             f"rope_parameters.partial_rotary_factor must be above 0 and at most 1, not {format_value(part)}"
         )

@@ -15,7 +15,6 @@ from tfacct.architecture.parts import (
     Experts,
     FeedForward,
     Head,
-    LatentAttention,
     Laurel,
     Part,
     PerLayerEmbedding,
@@ -30,7 +29,7 @@ from tfacct.architecture.parts.altup import OTHERS, STREAMS
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
-from tfacct.families.decoder import EXPERT_TENSORS, NORMS_AROUND, QK_NORMS, Decoder, Layer, Window
+from tfacct.families.decoder import EXPERT_TENSORS, NORMS_AROUND, QK_NORMS, AnyAttention, Decoder, Layer, Window
 from tfacct.families.family import mlp_modules
 from tfacct.families.fields import (
     CoreSchema,
@@ -42,6 +41,7 @@ from tfacct.families.fields import (
     StrictBool,
     StrictStr,
     divide_exactly,
+    is_size,
     require_even,
 )
 from tfacct.families.layer_kinds import FULL, SLIDING, LayerTypes, check_length, check_top_k, layer_windows
@@ -74,7 +74,7 @@ class Gemma(GemmaBase):
         """The first releases say `gelu` and mean its tanh form; the class corrects it too."""
         return "gelu_pytorch_tanh" if self.hidden_act == "gelu" else self.hidden_act
 
-    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
+    def attention(self, layer: Layer, **own: Any) -> AnyAttention:
         return super().attention(layer, mask="prefix" if self.use_bidirectional_attention else "causal")
 
 
@@ -110,7 +110,7 @@ class Gemma2(GemmaAround):
     def layers(self) -> list[Layer]:
         return [Layer(window) for window in self.windows(self.has_window, self.sliding_window)]
 
-    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
+    def attention(self, layer: Layer, **own: Any) -> AnyAttention:
         """Soft-capped scores; bidirectional in the prefix of PaliGemma 2."""
         how: dict[str, Any] = {"softcap": self.attn_logit_softcapping, "scale": self.query_pre_attn_scalar**-0.5}
         mask = "prefix" if self.use_bidirectional_attention else "causal"
@@ -146,7 +146,7 @@ class Gemma3Text(Gemma2):
         """All but every sliding_window_pattern-th."""
         return (number + 1) % self.sliding_window_pattern != 0
 
-    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
+    def attention(self, layer: Layer, **own: Any) -> AnyAttention:
         """Windowed layers have a smaller RoPE base and no scaling."""
         kind = FULL if layer.window is None else SLIDING
         spelled = (self.rope_parameters or {}).get(kind) or ({} if layer.window else self.rope_scaling) or {}
@@ -361,7 +361,7 @@ class Gemma4Base(PerLayerGemma):
                 at = f"per_layer_config.{text}.{name}"
                 if name not in ("head_dim", "num_key_value_heads"):
                     raise self.refused(at, value)
-                if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                if not is_size(value):
                     raise ConfigError(f"{at} must be a whole number, not {format_value(value)}")
             found[int(text)] = dict(sizes)
         return found
@@ -467,7 +467,7 @@ class Gemma4(Gemma4Base):
     def full_kv_heads(self) -> int:
         return (self.num_global_key_value_heads if self.attention_k_eq_v else None) or self.num_key_value_heads
 
-    def attention(self, layer: Gemma4Layer, **own: Any) -> Attention | LatentAttention:
+    def attention(self, layer: Gemma4Layer, **own: Any) -> AnyAttention:
         same = self.attention_k_eq_v and layer.window is None and not layer.borrowed
         return super().attention(layer, keys_as_values=same, borrowed=layer.borrowed)
 

@@ -3,7 +3,6 @@
 from typing import Any
 
 from tfacct.architecture.parts import (
-    Attention,
     DeltaNet,
     Experts,
     FeedForward,
@@ -14,7 +13,7 @@ from tfacct.architecture.parts import (
     QKNorm,
 )
 from tfacct.base.errors import ConfigError
-from tfacct.families.decoder import QK_NORMS, Layer, PartialRotaryDecoder, SharedExperts
+from tfacct.families.decoder import QK_NORMS, AnyAttention, Layer, PartialRotaryDecoder, SharedExperts
 from tfacct.families.family import mlp_modules
 from tfacct.families.fields import (
     JsonDict,
@@ -80,7 +79,7 @@ class Glm4Moe(SharedExperts, PartialRotaryDecoder):
     layer_module_names = QK_NORMS
     attention_out_bias = False
 
-    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
+    def attention(self, layer: Layer, **own: Any) -> AnyAttention:
         norm = QKNorm(self.rms_norm_eps) if self.use_qk_norm else None
         return super().attention(layer, qk_norm=norm, **own)
 
@@ -159,7 +158,7 @@ class SolarOpen(SharedExperts, PartialRotaryDecoder):
     def moe_layers(self) -> list[bool]:
         return [True] * self.num_hidden_layers
 
-    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
+    def attention(self, layer: Layer, **own: Any) -> AnyAttention:
         """The class fails if a part of a head has no rotary embedding. Raises ConfigError."""
         if self.rotary_size() != self.head_dim:
             part = read_partial_rotary_factor(self.partial_rotary_factor, self.rope_parameters)

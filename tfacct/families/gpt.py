@@ -7,11 +7,11 @@ from typing import Annotated, Any
 from pydantic import Field
 from pydantic_core import core_schema
 
-from tfacct.architecture.parts import Attention, FeedForward, LatentAttention, Norm, Positions, Rotary
+from tfacct.architecture.parts import Attention, FeedForward, Norm, Positions, Rotary
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
-from tfacct.families.decoder import DIVIDED_HEAD_DIM, DecoderBase, Layer
+from tfacct.families.decoder import DIVIDED_HEAD_DIM, AnyAttention, DecoderBase, Layer
 from tfacct.families.family import attention_modules, mlp_modules
 from tfacct.families.fields import (
     CoreSchema,
@@ -316,7 +316,7 @@ class GPTJ(GPTFields):
     def positions(self) -> None:
         return None
 
-    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
+    def attention(self, layer: Layer, **own: Any) -> AnyAttention:
         if self.rotary_dim > self.head_dim:
             raise ConfigError(
                 f"rotary_dim = {self.rotary_dim:,}, but a head has n_embd / n_head = {self.head_dim:,} elements"
@@ -369,7 +369,7 @@ class JAIS(GPTFields):
     def positions(self) -> Positions | None:
         return None if self.alibi else super().positions()
 
-    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
+    def attention(self, layer: Layer, **own: Any) -> AnyAttention:
         scale = 1 / self.head_dim if self.mup_scale_qk_dot_by_d else None
         attention = super().attention(layer, alibi=self.alibi, scale=scale)
         if self.position_embedding_type not in ("learned", "alibi"):

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from operator import attrgetter
 from typing import Any
 
-from tfacct.architecture.parts import Attention, LatentAttention, Rotary
+from tfacct.architecture.parts import Rotary
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
-from tfacct.families.decoder import Layer
+from tfacct.families.decoder import AnyAttention, Layer
 from tfacct.families.family import attention_modules, mlp_modules
 from tfacct.families.fields import (
     Fraction,
@@ -19,6 +19,7 @@ from tfacct.families.fields import (
     StrictBool,
     StrictStr,
     divide_exactly,
+    is_positive,
     read_partial_rotary_factor,
     read_rope,
     require_even,
@@ -53,7 +54,7 @@ class GPTNeoXLike(LayerNormDecoder):
     def layer_rope(self, layer: Layer) -> Rotary:
         return read_rope(self.rope_theta or self.rotary_emb_base, self.rope_scaling, self.rope_parameters)
 
-    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
+    def attention(self, layer: Layer, **own: Any) -> AnyAttention:
         rotary_dim = int(self.head_dim * read_partial_rotary_factor(self.rotary_pct, self.rope_parameters))
         rope_dim = require_even(rotary_dim, "rotary_pct · head_dim =")
         return super().attention(layer, rope_dim=rope_dim, **own)
@@ -110,7 +111,7 @@ class GPTNeoXJapanese(GPTNeoXLike):
     def layers(self) -> list[Layer]:
         return [Layer()] * (self.num_hidden_layers - 1) + [Layer(kind="last")]
 
-    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
+    def attention(self, layer: Layer, **own: Any) -> AnyAttention:
         return super().attention(layer, out_bias=layer.kind == "last")
 
 
@@ -283,10 +284,10 @@ class Mpt(LayerNormDecoder):
                 raise ConfigError(f"{name} = {format_value(value)}: the class builds {format_value(built)} only")
         for name in ("clip_qkv", "softmax_scale"):
             value = attn_config.get(name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0):
+            if value is not None and not is_positive(value):
                 raise ConfigError(f"attn_config.{name} must be a number above 0, not {format_value(value)}")
 
-    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
+    def attention(self, layer: Layer, **own: Any) -> AnyAttention:
         attn_config = self.attn_config or {}
         clip, scale = attn_config.get("clip_qkv"), attn_config.get("softmax_scale")
         return super().attention(layer, alibi=True, clip=clip, scale=scale)

@@ -6,12 +6,13 @@ from typing import Any
 from pydantic import Field
 
 from tfacct.architecture.blocks import Block
-from tfacct.architecture.parts import Attention, Experts, Gate, HyperConnection, Indexer, LatentAttention, QKNorm
+from tfacct.architecture.parts import Experts, Gate, HyperConnection, Indexer, LatentAttention, QKNorm
 from tfacct.base.errors import ConfigError
 from tfacct.families.decoder import (
     EXPERT_TENSORS,
     QK_NORMS,
     SINK_TENSORS,
+    AnyAttention,
     Decoder,
     Layer,
     MoeWithShared,
@@ -44,7 +45,7 @@ class HunYuanDenseV1(Decoder):
     layer_module_names = {"attn.q_norm": "self_attn.query_layernorm", "attn.k_norm": "self_attn.key_layernorm"}
     qk_norm = QKNorm(0, late=True)
 
-    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
+    def attention(self, layer: Layer, **own: Any) -> AnyAttention:
         self.require({"use_qk_norm": True})
         return super().attention(layer, **own)
 

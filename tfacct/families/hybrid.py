@@ -9,7 +9,7 @@ from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
 from tfacct.families.decoder import Decoder, Layer
 from tfacct.families.family import Family
-from tfacct.families.fields import divide_exactly
+from tfacct.families.fields import divide_exactly, is_size
 from tfacct.families.layer_kinds import FULL, validated_layer_types
 from tfacct.ledger.lines import CHUNK
 from tfacct.ledger.workload import Workload
@@ -188,7 +188,7 @@ class LowRankKimiDeltaDecoder(KimiDeltaDecoder):
         """Raises ConfigError."""
         name = self.size_fields[field]
         size = (self.linear_attn_config or {}).get(name, getattr(self, field))
-        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+        if not is_size(size):
             raise ConfigError(f"linear_attn_config.{name} must be a whole number from 1, not {format_value(size)}")
         return size
 

@@ -9,13 +9,11 @@ from pydantic_core import core_schema
 
 from tfacct.architecture.blocks import Block, Sublayer
 from tfacct.architecture.parts import (
-    Attention,
     CrossAttention,
     Embedding,
     Experts,
     FeedForward,
     GatedResidual,
-    LatentAttention,
     QKNorm,
     Rotary,
     XieluFeedForward,
@@ -26,6 +24,7 @@ from tfacct.families.decoder import (
     DIVIDED_HEAD_DIM,
     EXPERT_TENSORS,
     QK_NORMS,
+    AnyAttention,
     Decoder,
     DecoderBase,
     Layer,
@@ -160,7 +159,7 @@ class Baichuan(Decoder):
         super().check()
         self.require({"num_key_value_heads": self.num_attention_heads})
 
-    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
+    def attention(self, layer: Layer, **own: Any) -> AnyAttention:
         how = {"alibi": True, "rotary": None} if self.max_position_embeddings is None else {}
         return super().attention(layer, **how)
 
@@ -521,7 +520,7 @@ class OpenELM(DecoderBase):
         group = divide_exactly(layer.heads, layer.kv_heads, "num_query_heads of a layer by its num_kv_heads")
         return {"kv_heads": layer.kv_heads, "group": group, "head_dim": require_even(self.head_dim)}
 
-    def attention(self, layer: OpenELMLayer, **own: Any) -> Attention | LatentAttention:
+    def attention(self, layer: OpenELMLayer, **own: Any) -> AnyAttention:
         return super().attention(layer, qk_norm=QKNorm(1e-6) if self.normalize_qk_projections else None)
 
     def block(self, layer: OpenELMLayer) -> Block:

@@ -7,23 +7,14 @@ from typing import Annotated, Any
 from pydantic_core import core_schema
 
 from tfacct.architecture.blocks import Block, Sublayer
-from tfacct.architecture.parts import (
-    Attention,
-    Experts,
-    FeedForward,
-    Gate,
-    LatentAttention,
-    LerpResidual,
-    Norm,
-    QKNorm,
-    Temperature,
-)
+from tfacct.architecture.parts import Experts, FeedForward, Gate, LerpResidual, Norm, QKNorm, Temperature
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
 from tfacct.families.decoder import (
     EXPERT_MODULES,
     EXPERT_TENSORS,
     NORMS_AROUND,
+    AnyAttention,
     Decoder,
     Layer,
     Window,
@@ -118,7 +109,7 @@ class Llama4(Decoder):
             raise self.refused("interleave_moe_layer_step", 0)
         return moe_layers(layers, step, None)
 
-    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
+    def attention(self, layer: Layer, **own: Any) -> AnyAttention:
         """Norms of queries and keys with rotary embedding; without it, queries grow with their position."""
         if layer.rotary:
             norm = QKNorm(self.rms_norm_eps, late=True, learned=False) if self.use_qk_norm else None
@@ -181,7 +172,7 @@ class MuseGlimmer(Decoder):
         both = zip(self.windows(self.has_window, self.sliding_window), self.has_rotary(), strict=True)
         return [Layer(window, rotary=rotary) for window, rotary in both]
 
-    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
+    def attention(self, layer: Layer, **own: Any) -> AnyAttention:
         scale = self.qk_scale_factor * self.head_dim**-0.5
         return super().attention(layer, scale=scale, gate=Gate(bias=False), **own)
 

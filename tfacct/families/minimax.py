@@ -4,19 +4,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tfacct.architecture.blocks import Block, Sublayer
-from tfacct.architecture.parts import (
-    Attention,
-    BlockIndexer,
-    Experts,
-    FeedForward,
-    LatentAttention,
-    LightningAttention,
-    QKNorm,
-    Residual,
-)
+from tfacct.architecture.parts import BlockIndexer, Experts, FeedForward, LightningAttention, QKNorm, Residual
 from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
-from tfacct.families.decoder import EXPERT_MODULES, EXPERT_TENSORS, QK_NORMS, Decoder, Layer, Window
+from tfacct.families.decoder import EXPERT_MODULES, EXPERT_TENSORS, QK_NORMS, AnyAttention, Decoder, Layer, Window
 from tfacct.families.family import mlp_modules, submodules
 from tfacct.families.family_config import FamilyConfig, validate
 from tfacct.families.fields import (
@@ -174,7 +165,7 @@ class MiniMaxM1(MiniMax):
             raise self.refused("layer_types", self.layer_types)
         return kinds
 
-    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
+    def attention(self, layer: Layer, **own: Any) -> AnyAttention:
         if self.rotary_dim is None:
             return super().attention(layer)
         return super().attention(layer, rope_dim=require_even(min(self.rotary_dim, self.head_dim), "rotary_dim"))
@@ -224,7 +215,7 @@ class MiniMaxM2(MiniMaxDecoder):
         part = read_partial_rotary_factor(given or 1.0, self.rope_parameters)
         return require_even(int(self.head_dim * part), "partial_rotary_factor · head_dim =")
 
-    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
+    def attention(self, layer: Layer, **own: Any) -> AnyAttention:
         return super().attention(layer, rope_dim=self.rotary_size())
 
 
@@ -353,7 +344,7 @@ class MiniMaxM3VL(MiniMaxDecoder):
         both = zip(self.sparse_layers(), self.moe_layers(), strict=True)
         return [Layer(kind=SPARSE if sparse else "", experts=routed) for sparse, routed in both]
 
-    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
+    def attention(self, layer: Layer, **own: Any) -> AnyAttention:
         """Attention to all keys, or to those chosen by an indexer. Raises ConfigError."""
         own = {"rope_dim": self.rotary_size(), "qk_norm": QKNorm(self.rms_norm_eps, less_one=True)}
         if layer.kind != SPARSE:

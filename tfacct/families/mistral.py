@@ -2,20 +2,16 @@
 
 from collections.abc import Mapping
 from operator import attrgetter
-from typing import Any, TypeGuard
+from typing import Any
 
 from pydantic import Field
 
-from tfacct.architecture.parts import Attention, LatentAttention, Temperature
-from tfacct.families.decoder import EXPERT_MODULES, EXPERT_TENSORS, Decoder, Layer, Window
+from tfacct.architecture.parts import Temperature
+from tfacct.families.decoder import EXPERT_MODULES, EXPERT_TENSORS, AnyAttention, Decoder, Layer, Window
 from tfacct.families.family import mlp_modules
-from tfacct.families.fields import PositiveFloat, PositiveInt, StrictBool
+from tfacct.families.fields import PositiveFloat, PositiveInt, StrictBool, is_positive
 from tfacct.families.layer_kinds import LayerTypes
 from tfacct.families.llama import SIZES
-
-
-def is_positive(value: object) -> TypeGuard[float]:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0
 
 
 def read_temperature(rope: Mapping[str, Any]) -> Temperature | None:
@@ -79,7 +75,7 @@ class Ministral3(Mistral):
         },
     )
 
-    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
+    def attention(self, layer: Layer, **own: Any) -> AnyAttention:
         rope = self.rope_parameters or self.defaults["rope_parameters"]
         return super().attention(layer, temperature=read_temperature(rope))
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, NamedTuple
 from pydantic_core import core_schema
 
 from tfacct.architecture.blocks import Block
-from tfacct.architecture.parts import Attention, Experts, Gate, LatentAttention, Norm, QKNorm, Rotary
+from tfacct.architecture.parts import Attention, Experts, Gate, Norm, QKNorm, Rotary
 from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
 from tfacct.families.decoder import (
@@ -17,6 +17,7 @@ from tfacct.families.decoder import (
     QK_NORMS,
     SINK_MODULES,
     SINK_TENSORS,
+    AnyAttention,
     Decoder,
     DecoderBase,
     Layer,
@@ -35,6 +36,8 @@ from tfacct.families.fields import (
     StrictBool,
     StrictStr,
     divide_exactly,
+    is_positive,
+    is_size,
     read_partial_rotary_factor,
     require_even,
 )
@@ -263,10 +266,9 @@ class Dbrx(DecoderBase):
         found = {name: given.get(name, default) for name, default in known.items()}
         for name, default in known.items():
             size = found[name]
-            if isinstance(default, int) and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
+            if isinstance(default, int) and not is_size(size):
                 raise ConfigError(f"{field}.{name} must be a whole number from 1, not {format_value(size)}")
-            number = isinstance(size, (int, float)) and not isinstance(size, bool) and size > 0
-            if name in ("clip_qkv", "rope_theta") and size is not None and not number:
+            if name in ("clip_qkv", "rope_theta") and size is not None and not is_positive(size):
                 raise ConfigError(f"{field}.{name} must be a number above 0, not {format_value(size)}")
         return found
 
@@ -360,7 +362,7 @@ class GatedHeadsDecoder(SharedExpertDecoder):
         group = divide_exactly(layer.query_heads, self.num_key_value_heads, names)
         return {"kv_heads": self.num_key_value_heads, "group": group, "head_dim": self.head_dim}
 
-    def attention(self, layer: LayerWithHeads, **own: Any) -> Attention | LatentAttention:
+    def attention(self, layer: LayerWithHeads, **own: Any) -> AnyAttention:
         return super().attention(layer, **{"rope_dim": self.rotary_size(layer), **own})
 
 
@@ -415,7 +417,7 @@ class Laguna(GatedHeadsDecoder):
         check_length("num_attention_heads_per_layer", heads, count)
         return list(map(LayerWithHeads, windows, heads, sparse_layers(self.mlp_layer_types, count)))
 
-    def attention(self, layer: LayerWithHeads, **own: Any) -> Attention | LatentAttention:
+    def attention(self, layer: LayerWithHeads, **own: Any) -> AnyAttention:
         of: Any = "elements" if self.gating == "per-element" else "heads"
         return super().attention(layer, gate=Gate(of, "softplus", bias=False))
 
@@ -512,7 +514,7 @@ class Step3p5(GatedHeadsDecoder):
             if name not in ("num_attention_heads", *built) or value != built.get(name, value):
                 raise self.refused(f"attention_other_setting.{name}", value)
         heads = self.num_sliding_attention_heads or other.get("num_attention_heads", self.num_attention_heads)
-        if not isinstance(heads, int) or isinstance(heads, bool) or heads < 1:
+        if not is_size(heads):
             raise ConfigError("attention_other_setting.num_attention_heads must be a whole number from 1")
         return heads
 
@@ -540,7 +542,7 @@ class Step3p5(GatedHeadsDecoder):
         part = read_partial_rotary_factor(1.0, self.layer_rope_parameters(layer))
         return require_even(int(self.head_dim * part), "rotated elements of a head:")
 
-    def attention(self, layer: LayerWithHeads, **own: Any) -> Attention | LatentAttention:
+    def attention(self, layer: LayerWithHeads, **own: Any) -> AnyAttention:
         size, scale = self.rotary_size(layer), (self.query_pre_attn_scalar or self.head_dim) ** -0.5
         gate = Gate("heads", bias=False)
         return super().attention(layer, rope_dim=None if size == self.head_dim else size, scale=scale, gate=gate)

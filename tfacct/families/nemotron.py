@@ -21,6 +21,7 @@ from tfacct.families.fields import (
     StrictBool,
     StrictStr,
     divide_exactly,
+    is_size,
     require_even,
 )
 from tfacct.families.hybrid import HybridDecoder
@@ -130,7 +131,7 @@ def _group(number: int, entry: Mapping[str, Any]) -> int | None:
     if part is None:
         return None
     group = part.get("n_heads_in_group")
-    if not isinstance(group, int) or isinstance(group, bool) or group < 1:
+    if not is_size(group):
         raise _not_understood(number, "attention.n_heads_in_group", group)
     return group
 

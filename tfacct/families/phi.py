@@ -3,9 +3,17 @@
 from operator import attrgetter
 from typing import Any
 
-from tfacct.architecture.parts import Attention, LatentAttention, QKNorm, Rotary
+from tfacct.architecture.parts import QKNorm, Rotary
 from tfacct.base.errors import ConfigError
-from tfacct.families.decoder import DIVIDED_HEAD_DIM, EXPERT_TENSORS, QK_LAYERNORMS, DecoderBase, Layer, expert_modules
+from tfacct.families.decoder import (
+    DIVIDED_HEAD_DIM,
+    EXPERT_TENSORS,
+    QK_LAYERNORMS,
+    AnyAttention,
+    DecoderBase,
+    Layer,
+    expert_modules,
+)
 from tfacct.families.family import SAME_AS_QUERY_HEADS, attention_modules, mlp_modules
 from tfacct.families.fields import Fraction, JsonDict, LayerCount, PositiveFloat, PositiveInt, StrictBool, StrictStr
 from tfacct.families.llama import SIZES
@@ -55,7 +63,7 @@ class Phi(DecoderBase):
         sizes = {"head_dim": self.head_dim, "kv_heads": self.num_key_value_heads}
         return {**sizes, "group": self.divide("num_attention_heads", "num_key_value_heads")}
 
-    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
+    def attention(self, layer: Layer, **own: Any) -> AnyAttention:
         return super().attention(layer, rope_dim=self.rotary_size())
 
 
@@ -79,7 +87,7 @@ class Phi3(Mistral):
         longer = own._replace(scaling={**(own.scaling or {}), "rope_type": "longrope"})
         return longer if own.scaled in ("su", "yarn") else own
 
-    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
+    def attention(self, layer: Layer, **own: Any) -> AnyAttention:
         """Part of each head may have no rotary embedding."""
         rotary_dim = self.rotary_size()
         return super().attention(layer, rope_dim=None if rotary_dim == self.head_dim else rotary_dim, **own)

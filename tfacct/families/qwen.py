@@ -5,17 +5,7 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
-from tfacct.architecture.parts import (
-    Attention,
-    Experts,
-    FeedForward,
-    Gate,
-    LatentAttention,
-    Part,
-    Pooler,
-    QKNorm,
-    Scales,
-)
+from tfacct.architecture.parts import Attention, Experts, FeedForward, Gate, Part, Pooler, QKNorm, Scales
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
 from tfacct.families.decoder import (
@@ -24,6 +14,7 @@ from tfacct.families.decoder import (
     QK_NORMS,
     SINK_MODULES,
     SINK_TENSORS,
+    AnyAttention,
     Decoder,
     DecoderBase,
     Layer,
@@ -52,7 +43,7 @@ class Qwen(Decoder):
     reference_only = "sliding_window max_window_layers"
     null_means = {"num_key_value_heads": "num_attention_heads"}
 
-    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
+    def attention(self, layer: Layer, **own: Any) -> AnyAttention:
         """Bidirectional if is_causal is false. `in_blocks` is a field of this program, not of published configs."""
         mask = "blocks" if self.in_blocks else "causal"
         return super().attention(layer, **own, causal=self.is_causal is not False, mask=mask)
@@ -216,7 +207,7 @@ class QwenNext(DeltaDecoder):
         kinds = self.kinds(lambda number: (number + 1) % self.full_attention_interval == 0)
         return [Layer(kind=kind) for kind in kinds]
 
-    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
+    def attention(self, layer: Layer, **own: Any) -> AnyAttention:
         """An output gate, and a rotary embedding of a part of each head. Raises ConfigError."""
         if not self.attn_output_gate:
             raise self.refused("attn_output_gate", False)
@@ -452,7 +443,7 @@ class MiMoV2Flash(Decoder):
         group = divide_exactly(self.num_attention_heads, kv_heads, names)
         return {"kv_heads": kv_heads, "group": group, "head_dim": self.head_dim}
 
-    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
+    def attention(self, layer: Layer, **own: Any) -> AnyAttention:
         sizes: dict[str, Any] = {"value_dim": self.v_head_dim, "rope_dim": self.rotary_size(layer)}
         how: dict[str, Any] = {"scales": Scales(values=self.attention_value_scale), "out_bias": False}
         return super().attention(layer, **sizes, **how, sinks=layer.window is not None)

@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from tfacct.architecture.blocks import Block
-from tfacct.architecture.parts import Attention, DeltaNet, FeedForward, LatentAttention, Mixer
+from tfacct.architecture.parts import DeltaNet, FeedForward, Mixer
 from tfacct.architecture.parts.part import STATE_BITS
 from tfacct.base.errors import ConfigError
 from tfacct.base.record import record
-from tfacct.families.decoder import Layer, default_head_dim
+from tfacct.families.decoder import AnyAttention, Layer, default_head_dim
 from tfacct.families.family import SAME_AS_QUERY_HEADS, attention_modules, mlp_modules
 from tfacct.families.fields import Fraction, PositiveFloat, PositiveInt, StrictStr, divide_exactly
 from tfacct.families.gemma import GemmaBase
@@ -165,7 +165,7 @@ class RecurrentGemma(GemmaBase):
             activation=self.activation,
         )
 
-    def attention(self, layer: Layer, **own: Any) -> Attention | LatentAttention:
+    def attention(self, layer: Layer, **own: Any) -> AnyAttention:
         return super().attention(layer, rope_dim=self.rotary_size(), out_bias=True)
 
     def mlp(self, layer: Layer) -> FeedForward:
