@@ -94,8 +94,14 @@ class Layer(NamedTuple):
     """Its own base of the rotary embedding."""
     top_k: int | None = None
     """Experts per token, if they differ by layer."""
+    heads: int | None = None
+    """Query heads, if they differ by layer; the same of its other sizes."""
     kv_heads: int | None = None
-    """Key/value heads, if they differ by layer."""
+    head_dim: int | None = None
+    width: int | None = None
+    """Width of its MLP."""
+    borrowed: bool = False
+    """Whether it reads keys and values, or latents, of an earlier layer."""
 
 
 class DecoderBase(Family):
@@ -212,13 +218,13 @@ class DecoderBase(Family):
         """A dense MLP or experts."""
         if layer.experts or self.all_layers_have_experts:
             return self.experts()
-        return self.dense_mlp()
+        return self.dense_mlp(**({"width": layer.width} if layer.width else {}))
 
     def dense_mlp(self, **own: Any) -> FeedForward:
         """An MLP, with biases if mlp_bias is set."""
-        how = {"gated": self.mlp_gated, "bias": getattr(self, "mlp_bias", False), "activation": self.activation}
-        own = self.options("mlp", **own)
-        return FeedForward(**{"hidden": self.hidden_size, "width": self.intermediate_size, **how, **own})
+        how: dict[str, Any] = {"gated": self.mlp_gated, "bias": getattr(self, "mlp_bias", False)}
+        how |= {"activation": self.activation, **self.options("mlp", **own)}
+        return FeedForward(hidden=self.hidden_size, width=how.pop("width", None) or self.intermediate_size, **how)
 
     def experts(self, count: str = "", width: str = "", **own: Any) -> Experts:
         """Experts, with their number and width in these fields. Raises ConfigError."""
@@ -294,10 +300,6 @@ class MoeWithShared(DecoderBase):
 
     def layers(self) -> Sequence[Any]:
         return [Layer(experts=some) for some in self.moe_layers()]
-
-    def mlp(self, layer: Any) -> FeedForward | Experts:
-        experts = self.experts()  # checked also if no layer has any
-        return experts if layer.experts else super().mlp(layer)
 
     def experts(self, *_: str, **own: Any) -> Experts:
         return self.experts_with_shared(*self.expert_counts, **own)

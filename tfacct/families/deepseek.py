@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from operator import attrgetter
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 from pydantic_core import core_schema
 
@@ -322,15 +322,6 @@ MISTRAL_LARGE4_ROPE = {
 }
 
 
-class MistralLarge4Layer(NamedTuple):
-    """What distinguishes a layer of Mistral Large 4."""
-
-    kind: str
-    experts: bool
-    rotary: bool
-    own_latent: bool
-
-
 class MistralLarge4(GlmMoeDsa):
     """Mistral Large 4's language model: GLM-5's sparse attention, some layers without rotary embedding, some with the
     latents of an earlier layer; a dense layer, then experts and a shared expert."""
@@ -383,16 +374,16 @@ class MistralLarge4(GlmMoeDsa):
                 )
         return [source == number for number, source in enumerate(sources)]
 
-    def layers(self) -> list[MistralLarge4Layer]:  # type: ignore[override]
+    def layers(self) -> list[Layer]:
         rotary = rope_layers(self.no_rope_layers, self.num_hidden_layers, self.no_rope_layer_interval)
         kinds = ["" if own else REUSED for own in self.indexers()]
         rows = zip(kinds, self.moe_layers(), rotary, self.own_latents(rotary), strict=True)
-        return [MistralLarge4Layer(*row) for row in rows]
+        return [Layer(None, some, rotates, kind, borrowed=not own) for kind, some, rotates, own in rows]
 
     def attention(self, layer: Any, **own: Any) -> LatentAttention:
         """Without rotary embedding, all of a key comes from the latent."""
         whole = {"rope_dim": None, "nope_dim": self.qk_nope_head_dim + self.qk_rope_head_dim, "rotary": None}
-        own = {"learned": True, "eps": self.rms_norm_eps, "borrowed": not layer.own_latent}
+        own = {"learned": True, "eps": self.rms_norm_eps, "borrowed": layer.borrowed}
         return super().attention(layer, **own, **({} if layer.rotary else whole))
 
     def indexer(self, layer: Any, kind: type[Indexer] = StreamIndexer, **own: Any) -> Indexer:

@@ -328,17 +328,6 @@ class Gemma3n(PerLayerGemma):
         return Block(sublayers, streams=AltUp(hidden=hidden, scaled=self.altup_correct_scale, eps=eps))
 
 
-class Gemma4Layer(NamedTuple):
-    """What distinguishes a layer of Gemma 4."""
-
-    window: int | None
-    borrowed: bool
-    head_dim: int
-    kv_heads: int
-    experts: bool = False
-    rotary: bool = True
-
-
 class Gemma4Base(PerLayerGemma):
     """Layers with and without a window have their own heads and rotary embedding; the last layer has no window."""
 
@@ -386,7 +375,7 @@ class Gemma4Base(PerLayerGemma):
             return self.head_dim, self.num_key_value_heads
         return self.global_head_dim, self.full_kv_heads
 
-    def layers(self) -> list[Gemma4Layer]:
+    def layers(self) -> list[Layer]:
         count, kinds, every = self.num_hidden_layers, self.layer_types, self.sliding_window_pattern
         if kinds is not None and len(kinds) == count:
             kinds = [*kinds[:-1], FULL]
@@ -396,14 +385,17 @@ class Gemma4Base(PerLayerGemma):
         if len({*zip(windows, heads, strict=True)}) > len({*windows}):  # the class has one rotary table for each type
             raise ConfigError("per_layer_config gives layers of one type other heads, which its class refuses")
         experts = getattr(self, "enable_moe_block", False)
-        return [Gemma4Layer(w, b, *sizes, experts) for w, b, sizes in zip(windows, borrowed, heads, strict=True)]
+        return [
+            Layer(window, experts, head_dim=head_dim, kv_heads=kv_heads, borrowed=reads)
+            for window, reads, (head_dim, kv_heads) in zip(windows, borrowed, heads, strict=True)
+        ]
 
-    def head_sizes(self, layer: Gemma4Layer) -> dict[str, int]:
+    def head_sizes(self, layer: Any) -> dict[str, int]:
         group = divide_exactly(self.num_attention_heads, layer.kv_heads, "num_attention_heads by key/value heads")
         field = "head_dim" if layer.window is not None else "global_head_dim"
         return {"kv_heads": layer.kv_heads, "group": group, "head_dim": require_even(layer.head_dim, field)}
 
-    def block(self, layer: Gemma4Layer) -> Block:
+    def block(self, layer: Any) -> Block:
         """The last sum is multiplied by a learned number, 1 at first."""
         norm, mlp = self.norm(), self.mlp(layer)
         parts = [Sublayer(self.attention(layer), norm, norm)]
@@ -467,15 +459,14 @@ class Gemma4(Gemma4Base):
     def full_kv_heads(self) -> int:
         return (self.num_global_key_value_heads if self.attention_k_eq_v else None) or self.num_key_value_heads
 
-    def attention(self, layer: Gemma4Layer, **own: Any) -> AnyAttention:
+    def attention(self, layer: Any, **own: Any) -> AnyAttention:
         same = self.attention_k_eq_v and layer.window is None and not layer.borrowed
         return super().attention(layer, keys_as_values=same, borrowed=layer.borrowed)
 
-    def mlp(self, layer: Gemma4Layer) -> FeedForward | Experts:
+    def mlp(self, layer: Any) -> FeedForward | Experts:
         """use_double_wide_mlp doubles the width in layers that read earlier keys."""
         width = self.intermediate_size * (2 if layer.borrowed and self.use_double_wide_mlp else 1)
-        dense = FeedForward(hidden=self.hidden_size, width=width, gated=True, activation=self.activation)
-        return self.experts_and_mlp(width) if layer.experts else dense
+        return self.experts_and_mlp(width) if layer.experts else self.dense_mlp(width=width)
 
     def experts_and_mlp(self, width: int) -> Experts:
         """Experts parallel to a dense MLP. Raises ConfigError."""

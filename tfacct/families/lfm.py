@@ -1,8 +1,9 @@
 """Liquid AI's language models."""
 
+from operator import attrgetter
 from typing import Any
 
-from tfacct.architecture.parts import FeedForward, Gate, QKNorm, ShortConvolution
+from tfacct.architecture.parts import Gate, QKNorm, ShortConvolution
 from tfacct.base.errors import ConfigError
 from tfacct.families.decoder import QK_NORMS, Layer, Window, expert_modules, expert_tensors
 from tfacct.families.family import attention_modules, mlp_modules, submodules
@@ -75,6 +76,7 @@ class Lfm2(Lfm2Base):
     full_attn_idxs: list[NonNegativeInt] | None = None
 
     reference_only = "-block_ffn_dim_multiplier"
+    mlp_options = dict(width=attrgetter("width"))
 
     @property
     def width_field(self) -> str:
@@ -100,9 +102,6 @@ class Lfm2(Lfm2Base):
         count = self.num_hidden_layers
         attends = range(count) if self.full_attn_idxs is None else self.full_attn_idxs
         return [FULL if number in attends else CONV for number in range(count)]
-
-    def mlp(self, layer: Layer) -> FeedForward:
-        return FeedForward(hidden=self.hidden_size, width=self.width, gated=True, activation=self.activation)
 
 
 class Lfm2Moe(Lfm2Base):

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from operator import attrgetter
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 from pydantic import Field
 from pydantic_core import core_schema
@@ -458,16 +458,6 @@ class CS336(DecoderBase):
         return divide_exactly(self.d_model, self.num_heads, "d_model by num_heads")
 
 
-class OpenELMLayer(NamedTuple):
-    """Sizes of one layer."""
-
-    heads: int
-    kv_heads: int
-    width: int
-    window: None = None
-    rotary: bool = True
-
-
 class OpenELM(DecoderBase):
     """OpenELM: heads and MLP widths that grow from layer to layer, norms over queries and keys, a tied head."""
 
@@ -488,6 +478,8 @@ class OpenELM(DecoderBase):
     rope_freq_constant: PositiveFloat = 10_000
 
     rms_norm_eps = 1e-6
+    required_values = {"normalization_layer_name": "rms_norm"}
+    mlp_options = dict(gated=attrgetter("ffn_with_glu"))
     tie_word_embeddings = property(lambda self: self.share_input_output_layers)
     attribute_map = {
         "hidden_size": "model_dim",
@@ -501,7 +493,7 @@ class OpenELM(DecoderBase):
     def activation(self) -> str:
         return "silu" if self.activation_fn_name == "swish" else self.activation_fn_name
 
-    def layer_rope(self, layer: OpenELMLayer) -> Rotary:
+    def layer_rope(self, layer: Any) -> Rotary:
         return Rotary(self.rope_freq_constant)
 
     def mlp_width(self, multiplier: float) -> int:
@@ -510,25 +502,19 @@ class OpenELM(DecoderBase):
         width = max(divisor, int(wanted + divisor / 2) // divisor * divisor)
         return width + divisor if width < 0.9 * wanted else width
 
-    def layers(self) -> list[OpenELMLayer]:
+    def layers(self) -> list[Layer]:
         for name in ("num_query_heads", "num_kv_heads", "ffn_multipliers"):
             check_length(name, getattr(self, name), self.num_transformer_layers, of="num_transformer_layers")
         widths = map(self.mlp_width, self.ffn_multipliers)
-        return [OpenELMLayer(*one) for one in zip(self.num_query_heads, self.num_kv_heads, widths, strict=True)]
+        rows = zip(self.num_query_heads, self.num_kv_heads, widths, strict=True)
+        return [Layer(heads=heads, kv_heads=kv_heads, width=width) for heads, kv_heads, width in rows]
 
-    def head_sizes(self, layer: OpenELMLayer) -> dict[str, int]:
+    def head_sizes(self, layer: Any) -> dict[str, int]:
         group = divide_exactly(layer.heads, layer.kv_heads, "num_query_heads of a layer by its num_kv_heads")
         return {"kv_heads": layer.kv_heads, "group": group, "head_dim": require_even(self.head_dim)}
 
-    def attention(self, layer: OpenELMLayer, **own: Any) -> AnyAttention:
+    def attention(self, layer: Any, **own: Any) -> AnyAttention:
         return super().attention(layer, qk_norm=QKNorm(1e-6) if self.normalize_qk_projections else None)
-
-    def block(self, layer: OpenELMLayer) -> Block:
-        hidden, gated = self.model_dim, self.ffn_with_glu
-        mlp = FeedForward(hidden=hidden, width=layer.width, gated=gated, activation=self.activation)
-        attention = self.attention(layer)
-        self.require({"normalization_layer_name": "rms_norm"})
-        return Block.of(attention, mlp, norm=self.norm())
 
 
 class Telechat(DecoderBase):

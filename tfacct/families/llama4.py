@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic_core import core_schema
 
 from tfacct.architecture.blocks import Block, Sublayer
-from tfacct.architecture.parts import Experts, FeedForward, Gate, LerpResidual, Norm, QKNorm, Temperature
+from tfacct.architecture.parts import Experts, Gate, LerpResidual, Norm, QKNorm, Temperature
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
 from tfacct.families.decoder import (
@@ -79,6 +79,7 @@ class Llama4(Decoder):
     hf_extra_note = "it sends every token through all experts, and weighs what they read by the router's scores"
     rope_pairs = "neighbours"
     expert_count, expert_width = "num_local_experts", "intermediate_size"
+    mlp_options = dict(width=attrgetter("intermediate_size_mlp"))
 
     def hf_products(self) -> Transformer:
         """The class multiplies every token by all experts."""
@@ -117,9 +118,6 @@ class Llama4(Decoder):
         elif self.attn_temperature_tuning:
             own = {"temperature": Temperature(self.attn_scale, float(self.floor_scale), 1)}
         return super().attention(layer, mask="causal" if layer.window is None else "chunks", **own)
-
-    def mlp(self, layer: Layer) -> FeedForward | Experts:
-        return self.experts() if layer.experts else self.dense_mlp(width=self.intermediate_size_mlp)
 
     def experts(self, *_: str, **own: Any) -> Experts:
         """With a shared expert of the same width. Raises ConfigError."""

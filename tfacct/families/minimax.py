@@ -1,10 +1,11 @@
 """MiniMax's language models."""
 
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 from tfacct.architecture.blocks import Block, Sublayer
-from tfacct.architecture.parts import BlockIndexer, Experts, FeedForward, LightningAttention, QKNorm, Residual
+from tfacct.architecture.parts import BlockIndexer, LightningAttention, QKNorm, Residual
 from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
 from tfacct.families.decoder import EXPERT_MODULES, EXPERT_TENSORS, QK_NORMS, AnyAttention, Decoder, Layer, Window
@@ -278,6 +279,8 @@ class MiniMaxM3VL(MiniMaxDecoder):
     all_layers_have_experts = False
     norm_weight_minus_one = True
     activation = "swigluoai"
+    mlp_options = dict(width=attrgetter("dense_intermediate_size"))
+    experts_options = dict(shared=attrgetter("shared_intermediate_size"))
 
     @classmethod
     def read(cls, raw: Mapping[str, Any]) -> tuple[FamilyConfig, dict[str, Any], list[str]]:
@@ -361,12 +364,3 @@ class MiniMaxM3VL(MiniMaxDecoder):
         top, local = sizes["index_topk_blocks"], sizes["index_local_blocks"]
         indexer = BlockIndexer(heads=heads, head_dim=size, size=sizes["index_block_size"], top=top, local=local)
         return super().attention(layer, **own, indexer=indexer)
-
-    def mlp(self, layer: Layer) -> FeedForward | Experts:
-        width = self.dense_intermediate_size
-        dense = FeedForward(hidden=self.hidden_size, width=width, gated=True, activation=self.activation)
-        return self.experts() if layer.experts else dense
-
-    def experts(self, *_: str, **own: Any) -> Experts:
-        """With a shared expert of width shared_intermediate_size."""
-        return super().experts(shared=self.shared_intermediate_size)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from operator import attrgetter
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 from pydantic_core import core_schema
 
@@ -343,26 +343,17 @@ class Afmoe(Decoder):
         return self.experts_with_shared("num_experts", "num_shared_experts", choice_bias=True)
 
 
-class LayerWithHeads(NamedTuple):
-    """A layer with its own number of query heads."""
-
-    window: int | None
-    query_heads: int
-    experts: bool
-    rotary: bool = True
-
-
 class GatedHeadsDecoder(SharedExpertDecoder):
     """Gated attention; query heads and rotary embedding differ by layer."""
 
     layer_module_names = {**mlp_modules("mlp.shared_experts", at="mlp.shared"), "attn.gate_proj": "self_attn.g_proj"}
 
-    def head_sizes(self, layer: LayerWithHeads) -> dict[str, int]:
+    def head_sizes(self, layer: Any) -> dict[str, int]:
         names = "query heads of a layer by num_key_value_heads"
-        group = divide_exactly(layer.query_heads, self.num_key_value_heads, names)
+        group = divide_exactly(layer.heads, self.num_key_value_heads, names)
         return {"kv_heads": self.num_key_value_heads, "group": group, "head_dim": self.head_dim}
 
-    def attention(self, layer: LayerWithHeads, **own: Any) -> AnyAttention:
+    def attention(self, layer: Any, **own: Any) -> AnyAttention:
         return super().attention(layer, **{"rope_dim": self.rotary_size(layer), **own})
 
 
@@ -409,15 +400,16 @@ class Laguna(GatedHeadsDecoder):
         self.require_if_given({"decoder_sparse_step": 1, "mlp_only_layers": dense, "gating_types": gates})
         super().check()
 
-    def layers(self) -> list[LayerWithHeads]:
+    def layers(self) -> list[Layer]:
         count, heads = self.num_hidden_layers, self.num_attention_heads_per_layer
         windows = self.windows(lambda _: False, self.sliding_window)
         if heads is None:
             heads = [self.num_attention_heads] * count
         check_length("num_attention_heads_per_layer", heads, count)
-        return list(map(LayerWithHeads, windows, heads, sparse_layers(self.mlp_layer_types, count)))
+        rows = zip(windows, sparse_layers(self.mlp_layer_types, count), heads, strict=True)
+        return [Layer(window, some, heads=own) for window, some, own in rows]
 
-    def attention(self, layer: LayerWithHeads, **own: Any) -> AnyAttention:
+    def attention(self, layer: Any, **own: Any) -> AnyAttention:
         of: Any = "elements" if self.gating == "per-element" else "heads"
         return super().attention(layer, gate=Gate(of, "softplus", bias=False))
 
@@ -518,15 +510,15 @@ class Step3p5(GatedHeadsDecoder):
             raise ConfigError("attention_other_setting.num_attention_heads must be a whole number from 1")
         return heads
 
-    def layers(self) -> list[LayerWithHeads]:
+    def layers(self) -> list[Layer]:
         kinds = self.kinds()
         heads = {kind: self.num_attention_heads if kind == FULL else self.windowed_heads() for kind in {*kinds}}
         routed = self.moe_layers()
         check_first_dense(self.first_k_dense_replace, routed)
-        windows = [self.sliding_window if kind == SLIDING else None for kind in kinds]
-        return list(map(LayerWithHeads, windows, (heads[kind] for kind in kinds), routed))
+        windows = {FULL: None, SLIDING: self.sliding_window}
+        return [Layer(windows[kind], some, heads=heads[kind]) for kind, some in zip(kinds, routed, strict=True)]
 
-    def layer_rope_parameters(self, layer: LayerWithHeads) -> Mapping[str, Any]:
+    def layer_rope_parameters(self, layer: Any) -> Mapping[str, Any]:
         """By kind in rope_parameters, or else by layer in rope_theta and partial_rotary_factors."""
         own, kinds, kind = self.rope_parameters or {}, self.kinds(), FULL if layer.window is None else SLIDING
         if all(isinstance(own.get(one), Mapping) for one in kinds):
@@ -542,7 +534,7 @@ class Step3p5(GatedHeadsDecoder):
         part = read_partial_rotary_factor(1.0, self.layer_rope_parameters(layer))
         return require_even(int(self.head_dim * part), "rotated elements of a head:")
 
-    def attention(self, layer: LayerWithHeads, **own: Any) -> AnyAttention:
+    def attention(self, layer: Any, **own: Any) -> AnyAttention:
         size, scale = self.rotary_size(layer), (self.query_pre_attn_scalar or self.head_dim) ** -0.5
         gate = Gate("heads", bias=False)
         return super().attention(layer, rope_dim=None if size == self.head_dim else size, scale=scale, gate=gate)

@@ -5,7 +5,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from tfacct.architecture.blocks import Block
-from tfacct.architecture.parts import Attention, Experts, FeedForward
+from tfacct.architecture.parts import Attention, Experts
 from tfacct.architecture.parts import Mamba2 as Mamba2Mixer
 from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
@@ -121,8 +121,7 @@ class NemotronNas(Decoder):
             )
             parts.append(attention)
         if layer.width is not None:
-            sizes: dict[str, Any] = {"hidden": hidden, "width": layer.width}
-            parts.append(FeedForward(**sizes, gated=True, bias=self.mlp_bias, activation=self.activation))
+            parts.append(self.dense_mlp(width=layer.width))
         return Block.of(*parts, norm=self.norm())
 
 

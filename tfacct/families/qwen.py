@@ -5,7 +5,7 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
-from tfacct.architecture.parts import Attention, Experts, FeedForward, Gate, Part, Pooler, QKNorm, Scales
+from tfacct.architecture.parts import Attention, Experts, Gate, Part, Pooler, QKNorm, Scales
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
 from tfacct.families.decoder import (
@@ -307,6 +307,7 @@ class Qwen1(PartialRotaryDecoder):
     hf_model_type = "qwen2"  # its own code is in its files
     heads_fill_hidden_size = True
     attention_options = dict(qkv_bias=True)
+    mlp_options = dict(width=attrgetter("mlp_width"))
 
     def check(self) -> None:
         super().check()
@@ -317,10 +318,6 @@ class Qwen1(PartialRotaryDecoder):
     @property
     def mlp_width(self) -> int:
         return self.intermediate_size // 2
-
-    def mlp(self, layer: Layer) -> FeedForward:
-        sizes: dict[str, Any] = {"hidden": self.hidden_size, "width": self.mlp_width}
-        return FeedForward(**sizes, gated=True, activation=self.activation)
 
     def hf_config_fields(self) -> Mapping[str, Any]:
         """Its fields, with their defaults, by Qwen2's names."""

@@ -171,8 +171,7 @@ class RecurrentGemma(GemmaBase):
     def mlp(self, layer: Layer) -> FeedForward:
         """Half as wide as intermediate_size."""
         width = divide_exactly(self.intermediate_size, 2, "intermediate_size by 2")
-        how: dict[str, Any] = {"gated": True, "bias": True, "activation": self.activation}
-        return FeedForward(hidden=self.hidden_size, width=width, **how)
+        return self.dense_mlp(width=width, bias=True)
 
     def block(self, layer: Layer) -> Block:
         mixer = self.attention(layer) if layer.kind == ATTENTION else self.mixer()
