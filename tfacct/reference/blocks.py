@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from tfacct.architecture import blocks, parts
 from tfacct.reference.altup import AltUp
 from tfacct.reference.hyper import HyperConnection
-from tfacct.reference.module_classes import module_class
+from tfacct.reference.module_classes import family_module, module_class
 from tfacct.reference.modules import Head, Linear, RMSNorm, Scale, norm
 from tfacct.reference.part_module import PartModule
 from tfacct.reference.residual import residual
@@ -166,7 +166,10 @@ def _together(block: blocks.Block) -> frozenset[str]:
 
 
 def own_norm(part: parts.Norm | None) -> nn.Module | None:
-    return None if part is None else norm(part)
+    if part is None:
+        return None
+    own = family_module(part)
+    return norm(part) if own is None else own(part)
 
 
 def share(owner: nn.Module, other: nn.Module, names: tuple[str, ...] = ()) -> None:

@@ -29,7 +29,6 @@ from tfacct.reference.part_module import Past
 from tfacct.reference.per_layer import PerLayerEmbedding, PerLayerProjection
 from tfacct.reference.positions import AddedEmbedding, ClassAndPatches, Crossed, Positions, Segments, Sines
 from tfacct.reference.rotary import Angles
-from tfacct.reference.shaped import NeighbouredTokens
 from tfacct.reference.step import Step
 
 
@@ -61,8 +60,6 @@ def _front(part: parts.Embedding | parts.Patches | parts.Stem) -> nn.Module:
         return own(part)  # type: ignore[no-any-return]
     if isinstance(part, parts.Stem):
         return Stem(part)
-    if isinstance(part, parts.Embedding) and part.beside:
-        return NeighbouredTokens(part)
     return Patches(part) if isinstance(part, parts.Patches) else Tokens(part)
 
 
@@ -177,7 +174,9 @@ class Decoder(nn.Module):
         self.blocks = _blocks(shape.stacks, fused=fused, keep_all=keep_all)
         self.final_norm = own_norm(shape.final_norm)
         last = logits == "last"
-        self.lm_head = None if shape.head is None else Head(shape.head, last)
+        self.lm_head: Head | None = None
+        if shape.head is not None:
+            self.lm_head = (family_module(shape.head) or Head)(shape.head, last)
         if self.lm_head is not None and shape.head is not None and shape.head.tied:
             self.lm_head.weight = table.weight
         self.pooler = _pooler(shape.pooler, last)

@@ -9,7 +9,6 @@ from tfacct.architecture import parts
 from tfacct.reference.altup import Laurel, SparseFeedForward
 from tfacct.reference.attention import Attention
 from tfacct.reference.bent import XieluFeedForward
-from tfacct.reference.bottleneck import NarrowAttention, NarrowNetworks
 from tfacct.reference.compressed import CompressedAttention
 from tfacct.reference.cross import CrossAttention
 from tfacct.reference.delta import DeltaNet
@@ -33,8 +32,6 @@ MODULES: dict[type[parts.Part], type[PartModule]] = {
     parts.CompressedAttention: CompressedAttention,
     parts.CrossAttention: CrossAttention,
     parts.Mamba: Mamba,
-    parts.NarrowAttention: NarrowAttention,
-    parts.NarrowNetworks: NarrowNetworks,
     parts.Mamba2: Mamba2,
     parts.ShortConvolution: ShortConvolution,
     parts.DeltaNet: DeltaNet,

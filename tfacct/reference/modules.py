@@ -113,9 +113,8 @@ class Head(Linear):
 
     def __init__(self, part: parts.Head, last: bool) -> None:
         wide = part.hidden if part.width is None else part.width
-        rows = (wide if part.rest is None else wide + part.rest) if part.own is None else part.own
-        super().__init__(wide if part.own is None else part.own, part.vocab, bias=part.bias)
-        self.rest = None if part.rest is None else Linear(part.rest, part.vocab, bias=False)
+        rows = wide if part.own is None else part.own
+        super().__init__(rows, part.vocab, bias=part.bias)
         self.project = self.transform = self.act = self.norm = None
         self.scale = None if part.scale is None else Scale(part.scale)
         if part.transform is not None:
@@ -134,13 +133,12 @@ class Head(Linear):
             rows = self.scale(rows)
         if self.transform is not None and self.act is not None and self.norm is not None:
             rows = self.norm(self.act(self.transform(rows)))
-        if self.rest is None:
-            logits = super().forward(rows)
-        else:
-            of_table, rest = torch.split(rows, [self.in_features, self.rest.in_features], dim=-1)
-            logits = super().forward(of_table) + self.rest(rest)
+        logits = self._logits(rows)
         logits = logits if self.logit_scale is None else self.logit_scale(logits)
         return logits if self.softcap is None else self.softcap(logits)
+
+    def _logits(self, rows: Tensor) -> Tensor:
+        return super().forward(rows)
 
 
 class Product(nn.Module):
@@ -232,8 +230,6 @@ def norm(part: parts.Norm) -> nn.Module:
     """LayerNorm or RMSNorm."""
     if part.kind == "rms" and part.learned == "none":
         return PlainRMSNorm(part.hidden, part.eps)
-    if part.kind == "affine":
-        return Affine(part.hidden)
     if part.kind == "layer":
         learned = part.learned != "none"
         made = LayerNormAroundOne if part.less_one else LayerNorm
@@ -243,17 +239,6 @@ def norm(part: parts.Norm) -> nn.Module:
     if part.gate_rank is not None:
         return GatedRMSNorm(part.hidden, part.eps, part.gate_rank)
     return RMSNorm(part.hidden * 2 if part.joined else part.hidden, part.eps, part.less_one)
-
-
-class Affine(Work):
-    """Scale and shift, in place of a norm (transformers' NoNorm)."""
-
-    def __init__(self, hidden: int) -> None:
-        super().__init__()
-        self.weight, self.bias = (nn.Parameter(torch.empty(hidden)) for _ in range(2))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x * self.weight + self.bias
 
 
 def relu2(x: Tensor) -> Tensor:

@@ -11,7 +11,6 @@ from tfacct.architecture.parts.attention import (
     Scales,
     Temperature,
 )
-from tfacct.architecture.parts.bottleneck import NarrowAttention, NarrowNetworks
 from tfacct.architecture.parts.classes import Classes, Contacts, Pooler, TokenPooler
 from tfacct.architecture.parts.compressed import CompressedAttention
 from tfacct.architecture.parts.convolution import FirstConvolution, ShortConvolution
@@ -142,8 +141,6 @@ __all__ = [
     "Mixer",
     "MtpProjection",
     "NamedTensors",
-    "NarrowAttention",
-    "NarrowNetworks",
     "Norm",
     "Part",
     "Patches",

@@ -34,9 +34,7 @@ class Embedding(Part):
     stands behind the other tables and their norm, which are as narrow. `shared`: the rows are those of the decoder's
     table, and stored there. `rows`: how many it has, where they are not as many as the vocabulary. If `masked`, a
     learned row is stored that stands for tokens which training hides: no pass holds it (XLNetModel); so is one of the
-    token that ends an image, which no text holds, if it has an `image_end` (T5Gemma2TextScaledWordEmbedding). If
-    `beside`, the rows of the next token and of the one before stand beside its own in what is projected
-    (MobileBertEmbeddings).
+    token that ends an image, which no text holds, if it has an `image_end` (T5Gemma2TextScaledWordEmbedding).
     """
 
     vocab: Size
@@ -50,7 +48,6 @@ class Embedding(Part):
     rows: Size | None = None
     masked: bool = False
     image_end: bool = False
-    beside: bool = False
 
     name: ClassVar[str] = "embed"
     letters: ClassVar[dict[str, str]] = {"vocab": "V", "hidden": "D", "width": "De", "rows": "Vr"}
@@ -59,13 +56,7 @@ class Embedding(Part):
         "D": "hidden size",
         "De": "width of the token table",
         "Vr": "rows of the token table",
-        "Da": "rows of three tokens side by side, 3 · De",
     }
-    made: ClassVar[dict[str, str]] = {"Da": "3 · De"}
-
-    def derived(self) -> dict[str, str]:
-        """Rows side by side, where there are some."""
-        return self.made if self.beside else {}
 
     def sizes(self) -> dict[str, str]:
         """Return field → axis; a table that says its rows has no other number of them."""
@@ -87,8 +78,7 @@ class Embedding(Part):
             named = {"mask": self.masked, "image_end": self.image_end}
             hidden = (Unused(Pointwise(f"{at}.{name}", "B T D", weight="D")) for name, there in named.items() if there)
             return (Table(at, "V D" if self.rows is None else "Vr D"), *hidden, *scale)
-        read = "Da" if self.beside else "De"
-        return (Table(at, "V De"), Matmul(f"{at}.project", f"B T {read}, {read} D -> B T D", bias=self.bias), *scale)
+        return (Table(at, "V De"), Matmul(f"{at}.project", "B T De, De D -> B T D", bias=self.bias), *scale)
 
 
 @record(kw_only=True)
@@ -235,8 +225,7 @@ class Head(Part):
     is not `hidden`; a product then projects every token's vector to it first. `transform`: a product, this activation
     and a LayerNorm stand before the logits; with a `width` that product gives rows of it, and with `own` rows of that
     length, of a table of the head's own (transformers' RemBertLMPredictionHead). `transform_bias` and
-    `norm_bias`: the product has a bias, the norm a shift. With a `rest` the transform keeps the width, and so many
-    numbers of its result meet a matrix of their own (MobileBertLMPredictionHead). `logit_scale` multiplies the logits,
+    `norm_bias`: the product has a bias, the norm a shift. `logit_scale` multiplies the logits,
     `softcap` bounds them, `scale` multiplies the vectors that they are computed from.
     """
 
@@ -246,7 +235,6 @@ class Head(Part):
     bias: bool = False
     width: Size | None = None
     own: Size | None = None
-    rest: Size | None = None
     logit_scale: float | None = None
     softcap: float | None = None
     transform: str | None = None
@@ -256,21 +244,18 @@ class Head(Part):
     scale: float | None = None
 
     name: ClassVar[str] = "lm_head"
-    letters: ClassVar[dict[str, str]] = {"hidden": "D", "vocab": "V", "width": "De", "own": "Dd", "rest": "Df"}
+    letters: ClassVar[dict[str, str]] = {"hidden": "D", "vocab": "V", "width": "De", "own": "Dd"}
     legend: ClassVar[dict[str, str]] = {
         "D": "hidden size",
         "V": "vocabulary",
         "De": "width of the token table",
         "Dd": "width of the head's own table",
         "Dt": "result of the head's transform, as wide as D",
-        "Df": "numbers of the head's transform that the token table has no column for",
     }
     made: ClassVar[dict[str, str]] = {"Dt": "D"}
 
     def derived(self) -> dict[str, str]:
         """Dt where there is a transform that keeps the width."""
-        if self.rest is not None:
-            return {"Dt": "De + Df"}
         return {} if self.transform is None or self.row != "Dt" else self.made
 
     @property
@@ -278,8 +263,6 @@ class Head(Part):
         """Axis of the vectors that the logits are computed from."""
         if self.own is not None:
             return "Dd"
-        if self.rest is not None:
-            return "Dt"
         return "De" if self.width is not None else "Dt" if self.transform is not None else "D"
 
     def lines(self, at: str) -> tuple[Line, ...]:
@@ -309,7 +292,4 @@ class Head(Part):
             ("softcap", "", self.softcap),
         )
         own = tuple(Pointwise(f"{at}.{name}", "B O V", kind=kind) for name, kind, value in after if value is not None)
-        if self.rest is None:
-            return (Matmul(at, f"B O {row}, {row} V -> B O V", weight=weight, bias=self.bias), *own)
-        table = Matmul(at, "B O De, De V -> B O V", weight=weight, bias=self.bias)
-        return (table, Matmul(f"{at}.rest", "B O Df, Df V -> B O V"), *own)
+        return (Matmul(at, f"B O {row}, {row} V -> B O V", weight=weight, bias=self.bias), *own)

@@ -19,8 +19,7 @@ SHARED = "shared_norm"
 
 @record(kw_only=True)
 class Norm(Part):
-    """LayerNorm (scale and shift) or RMSNorm (scale only), or scale and shift alone, `affine`: no norm (transformers'
-    NoNorm).
+    """LayerNorm (scale and shift) or RMSNorm (scale only).
 
     `learned`: which of these a LayerNorm has, `both`, the `scale` alone (transformers' CohereLayerNorm), or `none`
     (OlmoLayerNorm); an RMSNorm may have `none` too (NanoChatRMSNorm). `less_one`: the stored weight is the scale less
@@ -32,7 +31,7 @@ class Norm(Part):
     """
 
     hidden: Size
-    kind: Literal["layer", "rms", "affine"]
+    kind: Literal["layer", "rms"]
     eps: float = 1e-5
     learned: Literal["both", "scale", "none"] = "both"
     less_one: bool = False
@@ -66,7 +65,7 @@ class Norm(Part):
         axis = "Dj" if self.joined else row(self.narrow)
         weight = "" if self.learned == "none" else axis
         shift = axis if self.kind != "rms" and self.learned == "both" else ""
-        kind: PointwiseKind = "norm_rms" if self.kind == "rms" else "norm_layer" if self.kind == "layer" else ""
+        kind: PointwiseKind = "norm_rms" if self.kind == "rms" else "norm_layer"
         line = Pointwise(at, f"B T {axis}", weight=weight, bias=shift, kind=kind, module=module)
         return (line if self.called else Unused(line), *(() if self.gate_rank is None else self._gate(at)))
 

@@ -1,17 +1,143 @@
-"""MobileBERT: layers between projections to a narrower width and back."""
+"""MobileBERT, and its parts: attention and MLPs in a bottleneck, embeddings of three tokens, a longer head, NoNorm."""
 
-from dataclasses import replace
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from typing import Any, ClassVar, Literal
 
 from tfacct.architecture.blocks import Block, Sublayer
-from tfacct.architecture.parts import Embedding, Head, NarrowAttention, NarrowNetworks, Norm
+from tfacct.architecture.parts import Attention, Embedding, FeedForward, Head, Norm
 from tfacct.base.errors import ConfigError
+from tfacct.base.record import record
 from tfacct.families.bert import POOLED, BertBase, mlm_head_modules
 from tfacct.families.family import ABSENT
 from tfacct.families.fields import PositiveInt, StrictBool, StrictStr
 from tfacct.families.task_heads import TaskHead
+from tfacct.ledger.einsum import Size
+from tfacct.ledger.lines import Line, Matmul, Pointwise, Table
 
 LAYER = "mobilebert.encoder.layer.*"
+
+
+@record(kw_only=True)
+class NoNorm(Norm):
+    """Scale and shift, in place of a norm (transformers' NoNorm)."""
+
+    kind: Literal["layer", "rms"] = "layer"
+
+    def lines(self, at: str) -> tuple[Line, ...]:
+        """Scale and shift."""
+        return (Pointwise(at, "B T D", weight="D", bias="D"),)
+
+
+@record(kw_only=True)
+class TrigramEmbedding(Embedding):
+    """Token embedding: the embeddings of the next token, of a token and of the one before, concatenated and projected
+    (MobileBertEmbeddings)."""
+
+    legend: ClassVar[dict[str, str]] = {**Embedding.legend, "Da": "rows of three tokens side by side, 3 · De"}
+    made: ClassVar[dict[str, str]] = {"Da": "3 · De"}
+
+    def lines(self, at: str) -> tuple[Line, ...]:
+        """Table, and the projection of its rows."""
+        return (Table(at, "V De"), Matmul(f"{at}.project", "B T Da, Da D -> B T D", bias=self.bias))
+
+
+@record(kw_only=True)
+class ExtendedHead(Head):
+    """Head over the token embedding, extended to the hidden size by a matrix of `rest` columns of its own
+    (MobileBertLMPredictionHead)."""
+
+    rest: Size
+
+    letters: ClassVar[dict[str, str]] = {**Head.letters, "rest": "Df"}
+    legend: ClassVar[dict[str, str]] = {
+        **Head.legend,
+        "Df": "numbers of the head's transform that the token table has no column for",
+    }
+    made: ClassVar[dict[str, str]] = {"Dt": "De + Df"}
+
+    def derived(self) -> dict[str, str]:
+        """The result of the transform."""
+        return self.made
+
+    @property
+    def row(self) -> str:
+        """Axis of the result of the transform."""
+        return "Dt"
+
+    def _logits(self, at: str, weight: str | None) -> tuple[Line, ...]:
+        table = Matmul(at, "B O De, De V -> B O V", weight=weight, bias=self.bias)
+        return (table, Matmul(f"{at}.rest", "B O Df, Df V -> B O V"))
+
+
+BOTTLENECK = {"Db": "width of a token in a bottleneck"}
+
+
+@record(kw_only=True)
+class BottleneckAttention(Attention):
+    """Attention in a bottleneck: Sun et al., "MobileBERT" (arXiv 2004.02984), section 3.1 and table 1, with the
+    products of transformers' MobileBertLayer.
+
+    A projection makes each token `narrow`; the result of attention is added to it. Queries and keys come from a second
+    projection, values from the whole token. NoNorm takes the place of norms. The result is the narrow token.
+    """
+
+    narrow: Size
+
+    mesh_unsupported: ClassVar[str] = "attention and networks of narrow tokens"
+    letters: ClassVar[dict[str, str]] = {**Attention.letters, "narrow": "Db"}
+    legend: ClassVar[dict[str, str]] = {letter: Attention.legend[letter] for letter in "DNKGH"} | BOTTLENECK
+
+    def lines(self, at: str) -> tuple[Line, ...]:
+        """Both projections to the bottleneck, lines of attention, and the sum."""
+        return (
+            *self._narrowed(f"{at}.input"),
+            *self._narrowed(f"{at}.shared"),
+            *(self._of_narrow(at, line) for line in Attention.lines(self, at)),
+            *_added(f"{at}.narrow_"),
+        )
+
+    @staticmethod
+    def _narrowed(at: str) -> Iterator[Line]:
+        yield Matmul(at, "B T D, D Db -> B T Db", bias=True)
+        yield Pointwise(f"{at}_norm", "B T Db", weight="Db", bias="Db", kind="norm_layer")
+
+    @staticmethod
+    def _of_narrow(at: str, line: Line) -> Line:
+        """A line of attention over narrow tokens; only values come from whole ones."""
+        narrow = {f"{at}.{which}_proj" for which in "qko"}
+        return line.renamed({"D": "Db"}) if isinstance(line, Matmul) and line.path in narrow else line
+
+
+@record(kw_only=True)
+class BottleneckMLPs(FeedForward):
+    """MLPs in a bottleneck, `count` of them, one after the other: the result of each is added to its input, then
+    NoNorm. A projection makes the token wide again."""
+
+    narrow: Size
+    count: int = 1
+
+    mesh_unsupported: ClassVar[str] = "attention and networks of narrow tokens"
+    letters: ClassVar[dict[str, str]] = {"hidden": "D", "width": "F", "narrow": "Db"}
+    legend: ClassVar[dict[str, str]] = {letter: FeedForward.legend[letter] for letter in "DF"} | BOTTLENECK
+
+    def lines(self, at: str) -> tuple[Line, ...]:
+        """The MLPs, and the projection after them."""
+        mlps = (line for number in range(self.count) for line in self._mlp(f"{at}.networks.{number}."))
+        return (*mlps, Matmul(f"{at}.output", "B T Db, Db D -> B T D", bias=True))
+
+    @staticmethod
+    def _mlp(at: str) -> Iterator[Line]:
+        yield Matmul(f"{at}up_proj", "B T Db, Db F -> B T F", bias=True)
+        yield Pointwise(f"{at}act", "B T F", kind="activation")
+        yield Matmul(f"{at}down_proj", "B T F, F Db -> B T Db", bias=True)
+        yield from _added(at)
+
+
+def _added(at: str) -> Iterator[Line]:
+    """A result added to the narrow token, and NoNorm of the sum."""
+    yield Pointwise(f"{at}add", "B T Db", kind="sum")
+    yield Pointwise(f"{at}norm", "B T Db", weight="Db", bias="Db", kind="norm_layer")
 
 
 class MobileBert(BertBase):
@@ -95,22 +221,22 @@ class MobileBert(BertBase):
 
     def norm(self) -> Norm:
         """Scale and shift."""
-        return Norm(hidden=self.hidden_size, kind="affine")
+        return NoNorm(hidden=self.hidden_size)
 
     def block(self) -> Block:
         """The MLPs read the result of attention; theirs is added to the residual stream."""
         hidden, narrow = self.hidden_size, self.intra_bottleneck_size
         size = self.divide("intra_bottleneck_size", "num_attention_heads")
         how: dict[str, Any] = {"head_dim": size, "qkv_bias": True, "out_bias": True, "causal": False}
-        attention = NarrowAttention(hidden=hidden, narrow=narrow, kv_heads=self.num_attention_heads, group=1, **how)
+        attention = BottleneckAttention(hidden=hidden, narrow=narrow, kv_heads=self.num_attention_heads, group=1, **how)
         count, act = self.num_feedforward_networks, self.hidden_act
-        mlps = NarrowNetworks(hidden=hidden, width=self.intermediate_size, activation=act, narrow=narrow, count=count)
+        mlps = BottleneckMLPs(hidden=hidden, width=self.intermediate_size, activation=act, narrow=narrow, count=count)
         return Block((Sublayer(attention, gives="next"), Sublayer(mlps, self.norm())), order="post")
 
     def embedding(self) -> Embedding:
         """A projection of each token's embedding and of those next to it."""
         width = self.embedding_size
-        return Embedding(vocab=self.vocab_size, hidden=self.hidden_size, width=width, bias=True, beside=True)
+        return TrigramEmbedding(vocab=self.vocab_size, hidden=self.hidden_size, width=width, bias=True)
 
     def embedding_norm(self) -> Norm:
         return self.norm()
@@ -118,4 +244,6 @@ class MobileBert(BertBase):
     def head(self) -> Head:
         """Logits over the embedding, and over a matrix for the elements that it does not have."""
         width = self.embedding_size
-        return replace(super().head(), width=width, rest=self.hidden_size - width, tied=True)
+        own = replace(super().head(), width=width, tied=True)
+        given = {field.name: getattr(own, field.name) for field in fields(Head)}
+        return ExtendedHead(**given, rest=self.hidden_size - width)
