@@ -10,27 +10,8 @@ from typing import Any, ClassVar
 
 from pydantic import ValidationError
 
+from tfacct.architecture import parts
 from tfacct.architecture.blocks import Added, Block, Order, Stack, Sublayer, stacks
-from tfacct.architecture.parts import (
-    Attention,
-    CrossAttention,
-    DeltaNet,
-    DistanceBias,
-    Embedding,
-    Experts,
-    FeedForward,
-    Gate,
-    Head,
-    LatentAttention,
-    Mamba,
-    Mamba2,
-    Norm,
-    Positions,
-    QKNorm,
-    RelativeBias,
-    Rotary,
-    ShortConvolution,
-)
 from tfacct.architecture.transformer import Encoder, Transformer
 from tfacct.base.errors import ConfigError
 from tfacct.families import custom_checks as checks
@@ -54,14 +35,13 @@ class Config(FamilyConfig):
     @classmethod
     def settable(cls, said: Mapping[str, Any] | None = None) -> frozenset[str]:
         """Every key by its dotted name, with those of the kinds of layers in `said`."""
-        keys = (key for key in tables.KEYS if tables.ANY not in key)
-        return frozenset(keys) | tables.keys_of_kinds(said or {})
+        return frozenset(key for key in tables.KEYS if tables.ANY not in key) | tables.keys_of_kinds(said or {})
 
     @classmethod
     def counted(cls, said: Mapping[str, Any] | None = None) -> tuple[str, ...]:
         """Every key that a count depends on, with those of the kinds of layers in `said`."""
         keys = (*tables.KEYS, *sorted(tables.keys_of_kinds(said or {})))
-        return tuple(key for key in keys if tables.ANY not in key and tables.counts(key))
+        return tuple(key for key in keys if tables.ANY not in key and not tables.is_reference_only(key))
 
     @classmethod
     def read(cls, raw: Mapping[str, Any]) -> tuple[FamilyConfig, dict[str, Any], list[str]]:
@@ -90,8 +70,7 @@ class Config(FamilyConfig):
     @property
     def sides(self) -> dict[str, tables.SideTable]:
         """Encoder and decoder, where they are there."""
-        named = {"encoder": self.encoder, "decoder": self.decoder}
-        return {name: side for name, side in named.items() if side is not None}
+        return {name: side for name in tables.SIDES if (side := getattr(self, name)) is not None}
 
     @property
     def context(self) -> int:
@@ -109,13 +88,13 @@ class Config(FamilyConfig):
         both = len(self.sides) == 2
         return Transformer(
             encoder=self._encoder() if both else None,
-            embed=Embedding(vocab=model.vocab, hidden=model.hidden, scaled=model.scale_embedding),
+            embed=parts.Embedding(vocab=model.vocab, hidden=model.hidden, scaled=model.scale_embedding),
             positions=self._positions(model.hidden, self.context),
             bias=self._bias(side, model.hidden),
             embed_norm=self._norm(model.hidden) if self.norm.embedding else None,
             stacks=self._stacks(side, model.hidden, causal=self.decoder is not None, both=both),
             final_norm=self._norm(model.hidden) if self.norm.final else None,
-            head=Head(hidden=model.hidden, vocab=model.vocab, tied=model.tied, bias=model.head_bias),
+            head=parts.Head(hidden=model.hidden, vocab=model.vocab, tied=model.tied, bias=model.head_bias),
         )
 
     def _encoder(self) -> Encoder:
@@ -125,7 +104,7 @@ class Config(FamilyConfig):
         hidden, vocab = model.source_hidden or model.hidden, model.source_vocab
         shared = vocab is None and hidden == model.hidden
         return Encoder(
-            Embedding(vocab=vocab or model.vocab, hidden=hidden, scaled=model.scale_embedding, shared=shared),
+            parts.Embedding(vocab=vocab or model.vocab, hidden=hidden, scaled=model.scale_embedding, shared=shared),
             self._stacks(self.encoder, hidden, causal=False),
             positions=self._positions(hidden, self.source),
             bias=self._bias(self.encoder, hidden),
@@ -133,22 +112,22 @@ class Config(FamilyConfig):
             final_norm=self._norm(hidden) if self.norm.final else None,
         )
 
-    def _norm(self, hidden: int, *, shared: bool = False, called: bool = True) -> Norm:
-        return Norm(hidden=hidden, kind=self.norm.kind, shared=shared, called=called)
+    def _norm(self, hidden: int, *, shared: bool = False, called: bool = True) -> parts.Norm:
+        return parts.Norm(hidden=hidden, kind=self.norm.kind, shared=shared, called=called)
 
-    def _positions(self, hidden: int, rows: int) -> Positions | None:
+    def _positions(self, hidden: int, rows: int) -> parts.Positions | None:
         learned = self.model.positions == "learned"
         if not learned and self.model.positions != "sines":
             return None
-        return Positions(rows=rows, hidden=hidden, trained=learned, layout="row" if learned else "sines")
+        return parts.Positions(rows=rows, hidden=hidden, trained=learned, layout="row" if learned else "sines")
 
-    def _bias(self, side: tables.SideTable, hidden: int) -> RelativeBias | None:
+    def _bias(self, side: tables.SideTable, hidden: int) -> parts.RelativeBias | None:
         """Scores by distance, where positions are relative: of each query head."""
         if self.model.positions != "relative":
             return None
         own = next(block.attention for block in side.blocks if block.attention is not None)
         heads = self._attention(own, hidden, causal=True)
-        return RelativeBias(buckets=self.model.buckets, kv_heads=heads.kv_heads, group=heads.group)
+        return parts.RelativeBias(buckets=self.model.buckets, kv_heads=heads.kv_heads, group=heads.group)
 
     def _stacks(self, side: tables.SideTable, hidden: int, *, causal: bool, both: bool = False) -> tuple[Stack, ...]:
         """The layers of a side. Raises ConfigError, which names the kind of layer."""
@@ -160,20 +139,20 @@ class Config(FamilyConfig):
                 raise ConfigError(f"{named}: {error.message}" if named else error.message, error.hint) from None
         return stacks([own[kind] for kind in side.each])
 
-    def _block(self, parts: list[Added], hidden: int) -> Block:
+    def _block(self, sublayers: list[Added], hidden: int) -> Block:
         """A layer, with norms as `order` has them."""
         own = self.norm
         order: Order = "pre" if own.order == "sandwich" or own.order == "reordered" else own.order
         parallel = order == "parallel"
 
         def sublayer(part: Added) -> Sublayer:
-            called = not isinstance(part, FeedForward) or part.called
+            called = not isinstance(part, parts.FeedForward) or part.called
             norm = self._norm(hidden, shared=own.shared and not parallel, called=called)
             # Of parallel sublayers with a shared norm all but the first read its result.
-            before = own.order != "reordered" and not (parallel and own.shared and part is not parts[0])
+            before = own.order != "reordered" and not (parallel and own.shared and part is not sublayers[0])
             return Sublayer(part, norm if before else None, norm if order != own.order else None)
 
-        return Block(tuple(sublayer(part) for part in parts), order)
+        return Block(tuple(map(sublayer, sublayers)), order)
 
     def _parts(self, table: tables.LayerTable, hidden: int, *, causal: bool, both: bool) -> Iterator[Added]:
         """The parts of a layer: attention or another mixer, attention to the source, an MLP or experts."""
@@ -187,11 +166,13 @@ class Config(FamilyConfig):
         else:
             yield _mixer(table, hidden)
         if table.experts is not None:
-            yield _experts(table.experts, hidden)
+            own = table.experts
+            check_top_k(own.active, own.experts, ("experts.active", "experts.experts"))
+            yield parts.Experts(hidden=hidden, shared_bias=own.bias, **own.model_dump())
         elif table.feed_forward is not None:
-            yield FeedForward(hidden=hidden, **table.feed_forward.model_dump())
+            yield parts.FeedForward(hidden=hidden, **table.feed_forward.model_dump())
 
-    def _attention(self, own: tables.AttentionTable, hidden: int, *, causal: bool) -> Attention:
+    def _attention(self, own: tables.AttentionTable, hidden: int, *, causal: bool) -> parts.Attention:
         positions, hint = self.model.positions, "give attention.head_dim, or sizes that divide"
         size = own.head_dim or divide_exactly(hidden, own.heads, "model.hidden by attention.heads", hint)
         rotated = positions == "rotary" and own.rotated
@@ -199,29 +180,29 @@ class Config(FamilyConfig):
         if rotary_dim is not None and rotary_dim > size:
             raise ConfigError(f"attention.rotary_dim {rotary_dim:,} is more than a head has, {size:,}")
         rotary_dim = None if rotary_dim == size else rotary_dim
-        return Attention(
+        return parts.Attention(
             hidden=hidden,
             kv_heads=own.kv_heads,
             group=divide_exactly(own.heads, own.kv_heads, "attention.heads by attention.kv_heads"),
             head_dim=require_even(size, "attention.head_dim") if rotated and rotary_dim is None else size,
-            gate=Gate() if own.gate else None,
+            gate=parts.Gate() if own.gate else None,
             rope_dim=rotary_dim,
             qkv_bias=own.bias,
             out_bias=own.out_bias,
-            rotary=Rotary(own.rotary_base) if rotated else None,
+            rotary=parts.Rotary(own.rotary_base) if rotated else None,
             window=own.window,
-            qk_norm=None if own.qk_norm is None else QKNorm(1e-6, kind=own.qk_norm),
+            qk_norm=None if own.qk_norm is None else parts.QKNorm(1e-6, kind=own.qk_norm),
             alibi=positions == "alibi",
-            distance_bias=DistanceBias() if positions == "relative" else None,
+            distance_bias=parts.DistanceBias() if positions == "relative" else None,
             causal=causal,
             score_function=own.scores,
         )
 
-    def _cross_attention(self, own: Attention) -> CrossAttention:
+    def _cross_attention(self, own: parts.Attention) -> parts.CrossAttention:
         """Attention to the source: that of the decoder to itself, but for its table and for the encoder's width."""
         table, source_hidden = self.decoder and self.decoder.cross_attention, self.model.source_hidden
         said = {} if table is None else table.model_dump(exclude_none=True)
-        return CrossAttention(
+        return parts.CrossAttention(
             hidden=own.hidden,
             kv_heads=own.kv_heads,
             group=own.group,
@@ -232,31 +213,26 @@ class Config(FamilyConfig):
             source_hidden=None if source_hidden == own.hidden else source_hidden,
         )
 
-    def _latent_attention(self, own: tables.LatentTable, hidden: int) -> LatentAttention:
+    def _latent_attention(self, own: tables.LatentTable, hidden: int) -> parts.LatentAttention:
         keys, rotary = own.model_dump(exclude={"rotary_base"}), None
         if self.model.positions == "rotary":
             require_even(own.rope_dim, "latent_attention.rope_dim")
-            rotary = Rotary(own.rotary_base, None, "neighbours")
-        return LatentAttention(hidden=hidden, **keys, rotary=rotary, form=self.model.latent_attention)
+            rotary = parts.Rotary(own.rotary_base, None, "neighbours")
+        return parts.LatentAttention(hidden=hidden, **keys, rotary=rotary, form=self.model.latent_attention)
 
 
-def _experts(own: tables.ExpertsTable, hidden: int) -> Experts:
-    check_top_k(own.active, own.experts, ("experts.active", "experts.experts"))
-    return Experts(hidden=hidden, shared_bias=own.bias, **own.model_dump())
-
-
-def _mixer(table: tables.LayerTable, hidden: int) -> Mamba | Mamba2 | DeltaNet | ShortConvolution:
+def _mixer(table: tables.LayerTable, hidden: int) -> Added:
     """The mixer that a layer has in place of attention. Raises ConfigError."""
     if (mamba := table.mamba) is not None:
         rank = -(-hidden // 16) if mamba.rank is None else mamba.rank
-        return Mamba(hidden=hidden, **{**mamba.model_dump(exclude={"network"}), "rank": rank})
+        return parts.Mamba(hidden=hidden, **{**mamba.model_dump(exclude={"network"}), "rank": rank})
     if (mamba2 := table.mamba2) is not None:
         group = divide_exactly(mamba2.heads, mamba2.groups, "mamba2.heads by mamba2.groups")
-        return Mamba2(hidden=hidden, group=group, **mamba2.model_dump(exclude={"network", "heads"}))
+        return parts.Mamba2(hidden=hidden, group=group, **mamba2.model_dump(exclude={"network", "heads"}))
     if (delta := table.delta_net) is not None:
         group = divide_exactly(delta.heads, delta.key_heads, "delta_net.heads by delta_net.key_heads")
         keys = delta.model_dump(exclude={"heads", "decay_rank"})
         keys |= {} if delta.decay_rank is None else {"rank": delta.decay_rank, "gate": "sigmoid"}
-        return DeltaNet(hidden=hidden, group=group, **keys)
+        return parts.DeltaNet(hidden=hidden, group=group, **keys)
     assert table.short_convolution is not None
-    return ShortConvolution(hidden=hidden, **table.short_convolution.model_dump())
+    return parts.ShortConvolution(hidden=hidden, **table.short_convolution.model_dump())

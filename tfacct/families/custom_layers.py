@@ -10,10 +10,8 @@ from typing import Any, NamedTuple, TypeAlias
 from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError, cut
 from tfacct.families import custom_tables as tables
+from tfacct.families.custom_tables import ModelTable, NormTable, SideTable
 from tfacct.families.fields import MOST_LAYERS
-
-NONE = "none"
-"""The value that takes away what an earlier table has."""
 
 
 class Place(NamedTuple):
@@ -32,8 +30,7 @@ Places: TypeAlias = tuple[Place, ...]
 
 
 class Layers(NamedTuple):
-    """The layers of a side: where each kind is described, and which kind each layer is. Their number is no number if
-    there are none."""
+    """Where each kind of layers of a side is described, and each layer's kind: none if their number is invalid."""
 
     kinds: list[Places]
     each: list[int]
@@ -49,7 +46,7 @@ def layers_of(given: tables.Tables, side: str) -> Layers:
     every, first = (
         {int(number): _parts(table) for number, table in own.get(name, {}).items()} for name in tables.PLACES
     )
-    listed = {name: _listed(own[name]) for name in tables.LISTED if name in own}
+    listed = {name: _numbers(own[name].get("layers")) for name in tables.LISTED if name in own}
     kinds: dict[Any, Places] = {}
     of_each = []
     for number in range(count):
@@ -62,7 +59,9 @@ def layers_of(given: tables.Tables, side: str) -> Layers:
             further = [Place(f"{side}.{kind}", _parts(own[kind]))] if kind in own else []
             further += [Place(f"{side}.every.{n}", every[n]) for n in often]
             further += [Place(f"{side}.first.{n}", first[n]) for n in ahead]
-            further += [Place(side, {name: _without_layers(own[name])}) for name in mixers]
+            for name in mixers:
+                keys = {key: value for key, value in own[name].items() if key != "layers"}
+                further.append(Place(side, {name: keys}))
             kinds[of_each[-1]] = (*common, *further)
     numbers = {kind: number for number, kind in enumerate(kinds)}
     return Layers([*kinds.values()], [numbers[kind] for kind in of_each])
@@ -72,14 +71,9 @@ def _parts(table: tables.Tables, *without: str) -> dict[str, tables.Tables]:
     return {name: table[name] for name in tables.PARTS if name in table and name not in without}
 
 
-def _without_layers(mixer: tables.Tables) -> tables.Tables:
-    return {key: value for key, value in mixer.items() if key != "layers"}
-
-
-def _listed(mixer: tables.Tables) -> set[int]:
-    """Layers that `[decoder.mamba]` lists; what is no number is refused when they are checked."""
-    given = mixer.get("layers")
-    return {number for number in given if isinstance(number, int)} if isinstance(given, list) else set()
+def _numbers(listed: Any) -> set[int]:
+    """Layers that a mixer's table lists; what is no number is refused when they are checked."""
+    return {number for number in listed if isinstance(number, int)} if isinstance(listed, list) else set()
 
 
 def _pattern(own: tables.Tables, side: str, count: int) -> list[str]:
@@ -124,9 +118,7 @@ def merged(places: Places) -> tables.Tables:
     for group in (tables.MIXERS, tables.MLPS):
         decided = deciding(places, group)
         for name in decided[1] if decided else ():
-            keys: tables.Tables = {}
-            for place in places:
-                keys |= place.parts.get(name, {})
+            keys = {key: value for place in places for key, value in place.parts.get(name, {}).items()}
             found[name] = {key: value for key, value in keys.items() if not _taken_away(tables.PARTS[name], key, value)}
     if any(name in tables.WITHOUT_MLP and keys.get("network") is not True for name, keys in found.items()):
         return {name: keys for name, keys in found.items() if name in tables.MIXERS}
@@ -134,9 +126,9 @@ def merged(places: Places) -> tables.Tables:
 
 
 def _taken_away(table: type[tables.Table], key: str, value: Any) -> bool:
-    """True for `none` where a key may be absent without a value."""
+    """True for `none`, which takes away what an earlier table has, where the key may be absent without a value."""
     field = table.model_fields.get(key)
-    return value == NONE and field is not None and not field.is_required() and field.default is None
+    return value == "none" and field is not None and not field.is_required() and field.default is None
 
 
 def where(layers: Mapping[str, Layers], loc: tuple[Any, ...]) -> str:
@@ -157,10 +149,7 @@ def kind_named(places: Places) -> str:
 
 
 def defaulted(
-    model: tables.ModelTable,
-    norm: tables.NormTable,
-    sides: Mapping[str, tables.SideTable],
-    layers: Mapping[str, Layers],
+    model: ModelTable, norm: NormTable, sides: Mapping[str, SideTable], layers: Mapping[str, Layers]
 ) -> dict[str, Any]:
     """Keys that took a default which means something, by dotted name: where all layers with the part agree, that of the
     first place with its table, else that of the side or of the last place with it."""
@@ -185,13 +174,12 @@ def defaulted(
     return found
 
 
-def _of_part(part: str, table: Any, model: tables.ModelTable) -> Iterator[tuple[str, Any]]:
-    hidden = model.hidden
+def _of_part(part: str, table: Any, model: ModelTable) -> Iterator[tuple[str, Any]]:
     yield from (said for said in _unset(table) if said[0] != "rotated" or model.positions == "rotary")
-    if part == "attention" and table.head_dim is None and hidden % table.heads == 0:
-        yield "head_dim", hidden // table.heads
+    if part == "attention" and table.head_dim is None and model.hidden % table.heads == 0:
+        yield "head_dim", model.hidden // table.heads
     if part == "mamba" and table.rank is None:
-        yield "rank", -(-hidden // 16)
+        yield "rank", -(-model.hidden // 16)
 
 
 def _unset(table: tables.Table) -> Iterator[tuple[str, Any]]:

@@ -20,11 +20,9 @@ REFERENCE_ONLY = frozenset(("activation", "rotary_base"))
 """Keys that no count depends on."""
 
 
-def key(
-    about: str, default: Any = PydanticUndefined, of: str | Callable[[Mapping[str, Any]], Any] | None = None
-) -> Any:
-    """A key: what it is, and its default, which may be the value `of` another key."""
-    if of is None:
+def key(about: str, default: Any = PydanticUndefined, of: str | Callable[[Tables], Any] = "") -> Any:
+    """A key: what it is, and its default, which may be the value of another key, or be made of those before it."""
+    if not of:
         return Field(default, description=about)
     return Field(default_factory=(lambda keys: keys[of]) if isinstance(of, str) else of, description=about)
 
@@ -268,21 +266,16 @@ PLACES = ("every", "first")
 """Tables of a side whose own tables go by a number of layers."""
 COMMON = {name: table for name, table in PARTS.items() if name not in LISTED}
 """Tables that each side may have again, with other keys."""
-DECODER_ONLY = ("latent_attention", *LISTED)
+NOT_IN = {("encoder", name) for name in ("latent_attention", *LISTED)}
+"""Parts that a side cannot have."""
 WITHOUT_MLP = tuple(name for name in LISTED if "network" in PARTS[name].model_fields)
 """Mixers whose layers have no MLP, unless their table says so."""
 ANY = "*"
 """In a name: any kind of layer, or any number of layers."""
-
-
-def _of_side(side: str, tables: Mapping[str, type[Table]]) -> dict[str, type[Table]]:
-    return {name: table for name, table in tables.items() if side == "decoder" or name not in DECODER_ONLY}
-
-
 KEYS_OF: dict[str, type[Table]] = {"model": ModelTable, **COMMON, "norm": NormTable}
-KEYS_OF |= {f"{side}.{name}": table for side in SIDES for name, table in _of_side(side, COMMON).items()}
+KEYS_OF |= {f"{side}.{name}": COMMON[name] for side in SIDES for name in COMMON if (side, name) not in NOT_IN}
 KEYS_OF |= {"decoder.cross_attention": CrossTable, **{f"decoder.{name}": table for name, table in LISTED.items()}}
-KEYS_OF |= {f"{side}.{ANY}.{name}": table for side in SIDES for name, table in _of_side(side, PARTS).items()}
+KEYS_OF |= {f"{side}.{ANY}.{name}": PARTS[name] for side in SIDES for name in PARTS if (side, name) not in NOT_IN}
 """Every table of keys but the sides themselves, which have their layers."""
 TABLES = (*KEYS_OF, *SIDES, *(f"{side}.{name}" for side in SIDES for name in (*PLACES, ANY)))
 OF_A_SIDE = ("layers", "pattern", *PARTS, "cross_attention", *PLACES)
@@ -296,9 +289,9 @@ NUMBER = re.compile(r"[1-9][0-9]{0,5}")
 WORD = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 
 
-def counts(path: str) -> bool:
-    """True if a count depends on a key."""
-    return path.rpartition(".")[2] not in REFERENCE_ONLY
+def is_reference_only(path: str) -> bool:
+    """True if no count depends on a key."""
+    return path.rpartition(".")[2] in REFERENCE_ONLY
 
 
 def general(path: str) -> str:
@@ -327,10 +320,8 @@ def flattened(tables: Mapping[str, Any], before: str = "") -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for name, value in tables.items():
         path = f"{before}{name}"
-        if isinstance(value, Mapping) and value and general(path) in TABLES:
-            flat |= flattened(value, f"{path}.")
-        else:
-            flat[path] = value
+        inner = isinstance(value, Mapping) and value and general(path) in TABLES
+        flat |= flattened(value, f"{path}.") if inner else {path: value}
     return flat
 
 
