@@ -98,7 +98,7 @@ class Encoder(nn.Module):
     def __init__(self, encoder: architecture.Encoder, *, fused: bool, recompute: bool) -> None:
         super().__init__()
         self.recompute, self.longest = recompute, encoder.longest
-        self.embed = None if encoder.embed is None else Tokens(encoder.embed)
+        self.embed: Any = None if encoder.embed is None else _front(encoder.embed)
         self.stem = None if encoder.stem is None else Stem(encoder.stem)
         self.pos_embed = _positions(encoder)
         self.rel_bias = None if encoder.bias is None else RelativeBias(encoder.bias, encoder.bias.heads, both_ways=True)

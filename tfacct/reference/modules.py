@@ -84,8 +84,6 @@ class Tokens(Embedding):
         factor = part.hidden**0.5 if part.factor is None else part.factor
         self.scale = Scale(factor) if part.scaled else None
         self.late = part.late
-        self.mask = Hidden(part.hidden) if part.masked else None
-        self.image_end = Hidden(part.hidden) if part.image_end else None
 
     def forward(self, tokens: Tensor) -> Tensor:
         rows = super().forward(tokens)

@@ -14,7 +14,7 @@ from tfacct.architecture.parts.part import Part
 from tfacct.architecture.parts.shared import ALONE
 from tfacct.base.record import record
 from tfacct.ledger.einsum import Size
-from tfacct.ledger.lines import Line, Matmul, Pointwise, PointwiseKind, Table, Unused
+from tfacct.ledger.lines import Line, Matmul, Pointwise, PointwiseKind, Table
 from tfacct.ledger.workload import PATCHES
 
 WIDTHS = {"D": "hidden size", "De": "width of the token table"}
@@ -32,9 +32,7 @@ class Embedding(Part):
 
     `width`: length of its rows if it is not `hidden`; a product then projects them, `bias` being its own. `late`: it
     stands behind the other tables and their norm, which are as narrow. `shared`: the rows are those of the decoder's
-    table, and stored there. `rows`: how many it has, where they are not as many as the vocabulary. If `masked`, a
-    learned row is stored that stands for tokens which training hides: no pass holds it (XLNetModel); so is one of the
-    token that ends an image, which no text holds, if it has an `image_end` (T5Gemma2TextScaledWordEmbedding).
+    table, and stored there. `rows`: how many it has, where they are not as many as the vocabulary.
     """
 
     vocab: Size
@@ -46,8 +44,6 @@ class Embedding(Part):
     bias: bool = False
     shared: bool = False
     rows: Size | None = None
-    masked: bool = False
-    image_end: bool = False
 
     name: ClassVar[str] = "embed"
     letters: ClassVar[dict[str, str]] = {"vocab": "V", "hidden": "D", "width": "De", "rows": "Vr"}
@@ -75,9 +71,7 @@ class Embedding(Part):
         if self.shared:
             return scale
         if self.width is None:
-            named = {"mask": self.masked, "image_end": self.image_end}
-            hidden = (Unused(Pointwise(f"{at}.{name}", "B T D", weight="D")) for name, there in named.items() if there)
-            return (Table(at, "V D" if self.rows is None else "Vr D"), *hidden, *scale)
+            return (Table(at, "V D" if self.rows is None else "Vr D"), *scale)
         return (Table(at, "V De"), Matmul(f"{at}.project", "B T De, De D -> B T D", bias=self.bias), *scale)
 
 

@@ -1,12 +1,12 @@
-"""T5Gemma 2, and its merged attention."""
+"""T5Gemma 2, its merged attention, and its embedding."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 from functools import cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from tfacct.architecture.blocks import Block, Stack, stacks
-from tfacct.architecture.parts import SOURCES, Attention
+from tfacct.architecture.parts import SOURCES, Attention, Embedding
 from tfacct.architecture.transformer import Encoder, Transformer
 from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
@@ -17,7 +17,7 @@ from tfacct.families.family_config import FamilyConfig, validate
 from tfacct.families.fields import JsonDict
 from tfacct.families.gemma import Gemma3Text
 from tfacct.families.t5 import T5GEMMA_LAYER, GemmaEncoderDecoder, side_modules
-from tfacct.ledger.lines import Line, Matmul, Pointwise, State
+from tfacct.ledger.lines import Line, Matmul, Pointwise, State, Unused
 
 ENCODER, DECODER = "model.encoder.text_model", "model.decoder"
 LAYER = {**T5GEMMA_LAYER, **QK_NORMS}
@@ -66,6 +66,22 @@ class MergedAttention(Attention):
                 yield Pointwise(path, "B K G T J", kind="softmax")
             case "values":
                 yield Matmul(path, "B K G T J, B J K H -> B T K G H")
+
+
+@record(kw_only=True)
+class ImageEndEmbedding(Embedding):
+    """Token embedding with a row for the token that ends an image, which no text has
+    (T5Gemma2TextScaledWordEmbedding)."""
+
+    @classmethod
+    def of(cls, plain: Embedding) -> Self:
+        """Return an embedding with such a row."""
+        return cls(**{field.name: getattr(plain, field.name) for field in fields(Embedding)})
+
+    def lines(self, at: str) -> tuple[Line, ...]:
+        """The embedding, and that row."""
+        table, *others = Embedding.lines(self, at)
+        return (table, Unused(Pointwise(f"{at}.image_end", "B T D", weight="D")), *others)
 
 
 class T5Gemma2Side(Gemma3Text):
@@ -148,10 +164,11 @@ class T5Gemma2(GemmaEncoderDecoder):
             vocab = format_value(self.vocab_size)
             raise ConfigError(f"vocab_size = {vocab} contradicts {decoder.vocab_size:,} in decoder")
         tied = self.tie_word_embeddings
-        embedding = replace(encoder.embedding(), shared=tied, image_end=not tied)
+        own, theirs = (ImageEndEmbedding.of(side.embedding()) for side in (decoder, encoder))
+        embedding = replace(encoder.embedding(), shared=True) if tied else theirs
         return Transformer(
             encoder=Encoder(embedding, encoder.stack(decodes=False), final_norm=encoder.norm()),
-            embed=replace(decoder.embedding(), image_end=True),
+            embed=own,
             stacks=decoder.stack(decodes=True),
             final_norm=decoder.norm(),
             head=replace(decoder.head(), tied=tied),

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tfacct.families.rare import t5gemma2
 from tfacct.reference.attention import Attention, Cache, Softmax, by_head
-from tfacct.reference.modules import Linear, Product, RMSNorm, Work
+from tfacct.reference.modules import Hidden, Linear, Product, RMSNorm, Tokens, Work
 from tfacct.reference.part_module import Past, Shapes
 from tfacct.reference.rotary import Angles
 from tfacct.reference.step import Step
@@ -92,3 +92,11 @@ def _with_weights_of(owner: Linear) -> Linear:
     other = Linear(owner.in_features, owner.out_features, bias=owner.bias is not None)
     other.weight, other.bias = owner.weight, owner.bias
     return other
+
+
+class ImageEndEmbedding(Tokens):
+    """Token embedding with a row for the token that ends an image."""
+
+    def __init__(self, part: t5gemma2.ImageEndEmbedding) -> None:
+        super().__init__(part)
+        self.image_end = Hidden(part.hidden)

@@ -1,7 +1,7 @@
-"""XLNet, and its relative attention."""
+"""XLNet, its relative attention, and its embedding."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, ClassVar
 
 from tfacct.architecture.parts import Attention, Embedding, Head, Pooler
@@ -48,6 +48,15 @@ class RelativeAttention(Attention):
         yield Matmul(f"{at}.positions", "B T N H, B Xd S N H -> B N T Xd S")
         yield Pointwise(f"{at}.position_add", "B K G T S", kind="sum")
         yield from Attention._of_scores(self, at)
+
+
+@record(kw_only=True)
+class MaskedEmbedding(Embedding):
+    """Token embedding with a row for masked tokens, which is stored and never read here (XLNetModel)."""
+
+    def lines(self, at: str) -> tuple[Line, ...]:
+        """The embedding, and that row."""
+        return (*Embedding.lines(self, at), Unused(Pointwise(f"{at}.mask", "B T D", weight="D")))
 
 
 class XLNet(BertLike):
@@ -139,7 +148,8 @@ class XLNet(BertLike):
         return RelativeAttention(hidden=self.d_model, kv_heads=self.n_head, group=1, head_dim=size, causal=False)
 
     def embedding(self) -> Embedding:
-        return replace(super().embedding(), masked=True)
+        own = super().embedding()
+        return MaskedEmbedding(**{field.name: getattr(own, field.name) for field in fields(Embedding)})
 
     def positions(self) -> None:
         return

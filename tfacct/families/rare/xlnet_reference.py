@@ -1,4 +1,4 @@
-"""The reference model's relative attention.
+"""The reference model's relative attention, and embedding with a masked row.
 
 Shapes: heads are (batch, heads, tokens, head size).
 """
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from tfacct.families.rare import xlnet
 from tfacct.reference.attention import Attention, by_head
 from tfacct.reference.disentangled import Gather
-from tfacct.reference.modules import Linear, Product, Work
+from tfacct.reference.modules import Hidden, Linear, Product, Tokens, Work
 from tfacct.reference.rotary import Angles
 from tfacct.reference.step import Step
 
@@ -65,3 +65,11 @@ class RelativeAttention(Attention):
         angles = torch.arange(tokens, -tokens, -1, device=q.device, dtype=q.dtype)[:, None] * rates
         rows = torch.cat((angles.sin(), angles.cos()), dim=-1)[:, : self.hidden]
         return rows.expand(shape).requires_grad_(torch.is_grad_enabled())
+
+
+class MaskedEmbedding(Tokens):
+    """Token embedding with a row for masked tokens."""
+
+    def __init__(self, part: xlnet.MaskedEmbedding) -> None:
+        super().__init__(part)
+        self.mask = Hidden(part.hidden)
