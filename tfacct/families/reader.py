@@ -1,4 +1,4 @@
-"""From a config, and what the user set over it, to the transformer that it describes: `read` does it in one call."""
+"""`read`: from a config, and the fields that a user sets, to the transformer that they describe."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -29,43 +29,43 @@ class ParsedConfig(NamedTuple):
     defaulted: Mapping[str, Any]
     """Fields that took a default."""
     unknown: tuple[str, ...]
-    """Names of fields that nobody here knows."""
+    """Names of fields that no family knows."""
     left_out: tuple[str, ...]
-    """Fields that hold the configs of other models, which are not counted."""
+    """Fields with the configs of other models, which are not counted."""
     parts: tuple[Part, ...] = ()
-    """Parts of a config of several models that are counted together."""
+    """Parts of a composite config that are counted together."""
     not_included: NotIncluded | None = None
     """Layers that the config names and the counts do not include."""
 
 
 def read(raw: Mapping[str, Any], sets: Mapping[str, Any] | None = None, part: Part = "text") -> ParsedConfig:
-    """Read a config with the fields in `sets` over it: a `config.json`, or the tables of a custom model. Of a
-    composite config it is one `part`.
+    """Read a `config.json`, or the tables of a custom model, with the fields in `sets` in place of its own; of a
+    composite config, one `part`.
 
-    Raises ConfigError where it cannot be counted, NotFoundError where a field in `sets` is none of the family's.
+    Raises ConfigError if it cannot be counted, NotFoundError if the family has no field in `sets`.
 
     >>> sizes = {"vocab_size": 61, "hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 6}
     >>> reading = read({"model_type": "llama", **sizes, "note": "mine"}, {"intermediate_size": 71})
     >>> reading.family, reading.unknown, reading.architecture.stacks[0].count
     ('llama', ('note',), 3)
     """
-    (said, left_out, filled), parts = _one_model(_custom_model(raw), part)
-    said, changed, taken, alias = resolve(said, sets or {})
-    model_type = _model_type({**said, **changed})
+    (given, left_out, filled), parts = _part_of(_custom_model(raw), part)
+    given, changes, taken, alias = resolve(given, sets or {})
+    model_type = _model_type({**given, **changes})
     family = config_class(model_type)
-    check_nulls({**said, **changed}, model_type)
-    _check_names(said, changed, model_type, family)
-    fields = _over(said, changed, family)
-    ending, others = _ending(model_type, family, fields)
+    check_nulls({**given, **changes}, model_type)
+    _check_names(given, changes, model_type, family)
+    fields = _with_changes(given, changes, family)
+    task_head, others = _task_head(model_type, family, fields)
     config, defaulted, unknown = family.read(fields)
     if alias is not None:
         alias.check(config)
-    defaulted |= {name: value for name, value in {**filled, **taken}.items() if name not in changed}
-    if ending is None and config.task_head.scores_classes:  # a family's first class
-        ending = config.task_head
-    if ending is not None:
-        defaulted |= config.choose_task_head(ending, fields)
-        if ending.head != "lm":
+    defaulted |= {name: value for name, value in {**filled, **taken}.items() if name not in changes}
+    if task_head is None and config.task_head.scores_classes:  # a family's first class
+        task_head = config.task_head
+    if task_head is not None:
+        defaulted |= config.choose_task_head(task_head, fields)
+        if task_head.head != "lm":
             defaulted.pop("tie_word_embeddings", None)  # there is no head that could be tied
     shape = config.transformer()
     if fields.get("is_causal") is False and "is_causal" not in family.model_fields:
@@ -83,25 +83,26 @@ def _custom_model(raw: Mapping[str, Any]) -> Mapping[str, Any]:
     return {"model_type": CUSTOM, **flattened({name: value for name, value in raw.items() if name != "model_type"})}
 
 
-def _one_model(
+def _part_of(
     raw: Mapping[str, Any], part: Part
 ) -> tuple[tuple[Mapping[str, Any], tuple[str, ...], Mapping[str, Any]], tuple[Part, ...]]:
-    """One model of a composite config, and the parts that are counted together; any other config as it is."""
-    if raw.get("model_type", CUSTOM) in names() and not _encoder_has_tower(raw):
+    """One part of a composite config, the fields of the other parts, and what was defaulted; the parts that are counted
+    together."""
+    if raw.get("model_type", CUSTOM) in names() and not _encoder_is_composite(raw):
         return (raw, (), {}), ()
     from tfacct.families import multimodal
 
     return multimodal.split(raw, part)
 
 
-def _encoder_has_tower(raw: Mapping[str, Any]) -> bool:
-    """True for an encoder-decoder whose encoder is a composite."""
+def _encoder_is_composite(raw: Mapping[str, Any]) -> bool:
+    """True of an encoder-decoder whose encoder is a composite config itself."""
     inside = raw.get("encoder")
     return isinstance(inside, Mapping) and inside.get("vision_config") is not None
 
 
 def _model_type(fields: Mapping[str, Any]) -> str:
-    """The family's name. Raises ConfigError where it is none of ours."""
+    """The family's name. Raises ConfigError if it is not supported."""
     model_type = fields.get("model_type")
     if model_type is None:
         raise ConfigError("the config has no model_type", _by_its_class(fields, 'add "model_type": … to the file'))
@@ -113,20 +114,20 @@ def _model_type(fields: Mapping[str, Any]) -> str:
 
 
 def _by_its_class(fields: Mapping[str, Any], instead: str | None = None) -> str:
-    """The family whose class the config names, or all there are. A name spelled alike is another architecture: mbart is
-    no bart, gptj no gpt2."""
+    """Hint: the family whose class the config names, or how many there are. A name spelled alike is another
+    architecture: mbart is no bart, gptj no gpt2."""
     for name in listed_classes(fields.get("architectures")):
         stems = {family: config_class(family).class_prefixes for family in names()}
         owners = [family for family, own in stems.items() if class_ending(name, own)]
         if owners:  # of two families that one class runs, the one that it is named after
             family = min(owners, key=lambda family: class_ending(name, stems[family][:1]) is None)
             return f"its class {cut(name)} belongs to {family}: {setting('model_type', family)}"
-    return "; ".join(filter(None, (_near(fields), known(), instead)))
+    return "; ".join(filter(None, (_near(fields), known_families(), instead)))
 
 
 def _near(fields: Mapping[str, Any]) -> str | None:
-    """The family whose name begins as an unknown model_type does, and why the config is not its: a field that it
-    refuses. None where it refuses none, for the config may still be another model's."""
+    """Hint: the family whose name begins as an unknown model_type does, and the field by which it refuses the config;
+    None if it refuses none, because the config may still be another model's."""
     model_type = fields.get("model_type")
     alike = beginning_alike(model_type, names()) if isinstance(model_type, str) else []
     for near in alike[:1]:
@@ -138,64 +139,63 @@ def _near(fields: Mapping[str, Any]) -> str | None:
     return None
 
 
-def known() -> str:
-    """Hint for a family that is not known."""
+def known_families() -> str:
+    """Hint for an unknown family."""
     return f"{len(names())} are known: docs/models.md and `tfacct models` list them"
 
 
 def _check_encoder(shape: Transformer) -> None:
-    """Refuse is_causal = false where the family counts tokens that see those before them only. Raises ConfigError."""
+    """Refuse is_causal = false if the family is counted with causal attention. Raises ConfigError."""
     if any(getattr(attention, "causal", True) for attention in shape.attentions):
         raise FamilyConfig.refused("is_causal", False)
 
 
 def _check_names(
-    said: Mapping[str, Any], changed: Mapping[str, Any], model_type: str, family: type[FamilyConfig]
+    given: Mapping[str, Any], changes: Mapping[str, Any], model_type: str, family: type[FamilyConfig]
 ) -> None:
-    """Refuse to set a field that neither the family nor the config knows."""
-    known = family.settable({**said, **changed}) | set(said) | set(family.attribute_map)
-    for name in changed:
+    """Refuse to set a field that neither the family nor the config has. Raises NotFoundError."""
+    known = family.settable({**given, **changes}) | set(given) | set(family.attribute_map)
+    for name in changes:
         if name not in known:
             hint = nearest(name, known) or f"fields that count: {', '.join(family.counted())}"
             raise NotFoundError(f"no field {name!r} in {model_type}", hint)
 
 
-def _over(said: Mapping[str, Any], changed: Mapping[str, Any], family: type[FamilyConfig]) -> dict[str, Any]:
-    """The config with what was set over it, under whatever name the config has it.
+def _with_changes(given: Mapping[str, Any], changes: Mapping[str, Any], family: type[FamilyConfig]) -> dict[str, Any]:
+    """The config with the fields that were set, under whatever name the config has them.
 
-    Where all layers are of one kind, so are any number of them.
+    If all layers are of one kind, so are any number of them.
     """
-    read_as = {family.attribute_map.get(name, name) for name in changed}
-    fields = {name: value for name, value in said.items() if family.attribute_map.get(name, name) not in read_as}
-    fields.update(changed)
-    layers, count = fields.get("layer_types"), changed.get("num_hidden_layers")
-    alike = isinstance(layers, list) and len(set(map(str, layers))) == 1 and "layer_types" not in changed
+    read_as = {family.attribute_map.get(name, name) for name in changes}
+    fields = {name: value for name, value in given.items() if family.attribute_map.get(name, name) not in read_as}
+    fields.update(changes)
+    layers, count = fields.get("layer_types"), changes.get("num_hidden_layers")
+    alike = isinstance(layers, list) and len(set(map(str, layers))) == 1 and "layer_types" not in changes
     if isinstance(layers, list) and alike and isinstance(count, int) and 0 < count <= MOST_LAYERS:
         fields["layer_types"] = layers[:1] * count
     return fields
 
 
-def _ending(
+def _task_head(
     model_type: str, family: type[FamilyConfig], fields: Mapping[str, Any]
 ) -> tuple[TaskHead | None, list[str]]:
-    """The ending of the class that a config names, None where it names no class; and classes that it names behind a
-    body, whose heads are left out. Another class is another model, and another head, or none, another count. Raises
-    ConfigError."""
+    """The head of the class that a config names, None if it names no class; and classes with heads that it names next
+    to a base model. Another class is another model, and another head another count. Raises ConfigError."""
     named = listed_classes(fields.get("architectures"))
     if not named:
         return None, []
     endings = [ending for name in named if (ending := class_ending(name, family.class_prefixes))]
-    said, first = f"architectures = {format_value(named)}", next(iter(family.task_heads), "")
+    given, first = f"architectures = {format_value(named)}", next(iter(family.task_heads), "")
     plain = None if is_draft(fields, named) else setting("architectures")
     if not endings:
         if named[0] in unsupported_classes():
             raise ConfigError(
-                f"{said} is not counted: {unsupported_classes()[named[0]]}",
+                f"{given} is not counted: {unsupported_classes()[named[0]]}",
                 f"its body alone: {setting('architectures', f'{family.class_prefixes[0]}Model')}",
             )
         own = f"its class is {family.class_prefixes[0]}{first}" if family.class_prefixes else "it has no class"
         raise ConfigError(
-            f"{said} names no class of {model_type}: {own}",
+            f"{given} names no class of {model_type}: {own}",
             f"to count it as a plain {model_type} anyway: {plain}" if plain else DRAFT,
         )
     if len(endings) == len(named) and family.task_heads.get(endings[0], CAUSAL_MODEL).head == "none":
@@ -206,7 +206,7 @@ def _ending(
     if there[0] is None or any(other != there[0] for other in there):
         known = f"known: {', '.join(class_names(family))}"
         raise ConfigError(
-            f"{said}: the head of {'this class is' if len(there) == 1 else 'these classes is'} not understood here",
+            f"{given}: the head of {'this class is' if len(there) == 1 else 'these classes is'} not understood here",
             f"{known}; with the head of {family.class_prefixes[0]}{first}: {plain}" if plain else known,
         )
     return there[0], []

@@ -161,26 +161,26 @@ CLASSIFYING: Mapping[str, TaskHead] = {**DECODER, "ForSequenceClassification": S
 LABELLING: Mapping[str, TaskHead] = {**CLASSIFYING, "ForTokenClassification": TOKENS}
 
 
-def label_count(ending: TaskHead, raw: Mapping[str, Any]) -> tuple[int, dict[str, int]]:
+def label_count(task_head: TaskHead, raw: Mapping[str, Any]) -> tuple[int, dict[str, int]]:
     """How many scores a class gives, and what was defaulted. Raises ConfigError."""
-    if ending.scores is None:
+    if task_head.scores is None:
         return labels(raw)
-    said, defaulted = labels(raw) if ending.obeys else (ending.scores, {})
-    if said != ending.scores and not defaulted:
-        raise ConfigError(f"num_labels = {said:,}: this class gives {ending.scores} scores of each position")
-    return ending.scores, {}
+    given, defaulted = labels(raw) if task_head.obeys else (task_head.scores, {})
+    if given != task_head.scores and not defaulted:
+        raise ConfigError(f"num_labels = {given:,}: this class gives {task_head.scores} scores of each position")
+    return task_head.scores, {}
 
 
 def labels(raw: Mapping[str, Any]) -> tuple[int, dict[str, int]]:
     """How many classes are scored, by id2label or num_labels, and what was defaulted. Raises ConfigError."""
-    names, said = raw.get("id2label"), raw.get("num_labels")
+    names, given = raw.get("id2label"), raw.get("num_labels")
     if names is not None and not isinstance(names, Mapping):
         raise ConfigError("id2label must be an object of fields")
-    if said is not None and (not isinstance(said, int) or isinstance(said, bool)):
-        raise ConfigError(f"num_labels must be a whole number, not {format_value(said)}")
-    if names is not None and said not in (None, len(names)):
-        raise ConfigError(f"num_labels = {said:,} contradicts id2label, which names {len(names):,}")
-    count = said if names is None else len(names)
+    if given is not None and (not isinstance(given, int) or isinstance(given, bool)):
+        raise ConfigError(f"num_labels must be a whole number, not {format_value(given)}")
+    if names is not None and given not in (None, len(names)):
+        raise ConfigError(f"num_labels = {given:,} contradicts id2label, which names {len(names):,}")
+    count = given if names is None else len(names)
     if count is None:
         return DEFAULT_LABELS, {"num_labels": DEFAULT_LABELS}
     if not 1 <= count <= LARGEST:
