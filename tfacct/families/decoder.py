@@ -126,6 +126,8 @@ class DecoderBase(Family):
     """The class cannot run another head_dim than hidden_size / num_attention_heads."""
     rope_pairs: ClassVar[Literal["halves", "neighbours"]] = "halves"
     """Which two elements of a head rotate together: one of each half, or neighbours."""
+    partial_rotary: ClassVar[bool] = False
+    """A part of each head has a rotary embedding, by `rotary_size`."""
     rope_by_kind: ClassVar[Mapping[str, Mapping[str, Any]] | None] = None
     """rope_parameters of layers with and without a window, if a config has none. None: all layers share theirs."""
     all_layers_have_experts: ClassVar[bool] = False
@@ -203,6 +205,7 @@ class DecoderBase(Family):
 
     def attention(self, layer: Any, **own: Any) -> AnyAttention:
         """Grouped-query attention; attention_bias puts biases on its projections, attention_out_bias on the last."""
+        rotary: dict[str, Any] = {"rope_dim": self.rotary_size(layer)} if self.partial_rotary else {}
         sizes, biased = self.head_sizes(layer), getattr(self, "attention_bias", False)
         qk_norm = self.qk_norm if getattr(self, "qk_layernorm", True) else None
         how: dict[str, Any] = {
@@ -212,7 +215,7 @@ class DecoderBase(Family):
             "qk_norm": qk_norm and qk_norm._replace(eps=getattr(self, self.eps_field)),
             "rotary": self.layer_rope(layer) if layer.rotary else None,
         }
-        return Attention(hidden=self.hidden_size, **{**sizes, **how, **self.options("attention", **own)})
+        return Attention(hidden=self.hidden_size, **{**sizes, **rotary, **how, **self.options("attention", **own)})
 
     def mlp(self, layer: Any) -> FeedForward | Experts:
         """A dense MLP or experts."""
@@ -344,6 +347,4 @@ class PartialRotaryDecoder(Decoder):
     """Rotary embedding of a part of each head."""
 
     partial_rotary_factor: Fraction
-
-    def attention(self, layer: Any, **own: Any) -> AnyAttention:
-        return super().attention(layer, **{"rope_dim": self.rotary_size(), **own})
+    partial_rotary = True

@@ -1,17 +1,9 @@
 """GLM's language models, and Solar Open."""
 
+from operator import attrgetter
 from typing import Any
 
-from tfacct.architecture.parts import (
-    DeltaNet,
-    Experts,
-    FeedForward,
-    HyperHead,
-    Indexer,
-    LatentAttention,
-    PooledIndexer,
-    QKNorm,
-)
+from tfacct.architecture.parts import DeltaNet, Experts, FeedForward, HyperHead, Indexer, PooledIndexer, QKNorm
 from tfacct.base.errors import ConfigError
 from tfacct.families.decoder import QK_NORMS, AnyAttention, Layer, PartialRotaryDecoder, SharedExperts
 from tfacct.families.family import mlp_modules
@@ -202,6 +194,7 @@ class Glm5Next(HyperConnected, LowRankKimiDeltaDecoder, GlmMoeDsa):
         "attn.indexer.position_bias.bias": "self_attn.indexer.index_kpool_compress_ape",
         **hyper_tensors(delta="attn_hc"),
     }
+    attention_options = dict(rotary=None, eps=attrgetter("rms_norm_eps"))
 
     def check(self) -> None:
         given = self.linear_attn_config or {}
@@ -251,9 +244,6 @@ class Glm5Next(HyperConnected, LowRankKimiDeltaDecoder, GlmMoeDsa):
         """With a lower bound of the decay."""
         given = self.linear_attn_config or {}
         return super().delta(floor=given.get("gate_lower_bound", self.linear_lower_bound))
-
-    def attention(self, layer: Layer, **own: Any) -> LatentAttention:
-        return super().attention(layer, rotary=None, eps=self.rms_norm_eps)
 
     def indexer(self, layer: Layer, kind: type[Indexer] = PooledIndexer, **own: Any) -> Indexer:
         return super().indexer(layer, kind, pool=self.index_kpool, tail=self.index_kpool_always_select_tail)

@@ -6,7 +6,7 @@ from typing import Any
 from pydantic import Field
 
 from tfacct.architecture.blocks import Block
-from tfacct.architecture.parts import Experts, Gate, HyperConnection, Indexer, LatentAttention, QKNorm
+from tfacct.architecture.parts import Experts, Gate, HyperConnection, Indexer, QKNorm
 from tfacct.base.errors import ConfigError
 from tfacct.families.decoder import (
     EXPERT_TENSORS,
@@ -163,6 +163,7 @@ class HYV4(HyperConnected, DsaDecoder):
     layer_module_names = {"attn.gate_proj": "self_attn.gate_proj"}
     layer_tensor_names = SINK_TENSORS
     rope_pairs = "halves"
+    attention_options = dict(gate=Gate(), sinks=True)
 
     def indexers(self) -> list[bool]:
         layers = self.num_hidden_layers
@@ -174,9 +175,6 @@ class HYV4(HyperConnected, DsaDecoder):
         routed = sparse_layers(self.mlp_layer_types, self.num_hidden_layers)
         check_first_dense(self.first_k_dense_replace, routed)
         return routed
-
-    def attention(self, layer: Layer, **own: Any) -> LatentAttention:
-        return super().attention(layer, gate=Gate(), sinks=True)
 
     def indexer(self, layer: Layer, kind: type[Indexer] = Indexer, **own: Any) -> Indexer:
         return super().indexer(layer, rotated="last")

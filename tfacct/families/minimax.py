@@ -200,6 +200,7 @@ class MiniMaxM2(MiniMaxDecoder):
     task_heads = DECODER
     layer_module_names = QK_NORMS
     qk_norm = QKNorm(0, together=True)
+    partial_rotary = True
 
     def check(self) -> None:
         if self.attn_type_list is not None and not all(self.attn_type_list):  # 0: lightning attention
@@ -215,9 +216,6 @@ class MiniMaxM2(MiniMaxDecoder):
             return require_even(size, "rotary_dim =")
         part = read_partial_rotary_factor(given or 1.0, self.rope_parameters)
         return require_even(int(self.head_dim * part), "partial_rotary_factor · head_dim =")
-
-    def attention(self, layer: Layer, **own: Any) -> AnyAttention:
-        return super().attention(layer, rope_dim=self.rotary_size())
 
 
 SPARSE = "minimax_m3_sparse"

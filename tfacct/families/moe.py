@@ -347,14 +347,12 @@ class GatedHeadsDecoder(SharedExpertDecoder):
     """Gated attention; query heads and rotary embedding differ by layer."""
 
     layer_module_names = {**mlp_modules("mlp.shared_experts", at="mlp.shared"), "attn.gate_proj": "self_attn.g_proj"}
+    partial_rotary = True
 
     def head_sizes(self, layer: Any) -> dict[str, int]:
         names = "query heads of a layer by num_key_value_heads"
         group = divide_exactly(layer.heads, self.num_key_value_heads, names)
         return {"kv_heads": self.num_key_value_heads, "group": group, "head_dim": self.head_dim}
-
-    def attention(self, layer: Any, **own: Any) -> AnyAttention:
-        return super().attention(layer, **{"rope_dim": self.rotary_size(layer), **own})
 
 
 class Laguna(GatedHeadsDecoder):

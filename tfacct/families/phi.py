@@ -57,14 +57,12 @@ class Phi(DecoderBase):
     order, shares_norm = "parallel", True
     head_dim = DIVIDED_HEAD_DIM
     head_options = dict(bias=True)
+    partial_rotary = True
 
     def head_sizes(self, layer: Layer) -> dict[str, int]:
         """An odd head_dim is fine: part of a head rotates."""
         sizes = {"head_dim": self.head_dim, "kv_heads": self.num_key_value_heads}
         return {**sizes, "group": self.divide("num_attention_heads", "num_key_value_heads")}
-
-    def attention(self, layer: Layer, **own: Any) -> AnyAttention:
-        return super().attention(layer, rope_dim=self.rotary_size())
 
 
 class Phi3(Mistral):

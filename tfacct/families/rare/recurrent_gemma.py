@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from operator import attrgetter
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -12,7 +12,7 @@ from tfacct.architecture.parts import DeltaNet, FeedForward, Mixer
 from tfacct.architecture.parts.part import STATE_BITS
 from tfacct.base.errors import ConfigError
 from tfacct.base.record import record
-from tfacct.families.decoder import AnyAttention, Layer, default_head_dim
+from tfacct.families.decoder import Layer, default_head_dim
 from tfacct.families.family import SAME_AS_QUERY_HEADS, attention_modules, mlp_modules
 from tfacct.families.fields import Fraction, PositiveFloat, PositiveInt, StrictStr, divide_exactly
 from tfacct.families.gemma import GemmaBase
@@ -141,6 +141,7 @@ class RecurrentGemma(GemmaBase):
     )
     activation = property(attrgetter("hidden_activation"))
     head_options = dict(softcap=attrgetter("logits_soft_cap"))
+    partial_rotary, attention_options = True, dict(out_bias=True)
 
     def layers(self) -> list[Layer]:
         """The pattern of block_types, repeated. Raises ConfigError."""
@@ -164,9 +165,6 @@ class RecurrentGemma(GemmaBase):
             before=self.conv1d_width - 1,
             activation=self.activation,
         )
-
-    def attention(self, layer: Layer, **own: Any) -> AnyAttention:
-        return super().attention(layer, rope_dim=self.rotary_size(), out_bias=True)
 
     def mlp(self, layer: Layer) -> FeedForward:
         """Half as wide as intermediate_size."""
