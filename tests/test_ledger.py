@@ -254,9 +254,10 @@ def test_every_letter_is_explained_once_and_every_spec_uses_explained_letters(ti
     legend = dict(workload.AXES)
     shape = tiny_subject.architecture
     for part in shape.parts():
-        for axis, meaning in part.legend.items():
+        every = [*part.with_nested()]
+        for axis, meaning in (item for one in every for item in one.legend.items()):
             assert legend.setdefault(axis, meaning) == meaning, f"{axis} is explained twice, differently"
-        assert set(part.axes()) <= set(part.legend)
+        assert set(part.axes()) <= {axis for one in every for axis in one.legend}
         lettered = set()
         for line in part.lines("x"):
             used = set(getattr(line, "of", line).spec.replace(",", " ").replace("->", " ").split())
@@ -273,7 +274,7 @@ def test_every_letter_is_explained_once_and_every_spec_uses_explained_letters(ti
             assert used <= set(workload.AXES) | bound | set(part.axes()), f"{line.path}: {used}"
             lettered |= used
         # A part says the size of every letter that it writes or makes one of, and of no other but its window.
-        lettered |= set(" ".join(part.derived().values()).split())
+        lettered |= {letter for one in every for made in one.derived().values() for letter in made.split()}
         assert set(part.axes()) - lettered <= WINDOWS | {FRONT, LONGEST}
 
 
@@ -281,9 +282,9 @@ def test_every_letter_of_a_legend_is_some_models() -> None:
     """A legend may explain letters that a model has not; none that no model has."""
     explained, bound = {}, {}
     for name in SHAPES:
-        for part in tiny(name).architecture.parts():
+        for part in (each for one in tiny(name).architecture.parts() for each in one.with_nested()):
             explained.setdefault(type(part), set()).update(part.legend)
-            bound.setdefault(type(part), set()).update({**part.axes(), **dict.fromkeys(part.sizes().values())})
+            bound.setdefault(type(part), set()).update((*part.sizes().values(), *part.derived()))
     assert explained == bound
 
 

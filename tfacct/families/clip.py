@@ -61,7 +61,7 @@ class CLIPText(TextEncoder):
         "pos_embed": ".embeddings.position_embedding",
         "final_norm": ".final_layer_norm",
     }
-    attention_options = dict(causal=True, keep=False)
+    attention_options = dict(causal=True, cache="none")
 
     def pooler(self, hidden: Any) -> TokenPooler:
         """Projection of the last token of the text."""

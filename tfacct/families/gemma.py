@@ -320,7 +320,7 @@ class Gemma3n(PerLayerGemma):
         hidden, norm, eps = self.hidden_size, self.norm(), self.rms_norm_eps
         laurel = Laurel(hidden=hidden, rank=self.laurel_rank, eps=eps)
         sublayers = (
-            Sublayer(self.attention(layer, borrowed=layer.borrowed), norm, norm),
+            Sublayer(self.attention(layer, cache="borrowed" if layer.borrowed else "own"), norm, norm),
             Sublayer(laurel, add=Residual(hidden=hidden, after=2**-0.5), parallel=True),
             Sublayer(self.mlp(layer), norm, norm),
             Sublayer(self.per_layer_input(), None, norm, AltUpResidual(hidden=hidden)),
@@ -461,7 +461,7 @@ class Gemma4(Gemma4Base):
 
     def attention(self, layer: Any, **own: Any) -> AnyAttention:
         same = self.attention_k_eq_v and layer.window is None and not layer.borrowed
-        return super().attention(layer, keys_as_values=same, borrowed=layer.borrowed)
+        return super().attention(layer, keys_as_values=same, cache="borrowed" if layer.borrowed else "own")
 
     def mlp(self, layer: Any) -> FeedForward | Experts:
         """use_double_wide_mlp doubles the width in layers that read earlier keys."""

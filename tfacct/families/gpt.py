@@ -177,7 +177,7 @@ class OpenAIGPT(GPTFields):
     def hf_cache(self) -> Transformer:
         """The class caches nothing."""
         return self.transformer().mapped(
-            lambda part: replace(part, keep=False) if isinstance(part, Attention) else part
+            lambda part: replace(part, cache="none") if isinstance(part, Attention) else part
         )
 
 

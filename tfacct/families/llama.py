@@ -15,6 +15,7 @@ from tfacct.architecture.parts import (
     FeedForward,
     GatedResidual,
     QKNorm,
+    ReadNorm,
     Rotary,
     XieluFeedForward,
 )
@@ -238,7 +239,8 @@ class BitNet(Decoder):
     null_means = {"num_key_value_heads": "num_attention_heads"}
     layer_module_names = {"attn.read_norm": "self_attn.attn_sub_norm", "mlp.inner_norm": "mlp.ffn_sub_norm"}
     heads_fill_hidden_size = True
-    attention_options = dict(read_norm=attrgetter("rms_norm_eps"))
+    attention_options = dict(read_norm=attrgetter("read_norm"))
+    read_norm = property(lambda self: ReadNorm(self.rms_norm_eps, together=True))
     mlp_options = dict(inner_norm=attrgetter("rms_norm_eps"))
 
 

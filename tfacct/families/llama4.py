@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic_core import core_schema
 
 from tfacct.architecture.blocks import Block, Sublayer
-from tfacct.architecture.parts import Experts, Gate, LerpResidual, Norm, QKNorm, Temperature
+from tfacct.architecture.parts import Experts, Gate, LerpResidual, Norm, QKNorm, ReadNorm, Scales, Temperature
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
 from tfacct.families.decoder import (
@@ -116,7 +116,7 @@ class Llama4(Decoder):
             norm = QKNorm(self.rms_norm_eps, late=True, learned=False) if self.use_qk_norm else None
             own = {"qk_norm": norm}
         elif self.attn_temperature_tuning:
-            own = {"temperature": Temperature(self.attn_scale, float(self.floor_scale), 1)}
+            own = {"scales": Scales(Temperature(self.attn_scale, float(self.floor_scale), 1))}
         return super().attention(layer, mask="causal" if layer.window is None else "chunks", **own)
 
     def experts(self, *_: str, **own: Any) -> Experts:
@@ -214,7 +214,8 @@ class MuseSpark(MuseGlimmer):
     }
     expert_count = "num_local_experts"
     activation = property(attrgetter("hidden_act"))
-    attention_options = dict(head_norm=attrgetter("rms_norm_eps"))
+    attention_options = dict(read_norm=attrgetter("read_norm"))
+    read_norm = property(lambda self: ReadNorm(self.rms_norm_eps))
 
     def layers(self) -> list[Layer]:
         windows, layers = self.windows(self.has_window, self.sliding_window), self.num_hidden_layers

@@ -14,6 +14,7 @@ from tfacct.architecture.parts import (
     Embedding,
     FeedForward,
     Head,
+    JoinedAttention,
     Norm,
     Residual,
     Rotary,
@@ -525,14 +526,13 @@ class ZambaDecoder(HybridFamily, Decoder):
             raise ConfigError(
                 f"attention_hidden_size = {self.attention_hidden_size:,} contradicts 2 · hidden_size = {2 * hidden:,}"
             )
-        return Attention(
+        return JoinedAttention(
             hidden=hidden,
             kv_heads=self.num_key_value_heads,
             group=self.divide("num_attention_heads", "num_key_value_heads"),
             head_dim=size if rotary is None else require_even(size),
             rotary=rotary,
             scale=(size / 2) ** -0.5,
-            joined=True,
             **own,
         )
 

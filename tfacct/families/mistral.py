@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field
 
-from tfacct.architecture.parts import Temperature
+from tfacct.architecture.parts import Scales, Temperature
 from tfacct.families.decoder import EXPERT_MODULES, EXPERT_TENSORS, AnyAttention, Decoder, Layer, Window
 from tfacct.families.family import mlp_modules
 from tfacct.families.fields import PositiveFloat, PositiveInt, StrictBool, is_positive
@@ -77,7 +77,7 @@ class Ministral3(Mistral):
 
     def attention(self, layer: Layer, **own: Any) -> AnyAttention:
         rope = self.rope_parameters or self.defaults["rope_parameters"]
-        return super().attention(layer, temperature=read_temperature(rope))
+        return super().attention(layer, scales=Scales(read_temperature(rope)))
 
 
 class Starcoder2(Mistral):

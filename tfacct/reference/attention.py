@@ -190,30 +190,21 @@ class Heads(PartModule):
         self.scale = part.head_dim**-0.5 if part.scale is None else part.scale
         self.queries, self.keys = part.heads * part.head_dim, part.kv_heads * part.head_dim
         self.value_dim = getattr(part, "value_dim", None) or part.head_dim
-        wide = part.hidden * 2 if getattr(part, "joined", False) else part.hidden
+        wide = part.hidden * 2 if isinstance(part, parts.JoinedAttention) else part.hidden
         self.q_proj = Linear(wide, self.queries, bias=part.qkv_bias)
         source = part.source_hidden if isinstance(part, parts.CrossAttention) else None
         read = wide if source is None else source
         self.k_proj = Linear(read, self.keys, bias=part.qkv_bias and part.key_bias)
         self.v_proj = Linear(read, part.kv_heads * self.value_dim, bias=part.qkv_bias)
         self.o_proj = Linear(part.heads * self.value_dim, part.hidden, bias=part.out_bias)
-        if (rank := getattr(part, "adapter", None)) is not None:
-            for which, size in (("q", self.queries), ("k", self.keys), ("v", part.kv_heads * self.value_dim)):
-                self.add_module(f"{which}_adapter_down", Linear(wide, rank, bias=False))
-                self.add_module(f"{which}_adapter_up", Linear(rank, size, bias=False))
-                self.add_module(f"{which}_adapter_add", Add())
-        self.adapted = rank is not None
         self.far = part.score_function == "distance"
         self.scores = Distance(part.group) if self.far else Product(part.group)
         self.values = Product(part.group)
 
-    def _adapted(self, which: str, x: Tensor, made: Tensor) -> Tensor:
-        """Queries, keys or values, and what their adapter adds to them."""
-        if not self.adapted:
-            return made
-        down, up, add = (self.get_submodule(f"{which}_adapter_{name}") for name in ("down", "up", "add"))
-        out: Tensor = add(made, up(down(x)))
-        return out
+    def _qkv(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values of new tokens."""
+        q, k = self.q_proj(x), self.k_proj(x)
+        return q, k, k if self.v_proj is None else self.v_proj(x)
 
     def _split(self, x: Tensor, heads: int) -> Tensor:
         return by_head(x, heads, self.head_dim)
@@ -276,7 +267,7 @@ class Attention(Heads):
         if part.borrowed:
             self.k_norm = self.v_norm = None
         self.q_clip, self.k_clip, self.v_clip = (None if part.clip is None else Clip(part.clip) for _ in range(3))
-        self.q_scale = None if part.temperature is None else Temperature(part.temperature)
+        self.q_scale = None if part.scales.queries is None else Temperature(part.scales.queries)
         if part.rotary is not None:
             size = part.head_dim if part.rope_dim is None else part.rope_dim
             self.q_rotary, self.k_rotary = Rotary(part.rotary, size), Rotary(part.rotary, size)
@@ -286,8 +277,11 @@ class Attention(Heads):
         if (bias := part.distance_bias) is not None:
             self.rel_bias = Add() if bias.buckets is None else OwnBias(bias, part.heads, both_ways=not part.causal)
         self.sinks = Sinks(part.heads) if part.sinks else None
-        self.head_norm = None if part.head_norm is None else PlainRMSNorm(self.value_dim, part.head_norm)
-        self.read_norm = None if part.read_norm is None else RMSNorm(part.heads * self.value_dim, part.read_norm)
+        self.head_norm = self.read_norm = None
+        if part.read_norm is not None and part.read_norm.together:
+            self.read_norm = RMSNorm(part.heads * self.value_dim, part.read_norm.eps)
+        elif part.read_norm is not None:
+            self.head_norm = PlainRMSNorm(self.value_dim, part.read_norm.eps)
         self.channel_scale = ChannelScale(part.hidden) if part.channel_scale else None
         scaled = self.softcap is not None or self.alibi is not None or self.rel_bias is not None  # before the softmax
         self.softmax = Softmax(None if scaled else self.scale)
@@ -300,9 +294,7 @@ class Attention(Heads):
             q = q if self.q_norm is None else self.q_norm(q)
             q = q if self.angles is None else self._turned(self.q_rotary, q, step)
             return (self._result(x, q, k, v, step, k.shape[2] - q.shape[2]),)
-        q, k = self.q_proj(x), self.k_proj(x)
-        v = k if self.v_proj is None else self.v_proj(x)
-        q, k, v = (self._adapted(which, x, made) for which, made in zip("qkv", (q, k, v), strict=True))
+        q, k, v = self._qkv(x)
         k = k if self.k_scale is None else self.k_scale(k)
         v = v if self.v_scale is None else self.v_scale(v)
         if self.together and self.q_norm is not None and self.k_norm is not None:

@@ -22,11 +22,12 @@ from tfacct.reference.mixing import ShortConvolution
 from tfacct.reference.modules import FeedForward
 from tfacct.reference.part_module import PartModule
 from tfacct.reference.per_layer import PerLayerInput
-from tfacct.reference.shared import AdaptedFeedForward, SharedOutput
+from tfacct.reference.shared import AdaptedFeedForward, JoinedAttention, SharedOutput
 
 FAMILIES = "tfacct.families."
 MODULES: dict[type[parts.Part], type[PartModule]] = {
     parts.Attention: Attention,
+    parts.JoinedAttention: JoinedAttention,
     parts.DisentangledAttention: DisentangledAttention,
     parts.LatentAttention: LatentAttention,
     parts.CompressedAttention: CompressedAttention,

@@ -5,11 +5,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor
 
 from tfacct.architecture import parts
+from tfacct.reference.attention import Attention
 from tfacct.reference.modules import Add, FeedForward, Linear
 from tfacct.reference.part_module import PartModule
+from tfacct.reference.rotary import Angles
 
 
 class SharedOutput(PartModule):
@@ -41,4 +45,27 @@ class AdaptedFeedForward(FeedForward):
         gate = self.gate_adapter_add(self.gate_proj(x), self.gate_adapter_up(low))
         up = self.up_adapter_add(self.up_proj(x), self.up_adapter_up(low))
         out: Tensor = self.down_proj(self.act(up, gate))
+        return out
+
+
+class JoinedAttention(Attention):
+    """Attention whose queries, keys and values get what adapters add to them."""
+
+    def __init__(self, part: parts.JoinedAttention, angles: Angles | None, *, fused: bool, keep_all: bool) -> None:
+        super().__init__(part, angles, fused=fused, keep_all=keep_all)
+        self.adapted = part.adapter is not None
+        rank: Any = part.adapter
+        sizes = {"q": self.queries, "k": self.keys, "v": part.kv_heads * self.value_dim}
+        for which, size in sizes.items() if self.adapted else ():
+            self.add_module(f"{which}_adapter_down", Linear(2 * part.hidden, rank, bias=False))
+            self.add_module(f"{which}_adapter_up", Linear(rank, size, bias=False))
+            self.add_module(f"{which}_adapter_add", Add())
+
+    def _qkv(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        q, k, v = super()._qkv(x)
+        return (self._added("q", x, q), self._added("k", x, k), self._added("v", x, v)) if self.adapted else (q, k, v)
+
+    def _added(self, which: str, x: Tensor, made: Tensor) -> Tensor:
+        down, up, add = (self.get_submodule(f"{which}_adapter_{name}") for name in ("down", "up", "add"))
+        out: Tensor = add(made, up(down(x)))
         return out

@@ -179,7 +179,7 @@ def _features(model: LoadedModel) -> dict[str, bool]:
         "encoder": encodes(shape),
         "encoder_decoder": shape.encoder is not None,
         "parallel_sublayers": any(map(in_parallel, shape.stacks)),
-        "odd_attention": any(one.alibi or one.sinks or one.gate or one.temperature for one in attentions),
+        "odd_attention": any(one.alibi or one.sinks or one.gate or one.scales.queries for one in attentions),
         "norm_over_heads": meshes.gathers_heads(model),
         "mla": shape.having(LatentAttention),
         "experts": experts,

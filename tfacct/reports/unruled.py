@@ -66,7 +66,7 @@ def _of_part(part: Part) -> Iterator[str]:
                 yield "an indexer that chooses blocks of keys"
             if part.borrowed or part.keys_as_values:
                 yield "attention with borrowed or shared projections"
-            if part.read_norm is not None:
+            if part.read_norm is not None and part.read_norm.together:
                 yield "a norm over all heads together"
         case FeedForward():
             if isinstance(part, XieluFeedForward):

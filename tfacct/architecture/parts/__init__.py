@@ -7,6 +7,7 @@ from tfacct.architecture.parts.attention import (
     Gate,
     Grouped,
     QKNorm,
+    ReadNorm,
     Rotary,
     Scales,
     Temperature,
@@ -40,7 +41,7 @@ from tfacct.architecture.parts.part import Mixer, Part
 from tfacct.architecture.parts.per_layer import PerLayerEmbedding, PerLayerInput
 from tfacct.architecture.parts.projector import NamedTensors, Projector
 from tfacct.architecture.parts.residual import GatedResidual, LerpResidual, Residual, Scale
-from tfacct.architecture.parts.shared import SharedOutput
+from tfacct.architecture.parts.shared import JoinedAttention, SharedOutput
 from tfacct.ledger.paths import ENCODER, MTP
 
 _LISTED: tuple[type[Part], ...] = (
@@ -131,6 +132,7 @@ __all__ = [
     "HyperHead",
     "HyperResult",
     "Indexer",
+    "JoinedAttention",
     "LatentAttention",
     "Laurel",
     "LerpResidual",
@@ -152,6 +154,7 @@ __all__ = [
     "Positions",
     "Projector",
     "QKNorm",
+    "ReadNorm",
     "RelativeBias",
     "Residual",
     "Rotary",

@@ -16,7 +16,6 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
 
 from tfacct.architecture.parts.indexer import Indexer
 from tfacct.architecture.parts.part import Part
-from tfacct.architecture.parts.shared import BOTH, JOINED
 from tfacct.base.record import record
 from tfacct.ledger.einsum import Mask, Size, divided
 from tfacct.ledger.lines import TILE, Line, Matmul, Pointwise, PointwiseKind, State, Table
@@ -89,19 +88,29 @@ class Gate(NamedTuple):
     bias: bool = True
 
 
-class Scales(NamedTuple):
-    """Constants that multiply keys (transformers' FalconH1Attention) and values (MiMoV2FlashAttention)."""
-
-    keys: float | None = None
-    values: float | None = None
-
-
 class Temperature(NamedTuple):
     """Factor of a query by its position p, 1 + beta · ln(1 + (p + first) // length). No count depends on these."""
 
     beta: float
     length: float
     first: int = 0
+
+
+class ReadNorm(NamedTuple):
+    """RMSNorm of what heads read: of each by itself, before the gate and without weight (MuseSparkAttention), or of all
+    `together`, after it (BitNetAttention)."""
+
+    eps: float
+    together: bool = False
+
+
+class Scales(NamedTuple):
+    """Constants that multiply keys (FalconH1Attention), values (MiMoV2FlashAttention), and queries by their
+    position (Ministral3Attention)."""
+
+    queries: Temperature | None = None
+    keys: float | None = None
+    values: float | None = None
 
 
 class Grouped(Part):
@@ -156,8 +165,9 @@ class Attention(Grouped):
     """Self-attention over `kv_heads` key/value heads, each read by `group` query heads. heads · head_dim need not be
     the hidden size.
 
-    - `causal`: without it every token sees all tokens and nothing is cached; nor is it without `keep`: the class takes
-      whole sequences only (CLIPTextModel).
+    - `causal`: without it every token sees all tokens and nothing is cached. `cache`: `borrowed` keys and values are
+      those of the last layer before it with its own, and of the same window (Gemma4TextAttention); `none`: the class
+      takes whole sequences only (CLIPTextModel).
     - `mask`: if causal, the tokens of a `prefix`, as long as the caller says, see one another too (PaliGemmaModel), or
       those of one of the `blocks`, which see all blocks before (LLaDA2MoeModel); a window is one of `chunks` of
       positions, of which a token sees those up to its own (Llama4TextAttention).
@@ -165,18 +175,14 @@ class Attention(Grouped):
       one more before it. `tiles`: patches of a window that see one another and no others (Qwen2_5_VLVisionAttention).
     - `indexer`: chooses the keys that a token sees.
     - `qkv_bias`, `out_bias`: biases of the projections; without `key_bias` keys have none.
-    - `rope_dim`: elements of a head with rotary embedding, None for all. `temperature` multiplies queries, `scales`
-      keys and values; `clip` bounds the elements of all three.
+    - `rope_dim`: elements of a head with rotary embedding, None for all. `scales` multiplies queries, keys and
+      values, `clip` bounds their elements.
     - `value_dim`: size of a value head, None for head_dim. `value_norm`: ε of a norm of values without weight.
-      `keys_as_values`: values are the result of the keys' projection. `borrowed`: keys and values are those of the last
-      layer before it with its own, and of the same window (Gemma4TextAttention).
+      `keys_as_values`: values are the result of the keys' projection.
     - `scale`: factor of the scores, None for head_dim^−½. `score_function`: the product of a query and a key, or the
       largest distance of their elements, max |q − k|, which is no matmul. `softcap` bounds the scores, `alibi` lowers
       them with the distance, `distance_bias` adds learned ones. `sinks`: one learned score per head of no key.
-    - `head_norm`: ε of a norm of what each head reads; `read_norm`: of an RMSNorm of what all heads read
-      (BitNetAttention). `channel_scale`: a learned factor of each channel of the result (LayerScale, 2103.17239).
-    - `joined`: it reads the stream and the token's embedding side by side. `adapter`: rank of LoRA adapters of queries,
-      keys and values, a layer's own where layers share weights (Zamba2Attention).
+    - `channel_scale`: a learned factor of each channel of the result (LayerScale, arXiv 2103.17239).
     """
 
     hidden: Size
@@ -186,14 +192,11 @@ class Attention(Grouped):
     gate: Gate | None = None
     keys_as_values: bool = False
     value_norm: float | None = None
-    borrowed: bool = False
+    cache: Literal["own", "borrowed", "none"] = "own"
     value_dim: Size | None = None
     scales: Scales = Scales()
-    read_norm: float | None = None
-    head_norm: float | None = None
+    read_norm: ReadNorm | None = None
     channel_scale: bool = False
-    joined: bool = False
-    adapter: Size | None = None
     tiles: Size | None = None
     indexer: Indexer | None = None
     qkv_bias: bool = False
@@ -205,12 +208,10 @@ class Attention(Grouped):
     qk_norm: QKNorm | None = None
     sinks: bool = False
     clip: float | None = None
-    temperature: Temperature | None = None
     softcap: float | None = None
     alibi: bool = False
     scale: float | None = None
     causal: bool = True
-    keep: bool = True
     mask: Literal["causal", "chunks", "prefix", "blocks"] = "causal"
     distance_bias: DistanceBias | None = None
     score_function: ScoreFunction = "product"
@@ -226,7 +227,6 @@ class Attention(Grouped):
         "rope_dim": "Hr",
         "value_dim": "Hv",
         "window": "W",
-        "adapter": "Ra",
         "tiles": TILE,
     }
     legend: ClassVar[dict[str, str]] = {
@@ -239,7 +239,6 @@ class Attention(Grouped):
         "Hv": "size of a value head",
         "W": "keys that a query of a windowed block sees",
         "Wb": "keys that a query of a windowed block sees, before and behind it",
-        **JOINED,
         TILE: "positions of a window that sees itself alone",
         "Wk": "the same positions, as keys",
     }
@@ -253,20 +252,15 @@ class Attention(Grouped):
         return found if self.causal or self.window is None else {**found, "window": "Wb"}
 
     def derived(self) -> dict[str, str]:
-        """Query heads, what stands side by side, where it reads that, and Wk where there are windows of patches."""
-        return self.made | (BOTH if self.joined else {}) | ({} if self.tiles is None else {"Wk": TILE})
+        """Query heads, and Wk where there are windows of patches."""
+        return self.made if self.tiles is None else self.made | {"Wk": TILE}
 
     def multiples(self) -> dict[str, int]:
         """Rotary positions turn a head's numbers in pairs, and as many by rows as by columns."""
         if self.rotary is None:
             return {}
-        return {
-            "H" if self.rope_dim is None else "Hr": 6
-            if self.rotary.axes == 3
-            else 2
-            if self.rotary.tiles is None
-            else 4
-        }
+        pairs = 6 if self.rotary.axes == 3 else 2 if self.rotary.tiles is None else 4
+        return {"H" if self.rope_dim is None else "Hr": pairs}
 
     def lines(self, at: str) -> tuple[Line, ...]:
         """Four projections, QKᵀ and PV (both operands are activations), pointwise work, and the two caches."""
@@ -276,8 +270,7 @@ class Attention(Grouped):
         kept: tuple[State, ...] = (State(f"{at}.k_cache", "B S K H"), State(f"{at}.v_cache", f"B S K {self.of_values}"))
         kept = kept if self.indexer is None else (*kept, State(f"{at}.index_cache", "B S Hx"))
         return (
-            Matmul(f"{at}.q_proj", f"B T {self.reads}, {self.reads} N H -> B T N H", bias=self.qkv_bias),
-            *self._adapted(at, "q", "N"),
+            *self._projected(at, "q", "N", bias=self.qkv_bias),
             *(() if self.borrowed else self._keys_and_values(at)),
             *self._gate(at),
             *self._of_queries_and_keys(at),
@@ -287,17 +280,20 @@ class Attention(Grouped):
             else Matmul(f"{at}.scores", f"B {new} K G H, B {seen} K H -> B K G {scores}", mask=mask),
             *self._of_scores(at),
             Matmul(f"{at}.values", f"B K G {scores}, B {seen} K {own} -> B {new} K G {own}", mask=mask),
-            *((Pointwise(f"{at}.head_norm", f"B T N {own}", kind="norm_rms"),) if self.head_norm is not None else ()),
-            *((Pointwise(f"{at}.gate", "B T N H", kind="gate", function="sigmoid"),) if self.gate else ()),
-            *(
-                (Pointwise(f"{at}.read_norm", f"B T N {own}", weight=f"N {own}", kind="norm_rms"),)
-                if self.read_norm is not None
-                else ()
-            ),
+            *self._of_what_heads_read(at, own),
             Matmul(f"{at}.o_proj", f"B T N {own}, N {own} D -> B T D", bias=self.out_bias),
             *((Pointwise(f"{at}.channel_scale", "B T D", weight="D"),) if self.channel_scale else ()),
             *(kept if self.keeps else ()),
         )
+
+    def _of_what_heads_read(self, at: str, own: str) -> Iterator[Line]:
+        norm = self.read_norm
+        if norm is not None and not norm.together:
+            yield Pointwise(f"{at}.head_norm", f"B T N {own}", kind="norm_rms")
+        if self.gate is not None:
+            yield Pointwise(f"{at}.gate", "B T N H", kind="gate", function="sigmoid")
+        if norm is not None and norm.together:
+            yield Pointwise(f"{at}.read_norm", f"B T N {own}", weight=f"N {own}", kind="norm_rms")
 
     def _gate(self, at: str) -> Iterator[Line]:
         if self.gate is not None:
@@ -307,12 +303,12 @@ class Attention(Grouped):
     @property
     def keeps(self) -> bool:
         """True if keys and values of its own stay for a next step."""
-        return self.causal and self.keep and not self.borrowed
+        return self.causal and self.cache == "own"
 
     @property
-    def reads(self) -> str:
-        """Axis of what it reads of a token."""
-        return "Dj" if self.joined else "D"
+    def borrowed(self) -> bool:
+        """True if keys and values are those of another layer."""
+        return self.cache == "borrowed"
 
     @property
     def pairs(self) -> str:
@@ -325,23 +321,16 @@ class Attention(Grouped):
         return "H" if self.value_dim is None else "Hv"
 
     def _keys_and_values(self, at: str) -> Iterator[Line]:
-        reads = self.reads
-        yield Matmul(f"{at}.k_proj", f"B T {reads}, {reads} K H -> B T K H", bias=self.qkv_bias and self.key_bias)
-        yield from self._adapted(at, "k", "K")
+        yield from self._projected(at, "k", "K", bias=self.qkv_bias and self.key_bias)
         if self.scales.keys is not None:
             yield Pointwise(f"{at}.k_scale", "B T K H", kind="scale")
         if not self.keys_as_values:
-            own = self.of_values
-            yield Matmul(f"{at}.v_proj", f"B T {reads}, {reads} K {own} -> B T K {own}", bias=self.qkv_bias)
-            yield from self._adapted(at, "v", "K")
+            yield from self._projected(at, "v", "K", self.of_values, bias=self.qkv_bias)
         if self.scales.values is not None:
             yield Pointwise(f"{at}.v_scale", f"B T K {self.of_values}", kind="scale")
 
-    def _adapted(self, at: str, which: str, heads: str) -> Iterator[Line]:
-        if self.adapter is not None:
-            yield Matmul(f"{at}.{which}_adapter_down", f"B T {self.reads}, {self.reads} Ra -> B T Ra")
-            yield Matmul(f"{at}.{which}_adapter_up", f"B T Ra, Ra {heads} H -> B T {heads} H")
-            yield Pointwise(f"{at}.{which}_adapter_add", f"B T {heads} H", kind="sum")
+    def _projected(self, at: str, which: str, heads: str, size: str = "H", *, bias: bool) -> Iterator[Line]:
+        yield Matmul(f"{at}.{which}_proj", f"B T D, D {heads} {size} -> B T {heads} {size}", bias=bias)
 
     def _of_queries_and_keys(self, at: str) -> Iterator[Line]:
         late = self.qk_norm is not None and self.qk_norm.late
@@ -359,7 +348,7 @@ class Attention(Grouped):
                 yield Pointwise(f"{at}.k_rotary", f"B T K {turned}", kind="rotary")
         if late:
             yield from self._qk_norms(at)
-        if self.temperature is not None:
+        if self.scales.queries is not None:
             yield Pointwise(f"{at}.q_scale", "B T N H", kind="scale")
 
     def _qk_norms(self, at: str) -> Iterator[Line]:

@@ -129,6 +129,7 @@ class BlockIndexer(Indexer):
     local: int = 1
 
     letters: ClassVar[dict[str, str]] = {"heads": "Nx", "head_dim": "Hx"}
+    legend: ClassVar[dict[str, str]] = LEGEND
 
     def _queries(self, at: str) -> Iterator[Line]:
         yield Matmul(f"{at}.q_proj", "B T D, D Nx Hx -> B T Nx Hx")

@@ -6,16 +6,41 @@ Zamba2HybridLayer.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar
 
+from tfacct.architecture.parts.attention import Attention
 from tfacct.architecture.parts.part import Part
 from tfacct.base.record import record
 from tfacct.ledger.einsum import Size
-from tfacct.ledger.lines import Line, Matmul
+from tfacct.ledger.lines import Line, Matmul, Pointwise
 
 JOINED = {"Dj": "stream and token row side by side, 2 · D", "Ra": "rank of the adapters of shared weights"}
 BOTH = {"Dj": "2 · D"}
 ALONE = {"U": "1: what stands alone, as a class token or the gate of a shared network"}
+
+
+@record(kw_only=True)
+class JoinedAttention(Attention):
+    """Attention of a block that layers share, to the stream and the token's embedding side by side. `adapter`: rank of
+    adapters of queries, keys and values, which each layer has for itself."""
+
+    adapter: Size | None = None
+
+    joined: ClassVar[bool] = True
+    letters: ClassVar[dict[str, str]] = {**Attention.letters, "adapter": "Ra"}
+    legend: ClassVar[dict[str, str]] = {letter: Attention.legend[letter] for letter in "DNKGH"} | JOINED
+
+    def derived(self) -> dict[str, str]:
+        """Query heads, and what it reads."""
+        return self.made | BOTH
+
+    def _projected(self, at: str, which: str, heads: str, size: str = "H", *, bias: bool) -> Iterator[Line]:
+        yield Matmul(f"{at}.{which}_proj", f"B T Dj, Dj {heads} {size} -> B T {heads} {size}", bias=bias)
+        if self.adapter is not None:
+            yield Matmul(f"{at}.{which}_adapter_down", "B T Dj, Dj Ra -> B T Ra")
+            yield Matmul(f"{at}.{which}_adapter_up", f"B T Ra, Ra {heads} H -> B T {heads} H")
+            yield Pointwise(f"{at}.{which}_adapter_add", f"B T {heads} H", kind="sum")
 
 
 @record(kw_only=True)
