@@ -269,13 +269,13 @@ def value_of_null(spelled: Any, raw: Mapping[str, Any]) -> Any:
     name itself."""
     if not isinstance(spelled, str):
         return spelled
-    int_between, _, parts = spelled.partition(" / ")
-    if not parts:
-        return raw.get(int_between)
-    sizes = [raw.get(name) for name in (int_between, parts)]
+    field, _, divisor = spelled.partition(" / ")
+    if not divisor:
+        return raw.get(field)
+    sizes = [raw.get(name) for name in (field, divisor)]
     if not all(isinstance(size, int) and size > 0 for size in sizes):
         return None
-    return divide_exactly(raw[int_between], raw[parts], f"{int_between} by {parts}")
+    return divide_exactly(raw[field], raw[divisor], f"{field} by {divisor}")
 
 
 def by_field_names(raw: Mapping[str, Any], aliases: Mapping[str, str]) -> dict[str, Any]:
