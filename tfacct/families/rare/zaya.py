@@ -40,7 +40,7 @@ class AffineEmbedding(Embedding):
 
 @record(kw_only=True)
 class AffineResidual(Residual):
-    """Learned numbers are added to the stream and to the result, and others multiply both (ZayaResidualScaling)."""
+    """ZayaResidualScaling: learned numbers are added to the residual stream and to the result, others multiply both."""
 
     def gates(self, at: str) -> tuple[Line, ...]:
         return tuple(Pointwise(f"{at}.{name}", "B T D", weight="D", bias="D") for name in ("stream_gate", "gate"))

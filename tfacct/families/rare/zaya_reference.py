@@ -46,7 +46,7 @@ class AffineEmbedding(Tokens):
 
 
 class AffineResidual(residual.Residual):
-    """A result and the stream, both scaled and shifted, added."""
+    """A result and the residual stream, both scaled and shifted, added."""
 
     def __init__(self, part: zaya.AffineResidual) -> None:
         super().__init__(part)
