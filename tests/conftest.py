@@ -136,7 +136,7 @@ def kind_of_preset(name: str) -> frozenset[object]:
 
 
 def _sort(part: Part) -> tuple[object, ...]:
-    return type(part).__name__, getattr(part, "form", None), getattr(part, "window", None) is not None
+    return type(part).__name__, getattr(part, "mla_mode", None), getattr(part, "window", None) is not None
 
 
 def by_kind(names: Iterable[str], of: Callable[[str], frozenset[object]] = kind) -> list[Any]:

@@ -137,17 +137,17 @@ def test_a_decode_step_reads_exactly_the_kv_cache(tiny_subject) -> None:
     packed = [own.head_dim * 2 + 1 if hasattr(own, "pool") else own.head_dim for _, own in choosing]
     assert sum(index.values()) == sum(2 * n * 3 * 11 * each for (n, _), each in zip(choosing, packed, strict=True))
     borrowed = [part for part in tiny_subject.architecture.parts() if getattr(part, "borrowed", False)]
-    if borrowed and getattr(borrowed[0], "form", "") == "unpacked":
+    if borrowed and getattr(borrowed[0], "mla_mode", "") == "unpacked":
         assert read == 8 * sum(kept.values()), "keys and values of each block, made of latents that several read"
         return
     if borrowed:
         assert read > 8 * sum(kept.values()), "a cache that several blocks read"
         return
     attention = next(iter(tiny_subject.architecture.attentions), None)
-    if isinstance(attention, LatentAttention) and attention.form != "unpacked":
+    if isinstance(attention, LatentAttention) and attention.mla_mode != "unpacked":
         if tiny_subject.family == "dots3_note_text":  # a block of 11 keys, two of 8, by heads or in latents
             made = {"expanded": (6 * (12 + 10), 7 * (39 + 24)), "absorbed": (14 + 4 + 14, 17 + 10 + 17)}
-            one, other = made[attention.form]
+            one, other = made[attention.mla_mode]
             assert read == 16 * 3 * (11 * one + 2 * 8 * other)
             assert sum(kept[path] for path in kept if path.endswith("_cache")) == 2 * 3 * (11 * 18 + 2 * 8 * 27)
             return
@@ -156,7 +156,7 @@ def test_a_decode_step_reads_exactly_the_kv_cache(tiny_subject) -> None:
             3 * 11 * 6,
             sum(stack.count for stack, _ in tiny_subject.architecture.having(LatentAttention)),
         )  # B·S·N; a query head of 8 + 4, a value head of 10, a latent of 14 + 4
-        made = {"expanded": heads * (8 + turned + 10), "absorbed": 3 * 11 * (14 + turned + 14)}[attention.form]
+        made = {"expanded": heads * (8 + turned + 10), "absorbed": 3 * 11 * (14 + turned + 14)}[attention.mla_mode]
         matrices = sum(n for path, n in tiny_subject.ledger.states(at).items() if path.endswith("lightning.state"))
         assert read == 16 * (layers * made + matrices)
         assert sum(kept[path] for path in kept if path.endswith("_cache")) == 2 * layers * 3 * 11 * (14 + turned)

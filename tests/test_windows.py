@@ -173,7 +173,7 @@ def sizes_of_pairs(attn: Attention | LatentAttention | CompressedAttention) -> t
         return attn.head_dim, attn.head_dim
     if isinstance(attn, Attention):
         return attn.head_dim, attn.value_dim or attn.head_dim
-    if attn.form == "absorbed":
+    if attn.mla_mode == "absorbed":
         return attn.kv_rank + attn.rope_dim, attn.kv_rank
     return attn.nope_dim + attn.rope_dim, attn.value_dim
 
@@ -209,7 +209,7 @@ def test_a_windowed_block_keeps_the_window_and_no_more(name: str, work: Workload
         if isinstance(block.attention, CompressedAttention):  # whose keys are values too
             assert kept[f"blocks.{number}.attn.kv_cache"] == work.batch * block.attention.head_dim * tokens
             continue
-        if isinstance(block.attention, LatentAttention) and block.attention.form != "unpacked":
+        if isinstance(block.attention, LatentAttention) and block.attention.mla_mode != "unpacked":
             assert kept[f"blocks.{number}.attn.latent_cache"] == work.batch * block.attention.kv_rank * tokens
             assert kept[f"blocks.{number}.attn.rotary_cache"] == work.batch * block.attention.rope_dim * tokens
             continue

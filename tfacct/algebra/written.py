@@ -111,7 +111,7 @@ def _sizes(shape: Transformer) -> tuple[dict[str, Any], frozenset[str]]:
 def _form(way: Transformer, shape: Transformer) -> str | None:
     if way is shape:
         return None
-    return next(part.form for part in way.parts() if isinstance(part, LatentAttention))
+    return next(part.mla_mode for part in way.parts() if isinstance(part, LatentAttention))
 
 
 def _group(real: Group, lettered: Group, sizes: Mapping[str, int]) -> dict[str, Any]:

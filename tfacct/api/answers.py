@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 from tfacct.api import lines as each
 from tfacct.api import lines_ranks as ranks
 from tfacct.api.answer import Answer
-from tfacct.architecture.parts import Form
+from tfacct.architecture.parts import MlaMode
 
 
 class _Common(Answer):
@@ -44,7 +44,7 @@ class FlopsReport(_Explained):
     total_params: int
     active_params: int
     rule_of_thumb_flops: int
-    latent_attention: Form | None
+    latent_attention: MlaMode | None
     total_flops_otherwise: each.Otherwise | None
     components: dict[str, int]
     never_called: list[str]
@@ -66,8 +66,8 @@ class GenerateReport(_Common):
     prompt_tokens: int
     new_tokens: int
     decode_steps: int
-    prefill_latent_attention: Form | None
-    decode_latent_attention: Form | None
+    prefill_latent_attention: MlaMode | None
+    decode_latent_attention: MlaMode | None
     total_flops: int
     prefill_flops: int
     decode_flops: int
@@ -90,7 +90,7 @@ class TrafficReport(_Common):
     total_written_bytes: int
     total_moved_bytes: int
     flops_per_byte: float
-    latent_attention: Form | None
+    latent_attention: MlaMode | None
     total_flops_otherwise: each.Otherwise | None
     tp: int | None
     pp: int | None
@@ -187,7 +187,7 @@ class FormulaReport(_Common):
     workload: each.Workload | None
     biases_and_ties_of: str | None
     of: Literal["flops", "params", "kv", "train", "saved"]
-    latent_attention: Form | None
+    latent_attention: MlaMode | None
     total_formula: str
     total_text: str
     total_latex: str
@@ -312,7 +312,7 @@ class MeasureReport(_Common):
     torch: str
     threads: int | None
     attention: str
-    latent_attention: Form | None
+    latent_attention: MlaMode | None
     train: bool
     runs: int
     seconds_min: float

@@ -8,7 +8,7 @@ from tfacct.api.answer import answered
 from tfacct.api.answers import _Common
 from tfacct.api.asked import Asked
 from tfacct.api.lines import Letter
-from tfacct.architecture.parts import Form
+from tfacct.architecture.parts import MlaMode
 
 
 class WrittenLine(TypedDict):
@@ -44,7 +44,7 @@ class WrittenGroup(TypedDict):
 class WrittenWay(TypedDict):
     """A way to run the model: the form of its latent attention, None where there is one way."""
 
-    form: Form | None
+    form: MlaMode | None
     groups: list[WrittenGroup]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
-from tfacct.architecture.parts import Form
+from tfacct.architecture.parts import MlaMode
 
 DtypeFrom: TypeAlias = Literal["given", "published", "assumed"]
 """Where the format of weights is from: the user, a config or the files next to it, or nobody."""
@@ -34,7 +34,7 @@ class LinkUsed(TypedDict):
 class Otherwise(TypedDict):
     """The form of latent attention that a step does not run in, and its FLOPs."""
 
-    latent_attention: Form
+    latent_attention: MlaMode
     total_flops: int
 
 

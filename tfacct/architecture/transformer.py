@@ -24,7 +24,6 @@ from tfacct.architecture.parts import (
     Embedding,
     FeedForward,
     FirstConvolution,
-    Form,
     GatedMerger,
     Grouped,
     Head,
@@ -32,6 +31,7 @@ from tfacct.architecture.parts import (
     HyperHead,
     LatentAttention,
     Merger,
+    MlaMode,
     NamedTensors,
     Norm,
     Part,
@@ -165,13 +165,13 @@ class Transformer:
         ahead = [] if self.mtp is None else [part for _, part in self.mtp.parts()]
         return [*at_ends, *blocks, *ahead]
 
-    def running(self, form: Form) -> Transformer:
+    def running(self, form: MlaMode) -> Transformer:
         """Return the model with its latent attention run in this form, where the form is `auto`."""
-        if all(attention is None or attention.form != "auto" for attention in self._latent()):
+        if all(attention is None or attention.mla_mode != "auto" for attention in self._latent()):
             return self
 
         def settled(part: Part) -> Part:
-            return part.running(form) if isinstance(part, LatentAttention) and part.form == "auto" else part
+            return part.running(form) if isinstance(part, LatentAttention) and part.mla_mode == "auto" else part
 
         return self.mapped(settled)
 
@@ -181,7 +181,7 @@ class Transformer:
 
     def ways(self) -> tuple[Transformer, ...]:
         """Ways to run it that a step chooses from: the model itself, unless its latent attention's form is `auto`."""
-        if all(attention is None or attention.form != "auto" for attention in self._latent()):
+        if all(attention is None or attention.mla_mode != "auto" for attention in self._latent()):
             return (self,)
         return tuple(self.running(form) for form in CHOSEN)
 

@@ -218,7 +218,7 @@ class Config(FamilyConfig):
         if self.model.positions == "rotary":
             require_even(own.rope_dim, "latent_attention.rope_dim")
             rotary = parts.Rotary(own.rotary_base, None, "neighbours")
-        return parts.LatentAttention(hidden=hidden, **keys, rotary=rotary, form=self.model.latent_attention)
+        return parts.LatentAttention(hidden=hidden, **keys, rotary=rotary, mla_mode=self.model.latent_attention)
 
 
 def _mixer(table: tables.LayerTable, hidden: int) -> Added:

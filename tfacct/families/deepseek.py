@@ -383,7 +383,7 @@ class MistralLarge4(GlmMoeDsa):
     def attention(self, layer: Any, **own: Any) -> LatentAttention:
         """Without rotary embedding, all of a key comes from the latent."""
         whole = {"rope_dim": None, "nope_dim": self.qk_nope_head_dim + self.qk_rope_head_dim, "rotary": None}
-        own = {"learned": True, "eps": self.rms_norm_eps, "borrowed": layer.borrowed}
+        own = {"temperature": "learned", "eps": self.rms_norm_eps, "borrowed": layer.borrowed}
         return super().attention(layer, **own, **({} if layer.rotary else whole))
 
     def indexer(self, layer: Any, kind: type[Indexer] = StreamIndexer, **own: Any) -> Indexer:
@@ -433,7 +433,7 @@ class LongcatFlash(MlaDecoder):
     }
     ignored_fields = "routed_scaling_factor attention_method router_dtype"
     expert_count = "n_routed_experts"
-    attention_options = dict(stretched=True)
+    attention_options = dict(stretch="queries")
 
     def hf_module_names(self) -> Mapping[str, str]:
         own = {
@@ -596,7 +596,7 @@ class Dots3Note(DsaDecoder):
 
     def attention(self, layer: Layer, **own: Any) -> LatentAttention:
         """With an indexer, a window, or neither. Raises ConfigError."""
-        own = {"stretched": True, "stretches": "latents", "turned_norm": True, "gate": Gate("heads")}
+        own = {"stretch": "latents", "rope_norm": True, "gate": Gate("heads")}
         own |= {"eps": self.rms_norm_eps, "rotary": self.rope_of(layer.kind)}
         if layer.kind == INDEXED[0]:
             return super().attention(layer, **own)

@@ -62,7 +62,7 @@ class MlaDecoder(Decoder):
             "q_rank": self.q_lora_rank,
             "bias": self.attention_bias,
             "rotary": self.rope(),
-            "form": self.latent_attention,
+            "mla_mode": self.latent_attention,
         }
         return LatentAttention(hidden=self.hidden_size, **{**how, **self.options("attention", **own)})
 

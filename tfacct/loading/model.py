@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from tfacct import families
-from tfacct.architecture.parts import Form, Mixer, NamedTensors, Patches, Positions, Projector, Stem
+from tfacct.architecture.parts import Mixer, MlaMode, NamedTensors, Patches, Positions, Projector, Stem
 from tfacct.architecture.transformer import Transformer
 from tfacct.base import units
 from tfacct.base.errors import ConfigError, NotFoundError, UsageError
@@ -239,7 +239,7 @@ class LoadedModel:
         fewer = self.architecture.mapped(lambda part: part, [count] * len(self.architecture.every_stack))
         return replace(self, architecture=fewer, ledger=fewer.ledger())
 
-    def running(self, form: Form) -> LoadedModel:
+    def running(self, form: MlaMode) -> LoadedModel:
         """Return the model with its latent attention run in this form, where the form is `auto`."""
         return self._as(self.architecture.running(form))
 

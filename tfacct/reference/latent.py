@@ -81,21 +81,21 @@ class LatentAttention(PartModule):
             self.q_a_norm = RMSNorm(part.q_rank, part.eps)
             self.q_b_proj = Linear(part.q_rank * (1 + part.paired), part.heads * part.query, bias=False)
         self.q_scale: nn.Module | None = None
-        if part.temperature is not None or part.learned:
-            self.q_scale = Grown(part.heads) if part.temperature is None else Temperature(part.temperature)
+        if part.temperature is not None:
+            self.q_scale = Grown(part.heads) if part.temperature == "learned" else Temperature(part.temperature)
         rotated = 0 if part.rope_dim is None else part.rope_dim
         if not part.borrowed:
             self.kv_a_proj = Linear(part.hidden, part.kv_rank + rotated, bias=part.bias)
             self.kv_a_norm = RMSNorm(part.kv_rank, part.eps)
         self.q_stretch = self.kv_stretch = None
-        if part.stretched and part.q_rank is not None:
+        if part.stretch and part.q_rank is not None:
             self.q_stretch = Scale(part.hidden**0.5 / part.q_rank**0.5)
             self.kv_stretch = Scale(part.hidden**0.5 / part.kv_rank**0.5)
         self.rotated = rotated
-        self.turned_norm = RMSNorm(rotated, part.eps) if part.turned_norm else None
+        self.turned_norm = RMSNorm(rotated, part.eps) if part.rope_norm else None
         self.q_rotary = None if part.rotary is None else Rotary(part.rotary, rotated)
         self.k_rotary = None if part.rotary is None or part.borrowed else Rotary(part.rotary, rotated)
-        absorbed = part.form == "absorbed"
+        absorbed = part.mla_mode == "absorbed"
         if absorbed:
             self.k_b_proj: nn.Module = PerHead(part.heads, part.nope_dim, part.kv_rank, into_latent=True)
             self.v_b_proj: nn.Module = PerHead(part.heads, part.value_dim, part.kv_rank, into_latent=False)
@@ -120,11 +120,11 @@ class LatentAttention(PartModule):
         heads = self._split(queries, part.query)
         if self.q_scale is not None:
             heads = self.q_scale(heads, step.positions)
-        heads = heads if self.q_stretch is None or part.stretches == "latents" else self.q_stretch(heads)
+        heads = heads if self.q_stretch is None or part.stretch == "latents" else self.q_stretch(heads)
         plain, turned = torch.split(heads, [part.nope_dim, self.rotated], dim=-1)
         index: tuple[Tensor, ...] = ()
-        borrows = part.borrowed and part.form != "unpacked"
-        whole = part.form != "unpacked" and part.rope_dim is None  # one state: nothing of a key is rotated
+        borrows = part.borrowed and part.mla_mode != "unpacked"
+        whole = part.mla_mode != "unpacked" and part.rope_dim is None  # one state: nothing of a key is rotated
         if self.indexer is not None:
             index = (self.indexer(x, normed, step, None if past is None else past[-1]),)
         if past is not None and not borrows:
@@ -132,7 +132,7 @@ class LatentAttention(PartModule):
         if self.angles is not None and self.q_rotary is not None:
             turned = self.q_rotary(turned, *step.turn(self.angles))
         latent, shared = self._latents(x, step)
-        run = {"expanded": self._expanded, "absorbed": self._absorbed, "unpacked": self._unpacked}[part.form]
+        run = {"expanded": self._expanded, "absorbed": self._absorbed, "unpacked": self._unpacked}[part.mla_mode]
         mixed, kept = run(plain, turned, latent, shared, step, past)
         mixed = mixed.transpose(1, 2)
         if part.gate is not None and self.gate is not None and self.gate_proj is not None:
@@ -155,7 +155,7 @@ class LatentAttention(PartModule):
             shared = self.k_rotary(shared, *step.turn(self.angles))
         else:
             shared = shared.clone()  # else the cache would hold the whole product that it is a part of
-        if part.form == "unpacked":
+        if part.mla_mode == "unpacked":
             step.latents[part.rotary is None] = (latent, shared)
         return latent, shared
 
@@ -194,7 +194,7 @@ class LatentAttention(PartModule):
             return x, x
         latent = self.q_a_proj(x)
         normed = self.q_a_norm(latent)
-        normed = self.q_stretch(normed) if self.q_stretch is not None and self.part.stretches == "latents" else normed
+        normed = self.q_stretch(normed) if self.q_stretch is not None and self.part.stretch == "latents" else normed
         return torch.cat((normed, latent), dim=-1) if self.part.paired else normed, normed
 
     def _keys_and_values(self, latent: Tensor, shared: Tensor) -> Cache:
@@ -226,7 +226,7 @@ def _kept(part: parts.LatentAttention) -> tuple[str, ...]:
     """Names of what is kept."""
     rotated = () if part.rope_dim is None else ("rotary_cache",)
     latents = () if part.borrowed else ("latent_cache", *rotated)
-    own = ("k_cache", "v_cache") if part.form == "unpacked" else latents
+    own = ("k_cache", "v_cache") if part.mla_mode == "unpacked" else latents
     return (*own, "index_cache") if part.indexes else own
 
 

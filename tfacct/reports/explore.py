@@ -15,7 +15,7 @@ from tfacct.algebra.factored import Term
 from tfacct.algebra.symbols import SymbolicModel, in_symbols
 from tfacct.algebra.written import WrittenModel, value, written
 from tfacct.architecture import letters
-from tfacct.architecture.parts import Form
+from tfacct.architecture.parts import MlaMode
 from tfacct.base import units
 from tfacct.base.errors import TfacctError, UsageError
 from tfacct.base.spelling import option
@@ -40,7 +40,7 @@ VERSION = 1
 """Version of the data, and of the fragment of a link into a page."""
 SHARED_FIELDS = ("num_key_value_heads", "num_kv_heads", "n_head_kv", "kv_n_heads", "n_kv_heads")
 """Fields of configs that hold the number of key/value heads."""
-UNPACKED: Form = "unpacked"
+UNPACKED: MlaMode = "unpacked"
 HUB = "https://huggingface.co/"
 FEW = 20
 """Models up to which a page is named by the first of them, and begins with it."""

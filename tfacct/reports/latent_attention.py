@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 from tfacct.accounts.metrics import Metric, Point, flops_of
-from tfacct.architecture.parts import Form, LatentAttention
+from tfacct.architecture.parts import LatentAttention, MlaMode
 from tfacct.base import units
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.reports.counting import MOVED
 
-HOW: dict[Form, str] = {
+HOW: dict[MlaMode, str] = {
     "expanded": "the latent is kept, and the keys and values of the whole context are rebuilt from it in every step,"
     " as transformers does",
     "absorbed": "the latent is kept, and attention is computed in its space, as engines do in decode steps",
@@ -21,19 +21,19 @@ HOW: dict[Form, str] = {
 }
 
 
-def _how(subject: LoadedModel, runs: Form) -> str:
+def _how(subject: LoadedModel, runs: MlaMode) -> str:
     """What a form does, in words: where some blocks have a window, these rebuild what is in it."""
     windowed = any(part.window is not None for _, part in subject.architecture.having(LatentAttention))
     return HOW[runs].replace("of the whole context", "of all tokens in sight") if windowed else HOW[runs]
 
 
-def form(subject: LoadedModel) -> Form | None:
+def form(subject: LoadedModel) -> MlaMode | None:
     """The form that its latent attention is asked to run in; None where it has none."""
     parts = subject.architecture.parts()
-    return next((part.form for part in parts if isinstance(part, LatentAttention)), None)
+    return next((part.mla_mode for part in parts if isinstance(part, LatentAttention)), None)
 
 
-def chosen(subject: LoadedModel, work: Workload, *, masked: bool = False) -> Form | None:
+def chosen(subject: LoadedModel, work: Workload, *, masked: bool = False) -> MlaMode | None:
     """The form that a step runs."""
     return form(subject.settled(work, masked=masked)) if form(subject) == "auto" else form(subject)
 
@@ -72,12 +72,12 @@ def facts(subject: LoadedModel, point: Point) -> dict[str, Any]:
     }
 
 
-def _other(subject: LoadedModel, point: Point) -> tuple[Form, int] | None:
+def _other(subject: LoadedModel, point: Point) -> tuple[MlaMode, int] | None:
     """The form that a step chose against, and its FLOPs."""
     if form(subject) != "auto":
         return None
     runs = chosen(subject, point.work, masked=point.masked)
-    other: Form = "absorbed" if runs == "expanded" else "expanded"
+    other: MlaMode = "absorbed" if runs == "expanded" else "expanded"
     ledger = subject.running(other).ledger
     return other, int(flops_of(replace(point, ledger=ledger)))
 
@@ -119,7 +119,7 @@ def request_notes(requests: Sequence[tuple[LoadedModel, Workload, int]], *, mask
 
 
 def written_notes(given: LoadedModel, subject: LoadedModel) -> list[str]:
-    """Form that the lines of a formula describe."""
+    """Mode that the lines of a formula describe."""
     runs = form(subject)
     if runs is None:
         return []

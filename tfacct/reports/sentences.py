@@ -238,7 +238,7 @@ def _borrowed(subjects: Sequence[LoadedModel]) -> list[str]:
         return []
     shape = subjects[0].architecture
     heads = sum(stack.count for stack, part in shape.having(Attention) if part.borrowed)
-    latents = (part for part in shape.having(LatentAttention) if part[1].borrowed and part[1].form != "unpacked")
+    latents = (part for part in shape.having(LatentAttention) if part[1].borrowed and part[1].mla_mode != "unpacked")
     each = {"keys and values": heads, "latents": sum(stack.count for stack, _ in latents)}
     blocks = sum(stack.count for stack in shape.stacks)
     return [

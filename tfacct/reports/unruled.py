@@ -74,7 +74,7 @@ def _of_part(part: Part) -> Iterator[str]:
             if part.norm is not None or part.inner_norm is not None or not part.called:
                 yield "a network with a norm of its own, or one that is never called"
         case LatentAttention():
-            if part.form == "absorbed":
+            if part.mla_mode == "absorbed":
                 yield "absorbed latent attention"
             if part.borrowed or isinstance(part.indexer, StreamIndexer):
                 yield "latents of another block, or an indexer that reads the stream"

@@ -30,7 +30,7 @@ from tfacct.architecture.parts.feed_forward import AdaptedFeedForward, FeedForwa
 from tfacct.architecture.parts.hyper import HyperConnection, HyperHead, HyperResult
 from tfacct.architecture.parts.images import AttentionPooler, Patches
 from tfacct.architecture.parts.indexer import BlockIndexer, Indexer, PooledIndexer, StreamIndexer
-from tfacct.architecture.parts.latent import CHOSEN, Form, LatentAttention
+from tfacct.architecture.parts.latent import CHOSEN, LatentAttention, MlaMode
 from tfacct.architecture.parts.lightning import LightningAttention
 from tfacct.architecture.parts.mamba import Mamba
 from tfacct.architecture.parts.mamba2 import Mamba2
@@ -122,7 +122,6 @@ __all__ = [
     "Experts",
     "FeedForward",
     "FirstConvolution",
-    "Form",
     "Gate",
     "GatedMerger",
     "GatedResidual",
@@ -141,6 +140,7 @@ __all__ = [
     "Mamba2",
     "Merger",
     "Mixer",
+    "MlaMode",
     "MtpProjection",
     "NamedTensors",
     "Norm",

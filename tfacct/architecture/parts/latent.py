@@ -18,9 +18,9 @@ from tfacct.base.record import record
 from tfacct.ledger.einsum import Mask, Size
 from tfacct.ledger.lines import Line, Matmul, Pointwise, State
 
-Form: TypeAlias = Literal["auto", "expanded", "absorbed", "unpacked"]
+MlaMode: TypeAlias = Literal["auto", "expanded", "absorbed", "unpacked"]
 """Ways to run it: see LatentAttention."""
-CHOSEN: tuple[Form, ...] = ("expanded", "absorbed")
+CHOSEN: tuple[MlaMode, ...] = ("expanded", "absorbed")
 """Forms that `auto` chooses from: they keep the same state, so each step may run either."""
 
 
@@ -28,24 +28,25 @@ CHOSEN: tuple[Form, ...] = ("expanded", "absorbed")
 class LatentAttention(Part):
     """Causal self-attention whose keys and values are products of a latent of `kv_rank` numbers per token.
 
-    A key has `nope_dim` numbers from the latent, without position, and `rope_dim` rotated ones that all heads share,
-    or, without `rotary`, as many that are not rotated; with a `rope_dim` of None there are none of those. `temperature`
-    multiplies the queries (Mistral4Attention).
-    With a `q_rank`, queries come from a latent too. Three forms give the same result:
-    `expanded` keeps the latent and computes the keys and values of every token again in each step, as transformers
-    does; `absorbed` keeps the latent and takes queries and results into its space, as engines do when they decode;
-    `unpacked` keeps the keys and values of all heads.
-    `indexer`: chooses the keys of a token.
-    If `stretched`, factors multiply queries and the normed latent, √(hidden / q_rank) and √(hidden / kv_rank)
-    (LongcatFlashMLA); where that `stretches` latents, the queries' is multiplied in place of them. `turned_norm`: what
-    all heads share passes an RMSNorm before it is rotated; `window`: number of keys that a query sees, its own the last
-    of them (Dots3NoteTextAttention).
-    `sinks`: one learned score per head belongs to no key
-    (HYV4Attention). `learned`: two learned numbers of each head multiply queries by the logarithm of their position.
-    `borrowed`: the latent is the last one before it that has the same numbers rotated, or none, and it keeps none
-    (MistralLarge4TextAttention). `paired`: queries, and what gates, are made of their latent and its norm side by side;
-    an indexer's of the norm alone (AXK2Attention).
-    `auto` leaves it to each step: `expanded` or `absorbed`, whichever takes fewer FLOPs. It has no lines of its own.
+    A key has `nope_dim` numbers from the latent, without position, and `rope_dim` ones that all heads share, with
+    rotary embedding unless `rotary` is None; with a `rope_dim` of None it has the former alone.
+
+    - `q_rank`: size of a latent that queries come from; None: they come from the token.
+    - `mla_mode`: all give the same result. `expanded` caches the latent and computes keys and values of every token
+      again in each step, as transformers does; `absorbed` caches the latent and takes queries and results into its
+      space, as engines do when they decode; `unpacked` caches keys and values of all heads. `auto` leaves each step
+      whichever of the first two takes fewer FLOPs; it has no lines of its own.
+    - `window`: keys that a query sees, its own the last of them. `indexer`: chooses the keys that a token sees.
+    - `gate`: of what heads read. `sinks`: one learned score per head of no key.
+    - `scale`: factor of the scores, None for (nope_dim + rope_dim)^−½. `temperature`: factor of queries by their
+      position, or by two numbers that each head has `learned` (MistralLarge4TextAttention).
+    - `stretch`: √(hidden / kv_rank) multiplies the normed latent, √(hidden / q_rank) the `queries` (LongcatFlashMLA) or
+      their latent, which are `latents` both (Dots3NoteTextAttention).
+    - `rope_norm`: what all heads share passes an RMSNorm before its rotary embedding (Dots3NoteTextAttention).
+    - `borrowed`: the latent is the last one before it with the same rotary dimensions, or none; it caches none
+      (MistralLarge4TextAttention).
+    - `paired`: queries and the gate are made of a latent and its norm side by side, those of an indexer of the norm
+      alone (AXK2Attention).
     """
 
     hidden: Size
@@ -58,17 +59,15 @@ class LatentAttention(Part):
     bias: bool = False
     eps: float = 1e-6
     rotary: Rotary | None = None
-    form: Form = "auto"
+    mla_mode: MlaMode = "auto"
     scale: float | None = None
-    temperature: Temperature | None = None
+    temperature: Temperature | Literal["learned"] | None = None
     indexer: Indexer | None = None
     gate: Gate | None = None
     sinks: bool = False
-    stretched: bool = False
-    stretches: Literal["heads", "latents"] = "heads"
-    turned_norm: bool = False
+    stretch: Literal["queries", "latents"] | None = None
+    rope_norm: bool = False
     window: Size | None = None
-    learned: bool = False
     borrowed: bool = False
     paired: bool = False
 
@@ -114,7 +113,7 @@ class LatentAttention(Part):
     def derived(self) -> dict[str, str]:
         """Sizes of a head and of what is kept, where a part of a key is no product of the latent."""
         sums = dict(self.made) if self.rope_dim is not None else {}
-        if self.borrowed and self.form != "absorbed":
+        if self.borrowed and self.mla_mode != "absorbed":
             sums.pop("Rs", None)  # another block makes and keeps them
         sums |= {"Rj": "2 · Rq"} if self.paired else {}
         return sums
@@ -133,16 +132,16 @@ class LatentAttention(Part):
         """True if it chooses keys itself."""
         return self.indexer is not None and not self.indexer.reused
 
-    def running(self, form: Form) -> LatentAttention:
-        """Return the part run in another form."""
-        return replace(self, form=form)
+    def running(self, mode: MlaMode) -> LatentAttention:
+        """Return the part run in another mode."""
+        return replace(self, mla_mode=mode)
 
     def lines(self, at: str) -> tuple[Line, ...]:
         """Products down to latents, up to heads or into the latent's space, scores, values, output; and the state.
 
         Raises ValueError while the form is `auto`.
         """
-        if self.form == "auto":
+        if self.mla_mode == "auto":
             raise ValueError(f"{at}: the form of latent attention is still open")
         found = self._lines(at)
         return found if self.rope_dim is not None else tuple(line.renamed({"Rs": "R", "Hq": "Hp"}) for line in found)
@@ -150,22 +149,28 @@ class LatentAttention(Part):
     def _lines(self, at: str) -> tuple[Line, ...]:
         return (
             *self._queries(at),
-            *(() if self.temperature is None else (Pointwise(f"{at}.q_scale", "B T N Hq", kind="scale"),)),
-            *((Pointwise(f"{at}.q_scale", "B T N Hq", weight="N", bias="N"),) if self.learned else ()),
-            *((Pointwise(f"{at}.q_stretch", "B T N Hq"),) if self.stretched and self.stretches == "heads" else ()),
+            *self._scaled_queries(at),
             *(() if self.borrowed else self._latent(at)),
-            *self._turned(at),
+            *self._rotary(at),
             *self._index(f"{at}.indexer"),
-            *(self._in_latent_space(at) if self.form == "absorbed" else self._by_head(at)),
+            *(self._in_latent_space(at) if self.mla_mode == "absorbed" else self._by_head(at)),
             *self._gate(at),
             Matmul(f"{at}.o_proj", "B T N Hv, N Hv D -> B T D", bias=self.bias),
             *self._kept(at),
         )
 
+    def _scaled_queries(self, at: str) -> Iterator[Line]:
+        if self.temperature == "learned":
+            yield Pointwise(f"{at}.q_scale", "B T N Hq", weight="N", bias="N")
+        elif self.temperature is not None:
+            yield Pointwise(f"{at}.q_scale", "B T N Hq", kind="scale")
+        if self.stretch == "queries":
+            yield Pointwise(f"{at}.q_stretch", "B T N Hq")
+
     def _latent(self, at: str) -> Iterator[Line]:
         yield Matmul(f"{at}.kv_a_proj", "B T D, D Rs -> B T Rs", bias=self.bias)
         yield Pointwise(f"{at}.kv_a_norm", "B T R", weight="R", kind="norm_rms")
-        if self.stretched:
+        if self.stretch is not None:
             yield Pointwise(f"{at}.kv_stretch", "B T R")
 
     def _gate(self, at: str) -> Iterator[Line]:
@@ -180,8 +185,8 @@ class LatentAttention(Part):
             yield Pointwise(f"{at}.sinks", "B N T", weight="N")
         yield Pointwise(f"{at}.softmax", "B N T S", kind="softmax")
 
-    def _turned(self, at: str) -> Iterator[Line]:
-        if self.turned_norm:
+    def _rotary(self, at: str) -> Iterator[Line]:
+        if self.rope_norm:
             yield Pointwise(f"{at}.turned_norm", "B T Hr", weight="Hr", kind="norm_rms")
         if self.rotary is not None:
             yield Pointwise(f"{at}.q_rotary", "B T N Hr", kind="rotary")
@@ -194,7 +199,7 @@ class LatentAttention(Part):
         else:
             yield Matmul(f"{at}.q_a_proj", "B T D, D Rq -> B T Rq", bias=self.bias)
             yield Pointwise(f"{at}.q_a_norm", "B T Rq", weight="Rq", kind="norm_rms")
-            if self.stretched and self.stretches == "latents":
+            if self.stretch == "latents":
                 yield Pointwise(f"{at}.q_stretch", "B T Rq")
             read = "Rj" if self.paired else "Rq"
             yield Matmul(f"{at}.q_b_proj", f"B T {read}, {read} N Hq -> B T N Hq")
@@ -204,7 +209,7 @@ class LatentAttention(Part):
             yield from self.indexer.scores(at, rotary=self.rotary is not None)
 
     def _by_head(self, at: str) -> Iterator[Line]:
-        new = "S" if self.form == "expanded" else "T"
+        new = "S" if self.mla_mode == "expanded" else "T"
         yield Matmul(f"{at}.k_b_proj", f"B {new} R, R N Hp -> B {new} N Hp")
         yield Matmul(f"{at}.v_b_proj", f"B {new} R, R N Hv -> B {new} N Hv")
         yield Matmul(f"{at}.scores", "B T N Hq, B S N Hq -> B N T S", mask=self.mask)
@@ -219,7 +224,7 @@ class LatentAttention(Part):
         yield Matmul(f"{at}.v_b_proj", "B T N R, R N Hv -> B T N Hv")
 
     def _kept(self, at: str) -> Iterator[Line]:
-        if self.form == "unpacked":
+        if self.mla_mode == "unpacked":
             yield State(f"{at}.k_cache", "B S N Hq")
             yield State(f"{at}.v_cache", "B S N Hv")
         elif not self.borrowed:
