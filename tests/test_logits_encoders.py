@@ -46,7 +46,7 @@ class Pair:
         else:
             self.tokens = torch.randint(0, self.about.architecture.embed.vocab, (BATCH, TOKENS))
         reading = self.about.architecture.encoder
-        rows = None if reading is None or reading.embed is None else reading.embed.vocab
+        rows = None if reading is None else getattr(reading.embed, "vocab", None)
         read = config.get("vocab_size") if rows is None else rows
         self.source = torch.randint(0, read, (BATCH, SOURCE)) if self.about.source else None
         self.seen = SOURCE

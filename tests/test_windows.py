@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.conftest import SHAPES, TINY, by_kind, tiny
 from tfacct import load
 from tfacct.accounts.passes import backward_flops, decode_flops, forward_flops
-from tfacct.architecture.parts import Attention, CompressedAttention, Experts, LatentAttention
+from tfacct.architecture.parts import Attention, CompressedAttention, Experts, LatentAttention, Rotary
 from tfacct.families.rare.diffllama import DifferentialAttention
 from tfacct.ledger.einsum import pairs, seen
 from tfacct.ledger.groups import KEPT, SEEN
@@ -160,9 +160,9 @@ def of_compressed(number: int, attn: CompressedAttention, work: Workload) -> dic
 
 def test_what_is_seen_of_compressed_keys_by_hand() -> None:
     """Keys of two tokens: of seven tokens the last three see two, three and three of the three that are full."""
-    part = CompressedAttention(
-        hidden=1, groups=1, group_heads=1, head_dim=1, rope_dim=2, q_rank=1, out_rank=1, window=2, heavy=2
-    )
+    sizes = dict.fromkeys(("hidden", "groups", "group_heads", "head_dim", "q_rank", "out_rank"), 1)
+    index = dict.fromkeys(("light", "index_heads", "index_dim", "index_top"))
+    part = CompressedAttention(**sizes, **index, rope_dim=2, window=2, heavy=2, rotary=Rotary(10_000.0))
     _, rows = of_compressed(0, part, Workload(context=7, tokens=3))["blocks.0.attn.compressed_scores"]
     assert rows == [[True, True, False], [True, True, True], [True, True, True]]
 

@@ -20,6 +20,7 @@ from tfacct.architecture.parts import (
     Classes,
     CompressedAttention,
     Deepstack,
+    DisentangledAttention,
     Distances,
     Embedding,
     FeedForward,
@@ -29,6 +30,7 @@ from tfacct.architecture.parts import (
     Head,
     HyperConnection,
     HyperHead,
+    HyperMean,
     LatentAttention,
     Merger,
     MlaMode,
@@ -53,26 +55,25 @@ from tfacct.ledger.groups import Group, Ledger
 
 @record
 class Encoder:
-    """Encoder of a source, read whole at once: blocks that are not causal, between tables and a norm of its own. In
-    place of a token table it may have a `stem`: then its tokens are positions of audio. With neither the source is
-    `given`, rows as wide as the model, and what makes them is not counted.
+    """Encoder of a source, read whole at once: blocks that are not causal, between embeddings and a norm of its own.
+    With a stem its tokens are positions of audio. Without `embed` the source is `given`, rows as wide as the model, and
+    what makes them is not counted.
 
     `apart`: the letters whose sizes are its own, even where the decoder's are the same numbers.
     """
 
-    embed: Embedding | None
+    embed: Embedding | Stem | None
     stacks: tuple[Stack, ...]
     positions: Positions | None = None
     bias: RelativeBias | None = None
     embed_norm: Norm | None = None
     final_norm: Norm | None = None
-    stem: Stem | None = None
     apart: frozenset[str] = frozenset()
 
     @property
     def given(self) -> bool:
         """True if the source comes as rows that another model made."""
-        return self.embed is None and self.stem is None
+        return self.embed is None
 
     @property
     def words(self) -> str:
@@ -86,7 +87,8 @@ class Encoder:
 
     def ends(self) -> tuple[dict[str, Part], dict[str, Part]]:
         """Parts before the blocks and parts behind them, by their names in paths."""
-        front: dict[str, Part | None] = {"embed": self.embed, "stem": self.stem, "pos_embed": self.positions}
+        embed = "stem" if isinstance(self.embed, Stem) else "embed"
+        front: dict[str, Part | None] = {embed: self.embed, "pos_embed": self.positions}
         front |= {"rel_bias": self.bias, "embed_norm": self.embed_norm}
         return _there(front), _there({"final_norm": self.final_norm})
 
@@ -122,7 +124,7 @@ class Transformer:
     extra_embeddings: tuple[Part, ...] = ()
     extra_parts: tuple[Part, ...] = ()
     per_layer: PerLayerEmbedding | None = None
-    hyper: HyperHead | None = None
+    hyper: HyperHead | HyperMean | None = None
     deepstack: Deepstack | None = None
     merger: Merger | GatedMerger | PixelShuffle | Averaged | None = None
     projector: Projector | NamedTensors | None = None
@@ -348,7 +350,8 @@ class Transformer:
         `context`."""
         longer = self
         distances = self.extra(Distances)
-        if distances is not None and distances.of_text:
+        reads = (part for part in self.attentions if isinstance(part, DisentangledAttention))
+        if distances is not None and any(part.distances is None for part in reads):  # as many rows as a text needs
             longer = replace(self, extra_embeddings=(replace(distances, buckets=2 * context),))
         if self.positions is None or self.positions.layout == "columns_and_rows":  # whose rows are those of a side
             return longer

@@ -129,5 +129,5 @@ class Qwen2_5OmniAudio(AudioEncoder):
             **super().ends(),
             "embed": Stem(bins=self.num_mel_bins, hidden=hidden, every=chunk),
             "positions": Positions(rows=rows, hidden=hidden, layout="sines_then_cosines"),
-            "merger": Averaged(hidden=hidden, patches=AVERAGED, out=self.output_dim),
+            "merger": Averaged(hidden=hidden, patches=AVERAGED, kind="projected", out=self.output_dim),
         }

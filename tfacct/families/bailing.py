@@ -233,7 +233,7 @@ class BailingHybrid(SharedExperts, KimiDeltaDecoder, MlaDecoder):
         return getattr(self, field) or default[field]
 
     def delta(self, **own: Any) -> DeltaNet:
-        return super().delta(whole=True, floor=self.kda_lower_bound if self.kda_safe_gate else None)
+        return super().delta(floor=self.kda_lower_bound if self.kda_safe_gate else None)
 
     def attention(self, layer: Layer, **own: Any) -> LatentAttention:
         return MlaDecoder.attention(self, layer, gate=Gate("heads"))

@@ -443,4 +443,4 @@ class Whisper(EncoderDecoder):
     def ends(self, side: str) -> dict[str, Any]:
         own = super().ends(side)
         stem = Stem(bins=self.num_mel_bins, hidden=self.d_model)
-        return {**own, "embed": None, "stem": stem} if side == "encoder" else own
+        return {**own, "embed": stem} if side == "encoder" else own

@@ -228,11 +228,12 @@ def _mixer(table: tables.LayerTable, hidden: int) -> Added:
         return parts.Mamba(hidden=hidden, **{**mamba.model_dump(exclude={"network"}), "rank": rank})
     if (mamba2 := table.mamba2) is not None:
         group = divide_exactly(mamba2.heads, mamba2.groups, "mamba2.heads by mamba2.groups")
-        return parts.Mamba2(hidden=hidden, group=group, **mamba2.model_dump(exclude={"network", "heads"}))
+        keys = mamba2.model_dump(exclude={"network", "heads", "gated_norm"})
+        return parts.Mamba2(hidden=hidden, group=group, norm="after" if mamba2.gated_norm else None, **keys)
     if (delta := table.delta_net) is not None:
         group = divide_exactly(delta.heads, delta.key_heads, "delta_net.heads by delta_net.key_heads")
         keys = delta.model_dump(exclude={"heads", "decay_rank"})
-        keys |= {} if delta.decay_rank is None else {"rank": delta.decay_rank, "gate": "sigmoid"}
+        keys |= {} if delta.decay_rank is None else {"decay": "channel", "rank": delta.decay_rank, "gate": "sigmoid"}
         return parts.DeltaNet(hidden=hidden, group=group, **keys)
     assert table.short_convolution is not None
     return parts.ShortConvolution(hidden=hidden, **table.short_convolution.model_dump())

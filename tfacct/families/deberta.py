@@ -114,10 +114,10 @@ class Deberta(DebertaBase):
     layer_tensor_names = {f"attn.{name}_proj.bias": f"attention.self.{name}_bias" for name in "qv"}
 
     def distance_scores(self) -> dict[str, Any]:
-        return {"distances": None, "shared": False, "reach": self.max_distance}
+        return {"distances": None, "shared": False, "reach": None}
 
     def distance_embedding(self) -> Distances:
-        return Distances(buckets=2 * self.max_distance, hidden=self.hidden_size, normed=False, of_text=True)
+        return Distances(buckets=2 * self.max_distance, hidden=self.hidden_size, normed=False)
 
     def check(self) -> None:
         super().check()
@@ -167,8 +167,8 @@ class DebertaV2(DebertaBase):
         return 2 * (self.position_buckets if self.position_buckets > 0 else self.max_distance)
 
     def distance_scores(self) -> dict[str, Any]:
-        how: dict[str, Any] = {"reach": self.max_distance, "bucketed": self.position_buckets > 0}
-        return {"distances": self.distances, "shared": self.share_att_key, **how}
+        reach = self.max_distance if self.position_buckets > 0 else None
+        return {"distances": self.distances, "shared": self.share_att_key, "reach": reach}
 
     def distance_embedding(self) -> Distances:
         normed, eps = self.norms_distances, self.layer_norm_eps

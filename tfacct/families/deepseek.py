@@ -11,6 +11,7 @@ from tfacct.architecture.blocks import Block, MtpHead, Sublayer
 from tfacct.architecture.parts import (
     Experts,
     Gate,
+    GatedNorm,
     Indexer,
     LatentAttention,
     MtpProjection,
@@ -233,7 +234,7 @@ class AXK2(DsaDecoder):
         return {**super().hf_module_names(), **norms}
 
     def block(self, layer: Layer) -> Block:
-        gated = replace(self.norm(), gate_rank=self.gated_norm_rank)
+        gated = GatedNorm(hidden=self.hidden_size, kind="rms", eps=self.norm().eps, gate_rank=self.gated_norm_rank)
         before_mlp = gated if layer.experts else self.norm()
         return Block((Sublayer(self.attention(layer), gated), Sublayer(self.mlp(layer), before_mlp)))
 

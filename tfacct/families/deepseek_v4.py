@@ -225,13 +225,13 @@ class DeepseekV4(HyperConnected):
     def attention(self, layer: str, **own: Any) -> Any:
         """Attention of a kind of layer. Raises ConfigError."""
         rotary_dim = self.rotary_size()
-        if layer == LIGHT:
-            own = {"index_heads": self.index_n_heads, "index_dim": self.index_head_dim, "index_top": self.index_topk}
-            if self.index_head_dim < rotary_dim:
-                raise ConfigError(
-                    f"index_head_dim = {self.index_head_dim:,} must be at least {rotary_dim:,}, the rotated elements of"
-                    " a head"
-                )
+        sizes = self.index_n_heads, self.index_head_dim, self.index_topk
+        heads, size, top = sizes if layer == LIGHT else (None, None, None)
+        if layer == LIGHT and self.index_head_dim < rotary_dim:
+            raise ConfigError(
+                f"index_head_dim = {self.index_head_dim:,} must be at least {rotary_dim:,}, the rotated elements of"
+                " a head"
+            )
         return CompressedAttention(
             hidden=self.hidden_size,
             groups=self.o_groups,
@@ -245,7 +245,9 @@ class DeepseekV4(HyperConnected):
             heavy=self.compression(layer) if layer == HEAVY else None,
             eps=self.rms_norm_eps,
             rotary=self.rope_of(layer),
-            **own,
+            index_heads=heads,
+            index_dim=size,
+            index_top=top,
         )
 
     def check(self) -> None:

@@ -3,7 +3,15 @@
 from operator import attrgetter
 from typing import Any
 
-from tfacct.architecture.parts import DeltaNet, Experts, FeedForward, HyperHead, Indexer, PooledIndexer, QKNorm
+from tfacct.architecture.parts import (
+    DeltaNet,
+    Experts,
+    FeedForward,
+    HyperMean,
+    Indexer,
+    PooledIndexer,
+    QKNorm,
+)
 from tfacct.base.errors import ConfigError
 from tfacct.families.decoder import QK_NORMS, AnyAttention, Layer, PartialRotaryDecoder, SharedExperts
 from tfacct.families.family import mlp_modules
@@ -248,5 +256,5 @@ class Glm5Next(HyperConnected, LowRankKimiDeltaDecoder, GlmMoeDsa):
     def indexer(self, layer: Layer, kind: type[Indexer] = PooledIndexer, **own: Any) -> Indexer:
         return super().indexer(layer, kind, pool=self.index_kpool, tail=self.index_kpool_always_select_tail)
 
-    def hyper_head(self) -> HyperHead:
-        return HyperHead(**self.streams(), weighs=False)
+    def hyper_head(self) -> HyperMean:
+        return HyperMean(hidden=self.hidden_size)

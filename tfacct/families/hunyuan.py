@@ -180,4 +180,4 @@ class HYV4(HyperConnected, DsaDecoder):
         return super().indexer(layer, rotated="last")
 
     def hyper_connection(self) -> HyperConnection:
-        return HyperConnection(**self.streams(), mixes=False, most=self.hc_magnitude)
+        return HyperConnection(**self.streams(), bound=self.hc_magnitude)

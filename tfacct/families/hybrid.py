@@ -162,6 +162,7 @@ class KimiDeltaDecoder(DeltaDecoder):
             kernel=self.delta_size("linear_conv_kernel_dim"),
             gate="sigmoid",
             eps=self.rms_norm_eps,
+            decay="channel",
             **own,
         )
 

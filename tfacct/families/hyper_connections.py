@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from tfacct.architecture.blocks import Block
-from tfacct.architecture.parts import HyperConnection, HyperHead
+from tfacct.architecture.parts import HyperConnection, HyperHead, HyperMean
 from tfacct.families.decoder import DecoderBase
 
 PUBLISHED_HYPER_CONNECTIONS = (r"\.hc_(attn|ffn)_(fn|base|scale)$", r".\1_hc.\2")
@@ -45,7 +45,7 @@ class HyperConnected(DecoderBase):
     def hyper_connection(self) -> HyperConnection:
         return HyperConnection(**self.streams(), rounds=self.hc_sinkhorn_iters)
 
-    def hyper_head(self) -> HyperHead:
+    def hyper_head(self) -> HyperHead | HyperMean:
         return HyperHead(**self.streams())
 
     def block(self, layer: Any) -> Block:

@@ -373,8 +373,7 @@ class FalconH1(Mamba2Hybrid):
 
     def mixer(self, **own: Any) -> Mamba2Mixer:
         return super().mixer(
-            gated_norm=self.mamba_rms_norm,
-            norm_first=self.mamba_norm_before_gate,
+            norm=None if not self.mamba_rms_norm else "before" if self.mamba_norm_before_gate else "after",
             out_bias=self.projectors_bias,
             factors=tuple(self.ssm_multipliers or (1.0,) * 5),
         )

@@ -209,12 +209,12 @@ class Gemma4Vision(EncoderBase):
     def ends(self) -> dict[str, Any]:
         """Patches, a position embedding for rows and one for columns, and means of patches."""
         hidden, rows, together = self.hidden_size, self.position_embedding_size, self.pooling_kernel_size**2
-        how: dict[str, Any] = {"factor": float(hidden) ** 0.5, "standard": self.standardize}
+        kind: Any = "standardized" if self.standardize else "scaled"
         return {
             **super().ends(),
             "embed": Patches(channels=COLORS, pixels=self.patch_size**2, hidden=hidden, bias=False),
             "positions": Positions(rows=rows, hidden=hidden, layout="columns_and_rows", tiles=self.tiles),
-            "merger": Averaged(hidden=hidden, patches=together, eps=None, **how),
+            "merger": Averaged(hidden=hidden, patches=together, kind=kind),
         }
 
     def hf_extra_flops(self, work: Workload) -> Mapping[str, int]:

@@ -32,7 +32,7 @@ class Gather(Add):
 
 
 def rows_of(part: parts.DisentangledAttention, positions: Tensor) -> Tensor:
-    """Row of the table for each query and key: far distances share rows by their logarithm where they are `bucketed`.
+    """Row of the table for each query and key: far distances share rows by their logarithm if they have a `reach`.
 
     transformers' make_log_bucket_position and DisentangledSelfAttention.disentangled_attention_bias.
     """
@@ -41,7 +41,7 @@ def rows_of(part: parts.DisentangledAttention, positions: Tensor) -> Tensor:
     if not isinstance(rows, int):  # a symbol: which row is read changes no count
         return apart * 0
     span = rows // 2
-    if part.bucketed:
+    if part.reach is not None:
         middle, far = max(span // 2, 1), apart.abs()
         near = far < middle
         far = torch.where(near, torch.full_like(far, middle - 1), far)

@@ -15,9 +15,9 @@ def source_of(shape: architecture.Transformer, batch: int, count: int, device: s
     encoder = shape.encoder
     if encoder is not None and encoder.given:
         return torch.zeros(batch, count, shape.embed.hidden, device=device, dtype=dtype).requires_grad_()
-    if encoder is None or encoder.stem is None:
-        return torch.zeros(batch, count, dtype=torch.long, device=device)
-    return frames(encoder.stem, batch, count, device, dtype)
+    if encoder is not None and isinstance(encoder.embed, parts.Stem):
+        return frames(encoder.embed, batch, count, device, dtype)
+    return torch.zeros(batch, count, dtype=torch.long, device=device)
 
 
 def frames(stem: parts.Stem, batch: int, count: int, device: str, dtype: torch.dtype) -> Tensor:

@@ -47,7 +47,8 @@ class Squashed(Work):
 
     def __init__(self, part: parts.HyperConnection) -> None:
         super().__init__()
-        self.streams, self.rounds, self.eps, self.most = part.streams, part.rounds, part.eps, part.most
+        self.streams, self.rounds, self.eps = part.streams, part.rounds, part.eps
+        self.most = 2.0 if part.bound is None else part.bound
 
     def forward(self, reads: Tensor, gives: Tensor, mixes: Tensor | None = None) -> Tensor:
         if mixes is None:
@@ -121,6 +122,22 @@ class Bounded(Work):
         return torch.sigmoid(x) + self.eps
 
 
+class HyperHead(nn.Module):
+    """One stream of all."""
+
+    def __init__(self, part: parts.HyperHead) -> None:
+        super().__init__()
+        count = part.streams
+        self.norm = PlainRMSNorm(count * part.hidden, part.norm_eps)
+        self.weights, self.factor = Linear(count * part.hidden, count, bias=False), Factors(1)
+        self.base, self.squashed, self.sum = Base(count), Bounded(part.eps), Summed()
+
+    def forward(self, streams: Tensor) -> Tensor:
+        made = self.weights(self.norm(streams.flatten(2)))
+        out: Tensor = self.sum(streams, self.squashed(self.base([made], self.factor.weight)))
+        return out
+
+
 class Mean(Work):
     """The mean of the streams."""
 
@@ -128,23 +145,13 @@ class Mean(Work):
         return streams.mean(dim=2)
 
 
-class HyperHead(nn.Module):
-    """One stream of all."""
+class HyperMean(nn.Module):
+    """The mean of all streams."""
 
-    def __init__(self, part: parts.HyperHead) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.mean = None if part.weighs else Mean()
-        if self.mean is not None:
-            return
-        count = part.streams
-        self.norm = PlainRMSNorm(count * part.hidden, part.norm_eps)
-        self.weights, self.factor = Linear(count * part.hidden, count, bias=False), Factors(1)
-        self.base, self.squashed, self.sum = Base(count), Bounded(part.eps), Summed()
+        self.mean = Mean()
 
     def forward(self, streams: Tensor) -> Tensor:
-        if self.mean is not None:
-            averaged: Tensor = self.mean(streams)
-            return averaged
-        made = self.weights(self.norm(streams.flatten(2)))
-        out: Tensor = self.sum(streams, self.squashed(self.base([made], self.factor.weight)))
+        out: Tensor = self.mean(streams)
         return out

@@ -164,21 +164,30 @@ class Shares(Work):
 
 
 class Averaged(nn.Module):
-    """Means of neighbouring positions, and a norm of them where there is one."""
+    """Means of neighbouring positions, and what stands behind them."""
 
     def __init__(self, part: parts.Averaged) -> None:
         super().__init__()
         self.average = Shares(part.patches)
-        self.scale = None if part.factor is None else Times(part.factor)
-        self.standardize = Times(1.0) if part.standard else None
-        self.norm = None if part.eps is None else LayerNorm((part.hidden,), part.eps)
-        self.proj = None if part.out is None else Linear(part.hidden, part.out)
-        self.ends = None if part.out is None else Token(2, part.out)  # which the whole puts around the results
+        self.behind: list[nn.Module] = []
+        if part.kind in ("normed", "projected"):
+            self._put("norm", LayerNorm((part.hidden,), 1e-5))
+        if part.kind in ("scaled", "standardized"):
+            self._put("scale", Times(part.hidden**0.5))
+        if part.kind == "standardized":
+            self._put("standardize", Times(1.0))
+        if part.out is not None:
+            self._put("proj", Linear(part.hidden, part.out))
+            self.ends = Token(2, part.out)  # which the whole puts around the results
+
+    def _put(self, name: str, module: nn.Module) -> None:
+        self.add_module(name, module)
+        self.behind.append(module)
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.average(x).sum(dim=2)
-        for own in (self.scale, self.standardize, self.norm, self.proj):
-            x = x if own is None else own(x)
+        for own in self.behind:
+            x = own(x)
         return x
 
 

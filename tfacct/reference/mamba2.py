@@ -141,7 +141,7 @@ class Mamba2(Mixer):
         self.state_read, self.read_add = Product(1), Sum()
         self.recurrence, self.read_out = OneToken(), Product(1)
         self.skip, self.gate = Skip(part.heads), Activation("silu")
-        self.out_norm = GroupNorm(part.groups, part.group * part.head_dim, part.eps) if part.gated_norm else None
+        self.out_norm = GroupNorm(part.groups, part.group * part.head_dim, part.eps) if part.norm else None
         self.out_proj = Linear(part.inner, part.hidden, bias=part.bias if part.out_bias is None else part.out_bias)
         self.in_scale = None if part.factors is None else Factors(part)
 
@@ -162,10 +162,10 @@ class Mamba2(Mixer):
 
     def _gated(self, mixed: Tensor, gate: Tensor) -> Tensor:
         """What was read, gated, and normed before or behind it where there is a norm."""
-        if self.out_norm is not None and self.part.norm_first:
+        if self.out_norm is not None and self.part.norm == "before":
             mixed = self.out_norm(mixed)
         gated: Tensor = self.gate(mixed, gate)
-        return gated if self.out_norm is None or self.part.norm_first else self.out_norm(gated)
+        return gated if self.out_norm is None or self.part.norm == "before" else self.out_norm(gated)
 
     def _for_heads(self, x: Tensor) -> Tensor:
         """Vectors by head: those of one group are the same."""

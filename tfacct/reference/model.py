@@ -21,7 +21,7 @@ from tfacct.reference.classes import Classes, Pooler
 from tfacct.reference.convolutions import FirstConvolution, Stem
 from tfacct.reference.distances import Distances, RelativeBias
 from tfacct.reference.given import frames, source_of
-from tfacct.reference.hyper import HyperHead
+from tfacct.reference.hyper import HyperHead, HyperMean
 from tfacct.reference.images import AttentionPooler, Merger, Patches, Projector, TokenPooler, merging
 from tfacct.reference.module_classes import family_module, module_class
 from tfacct.reference.modules import ACTIVATIONS, Head, Tokens, Unused
@@ -98,8 +98,10 @@ class Encoder(nn.Module):
     def __init__(self, encoder: architecture.Encoder, *, fused: bool, recompute: bool) -> None:
         super().__init__()
         self.recompute, self.longest = recompute, encoder.longest
-        self.embed: Any = None if encoder.embed is None else _front(encoder.embed)
-        self.stem = None if encoder.stem is None else Stem(encoder.stem)
+        self.embed: Any = None
+        self.stem: Any = None
+        if encoder.embed is not None:
+            setattr(self, "stem" if isinstance(encoder.embed, parts.Stem) else "embed", _front(encoder.embed))
         self.pos_embed = _positions(encoder)
         self.rel_bias = None if encoder.bias is None else RelativeBias(encoder.bias, encoder.bias.heads, both_ways=True)
         self.embed_norm = own_norm(encoder.embed_norm)
@@ -158,7 +160,8 @@ class Decoder(nn.Module):
         self.encoder = None
         if shape.encoder is not None:
             self.encoder = Encoder(shape.encoder, fused=fused, recompute=recompute)
-            if self.encoder.embed is not None and shape.encoder.embed is not None and shape.encoder.embed.shared:
+            own = shape.encoder.embed
+            if self.encoder.embed is not None and isinstance(own, parts.Embedding) and own.shared:
                 self.encoder.embed.weight = table.weight
         self.embed_norm = own_norm(shape.embed_norm)
         self.per_layer: PerLayerEmbedding | PerLayerProjection | None = None
@@ -168,7 +171,9 @@ class Decoder(nn.Module):
         expand, merge = named.get("streams"), named.get("merged")
         self.streams = AltUpStreams(expand) if isinstance(expand, parts.AltUpExpand) else None
         self.merged = AltUpStreams(merge) if isinstance(merge, parts.AltUpMerge) else None
-        self.hc_head = None if shape.hyper is None else HyperHead(shape.hyper)
+        self.hc_head: nn.Module | None = HyperMean() if isinstance(shape.hyper, parts.HyperMean) else None
+        if isinstance(shape.hyper, parts.HyperHead):
+            self.hc_head = HyperHead(shape.hyper)
         self.each = shape.streams.streams if isinstance(shape.streams, parts.HyperConnection) else 1
         self.lends = any(isinstance(part, parts.Attention) and part.borrowed for part in shape.attentions)
         self.blocks = _blocks(shape.stacks, fused=fused, keep_all=keep_all)

@@ -234,7 +234,7 @@ def norm(part: parts.Norm) -> nn.Module:
         return made((part.hidden,), part.eps, elementwise_affine=learned, bias=part.learned == "both")
     if part.scales_first:
         return ScaledFirst(part.hidden, part.eps)
-    if part.gate_rank is not None:
+    if isinstance(part, parts.GatedNorm):
         return GatedRMSNorm(part.hidden, part.eps, part.gate_rank)
     return RMSNorm(part.hidden * 2 if part.joined else part.hidden, part.eps, part.less_one)
 

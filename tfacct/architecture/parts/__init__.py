@@ -27,7 +27,7 @@ from tfacct.architecture.parts.delta import DeltaNet
 from tfacct.architecture.parts.embedding import Embedding, Head, Positions, Segments, Stem
 from tfacct.architecture.parts.experts import Experts
 from tfacct.architecture.parts.feed_forward import AdaptedFeedForward, FeedForward, XieluFeedForward
-from tfacct.architecture.parts.hyper import HyperConnection, HyperHead, HyperResult
+from tfacct.architecture.parts.hyper import HyperConnection, HyperHead, HyperMean, HyperResult
 from tfacct.architecture.parts.images import AttentionPooler, Patches
 from tfacct.architecture.parts.indexer import BlockIndexer, Indexer, PooledIndexer, StreamIndexer
 from tfacct.architecture.parts.latent import CHOSEN, LatentAttention, MlaMode
@@ -36,7 +36,7 @@ from tfacct.architecture.parts.mamba import Mamba
 from tfacct.architecture.parts.mamba2 import Mamba2
 from tfacct.architecture.parts.merger import Averaged, Deepstack, GatedMerger, Merger, PixelShuffle
 from tfacct.architecture.parts.mtp import MtpProjection
-from tfacct.architecture.parts.norm import Norm
+from tfacct.architecture.parts.norm import GatedNorm, Norm
 from tfacct.architecture.parts.part import Mixer, Part
 from tfacct.architecture.parts.per_layer import PerLayerEmbedding, PerLayerInput
 from tfacct.architecture.parts.projector import NamedTensors, Projector
@@ -124,11 +124,13 @@ __all__ = [
     "FirstConvolution",
     "Gate",
     "GatedMerger",
+    "GatedNorm",
     "GatedResidual",
     "Grouped",
     "Head",
     "HyperConnection",
     "HyperHead",
+    "HyperMean",
     "HyperResult",
     "Indexer",
     "JoinedAttention",

@@ -93,7 +93,7 @@ class Temperature(NamedTuple):
 
     beta: float
     length: float
-    first: int = 0
+    first: int
 
 
 class ReadNorm(NamedTuple):

@@ -39,13 +39,13 @@ class CompressedAttention(Part):
     q_rank: Size
     out_rank: Size
     window: Size
-    light: Size | None = None
-    heavy: Size | None = None
-    index_heads: Size | None = None
-    index_dim: Size | None = None
-    index_top: Size | None = None
+    light: Size | None
+    heavy: Size | None
+    index_heads: Size | None
+    index_dim: Size | None
+    index_top: Size | None
+    rotary: Rotary
     eps: float = 1e-6
-    rotary: Rotary | None = None
     twice: bool = False
 
     name: ClassVar[str] = "attn"
@@ -111,7 +111,7 @@ class CompressedAttention(Part):
 
     def multiples(self) -> dict[str, int]:
         """Rotary positions turn numbers in pairs."""
-        return {} if self.rotary is None else {"Hr": 2}
+        return {"Hr": 2}
 
     def lines(self, at: str) -> tuple[Line, ...]:
         """Queries and keys, compressed keys, scores and values of both, the result by groups; and the states."""

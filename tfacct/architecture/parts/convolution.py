@@ -59,7 +59,7 @@ class FirstConvolution(Part):
 
     hidden: Size
     kernel: Size
-    activation: str = "tanh"
+    activation: str
     eps: float = 1e-7
 
     name: ClassVar[str] = "first_conv"

@@ -115,13 +115,12 @@ class RelativeBias(Grouped):
 
 @record(kw_only=True)
 class Distances(Part):
-    """Learned table of a vector for each distance between two tokens, which all blocks of a model read whole, or, if
-    `of_text`, as many rows as a text has distances. `normed`: behind a LayerNorm."""
+    """Learned vector for each distance between two tokens, which all layers of a model read. `normed`: behind a
+    LayerNorm."""
 
     buckets: Size
     hidden: Size
     normed: bool = True
-    of_text: bool = False
     eps: float = 1e-7
 
     name: ClassVar[str] = "rel_embed"
@@ -140,7 +139,7 @@ class DisentangledAttention(Attention):
     (`to_positions`), and a key with the query of each (`from_positions`). Those keys and queries are products of the
     whole table in every block. `shared`: by the weights of the tokens' own, both of them always.
 
-    `reach` and `bucketed`: the distances that have a vector of their own; no count depends on them. transformers'
+    `reach`: the furthest distance, if far ones share vectors; no count depends on it. transformers'
     DisentangledSelfAttention. With no number of `distances` it takes of the table as many as a text has, two for each
     token; if not `key_bias` the keys of distances have no bias either (that of its deberta).
     """
@@ -149,8 +148,7 @@ class DisentangledAttention(Attention):
     to_positions: bool = True
     from_positions: bool = True
     shared: bool = True
-    reach: int = 512
-    bucketed: bool = False
+    reach: int | None
 
     letters: ClassVar[dict[str, str]] = {**Attention.letters, "distances": "Rp"}
     legend: ClassVar[dict[str, str]] = {letter: Attention.legend[letter] for letter in "DNKGH"} | {

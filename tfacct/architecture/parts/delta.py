@@ -25,10 +25,10 @@ class DeltaNet(Mixer):
     A depthwise convolution in front gives each channel of queries, keys and values a weighted sum of its last `kernel`
     tokens. Several new tokens run in chunks of `chunk`, padded to whole ones: inside a chunk tokens meet as in
     attention, and the matrix is read and written once for each chunk. The token of a decode step is taken by itself.
-    With a `rank` each channel of a key decays by a number of its own, made by way of `rank` numbers, as the gate is;
-    without one a head has one decay, or, if `whole`, each channel has one and is made by one product, as the gate is
-    (transformers' BailingHybridForgetGate). `floor`: the logarithm of a decay is this at least, by a sigmoid in place
-    of a softplus. `doubled`: the rate is between 0 and 2 instead of 0 and 1.
+    A head has one decay, or each `channel` of a key its own. With a `rank` these and the gate are made by way of `rank`
+    numbers (KimiLinearDeltaAttention), without one by one product (BailingHybridForgetGate). `floor`: the logarithm of
+    a decay is this at least, by a sigmoid in place of a softplus. `doubled`: the rate is between 0 and 2 instead of 0
+    and 1.
     """
 
     hidden: Size
@@ -38,7 +38,7 @@ class DeltaNet(Mixer):
     value_dim: Size
     kernel: Size
     rank: Size | None = None
-    whole: bool = False
+    decay: Literal["head", "channel"] = "head"
     floor: float | None = None
     doubled: bool = False
     gate: Literal["silu", "sigmoid"] = "silu"
@@ -84,7 +84,7 @@ class DeltaNet(Mixer):
     @property
     def by_channel(self) -> bool:
         """True if each channel of a key decays by a number of its own."""
-        return self.whole or self.rank is not None
+        return self.decay == "channel"
 
     @property
     def heads(self) -> Size:
@@ -123,7 +123,7 @@ class DeltaNet(Mixer):
             yield Matmul(f"{at}.gate_b_proj", "B T Rd, Rd Nd Hv -> B T Nd Hv")
         yield Matmul(f"{at}.rate_proj", "B T D, D Nd -> B T Nd")
         if self.rank is None:
-            made = "Nd Hk" if self.whole else "Nd"
+            made = "Nd Hk" if self.by_channel else "Nd"
             yield Matmul(f"{at}.decay_proj", f"B T D, D {made} -> B T {made}")
         else:
             yield Matmul(f"{at}.decay_a_proj", "B T D, D Rd -> B T Rd")

@@ -26,14 +26,14 @@ class HyperConnection(Part):
     result is added to each, and a matrix, its rows and columns made to sum to 1 by `rounds` of divisions, that mixes
     them (see HyperResult).
 
-    If not `mixes`, there is no such matrix, and the weights of the result are up to `most` (HYV4HyperConnection).
+    With a `bound` there is no such matrix, and the weights of the result are up to that (HYV4HyperConnection); else up
+    to 2.
     """
 
     hidden: Size
     streams: Size
     rounds: int = 20
-    mixes: bool = True
-    most: float = 2.0
+    bound: float | None = None
     eps: float = 1e-6
     norm_eps: float = 1e-6
 
@@ -50,6 +50,11 @@ class HyperConnection(Part):
     }
     made: ClassVar[dict[str, str]] = {"Xw": "2 · Xm + Xm · Xm", "Xf": str(PARTS)}
     unmixed: ClassVar[dict[str, str]] = {"Xk": "2 · Xm", "Xl": str(PARTS_UNMIXED)}
+
+    @property
+    def mixes(self) -> bool:
+        """True if a matrix mixes the streams."""
+        return self.bound is None
 
     def derived(self) -> dict[str, str]:
         """Letters of the weights, with those of the matrix or without."""
@@ -106,17 +111,14 @@ class HyperResult(Part):
 
 @record(kw_only=True)
 class HyperHead(Part):
-    """Behind the blocks: a weighted sum of all streams, by weights made of them; or their mean, if not `weighs`
-    (Glm5NextTextHyperHead)."""
+    """Behind the blocks: a weighted sum of all streams, by weights made of them."""
 
     hidden: Size
     streams: Size
     eps: float = 1e-6
     norm_eps: float = 1e-6
-    weighs: bool = True
 
     name: ClassVar[str] = "hc_head"
-    label: ClassVar[str] = "hyper-connections"
     letters: ClassVar[dict[str, str]] = {"hidden": "D", "streams": "Xm"}
     legend: ClassVar[dict[str, str]] = {
         **HyperResult.legend,
@@ -124,18 +126,8 @@ class HyperHead(Part):
     }
     made: ClassVar[dict[str, str]] = {"Xn": "Xm", "Xg": "1"}
 
-    def derived(self) -> dict[str, str]:
-        """Letters of the weights, where there are any."""
-        return self.made if self.weighs else {}
-
-    def sizes(self) -> dict[str, str]:
-        """Hidden size and streams; of a mean the streams make no number."""
-        return self.letters if self.weighs else {"hidden": "D"}
-
     def lines(self, at: str) -> tuple[Line, ...]:
-        """Weights, and the sum; or the mean."""
-        if not self.weighs:
-            return (Pointwise(f"{at}.mean", "B T D"),)
+        """Weights, and the sum."""
         return (
             Pointwise(f"{at}.norm", "B T Xm D", kind="norm_rms"),
             Matmul(f"{at}.weights", "B T Xm D, Xm D Xn -> B T Xn"),
@@ -144,3 +136,18 @@ class HyperHead(Part):
             Pointwise(f"{at}.squashed", "B T Xn"),
             Pointwise(f"{at}.sum", "B T D"),
         )
+
+
+@record(kw_only=True)
+class HyperMean(Part):
+    """Behind the blocks: the mean of all streams (Glm5NextTextHyperHead)."""
+
+    hidden: Size
+
+    name: ClassVar[str] = HyperHead.name
+    letters: ClassVar[dict[str, str]] = {"hidden": "D"}
+    legend: ClassVar[dict[str, str]] = {"D": "hidden size"}
+
+    def lines(self, at: str) -> tuple[Line, ...]:
+        """The mean."""
+        return (Pointwise(f"{at}.mean", "B T D"),)

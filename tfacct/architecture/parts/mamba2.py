@@ -7,7 +7,7 @@ products: transformers' Mamba2Mixer.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from tfacct.architecture.parts.part import STATE_BITS, Mixer
 from tfacct.base.record import record
@@ -23,7 +23,7 @@ class Mamba2(Mixer):
     A depthwise convolution in front gives each channel, those of the vectors too, a weighted sum of its last `kernel`
     tokens. Several new tokens run in chunks of `chunk`, padded to whole ones: inside a chunk tokens meet as in
     attention, and the state is read and written once for each chunk. The token of a decode step is taken by itself.
-    `gated_norm`: an RMSNorm of each group by itself, behind the gate or, if `norm_first`, in front of it. `bias`: bias
+    `norm`: an RMSNorm of each group by itself, before the gate or after it. `bias`: bias
     of the first product, and of the last one too if `out_bias` does not say otherwise; `conv_bias`: that of the
     convolution. `least_step`: the step size is no smaller in chunks. `factors`: of a token's gate, input, both vectors
     and steps (transformers' FalconH1Mixer); no count depends on them.
@@ -38,8 +38,7 @@ class Mamba2(Mixer):
     bias: bool = False
     out_bias: bool | None = None
     conv_bias: bool = True
-    gated_norm: bool = True
-    norm_first: bool = False
+    norm: Literal["before", "after"] | None = "after"
     factors: tuple[float, ...] | None = None
     activation: str = "silu"
     eps: float = 1e-5
@@ -106,7 +105,7 @@ class Mamba2(Mixer):
             Pointwise(f"{at}.out_norm", "B T Nm Hm", weight="Nm Hm", kind="norm_rms"),
             Pointwise(f"{at}.gate", "B T Nm Hm", kind="gate"),
         )
-        ends = (gate, norm) if self.gated_norm else (gate,)
+        ends = {"before": (norm, gate), "after": (gate, norm), None: (gate,)}[self.norm]
         scaled = () if self.factors is None else (Pointwise(f"{at}.in_scale", "B T Di", kind="scale"),)
         return (
             Matmul(f"{at}.in_proj", "B T D, D Di -> B T Di", bias=self.bias),
@@ -119,7 +118,7 @@ class Mamba2(Mixer):
             Pointwise(f"{at}.recurrence", "B Tr Nm Hm Ns"),
             Matmul(f"{at}.read_out", "B Tr Nm Hm Ns, B Tr Nm Ns -> B Tr Nm Hm"),
             Pointwise(f"{at}.skip", "B T Nm Hm", weight="Nm"),
-            *(reversed(ends) if self.norm_first else ends),
+            *ends,
             Matmul(
                 f"{at}.out_proj",
                 "B T Nm Hm, Nm Hm D -> B T D",

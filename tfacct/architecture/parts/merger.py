@@ -130,18 +130,16 @@ class PixelShuffle(Part):
 
 @record(kw_only=True)
 class Averaged(Part):
-    """Averages of `patches` neighbouring positions, and a LayerNorm of them, as in transformers' Qwen2AudioEncoder.
+    """Averages of `patches` neighbouring positions, behind which stands what `kind` says.
 
-    Without `eps` there is no norm. `out`: width of a product behind it, and of two learned rows for where audio begins
-    and ends (Qwen2_5OmniAudioEncoder). `factor` multiplies the averages, and if `standard` numbers that are stored but
-    not trained shift and scale them (Gemma4VisionModel).
+    `normed`: a LayerNorm (Qwen2AudioEncoder). `scaled`: a factor of √hidden; `standardized`: then numbers that are
+    stored but not trained, which shift and scale them (Gemma4VisionModel). `projected`: a LayerNorm, a product that
+    makes them `out` wide, and two learned rows for where audio begins and ends (Qwen2_5OmniAudioEncoder).
     """
 
     hidden: Size
     patches: Size
-    eps: float | None = 1e-5
-    factor: float | None = None
-    standard: bool = False
+    kind: Literal["normed", "scaled", "standardized", "projected"] = "normed"
     out: Size | None = None
 
     by_rows: ClassVar[bool] = True
@@ -155,23 +153,24 @@ class Averaged(Part):
 
     def derived(self) -> dict[str, str]:
         """Return the number of learned rows, where there are some."""
-        return {} if self.out is None else self.made
+        return self.made if self.kind == "projected" else {}
 
     def lines(self, at: str) -> tuple[Line, ...]:
         """The averages, and what is made of them."""
         row = f"B {MERGED} D"
-        return (
-            Pointwise(f"{at}.average", f"B {MERGED} {MERGE} D", kind="sum"),
-            *(() if self.factor is None else (Pointwise(f"{at}.scale", row, kind="scale"),)),
-            *((Pointwise(f"{at}.standardize", row),) if self.standard else ()),
-            *(() if self.eps is None else (Pointwise(f"{at}.norm", row, weight="D", bias="D", kind="norm_layer"),)),
-            *self._behind(at, row),
-        )
-
-    def _behind(self, at: str, row: str) -> Iterator[Line]:
-        if self.out is not None:
-            yield Matmul(f"{at}.proj", f"{row}, D Dq -> B {MERGED} Dq", bias=True)
-            yield Table(f"{at}.ends", "Xe Dq", embedding=False)
+        scale = Pointwise(f"{at}.scale", row, kind="scale")
+        norm = Pointwise(f"{at}.norm", row, weight="D", bias="D", kind="norm_layer")
+        behind: dict[str, tuple[Line, ...]] = {
+            "normed": (norm,),
+            "scaled": (scale,),
+            "standardized": (scale, Pointwise(f"{at}.standardize", row)),
+            "projected": (
+                norm,
+                Matmul(f"{at}.proj", f"{row}, D Dq -> B {MERGED} Dq", bias=True),
+                Table(f"{at}.ends", "Xe Dq", embedding=False),
+            ),
+        }
+        return (Pointwise(f"{at}.average", f"B {MERGED} {MERGE} D", kind="sum"), *behind[self.kind])
 
 
 @record(kw_only=True)

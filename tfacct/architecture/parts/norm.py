@@ -26,8 +26,7 @@ class Norm(Part):
     1, and `scales_first`, that it multiplies before (MuseSparkTextInputScaledRMSNorm); no count depends on either.
     `narrow`: `hidden` is the width of short token rows. `joined`: it reads two vectors of
     that width side by side. `shared`: it reads the scale and shift that all norms of its block share. If not `called`,
-    it is stored and never runs. With a `gate_rank` its result is multiplied by a sigmoid of what a network of that
-    width makes of it (AXK2GatedRMSNorm).
+    it is stored and never runs.
     """
 
     hidden: Size
@@ -40,11 +39,10 @@ class Norm(Part):
     joined: bool = False
     shared: bool = False
     called: bool = True
-    gate_rank: Size | None = None
 
     name: ClassVar[str] = NORMS
-    letters: ClassVar[dict[str, str]] = {"hidden": "D", "gate_rank": "Rn"}
-    legend: ClassVar[dict[str, str]] = {**WIDTHS, "Dj": JOINED["Dj"], "Rn": "width of the network that gates a norm"}
+    letters: ClassVar[dict[str, str]] = {"hidden": "D"}
+    legend: ClassVar[dict[str, str]] = {**WIDTHS, "Dj": JOINED["Dj"]}
 
     def sizes(self) -> dict[str, str]:
         """Return field → axis."""
@@ -67,10 +65,22 @@ class Norm(Part):
         shift = axis if self.kind != "rms" and self.learned == "both" else ""
         kind: PointwiseKind = "norm_rms" if self.kind == "rms" else "norm_layer"
         line = Pointwise(at, f"B T {axis}", weight=weight, bias=shift, kind=kind, module=module)
-        return (line if self.called else Unused(line), *(() if self.gate_rank is None else self._gate(at)))
+        return (line if self.called else Unused(line),)
 
-    def _gate(self, at: str) -> tuple[Line, ...]:
+
+@record(kw_only=True)
+class GatedNorm(Norm):
+    """A sigmoid of what an MLP of this width makes of the norm's result multiplies it (AXK2GatedRMSNorm)."""
+
+    gate_rank: Size
+
+    letters: ClassVar[dict[str, str]] = {**Norm.letters, "gate_rank": "Rn"}
+    legend: ClassVar[dict[str, str]] = {**Norm.legend, "Rn": "width of the network that gates a norm"}
+
+    def lines(self, at: str) -> tuple[Line, ...]:
+        """The norm and its gate."""
         return (
+            *Norm.lines(self, at),
             Matmul(f"{at}.gate_down", "B T D, D Rn -> B T Rn"),
             Pointwise(f"{at}.act", "B T Rn", kind="activation", function="silu"),
             Matmul(f"{at}.gate_up", "B T Rn, Rn D -> B T D"),
