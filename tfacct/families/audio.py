@@ -63,7 +63,11 @@ class WholeAudioEncoder(AudioEncoder):
         """Convolutions, positions and a norm."""
         hidden = self.hidden_size
         positions = Positions(rows=self.max_source_positions, hidden=hidden, trained=False)
-        return {**super().ends(), "embed": Stem(bins=self.num_mel_bins, hidden=hidden), "positions": positions}
+        return {
+            **super().ends(),
+            "embed": Stem(bins=self.num_mel_bins, hidden=hidden, every=None),
+            "positions": positions,
+        }
 
 
 class VoxtralEncoder(WholeAudioEncoder):

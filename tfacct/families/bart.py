@@ -442,5 +442,5 @@ class Whisper(EncoderDecoder):
 
     def ends(self, side: str) -> dict[str, Any]:
         own = super().ends(side)
-        stem = Stem(bins=self.num_mel_bins, hidden=self.d_model)
+        stem = Stem(bins=self.num_mel_bins, hidden=self.d_model, every=None)
         return {**own, "embed": stem} if side == "encoder" else own

@@ -81,6 +81,7 @@ class AltUp(Part):
 class SparseFeedForward(FeedForward):
     """Gated network. This share of the gate is set to 0, which saves no work (Gemma3nTextMLP)."""
 
+    gated: bool = True
     sparsity: float
 
     def lines(self, at: str) -> tuple[Line, ...]:

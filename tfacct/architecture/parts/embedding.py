@@ -87,7 +87,7 @@ class Stem(Part):
 
     bins: Size
     hidden: Size
-    every: int | None = None
+    every: int | None
 
     KERNEL: ClassVar[int] = 3
     STRIDE: ClassVar[int] = 2

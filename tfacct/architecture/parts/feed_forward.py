@@ -101,6 +101,7 @@ class AdaptedFeedForward(FeedForward):
     """Gated network with weights that layers share. A product of rank `adapter`, the layer's own, is added to its gate
     and to what the gate multiplies (Zamba2MLP)."""
 
+    gated: bool = True
     adapter: Size
 
     letters: ClassVar[dict[str, str]] = {**FeedForward.letters, "adapter": "Ra"}
