@@ -14,6 +14,7 @@ from tfacct.architecture.parts import (
     Head,
     LatentAttention,
     Norm,
+    Positions,
     Rotary,
 )
 from tfacct.architecture.transformer import Transformer
@@ -262,7 +263,8 @@ def test_every_letter_is_explained_once_and_every_spec_uses_explained_letters(ti
         for line in part.lines("x"):
             used = set(getattr(line, "of", line).spec.replace(",", " ").replace("->", " ").split())
             used |= set(getattr(line, "bank", None) or ())
-            bound = {CHUNKS, ONE_BY_ONE} if CHUNK in part.axes() else {PATCHES} if FRONT in part.axes() else set()
+            patches = FRONT in (shape.embed.axes() if isinstance(part, Positions) else part.axes())
+            bound = {CHUNKS, ONE_BY_ONE} if CHUNK in part.axes() else {PATCHES} if patches else set()
             bound |= {
                 named[kind]
                 for kind, rate in RATES.items()

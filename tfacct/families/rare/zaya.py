@@ -33,6 +33,8 @@ QKV, ROUTER = "self_attn.qkv_proj", "mlp.gate"
 class AffineEmbedding(Embedding):
     """Token embedding: learned numbers are added to each row, and others multiply it (ZayaModel)."""
 
+    legend: ClassVar[dict[str, str]] = {letter: Embedding.legend[letter] for letter in "VD"}
+
     def lines(self, at: str) -> tuple[Line, ...]:
         """The embedding, and the work on its rows."""
         return (*Embedding.lines(self, at), Pointwise(f"{at}.shift", "B T D", weight="D", bias="D"))
