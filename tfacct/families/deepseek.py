@@ -1,9 +1,9 @@
 """DeepSeek's language models: multi-head latent attention, dense layers first, then experts and a shared expert."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from operator import attrgetter
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic_core import core_schema
 
@@ -17,11 +17,11 @@ from tfacct.architecture.parts import (
     MtpProjection,
     QKNorm,
     Rotary,
-    StreamIndexer,
 )
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
+from tfacct.base.record import record
 from tfacct.families.decoder import (
     EXPERT_MODULES,
     EXPERT_TENSORS,
@@ -64,6 +64,7 @@ from tfacct.families.mistral import read_temperature
 from tfacct.families.mla import INDEXED, REUSED, DeepseekExperts, DsaDecoder, MlaDecoder
 from tfacct.families.task_heads import CAUSAL_MODEL, CLASSIFYING, DECODER, LABELLING, inside_composite
 from tfacct.ledger.groups import Ledger
+from tfacct.ledger.lines import Line, Matmul, Pointwise
 
 
 class DeepseekBase(DeepseekExperts, MlaDecoder):
@@ -321,6 +322,19 @@ MISTRAL_LARGE4_ROPE = {
     "beta_slow": 1.0,
     "attention_factor": 1.0,
 }
+
+
+@record(kw_only=True)
+class StreamIndexer(Indexer):
+    """An indexer whose queries are made of the residual stream after a LayerNorm of its own; two learned numbers of
+    each head multiply them by the logarithm of their position."""
+
+    mesh_unsupported: ClassVar[str] = "an indexer that reads the stream"
+
+    def _queries(self, at: str) -> Iterator[Line]:
+        yield Pointwise(f"{at}.q_norm", "B T D", weight="D", bias="D", kind="norm_layer")
+        yield Matmul(f"{at}.q_proj", "B T D, D Nx Hx -> B T Nx Hx")
+        yield Pointwise(f"{at}.q_scale", "B T Nx Hx", weight="Nx", bias="Nx")
 
 
 class MistralLarge4(GlmMoeDsa):

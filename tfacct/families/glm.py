@@ -1,7 +1,8 @@
 """GLM's language models, and Solar Open."""
 
+from collections.abc import Iterator
 from operator import attrgetter
-from typing import Any
+from typing import Any, ClassVar
 
 from tfacct.architecture.parts import (
     DeltaNet,
@@ -9,10 +10,11 @@ from tfacct.architecture.parts import (
     FeedForward,
     HyperMean,
     Indexer,
-    PooledIndexer,
     QKNorm,
 )
+from tfacct.architecture.parts.indexer import LEGEND as INDEXER_LEGEND
 from tfacct.base.errors import ConfigError
+from tfacct.base.record import record
 from tfacct.families.decoder import QK_NORMS, AnyAttention, Layer, PartialRotaryDecoder, SharedExperts
 from tfacct.families.family import mlp_modules
 from tfacct.families.fields import (
@@ -35,6 +37,9 @@ from tfacct.families.layer_kinds import (
 )
 from tfacct.families.mla import INDEXED, REUSED, DsaDecoder, IndexerTypes, MlaDecoder, check_first_indexer
 from tfacct.families.task_heads import DECODER, inside_composite
+from tfacct.ledger.einsum import Mask, Size
+from tfacct.ledger.lines import RATES, Line, Matmul, Pointwise
+from tfacct.ledger.workload import COMPRESSED
 
 
 class Glm(PartialRotaryDecoder):
@@ -164,6 +169,41 @@ class SolarOpen(SharedExperts, PartialRotaryDecoder):
             part = read_partial_rotary_factor(self.partial_rotary_factor, self.rope_parameters)
             raise self.refused("partial_rotary_factor", part)
         return super().attention(layer, rope_dim=None)
+
+
+@record(kw_only=True)
+class PooledIndexer(Indexer):
+    """An indexer of keys made of `pool` tokens each, in every step anew from the keys and weights of all tokens. It
+    chooses all tokens of a key, and with `tail` those that make no whole key yet. Nothing is rotated."""
+
+    pool: Size
+    tail: bool = True
+
+    letters: ClassVar[dict[str, str]] = {"heads": "Nx", "head_dim": "Hx", "pool": RATES["light"]}
+    legend: ClassVar[dict[str, str]] = {
+        **INDEXER_LEGEND,
+        RATES["light"]: "tokens that a lightly compressed key is made of",
+        "Hy": "numbers of a token that an indexer keeps: its key, their weights and a mark of padding, 2 · Hx + 1",
+    }
+    cached: ClassVar[str] = "Hy"
+    mask: ClassVar[Mask] = "causal"
+
+    @property
+    def cached_dim(self) -> Size:
+        """Elements that it caches of a token: key, weights, a mark of padding."""
+        return 2 * self.head_dim + 1
+
+    def derived(self) -> dict[str, str]:
+        """What is cached of a token."""
+        return {} if self.reused else {"Hy": "2 · Hx + 1"}
+
+    def _ranked(self, at: str, keys: str = COMPRESSED["entries"]["light"], mask: Mask = "entries") -> Iterator[Line]:
+        rate = RATES["light"]
+        yield Matmul(f"{at}.gate_proj", "B T D, D Hx -> B T Hx")
+        yield Pointwise(f"{at}.position_bias", f"B {keys} {rate} Hx", bias=f"{rate} Hx")
+        yield Pointwise(f"{at}.softmax", f"B {keys} {rate} Hx", kind="softmax")
+        yield Pointwise(f"{at}.weighting", f"B {keys} {rate} Hx", kind="weighting")
+        yield from Indexer._ranked(self, at, keys, mask)
 
 
 class Glm5Next(HyperConnected, LowRankKimiDeltaDecoder, GlmMoeDsa):

@@ -1,13 +1,15 @@
 """MiniMax's language models."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
-from typing import Any
+from typing import Any, ClassVar
 
 from tfacct.architecture.blocks import Block, Sublayer
-from tfacct.architecture.parts import BlockIndexer, LightningAttention, QKNorm, Residual
+from tfacct.architecture.parts import Indexer, LightningAttention, QKNorm, Residual
+from tfacct.architecture.parts.indexer import LEGEND as INDEXER_LEGEND
 from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
+from tfacct.base.record import record
 from tfacct.families.decoder import EXPERT_MODULES, EXPERT_TENSORS, QK_NORMS, AnyAttention, Decoder, Layer, Window
 from tfacct.families.family import mlp_modules, submodules
 from tfacct.families.family_config import FamilyConfig, validate
@@ -31,8 +33,8 @@ from tfacct.families.layer_kinds import (
     validated_layer_types,
 )
 from tfacct.families.task_heads import BODY, CAUSAL_MODEL, DECODER
-from tfacct.ledger.einsum import chunks, one_by_one
-from tfacct.ledger.lines import FLOPS_PER_MULTIPLY_ADD
+from tfacct.ledger.einsum import Mask, Size, chunks, one_by_one
+from tfacct.ledger.lines import FLOPS_PER_MULTIPLY_ADD, Line, Matmul, Pointwise
 from tfacct.ledger.workload import Workload
 
 LINEAR = "linear_attention"
@@ -231,6 +233,29 @@ EXPERT_FIELDS = {"num_local_experts", "num_experts_per_tok", "intermediate_size"
 """Fields that only matter if a layer has experts."""
 FREQUENCY = "sparse_attention_freq"
 UNCOUNTED = frozenset(("use_sparse_attention", "sparse_score_type", "sparse_init_block", "sparse_disable_index_value"))
+
+
+@record(kw_only=True)
+class BlockIndexer(Indexer):
+    """Chooses the `top` blocks of `size` keys with the best key in them, the last `local` blocks up to the query's own
+    among them, for each of its heads by itself; query heads are dealt out to those. No matmul depends on the choice."""
+
+    size: Size
+    local: int = 1
+
+    letters: ClassVar[dict[str, str]] = {"heads": "Nx", "head_dim": "Hx"}
+    legend: ClassVar[dict[str, str]] = INDEXER_LEGEND
+
+    def _queries(self, at: str) -> Iterator[Line]:
+        yield Matmul(f"{at}.q_proj", "B T D, D Nx Hx -> B T Nx Hx")
+        yield Pointwise(f"{at}.q_norm", "B T Nx Hx", weight="Hx", kind="norm_rms")
+
+    def _keys(self, at: str) -> Iterator[Line]:
+        yield Matmul(f"{at}.k_proj", "B T D, D Hx -> B T Hx")
+        yield Pointwise(f"{at}.k_norm", "B T Hx", weight="Hx", kind="norm_rms")
+
+    def _ranked(self, at: str, keys: str = "S", mask: Mask = "causal") -> Iterator[Line]:
+        yield Matmul(f"{at}.scores", f"B T Nx Hx, B {keys} Hx -> B Nx T {keys}", mask=mask)
 
 
 class MiniMaxM3VL(MiniMaxDecoder):

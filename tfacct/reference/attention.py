@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from tfacct.architecture import parts
 from tfacct.reference.distances import OwnBias
-from tfacct.reference.indexer import BlockIndexer
 from tfacct.reference.modules import (
     Add,
     ChannelScale,
@@ -26,7 +25,7 @@ from tfacct.reference.modules import (
     Softcap,
     Work,
 )
-from tfacct.reference.part_module import PartModule, Past, Shapes
+from tfacct.reference.part_module import PartModule, Past, Shapes, family_module
 from tfacct.reference.rotary import Angles, Rotary
 from tfacct.reference.step import Step
 
@@ -240,7 +239,7 @@ class Attention(Heads):
         self.window, self.keep_all, self.angles, self.rope_dim = part.window, keep_all, angles, part.rope_dim
         self.causal, self.borrowed, self.tiles = part.causal, part.borrowed, part.tiles
         self.caches = ("k_cache", "v_cache") if part.keeps else ()
-        self.indexer = None if part.indexer is None else BlockIndexer(part, angles)
+        self.indexer = None if part.indexer is None else family_module(part.indexer)(part, angles)
         self.caches = (*self.caches, *(("index_cache",) if self.indexer is not None else ()))
         if part.borrowed:
             self.k_proj = None  # type: ignore[assignment]

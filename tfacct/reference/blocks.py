@@ -13,9 +13,9 @@ from torch.utils.checkpoint import checkpoint
 from tfacct.architecture import blocks, parts
 from tfacct.reference.altup import AltUp
 from tfacct.reference.hyper import HyperConnection
-from tfacct.reference.module_classes import family_module, module_class
+from tfacct.reference.module_classes import module_class
 from tfacct.reference.modules import Head, Linear, RMSNorm, Scale, norm
-from tfacct.reference.part_module import PartModule
+from tfacct.reference.part_module import PartModule, family_module
 from tfacct.reference.residual import residual
 from tfacct.reference.rotary import Angles
 from tfacct.reference.step import Step

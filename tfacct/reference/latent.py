@@ -11,8 +11,7 @@ from tfacct.architecture import parts
 from tfacct.reference.attention import Cache, Sinks, Softmax, Temperature, by_head
 from tfacct.reference.indexer import Grown, Indexer
 from tfacct.reference.modules import Linear, Product, RMSNorm, Scale, Work
-from tfacct.reference.part_module import PartModule, Past, Shapes
-from tfacct.reference.pooled import PooledIndexer
+from tfacct.reference.part_module import PartModule, Past, Shapes, family_module
 from tfacct.reference.rotary import Angles, Rotary
 from tfacct.reference.step import Step
 
@@ -69,10 +68,8 @@ class LatentAttention(PartModule):
         self.part, self.angles, self.keep_all = part, angles, keep_all
         self.caches = _kept(part)
         self.indexer: nn.Module | None = None
-        if isinstance(part.indexer, parts.PooledIndexer) and part.indexes:
-            self.indexer = PooledIndexer(part, part.indexer)
-        elif part.indexer is not None and part.indexes:
-            self.indexer = Indexer(part, part.indexer, angles)
+        if part.indexer is not None and part.indexes:
+            self.indexer = (family_module(part.indexer) or Indexer)(part, angles)
         self.scale = part.query**-0.5 if part.scale is None else part.scale
         if part.q_rank is None:
             self.q_proj = Linear(part.hidden, part.heads * part.query, bias=False)

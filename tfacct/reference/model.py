@@ -23,9 +23,9 @@ from tfacct.reference.distances import Distances, RelativeBias
 from tfacct.reference.given import frames, source_of
 from tfacct.reference.hyper import HyperHead, HyperMean
 from tfacct.reference.images import AttentionPooler, Merger, Patches, Projector, TokenPooler, merging
-from tfacct.reference.module_classes import family_module, module_class
+from tfacct.reference.module_classes import module_class
 from tfacct.reference.modules import ACTIVATIONS, Head, Tokens, Unused
-from tfacct.reference.part_module import Past
+from tfacct.reference.part_module import Past, family_module
 from tfacct.reference.per_layer import PerLayerEmbedding, PerLayerProjection
 from tfacct.reference.positions import AddedEmbedding, ClassAndPatches, Crossed, Positions, Segments, Sines
 from tfacct.reference.rotary import Angles

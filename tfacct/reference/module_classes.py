@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import Any
-
 from tfacct.architecture import parts
 from tfacct.reference.altup import Laurel, SparseFeedForward
 from tfacct.reference.attention import Attention
@@ -20,11 +17,10 @@ from tfacct.reference.mamba import Mamba
 from tfacct.reference.mamba2 import Mamba2
 from tfacct.reference.mixing import ShortConvolution
 from tfacct.reference.modules import FeedForward
-from tfacct.reference.part_module import PartModule
+from tfacct.reference.part_module import PartModule, family_module
 from tfacct.reference.per_layer import PerLayerInput
 from tfacct.reference.shared import AdaptedFeedForward, JoinedAttention, SharedOutput
 
-FAMILIES = "tfacct.families."
 MODULES: dict[type[parts.Part], type[PartModule]] = {
     parts.Attention: Attention,
     parts.JoinedAttention: JoinedAttention,
@@ -47,15 +43,6 @@ MODULES: dict[type[parts.Part], type[PartModule]] = {
     parts.PerLayerInput: PerLayerInput,
 }
 """Modules of the parts of blocks."""
-
-
-def family_module(part: parts.Part) -> Any:
-    """Module class of a part that a family's module defines: of the same name, in `<the module>_reference`. None of any
-    other part."""
-    kind = type(part)
-    if not kind.__module__.startswith(FAMILIES):
-        return None
-    return getattr(import_module(f"{kind.__module__}_reference"), kind.__name__)
 
 
 def module_class(part: parts.Part) -> type[PartModule]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any, Self, TypeAlias
 
 from torch import nn
 
+from tfacct.architecture import parts
 from tfacct.base.record import record
 from tfacct.reference.rotary import Angles
 
+FAMILIES = "tfacct.families."
 Shapes: TypeAlias = tuple[tuple[int, ...], ...]
 """Shapes of tensors in the cache, in the order of a module's `caches`."""
 
@@ -45,3 +48,12 @@ class PartModule(nn.Module):
     def cache_shapes(cls, part: Any, past: Past) -> Shapes:  # noqa: ARG003
         """Shapes of its tensors in the cache before a step."""
         return ()
+
+
+def family_module(part: parts.Part) -> Any:
+    """Module class of a part that a family's module defines: of the same name, in `<the module>_reference`. None of any
+    other part."""
+    kind = type(part)
+    if not kind.__module__.startswith(FAMILIES):
+        return None
+    return getattr(import_module(f"{kind.__module__}_reference"), kind.__name__)

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from tfacct.architecture import parts
-from tfacct.reference.module_classes import family_module
 from tfacct.reference.modules import Add, Scale, Work
+from tfacct.reference.part_module import family_module
 
 LEAST = 1e-3
 """What is left of a stream at least, before the root."""

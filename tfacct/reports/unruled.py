@@ -22,7 +22,6 @@ from tfacct.architecture.parts import (
     Residual,
     Segments,
     Stem,
-    StreamIndexer,
     XieluFeedForward,
 )
 from tfacct.architecture.transformer import Transformer
@@ -76,7 +75,7 @@ def _of_part(part: Part) -> Iterator[str]:
         case LatentAttention():
             if part.mla_mode == "absorbed":
                 yield "absorbed latent attention"
-            if part.borrowed or isinstance(part.indexer, StreamIndexer):
+            if part.borrowed or (part.indexer is not None and part.indexer.mesh_unsupported):
                 yield "latents of another block, or an indexer that reads the stream"
         case Experts():
             if part.norms is not None or part.latent is not None:

@@ -29,7 +29,7 @@ from tfacct.architecture.parts.experts import Experts
 from tfacct.architecture.parts.feed_forward import AdaptedFeedForward, FeedForward, XieluFeedForward
 from tfacct.architecture.parts.hyper import HyperConnection, HyperHead, HyperMean, HyperResult
 from tfacct.architecture.parts.images import AttentionPooler, Patches
-from tfacct.architecture.parts.indexer import BlockIndexer, Indexer, PooledIndexer, StreamIndexer
+from tfacct.architecture.parts.indexer import Indexer
 from tfacct.architecture.parts.latent import CHOSEN, LatentAttention, MlaMode
 from tfacct.architecture.parts.lightning import LightningAttention
 from tfacct.architecture.parts.mamba import Mamba
@@ -108,7 +108,6 @@ __all__ = [
     "Attention",
     "AttentionPooler",
     "Averaged",
-    "BlockIndexer",
     "Classes",
     "CompressedAttention",
     "Contacts",
@@ -151,7 +150,6 @@ __all__ = [
     "PerLayerEmbedding",
     "PerLayerInput",
     "PixelShuffle",
-    "PooledIndexer",
     "Pooler",
     "Positions",
     "Projector",
@@ -167,7 +165,6 @@ __all__ = [
     "ShortConvolution",
     "SparseFeedForward",
     "Stem",
-    "StreamIndexer",
     "Temperature",
     "TokenPooler",
     "XieluFeedForward",

@@ -1,9 +1,11 @@
-"""The reference model's indexer of keys made of several tokens each (transformers' Glm5NextTextIndexer).
+"""The torch module of GLM-5.3's indexer of keys made of several tokens each (transformers' Glm5NextTextIndexer).
 
 Shapes: keys and weights of tokens are (batch, 1, tokens, size).
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,14 +14,16 @@ from tfacct.architecture import parts
 from tfacct.reference.compressed import Bias, Shares, Weighted, there_are
 from tfacct.reference.indexer import Positive
 from tfacct.reference.modules import LayerNorm, Linear, Product
+from tfacct.reference.rotary import Angles
 from tfacct.reference.step import Step
 
 
 class PooledIndexer(nn.Module):
     """Heads of its own score the keys that are made of whole groups of tokens; their weighted sum chooses groups."""
 
-    def __init__(self, part: parts.LatentAttention, own: parts.PooledIndexer) -> None:
+    def __init__(self, part: parts.LatentAttention, angles: Angles | None) -> None:
         super().__init__()
+        own: Any = part.indexer
         heads, size, rate = own.heads, own.head_dim, own.pool
         self.heads, self.size, self.rate, self.top, self.tail = heads, size, rate, own.top, own.tail
         self.q_proj = Linear(part.q_rank or part.hidden, heads * size, bias=False)

@@ -1,0 +1,78 @@
+"""The torch module of MiniMax-M3's indexer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tfacct.architecture import parts
+from tfacct.families import minimax
+from tfacct.reference.modules import Linear, Product, RMSNorm
+from tfacct.reference.rotary import Angles, Rotary
+from tfacct.reference.step import Step
+
+
+class BlockIndexer(nn.Module):
+    """Heads of its own score one key for each token; each head chooses the blocks of keys that have the best ones
+    (transformers' MiniMaxM3VLIndexer)."""
+
+    def __init__(self, part: parts.Attention, angles: Angles | None) -> None:
+        super().__init__()
+        own = part.indexer
+        assert isinstance(own, minimax.BlockIndexer) and part.qk_norm is not None
+        self.blocks, self.angles, self.turned, self.query_heads = own, angles, part.rope_dim, part.heads
+        self.heads, self.size = heads, size = own.heads, own.head_dim
+        self.q_proj = Linear(part.hidden, heads * size, bias=False)
+        self.k_proj = Linear(part.hidden, size, bias=False)
+        self.q_norm, self.k_norm = (RMSNorm(size, part.qk_norm.eps, part.qk_norm.less_one) for _ in range(2))
+        self.q_rotary = self.k_rotary = None
+        if part.rotary is not None:
+            turned: Any = part.rope_dim
+            self.q_rotary, self.k_rotary = Rotary(part.rotary, turned), Rotary(part.rotary, turned)
+        self.scores = Product(heads)
+
+    def forward(self, x: Tensor, step: Step, past: Tensor | None) -> Tensor:
+        """Keys at the end of the step, (batch, 1, keys, size); the choice goes to the step."""
+        q = self.q_norm(torch.unflatten(self.q_proj(x), 2, (self.heads, self.size)).transpose(1, 2))
+        k = self.k_norm(self.k_proj(x).unsqueeze(1))
+        q, k = self._turn(self.q_rotary, q, step), self._turn(self.k_rotary, k, step)
+        old = 0
+        if past is not None:
+            old = past.shape[2]
+            k = torch.cat((past, k), dim=2)
+        step.chosen = self._mask(self.scores(q, k.transpose(2, 3)), step, old)
+        return k
+
+    def _turn(self, rotary: nn.Module | None, heads: Tensor, step: Step) -> Tensor:
+        """Heads turned by their positions. A proof has symbols for sizes, or a head smaller than what is turned of one,
+        which no config has; no product depends on the turn."""
+        if rotary is None or self.angles is None or not isinstance(self.turned, int) or not isinstance(self.size, int):
+            return heads
+        if self.size < self.turned:
+            return heads
+        first, rest = torch.split(heads, [self.turned, self.size - self.turned], dim=-1)
+        return torch.cat((rotary(first, *step.turn(self.angles)), rest), dim=-1)
+
+    def _mask(self, scores: Tensor, step: Step, old: int) -> Tensor:
+        """Mask of shape (batch, query heads, new, keys). Zeros made of the scores are in it: a trace would drop scores
+        that nothing reads. Where there are no numbers it is these alone, and so it is in a proof, with symbols or with
+        heads that cannot be dealt out to these."""
+        unread = scores[:, :1] * 0.0
+        known = all(isinstance(size, int) for size in (*scores.shape, self.size, self.heads, self.query_heads))
+        if scores.is_meta or not known or self.query_heads % self.heads:
+            return unread
+        size, causal = self.blocks.size, step.mask(old, None)
+        keys = scores.shape[-1]
+        count = -(-keys // size)
+        padded = nn.functional.pad(scores.detach() + causal, (0, count * size - keys), value=float("-inf"))
+        best = torch.unflatten(padded, -1, (count, size)).amax(dim=-1)
+        own = torch.div(step.positions.to(scores.device), size, rounding_mode="floor")
+        for before in range(self.blocks.local):  # which are always among them
+            at = (own - before).clamp(min=0).view(1, 1, -1, 1).expand(*best.shape[:3], 1)
+            best = best.scatter(-1, at, float("inf"))
+        top = best.topk(min(self.blocks.top, count), dim=-1).indices
+        left = torch.full_like(best, float("-inf")).scatter(-1, top, 0.0)
+        left = left.repeat_interleave(size, dim=-1)[..., :keys]
+        return left.repeat_interleave(self.query_heads // self.heads, dim=1) + causal + unread
