@@ -246,7 +246,7 @@ def test_zamba_and_jetmoe_by_hand() -> None:
     block = 2 * D + D + 3 * (2 * D) ** 2 + 2 * D * D + 3 * D * 14848
     zamba = subject("mine", {"model_type": "zamba"})
     calls = [number for number in range(76) if number == 2 or (number > 2 and (number - 3) % 6 == 4)]
-    assert zamba.config.calls() == calls and len(calls) == 13
+    assert zamba.config.hybrid_layers() == calls and len(calls) == 13
     assert zamba.parameters == 76 * mixer + block + 13 * D * D + 32000 * D + D == 7_232_490_496
     D, heads = 2048, 16 * 128
     layer = 2 * D + (8 * D + 2 * 8 * D * heads + 2 * D * heads + D) + (8 * D + 3 * 8 * D * 5632 + D)

@@ -638,7 +638,7 @@ def _before(model: Transformer, graph: LayerGraph, mode: Mode, traits: Traits) -
         readers = tuple(f"{CROSS}.{which}_proj.weight" for which in "kv")
         saved.insert(0, SavedTensor(LABELS, "B T", (LABELS, CHOOSE), "index"))
         saved += [] if mode.autocast else [SavedTensor(MEMORY, "B J D", readers)]  # of which layers save casts
-        if mode.sdpa and any(getattr(part, "biased", False) for part in model.attentions):
+        if mode.sdpa and any(getattr(part, "distance_bias", None) is not None for part in model.attentions):
             saved.append(SavedTensor("zeros", "N T J", (f"{CROSS}.scores",)))  # biases of cross-attention
         order = [LABELS, *order]
     if EMBED not in order:  # the decoder's, whose gradient the encoder's tokens add to

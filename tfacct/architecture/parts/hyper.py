@@ -111,7 +111,7 @@ class HyperResult(Part):
 
 @record(kw_only=True)
 class HyperHead(Part):
-    """Behind the blocks: a weighted sum of all streams, by weights made of them."""
+    """Weighted sum of all streams after the layers, by weights computed from them."""
 
     hidden: Size
     streams: Size
@@ -119,6 +119,7 @@ class HyperHead(Part):
     norm_eps: float = 1e-6
 
     name: ClassVar[str] = "hc_head"
+    label: ClassVar[str] = "hyper-connections"
     letters: ClassVar[dict[str, str]] = {"hidden": "D", "streams": "Xm"}
     legend: ClassVar[dict[str, str]] = {
         **HyperResult.legend,
@@ -140,11 +141,12 @@ class HyperHead(Part):
 
 @record(kw_only=True)
 class HyperMean(Part):
-    """Behind the blocks: the mean of all streams (Glm5NextTextHyperHead)."""
+    """Mean of all streams after the layers (Glm5NextTextHyperHead)."""
 
     hidden: Size
 
     name: ClassVar[str] = HyperHead.name
+    label: ClassVar[str] = "hyper-connections"
     letters: ClassVar[dict[str, str]] = {"hidden": "D"}
     legend: ClassVar[dict[str, str]] = {"D": "hidden size"}
 

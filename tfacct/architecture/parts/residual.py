@@ -65,6 +65,7 @@ class Scale(Part):
     hidden: Size
     factor: float
 
+    label: ClassVar[str] = "a scaled stream"
     letters: ClassVar[dict[str, str]] = {"hidden": "D"}
     legend: ClassVar[dict[str, str]] = {"D": "hidden size"}
 
