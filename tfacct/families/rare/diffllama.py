@@ -20,7 +20,7 @@ class DifferentialAttention(Attention):
     Attention runs twice over the same queries and keys, first with the values of the first half of the key/value heads,
     then with those of the second half, each repeated for all heads. The results are concatenated per head. From those
     of the first half of the heads, a share of those of the second half is subtracted: exp(a) − exp(b) + a constant of
-    the layer, where a and b are products of two learned vectors. An RMSNorm without weight (`eps`) of each pair of heads
+    the layer, with a and b products of two learned vectors. An RMSNorm without weight (`eps`) of each pair of heads
     precedes the output projection.
     """
 
