@@ -12,8 +12,8 @@ from tfacct import families
 from tfacct.accounts.kernels import Kernel, Split, kernels, way_of
 from tfacct.accounts.sharding.mesh import Mesh
 from tfacct.accounts.sharding.rules import collectives
-from tfacct.architecture.parts import AltUp
 from tfacct.base.errors import ConfigError
+from tfacct.families.gemma import AltUp
 from tfacct.ledger.groups import Ledger
 from tfacct.ledger.lines import Matmul, State
 from tfacct.ledger.storage import BF16, BF16_EACH, storage

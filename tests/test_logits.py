@@ -11,7 +11,8 @@ from tests.conftest import by_kind, kind_of
 from tests.families import LOGITS, cases
 from tfacct import families
 from tfacct.architecture.blocks import Block
-from tfacct.architecture.parts import AltUp, Attention, DeltaNet, LatentAttention, LightningAttention
+from tfacct.architecture.parts import Attention, DeltaNet, LatentAttention, LightningAttention
+from tfacct.families.gemma import AltUp
 from tfacct.families.rare.recurrent_gemma import RGLRU
 from tfacct.ledger import paths
 from tfacct.loading.model import LoadedModel, subject

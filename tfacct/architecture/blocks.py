@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from typing import Literal, TypeAlias, TypeVar
 
 from tfacct.architecture.parts import (
-    AltUp,
     Attention,
     CompressedAttention,
     CrossAttention,
@@ -18,16 +17,13 @@ from tfacct.architecture.parts import (
     FeedForward,
     HyperConnection,
     LatentAttention,
-    Laurel,
     Mixer,
     MtpProjection,
     Norm,
     Part,
-    PerLayerInput,
     Residual,
     Scale,
     SharedOutput,
-    SparseFeedForward,
 )
 from tfacct.base.record import record
 from tfacct.ledger import paths
@@ -43,16 +39,7 @@ POSITIONS = "positions"
 
 Named: TypeAlias = tuple[str, Part]
 Added: TypeAlias = (
-    Attention
-    | LatentAttention
-    | CompressedAttention
-    | CrossAttention
-    | Mixer
-    | FeedForward
-    | Experts
-    | PerLayerInput
-    | Laurel
-    | SharedOutput
+    Attention | LatentAttention | CompressedAttention | CrossAttention | Mixer | FeedForward | Experts | SharedOutput
 )
 """Parts whose results are added to the stream."""
 
@@ -120,13 +107,13 @@ class Block:
     `pre`: x + part(norm(x)), one after the other. `post`: norm(x + part(x)). `parallel`: all read the same x, and a
     sublayer without a norm reads the result of the first one's norm. In a block that is `pre`, one that runs
     `parallel` to another reads the same norm's result. `streams`: what reads and writes several residual streams. With
-    AltUp the block reads one of those predicted, and its result corrects all. With hyper-connections each sublayer
-    reads a sum of the streams, and its result goes to all of them, mixed anew.
+    hyper-connections each sublayer reads a sum of the streams, and its result goes to all of them, mixed anew. With a
+    family's own part, the block reads the first stream that it predicts, and the block's result corrects all.
     """
 
     sublayers: tuple[Sublayer, ...]
     order: Order = "pre"
-    streams: AltUp | HyperConnection | None = None
+    streams: Part | None = None
 
     @classmethod
     def of(cls, *parts: Added, norm: Norm | None = None, post_norm: Norm | None = None, order: Order = "pre") -> Block:
@@ -135,7 +122,7 @@ class Block:
 
     def parts(self) -> Iterator[Named]:
         """Parts by their names in paths, in the order in which they run."""
-        if isinstance(self.streams, AltUp):
+        if self.streams is not None and not isinstance(self.streams, HyperConnection):
             yield self.streams.name, self.streams
         if self.order == "parallel":
             for sublayer in self.sublayers:
@@ -186,8 +173,7 @@ class Block:
             found["window"] = "full" if self.window is None and not tiled else "windowed"
         network = self.find(FeedForward)
         if routed or network is not None:
-            sparse = isinstance(network, SparseFeedForward)
-            found["network"] = "experts" if routed else "sparse" if sparse else "dense"
+            found["network"] = "experts" if routed or network is None else network.kind
         if isinstance(attention, LatentAttention) and attention.indexer is not None:
             found["keys"] = "choosing" if attention.indexes else "following"
         if isinstance(attention, LatentAttention) and attention.borrowed:

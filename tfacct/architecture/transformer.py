@@ -12,9 +12,6 @@ from tfacct.architecture.grouped import group, grouped, in_whole_windows, longes
 from tfacct.architecture.letters import Names
 from tfacct.architecture.parts import (
     CHOSEN,
-    AltUp,
-    AltUpExpand,
-    AltUpMerge,
     Attention,
     Averaged,
     Classes,
@@ -28,9 +25,6 @@ from tfacct.architecture.parts import (
     GatedMerger,
     Grouped,
     Head,
-    HyperConnection,
-    HyperHead,
-    HyperMean,
     LatentAttention,
     Merger,
     MlaMode,
@@ -38,7 +32,6 @@ from tfacct.architecture.parts import (
     Norm,
     Part,
     Patches,
-    PerLayerEmbedding,
     PixelShuffle,
     Positions,
     Projector,
@@ -107,6 +100,7 @@ class Transformer:
     `extra_embeddings` follow those of tokens, positions and segments. `extra_parts` are a convolution next to the first
     block, and what is stored and never runs. A `merger` joins patches behind the blocks,
     and `deepstack` behind some of them. A `projector` makes rows of a language model of the encoder's.
+    `expand_streams` makes several residual streams of one before the blocks, and `join_streams` one of them after.
     """
 
     embed: Embedding | Patches | Stem
@@ -123,8 +117,9 @@ class Transformer:
     classes: Classes | None = None
     extra_embeddings: tuple[Part, ...] = ()
     extra_parts: tuple[Part, ...] = ()
-    per_layer: PerLayerEmbedding | None = None
-    hyper: HyperHead | HyperMean | None = None
+    per_layer: Part | None = None
+    expand_streams: Part | None = None
+    join_streams: Part | None = None
     deepstack: Deepstack | None = None
     merger: Merger | GatedMerger | PixelShuffle | Averaged | None = None
     projector: Projector | NamedTensors | None = None
@@ -135,18 +130,18 @@ class Transformer:
         front = {"embed": self.embed, "pos_embed": self.positions, "type_embed": self.segments}
         front |= {part.name: part for part in self.extra_embeddings}
         front |= {"rel_bias": self.bias, "embed_norm": self.embed_norm, "per_layer": self.per_layer}
+        front["streams"] = self.expand_streams
         back: dict[str, Part | None] = {"deepstack": self.deepstack}
-        if isinstance(self.streams, AltUp):
-            front["streams"] = AltUpExpand(hidden=self.embed.hidden)
-            back["merged"] = AltUpMerge(hidden=self.embed.hidden)
-        back |= {"hc_head": self.hyper, "final_norm": self.final_norm, "lm_head": self.head, "merger": self.merger}
+        if self.join_streams is not None:
+            back[self.join_streams.name] = self.join_streams
+        back |= {"final_norm": self.final_norm, "lm_head": self.head, "merger": self.merger}
         back |= {"projector": self.projector, "pooler": self.pooler, "classifier": self.classes}
         for part in self.extra_parts:
             (front if isinstance(part, FirstConvolution) else back)[part.name] = part
         return _there(front), _there(back)
 
     @property
-    def streams(self) -> AltUp | HyperConnection | None:
+    def streams(self) -> Part | None:
         """What reads and writes the residual streams of each layer; None if there is one stream."""
         return self.stacks[0].block.streams
 

@@ -1,6 +1,6 @@
 """Gemma's language models: norm weights stored minus 1, tied and scaled embedding, an independent head size."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
@@ -9,26 +9,23 @@ from pydantic_core import core_schema
 
 from tfacct.architecture.blocks import Block, Sublayer
 from tfacct.architecture.parts import (
-    AltUp,
-    AltUpResidual,
     Attention,
+    CrossAttention,
+    Embedding,
     Experts,
     FeedForward,
     Head,
-    Laurel,
+    LightningAttention,
     Part,
-    PerLayerEmbedding,
-    PerLayerInput,
     QKNorm,
     Residual,
     Rotary,
-    SparseFeedForward,
     TokenPooler,
 )
-from tfacct.architecture.parts.altup import OTHERS, STREAMS
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
+from tfacct.base.record import record
 from tfacct.families.decoder import EXPERT_TENSORS, NORMS_AROUND, QK_NORMS, AnyAttention, Decoder, Layer, Window
 from tfacct.families.family import mlp_modules
 from tfacct.families.fields import (
@@ -46,6 +43,8 @@ from tfacct.families.fields import (
 )
 from tfacct.families.layer_kinds import FULL, SLIDING, LayerTypes, check_length, check_top_k, layer_windows
 from tfacct.families.task_heads import CAUSAL_MODEL, CLASSIFYING, DECODER, TaskHead
+from tfacct.ledger.einsum import Size
+from tfacct.ledger.lines import Line, Matmul, Pointwise, Table, Unused
 
 Shares = Annotated[list[float], CoreSchema(core_schema.list_schema(core_schema.float_schema(ge=0, lt=1), strict=True))]
 
@@ -171,6 +170,81 @@ class Gemma3Text(Gemma2):
         return self.transformer().mapped(cached)
 
 
+PER_LAYER_LEGEND = {
+    "D": "hidden size",
+    "Vp": "vocabulary of the per-layer embeddings",
+    "Lp": "layers that have rows of their own in the per-layer embeddings",
+    "Dy": "width of a per-layer embedding",
+}
+
+
+@record(kw_only=True)
+class PerLayerProjection(Part):
+    """Rows of `width` for each of `layers`: a product of the token's vector, normed (EmbeddingGemma2TextPLE)."""
+
+    layers: Size
+    width: Size
+    hidden: Size
+    eps: float = 1e-6
+
+    name: ClassVar[str] = "per_layer"
+    label: ClassVar[str] = "per-layer embeddings"
+    listed_after: ClassVar[tuple[str, int]] = (Embedding.name, 0)
+    letters: ClassVar[dict[str, str]] = {"layers": "Lp", "width": "Dy", "hidden": "D"}
+    legend: ClassVar[dict[str, str]] = PER_LAYER_LEGEND
+
+    def lines(self, at: str) -> tuple[Line, ...]:
+        """Product, its scale, and norm."""
+        return (
+            Matmul(f"{at}.project", "B T D, D Lp Dy -> B T Lp Dy"),
+            Pointwise(f"{at}.project_scale", "B T Lp Dy", kind="scale"),
+            Pointwise(f"{at}.norm", "B T Lp Dy", weight="Dy", kind="norm_rms"),
+        )
+
+
+@record(kw_only=True)
+class PerLayerEmbedding(PerLayerProjection):
+    """Embedding of `vocab` tokens, with a row of `width` for each of `layers`, to which such a product is added
+    (`project_per_layer_inputs` of Gemma3nTextModel and Gemma4TextModel)."""
+
+    vocab: Size
+
+    letters: ClassVar[dict[str, str]] = {"vocab": "Vp", **PerLayerProjection.letters}
+
+    def lines(self, at: str) -> tuple[Line, ...]:
+        """Embedding, scaled rows, product, norm and sum."""
+        return (
+            Table(at, "Vp Lp Dy"),
+            Pointwise(f"{at}.scale", "B T Lp Dy", kind="scale"),
+            *PerLayerProjection.lines(self, at),
+            Pointwise(f"{at}.add", "B T Lp Dy", kind="sum"),
+            Pointwise(f"{at}.sum_scale", "B T Lp Dy", kind="scale"),
+        )
+
+
+@record(kw_only=True)
+class PerLayerInput(Part):
+    """Activated product of a token's vector, times the layer's own row, and a product back."""
+
+    hidden: Size
+    width: Size
+    activation: str = "gelu_pytorch_tanh"
+
+    name: ClassVar[str] = "per_layer"
+    label: ClassVar[str] = "per-layer embeddings"
+    listed_after: ClassVar[tuple[str, int]] = PerLayerProjection.listed_after
+    letters: ClassVar[dict[str, str]] = {"hidden": "D", "width": "Dy"}
+    legend: ClassVar[dict[str, str]] = {name: text for name, text in PER_LAYER_LEGEND.items() if name in ("D", "Dy")}
+
+    def lines(self, at: str) -> tuple[Line, ...]:
+        """Two products, and the activation between them."""
+        return (
+            Matmul(f"{at}.gate_proj", "B T D, D Dy -> B T Dy"),
+            Pointwise(f"{at}.act", "B T Dy", kind="activation", function=self.activation),
+            Matmul(f"{at}.up_proj", "B T Dy, Dy D -> B T D"),
+        )
+
+
 def per_layer_modules(layer: str = "", model: str = "model") -> tuple[dict[str, str], dict[str, str]]:
     """Modules of per-layer embeddings: those of the model, and those of a layer."""
     names = {"project": "per_layer_model_projection", "norm": "per_layer_projection_norm"}
@@ -201,23 +275,173 @@ class PerLayerGemma(GemmaAround):
             )
         return [number >= first for number in range(len(windows))]
 
-    def per_layer_embedding(self) -> PerLayerEmbedding | None:
+    def per_layer_embedding(self) -> PerLayerProjection | None:
         """Rows of every layer's own embedding."""
-        return PerLayerEmbedding(
-            vocab=self.vocab_size_per_layer_input,
-            layers=self.num_hidden_layers,
-            width=self.hidden_size_per_layer_input,
-            hidden=self.hidden_size,
-            eps=self.rms_norm_eps,
-        )
+        return PerLayerEmbedding(vocab=self.vocab_size_per_layer_input, **self.per_layer_sizes())
 
-    def per_layer_input(self, **own: Any) -> PerLayerInput:
+    def per_layer_sizes(self) -> dict[str, Any]:
+        """Sizes of every layer's own embedding."""
+        sizes = {"layers": self.num_hidden_layers, "width": self.hidden_size_per_layer_input}
+        return {**sizes, "hidden": self.hidden_size, "eps": self.rms_norm_eps}
+
+    def per_layer_input(self, **own: Any) -> Any:
         """What a layer adds of its own embedding."""
         sizes: dict[str, Any] = {"hidden": self.hidden_size, "width": self.hidden_size_per_layer_input}
         return PerLayerInput(**sizes, activation=self.activation, **own)
 
     def embeddings_and_head(self) -> dict[str, Any]:
         return {**super().embeddings_and_head(), "per_layer": self.per_layer_embedding()}
+
+
+STREAMS = 4
+"""Streams of a model with AltUp."""
+OTHERS = ("second", "third", "fourth")
+"""Streams other than the first, which blocks read, by their names in paths."""
+OTHER, EACH = "Xo", "Xs"
+STREAMS_MADE = {OTHER: str(STREAMS - 1), EACH: str(STREAMS), "Xt": str(STREAMS), "Xu": str(STREAMS)}
+STREAMS_LEGEND = {
+    "D": "hidden size",
+    OTHER: f"streams beside the one that a block reads, {STREAMS - 1}",
+    EACH: f"streams, {STREAMS}",
+    "Xt": f"streams that another is predicted from, {STREAMS}",
+    "Xu": f"streams that are predicted, {STREAMS}",
+}
+
+
+@record(kw_only=True)
+class AltUp(Part):
+    """Alternating updates: Baykal et al., "Alternating Updates for Efficient Transformers" (arXiv 2301.13310), with the
+    products of transformers' Gemma3nTextAltUp.
+
+    Before a block, each stream is predicted from all, by coefficients computed from the first one. After it, all are
+    corrected by what the block changed in the first, each by a coefficient computed from the block's result. `scaled`:
+    a vector multiplies the first stream before that gates the layer's own rows; else it is stored only.
+    """
+
+    hidden: Size
+    scaled: bool
+    eps: float = 1e-6
+
+    name: ClassVar[str] = "altup"
+    label: ClassVar[str] = "AltUp"
+    listed_after: ClassVar[tuple[str, int]] = (CrossAttention.name, 1)
+    letters: ClassVar[dict[str, str]] = {"hidden": "D"}
+    legend: ClassVar[dict[str, str]] = {letter: said for letter, said in STREAMS_LEGEND.items() if letter != OTHER}
+    made: ClassVar[dict[str, str]] = {letter: count for letter, count in STREAMS_MADE.items() if letter != OTHER}
+
+    def lines(self, at: str) -> tuple[Line, ...]:
+        """Coefficients and predictions, then coefficients and corrections."""
+        scale = Pointwise(f"{at}.out_scale", "B T D", weight="D")
+        return (
+            *self._routed(at, ""),
+            Matmul(f"{at}.predict_coefs", "B T Xs, Xs Xt Xu -> B T Xt Xu"),
+            Matmul(f"{at}.predict", "B T D Xt, B T Xt Xu -> B T D Xu"),
+            Pointwise(f"{at}.predict_add", "B T D Xs", kind="sum"),
+            *self._routed(at, "correct_"),
+            Matmul(f"{at}.correct_coefs", "B T Xs, Xs Xt -> B T Xt"),
+            Pointwise(f"{at}.innovation", "B T D", kind="sum"),
+            Pointwise(f"{at}.correct", "B T D Xs"),
+            Pointwise(f"{at}.correct_add", "B T D Xs", kind="sum"),
+            scale if self.scaled else Unused(scale),
+        )
+
+    def _routed(self, at: str, which: str) -> Iterator[Line]:
+        """What coefficients are computed from: both times by the same norm and the same matrix."""
+        owner = f"{at}.router"
+        yield Pointwise(
+            f"{at}.{which}router_norm", "B T D", weight="D", module=f"{owner}_norm" if which else None, kind="norm_rms"
+        )
+        yield Pointwise(f"{at}.{which}router_scale", "B T D", kind="scale")
+        yield Matmul(f"{at}.{which}router", "B T D, D Xs -> B T Xs", weight=owner if which else None)
+        yield Pointwise(f"{at}.{which}tanh", "B T Xs")
+
+
+@record(kw_only=True)
+class SparseFeedForward(FeedForward):
+    """Gated MLP. This share of the gate is set to 0, which saves no work (Gemma3nTextMLP)."""
+
+    gated: bool = True
+    sparsity: float
+
+    kind: ClassVar[str] = "sparse"
+
+    def lines(self, at: str) -> tuple[Line, ...]:
+        """Projections and activation, with the cut of the gate."""
+        gate, *rest = FeedForward.lines(self, at)
+        return (gate, Pointwise(f"{at}.sparsity", "B T F"), *rest)
+
+
+@record(kw_only=True)
+class AltUpResidual(Residual):
+    """Addition of a sublayer's result to all streams but the first."""
+
+    legend: ClassVar[dict[str, str]] = {name: STREAMS_LEGEND[name] for name in ("D", OTHER)}
+    made: ClassVar[dict[str, str]] = {OTHER: STREAMS_MADE[OTHER]}
+
+    def lines(self, at: str) -> tuple[Line, ...]:
+        """The addition."""
+        return (Pointwise(at, "B T Xo D", kind="residual"),)
+
+
+@record(kw_only=True)
+class AltUpExpand(Part):
+    """Further streams: products of the tokens' vectors with a matrix for each, rescaled to the length of the first one
+    (Gemma3nTextModel)."""
+
+    hidden: Size
+
+    name: ClassVar[str] = "streams"
+    listed_after: ClassVar[tuple[str, int]] = (Embedding.name, 1)
+    letters: ClassVar[dict[str, str]] = {"hidden": "D"}
+    legend: ClassVar[dict[str, str]] = {
+        "D": STREAMS_LEGEND["D"],
+        OTHER: STREAMS_LEGEND[OTHER],
+        "Do": "another vector as wide as D",
+    }
+    made: ClassVar[dict[str, str]] = {OTHER: STREAMS_MADE[OTHER], "Do": "D"}
+
+    def lines(self, at: str) -> tuple[Line, ...]:
+        """A product for each stream but the first, and their lengths."""
+        return (
+            *(Matmul(f"{at}.{name}", "B T D, D Do -> B T Do") for name in OTHERS),
+            Pointwise(f"{at}.rescale", "B T Xo D", kind="scale"),
+        )
+
+
+@record(kw_only=True)
+class AltUpMerge(AltUpExpand):
+    """Mean of all streams: of the first one, and of products of the others, rescaled to its length."""
+
+    name: ClassVar[str] = "merged"
+    listed_after: ClassVar[tuple[str, int]] = (LightningAttention.name, 0)
+
+    def lines(self, at: str) -> tuple[Line, ...]:
+        """The same products and lengths, and the mean."""
+        return *AltUpExpand.lines(self, at), Pointwise(f"{at}.mean", "B T D")
+
+
+@record(kw_only=True)
+class Laurel(Part):
+    """Input of attention plus a low-rank product of it, normed. It is added to the residual stream next to attention's
+    result. Menghani et al., "LAuReL" (arXiv 2411.07501), with the products of transformers' Gemma3nTextLaurelBlock."""
+
+    hidden: Size
+    rank: Size
+    eps: float = 1e-6
+
+    name: ClassVar[str] = "laurel"
+    listed_after: ClassVar[tuple[str, int]] = (CrossAttention.name, 0)
+    letters: ClassVar[dict[str, str]] = {"hidden": "D", "rank": "Ru"}
+    legend: ClassVar[dict[str, str]] = {"D": "hidden size", "Ru": "rank of the product beside attention"}
+
+    def lines(self, at: str) -> tuple[Line, ...]:
+        """Two products, a norm and a sum."""
+        return (
+            Matmul(f"{at}.down_proj", "B T D, D Ru -> B T Ru"),
+            Matmul(f"{at}.up_proj", "B T Ru, Ru D -> B T D"),
+            Pointwise(f"{at}.norm", "B T D", weight="D", kind="norm_rms"),
+            Pointwise(f"{at}.add", "B T D", kind="sum"),
+        )
 
 
 class Gemma3nLayer(NamedTuple):
@@ -310,6 +534,11 @@ class Gemma3n(PerLayerGemma):
         group = divide_exactly(heads, kv_heads, "num_attention_heads by key/value heads")
         return {"kv_heads": kv_heads, "group": group, "head_dim": require_even(self.head_dim)}
 
+    def embeddings_and_head(self) -> dict[str, Any]:
+        hidden = self.hidden_size
+        streams = {"expand_streams": AltUpExpand(hidden=hidden), "join_streams": AltUpMerge(hidden=hidden)}
+        return {**super().embeddings_and_head(), **streams}
+
     def mlp(self, layer: Gemma3nLayer) -> FeedForward:
         how: dict[str, Any] = {"hidden": self.hidden_size, "activation": self.activation, "gated": True}
         if layer.sparsity:
@@ -318,7 +547,7 @@ class Gemma3n(PerLayerGemma):
 
     def block(self, layer: Gemma3nLayer) -> Block:
         hidden, norm, eps = self.hidden_size, self.norm(), self.rms_norm_eps
-        laurel = Laurel(hidden=hidden, rank=self.laurel_rank, eps=eps)
+        laurel: Any = Laurel(hidden=hidden, rank=self.laurel_rank, eps=eps)
         sublayers = (
             Sublayer(self.attention(layer, cache="borrowed" if layer.borrowed else "own"), norm, norm),
             Sublayer(laurel, add=Residual(hidden=hidden, after=2**-0.5), parallel=True),
@@ -484,7 +713,7 @@ class Gemma4(Gemma4Base):
             activation=self.activation,
         )
 
-    def per_layer_embedding(self) -> PerLayerEmbedding | None:
+    def per_layer_embedding(self) -> PerLayerProjection | None:
         return super().per_layer_embedding() if self.hidden_size_per_layer_input else None
 
 
@@ -505,7 +734,6 @@ class EmbeddingGemma2Text(Gemma4Base):
     num_global_key_value_heads: PositiveInt = 1
     hidden_size_per_layer_input: PositiveInt = 512
     embedding_dim: PositiveInt = 768
-    vocab_size_per_layer_input = None
 
     class_prefixes = ("EmbeddingGemma2Text", "EmbeddingGemma2")
     task_heads = {
@@ -514,6 +742,9 @@ class EmbeddingGemma2Text(Gemma4Base):
     module_names, layer_module_names = per_layer_modules("ple_block.", "model.ple")
     full_kv_heads = property(attrgetter("num_global_key_value_heads"))
     attention_options = dict(causal=False)
+
+    def per_layer_embedding(self) -> PerLayerProjection:
+        return PerLayerProjection(**self.per_layer_sizes())
 
     def pooler(self, hidden: Any) -> TokenPooler:
         return TokenPooler(hidden=hidden, reads="each", width=self.embedding_dim)

@@ -52,4 +52,4 @@ class HyperConnected(DecoderBase):
         return replace(super().block(layer), streams=self.hyper_connection())
 
     def embeddings_and_head(self) -> dict[str, Any]:
-        return {**super().embeddings_and_head(), "hyper": self.hyper_head()}
+        return {**super().embeddings_and_head(), "join_streams": self.hyper_head()}

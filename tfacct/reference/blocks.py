@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from tfacct.architecture import blocks, parts
-from tfacct.reference.altup import AltUp
 from tfacct.reference.hyper import HyperConnection
 from tfacct.reference.module_classes import module_class
 from tfacct.reference.modules import Head, Linear, RMSNorm, Scale, norm
-from tfacct.reference.part_module import PartModule, family_module
+from tfacct.reference.part_module import PartModule, built, family_module
 from tfacct.reference.residual import residual
 from tfacct.reference.rotary import Angles
 from tfacct.reference.step import Step
@@ -45,7 +44,7 @@ class Block(nn.Module):
         shared = next((norm for norm in norms.values() if norm is not None and norm.shared), None)
         self.shared_norm = own_norm(shared)  # it stands first, so that what is shared goes by its name
         self.states: list[str] = []
-        self.altup = AltUp(block.streams) if isinstance(block.streams, parts.AltUp) else None
+        self.altup = built(block.streams)
         self.hc = None
         if isinstance(block.streams, parts.HyperConnection):
             self.hc = nn.ModuleDict({own.name: HyperConnection(block.streams) for own in block.sublayers})
@@ -86,7 +85,7 @@ class Block(nn.Module):
             x = add(x, result)
         return x, *kept
 
-    def _on_streams(self, altup: AltUp, streams: Tensor, step: Step, past: Kept) -> tuple[Tensor, ...]:
+    def _on_streams(self, altup: Any, streams: Tensor, step: Step, past: Kept) -> tuple[Tensor, ...]:
         """Streams behind the block, and its states: all sublayers but the last work on the first prediction."""
         kept: list[Tensor] = []
         *first, last = self.names

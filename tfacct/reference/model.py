@@ -15,7 +15,6 @@ from tfacct.architecture.blocks import Block, Stack, in_order, numbered
 from tfacct.base.errors import ConfigError
 from tfacct.base.record import record
 from tfacct.reference import blocks
-from tfacct.reference.altup import AltUpStreams
 from tfacct.reference.blocks import Kept, MtpHead, own_norm, run, share, through
 from tfacct.reference.classes import Classes, Pooler
 from tfacct.reference.convolutions import FirstConvolution, Stem
@@ -25,8 +24,7 @@ from tfacct.reference.hyper import HyperHead, HyperMean
 from tfacct.reference.images import AttentionPooler, Merger, Patches, Projector, TokenPooler, merging
 from tfacct.reference.module_classes import module_class
 from tfacct.reference.modules import ACTIVATIONS, Head, Tokens, Unused
-from tfacct.reference.part_module import Past, family_module
-from tfacct.reference.per_layer import PerLayerEmbedding, PerLayerProjection
+from tfacct.reference.part_module import Past, built, family_module
 from tfacct.reference.positions import AddedEmbedding, ClassAndPatches, Crossed, Positions, Segments, Sines
 from tfacct.reference.rotary import Angles
 from tfacct.reference.step import Step
@@ -164,16 +162,11 @@ class Decoder(nn.Module):
             if self.encoder.embed is not None and isinstance(own, parts.Embedding) and own.shared:
                 self.encoder.embed.weight = table.weight
         self.embed_norm = own_norm(shape.embed_norm)
-        self.per_layer: PerLayerEmbedding | PerLayerProjection | None = None
-        if (rows := shape.per_layer) is not None:
-            self.per_layer = PerLayerProjection(rows) if rows.vocab is None else PerLayerEmbedding(rows)
-        named = {name: part for end in shape.ends() for name, part in end.items()}
-        expand, merge = named.get("streams"), named.get("merged")
-        self.streams = AltUpStreams(expand) if isinstance(expand, parts.AltUpExpand) else None
-        self.merged = AltUpStreams(merge) if isinstance(merge, parts.AltUpMerge) else None
-        self.hc_head: nn.Module | None = HyperMean() if isinstance(shape.hyper, parts.HyperMean) else None
-        if isinstance(shape.hyper, parts.HyperHead):
-            self.hc_head = HyperHead(shape.hyper)
+        self.per_layer: Any = built(shape.per_layer)
+        self.streams, self.merged = built(shape.expand_streams), built(shape.join_streams)
+        self.hc_head: nn.Module | None = HyperMean() if isinstance(shape.join_streams, parts.HyperMean) else None
+        if isinstance(shape.join_streams, parts.HyperHead):
+            self.hc_head = HyperHead(shape.join_streams)
         self.each = shape.streams.streams if isinstance(shape.streams, parts.HyperConnection) else 1
         self.lends = any(isinstance(part, parts.Attention) and part.borrowed for part in shape.attentions)
         self.blocks = _blocks(shape.stacks, fused=fused, keep_all=keep_all)

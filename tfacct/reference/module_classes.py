@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from tfacct.architecture import parts
-from tfacct.reference.altup import Laurel, SparseFeedForward
 from tfacct.reference.attention import Attention
 from tfacct.reference.bent import XieluFeedForward
 from tfacct.reference.compressed import CompressedAttention
@@ -18,7 +17,6 @@ from tfacct.reference.mamba2 import Mamba2
 from tfacct.reference.mixing import ShortConvolution
 from tfacct.reference.modules import FeedForward
 from tfacct.reference.part_module import PartModule, family_module
-from tfacct.reference.per_layer import PerLayerInput
 from tfacct.reference.shared import AdaptedFeedForward, JoinedAttention, SharedOutput
 
 MODULES: dict[type[parts.Part], type[PartModule]] = {
@@ -35,12 +33,9 @@ MODULES: dict[type[parts.Part], type[PartModule]] = {
     parts.LightningAttention: LightningAttention,
     parts.FeedForward: FeedForward,
     parts.AdaptedFeedForward: AdaptedFeedForward,
-    parts.SparseFeedForward: SparseFeedForward,
     parts.XieluFeedForward: XieluFeedForward,
     parts.Experts: Experts,
-    parts.Laurel: Laurel,
     parts.SharedOutput: SharedOutput,
-    parts.PerLayerInput: PerLayerInput,
 }
 """Modules of the parts of blocks."""
 

@@ -57,3 +57,9 @@ def family_module(part: parts.Part) -> Any:
     if not kind.__module__.startswith(FAMILIES):
         return None
     return getattr(import_module(f"{kind.__module__}_reference"), kind.__name__)
+
+
+def built(part: parts.Part | None) -> Any:
+    """Module of a part that a family's module defines. None of any other part."""
+    own = None if part is None else family_module(part)
+    return None if own is None else own(part)

@@ -1,6 +1,5 @@
 """The parts a transformer is put together from: their sizes, their axes, their lines."""
 
-from tfacct.architecture.parts.altup import AltUp, AltUpExpand, AltUpMerge, AltUpResidual, Laurel, SparseFeedForward
 from tfacct.architecture.parts.attention import (
     Attention,
     DistanceBias,
@@ -38,22 +37,19 @@ from tfacct.architecture.parts.merger import Averaged, Deepstack, GatedMerger, M
 from tfacct.architecture.parts.mtp import MtpProjection
 from tfacct.architecture.parts.norm import GatedNorm, Norm
 from tfacct.architecture.parts.part import Mixer, Part
-from tfacct.architecture.parts.per_layer import PerLayerEmbedding, PerLayerInput
 from tfacct.architecture.parts.projector import NamedTensors, Projector
 from tfacct.architecture.parts.residual import GatedResidual, LerpResidual, Residual, Scale
 from tfacct.architecture.parts.shared import JoinedAttention, SharedOutput
 from tfacct.ledger.paths import ENCODER, MTP
 
 _LISTED: tuple[type[Part], ...] = (
-    *(Embedding, PerLayerEmbedding, AltUpExpand, Positions, Segments, RelativeBias, Distances),
+    *(Embedding, Positions, Segments, RelativeBias, Distances),
     FirstConvolution,
     *(
         Attention,
         LatentAttention,
         CompressedAttention,
         CrossAttention,
-        Laurel,
-        AltUp,
         HyperConnection,
         FeedForward,
         Experts,
@@ -63,7 +59,6 @@ _LISTED: tuple[type[Part], ...] = (
         ShortConvolution,
         DeltaNet,
         LightningAttention,
-        AltUpMerge,
         HyperHead,
         Deepstack,
         Norm,
@@ -101,10 +96,6 @@ __all__ = [
     "OF_SOURCE",
     "SOURCES",
     "AdaptedFeedForward",
-    "AltUp",
-    "AltUpExpand",
-    "AltUpMerge",
-    "AltUpResidual",
     "Attention",
     "AttentionPooler",
     "Averaged",
@@ -134,7 +125,6 @@ __all__ = [
     "Indexer",
     "JoinedAttention",
     "LatentAttention",
-    "Laurel",
     "LerpResidual",
     "LightningAttention",
     "Mamba",
@@ -147,8 +137,6 @@ __all__ = [
     "Norm",
     "Part",
     "Patches",
-    "PerLayerEmbedding",
-    "PerLayerInput",
     "PixelShuffle",
     "Pooler",
     "Positions",
@@ -163,7 +151,6 @@ __all__ = [
     "Segments",
     "SharedOutput",
     "ShortConvolution",
-    "SparseFeedForward",
     "Stem",
     "Temperature",
     "TokenPooler",

@@ -55,6 +55,7 @@ class FeedForward(Part):
     channel_scale: bool = False
 
     name: ClassVar[str] = "mlp"
+    kind: ClassVar[str] = "dense"
     letters: ClassVar[dict[str, str]] = {"hidden": "D", "width": "F"}
     legend: ClassVar[dict[str, str]] = {
         "D": "hidden size",

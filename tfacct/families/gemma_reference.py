@@ -1,4 +1,5 @@
-"""The reference model's AltUp and LAuReL (transformers' Gemma3nTextAltUp, Gemma3nTextLaurelBlock and Gemma3nTextModel).
+"""The torch modules of Gemma 3n's AltUp and LAuReL (transformers' Gemma3nTextAltUp, Gemma3nTextLaurelBlock and
+Gemma3nTextModel), and of the per-layer embeddings of Gemma 3n and Gemma 4 (Gemma4TextModel).
 
 Shapes: x is (batch, tokens, hidden), streams are (batch, tokens, hidden, streams).
 """
@@ -10,10 +11,12 @@ from statistics import NormalDist
 import torch
 from torch import Tensor, nn
 
-from tfacct.architecture import parts
-from tfacct.architecture.parts.altup import OTHERS, STREAMS
-from tfacct.reference.modules import Add, FeedForward, Linear, Product, RMSNorm, Scale, Work
+from tfacct.families import gemma
+from tfacct.families.gemma import STREAMS
+from tfacct.reference.modules import Activation, Add, Embedding, FeedForward, Linear, Product, RMSNorm, Scale, Work
 from tfacct.reference.part_module import PartModule
+from tfacct.reference.residual import Residual
+from tfacct.reference.step import Step
 
 LEAST = 1e-5
 """Smallest square of a stream's length: the class's own number."""
@@ -41,7 +44,7 @@ class Correct(Work):
 
 
 class Vector(Work):
-    """Elements times a number of their own each."""
+    """Elements, each times its own number."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -52,9 +55,9 @@ class Vector(Work):
 
 
 class AltUp(nn.Module):
-    """Predictions in front of a block, corrections behind it."""
+    """Predictions before a block, corrections after it."""
 
-    def __init__(self, part: parts.AltUp) -> None:
+    def __init__(self, part: gemma.AltUp) -> None:
         super().__init__()
         hidden = part.hidden
         self.router_norm, self.correct_router_norm = (RMSNorm(hidden, part.eps) for _ in range(2))
@@ -101,29 +104,46 @@ class Mean(Work):
         return streams.mean(dim=-1)
 
 
-class AltUpStreams(nn.Module):
-    """The other streams, made of the first or put together with it."""
+class AltUpExpand(nn.Module):
+    """Streams other than the first."""
 
-    def __init__(self, part: parts.AltUpExpand) -> None:
+    def __init__(self, part: gemma.AltUpExpand) -> None:
         super().__init__()
-        for name in OTHERS:
+        for name in gemma.OTHERS:
             self.add_module(name, Linear(part.hidden, part.hidden, bias=False))
         self.rescale = Rescale()
-        self.mean = Mean() if isinstance(part, parts.AltUpMerge) else None
 
     def forward(self, x: Tensor) -> Tensor:
-        """All streams of a vector; where they are merged, one vector of all streams."""
-        read = [x] * len(OTHERS) if self.mean is None else [x[..., at + 1] for at in range(len(OTHERS))]
-        first = x if self.mean is None else x[..., 0]
-        made = torch.stack([getattr(self, name)(each) for name, each in zip(OTHERS, read, strict=True)], dim=-1)
-        every = torch.cat((first.unsqueeze(-1), self.rescale(made, first)), dim=-1)
-        return every if self.mean is None else self.mean(every)
+        """All streams, of the first one."""
+        return self.joined(x, [x] * len(gemma.OTHERS))
+
+    def joined(self, first: Tensor, read: list[Tensor]) -> Tensor:
+        """The first stream, and the products of what the others `read`."""
+        made = torch.stack([getattr(self, name)(each) for name, each in zip(gemma.OTHERS, read, strict=True)], dim=-1)
+        return torch.cat((first.unsqueeze(-1), self.rescale(made, first)), dim=-1)
+
+
+class AltUpMerge(AltUpExpand):
+    """One stream of all."""
+
+    def __init__(self, part: gemma.AltUpMerge) -> None:
+        super().__init__(part)
+        self.mean = Mean()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Mean of all streams."""
+        out: Tensor = self.mean(self.joined(x[..., 0], [x[..., at + 1] for at in range(len(gemma.OTHERS))]))
+        return out
+
+
+class AltUpResidual(Residual):
+    """A result added to all streams but the first."""
 
 
 class Laurel(PartModule):
     """A product of low rank, and what it reads."""
 
-    def __init__(self, part: parts.Laurel) -> None:
+    def __init__(self, part: gemma.Laurel) -> None:
         super().__init__()
         self.down_proj = Linear(part.hidden, part.rank, bias=False)
         self.up_proj = Linear(part.rank, part.hidden, bias=False)
@@ -135,7 +155,7 @@ class Laurel(PartModule):
 
 
 class Sparsity(Work):
-    """What lies above a bound, less it: of numbers spread as in a Gaussian, this share lies below."""
+    """Excess over a bound, which this share of normally distributed numbers does not reach."""
 
     def __init__(self, share: float) -> None:
         super().__init__()
@@ -147,9 +167,9 @@ class Sparsity(Work):
 
 
 class SparseFeedForward(FeedForward):
-    """A gated network, its gate cut at a bound."""
+    """A gated MLP, its gate cut at a bound."""
 
-    def __init__(self, part: parts.SparseFeedForward) -> None:
+    def __init__(self, part: gemma.SparseFeedForward) -> None:
         super().__init__(part)
         self.sparsity = Sparsity(part.sparsity)
 
@@ -157,3 +177,62 @@ class SparseFeedForward(FeedForward):
         assert self.gate_proj is not None
         out: Tensor = self.down_proj(self.act(self.up_proj(x), self.sparsity(self.gate_proj(x))))
         return out
+
+
+class PerLayerProjection(nn.Module):
+    """Rows of every layer, (batch, tokens, layers, width), from the vectors of tokens alone."""
+
+    def __init__(self, part: gemma.PerLayerProjection) -> None:
+        super().__init__()
+        self.sizes = part.layers, part.width
+        self.project = Linear(part.hidden, part.layers * part.width, bias=False)
+        self.project_scale = Scale(part.hidden**-0.5)
+        self.norm = RMSNorm(part.width, part.eps)
+
+    def rows(self, _tokens: Tensor, x: Tensor) -> Tensor:
+        """Rows of all layers."""
+        rows: Tensor = self.norm(torch.unflatten(self.project_scale(self.project(x)), -1, self.sizes))
+        return rows
+
+
+class PerLayerEmbedding(Embedding):
+    """Rows of every layer, (batch, tokens, layers, width), from the tokens and their vectors."""
+
+    def __init__(self, part: gemma.PerLayerEmbedding) -> None:
+        super().__init__(part.vocab, part.layers * part.width)
+        self.sizes = part.layers, part.width
+        self.scale = Scale(part.width**0.5)
+        self.project = Linear(part.hidden, part.layers * part.width, bias=False)
+        self.project_scale = Scale(part.hidden**-0.5)
+        self.norm = RMSNorm(part.width, part.eps)
+        self.add, self.sum_scale = Add(), Scale(2.0**-0.5)
+
+    def rows(self, tokens: Tensor, x: Tensor) -> Tensor:
+        """Rows of all layers."""
+        own = self.scale(torch.unflatten(self(tokens), -1, self.sizes))
+        made = self.norm(torch.unflatten(self.project_scale(self.project(x)), -1, self.sizes))
+        rows: Tensor = self.sum_scale(self.add(made, own))
+        return rows
+
+
+class PerLayerInput(PartModule):
+    """What a layer adds of its own rows."""
+
+    takes = ("step",)
+
+    def __init__(self, part: gemma.PerLayerInput) -> None:
+        super().__init__()
+        self.gate_proj = Linear(part.hidden, part.width, bias=False)
+        self.act = Activation(part.activation)
+        self.up_proj = Linear(part.width, part.hidden, bias=False)
+        self.number = 0
+
+    def forward(self, x: Tensor, step: Step) -> Tensor:
+        assert step.per_layer is not None
+        out: Tensor = self.up_proj(self.act(self._own(step.per_layer), self.gate_proj(x)))
+        return out
+
+    def _own(self, rows: Tensor) -> Tensor:
+        """A view of the layer's own rows: those of the first layer where a symbol counts the layers, since a proof may
+        not assume that there are others."""
+        return rows[:, :, self.number if isinstance(rows.shape[2], int) else 0]
