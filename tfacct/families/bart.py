@@ -32,6 +32,8 @@ DROPOUTS: Mapping[str, tuple[str, float | None]] = {
 MORE_DROPOUT = {**DROPOUTS, "attention": ("attention_dropout", 0.1)}
 EMBEDDING_PER_SIDE = {"embed": "model.decoder.embed_tokens", "encoder.embed": "model.encoder.embed_tokens"}
 
+SHARED = "both sides share a table"
+
 
 def side_modules(ours: str, theirs: str) -> dict[str, str]:
     """Modules of one side: positions, layers, and the decoder's cross-attention."""
@@ -342,8 +344,7 @@ class Marian(BartBase):
             raise self.refused("tie_word_embeddings", False)
         if shared and target != self.vocab_size:
             raise ConfigError(
-                f"decoder_vocab_size = {target:,} contradicts vocab_size = {self.vocab_size:,}:"
-                " both sides share a table",
+                f"decoder_vocab_size = {target:,} contradicts vocab_size = {self.vocab_size:,}: {SHARED}",
                 "share_encoder_decoder_embeddings=false gives each its own",
             )
         super().check()
@@ -375,12 +376,9 @@ class FSMT(BartBase):
     module_names = {**EMBEDDING_PER_SIDE, "lm_head": ".decoder.output_projection"}
 
     def check(self) -> None:
-        if self.tie_word_embeddings and self.src_vocab_size != self.vocab_size:
-            raise ConfigError(
-                f"src_vocab_size = {self.src_vocab_size:,} contradicts tgt_vocab_size = {self.vocab_size:,}:"
-                " both sides share a table",
-                "tie_word_embeddings=false gives each its own",
-            )
+        if self.tie_word_embeddings:
+            hint = "tie_word_embeddings=false gives each its own"
+            self.agrees("src_vocab_size", self.vocab_size, "tgt_vocab_size", f": {SHARED}", hint)
         super().check()
 
     def hf_module_names(self) -> Mapping[str, str]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Union, get_args, get
 
 from pydantic import Field
 
+from tfacct.base.errors import ConfigError
 from tfacct.families.family_config import FamilyConfig
 from tfacct.families.fields import divide_exactly
 from tfacct.families.task_heads import TaskHead
@@ -116,6 +117,13 @@ class Family(Base):
     def require_if_given(self, values: Mapping[str, object]) -> None:
         """Refuse any other value of these fields, except None. Raises ConfigError."""
         self.require({name: value for name, value in values.items() if getattr(self, name) is not None})
+
+    def agrees(self, field: str, size: int, what: str, more: str = "", hint: str | None = None) -> None:
+        """Refuse a field that is given and is not the size derived from others, `what`. Raises ConfigError."""
+        given = getattr(self, field)
+        if given not in (None, size):
+            name = self.attribute_map.get(field, field)
+            raise ConfigError(f"{name} = {given:,} contradicts {what} = {size:,}{more}", hint)
 
     def divide(self, field: str, by: str, hint: str | None = None) -> int:
         """One size by another, exactly; errors name them as the config does. Raises ConfigError."""

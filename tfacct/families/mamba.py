@@ -173,11 +173,9 @@ class Mamba(MambaBase):
         given = (
             self.expand != type(self).model_fields["expand"].default and "intermediate_size" in self.model_fields_set
         )
-        if given and self.intermediate_size != wide:
-            raise ConfigError(
-                f"intermediate_size = {self.intermediate_size:,} contradicts expand · hidden_size = {wide:,}",
-                f"drop one: {setting('intermediate_size')} takes expand",
-            )
+        if given:
+            hint = f"drop one: {setting('intermediate_size')} takes expand"
+            self.agrees("intermediate_size", wide, "expand · hidden_size", hint=hint)
 
     def check(self) -> None:
         self.check_width()
@@ -521,10 +519,7 @@ class ZambaDecoder(HybridFamily, Decoder):
         size, hidden = self.head_dim, self.hidden_size
         if self.num_attention_heads * size != 2 * hidden:
             raise ConfigError(f"head_dim = {size:,} contradicts 2 · hidden_size / num_attention_heads")
-        if self.attention_hidden_size not in (None, 2 * hidden):
-            raise ConfigError(
-                f"attention_hidden_size = {self.attention_hidden_size:,} contradicts 2 · hidden_size = {2 * hidden:,}"
-            )
+        self.agrees("attention_hidden_size", 2 * hidden, "2 · hidden_size")
         return JoinedAttention(
             hidden=hidden,
             kv_heads=self.num_key_value_heads,
@@ -649,11 +644,7 @@ class Zamba2(Mamba2Family, ZambaDecoder):
     def mixer(self) -> Mamba2Mixer:
         heads, inner = self.n_mamba_heads, self.mamba_expand * self.hidden_size
         size = divide_exactly(inner, heads, "mamba_expand · hidden_size by n_mamba_heads")
-        if self.mamba_headdim not in (None, size):
-            raise ConfigError(
-                f"mamba_headdim = {self.mamba_headdim:,} contradicts mamba_expand · hidden_size / n_mamba_heads ="
-                f" {size:,}"
-            )
+        self.agrees("mamba_headdim", size, "mamba_expand · hidden_size / n_mamba_heads")
         return Mamba2Mixer(
             hidden=self.hidden_size,
             groups=self.mamba_ngroups,

@@ -360,11 +360,9 @@ class MiniMaxM3VL(MiniMaxDecoder):
         return require_even(size, "rotated elements of a head:")
 
     def check(self) -> None:
-        if self.moe_intermediate_size not in (None, self.intermediate_size):  # the class does not read it
-            raise ConfigError(
-                f"moe_intermediate_size = {self.moe_intermediate_size:,} contradicts intermediate_size ="
-                f" {self.intermediate_size:,}, the width of an expert"
-            )
+        # The class does not read it.
+        width = self.intermediate_size
+        self.agrees("moe_intermediate_size", width, "intermediate_size", ", the width of an expert")
 
     def layers(self) -> list[Layer]:
         both = zip(self.sparse_layers(), self.moe_layers(), strict=True)

@@ -4,7 +4,6 @@ from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 from tfacct.architecture.parts import Attention, Experts
-from tfacct.base.errors import ConfigError
 from tfacct.base.record import record
 from tfacct.families.decoder import Decoder, Layer
 from tfacct.families.family import ABSENT
@@ -102,11 +101,7 @@ class JetMoe(Decoder):
 
     def check(self) -> None:
         heads = self.num_key_value_heads * self.num_experts_per_tok
-        if self.num_attention_heads not in (None, heads):
-            raise ConfigError(
-                f"num_attention_heads = {self.num_attention_heads:,} contradicts num_key_value_heads ·"
-                f" num_experts_per_tok = {heads:,}"
-            )
+        self.agrees("num_attention_heads", heads, "num_key_value_heads · num_experts_per_tok")
 
     def attention(self, layer: Layer, **own: Any) -> Any:
         return MixtureOfAttention(
