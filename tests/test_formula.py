@@ -22,11 +22,11 @@ from tfacct.architecture.blocks import Block, Stack
 from tfacct.architecture.letters import explained
 from tfacct.architecture.parts import (
     Attention,
-    CompressedAttention,
     FeedForward,
     Mixer,
 )
 from tfacct.base.errors import TfacctError
+from tfacct.families.deepseek_v4 import CompressedAttention
 from tfacct.families.rare.t5gemma2 import MergedAttention
 from tfacct.families.rare.zaya import CCA
 from tfacct.ledger.einsum import AXIS

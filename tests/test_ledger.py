@@ -7,7 +7,6 @@ from tfacct import load
 from tfacct.architecture.blocks import Block, Stack
 from tfacct.architecture.parts import (
     Attention,
-    CompressedAttention,
     CrossAttention,
     Embedding,
     FeedForward,
@@ -19,6 +18,7 @@ from tfacct.architecture.parts import (
     Rotary,
 )
 from tfacct.architecture.transformer import Transformer
+from tfacct.families.deepseek_v4 import CompressedAttention
 from tfacct.families.rare.diffllama import DifferentialAttention
 from tfacct.families.rare.rwkv import TimeMix
 from tfacct.ledger import workload

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from tests.conftest import SHAPES, TINY, by_kind, tiny
 from tfacct import load
 from tfacct.accounts.passes import backward_flops, decode_flops, forward_flops
-from tfacct.architecture.parts import Attention, CompressedAttention, Experts, LatentAttention, Rotary
+from tfacct.architecture.parts import Attention, Experts, LatentAttention, Rotary
+from tfacct.families.deepseek_v4 import CompressedAttention
 from tfacct.families.rare.diffllama import DifferentialAttention
 from tfacct.ledger.einsum import pairs, seen
 from tfacct.ledger.groups import KEPT, SEEN

@@ -11,7 +11,6 @@ from typing import Literal, TypeAlias, TypeVar
 
 from tfacct.architecture.parts import (
     Attention,
-    CompressedAttention,
     CrossAttention,
     Experts,
     FeedForward,
@@ -23,6 +22,7 @@ from tfacct.architecture.parts import (
     Part,
     Residual,
     Scale,
+    SelfAttention,
     SharedOutput,
 )
 from tfacct.base.record import record
@@ -30,17 +30,13 @@ from tfacct.ledger import paths
 from tfacct.ledger.einsum import Size
 
 Order: TypeAlias = Literal["pre", "post", "parallel"]
-COMPRESSES = {"light": "lightly compressed", "heavy": "heavily compressed", None: "uncompressed"}
-"""Kinds of blocks by how their tokens are compressed."""
 PartT = TypeVar("PartT", bound=Part)
 
 POSITIONS = "positions"
 """Trait of attention: whether queries and keys are rotated by their positions."""
 
 Named: TypeAlias = tuple[str, Part]
-Added: TypeAlias = (
-    Attention | LatentAttention | CompressedAttention | CrossAttention | Mixer | FeedForward | Experts | SharedOutput
-)
+Added: TypeAlias = SelfAttention | CrossAttention | Mixer | FeedForward | Experts | SharedOutput
 """Parts whose results are added to the stream."""
 
 
@@ -146,9 +142,9 @@ class Block:
         return next((sublayer.part for sublayer in self.sublayers if isinstance(sublayer.part, kind)), None)
 
     @property
-    def attention(self) -> Attention | LatentAttention | CompressedAttention | None:
+    def attention(self) -> SelfAttention | None:
         """Self-attention of the block; None if it has none."""
-        return self.find(Attention) or self.find(LatentAttention) or self.find(CompressedAttention)
+        return self.find(SelfAttention)
 
     @property
     def window(self) -> Size | None:
@@ -180,8 +176,8 @@ class Block:
             found["cache"] = "borrowing"
         if isinstance(attention, Attention):
             found["keys"] = "choosing" if attention.indexer else "borrowing" if attention.borrowed else "keeping"
-        if isinstance(attention, CompressedAttention):
-            found["tokens"] = COMPRESSES[attention.kind]
+        if attention is not None and attention.compression is not None:
+            found["tokens"] = attention.compression.label
         if attention is not None:
             found[POSITIONS] = "unrotated" if attention.rotary is None else "rotated"
         return found

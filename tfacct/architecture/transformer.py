@@ -12,10 +12,8 @@ from tfacct.architecture.grouped import group, grouped, in_whole_windows, longes
 from tfacct.architecture.letters import Names
 from tfacct.architecture.parts import (
     CHOSEN,
-    Attention,
     Averaged,
     Classes,
-    CompressedAttention,
     Deepstack,
     DisentangledAttention,
     Distances,
@@ -37,6 +35,7 @@ from tfacct.architecture.parts import (
     Projector,
     RelativeBias,
     Segments,
+    SelfAttention,
     Stem,
 )
 from tfacct.base.errors import UsageError
@@ -258,7 +257,7 @@ class Transformer:
         return [(stack, part) for stack, part in found if part is not None]
 
     @property
-    def attentions(self) -> tuple[Attention | LatentAttention | CompressedAttention, ...]:
+    def attentions(self) -> tuple[SelfAttention, ...]:
         """Self-attention of each stack behind the encoder that has any; empty for a state-space model."""
         found = (stack.block.attention for stack in self.stacks)
         return tuple(attention for attention in found if attention is not None)
@@ -302,8 +301,7 @@ class Transformer:
     @property
     def query_heads(self) -> list[Size]:
         """The numbers of query heads that there are, in all kinds of blocks and on both sides."""
-        attending = (Grouped, LatentAttention, CompressedAttention)
-        heads = (part.heads for part in self.parts() if isinstance(part, attending))
+        heads = (part.heads for part in self.parts() if isinstance(part, Grouped | SelfAttention))
         return list(dict.fromkeys(heads))
 
     def with_kv_heads(self, kv_heads: Size | None) -> Transformer:
@@ -322,9 +320,9 @@ class Transformer:
                         "num_key_value_heads: keys and values come from a latent here, which no heads share"
                     )
                 return part.running("unpacked")
-            if isinstance(part, CompressedAttention) and kv_heads not in (None, 1):
-                raise UsageError("num_key_value_heads: keys are values too here, of one head")
             if not isinstance(part, Grouped):
+                if isinstance(part, SelfAttention) and kv_heads not in (None, 1):
+                    raise UsageError("num_key_value_heads: keys are values too here, of one head")
                 return part
             return part.with_kv_heads(part.heads if kv_heads is None else kv_heads)
 

@@ -307,7 +307,7 @@ def _blocks(stacks: Sequence[Stack], *, fused: bool, keep_all: bool) -> nn.Modul
     return built
 
 
-def _angles(part: parts.Attention | parts.LatentAttention | parts.CompressedAttention | None) -> Angles | None:
+def _angles(part: parts.SelfAttention | None) -> Angles | None:
     """The angles of a block's attention, where it has any and they turn."""
     if part is None or part.rotary is None:
         return None

@@ -5,7 +5,6 @@ from __future__ import annotations
 from tfacct.architecture import parts
 from tfacct.reference.attention import Attention
 from tfacct.reference.bent import XieluFeedForward
-from tfacct.reference.compressed import CompressedAttention
 from tfacct.reference.cross import CrossAttention
 from tfacct.reference.delta import DeltaNet
 from tfacct.reference.disentangled import DisentangledAttention
@@ -24,7 +23,6 @@ MODULES: dict[type[parts.Part], type[PartModule]] = {
     parts.JoinedAttention: JoinedAttention,
     parts.DisentangledAttention: DisentangledAttention,
     parts.LatentAttention: LatentAttention,
-    parts.CompressedAttention: CompressedAttention,
     parts.CrossAttention: CrossAttention,
     parts.Mamba: Mamba,
     parts.Mamba2: Mamba2,

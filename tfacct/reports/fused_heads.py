@@ -13,7 +13,7 @@ def beyond_kernels(shape: Transformer, *, full: bool) -> str | None:
     """Reason why a step with sdpa is not counted, `full` in fp32; None if it is."""
     for part in shape.attentions:
         latent = isinstance(part, LatentAttention)
-        widths = (part.query, part.value_dim) if isinstance(part, LatentAttention) else (part.head_dim,)
+        widths = (part.query, part.value_dim) if isinstance(part, LatentAttention) else (part.axes()["H"],)
         heads = next((one for one in widths if one % STEP or (one > WIDEST and not latent)), None)
         if heads is not None:
             return f"sdpa has not been measured with heads of {heads}: {_instead(heads, flash=not full and not latent)}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfacct.accounts.memory import cache_bytes, next_token_bytes, token_bytes, unwindowed_cache_bytes
 from tfacct.accounts.metrics import Point, cache_overtakes
-from tfacct.architecture.parts import Attention, CompressedAttention, LatentAttention
+from tfacct.architecture.parts import Attention, LatentAttention
 from tfacct.base import units
 from tfacct.base.errors import listed
 from tfacct.ledger.einsum import letters
@@ -281,7 +281,7 @@ def is_latent(subject: LoadedModel) -> bool:
 
 def is_compressed(subject: LoadedModel) -> bool:
     """True if keys are values too, of one head: no heads share them, and none can have their own."""
-    return bool(subject.architecture.having(CompressedAttention))
+    return any(part.compression is not None for part in subject.architecture.attentions)
 
 
 def _one(subject: LoadedModel, fact: dict[str, Any], request: Request, cached: str, mesh: Mesh | None = None) -> Table:

@@ -10,7 +10,7 @@ from typing import Any
 from tfacct.accounts.sharding.mesh import BOTH, Mesh
 from tfacct.accounts.sharding.stages import blocks_in, sorts, stages
 from tfacct.accounts.sharding.stages import part as part_of
-from tfacct.architecture.parts import Attention, CompressedAttention, LatentAttention
+from tfacct.architecture.parts import Attention, LatentAttention
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError, UsageError
 from tfacct.base.spelling import option
@@ -98,7 +98,7 @@ def _unparted(shape: Transformer, mesh: Mesh) -> Iterator[str]:
         if isinstance(part, Attention) and not part.causal and (part.window is not None or shape.bias is not None):
             odd = "windows to both sides" if part.window is not None else "scores of distances"
             yield f"{odd} beside {cp if mesh.cp > 1 else ulysses}, which a rank's part of the tokens does not have"
-        if isinstance(part, CompressedAttention):
+        if part.compression is not None:
             yield f"compressed keys beside {cp if mesh.cp > 1 else ulysses}: which rank makes them is not known"
         elif isinstance(part, LatentAttention):
             what = "the latent or what is made of it" if mesh.cp > 1 else "which heads the shared key goes with"
@@ -106,7 +106,7 @@ def _unparted(shape: Transformer, mesh: Mesh) -> Iterator[str]:
         elif mesh.cp > 1 and mesh.cp_method == "ring" and part.window is not None:
             gather = option("cp_method", "gather")
             yield f"windows beside {cp} in a ring, which may skip keys that no query sees; {gather} has one"
-        elif mesh.cp > 1 and mesh.cp_method == "ring" and part.sinks:
+        elif mesh.cp > 1 and mesh.cp_method == "ring" and isinstance(part, Attention) and part.sinks:
             yield f"sinks beside {cp} in a ring: each step would count them"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tfacct.architecture.parts import Attention, CompressedAttention, LatentAttention, Stem
+from tfacct.architecture.parts import Attention, LatentAttention, SelfAttention, Stem
 from tfacct.base import units
 from tfacct.loading.model import LoadedModel
 
@@ -83,7 +83,7 @@ def _compressed(settings: Sequence[LoadedModel], *, kept: bool, masked: bool) ->
         if masked
         else " All of these keys are counted, as transformers runs them (--masked: only those that a token sees)."
     )
-    window = next(part.window for _, part in settings[0].architecture.having(CompressedAttention))
+    window = next(part.window for part in settings[0].architecture.attentions if part.compression is not None)
     total = sum(stack.count for stack in settings[0].architecture.stacks)
     return [f"In {total:,} blocks a token sees the last {window:,} tokens; {'; '.join(each[0])}.{follows}"]
 
@@ -106,12 +106,11 @@ def shrinking(facts: Sequence[Mapping[str, Any]]) -> list[str]:
 def _of_keys(subject: LoadedModel) -> tuple[str, ...]:
     """The blocks whose tokens are compressed, in words."""
     found = []
-    for stack, part in subject.architecture.having(CompressedAttention):
-        if part.kind is not None:
-            chosen = f", of which an indexer chooses at most {part.index_top:,}" if part.index_top is not None else ""
-            found.append(
-                f"in {stack.count:,} of them also keys made of {part.light or part.heavy:,} tokens each{chosen}"
-            )
+    for stack, part in subject.architecture.having(SelfAttention):
+        keys = part.compression
+        if keys is not None and keys.tokens is not None:
+            chosen = f", of which an indexer chooses at most {keys.chosen:,}" if keys.chosen is not None else ""
+            found.append(f"in {stack.count:,} of them also keys made of {keys.tokens:,} tokens each{chosen}")
     return tuple(found)
 
 

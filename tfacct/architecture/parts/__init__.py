@@ -9,10 +9,10 @@ from tfacct.architecture.parts.attention import (
     ReadNorm,
     Rotary,
     Scales,
+    SelfAttention,
     Temperature,
 )
 from tfacct.architecture.parts.classes import Classes, Contacts, Pooler, TokenPooler
-from tfacct.architecture.parts.compressed import CompressedAttention
 from tfacct.architecture.parts.convolution import FirstConvolution, ShortConvolution
 from tfacct.architecture.parts.cross import (
     OF_SOURCE,
@@ -48,7 +48,6 @@ _LISTED: tuple[type[Part], ...] = (
     *(
         Attention,
         LatentAttention,
-        CompressedAttention,
         CrossAttention,
         HyperConnection,
         FeedForward,
@@ -100,7 +99,6 @@ __all__ = [
     "AttentionPooler",
     "Averaged",
     "Classes",
-    "CompressedAttention",
     "Contacts",
     "CrossAttention",
     "Deepstack",
@@ -149,6 +147,7 @@ __all__ = [
     "Scale",
     "Scales",
     "Segments",
+    "SelfAttention",
     "SharedOutput",
     "ShortConvolution",
     "Stem",

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
 
 from tfacct.architecture.parts.indexer import Indexer
 from tfacct.architecture.parts.part import Part
@@ -113,6 +113,39 @@ class Scales(NamedTuple):
     values: float | None = None
 
 
+class Compression(NamedTuple):
+    """Keys that are made of `tokens` tokens each, if of any; an indexer chooses at most `chosen` of them."""
+
+    label: str
+    tokens: Size | None
+    chosen: Size | None
+
+
+class SelfAttention(Part):
+    """Self-attention of any kind."""
+
+    __slots__ = ()
+    hidden: Size
+    rotary: Rotary | None
+    rope_dim: Size | None
+    window: Size | None
+
+    if TYPE_CHECKING:
+
+        @property
+        def heads(self) -> Size:
+            """Number of query heads."""
+
+        @property
+        def kv_heads(self) -> Size:
+            """Number of key/value heads."""
+
+    @property
+    def compression(self) -> Compression | None:
+        """How its tokens are compressed, if its keys are values too."""
+        return None
+
+
 class Grouped(Part):
     """A part with `kv_heads` key/value heads, each read by `group` query heads."""
 
@@ -161,7 +194,7 @@ class DistanceBias(Part):
 
 
 @record(kw_only=True)
-class Attention(Grouped):
+class Attention(Grouped, SelfAttention):
     """Self-attention over `kv_heads` key/value heads, each read by `group` query heads. heads · head_dim need not be
     the hidden size.
 

@@ -11,9 +11,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import ClassVar, Literal, TypeAlias
 
-from tfacct.architecture.parts.attention import Gate, Rotary, Temperature
+from tfacct.architecture.parts.attention import Gate, Rotary, SelfAttention, Temperature
 from tfacct.architecture.parts.indexer import Indexer
-from tfacct.architecture.parts.part import Part
 from tfacct.base.record import record
 from tfacct.ledger.einsum import Mask, Size
 from tfacct.ledger.lines import Line, Matmul, Pointwise, State
@@ -25,7 +24,7 @@ CHOSEN: tuple[MlaMode, ...] = ("expanded", "absorbed")
 
 
 @record(kw_only=True)
-class LatentAttention(Part):
+class LatentAttention(SelfAttention):
     """Causal self-attention whose keys and values are products of a latent of `kv_rank` numbers per token.
 
     A key has `nope_dim` numbers from the latent, without position, and `rope_dim` ones that all heads share, with
