@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from operator import attrgetter
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 from pydantic_core import core_schema
@@ -17,10 +17,11 @@ from tfacct.architecture.parts import (
     QKNorm,
     ReadNorm,
     Rotary,
-    XieluFeedForward,
 )
+from tfacct.architecture.parts.shared import ALONE
 from tfacct.architecture.transformer import Encoder
 from tfacct.base.errors import ConfigError
+from tfacct.base.record import record
 from tfacct.families.decoder import (
     DIVIDED_HEAD_DIM,
     EXPERT_TENSORS,
@@ -46,6 +47,7 @@ from tfacct.families.fields import (
 )
 from tfacct.families.layer_kinds import Flags, LayerTypes, check_length, rope_layers
 from tfacct.families.task_heads import CAUSAL_MODEL, DECODER, TOKENS, TaskHead
+from tfacct.ledger.lines import Line, Pointwise
 
 SIZES = dict(vocab_size=32000, hidden_size=4096, num_hidden_layers=32, num_attention_heads=32)
 """Llama 1 with 7 billion parameters."""
@@ -242,6 +244,20 @@ class BitNet(Decoder):
     attention_options = dict(read_norm=attrgetter("read_norm"))
     read_norm = property(lambda self: ReadNorm(self.rms_norm_eps, together=True))
     mlp_options = dict(inner_norm=attrgetter("rms_norm_eps"))
+
+
+@record(kw_only=True)
+class XieluFeedForward(FeedForward):
+    """Feed-forward layer whose activation, xIELU, has two learned numbers (ApertusMLP)."""
+
+    mesh_unsupported: ClassVar[str] = "an activation with learned numbers"
+    legend: ClassVar[dict[str, str]] = {**FeedForward.legend, **ALONE}
+    made: ClassVar[dict[str, str]] = {"U": "1"}
+
+    def lines(self, at: str) -> tuple[Line, ...]:
+        """Projections and that activation."""
+        act = Pointwise(f"{at}.act", "B T F U", weight="U", bias="U", kind="activation", function=self.activation)
+        return tuple(act if line.path == act.path else line for line in FeedForward.lines(self, at))
 
 
 class Apertus(Decoder):

@@ -361,7 +361,8 @@ def build(
 
 
 def _activations(block: Block) -> list[str]:
-    plain = (sublayer.part for sublayer in block.sublayers if not isinstance(sublayer.part, parts.XieluFeedForward))
+    every = (sublayer.part for sublayer in block.sublayers)
+    plain = (part for part in every if not module_class(part).own_activation)
     found = (getattr(part, "activation", None) for part in plain)
     return [name for name in found if name is not None]
 

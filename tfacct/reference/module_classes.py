@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from tfacct.architecture import parts
 from tfacct.reference.attention import Attention
-from tfacct.reference.bent import XieluFeedForward
 from tfacct.reference.cross import CrossAttention
 from tfacct.reference.delta import DeltaNet
 from tfacct.reference.disentangled import DisentangledAttention
@@ -31,7 +30,6 @@ MODULES: dict[type[parts.Part], type[PartModule]] = {
     parts.LightningAttention: LightningAttention,
     parts.FeedForward: FeedForward,
     parts.AdaptedFeedForward: AdaptedFeedForward,
-    parts.XieluFeedForward: XieluFeedForward,
     parts.Experts: Experts,
     parts.SharedOutput: SharedOutput,
 }

@@ -37,6 +37,8 @@ class PartModule(nn.Module):
 
     takes: tuple[str, ...] = ()
     caches: tuple[str, ...] = ()
+    own_activation: bool = False
+    """Whether its activation is one of its own, whatever the name."""
 
     @classmethod
     def built(cls, part: Any, angles: Angles | None, *, fused: bool, keep_all: bool) -> Self:  # noqa: ARG003

@@ -22,7 +22,6 @@ from tfacct.architecture.parts import (
     Residual,
     Segments,
     Stem,
-    XieluFeedForward,
 )
 from tfacct.architecture.transformer import Transformer
 from tfacct.architecture.words import in_words
@@ -68,8 +67,6 @@ def _of_part(part: Part) -> Iterator[str]:
             if part.read_norm is not None and part.read_norm.together:
                 yield "a norm over all heads together"
         case FeedForward():
-            if isinstance(part, XieluFeedForward):
-                yield "an activation with learned numbers"
             if part.norm is not None or part.inner_norm is not None or not part.called:
                 yield "a network with a norm of its own, or one that is never called"
         case LatentAttention():

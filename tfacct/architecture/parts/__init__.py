@@ -25,7 +25,7 @@ from tfacct.architecture.parts.cross import (
 from tfacct.architecture.parts.delta import DeltaNet
 from tfacct.architecture.parts.embedding import Embedding, Head, Positions, Segments, Stem
 from tfacct.architecture.parts.experts import Experts
-from tfacct.architecture.parts.feed_forward import AdaptedFeedForward, FeedForward, XieluFeedForward
+from tfacct.architecture.parts.feed_forward import AdaptedFeedForward, FeedForward
 from tfacct.architecture.parts.hyper import HyperConnection, HyperHead, HyperMean, HyperResult
 from tfacct.architecture.parts.images import AttentionPooler, Patches
 from tfacct.architecture.parts.indexer import Indexer
@@ -153,7 +153,6 @@ __all__ = [
     "Stem",
     "Temperature",
     "TokenPooler",
-    "XieluFeedForward",
     "headings",
     "mixers",
 ]

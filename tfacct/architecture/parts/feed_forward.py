@@ -10,7 +10,7 @@ from functools import cache
 from typing import ClassVar, Literal
 
 from tfacct.architecture.parts.part import Part
-from tfacct.architecture.parts.shared import ALONE, JOINED
+from tfacct.architecture.parts.shared import JOINED
 from tfacct.base.record import record
 from tfacct.ledger.einsum import Size
 from tfacct.ledger.lines import Line, Matmul, Pointwise, Unused
@@ -82,19 +82,6 @@ class FeedForward(Part):
         if self.called:
             return lines
         return tuple(Unused(line) for line in lines if isinstance(line, (Matmul, Pointwise)) and line.parameters())
-
-
-@record(kw_only=True)
-class XieluFeedForward(FeedForward):
-    """Feed-forward network whose activation, xIELU, has two learned numbers (ApertusMLP)."""
-
-    legend: ClassVar[dict[str, str]] = {**FeedForward.legend, **ALONE}
-    made: ClassVar[dict[str, str]] = {"U": "1"}
-
-    def lines(self, at: str) -> tuple[Line, ...]:
-        """Projections and that activation."""
-        act = Pointwise(f"{at}.act", "B T F U", weight="U", bias="U", kind="activation", function=self.activation)
-        return tuple(act if line.path == act.path else line for line in FeedForward.lines(self, at))
 
 
 @record(kw_only=True)

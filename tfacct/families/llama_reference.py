@@ -1,16 +1,16 @@
-"""The reference model's network whose activation has learned numbers."""
+"""The torch module of Apertus' MLP, whose activation has learned numbers."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
 
-from tfacct.architecture import parts
+from tfacct.families import llama
 from tfacct.reference.modules import FeedForward, Work
 
 
 class Xielu(Work):
-    """xIELU: a square above 0, an exponential below, each bent by a learned number (transformers' XIELUActivation)."""
+    """xIELU: a square above 0, an exponential below, each times a learned number (transformers' XIELUActivation)."""
 
     BETA, LEAST = 0.5, -1e-6
 
@@ -19,16 +19,18 @@ class Xielu(Work):
         self.weight, self.bias = nn.Parameter(torch.empty(1)), nn.Parameter(torch.empty(1))
 
     def forward(self, x: Tensor, gate: Tensor | None = None) -> Tensor:
-        bent = x if gate is None else gate
+        read = x if gate is None else gate
         above, below = nn.functional.softplus(self.weight), self.BETA + nn.functional.softplus(self.bias)
-        lower = torch.expm1(bent.clamp(max=self.LEAST)) - bent
-        made = torch.where(bent > 0, above * bent.square(), lower * below) + bent * self.BETA
+        lower = torch.expm1(read.clamp(max=self.LEAST)) - read
+        made = torch.where(read > 0, above * read.square(), lower * below) + read * self.BETA
         return made if gate is None else made * x
 
 
 class XieluFeedForward(FeedForward):
-    """A network with that activation."""
+    """An MLP with that activation."""
 
-    def __init__(self, part: parts.XieluFeedForward) -> None:
+    own_activation = True
+
+    def __init__(self, part: llama.XieluFeedForward) -> None:
         super().__init__(part)
         self.act = Xielu()
