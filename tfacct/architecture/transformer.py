@@ -12,7 +12,6 @@ from tfacct.architecture.grouped import group, grouped, in_whole_windows, longes
 from tfacct.architecture.letters import Names
 from tfacct.architecture.parts import (
     CHOSEN,
-    Averaged,
     Classes,
     Deepstack,
     DisentangledAttention,
@@ -20,17 +19,14 @@ from tfacct.architecture.parts import (
     Embedding,
     FeedForward,
     FirstConvolution,
-    GatedMerger,
     Grouped,
     Head,
     LatentAttention,
-    Merger,
     MlaMode,
     NamedTensors,
     Norm,
     Part,
     Patches,
-    PixelShuffle,
     Positions,
     Projector,
     RelativeBias,
@@ -120,7 +116,7 @@ class Transformer:
     expand_streams: Part | None = None
     join_streams: Part | None = None
     deepstack: Deepstack | None = None
-    merger: Merger | GatedMerger | PixelShuffle | Averaged | None = None
+    merger: Part | None = None
     projector: Projector | NamedTensors | None = None
 
     def ends(self) -> tuple[dict[str, Part], dict[str, Part]]:

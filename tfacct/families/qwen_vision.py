@@ -6,8 +6,9 @@ from operator import attrgetter
 from typing import Any, ClassVar
 
 from tfacct.architecture.blocks import Stack, stacks
-from tfacct.architecture.parts import Attention, Deepstack, GatedMerger, Merger, Patches, Positions, QKNorm, Rotary
+from tfacct.architecture.parts import Attention, Deepstack, Merger, Part, Patches, Positions, QKNorm, Rotary
 from tfacct.base.errors import ConfigError
+from tfacct.base.record import record
 from tfacct.families.encoders import EncoderBase, axial_theta, check_axial
 from tfacct.families.family import attention_modules, mlp_modules
 from tfacct.families.fields import (
@@ -21,6 +22,9 @@ from tfacct.families.fields import (
     divide_exactly,
 )
 from tfacct.families.task_heads import TaskHead
+from tfacct.ledger.einsum import Size
+from tfacct.ledger.lines import MERGE, Line, Matmul, Pointwise
+from tfacct.ledger.workload import MERGED
 
 LARGEST_IMAGE = 1280
 """Tokens of the largest image: Qwen2-VL's image processor takes 28² · 1,280 pixels, and a token is 28² of them."""
@@ -86,7 +90,7 @@ class QwenVisionBase(EncoderBase):
         """Learned positions, in families that have them."""
         return None
 
-    def merger(self) -> Merger | GatedMerger | None:
+    def merger(self) -> Part | None:
         """What merges patches after the layers, if the class does so."""
         return None
 
@@ -126,7 +130,7 @@ class QwenVision(QwenVisionBase):
 
     ignored_fields = "tokens_per_second"
 
-    def merger(self) -> Merger | GatedMerger | None:
+    def merger(self) -> Part | None:
         sizes: dict[str, Any] = {"patches": self.spatial_merge_size**2, "out": self.out_hidden_size}
         return Merger(hidden=self.width, **sizes, norm=self.norm_kind, eps=self.eps)
 
@@ -306,6 +310,47 @@ class Qwen3_5Vision(Qwen3VLVision):
 
 class Qwen3_5MoeVision(Qwen3_5Vision):
     """The image encoder of Qwen3.5 with experts: Qwen3.5's."""
+
+
+@record(kw_only=True)
+class GatedMerger(Part):
+    """A product of `patches` patches side by side, then one as wide, a LayerNorm and an activation, and a gated MLP
+    of `width` numbers: "GLM-4.1V" (arXiv 2507.01006), with the products of transformers' Glm4vVisionPatchMerger."""
+
+    hidden: Size
+    patches: Size
+    out: Size
+    width: Size
+    bias: bool = False
+    eps: float = 1e-5
+    activation: str = "silu"
+
+    by_rows: ClassVar[bool] = True
+    name: ClassVar[str] = "merger"
+    letters: ClassVar[dict[str, str]] = {"hidden": "D", "patches": MERGE, "out": "Dq", "width": "Fm"}
+    legend: ClassVar[dict[str, str]] = {
+        **{letter: said for letter, said in Merger.legend.items() if letter != "Du"},
+        "Fm": "width of the merger's network",
+        "Dh": "another vector as wide as Dq",
+    }
+    made: ClassVar[dict[str, str]] = {"Dh": "Dq"}
+
+    def lines(self, at: str) -> tuple[Line, ...]:
+        """Both products, the norm and its activation, the MLP."""
+        gate, up = (
+            Matmul(f"{at}.{name}_proj", f"B {MERGED} Dh, Dh Fm -> B {MERGED} Fm", bias=self.bias)
+            for name in ("gate", "up")
+        )
+        return (
+            Matmul(f"{at}.join", f"B {MERGED} {MERGE} D, {MERGE} D Dq -> B {MERGED} Dq", bias=True),
+            Matmul(f"{at}.proj", f"B {MERGED} Dq, Dq Dh -> B {MERGED} Dh", bias=self.bias),
+            Pointwise(f"{at}.norm", f"B {MERGED} Dh", weight="Dh", bias="Dh", kind="norm_layer"),
+            Pointwise(f"{at}.norm_act", f"B {MERGED} Dh", kind="activation", function=self.activation),
+            gate,
+            up,
+            Pointwise(f"{at}.act", f"B {MERGED} Fm", kind="activation", function=self.activation),
+            Matmul(f"{at}.down_proj", f"B {MERGED} Fm, Fm Dq -> B {MERGED} Dq", bias=self.bias),
+        )
 
 
 class GlmVision(QwenVisionBase):

@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 from math import isqrt
 from operator import attrgetter
-from typing import Any
+from typing import Any, ClassVar
 
 from tfacct.architecture.blocks import Block
-from tfacct.architecture.parts import Attention, Averaged, Patches, PixelShuffle, Positions, QKNorm, Rotary
+from tfacct.architecture.parts import Attention, Averaged, Merger, Part, Patches, Positions, QKNorm, Rotary
 from tfacct.base.errors import ConfigError
+from tfacct.base.record import record
 from tfacct.families.clip import ClipLayers
 from tfacct.families.encoders import Encoder, EncoderBase, ImageEncoder, axial_theta, check_axial
 from tfacct.families.family import attention_modules, mlp_modules
@@ -24,8 +25,9 @@ from tfacct.families.fields import (
     require_even,
 )
 from tfacct.families.task_heads import TaskHead
-from tfacct.ledger.lines import FLOPS_PER_MULTIPLY_ADD
-from tfacct.ledger.workload import Workload
+from tfacct.ledger.einsum import Size
+from tfacct.ledger.lines import FLOPS_PER_MULTIPLY_ADD, FRONT, MERGE, Line, Matmul, Pointwise
+from tfacct.ledger.workload import MERGED, Workload
 
 COLORS = 3
 
@@ -222,6 +224,37 @@ class Gemma4Vision(EncoderBase):
         together = self.pooling_kernel_size**2
         rows = 0 if together == 1 else work.tokens // together
         return {"merger.average": FLOPS_PER_MULTIPLY_ADD * work.batch * rows * work.tokens * self.hidden_size}
+
+
+@record(kw_only=True)
+class PixelShuffle(Part):
+    """Two products of `patches` patches side by side, without biases, each followed by an activation, as in
+    transformers' Llama4VisionPixelShuffleMLP. The `front` learned tokens are no patches."""
+
+    hidden: Size
+    patches: Size
+    out: Size
+    front: Size
+    activation: str = "gelu"
+
+    by_rows: ClassVar[bool] = True
+    name: ClassVar[str] = "merger"
+    letters: ClassVar[dict[str, str]] = {"hidden": "D", "patches": MERGE, "out": "Dq", "front": FRONT}
+    legend: ClassVar[dict[str, str]] = {
+        **{letter: said for letter, said in Merger.legend.items() if letter != "Du"},
+        FRONT: Patches.legend[FRONT],
+        "Dh": "another vector as wide as Dq",
+    }
+    made: ClassVar[dict[str, str]] = {"Dh": "Dq"}
+
+    def lines(self, at: str) -> tuple[Line, ...]:
+        """Both products and their activations."""
+        return (
+            Matmul(f"{at}.up_proj", f"B {MERGED} {MERGE} D, {MERGE} D Dq -> B {MERGED} Dq"),
+            Pointwise(f"{at}.act", f"B {MERGED} Dq", kind="activation", function=self.activation),
+            Matmul(f"{at}.down_proj", f"B {MERGED} Dq, Dq Dh -> B {MERGED} Dh"),
+            Pointwise(f"{at}.out_act", f"B {MERGED} Dh", kind="activation", function=self.activation),
+        )
 
 
 class Llama4Vision(ImageEncoder):

@@ -5,8 +5,6 @@ Shapes: patches are (batch, patches, channels · pixels), x is (batch, tokens, h
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor, nn
 
@@ -14,7 +12,7 @@ from tfacct.architecture import parts
 from tfacct.architecture.parts import projector
 from tfacct.reference.attention import Softmax, by_head
 from tfacct.reference.modules import Activation, Add, Hidden, LayerNorm, Linear, Product, RMSNorm, Work
-from tfacct.reference.rotary import in_tiles
+from tfacct.reference.part_module import built
 
 
 class Token(nn.Module):
@@ -114,44 +112,6 @@ class Merger(nn.Module):
         return out
 
 
-class GatedMerger(nn.Module):
-    """Neighbouring patches joined by a product, and a gated network of the results."""
-
-    def __init__(self, part: parts.GatedMerger) -> None:
-        super().__init__()
-        self.patches, out = part.patches, part.out
-        self.join = Linear(part.patches * part.hidden, out)
-        self.proj = Linear(out, out, bias=part.bias)
-        self.norm, self.norm_act = LayerNorm((out,), part.eps), Activation("gelu")
-        self.gate_proj, self.up_proj = (Linear(out, part.width, bias=part.bias) for _ in range(2))
-        self.act = Activation(part.activation)
-        self.down_proj = Linear(part.width, out, bias=part.bias)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = torch.unflatten(x, 1, (x.shape[1] // self.patches, self.patches)).flatten(2)
-        x = self.norm_act(self.norm(self.proj(self.join(x))))
-        out: Tensor = self.down_proj(self.act(self.up_proj(x), self.gate_proj(x)))
-        return out
-
-
-class PixelShuffle(nn.Module):
-    """Neighbouring patches side by side, and two products of them; learned tokens behind them are left out."""
-
-    def __init__(self, part: parts.PixelShuffle) -> None:
-        super().__init__()
-        self.patches, self.front, width = part.patches, part.front, part.patches * part.hidden
-        self.up_proj, self.down_proj = Linear(width, part.out, bias=False), Linear(part.out, part.out, bias=False)
-        self.act, self.out_act = Activation(part.activation), Activation(part.activation)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = x[:, : x.shape[1] - self.front]
-        if isinstance(x.shape[1], int):  # squares of patches, of an image that is read row by row
-            x = x[:, in_tiles(torch.arange(x.shape[1]), (math.isqrt(self.patches),))]
-        x = torch.unflatten(x, 1, (x.shape[1] // self.patches, self.patches)).flatten(2)
-        out: Tensor = self.out_act(self.down_proj(self.act(self.up_proj(x))))
-        return out
-
-
 class Shares(Work):
     """What each of some neighbours adds to their mean."""
 
@@ -202,13 +162,14 @@ class Times(Work):
         return x * self.factor
 
 
-def merging(part: parts.Merger | parts.GatedMerger | parts.PixelShuffle | parts.Averaged) -> nn.Module:
-    """What joins patches, or positions of audio, behind the blocks."""
-    if isinstance(part, parts.PixelShuffle):
-        return PixelShuffle(part)
+def merging(part: parts.Part) -> nn.Module:
+    """What joins patches, or positions of audio, after the blocks."""
+    if (own := built(part)) is not None:
+        return own  # type: ignore[no-any-return]
     if isinstance(part, parts.Averaged):
         return Averaged(part)
-    return GatedMerger(part) if isinstance(part, parts.GatedMerger) else Merger(part)
+    assert isinstance(part, parts.Merger)
+    return Merger(part)
 
 
 class Halves(Work):

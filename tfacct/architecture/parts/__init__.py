@@ -33,7 +33,7 @@ from tfacct.architecture.parts.latent import CHOSEN, LatentAttention, MlaMode
 from tfacct.architecture.parts.lightning import LightningAttention
 from tfacct.architecture.parts.mamba import Mamba
 from tfacct.architecture.parts.mamba2 import Mamba2
-from tfacct.architecture.parts.merger import Averaged, Deepstack, GatedMerger, Merger, PixelShuffle
+from tfacct.architecture.parts.merger import Averaged, Deepstack, Merger
 from tfacct.architecture.parts.mtp import MtpProjection
 from tfacct.architecture.parts.norm import GatedNorm, Norm
 from tfacct.architecture.parts.part import Mixer, Part
@@ -111,7 +111,6 @@ __all__ = [
     "FeedForward",
     "FirstConvolution",
     "Gate",
-    "GatedMerger",
     "GatedNorm",
     "GatedResidual",
     "Grouped",
@@ -135,7 +134,6 @@ __all__ = [
     "Norm",
     "Part",
     "Patches",
-    "PixelShuffle",
     "Pooler",
     "Positions",
     "Projector",

@@ -1,7 +1,7 @@
 """Behind an image encoder: neighbouring patches joined into one row for the language model.
 
 Wang et al., "Qwen2-VL" (arXiv 2409.12191), section 2.1, and transformers' PatchMerger; from several blocks, as in
-"DeepStack" (2406.04334) and transformers' Qwen3VLVisionPatchMerger; with a gated network, as in GLM-4.1V (2507.01006).
+"DeepStack" (2406.04334) and transformers' Qwen3VLVisionPatchMerger.
 """
 
 from __future__ import annotations
@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 
-from tfacct.architecture.parts.images import Patches
 from tfacct.architecture.parts.part import Part
 from tfacct.base.record import record
 from tfacct.ledger.einsum import Size
-from tfacct.ledger.lines import FRONT, MERGE, Line, Matmul, Pointwise, PointwiseKind, Table
+from tfacct.ledger.lines import MERGE, Line, Matmul, Pointwise, PointwiseKind, Table
 from tfacct.ledger.workload import MERGED
 
 
@@ -56,79 +55,6 @@ class Merger(Part):
 
 
 @record(kw_only=True)
-class GatedMerger(Part):
-    """A product of `patches` patches side by side, then one as wide, a LayerNorm and an activation, and a gated network
-    of `width` numbers, as in transformers' Glm4vVisionPatchMerger."""
-
-    hidden: Size
-    patches: Size
-    out: Size
-    width: Size
-    bias: bool = False
-    eps: float = 1e-5
-    activation: str = "silu"
-
-    by_rows: ClassVar[bool] = True
-    """Its counts are of merged rows, which formulas have a letter for."""
-    name: ClassVar[str] = "merger"
-    letters: ClassVar[dict[str, str]] = {"hidden": "D", "patches": MERGE, "out": "Dq", "width": "Fm"}
-    legend: ClassVar[dict[str, str]] = {
-        **{letter: said for letter, said in Merger.legend.items() if letter != "Du"},
-        "Fm": "width of the merger's network",
-        "Dh": "another vector as wide as Dq",
-    }
-    made: ClassVar[dict[str, str]] = {"Dh": "Dq"}
-
-    def lines(self, at: str) -> tuple[Line, ...]:
-        """Both products, the norm and its activation, the network."""
-        gate, up = (
-            Matmul(f"{at}.{name}_proj", f"B {MERGED} Dh, Dh Fm -> B {MERGED} Fm", bias=self.bias)
-            for name in ("gate", "up")
-        )
-        return (
-            Matmul(f"{at}.join", f"B {MERGED} {MERGE} D, {MERGE} D Dq -> B {MERGED} Dq", bias=True),
-            Matmul(f"{at}.proj", f"B {MERGED} Dq, Dq Dh -> B {MERGED} Dh", bias=self.bias),
-            Pointwise(f"{at}.norm", f"B {MERGED} Dh", weight="Dh", bias="Dh", kind="norm_layer"),
-            Pointwise(f"{at}.norm_act", f"B {MERGED} Dh", kind="activation", function=self.activation),
-            gate,
-            up,
-            Pointwise(f"{at}.act", f"B {MERGED} Fm", kind="activation", function=self.activation),
-            Matmul(f"{at}.down_proj", f"B {MERGED} Fm, Fm Dq -> B {MERGED} Dq", bias=self.bias),
-        )
-
-
-@record(kw_only=True)
-class PixelShuffle(Part):
-    """Two products of `patches` patches side by side, without biases, each with an activation behind it, as in
-    transformers' Llama4VisionPixelShuffleMLP. The `front` learned tokens are no patches."""
-
-    hidden: Size
-    patches: Size
-    out: Size
-    front: Size
-    activation: str = "gelu"
-
-    by_rows: ClassVar[bool] = True
-    name: ClassVar[str] = "merger"
-    letters: ClassVar[dict[str, str]] = {"hidden": "D", "patches": MERGE, "out": "Dq", "front": FRONT}
-    legend: ClassVar[dict[str, str]] = {
-        **{letter: said for letter, said in Merger.legend.items() if letter != "Du"},
-        FRONT: Patches.legend[FRONT],
-        "Dh": "another vector as wide as Dq",
-    }
-    made: ClassVar[dict[str, str]] = {"Dh": "Dq"}
-
-    def lines(self, at: str) -> tuple[Line, ...]:
-        """Both products and their activations."""
-        return (
-            Matmul(f"{at}.up_proj", f"B {MERGED} {MERGE} D, {MERGE} D Dq -> B {MERGED} Dq"),
-            Pointwise(f"{at}.act", f"B {MERGED} Dq", kind="activation", function=self.activation),
-            Matmul(f"{at}.down_proj", f"B {MERGED} Dq, Dq Dh -> B {MERGED} Dh"),
-            Pointwise(f"{at}.out_act", f"B {MERGED} Dh", kind="activation", function=self.activation),
-        )
-
-
-@record(kw_only=True)
 class Averaged(Part):
     """Averages of `patches` neighbouring positions, behind which stands what `kind` says.
 
@@ -143,6 +69,7 @@ class Averaged(Part):
     out: Size | None = None
 
     by_rows: ClassVar[bool] = True
+    """Its counts are of merged rows, which formulas have a letter for."""
     name: ClassVar[str] = "merger"
     letters: ClassVar[dict[str, str]] = {"hidden": "D", "patches": MERGE, "out": "Dq"}
     legend: ClassVar[dict[str, str]] = {
