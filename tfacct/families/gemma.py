@@ -326,7 +326,7 @@ class AltUp(Part):
     label: ClassVar[str] = "AltUp"
     listed_after: ClassVar[tuple[str, int]] = (CrossAttention.name, 1)
     letters: ClassVar[dict[str, str]] = {"hidden": "D"}
-    legend: ClassVar[dict[str, str]] = {letter: said for letter, said in STREAMS_LEGEND.items() if letter != OTHER}
+    legend: ClassVar[dict[str, str]] = {letter: text for letter, text in STREAMS_LEGEND.items() if letter != OTHER}
     made: ClassVar[dict[str, str]] = {letter: count for letter, count in STREAMS_MADE.items() if letter != OTHER}
 
     def lines(self, at: str) -> tuple[Line, ...]:

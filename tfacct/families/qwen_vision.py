@@ -329,7 +329,7 @@ class GatedMerger(Part):
     name: ClassVar[str] = "merger"
     letters: ClassVar[dict[str, str]] = {"hidden": "D", "patches": MERGE, "out": "Dq", "width": "Fm"}
     legend: ClassVar[dict[str, str]] = {
-        **{letter: said for letter, said in Merger.legend.items() if letter != "Du"},
+        **{letter: text for letter, text in Merger.legend.items() if letter != "Du"},
         "Fm": "width of the merger's network",
         "Dh": "another vector as wide as Dq",
     }

@@ -241,7 +241,7 @@ class PixelShuffle(Part):
     name: ClassVar[str] = "merger"
     letters: ClassVar[dict[str, str]] = {"hidden": "D", "patches": MERGE, "out": "Dq", "front": FRONT}
     legend: ClassVar[dict[str, str]] = {
-        **{letter: said for letter, said in Merger.legend.items() if letter != "Du"},
+        **{letter: text for letter, text in Merger.legend.items() if letter != "Du"},
         FRONT: Patches.legend[FRONT],
         "Dh": "another vector as wide as Dq",
     }
