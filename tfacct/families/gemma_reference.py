@@ -79,7 +79,7 @@ class AltUp(nn.Module):
         out: Tensor = self.predict_add(streams, self.predict(streams, coefficients))
         return out
 
-    def behind(self, predicted: Tensor, result: Tensor) -> tuple[Tensor, Tensor]:
+    def after(self, predicted: Tensor, result: Tensor) -> tuple[Tensor, Tensor]:
         """Corrected streams, and what the layer's own rows are gated by."""
         made = self.correct_tanh(self.correct_router(self.correct_router_scale(self.correct_router_norm(result))))
         change = self.innovation(result, predicted[..., 0])

@@ -91,7 +91,7 @@ class Block(nn.Module):
         *first, last = self.names
         predicted = altup.before(streams)
         result = self._on(predicted[..., 0], first, step, past, None, kept)
-        streams, read = altup.behind(predicted, result)
+        streams, read = altup.after(predicted, result)
         own = self._result(last, read, step, (), None, kept).unsqueeze(-1)
         added = getattr(self, f"{last}_add")(streams[..., 1:], own)
         return torch.cat((streams[..., :1], added), dim=-1), *kept
