@@ -14,11 +14,8 @@ from tfacct.architecture.parts import (
     CHOSEN,
     Classes,
     Deepstack,
-    DisentangledAttention,
-    Distances,
     Embedding,
     FeedForward,
-    FirstConvolution,
     Grouped,
     Head,
     LatentAttention,
@@ -132,7 +129,7 @@ class Transformer:
         back |= {"final_norm": self.final_norm, "lm_head": self.head, "merger": self.merger}
         back |= {"projector": self.projector, "pooler": self.pooler, "classifier": self.classes}
         for part in self.extra_parts:
-            (front if isinstance(part, FirstConvolution) else back)[part.name] = part
+            (front if part.at_front else back)[part.name] = part
         return _there(front), _there(back)
 
     @property
@@ -337,11 +334,7 @@ class Transformer:
     def with_positions(self, context: int) -> Transformer:
         """Return the model with its tables of positions and distances, if it has some, made long enough for
         `context`."""
-        longer = self
-        distances = self.extra(Distances)
-        reads = (part for part in self.attentions if isinstance(part, DisentangledAttention))
-        if distances is not None and any(part.distances is None for part in reads):  # as many rows as a text needs
-            longer = replace(self, extra_embeddings=(replace(distances, buckets=2 * context),))
+        longer = replace(self, extra_embeddings=tuple(part.for_context(context) for part in self.extra_embeddings))
         if self.positions is None or self.positions.layout == "columns_and_rows":  # whose rows are those of a side
             return longer
         return replace(longer, positions=replace(self.positions, rows=context + self.positions.offset))

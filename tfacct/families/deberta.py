@@ -1,14 +1,125 @@
 """DeBERTa: BERT's layers with disentangled attention, which also scores the distance between two tokens."""
 
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar, Self
 
-from tfacct.architecture.parts import Attention, DisentangledAttention, Distances, FirstConvolution, Pooler, Positions
+from tfacct.architecture.parts import Attention, Part, Pooler, Positions, RelativeBias
+from tfacct.architecture.parts.attention import DIRECTIONS, DISTANCES
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
+from tfacct.base.record import record
 from tfacct.families.bert import CLASSES, ENCODING, Bert, BertBase, mlm_head_modules, sequence_classifier
 from tfacct.families.fields import NonNegativeInt, PositiveInt, StrictBool, StrictStr
 from tfacct.families.task_heads import BODY
+from tfacct.ledger.einsum import Size
+from tfacct.ledger.lines import BESIDE, Line, Matmul, Pointwise, Table
+
+
+@record(kw_only=True)
+class Distances(Part):
+    """Learned vector for each distance between two tokens, which all layers of a model read. `normed`: a LayerNorm
+    follows. `of_text`: a text reads two rows for each of its tokens, so a longer one needs more."""
+
+    buckets: Size
+    hidden: Size
+    normed: bool = True
+    eps: float = 1e-7
+    of_text: bool = False
+
+    name: ClassVar[str] = "rel_embed"
+    listed_after: ClassVar[tuple[str, int]] = (RelativeBias.name, 0)
+    letters: ClassVar[dict[str, str]] = {"buckets": "Rp", "hidden": "D"}
+    legend: ClassVar[dict[str, str]] = {"Rp": DISTANCES, "D": "hidden size"}
+
+    def for_context(self, context: int) -> Self:
+        """Return the embedding with as many rows as a text reads."""
+        return replace(self, buckets=2 * context) if self.of_text else self
+
+    def lines(self, at: str) -> tuple[Line, ...]:
+        """Embedding, and the norm of all its rows."""
+        norm = Pointwise(f"{at}.norm", "Rp D", weight="D", bias="D", kind="norm_layer")
+        return (Table(at, "Rp D"), *((norm,) if self.normed else ()))
+
+
+@record(kw_only=True)
+class DisentangledAttention(Attention):
+    """Attention that also scores distances, by the vectors of Distances: He et al., "DeBERTa" (arXiv 2006.03654),
+    section 3.1, with the products of transformers' DisentangledSelfAttention.
+
+    A query is multiplied with the key of each distance (`to_positions`), and a key with the query of each
+    (`from_positions`). Each layer computes these keys and queries of all vectors; if `shared`, with the weights of the
+    tokens' own, both of them always. `reach`: the furthest distance, if far ones share vectors; no count depends on it.
+    With no number of `distances` it reads as many vectors as a text has distances, two for each token; if not
+    `key_bias` the keys of distances have no bias either (that of deberta).
+    """
+
+    distances: Size | None
+    to_positions: bool = True
+    from_positions: bool = True
+    shared: bool = True
+    reach: int | None
+
+    letters: ClassVar[dict[str, str]] = {**Attention.letters, "distances": "Rp"}
+    legend: ClassVar[dict[str, str]] = {letter: Attention.legend[letter] for letter in "DNKGH"} | {
+        "Rp": DISTANCES,
+        "Xd": DIRECTIONS,
+    }
+
+    def derived(self) -> dict[str, str]:
+        """Query heads, and both directions of each distance in a text."""
+        return self.made | ({"Xd": "2"} if self.distances is None else {})
+
+    def _of_scores(self, at: str) -> Iterator[Line]:
+        to, back = ("Xd S", "Xd T") if self.distances is None else ("Rp", "Rp")
+
+        def projected(name: str, owner: str, heads: str, rows: str, *, bias: bool = True) -> Matmul:
+            weight = f"{at}.{owner}" if self.shared else None
+            spec = f"{rows} D, D {heads} H -> {rows} {heads} H"
+            return Matmul(f"{at}.{name}", spec, weight=weight, bias=bias and not self.shared)
+
+        if self.shared or self.to_positions:
+            yield projected("pos_k_proj", "k_proj", "K", to, bias=self.key_bias)
+        if self.shared or self.from_positions:
+            yield projected("pos_q_proj", "q_proj", "N", back)
+        if self.to_positions:
+            yield Matmul(f"{at}.to_positions", f"B T K G H, B {to} K H -> B K G T {to}")
+            yield Pointwise(f"{at}.to_add", "B K G T S", kind="sum")
+        if self.from_positions:
+            yield Matmul(f"{at}.from_positions", f"B S K H, B {back} K G H -> B K G S {back}")
+            yield Pointwise(f"{at}.from_add", "B K G T S", kind="sum")
+        yield from Attention._of_scores(self, at)
+
+
+@record(kw_only=True)
+class FirstConvolution(Part):
+    """Convolution of the first layer's input over `kernel` tokens around each token. After an activation it is added to
+    the layer's output, and a LayerNorm follows: "DeBERTa", version 2, and transformers' DebertaV2Encoder."""
+
+    hidden: Size
+    kernel: Size
+    activation: str
+    eps: float = 1e-7
+
+    name: ClassVar[str] = "first_conv"
+    listed_after: ClassVar[tuple[str, int]] = (RelativeBias.name, 1)
+    at_front: ClassVar[bool] = True
+    letters: ClassVar[dict[str, str]] = {"hidden": "D", "kernel": BESIDE}
+    legend: ClassVar[dict[str, str]] = {
+        "D": "hidden size",
+        BESIDE: "tokens around one that the convolution sees",
+        "Dn": "numbers of a token that the convolution sees, as many as D",
+    }
+    made: ClassVar[dict[str, str]] = {"Dn": "D"}
+
+    def lines(self, at: str) -> tuple[Line, ...]:
+        """The product, unfolded, its activation, the addition and the norm."""
+        return (
+            Matmul(at, f"B T Dn {BESIDE}, Dn {BESIDE} D -> B T D", bias=True),
+            Pointwise(f"{at}.act", "B T D", kind="activation", function=self.activation),
+            Pointwise(f"{at}.add", "B T D", kind="sum"),
+            Pointwise(f"{at}.norm", "B T D", weight="D", bias="D", kind="norm_layer"),
+        )
 
 
 class DebertaBase(BertBase):
@@ -117,7 +228,7 @@ class Deberta(DebertaBase):
         return {"distances": None, "shared": False, "reach": None}
 
     def distance_embedding(self) -> Distances:
-        return Distances(buckets=2 * self.max_distance, hidden=self.hidden_size, normed=False)
+        return Distances(buckets=2 * self.max_distance, hidden=self.hidden_size, normed=False, of_text=True)
 
     def check(self) -> None:
         super().check()

@@ -10,12 +10,13 @@ from pydantic import Field
 from tfacct.architecture.blocks import Block, stacks
 from tfacct.architecture.parts import (
     Attention,
-    Contacts,
+    Classes,
     Embedding,
     Experts,
     FeedForward,
     Head,
     Norm,
+    Part,
     Pooler,
     Positions,
     QKNorm,
@@ -24,6 +25,7 @@ from tfacct.architecture.parts import (
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
+from tfacct.base.record import record
 from tfacct.families.bert import (
     CLASSES,
     DROPOUTS,
@@ -54,6 +56,8 @@ from tfacct.families.fields import (
 )
 from tfacct.families.layer_kinds import SLIDING, LayerTypes, check_top_k
 from tfacct.families.task_heads import BODY, CAUSAL_MODEL, SCORED, TOKENS, TOKENS_CLASSIFIED, TaskHead
+from tfacct.ledger.einsum import Size
+from tfacct.ledger.lines import Line, Matmul, Unused
 
 POOLED_OR_BASE = {
     **{name: ENCODING[name] for name in ("ForMaskedLM", "ForTokenClassification")},
@@ -496,6 +500,24 @@ class EuroBert(Decoder):
         """A projection and GELU before the classifier of sequences."""
         reads: dict[str, Literal["first", "mean", "each"]] = {"bos": "first", "mean": "mean", "late": "each"}
         return Pooler(hidden=hidden, reads=reads[self.classifier_pooling], activation="gelu")
+
+
+@record(kw_only=True)
+class Contacts(Part):
+    """Weights that predict whether two tokens touch, from the attention scores of all heads of all layers. They are
+    stored, and no forward pass runs them (transformers' EsmContactPredictionHead)."""
+
+    maps: Size
+
+    name: ClassVar[str] = "contacts"
+    listed_after: ClassVar[tuple[str, int]] = (Classes.name, 0)
+    letters: ClassVar[dict[str, str]] = {"maps": "Am"}
+    legend: ClassVar[dict[str, str]] = {"Am": "attention maps of all blocks", "Yc": "1: whether two tokens touch"}
+    made: ClassVar[dict[str, str]] = {"Yc": "1"}
+
+    def lines(self, at: str) -> tuple[Line, ...]:
+        """Only what is stored."""
+        return (Unused(Matmul(f"{at}.regression", "B T Am, Am Yc -> B T Yc", bias=True)),)
 
 
 class Esm(PositionsAfterPadding, BertBase):

@@ -1,4 +1,4 @@
-"""The reference model's convolutions at its ends, each unfolded into one product: of audio, and around each token."""
+"""The reference model's convolutions of audio, each unfolded into one product."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from tfacct.architecture import parts
-from tfacct.reference.modules import Activation, Add, LayerNorm, Linear
+from tfacct.reference.modules import Activation, Linear
 
 
 class Stem(nn.Module):
@@ -43,19 +43,3 @@ class Stem(nn.Module):
     def widened(self, rows: Tensor) -> Tensor:
         """Rows behind the other tables and their norm: as they are."""
         return rows
-
-
-class FirstConvolution(Linear):
-    """A convolution around each token, unfolded into one product, added to a stream; (batch, tokens, hidden)."""
-
-    def __init__(self, part: parts.FirstConvolution) -> None:
-        super().__init__(part.hidden * part.kernel, part.hidden)
-        self.kernel, self.act, self.add = part.kernel, Activation(part.activation), Add()
-        self.norm = LayerNorm((part.hidden,), part.eps)
-
-    def forward(self, x: Tensor, stream: Tensor) -> Tensor:  # type: ignore[override]
-        nothing = [torch.zeros_like(x.narrow(1, 0, 1))] * (self.kernel // 2)
-        around = torch.cat((*nothing, x, *nothing), dim=1)
-        seen = torch.stack([around.narrow(1, first, x.shape[1]) for first in range(self.kernel)], dim=-1)
-        out: Tensor = self.norm(self.add(stream, self.act(super().forward(seen.flatten(2)))))
-        return out

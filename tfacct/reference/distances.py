@@ -1,4 +1,4 @@
-"""The reference model's tables of distances: of scores, for all blocks or in each block, or of vectors."""
+"""The reference model's scores of distances: learned ones, for all layers or in each, and gathered ones."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tfacct.architecture import parts
-from tfacct.reference.modules import Add, Embedding, LayerNorm
+from tfacct.reference.modules import Add, Embedding
 
 
 class RelativeBias(Embedding):
@@ -73,14 +73,15 @@ class OwnBias(RelativeBias):
         return out
 
 
-class Distances(Embedding):
-    """Vectors of all distances, read whole."""
+class Gather(Add):
+    """Add to the score of each pair of tokens that of its distance, from scores of every token and distance."""
 
-    def __init__(self, part: parts.Distances) -> None:
-        super().__init__(part.buckets, part.hidden)
-        self.norm = LayerNorm((part.hidden,), part.eps) if part.normed else None
-
-    def all(self) -> Tensor:
-        """Every row, behind its norm."""
-        rows: Tensor = self.weight if self.norm is None else self.norm(self.weight)
-        return rows
+    def forward(  # type: ignore[override]
+        self, scores: Tensor, by_distance: Tensor, which: Tensor, *, of_keys: bool
+    ) -> Tensor:
+        """`which`: row of the embedding for each query and key. If `of_keys`, `by_distance` has the scores of keys."""
+        batch, heads, tokens, _ = by_distance.shape
+        each = (which.transpose(0, 1) if of_keys else which).expand(batch, heads, tokens, tokens)
+        found = torch.gather(by_distance, -1, each)
+        out: Tensor = super().forward(scores, found.transpose(-1, -2) if of_keys else found)
+        return out

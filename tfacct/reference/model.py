@@ -17,13 +17,13 @@ from tfacct.base.record import record
 from tfacct.reference import blocks
 from tfacct.reference.blocks import Kept, MtpHead, own_norm, run, share, through
 from tfacct.reference.classes import Classes, Pooler
-from tfacct.reference.convolutions import FirstConvolution, Stem
-from tfacct.reference.distances import Distances, RelativeBias
+from tfacct.reference.convolutions import Stem
+from tfacct.reference.distances import RelativeBias
 from tfacct.reference.given import frames, source_of
 from tfacct.reference.hyper import HyperHead, HyperMean
 from tfacct.reference.images import AttentionPooler, Merger, Patches, Projector, TokenPooler, merging
 from tfacct.reference.module_classes import module_class
-from tfacct.reference.modules import ACTIVATIONS, Head, Tokens, Unused
+from tfacct.reference.modules import ACTIVATIONS, Head, Tokens
 from tfacct.reference.part_module import Past, built, family_module
 from tfacct.reference.positions import AddedEmbedding, ClassAndPatches, Crossed, Positions, Segments, Sines
 from tfacct.reference.rotary import Angles
@@ -65,15 +65,8 @@ def _extra(part: parts.Part) -> nn.Module:
     """Module of an extra embedding or of another part next to the layers."""
     if (own := family_module(part)) is not None:
         return own(part)  # type: ignore[no-any-return]
-    match part:
-        case parts.Segments():
-            return Segments(part)
-        case parts.Distances():
-            return Distances(part)
-        case parts.FirstConvolution():
-            return FirstConvolution(part)
-        case parts.Contacts():
-            return nn.ModuleDict({"regression": Unused(part.maps, 1, bias=True)})
+    if isinstance(part, parts.Segments):
+        return Segments(part)
     raise TypeError(f"the reference model has no module for {type(part).__name__}")
 
 
@@ -150,8 +143,8 @@ class Decoder(nn.Module):
             if shape.bias is None
             else RelativeBias(shape.bias, shape.bias.heads, both_ways=_sees_all(shape.stacks))
         )
-        self.rel_embed: Distances | None = None
-        self.first_conv: FirstConvolution | None = None
+        self.rel_embed: Any = None
+        self.first_conv: Any = None
         for part in (*shape.extra_embeddings, *shape.extra_parts):
             setattr(self, part.name, _extra(part))
         self.added = ("type_embed", *(part.name for part in shape.extra_embeddings))

@@ -6,7 +6,6 @@ from tfacct.architecture import parts
 from tfacct.reference.attention import Attention
 from tfacct.reference.cross import CrossAttention
 from tfacct.reference.delta import DeltaNet
-from tfacct.reference.disentangled import DisentangledAttention
 from tfacct.reference.experts import Experts
 from tfacct.reference.latent import LatentAttention
 from tfacct.reference.lightning import LightningAttention
@@ -20,7 +19,6 @@ from tfacct.reference.shared import AdaptedFeedForward, JoinedAttention, SharedO
 MODULES: dict[type[parts.Part], type[PartModule]] = {
     parts.Attention: Attention,
     parts.JoinedAttention: JoinedAttention,
-    parts.DisentangledAttention: DisentangledAttention,
     parts.LatentAttention: LatentAttention,
     parts.CrossAttention: CrossAttention,
     parts.Mamba: Mamba,

@@ -12,14 +12,12 @@ from tfacct.architecture.parts.attention import (
     SelfAttention,
     Temperature,
 )
-from tfacct.architecture.parts.classes import Classes, Contacts, Pooler, TokenPooler
-from tfacct.architecture.parts.convolution import FirstConvolution, ShortConvolution
+from tfacct.architecture.parts.classes import Classes, Pooler, TokenPooler
+from tfacct.architecture.parts.convolution import ShortConvolution
 from tfacct.architecture.parts.cross import (
     OF_SOURCE,
     SOURCES,
     CrossAttention,
-    DisentangledAttention,
-    Distances,
     RelativeBias,
 )
 from tfacct.architecture.parts.delta import DeltaNet
@@ -43,8 +41,7 @@ from tfacct.architecture.parts.shared import JoinedAttention, SharedOutput
 from tfacct.ledger.paths import ENCODER, MTP
 
 _LISTED: tuple[type[Part], ...] = (
-    *(Embedding, Positions, Segments, RelativeBias, Distances),
-    FirstConvolution,
+    *(Embedding, Positions, Segments, RelativeBias),
     *(
         Attention,
         LatentAttention,
@@ -66,7 +63,6 @@ _LISTED: tuple[type[Part], ...] = (
         Projector,
         Pooler,
         Classes,
-        Contacts,
     ),
 )
 _NAMES = tuple(dict.fromkeys(part.name for part in _LISTED))
@@ -99,17 +95,13 @@ __all__ = [
     "AttentionPooler",
     "Averaged",
     "Classes",
-    "Contacts",
     "CrossAttention",
     "Deepstack",
     "DeltaNet",
-    "DisentangledAttention",
     "DistanceBias",
-    "Distances",
     "Embedding",
     "Experts",
     "FeedForward",
-    "FirstConvolution",
     "Gate",
     "GatedNorm",
     "GatedResidual",

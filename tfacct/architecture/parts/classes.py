@@ -11,7 +11,7 @@ from typing import ClassVar, Literal
 from tfacct.architecture.parts.part import Part
 from tfacct.base.record import record
 from tfacct.ledger.einsum import Size
-from tfacct.ledger.lines import Line, Matmul, Pointwise, Unused
+from tfacct.ledger.lines import Line, Matmul, Pointwise
 
 
 @record(kw_only=True)
@@ -109,20 +109,3 @@ class Classes(Part):
         if not self.taught:
             return (product,)
         return (product, Matmul(f"{at}.taught", spec, bias=self.bias), Pointwise(f"{at}.mean", "B Y", kind="sum"))
-
-
-@record(kw_only=True)
-class Contacts(Part):
-    """Weights that would say of two tokens whether they touch, by the scores of all heads of all blocks. They are
-    stored, and no pass over tokens runs them (transformers' EsmContactPredictionHead)."""
-
-    maps: Size
-
-    name: ClassVar[str] = "contacts"
-    letters: ClassVar[dict[str, str]] = {"maps": "Am"}
-    legend: ClassVar[dict[str, str]] = {"Am": "attention maps of all blocks", "Yc": "1: whether two tokens touch"}
-    made: ClassVar[dict[str, str]] = {"Yc": "1"}
-
-    def lines(self, at: str) -> tuple[Line, ...]:
-        """Only what is stored."""
-        return (Unused(Matmul(f"{at}.regression", "B T Am, Am Yc -> B T Yc", bias=True)),)

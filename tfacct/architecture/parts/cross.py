@@ -1,23 +1,18 @@
-"""Cross attention, which joins a decoder to an encoder, and what attention learns of the distance between two tokens.
+"""Cross attention, which joins a decoder to an encoder, and learned scores of the distance between two tokens.
 
 Encoder-decoder attention: Vaswani et al., "Attention Is All You Need" (arXiv 1706.03762), section 3.2.3. Relative
-position biases: Raffel et al., "T5" (1910.10683), section 2.1. Disentangled attention: He et al., "DeBERTa"
-(2006.03654), section 3.1.
+position biases: Raffel et al., "T5" (1910.10683), section 2.1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import ClassVar
 
 from tfacct.architecture.parts.attention import DISTANCES, Attention, Grouped, ScoreFunction
-from tfacct.architecture.parts.part import Part
 from tfacct.base.record import record
 from tfacct.ledger.einsum import Size
 from tfacct.ledger.lines import Line, Matmul, Pointwise, State, Table
 
-DIRECTIONS = "directions of a distance, 2"
-"""What the letter Xd means."""
 OF_SOURCE = "Ds"
 """Letter of the source's width in a part that reads it. In a model it is the letter of the encoder's."""
 SOURCES = "source_"
@@ -111,71 +106,3 @@ class RelativeBias(Grouped):
     def lines(self, at: str) -> tuple[Line, ...]:
         """Table of the scores."""
         return (Table(at, "Rp N", embedding=False, within=self.within),)
-
-
-@record(kw_only=True)
-class Distances(Part):
-    """Learned vector for each distance between two tokens, which all layers of a model read. `normed`: behind a
-    LayerNorm."""
-
-    buckets: Size
-    hidden: Size
-    normed: bool = True
-    eps: float = 1e-7
-
-    name: ClassVar[str] = "rel_embed"
-    letters: ClassVar[dict[str, str]] = {"buckets": "Rp", "hidden": "D"}
-    legend: ClassVar[dict[str, str]] = {"Rp": DISTANCES, "D": "hidden size"}
-
-    def lines(self, at: str) -> tuple[Line, ...]:
-        """Table, and the norm of all its rows."""
-        norm = Pointwise(f"{at}.norm", "Rp D", weight="D", bias="D", kind="norm_layer")
-        return (Table(at, "Rp D"), *((norm,) if self.normed else ()))
-
-
-@record(kw_only=True)
-class DisentangledAttention(Attention):
-    """Attention that scores distances too, by the vectors of a Distances table: a query with the key of each distance
-    (`to_positions`), and a key with the query of each (`from_positions`). Those keys and queries are products of the
-    whole table in every block. `shared`: by the weights of the tokens' own, both of them always.
-
-    `reach`: the furthest distance, if far ones share vectors; no count depends on it. transformers'
-    DisentangledSelfAttention. With no number of `distances` it takes of the table as many as a text has, two for each
-    token; if not `key_bias` the keys of distances have no bias either (that of its deberta).
-    """
-
-    distances: Size | None
-    to_positions: bool = True
-    from_positions: bool = True
-    shared: bool = True
-    reach: int | None
-
-    letters: ClassVar[dict[str, str]] = {**Attention.letters, "distances": "Rp"}
-    legend: ClassVar[dict[str, str]] = {letter: Attention.legend[letter] for letter in "DNKGH"} | {
-        "Rp": DISTANCES,
-        "Xd": DIRECTIONS,
-    }
-
-    def derived(self) -> dict[str, str]:
-        """Query heads, and both directions of each distance in a text."""
-        return self.made | ({"Xd": "2"} if self.distances is None else {})
-
-    def _of_scores(self, at: str) -> Iterator[Line]:
-        to, back = ("Xd S", "Xd T") if self.distances is None else ("Rp", "Rp")
-
-        def projected(name: str, owner: str, heads: str, rows: str, *, bias: bool = True) -> Matmul:
-            weight = f"{at}.{owner}" if self.shared else None
-            spec = f"{rows} D, D {heads} H -> {rows} {heads} H"
-            return Matmul(f"{at}.{name}", spec, weight=weight, bias=bias and not self.shared)
-
-        if self.shared or self.to_positions:
-            yield projected("pos_k_proj", "k_proj", "K", to, bias=self.key_bias)
-        if self.shared or self.from_positions:
-            yield projected("pos_q_proj", "q_proj", "N", back)
-        if self.to_positions:
-            yield Matmul(f"{at}.to_positions", f"B T K G H, B {to} K H -> B K G T {to}")
-            yield Pointwise(f"{at}.to_add", "B K G T S", kind="sum")
-        if self.from_positions:
-            yield Matmul(f"{at}.from_positions", f"B S K H, B {back} K G H -> B K G S {back}")
-            yield Pointwise(f"{at}.from_add", "B K G T S", kind="sum")
-        yield from Attention._of_scores(self, at)

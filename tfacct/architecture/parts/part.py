@@ -24,6 +24,8 @@ class Part:
     listed_after: ClassVar[tuple[str, int]] = ("", 0)
     """Heading that its own follows in tables, and its place among those that follow it. Of a part that one family has:
     others are listed in `parts`."""
+    at_front: ClassVar[bool] = False
+    """Whether the lines of an extra part come before those of the layers."""
     label: ClassVar[str] = ""
     """What messages call it, if not by the words of its class's name."""
     mesh_unsupported: ClassVar[str] = ""
@@ -84,6 +86,10 @@ class Part:
         every = (*self.with_nested(),)
         own = {letter: getattr(part, field) for part in every for field, letter in part.sizes().items()}
         return own | {letter: evaluated(sum_, own) for part in every for letter, sum_ in part.derived().items()}
+
+    def for_context(self, context: int) -> Self:  # noqa: ARG002
+        """Return the part with as many rows as a text of so many tokens reads, if those grow with it."""
+        return self
 
     def lines(self, at: str) -> tuple[Line, ...]:
         """Lines of the part, under the path `at`."""

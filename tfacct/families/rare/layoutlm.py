@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import ClassVar
 
-from tfacct.architecture.parts import Contacts, Part, Pooler, Segments
+from tfacct.architecture.parts import Classes, Part, Pooler, Segments
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.record import record
 from tfacct.families.bert import POOLED, Bert, DecoderCapable
@@ -44,7 +44,7 @@ class UnusedPooler(Part):
 
     name: ClassVar[str] = "idle"
     label: ClassVar[str] = "idle"
-    listed_after: ClassVar[tuple[str, int]] = (Contacts.name, 0)
+    listed_after: ClassVar[tuple[str, int]] = (Classes.name, 1)
     letters: ClassVar[dict[str, str]] = {"hidden": "D"}
     legend: ClassVar[dict[str, str]] = {"D": "hidden size", "Dp": Pooler.legend["Dp"]}
     made: ClassVar[dict[str, str]] = {"Dp": "D"}

@@ -5,7 +5,7 @@ from dataclasses import fields, replace
 from typing import Any, ClassVar
 
 from tfacct.architecture.parts import Attention, Embedding, Head, Pooler
-from tfacct.architecture.parts.cross import DIRECTIONS
+from tfacct.architecture.parts.attention import DIRECTIONS
 from tfacct.base.errors import ConfigError
 from tfacct.base.record import record
 from tfacct.families.bert import CLASSES, BertLike

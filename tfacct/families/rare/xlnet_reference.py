@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from tfacct.families.rare import xlnet
 from tfacct.reference.attention import Attention, by_head
-from tfacct.reference.disentangled import Gather
+from tfacct.reference.distances import Gather
 from tfacct.reference.modules import Hidden, Linear, Product, Tokens, Work
 from tfacct.reference.rotary import Angles
 from tfacct.reference.step import Step
@@ -51,7 +51,7 @@ class RelativeAttention(Attention):
         keys = by_head(self.r_proj(self._distances(q, tokens)), self.heads, self.head_dim)
         by_distance = self.positions(self.position(q), keys.transpose(2, 3))
         which = positions[None, :] - positions[:, None] + tokens
-        scores = self.position_add(self._scored(self.content(q), k), by_distance, which, turned=False)
+        scores = self.position_add(self._scored(self.content(q), k), by_distance, which, of_keys=False)
         mixed: Tensor = self.values(self.softmax(scores, None, None), v)
         return mixed
 

@@ -1,4 +1,4 @@
-"""The reference model's disentangled attention: scores of contents, and of contents and distances.
+"""The torch modules of DeBERTa: scores of distances, their vectors, and the convolution next to the first layer.
 
 Shapes: heads are (batch, heads, tokens, head size), rows of distances (distances, hidden).
 """
@@ -10,29 +10,16 @@ import math
 import torch
 from torch import Tensor
 
-from tfacct.architecture import parts
+from tfacct.families import deberta
 from tfacct.reference.attention import Attention
-from tfacct.reference.modules import Add, Linear, Product
+from tfacct.reference.distances import Gather
+from tfacct.reference.modules import Activation, Add, Embedding, LayerNorm, Linear, Product
 from tfacct.reference.rotary import Angles
 from tfacct.reference.step import Step
 
 
-class Gather(Add):
-    """Scores of every token and distance, of which each pair's is added to the pair's own."""
-
-    def forward(  # type: ignore[override]
-        self, scores: Tensor, by_distance: Tensor, which: Tensor, *, turned: bool
-    ) -> Tensor:
-        """`which`: row of the table for each query and key; `turned`: `by_distance` has those of the keys."""
-        batch, heads, tokens, _ = by_distance.shape
-        each = (which.transpose(0, 1) if turned else which).expand(batch, heads, tokens, tokens)
-        found = torch.gather(by_distance, -1, each)
-        out: Tensor = super().forward(scores, found.transpose(-1, -2) if turned else found)
-        return out
-
-
-def rows_of(part: parts.DisentangledAttention, positions: Tensor) -> Tensor:
-    """Row of the table for each query and key: far distances share rows by their logarithm if they have a `reach`.
+def rows_of(part: deberta.DisentangledAttention, positions: Tensor) -> Tensor:
+    """Row of the embedding for each query and key: far distances share rows by their logarithm if they have a `reach`.
 
     transformers' make_log_bucket_position and DisentangledSelfAttention.disentangled_attention_bias.
     """
@@ -53,18 +40,31 @@ def rows_of(part: parts.DisentangledAttention, positions: Tensor) -> Tensor:
 
 
 def _of_text(table: Tensor, tokens: int) -> Tensor:
-    """The rows of the distances in a text, in the middle of the table. Of symbols, which have no middle, and of a text
-    that the table is too short for, one row as often as there are distances: which row is read changes no count."""
+    """The rows of the distances in a text, from the middle of the embedding. For symbols, which have no middle, and for
+    a text that is too long, one row as often as there are distances: which row is read changes no count."""
     reach = table.shape[0] // 2
     if not isinstance(reach, int) or not isinstance(tokens, int) or tokens > reach:
         return table.narrow(0, 0, 1).expand(2 * tokens, -1)
     return table.narrow(0, reach - tokens, 2 * tokens)
 
 
+class Distances(Embedding):
+    """Vectors of all distances, read whole."""
+
+    def __init__(self, part: deberta.Distances) -> None:
+        super().__init__(part.buckets, part.hidden)
+        self.norm = LayerNorm((part.hidden,), part.eps) if part.normed else None
+
+    def all(self) -> Tensor:
+        """Every row, after its norm."""
+        rows: Tensor = self.weight if self.norm is None else self.norm(self.weight)
+        return rows
+
+
 class DisentangledAttention(Attention):
     """Attention that scores distances too: queries with the keys of all distances, and keys with their queries."""
 
-    def __init__(self, part: parts.DisentangledAttention, angles: Angles | None, **how: bool) -> None:
+    def __init__(self, part: deberta.DisentangledAttention, angles: Angles | None, **how: bool) -> None:
         super().__init__(part, angles, **{**how, "fused": False})
         self.part = part
         self.pos_k_proj = self.pos_q_proj = self.to_positions = self.from_positions = None
@@ -78,7 +78,7 @@ class DisentangledAttention(Attention):
             self.from_positions, self.from_add = Product(1), Gather()
 
     def _projected(self, owner: Linear, size: int) -> Linear:
-        """Product of distances: with the weight of the tokens', where it is shared."""
+        """Projection of distances, with the weight of the tokens' if it is shared."""
         own = Linear(self.part.hidden, size, bias=owner.bias is not None)
         if self.part.shared:
             own.weight, own.bias = owner.weight, owner.bias
@@ -93,12 +93,28 @@ class DisentangledAttention(Attention):
         if self.to_positions is not None and rows is not None:
             keys = torch.unflatten(rows, 1, (part.kv_heads, part.head_dim)).permute(1, 2, 0)
             scored = self.to_positions(q, keys.expand(batch, *keys.shape))
-            scores = self.to_add(scores, scored, which, turned=False)
+            scores = self.to_add(scores, scored, which, of_keys=False)
         rows = None if self.pos_q_proj is None else self.pos_q_proj(read)
         if self.from_positions is not None and rows is not None:
             queries = torch.unflatten(rows, 1, (part.kv_heads, part.group, part.head_dim)).permute(1, 3, 2, 0)
             scored = self.from_positions(k, queries.flatten(2).expand(batch, -1, -1, -1))
             scored = torch.unflatten(scored, 3, (part.group, read.shape[0])).transpose(2, 3).flatten(1, 2)
-            scores = self.from_add(scores, scored, which, turned=True)
+            scores = self.from_add(scores, scored, which, of_keys=True)
         mixed: Tensor = self.values(self.softmax(scores, None, None), v)
         return mixed
+
+
+class FirstConvolution(Linear):
+    """A convolution around each token, unfolded into one product, added to a stream; (batch, tokens, hidden)."""
+
+    def __init__(self, part: deberta.FirstConvolution) -> None:
+        super().__init__(part.hidden * part.kernel, part.hidden)
+        self.kernel, self.act, self.add = part.kernel, Activation(part.activation), Add()
+        self.norm = LayerNorm((part.hidden,), part.eps)
+
+    def forward(self, x: Tensor, stream: Tensor) -> Tensor:  # type: ignore[override]
+        nothing = [torch.zeros_like(x.narrow(1, 0, 1))] * (self.kernel // 2)
+        around = torch.cat((*nothing, x, *nothing), dim=1)
+        seen = torch.stack([around.narrow(1, first, x.shape[1]) for first in range(self.kernel)], dim=-1)
+        out: Tensor = self.norm(self.add(stream, self.act(super().forward(seen.flatten(2)))))
+        return out
