@@ -233,8 +233,8 @@ class CompressedAttention(SelfAttention):
 
 
 class DeepseekV4(HyperConnected):
-    """DeepSeek-V4: attention to a window and to compressed keys and values; several residual streams; experts and a shared
-    expert in every layer."""
+    """DeepSeek-V4: attention to a window and to compressed keys and values; several residual streams; experts in
+    every layer."""
 
     vocab_size: PositiveInt = 129280
     hidden_size: PositiveInt = 4096
