@@ -18,7 +18,7 @@ AVERAGED = 2
 class AudioEncoder(Encoder):
     """The fields of an encoder of log-mel spectrograms, and its layers."""
 
-    defaults = dict(hidden_size=1280, intermediate_size=5120, num_hidden_layers=32, num_attention_heads=20)
+    sizes = dict(hidden=1280, mlp=5120, layers=32, heads=20)
     num_mel_bins: PositiveInt = 128
     max_source_positions: PositiveInt = 1500
     activation_function: StrictStr = "gelu"

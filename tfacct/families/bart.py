@@ -175,7 +175,7 @@ class BartBase(EncoderDecoder):
 class Bart(BartBase):
     """BART: learned positions with two extra rows, and a norm after the embeddings."""
 
-    defaults = dict(vocab_size=50265)
+    sizes = dict(vocab=50265)
     normalize_embedding: StrictBool = True
     static_position_embeddings: StrictBool = False
 
@@ -207,8 +207,8 @@ class Bart(BartBase):
 class PLBart(Bart):
     """PLBART: BART for programs. Only default sizes and scaled embeddings differ."""
 
+    sizes = dict(vocab=50005)
     defaults = dict(
-        vocab_size=50005,
         d_model=768,
         scale_embedding=True,
         encoder_layers=6,
@@ -224,7 +224,7 @@ class PLBart(Bart):
 class Mvp(Bart):
     """MVP: BART, without the optional prompts of its class."""
 
-    defaults = dict(vocab_size=50267)
+    sizes = dict(vocab=50267)
     use_prompt: StrictBool = False
     prompt_length: NonNegativeInt = 100
     prompt_mid_dim: NonNegativeInt = 800
@@ -263,10 +263,9 @@ class Pegasus(PreNormBart):
 class Blenderbot(PreNormBart):
     """Blenderbot: mBART's layers, with positions from the first row and no norm after the embeddings."""
 
+    sizes = dict(vocab=8008, context=128)
     defaults = dict(
-        vocab_size=8008,
         d_model=2560,
-        max_position_embeddings=128,
         encoder_layers=2,
         encoder_attention_heads=32,
         encoder_ffn_dim=10240,
@@ -280,13 +279,13 @@ class Blenderbot(PreNormBart):
 class BlenderbotSmall(Bart):
     """Blenderbot small: BART's layers, with positions from the first row; the decoder adds them after the norm."""
 
+    sizes = dict(context=512)
     defaults = dict(
         d_model=512,
         encoder_layers=8,
         encoder_ffn_dim=2048,
         decoder_layers=8,
         decoder_ffn_dim=2048,
-        max_position_embeddings=512,
         do_blenderbot_90_layernorm=True,
     )
     offset = 0
@@ -309,7 +308,8 @@ class BlenderbotSmall(Bart):
 class M2M100(PreNormBart):
     """M2M-100 and NLLB: a norm before every sublayer, and sinusoidal positions that are not stored."""
 
-    defaults = dict(vocab_size=128112, activation_function="relu", scale_embedding=True)
+    sizes = dict(vocab=128112)
+    defaults = dict(activation_function="relu", scale_embedding=True)
     offset = 2
     dropouts = MORE_DROPOUT
 
@@ -320,7 +320,7 @@ class M2M100(PreNormBart):
 class Marian(BartBase):
     """Marian: the Transformer as first published, with sinusoidal positions that are stored but not trained."""
 
-    defaults = dict(vocab_size=58101)
+    sizes = dict(vocab=58101)
     decoder_vocab_size: PositiveInt | None = None
     share_encoder_decoder_embeddings: StrictBool = True
     normalize_embedding: StrictBool = False
@@ -365,7 +365,8 @@ class Marian(BartBase):
 class FSMT(BartBase):
     """FSMT: fairseq's translation models, BART's layers with an embedding on each side."""
 
-    defaults = dict(vocab_size=42024, activation_function="relu", scale_embedding=True, tie_word_embeddings=False)
+    sizes = dict(vocab=42024)
+    defaults = dict(activation_function="relu", scale_embedding=True, tie_word_embeddings=False)
     src_vocab_size: PositiveInt = 42024
     pad_token_id: NonNegativeInt = 1
 

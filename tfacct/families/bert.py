@@ -325,7 +325,7 @@ class MegatronBert(DecoderCapable):
 class MPNet(PositionsAfterPadding, BertBase):
     """MPNet: BERT's encoder with RoBERTa's positions, and a relative position bias."""
 
-    defaults = dict(vocab_size=30527)
+    sizes = dict(vocab=30527)
     relative_attention_num_buckets: PositiveInt = 32
     dropouts = {**DROPOUTS, "classifier": ("hidden_dropout_prob", 0.1)}
     offset = 2  # pad_token_id is not read
@@ -381,7 +381,7 @@ class Splinter(BertBase):
 class Roberta(PositionsAfterPadding, DecoderCapable):
     """RoBERTa: BERT's encoder, with positions counted from the row after the padding token's."""
 
-    defaults = dict(vocab_size=50265)
+    sizes = dict(vocab=50265)
     pad_token_id: NonNegativeInt = 1
     reference_only = "pad_token_id"
     head_act = "gelu"
@@ -402,7 +402,7 @@ class RobertaPreLayerNorm(Roberta):
 class XLMRoberta(Roberta):
     """XLM-RoBERTa: RoBERTa, for many languages. Only the default vocabulary differs."""
 
-    defaults = dict(vocab_size=30522)
+    sizes = dict(vocab=30522)
     head_owns_embedding = True
 
 
@@ -424,7 +424,7 @@ class XLMRobertaXL(Roberta):
 class Data2VecText(Roberta):
     """data2vec for text: RoBERTa. Only the default vocabulary differs."""
 
-    defaults = dict(vocab_size=30522)
+    sizes = dict(vocab=30522)
     base_model_prefix = "data2vec_text"
 
 
@@ -466,7 +466,7 @@ class AltCLIPText(Roberta):
 class Electra(DecoderCapable):
     """ELECTRA: BERT's encoder, embeddings may be narrower than the model; a discriminator, or the generator."""
 
-    defaults = dict(hidden_size=256, num_attention_heads=4, intermediate_size=1024)
+    sizes = dict(hidden=256, mlp=1024, heads=4)
     embedding_size: PositiveInt = 128
     ignored_fields = "summary_type summary_use_proj summary_activation"
     discriminator_modules = {

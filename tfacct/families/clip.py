@@ -47,7 +47,8 @@ class TextEncoder(ClipLayers, Encoder):
 class CLIPText(TextEncoder):
     """CLIP's text encoder: causal, although it reads whole texts and has no cache."""
 
-    defaults = dict(hidden_size=512, intermediate_size=2048, num_attention_heads=8, hidden_act="quick_gelu")
+    sizes = dict(hidden=512, mlp=2048, heads=8)
+    defaults = dict(hidden_act="quick_gelu")
     projection_dim: PositiveInt = 512
     base_model_prefix = "text_model"
     task_heads = {
@@ -77,7 +78,8 @@ class MetaClip2Text(CLIPText):
 class SiglipText(TextEncoder):
     """SigLIP's text encoder: bidirectional, with a projection of the last position."""
 
-    defaults = dict(vocab_size=32000, max_position_embeddings=64, hidden_act="gelu_pytorch_tanh", layer_norm_eps=1e-6)
+    sizes = dict(vocab=32000, context=64)
+    defaults = dict(hidden_act="gelu_pytorch_tanh", layer_norm_eps=1e-6)
     projection_size: PositiveInt | None = None
     checkpoint_conversion_mapping = ((r"^text_model\.", ""),)
     task_heads = {"Model": TaskHead("SiglipTextModel", "none", pooler=True, paths={"pooler.project": "head"})}
@@ -154,9 +156,8 @@ class MetaClip2Vision(CLIPVision):
 class Idefics3Vision(ClipLayers, ImageEncoder):
     """Idefics3's image encoder: SigLIP's without a pooler, for images of any size and shape."""
 
-    defaults = dict(
-        hidden_size=1152, num_attention_heads=16, patch_size=32, hidden_act="gelu_pytorch_tanh", layer_norm_eps=1e-6
-    )
+    sizes = dict(hidden=1152, heads=16)
+    defaults = dict(patch_size=32, hidden_act="gelu_pytorch_tanh", layer_norm_eps=1e-6)
     ignored_fields = "max_image_size size tie_word_embeddings use_base_siglip"
     task_heads = {"Transformer": TaskHead("AutoModel", "none")}
     module_names = {
@@ -173,7 +174,7 @@ class SmolVLMVision(Idefics3Vision):
 class Idefics2Vision(Idefics3Vision):
     """Idefics2's image encoder: Idefics3's. Only default sizes differ."""
 
-    defaults = dict(hidden_size=768, num_attention_heads=12)
+    sizes = dict(hidden=768, heads=12)
     task_heads = built_by_class("models.idefics2.modeling_idefics2.Idefics2Vision", Idefics3Vision.task_heads)
 
 

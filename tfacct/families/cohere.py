@@ -70,7 +70,7 @@ class Cohere2(CohereBase):
 class Cohere2Moe(Cohere2):
     """Cohere's models with experts: Command A's block and windows; dense MLPs in the first layers, then experts."""
 
-    defaults = dict(head_dim=128)
+    sizes = dict(head_dim=128)
     rms_norm_eps: PositiveFloat | None = None  # type: ignore[assignment]
     prefix_dense_sliding_window_pattern: PositiveInt = 1
     prefix_dense_intermediate_size: PositiveInt | None = None

@@ -212,7 +212,7 @@ class DebertaBase(BertBase):
 class Deberta(DebertaBase):
     """DeBERTa: BERT's layers; attention also scores distances, of which there are as many as a text has."""
 
-    defaults = dict(vocab_size=50265)
+    sizes = dict(vocab=50265)
     talking_head: StrictBool = False
     reference_only = "talking_head"
     constant_axes = frozenset({"G", "Xd"})
@@ -244,7 +244,7 @@ class DebertaV2(DebertaBase):
     """DeBERTa v2 and v3: BERT's layers; attention also scores distances in buckets, and a convolution may follow the
     first layer."""
 
-    defaults = dict(vocab_size=128100, hidden_size=1536, num_attention_heads=24, intermediate_size=6144)
+    sizes = dict(vocab=128100, hidden=1536, mlp=6144, heads=24)
     num_hidden_layers: PositiveInt = 24
     position_buckets: int = -1
     share_att_key: StrictBool = False

@@ -104,6 +104,11 @@ class Layer(NamedTuple):
     """Whether it reads keys and values, or latents, of an earlier layer."""
 
 
+def with_experts(layers: Sequence[Layer], routed: Sequence[bool]) -> list[Layer]:
+    """The same layers, with experts in those that are `routed`."""
+    return [layer._replace(experts=some) for layer, some in zip(layers, routed, strict=True)]
+
+
 class DecoderBase(Family):
     """The layers of a decoder, without assumptions about its fields."""
 

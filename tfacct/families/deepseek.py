@@ -87,14 +87,8 @@ class DeepseekBase(DeepseekExperts, MlaDecoder):
 class DeepseekV2(DeepseekBase):
     """DeepSeek-V2 and V2-Lite: latent attention, with and without a latent for the queries, and experts."""
 
-    defaults = dict(
-        intermediate_size=11008,
-        max_position_embeddings=2048,
-        moe_intermediate_size=1407,
-        n_routed_experts=64,
-        n_shared_experts=2,
-        first_k_dense_replace=0,
-    )
+    sizes = dict(mlp=11008, context=2048)
+    defaults = dict(moe_intermediate_size=1407, n_routed_experts=64, n_shared_experts=2, first_k_dense_replace=0)
     mlp_bias: StrictBool = False
     task_heads = CLASSIFYING
 

@@ -21,13 +21,8 @@ ROUTER_BIAS = "gate.moe_statics.e_score_correction_bias"
 class ErnieBase(Decoder):
     """The fields that ERNIE's models share. use_bias is attention_bias and mlp_bias."""
 
-    defaults = dict(
-        vocab_size=103424,
-        max_position_embeddings=131072,
-        tie_word_embeddings=True,
-        rms_norm_eps=1e-5,
-        rope_theta=500_000.0,
-    )
+    sizes = dict(vocab=103424, context=131072)
+    defaults = dict(tie_word_embeddings=True, rms_norm_eps=1e-5, rope_theta=500_000.0)
     use_bias: StrictBool = False
     task_heads = DECODER
     attention_bias = mlp_bias = property(attrgetter("use_bias"))

@@ -7,7 +7,7 @@ from pydantic_core import core_schema
 
 from tfacct.architecture.parts import QKNorm
 from tfacct.base.errors import ConfigError
-from tfacct.families.decoder import NORMS_AFTER, QK_NORMS, Decoder, Layer, SharedExperts, Window
+from tfacct.families.decoder import NORMS_AFTER, QK_NORMS, Decoder, Layer, SharedExperts, Window, with_experts
 from tfacct.families.fields import CoreSchema, NonNegativeInt, PositiveInt
 from tfacct.families.layer_kinds import LayerTypes, MlpLayerTypes
 from tfacct.families.llama import OwnCodeLlama
@@ -96,5 +96,4 @@ class ExaoneMoe(ExaoneWindows, SharedExperts):
         return super().moe_layers()
 
     def layers(self) -> list[Layer]:
-        both = zip(super().layers(), self.moe_layers(), strict=True)
-        return [layer._replace(experts=some) for layer, some in both]
+        return with_experts(super().layers(), self.moe_layers())

@@ -52,9 +52,8 @@ Shares = Annotated[list[float], CoreSchema(core_schema.list_schema(core_schema.f
 class GemmaBase(Decoder):
     """The fields that they share. The head is tied by default."""
 
-    defaults = dict(
-        head_dim=256, max_position_embeddings=8192, tie_word_embeddings=True, hidden_act="gelu_pytorch_tanh"
-    )
+    sizes = dict(head_dim=256, context=8192)
+    defaults = dict(tie_word_embeddings=True, hidden_act="gelu_pytorch_tanh")
     attention_bias: StrictBool = False
     norm_weight_minus_one = True
     embedding_options = dict(scaled=True)  # by √hidden_size
@@ -63,7 +62,7 @@ class GemmaBase(Decoder):
 class Gemma(GemmaBase):
     """Gemma: Llama's block with its own head size, GELU as the activation, and a tied, scaled embedding."""
 
-    defaults = dict(intermediate_size=24576, num_key_value_heads=16)
+    sizes = dict(mlp=24576, kv_heads=16)
     use_bidirectional_attention: StrictBool | None = None
     nested_defaults = dict(vocab_size=256000, hidden_size=3072, num_hidden_layers=28, num_attention_heads=16)
     ignored_fields = "hidden_activation"
@@ -92,7 +91,7 @@ class GemmaAround(GemmaBase):
 class Gemma2(GemmaAround):
     """Gemma 2: every other layer has a window, starting with the first; attention scores and logits are soft-capped."""
 
-    defaults = dict(intermediate_size=9216, num_key_value_heads=4)
+    sizes = dict(mlp=9216, kv_heads=4)
     query_pre_attn_scalar: PositiveFloat = 256
     sliding_window: Window | None = 4096
     layer_types: LayerTypes | None = None
@@ -119,7 +118,7 @@ class Gemma2(GemmaAround):
 class VaultGemma(Gemma2):
     """VaultGemma: Gemma 2 without the norms after attention and MLP."""
 
-    defaults = dict(vocab_size=256000, hidden_size=2304, num_hidden_layers=26, num_attention_heads=8)
+    sizes = dict(vocab=256000, hidden=2304, layers=26, heads=8)
     task_heads = DECODER
     norms = "before"
 

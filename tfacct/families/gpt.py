@@ -117,7 +117,8 @@ class GPT2(GPTFields):
 class GPTBigCode(GPTFields):
     """StarCoder and SantaCoder: GPT-2 with one key/value head for all query heads."""
 
-    defaults = dict(vocab_size=50257, n_embd=768, n_layer=12, n_head=12, n_positions=1024)
+    sizes = dict(vocab=50257)
+    defaults = dict(n_embd=768, n_layer=12, n_head=12, n_positions=1024)
     n_inner: PositiveInt = four_times("n_embd")
     multi_query: StrictBool = True
     num_key_value_heads: PositiveInt | None = None
@@ -151,7 +152,8 @@ class GPTBigCode(GPTFields):
 class OpenAIGPT(GPTFields):
     """GPT (1): GPT-2 with a norm after each sublayer instead of before, and no final norm."""
 
-    defaults = dict(vocab_size=40478, n_embd=768, n_layer=12, n_head=12, n_positions=512)
+    sizes = dict(vocab=40478)
+    defaults = dict(n_embd=768, n_layer=12, n_head=12, n_positions=512)
     tie_word_embeddings: StrictBool = True
     afn: StrictStr = "gelu"
     layer_norm_epsilon: PositiveFloat = 1e-5
@@ -293,7 +295,8 @@ class GPTNeo(LayerNormDecoder):
 class GPTJ(GPTFields):
     """GPT-J: attention and MLP in parallel after one norm, rotary embedding on part of each head."""
 
-    defaults = dict(vocab_size=50400, n_embd=4096, n_layer=28, n_head=16, n_positions=2048)
+    sizes = dict(vocab=50400)
+    defaults = dict(n_embd=4096, n_layer=28, n_head=16, n_positions=2048)
     n_inner: PositiveInt = four_times("n_embd")
     rotary_dim: PositiveInt = 64
     tie_word_embeddings: StrictBool = False

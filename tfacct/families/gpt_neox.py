@@ -89,7 +89,7 @@ class GPTNeoX(GPTNeoXLike):
 class GPTNeoXJapanese(GPTNeoXLike):
     """GPT-NeoX Japanese: attention and MLP one after the other, without biases except in the last layer's attention."""
 
-    defaults = dict(vocab_size=32000, hidden_size=2560, num_hidden_layers=32, num_attention_heads=32)
+    sizes = dict(vocab=32000, hidden=2560, layers=32, heads=32)
     intermediate_multiple_size: PositiveInt = 4
     max_position_embeddings: PositiveInt = 2048
     tie_word_embeddings: StrictBool = True

@@ -14,7 +14,8 @@ from tfacct.families.task_heads import BODY, TOKENS, TaskHead
 class GptOssBase(Decoder):
     """Sinks, and experts with biases in every layer."""
 
-    defaults = dict(max_position_embeddings=131072, head_dim=64, rms_norm_eps=1e-5, rope_theta=150_000.0)
+    sizes = dict(head_dim=64, context=131072)
+    defaults = dict(rms_norm_eps=1e-5, rope_theta=150_000.0)
     num_local_experts: PositiveInt = 128
     num_experts_per_tok: PositiveInt = 4
     attribute_map = {"num_experts": "num_local_experts", "experts_per_token": "num_experts_per_tok"}
@@ -34,7 +35,7 @@ class GptOssBase(Decoder):
 class GptOss(GptOssBase):
     """gpt-oss: every other layer has a window; learned sinks, biases on all projections, experts in every layer."""
 
-    defaults = dict(intermediate_size=2880, num_key_value_heads=8)
+    sizes = dict(mlp=2880, kv_heads=8)
     sliding_window: Window | None = 128
     layer_types: LayerTypes | None = None
     attention_bias: StrictBool = True

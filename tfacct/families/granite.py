@@ -26,7 +26,7 @@ SHARED = dict(up="input_linear", down="output_linear", gate="input_linear")
 class Granite(Llama):
     """Granite 3 and 4 (dense): Llama's block; constants scale embeddings, attention scores, residuals and logits."""
 
-    defaults = dict(vocab_size=32000, hidden_size=4096, num_hidden_layers=32, num_attention_heads=32)
+    sizes = dict(vocab=32000, hidden=4096, layers=32, heads=32)
     embedding_multiplier: PositiveFloat = 1.0
     logits_scaling: PositiveFloat = 1.0
     residual_multiplier: PositiveFloat = 1.0

@@ -67,7 +67,7 @@ class Lfm2(Lfm2Base):
     """LFM2: gated short convolutions in most layers, grouped-query attention with norms of queries and keys in the
     others."""
 
-    defaults = dict(hidden_size=2560, intermediate_size=12288)
+    sizes = dict(hidden=2560, mlp=12288)
     block_ff_dim: PositiveInt | None = None
     block_auto_adjust_ff_dim: StrictBool = True
     block_ffn_dim_multiplier: PositiveFloat = 1.0
@@ -107,7 +107,7 @@ class Lfm2(Lfm2Base):
 class Lfm2Moe(Lfm2Base):
     """LFM2-MoE: LFM2's convolutions and attention; dense layers first, then experts."""
 
-    defaults = dict(hidden_size=2048, intermediate_size=7168)
+    sizes = dict(hidden=2048, mlp=7168)
     layer_types: LayerTypes
     moe_intermediate_size: PositiveInt = 1792
     num_dense_layers: NonNegativeInt = 2

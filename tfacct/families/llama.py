@@ -56,7 +56,7 @@ SIZES = dict(vocab_size=32000, hidden_size=4096, num_hidden_layers=32, num_atten
 class Llama(Decoder):
     """Llama 1 to 3.2: RMSNorm, rotary embedding, grouped-query attention, gated MLP, no biases."""
 
-    defaults = dict(intermediate_size=11008, num_key_value_heads=SAME_AS_QUERY_HEADS, max_position_embeddings=2048)
+    sizes = dict(mlp=11008, kv_heads=SAME_AS_QUERY_HEADS, context=2048)
     attention_bias: StrictBool = False
     mlp_bias: StrictBool = False
     class_prefixes = ("Llama", "LLaMA")  # some files write LLaMA
@@ -143,7 +143,7 @@ class Baichuan(Decoder):
     """Baichuan 1 and 2: Llama's block with q, k and v in one matrix; the 13B models have ALiBi instead of a rotary
     embedding."""
 
-    defaults = dict(num_key_value_heads=SAME_AS_QUERY_HEADS)
+    sizes = dict(kv_heads=SAME_AS_QUERY_HEADS)
     max_position_embeddings: PositiveInt | None = None  # type: ignore[assignment]
     model_max_length: PositiveInt | None = None
     class_prefixes = ("Baichuan", "BaiChuan", "Llama")

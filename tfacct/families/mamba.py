@@ -204,7 +204,7 @@ class Mamba(MambaBase):
 class FalconMamba(Mamba):
     """FalconMamba: Mamba, with weightless RMSNorms on dt, B and C."""
 
-    defaults = dict(vocab_size=50280, hidden_size=768, num_hidden_layers=32)
+    sizes = dict(vocab=50280, hidden=768, layers=32)
     num_hidden_layers: PositiveInt = 32
     mixer_rms_eps: PositiveFloat = 1e-6
     ignored_fields = "use_falcon_mambapy"

@@ -23,7 +23,7 @@ def read_temperature(rope: Mapping[str, Any]) -> Temperature | None:
 class Mistral(Decoder):
     """Mistral: Llama's block, with a window in every layer in the first releases, none in later ones."""
 
-    defaults = dict(intermediate_size=14336, num_key_value_heads=8, max_position_embeddings=131072)
+    sizes = dict(mlp=14336, kv_heads=8, context=131072)
     sliding_window: Window | None = 4096
     nested_defaults = SIZES
 

@@ -19,7 +19,7 @@ class MlaDecoder(Decoder):
     configs: `expanded` as in transformers, `absorbed` as engines decode, `auto` whichever takes fewer FLOPs in a step,
     or `unpacked`, which caches keys and values of all heads."""
 
-    defaults = dict(num_key_value_heads=SAME_AS_QUERY_HEADS)
+    sizes = dict(kv_heads=SAME_AS_QUERY_HEADS)
     head_dim: PositiveInt | None = None  # type: ignore[assignment]
     attention_bias: StrictBool = False
     q_lora_rank: PositiveInt | None = 1536

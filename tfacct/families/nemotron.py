@@ -68,7 +68,7 @@ class NemotronNas(Decoder):
     """Nemotron Super and Ultra: Llama's block, with attention and MLP of a size of their own in each layer, or without
     one of them, as block_configs lists."""
 
-    defaults = dict(max_position_embeddings=2048)
+    sizes = dict(context=2048)
     num_key_value_heads: PositiveInt | None = None  # type: ignore[assignment]
     intermediate_size: PositiveInt | None = None  # type: ignore[assignment]
     head_dim: PositiveInt | None = None  # type: ignore[assignment]

@@ -20,6 +20,7 @@ from tfacct.families.decoder import (
     Layer,
     PartialRotaryDecoder,
     Window,
+    with_experts,
 )
 from tfacct.families.family import SAME_AS_QUERY_HEADS, mlp_modules
 from tfacct.families.fields import Fraction, NonNegativeInt, PositiveFloat, PositiveInt, StrictBool, divide_exactly
@@ -33,7 +34,7 @@ SIZES = dict(vocab_size=151936, hidden_size=4096, num_hidden_layers=32, num_atte
 class Qwen(Decoder):
     """The fields that they share. An absent num_key_value_heads means 32, whatever the query heads."""
 
-    defaults = dict(intermediate_size=22016, num_key_value_heads=32, max_position_embeddings=32768)
+    sizes = dict(mlp=22016, kv_heads=32, context=32768)
     use_sliding_window: StrictBool = False
     sliding_window: NonNegativeInt | None = 4096
     max_window_layers: NonNegativeInt = 28
@@ -100,7 +101,7 @@ class Qwen2(Qwen):
 class Qwen3(Qwen):
     """Qwen3: Llama's block with a norm over each query and each key head, and its own head size."""
 
-    defaults = dict(head_dim=128)
+    sizes = dict(head_dim=128)
     attention_bias: StrictBool = False
     nested_defaults = SIZES
     checkpoint_conversion_mapping = (  # Cosmos 3's
@@ -120,7 +121,7 @@ class QwenMoe(Qwen):
     def layers(self) -> list[Layer]:
         """Dense layers where decoder_sparse_step and mlp_only_layers say so."""
         routed = moe_layers(self.num_hidden_layers, self.decoder_sparse_step, self.mlp_only_layers)
-        return [layer._replace(experts=some) for layer, some in zip(super().layers(), routed, strict=True)]
+        return with_experts(super().layers(), routed)
 
 
 class GatedSharedExpert(DecoderBase):
@@ -138,7 +139,7 @@ class GatedSharedExpert(DecoderBase):
 class Qwen2Moe(GatedSharedExpert, QwenMoe):
     """Qwen2-MoE: Qwen2's attention; experts, and one gated shared expert."""
 
-    defaults = dict(intermediate_size=5632, num_key_value_heads=16)
+    sizes = dict(mlp=5632, kv_heads=16)
     qkv_bias: StrictBool = True
     moe_intermediate_size: PositiveInt = 1408
     shared_expert_intermediate_size: PositiveInt = 5632
@@ -157,7 +158,7 @@ class Qwen2Moe(GatedSharedExpert, QwenMoe):
 class Qwen3Moe(QwenMoe):
     """Qwen3-MoE: Qwen3's attention, and experts. The window, where its switch is on, is in every layer."""
 
-    defaults = dict(intermediate_size=6144, num_key_value_heads=4)
+    sizes = dict(mlp=6144, kv_heads=4)
     attention_bias: StrictBool = False
     moe_intermediate_size: PositiveInt = 768
     num_experts: PositiveInt = 128
@@ -181,7 +182,7 @@ class Qwen3Moe(QwenMoe):
 class QwenNext(DeltaDecoder):
     """The fields of Qwen3-Next and Qwen3.5: DeltaNet in three layers of four, gated attention in the fourth."""
 
-    defaults = dict(head_dim=256, max_position_embeddings=32768)
+    sizes = dict(head_dim=256, context=32768)
     attention_bias: StrictBool = False
     partial_rotary_factor: Fraction = 0.25
     linear_conv_kernel_dim: PositiveInt = 4
@@ -235,7 +236,7 @@ class Qwen3Next(GatedSharedExpert, QwenNext):
 
     def layers(self) -> list[Layer]:
         routed = moe_layers(self.num_hidden_layers, self.decoder_sparse_step, self.mlp_only_layers)
-        return [layer._replace(experts=some) for layer, some in zip(super().layers(), routed, strict=True)]
+        return with_experts(super().layers(), routed)
 
 
 class Qwen3_5(QwenNext):
@@ -257,7 +258,7 @@ class Qwen3_5(QwenNext):
 class Qwen3_5Moe(GatedSharedExpert, Qwen3_5):
     """Qwen3.5 with experts: Qwen3.5's layers with experts and one gated shared expert instead of dense MLPs."""
 
-    defaults = dict(hidden_size=2048, num_hidden_layers=40, num_key_value_heads=2)
+    sizes = dict(hidden=2048, layers=40, kv_heads=2)
     intermediate_size: PositiveInt | None = None  # type: ignore[assignment]  # the class has none
     moe_intermediate_size: PositiveInt = 512
     shared_expert_intermediate_size: PositiveInt = 512

@@ -415,7 +415,8 @@ class Glm4vMoeVision(Glm4vVision):
 class GlmOcrVision(GlmVision):
     """GLM-OCR's image encoder: GLM-4.1V's with biases and norms of queries and keys, without learned positions."""
 
-    defaults = dict(hidden_size=1024, attention_bias=True, num_heads=16, out_hidden_size=1536, intermediate_size=4096)
+    sizes = dict(hidden=1024, mlp=4096)
+    defaults = dict(attention_bias=True, num_heads=16, out_hidden_size=1536)
     reference_only = "image_size"
     layer_module_names = {f"attn.{name}_norm": f"attn.{name}_norm" for name in "qk"}
     mlp_options = dict(gated=True, bias=attrgetter("attention_bias"))

@@ -122,7 +122,7 @@ class RotaryBert(BertBase):
 class Gte(RotaryBert):
     """GTE: BERT's post-norm layers with rotary embedding and gated MLPs whose last projection has a bias."""
 
-    defaults = dict(vocab_size=250048, max_position_embeddings=8192)
+    sizes = dict(vocab=250048, context=8192)
     layer_norm_type: StrictStr = "layer_norm"
     position_embedding_type: StrictStr = "rope"
     dropouts = {
@@ -178,7 +178,8 @@ class NomicBert(RotaryBert):
     """Nomic BERT: BERT's post-norm layers without biases, with rotary embedding and gated MLPs. Files with code of
     their own also have biases, plain MLPs, and experts in every few layers."""
 
-    defaults = dict(vocab_size=30528, max_position_embeddings=2048, hidden_act="silu")
+    sizes = dict(vocab=30528, context=2048)
+    defaults = dict(hidden_act="silu")
     type_vocab_size: PositiveInt = 2
     activation_function: StrictStr | None = None
     qkv_proj_bias: StrictBool = False
@@ -523,7 +524,7 @@ class Contacts(Part):
 class Esm(PositionsAfterPadding, BertBase):
     """ESM-1b and ESM-2, encoders of proteins: RoBERTa with norms before the sublayers, or rotary embedding."""
 
-    defaults = dict(max_position_embeddings=1026)
+    sizes = dict(context=1026)
     vocab_size: PositiveInt = Field()
     pad_token_id: NonNegativeInt
     position_embedding_type: StrictStr = "absolute"

@@ -165,7 +165,8 @@ class T5(Family):
 class MT5(T5):
     """mT5: T5 version 1.1, gated and with an untied head, for many languages."""
 
-    defaults = dict(vocab_size=250112, d_ff=1024, num_layers=8, num_heads=6, feed_forward_proj="gated-gelu")
+    sizes = dict(vocab=250112)
+    defaults = dict(d_ff=1024, num_layers=8, num_heads=6, feed_forward_proj="gated-gelu")
     task_heads = {task_head: head for task_head, head in T5.task_heads.items() if task_head != "WithLMHeadModel"}
     scaled_tied_head = False
 
@@ -210,7 +211,7 @@ def side_modules(ours: str, theirs: str, layer: Mapping[str, str]) -> dict[str, 
 class T5GemmaSide(Gemma2):
     """T5Gemma's encoder or decoder, with the defaults of its own config class."""
 
-    defaults = dict(vocab_size=256_000, hidden_size=2304, num_hidden_layers=26, num_attention_heads=8)
+    sizes = dict(vocab=256_000, hidden=2304, layers=26, heads=8)
     ignored_fields = "cross_attention_hidden_size is_encoder_decoder"
 
     def stack(self, source_hidden: int | None = None) -> tuple[Stack, ...]:

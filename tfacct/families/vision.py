@@ -260,7 +260,8 @@ class PixelShuffle(Part):
 class Llama4Vision(ImageEncoder):
     """Llama 4's image encoder: class token last, a rotary embedding by column and row, merged patches."""
 
-    defaults = dict(intermediate_size=5632, num_hidden_layers=34, num_attention_heads=16, image_size=448, patch_size=14)
+    sizes = dict(mlp=5632, layers=34, heads=16)
+    defaults = dict(image_size=448, patch_size=14)
     norm_eps: PositiveFloat = 1e-5
     pixel_shuffle_ratio: Fraction = 0.5
     projector_input_dim: PositiveInt = 4096
@@ -333,7 +334,8 @@ class Llama4Vision(ImageEncoder):
 class PixtralVision(ImageEncoder):
     """Pixtral's image encoder: Llama's layers, bidirectional, with a rotary embedding by row and column."""
 
-    defaults = dict(hidden_size=1024, intermediate_size=4096, num_attention_heads=16, image_size=1024)
+    sizes = dict(hidden=1024, mlp=4096, heads=16)
+    defaults = dict(image_size=1024)
     num_hidden_layers: PositiveInt = 24
     rope_theta: PositiveFloat | None = None
     rope_parameters: JsonDict | None = None

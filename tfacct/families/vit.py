@@ -443,7 +443,7 @@ class Dinov2WithRegisters(Dinov2):
 class DINOv3ViT(DinoLayers):
     """DINOv3: DINOv2 with registers, and a rotary embedding by row and column in place of learned positions."""
 
-    defaults = dict(hidden_size=384, intermediate_size=1536, num_attention_heads=6)
+    sizes = dict(hidden=384, mlp=1536, heads=6)
     rope_theta: PositiveFloat = 100.0
     query_bias: StrictBool = True
     key_bias: StrictBool = False

@@ -18,7 +18,8 @@ FULL = "original_full"
 class BigBird(StoresPooler):
     """BigBird with full attention: BERT's encoder for longer texts."""
 
-    defaults = dict(vocab_size=50358, max_position_embeddings=4096, hidden_act="gelu_new")
+    sizes = dict(vocab=50358, context=4096)
+    defaults = dict(hidden_act="gelu_new")
     attention_type: StrictStr = "block_sparse"
     use_bias: StrictBool = True
     rescale_embeddings: StrictBool = False

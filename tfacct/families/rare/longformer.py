@@ -120,7 +120,7 @@ def with_windows(block: Block, windows: Sequence[int]) -> tuple[Stack, ...]:
 class Longformer(Roberta):
     """Longformer: RoBERTa's encoder with attention in windows that overlap, over texts padded to whole windows."""
 
-    defaults = dict(vocab_size=30522)
+    sizes = dict(vocab=30522)
     attention_window: PositiveIntOrList = 512
     ignored_fields = "attention_mode ignore_attention_mask onnx_export"
     task_heads = {name: ENCODING[name] for name in ("ForMaskedLM", "Model", "ForTokenClassification")}

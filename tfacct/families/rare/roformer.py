@@ -39,7 +39,7 @@ class SinusoidTable(Part):
 class RoFormer(DecoderCapable):
     """RoFormer: BERT's encoder with rotary embedding, whose sines and cosines are stored with the weights."""
 
-    defaults = dict(vocab_size=50000, max_position_embeddings=1536)
+    sizes = dict(vocab=50000, context=1536)
     embedding_size: PositiveInt | None = None
     rotary_value: StrictBool = False
     required_values = {**DecoderCapable.required_values, "rotary_value": False}
