@@ -116,7 +116,7 @@ def _section(name: str, models: list[LoadedModel]) -> str:
             if (texts[row.text].family if row.text in texts else row.text) == name
         ),
         "Other names": ", ".join(f"`{other}` for `{field}`" for other, field in family.attribute_map.items()),
-        "Read for the reference model, for a check, or behind a switch (absent)": ", ".join(silent),
+        "Read, and not counted by default (absent)": ", ".join(silent),
         "Harmless here only": _words(harmless - IGNORED_FIELDS),
         "Cache": _cache(family, models),
         "Checked against": _witnesses(name, models),
