@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from fitting import Array, covered, interval
 
-from tfacct.accounts.validated import VALIDATED, Class, Metric, Validation
 from tfacct.loading import devices
+from tfacct.timing.validated import VALIDATED, Class, Metric, Validation
 
 DEVICES = {
     "h100": "h100-sxm",

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tfacct.accounts.divided_time import Again, Meshed
-from tfacct.accounts.training_time import Trained
+from tfacct.timing.divided_time import Again, Meshed
+from tfacct.timing.training_time import Trained
 
 TOKENS, VOCABULARY = 2048, 51_200
 

@@ -15,8 +15,8 @@ import numpy as np
 from errors import line
 from fitting import Array
 
-from tfacct.accounts.serving import Loop
-from tfacct.accounts.timing import CONSTANTS, Step
+from tfacct.timing.serving import Loop
+from tfacct.timing.timing import CONSTANTS, Step
 
 EVEN = replace(CONSTANTS, skew=1.0)
 SHARES = np.linspace(0.05, 1.0, 39)

@@ -209,8 +209,8 @@ def steps() -> list[Result]:
 
 def sharded() -> Result:
     """Every collective of a training step of a large mixture on two axes and its experts'."""
-    from tfacct.accounts.sharding.mesh import Mesh
-    from tfacct.accounts.sharding.rules import collectives
+    from tfacct.parallel.mesh import Mesh
+    from tfacct.parallel.rules import collectives
 
     ledger, at, mesh = load("deepseek-v3").loaded.ledger, Workload(8192, 8192, 1).axes(), Mesh(tp=8, fsdp=8, ep=8)
     times = timeit.repeat(lambda: collectives(ledger, mesh, at, 16, train=True), number=EVALUATIONS // 10, repeat=5)

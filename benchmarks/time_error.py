@@ -3,7 +3,7 @@
 FOLDER holds serving.csv, throughput.csv and training.csv, whose columns docs/time.md lists. No point of them is part of
 the project. Constants are fitted anew with each cell (device × model × engine × weights) left out, so a cell's errors
 are those of a prediction that never saw it. The exit code is 1 where an error is above its limit, or no longer what
-tfacct/accounts/validated.py says.
+tfacct/timing/validated.py says.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from errors import NEAR, checked, device, line, named, tables
 from fitting import Array, fields, held_out
 from training_error import divided, training
 
-from tfacct.accounts.kernels import Split
-from tfacct.accounts.serving import Host, Loop
-from tfacct.accounts.timing import CONSTANTS, Constants
-from tfacct.accounts.validated import Class, Metric
 from tfacct.base.errors import TfacctError
 from tfacct.ledger.storage import BF16_EACH, Storage, storage, width
 from tfacct.loading.find import find
 from tfacct.loading.model import LoadedModel
 from tfacct.reports.budget import of_device
+from tfacct.timing.kernels import Split
+from tfacct.timing.serving import Host, Loop
+from tfacct.timing.timing import CONSTANTS, Constants
+from tfacct.timing.validated import Class, Metric
 
 MODELS = {"kimi-k2.5": "kimi-k2", "minimax-m2.5": "minimax-m2"}
 """Presets of the same shape, under another name."""

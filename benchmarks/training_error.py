@@ -15,11 +15,11 @@ from fitting import Array, fields, held_out
 from megatron import TOKENS, VOCABULARY, Published, published
 
 from tfacct.accounts import divided_time, training_time
-from tfacct.accounts.divided_time import DIVIDED, DividedConstants, DividedWork
-from tfacct.accounts.training_time import TRAINING, Trained, TrainingConstants, Work, work_of
 from tfacct.ledger.workload import Workload
 from tfacct.loading import devices
 from tfacct.loading.model import LoadedModel, subject
+from tfacct.timing.divided_time import DIVIDED, DividedConstants, DividedWork
+from tfacct.timing.training_time import TRAINING, Trained, TrainingConstants, Work, work_of
 
 
 class Training(NamedTuple):

@@ -14,7 +14,7 @@ def main(rank: int, store: str, job: dict[str, Any]) -> None:
 
     from tests.test_sharding import built
     from tests.test_sharding_experts import Counted, balanced, planned, watched
-    from tfacct.accounts.sharding.mesh import Mesh
+    from tfacct.parallel.mesh import Mesh
 
     torch.set_num_threads(1)
     mesh = Mesh(**job["mesh"])

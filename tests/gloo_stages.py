@@ -17,8 +17,8 @@ def main(rank: int, store: str, job: dict[str, Any]) -> None:
     from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe, schedules
 
     from tests.test_sharding import built
-    from tfacct.accounts.sharding.mesh import Mesh
-    from tfacct.accounts.sharding.stages import stages
+    from tfacct.parallel.mesh import Mesh
+    from tfacct.parallel.stages import stages
 
     torch.set_num_threads(1)
     mesh, config = Mesh(**job["mesh"]), job["config"]

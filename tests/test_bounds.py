@@ -12,9 +12,9 @@ import pytest
 from tests.conftest import Ran
 from tests.sweeps import training_bounds as sweep
 from tfacct import load
-from tfacct.accounts.sharding.mesh import Mesh
 from tfacct.ledger.workload import Workload
 from tfacct.loading import presets
+from tfacct.parallel.mesh import Mesh
 from tfacct.training import bounds
 from tfacct.training.bounds import LIMIT, STEPS, Bound, Measured, answered_groups, bound, groups_of, row_of
 from tfacct.training.recipe import Recipe

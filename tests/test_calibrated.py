@@ -11,10 +11,10 @@ import pytest
 
 import tfacct
 from tests.conftest import Ran
-from tfacct.accounts.calibrated import BACKWARD, BLOCK, WORK, Calibration, Checks, Curve, Swept, taken
 from tfacct.base.errors import TfacctError
 from tfacct.ledger.workload import Workload
 from tfacct.loading import calibration, devices
+from tfacct.loading.calibrated import BACKWARD, BLOCK, WORK, Calibration, Checks, Curve, Swept, taken
 
 FREE = Curve((1,), (1e-30,), (1e-30,))
 GPT2 = tfacct.load("gpt2", n_layer=2)

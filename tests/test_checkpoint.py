@@ -18,7 +18,7 @@ from tests.families import SHAPES
 from tfacct.loading import checkpoint
 from tfacct.loading.headers import BITS
 from tfacct.loading.model import LoadedModel
-from tfacct.witness.checkpoint import reconcile
+from tfacct.verify.checkpoint import reconcile
 
 Tensors = Mapping[str, tuple[str, tuple[int, ...]]]
 """Dtype and shape by name, as a header has them."""

@@ -17,9 +17,9 @@ from tests.conftest import Ran, tiny
 from tests.test_checkpoint import written
 from tfacct.base.errors import CheckpointError, TfacctError
 from tfacct.loading import checkpoint, gguf, headers
-from tfacct.witness import checkpoint as witness
-from tfacct.witness import packed
-from tfacct.witness.tensor_names import AIDS
+from tfacct.verify import checkpoint as witness
+from tfacct.verify import packed
+from tfacct.verify.tensor_names import AIDS
 
 GOOD = {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}
 

@@ -17,9 +17,9 @@ import tfacct
 from tests.conftest import Ran
 from tests.gloo_context import attended
 from tests.test_sharding import fake_ranks
-from tfacct.accounts.sharding.mesh import Mesh
-from tfacct.accounts.sharding.rules import collectives
 from tfacct.ledger.workload import Workload
+from tfacct.parallel.mesh import Mesh
+from tfacct.parallel.rules import collectives
 
 SAME = 1e-4
 """How far fp32 numbers that were summed in another order may be apart, of the largest."""

@@ -7,8 +7,8 @@ from tfacct import load
 from tfacct.base.errors import ConfigError
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import subject
-from tfacct.witness.checks import class_flops
-from tfacct.witness.renamed import renamed
+from tfacct.verify.checks import class_flops
+from tfacct.verify.renamed import renamed
 
 FAMILIES = ("qwen3_next", "qwen3_5_text", "kimi_linear", "olmo_hybrid")
 
@@ -108,7 +108,7 @@ def test_a_training_step_has_no_rule_for_it_and_says_so(run) -> None:
 def test_the_formula_is_proven_chunk_by_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch")
     from tfacct.reports.prove import prove
-    from tfacct.witness.sizes import Sizes
+    from tfacct.verify.sizes import Sizes
 
     monkeypatch.setattr(Sizes, "edges", lambda _: [])
     report = prove(tiny("qwen3_5_text", num_hidden_layers=3))

@@ -11,10 +11,10 @@ import pytest
 
 import tfacct
 from tests.conftest import Ran
-from tfacct.accounts.links import Links
-from tfacct.accounts.timing import CONSTANTS
 from tfacct.base import units
 from tfacct.base.errors import TfacctError
+from tfacct.loading.links import Links
+from tfacct.timing.timing import CONSTANTS
 
 LLAMA = tfacct.load("llama-3.1-70b")
 

@@ -15,7 +15,7 @@ from tests.test_checkpoint import of_class
 from tfacct.loading import checkpoint
 from tfacct.loading.gguf import TYPES
 from tfacct.loading.model import LoadedModel
-from tfacct.witness.checkpoint import reconcile
+from tfacct.verify.checkpoint import reconcile
 
 gguf = pytest.importorskip("gguf")
 np = pytest.importorskip("numpy")

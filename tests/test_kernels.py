@@ -9,9 +9,6 @@ from functools import cache
 import pytest
 
 from tfacct import families
-from tfacct.accounts.kernels import Kernel, Split, kernels, way_of
-from tfacct.accounts.sharding.mesh import Mesh
-from tfacct.accounts.sharding.rules import collectives
 from tfacct.base.errors import ConfigError
 from tfacct.families.gemma import AltUp
 from tfacct.ledger.groups import Ledger
@@ -21,6 +18,9 @@ from tfacct.ledger.workload import Workload
 from tfacct.loading import presets
 from tfacct.loading.find import find
 from tfacct.loading.model import LoadedModel
+from tfacct.parallel.mesh import Mesh
+from tfacct.parallel.rules import collectives
+from tfacct.timing.kernels import Kernel, Split, kernels, way_of
 
 FP8 = storage("fp8")
 STEPS = {"prefill": Workload(40, 40, 3), "chunk": Workload(5000, 16, 3), "decode": Workload(5000, 1, 12)}

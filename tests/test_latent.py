@@ -214,7 +214,7 @@ def test_both_sides_of_a_difference_say_their_forms() -> None:
 def test_every_witness_agrees_on_the_form_of_its_step(work: Workload) -> None:
     pytest.importorskip("torch")
     pytest.importorskip("fvcore")
-    from tfacct.witness import checks as witness
+    from tfacct.verify import checks as witness
 
     checks = witness.checks(by_name()["auto"], work, all_layers=False, against=False)
     assert {check.witness for check in checks if not check.agrees} == set()
@@ -224,7 +224,7 @@ def test_every_witness_agrees_on_the_form_of_its_step(work: Workload) -> None:
 def test_the_class_is_asked_for_what_it_runs() -> None:
     pytest.importorskip("torch")
     pytest.importorskip("transformers")
-    from tfacct.witness import checks as witness
+    from tfacct.verify import checks as witness
 
     auto, work = by_name()["auto"], Workload(17, 1, 3)
     checks = {check.witness: check for check in witness.stranger_checks(auto, work)}

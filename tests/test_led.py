@@ -9,7 +9,7 @@ from tfacct.base.errors import ConfigError
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import subject
 from tfacct.reports.prove import prove
-from tfacct.witness.sizes import Sizes
+from tfacct.verify.sizes import Sizes
 
 
 def test_a_padded_source_costs_its_encoder_whole_windows() -> None:

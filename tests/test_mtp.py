@@ -10,8 +10,8 @@ from tfacct import load
 from tfacct.base.errors import TfacctError
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import subject
-from tfacct.witness import checks as witness
-from tfacct.witness.renamed import renamed
+from tfacct.verify import checks as witness
+from tfacct.verify.renamed import renamed
 
 TWO = {"mtp": True, "num_nextn_predict_layers": 2}
 

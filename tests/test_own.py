@@ -581,7 +581,7 @@ PROVEN = [name for name in SHAPES if name.startswith("own") and "pre-norm" not i
 def test_they_are_proven(name: str, edges: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch")
     from tfacct.reports.prove import prove
-    from tfacct.witness.proof import Sizes
+    from tfacct.verify.proof import Sizes
 
     if edges != "all":
         monkeypatch.setattr(Sizes, "edges", lambda _: [])

@@ -23,7 +23,7 @@ from tfacct.families import multimodal
 from tfacct.families.projectors import PROJECTORS, ROWS_UNKNOWN
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import subject
-from tfacct.witness.renamed import renamed
+from tfacct.verify.renamed import renamed
 
 VISIONS, AUDIOS = multimodal.towers("vision"), multimodal.towers("audio")
 PAIRS = multimodal.dual_encoders()
@@ -742,7 +742,7 @@ RUNS = [
 def test_the_reference_model_runs_the_projector(whole: str, more: dict[str, Any]) -> None:
     pytest.importorskip("torch")
     from tests.conftest import rounded
-    from tfacct.witness.checks import checks
+    from tfacct.verify.checks import checks
 
     one = subject("mine", whole_of(whole, **more)).of_parts("work")[-1]
     tokens = rounded(one, one.context)

@@ -12,11 +12,11 @@ import pytest
 import tfacct
 from tests.conftest import Ran
 from tests.test_sharding import fake_ranks
-from tfacct.accounts.sharding.mesh import Mesh
-from tfacct.accounts.sharding.pipeline import in_pipeline
-from tfacct.accounts.sharding.shards import stored_elements
-from tfacct.accounts.sharding.stages import blocks_in, divided, part, stages
 from tfacct.ledger.workload import Workload
+from tfacct.parallel.mesh import Mesh
+from tfacct.parallel.pipeline import in_pipeline
+from tfacct.parallel.shards import stored_elements
+from tfacct.parallel.stages import blocks_in, divided, part, stages
 from tfacct.reports.pipes import ledgers
 
 SMALL = {

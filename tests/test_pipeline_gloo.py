@@ -14,9 +14,9 @@ import pytest
 
 import tfacct
 from tests.test_sharding_gloo import CONFIGS, SAME
-from tfacct.accounts.sharding.mesh import Mesh
-from tfacct.accounts.sharding.pipeline import in_pipeline
 from tfacct.ledger.workload import Workload
+from tfacct.parallel.mesh import Mesh
+from tfacct.parallel.pipeline import in_pipeline
 
 
 @pytest.mark.slow

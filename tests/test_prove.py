@@ -17,9 +17,9 @@ from tfacct.loading import presets
 from tfacct.loading.model import subject
 from tfacct.output.report import Report
 from tfacct.reports.prove import _report, prove
-from tfacct.witness import proof as room
-from tfacct.witness import tracing
-from tfacct.witness.sizes import FIXED, Sizes
+from tfacct.verify import proof as room
+from tfacct.verify import tracing
+from tfacct.verify.sizes import FIXED, Sizes
 
 pytest.importorskip("torch")
 sympy = pytest.importorskip("sympy")

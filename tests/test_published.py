@@ -14,7 +14,7 @@ from tfacct.ledger.workload import Workload
 from tfacct.loading.model import subject
 from tfacct.loading.quantized.methods import storage_of
 from tfacct.reports.stored import changed_by
-from tfacct.witness.renamed import renamed
+from tfacct.verify.renamed import renamed
 
 FP8 = ("e4m3", "float8_e4m3fn")
 KIMI_LINEAR = {

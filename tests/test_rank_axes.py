@@ -50,7 +50,7 @@ def test_stages_and_parts_do_the_whole_work(name: str) -> None:
     assert 4 * parts.total == whole.total and 4 * parts.models[0]["flops_per_token"] * 64 == whole.total
     assert model.flops(ctx=256, train=True, cp=2).total * 2 == model.flops(ctx=256, train=True).total
     # Stages: blocks of all of them, and the head of the last one, are those of the whole model.
-    from tfacct.accounts.sharding.mesh import Mesh
+    from tfacct.parallel.mesh import Mesh
     from tfacct.reports.pipes import ledgers
 
     at = {"B": 1, "T": 256, "S": 256, "O": 256, "I": 0, "J": 0}

@@ -8,9 +8,9 @@ import pytest
 
 from tests.conftest import Ran
 from tfacct import load
-from tfacct.accounts.sharding.mesh import Mesh
 from tfacct.base.errors import UsageError
 from tfacct.ledger.workload import Workload
+from tfacct.parallel.mesh import Mesh
 from tfacct.training.batch_sizes import batch_sizes
 from tfacct.training.recipe import Recipe
 

@@ -20,7 +20,7 @@ from tfacct.cli.root import REGISTERED
 from tfacct.loading import presets
 from tfacct.output.report import Report
 from tfacct.reports import records
-from tfacct.witness.sizes import Sizes
+from tfacct.verify.sizes import Sizes
 
 jsonschema = pytest.importorskip("jsonschema")
 

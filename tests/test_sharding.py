@@ -12,10 +12,10 @@ import pytest
 
 import tfacct
 from tests.collectives import watching
-from tfacct.accounts.sharding.mesh import Mesh
-from tfacct.accounts.sharding.rules import collectives
-from tfacct.accounts.sharding.shards import stored_elements
 from tfacct.ledger.workload import Workload
+from tfacct.parallel.mesh import Mesh
+from tfacct.parallel.rules import collectives
+from tfacct.parallel.shards import stored_elements
 
 KINDS = {
     "all_reduce": "all-reduce",

@@ -11,8 +11,8 @@ import pytest
 import tfacct
 from tests.test_sharding import built, fake_ranks, random_config
 from tests.training_configs import drawn
-from tfacct.accounts.sharding import replicas
-from tfacct.accounts.sharding.mesh import Mesh
+from tfacct.parallel import replicas
+from tfacct.parallel.mesh import Mesh
 from tfacct.reports.mesh import computed
 
 CONFIG = {"hidden_size": 256, "intermediate_size": 1024, "num_attention_heads": 4, "num_key_value_heads": 2}

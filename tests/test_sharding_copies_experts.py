@@ -14,10 +14,10 @@ import pytest
 import tfacct
 from tests.test_sharding import built, fake_ranks
 from tests.test_sharding_experts import SIZES, Counted, balanced, random_config, watched
-from tfacct.accounts.sharding import replicas
-from tfacct.accounts.sharding.mesh import Mesh
-from tfacct.accounts.sharding.rules import collectives
 from tfacct.ledger.workload import Workload
+from tfacct.parallel import replicas
+from tfacct.parallel.mesh import Mesh
+from tfacct.parallel.rules import collectives
 from tfacct.reports.mesh import computed, routing_bits
 
 CAP = 2**9

@@ -9,10 +9,10 @@ import pytest
 import tfacct
 from tests.conftest import TINY
 from tests.training_configs import drawn
-from tfacct.accounts.sharding.mesh import Mesh, lives
-from tfacct.accounts.sharding.shards import gathered
 from tfacct.architecture.letters import MARKS
 from tfacct.ledger.workload import Workload
+from tfacct.parallel.mesh import Mesh, lives
+from tfacct.parallel.shards import gathered
 
 pytest.importorskip("transformers")
 

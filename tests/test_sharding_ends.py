@@ -7,9 +7,9 @@ import pytest
 import tfacct
 from tests.test_sharding import built, fake_ranks, sharded
 from tests.test_sharding_experts import Counted, accounted, watched
-from tfacct.accounts.sharding.mesh import Mesh
-from tfacct.accounts.sharding.rules import collectives
 from tfacct.ledger.workload import Workload
+from tfacct.parallel.mesh import Mesh
+from tfacct.parallel.rules import collectives
 
 LLAMA = {
     "model_type": "llama",

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.test_sharding_experts import Counted, accounted
-from tfacct.accounts.sharding.mesh import Mesh
+from tfacct.parallel.mesh import Mesh
 
 SIZES = {
     "hidden_size": 16,

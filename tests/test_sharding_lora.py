@@ -12,8 +12,8 @@ import pytest
 import tfacct
 from tests.test_sharding import built, fake_ranks, plan_of, random_config, watched, witnessed
 from tests.torch_ranks import MATMULS, add_peft, divide_peft
-from tfacct.accounts.sharding.mesh import Mesh
 from tfacct.ledger.workload import Workload
+from tfacct.parallel.mesh import Mesh
 from tfacct.reports import layouts
 from tfacct.training.recipe import FP32, Recipe
 

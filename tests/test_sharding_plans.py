@@ -8,13 +8,13 @@ import tfacct
 from tests.conftest import TINY
 from tests.test_sharding_experts import accounted, witnessed
 from tfacct import families
-from tfacct.accounts.sharding.mesh import Mesh
-from tfacct.accounts.sharding.rules import collectives
-from tfacct.accounts.sharding.shards import stored_elements
-from tfacct.accounts.sharding.verified import PUBLISHED_PLAN
 from tfacct.ledger import paths
 from tfacct.ledger.lines import Matmul
 from tfacct.ledger.workload import Workload
+from tfacct.parallel.mesh import Mesh
+from tfacct.parallel.rules import collectives
+from tfacct.parallel.shards import stored_elements
+from tfacct.parallel.verified import PUBLISHED_PLAN
 from tfacct.reports.unruled import unruled
 
 PRESETS = {

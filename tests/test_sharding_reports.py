@@ -10,8 +10,8 @@ import pytest
 import tfacct
 from tests.conftest import Ran
 from tests.test_sharding_sums import SOME, even
-from tfacct.accounts.sharding.mesh import Mesh
 from tfacct.loading import presets
+from tfacct.parallel.mesh import Mesh
 
 LARGE = "llama-3.1-70b"
 

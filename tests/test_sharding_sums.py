@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 import tfacct
-from tfacct.accounts.sharding.mesh import Mesh, check, padded, replicated
-from tfacct.accounts.sharding.shards import shard, stored_elements
 from tfacct.base.errors import TfacctError
 from tfacct.ledger.workload import Workload
 from tfacct.loading import presets
 from tfacct.loading.model import LoadedModel
+from tfacct.parallel.mesh import Mesh, check, padded, replicated
+from tfacct.parallel.shards import shard, stored_elements
 from tfacct.reports.mesh import check_ruled
 from tfacct.reports.one_rank import on_ranks
 

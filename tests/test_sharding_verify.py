@@ -12,7 +12,7 @@ import pytest
 import tfacct
 from tests.conftest import TINY, Ran
 from tests.test_sharding_ends import LLAMA
-from tfacct.accounts.sharding.rules import collectives
+from tfacct.parallel.rules import collectives
 from tfacct.reports import verify_ranks
 
 pytest.importorskip("torch")
@@ -250,7 +250,7 @@ def test_a_norm_of_states_has_them_as_rows() -> None:
 
 
 def gathered_units(name: str, ranks: int) -> list[Any]:
-    from tfacct.accounts.sharding.mesh import Mesh
-    from tfacct.accounts.sharding.shards import gathered as units
+    from tfacct.parallel.mesh import Mesh
+    from tfacct.parallel.shards import gathered as units
 
     return [*units(tfacct.load(name).loaded.ledger, Mesh(fsdp=ranks))]

@@ -11,14 +11,14 @@ import pytest
 
 import tfacct
 from tests.conftest import TINY, Ran
-from tfacct.accounts import divided_time, training_time
-from tfacct.accounts.divided_time import DIVIDED, DividedWork, Meshed
-from tfacct.accounts.kernels import Kernel
-from tfacct.accounts.training_time import TRAINING, Trained, Work
 from tfacct.base.errors import TfacctError
 from tfacct.ledger.workload import Workload
 from tfacct.loading import devices
 from tfacct.reports.step_time import Trains, memory
+from tfacct.timing import divided_time, training_time
+from tfacct.timing.divided_time import DIVIDED, DividedWork, Meshed
+from tfacct.timing.kernels import Kernel
+from tfacct.timing.training_time import TRAINING, Trained, Work
 
 A100 = devices.load("a100-sxm-80gb")
 USABLE = 83_029_027_840

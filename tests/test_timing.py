@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from tfacct.accounts import timing
-from tfacct.accounts.kernels import Kernel, Split
-from tfacct.accounts.serving import Host, largest_within
-from tfacct.accounts.timing import CONSTANTS, Constants
-from tfacct.accounts.validated import VALIDATED
 from tfacct.ledger.storage import BF16_EACH, storage
 from tfacct.ledger.workload import Workload
 from tfacct.loading import devices
 from tfacct.loading.find import find
+from tfacct.timing import timing
+from tfacct.timing.kernels import Kernel, Split
+from tfacct.timing.serving import Host, largest_within
+from tfacct.timing.timing import CONSTANTS, Constants
+from tfacct.timing.validated import VALIDATED
 
 ROOT = Path(__file__).parent.parent
 H100 = devices.load("h100-sxm")
@@ -110,7 +110,7 @@ def test_the_largest_number_of_users() -> None:
 
 
 def test_every_constant_has_a_meaning() -> None:
-    source = (ROOT / "tfacct" / "accounts" / "timing.py").read_text()
+    source = (ROOT / "tfacct" / "timing" / "timing.py").read_text()
     for field in fields(Constants):
         said = source.partition(f"\n    {field.name}: ")[2].partition('"""')[2].partition('"""')[0]
         assert said.rstrip().endswith(".") and any(

@@ -11,8 +11,8 @@ import pytest
 
 import tfacct
 from tests.torch_ranks import MATMULS, add_peft, decoder, peak_of_fsdp, real_tokens, saved_and_peak
-from tfacct.accounts.sharding.mesh import Mesh
 from tfacct.ledger.workload import Workload
+from tfacct.parallel.mesh import Mesh
 from tfacct.reports import layouts
 from tfacct.reports.mesh import by_stage
 from tfacct.reports.training import refusal, training_memory

@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 import tfacct
 from tests.test_sharding import built, fake_ranks, plan_of
-from tfacct.accounts.sharding.mesh import Mesh
+from tfacct.parallel.mesh import Mesh
 
 COLUMNS = ("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj")
 MATMULS = (*COLUMNS, "o_proj", "down_proj")

@@ -12,8 +12,8 @@ import pytest
 
 from tests.test_sharding import fake_ranks, watched
 from tests.torch_ranks import decoder, storages
-from tfacct.accounts.sharding.mesh import Mesh
-from tfacct.accounts.sharding.stages import Stage, stages
+from tfacct.parallel.mesh import Mesh
+from tfacct.parallel.stages import Stage, stages
 
 
 class Ran(NamedTuple):

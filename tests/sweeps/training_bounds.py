@@ -29,11 +29,11 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 from tfacct import families, load
-from tfacct.accounts.sharding.mesh import Mesh
 from tfacct.base.errors import TfacctError
 from tfacct.ledger.workload import Request, Workload
 from tfacct.loading import presets
 from tfacct.loading.model import LoadedModel, subject
+from tfacct.parallel.mesh import Mesh
 from tfacct.reports import counting
 from tfacct.reports.lora import on_attention
 from tfacct.reports.training import reads_images, training_memory

@@ -23,8 +23,8 @@ from tfacct.ledger.storage import BF16, BF16_EACH, Storage, Width
 from tfacct.ledger.workload import LARGEST, Workload
 
 if TYPE_CHECKING:
-    from tfacct.accounts.sharding.mesh import Mesh
     from tfacct.accounts.step_metrics import StepMemory
+    from tfacct.parallel.mesh import Mesh
 
 Recompute = Literal["full", "attention", "none"]
 """What a training step runs again in its backward pass."""
@@ -65,7 +65,7 @@ class Point:
         """The same sizes, of the tokens that stay here."""
         if self.mesh is None:
             return self.at
-        from tfacct.accounts.sharding.work import kept
+        from tfacct.parallel.work import kept
 
         return kept(self.mesh, self.work).axes()
 
@@ -89,7 +89,7 @@ class Metric:
 def flops_of(point: Point, keep: Callable[[str, Matmul], bool] = lambda _path, _line: True) -> Size:
     """FLOPs of the products that `keep` is true of: forward, and backward too in a training step."""
     if point.mesh is not None:
-        from tfacct.accounts.sharding.work import products
+        from tfacct.parallel.work import products
 
         own = (product for product in products(point, point.mesh) if keep(product.path, product.line))
         return sum(product.forward + (product.backward if point.train else 0) for product in own)
@@ -114,7 +114,7 @@ def active_params_of(point: Point) -> Size:
     """Number of parameters that one token meets: all stored ones, but of experts only those it is sent to. Among ranks
     that deal a batch's tokens out to whole experts, a rank's share of these."""
     if point.mesh is not None and point.mesh.ep > 1:
-        from tfacct.accounts.sharding.work import met
+        from tfacct.parallel.work import met
 
         return met(point.ledger, point.mesh)
     return sum(point.ledger.active_parameters().values())
@@ -137,7 +137,7 @@ def _held(point: Point) -> memory.Footprint:
 def cost_of(point: Point) -> Cost:
     """FLOPs of a forward pass, and the bytes that its products read and write in unfused kernels."""
     if point.mesh is not None:
-        from tfacct.accounts.sharding.work import products
+        from tfacct.parallel.work import products
 
         return sum((one.cost(point.weights, point.cache) for one in products(point, point.mesh)), Cost())
     return point.ledger.cost(point.at, point.weights, point.cache)

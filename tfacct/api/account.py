@@ -117,7 +117,7 @@ class Costs(Asked):
         parts of a sequence; `rank_params` is then what the fullest one stores. Raises TfacctError for a model that such
         ranks do not divide.
         """
-        from tfacct.accounts.sharding.checks import checked
+        from tfacct.parallel.checks import checked
         from tfacct.reports.params import params
 
         given = mesh(ranks)

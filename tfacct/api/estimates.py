@@ -281,9 +281,9 @@ class Estimated(Asked):
         `dtype`: bf16, or, under FSDP, fp8 for the blocks' products. Raises TfacctError, also for a model with experts:
         no step of one was measured.
         """
-        from tfacct.accounts.divided_time import Meshed
         from tfacct.reports.step_time import Trains
         from tfacct.reports.time_train import time_train
+        from tfacct.timing.divided_time import Meshed
 
         mesh = Meshed(tp, sp, pp, pp_chunks)
         how = Trains(accumulate, recompute, tokens_total, recompute_attention, mesh)

@@ -15,7 +15,7 @@ from tfacct.ledger.workload import Request, Step, Whole
 from tfacct.reports.ranks import checked, mesh_of
 
 if TYPE_CHECKING:
-    from tfacct.accounts.sharding.mesh import Mesh
+    from tfacct.parallel.mesh import Mesh
 
 
 class OnRanks(TypedDict, total=False):

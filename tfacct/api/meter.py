@@ -10,8 +10,8 @@ from tfacct.base.errors import UsageError
 
 if TYPE_CHECKING:
     from tfacct.accounts.metrics import Recompute
-    from tfacct.accounts.utilization import Convention
     from tfacct.api.asked import Asked, Source
+    from tfacct.timing.utilization import Convention
 
 
 class Reading(NamedTuple):
@@ -93,7 +93,7 @@ class Meter:
         self._seconds += seconds
         speed = tokens / seconds
         if self._used * speed > 1:
-            from tfacct.accounts.utilization import above_peak
+            from tfacct.timing.utilization import above_peak
 
             warnings.warn(str(above_peak(self._used * speed)), stacklevel=2)
         return Reading(self._used * speed, self._ran * speed, speed, tokens, seconds, self.convention)
@@ -112,11 +112,11 @@ def _counted(
 ) -> tuple[float, float]:
     """FLOPs of a token, and those of it that are run again."""
     from tfacct.accounts.passes import recomputed_flops
-    from tfacct.accounts.utilization import flops_per_token
     from tfacct.api.asked import loaded
     from tfacct.api.keywords import request
     from tfacct.base.errors import nearest
     from tfacct.reports.counting import Counting, workload
+    from tfacct.timing.utilization import flops_per_token
 
     ways = ("full", "attention", "none")
     if recompute not in ways:

@@ -191,7 +191,7 @@ class Trainable(Asked):
         and heads inside attention.
         Raises TfacctError for a mesh that does not divide what it must, and for a model with a part that has no rule.
         """
-        from tfacct.accounts.sharding.mesh import Mesh
+        from tfacct.parallel.mesh import Mesh
         from tfacct.reports.comms import comms
 
         ranks = mesh(step) or Mesh()

@@ -5,12 +5,12 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from tfacct.accounts.utilization import Convention
 from tfacct.api.asked import Asked, Source, loaded
 from tfacct.api.keywords import request
 from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.loading.model import LoadedModel
+from tfacct.timing.utilization import Convention
 
 
 class Rated(Asked):
@@ -42,8 +42,8 @@ class Rated(Asked):
 
 
 def _counted(model: LoadedModel, ctx: Any, train: bool, convention: Convention) -> Any:
-    from tfacct.accounts.utilization import flops_per_token
     from tfacct.reports.counting import Counting, workload
+    from tfacct.timing.utilization import flops_per_token
 
     work = workload(model, request({"ctx": ctx}))
     return flops_per_token(Counting(train=train).point(model, work), convention)
@@ -71,7 +71,7 @@ def mfu(
     `"palm"`, 6·N + 12·L·H·Q·T per token, or `"full"`, every product with all T × S pairs; what is recomputed counts in
     neither. `train=False`: a forward pass. Warns above 100%. Raises TfacctError.
     """
-    from tfacct.accounts.utilization import above_peak, utilization
+    from tfacct.timing.utilization import above_peak, utilization
 
     rated = model if isinstance(model, Rated) else Rated(loaded(model, {}))
     per_second = units.read_rate("peak", peak) if isinstance(peak, str) else peak

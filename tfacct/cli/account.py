@@ -100,7 +100,7 @@ def params(
     chosen = ask.subjects(which, "parameters")
     mesh = ask.mesh(ranks)
     if mesh is not None:
-        from tfacct.accounts.sharding.checks import checked
+        from tfacct.parallel.checks import checked
 
         mesh = checked(mesh)
     report = params(chosen, mesh)

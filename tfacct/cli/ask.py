@@ -17,11 +17,11 @@ from tfacct.output import signs
 if TYPE_CHECKING:  # pydantic is behind these: help and completion do without
     from pathlib import Path
 
-    from tfacct.accounts.sharding.mesh import Mesh
     from tfacct.loading.index import Listed
     from tfacct.loading.model import Counts, LoadedModel
     from tfacct.output.chart import Chart
     from tfacct.output.report import Report
+    from tfacct.parallel.mesh import Mesh
     from tfacct.reports.budget import Budget
     from tfacct.reports.counting import Counting
 

@@ -89,9 +89,9 @@ def time(
     if train:
         ask.apart("--train", {"--decode": decode, "--prefill": prefill, "--tokens": tokens, "--ep": ep != 1})
         ask.apart("--train", {"--kv-dtype": kv_dtype, "--bound-only": bound_only})
-        from tfacct.accounts.divided_time import Meshed
         from tfacct.reports.step_time import Trains
         from tfacct.reports.time_train import time_train
+        from tfacct.timing.divided_time import Meshed
 
         total = (
             None if tokens_total is None else units.read_count("--tokens-total", tokens_total, "tokens", "15T or 300B")

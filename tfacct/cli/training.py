@@ -216,7 +216,7 @@ def comms(
     output: opt.Output,
 ) -> None:
     """What each rank sends: for one new token, for --tokens, or in a training step."""
-    from tfacct.accounts.sharding.mesh import Mesh
+    from tfacct.parallel.mesh import Mesh
     from tfacct.reports.comms import comms
 
     ranks = ask.mesh(mesh) or Mesh()

@@ -8,10 +8,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from tfacct.accounts.calibrated import BACKWARD, BLOCK, WORK, Calibration, Checks, Curve, Swept
 from tfacct.base.complaints import must
 from tfacct.base.errors import ConfigError, cut
 from tfacct.base.spelling import spelled
+from tfacct.loading.calibrated import BACKWARD, BLOCK, WORK, Calibration, Checks, Curve, Swept
 
 Seconds = Annotated[float, Field(gt=0, lt=1e6, allow_inf_nan=False)]
 Size = Annotated[int, Field(ge=1, le=10**12)]

@@ -10,15 +10,15 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from tfacct.accounts.links import NODE, Link, Links
 from tfacct.base import units
 from tfacct.base.errors import ConfigError, NotFoundError, UsageError, cut, listed, nearest
 from tfacct.base.record import record
 from tfacct.base.spelling import spelled
 from tfacct.loading import files
+from tfacct.loading.links import NODE, Link, Links
 
 if TYPE_CHECKING:
-    from tfacct.accounts.calibrated import Calibration
+    from tfacct.loading.calibrated import Calibration
 
 LARGEST = 10**21
 """No device has more bytes, FLOPs per second or bytes per second."""

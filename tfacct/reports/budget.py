@@ -18,7 +18,7 @@ from tfacct.base.spelling import option
 from tfacct.loading import devices
 
 if TYPE_CHECKING:
-    from tfacct.accounts.sharding.mesh import Mesh
+    from tfacct.parallel.mesh import Mesh
 
 USE = {"serving": 0.9, "training": 1.0}
 """Share of a device's memory that may be used, by what is done there."""

@@ -9,17 +9,17 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tfacct.accounts.calibrated import BACKWARD, BLOCK, WORK, Calibration, Checks, Curve, Swept
 from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option, spelled
 from tfacct.ledger.workload import Workload
 from tfacct.loading import devices
+from tfacct.loading.calibrated import BACKWARD, BLOCK, WORK, Calibration, Checks, Curve, Swept
 from tfacct.loading.model import subject
 from tfacct.output import files
 from tfacct.output.report import Column, Report, Row, Tick, unwatched
 from tfacct.reports.time_calibrated import DOUBT, priced
-from tfacct.witness.checks import reference_rooms
+from tfacct.verify.checks import reference_rooms
 
 if TYPE_CHECKING:
     from tfacct.reference.calibrating import Case

@@ -23,8 +23,8 @@ from tfacct.reports.counting import Counting
 from tfacct.reports.training import training_memory
 from tfacct.reports.verify_train import bound_of
 from tfacct.training.bounds import LEAST_TOKENS
-from tfacct.witness.own_code import Compared, Parting, compare, together
-from tfacct.witness.own_names import WRAPPED
+from tfacct.verify.own_code import Compared, Parting, compare, together
+from tfacct.verify.own_names import WRAPPED
 
 if TYPE_CHECKING:
     from tfacct.reference.own_code import Built

@@ -17,9 +17,9 @@ from tfacct.loading.headers import Held
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Row
 from tfacct.reports import compose
-from tfacct.witness import tensor_names as names
-from tfacct.witness.checkpoint import Difference, Reconciled, reconcile
-from tfacct.witness.places import Found
+from tfacct.verify import tensor_names as names
+from tfacct.verify.checkpoint import Difference, Reconciled, reconcile
+from tfacct.verify.places import Found
 
 CONVENTION = "bytes as the headers say; no tensor is read; shapes against the ledger's, through the class's names"
 SHOWN = 8

@@ -6,18 +6,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from tfacct.accounts.sharding.checks import checked
-from tfacct.accounts.sharding.mesh import LIVES, Mesh, lives, padded
-from tfacct.accounts.sharding.sends import Collective
-from tfacct.accounts.sharding.shards import stored_elements
-from tfacct.accounts.sharding.stages import microbatches
-from tfacct.accounts.sharding.verified import TORCH_PLAN
 from tfacct.base import units
 from tfacct.base.errors import ConfigError, UsageError, listed
 from tfacct.base.spelling import option
 from tfacct.ledger.workload import Request, whole_sequences
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Row, Table
+from tfacct.parallel.checks import checked
+from tfacct.parallel.mesh import LIVES, Mesh, lives, padded
+from tfacct.parallel.sends import Collective
+from tfacct.parallel.shards import stored_elements
+from tfacct.parallel.stages import microbatches
+from tfacct.parallel.verified import TORCH_PLAN
 from tfacct.reports import compose, counting
 from tfacct.reports.comms_ends import COUNTED, Ends, ends_of
 from tfacct.reports.counting import LeftOut

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tfacct.accounts.sharding.logits import AfterHead
-from tfacct.accounts.sharding.mesh import Mesh
 from tfacct.base import units
 from tfacct.base.errors import UsageError, listed
 from tfacct.base.spelling import option
+from tfacct.parallel.logits import AfterHead
+from tfacct.parallel.mesh import Mesh
 from tfacct.reports.mesh import DTYPES
 
 COUNTED: dict[AfterHead, str] = {

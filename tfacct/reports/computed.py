@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tfacct.accounts.metrics import Metric, Point
-from tfacct.accounts.sharding.mesh import Mesh
-from tfacct.accounts.sharding.work import of_rank
 from tfacct.base.errors import ConfigError, UsageError
 from tfacct.base.spelling import option
 from tfacct.ledger.evaluated import Product
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
+from tfacct.parallel.mesh import Mesh
+from tfacct.parallel.work import of_rank
 from tfacct.reports import mesh as meshes
 from tfacct.reports import ranks
 from tfacct.reports.counting import MOVED

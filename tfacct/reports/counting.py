@@ -19,7 +19,7 @@ from tfacct.loading.model import LoadedModel
 from tfacct.loading.published import assumed, published
 
 if TYPE_CHECKING:
-    from tfacct.accounts.sharding.mesh import Mesh
+    from tfacct.parallel.mesh import Mesh
     from tfacct.training.memory import TrainingMemory
     from tfacct.training.recipe import Recipe
 

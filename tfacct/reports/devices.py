@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tfacct.accounts.links import Links
 from tfacct.base import units
 from tfacct.loading.devices import Device, Memory
+from tfacct.loading.links import Links
 from tfacct.output.report import Column, Report, Row
 
 COLUMNS = (

@@ -8,11 +8,7 @@ from dataclasses import replace
 from operator import itemgetter
 from typing import NamedTuple
 
-from tfacct.accounts.links import Link
 from tfacct.accounts.memory import cache_bytes
-from tfacct.accounts.sharding.mesh import Mesh, divisors, replicated
-from tfacct.accounts.sharding.stages import microbatches
-from tfacct.accounts.sharding.verified import TORCH_PLAN
 from tfacct.base import units
 from tfacct.base.errors import TfacctError
 from tfacct.base.later import Later
@@ -20,7 +16,11 @@ from tfacct.base.spelling import option
 from tfacct.ledger.einsum import rounded_up
 from tfacct.ledger.storage import Width
 from tfacct.ledger.workload import Workload
+from tfacct.loading.links import Link
 from tfacct.loading.model import LoadedModel
+from tfacct.parallel.mesh import Mesh, divisors, replicated
+from tfacct.parallel.stages import microbatches
+from tfacct.parallel.verified import TORCH_PLAN
 from tfacct.reports import layouts, pipes
 from tfacct.reports import mesh as meshes
 from tfacct.reports.meshes_tried import served, trained

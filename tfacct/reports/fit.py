@@ -7,12 +7,12 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from tfacct.accounts.links import Links
 from tfacct.base import units
 from tfacct.base.errors import ConfigError, UsageError
 from tfacct.base.spelling import option, spelled
 from tfacct.ledger.workload import Request, check_size
 from tfacct.loading import devices
+from tfacct.loading.links import Links
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Row, Table
 from tfacct.reports import compose, counting, sentences

@@ -22,7 +22,7 @@ from tfacct.reports.cells import Shown, shown
 from tfacct.reports.flops_tables import Counted
 
 if TYPE_CHECKING:
-    from tfacct.accounts.sharding.mesh import Mesh
+    from tfacct.parallel.mesh import Mesh
 
 By = Literal["line", "part", "block"]
 STEP = "A training step is one forward and one backward pass, without the optimizer's update."

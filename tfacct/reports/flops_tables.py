@@ -20,7 +20,7 @@ from tfacct.reports import cells, compose
 from tfacct.reports.cells import shown
 
 if TYPE_CHECKING:
-    from tfacct.accounts.sharding.mesh import Mesh
+    from tfacct.parallel.mesh import Mesh
 
 
 def products_of(ledger: Ledger, work: Workload, *, masked: bool, recompute: Recompute) -> list[Product]:

@@ -12,8 +12,6 @@ from itertools import groupby
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from tfacct.accounts.sharding.checks import check_sequence
-from tfacct.accounts.sharding.mesh import Mesh, divisors, lives, padded, place, replicated
 from tfacct.algebra.factored import Factored
 from tfacct.algebra.symbols import SymbolicModel
 from tfacct.base.errors import ConfigError, UsageError
@@ -25,6 +23,8 @@ from tfacct.ledger.groups import Ledger
 from tfacct.ledger.lines import ACTIVE, Matmul
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
+from tfacct.parallel.checks import check_sequence
+from tfacct.parallel.mesh import Mesh, divisors, lives, padded, place, replicated
 from tfacct.reports import ranks as one_rank
 from tfacct.reports.mesh import check_divided, check_ruled, check_sizes, gathers_heads
 from tfacct.reports.one_rank import on_ranks

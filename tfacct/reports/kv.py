@@ -23,7 +23,7 @@ from tfacct.reports import cells, compose, counting, ranks, sentences, sight
 from tfacct.reports import latent_attention as latent
 
 if TYPE_CHECKING:
-    from tfacct.accounts.sharding.mesh import Mesh
+    from tfacct.parallel.mesh import Mesh
 
 CONVENTION = "bytes an engine must keep for every token of the context; weights left out"
 STATE = "bytes an engine must keep between steps, the same at every context; weights left out"
@@ -202,7 +202,7 @@ def _of_ranks(undivided: Sequence[LoadedModel], facts: Sequence[dict[str, Any]],
 
 def _of_heads(undivided: Sequence[LoadedModel], tp: int) -> list[str]:
     """Which heads a rank has."""
-    from tfacct.accounts.sharding.mesh import Mesh
+    from tfacct.parallel.mesh import Mesh
     from tfacct.reports.mesh import gathers_heads, uneven
 
     said = uneven(undivided, Mesh(tp))
@@ -371,7 +371,7 @@ def _compressed(rates: Mapping[str, str]) -> dict[str, str]:
 def _formula(subject: LoadedModel, request: Request, cached: str, mesh: Mesh | None = None) -> str:
     """The cache as a product of named sizes, read off the ledger's State lines, with S left open. `mesh`: ranks among
     which the whole model's heads, and the tokens, are divided."""
-    from tfacct.accounts.sharding.mesh import over_heads
+    from tfacct.parallel.mesh import over_heads
 
     tp, cp = (1, 1) if mesh is None else (mesh.tp, mesh.cp)
     kept_in = width(cached)

@@ -6,13 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from tfacct.accounts.sharding.lora import of_adapters, of_copies, of_frozen, of_units
-from tfacct.accounts.sharding.mesh import VOCABULARY, Mesh, padded, replicated
-from tfacct.accounts.sharding.pipeline import repeated
-from tfacct.accounts.sharding.replicas import along_copies, buckets
-from tfacct.accounts.sharding.sends import Collective
-from tfacct.accounts.sharding.shards import sharded_parameters
-from tfacct.accounts.sharding.stages import Stage, microbatches, part
 from tfacct.architecture.parts import Attention, Embedding, Experts, LatentAttention
 from tfacct.base import units
 from tfacct.base.errors import TfacctError, UsageError
@@ -21,6 +14,13 @@ from tfacct.ledger.storage import width
 from tfacct.ledger.torch_parameters import TorchParameter
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
+from tfacct.parallel.lora import of_adapters, of_copies, of_frozen, of_units
+from tfacct.parallel.mesh import VOCABULARY, Mesh, padded, replicated
+from tfacct.parallel.pipeline import repeated
+from tfacct.parallel.replicas import along_copies, buckets
+from tfacct.parallel.sends import Collective
+from tfacct.parallel.shards import sharded_parameters
+from tfacct.parallel.stages import Stage, microbatches, part
 from tfacct.reports import mesh as meshes
 from tfacct.reports import pipes, training
 from tfacct.reports.lora import SMALL_VOCABULARY

@@ -9,7 +9,6 @@ from typing import Any
 
 from tfacct.accounts.memory import footprint, largest_that_fits, working_bytes
 from tfacct.accounts.passes import backward_flops, forward_flops
-from tfacct.accounts.utilization import above_peak
 from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.base.record import record
@@ -21,7 +20,8 @@ from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Row, Tick, unwatched
 from tfacct.reports import compose, counting, sentences
 from tfacct.reports import latent_attention as latent
-from tfacct.witness.checks import reference_rooms
+from tfacct.timing.utilization import above_peak
+from tfacct.verify.checks import reference_rooms
 
 CONVENTION = "2 FLOPs per multiply-add; products only; MFU against a matmul timed on the same device in the same run"
 MOST_STEPS = 1_000_000

@@ -15,7 +15,6 @@ from tfacct.accounts.memory import (
     token_bytes,
     unwindowed_cache_bytes,
 )
-from tfacct.accounts.sharding.verified import TORCH_PLAN
 from tfacct.base import units
 from tfacct.base.errors import TfacctError, UsageError
 from tfacct.base.spelling import option
@@ -26,12 +25,13 @@ from tfacct.ledger.storage import Storage, Width, width
 from tfacct.ledger.workload import LARGEST, Request, Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import PLAIN, Column, Report, Row, Table
+from tfacct.parallel.verified import TORCH_PLAN
 from tfacct.reports import cells, compose, counting, pages, ranks, sentences, sight
 from tfacct.reports.cells import dtypes_by_part
 from tfacct.reports.sentences import storage_notes
 
 if TYPE_CHECKING:
-    from tfacct.accounts.sharding.mesh import Mesh
+    from tfacct.parallel.mesh import Mesh
     from tfacct.reports.budget import Budget
 
 CONVENTION = "weights and KV cache only; every tensor rounded up to whole bytes"
@@ -277,8 +277,8 @@ def _fullest(
 
 def _shards(subject: LoadedModel, mesh: Mesh, dtype: str | None) -> dict[str, int]:
     """Elements of each weight that the fullest rank of `fsdp` stores, padding included. Raises TfacctError."""
-    from tfacct.accounts.sharding.checks import check_experts
-    from tfacct.accounts.sharding.shards import shard
+    from tfacct.parallel.checks import check_experts
+    from tfacct.parallel.shards import shard
     from tfacct.reports.mesh import DTYPES, check_rows
 
     check_experts(mesh)

@@ -16,7 +16,7 @@ from tfacct.reports import compose, ranks, sentences
 from tfacct.reports.memory import memory, nothing_fits, too_large
 
 if TYPE_CHECKING:
-    from tfacct.accounts.sharding.mesh import Mesh
+    from tfacct.parallel.mesh import Mesh
     from tfacct.reports.budget import Budget
 
 

@@ -6,13 +6,6 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tfacct.accounts.sharding.logits import AfterHead
-from tfacct.accounts.sharding.mesh import HEADS_NORMS, Mesh, check, divisors, padded, replicated
-from tfacct.accounts.sharding.pipeline import in_pipeline
-from tfacct.accounts.sharding.rules import collectives
-from tfacct.accounts.sharding.sends import Collective
-from tfacct.accounts.sharding.shards import gathered
-from tfacct.accounts.sharding.verified import COMPUTE_ROUTING, FP32_ROUTER, FP32_ROUTING, GATHERED, TORCH_PLAN
 from tfacct.architecture.parts import Attention, Experts, LatentAttention, Part
 from tfacct.base.errors import ConfigError, UsageError, listed
 from tfacct.base.spelling import option
@@ -21,6 +14,13 @@ from tfacct.ledger.einsum import Axes
 from tfacct.ledger.formats import MX
 from tfacct.ledger.storage import Storage, Stored
 from tfacct.loading.model import LoadedModel
+from tfacct.parallel.logits import AfterHead
+from tfacct.parallel.mesh import HEADS_NORMS, Mesh, check, divisors, padded, replicated
+from tfacct.parallel.pipeline import in_pipeline
+from tfacct.parallel.rules import collectives
+from tfacct.parallel.sends import Collective
+from tfacct.parallel.shards import gathered
+from tfacct.parallel.verified import COMPUTE_ROUTING, FP32_ROUTER, FP32_ROUTING, GATHERED, TORCH_PLAN
 from tfacct.reports import pipes
 from tfacct.reports.stored import names
 from tfacct.reports.unruled import encodes, gathered_elsewhere, in_parallel, unparallel, unruled

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from math import gcd
 
-from tfacct.accounts.sharding.mesh import Mesh, Method, divisors
-from tfacct.accounts.sharding.stages import blocks_in
 from tfacct.architecture.parts import Attention
 from tfacct.ledger.lines import EXPERTS
 from tfacct.loading.model import LoadedModel
+from tfacct.parallel.mesh import Mesh, Method, divisors
+from tfacct.parallel.stages import blocks_in
 
 MOST_PARTS = 16
 """Parts of a sequence beyond which a plan does not look."""

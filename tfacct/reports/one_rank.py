@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from tfacct.accounts.sharding.mesh import LIVES, Mesh
-from tfacct.accounts.sharding.shards import with_experts_here, with_heads_here
 from tfacct.architecture.parts import Experts, Grouped, Part
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import UsageError
@@ -15,6 +13,8 @@ from tfacct.base.spelling import option
 from tfacct.ledger.groups import Ledger
 from tfacct.ledger.workload import check_size
 from tfacct.loading.model import LoadedModel
+from tfacct.parallel.mesh import LIVES, Mesh
+from tfacct.parallel.shards import with_experts_here, with_heads_here
 from tfacct.reports.mesh import check_divided, check_ruled, check_sizes, norms_all_heads
 
 

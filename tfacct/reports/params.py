@@ -8,15 +8,15 @@ from fractions import Fraction
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from tfacct.accounts.sharding.mesh import Mesh
-from tfacct.accounts.sharding.shards import shard, stored_elements
-from tfacct.accounts.sharding.verified import TORCH_PLAN
 from tfacct.architecture.parts import headings
 from tfacct.base import units
 from tfacct.ledger import paths
 from tfacct.ledger.evaluated import Tensor
 from tfacct.loading.model import WITNESSES, LoadedModel
 from tfacct.output.report import Column, Report, Row, Table
+from tfacct.parallel.mesh import Mesh
+from tfacct.parallel.shards import shard, stored_elements
+from tfacct.parallel.verified import TORCH_PLAN
 from tfacct.reports import cells, compose, ranks, sentences
 from tfacct.reports.cells import stored
 from tfacct.reports.counting import LeftOut, on_a_mesh

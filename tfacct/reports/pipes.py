@@ -7,15 +7,15 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
-from tfacct.accounts.sharding.mesh import BOTH, Mesh
-from tfacct.accounts.sharding.stages import blocks_in, sorts, stages
-from tfacct.accounts.sharding.stages import part as part_of
 from tfacct.architecture.parts import Attention, LatentAttention
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError, UsageError
 from tfacct.base.spelling import option
 from tfacct.ledger.groups import Ledger
 from tfacct.loading.model import LoadedModel
+from tfacct.parallel.mesh import BOTH, Mesh
+from tfacct.parallel.stages import blocks_in, sorts, stages
+from tfacct.parallel.stages import part as part_of
 
 FRONT = frozenset(("embed", "pos_embed", "type_embed", "task_embed", "box_embed", "embed_norm"))
 """What may stand in front of the blocks: it is read there alone."""

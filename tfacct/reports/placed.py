@@ -6,11 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-from tfacct.accounts.kernels import NoKernelError, Split, kernels, share
-from tfacct.accounts.links import Link
-from tfacct.accounts.serving import Host
-from tfacct.accounts.timing import CONSTANTS, WIDE, units_of
-from tfacct.accounts.validated import REPORTED, STORED, VALIDATED, Metric, Validation
 from tfacct.base import units
 from tfacct.base.errors import ConfigError, TfacctError, UsageError
 from tfacct.base.record import record
@@ -18,9 +13,14 @@ from tfacct.base.spelling import option, spelled
 from tfacct.ledger.storage import BF16, BF16_EACH, width
 from tfacct.ledger.workload import Workload, check_size
 from tfacct.loading import devices
+from tfacct.loading.links import Link
 from tfacct.loading.model import LoadedModel
 from tfacct.reports import counting, sentences
 from tfacct.reports.budget import Budget
+from tfacct.timing.kernels import NoKernelError, Split, kernels, share
+from tfacct.timing.serving import Host
+from tfacct.timing.timing import CONSTANTS, WIDE, units_of
+from tfacct.timing.validated import REPORTED, STORED, VALIDATED, Metric, Validation
 
 MEASURED = "NVIDIA"
 """The maker of all devices that have measured runs."""

@@ -9,7 +9,6 @@ from fractions import Fraction
 from shlex import quote
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
-from tfacct.accounts.sharding.mesh import Mesh
 from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.base.later import Later
@@ -18,6 +17,7 @@ from tfacct.ledger.storage import width
 from tfacct.ledger.workload import Request, Workload, check_size, whole_sequences
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Row, Table
+from tfacct.parallel.mesh import Mesh
 from tfacct.reports import compose, counting, sentences
 from tfacct.reports.divisions import Division, Tried, in_serving, in_training
 from tfacct.reports.training import refusal

@@ -5,17 +5,17 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import replace
 
-from tfacct.accounts.divided_time import Meshed
-from tfacct.accounts.links import Link
-from tfacct.accounts.sharding.mesh import Mesh
 from tfacct.base.errors import TfacctError, UsageError
 from tfacct.base.spelling import option
 from tfacct.ledger.workload import Workload
 from tfacct.loading.devices import Device
+from tfacct.loading.links import Link
 from tfacct.loading.model import LoadedModel
+from tfacct.parallel.mesh import Mesh
 from tfacct.reports import placed, step_time
 from tfacct.reports.divisions import Division
 from tfacct.reports.step_time import Trains
+from tfacct.timing.divided_time import Meshed
 from tfacct.training.recipe import Recipe
 
 FSDP, MEGATRON = "FSDP", "Megatron-LM"

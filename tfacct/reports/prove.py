@@ -7,7 +7,7 @@ from tfacct.base.spelling import option
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Report, Tick, unwatched
 from tfacct.reports.statements import proof_report
-from tfacct.witness.proof import By, Proof, proven
+from tfacct.verify.proof import By, Proof, proven
 
 
 def prove(subject: LoadedModel, *, by: By = "symbols", progress: Tick = unwatched) -> Report:

@@ -18,8 +18,8 @@ from tfacct.reports.statements import DTYPES, proof_report
 from tfacct.reports.training import refusal, training_memory
 from tfacct.training.bounds import answered_groups
 from tfacct.training.recipe import Recipe
-from tfacct.witness.proof import Proven
-from tfacct.witness.step_proof import Grid, Point
+from tfacct.verify.proof import Proven
+from tfacct.verify.step_proof import Grid, Point
 
 UNPROVEN = frozenset(("loss", "lora", "adapter_dtype", "lora_dropout", "weights_dtype"))
 """Fields of a recipe with which saved activations are measured, not proven."""

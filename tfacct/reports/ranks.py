@@ -19,8 +19,8 @@ from tfacct.reports.counting import LeftOut, on_a_mesh
 from tfacct.reports.one_rank import on_ranks
 
 if TYPE_CHECKING:
-    from tfacct.accounts.sharding.mesh import Mesh, Method, Plan, Schedule
     from tfacct.output.chart import Chart
+    from tfacct.parallel.mesh import Mesh, Method, Plan, Schedule
     from tfacct.reports.budget import Budget
 
 SHARES = "A rank has its share of heads, networks and vocabulary; the rest is whole on each."
@@ -45,8 +45,8 @@ def mesh_of(
     ulysses: int = 1,
 ) -> Mesh | None:
     """The mesh of these options; None where none divides anything. Raises UsageError."""
-    from tfacct.accounts.sharding.mesh import Mesh
     from tfacct.ledger.workload import check_size
+    from tfacct.parallel.mesh import Mesh
 
     sizes = {"tp": tp, "fsdp": fsdp, "ep": ep, "dp": dp, "pp": pp, "pp_chunks": pp_chunks, "cp": cp, "ulysses": ulysses}
     for name, size in sizes.items():
@@ -120,7 +120,7 @@ def checked(mesh: Mesh | None) -> Mesh | None:
     """The mesh, where its sizes make sense for what one rank of a pass has. Raises UsageError."""
     if mesh is None:
         return None
-    from tfacct.accounts.sharding.checks import check_sequence, checked_axes
+    from tfacct.parallel.checks import check_sequence, checked_axes
 
     check_sequence(mesh)
     if mesh.parts > 1 and mesh.ep > 1:
@@ -175,8 +175,8 @@ def as_one_runs(
 def staged(subject: LoadedModel, pp: int) -> LoadedModel:
     """The same model. Raises TfacctError if it has no such stages."""
     if pp != 1:
-        from tfacct.accounts.sharding.checks import checked_axes
-        from tfacct.accounts.sharding.mesh import Mesh
+        from tfacct.parallel.checks import checked_axes
+        from tfacct.parallel.mesh import Mesh
         from tfacct.reports.pipes import check_axes
 
         check_axes(subject, checked_axes(Mesh(pp=pp)))
@@ -188,7 +188,7 @@ def stages_of(subject: LoadedModel, mesh: Mesh | int | None) -> list[tuple[int, 
     pp = mesh if isinstance(mesh, int) else 1 if mesh is None else mesh.pp
     if pp == 1:
         return [(1, subject)]
-    from tfacct.accounts.sharding.mesh import Mesh
+    from tfacct.parallel.mesh import Mesh
     from tfacct.reports.pipes import as_stages
 
     return as_stages(subject, Mesh(pp=pp))
@@ -199,7 +199,7 @@ def kept(subject: LoadedModel, mesh: Mesh | None, work: Workload) -> Workload:
     and for a model that keeps something else than each of its tokens."""
     if mesh is None or mesh.cp == 1:
         return work
-    from tfacct.accounts.sharding.mesh import Mesh
+    from tfacct.parallel.mesh import Mesh
     from tfacct.reports.mesh import check_sizes
 
     given = option("cp", mesh.cp)
@@ -220,7 +220,7 @@ def part(mesh: Mesh | None, work: Workload) -> Workload:
     """The tokens of a context that the fullest rank keeps."""
     if mesh is None or mesh.cp == 1:
         return work
-    from tfacct.accounts.sharding.work import kept as of_rank
+    from tfacct.parallel.work import kept as of_rank
 
     return of_rank(mesh, work)
 
@@ -229,7 +229,7 @@ def shared(undivided: Sequence[LoadedModel], mesh: Mesh | None) -> list[str]:
     """What is said of one rank's share of these models."""
     if not undivided or mesh is None or mesh.tp == 1:
         return []
-    from tfacct.accounts.sharding.mesh import Mesh
+    from tfacct.parallel.mesh import Mesh
     from tfacct.reports.mesh import uneven
 
     return [SHARES, *uneven(undivided, Mesh(mesh.tp))]
@@ -359,7 +359,7 @@ def of_stage(
     """Which stage is shown, of one model."""
     if mesh is None or mesh.pp == 1 or len(subjects) != 1:
         return []
-    from tfacct.accounts.sharding.mesh import Mesh
+    from tfacct.parallel.mesh import Mesh
     from tfacct.reports.pipes import division
 
     stages = division(subjects[0].ledger, Mesh(pp=mesh.pp))

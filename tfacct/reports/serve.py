@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from tfacct.accounts.serving import Served, largest_within
-from tfacct.accounts.timing import CONSTANTS
 from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.base.record import record
@@ -33,6 +31,8 @@ from tfacct.reports.placed import (
     stored_said,
     validation_facts,
 )
+from tfacct.timing.serving import Served, largest_within
+from tfacct.timing.timing import CONSTANTS
 
 USERS = (1, 8, 32, 64, 128, 256, 512)
 HOUR, MILLION = 3600, 10**6

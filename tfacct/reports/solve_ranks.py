@@ -7,15 +7,15 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from tfacct.accounts.metrics import Point
-from tfacct.accounts.sharding.mesh import Mesh, divisors
-from tfacct.accounts.sharding.stages import blocks_in
-from tfacct.accounts.sharding.verified import TORCH_PLAN
 from tfacct.algebra.equations import Equation
 from tfacct.algebra.solving import Solution
 from tfacct.base.errors import TfacctError, UsageError
 from tfacct.base.spelling import option
 from tfacct.ledger.lines import EXPERTS
 from tfacct.loading.model import LoadedModel
+from tfacct.parallel.mesh import Mesh, divisors
+from tfacct.parallel.stages import blocks_in
+from tfacct.parallel.verified import TORCH_PLAN
 from tfacct.reports.counting import Counting
 from tfacct.reports.mesh import rows_divisors
 from tfacct.reports.ranks import on_the_way

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Row
 from tfacct.reports import compose
-from tfacct.witness.proof import By, Proven
+from tfacct.verify.proof import By, Proven
 
 DTYPES = ("bf16", "fp32")
 """Those in which what a training step keeps is proven, where none is named."""

@@ -7,22 +7,22 @@ from dataclasses import replace
 from itertools import product
 from typing import NamedTuple
 
-from tfacct.accounts import divided_time, training_time
-from tfacct.accounts.divided_time import Again, DividedParts, Meshed
-from tfacct.accounts.kernels import NoKernelError
-from tfacct.accounts.links import NODE, Link
-from tfacct.accounts.sharding.mesh import Mesh, Schedule
-from tfacct.accounts.training_time import Parts, Trained
-from tfacct.accounts.validated import NEWER_STACKS, REPORTED, VALIDATED, Validation
 from tfacct.base import units
 from tfacct.base.errors import ConfigError, TfacctError, UsageError
 from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.ledger.workload import Workload, check_size
 from tfacct.loading import devices
+from tfacct.loading.links import NODE, Link
 from tfacct.loading.model import LoadedModel
+from tfacct.parallel.mesh import Mesh, Schedule
 from tfacct.reports.placed import MEASURED, check_heads
 from tfacct.reports.training import training_memory
+from tfacct.timing import divided_time, training_time
+from tfacct.timing.divided_time import Again, DividedParts, Meshed
+from tfacct.timing.kernels import NoKernelError
+from tfacct.timing.training_time import Parts, Trained
+from tfacct.timing.validated import NEWER_STACKS, REPORTED, VALIDATED, Validation
 from tfacct.training.recipe import Recipe
 
 DTYPES = ("bf16", "fp8")

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from math import isqrt
 from typing import Any
 
-from tfacct.accounts.sharding.shards import corrects
 from tfacct.base.spelling import option
 from tfacct.ledger import paths
 from tfacct.ledger.evaluated import Tensor
@@ -15,6 +14,7 @@ from tfacct.ledger.groups import Ledger
 from tfacct.ledger.lines import PIXELS
 from tfacct.ledger.torch_parameters import TorchParameter
 from tfacct.loading.model import LoadedModel
+from tfacct.parallel.shards import corrects
 from tfacct.training.traits import OUTPUT_PROJECTION_FIRST, UNVERIFIED_DEFAULTS, unverified_fields
 
 IN, OUT = (paths.in_every(paths.BLOCKS, f"attn.{name}") for name in ("q_proj", "o_proj"))

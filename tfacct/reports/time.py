@@ -6,7 +6,6 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from tfacct.accounts.timing import Step, Timed, least_read
 from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
@@ -30,6 +29,7 @@ from tfacct.reports.placed import (
     through,
     validation_facts,
 )
+from tfacct.timing.timing import Step, Timed, least_read
 
 BOUND = "never below"
 

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
-from tfacct.accounts.calibrated import Calibration, Taken, taken
 from tfacct.base import units
 from tfacct.base.errors import ConfigError, UsageError
 from tfacct.base.record import record
 from tfacct.base.spelling import option, spelled
 from tfacct.ledger.storage import width
 from tfacct.ledger.workload import Request, Workload
+from tfacct.loading.calibrated import Calibration, Taken, taken
 from tfacct.loading.devices import Device
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import PLAIN, Column, Report, Row, Table

@@ -6,20 +6,15 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-from tfacct.accounts import divided_time
-from tfacct.accounts.divided_time import DIVIDED, DividedParts
-from tfacct.accounts.links import Link
 from tfacct.accounts.metrics import Point
 from tfacct.accounts.passes import backward_flops, forward_flops, recomputed_flops
-from tfacct.accounts.training_time import TRAINING, UTILIZATION, Parts, Trained
-from tfacct.accounts.utilization import flops_per_token, utilization
-from tfacct.accounts.validated import NEWER_HIGH, NEWER_LOW, STORED, Validation
 from tfacct.base import units
 from tfacct.base.errors import TfacctError, UsageError
 from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.ledger.workload import Request, Workload
 from tfacct.loading import devices
+from tfacct.loading.links import Link
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import PLAIN, Column, Report, Row, Table
 from tfacct.reports import compose, counting
@@ -36,6 +31,11 @@ from tfacct.reports.step_time import (
     memory,
     validation,
 )
+from tfacct.timing import divided_time
+from tfacct.timing.divided_time import DIVIDED, DividedParts
+from tfacct.timing.training_time import TRAINING, UTILIZATION, Parts, Trained
+from tfacct.timing.utilization import flops_per_token, utilization
+from tfacct.timing.validated import NEWER_HIGH, NEWER_LOW, STORED, Validation
 
 DAY = 86_400
 IDLE = 0.25

@@ -24,7 +24,7 @@ from tfacct.reports.cells import Shown, shown
 from tfacct.reports.sentences import storage_notes
 
 if TYPE_CHECKING:
-    from tfacct.accounts.sharding.mesh import Mesh
+    from tfacct.parallel.mesh import Mesh
 
 CONVENTION = "every operand of a product read once, every result written once, each rounded up to whole bytes"
 

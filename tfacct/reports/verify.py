@@ -15,7 +15,7 @@ from tfacct.ledger.workload import Request, Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Row, Table, Tick, unwatched
 from tfacct.reports import compose, conventions, counting
-from tfacct.witness.checks import Check, checks, in_one_go, traced_blocks
+from tfacct.verify.checks import Check, checks, in_one_go, traced_blocks
 
 Pair: TypeAlias = tuple[int | None, int | None]
 """Formula and measurement; None where one side does not know the path."""

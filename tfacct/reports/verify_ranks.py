@@ -7,11 +7,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from tfacct.accounts.sharding.checks import checked
-from tfacct.accounts.sharding.mesh import Mesh, padded, replicated
-from tfacct.accounts.sharding.rules import collectives
-from tfacct.accounts.sharding.stages import blocks_in
-from tfacct.accounts.sharding.verified import PUBLISHED_PLAN, TORCH_PLAN
 from tfacct.architecture.parts import Experts, LatentAttention
 from tfacct.base import units
 from tfacct.base.errors import ConfigError, TfacctError, UsageError, listed
@@ -20,13 +15,18 @@ from tfacct.base.spelling import option
 from tfacct.ledger.workload import Request, Workload, whole_sequences
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Row, Table, Tick, unwatched
+from tfacct.parallel.checks import checked
+from tfacct.parallel.mesh import Mesh, padded, replicated
+from tfacct.parallel.rules import collectives
+from tfacct.parallel.stages import blocks_in
+from tfacct.parallel.verified import PUBLISHED_PLAN, TORCH_PLAN
 from tfacct.reports import compose, counting
 from tfacct.reports import mesh as meshes
 from tfacct.reports.counting import on_a_mesh
 from tfacct.reports.verify import Pair, folded, rows, verdict, witness_facts, word
 from tfacct.training.exact import starred
-from tfacct.witness.checks import Check, in_one_go
-from tfacct.witness.ranks import rank_checks, stage_checks
+from tfacct.verify.checks import Check, in_one_go
+from tfacct.verify.ranks import rank_checks, stage_checks
 
 SOME = ("llama-3.2-1b", "qwen3-0.6b", "gpt2", "mixtral-8x7b", "aya-expanse-8b")
 """Presets that are asked where none is named: heads in groups, norms of heads, fused products, experts, sublayers

@@ -23,7 +23,7 @@ from tfacct.training.bounds import SAVED_LIMIT
 from tfacct.training.exact import ExactStep, exact, tracked_peak
 from tfacct.training.memory import TrainingMemory
 from tfacct.training.recipe import Recipe
-from tfacct.witness.checks import in_one_go
+from tfacct.verify.checks import in_one_go
 
 UNMEASURED = Fraction(1, 100)
 """How far the formula may be off, as a share, where no error bound was measured."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from tfacct.accounts.sharding.checks import checked
-from tfacct.accounts.sharding.mesh import Mesh
-from tfacct.accounts.sharding.stages import microbatches
 from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
 from tfacct.ledger.workload import Workload, check_size
+from tfacct.parallel.checks import checked
+from tfacct.parallel.mesh import Mesh
+from tfacct.parallel.stages import microbatches
 from tfacct.training.recipe import Recipe
 
 

@@ -14,11 +14,11 @@ from itertools import accumulate
 from operator import itemgetter
 from typing import NamedTuple
 
-from tfacct.accounts.sharding.shards import corrects
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import Size, size
 from tfacct.ledger.groups import Group
 from tfacct.ledger.lines import Line, Matmul, Parameter, Pointwise, Table
+from tfacct.parallel.shards import corrects
 from tfacct.training.graph import (
     LayerGraph,
     LayerGroup,

@@ -14,13 +14,13 @@ from dataclasses import replace
 from math import ceil
 from typing import NamedTuple
 
-from tfacct.accounts.sharding.mesh import VOCABULARY, Mesh, lives
-from tfacct.accounts.sharding.shards import shards
-from tfacct.accounts.sharding.stages import Stage, blocks_in, sorts, stages
 from tfacct.ledger.einsum import Axes, Size, letters, renamed, rounded_up
 from tfacct.ledger.groups import Group, Ledger
 from tfacct.ledger.lines import ACTIVE
 from tfacct.ledger.storage import Width
+from tfacct.parallel.mesh import VOCABULARY, Mesh, lives
+from tfacct.parallel.shards import shards
+from tfacct.parallel.stages import Stage, blocks_in, sorts, stages
 from tfacct.training.graph import LAYER_INPUT, BackwardOp, LayerGraph, LayerGroup, SavedTensor, StepGraph, Transient
 from tfacct.training.phases import trained
 from tfacct.training.saved_tensors import EMBED, LOSS, ROTARY, of_experts

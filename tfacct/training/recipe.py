@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal, get_args
 
-from tfacct.accounts.sharding.checks import checked
-from tfacct.accounts.sharding.mesh import Mesh
 from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.ledger.workload import Workload, check_size
 from tfacct.loading.model import LoadedModel
+from tfacct.parallel.checks import checked
+from tfacct.parallel.mesh import Mesh
 from tfacct.training.bounds import AttentionKind, attention_of
 from tfacct.training.optimizers import optimizer
 from tfacct.training.recompute import modules_of

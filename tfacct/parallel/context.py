@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tfacct.accounts.sharding.mesh import Mesh
-from tfacct.accounts.sharding.sends import Collective, Kind, When, collective
 from tfacct.ledger.einsum import Axes, Letters, size, whole_bytes
 from tfacct.ledger.groups import Group, Ledger
 from tfacct.ledger.lines import Matmul
+from tfacct.parallel.mesh import Mesh
+from tfacct.parallel.sends import Collective, Kind, When, collective
 
 SUMMED = 32
 """Bits in which a ring sums the gradients of keys and values."""

@@ -20,9 +20,9 @@ from tfacct.ledger.einsum import chunks, one_by_one
 from tfacct.ledger.lines import FLOPS_PER_MULTIPLY_ADD, RATES
 from tfacct.ledger.workload import CHUNKS, COMPRESSED, ONE_BY_ONE
 from tfacct.output.report import Tick, unwatched
-from tfacct.witness.checks import reference_rooms
-from tfacct.witness.sizes import FIXED, Sizes, layers_tried
-from tfacct.witness.tracing import Counted, Traces
+from tfacct.verify.checks import reference_rooms
+from tfacct.verify.sizes import FIXED, Sizes, layers_tried
+from tfacct.verify.tracing import Counted, Traces
 
 By = Literal["symbols", "grid"]
 

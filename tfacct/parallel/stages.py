@@ -12,11 +12,11 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
-from tfacct.accounts.sharding.mesh import Mesh
 from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
 from tfacct.ledger.einsum import Axes
 from tfacct.ledger.groups import Group, Ledger
+from tfacct.parallel.mesh import Mesh
 
 
 class Stage(NamedTuple):

@@ -12,12 +12,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from tfacct.accounts.sharding.mesh import Mesh
-from tfacct.accounts.sharding.sends import Collective, Kind, Over, When, collective
-from tfacct.accounts.sharding.shards import gathered, shards
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import whole_bytes
 from tfacct.ledger.groups import Ledger
+from tfacct.parallel.mesh import Mesh
+from tfacct.parallel.sends import Collective, Kind, Over, When, collective
+from tfacct.parallel.shards import gathered, shards
 
 MEBIBYTE = 2**20
 FIRST, OTHERS = 1 * MEBIBYTE, 25 * MEBIBYTE

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import get_args
 
-from tfacct.accounts.sharding.mesh import Mesh, Method, Schedule, divisors
 from tfacct.base.errors import UsageError, listed
 from tfacct.base.spelling import option
 from tfacct.ledger.workload import check_size
+from tfacct.parallel.mesh import Mesh, Method, Schedule, divisors
 
 
 def checked(mesh: Mesh) -> Mesh:

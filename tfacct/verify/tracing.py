@@ -12,7 +12,7 @@ from tfacct.algebra.symbols import with_sizes
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.record import record
 from tfacct.ledger.workload import CHUNKS
-from tfacct.witness.sizes import Sizes
+from tfacct.verify.sizes import Sizes
 
 Counted: TypeAlias = tuple[dict[str, Any], list[str]]
 """Counts in symbols, and what was assumed of these."""

@@ -8,12 +8,12 @@ from functools import cached_property
 from math import prod
 from typing import NamedTuple
 
-from tfacct.accounts.sharding.mesh import HEADS, Mesh, over_heads, whole_norm
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import Axes, rounded_up
 from tfacct.ledger.groups import Group, Ledger
 from tfacct.ledger.lines import EXPERTS, NO_MATRIX, RATES, Line, Matmul, Parameter
 from tfacct.ledger.torch_parameters import TorchParameter
+from tfacct.parallel.mesh import HEADS, Mesh, over_heads, whole_norm
 
 HERE = "Er"
 """Experts of one rank."""

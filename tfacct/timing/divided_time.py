@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple, TypeAlias
 
-from tfacct.accounts.kernels import Kernel, Split, kernels
-from tfacct.accounts.timing import Device
-from tfacct.accounts.training_time import TRAINING, Trained
 from tfacct.base.record import record
 from tfacct.ledger.einsum import rounded_up
 from tfacct.ledger.groups import Ledger
 from tfacct.ledger.storage import BF16, BF16_EACH
 from tfacct.ledger.workload import Workload
+from tfacct.timing.kernels import Kernel, Split, kernels
+from tfacct.timing.timing import Device
+from tfacct.timing.training_time import TRAINING, Trained
 
 Again: TypeAlias = Literal["", "attention", "blocks"]
 """What runs again before its backward pass: nothing, scores to values, or whole blocks."""

@@ -8,17 +8,17 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-from tfacct.accounts.sharding.mesh import Mesh
-from tfacct.accounts.sharding.sends import Collective
-from tfacct.accounts.sharding.shards import shard
-from tfacct.accounts.sharding.stages import blocks_in, microbatches, part, stages
 from tfacct.architecture.parts import Attention
 from tfacct.base.errors import MissingExtraError, UsageError, cut
 from tfacct.base.spelling import option
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
-from tfacct.witness.checks import Check
-from tfacct.witness.renamed import renamed
+from tfacct.parallel.mesh import Mesh
+from tfacct.parallel.sends import Collective
+from tfacct.parallel.shards import shard
+from tfacct.parallel.stages import blocks_in, microbatches, part, stages
+from tfacct.verify.checks import Check
+from tfacct.verify.renamed import renamed
 
 
 def rank_checks(

@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tfacct.accounts.metrics import Point
-from tfacct.accounts.sharding.mesh import BOTH, Mesh
 from tfacct.ledger.einsum import Size, divided, rounded_up
 from tfacct.ledger.evaluated import Product
 from tfacct.ledger.groups import Ledger
 from tfacct.ledger.lines import ACTIVE
 from tfacct.ledger.workload import Workload
+from tfacct.parallel.mesh import BOTH, Mesh
 
 
 def products(point: Point, mesh: Mesh) -> list[Product]:

@@ -21,7 +21,7 @@ from tfacct.ledger.lines import FLOPS_PER_MULTIPLY_ADD
 from tfacct.ledger.storage import storage, width
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
-from tfacct.witness.renamed import kept, renamed
+from tfacct.verify.renamed import kept, renamed
 
 if TYPE_CHECKING:
     from tfacct.reference.counting import Passes

@@ -7,7 +7,7 @@ from math import prod
 from typing import Any, NamedTuple, TypeAlias
 
 from tfacct.loading.headers import Held
-from tfacct.witness.tensor_names import Aid
+from tfacct.verify.tensor_names import Aid
 
 BNB = "bitsandbytes"
 WORDS = {"int32": 32, "uint32": 32, "int64": 64, "uint8": 8, "int8": 8}

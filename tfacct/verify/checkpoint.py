@@ -12,9 +12,9 @@ from tfacct.ledger import paths
 from tfacct.ledger.lines import NO_MATRIX
 from tfacct.loading.headers import Held
 from tfacct.loading.model import LoadedModel
-from tfacct.witness import tensor_names as names
-from tfacct.witness.packed import Packing, packing
-from tfacct.witness.places import CONVOLUTION, COPY, Found, Places, Slot
+from tfacct.verify import tensor_names as names
+from tfacct.verify.packed import Packing, packing
+from tfacct.verify.places import CONVOLUTION, COPY, Found, Places, Slot
 
 
 class Difference(NamedTuple):

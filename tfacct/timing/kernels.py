@@ -18,7 +18,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from tfacct.accounts.sharding.mesh import LIVES
 from tfacct.base.errors import ConfigError
 from tfacct.base.record import record
 from tfacct.ledger import paths
@@ -28,6 +27,7 @@ from tfacct.ledger.groups import Group, Ledger
 from tfacct.ledger.lines import ACTIVE, EXPERTS, Line, Matmul, Parameter, Pointwise, State, Table, Unused
 from tfacct.ledger.storage import Storage, Stored, Width
 from tfacct.ledger.workload import OF_STEPS
+from tfacct.parallel.mesh import LIVES
 
 Kind: TypeAlias = Literal["gemm", "experts", "attention", "pointwise", "lookup", "all-reduce"]
 LAUNCHES = 4

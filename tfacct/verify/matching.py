@@ -16,8 +16,8 @@ from tfacct.ledger import paths
 from tfacct.ledger.evaluated import Tensor
 from tfacct.loading.headers import Held
 from tfacct.loading.model import LoadedModel
-from tfacct.witness import own_names
-from tfacct.witness.places import Places
+from tfacct.verify import own_names
+from tfacct.verify.places import Places
 
 if TYPE_CHECKING:
     from tfacct.reference.own_code import Weight

@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tfacct.accounts.kernels import Kernel, Split, kernels
 from tfacct.accounts.memory import largest_that_fits
-from tfacct.accounts.timing import CONSTANTS, Constants, Device, Step, step
 from tfacct.base.record import record
 from tfacct.ledger.einsum import rounded_up
 from tfacct.ledger.groups import Ledger
 from tfacct.ledger.storage import Storage, Width
 from tfacct.ledger.workload import LARGEST, Workload
+from tfacct.timing.kernels import Kernel, Split, kernels
+from tfacct.timing.timing import CONSTANTS, Constants, Device, Step, step
 
 
 class Loop(NamedTuple):

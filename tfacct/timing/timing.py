@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
-from tfacct.accounts.kernels import Kernel
-from tfacct.accounts.links import Link
 from tfacct.base.record import record
+from tfacct.loading.links import Link
+from tfacct.timing.kernels import Kernel
 
 Limit: TypeAlias = Literal["compute", "memory", "launch", "link", "host"]
 UNITS: Mapping[str, str] = {

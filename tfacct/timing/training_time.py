@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tfacct.accounts.kernels import Kernel, kernels
-from tfacct.accounts.timing import Device
 from tfacct.base.record import record
 from tfacct.ledger.einsum import Axes, size
 from tfacct.ledger.groups import Ledger
 from tfacct.ledger.lines import Matmul
 from tfacct.ledger.storage import BF16, BF16_EACH
 from tfacct.ledger.workload import Workload
+from tfacct.timing.kernels import Kernel, kernels
+from tfacct.timing.timing import Device
 
 UTILIZATION = 0.463
 """Median utilization of the peak (MFU, all pairs) of the measured runs: the plainest of predictions."""

@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from tfacct.accounts.sharding.logits import AfterHead
-from tfacct.accounts.sharding.mesh import Mesh, check
-from tfacct.accounts.sharding.rules import collectives
-from tfacct.accounts.sharding.sends import Collective, When, collective
-from tfacct.accounts.sharding.shards import shard
-from tfacct.accounts.sharding.stages import Stage, blocks_in, microbatches, part, sorts, stages
 from tfacct.ledger.einsum import Axes, whole_bytes
 from tfacct.ledger.groups import Ledger
 from tfacct.ledger.lines import Parameter
+from tfacct.parallel.logits import AfterHead
+from tfacct.parallel.mesh import Mesh, check
+from tfacct.parallel.rules import collectives
+from tfacct.parallel.sends import Collective, When, collective
+from tfacct.parallel.shards import shard
+from tfacct.parallel.stages import Stage, blocks_in, microbatches, part, sorts, stages
 
 ONCE = ("weights", "shared weights")
 """What is sent once in a step, however many microbatches it takes: sums of the gradients of all."""

@@ -12,8 +12,8 @@ from tfacct.ledger import paths
 from tfacct.ledger.evaluated import Tensor
 from tfacct.loading.headers import Held
 from tfacct.loading.model import LoadedModel
-from tfacct.witness import tensor_names as names
-from tfacct.witness.tensor_names import Aid
+from tfacct.verify import tensor_names as names
+from tfacct.verify.tensor_names import Aid
 
 COPY = "copy of a tied table"
 TABLE = "embed.weight"

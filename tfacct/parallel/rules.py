@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple, TypeGuard
 
-from tfacct.accounts.sharding.context import of_context
-from tfacct.accounts.sharding.experts import between, of_experts
-from tfacct.accounts.sharding.logits import AfterHead, of_logits
-from tfacct.accounts.sharding.mesh import HEADS, TOKENS, VOCABULARY, Mesh, check, lives, over_heads, size_of
-from tfacct.accounts.sharding.replicas import of_replicas
-from tfacct.accounts.sharding.sends import Collective, Kind, Of, When, collective
-from tfacct.accounts.sharding.shards import gathered, trained
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import Axes, Letters, letters, size, whole_bytes
 from tfacct.ledger.groups import Group, Ledger
 from tfacct.ledger.lines import Line, Matmul, Pointwise, Table
+from tfacct.parallel.context import of_context
+from tfacct.parallel.experts import between, of_experts
+from tfacct.parallel.logits import AfterHead, of_logits
+from tfacct.parallel.mesh import HEADS, TOKENS, VOCABULARY, Mesh, check, lives, over_heads, size_of
+from tfacct.parallel.replicas import of_replicas
+from tfacct.parallel.sends import Collective, Kind, Of, When, collective
+from tfacct.parallel.shards import gathered, trained
 
 LATENTS = frozenset(("R", "Rq", "Rs"))
 """Letters of latents, of which keys, values and queries of all heads are made."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal, TypeAlias
 
-from tfacct.accounts.sharding.mesh import VOCABULARY, Mesh, lives
-from tfacct.accounts.sharding.sends import Collective, collective
 from tfacct.ledger.einsum import Axes, size, whole_bytes
 from tfacct.ledger.groups import Ledger
 from tfacct.ledger.lines import Matmul
+from tfacct.parallel.mesh import VOCABULARY, Mesh, lives
+from tfacct.parallel.sends import Collective, collective
 
 AfterHead: TypeAlias = Literal["divided", "gathered", "loss"]
 LOSS_BITS = 32
