@@ -11,9 +11,9 @@ from tests.conftest import TINY, Ran, tiny
 from tfacct import load
 from tfacct.ledger.torch_parameters import TorchParameter
 from tfacct.loading.model import LoadedModel, subject
-from tfacct.reports.stored import stored
 from tfacct.training.bounds import answered_groups
 from tfacct.training.optimizers import optimizer, optimizers
+from tfacct.training.parameters import stored
 
 pytest.importorskip("transformers")
 

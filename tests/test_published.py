@@ -13,7 +13,7 @@ from tfacct.base.errors import ConfigError, UsageError
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import subject
 from tfacct.loading.quantized.methods import storage_of
-from tfacct.reports.stored import changed_by
+from tfacct.training.parameters import changed_by
 from tfacct.verify.renamed import renamed
 
 FP8 = ("e4m3", "float8_e4m3fn")

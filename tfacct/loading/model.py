@@ -95,6 +95,11 @@ class LoadedModel:
         return found
 
     @property
+    def class_tensors(self) -> dict[str, str]:
+        """The class's tensor for each tensor of the ledger; its own path where the class is not known."""
+        return self.once(_class_tensors)
+
+    @property
     def context(self) -> int:
         """Longest context that the model was trained for, in tokens."""
         return self.config.context
@@ -272,6 +277,15 @@ class LoadedModel:
         from tfacct.loading import quantized
 
         return self.once(quantized.as_published)
+
+
+def _class_tensors(model: LoadedModel) -> dict[str, str]:
+    modules, named = model.config.hf_module_paths(), model.config.hf_tensor_names()
+    found = {}
+    for tensor in model.ledger.tensors():
+        owner, _, leaf = tensor.path.rpartition(".")
+        found[tensor.path] = named.get(tensor.path, f"{modules.get(owner, owner)}.{leaf}")
+    return found
 
 
 def _limits(positions: Positions | None) -> bool:

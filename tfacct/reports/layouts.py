@@ -25,12 +25,12 @@ from tfacct.reports import mesh as meshes
 from tfacct.reports import pipes, training
 from tfacct.reports.lora import SMALL_VOCABULARY
 from tfacct.reports.one_rank import on_ranks
-from tfacct.reports.stored import names, stored
 from tfacct.reports.unruled import encodes, in_parallel
 from tfacct.reports.unruled import unruled as part_without_rule
 from tfacct.training.adapters import adapted, lora_targets, parameter_words
 from tfacct.training.memory import TrainingMemory, graph_of, training_step
 from tfacct.training.optimizers import optimizer
+from tfacct.training.parameters import stored
 from tfacct.training.ranks import adapter_shards, other_rows, shard_graph, shards_of, stage_ledger, stage_steps
 from tfacct.training.recipe import FP32, NF4, Recipe
 from tfacct.training.states import optimizer_memory
@@ -304,7 +304,7 @@ def with_shards(
     if step.adapters:
         parameters = [TorchParameter((own,), len(one.numbers), one.numbers[0]) for one, own in own_adapters]
     elif shares.sharers > 1:
-        parameters = sharded_parameters(ledger, shares, names(model))
+        parameters = sharded_parameters(ledger, shares, model.class_tensors)
     elif one is not None:
         parameters = stored(one, part(one.ledger, stages))
     if parameters is not None:

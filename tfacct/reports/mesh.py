@@ -22,7 +22,6 @@ from tfacct.parallel.sends import Collective
 from tfacct.parallel.shards import gathered
 from tfacct.parallel.verified import COMPUTE_ROUTING, FP32_ROUTER, FP32_ROUTING, GATHERED, TORCH_PLAN
 from tfacct.reports import pipes
-from tfacct.reports.stored import names
 from tfacct.reports.unruled import encodes, gathered_elsewhere, in_parallel, unparallel, unruled
 from tfacct.training.traits import FSDP_UNSUPPORTED
 
@@ -59,7 +58,7 @@ def check_buckets(subject: LoadedModel, mesh: Mesh) -> None:
 
 def _fuses(subject: LoadedModel, mesh: Mesh) -> bool:
     """True if a class stores several products as one tensor, of those whose gradients share buckets."""
-    theirs = names(subject)
+    theirs = subject.class_tensors
     every = [one.path for one in subject.ledger.tensors() if not (mesh.ep > 1 and one.parameter.bank)]
     return len({theirs.get(path, path) for path in every}) < len({*every})
 
@@ -97,7 +96,7 @@ def fused(subject: LoadedModel) -> dict[str, str]:
 def computed(subject: LoadedModel) -> dict[str, str]:
     """Each tensor as its class stores it, in the order in which the class computes with them: queries and keys are
     normed as they are made, or once values are there too."""
-    theirs = names(subject)
+    theirs = subject.class_tensors
     if subject.family in NORMS_LAST:
         return theirs
     last = {paths.module_of(path): place for place, path in enumerate(theirs)}

@@ -12,10 +12,10 @@ from tfacct.ledger.storage import width
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.reports.fused_heads import beyond_kernels
-from tfacct.reports.stored import changed_by, stored
 from tfacct.training import bounds
 from tfacct.training.adapters import routed
 from tfacct.training.memory import TrainingMemory, graph_of, training_step
+from tfacct.training.parameters import changed_by, stored
 from tfacct.training.recipe import FP32, Recipe
 from tfacct.training.saved_tensors import predicts_next_token
 from tfacct.training.states import optimizer_memory

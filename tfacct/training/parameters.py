@@ -1,4 +1,4 @@
-"""A model's parameters as its class stores them: what an optimizer is handed; fields that change its step."""
+"""A model's parameters as its class stores them and an optimizer gets them; fields that change its step."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def stored(subject: LoadedModel, part: Ledger | None = None) -> list[TorchParame
 
 
 def _stored(subject: LoadedModel, ledger: Ledger) -> list[TorchParameter]:
-    named, stacks = names(subject), dict[int, int]()
+    named, stacks = subject.class_tensors, dict[int, int]()
     found: dict[tuple[str, int | None], TorchParameter] = {}
     for tensor in ledger.tensors():
         table = tensor.parameter.table
         if (table is not None and not table.trained) or corrects(tensor.path):
-            continue  # sines, what corrects the choice of experts: no optimizer is handed them
+            continue  # sines, corrections of the choice of experts: no optimizer gets them
         inside = paths.repeated(tensor.path)
         stack = stacks.setdefault(id(tensor.axes), len(stacks)) if inside else None
         key = named[tensor.path], stack
@@ -49,19 +49,6 @@ def _stored(subject: LoadedModel, ledger: Ledger) -> list[TorchParameter]:
         modules = subject.config.hf_module_paths()
         return _out_first(found, modules[IN], modules[OUT])
     return list(found.values())
-
-
-def names(subject: LoadedModel) -> dict[str, str]:
-    """The tensor of the class in which each of the ledger's is stored, its own path where the class is not known."""
-    if "names" in subject.ledger.known:
-        known: dict[str, str] = subject.ledger.known["names"]
-        return known
-    modules, named = subject.config.hf_module_paths(), subject.config.hf_tensor_names()
-    found: dict[str, str] = subject.ledger.known.setdefault("names", {})
-    for tensor in subject.ledger.tensors():
-        owner, _, leaf = tensor.path.rpartition(".")
-        found[tensor.path] = named.get(tensor.path, f"{modules.get(owner, owner)}.{leaf}")
-    return found
 
 
 def changed_by(subject: LoadedModel) -> str | None:
