@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from tfacct.base.errors import printable
 from tfacct.base.version import __version__
 from tfacct.output.layout import AGREES, longest_bar
-from tfacct.output.report import LEFT, PLAIN, Cell, Column, Kind, Row
+from tfacct.output.report import BACKGROUND, LEFT, PLAIN, Cell, Column, Kind, Row
 
 if TYPE_CHECKING:
     from tfacct.output.report import Report
@@ -33,7 +33,7 @@ def page(report: Report, digits: bool = False) -> str:
     style = stylesheet()
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
-    conventions = (f"<details><summary>Conventions</summary>{_paragraphs(report.details)}</details>",)
+    others = (*report.under_table()[1], *report.details)
     return "\n".join(
         [
             "<!doctype html>",
@@ -49,7 +49,7 @@ def page(report: Report, digits: bool = False) -> str:
             '<body class="tfacct-page">',
             '<main class="tfacct">',
             *_body(report, "h1", digits),
-            *(conventions if report.details else ()),
+            *([f"<details><summary>Conventions</summary>{_paragraphs(others)}</details>"] if others else ()),
             f'<p class="aside">Counted by tfacct {__version__}.</p>',
             "</main>",
             "</body>",
@@ -89,11 +89,9 @@ def _body(report: Report, heading: str, digits: bool) -> Iterator[str]:
         lines = derivation.lines(report.derivation, WIDTH, str)
         text = "\n".join(f"<b>{_text(line)}</b>" if style == "bold" else _text(line) for line, style in lines)
         yield f"<pre>{text}</pre>"
-    if report.notes:
-        yield f'<p class="notes">{"<br>".join(map(_text, report.notes))}</p>'
-    asides = [*([f"Counted: {report.counted}."] if report.counted else []), *filter(None, [report.defaulted])]
-    if asides:
-        yield f'<p class="aside">{"<br>".join(map(_text, asides))}</p>'
+    for kind, background in (("notes", False), ("aside", True)):
+        if notes := [note for note in report.said if (note.key in BACKGROUND) == background]:
+            yield f'<p class="{kind}">{"<br>".join(map(_text, notes))}</p>'
     if report.hints:
         yield f'<p class="aside"><small>{"<br>".join(map(_text, report.hints))}</small></p>'
 

@@ -17,7 +17,8 @@ from typing import NamedTuple
 
 from tfacct.base.errors import printable
 from tfacct.base.record import record
-from tfacct.output.report import LEFT, PLAIN, Cell, Column, Report, Row
+from tfacct.base.spelling import spelled as option_name
+from tfacct.output.report import BACKGROUND, LEFT, PLAIN, Cell, Column, Report, Row
 
 BAR_AT_LEAST, BAR_AT_MOST = 6, 24
 GAP = 2
@@ -222,12 +223,12 @@ def lines(
 
         yield from (Line(*line) for line in derivation.lines(report.derivation, width, spelled))
         yield Line()
-    for note in report.notes:
-        yield from _sentence(spelled(note), width)
-    if report.counted:
-        yield from _sentence(spelled(f"Counted: {report.counted} · tfacct conventions"), width, ASIDE)
-    for aside in (report.defaulted, *(report.details if verbose else ())):
-        yield from _sentence(spelled(aside), width, ASIDE)
+    notes, others = report.under_table(verbose)
+    for note in notes:
+        text = f"{note.removesuffix('.')} · tfacct conventions" if note.key == "counted" else note
+        if others and note is notes[-1]:
+            text = f"{text} ({len(others)} more: {option_name('-v', '.notes')})"
+        yield from _sentence(spelled(text), width, ASIDE if note.key in BACKGROUND else "")
 
 
 def _table(table: Table, width: int) -> Iterator[Line]:

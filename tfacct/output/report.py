@@ -6,7 +6,7 @@ import csv
 import io
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
@@ -142,6 +142,67 @@ def _spelled(text: str, kind: Kind) -> str:
     return text.replace("**", "^").replace("*", "·") if kind == "formula" else text
 
 
+AT_MOST = 3
+"""Notes under a table, unless all of them are asked for."""
+BACKGROUND = ("counted", "defaulted", "details")
+"""Keys of notes that every answer has."""
+
+
+class Note(str):
+    """A sentence under a table.
+
+    `key` names it in the JSON. `rank` says what it is for: 1 changes the decision, 2 is an assumption, 3 is background.
+
+    >>> note = Note("windows", 2, "In 26 of 52 layers a token sees at most 1,024 keys.")
+    >>> note.key, note.rank, note.startswith("In 26")
+    ('windows', 2, True)
+    """
+
+    key: str
+    rank: int
+
+    def __new__(cls, key: str, rank: int, text: str) -> Note:
+        note = super().__new__(cls, text)
+        note.key, note.rank = key, rank
+        return note
+
+    def __getnewargs__(self) -> tuple[str, int, str]:  # type: ignore[override]
+        return self.key, self.rank, str(self)
+
+
+class NoteRow(NamedTuple):
+    """A row of a report's table of notes.
+
+    `when` returns what the sentence is filled with: nothing where the note does not apply, True where `text` is the
+    whole sentence, a text or a mapping for `str.format`, or a list with one of these for each sentence.
+
+    >>> few = NoteRow("few", 1, lambda free: free < 3 and {"free": free}, "Only {free} GiB are free.")
+    >>> few.notes(2), few.notes(5)
+    (['Only 2 GiB are free.'], [])
+    """
+
+    key: str
+    rank: int
+    when: Callable[[Any], Any]
+    text: str = "{}"
+
+    def notes(self, about: Any) -> list[Note]:
+        """The sentences for what a report is about."""
+        found = self.when(about)
+        each = found if isinstance(found, (list, tuple)) else [found] if found else []
+        return [Note(self.key, self.rank, self._filled(one)) for one in each]
+
+    def _filled(self, found: Any) -> str:
+        if found is True:
+            return self.text
+        return self.text.format(**found) if isinstance(found, Mapping) else self.text.format(found)
+
+
+def notes(rows: Iterable[NoteRow], about: Any) -> list[Note]:
+    """The notes of a table that apply, in its order."""
+    return [note for row in rows for note in row.notes(about)]
+
+
 Table: TypeAlias = tuple[tuple[Column, ...], tuple[tuple[Row, ...], ...], tuple[Row, ...]]
 """Columns, sections of rows, totals."""
 
@@ -192,9 +253,28 @@ class Report:
         return f"<tfacct {self.command} report: {self.title}>"
 
     @property
-    def said(self) -> tuple[str, ...]:
-        """Sentences under the table: the notes, what was counted, what was defaulted."""
-        return tuple(filter(None, (*self.notes, self.counted and f"Counted: {self.counted}.", self.defaulted)))
+    def said(self) -> tuple[Note, ...]:
+        """The notes under the table."""
+        return self.under_table()[0]
+
+    def under_table(self, verbose: bool = False) -> tuple[tuple[Note, ...], tuple[Note, ...]]:
+        """The notes under the table, and the others: at most three, by rank, in their order; all if `verbose`.
+
+        A note that is a plain text is always under it, as what was counted and defaulted is of a report of these.
+        """
+        every = [note if isinstance(note, Note) else Note("", 0, note) for note in self.notes]
+        background = 3 if any(note.rank for note in every) else 0
+        counted = self.counted and f"Counted: {self.counted}."
+        every += [Note(*each) for each in (("counted", background, counted), ("defaulted", background, self.defaulted))]
+        every = [note for note in every if note]
+        if verbose:
+            return (*every, *(Note("details", 3, text) for text in self.details)), ()
+        most = max(AT_MOST, sum(not note.rank for note in every))
+        first = set(sorted(range(len(every)), key=lambda at: every[at].rank)[:most])
+        return (
+            tuple(note for at, note in enumerate(every) if at in first),
+            tuple(note for at, note in enumerate(every) if at not in first),
+        )
 
     @property
     def cells(self) -> tuple[Row, ...]:
