@@ -14,7 +14,7 @@ import pytest
 import tfacct
 from tests.conftest import Ran
 from tfacct.ledger.workload import Workload
-from tfacct.reports import divisions
+from tfacct.reports import layout_search
 from tfacct.training.recipe import Recipe
 
 LLAMA = "llama-3.1-8b"
@@ -225,10 +225,10 @@ def test_where_nothing_fits_the_nearest_is_said(run: Callable[..., Ran]) -> None
 def test_layouts_that_do_not_fit_are_in_order_and_what_they_send_is_computed_when_it_is_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    read, whole = list[object](), divisions._Training._sent
-    monkeypatch.setattr(divisions._Training, "_sent", lambda self, *one: read.append(one) or whole(self, *one))
+    read, whole = list[object](), layout_search.TrainingSearch._sent
+    monkeypatch.setattr(layout_search.TrainingSearch, "_sent", lambda self, *one: read.append(one) or whole(self, *one))
     work, recipe = Workload(context=8192, tokens=8192, batch=64), Recipe("bf16").checked()
-    tried = divisions.in_training(tfacct.load("llama-3.1-70b").loaded, recipe, work, 16, 24 * 10**9)
+    tried = layout_search.search_training(tfacct.load("llama-3.1-70b").loaded, recipe, work, 16, 24 * 10**9)
     first = tried.larger[:3]
     assert not tried.fitting and len(tried.shown) == tried.counted and len(read) == 3 < tried.counted
     needs = [one.bytes for one in tried.larger]

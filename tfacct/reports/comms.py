@@ -13,13 +13,13 @@ from tfacct.ledger.workload import Request, whole_sequences
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Row, Table
 from tfacct.parallel.checks import checked
+from tfacct.parallel.logits import AfterHead
 from tfacct.parallel.mesh import LIVES, Mesh, lives, padded
 from tfacct.parallel.sends import Collective
 from tfacct.parallel.shards import stored_elements
 from tfacct.parallel.stages import microbatches
 from tfacct.parallel.verified import TORCH_PLAN
 from tfacct.reports import compose, counting
-from tfacct.reports.comms_ends import COUNTED, Ends, ends_of
 from tfacct.reports.counting import LeftOut
 from tfacct.reports.mesh import DTYPES, by_stage, check_rows, check_ruled, facts, uneven
 from tfacct.reports.pipes import check_step, division, ledgers, of_parts, of_units, waits, waits_facts
@@ -33,6 +33,11 @@ _ABOUT = (
     " shares but one, of an all-reduce twice as much. In an all-to-all each rank is sent its share.",
     "Logits stay divided along the vocabulary, unless they are gathered or a loss is computed of their parts.",
 )
+_COUNTED: dict[AfterHead, str] = {
+    "divided": "; no loss, no optimizer, no gathered logits",
+    "gathered": " and the gathered logits; no loss, no optimizer",
+    "loss": " and of the loss; no optimizer",
+}
 
 
 def comms(
@@ -78,12 +83,42 @@ def comms(
         convention="collectives as torch runs them; bytes of the results on one rank, sent bytes as in a ring",
         answer=_answer(subjects, every, train),
         notes=lambda at: _notes(subjects[at], every[at], mesh, train),
-        counted=f"the collectives of products, norms and weights{COUNTED[ends.after]}",
+        counted=f"the collectives of products, norms and weights{_COUNTED[ends.after]}",
         details=lambda _: _ABOUT,
         requests=[request],
         left_out=[*encoders, *left_out],
         headline="sent_bytes",
     )
+
+
+class Ends(NamedTuple):
+    """What becomes of logits, and the dtype in which gradients of weights are summed over batches; None: the same."""
+
+    after: AfterHead = "divided"
+    reduced: str | None = None
+
+
+def ends_of(mesh: Mesh, train: bool, after: str, reduce_dtype: str | None) -> Ends:
+    """Raises UsageError for what this mesh or this pass does not do."""
+    if after not in _COUNTED:
+        raise UsageError(f"{option('after_head')} is {listed(tuple(_COUNTED))}, not {after!r}")
+    if after != "divided" and mesh.tp == 1:
+        raise UsageError(
+            f"{option('after_head', after)} applies to logits that {option('tp')} divides", f"give {option('tp', 8)}"
+        )
+    if after == "loss" and not train:
+        raise UsageError(
+            f"{option('after_head', after)} applies to a training step", f"{option('train', True)} counts it"
+        )
+    if reduce_dtype is None:
+        return Ends(after)
+    name = units.dtype_name(reduce_dtype)
+    if name not in DTYPES:
+        raise UsageError(f"ranks sum gradients in {listed(DTYPES)}, not {name}")
+    if not train or mesh.fsdp * mesh.dp == 1:
+        said = f"{option('reduce_dtype', name)} applies to gradients that are summed over batches"
+        raise UsageError(said, f"give {option('train', True)}, and {option('fsdp')} or {option('dp')}")
+    return Ends(after, name)
 
 
 class Counted(NamedTuple):

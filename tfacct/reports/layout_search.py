@@ -31,7 +31,7 @@ from tfacct.training.recipe import Recipe
 from tfacct.training.step import TrainingStep
 
 
-class Division(NamedTuple):
+class Candidate(NamedTuple):
     """A mesh, the sequences that a rank takes at a time and how often in a step, the bytes that it needs and sends; its
     seconds where they were asked for and there is an estimate, the options of `tfacct time` that give them, the
     stack whose measured steps they rest on (seconds of two stacks are not compared), and the links that they assume."""
@@ -42,19 +42,19 @@ class Division(NamedTuple):
     bytes: int
     sent: int
     seconds: float | None = None
-    clock: str = ""
+    time_options: str = ""
     stack: str = ""
     links: tuple[Link, ...] = ()
 
 
-class Tried(NamedTuple):
+class SearchResult(NamedTuple):
     """Divisions that fit, those that do not with as few sequences as can be, the ones that need least first, with their
     meshes in any order, and why others are not counted."""
 
-    fitting: list[Division]
-    larger: Sequence[Division]
+    fitting: list[Candidate]
+    larger: Sequence[Candidate]
     too_large: list[Mesh]
-    refused: list[str]
+    skipped: list[str]
 
     @property
     def counted(self) -> int:
@@ -67,31 +67,33 @@ class Tried(NamedTuple):
         return [one.mesh for one in self.fitting] or self.too_large
 
 
-def in_training(subject: LoadedModel, recipe: Recipe, work: Workload, devices: int, budget: int) -> Tried:
+def search_training(model: LoadedModel, recipe: Recipe, work: Workload, devices: int, budget: int) -> SearchResult:
     """Divisions of a training step whose batch is that of all devices."""
-    return _Training(subject, recipe, work, budget).tried(devices)
+    return TrainingSearch(model, recipe, work, budget).tried(devices)
 
 
-def in_serving(subject: LoadedModel, work: Workload, devices: int, budget: int, dtype: str | None, kv: Width) -> Tried:
+def search_serving(
+    model: LoadedModel, work: Workload, devices: int, budget: int, dtype: str | None, kv: Width
+) -> SearchResult:
     """Divisions of a model that is served: copies of so many ranks, each with its part of the batch; what a rank sends
     for one new token of each sequence, or for what an encoder reads. `dtype`: of the weights, `kv`: of the cache."""
-    stored = subject.storage(dtype)
+    stored = model.storage(dtype)
     sends = units.dtype_bits(stored.name if stored.name in meshes.DTYPES else "bf16")
-    fitting, larger, refused = list[Division](), list[Division](), list[str]()
+    fitting, larger, skipped = list[Candidate](), list[Candidate](), list[str]()
     ranked: dict[tuple[int, int], LoadedModel] = {}
-    for mesh in served(subject, devices):
+    for mesh in served(model, devices):
         key = mesh.tp, mesh.ep
         try:
             if key not in ranked:
-                ranked[key] = as_one_has_them([subject], mesh.tp, dtype, mesh.ep)[0]
+                ranked[key] = as_one_has_them([model], mesh.tp, dtype, mesh.ep)[0]
             if mesh.pp > 1:
-                pipes.check_axes(subject, mesh)
+                pipes.check_axes(model, mesh)
             own = replace(work, batch=rounded_up(work.batch, mesh.dp))
-            step = (replace(own, tokens=1, new_source=0) if subject.keeps else own).axes()
+            step = (replace(own, tokens=1, new_source=0) if model.keeps else own).axes()
             alone = replace(mesh, dp=max(1, mesh.ep // mesh.tp))
-            sent = sum(each.sent for each in meshes.calls(subject, alone, step, sends)) if alone.ranks > 1 else 0
+            sent = sum(each.sent for each in meshes.calls(model, alone, step, sends)) if alone.ranks > 1 else 0
         except TfacctError as error:
-            refused.append(_said(subject, error))
+            skipped.append(_said(model, error))
             continue
         whole, at = ranked[key], own.axes()
         held = [one for _, one in stages_of(whole, mesh.pp)]
@@ -101,52 +103,52 @@ def in_serving(subject: LoadedModel, work: Workload, devices: int, budget: int, 
             + cache_bytes(one.ledger, at, kv)
             for one in held
         )
-        (fitting if needs <= budget else larger).append(Division(mesh, own.batch, 1, needs, sent))
+        (fitting if needs <= budget else larger).append(Candidate(mesh, own.batch, 1, needs, sent))
     larger.sort(key=lambda one: one.bytes)
-    return Tried(_by_sent(fitting), larger, [one.mesh for one in larger], refused)
+    return SearchResult(_by_sent(fitting), larger, [one.mesh for one in larger], skipped)
 
 
-def _by_sent(found: Iterable[Division]) -> list[Division]:
+def _by_sent(found: Iterable[Candidate]) -> list[Candidate]:
     return sorted(found, key=lambda one: (one.sent, one.bytes))
 
 
-def _said(subject: LoadedModel, error: TfacctError) -> str:
-    return error.message.removeprefix(f"{subject.name}: ")
+def _said(model: LoadedModel, error: TfacctError) -> str:
+    return error.message.removeprefix(f"{model.name}: ")
 
 
-class _Training:
+class TrainingSearch:
     """The steps of all divisions; what a rank computes is the same in many of them."""
 
-    def __init__(self, subject: LoadedModel, recipe: Recipe, work: Workload, budget: int) -> None:
-        self.subject, self.recipe, self.work, self.budget = subject, recipe.for_model(subject), work, budget
-        self.heads = max((part.heads for part in subject.architecture.attentions), default=1)
-        self.pads = subject.family in TORCH_PLAN
-        self.unsupported: dict[tuple[Alike, int, int, int, int, int], str | None] = {}
+    def __init__(self, model: LoadedModel, recipe: Recipe, work: Workload, budget: int) -> None:
+        self.model, self.recipe, self.work, self.budget = model, recipe.for_model(model), work, budget
+        self.heads = max((part.heads for part in model.architecture.attentions), default=1)
+        self.pads = model.family in TORCH_PLAN
+        self.unsupported: dict[tuple[RankShape, int, int, int, int, int], str | None] = {}
         self.ranks: dict[tuple[int, int], LoadedModel] = {}
         self.whys: dict[tuple[int, int], str | None] = {}
-        self.steps: dict[tuple[Alike, int, bool], TrainingStep] = {}
+        self.steps: dict[tuple[RankShape, int, bool], TrainingStep] = {}
 
-    def tried(self, devices: int) -> Tried:
+    def tried(self, devices: int) -> SearchResult:
         """Of those that do not fit, what they send is worked out once somebody asks."""
-        fitting, larger, refused = list[Division](), list[tuple[int, Mesh, int, int]](), list[str]()
-        for mesh in trained(self.subject, devices, self.work.tokens):
-            why = self._refused(mesh)
+        fitting, larger, skipped = list[Candidate](), list[tuple[int, Mesh, int, int]](), list[str]()
+        for mesh in trained(self.model, devices, self.work.tokens):
+            why = self._skipped(mesh)
             if why is not None:
-                refused.append(why)
+                skipped.append(why)
                 continue
             batch, times, needs = self._largest(mesh)
             if needs <= self.budget:
-                fitting.append(Division(mesh, batch, times, needs, self._sent(mesh, batch, times)))
+                fitting.append(Candidate(mesh, batch, times, needs, self._sent(mesh, batch, times)))
             else:
                 larger.append((needs, mesh, batch, times))
         later = (
-            Division(mesh, batch, times, needs, self._sent(mesh, batch, times))
+            Candidate(mesh, batch, times, needs, self._sent(mesh, batch, times))
             for needs, mesh, batch, times in sorted(larger, key=itemgetter(0))
         )
         by_bytes = Later(len(larger), lambda: later)
-        return Tried(_by_sent(fitting), by_bytes, [mesh for _, mesh, *_ in larger], refused)
+        return SearchResult(_by_sent(fitting), by_bytes, [mesh for _, mesh, *_ in larger], skipped)
 
-    def _refused(self, mesh: Mesh) -> str | None:
+    def _skipped(self, mesh: Mesh) -> str | None:
         groups = mesh.fsdp * mesh.dp
         if mesh.parts > 1 and self.work.tokens % mesh.pieces:
             return f"{mesh.pieces:,} pieces do not divide {self.work.tokens:,} tokens"
@@ -156,18 +158,18 @@ class _Training:
             return f"{mesh.tp:,} ranks do not divide {self.work.tokens:,} tokens"
         if mesh.tp > self.heads:
             return f"{option('tp')} divides no more ranks than heads"
-        if replicated(self.subject.ledger, mesh):
+        if replicated(self.model.ledger, mesh):
             return f"{option('tp')} beyond the key/value heads copies them: a plan looks no further"
         # How many copies, and stages, is no matter to the rules; nor of ranks of fsdp, where all rows are padded.
         shares = min(mesh.fsdp, 2) if self.pads else mesh.fsdp
-        key = _alike(mesh), min(mesh.pp, 2), mesh.cp, min(mesh.dp, 2), mesh.zero, shares
+        key = _rank_shape(mesh), min(mesh.pp, 2), mesh.cp, min(mesh.dp, 2), mesh.zero, shares
         if key not in self.unsupported:
-            self.unsupported[key] = layouts.unsupported(self.subject, replace(self.recipe, mesh=mesh))
+            self.unsupported[key] = layouts.unsupported(self.model, replace(self.recipe, mesh=mesh))
         if (why := self.unsupported[key]) is not None:
             return why
         own = mesh.tp, mesh.ep
         if own not in self.whys:
-            self.ranks[own] = layouts.model_of_rank(self.subject, mesh)
+            self.ranks[own] = layouts.model_of_rank(self.model, mesh)
             recipe = layouts.alone(replace(self.recipe, mesh=mesh))
             self.whys[own] = alone_refused(self.ranks[own], recipe)
         return self.whys[own]
@@ -197,9 +199,9 @@ class _Training:
         recipe, one = self._accumulating(mesh, batch < own), self.ranks[mesh.tp, mesh.ep]
         times = microbatches(mesh, self._work(mesh, batch).axes(), train=True) if mesh.pp > 1 else 1
         step = self._step(mesh, batch // times, recipe)
-        steps = layouts.sharded_steps(self.subject, one, step, recipe, times)
+        steps = layouts.sharded_steps(self.model, one, step, recipe, times)
         work = self._work(mesh, batch)
-        return max(int(TrainingMemory(self.subject, work, recipe, step).peak.total) for step in steps)
+        return max(int(TrainingMemory(self.model, work, recipe, step).peak.total) for step in steps)
 
     def _accumulating(self, mesh: Mesh, accumulates: bool) -> Recipe:
         """The recipe on a mesh, where a step takes one batch, or several."""
@@ -207,7 +209,7 @@ class _Training:
 
     def _step(self, mesh: Mesh, batch: int, recipe: Recipe) -> TrainingStep:
         """What a rank computes."""
-        key = _alike(mesh), batch, recipe.accumulates
+        key = _rank_shape(mesh), batch, recipe.accumulates
         if key not in self.steps:
             self.steps[key] = layouts.rank_step(self.ranks[mesh.tp, mesh.ep], self._work(mesh, batch), recipe)
         return self.steps[key]
@@ -220,13 +222,13 @@ class _Training:
     def _sent(self, mesh: Mesh, batch: int, times: int) -> int:
         """Bytes that a rank sends in a whole step: copies without shares of gradients reduce them once."""
         once, recipe = mesh.fsdp == 1 and mesh.zero < 2, self._accumulating(mesh, times > 1)
-        found = layouts.collectives(self.subject, replace(self.work, batch=batch), recipe) if mesh.ranks > 1 else []
+        found = layouts.collectives(self.model, replace(self.work, batch=batch), recipe) if mesh.ranks > 1 else []
         return sum(
             one.sent if one.when == "update" or (one.over == "dp" and once) else times * one.sent for one in found
         )
 
 
-class Alike(NamedTuple):
+class RankShape(NamedTuple):
     """What of a mesh decides what its ranks compute, however many copies share weights or optimizer state."""
 
     tp: int
@@ -237,7 +239,7 @@ class Alike(NamedTuple):
     parts: int
 
 
-def _alike(mesh: Mesh) -> Alike:
+def _rank_shape(mesh: Mesh) -> RankShape:
     """A ring saves what exchanged heads do, but of one head on a rank, which none exchange."""
     gathered = mesh.cp if mesh.ulysses == 1 and mesh.cp_method == "gather" else 1
-    return Alike(mesh.tp, mesh.sp, mesh.ep, mesh.fsdp > 1, gathered, mesh.parts)
+    return RankShape(mesh.tp, mesh.sp, mesh.ep, mesh.fsdp > 1, gathered, mesh.parts)
