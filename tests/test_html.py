@@ -16,8 +16,8 @@ import pytest
 
 from tests.conftest import Ran
 from tests.test_python import ANSWERS, QUICK
-from tfacct import load
-from tfacct.output.report import PLAIN, Report
+from tfacct import Report, load
+from tfacct.output.report import PLAIN
 
 EMPTY = {"meta", "br", "rect"}
 

@@ -19,14 +19,13 @@ import pytest
 import tfacct
 from tests.conftest import TINY, Ran
 from tests.test_checkpoint import written
-from tfacct import Model, TfacctError, load
+from tfacct import Model, Report, TfacctError, load
 from tfacct.accounts.metrics import METRICS
 from tfacct.accounts.step_metrics import STEP_METRICS
 from tfacct.api.answer import answered
 from tfacct.api.answers import MemoryReport
 from tfacct.cli import options
 from tfacct.ledger.workload import Request, Step, Whole
-from tfacct.output.report import Report
 from tfacct.reports.memory import memory
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from tests.conftest import Ran
 from tests.test_python import ANSWERS, QUICK
-from tfacct import TfacctError, load
-from tfacct.output.report import Column, Report
+from tfacct import Report, TfacctError, load
+from tfacct.output.report import Column
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tfacct.api.model import Model, load
     from tfacct.api.utilization import mfu
     from tfacct.base.errors import TfacctError
-    from tfacct.output.report import Report
+    from tfacct.output.views import Report
     from tfacct.reports.metrics import metrics
 
 __all__ = [
@@ -43,7 +43,7 @@ _HOME = {
     "load": "api.model",
     "Model": "api.model",
     "MetricName": "api.metric_names",
-    "Report": "output.report",
+    "Report": "output.views",
     "TfacctError": "base.errors",
     "mfu": "api.utilization",
     "metrics": "reports.metrics",

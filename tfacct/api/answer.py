@@ -6,14 +6,14 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from tfacct.output.drawn import Drawn
+from tfacct.output import views
 from tfacct.output.report import Report, read
 
 if TYPE_CHECKING:
     from tfacct.output.chart import Chart
 
 
-class Answer(Drawn):
+class Answer(views.Report):
     """A Report whose exact facts are attributes: `load("gpt2").memory().weights_bytes`."""
 
     _line: ClassVar[type | None] = None

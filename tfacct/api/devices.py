@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tfacct.output.report import Report
+from tfacct.api.answer import Answer, answered
+from tfacct.output.views import Report
 
 
 def devices(name: str | None = None) -> Report:
@@ -19,7 +20,7 @@ def devices(name: str | None = None) -> Report:
     from tfacct.loading import devices as known
     from tfacct.reports.devices import devices as report
 
-    return report([known.load(one) for one in ([name] if name else known.paths())])
+    return answered(Answer, report([known.load(one) for one in ([name] if name else known.paths())]))
 
 
 def calibrate(
@@ -32,4 +33,5 @@ def calibrate(
     """
     from tfacct.reports.calibrate import calibrate as swept
 
-    return swept(device=device, dtype=dtype, output=None if output is None else str(output), force=force)
+    path = None if output is None else str(output)
+    return answered(Answer, swept(device=device, dtype=dtype, output=path, force=force))

@@ -250,9 +250,9 @@ def _write_page(report: Report, form: opt.Form, digits: bool) -> str:
     """Write a report as the page that was asked for. Returns what to say of it, nothing where none was."""
     if form.html is None:
         return ""
-    from tfacct.output import files
+    from tfacct.output import files, html
 
-    files.write_text("html", _page(form), report.to_html(digits))
+    files.write_text("html", _page(form), html.page(report, digits))
     return f"wrote {form.html}"
 
 

@@ -11,15 +11,11 @@ from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from html import escape
 from importlib.resources import files
-from typing import TYPE_CHECKING
 
 from tfacct.base.errors import printable
 from tfacct.base.version import __version__
 from tfacct.output.layout import AGREES, longest_bar
-from tfacct.output.report import BACKGROUND, LEFT, PLAIN, Cell, Column, Kind, Row
-
-if TYPE_CHECKING:
-    from tfacct.output.report import Report
+from tfacct.output.report import BACKGROUND, LEFT, PLAIN, Cell, Column, Kind, Report, Row
 
 CODE = ("spec", "formula")
 """Kinds of cells that are notation."""

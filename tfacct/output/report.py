@@ -1,4 +1,4 @@
-"""A report is data: rows, columns, notes, and the exact facts. Table, JSON, CSV and HTML are views of it."""
+"""A report is data: rows, columns, notes, and the exact facts. Tables and pages are views of it, in modules above."""
 
 from __future__ import annotations
 
@@ -17,8 +17,6 @@ from tfacct.base.record import record
 from tfacct.output.escaping import csv_cell, markdown
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from tfacct.output.derivation import Derivation
 
 SCHEMA = 3
@@ -366,31 +364,6 @@ class Report:
         if self.derivation is None:
             raise ValueError("only a report with a derivation is written in LaTeX: ask `explain`")
         return derivation.latex(self.derivation, self.title)
-
-    def to_html(self, digits: bool = False) -> str:
-        """The report as a page of its own: one file, no scripts, no network; `digits`: every digit of a number."""
-        from tfacct.output import html
-
-        return html.page(self, digits)
-
-    def to_pandas(self) -> pd.DataFrame:
-        """The rows as a DataFrame of plain dtypes: Int64, float64, boolean, string. Needs pandas; no totals.
-
-        Whole numbers whose sum passes 2⁶³ stay Python's own, so that they are exact. Raises TfacctError without pandas.
-        """
-        from tfacct.output import views
-
-        return views.frame(self)
-
-    def __str__(self) -> str:
-        from tfacct.output import views
-
-        return views.text(self)
-
-    def _repr_html_(self) -> str:
-        from tfacct.output import html
-
-        return html.fragment(self)
 
 
 AS_IT_IS = frozenset((int, str, bool, type(None)))

@@ -1,18 +1,21 @@
-"""Views of a report that only Python's callers ask for: text, a pandas DataFrame."""
+"""A report as Python's callers get it: printed, in a notebook, as a page, a pandas DataFrame or a picture."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tfacct.base.errors import MissingExtraError
-from tfacct.output import layout, signs
-from tfacct.output.report import LEFT, Report
+from tfacct.base.errors import MissingExtraError, UsageError
+from tfacct.output import layout, report, signs
+from tfacct.output.report import LEFT
 from tfacct.output.width import WIDTH, columns
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.axes import Axes
+
+    from tfacct.output.chart import Chart
 
 LONGEST = 2**63
 """What an Int64 of pandas cannot hold any more."""
@@ -20,29 +23,67 @@ EXACT = 2**53
 """Up to here a float64 holds every whole number."""
 
 
-def text(report: Report) -> str:
+class Report(report.Report):
+    """The answer to one question about one or several models, with every view of it."""
+
+    if TYPE_CHECKING:
+        _chart: Callable[[], Chart] | None
+        """Makes what `plot` draws."""
+    else:
+        _chart = None
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw the report's picture into `ax`, or into axes of its own, and return them. Needs matplotlib.
+
+        Raises TfacctError where there is no picture of the report.
+        """
+        if self._chart is None:
+            raise UsageError("there is no picture of this report", "flops, params, memory, kv, diff and sweep have one")
+        from tfacct.output import plot
+
+        return plot.axes(self._chart(), ax)
+
+    def to_html(self, digits: bool = False) -> str:
+        """The report as a page of its own: one file, no scripts, no network; `digits`: every digit of a number."""
+        from tfacct.output import html
+
+        return html.page(self, digits)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """The rows as a DataFrame of plain dtypes: Int64, float64, boolean, string. Needs pandas; no totals.
+
+        Whole numbers whose sum passes 2⁶³ stay Python's own, so that they are exact. Raises TfacctError without pandas.
+        """
+        return _frame(self)
+
+    def __str__(self) -> str:
+        return text(self)
+
+    def _repr_html_(self) -> str:
+        from tfacct.output import html
+
+        return html.fragment(self)
+
+
+def text(shown: report.Report) -> str:
     """The report as plain text: title, answer, table, notes, hints; as wide as COLUMNS says, else 100."""
     width = columns() or WIDTH
 
     def spelled(words: str) -> str:
         return signs.written(words, sys.stdout)
 
-    lines = [line.text.rstrip() for line in layout.lines(report, width, digits=False, spelled=spelled)]
-    hints = [line for hint in report.hints for line in layout.wrapped(spelled(hint), width)]
+    lines = [line.text.rstrip() for line in layout.lines(shown, width, digits=False, spelled=spelled)]
+    hints = [line for hint in shown.hints for line in layout.wrapped(spelled(hint), width)]
     return "\n".join([*lines, *hints]).rstrip("\n")
 
 
-def frame(report: Report) -> pd.DataFrame:
-    """The rows as a DataFrame, its columns Int64, float64, boolean or string. Raises MissingExtraError.
-
-    Whole numbers whose sum an Int64 does not hold stay Python's own, in a column of objects: they are exact.
-    """
+def _frame(shown: report.Report) -> pd.DataFrame:
     try:
         import pandas as pd
     except ImportError:
         raise MissingExtraError("to_pandas needs pandas", "pandas") from None
-    rows = report.rows
-    columns = {key: ([row[key] for row in rows], kind) for key, kind in report.row_keys.items()}
+    rows = shown.rows
+    columns = {key: ([row[key] for row in rows], kind) for key, kind in shown.row_keys.items()}
     series = {key: _series(pd, values, words=kind in LEFT) for key, (values, kind) in columns.items()}
     return pd.DataFrame(series)
 
