@@ -13,7 +13,8 @@ from tfacct.architecture.parts import Stem
 from tfacct.base.errors import ConfigError, MissingExtraError, NotFoundError, TfacctError, nearest
 from tfacct.base.spelling import option
 from tfacct.loading import files, presets, published
-from tfacct.loading.model import LoadedModel, Provenance, subject
+from tfacct.loading.described import Provenance
+from tfacct.loading.model import LoadedModel, subject
 
 if TYPE_CHECKING:
     from tfacct.loading.hub import Waiting

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tfacct import families
 from tfacct.base.errors import ConfigError, NotFoundError, cut, listed, nearest
 from tfacct.loading import files
-from tfacct.loading.model import WITNESSES, LoadedModel, Provenance, subject
+from tfacct.loading.described import WITNESSES, Provenance
+from tfacct.loading.model import LoadedModel, subject
 
 if TYPE_CHECKING:
     from tfacct.loading.index import Listed

@@ -13,22 +13,18 @@ from collections import Counter
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from tfacct.base.errors import CheckpointError, ConfigError, NotFoundError, TfacctError, UsageError, cut
 from tfacct.base.spelling import option, spelled
+from tfacct.ledger.storage import Storage
 from tfacct.loading import files
-
-if TYPE_CHECKING:
-    from tfacct.ledger.storage import Storage
-    from tfacct.loading.model import LoadedModel
+from tfacct.loading.described import FORMAT_FIELDS, DescribedModel
 
 HF_QUANT = "hf_quant_config.json"
 """NVIDIA's Model Optimizer: the words of a `quantization_config`."""
 ASCEND = "quant_model_description*.json"
 """Ascend's msModelSlim: a format for each tensor. Older files have the format in their name."""
-FIELDS = ("quantization_config", "compression_config", "quantization")
-"""Fields of a config that say how its weights are stored; MLX writes the last."""
 PLAIN = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 SPELLED = {**PLAIN, "float": "fp32", "half": "fp16", **{name: name for name in PLAIN.values()}}
 """Plain dtypes by every name that a config may have for them."""
@@ -54,7 +50,7 @@ class Weights(NamedTuple):
 def quantized(fields: Mapping[str, Any]) -> bool:
     """True if a config says that its weights are stored quantized, of the whole or of a model within it."""
     inside = [value for value in fields.values() if isinstance(value, Mapping)]
-    return any(one.get(field) for one in (fields, *inside) for field in FIELDS)
+    return any(one.get(field) for one in (fields, *inside) for field in FORMAT_FIELDS)
 
 
 def with_quantization(fields: dict[str, Any], file: Path) -> dict[str, Any]:
@@ -63,9 +59,9 @@ def with_quantization(fields: dict[str, Any], file: Path) -> dict[str, Any]:
     return {**fields, "quantization_config": {**said, "quant_method": "modelopt"}}
 
 
-def cache_format(model: LoadedModel) -> str | None:
+def cache_format(model: DescribedModel) -> str | None:
     """The format that a checkpoint's config stores its KV cache in, as `fp8` or `nvfp4`; None where it names none."""
-    for field in FIELDS:
+    for field in FORMAT_FIELDS:
         said = model.raw.get(field)
         inner = said.get("quantization") if isinstance(said, Mapping) else None
         for fields in (said, inner):  # Model Optimizer's own file has an object within
@@ -81,18 +77,18 @@ def cache_format(model: LoadedModel) -> str | None:
     return None
 
 
-def published(model: LoadedModel) -> Published | None:
+def published(model: DescribedModel) -> Published | None:
     """The plain dtype of a model that is not quantized; None where nothing says it. Raises UsageError where a file next
     to its config says a format whose bytes are not counted."""
     return model.once(_published)
 
 
-def weights(model: LoadedModel) -> Weights | None:
+def weights(model: DescribedModel) -> Weights | None:
     """What is in the folder of its config; None where no weights are."""
     return model.once(_weights)
 
 
-def _published(model: LoadedModel) -> Published | None:
+def _published(model: DescribedModel) -> Published | None:
     if model.folder is not None:
         for file in sorted(model.folder.glob(ASCEND)):
             _check_ascend(model, file)
@@ -131,28 +127,7 @@ def is_float8(said: object) -> bool:
     return isinstance(said, str) and said.removeprefix("torch.").startswith("float8_")
 
 
-def assumed(model: LoadedModel) -> bool:
-    """True where the weights may be stored in another format than the config says: where it was not asked for, or the
-    bytes of its files contradict it."""
-    return model.format_assumed or model.once(_contradicted)
-
-
-def _contradicted(model: LoadedModel) -> bool:
-    """True where the files hold far more or fewer bytes than the published format takes, and no header that was read
-    says a plain dtype. Layers that are not counted are no contradiction."""
-    found = weights(model)
-    if found is None or model.changed or (found.dtypes and not model.quantized):
-        return False
-    try:
-        plain = None if model.quantized else published(model)
-        more = difference(model, found, model.storage(None if plain is None else plain.dtype))
-    except TfacctError:
-        return False
-    others = model.left_out or model.not_included is not None or model.whole is not None
-    return abs(more) > OTHERS * found.bytes and not (more > 0 and others)
-
-
-def difference(model: LoadedModel, found: Weights, how: Storage) -> int:
+def difference(model: DescribedModel, found: Weights, how: Storage) -> int:
     """Bytes of tensors that the files hold more than the model takes in this storage, below 0 where they hold less. The
     files may hold a tied head twice."""
     ledger, head = model.ledger, model.architecture.head
@@ -161,7 +136,7 @@ def difference(model: LoadedModel, found: Weights, how: Storage) -> int:
     return more - table if head is not None and head.tied and abs(more - table) < abs(more) else more
 
 
-def _check_ascend(model: LoadedModel, file: Path) -> None:
+def _check_ascend(model: DescribedModel, file: Path) -> None:
     """Raises UsageError where Ascend's file says that some weights are quantized."""
     try:
         said = files.parse_json(str(file), files.read(file))
@@ -176,7 +151,7 @@ def _check_ascend(model: LoadedModel, file: Path) -> None:
     raise UsageError(f"{model.name}: {file.name}{what}, whose bytes are not counted", _advice(file.parent))
 
 
-def _plain(model: LoadedModel, found: Weights) -> str | None:
+def _plain(model: DescribedModel, found: Weights) -> str | None:
     """The plain dtype that most of the weights are in; None of an index alone. Raises UsageError where others are more
     than masks."""
     others = {name: taken for name, taken in found.dtypes.items() if name not in PLAIN.values() and name != "bool"}
@@ -197,7 +172,7 @@ def _advice(folder: Path | None) -> str:
     return f"give {option('dtype', 'bf16')} or another format; {counts}"
 
 
-def _weights(model: LoadedModel) -> Weights | None:
+def _weights(model: DescribedModel) -> Weights | None:
     if model.folder is None:
         return None
     try:

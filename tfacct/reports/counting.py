@@ -15,8 +15,8 @@ from tfacct.base.spelling import option, setting, spelled
 from tfacct.ledger.einsum import shared
 from tfacct.ledger.storage import BF16, Storage, width
 from tfacct.ledger.workload import Request, Workload, whole_sequences
-from tfacct.loading.model import LoadedModel
-from tfacct.loading.published import assumed, published
+from tfacct.loading.model import LoadedModel, assumed
+from tfacct.loading.published import published
 
 if TYPE_CHECKING:
     from tfacct.parallel.mesh import Mesh

@@ -25,7 +25,8 @@ from tfacct.ledger.lines import HALF
 from tfacct.ledger.storage import width
 from tfacct.ledger.workload import Request
 from tfacct.loading import devices
-from tfacct.loading.model import WITNESSES, LoadedModel
+from tfacct.loading.described import WITNESSES
+from tfacct.loading.model import LoadedModel
 from tfacct.output import files
 from tfacct.output.report import SCHEMA, Report, plain
 from tfacct.reports import cells, compose, conventions, counting, flops, sentences

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tfacct.loading.described import WITNESSES, Provenance
 from tfacct.loading.index import Listed
-from tfacct.loading.model import WITNESSES, LoadedModel, Provenance
+from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Row
 from tfacct.reports import cells, compose
 from tfacct.reports import latent_attention as latent

@@ -12,7 +12,8 @@ from tfacct.architecture.parts import headings
 from tfacct.base import units
 from tfacct.ledger import paths
 from tfacct.ledger.evaluated import Tensor
-from tfacct.loading.model import WITNESSES, LoadedModel
+from tfacct.loading.described import WITNESSES
+from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Row, Table
 from tfacct.parallel.mesh import Mesh
 from tfacct.parallel.shards import shard, stored_elements

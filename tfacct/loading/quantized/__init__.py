@@ -10,17 +10,16 @@ from collections.abc import Mapping
 from tfacct.base.errors import ConfigError, UsageError
 from tfacct.base.spelling import option
 from tfacct.ledger.storage import Storage, storage
-from tfacct.loading.model import LoadedModel
-from tfacct.loading.published import FIELDS
+from tfacct.loading.described import FORMAT_FIELDS, DescribedModel
 from tfacct.loading.quantized.names import Modules, rest
 
 
-def as_published(subject: LoadedModel) -> Storage:
+def as_published(subject: DescribedModel) -> Storage:
     """Storage of a model as its config says. Raises UsageError for what is not known of it."""
     from tfacct.loading.quantized import methods
 
     encoder = subject.whole is not None and subject.architecture.head is None  # a part that is no language model
-    field, said = next((field, value) for field in FIELDS if (value := subject.raw.get(field)))
+    field, said = next((field, value) for field in FORMAT_FIELDS if (value := subject.raw.get(field)))
     try:
         if not isinstance(said, Mapping):
             raise ConfigError(f"{field} must be an object of fields")
@@ -35,7 +34,7 @@ def as_published(subject: LoadedModel) -> Storage:
         raise UsageError(f"{subject.name}: {where}{error.message}", hint) from None
 
 
-def _unconverted(subject: LoadedModel, found: Storage) -> Storage:
+def _unconverted(subject: DescribedModel, found: Storage) -> Storage:
     """Storage of an encoder, and of the projector that is counted with it, of which the method converts no matrix.
     Raises UsageError where it converts one: published files do not follow such configs."""
     modules = Modules(subject)
@@ -45,7 +44,7 @@ def _unconverted(subject: LoadedModel, found: Storage) -> Storage:
     return storage(rest(subject))
 
 
-def _not_understood(subject: LoadedModel) -> UsageError:
+def _not_understood(subject: DescribedModel) -> UsageError:
     return UsageError(
         f"{subject.name}: the whole is stored quantized, and how this part is stored is not understood",
         f"give {option('dtype', 'bf16')} or another format",

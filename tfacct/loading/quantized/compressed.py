@@ -11,7 +11,7 @@ from tfacct.base.errors import ConfigError
 from tfacct.ledger import formats
 from tfacct.ledger.formats import Format
 from tfacct.ledger.storage import MATRICES, Role, Storage, Stored, width
-from tfacct.loading.model import LoadedModel
+from tfacct.loading.described import DescribedModel
 from tfacct.loading.quantized.fields import Read
 from tfacct.loading.quantized.names import Modules, Skips, among, by_target, patterns, rest
 
@@ -46,7 +46,7 @@ class Scheme(NamedTuple):
     """Their names in the config, one of which a matrix must have."""
 
 
-def storage_of(subject: LoadedModel, read: Read) -> Storage:
+def storage_of(subject: DescribedModel, read: Read) -> Storage:
     """Storage of a checkpoint of compressed-tensors. Raises ConfigError."""
     whole = read.one("format", FORMATS, "")
     groups = read.inner("config_groups")
@@ -166,7 +166,7 @@ def _static(inputs: Read | None, scale: int) -> int:
     return scale + (0 if inputs.switch("symmetric", default=True) else 1)
 
 
-def by_schemes(subject: LoadedModel, schemes: list[Scheme], ignored: Skips) -> Storage:
+def by_schemes(subject: DescribedModel, schemes: list[Scheme], ignored: Skips) -> Storage:
     """Storage by the first group that names a tensor's module."""
     modules = Modules(subject)
     untouched, mixed = modules.left(ignored, TAKES)

@@ -24,7 +24,7 @@ from tfacct.ledger import formats, paths
 from tfacct.ledger.einsum import Size
 from tfacct.ledger.formats import GGML, Format
 from tfacct.ledger.storage import MATRICES, Role, Storage, Stored, width
-from tfacct.loading.model import LoadedModel
+from tfacct.loading.described import DescribedModel
 
 FALLBACK = {"Q2_K": "Q4_0", "Q3_K": "Q4_0", "Q4_K": "Q5_0", "Q5_K": "Q5_1", "Q6_K": "Q8_0"}
 """Types for rows that no block of 256 divides."""
@@ -170,7 +170,7 @@ ATTENTION = {"q_proj": "", "k_proj": "keys", "v_proj": "values", "o_proj": "outp
 class _Tensors:
     """The tensors of a model by the categories that llama.cpp's files give them."""
 
-    def __init__(self, subject: LoadedModel) -> None:
+    def __init__(self, subject: DescribedModel) -> None:
         self.names, self.modules = subject.config.hf_tensor_names(), subject.config.hf_module_paths()
         self.every = subject.ledger.tensors(unfolded=True)
         shape = subject.architecture
@@ -241,7 +241,7 @@ class _Tensors:
         at = paths.parse(path)
         return (int(at.number) if at.number.isdigit() else 0) + (self.blocks if at.stack == paths.MTP else 0)
 
-    def versions(self, subject: LoadedModel) -> Iterator[Version]:
+    def versions(self, subject: DescribedModel) -> Iterator[Version]:
         """Versions that may write the model's files."""
         found = {self.category(tensor.path) for tensor in self.every}
         shape, missing = subject.architecture, subject.not_included
@@ -260,16 +260,12 @@ class _Tensors:
             yield Version(*fields)
 
 
-def mix(subject: LoadedModel, name: str) -> Storage:
-    """Storage of a model in one of llama.cpp's types or mixtures. Raises UsageError for a model that is no decoder."""
-    return subject.once(_mixed(name))
-
-
 @cache
-def _mixed(name: str) -> Callable[[LoadedModel], Storage]:
-    """The function of a model to its storage in one mixture: it is found once for each model."""
+def mix(name: str) -> Callable[[DescribedModel], Storage]:
+    """The storage of a model in one of llama.cpp's types or mixtures, as a function of the model: `once` runs it once.
+    It raises UsageError for a model that is no decoder."""
 
-    def found(subject: LoadedModel) -> Storage:
+    def found(subject: DescribedModel) -> Storage:
         shape = subject.architecture
         if shape.encoder is not None or shape.head is None or not subject.keeps:
             raise UsageError(
@@ -300,7 +296,7 @@ def _differing(sizes: Mapping[Version, int]) -> Iterator[str]:
             yield field
 
 
-def _storage(subject: LoadedModel, name: str, tensors: _Tensors, version: Version) -> Storage:
+def _storage(subject: DescribedModel, name: str, tensors: _Tensors, version: Version) -> Storage:
     """Storage as one version writes it."""
     model, usual = _model(subject, name, tensors), MIXES[name]
     places = tensors.places(version) if name in BY_BLOCK else {}
@@ -349,7 +345,7 @@ def _type(name: str, row: Size) -> Format:
     return formats.blocks("F16", 1, 2, "")
 
 
-def _model(subject: LoadedModel, name: str, tensors: _Tensors) -> Model:
+def _model(subject: DescribedModel, name: str, tensors: _Tensors) -> Model:
     shape = subject.architecture
     attention = next((one for one in shape.attentions if isinstance(one, Attention)), None)
     group = 1 if attention is None else attention.heads // attention.kv_heads

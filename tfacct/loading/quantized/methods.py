@@ -15,7 +15,7 @@ from tfacct.base.errors import ConfigError, nearest
 from tfacct.ledger import formats
 from tfacct.ledger.formats import Format
 from tfacct.ledger.storage import MATRICES, Role, Storage, Stored, width
-from tfacct.loading.model import LoadedModel
+from tfacct.loading.described import DescribedModel
 from tfacct.loading.quantized import auto_round, compressed, mlx, modelopt
 from tfacct.loading.quantized.fields import Read
 from tfacct.loading.quantized.names import Modules, Skips, by_part, by_target, by_transformers, patterns, rest
@@ -26,7 +26,7 @@ SKIPPED = "modules_to_not_convert"
 IN_BLOCK = "modules_in_block_to_quantize"
 
 
-def storage_of(subject: LoadedModel, said: Mapping[str, Any], where: str) -> Storage:
+def storage_of(subject: DescribedModel, said: Mapping[str, Any], where: str) -> Storage:
     """Storage of a model whose config says this of its weights, in what a message calls `where`. Raises ConfigError for
     what is not known."""
     method = _method(said)
@@ -56,7 +56,7 @@ def _method(said: Mapping[str, Any]) -> str:
 
 
 def made(
-    subject: LoadedModel,
+    subject: DescribedModel,
     taken: Format,
     *,
     takes: frozenset[Role] = MATRICES,
@@ -81,7 +81,7 @@ def made(
 
 
 def _listed(
-    subject: LoadedModel, read: Read, field: str = SKIPPED, *, adds: bool = False
+    subject: DescribedModel, read: Read, field: str = SKIPPED, *, adds: bool = False
 ) -> tuple[Skips | None, frozenset[Role]]:
     """A list of modules that stay as they are, with those that the class adds to any list, and the roles that are
     taken: the head too where a list is given that does not name it, unless the method `adds` it."""
@@ -91,7 +91,7 @@ def _listed(
     return (by_transformers(names) if names else None), MATRICES | head
 
 
-def _fp8(subject: LoadedModel, read: Read) -> Storage:
+def _fp8(subject: DescribedModel, read: Read) -> Storage:
     # DeepSeek-V4's configs say the dtype of their experts outside; its class moves it here.
     read = Read({"expert_dtype": subject.raw.get("expert_dtype"), **read.said}, read.where)
     # AutoFP8 has one scale for each matrix, and calls fields as transformers does not.
@@ -117,13 +117,13 @@ def _fp8(subject: LoadedModel, read: Read) -> Storage:
     return _experts_in_fp4(found, of_experts)
 
 
-def _fp8_list(subject: LoadedModel, read: Read) -> tuple[Skips | None, frozenset[Role]]:
+def _fp8_list(subject: DescribedModel, read: Read) -> tuple[Skips | None, frozenset[Role]]:
     """The list of an FP8 checkpoint. AutoFP8, vLLM and MiMo call it `ignored_layers`, and never quantize the head."""
     own = read.has("ignored_layers")
     return _listed(subject, read, "ignored_layers" if own else SKIPPED, adds=own)
 
 
-def _mxfp8(subject: LoadedModel, read: Read) -> Storage:
+def _mxfp8(subject: DescribedModel, read: Read) -> Storage:
     """MiniMax-M3's MXFP8 files: `weight` in 8-bit floats, and a byte of `weight_scale_inv` for 32 inputs."""
     if read.pair("weight_block_size", (1, 32)) != (1, 32):  # OCP's block, which a config need not name
         raise read.refuse("weight_block_size", "[1, 32] is")
@@ -158,7 +158,7 @@ def _group(read: Read) -> int | None:
     return None if size == -1 else size
 
 
-def _gptq(subject: LoadedModel, read: Read) -> Storage:
+def _gptq(subject: DescribedModel, read: Read) -> Storage:
     bits, group = _bits(read, (2, 3, 4, 8)), _group(read)
     head = read.switch("lm_head")
     rules = _dynamic(read.inner("dynamic"), (bits, group))
@@ -213,7 +213,7 @@ def _dynamic(rules: Read | None, given: tuple[int, int | None]) -> list[compress
     return found
 
 
-def _awq(subject: LoadedModel, read: Read) -> Storage:
+def _awq(subject: DescribedModel, read: Read) -> Storage:
     bits, group = _bits(read, (4,)), _group(read)
     if not read.switch("zero_point", default=True):
         raise read.refuse("zero_point", "true is, for awq")
@@ -223,7 +223,7 @@ def _awq(subject: LoadedModel, read: Read) -> Storage:
     return made(subject, formats.awq(bits, group), skips=by_part(names) if names else None)
 
 
-def _bitsandbytes(subject: LoadedModel, read: Read) -> Storage:
+def _bitsandbytes(subject: DescribedModel, read: Read) -> Storage:
     switches = {bits: [read.switch(f"{way}load_in_{bits}bit") for way in ("", "_")] for bits in (4, 8)}
     four, eight = (any(switches[bits]) for bits in (4, 8))
     skips, takes = _listed(subject, read, "llm_int8_skip_modules")
@@ -237,19 +237,19 @@ def _bitsandbytes(subject: LoadedModel, read: Read) -> Storage:
     return made(subject, taken, takes=takes, skips=skips)
 
 
-def _mxfp4(subject: LoadedModel, read: Read) -> Storage:
+def _mxfp4(subject: DescribedModel, read: Read) -> Storage:
     skips, _ = _listed(subject, read)
     read.done("dequantize")
     return made(subject, formats.MXFP4, takes=EXPERTS, skips=skips)
 
 
-def _fbgemm(subject: LoadedModel, read: Read) -> Storage:
+def _fbgemm(subject: DescribedModel, read: Read) -> Storage:
     skips, takes = _listed(subject, read)
     read.done("activation_scale_ub")
     return made(subject, formats.rows8("fp8-row"), takes=takes, skips=skips)
 
 
-def _hqq(subject: LoadedModel, read: Read) -> Storage:
+def _hqq(subject: DescribedModel, read: Read) -> Storage:
     inner = read.inner("quant_config")
     weights = inner.inner("weight_quant_params") if inner is not None else None
     if inner is None or weights is None:
@@ -264,7 +264,7 @@ def _hqq(subject: LoadedModel, read: Read) -> Storage:
     return made(subject, formats.hqq(bits, group, axis), skips=by_transformers(names) if names else None)
 
 
-def _torchao(subject: LoadedModel, read: Read) -> Storage:
+def _torchao(subject: DescribedModel, read: Read) -> Storage:
     read.none("include_input_output_embeddings", "untie_embedding_weights")
     said = read.get("quant_type")
     if isinstance(said, str):  # as older files name it
@@ -305,7 +305,7 @@ def _torchao_format(name: str, version: int, data: Read) -> Format:
     raise ConfigError(f"torchao's {format_value(name)} of version {version} is not known: its bytes are not guessed")
 
 
-def _bitnet(subject: LoadedModel, read: Read) -> Storage:
+def _bitnet(subject: DescribedModel, read: Read) -> Storage:
     skips, takes = _listed(subject, read)
     read.one("linear_class", ("bitlinear", "autobitlinear"), "bitlinear")
     read.one("quantization_mode", ("offline",), "offline")
@@ -314,7 +314,7 @@ def _bitnet(subject: LoadedModel, read: Read) -> Storage:
     return made(subject, formats.ternary(), takes=takes, skips=skips)
 
 
-METHODS: Mapping[str, Callable[[LoadedModel, Read], Storage]] = {
+METHODS: Mapping[str, Callable[[DescribedModel, Read], Storage]] = {
     "fp8": _fp8,
     "gptq": _gptq,
     "awq": _awq,

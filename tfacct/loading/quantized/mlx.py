@@ -11,7 +11,7 @@ from tfacct.base.errors import ConfigError
 from tfacct.ledger import formats, paths
 from tfacct.ledger.formats import Format
 from tfacct.ledger.storage import MATRICES, Role, Storage, Stored, width
-from tfacct.loading.model import LoadedModel
+from tfacct.loading.described import DescribedModel
 from tfacct.loading.quantized.fields import Read
 from tfacct.loading.quantized.modelopt import BESIDE
 from tfacct.loading.quantized.names import Modules, among, rest
@@ -34,7 +34,7 @@ def is_mlx(said: Mapping[str, object]) -> bool:
     return {"bits", "group_size"} <= said.keys() and all(isinstance(value, (Mapping, bool)) for value in others)
 
 
-def storage_of(subject: LoadedModel, read: Read) -> Storage:
+def storage_of(subject: DescribedModel, read: Read) -> Storage:
     """Storage of a checkpoint of MLX. Raises ConfigError."""
     every = _format(read, {})
     named: dict[str, Format | None] = {}
@@ -86,7 +86,7 @@ def _format(read: Read, whole: Mapping[str, object]) -> Format:
     return taken
 
 
-def _found(subject: LoadedModel, named: Mapping[str, Format | None]) -> dict[str, str]:
+def _found(subject: DescribedModel, named: Mapping[str, Format | None]) -> dict[str, str]:
     """Tensors that have a format of their own, and the names by which it is said. Raises ConfigError for a name that is
     none of the model's."""
     modules, found = Modules(subject), dict[str, str]()
@@ -103,7 +103,7 @@ def _found(subject: LoadedModel, named: Mapping[str, Format | None]) -> dict[str
     return found
 
 
-def _some_blocks(subject: LoadedModel, found: Mapping[str, str]) -> bool:
+def _some_blocks(subject: DescribedModel, found: Mapping[str, str]) -> bool:
     """True if a matrix has a format of its own in some blocks alone."""
     stars = {paths.starred(path) for path in found}
     every = (tensor.path for tensor in subject.ledger.tensors(unfolded=True) if tensor.path not in found)
