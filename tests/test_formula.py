@@ -15,7 +15,7 @@ from tests.conftest import TINY, alone, by_kind, tiny
 from tests.families import SHAPES, Fields, sampled
 from tests.test_package import commanded, imported_by
 from tfacct import load
-from tfacct.accounts.passes import backward_flops, forward_flops
+from tfacct.accounts.step_flops import backward_flops, forward_flops
 from tfacct.algebra.factored import CODE, LATEX, TEXT, factored, latex_letter
 from tfacct.algebra.symbols import block_letters, in_symbols
 from tfacct.architecture.blocks import Block, Stack

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.conftest import TINY, tiny
 from tests.test_package import commanded, imported_by
 from tfacct import load
-from tfacct.accounts.passes import decode_flops
+from tfacct.accounts.step_flops import decode_flops
 from tfacct.base.errors import TfacctError
 from tfacct.ledger.workload import Workload
 from tfacct.loading import presets

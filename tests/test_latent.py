@@ -9,7 +9,7 @@ import pytest
 from tests.conftest import tiny
 from tfacct import load
 from tfacct.accounts.metrics import Point, attention_overtakes, flops_of, metric
-from tfacct.accounts.passes import backward_flops, decode_flops, forward_flops, recomputed_flops
+from tfacct.accounts.step_flops import backward_flops, decode_flops, forward_flops, recomputed_flops
 from tfacct.base.errors import ConfigError
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import subject

@@ -10,7 +10,7 @@ import pytest
 from tests.conftest import by_kind, kind_of_preset, tiny
 from tfacct import load
 from tfacct.accounts.memory import largest_that_fits
-from tfacct.accounts.passes import recomputed_flops
+from tfacct.accounts.step_flops import recomputed_flops
 from tfacct.api import Model
 from tfacct.base.errors import TfacctError
 from tfacct.ledger.workload import Workload

@@ -6,7 +6,7 @@ import pytest
 
 from tests.conftest import SHAPES, by_kind, tiny
 from tfacct import load
-from tfacct.accounts.passes import backward_flops, forward_flops, recomputed_flops
+from tfacct.accounts.step_flops import backward_flops, forward_flops, recomputed_flops
 from tfacct.base.errors import UsageError
 from tfacct.ledger.workload import Request
 from tfacct.reports.counting import workload

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.conftest import SHAPES, TINY, by_kind, tiny
 from tfacct import load
-from tfacct.accounts.passes import backward_flops, decode_flops, forward_flops
+from tfacct.accounts.step_flops import backward_flops, decode_flops, forward_flops
 from tfacct.architecture.parts import Attention, Experts, LatentAttention, Rotary
 from tfacct.families.deepseek_v4 import CompressedAttention
 from tfacct.families.rare.diffllama import DifferentialAttention

@@ -99,7 +99,7 @@ def flops_of(point: Point, keep: Callable[[str, Matmul], bool] = lambda _path, _
     both = forward + point.ledger.total_flops(point.at, masked=point.masked, backward=True, keep=keep)
     if point.recompute == "none":
         return both
-    from tfacct.accounts.passes import recomputed_flops
+    from tfacct.accounts.step_flops import recomputed_flops
 
     only = point.recompute == "attention"
     return both + recomputed_flops(point.ledger, point.at, masked=point.masked, attention=only, keep=keep)

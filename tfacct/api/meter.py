@@ -111,7 +111,7 @@ def _counted(
     config: Asked | Source, ctx: int | str | None, train: bool, convention: Convention, recompute: Recompute
 ) -> tuple[float, float]:
     """FLOPs of a token, and those of it that are run again."""
-    from tfacct.accounts.passes import recomputed_flops
+    from tfacct.accounts.step_flops import recomputed_flops
     from tfacct.api.asked import loaded
     from tfacct.api.keywords import request
     from tfacct.base.errors import nearest

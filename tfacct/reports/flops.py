@@ -130,7 +130,7 @@ def _counted(
 
 def _again(counted: Counted) -> int:
     """FLOPs of what is run again."""
-    from tfacct.accounts.passes import recomputed_flops
+    from tfacct.accounts.step_flops import recomputed_flops
 
     if counted.recompute == "none":
         return 0

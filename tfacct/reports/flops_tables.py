@@ -28,7 +28,7 @@ def products_of(ledger: Ledger, work: Workload, *, masked: bool, recompute: Reco
     products = ledger.products(work.axes(), masked=masked)
     if recompute == "none":
         return products
-    from tfacct.accounts.passes import recomputed
+    from tfacct.accounts.step_flops import recomputed
 
     again = recomputed(ledger, work.axes(), masked=masked, attention=recompute == "attention")
     return [each._replace(backward=each.backward + more) for each, more in zip(products, again, strict=True)]

@@ -8,7 +8,7 @@ from fractions import Fraction
 from itertools import groupby
 from typing import Any
 
-from tfacct.accounts.passes import decode_flops
+from tfacct.accounts.step_flops import decode_flops
 from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.base.record import record

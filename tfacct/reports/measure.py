@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any
 
 from tfacct.accounts.memory import footprint, largest_that_fits, working_bytes
-from tfacct.accounts.passes import backward_flops, forward_flops
+from tfacct.accounts.step_flops import backward_flops, forward_flops
 from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.base.record import record

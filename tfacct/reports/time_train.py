@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 from tfacct.accounts.metrics import Point
-from tfacct.accounts.passes import backward_flops, forward_flops, recomputed_flops
+from tfacct.accounts.step_flops import backward_flops, forward_flops, recomputed_flops
 from tfacct.base import units
 from tfacct.base.errors import TfacctError, UsageError
 from tfacct.base.record import record

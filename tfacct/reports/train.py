@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from tfacct.accounts.memory import largest_that_fits
-from tfacct.accounts.passes import recomputed_flops
+from tfacct.accounts.step_flops import recomputed_flops
 from tfacct.architecture.parts import mixers
 from tfacct.base import units
 from tfacct.base.errors import UsageError

@@ -9,7 +9,7 @@ from dataclasses import replace
 from types import ModuleType
 from typing import TYPE_CHECKING, TypeAlias
 
-from tfacct.accounts.passes import backward_flops, forward_flops, recomputed_flops
+from tfacct.accounts.step_flops import backward_flops, forward_flops, recomputed_flops
 from tfacct.architecture.blocks import numbered
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import MissingExtraError, UsageError, cut
