@@ -9,7 +9,7 @@ from tests.conftest import Ran
 from tfacct import load
 from tfacct.base.errors import TfacctError
 from tfacct.loading import presets
-from tfacct.reports.budget import Budget, budget
+from tfacct.loading.where import MemoryLimit, memory_limit
 
 H100 = 81_090 * 2**20
 """Bytes that torch reports."""
@@ -18,14 +18,28 @@ ROWS = ("max_decoder_position_embeddings", "n_positions", "max_position_embeddin
 
 
 def test_the_rule_by_hand() -> None:
-    serving, training = budget("h100-sxm"), budget("h100-sxm", training=True)
+    serving, training = memory_limit("h100-sxm"), memory_limit("h100", training=True)
     assert serving is not None and training is not None
     assert serving.usable == 9 * H100 // 10 - 2 * 10**9 and training.usable == H100 - 2 * 10**9
-    bare, shared = budget("24GiB"), budget("24GiB", 0.9, "1GB")
-    assert bare == Budget(24 * 2**30) and bare.usable == 24 * 2**30 and bare.notes == []
+    bare, shared = (memory_limit("24GiB", *rule, given="fit") for rule in ((), (0.9, "1GB")))
+    assert bare == MemoryLimit(24 * 2**30, given="fit") and bare.usable == 24 * 2**30 and bare.notes == []
     assert shared is not None and shared.usable == 24 * 2**30 * 9 // 10 - 10**9
-    counted = budget("2xh100-sxm", 1, "0")
+    counted = memory_limit("2xh100-sxm", 1, "0")
     assert counted is not None and (counted.usable, counted.count) == (H100, 2)
+
+
+def test_memory_alone_is_that_of_a_device() -> None:
+    """Cards of 24 GB: 0.9 · 24 − 2 = 19.6 GB to serve, 24 − 2 = 22 GB to train."""
+    serving, training = memory_limit("2x24GB"), memory_limit("2 × 24 gb", training=True)
+    assert serving is not None and training is not None
+    assert (serving.usable, serving.count, serving.device) == (196 * 10**8, 2, None)
+    assert (training.usable, training.count) == (22 * 10**9, 2)
+    assert serving.where == "in 2 × 19.6 GB"
+    assert serving.notes == ["Usable: 19.6 GB: 0.9 of 24 GB, less 2.00 GB for the runtime."]
+    with pytest.raises(TfacctError, match="on='2x24GB' names 2 devices, but there are 4 ranks"):
+        serving.checked_for(4)
+    with pytest.raises(TfacctError, match=r"on must be a size with its unit, not '24'\n24GB or 24GiB\?"):
+        memory_limit("24")
 
 
 @pytest.mark.parametrize(
@@ -83,6 +97,21 @@ def test_training_on_devices_shares_by_fsdp() -> None:
     assert two.fit["budget_bytes"] == ranks.fit["budget_bytes"] == H100 - 2 * 10**9
     plan = model.plan(gpus=2, fit="h100-sxm", train=True, ctx=2048, batch=2)
     assert plan.budget_bytes == two.fit["budget_bytes"]
+
+
+def test_train_plan_and_time_give_one_answer() -> None:
+    """With a reserve that leaves the peak of a step, and with one byte more."""
+    model, asked = load("llama-3.2-1b"), {"ctx": 2048, "recompute": "full"}
+    peak = model.train(**asked, fit="h100").peak_bytes
+    for spare in (0, -1):
+        rule = {"reserve": f"{H100 - peak - spare}B"}
+        train, time = model.train(**asked, fit="h100", **rule), model.train_time(on="h100", **asked, **rule)
+        assert train.fit["budget_bytes"] == time.usable_bytes == peak + spare
+        assert train.answer.startswith("Fits" if spare == 0 else "Does not fit")
+        assert (time.fits is True) is (spare == 0)
+        given = {"gpus": 1, "ctx": 2048, "batch": 1, "train": True, "recipe": {"recompute": "full"}}
+        plan = model.plan(fit="h100", **given, **rule)
+        assert plan.budget_bytes == peak + spare and bool(plan.divisions) is (spare == 0)
 
 
 @pytest.mark.parametrize(

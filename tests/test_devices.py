@@ -49,9 +49,11 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     folder = tmp_path / "tfacct" / "devices"
     folder.mkdir(parents=True)
-    devices.paths.cache_clear()
+    for cached in (devices.paths, devices.index):
+        cached.cache_clear()
     yield folder
-    devices.paths.cache_clear()
+    for cached in (devices.paths, devices.index):
+        cached.cache_clear()
 
 
 @pytest.mark.parametrize("name", sorted({path.stem for path in devices.folder().glob("*.toml")} - {"cpu"}))
@@ -272,13 +274,86 @@ def test_the_template_takes_no_other_option(other: str, run: Callable[..., Ran])
     assert "--template does not go with NAME" in run("devices", "t4", "--template").err
 
 
-def test_an_unknown_name_gets_the_nearest(run: Callable[..., Ran]) -> None:
-    ran = run("memory", "gpt2", "--fit", "h100")
-    assert ran.code == 2 and "did you mean h100-nvl, h100-pcie or h100-sxm?" in " ".join(ran.err.split())
-    assert "--template" in run("devices", "rtx4090").err and "rtx-4090" in run("devices", "rtx4090").err
-    for wrong in ("0xh100-sxm", "-2xh100-sxm", "2x", "2 h100-sxm", "h100-sxm;rm", "x" * 300):
+SPELLINGS = {
+    "h100-sxm": ["h100", "H100", "h100_sxm", "H100 SXM", "h100sxm", "H100-80GB"],
+    "a100-sxm-80gb": ["a100", "A100 80GB"],
+    "a100-sxm-40gb": ["a100-40gb"],
+    "rtx-4090": ["4090", "rtx4090", "RTX 4090", "rtx_4090"],
+    **{"h200-sxm": ["h200"], "b200-hgx": ["B200"], "b300-hgx": ["b300"], "gh200-96gb": ["gh200"], "l40s": ["L40S"]},
+    **{"rtx-3090": ["3090"], "rtx-5090": ["5090"], "mi300x": ["MI300"], "v100-sxm-16gb": ["v100"], "m4-max": ["m4"]},
+    **{"rtx-a6000": ["a6000"], "tpu-v5e": ["v5e", "TPU v5e"], "h800-sxm": ["h800"], "mi325x": ["mi325"]},
+}
+"""Devices as people write them."""
+
+
+@pytest.mark.parametrize("name", SPELLINGS)
+def test_a_device_as_people_write_it(name: str) -> None:
+    assert {devices.load(typed).id for typed in SPELLINGS[name]} == {name}
+    for typed in SPELLINGS[name]:
+        for several in (f"8x{typed}", f"8 x {typed}", f"8×{typed}", f"8X{typed}"):
+            assert devices.several("--on", several) == (8, devices.load(name))
+
+
+def test_an_alias_is_one_devices_and_no_others_name() -> None:
+    """Also none that is read as a size or as a number of devices."""
+    owners: dict[str, list[str]] = {}
+    for name in devices.paths():
+        for known in {name, *devices.load(name).aliases}:
+            owners.setdefault(devices.fold(known), []).append(name)
+    assert {known: names for known, names in owners.items() if len(names) > 1} == {}
+    assert len(owners) > len(devices.paths()) + 40
+    assert all(devices.load(known).id == owner for known, (owner,) in owners.items())
+
+
+def test_every_command_takes_an_alias(run: Callable[..., Ran]) -> None:
+    for asked in ("memory {} --fit", "fit {} --on", "serve {} --prompt 1k --new 9 --on", "time {} --on"):
+        command = asked.format("llama-3.2-1b").split()
+        assert run(*command, "H100").out == run(*command, "h100-sxm").out != ""
+    assert run("devices", "4090").out == run("devices", "rtx-4090").out
+    plan = ("plan", "llama-3.2-1b", "--gpus", "2", "--fit")
+    assert run(*plan, "h100").out == run(*plan, "h100-sxm").out
+
+
+def test_an_unknown_name_gets_those_that_begin_alike(run: Callable[..., Ran]) -> None:
+    """First the device of the plain name, then by year."""
+    ran = run("memory", "gpt2", "--fit", "h1000")
+    assert ran.err == "error: unknown device 'h1000'. Did you mean h100-sxm, h100-pcie or h100-nvl?\n"
+    assert "Did you mean rtx-4090?" in run("devices", "rtx-4o90").err
+    assert "Did you mean h200-sxm?" in run("devices", "nh200").err
+    assert "`tfacct devices` lists all" in run("devices", "zzz").err
+    for wrong in ("0xh100-sxm", "-2xh100-sxm", "2x", "2 h100-sxm", "h100-sxm;rm", "x" * 300, "24", "all", "2x3xh100"):
         ran = run("memory", "gpt2", "--fit", wrong)
-        assert ran.code == 2 and "Traceback" not in ran.err
+        assert ran.code == 2 and ran.err.startswith("error: ") and "Traceback" not in ran.err
+
+
+@pytest.mark.parametrize(
+    ("on", "says"),
+    [
+        ("24GB", "--on 24GB is memory alone, and its speed is not known"),
+        ("2x80GiB", "--on 2x80GiB is memory alone"),
+        ("8", "--on 8 names no device hint: for example 8xh100"),
+        ("all", "--on must name one kind of device here, not all"),
+        ("h100,h200", "--on must name a device, not 'h100,h200'"),
+    ],
+)
+def test_a_time_needs_one_device(run: Callable[..., Ran], on: str, says: str) -> None:
+    ran = run("time", "gpt2", "--on", on)
+    assert ran.code == 2 and says in " ".join(ran.err.split())
+
+
+def test_a_users_alias(own: Path) -> None:
+    mine = devices.TEMPLATE.replace("aliases = []", 'aliases = ["Card 9", "h100"]')
+    (own / "my-card.toml").write_text(mine)
+    assert {devices.load(name).id for name in ("card9", "CARD_9", "my card", "h100")} == {"my-card"}
+    assert devices.load("h100-sxm").id == "h100-sxm"
+    (own / "other.toml").write_text(mine)
+    devices.paths.cache_clear()
+    devices.index.cache_clear()
+    with pytest.raises(TfacctError, match="card9 is an alias of my-card, other"):
+        devices.load("card9")
+    (own / "other.toml").write_text("no = [TOML")
+    devices.index.cache_clear()
+    assert devices.load("card9").id == "my-card", "a broken file has no alias"
 
 
 def test_a_users_file_wins(own: Path, run: Callable[..., Ran]) -> None:
@@ -312,6 +387,12 @@ def test_a_users_file_wins(own: Path, run: Callable[..., Ran]) -> None:
         (('kind = "own"', 'kind = "mine"'), "kind must be one of"),
         (('urls = ["https://example.org/my-card"]', "urls = 3"), "list of addresses"),
         (('name = "My card"', "name = 3"), "name must be text"),
+        (("aliases = []", "aliases = 3"), "aliases must be a list of names"),
+        (("aliases = []", "aliases = [3]"), "aliases must be a list of names"),
+        (("aliases = []", 'aliases = ["24GB"]'), "'24GB' cannot be an alias of a device"),
+        (("aliases = []", 'aliases = ["8xh100"]'), "'8xh100' cannot be an alias of a device"),
+        (("aliases = []", 'aliases = ["All"]'), "'All' cannot be an alias of a device"),
+        (("aliases = []", 'aliases = ["a/b"]'), "'a/b' cannot be an alias of a device"),
         (("[link]", "[[link]]"), "[link] must be a table"),
     ],
 )

@@ -104,6 +104,45 @@ def test_tokens(text: str, tokens: int) -> None:
     assert units.read_tokens("--ctx", text) == tokens
 
 
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("8", 8),
+        ("0", 0),
+        ("-1", -1),
+        ("2k", 2048),
+        ("16k", 16_384),
+        ("1e12", 10**12),
+        ("6e9", 6 * 10**9),
+        ("1T", 10**12),
+    ],
+)
+def test_integers(text: str, number: int) -> None:
+    assert units.read_integer("--gpus", text) == number
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        *(
+            (text, "for example 8, or 16k for 16,384")
+            for text in ("1.5", "x", "", "8 gpus", "1e-3", "24GB", "--1", "8G")
+        ),
+        ("1.5k", "1,500 or 1,536?"),
+        ("0.25m", "250,000 or 262,144?"),
+    ],
+)
+def test_no_integers(text: str, hint: str) -> None:
+    with pytest.raises(TfacctError) as raised:
+        units.read_integer("--gpus", text)
+    assert str(raised.value) == f"--gpus must be a whole number, not {text!r}\n{hint}"
+
+
+def test_a_size_without_a_unit() -> None:
+    with pytest.raises(TfacctError, match=r"not '24'\n24GB or 24GiB\?"):
+        units.read_bytes("--on", "24")
+
+
 def test_the_largest_that_is_read() -> None:
     assert units.read_tokens("--ctx", "9" * 18) == 10**18 - 1
     for text in ("9" * 19, "1e18", "1e99"):

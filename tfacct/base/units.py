@@ -114,23 +114,39 @@ def _exact(digits: str, exponent: str | None) -> Fraction:
     return Fraction(plain if len(plain) <= LONGEST else 10**LONGEST) * int(10 ** int(exponent or 0))
 
 
-def read_tokens(option: str, text: str) -> int:
-    """Number of tokens or sequences as a user writes it: `k` and `m` are powers of 1024, an exponent is one of 10.
+def read_integer(option: str, text: str) -> int:
+    """Whole number as a user writes it: `k` and `m` are powers of 1024, an exponent is one of 10, `B` and `T` decimal.
 
-    >>> read_tokens("--ctx", "16,384"), read_tokens("--ctx", "16k"), read_tokens("--ctx", "1m")
-    (16384, 16384, 1048576)
-    >>> read_tokens("--ctx", "1e6"), read_tokens("--ctx", "1.5e3"), read_tokens("--batch", "2B")
-    (1000000, 1500, 2000000000)
+    >>> read_integer("--gpus", "16k"), read_integer("--ctx", "16,384"), read_integer("--limit", "0")
+    (16384, 16384, 0)
+    >>> read_integer("--tokens", "1e12") == read_integer("--tokens", "1T") == 10**12
+    True
 
     Raises UsageError, which names the `option`.
     """
-    number = read_number(text, kilo=1024)
-    unclear = re.search(r"\s[a-z]|\.\d+[km]|[gpe]$", text.strip(), re.IGNORECASE)  # 1.5k could be 1,500 or 1,536
-    if number is None or number.denominator != 1 or unclear:
-        raise UsageError(
-            f"{option} must be a whole number of at least 1, not {cut(text)!r}",
-            "for example 512, or 16k for 16,384",
-        )
+    if re.fullmatch(r"-\d{1,18}", text.strip(), re.ASCII):
+        return int(text)
+    return _whole(option, text, "a whole number", "for example 8, or 16k for 16,384")
+
+
+def read_tokens(option: str, text: str) -> int:
+    """Number of tokens or sequences, as `read_integer` has it.
+
+    >>> read_tokens("--ctx", "16k"), read_tokens("--ctx", "1.5e3"), read_tokens("--batch", "2B")
+    (16384, 1500, 2000000000)
+
+    Raises UsageError, which names the `option`.
+    """
+    return _whole(option, text, "a whole number of at least 1", "for example 512, or 16k for 16,384")
+
+
+def _whole(option: str, text: str, what: str, hint: str) -> int:
+    number, letter = read_number(text, kilo=1024), re.search(r"\s[a-z]|[gpe]$", text.strip(), re.IGNORECASE)
+    thousands = read_number(text) if re.search(r"\.\d+[km]$", text.strip(), re.IGNORECASE) else None
+    if number is None or thousands is not None or number.denominator != 1 or letter:
+        if number is not None and thousands is not None and number.denominator == thousands.denominator == 1:
+            hint = f"{int(thousands):,} or {int(number):,}?"
+        raise UsageError(f"{option} must be {what}, not {cut(text)!r}", hint)
     if number >= LARGEST_TOKENS:
         raise UsageError(f"{option} {text[:20]}{'…' * (len(text) > 20)} is far too large")
     return int(number)
@@ -163,12 +179,23 @@ def read_bytes(option: str, text: str) -> int:
     """
     match = re.fullmatch(_BYTES, text.strip(), _EITHER_CASE)
     if match is None:
-        raise UsageError(f"{option} must be a size with its unit, not {cut(text)!r}", "for example 24GiB or 80GB")
+        bare = re.fullmatch(r"\d{1,6}(?:\.\d{1,3})?", text.strip(), re.ASCII)
+        hint = f"{text.strip()}GB or {text.strip()}GiB?" if bare else "for example 24GiB or 80GB"
+        raise UsageError(f"{option} must be a size with its unit, not {cut(text)!r}", hint)
     base = 1024 if match[4] else 1000
     size = int(_exact(match[1], match[2]) * base ** _POWERS[(match[3] or "").upper()])
     if size > LARGEST_BYTES:
         raise UsageError(f"{option} {cut(text)} is far too large")
     return size
+
+
+def is_bytes(text: str) -> bool:
+    """True if `text` is one size with its unit.
+
+    >>> is_bytes("24GB"), is_bytes("24"), is_bytes("t4")
+    (True, False, False)
+    """
+    return re.fullmatch(_BYTES, text.strip(), _EITHER_CASE) is not None
 
 
 def read_rate(option: str, text: str) -> float:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from functools import cache
+from itertools import takewhile
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tfacct.base import units
-from tfacct.base.errors import ConfigError, NotFoundError, UsageError, cut, listed, nearest
+from tfacct.base.errors import ConfigError, NotFoundError, TfacctError, UsageError, cut, listed, nearest
 from tfacct.base.record import record
 from tfacct.base.spelling import spelled
 from tfacct.loading import files
@@ -25,7 +27,7 @@ LARGEST = 10**21
 LEAST = 10**6
 """No device has fewer bytes, bytes per second or FLOPs per second: a smaller number is one of giga or tera."""
 KEYS = {
-    "": "name vendor architecture year memory peak link power source check calibration",
+    "": "name aliases vendor architecture year memory peak link power source check calibration",
     "memory": "torch_bytes torch_range torch_seen board_bytes board_from bytes bytes_from bandwidth type",
     "link": "kind one_way domain pcie node_network",
     "power": "tdp",
@@ -38,6 +40,8 @@ NOTICEABLE = 0.998
 """Share of the torch total below which the smallest total seen is reported."""
 CPU = "cpu"
 """The device that a calibration of a CPU is kept under."""
+ALL = "all"
+"""What stands for every device that is for sale."""
 MOST = 1_000_000
 """Devices that one budget may count."""
 MEMORY: Mapping[str, str] = {
@@ -50,9 +54,12 @@ MEMORY: Mapping[str, str] = {
 """Origin of the bytes of a device's memory, and what they are in words. All but `torch` are of the board's bytes."""
 KINDS = ("vendor", "secondary", "unread", "own", "measured")
 """Origin of the figures: a page of the maker's, another's, one that was not read again, the user's, or a sweep."""
-NAMED = re.compile(r"(?:(\d{1,9})x)?(\S+\.toml|[a-z][\w.-]*)", re.IGNORECASE | re.ASCII)
-"""A device, or how many of it: `4xh100-sxm`."""
+SEVERAL = re.compile(r"(\d{1,9})\s*[x×]\s*(\S.*)", re.IGNORECASE | re.ASCII)
+"""How many of a device: `4xh100`, `8 x H100`, `2x24GB`."""
+NAME = re.compile(r"[a-z0-9][a-z0-9.+]*", re.ASCII)
+"""A device's name or alias, as `fold` has it."""
 TEMPLATE = """name = "My card"                  # save as ~/.config/tfacct/devices/my-card.toml
+aliases = []                      # other names for --on
 vendor = "ACME"
 
 [memory]
@@ -121,6 +128,7 @@ class Device:
     note: str
     check: Check | None = None
     calibration: Calibration | None = None
+    aliases: tuple[str, ...] = ()
 
     @property
     def memory(self) -> int:
@@ -179,21 +187,90 @@ def for_sale() -> list[str]:
     return [name for name, path in paths().items() if name != CPU or path.parent != folder()]
 
 
+def fold(name: str) -> str:
+    """A device's name without what does not matter in it: case, spaces, `_` and `-`.
+
+    >>> fold("RTX 4090") == fold("rtx_4090") == fold("rtx-4090") == "rtx4090"
+    True
+    """
+    return re.sub(r"[\s_-]+", "", name.casefold())
+
+
+class Names(NamedTuple):
+    """Every name of one device, folded: its own first."""
+
+    device: str
+    names: tuple[str, ...]
+    year: int
+
+
+@cache
+def index() -> tuple[Names, ...]:
+    """Names of all devices, from the heads of their files. A broken file has no aliases: loading it says why."""
+    found = []
+    for name, path in paths().items():
+        try:
+            head = files.parse_toml(str(path), files.read(path).partition(b"\n[")[0])
+            aliases, year = _aliases(path, head.get("aliases", [])), head.get("year")
+        except TfacctError:
+            aliases, year = (), None
+        found.append(Names(name, (fold(name), *map(fold, aliases)), year if isinstance(year, int) else 9999))
+    return tuple(found)
+
+
+def find(name: str) -> str | None:
+    """The device of this name or alias. Raises ConfigError for an alias of two.
+
+    >>> find("H100"), find("rtx_4090"), find("4090"), find("h1000")
+    ('h100-sxm', 'rtx-4090', 'rtx-4090', None)
+    """
+    if name in paths():
+        return name
+    folded = fold(name)
+    own = [one.device for one in index() if folded == one.names[0]]
+    found = own[:1] or [one.device for one in index() if folded in one.names]
+    users = [device for device in found if paths()[device].parent != folder()]
+    if len(found := users or found) > 1:
+        raise ConfigError(f"{cut(name)} is an alias of {listed(found)}", "name one of them in full")
+    return found[0] if found else None
+
+
 def load(name: str) -> Device:
-    """Device by its name, or from a TOML file. Raises NotFoundError, which suggests the nearest, and ConfigError."""
+    """Device by its name or alias, or from a TOML file. Raises NotFoundError, which suggests the nearest, and
+    ConfigError."""
     if name.endswith(".toml"):
         return _device(Path(name))
-    if name.lower() not in paths():
-        raise NotFoundError(f"unknown device {cut(name)!r}", _advice(name))
-    return _device(paths()[name.lower()])
+    if (found := find(name)) is None:
+        raise _unknown(name)
+    return _device(paths()[found])
 
 
-def _advice(name: str) -> str:
-    alike = [known for known in paths() if name.lower() in known][:4]
-    named = " or ".join(filter(None, (", ".join(alike[:-1]), *alike[-1:])))
-    found = f"did you mean {named}?" if alike else nearest(name.lower(), list(paths()))
+def _unknown(name: str) -> NotFoundError:
+    """An error that suggests the devices whose names begin like this one, or are spelled like it."""
+    folded, said = fold(name), f"unknown device {cut(name)!r}"
+
+    def common(known: str) -> int:
+        return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(folded, known, strict=False)))
+
+    shared = {one: max(map(common, one.names)) for one in index()}
+    most = max(shared.values())
+    alike: list[str] = []
+    if most >= 3 or 2 * most >= max(len(folded), 4):
+        best = [one for one in index() if shared[one] == most]
+        best.sort(key=lambda one: (folded[:most] not in one.names, one.year, one.device))
+        alike = [one.device for one in best[:3]]
+    elif near := get_close_matches(folded, [known for one in index() for known in one.names], 1):
+        alike = [one.device for one in index() if near[0] in one.names]
+    if alike:
+        return NotFoundError(f"{said}. Did you mean {' or '.join(filter(None, (', '.join(alike[:-1]), alike[-1])))}?")
     every = spelled("`tfacct devices` lists all, `tfacct devices --template` begins a file", "devices() lists all")
-    return "; ".join(filter(None, (found, every)))
+    return NotFoundError(said, every)
+
+
+def chosen(names: Sequence[str]) -> list[Device]:
+    """The devices of these names, or all that are for sale for `all` or without a name. Raises TfacctError."""
+    every = not names or any(fold(name) == ALL for name in names)
+    return [load(name) for name in (for_sale() if every else names)]
 
 
 def memory_said(found: Sequence[Device]) -> str:
@@ -207,15 +284,34 @@ def memory_said(found: Sequence[Device]) -> str:
     return " ".join([f"Memory: {MEMORY['torch']}."] * ("torch" in names) + others)
 
 
-def several(option: str, text: str) -> tuple[int, Device]:
-    """Number of devices and the device: `h100-sxm` is one, `4xh100-sxm` are four. Raises TfacctError."""
-    named = NAMED.fullmatch(text.strip())
-    if named is None:
-        raise UsageError(f"{option} must name a device, not {cut(text)!r}", "for example h100-sxm, or 4xh100-sxm")
-    count = int(named[1] or 1)
+def number_and_name(option: str, text: str) -> tuple[int, str]:
+    """Number of devices and the rest: `h100` is one, `4xh100` are four. Raises UsageError.
+
+    >>> number_and_name("--on", "8 x H100"), number_and_name("--on", "2×24GB"), number_and_name("--on", "h100")
+    ((8, 'H100'), (2, '24GB'), (1, 'h100'))
+    """
+    match = SEVERAL.fullmatch(text.strip())
+    count, name = (int(match[1]), match[2]) if match else (1, text.strip())
     if not 1 <= count <= MOST:
         raise UsageError(f"{option} {cut(text)}: 1 to {MOST:,} devices")
-    return count, load(named[2])
+    return count, name
+
+
+def several(option: str, text: str) -> tuple[int, Device]:
+    """Number of devices and the device: `h100` is one H100, `4xh100` are four. Raises TfacctError, also for memory
+    alone."""
+    count, name = number_and_name(option, text)
+    if fold(name) == ALL and find(name) is None:
+        raise UsageError(f"{option} must name one kind of device here, not all", "for example h100 or 8xh100")
+    if units.is_bytes(name) and find(name) is None:
+        raise UsageError(
+            f"{option} {cut(text)} is memory alone, and its speed is not known", "name a device, such as h100 or 8xh100"
+        )
+    if not name.endswith(".toml") and not NAME.fullmatch(fold(name)):
+        raise UsageError(f"{option} must name a device, not {cut(text)!r}", "for example h100 or 8xh100")
+    if name.isdecimal() and find(name) is None:
+        raise UsageError(f"{option} {cut(text)} names no device", f"for example {name[:9]}xh100")
+    return count, load(name)
 
 
 def _device(path: Path) -> Device:
@@ -237,6 +333,7 @@ def _device(path: Path) -> Device:
     urls = [*_names(path, source.get("urls", [])), *_names(path, source.get("unread", []))]
     return Device(
         id=path.stem,
+        aliases=_aliases(path, file.get("aliases", [])),
         name=_text(path, "name", file.get("name", path.stem)),
         vendor=_text(path, "vendor", file.get("vendor", "")),
         totals=_memory(path, memory),
@@ -251,6 +348,16 @@ def _device(path: Path) -> Device:
         check=_check(path, check) if check else None,
         calibration=_calibration(path, file["calibration"], rates) if "calibration" in file else None,
     )
+
+
+def _aliases(path: Path, value: object) -> tuple[str, ...]:
+    """Other names of a device. Raises ConfigError for one that `--on` would read as something else."""
+    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        raise ConfigError(f"{path}: aliases must be a list of names")
+    for alias in value:
+        if not NAME.fullmatch(fold(alias)) or fold(alias) == ALL or SEVERAL.fullmatch(alias) or units.is_bytes(alias):
+            raise ConfigError(f"{path}: {cut(repr(alias))} cannot be an alias of a device", "such as h100 or 4090")
+    return tuple(value)
 
 
 def _calibration(path: Path, table: object, rates: Mapping[str, int]) -> Calibration:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfacct.architecture.parts import Stem
+from tfacct.base import units
 from tfacct.base.errors import ConfigError, MissingExtraError, NotFoundError, TfacctError, nearest
 from tfacct.base.spelling import option
 from tfacct.loading import files, presets, published
@@ -56,6 +57,8 @@ def find(
         return _from_hub(page or model, sets, waiting)
     if ask_hub and (preset := spellings.preset(page or model)):
         return _answer(preset, page or model, sets)
+    if units.is_tokens(model):
+        raise NotFoundError(f"{model} is a number, not a MODEL", "`tfacct models` lists the presets")
     raise NotFoundError(f"no preset or file named {model!r}", _suggestion(model, also))
 
 
