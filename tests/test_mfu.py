@@ -17,9 +17,12 @@ GPT2 = load("gpt2")
 PALM = 746_638_848 + 113_246_208
 # per token: 3 · 2 · (12 · (4·768² + 2·768·3,072) weights and 50,257·768 of the head) + 3 · 4 · 12 · 768 · 1,024
 FULL = 6 * (12 * (4 * 768**2 + 2 * 768 * 3_072) + 50_257 * 768) + 12 * 12 * 768 * 1_024
+# scores and values of the visible pairs alone: (1,024 + 1) / 2 keys for each token in place of 1,024
+CAUSAL = FULL - 12 * 12 * 768 * 1_024 + 12 * 12 * 768 * 1_025 // 2
+BY_HAND = {"full": FULL, "causal": CAUSAL, "palm": PALM, "6nd": 6 * 124_439_808}
 
 
-@pytest.mark.parametrize(("convention", "wanted"), [("palm", PALM), ("full", FULL)])
+@pytest.mark.parametrize(("convention", "wanted"), BY_HAND.items())
 def test_gpt2_by_hand(convention: Any, wanted: int) -> None:
     assert GPT2.flops_per_token(ctx="1k", train=True, convention=convention) == wanted
     assert GPT2.flops_per_token(ctx=1024, convention=convention) == wanted / 3
@@ -94,7 +97,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no peak": ({"peak": 0}, "peak must be a number above 0, not 0"),
     "speed": ({"tokens_per_second": -1}, "tokens_per_second must be a number above 0, not -1"),
     "no speed": ({"tokens_per_second": float("nan")}, "tokens_per_second must be a number above 0, not nan"),
-    "convention": ({"convention": "plam"}, "convention is palm or full, not 'plam'\ndid you mean palm?"),
+    "convention": ({"convention": "plam"}, "convention is full, causal, palm, 6nd, not 'plam'\ndid you mean palm?"),
     "ctx": ({"ctx": [1]}, "ctx must be a whole number, not [1]"),
     "two sides": ({"model": TINY["t5"]}, "PaLM's formula is that of a decoder alone\nconvention='full'"),
     "latent": ({"model": "deepseek-v3"}, "PaLM's formula is that of a model without latent attention\nconv"),

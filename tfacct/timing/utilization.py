@@ -2,25 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from fractions import Fraction
-from typing import Literal, get_args
+from typing import Literal
 
 from tfacct.accounts.metrics import Point, flops_of, moved, rule_of_thumb
 from tfacct.base.errors import UsageError, nearest
 from tfacct.base.spelling import option
 from tfacct.ledger import paths
 
-Convention = Literal["palm", "full"]
-"""palm: 6·N + 12·L·H·Q·T, as most reports of MFU count. full: every product, all T × S pairs, as tfacct counts."""
+Convention = Literal["full", "causal", "palm", "6nd"]
+"""How FLOPs per token are counted; `CONVENTIONS` says what each counts."""
+CONVENTIONS: Mapping[Convention, str] = {
+    "full": "full attention",
+    "causal": "causal pairs only",
+    "palm": "PaLM: 6·N + 12·L·H·Q·T",
+    "6nd": "6·N·D, no attention",
+}
+"""Every product with all T × S pairs, as `flops` counts; the same with the visible pairs alone; the formula of most
+published MFU; the rule of thumb. In each of the last two a forward pass is a third."""
 
 
 def flops_per_token(point: Point, convention: Convention = "full") -> Fraction:
     """FLOPs per new token of a forward pass or, for a Point that trains, of a training step. Raises UsageError."""
-    if convention not in get_args(Convention):
-        said = f"{option('convention')} is palm or full, not {convention!r}"
-        raise UsageError(said, nearest(str(convention), get_args(Convention)))
-    whole = _palm(point) if convention == "palm" else flops_of(point)
-    return Fraction(int(whole), int(point.tokens))
+    if convention not in CONVENTIONS:
+        said = f"{option('convention')} is {', '.join(CONVENTIONS)}, not {convention!r}"
+        raise UsageError(said, nearest(str(convention), list(CONVENTIONS)))
+    if convention == "palm":
+        whole = _palm(point)
+    elif convention == "6nd":
+        whole = int(rule_of_thumb(point))
+    else:
+        whole = int(flops_of(replace(point, masked=convention == "causal")))
+    return Fraction(whole, int(point.tokens))
 
 
 def _palm(point: Point) -> int:

@@ -1,0 +1,130 @@
+"""Model FLOPs utilization (MFU) of a run: the FLOPs that its speed needs, over the peak of its devices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Any
+
+from tfacct.accounts.metrics import Point
+from tfacct.base import units
+from tfacct.base.errors import TfacctError, UsageError
+from tfacct.base.spelling import option
+from tfacct.ledger.workload import Request, whole_sequences
+from tfacct.loading import devices
+from tfacct.loading.model import LoadedModel
+from tfacct.output.report import Column, Report, Row, Table
+from tfacct.reports import compose, counting
+from tfacct.timing.utilization import CONVENTIONS, above_peak, flops_per_token, utilization
+
+COUNTED = "The answer counts full attention, as `tfacct flops` does. Recomputation is never counted."
+
+
+def mfu(
+    model: LoadedModel,
+    request: Request,
+    on: str,
+    *,
+    tokens_per_second: float | None = None,
+    step_time: float | None = None,
+    dtype: str | None = None,
+    train: bool = True,
+) -> Report:
+    """MFU of a training run, or of forward passes, in every convention.
+
+    The speed is that of all devices together: `tokens_per_second`, or the seconds of one step of `request.batch` whole
+    sequences. `dtype`: the units that multiply. Raises TfacctError.
+    """
+    count, device = devices.several(option("on"), on)
+    units_of = units.dtype_name(dtype or counting.DEFAULT_DTYPE)
+    if units_of not in device.peak:
+        raise UsageError(f"{device.id} has no {units_of} units", f"try {' or '.join(option('dtype', name) for name in device.peak)}")
+    if request.decode or request.tokens is not None:
+        raise whole_sequences("tokens_per_second")
+    work = counting.runnable(model, request)
+    speed = _speed(tokens_per_second, step_time, work.batch * work.context)
+    point, peak = Point(model.ledger, work, train=train), device.peak[units_of]
+    missing: list[str] = []
+    lines = list(_lines(point, speed / count, peak, missing))
+    full = lines[0]
+    each = " on each device" if count > 1 else ""
+    said = f"{units.percent(full['mfu'])} MFU: {_tera(full['flops_per_second'])} of {_tera(peak)} TFLOP/s{each}."
+    where = device.name if count == 1 else f"{count:,} × {device.name}"
+    step = "training" if train else "forward passes"
+    return compose.report(
+        "mfu",
+        [model],
+        _table(lines),
+        [
+            {
+                "workload": counting.workload_facts(work, dtype=units_of),
+                "train": train,
+                "device": device.id,
+                "devices": count,
+                "peak_flops_per_second": peak,
+                "tokens_per_second": speed,
+                "seconds_per_step": step_time,
+                "mfu": full["mfu"],
+                "lines": lines,
+            }
+        ],
+        title=f"{compose.name_of(model)}: {step} on {where} at {units.three(speed)} tokens/s, {units_of},"
+        f" context {work.context:,}",
+        convention="2 FLOPs per multiply-add; no recomputation; over the dense peak of all devices together",
+        answer=" ".join(filter(None, (said, above_peak(full["mfu"])))),
+        notes=lambda _: [COUNTED, *missing],
+        requests=[request],
+    )
+
+
+def _speed(tokens_per_second: float | None, step_time: float | None, tokens: int) -> float:
+    """Tokens per second of all devices. Raises UsageError unless exactly one of the two is given, above 0."""
+    if (tokens_per_second is None) == (step_time is None):
+        given = "one of the two, not both" if step_time is not None else "the speed of all devices together"
+        raise UsageError(f"give {option('tokens_per_second')} or {option('step_time')}", given)
+    name, value = (
+        ("step_time", step_time) if tokens_per_second is None else ("tokens_per_second", tokens_per_second)
+    )
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
+        raise UsageError(f"{option(name)} must be a number above 0, not {value!r}")
+    return float(value) if tokens_per_second is not None else tokens / value
+
+
+def _lines(point: Point, each: float, peak: float, missing: list[str]) -> Iterator[dict[str, Any]]:
+    """What each convention counts at `each` tokens per second of a device; `missing` gets why the model lacks one."""
+    for convention in CONVENTIONS:
+        try:
+            per_token = float(flops_per_token(point, convention))
+        except TfacctError as error:
+            missing.append(f"Not counted: {error.message}.")
+            continue
+        yield {
+            "convention": convention,
+            "flops_per_token": per_token,
+            "flops_per_second": per_token * each,
+            "mfu": utilization(per_token, each, peak),
+        }
+
+
+def _table(lines: list[dict[str, Any]]) -> Table:
+    rows: list[Row] = [
+        {
+            "convention": CONVENTIONS[line["convention"]],
+            "flops_per_token": Fraction(line["flops_per_token"]),
+            "teraflops_per_second": Fraction(line["flops_per_second"] / 1e12),
+            "mfu": Fraction(line["mfu"]),
+        }
+        for line in lines
+    ]
+    columns = (
+        Column("convention", "counted"),
+        Column("flops_per_token", "FLOPs per token", "flops"),
+        Column("teraflops_per_second", "TFLOP/s per device", "rate"),
+        Column("mfu", "MFU", "share"),
+    )
+    return columns, (tuple(rows),), ()
+
+
+def _tera(flops: float) -> str:
+    """FLOP/s in 10^12, with three digits."""
+    return units.three(flops / 1e12)
