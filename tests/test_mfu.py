@@ -11,6 +11,7 @@ import pytest
 import tfacct
 from tests.conftest import TINY
 from tfacct import TfacctError, load
+from tfacct.ledger.workload import Request
 
 GPT2 = load("gpt2")
 # 6·124,439,808 + 12 · 12 blocks · 12 heads · 64 · 1,024
@@ -116,3 +117,53 @@ def test_more_than_the_peak_is_warned_of() -> None:
     with pytest.warns(UserWarning, match="MFU of 551% is above 100%"):
         # 100,000 tokens/s are 0.2756 of 312 TFLOP/s; at a peak of 15.6 TFLOP/s they would be 5.51 of it.
         assert tfacct.mfu("gpt2", tokens_per_second=100_000, peak="15.6e12", ctx=1024) == pytest.approx(5.512, rel=1e-3)
+
+
+def test_report_of_a_run() -> None:
+    """Llama 3.1 8B at 60,000 tokens a second on 8 devices of 989.4 TFLOP/s, in each convention.
+
+    N = 8,030,261,248, of which 128,256 · 4,096 are looked up and 65 · 4,096 are norms; 32 blocks, heads together 4,096.
+    """
+    report = reported(tokens_per_second=60_000)
+    (facts,) = report.models
+    products, each = 8_030_261_248 - 128_256 * 4_096 - 65 * 4_096, 12 * 32 * 4_096
+    per_token = {
+        "full": 6 * products + each * 8_192,
+        "causal": 6 * products + each * 8_193 / 2,
+        "palm": 6 * 8_030_261_248 + each * 8_192,
+        "6nd": 6 * 8_030_261_248,
+    }
+    assert {line["convention"]: line["flops_per_token"] for line in facts["lines"]} == per_token
+    for line in facts["lines"]:
+        assert line["mfu"] == pytest.approx(per_token[line["convention"]] * 7_500 / 989.4e12, rel=1e-12)
+    assert report.answer == "43.9% MFU: 434 of 989 TFLOP/s on each device."
+    by_step = reported(step_time=64 * 8_192 / 60_000, batch=64)
+    assert by_step.models[0]["mfu"] == pytest.approx(facts["mfu"], rel=1e-12)
+
+
+def reported(
+    model: str = "llama-3.1-8b", on: str = "8xh100-sxm", ctx: int = 8_192, batch: int = 1, **asked: Any
+) -> Any:
+    from tfacct.loading import presets
+    from tfacct.reports import mfu
+
+    return mfu.mfu(presets.load(model), Request(ctx, batch=batch), on, **asked)
+
+
+def test_report_of_what_cannot_be() -> None:
+    fast = reported(tokens_per_second=600_000)
+    assert fast.answer.endswith(
+        "MFU of 439% is above 100%: the peak or the speed is misstated, or the kernel skips masked pairs."
+    )
+    latent = reported("deepseek-v3", tokens_per_second=1_000)
+    assert [line["convention"] for line in latent.models[0]["lines"]] == ["full", "causal", "6nd"]
+    assert "Not counted: PaLM's formula is that of a model without latent attention." in latent.said
+    refused = {
+        "give tokens_per_second or step_time": {},
+        "step_time must be a number above 0": {"step_time": 0},
+        "v100-sxm-32gb has no bf16 units": {"on": "v100-sxm-32gb", "tokens_per_second": 1},
+        "gpt2: context 8,192 is past the 1,024 positions": {"model": "gpt2", "tokens_per_second": 1},
+    }
+    for said, asked in refused.items():
+        with pytest.raises(TfacctError, match=f"^{said}"):
+            reported(**asked)

@@ -13,11 +13,19 @@ from tfacct.base.spelling import option
 from tfacct.ledger.workload import Request, whole_sequences
 from tfacct.loading import devices
 from tfacct.loading.model import LoadedModel
-from tfacct.output.report import Column, Report, Row, Table
+from tfacct.output.report import Column, NoteRow, Report, Row, Table, notes
 from tfacct.reports import compose, counting
-from tfacct.timing.utilization import CONVENTIONS, above_peak, flops_per_token, utilization
+from tfacct.timing.utilization import CONVENTIONS, above_peak, check_positive, flops_per_token, peak_of, utilization
 
-COUNTED = "The answer counts full attention, as `tfacct flops` does. Recomputation is never counted."
+NOTES = (
+    NoteRow(
+        "convention",
+        2,
+        bool,
+        "The answer counts full attention, as `tfacct flops` does. Recomputation is never counted.",
+    ),
+    NoteRow("not_counted", 2, lambda run: run["missing"], "Not counted: {}."),
+)
 
 
 def mfu(
@@ -36,14 +44,12 @@ def mfu(
     sequences. `dtype`: the units that multiply. Raises TfacctError.
     """
     count, device = devices.several(option("on"), on)
-    units_of = units.dtype_name(dtype or counting.DEFAULT_DTYPE)
-    if units_of not in device.peak:
-        raise UsageError(f"{device.id} has no {units_of} units", f"try {' or '.join(option('dtype', name) for name in device.peak)}")
+    units_of, peak = peak_of(device, dtype)
     if request.decode or request.tokens is not None:
         raise whole_sequences("tokens_per_second")
     work = counting.runnable(model, request)
     speed = _speed(tokens_per_second, step_time, work.batch * work.context)
-    point, peak = Point(model.ledger, work, train=train), device.peak[units_of]
+    point = Point(model.ledger, work, train=train)
     missing: list[str] = []
     lines = list(_lines(point, speed / count, peak, missing))
     full = lines[0]
@@ -72,7 +78,7 @@ def mfu(
         f" context {work.context:,}",
         convention="2 FLOPs per multiply-add; no recomputation; over the dense peak of all devices together",
         answer=" ".join(filter(None, (said, above_peak(full["mfu"])))),
-        notes=lambda _: [COUNTED, *missing],
+        notes=lambda _: notes(NOTES, {"missing": missing}),
         requests=[request],
     )
 
@@ -82,12 +88,11 @@ def _speed(tokens_per_second: float | None, step_time: float | None, tokens: int
     if (tokens_per_second is None) == (step_time is None):
         given = "one of the two, not both" if step_time is not None else "the speed of all devices together"
         raise UsageError(f"give {option('tokens_per_second')} or {option('step_time')}", given)
-    name, value = (
-        ("step_time", step_time) if tokens_per_second is None else ("tokens_per_second", tokens_per_second)
-    )
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
-        raise UsageError(f"{option(name)} must be a number above 0, not {value!r}")
-    return float(value) if tokens_per_second is not None else tokens / value
+    if tokens_per_second is not None:
+        check_positive("tokens_per_second", tokens_per_second)
+        return float(tokens_per_second)
+    check_positive("step_time", step_time)
+    return tokens / (step_time or 1)
 
 
 def _lines(point: Point, each: float, peak: float, missing: list[str]) -> Iterator[dict[str, Any]]:
@@ -96,7 +101,7 @@ def _lines(point: Point, each: float, peak: float, missing: list[str]) -> Iterat
         try:
             per_token = float(flops_per_token(point, convention))
         except TfacctError as error:
-            missing.append(f"Not counted: {error.message}.")
+            missing.append(error.message)
             continue
         yield {
             "convention": convention,

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
+from math import inf
 from typing import Literal
 
 from tfacct.accounts.metrics import Point, flops_of, moved, rule_of_thumb
+from tfacct.base import units
 from tfacct.base.errors import UsageError, nearest
 from tfacct.base.spelling import option
 from tfacct.ledger import paths
+from tfacct.loading.devices import Device
 
 Convention = Literal["full", "causal", "palm", "6nd"]
 """How FLOPs per token are counted; `CONVENTIONS` says what each counts."""
@@ -58,8 +61,30 @@ def utilization(per_token: float, tokens_per_second: float, peak: float) -> floa
     return per_token * tokens_per_second / peak
 
 
+def peak_of(device: Device, dtype: str | None = None) -> tuple[str, int]:
+    """The dtype that a device multiplies in, bf16 where none is named, and its dense peak in FLOP/s. Raises TfacctError
+    for one that it has no units for."""
+    name = units.dtype_name(dtype or "bf16")
+    if name not in device.peak:
+        has = " or ".join(option("dtype", other) for other in device.peak)
+        raise UsageError(f"{device.id} has no {name} units", f"try {has}")
+    return name, device.peak[name]
+
+
 def above_peak(share: float) -> str | None:
     """The warning about a utilization that no device reaches; None at or below 100 %."""
     if share <= 1:
         return None
     return f"MFU of {share:.0%} is above 100%: the peak or the speed is misstated, or the kernel skips masked pairs."
+
+
+def check_positive(name: str, value: object, most: float = inf) -> None:
+    """Raises UsageError for anything but a number above 0 and at most `most`."""
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, (int, float, Fraction))
+        or not 0 < value <= most
+        or value == inf
+    ):
+        limit = "" if most == inf else f" and at most {most:g}"
+        raise UsageError(f"{option(name)} must be a number above 0{limit}, not {value!r}")

@@ -1,0 +1,106 @@
+"""What training FLOPs buy: the published fits, tokens of a model by its own FLOPs, days and cost."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from tfacct import load
+from tfacct.base.errors import TfacctError
+from tfacct.loading import presets
+from tfacct.reports.compute_budget import budget
+from tfacct.timing.compute_optimal import LOSS_FITS, parameters
+
+GPT2 = presets.load("gpt2")
+GPT2_FLOPS = 854_438_400
+"""Of a training step for each token at context 1,024, by hand in test_mfu.py."""
+
+
+def test_chinchilla_by_hand() -> None:
+    """sqrt(1e21 / (6 · 20)) = 2.8868e9 parameters, times 20 = 5.7735e10 tokens; 8 · 989.4e12 · 0.4 FLOP/s."""
+    report = budget(None, 1e21, on="8xh100-sxm", mfu=0.4, price=2.5)
+    (facts,) = report.models
+    assert (facts["optimal_parameters"], facts["optimal_tokens"]) == (2_886_751_346, 57_735_026_919)
+    assert facts["days"] == pytest.approx(1e21 / (8 * 989.4e12 * 0.4) / 86_400, rel=1e-12)  # 3.6557
+    assert facts["cost"] == pytest.approx(3.6557 * 24 * 8 * 2.5, rel=1e-4)
+    said = "1e21 FLOPs: 2.89 B parameters on 57.7 B tokens (Chinchilla), 3.66 days, cost 1,755."
+    assert report.answer == said
+    # Chinchilla: 70 B parameters on 1.4 T tokens take 6 · 70e9 · 1.4e12 = 5.88e23 FLOPs
+    assert parameters(5.88e23, 20) == pytest.approx(70e9, rel=1e-12)
+
+
+def test_rows_by_tokens_per_parameter() -> None:
+    lines = budget(None, 1e21, tokens_per_parameter=30).models[0]["lines"]
+    assert [line["tokens_per_parameter"] for line in lines[:-2]] == [10, 20, 30, 40, 100, 200]
+    for line in lines:
+        assert 6 * line["parameters"] * line["tokens"] == pytest.approx(1e21, rel=1e-8)
+        assert line["tokens"] / line["parameters"] == pytest.approx(line["tokens_per_parameter"], rel=1e-8)
+
+
+@pytest.mark.parametrize(("name", "wanted"), [("approach 3", 1.824e9), ("refit of 2024", 2.778e9)])
+def test_fits_of_the_loss(name: str, wanted: float) -> None:
+    """N = G · (1e21 / 6)^a, with G = 1.34471 and a = 0.28 / 0.62, or G = 0.119630 and a = 0.3658 / 0.7136; and the
+    loss there is less than on both sides."""
+    fit = LOSS_FITS[name]
+
+    def loss(n: float) -> float:
+        return fit.a / n**fit.alpha + fit.b / (1e21 / 6 / n) ** fit.beta
+
+    best = fit.parameters(1e21)
+    assert best == pytest.approx(wanted, rel=1e-3)
+    assert loss(best) < min(loss(best * 0.99), loss(best * 1.01))
+
+
+def test_tokens_of_a_model() -> None:
+    """By its own FLOPs, attention included; of a context of 1,024 where it has no more."""
+    (facts,) = budget(GPT2, GPT2_FLOPS * 1e9).models
+    assert (facts["tokens"], facts["context"], facts["flops_per_token"]) == (10**9, 1024, GPT2_FLOPS)
+    assert facts["tokens_per_parameter"] == pytest.approx(1e9 / 124_439_808)
+    (back,) = budget(GPT2, tokens=10**9).models
+    assert back["flops"] == pytest.approx(GPT2_FLOPS * 1e9, rel=1e-12)
+    assert back["tokens"] == 10**9
+    (usual,) = budget(GPT2).models
+    assert usual["tokens"] == 20 * 124_439_808
+
+
+def test_nearest_size_of_the_family() -> None:
+    """Llama has 3.21 B for 2.89 B; Qwen3 has 1.72 B for 2.04 B, nearer as a ratio than 4.02 B."""
+    (facts,) = budget(None, 1e21).models
+    assert facts["model"] == "llama-3.2-3b"
+    assert facts["flops_per_token"] == load("llama-3.2-3b").flops_per_token(ctx=4096, train=True)
+    by_ratio = {
+        line["tokens_per_parameter"]: line for line in budget(presets.load("qwen3-8b"), 1e21).models[0]["lines"]
+    }
+    assert by_ratio[40]["nearest"] == "qwen3-1.7b"
+    assert by_ratio[40]["nearest_tokens"] == round(1e21 / load("qwen3-1.7b").flops_per_token(ctx=4096, train=True))
+    own = budget(presets.load("gpt2", {"n_layer": 13}), 1e18).models[0]
+    assert {line["nearest"] for line in own["lines"]} <= {"gpt2", "distilgpt2", "gpt2-medium"}
+
+
+def test_experts_are_said() -> None:
+    assert (
+        budget(presets.load("mixtral-8x7b"), 1e22).said[0] == "N are active parameters; the fits are of dense models."
+    )
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "nothing": ({}, "a budget needs FLOPs, or a MODEL"),
+    "none": ({"flops": 0}, "flops must be a number above 0, not 0"),
+    "both": ({"flops": 1e21, "tokens": 10}, "tokens does not work with FLOPs: each says how long to train"),
+    "twice": ({"model": GPT2, "tokens": 10, "tokens_per_parameter": 20}, "tokens does not work with tokens_per_param"),
+    "no device": ({"flops": 1e21, "mfu": 0.4}, "mfu needs on"),
+    "no price": ({"flops": 1e21, "price": 2.0}, "price needs on"),
+    "too much": ({"flops": 1e21, "on": "h100-sxm", "mfu": 40}, "mfu must be a number above 0 and at most 1, not 40"),
+    "dtype": ({"flops": 1e21, "on": "a100-sxm-80gb", "dtype": "fp8"}, "a100-sxm-80gb has no fp8 units"),
+    "positions": ({"model": GPT2, "flops": 1e18, "ctx": 2048}, "gpt2: context 2,048 is past the 1,024 positions"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused(name: str) -> None:
+    asked, said = REFUSED[name]
+    asked = {"model": None, **asked}
+    with pytest.raises(TfacctError, match=rf"^{re.escape(said)}"):
+        budget(asked.pop("model"), **asked)

@@ -1,0 +1,259 @@
+"""What a number of training FLOPs buys: parameters and tokens, or tokens of a model; and days on devices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from math import log
+from typing import Any
+
+from tfacct.accounts.metrics import Point, active_params_of
+from tfacct.base import units
+from tfacct.base.errors import UsageError
+from tfacct.base.record import record
+from tfacct.base.spelling import option
+from tfacct.ledger.workload import Request, Workload, check_size
+from tfacct.loading import devices, presets
+from tfacct.loading.model import LoadedModel
+from tfacct.output.report import Column, NoteRow, Report, Row, Table, notes
+from tfacct.reports import compose, counting
+from tfacct.timing import compute_optimal
+from tfacct.timing.compute_optimal import FLOPS_PER_PARAMETER, LOSS_FITS, TOKENS_PER_PARAMETER
+from tfacct.timing.utilization import check_positive, flops_per_token, peak_of
+
+RATIOS = (10, 20, 40, 100, 200)
+"""Tokens per parameter that the table shows."""
+FAMILY = "llama"
+"""The family whose sizes are shown where no model is named."""
+CONTEXT = 4096
+"""Tokens of a training sequence where none is named, as most models are pretrained; fewer where a model has fewer."""
+MFU = 0.4
+NOTES = (
+    NoteRow("experts", 1, lambda of: of["experts"], "N are active parameters; the fits are of dense models."),
+    NoteRow(
+        "fits",
+        2,
+        lambda of: of["by_flops"],
+        "Chinchilla (Hoffmann et al. 2022): about 20 tokens per parameter, C = 6·N·D. Fits of dense models up to 16 B.",
+    ),
+    NoteRow(
+        "attention",
+        2,
+        lambda of: of["by_flops"] and not of["asked"] and of,
+        "Assumes 6·N·D. With attention, {name} at {context:,} sees {tokens} tokens.",
+    ),
+    NoteRow(
+        "exact",
+        2,
+        lambda of: of["asked"] and of,
+        "FLOPs of {name} at context {context:,}, attention included: {each} per token.",
+    ),
+    NoteRow("speed", 2, lambda of: of["speed"], "{} MFU is assumed, without pauses or restarts."),
+)
+
+
+@record
+class Trainer:
+    """Devices that train at a stated utilization."""
+
+    words: str
+    count: int
+    rate: float
+    mfu: float
+    price: float | None
+
+
+def budget(
+    model: LoadedModel | None,
+    flops: float | None = None,
+    *,
+    ctx: int | None = None,
+    tokens: int | None = None,
+    tokens_per_parameter: float | None = None,
+    on: str | None = None,
+    mfu: float | None = None,
+    dtype: str | None = None,
+    price: float | None = None,
+) -> Report:
+    """Compute-optimal parameters and tokens of `flops`, and the tokens that they buy of a model and its family; or the
+    FLOPs of a model trained on `tokens`. `on`: devices, for days at `mfu`, and for the cost at `price` a device-hour.
+    Raises TfacctError.
+    """
+    _check(model, flops, tokens, tokens_per_parameter)
+    trainer = _trainer(on, mfu, dtype, price)
+    ratio = tokens_per_parameter or TOKENS_PER_PARAMETER
+    family = _family(model, ctx)
+    best = compute_optimal.parameters(flops or 1, ratio)
+    own = model or _nearest(family, best)
+    point = _point(own, ctx)
+    size, each = int(active_params_of(point)), float(flops_per_token(point))
+    if flops is None:
+        asked = tokens / size if tokens is not None else ratio
+        lines = [_trained(value, size, each) for value in sorted({*RATIOS, asked})]
+        spent = asked * size * each
+    else:
+        lines = [_bought(flops, value, "", family, ctx) for value in sorted({*RATIOS, ratio})]
+        fitted = ((name, fit.parameters(flops)) for name, fit in LOSS_FITS.items())
+        lines += [_bought(flops, flops / FLOPS_PER_PARAMETER / n**2, name, family, ctx) for name, n in fitted]
+        asked, spent = flops / each / size, flops
+    lines = [line | _spending(trainer, line["flops"]) for line in lines]
+    context = int(point.work.context)
+    about = {
+        "name": compose.name_of(own),
+        "context": context,
+        "by_flops": flops is not None,
+        "asked": model is not None,
+        "tokens": units.people(round(spent / each)),
+        "each": units.si(round(each)),
+        "experts": bool(own.ledger.experts),
+        "speed": trainer and units.percent(trainer.mfu, 0),
+    }
+    if flops is not None and model is None:
+        whose = " (Chinchilla)" if ratio == TOKENS_PER_PARAMETER else ""
+        sizes = f"{units.people(round(best))} parameters on {units.people(round(best * ratio))} tokens"
+        answer = f"{_power(flops)} FLOPs: {sizes}{whose}"
+    else:
+        many = f"{about['tokens']} tokens ({units.three(asked)} per parameter)"
+        answer = f"{about['name']} on {many}: {_power(spent)} FLOPs"
+    spending = _spending(trainer, spent)
+    return compose.report(
+        "budget",
+        [own],
+        _table(lines, by_flops=flops is not None, family=own.family, trainer=trainer),
+        [
+            {
+                "flops": spent,
+                "optimal_parameters": None if flops is None else round(best),
+                "optimal_tokens": None if flops is None else round(best * ratio),
+                "context": context,
+                "tokens": round(spent / each),
+                "tokens_per_parameter": asked,
+                "flops_per_token": each,
+                "active_params": size,
+                "on": on,
+                "mfu": trainer.mfu if trainer else None,
+                **spending,
+                "lines": lines,
+            }
+        ],
+        title="Training within a number of FLOPs" if trainer is None else f"Training on {trainer.words}",
+        convention="training FLOPs: forward and backward of every matrix product; 6·N·D where no model is named",
+        answer=f"{answer}{_spent(spending['days'], spending['cost'])}.",
+        notes=lambda _: notes(NOTES, about),
+        requests=[Request(ctx=context)],
+    )
+
+
+def _check(
+    model: LoadedModel | None, flops: float | None, tokens: int | None, tokens_per_parameter: float | None
+) -> None:
+    """Raises UsageError for numbers that are none, or that contradict each other."""
+    if flops is None and model is None:
+        raise UsageError("a budget needs FLOPs, or a MODEL", "for example `tfacct budget 1e21`")
+    for name, value in (("flops", flops), ("tokens_per_parameter", tokens_per_parameter)):
+        if value is not None:
+            check_positive(name, value)
+    if tokens is not None:
+        check_size(option("tokens"), tokens, most=10**18)
+    if tokens is not None and (flops is not None or tokens_per_parameter is not None):
+        other = "FLOPs" if flops is not None else option("tokens_per_parameter")
+        raise UsageError(f"{option('tokens')} does not work with {other}: each says how long to train", "leave one out")
+
+
+def _trainer(on: str | None, mfu: float | None, dtype: str | None, price: float | None) -> Trainer | None:
+    if on is None:
+        for name, value in (("mfu", mfu), ("price", price), ("dtype", dtype)):
+            if value is not None:
+                raise UsageError(f"{option(name)} needs {option('on')}", f"for example {option('on', '8xh100')}")
+        return None
+    count, device = devices.several(option("on"), on)
+    share = MFU if mfu is None else mfu
+    check_positive("mfu", share, most=1)
+    if price is not None:
+        check_positive("price", price)
+    words = device.name if count == 1 else f"{count:,} × {device.name}"
+    return Trainer(words, count, count * peak_of(device, dtype)[1] * share, share, price)
+
+
+def _family(model: LoadedModel | None, ctx: int | None) -> list[LoadedModel]:
+    """The sizes on offer: presets of the model's family with a head, and the model."""
+    if model is not None and model.family == "custom":
+        return [model]
+    found = presets.load_all(family=FAMILY if model is None else model.family)
+    if model is not None:
+        found = [model, *(one for one in found if one.name != model.name)]
+    return [one for one in found if one.logits and one.past_positions(_work(one, ctx)) is None]
+
+
+def _work(model: LoadedModel, ctx: int | None) -> Workload:
+    return counting.workload(model, Request(ctx=min(CONTEXT, model.context) if ctx is None else ctx))
+
+
+def _point(model: LoadedModel, ctx: int | None) -> Point:
+    """A training step of one sequence. Raises UsageError for a context that the model cannot run."""
+    work = counting.runnable(model, Request(ctx=_work(model, ctx).context))
+    return Point(model.ledger, work, train=True)
+
+
+def _nearest(family: Sequence[LoadedModel], parameters: float) -> LoadedModel:
+    """The member with the nearest number of active parameters, as a ratio."""
+    return min(family, key=lambda one: abs(log(sum(one.ledger.active_parameters().values()) / parameters)))
+
+
+def _bought(flops: float, ratio: float, fit: str, family: Sequence[LoadedModel], ctx: int | None) -> dict[str, Any]:
+    """N and D at a number of tokens per parameter, by 6·N·D; and the nearest member's tokens by its own FLOPs."""
+    size = compute_optimal.parameters(flops, ratio)
+    line = {"tokens_per_parameter": ratio, "fit": fit or ("approaches 1, 2" if ratio == TOKENS_PER_PARAMETER else None)}
+    line |= {"flops": flops, "parameters": round(size), "tokens": round(ratio * size)}
+    if not family:
+        return {**line, "nearest": None, "nearest_tokens": None}
+    near = _nearest(family, size)
+    return {**line, "nearest": near.name, "nearest_tokens": round(flops / flops_per_token(_point(near, ctx)))}
+
+
+def _trained(ratio: float, size: int, each: float) -> dict[str, Any]:
+    """A model trained on a number of tokens per parameter."""
+    tokens = round(ratio * size)
+    return {"tokens_per_parameter": ratio, "parameters": size, "tokens": tokens, "flops": tokens * each}
+
+
+def _table(lines: Sequence[dict[str, Any]], *, by_flops: bool, family: str, trainer: Trainer | None) -> Table:
+    shown = [Column("tokens_per_parameter", "tokens per parameter", "count"), Column("tokens", "tokens", "params")]
+    if by_flops:
+        shown.insert(1, Column("parameters", "parameters", "params"))
+        shown += [
+            Column("nearest", f"nearest {family}", drop=1),
+            Column("nearest_tokens", "its tokens", "params", drop=1),
+        ]
+        shown.append(Column("fit", "fit"))
+    else:
+        shown.append(Column("flops", "FLOPs", "flops"))
+        shown += [Column("days", "days", "rate")] if trainer else []
+        shown += [Column("cost", "cost", "rate")] if trainer and trainer.price is not None else []
+    rows: list[Row] = [
+        {key: Fraction(value) if isinstance(value, float) else value for key, value in line.items()} for line in lines
+    ]
+    plain = tuple(row for row in rows if row.get("fit") not in LOSS_FITS)
+    return tuple(shown), tuple(filter(None, (plain, tuple(row for row in rows if row not in plain)))), ()
+
+
+def _spending(trainer: Trainer | None, flops: float) -> dict[str, float | None]:
+    """Days, device-hours and cost of so many FLOPs; None without devices, or without a price."""
+    if trainer is None:
+        return dict.fromkeys(("days", "device_hours", "cost"))
+    hours = flops / trainer.rate / 3600
+    cost = None if trainer.price is None else hours * trainer.count * trainer.price
+    return {"days": hours / 24, "device_hours": hours * trainer.count, "cost": cost}
+
+
+def _spent(days: float | None, cost: float | None) -> str:
+    """Days and cost, after the answer."""
+    if days is None:
+        return ""
+    time = f", {units.three(days)} days" if days >= 1 else f", {units.three(days * 24)} hours"
+    return time if cost is None else f"{time}, cost {units.three(cost)}"
+
+
+def _power(flops: float) -> str:
+    """`1e21`, `8.53e23`."""
+    return f"{flops:.3g}".replace("e+", "e")
