@@ -15,8 +15,7 @@ from tfacct.loading import find as sources
 from tfacct.output.chart import Chart
 from tfacct.reports.charts import flops_chart, sweep_chart
 from tfacct.reports.flops import flops
-from tfacct.reports.grid import Grid
-from tfacct.reports.sweep import sweep
+from tfacct.reports.sweep import Grid, sweep
 
 pytest.importorskip("matplotlib")
 

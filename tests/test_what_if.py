@@ -16,8 +16,7 @@ from tfacct.base.errors import UsageError
 from tfacct.base.ranges import MOST, read_values
 from tfacct.ledger.workload import Request
 from tfacct.reports.counting import Counting
-from tfacct.reports.grid import Grid
-from tfacct.reports.sweep import sweep
+from tfacct.reports.sweep import Grid, sweep
 
 
 def totals(facts: dict) -> dict:

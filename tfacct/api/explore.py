@@ -188,8 +188,7 @@ class Explored(Asked):
         Raises TfacctError, also for more than 20,000 points.
         """
         from tfacct.reports.counting import Counting, named_of
-        from tfacct.reports.grid import Grid
-        from tfacct.reports.sweep import DEFAULT, sweep
+        from tfacct.reports.sweep import DEFAULT, Grid, sweep
 
         recipe = named_of(
             {

@@ -205,8 +205,7 @@ def sweep(
     from tfacct.base import ranges
     from tfacct.cli.sets import read_lists
     from tfacct.output.progress import progress
-    from tfacct.reports.grid import Grid
-    from tfacct.reports.sweep import DEFAULT, sweep
+    from tfacct.reports.sweep import DEFAULT, Grid, sweep
 
     ranks = {"tp": tp, "fsdp": fsdp, "ep": ep, "pp": pp, "cp": cp}
     grid = Grid(

@@ -17,7 +17,7 @@ from tfacct.output import look
 from tfacct.output.chart import Chart
 from tfacct.output.report import Kind, Report
 from tfacct.reports import cells, compose, conventions, counting
-from tfacct.reports.sweep_table import label
+from tfacct.reports.sweep import label
 
 STEPS = 8
 """Points an octave: a smooth line."""

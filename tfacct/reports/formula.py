@@ -1,40 +1,65 @@
-"""The formulas themselves: every line of the ledger in letters, and the total factored for reading."""
+"""`formula`: a count in symbols, line by line, and the total factored for reading."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import field, replace
 from itertools import groupby
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from tfacct.algebra.factored import Factored
+from tfacct.algebra.divided import Divided, FormulaLine
+from tfacct.algebra.factored import BLOCKS, Factored
 from tfacct.algebra.symbols import Formula, SymbolicModel, block_letters, in_symbols
-from tfacct.base.errors import UsageError, nearest
+from tfacct.base.errors import ConfigError, UsageError, nearest
 from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import AXIS, Axes, Size, renamed
 from tfacct.ledger.evaluated import Product
 from tfacct.ledger.groups import KEPT, SEEN, Ledger
-from tfacct.ledger.lines import CHUNK, HALF, LONGEST, SHARES, WINDOW, Matmul, State
+from tfacct.ledger.lines import ACTIVE, CHUNK, HALF, LONGEST, SHARES, WINDOW, Matmul, State
 from tfacct.ledger.storage import width
-from tfacct.ledger.workload import CHUNKS, COMPRESSED, OF_WINDOWS, ONE_BY_ONE, PADDED, PATCHES, Request, whole_sequences
+from tfacct.ledger.workload import (
+    CHUNKS,
+    COMPRESSED,
+    OF_WINDOWS,
+    ONE_BY_ONE,
+    PADDED,
+    PATCHES,
+    Request,
+    Workload,
+    whole_sequences,
+)
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Kind, Report, Row, Table
+from tfacct.parallel.checks import check_sequence
+from tfacct.parallel.mesh import Mesh, divisors, lives, padded, place, replicated
+from tfacct.parallel.rank_formula import Layout, RankTotal, lines_of_rank, total_of_rank
 from tfacct.reports import compose, conventions, counting, params, sentences
 from tfacct.reports import latent_attention as latent
+from tfacct.reports import ranks as one_rank
 from tfacct.reports.counting import Counting
-from tfacct.reports.formula_legend import legend_notes
-from tfacct.reports.formula_ranks import Divided, along_tokens, check, letters_of, on_rank, read, total_of
+from tfacct.reports.mesh import check_divided, check_ruled, check_sizes, gathers_heads
+from tfacct.reports.one_rank import on_ranks
+from tfacct.reports.pipes import check_axes
+
+if TYPE_CHECKING:
+    from tfacct.training.saved_formula import SavedFormula
+    from tfacct.training.step import TrainingStep
 
 Of = Literal["flops", "params", "kv", "train", "saved"]
-
 CACHED = "bf16"
+LEGEND_WIDTH = 79
+"""Width of the lines of the legend: a terminal of 80 columns does not break them."""
+AXES = {"tp": "ranks", "ep": "ranks that divide experts", "pp": "stages", "cp": "parts of a sequence"}
+"""Axes of a layout that a formula can have, and what their numbers count."""
+EXAMPLE = 2
+"""Ranks that stand for a letter where a model is checked."""
 
 
 @record
 class _Words:
-    """How a count is spoken of; `unit` and `total` are its keys in the JSON."""
+    """Words and columns of a count; `unit` and `total` are its keys in the JSON."""
 
     title: str
     line: str
@@ -88,22 +113,45 @@ WORDS: dict[str, _Words] = {
         convention="elements an engine must keep for every token of the context; weights left out",
         notes=(f"Bytes: elements × the bytes of the cache's dtype, {width(CACHED).bits // 8} in {CACHED}.",),
     ),
+    "saved": _Words(
+        title="",
+        line="tensor",
+        axes="axes",
+        unit="bytes",
+        label="bytes",
+        kind="bytes",
+        total="saved_bytes",
+        convention="",
+        notes=(),
+    ),
 }
 
 
 @record
-class Line:
-    """One line of the ledger in letters, and in numbers where there are any; `weights`: of a product's own module."""
+class _Counted:
+    """A count in symbols: its lines by section, and the facts and notes that are its own."""
 
-    path: str
-    spec: str
-    count: Factored | Divided
-    values: Mapping[str, int]
-    weights: Factored | Divided | None
+    words: _Words
+    symbolic: SymbolicModel
+    sections: Sequence[Sequence[FormulaLine]]
+    total: Factored | Divided
+    sizes: Mapping[str, int]
+    facts: Mapping[str, Any]
+    before: Sequence[str] = ()
+    """Notes before the formula of the total."""
+    after: Sequence[str] = ()
+    layout: Layout = field(default_factory=dict)
+    dtype: str | None = None
+    counted: str = ""
+
+    @property
+    def lines(self) -> list[FormulaLine]:
+        """The lines of all sections."""
+        return [line for section in self.sections for line in section]
 
 
 def formula(
-    subject: LoadedModel,
+    model: LoadedModel,
     request: Request | None = None,
     *,
     of: Of = "flops",
@@ -112,103 +160,62 @@ def formula(
     axes: Mapping[str, str | None] | None = None,
     sp: bool = False,
 ) -> Report:
-    """A count in letters, line by line: FLOPs, stored parameters, cached elements, or the bytes that a training step
-    keeps, of the recipe in `terms`. `axes`: ranks of a mesh, numbers or letters; the count is that of one. Raises
-    UsageError.
+    """A count in symbols, line by line: FLOPs, stored parameters, cached elements, or the bytes that a training step
+    with the recipe in `terms` saves for backward. `axes`: ranks of a layout, numbers or letters; the count is that of
+    one rank. Raises UsageError.
 
-    Of a model its values stand beside them, at the workload of `request`; of a `family`, which has no sizes, only the
-    biases and ties of `subject` count. In the report's facts, `total_formula` and the formulas of the lines are what
-    sympy parses, every letter a symbol: `sympify(text, locals={letter: Symbol(letter) for letter in facts["legend"]})`.
-    Without `locals` sympy reads S, N, E, I and O as names of its own.
+    A model's values at the workload of `request` are in a column; a `family` has no sizes, and takes only the biases
+    and ties of `model`. In the report's facts, `total_formula` and the formulas of the lines are what sympy parses,
+    every letter a symbol: `sympify(text, locals={letter: Symbol(letter) for letter in facts["legend"]})`. Without
+    `locals` sympy reads S, N, E, I and O as names of its own.
     """
     request = request or Request()
-    _check(subject, request, of, family)
-    ranks = read(axes or {})
-    idle = along_tokens(ranks, sp)
-    if of == "saved":
-        from tfacct.reports.formula_saved import formula_saved
-
-        return formula_saved(subject, request, terms or Counting(), family=family, axes=ranks)
-    if terms is not None and (terms.trained or terms.dtype):
+    _check(model, request, of, family)
+    layout = _layout(axes or {})
+    check_sequence(Mesh(EXAMPLE if "tp" in layout else 1, sp))
+    terms = terms or Counting()
+    if of != "saved" and (terms.trained or terms.dtype):
         what = option(terms.trained[0][0] if terms.trained else "dtype")
         raise UsageError(f"{what} applies to a training step's bytes: it needs {option('of', 'saved')}")
-    if of == "kv":
-        counting.keeping([subject])
-    given, subject = subject, subject.settled(counting.workload(subject, request))
-    words, symbolic = _words(subject, of), in_symbols(subject.architecture, fixed=subject.config.constant_axes)
-    workloads = not family and of != "params"
-    work = counting.workload(subject, request) if workloads else None
-    at = {} if work is None else work.axes()
-    lines = _lines(subject.ledger, symbolic, of, None if family else at)
-    total: Factored | Divided = _total(symbolic, of).written
-    how: list[str] = []
-    if ranks:
-        check(subject, ranks, of, work)
-        lines = on_rank(lines, symbolic, ranks, of)
-        total, how = total_of(subject, symbolic, ranks, _counts(symbolic.ledger, symbolic.at, of), of)
-    legend = legend_of(symbolic, lines, total, {} if family else sizes_of(subject, at) | at)
-    legend |= letters_of({axis: text for axis, text in ranks.items() if (axis, of) != ("ep", "kv")})
-    summed = {} if letters_of(ranks) or ("pp" in ranks and of == "params") else _summed(words, lines)
+    work = None if of == "params" or (family and of != "saved") else counting.workload(model, request)
+    if of == "saved":
+        found = _saved(model, counting.workload(model, request), terms, layout, family=family)
+    else:
+        found = _ledger(model, work, of, layout, family=family, sp=sp)
+    words, lines, total = found.words, found.lines, found.total
+    letters = {text: {"meaning": AXES[axis]} for axis, text in found.layout.items() if not text.isdigit()}
+    legend = _legend(found.symbolic, lines, total, found.sizes) | letters
+    work = None if family else work
     facts = {
-        **({"model": subject.family} if family else {}),
-        "biases_and_ties_of": subject.name,
-        "workload": None if work is None else counting.workload_facts(work, dtype=CACHED if of == "kv" else None),
+        **({"model": model.family} if family else {}),
+        "biases_and_ties_of": model.name,
+        "workload": None if work is None else counting.workload_facts(work, dtype=found.dtype),
         "of": of,
-        "latent_attention": latent.form(subject),
+        "latent_attention": None if of == "saved" else latent.form(model.settled(counting.workload(model, request))),
         "total_formula": total.code,
         "total_text": total.text,
         "total_latex": total.latex,
-        **summed,
+        **found.facts,
         "lines": [{"path": line.path, **_cells(words, line), "latex": line.count.latex} for line in lines],
         "legend": legend,
     }
-    where = compose.of_workload([subject], request) if workloads else ""
+    where = "" if work is None else compose.of_workload([model], request)
     return compose.report(
         "formula",
-        [subject],
-        _table(words, lines, facts),
+        [model],
+        _table(words, found.sections, facts),
         [facts],
-        title=f"{subject.family if family else compose.name_of(subject)}: {title_of(words.title, where)}",
+        title=f"{model.family if family else compose.name_of(model)}: {_title(words.title, where)}",
         convention=words.convention,
-        notes=lambda _: (
-            f"total = {total.text}",
-            *legend_notes(legend),
-            *how,
-            *idle,
-            *words.notes,
-            *_special_notes(subject, symbolic, words, family),
-            *(latent.written_notes(given, subject) if words.line == "operation" else ()),
-        ),
+        counted=found.counted,
+        notes=lambda _: (*found.before, f"total = {total.text}", *_legend_notes(legend), *found.after),
         requests=[] if family else [request],
-        defaults=[] if family else [subject],
+        defaults=[] if family else [model],
         headline="" if family else words.total,
     )
 
 
-def title_of(what: str, where: str) -> str:
-    """What is counted, and of which step or at which context its values are."""
-    if where.startswith("of "):
-        return f"{what} {where}, in symbols"
-    return f"{what}, in symbols and {where}" if where else f"{what}, in symbols"
-
-
-def _words(subject: LoadedModel, of: Of) -> _Words:
-    """How the count is spoken of: without attention nothing is said of keys."""
-    words = WORDS[of]
-    if of == "params" or (sentences.attends([subject]) and (subject.logits or of == "kv")):
-        return words
-    if of == "kv":
-        kept = "elements an engine must keep between steps, the same at every context; weights left out"
-        return replace(words, title="state", convention=kept, notes=(*words.notes, *sentences.state_notes([subject])))
-    said = (
-        f"{conventions.products_note(Request(), False, [subject])}{' O is T, and written T.' if subject.logits else ''}"
-    )
-    counted = conventions.products_convention(Request(), False, [subject])
-    counted += words.convention.removeprefix(_FLOPS.convention)
-    return replace(words, convention=counted, notes=(*words.notes[:-2], said, conventions.left_out([subject])))
-
-
-def _check(subject: LoadedModel, request: Request, of: str, family: bool) -> None:
+def _check(model: LoadedModel, request: Request, of: str, family: bool) -> None:
     if of not in get_args(Of):
         raise UsageError(f"{option('of')} is flops, params, kv, train or saved, not {of!r}", nearest(of, get_args(Of)))
     if request == Request():
@@ -216,21 +223,163 @@ def _check(subject: LoadedModel, request: Request, of: str, family: bool) -> Non
     step = f"{option('ctx')}, {option('tokens')}, {option('decode')}"
     if family:
         raise UsageError(
-            f"{subject.family} is a family and has no sizes: leave {step} and {option('batch')} out",
-            f"name one of its models, such as {subject.name}",
+            f"{model.family} is a family and has no sizes: leave {step} and {option('batch')} out",
+            f"name one of its models, such as {model.name}",
         )
     if of == "params":
         raise UsageError(f"parameters do not depend on the workload: leave {step} and {option('batch')} out")
     if of == "kv" and (request.tokens is not None or request.decode):
         what = (
             "the KV cache holds the whole context"
-            if sentences.attends([subject])
+            if sentences.attends([model])
             else "the state covers the whole context"
         )
         raise UsageError(f"{what}, old tokens and new: leave {option('tokens')} and {option('decode')} out")
-    work = counting.workload(subject, request)
+    work = counting.workload(model, request)
     if of in ("train", "saved") and work.tokens != work.context:
         raise whole_sequences("of", of)
+
+
+def _layout(asked: Mapping[str, str | None]) -> dict[str, str]:
+    """Numbers of ranks, or letters for them, by axis. Raises UsageError."""
+    found = {axis: text for axis in AXES if (text := asked.get(axis)) is not None and text != "1"}
+    for axis, text in found.items():
+        if text.isascii() and text.isdigit():
+            if int(text) < 1:
+                raise UsageError(f"{option(axis)} must be at least 1, not {int(text)}")
+        elif not (text.isascii() and text.isalpha() and text.islower() and len(text) == 1):
+            what = f"{option(axis)} is a number of {AXES[axis]} or a small letter for it, not {text!r}"
+            raise UsageError(what, f"for example {axis[0]}")
+    letters = [text for text in found.values() if not text.isdigit()]
+    if len(letters) > len({*letters}):
+        raise UsageError(f"one letter stands for two axes: {', '.join(letters)}", "give each its own")
+    return found
+
+
+def _check_layout(model: LoadedModel, layout: Layout, of: str, work: Workload | None) -> None:
+    """Raises TfacctError for a model that the layout does not divide evenly. `work`: None of a family."""
+    numbers = {axis: int(text) if text.isdigit() else None for axis, text in layout.items()}
+    if "ep" in layout:
+        _check_ep(model, numbers, work)
+    if "tp" in layout:
+        _check_tp(model, numbers["tp"], numbers.get("ep", 1) or EXAMPLE)
+    if "pp" in layout:
+        check_axes(model, Mesh(pp=numbers["pp"] or EXAMPLE))
+        kinds = [group for group in model.ledger.groups if group.numbers]
+        if len(kinds) > 1:
+            what = f"{model.name}: stages of blocks of several kinds are not written in letters"
+            raise ConfigError(what, f"`tfacct flops`, `params` and `kv` count them with {option('pp')}")
+        layers = len(kinds[0].numbers)
+        if layers % (numbers["pp"] or 1):
+            what = f"{model.name}: {option('pp', numbers['pp'])} does not divide L = {layers:,} evenly"
+            raise UsageError(what, f"sizes that do: {', '.join(map(str, divisors([layers])))}")
+    if "cp" in layout:
+        if of == "params":
+            raise UsageError(f"{option('cp')} divides no parameter: each of its ranks has the same", "leave it out")
+        mesh = Mesh(cp=numbers["cp"] or EXAMPLE)
+        if work is None or numbers["cp"] is None:
+            work = Workload(2 * mesh.pieces, 2 * mesh.pieces)
+        if of == "kv":
+            one_rank.kept(model, mesh, work)
+        else:
+            from tfacct.reports.computed import check_parts
+
+            check_parts(model, mesh, work)
+
+
+def _check_ep(model: LoadedModel, numbers: Mapping[str, int | None], work: Workload | None) -> None:
+    """Raises TfacctError for experts that are not whole on a rank, and for pairs of token and expert that the ranks of
+    a batch do not share evenly."""
+    tp, ep = numbers.get("tp", 1), numbers["ep"]
+    one_rank.checked(Mesh(ep=ep or EXAMPLE, cp=EXAMPLE if "cp" in numbers else 1))
+    if not any(ACTIVE in group.axes for group in model.ledger.groups):
+        raise ConfigError(f"{model.name} has no experts for {option('ep')} to divide", f"leave {option('ep')} out")
+    check_ruled(model, Mesh(ep=ep or EXAMPLE), train=False)
+    if ep is not None:
+        on_ranks([model], tp or 1, ep)
+    active = [group.axes[ACTIVE] for group in model.ledger.groups if ACTIVE in group.axes]
+    uneven = [n for n in active if work is not None and tp and work.batch * work.tokens * n % tp]
+    if work is not None and uneven:
+        said = f"{option('tp', tp)} does not divide {work.batch * work.tokens * uneven[0]:,} pairs of token and expert"
+        raise UsageError(f"{model.name}: {said} evenly", "`tfacct flops` counts the fullest rank")
+
+
+def _check_tp(model: LoadedModel, number: int | None, ep: int) -> None:
+    if gathers_heads(model):
+        said = f"{model.name}: {option('tp')} gathers queries and keys for a norm over all heads together, which is"
+        raise ConfigError(f"{said} not written in letters", "`tfacct flops`, `params` and `kv` count it")
+    if number is None:
+        check_ruled(model, Mesh(2), train=False)
+        return
+    mesh = Mesh(number, ep=ep)
+    if ep > 1:
+        check_sizes(model, mesh, {})
+    else:
+        check_divided(model, mesh)
+    uneven = [("K", heads) for heads in replicated(model.ledger, mesh)] + padded(model.ledger, mesh)
+    if uneven:
+        named = ", ".join(f"{letter} = {whole:,}" for letter, whole in uneven)
+        raise UsageError(f"{model.name}: {option('tp', number)} does not divide {named} evenly")
+
+
+def _ledger(given: LoadedModel, work: Workload | None, of: Of, layout: Layout, *, family: bool, sp: bool) -> _Counted:
+    """A count of the ledger's lines."""
+    if of == "kv":
+        counting.keeping([given])
+    model = given.settled(work or counting.workload(given, Request()))
+    words, symbolic = _words(model, of), in_symbols(model.architecture, fixed=model.config.constant_axes)
+    at = {} if work is None else work.axes()
+    lines = _lines(model.ledger, symbolic, of, None if family else at)
+    total: Factored | Divided = _total(symbolic, of).written
+    how: list[str] = []
+    if layout:
+        _check_layout(model, layout, of, work)
+        lines = lines_of_rank(lines, symbolic, layout, of)
+        counts = _counts(symbolic.ledger, symbolic.at, of)
+        rank = total_of_rank(model.ledger, symbolic, layout, counts, of)
+        total, how = rank.total, _layout_notes(rank, layout, of)
+    letters = any(not text.isdigit() for text in layout.values())
+    operations = words.line == "operation"
+
+    def heading(line: FormulaLine) -> str:
+        return paths.heading_of(line.path) if operations else paths.holder_of(line.path)
+
+    return _Counted(
+        words,
+        symbolic,
+        sections=[[*section] for _, section in groupby(lines, key=heading)],
+        total=total,
+        sizes={} if family else _sizes(model, at) | at,
+        facts={} if letters or ("pp" in layout and of == "params") else _summed(words, lines),
+        after=[
+            *how,
+            *([one_rank.IDLE["sp"]] if sp else []),
+            *words.notes,
+            *_special_notes(model, symbolic, words, family),
+            *(latent.written_notes(given, model) if operations else ()),
+        ],
+        layout={axis: text for axis, text in layout.items() if (axis, of) != ("ep", "kv")},
+        dtype=CACHED if of == "kv" else None,
+    )
+
+
+def _words(model: LoadedModel, of: Of) -> _Words:
+    """Words for the count; a model without attention has no note on keys."""
+    words = WORDS[of]
+    if of == "params" or (sentences.attends([model]) and (model.logits or of == "kv")):
+        return words
+    if of == "kv":
+        state = "elements an engine must keep between steps, the same at every context; weights left out"
+        return replace(words, title="state", convention=state, notes=(*words.notes, *sentences.state_notes([model])))
+    products = conventions.products_note(Request(), False, [model]) + (
+        " O is T, and written T." if model.logits else ""
+    )
+    convention = conventions.products_convention(Request(), False, [model])
+    return replace(
+        words,
+        convention=convention + words.convention.removeprefix(_FLOPS.convention),
+        notes=(*words.notes[:-2], products, conventions.left_out([model])),
+    )
 
 
 def _counts(ledger: Ledger, at: Axes, of: Of) -> dict[str, Size]:
@@ -257,7 +406,7 @@ def _flops(product: Product, of: Of) -> Size:
     return product.forward + (product.backward if of == "train" else 0)
 
 
-def _lines(ledger: Ledger, symbolic: SymbolicModel, of: Of, at: Axes | None) -> list[Line]:
+def _lines(ledger: Ledger, symbolic: SymbolicModel, of: Of, at: Axes | None) -> list[FormulaLine]:
     """Every line in letters and, where `at` is a workload, in numbers."""
     values: dict[str, dict[str, Size]] = {}
     if at is not None:
@@ -265,7 +414,7 @@ def _lines(ledger: Ledger, symbolic: SymbolicModel, of: Of, at: Axes | None) -> 
         values |= {"bytes_value": ledger.state_bytes(at, width(CACHED))} if of == "kv" else {}
     specs, weights = _specs(ledger), _weights(symbolic)
     return [
-        Line(
+        FormulaLine(
             path=path,
             spec=specs[path],
             count=symbolic.formula([count]).written,
@@ -279,7 +428,7 @@ def _lines(ledger: Ledger, symbolic: SymbolicModel, of: Of, at: Axes | None) -> 
 def _specs(ledger: Ledger) -> dict[str, str]:
     """The axes of every product, state and parameter, by path; of a shared weight, as the first line has them.
 
-    Blocks whose sizes differ share a path: then its letters are the parts', which stand for those of each kind.
+    Layers whose sizes differ share a path: then its letters are the parts', for the sizes of every kind of layer.
     """
     found: dict[str, tuple[str, str]] = {}
     for group in ledger.groups:
@@ -291,7 +440,7 @@ def _specs(ledger: Ledger) -> dict[str, str]:
                 known = found.setdefault(path, own)
                 if known[0] == spec and known != own:
                     found[path] = spec, spec
-    return {path: told for path, (_, told) in found.items()}
+    return {path: own for path, (_, own) in found.items()}
 
 
 def _weights(symbolic: SymbolicModel) -> dict[str, Factored]:
@@ -301,54 +450,85 @@ def _weights(symbolic: SymbolicModel) -> dict[str, Factored]:
     return {module: symbolic.formula(count for _, count in tensors).written for module, tensors in modules}
 
 
-def _cells(words: _Words, line: Line) -> dict[str, Any]:
-    """What the table and the JSON say of a line."""
-    own = {"params_formula": line.weights.code if line.weights else None} if words.line == "operation" else {}
-    return {"spec": line.spec, f"{words.unit}_formula": line.count.code, **own, **line.values}
-
-
-def _summed(words: _Words, lines: list[Line]) -> dict[str, int]:
+def _summed(words: _Words, lines: list[FormulaLine]) -> dict[str, int]:
     """The totals in numbers, under the names that other commands give them."""
-    names = {f"{words.unit}_value": words.total, "bytes_value": "kv_cache_bytes"}
+    names = {"bytes_value": "kv_cache_bytes", f"{words.unit}_value": words.total}
     keys = {key: None for line in lines for key in line.values}
     return {names[key]: sum(line.values[key] for line in lines) for key in keys}
 
 
-def _table(words: _Words, lines: list[Line], facts: Mapping[str, Any]) -> Table:
-    products, value = words.line == "operation", f"{words.unit}_value"
-    numbers = (Column(value, "value", words.kind),) if words.total in facts else ()
-    stored = (Column("bytes_value", f"in {CACHED}", "bytes"),) if "kv_cache_bytes" in facts else ()
-    columns = (
-        Column(words.line, words.line),
-        Column("spec", words.axes, "spec", drop=6),
-        Column(f"{words.unit}_formula", words.label, "formula"),
-        *((Column("params_formula", "params", "formula", drop=4, empty="–"),) if products else ()),
-        *numbers,
-        *stored,
+def _saved(model: LoadedModel, work: Workload, terms: Counting, layout: Layout, *, family: bool) -> _Counted:
+    """Bytes saved for backward, as a polynomial in every size. Raises UsageError where the training step is not
+    answered, or has no such polynomial."""
+    from sympy import expand
+
+    from tfacct.reports.training import training_memory
+    from tfacct.training.saved_formula import SEVERAL, saved_formula
+
+    if layout:
+        named = " ".join(option(axis, size) for axis, size in layout.items())
+        raise UsageError(f"{option('of', 'saved')} does not work with {named}", "`tfacct train` counts one rank")
+    recipe = terms.recipe.for_model(model)
+    work = replace(work, context=1, tokens=1, batch=SEVERAL) if family else work
+    step = training_memory(model, work, recipe).step
+    found = saved_formula(model, recipe, work)
+    sizes = {} if family else _sizes(model, work.axes()) | work.axes()
+    if not found.total.is_polynomial(*found.total.free_symbols) or (
+        not family and found.at(sizes) != int(step.saved_bytes())
+    ):
+        raise UsageError(f"{model.name}: what its step saves is no polynomial in its sizes", "`tfacct train` counts it")
+    symbolic, own = found.symbolic, [letter for letter in ("B", "T") if letter in found.symbolic.symbols]
+    layers = {
+        kind: symbolic.in_front(expand(found.step.bytes_in(group).of(found.step.saved_in(group))), own)
+        for kind, group in zip(model.architecture.kinds(), found.step.graph.layers, strict=True)
+    }
+    return _Counted(
+        replace(
+            WORDS["saved"],
+            title=f"bytes saved in a training step in {recipe.dtype}",
+            convention=f"as transformers runs it with {recipe.runs_with}: {conventions.TRAINING}",
+        ),
+        symbolic,
+        sections=[*_saved_tensors(found, None if family else step)],
+        total=symbolic.in_front(found.total, [one for one in symbolic.symbols if one.startswith(BLOCKS)], own),
+        sizes=sizes,
+        facts={
+            **({} if family else {"saved_bytes": int(step.saved_bytes())}),
+            "saved_by_layer": [
+                {"kind": kind, "bytes_formula": layer.code, "text": layer.text} for kind, layer in layers.items()
+            ],
+        },
+        before=[f"layer{f' ({kind})' if len(layers) > 1 else ''} = {layer.text}" for kind, layer in layers.items()],
+        after=["Every token is new: S is T, and written T.", *_saved_range(model, work)],
+        dtype=recipe.dtype,
+        counted=recipe.counted,
     )
 
-    def section(line: Line) -> str:
-        return paths.heading_of(line.path) if products else paths.holder_of(line.path)
 
-    sections: list[tuple[Row, ...]] = [
-        tuple({words.line: paths.short(line.path), **_cells(words, line)} for line in together)
-        for _, together in groupby(lines, key=section)
-    ]
-    if not numbers:
-        return columns, tuple(sections), ()
-    total = {
-        words.line: "total",
-        "params_formula": "",
-        value: facts[words.total],
-        "bytes_value": facts.get("kv_cache_bytes"),
-    }
-    return columns, tuple(sections), (total,)
+def _saved_tensors(found: SavedFormula, step: TrainingStep | None) -> Iterator[list[FormulaLine]]:
+    """Saved tensors of each group in symbols and, at a workload, in bytes."""
+    known = found.step if step is None else step
+    for group, same in zip(found.step.graph.groups, known.graph.groups, strict=True):
+        tensors = found.step.saved_in(group)
+        counts = found.step.bytes_in(group).each(tensors)
+        values = known.bytes_in(same).each(known.saved_in(same))
+        yield [
+            FormulaLine(
+                tensor.path,
+                tensor.axes,
+                found.symbolic.formula([group.count * count]).written,
+                {} if step is None else {"bytes_value": int(same.count * value)},
+                None,
+            )
+            for tensor, count, value in zip(tensors, counts, values, strict=True)
+            if count != 0
+        ]
 
 
-def sizes_of(subject: LoadedModel, at: Axes) -> dict[str, int]:
+def _sizes(model: LoadedModel, at: Axes) -> dict[str, int]:
     """The sizes of a model, by letter, with the keys of its windowed blocks where there is a workload."""
     sizes: dict[str, int] = {}
-    for group in subject.ledger.groups:
+    for group in model.ledger.groups:
         sizes |= group.named()
         if WINDOW in group.axes and at:
             sizes |= {SEEN: group.bound(at)["S"], KEPT: group.bound(at, kept=True)["S"]}
@@ -359,12 +539,12 @@ def sizes_of(subject: LoadedModel, at: Axes) -> dict[str, int]:
             bound, there = (PATCHES, *OF_WINDOWS, *SHARES, *of_keys), group.bound(at)
             marks = dict.fromkeys(OF_WINDOWS[1:], group.names.get(HALF, HALF).removeprefix(HALF))
             sizes |= {f"{axis}{marks.get(axis, '')}": there[axis] for axis in bound if axis in there}
-    stacks = zip(block_letters(subject.architecture), subject.architecture.every_stack, strict=True)
+    stacks = zip(block_letters(model.architecture), model.architecture.every_stack, strict=True)
     return sizes | {letter: stack.count for letter, stack in stacks}
 
 
-def legend_of(
-    symbolic: SymbolicModel, lines: list[Line], total: Factored | Divided, values: Mapping[str, int]
+def _legend(
+    symbolic: SymbolicModel, lines: list[FormulaLine], total: Factored | Divided, values: Mapping[str, int]
 ) -> dict[str, dict[str, Any]]:
     """Every letter that is shown, once, with its meaning and, of a model, its value."""
     shown = " ".join(f"{line.spec} {line.count.code} {line.weights.code if line.weights else ''}" for line in lines)
@@ -379,19 +559,96 @@ def legend_of(
     }
 
 
-def _special_notes(subject: LoadedModel, symbolic: SymbolicModel, words: _Words, family: bool) -> Iterator[str]:
-    """What another model's formulas need not have: sizes that are fixed, a weight of two lines, biases and ties."""
-    sizes = sizes_of(subject, {})
-    fixed = ", ".join(
-        f"{letter} = {sizes[letter]}" for letter in sorted(subject.config.constant_axes) if letter in sizes
+def _cells(words: _Words, line: FormulaLine) -> dict[str, Any]:
+    """What the table and the JSON say of a line."""
+    own = {"params_formula": line.weights.code if line.weights else None} if words.line == "operation" else {}
+    return {"spec": line.spec, f"{words.unit}_formula": line.count.code, **own, **line.values}
+
+
+def _table(words: _Words, sections: Sequence[Sequence[FormulaLine]], facts: Mapping[str, Any]) -> Table:
+    value, numbers, cached = f"{words.unit}_value", words.total in facts, facts.get("kv_cache_bytes")
+    columns = (
+        Column(words.line, words.line),
+        Column("spec", words.axes, "spec", drop=6),
+        Column(f"{words.unit}_formula", words.label, "formula"),
+        *((Column("params_formula", "params", "formula", drop=4, empty="–"),) if words.line == "operation" else ()),
+        *((Column(value, "value", words.kind),) if numbers else ()),
+        *((Column("bytes_value", f"in {CACHED}", "bytes"),) if cached is not None else ()),
     )
+    rows: tuple[tuple[Row, ...], ...] = tuple(
+        tuple({words.line: paths.short(line.path), **_cells(words, line)} for line in lines)
+        for lines in sections
+        if lines
+    )
+    total: Row = {words.line: "total", "params_formula": "", "bytes_value": cached}
+    return columns, rows, ({**total, value: facts[words.total]},) if numbers else ()
+
+
+def _title(what: str, where: str) -> str:
+    """What is counted, and of which step or at which context its values are."""
+    if where.startswith("of "):
+        return f"{what} {where}, in symbols"
+    return f"{what}, in symbols and {where}" if where else f"{what}, in symbols"
+
+
+def _special_notes(model: LoadedModel, symbolic: SymbolicModel, words: _Words, family: bool) -> Iterator[str]:
+    """What another model's formulas need not have: sizes that are fixed, a weight of two lines, biases and ties."""
+    sizes = _sizes(model, {})
+    fixed = ", ".join(f"{letter} = {sizes[letter]}" for letter in sorted(model.config.constant_axes) if letter in sizes)
     for letter in symbolic.products:
         if len(symbolic.factors(letter)) == 1:
-            yield f"{fixed} in every {subject.family}: {symbolic.factors(letter)[0]} is written {letter}."
+            yield f"{fixed} in every {model.family}: {symbolic.factors(letter)[0]} is written {letter}."
     if words.line == "operation":
-        every = (line for group in subject.ledger.groups for line in group.lines)
+        every = (line for group in model.ledger.groups for line in group.lines)
         tied = [(line.path, line.weight) for line in every if isinstance(line, Matmul) and line.weight is not None]
         for path, weight in dict.fromkeys(tied):
             yield f"{path} is tied to {weight}: it has no parameters of its own."
     if family:
-        yield f"{subject.family} is a family: any sizes, with the biases and ties of {compose.name_of(subject)}."
+        yield f"{model.family} is a family: any sizes, with the biases and ties of {compose.name_of(model)}."
+
+
+def _layout_notes(rank: RankTotal, layout: Layout, of: Of) -> list[str]:
+    """Which axes of the lines the layout divides, and whose total is written."""
+    notes = []
+    if tp := layout.get("tp"):
+        letters = " ".join(sorted(filter(lives, rank.letters), key=place))
+        notes.append(f"{tp} ranks divide {letters}: on one rank, a line with any of these letters is divided once.")
+    if cp := layout.get("cp"):
+        notes.append(f"{cp} parts of a sequence divide {'S' if of == 'kv' else 'T'}.")
+    if ep := layout.get("ep"):
+        share = f", so {tp} divides what they compute" if tp else "; each rank has a batch of its own"
+        tokens = "" if of == "params" else f" Tokens are spread evenly over the experts{share}."
+        notes.append(one_rank.IDLE["ep"] if of == "kv" else f"{ep} ranks divide E; each expert is whole.{tokens}")
+    if pp := layout.get("pp"):
+        many = f"{pp} stages divide" if pp.isdigit() else f"{pp} is the number of stages, which divide"
+        stage = {
+            "first": "the first, with what stands in front of them",
+            "last": "the last, with what stands behind them",
+            "each": "each",
+        }
+        notes.append(f"{many} the blocks. The total is that of {stage[rank.stage]}.")
+    return notes
+
+
+def _saved_range(model: LoadedModel, work: Workload) -> Iterator[str]:
+    """Notes on the steps that the formula holds for."""
+    many = "B = 1" if work.batch == 1 else "B of at least 2"
+    yield f"Holds for {many}: a single sequence is laid out differently in memory."
+    windows = {stack.block.window for stack in model.architecture.stacks if stack.block.window is not None}
+    if past := {window for window in windows if work.tokens >= window}:
+        yield f"Holds for contexts of at least {max(past):,}, the window: shorter ones save other tensors."
+    elif windows:
+        yield f"Holds for contexts shorter than {min(windows):,}, the window: longer ones save other tensors."
+
+
+def _legend_notes(legend: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """The letters, as many on a line as fit."""
+    notes: list[str] = []
+    for letter, about in legend.items():
+        value = f" = {about['value']:,}" if "value" in about else ""
+        entry = f"{letter}{value} {about['meaning']}"
+        if notes and len(f"{notes[-1]}; {entry}") < LEGEND_WIDTH:
+            notes[-1] += f"; {entry}"
+        else:
+            notes.append(entry)
+    return notes

@@ -13,11 +13,11 @@ from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Report, Tick, unwatched
 from tfacct.reports.conventions import TRAINING
 from tfacct.reports.counting import Counting
-from tfacct.reports.formula_saved import SEVERAL, saved_formula
 from tfacct.reports.statements import DTYPES, proof_report
 from tfacct.reports.training import refusal, training_memory
 from tfacct.training.bounds import answered_groups
 from tfacct.training.recipe import Recipe
+from tfacct.training.saved_formula import SEVERAL, saved_formula
 from tfacct.verify.proof import Proven
 from tfacct.verify.step_proof import Grid, Point
 

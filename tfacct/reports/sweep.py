@@ -1,32 +1,171 @@
-"""Numbers against knobs: every combination of contexts, batches and fields, and what was asked of each."""
+"""`sweep`: metrics of every combination of contexts, batches, config fields and ranks."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
+from fractions import Fraction
 from importlib.util import find_spec
 from itertools import product
+from math import prod
+from operator import index
 from time import monotonic
 from typing import Any
 
-from tfacct.accounts.metrics import Metric, Point, metric, moved
+from tfacct.accounts.metrics import Metric, Point, attention_overtakes, metric, moved
 from tfacct.algebra.arrays import evaluate
-from tfacct.base.errors import ConfigError, UsageError
-from tfacct.base.ranges import FOR_MORE, MOST
-from tfacct.ledger.workload import Request, whole_sequences
+from tfacct.architecture.parts import mixers
+from tfacct.base import units
+from tfacct.base.errors import ConfigError, TfacctError, UsageError, listed
+from tfacct.base.ranges import FOR_MORE, MOST, Values, limited
+from tfacct.base.record import record
+from tfacct.base.spelling import option
+from tfacct.ledger.workload import Request, check_size, new_tokens, whole_sequences
 from tfacct.loading.model import LoadedModel
-from tfacct.output.report import Report, Tick, unwatched
-from tfacct.reports import counting, sentences, sweep_table
+from tfacct.output.report import Cell, Column, Report, Row, Table, Tick, unwatched
+from tfacct.reports import cells, compose, conventions, counting, sentences
+from tfacct.reports import latent_attention as latent
 from tfacct.reports.counting import Counting, LeftOut
-from tfacct.reports.grid import Grid, at, checked
-from tfacct.reports.ranks import mesh_of
-from tfacct.reports.sweep_table import Swept
+from tfacct.reports.ranks import mesh_of, on_the_way
 
 DEFAULT = ("total_flops", "flops_per_token", "ratio_to_rule_of_thumb", "share.attn_scores_values")
 MANY = 1000
-"""Points from which on arrays are worth the import of numpy, where there is one."""
+"""Points from which on arrays are worth the import of numpy, if it is installed."""
 PATIENCE = 1.0
 """Seconds before progress is shown."""
+NAMED = 3
+"""Combinations, and reasons, that the line about those skipped names."""
+LABELS = {
+    "total_flops": "FLOPs",
+    "flops_per_token": "/ token",
+    "total_params": "params",
+    "weights_bytes": "weights",
+    "kv_cache_bytes": "KV cache",
+    "kv_bytes_per_token": "first token",
+    "kv_bytes_next_token": "next token",
+    "total_bytes": "total",
+    "total_read_bytes": "read",
+    "total_written_bytes": "written",
+    "flops_per_byte": "FLOP/B",
+    "share.attn_scores_values": "scores + values",
+    "saved_bytes": "saved",
+    "gradients_bytes": "gradients",
+    "optimizer_bytes": "optimizer",
+    "peak_bytes": "peak",
+}
+"""Metrics whose name in a table is shorter than their key."""
+
+
+@record
+class Grid:
+    """The values of every knob. `contexts` None: each model's own longest. `zipped` fields vary together, as many
+    values of each. `ranks`: numbers of ranks that divide the model, by the axis of their mesh; `sp`: those of `tp`
+    divide the stream's tokens too."""
+
+    contexts: Collection[int] | None = None
+    batches: Collection[int] = (1,)
+    fields: Mapping[str, Sequence[Any]] | None = None
+    zipped: Mapping[str, Sequence[Any]] | None = None
+    ranks: Mapping[str, Collection[int]] | None = None
+    sp: bool = False
+
+    @property
+    def knobs(self) -> dict[str, Sequence[Any]]:
+        """The values of every field, and of every axis of a mesh."""
+        return {**self.alone, **(self.zipped or {})}
+
+    @property
+    def alone(self) -> dict[str, Sequence[Any]]:
+        """Those that vary by themselves."""
+        return {**(self.fields or {}), **{axis: list(sizes) for axis, sizes in (self.ranks or {}).items()}}
+
+    def size(self, models: int) -> int:
+        """Number of combinations."""
+        fields = prod(len(values) for values in self.alone.values())
+        together = max(map(len, (self.zipped or {}).values()), default=1)
+        return models * fields * together * (1 if self.contexts is None else len(self.contexts)) * len(self.batches)
+
+    def settings(self) -> Iterator[dict[str, Any]]:
+        """Every combination of fields."""
+        rows = list(zip(*(self.zipped or {}).values(), strict=True)) or [()]
+        for values in product(*self.alone.values(), rows):
+            yield dict(zip(self.knobs, (*values[:-1], *values[-1]), strict=True))
+
+    @property
+    def varied(self) -> list[str]:
+        """The knobs that have more than one value."""
+        knobs = {name: len(values) for name, values in self.knobs.items()}
+        knobs |= {"ctx": len(self.contexts or ()), "batch": len(self.batches)}
+        return [name for name, values in knobs.items() if values > 1]
+
+    @property
+    def corner(self) -> tuple[int | None, int]:
+        """The largest of the contexts and of the batches: the workload that the JSON names beside the lines."""
+        return (max(self.contexts) if self.contexts else None), max(self.batches)
+
+
+@record
+class Swept:
+    """One model: its settings, the rows of all of them, and the combinations that cannot be, with the reasons."""
+
+    settings: list[LoadedModel] = field(default_factory=list)
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    skipped: list[dict[str, Any]] = field(default_factory=list)
+    errors: list[TfacctError] = field(default_factory=list)
+
+    def skip(self, name: str, fields: Mapping[str, Any], error: TfacctError) -> None:
+        """Leave a setting out, with the reason."""
+        self.errors.append(error)
+        self.skipped.append({**fields, "why": error.message.removeprefix(f"{name}: ")})
+
+    @property
+    def contexts(self) -> set[int]:
+        """The longest contexts of the settings."""
+        return {model.context for model in self.settings}
+
+
+def at(request: Request, context: int | None, batch: int) -> Request:
+    """The request at a context and a batch."""
+    return replace(request, ctx=context, batch=batch)
+
+
+def checked(grid: Grid) -> Grid:
+    """The grid with whole numbers for contexts and batches, at least one of each. Raises UsageError."""
+    contexts = None if grid.contexts is None else _sizes(option("ctx"), grid.contexts)
+    grid = replace(grid, contexts=contexts, batches=_sizes(option("batch"), grid.batches))
+    knobs = {option("ctx"): grid.contexts, option("batch"): grid.batches, **grid.knobs}
+    for knob, values in knobs.items():
+        if values is not None and not len(values):
+            raise UsageError(f"{knob} has no values")
+    for name in grid.knobs:
+        if name in ("model", "ctx", "batch"):
+            raise UsageError(f"{name} is a knob of the sweep: a field of that name cannot be swept")
+        if name in (grid.ranks or {}) and name in {*(grid.fields or {}), *(grid.zipped or {})}:
+            raise UsageError(f"{name} is a number of ranks: a field of that name cannot be swept beside it")
+    zipped = grid.zipped or {}
+    if twice := [name for name in zipped if name in (grid.fields or {})]:
+        raise UsageError(f"{twice[0]} varies with others and on its own: give it once")
+    if len(set(map(len, zipped.values()))) > 1:
+        counts = ", ".join(f"{name} {len(values):,}" for name, values in zipped.items())
+        raise UsageError(f"{option('zip')} needs the same number of values for each field, not {counts}")
+    if grid.sp and max((grid.ranks or {}).get("tp", ()), default=1) == 1:
+        raise UsageError(f"{option('sp', True)} divides what {option('tp')} does: it needs {option('tp', '1,2,4')}")
+    ranks = {axis: _sizes(option(axis), sizes) for axis, sizes in (grid.ranks or {}).items()}
+    return replace(grid, ranks=ranks or None)
+
+
+def _sizes(what: str, values: Collection[int]) -> Collection[int]:
+    """Whole numbers of at least 1; what was read from the command line is checked already."""
+    if isinstance(values, Values):
+        return values
+    try:
+        limited(what, values)
+        sizes = [index(value) for value in values]
+    except TypeError:
+        raise UsageError(f"{what} must be a collection of whole numbers, not {values!r}") from None
+    for size in sizes:
+        check_size(what, size)
+    return sizes
 
 
 def sweep(
@@ -58,34 +197,34 @@ def sweep(
             progress(what, done, points)
 
     found = [_read(load, name, grid, tick) for name in models]
-    every = [subject for swept in found for subject in swept.settings]
+    every = _settings(found)
     if not every:
-        raise found[0].refused[0]
+        raise found[0].errors[0]
     if tuple(metrics) == DEFAULT and "pp" in (grid.ranks or {}):
         metrics = DEFAULT[:1]  # by which stages can be compared
     if tuple(metrics) == DEFAULT and not sentences.attends(every):
         metrics = (*DEFAULT[:-1], *(f"share.{mixer.name}" for mixer in sentences.mixers(every)))
-    asked = [metric(name, (subject.ledger for subject in every)) for name in dict.fromkeys(metrics)]
+    asked = [metric(name, (model.ledger for model in every)) for name in dict.fromkeys(metrics)]
     terms.check_recipe(asked, "a metric such as peak_bytes")
     if clash := {metric.name for metric in asked} & set(grid.knobs):
         raise UsageError(f"{clash.pop()} is a metric, so it cannot be swept as a field")
     done = 0
     for swept in found:
-        for subject in list(swept.settings):
+        for model in list(swept.settings):
             try:
-                _sweep(swept, subject, grid, asked, request, terms)
+                _sweep(swept, model, grid, asked, request, terms)
             except (ConfigError, UsageError) as error:
-                swept.settings.remove(subject)
-                swept.skip(subject.name, subject.changed, error)
+                swept.settings.remove(model)
+                swept.skip(model.name, model.changed, error)
             if (len(swept.rows) + done) // MANY > done // MANY:
                 tick("sweeping", len(swept.rows) + done)
         done += len(swept.rows)
     answered = [swept for swept in found if swept.rows]
     if not answered:
-        raise next(error for swept in found for error in swept.refused)
+        raise next(error for swept in found for error in swept.errors)
     others = zip(models, found, strict=True)
     left_out = [LeftOut((name,), swept.skipped[0]["why"]) for name, swept in others if not swept.rows]
-    return sweep_table.report(answered, grid, asked, request, terms, left_out)
+    return _report(answered, grid, asked, request, terms, left_out)
 
 
 def _read(
@@ -97,39 +236,39 @@ def _read(
         tick(f"reading {name}", number)
         try:
             own = {axis: fields.pop(axis) for axis in grid.ranks or {}}
-            subject = load(name, fields)
-            swept.settings.append(replace(subject, changed={**subject.changed, **own}) if own else subject)
+            model = load(name, fields)
+            swept.settings.append(replace(model, changed={**model.changed, **own}) if own else model)
         except ConfigError as error:
             swept.skip(name, fields, error)
     return swept
 
 
 def _sweep(
-    swept: Swept, subject: LoadedModel, grid: Grid, asked: Sequence[Metric], request: Request, terms: Counting
+    swept: Swept, model: LoadedModel, grid: Grid, asked: Sequence[Metric], request: Request, terms: Counting
 ) -> None:
     """Add one model's metrics at every context and batch. Raises UsageError where none of them can be."""
-    if not all(counting.takes_context(subject, context) for context in grid.contexts or ()):
-        raise counting.other_context(subject)
+    if not all(counting.takes_context(model, context) for context in grid.contexts or ()):
+        raise counting.other_context(model)
     if grid.ranks:
-        own: dict[str, Any] = {axis: subject.changed[axis] for axis in grid.ranks}
+        own: dict[str, Any] = {axis: model.changed[axis] for axis in grid.ranks}
         terms = replace(terms, mesh=mesh_of(**own, sp=grid.sp and own["tp"] > 1))
-    contexts = [subject.context] if grid.contexts is None else grid.contexts
+    contexts = [model.context] if grid.contexts is None else grid.contexts
     pieces = 1 if terms.mesh is None else terms.mesh.pieces
-    whys = {context: why for context in contexts if (why := _why_not(context, request, pieces))}
-    held = [context for context in contexts if context not in whys] if whys else contexts
-    swept.rows.extend(_evaluated(subject, held or contexts, grid.batches, asked, request, terms))
-    swept.skipped.extend({**subject.changed, "ctx": context, "why": why} for context, why in whys.items() if held)
+    whys = {context: why for context in contexts if (why := _unsupported_context(context, request, pieces))}
+    counted = [context for context in contexts if context not in whys] if whys else contexts
+    swept.rows.extend(_evaluated(model, counted or contexts, grid.batches, asked, request, terms))
+    swept.skipped.extend({**model.changed, "ctx": context, "why": why} for context, why in whys.items() if counted)
 
 
-def _why_not(context: int, request: Request, pieces: int) -> str | None:
-    """Reason why a context is none of a step; None if it is one."""
+def _unsupported_context(context: int, request: Request, pieces: int) -> str | None:
+    """Reason why a step cannot have a context; None if it can."""
     if context < (request.tokens or 1):
         return f"fewer than {request.tokens:,} new tokens"
     return f"{pieces:,} pieces do not divide {context:,} tokens" if context % pieces else None
 
 
 def _evaluated(
-    subject: LoadedModel,
+    model: LoadedModel,
     contexts: Collection[int],
     batches: Collection[int],
     asked: Sequence[Metric],
@@ -137,14 +276,14 @@ def _evaluated(
     terms: Counting,
 ) -> Iterator[dict[str, Any]]:
     """One model's metrics at every context and batch."""
-    smallest = counting.workload(subject, at(request, min(contexts), 1))
-    points = terms.points(subject, smallest, asked)
+    smallest = counting.workload(model, at(request, min(contexts), 1))
+    points = terms.points(model, smallest, asked)
     point = points[0]
     chunk = smallest.tokens if request.decode or request.tokens is not None else None
     arrays = len(contexts) * len(batches) >= MANY and not any(metric.of_step for metric in asked)
     arrays &= terms.mesh is None  # whose ledger is that of one rank
     if arrays and find_spec("numpy") is not None:
-        values = _through_arrays(subject, point, contexts, batches, chunk, asked)
+        values = _through_arrays(model, point, contexts, batches, chunk, asked)
     else:
         values = (
             tuple(max(metric.of(there) for there in every) for metric in asked)
@@ -154,12 +293,12 @@ def _evaluated(
             )
         )
     for (context, batch), found in zip(product(contexts, batches), values, strict=True):
-        knobs = {"model": subject.name, **subject.changed, "ctx": context, "batch": batch}
+        knobs = {"model": model.name, **model.changed, "ctx": context, "batch": batch}
         yield knobs | dict(zip((metric.name for metric in asked), found, strict=True))
 
 
 def _through_arrays(
-    subject: LoadedModel,
+    model: LoadedModel,
     point: Point,
     contexts: Collection[int],
     batches: Collection[int],
@@ -169,5 +308,180 @@ def _through_arrays(
     """The same whole numbers, a thousand at once. Needs numpy."""
     knobs: dict[str, Any] = {"ctx": [[context] for context in contexts], "batch": [list(batches)]}
     knobs |= {} if chunk is None else {"tokens": chunk}
-    arrays = [evaluate(metric, subject.architecture, point, knobs, exact=True) for metric in asked]
+    arrays = [evaluate(metric, model.architecture, point, knobs, exact=True) for metric in asked]
     return zip(*(array.ravel().tolist() for array in arrays), strict=True)
+
+
+def _report(
+    every: Sequence[Swept],
+    grid: Grid,
+    asked: Sequence[Metric],
+    request: Request,
+    terms: Counting,
+    left_out: Sequence[LeftOut],
+) -> Report:
+    models, knobs = _settings(every), _knobs(every, grid)
+
+    def notes(some: slice) -> Iterator[str]:
+        settings = _settings(every[some])
+        yield from _skipped(every[some])
+        yield from _past_positions(settings, grid)
+        if grid.ranks:
+            yield f"Each row counts one rank{', the one that has most' if 'pp' in grid.ranks else ''}."
+            if grid.sp:
+                yield "With more than one rank of tp the stream's tokens are divided among them too (sp)."
+            yield from on_the_way(" ".join(metric.name for metric in asked), *grid.ranks)
+        yield from conventions.of_models(settings, asked, terms)
+        if len(every[some]) == 1:
+            yield from conventions.of_windows(settings, asked, masked=terms.masked)
+        yield from _mla_modes(settings, grid, asked, request, terms)
+
+    return compose.report(
+        "sweep",
+        [replace(swept.settings[0], defaulted=compose.shared_defaults(swept.settings), changed={}) for swept in every],
+        _table(every, knobs, asked, terms),
+        [
+            {
+                "set": {name: values[0] for name, values in grid.knobs.items() if len(values) == 1},
+                "swept": knobs,
+                "metrics": [metric.name for metric in asked],
+                **terms.facts(
+                    swept.settings[0],
+                    counting.workload(max(swept.settings, key=lambda model: model.context), at(request, *grid.corner)),
+                    counting.stored_name(swept.settings, terms.dtype),
+                ),
+                **terms.recipe_facts(asked),
+                "lines": swept.rows,
+                "skipped": swept.skipped,
+            }
+            for swept in every
+        ],
+        title=_title(every, knobs, request) + conventions.assumed([swept.settings[0] for swept in every], asked, terms),
+        convention=conventions.convention(asked),
+        answer=_crossing(models, grid, asked, request, terms) or _range(every, asked[0], knobs),
+        notes=notes,
+        counted=conventions.counted(models, asked, terms, request),
+        details=lambda some: conventions.counted_at_length(_settings(every[some]), asked, terms, request),
+        requests=[at(request, max(grid.contexts) if grid.contexts else None, 1)],
+        settings=[swept.settings for swept in every],
+        left_out=left_out,
+    )
+
+
+def _settings(every: Sequence[Swept]) -> list[LoadedModel]:
+    return [model for swept in every for model in swept.settings]
+
+
+def _knobs(every: Sequence[Swept], grid: Grid) -> list[str]:
+    """What tells one row from another: the knobs that vary, and the context where settings have their own."""
+    own = grid.contexts is None and any(len(swept.contexts) > 1 for swept in every)
+    return [*(["model"] if len(every) > 1 else []), *grid.varied, *(["ctx"] if own else [])] or ["ctx"]
+
+
+def _table(every: Sequence[Swept], knobs: Sequence[str], asked: Sequence[Metric], terms: Counting) -> Table:
+    drawn = asked[-1].name
+    varies = len({values[drawn] for swept in every for values in swept.rows}) > 1
+    columns = (
+        *(Column(knob, knob, "text" if knob == "model" else "amount", names_rows=True) for knob in knobs),
+        *(Column(metric.name, label(metric.name, train=terms.train), metric.unit) for metric in asked),
+        *((Column("bar", "", "bar", drop=2),) if varies else ()),
+    )
+
+    def row(values: Mapping[str, Any]) -> Row:
+        shown: dict[str, Cell] = {
+            name: value
+            if isinstance(value, (int, Fraction, str)) and not isinstance(value, bool)
+            else compose.spoken(value)
+            for name, value in values.items()
+        }
+        return {**shown, "bar": Fraction(values[drawn])}
+
+    return columns, tuple(tuple(map(row, swept.rows)) for swept in every), ()
+
+
+def label(name: str, *, train: bool = False) -> str:
+    """What a table calls a metric."""
+    if name == "ratio_to_rule_of_thumb":
+        return cells.ratio_label(train)
+    part = name.removeprefix("share.")
+    return part if part != name and part in mixers() else LABELS.get(name, name)
+
+
+def _title(every: Sequence[Swept], knobs: Sequence[str], request: Request) -> str:
+    """The model, what varies, and what does not."""
+    first, values = every[0].settings[0], every[0].rows[0]
+    fixed = {name: value for name, value in values.items() if name in ("ctx", "batch") and name not in knobs}
+    fixed |= {name: value for name, value in first.changed.items() if name not in knobs}
+    if len({swept.settings[0].context for swept in every}) > 1:
+        fixed.pop("ctx", None)
+    words = [f"{name} {compose.spoken(value)}" for name, value in fixed.items()]
+    new = 1 if request.decode else request.tokens
+    words += [] if new is None else [new_tokens(new)]
+    return ", ".join([f"{first.name if len(every) == 1 else 'Sweep'} over {', '.join(knobs)}", *words])
+
+
+def _crossing(
+    models: Sequence[LoadedModel], grid: Grid, asked: Sequence[Metric], request: Request, terms: Counting
+) -> str:
+    """Where attention overtakes the rest, in a sweep of one model over contexts that shows its share."""
+    shown = any(metric.name == "share.attn_scores_values" for metric in asked)
+    if grid.ranks or len(models) > 1 or "ctx" not in grid.varied or not shown:
+        return ""
+    (model,) = models
+    point = terms.point(model, counting.workload(model, at(request, *grid.corner)))
+    overtakes = attention_overtakes(point, chunk=request.decode or request.tokens is not None)
+    return "".join(sentences.overtaken(model, overtakes))
+
+
+def _range(every: Sequence[Swept], asked: Metric, knobs: Sequence[str]) -> str:
+    """The least and the greatest value of a metric, and where it has them."""
+    name, column, rows = asked.name, Column(asked.name, "", asked.unit), [row for swept in every for row in swept.rows]
+    least, most = (side(rows, key=lambda values: values[name]) for side in (min, max))
+    if least[name] == most[name]:
+        return f"{name} is {column.text(least[name])}{' throughout' if len(rows) > 1 else ''}."
+
+    def words(values: Mapping[str, Any]) -> str:
+        where = (
+            str(values[knob]) if knob == "model" else f"{knob} {compose.spoken(values[knob])}"
+            for knob in knobs
+            if knob in values
+        )
+        return f"{column.text(values[name])} at {', '.join(where)}"
+
+    return f"{name} runs from {words(least)} to {words(most)}."
+
+
+def _skipped(every: Sequence[Swept]) -> list[str]:
+    """Which combinations cannot be, and why."""
+    reasons: dict[str, list[str]] = {}
+    for swept in every:
+        who = f"{swept.settings[0].name} with " if len(every) > 1 else ""
+        for one in swept.skipped:
+            fields = ", ".join(f"{name} {compose.spoken(value)}" for name, value in one.items() if name != "why")
+            reasons.setdefault(one["why"], []).append(f"{who}{fields}")
+    words = [f"{listed(settings, NAMED)} ({why})" for why, settings in list(reasons.items())[:NAMED]]
+    more = sum(map(len, list(reasons.values())[NAMED:]))
+    return [f"Skipped as impossible: {'; '.join(words)}{f'; {more:,} more' if more else ''}."] if words else []
+
+
+def _past_positions(models: Sequence[LoadedModel], grid: Grid) -> list[str]:
+    """Which rows are past the end of a learned position embedding."""
+    limits: dict[str, set[int]] = {}
+    for model in models:
+        if model.past_words(max(grid.contexts or [0])):
+            limits.setdefault(model.name, set()).add(model.position_limit or 0)
+    if not limits:
+        return []
+    named = ", ".join(f"{name}: {units.between(ends)} positions" for name, ends in limits.items())
+    return [f"Rows past the end of a position embedding count steps that cannot run ({named})."]
+
+
+def _mla_modes(
+    models: Sequence[LoadedModel], grid: Grid, asked: Sequence[Metric], request: Request, terms: Counting
+) -> list[str]:
+    """Which modes latent attention runs in: a longer context moves a step from one to the other once."""
+    contexts = [context for context in grid.contexts or () if context >= (request.tokens or 1)]
+    ends = [min(contexts), max(contexts)] if contexts else [None]
+    latents = [model for model in models if latent.form(model) is not None]
+    steps = [(model, counting.workload(model, at(request, end, 1))) for model in latents for end in ends]
+    return latent.notes(steps, asked, masked=terms.masked)

@@ -1,0 +1,68 @@
+"""Bytes that a training step saves for backward, in symbols."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from tfacct.algebra.symbols import SymbolicModel, block_letters, in_symbols, with_sizes
+from tfacct.architecture import letters
+from tfacct.base.errors import UsageError
+from tfacct.base.spelling import option
+from tfacct.ledger.einsum import AXIS
+from tfacct.ledger.storage import width
+from tfacct.ledger.workload import CHUNKS, PATCHES, Workload
+from tfacct.loading.model import LoadedModel
+from tfacct.training.memory import changed, plain_graph
+from tfacct.training.recipe import FP32, Recipe
+from tfacct.training.step import TrainingStep
+from tfacct.training.traits import mode_of, traits_of
+
+SEVERAL = 2
+"""Sequences of a batch: a single one is laid out differently in memory."""
+
+
+class SavedFormula(NamedTuple):
+    """A training step in symbols, and the bytes that it saves."""
+
+    symbolic: SymbolicModel
+    step: TrainingStep
+    total: Any
+
+    def at(self, sizes: Mapping[str, int]) -> Any:
+        """The total for some sizes."""
+        named = {letter: sizes[letter] for letter in AXIS.findall(str(self.total)) if letter in sizes}
+        return self.total.subs({self.symbolic.symbols[letter]: size for letter, size in named.items()})
+
+
+def saved_formula(model: LoadedModel, recipe: Recipe, work: Workload) -> SavedFormula:
+    """Saved bytes of steps with this layout in memory, in any sizes. Raises UsageError."""
+    import sympy
+
+    shape = model.architecture
+    if shape.encoder is not None:
+        raise UsageError(
+            f"{model.name}: {option('of', 'saved')} does not work with encoder–decoders",
+            f"`tfacct train {model.name}` counts one at any sizes",
+        )
+    # One key head for all query heads stays a number: it is a view of one sequence, and copied of several.
+    single = work.batch == 1 and any(getattr(part, "kv_heads", 0) == 1 for part in shape.attentions)
+    symbolic = in_symbols(shape, fixed=model.config.constant_axes | ({"K"} if single else set()))
+    symbols, stacks = symbolic.symbols, block_letters(shape)
+    fixed = frozenset(name for name in letters.explained(shape) if name not in symbols)
+    in_sizes = with_sizes(shape, symbols.__getitem__, fixed.union(stacks))
+    written = replace(model, architecture=in_sizes, ledger=in_sizes.ledger())
+    traits = traits_of(model)
+    graph = changed(plain_graph(written, work, mode_of(model, recipe), traits), model, work, recipe, traits)
+    if len(graph.layers) != len(stacks):
+        raise UsageError(f"{model.name}: layers of one kind save different tensors", "`tfacct train` counts them")
+    counted = zip(graph.layers, stacks, strict=True)
+    graph = graph._replace(layers=tuple(group._replace(count=symbols[letter]) for group, letter in counted))
+    tokens = symbols["T"]
+    at = Workload(context=tokens, tokens=tokens, batch=symbols["B"]).axes()
+    at |= {letter: symbols[letter] for letter in (CHUNKS, PATCHES) if letter in symbols}
+    compute, full = width(recipe.dtype), recipe.recompute == "full"
+    stored = width(FP32) if recipe.autocast else compute
+    step = TrainingStep(graph, symbolic.ledger, at, compute, stored, recompute=full)
+    return SavedFormula(symbolic, step, sympy.expand(step.saved_bytes()))
