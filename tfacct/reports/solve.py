@@ -1,4 +1,4 @@
-"""An equation solved: the largest context, batch or number of key heads before one side overtakes the other."""
+"""`solve`: the largest context, batch or config field before one metric passes another, or the fewest ranks."""
 
 from __future__ import annotations
 
@@ -6,150 +6,175 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from math import gcd
-from typing import Any
+from typing import Any, NamedTuple
 
 from tfacct.accounts.metrics import Metric, Point
 from tfacct.algebra.closed_form import closed_form
-from tfacct.algebra.equations import Equation, Side, read
-from tfacct.algebra.searching import Found, divisors, searched, turn, whole
+from tfacct.algebra.equations import Equation, read
+from tfacct.algebra.searching import divisors, searched, turn, whole
 from tfacct.algebra.solving import UNKNOWNS, Solution, among, decimal, placed, solved
 from tfacct.algebra.symbols import in_symbols
-from tfacct.base.errors import ConfigError, NotFoundError, UsageError, listed, nearest
+from tfacct.base.errors import ConfigError, NotFoundError, TfacctError, UsageError, listed, nearest
 from tfacct.base.spelling import option
 from tfacct.ledger.einsum import AXIS, Size
-from tfacct.ledger.workload import Request, new_tokens
+from tfacct.ledger.lines import EXPERTS
+from tfacct.ledger.workload import Request, Workload, new_tokens
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Row
+from tfacct.parallel.mesh import Mesh
+from tfacct.parallel.stages import blocks_in
+from tfacct.parallel.verified import TORCH_PLAN
 from tfacct.reports import compose, conventions, counting
 from tfacct.reports import latent_attention as latent
 from tfacct.reports.counting import Counting
-from tfacct.reports.solve_ranks import RANKS, answered, beside, smallest, started
+from tfacct.reports.mesh import rows_divisors
+from tfacct.reports.ranks import on_the_way
+from tfacct.reports.unruled import unruled
 
-HELD = ("total_bytes", "kv_cache_bytes", "peak_bytes", "saved_bytes")
-"""Metrics of what a device holds, of those that grow with the context."""
+ON_DEVICE = ("total_bytes", "kv_cache_bytes", "peak_bytes", "saved_bytes")
+"""Metrics of a device's memory that grow with the context."""
+RANKS = ("tp", "fsdp", "pp", "ep")
+"""Unknowns that are numbers of ranks."""
+MOST = 2**16
+"""Most ranks of `fsdp` that are tried."""
 
 
-def solve(subject: LoadedModel, request: Request, *, unknown: str, until: str, terms: Counting | None = None) -> Report:
+class _Solved(NamedTuple):
+    """A solution, what the metrics read at a value of the unknown, and notes. `form`: the solution in symbols;
+    `settings`: the models on both sides of it, where the unknown is a field."""
+
+    found: Solution
+    at: Callable[[Size], Point]
+    notes: list[str]
+    form: str | None = None
+    settings: Sequence[LoadedModel] = ()
+
+
+class _Question(NamedTuple):
+    """An equation in one unknown, for one model and step. `terms`: without the unknown ranks; `point`: at the step."""
+
+    unknown: str
+    equation: Equation
+    metrics: list[Metric]
+    model: LoadedModel
+    request: Request
+    work: Workload
+    terms: Counting
+    point: Point
+
+    @property
+    def chunk(self) -> bool:
+        """True if the number of new tokens is fixed."""
+        return self.request.decode or self.request.tokens is not None
+
+
+def solve(model: LoadedModel, request: Request, *, unknown: str, until: str, terms: Counting | None = None) -> Report:
     """The last whole `unknown` until `until`, such as `kv_cache_bytes=weights_bytes`.
 
-    The unknown is ctx, batch, num_key_value_heads, or any field of the config that holds a whole number. Exact: the
-    answer is held against whole numbers on both sides of the boundary. Raises UsageError where there is no solution,
-    or more than one. Needs sympy for ctx and batch.
+    The unknown is ctx, batch, num_key_value_heads, any field of the config that holds a whole number, or the ranks of
+    tp, fsdp, pp or ep. Exact: the answer is checked in whole numbers on both sides of the boundary. Raises UsageError
+    where there is no solution, or more than one. Needs sympy for ctx and batch.
     """
     terms = terms or Counting()
     if terms.mesh is not None and unknown not in RANKS:
-        said = f"{option('tp')} and {option('fsdp')} go with {option('unknown', 'tp')} or {option('unknown', 'fsdp')}"
-        raise UsageError(said, f"{option('fit')} of train finds the largest context of a mesh")
-    request = _checked(subject, request, unknown)
-    chunk = request.decode or request.tokens is not None
-    work = counting.workload(subject, request)
-    equation = read(until, terms.point(subject, work))
-    limit = subject.position_limit if unknown == "ctx" and _budgets(equation) else None
-    if unknown != "ctx" and _budgets(equation):
-        counting.runnable(subject, request)
+        what = f"{option('tp')} and {option('fsdp')} go with {option('unknown', 'tp')} or {option('unknown', 'fsdp')}"
+        raise UsageError(what, f"{option('fit')} of train finds the largest context of a mesh")
+    request = _without_unknown(model, request, unknown)
+    work = counting.workload(model, request)
+    equation = read(until, terms.point(model, work))
+    budget = _is_budget(equation)
+    if unknown != "ctx" and budget:
+        counting.runnable(model, request)
     metrics = [side.metric for side in (equation.left, equation.right) if side.metric is not None]
     terms.check_recipe(metrics, "a metric such as peak_bytes")
-    plain = started(unknown, terms)  # before the number of ranks is known
-    point = plain.point(subject, work, metrics)
-    settings, form = [subject], None
-    at: Callable[[Size], Point]
-
-    def read_with(value: Size) -> LoadedModel:
-        return subject.with_fields({**subject.changed, unknown: value})
-
-    def with_field(value: Size) -> Point:
-        other = read_with(value)
-        try:
-            return terms.point(other, counting.workload(other, request), metrics)
-        except UsageError as error:
-            if not conventions.stepped(metrics):
-                raise
-            # Its training step is not counted, so it cannot be the answer.
-            raise ConfigError(error.message, error.hint) from None
-
+    plain = _without_ranks(unknown, terms)
+    asked = _Question(unknown, equation, metrics, model, request, work, plain, plain.point(model, work, metrics))
     if unknown in RANKS:
-        least = smallest(subject, unknown, equation, lambda own: own.point(subject, work, metrics), terms)
-        found, at, how = least.found, least.at, least.how
+        answer = _fewest_ranks(asked, terms)
     elif unknown not in UNKNOWNS or (unknown == "num_key_value_heads" and conventions.stepped(metrics)):
-        at = with_field
-        sought = searched(unknown, equation, at, _given(subject, unknown))
-        found, how = sought.solution, _sought(unknown, sought)
-        settings = [read_with(value) for value in (found.answer, found.beyond) if value is not None]
+        answer = _by_field(asked)
     else:
-        at = placed(unknown, subject.architecture, point, chunk=chunk)
-        windowed = any(stack.block.window is not None for stack in subject.architecture.stacks)
-        # A step keeps masks from where a context reaches across a window.
-        bends = any(metric.of_step for metric in metrics) and (
-            windowed or terms.recipe.for_model(subject).rounds_tokens
-        )
-        # New tokens are padded to whole chunks where a recurrence runs in chunks, and compressed keys are whole.
-        bends |= unknown == "ctx" and subject.ledger.leaps
-        together = subject.ledger.together if unknown == "ctx" else 1
-        if together > 1:
-            if subject.ledger.beside:
-                raise UsageError(f"{subject.name}: ctx is not solved for where a class token stands beside patches")
-            found = whole(unknown, equation, at, together)
-            how = [f"ctx must be a multiple of {together:,}: so many positions become one row."]
-        elif unknown == "num_key_value_heads":
-            found = among(unknown, equation, at, divisors(gcd(*subject.architecture.query_heads)))
-            how = [f"{unknown} must divide the query heads: every such number was tried."]
-        elif bends or any(metric.whole for metric in metrics):
-            found = whole(unknown, equation, at)
-            how = [*_again(found), *_peak_phase(unknown, metrics, at, found.answer)]
-        else:
-            found = solved(unknown, equation, at, work.tokens if unknown == "ctx" and chunk else 1)
-            if not found.leaps:
-                form = _form(unknown, equation, subject, [at(found.answer), at(found.beyond)], chunk)
-            how = _closed(unknown, found, form, rounded=point.cache.rounds)
-    by_bytes = found.answer
-    ends = limit is not None and found.rises and found.answer > limit
-    if ends and limit is not None:
-        found, form, how = Solution(limit, None, rises=True), None, [f"By bytes alone ctx could be {by_bytes:,}."]
-    points = {value: at(value) for value in (found.answer, found.beyond) if value is not None}
+        answer = _by_algebra(asked)
+    found = answer.found
+    limit = model.position_limit if unknown == "ctx" and budget else None
+    limited = limit is not None and found.rises and found.answer > limit
+    if limited and limit is not None:
+        note = f"By bytes alone ctx could be {found.answer:,}."
+        answer = _Solved(Solution(limit, None, rises=True), answer.at, [note])
+        found = answer.found
+    return _report(asked, answer, terms.mesh, limited=limited)
 
-    def notes(_: slice) -> list[str]:
-        return [
-            *how,
-            *_letters(form, subject.settled(points[found.answer].work, masked=plain.masked)),
-            *conventions.of_models(settings, metrics, plain),
-            *latent.notes([(settings[0], there.work) for there in points.values()], metrics, masked=plain.masked),
-            *conventions.of_windows(settings, metrics, masked=plain.masked),
-        ]
 
-    same = points[found.answer].work == work
-    return compose.report(
-        "solve",
-        [replace(subject, defaulted=compose.shared_defaults([subject, *settings]))],
-        (_columns(unknown, equation), (tuple(_row(equation, value, there) for value, there in points.items()),), ()),
-        [
-            {
-                **plain.facts(subject, points[found.answer].work, points[found.answer].weights.name),
-                **plain.recipe_facts(metrics),
-                "for": unknown,
-                "until": str(equation),
-                "solution": found.answer,
-                "beyond": found.beyond,
-                "again": found.again,
-                "past_positions": settings[0].past_positions(points[found.answer].work),
-                "root": None if found.root is None else float(found.root),
-                "closed_form": form,
-                "lines": [_facts(unknown, equation, value, there) for value, there in points.items()],
-            }
-        ],
-        title=f"{compose.name_of(subject)}: {unknown} until {equation}{beside(unknown, terms.mesh)}"
-        f"{_where(unknown, request, subject, same)}{conventions.assumed([subject], metrics, plain)}",
-        convention=conventions.convention(metrics),
-        answer=(
-            answered(unknown, equation, found, terms.mesh)
-            if unknown in RANKS
-            else _answer(unknown, equation, found, subject.past_words(found.answer) if unknown == "ctx" else "", ends)
-        ),
-        notes=notes,
-        counted=conventions.counted([subject], metrics, plain, request),
-        details=lambda _: conventions.counted_at_length([subject], metrics, plain, request),
-        requests=[Request(ctx=found.answer) if unknown == "ctx" else request],
-        headline="solution",
-    )
+def _without_unknown(model: LoadedModel, request: Request, unknown: str) -> Request:
+    """The request without the unknown. Raises UsageError where it is given, or the model has none."""
+    if unknown == "ctx" and request.ctx is not None:
+        raise UsageError(f"{option('unknown', 'ctx')} finds the context: leave {option('ctx')} out")
+    if unknown == "ctx" and not counting.takes_context(model, model.context + 1):
+        raise counting.other_context(model)
+    if unknown == "num_key_value_heads" and not model.architecture.attentions:
+        others = f"{option('unknown', 'ctx')} or {option('unknown', 'batch')}"
+        raise UsageError(f"{model.name} has no attention, so no num_key_value_heads", others)
+    if unknown in RANKS and unknown in model.raw:
+        raise UsageError(f"{unknown} is a field of this config and a number of ranks: it cannot be solved for")
+    if unknown == "batch" and request.batch != 1:
+        raise UsageError(f"{option('unknown', 'batch')} finds the batch: leave {option('batch')} out")
+    if unknown == "ctx" and (request.decode or request.tokens is not None):
+        # Any context that holds the new tokens will do to begin with.
+        return replace(request, ctx=max(model.context, request.tokens or 1))
+    return request
+
+
+def _is_budget(equation: Equation) -> bool:
+    """True if one side is memory of a device, and the other a number of bytes."""
+    sides = equation.left.metric, equation.right.metric
+    return None in sides and any(metric is not None and metric.name in ON_DEVICE for metric in sides)
+
+
+def _by_algebra(asked: _Question) -> _Solved:
+    """The context, the batch or the key/value heads, of ledgers in which the unknown is a symbol."""
+    unknown, equation, metrics, model, _, work, terms, point = asked
+    at = placed(unknown, model.architecture, point, chunk=asked.chunk)
+    windowed = any(stack.block.window is not None for stack in model.architecture.stacks)
+    # A training step saves masks from where a context reaches across a window.
+    bends = any(metric.of_step for metric in metrics) and (windowed or terms.recipe.for_model(model).rounds_tokens)
+    # New tokens are padded to whole chunks where a recurrence runs in chunks, and compressed keys are whole.
+    bends |= unknown == "ctx" and model.ledger.leaps
+    together = model.ledger.together if unknown == "ctx" else 1
+    if together > 1:
+        if model.ledger.beside:
+            raise UsageError(f"{model.name}: ctx is not solved for where a class token stands beside patches")
+        note = f"ctx must be a multiple of {together:,}: so many positions become one row."
+        return _Solved(whole(unknown, equation, at, together), at, [note])
+    if unknown == "num_key_value_heads":
+        found = among(unknown, equation, at, divisors(gcd(*model.architecture.query_heads)))
+        return _Solved(found, at, [f"{unknown} must divide the query heads: every such number was tried."])
+    if bends or any(metric.whole for metric in metrics):
+        found = whole(unknown, equation, at)
+        jumps = "Counts jump each time a compressed key is complete, so the two sides cross more than once."
+        notes = [*([] if found.again is None else [jumps]), *_peak_phase(unknown, metrics, at, found.answer)]
+        return _Solved(found, at, notes)
+    found = solved(unknown, equation, at, work.tokens if unknown == "ctx" and asked.chunk else 1)
+    form = None if found.leaps else _closed_form(asked, [at(found.answer), at(found.beyond)])
+    return _Solved(found, at, _root(unknown, found, form, rounded=point.cache.rounds), form)
+
+
+def _closed_form(asked: _Question, around: Sequence[Point]) -> str | None:
+    """The solution in symbols; None where latent attention runs in another mode on its other side."""
+    answer, beyond = (point.ledger.settled(point.at, masked=point.masked) for point in around)
+    if answer is not beyond:
+        return None
+    point = replace(around[0], ledger=answer)
+    shape = asked.model.settled(point.work, masked=point.masked).architecture
+    fixed = asked.model.config.constant_axes
+    return closed_form(asked.unknown, asked.equation, shape, point, chunk=asked.chunk, fixed=fixed)
+
+
+def _root(unknown: str, found: Solution, form: str | None, *, rounded: bool) -> list[str]:
+    if found.leaps:
+        return ["They are equal nowhere: at that point latent attention starts to run in another form."]
+    value = decimal(found.root)
+    before = ", before rounding to whole bytes" if rounded else ""
+    return [f"Both sides are equal at {unknown} = {value if form is None else f'{form} = {value}'}{before}."]
 
 
 def _peak_phase(unknown: str, metrics: Sequence[Metric], at: Callable[[Size], Point], answer: int) -> list[str]:
@@ -163,35 +188,36 @@ def _peak_phase(unknown: str, metrics: Sequence[Metric], at: Callable[[Size], Po
     return [f"The peak at {unknown} = {answer:,} is in {peak_phase(at(answer))!r}{before}."]
 
 
-def _again(found: Solution) -> list[str]:
-    """Why the sides change places more than once, where they do."""
-    if found.again is None:
-        return []
-    return ["Counts jump each time a compressed key is complete, so the two sides cross more than once."]
+def _by_field(asked: _Question) -> _Solved:
+    """Any field of the config, by loading the model with values of it."""
+    unknown, equation, metrics, model, request, _, terms, _ = asked
+
+    def read_with(value: Size) -> LoadedModel:
+        return model.with_fields({**model.changed, unknown: value})
+
+    def at(value: Size) -> Point:
+        other = read_with(value)
+        try:
+            return terms.point(other, counting.workload(other, request), metrics)
+        except UsageError as error:
+            if not conventions.stepped(metrics):
+                raise
+            # Its training step is not counted, so it cannot be the answer.
+            raise ConfigError(error.message, error.hint) from None
+
+    found = searched(unknown, equation, at, _given(model, unknown))
+    if found.step is None:
+        notes = [f"{unknown} can be {listed([f'{value:,}' for value in found.among], 12)} here: each was tried."]
+    else:
+        notes = [f"{unknown} must be a multiple of {found.step:,} here."] if found.step > 1 else []
+    around = (found.solution.answer, found.solution.beyond)
+    settings = [read_with(value) for value in around if value is not None]
+    return _Solved(found.solution, at, notes, settings=settings)
 
 
-def _checked(subject: LoadedModel, request: Request, unknown: str) -> Request:
-    """The request without the unknown. Raises UsageError where it is given, or the model has none."""
-    if unknown == "ctx" and request.ctx is not None:
-        raise UsageError(f"{option('unknown', 'ctx')} finds the context: leave {option('ctx')} out")
-    if unknown == "ctx" and not counting.takes_context(subject, subject.context + 1):
-        raise counting.other_context(subject)
-    if unknown == "num_key_value_heads" and not subject.architecture.attentions:
-        others = f"{option('unknown', 'ctx')} or {option('unknown', 'batch')}"
-        raise UsageError(f"{subject.name} has no attention, so no num_key_value_heads", others)
-    if unknown in RANKS and unknown in subject.raw:
-        raise UsageError(f"{unknown} is a field of this config and a number of ranks: it cannot be solved for")
-    if unknown == "batch" and request.batch != 1:
-        raise UsageError(f"{option('unknown', 'batch')} finds the batch: leave {option('batch')} out")
-    if unknown == "ctx" and (request.decode or request.tokens is not None):
-        # Any context that holds the new tokens will do to begin with.
-        return replace(request, ctx=max(subject.context, request.tokens or 1))
-    return request
-
-
-def _given(subject: LoadedModel, unknown: str) -> int:
+def _given(model: LoadedModel, unknown: str) -> int:
     """The whole number that a field of the config holds. Raises NotFoundError where there is no such field."""
-    fields = {**subject.config.model_dump(), **subject.defaulted, **subject.raw}
+    fields = {**model.config.model_dump(), **model.defaulted, **model.raw}
     if unknown not in fields:
         whole = [name for name, value in fields.items() if isinstance(value, int) and not isinstance(value, bool)]
         known = [name for name in (*UNKNOWNS, *RANKS, *whole) if name != unknown]
@@ -203,24 +229,154 @@ def _given(subject: LoadedModel, unknown: str) -> int:
     return value
 
 
-def _sought(unknown: str, sought: Found) -> list[str]:
-    """Which numbers a field could be."""
-    if sought.step is None:
-        numbers = listed([f"{value:,}" for value in sought.among], 12)
-        return [f"{unknown} can be {numbers} here: each was tried."]
-    return [f"{unknown} must be a multiple of {sought.step:,} here."] if sought.step > 1 else []
+def _fewest_ranks(asked: _Question, terms: Counting) -> _Solved:
+    """The fewest ranks with which the left side is no larger than the right one. Raises UsageError where no number of
+    ranks is enough."""
+    unknown, equation, metrics, model, _, work, _, _ = asked
+    mesh = terms.mesh or Mesh()
+    if getattr(mesh, unknown) != 1:
+        raise UsageError(f"{option('unknown', unknown)} finds the ranks: leave {option(unknown)} out")
+    known: dict[int, Point] = {}
+
+    def at(count: Any) -> Point:
+        if count not in known:
+            own = _with_ranks(mesh, unknown, count)
+            known[count] = replace(terms, mesh=None if own == Mesh() else own).point(model, work, metrics)
+        return known[count]
+
+    def fits(count: int) -> bool:
+        return bool(equation.difference(at(count)) <= 0)
+
+    candidates, exact = _rank_counts(model, mesh, unknown)
+    tried: list[int] = []
+    unsupported: list[int] = []
+    why: TfacctError | None = None
+    for count in candidates:
+        try:
+            enough = fits(count)
+        except TfacctError as error:
+            why = error
+            unsupported.append(count)
+            continue
+        if enough:
+            answer, before = (count, tried[-1:]) if exact else _between(tried, count, fits)
+            axes = [axis for axis in ("tp", "pp", "cp") if axis == unknown or getattr(mesh, axis) > 1]
+            notes = [_ranks_note(unknown, candidates, unsupported), *on_the_way(equation.left.text, *axes)]
+            return _Solved(Solution(answer, before[0] if before else None, False), at, notes)
+        tried.append(count)
+    if tried in ([], [1]) and why is not None:
+        raise why
+    ends = f"{equation.left.text} is still above {equation.right.text} with {option(unknown, tried[-1])}"
+    more = "; more ranks are not counted" if unsupported and unsupported[-1] > tried[-1] else ""
+    raise UsageError(f"{model.name}: no number of ranks is enough: {ends}{more}", "divide it along another axis too")
 
 
-def _where(unknown: str, request: Request, subject: LoadedModel, same: bool) -> str:
-    """What is known: the context, unless it is asked for or not the `same`, and the batch, unless that is asked for."""
-    if unknown == "ctx":
-        new = 1 if request.decode else request.tokens
-        step = "" if new is None else f", {new_tokens(new)}"
-        return f"{step}, batch {request.batch:,}"
-    if unknown not in UNKNOWNS and not same:
-        return f", each at its own longest context, batch {request.batch:,}"
-    words = compose.workload_words([subject], request)
-    return f", {words.rpartition(', batch')[0] if unknown == 'batch' else words}"
+def _rank_counts(model: LoadedModel, mesh: Mesh, unknown: str) -> tuple[list[int], bool]:
+    """Numbers of ranks to try, and False if they are powers of 2 and numbers between them are possible too. Raises
+    UsageError for a model without experts."""
+    if unknown == "ep":
+        experts = [group.axes[EXPERTS] for group in model.ledger.groups if EXPERTS in group.axes]
+        if not experts:
+            raise UsageError(f"{model.name} has no experts for {option('ep')} to divide", f"ask for {option('tp')}")
+        return [count for count in divisors(gcd(*experts)) if count == 1 or count % mesh.tp == 0], True
+    if unknown == "pp":
+        return [*range(1, blocks_in(model.ledger) + 1)], True
+    if unknown == "tp":
+        return divisors(max((part.heads for part in model.architecture.attentions), default=1)), True
+    # Padded rows were compared for some classes only: others need a number that divides all rows.
+    compared = model.family in TORCH_PLAN or unruled(model.architecture) is not None
+    if not compared and (even := rows_divisors(model, replace(mesh, fsdp=2))):
+        return even, True
+    return [2**power for power in range(MOST.bit_length())], False
+
+
+def _with_ranks(mesh: Mesh, unknown: str, count: int) -> Mesh:
+    """The mesh with so many ranks; with one rank of `tp` there is no sequence parallelism and no plan."""
+    sizes: dict[str, Any] = {unknown: count}
+    own = replace(mesh, **sizes)
+    return replace(own, sp=False, plan="torch") if own.tp == 1 and unknown == "tp" else own
+
+
+def _without_ranks(unknown: str, terms: Counting) -> Counting:
+    """The terms with one rank of the unknown."""
+    if terms.mesh is None or unknown != "tp" or terms.mesh.tp > 1:
+        return terms
+    own = _with_ranks(terms.mesh, unknown, 1)
+    return replace(terms, mesh=None if own == Mesh() else own)
+
+
+def _between(tried: list[int], count: int, fits: Callable[[int], bool]) -> tuple[int, list[int]]:
+    """The fewest ranks up to a power of 2 that are enough, and one fewer; the powers alone where some numbers between
+    them are not supported."""
+    least, most = (tried[-1] if tried else 0), count
+    try:
+        while most - least > 1:
+            middle = (least + most) // 2
+            least, most = (least, middle) if fits(middle) else (middle, most)
+    except TfacctError:
+        return count, tried[-1:]
+    return most, [least] if least else []
+
+
+def _report(asked: _Question, answer: _Solved, mesh: Mesh | None, *, limited: bool) -> Report:
+    """`limited`: the answer is the end of a learned position embedding."""
+    unknown, equation, metrics, model, request, work, terms, _ = asked
+    found = answer.found
+    points = {value: answer.at(value) for value in (found.answer, found.beyond) if value is not None}
+    settings = answer.settings or [model]
+    solution = points[found.answer]
+
+    def notes(_: slice) -> list[str]:
+        return [
+            *answer.notes,
+            *_letters(answer.form, model.settled(solution.work, masked=terms.masked)),
+            *conventions.of_models(settings, metrics, terms),
+            *latent.notes([(settings[0], point.work) for point in points.values()], metrics, masked=terms.masked),
+            *conventions.of_windows(settings, metrics, masked=terms.masked),
+        ]
+
+    if unknown in RANKS:
+        words = _ranks_answer(unknown, equation, found, mesh)
+    else:
+        past = model.past_words(found.answer) if unknown == "ctx" else ""
+        words = _answer(unknown, equation, found, past, limited)
+    where = _where(unknown, request, model, same=solution.work == work)
+    return compose.report(
+        "solve",
+        [replace(model, defaulted=compose.shared_defaults([model, *settings]))],
+        (_columns(unknown, equation), (tuple(_row(equation, value, point) for value, point in points.items()),), ()),
+        [
+            {
+                **terms.facts(model, solution.work, solution.weights.name),
+                **terms.recipe_facts(metrics),
+                "for": unknown,
+                "until": str(equation),
+                "solution": found.answer,
+                "beyond": found.beyond,
+                "again": found.again,
+                "past_positions": settings[0].past_positions(solution.work),
+                "root": None if found.root is None else float(found.root),
+                "closed_form": answer.form,
+                "lines": [
+                    {
+                        unknown: value,
+                        "left": Fraction(equation.left.at(point)),
+                        "right": Fraction(equation.right.at(point)),
+                    }
+                    for value, point in points.items()
+                ],
+            }
+        ],
+        title=f"{compose.name_of(model)}: {unknown} until {equation}{_other_ranks(unknown, mesh)}{where}"
+        f"{conventions.assumed([model], metrics, terms)}",
+        convention=conventions.convention(metrics),
+        answer=words,
+        notes=notes,
+        counted=conventions.counted([model], metrics, terms, request),
+        details=lambda _: conventions.counted_at_length([model], metrics, terms, request),
+        requests=[Request(ctx=found.answer) if unknown == "ctx" else request],
+        headline="solution",
+    )
 
 
 def _columns(unknown: str, equation: Equation) -> tuple[Column, ...]:
@@ -242,18 +398,12 @@ def _row(equation: Equation, value: int, point: Point) -> Row:
     }
 
 
-def _budgets(equation: Equation) -> bool:
-    """True if one side is bytes that a device has to hold, and the other a number of them."""
-    sides = equation.left.metric, equation.right.metric
-    return None in sides and any(metric is not None and metric.name in HELD for metric in sides)
-
-
-def _answer(unknown: str, equation: Equation, found: Solution, past: str, ends: bool) -> str:
+def _answer(unknown: str, equation: Equation, found: Solution, past: str, limited: bool) -> str:
     """What is true up to the last value, in one sentence. `past`: that this context is past a position embedding;
-    `ends`: that is where one ends."""
+    `limited`: it is the end of one."""
     left, right = equation.left.text, equation.right.text
     answer = f"{found.answer:,}{past and f' tokens{past}'}"
-    if ends:
+    if limited:
         return (
             f"The largest {unknown} is {answer}, the end of its position embedding: {left} stays within {right} there."
         )
@@ -266,36 +416,50 @@ def _answer(unknown: str, equation: Equation, found: Solution, past: str, ends: 
     return f"The largest {unknown} is {answer}: {left} {stays} {right}."
 
 
-def _form(unknown: str, equation: Equation, subject: LoadedModel, around: Sequence[Point], chunk: bool) -> str | None:
-    """The solution in letters; None where the model runs in another way on its other side."""
-    answer, beyond = (there.ledger.settled(there.at, masked=there.masked) for there in around)
-    if answer is not beyond:
-        return None
-    point = replace(around[0], ledger=answer)
-    shape = subject.settled(point.work, masked=point.masked).architecture
-    return closed_form(unknown, equation, shape, point, chunk=chunk, fixed=subject.config.constant_axes)
+def _where(unknown: str, request: Request, model: LoadedModel, *, same: bool) -> str:
+    """What is known: the context, unless it is asked for or not the `same`, and the batch, unless that is asked for."""
+    if unknown == "ctx":
+        new = 1 if request.decode else request.tokens
+        step = "" if new is None else f", {new_tokens(new)}"
+        return f"{step}, batch {request.batch:,}"
+    if unknown not in UNKNOWNS and not same:
+        return f", each at its own longest context, batch {request.batch:,}"
+    words = compose.workload_words([model], request)
+    return f", {words.rpartition(', batch')[0] if unknown == 'batch' else words}"
 
 
-def _letters(form: str | None, subject: LoadedModel) -> list[str]:
+def _letters(form: str | None, model: LoadedModel) -> list[str]:
     """What the letters of a closed form stand for, and their sizes."""
     shown = set(AXIS.findall(form or ""))
     if not shown:
         return []
-    symbolic = in_symbols(subject.architecture, fixed=subject.config.constant_axes)
-    return ["; ".join(f"{letter} {said}" for letter, said in symbolic.legend.items() if letter in shown)][: len(shown)]
+    symbolic = in_symbols(model.architecture, fixed=model.config.constant_axes)
+    return ["; ".join(f"{letter} {meaning}" for letter, meaning in symbolic.legend.items() if letter in shown)][
+        : len(shown)
+    ]
 
 
-def _closed(unknown: str, found: Solution, form: str | None, *, rounded: bool) -> list[str]:
-    if found.leaps:
-        return ["They are equal nowhere: at that point latent attention starts to run in another form."]
-    value = decimal(found.root)
-    before = ", before rounding to whole bytes" if rounded else ""
-    return [f"Both sides are equal at {unknown} = {value if form is None else f'{form} = {value}'}{before}."]
+def _ranks_note(unknown: str, candidates: Sequence[int], unsupported: Sequence[int]) -> str:
+    named, skipped = (", ".join(f"{count:,}" for count in counts) for counts in (candidates, unsupported))
+    return {
+        "tp": f"tp divides the query heads: {named}.{f' Not counted: {skipped}.' if skipped else ''}",
+        "ep": f"ep divides the experts: {named}.",
+        "pp": "The numbers are those of the fullest stage.",
+        "fsdp": "The numbers are those of one rank, each with a batch of its own.",
+    }[unknown]
 
 
-def _facts(unknown: str, equation: Equation, value: int, point: Point) -> dict[str, Any]:
-    return {unknown: value, "left": _number(equation.left, point), "right": _number(equation.right, point)}
+def _ranks_answer(unknown: str, equation: Equation, found: Solution, mesh: Mesh | None) -> str:
+    stays = f"{equation.left.text} stays within {equation.right.text}"
+    if found.answer == 1 and (mesh is None or mesh.ranks == 1):
+        return f"One rank is enough: {stays}."
+    return f"The smallest {unknown} is {found.answer:,}: {stays} on each rank."
 
 
-def _number(side: Side, point: Point) -> Any:
-    return Fraction(side.at(point))
+def _other_ranks(unknown: str, mesh: Mesh | None) -> str:
+    """The ranks that were given, for a title."""
+    if mesh is None:
+        return ""
+    given = {axis: getattr(mesh, axis) for axis in (*RANKS, "cp") if axis != unknown}
+    named = "".join(f", {axis} {count:,}" for axis, count in given.items() if count > 1)
+    return named + (" with sp" if mesh.sp else "")
