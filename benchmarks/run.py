@@ -170,7 +170,7 @@ def evaluation(runs: int) -> Result:
 
 def steps() -> list[Result]:
     """The graph of a training step and its phases, of models whose layers have most parts: CPU time."""
-    from tfacct.reports.training import training_memory
+    from tfacct.training.memory import training_memory
     from tfacct.training.phases import phases
     from tfacct.training.recipe import Recipe
 

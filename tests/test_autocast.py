@@ -5,7 +5,7 @@ import pytest
 from tfacct import load
 from tfacct.base.errors import UsageError
 from tfacct.ledger.workload import Workload
-from tfacct.training.memory import graph_of, training_step
+from tfacct.training.model_step import graph_of, training_step
 from tfacct.training.recipe import Recipe
 from tfacct.training.traits import mode_of, traits_of
 

@@ -16,12 +16,13 @@ from tfacct.base.errors import UsageError
 from tfacct.ledger.storage import Stored, storage
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel, subject
-from tfacct.reports.training import refusal, training_memory
 from tfacct.training.adapters import CODEBOOKS, LoraTargets, adapter_parameters, lora_targets, target_modules
-from tfacct.training.memory import graph_of, training_step
+from tfacct.training.memory import training_memory
+from tfacct.training.model_step import graph_of, training_step
 from tfacct.training.recipe import Recipe
 from tfacct.training.step import TrainingStep
 from tfacct.training.traits import mode_of, traits_of
+from tfacct.training.unsupported import refusal
 
 # model, batch, context, adapters, their dtype, dropout, checkpoint: bytes kept, most bytes alive before the optimizer
 MEASURED = [

@@ -14,7 +14,7 @@ from tfacct.reports import counting
 from tfacct.reports.explore_training import PARTS, training, value
 from tfacct.reports.ranks import mesh_of
 from tfacct.reports.train import train
-from tfacct.reports.training import training_memory
+from tfacct.training.memory import training_memory
 from tfacct.training.phases import MemoryTimeline, peak, phases
 from tfacct.training.recipe import Recipe
 

@@ -13,7 +13,7 @@ from tfacct.base.errors import ConfigError, UsageError
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import subject
 from tfacct.loading.quantized.methods import storage_of
-from tfacct.training.parameters import changed_by
+from tfacct.training.unsupported import bidirectional_decoder
 from tfacct.verify.renamed import renamed
 
 FP8 = ("e4m3", "float8_e4m3fn")
@@ -249,7 +249,7 @@ def test_qwens_decoders_that_are_not_causal_are_encoders(family: str, ending: st
     work = Workload(7, 7, 3).axes()
     assert ours.ledger.flops(work, masked=True) == ours.ledger.flops(work) == causal.ledger.flops(work)
     assert causal.ledger.flops(work, masked=True) != causal.ledger.flops(work)
-    assert changed_by(ours) is not None and changed_by(causal) is None
+    assert bidirectional_decoder(ours) and not bidirectional_decoder(causal)
 
 
 def test_other_decoders_that_are_not_causal_are_refused() -> None:

@@ -13,8 +13,8 @@ from tfacct.base.errors import UsageError
 from tfacct.ledger.workload import Request, Workload
 from tfacct.loading.model import subject
 from tfacct.reports.flops import flops
-from tfacct.reports.training import training_memory
 from tfacct.training import bounds
+from tfacct.training.memory import training_memory
 from tfacct.training.phases import Inside
 from tfacct.training.recipe import Recipe
 from tfacct.training.step import TrainingStep

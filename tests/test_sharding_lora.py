@@ -14,7 +14,7 @@ from tests.test_sharding import built, fake_ranks, plan_of, random_config, watch
 from tests.torch_ranks import MATMULS, add_peft, divide_peft
 from tfacct.ledger.workload import Workload
 from tfacct.parallel.mesh import Mesh
-from tfacct.reports import layouts
+from tfacct.training import layouts
 from tfacct.training.recipe import FP32, Recipe
 
 

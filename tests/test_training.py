@@ -19,9 +19,9 @@ from tfacct import load
 from tfacct.base.errors import UsageError
 from tfacct.ledger.workload import Workload
 from tfacct.loading import presets
-from tfacct.reports.training import reads_images, refusal, training_memory
-from tfacct.training.memory import TrainingMemory
+from tfacct.training.memory import TrainingMemory, training_memory
 from tfacct.training.recipe import Recipe
+from tfacct.training.unsupported import reads_images, refusal
 
 
 def check(found: TrainingMemory, saved: int, most: int) -> None:

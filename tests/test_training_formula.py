@@ -13,7 +13,8 @@ from tfacct.ledger.workload import Request
 from tfacct.loading.model import subject
 from tfacct.reports.counting import Counting
 from tfacct.reports.formula import formula
-from tfacct.reports.training import refusal, training_memory
+from tfacct.training.memory import training_memory
+from tfacct.training.unsupported import refusal
 
 sympy = pytest.importorskip("sympy")
 

@@ -13,14 +13,14 @@ import tfacct
 from tests.torch_ranks import MATMULS, add_peft, decoder, peak_of_fsdp, real_tokens, saved_and_peak
 from tfacct.ledger.workload import Workload
 from tfacct.parallel.mesh import Mesh
-from tfacct.reports import layouts
 from tfacct.reports.mesh import by_stage
-from tfacct.reports.training import refusal, training_memory
-from tfacct.training.memory import TrainingMemory
+from tfacct.training import layouts, unsupported
+from tfacct.training.memory import TrainingMemory, training_memory
 from tfacct.training.phases import phases
 from tfacct.training.ranks import in_flight
 from tfacct.training.recipe import Recipe
 from tfacct.training.step import TrainingStep
+from tfacct.training.unsupported import refusal
 
 LLAMA = {
     "model_type": "llama",
@@ -492,11 +492,11 @@ def test_unsupported_layouts_are_refused_by_name(features: str) -> None:
     name, recipe = CASES[features]
     axes = {axis: recipe[axis] for axis in Mesh.__dataclass_fields__ if axis in recipe}
     how = Recipe(mesh=Mesh(**axes), **{key: value for key, value in recipe.items() if key not in axes}).checked()
-    row = next(each for each in layouts.UNSUPPORTED if each.features == features)
+    row = next(each for each in unsupported.LAYOUTS if each.features == features)
     model = tfacct.load(name).loaded
-    there = layouts.features(model, how.for_model(model))
+    there = unsupported.Features(model, how)
     assert all(there[feature] for feature in features.split())
-    why, words = refusal(model, how), row.what.partition("{")[0].strip()
+    why, words = refusal(model, how), row.reason.partition("{")[0].strip()
     assert why is not None and why.endswith("is not supported") and words in why
     with pytest.raises(tfacct.TfacctError) as raised:
         training_memory(model, Workload(64, 64, 4), how)
@@ -512,8 +512,7 @@ def test_what_is_refused_on_one_device_is_refused_on_ranks(mesh: Mesh) -> None:
 
 
 def test_rows_name_features_that_there_are() -> None:
-    known = layouts.features(tfacct.load("llama-3.1-8b").loaded, Recipe(mesh=Mesh(tp=2)))
-    assert all(known.keys() >= {*row.features.split()} for row in layouts.UNSUPPORTED)
+    assert all(unsupported.FEATURES.keys() >= {*row.features.split()} for row in unsupported.UNSUPPORTED)
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,11 @@ from tests.test_optimizers import alike, class_parameters, shapes_of
 from tfacct import load
 from tfacct.base.errors import TfacctError
 from tfacct.loading import presets
-from tfacct.reports.training import reads_images, refusal
 from tfacct.training.adapters import adapter_parameters, lora_targets
 from tfacct.training.optimizers import optimizer
 from tfacct.training.parameters import stored
 from tfacct.training.recipe import Recipe
+from tfacct.training.unsupported import reads_images, refusal
 
 TRAINED = [name for name in presets.names() if refusal(presets.load(name), Recipe()) is None]
 """Presets whose training step is counted."""

@@ -9,9 +9,9 @@ from tfacct.ledger.groups import Group
 from tfacct.ledger.lines import Line, Matmul, Pointwise
 from tfacct.ledger.storage import width
 from tfacct.ledger.workload import Workload
-from tfacct.reports.training import training_memory
 from tfacct.training import traits as table
 from tfacct.training.graph import Bytes, LayerGraph
+from tfacct.training.memory import training_memory
 from tfacct.training.recipe import Recipe
 from tfacct.training.saved_tensors import LayerRules
 from tfacct.training.traits import TRAITS, Mode, Traits

@@ -3,8 +3,8 @@
 from tfacct.ledger.einsum import Size
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
-from tfacct.reports.training import training_memory
 from tfacct.training.graph import LayerGroup
+from tfacct.training.memory import training_memory
 from tfacct.training.recipe import Recipe
 from tfacct.training.step import TrainingStep
 

@@ -35,12 +35,11 @@ from tfacct.loading import presets
 from tfacct.loading.model import LoadedModel, subject
 from tfacct.parallel.mesh import Mesh
 from tfacct.reports import counting
-from tfacct.reports.lora import on_attention
-from tfacct.reports.training import reads_images, training_memory
 from tfacct.training import bounds
 from tfacct.training.adapters import lora_targets, unknown_targets
-from tfacct.training.memory import TrainingMemory
+from tfacct.training.memory import TrainingMemory, training_memory
 from tfacct.training.recipe import Recipe
+from tfacct.training.unsupported import on_attention, reads_images
 
 ROOT = Path(__file__).parents[2]
 TOML, PAGE = ROOT / "tfacct" / "training" / "bounds.toml", ROOT / "docs" / "training.md"
@@ -189,12 +188,11 @@ def formula(model: LoadedModel, work: Workload, recipe: Recipe) -> TrainingMemor
 
 def ask(model: LoadedModel, work: Workload, recipe: Recipe) -> dict[str, Any]:
     """The attention that the class ran with, the peak, and the saved bytes."""
-    from tfacct.reports.train_exact import adapters_of
     from tfacct.training.exact import exact
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = exact(model, work, recipe, adapters_of(model, recipe))
+        found = exact(model, work, recipe)
     return {"attention": found.attention, "peak": found.peak_bytes, "saved": found.saved_bytes}
 
 

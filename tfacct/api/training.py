@@ -148,7 +148,7 @@ class Trainable(Asked):
         )
         recipe, asked = recipe.with_qlora() if qlora else recipe, replace(asked, batch=sizes.batch)
         if exact:
-            from tfacct.reports.train_exact import train_exact
+            from tfacct.reports.train import train_exact
 
             return answered(ExactTrainReport, train_exact([self.loaded], asked, recipe, fit=usable, by=by))
         report = train([self.loaded], asked, recipe, fit=usable, by=by)

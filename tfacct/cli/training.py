@@ -167,7 +167,7 @@ def train(
     recipe, request = recipe.with_qlora() if qlora else recipe, replace(request, batch=sizes.batch)
     if exact:
         from tfacct.output.progress import progress
-        from tfacct.reports.train_exact import slow_words, train_exact
+        from tfacct.reports.train import slow_words, train_exact
 
         ask.apart("--exact", {"--plot": picture.plot})
         if slow := slow_words(chosen):

@@ -160,7 +160,7 @@ def of_windows(settings: Sequence[LoadedModel], metrics: Sequence[Metric], *, ma
 
 def _unsure(subjects: Sequence[LoadedModel], terms: counting.Counting, to: counting.Counting | None) -> list[str]:
     """Says of which optimizers a peak is the most that it can be."""
-    from tfacct.reports.training import unsure
+    from tfacct.training.memory import unsure
 
     recipes = {side.recipe.optimizer: side.recipe for side in (terms, to or terms)}
     names = [name for name, recipe in recipes.items() if any(unsure(subject, recipe) for subject in subjects)]

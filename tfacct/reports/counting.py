@@ -152,7 +152,7 @@ class Counting:
             raise UsageError(f"{asked} is of a training step, which takes whole sequences: leave {parts} out")
         if work.logits == "last":
             raise UsageError(f"{asked} is of a training step, which computes all logits: leave {option('logits')} out")
-        from tfacct.reports.training import memory_at
+        from tfacct.training.memory import memory_at
 
         return memory_at(subject, self.recipe)
 

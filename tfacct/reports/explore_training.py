@@ -14,12 +14,14 @@ from typing import Any, NamedTuple, TypeAlias
 from tfacct.base.errors import TfacctError
 from tfacct.ledger.workload import Request
 from tfacct.loading.model import LoadedModel
-from tfacct.reports import counting, layouts
+from tfacct.reports import counting
 from tfacct.reports.ranks import mesh_of
 from tfacct.reports.train import train
-from tfacct.reports.training import refusal, training_memory
+from tfacct.training.layouts import sent_bytes
+from tfacct.training.memory import training_memory
 from tfacct.training.phases import MemoryTimeline, Phase
 from tfacct.training.recipe import Recipe
+from tfacct.training.unsupported import refusal
 
 CONTEXT = 4096
 """Tokens of a step whose bytes are numbers, or as many as the model was made for."""
@@ -146,9 +148,7 @@ def _sent(subject: LoadedModel, recipe: Recipe, batch: int, context: int) -> int
     """Bytes that one rank sends in a step; 0 where there is one."""
     if recipe.mesh is None:
         return 0
-    return layouts.sent_bytes(
-        training_memory(subject, counting.workload(subject, Request(ctx=context, batch=batch)), recipe)
-    )
+    return sent_bytes(subject, counting.workload(subject, Request(ctx=context, batch=batch)), recipe)
 
 
 def value(law: Sequence[int], batch: int, context: int) -> int:

@@ -462,7 +462,7 @@ def _saved(model: LoadedModel, work: Workload, terms: Counting, layout: Layout, 
     answered, or has no such polynomial."""
     from sympy import expand
 
-    from tfacct.reports.training import training_memory
+    from tfacct.training.memory import training_memory
     from tfacct.training.saved_formula import SEVERAL, saved_formula
 
     if layout:

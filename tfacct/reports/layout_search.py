@@ -21,14 +21,15 @@ from tfacct.loading.model import LoadedModel
 from tfacct.parallel.mesh import Mesh, divisors, replicated
 from tfacct.parallel.stages import microbatches
 from tfacct.parallel.verified import TORCH_PLAN
-from tfacct.reports import layouts, pipes
 from tfacct.reports import mesh as meshes
+from tfacct.reports import pipes
 from tfacct.reports.meshes_tried import served, trained
 from tfacct.reports.ranks import as_one_has_them, stages_of
-from tfacct.reports.training import refusal as alone_refused
+from tfacct.training import layouts
 from tfacct.training.memory import TrainingMemory
 from tfacct.training.recipe import Recipe
 from tfacct.training.step import TrainingStep
+from tfacct.training.unsupported import alone, model_of_rank, refusal, unsupported_layout
 
 
 class Candidate(NamedTuple):
@@ -164,14 +165,15 @@ class TrainingSearch:
         shares = min(mesh.fsdp, 2) if self.pads else mesh.fsdp
         key = _rank_shape(mesh), min(mesh.pp, 2), mesh.cp, min(mesh.dp, 2), mesh.zero, shares
         if key not in self.unsupported:
-            self.unsupported[key] = layouts.unsupported(self.model, replace(self.recipe, mesh=mesh))
+            found = unsupported_layout(self.model, replace(self.recipe, mesh=mesh))
+            self.unsupported[key] = None if found is None else found.reason
         if (why := self.unsupported[key]) is not None:
             return why
         own = mesh.tp, mesh.ep
         if own not in self.whys:
-            self.ranks[own] = layouts.model_of_rank(self.model, mesh)
-            recipe = layouts.alone(replace(self.recipe, mesh=mesh))
-            self.whys[own] = alone_refused(self.ranks[own], recipe)
+            self.ranks[own] = model_of_rank(self.model, mesh)
+            recipe = alone(replace(self.recipe, mesh=mesh))
+            self.whys[own] = refusal(self.ranks[own], recipe)
         return self.whys[own]
 
     def _largest(self, mesh: Mesh) -> tuple[int, int, int]:

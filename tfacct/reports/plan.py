@@ -20,9 +20,9 @@ from tfacct.output.report import Column, Report, Row, Table
 from tfacct.parallel.mesh import Mesh
 from tfacct.reports import compose, counting, sentences
 from tfacct.reports.layout_search import Candidate, SearchResult, search_serving, search_training
-from tfacct.reports.training import refusal
 from tfacct.reports.unruled import unruled
 from tfacct.training.recipe import Recipe
+from tfacct.training.unsupported import refusal
 
 if TYPE_CHECKING:
     from tfacct.reports.budget import Budget

@@ -14,10 +14,11 @@ from tfacct.output.report import Report, Tick, unwatched
 from tfacct.reports.conventions import TRAINING
 from tfacct.reports.counting import Counting
 from tfacct.reports.statements import DTYPES, proof_report
-from tfacct.reports.training import refusal, training_memory
 from tfacct.training.bounds import answered_groups
+from tfacct.training.memory import training_memory
 from tfacct.training.recipe import Recipe
 from tfacct.training.saved_formula import SEVERAL, saved_formula
+from tfacct.training.unsupported import refusal
 from tfacct.verify.proof import Proven
 from tfacct.verify.step_proof import Grid, Point
 

@@ -17,12 +17,12 @@ from tfacct.loading.links import NODE, Link
 from tfacct.loading.model import LoadedModel
 from tfacct.parallel.mesh import Mesh, Schedule
 from tfacct.reports.placed import MEASURED, check_heads
-from tfacct.reports.training import training_memory
 from tfacct.timing import divided_time, training_time
 from tfacct.timing.divided_time import Again, DividedParts, Meshed
 from tfacct.timing.kernels import NoKernelError
 from tfacct.timing.training_time import Parts, Trained
 from tfacct.timing.validated import NEWER_STACKS, REPORTED, VALIDATED, Validation
+from tfacct.training.memory import training_memory
 from tfacct.training.recipe import Recipe
 
 DTYPES = ("bf16", "fp8")

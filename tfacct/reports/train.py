@@ -11,27 +11,33 @@ from tfacct.accounts.memory import largest_that_fits
 from tfacct.accounts.step_flops import recomputed_flops
 from tfacct.architecture.parts import mixers
 from tfacct.base import units
-from tfacct.base.errors import UsageError
+from tfacct.base.errors import TfacctError, UsageError
+from tfacct.base.record import record
 from tfacct.base.spelling import option, shell_option
 from tfacct.ledger import paths
 from tfacct.ledger.lines import EXPERTS
-from tfacct.ledger.workload import Request, whole_sequences
+from tfacct.ledger.storage import width
+from tfacct.ledger.workload import Request, Workload, whole_sequences
 from tfacct.loading.model import LoadedModel
-from tfacct.output.report import Column, Report, Row, Table
-from tfacct.reports import cells, compose, counting, lora
+from tfacct.output.report import Column, Report, Row, Table, Tick, unwatched
+from tfacct.reports import cells, compose, counting
 from tfacct.reports.conventions import TRAINING
 from tfacct.reports.counting import LeftOut
 from tfacct.reports.ranks import fitting_words, in_devices
-from tfacct.reports.training import of_another_size, reads_images, refusal, training_memory
 from tfacct.training import offload, states
+from tfacct.training.adapters import adapted_layers, adapters_of, lora_targets, routed, unpacked_elements
 from tfacct.training.batch_sizes import size_facts
 from tfacct.training.bounds import accuracy, decides
+from tfacct.training.exact import ExactStep, exact
 from tfacct.training.graph import SavedTensor
 from tfacct.training.loss import CHUNKS
-from tfacct.training.memory import TrainingMemory
+from tfacct.training.memory import TrainingMemory, training_memory
 from tfacct.training.optimizers import optimizer
+from tfacct.training.parameters import stored
 from tfacct.training.recipe import FP32, NF4, Recipe
 from tfacct.training.recompute import ATTENTION
+from tfacct.training.states import optimizer_memory
+from tfacct.training.unsupported import alone, of_another_size, reads_images, refusal
 
 if TYPE_CHECKING:
     from tfacct.reports.budget import Budget
@@ -215,7 +221,7 @@ def _facts(one: TrainingMemory, fits: dict[str, Any] | None) -> dict[str, Any]:
         **size_facts(one.work, recipe),
         "weights_dtype": recipe.weights_dtype or recipe.dtype,
         "gradient_dtype": recipe.gradient_dtype or (FP32 if recipe.weights_dtype == FP32 else recipe.dtype),
-        "lora_adapters": None if recipe.lora is None else lora.facts(one.model, recipe),
+        "lora_adapters": None if recipe.lora is None else _adapter_facts(one.model, recipe),
         "weights_bytes": step.parameters,
         "optimizer_bytes": step.optimizer_state,
         "master_weights_bytes": step.master_weights,
@@ -243,12 +249,61 @@ def _facts(one: TrainingMemory, fits: dict[str, Any] | None) -> dict[str, Any]:
     }
 
 
-def _layout_facts(one: TrainingMemory) -> dict[str, Any]:
-    if one.recipe.mesh is None:
-        return {"mesh": None, "sent_bytes": None, "whole": None}
-    from tfacct.reports import layouts
+def _stage_facts(one: TrainingMemory) -> dict[str, Any]:
+    """The rank of a pipeline that is shown, its micro-batches, and those in flight, as in the JSON."""
+    mesh, stage = one.recipe.mesh, one.step.stage
+    if mesh is None or stage is None:
+        return {}
+    from tfacct.parallel.stages import microbatches
+    from tfacct.reports import pipes
 
-    return layouts.facts(one)
+    times = microbatches(mesh, one.work.axes(), train=True)
+    return {"stage": stage.rank + 1, "in_flight": stage.in_flight, **pipes.waits_facts(mesh, times, train=True)}
+
+
+def _layout_facts(one: TrainingMemory) -> dict[str, Any]:
+    """The parallel layout of a step, what a rank sends, and the whole model, as in the JSON."""
+    mesh, recipe = one.recipe.mesh, one.recipe
+    if mesh is None:
+        return {"mesh": None, "sent_bytes": None, "whole": None}
+    from tfacct.reports import mesh as meshes
+    from tfacct.training.layouts import sent_bytes
+
+    whole = training_memory(one.model, one.work, alone(recipe))
+    weights, state, gradients = whole.step.parameters, whole.step.optimizer_state, whole.phases[-1].gradients
+    if recipe.shards_weights and recipe.weights_dtype == FP32:  # stored so, and cast when they are gathered
+        tensors, each = stored(one.model), width(FP32)
+        weights = gradients = each.bytes(sum(tensor.copies * tensor.elements for tensor in tensors))
+        state = optimizer_memory(recipe, tensors, each.bits // 8).state
+    return {
+        "mesh": meshes.facts(mesh),
+        "sent_bytes": sent_bytes(one.model, one.work, recipe),
+        **_stage_facts(one),
+        "whole": {
+            "weights_bytes": weights,
+            "optimizer_bytes": state,
+            "gradients_bytes": gradients,
+            "saved_bytes": whole.step.saved_bytes(),
+        },
+    }
+
+
+def _adapter_facts(model: LoadedModel, recipe: Recipe) -> dict[str, Any]:
+    """The adapters, as in the JSON."""
+    targets, modules = lora_targets(recipe.lora or ""), model.config.hf_module_paths()
+    layers = adapted_layers(model, targets)
+    on = list(dict.fromkeys(line.path for layer in layers for line in layer.matmuls))
+    adapters, _ = adapters_of(model, recipe)
+    return {
+        "rank": targets.rank,
+        "dtype": recipe.adapter_dtype,
+        "dropout": recipe.lora_dropout,
+        "weights": recipe.weights_dtype or recipe.dtype,
+        "products": [paths.short(path) for path in on],
+        "modules": list(dict.fromkeys(modules.get(path, path) for path in on)),
+        "params": sum(len(each.numbers) * int(each.elements) for each in adapters),
+        "bytes": sum(len(each.numbers) * int(each.bytes) for each in adapters),
+    }
 
 
 # Saved tensors.
@@ -597,6 +652,45 @@ def _sizes(named: dict[str, int], largest: int) -> str:
     return ", ".join(f"{name} {units.in_binary_unit(int(size), unit)}" for name, size in named.items())
 
 
+def _adapters(one: TrainingMemory, facts: dict[str, Any]) -> str:  # noqa: ARG001
+    """How large the adapters are."""
+    own = facts["lora_adapters"]
+    words = f"{own['params']:,} parameters, {units.binary(own['bytes'])}"
+    return f"Adapters: rank {own['rank']} in {own['dtype']}, {words}. Other weights are frozen."
+
+
+def _adapted(one: TrainingMemory, facts: dict[str, Any]) -> str:  # noqa: ARG001
+    """Which layers have adapters, by their own names."""
+    modules = one.model.config.hf_module_paths()
+    layers = adapted_layers(one.model, lora_targets(one.recipe.lora or ""))
+    named = ", ".join(dict.fromkeys(layer.name(modules) for layer in layers))
+    experts = "; not on routers and routed experts (peft: target_parameters)" if routed(one.model) else ""
+    return f"Adapters are on {named}{experts}."
+
+
+def _lora_saves_more(one: TrainingMemory, facts: dict[str, Any]) -> str:
+    """LoRA next to full fine-tuning, if it saves more."""
+    weights = one.recipe.weights_dtype if one.recipe.autocast else None
+    full = replace(one.recipe, lora=None, adapter_dtype=FP32, lora_dropout=0.0, weights_dtype=weights)
+    try:
+        saved = training_memory(one.model, one.work, full).step.saved_bytes()
+    except TfacctError:
+        return ""
+    if facts["saved_bytes"] <= saved:
+        return ""
+    own, other = units.binary(facts["saved_bytes"]), units.binary(saved)
+    in_fp32 = one.recipe.adapter_dtype != one.recipe.dtype and not one.recipe.autocast
+    lever = f": try {option('adapter_dtype', one.recipe.dtype)}" if in_fp32 else ""
+    return f"LoRA saves {own} of activations, full fine-tuning {other}{lever}."
+
+
+def _prepared(one: TrainingMemory, facts: dict[str, Any]) -> str:  # noqa: ARG001
+    """What peft's preparation of 4-bit weights adds."""
+    more = units.binary(2 * unpacked_elements(one.model))
+    also = "" if one.recipe.recompute == "full" else f", and sets {option('recompute', 'full')}"
+    return f"peft's prepare_model_for_kbit_training casts 16-bit weights to fp32 (+{more}, not included){also}."
+
+
 def _packed(one: TrainingMemory, facts: dict[str, Any]) -> str:  # noqa: ARG001
     row = one.recipe.runs(one.work)
     flash = f"flash attention needs no mask: {option('batch', 1)} {option('ctx', row.tokens)}"
@@ -673,22 +767,22 @@ def _mesh(**least: int) -> Callable[[TrainingMemory], object]:
 
 NOTES = (
     Note(1, lambda one: one.least < one.peak.total, "The order of the parameters decides the optimizer's temporaries."),
-    Note(1, lambda one: one.recipe.lora, lora.saves_more),
+    Note(1, lambda one: one.recipe.lora, _lora_saves_more),
     Note(1, _mesh(), _sent),
     Note(1, lambda one: one.recipe.offload, lambda one, _: offload.words(one.host)),
     Note(1, lambda one: one.recipe.packing, _packed),
     Note(2, _mesh(pp=1), _stage),
     Note(2, _mesh(ep=1), _experts),
     Note(2, _mesh(parts=1), "Buffers for keys and values of other ranks are not included."),
-    Note(2, lambda one: one.recipe.lora, lora.size),
+    Note(2, lambda one: one.recipe.lora, _adapters),
     Note(2, lambda one: one.recipe.lora is None, _precision),
     Note(2, None, _saved),
     Note(2, lambda one: optimizer(one.recipe.optimizer).paged, "Optimizer state is paged: it can move to the host."),
     Note(2, lambda one: one.model.quantized, "The published weights are quantized; these are in {weights_dtype}."),
     Note(3, lambda one: one.recipe.loss == "chunked", "Head and loss run in {chunks} chunks of the tokens."),
-    Note(2, lambda one: one.recipe.weights_dtype == NF4, lora.prepared),
+    Note(2, lambda one: one.recipe.weights_dtype == NF4, _prepared),
     Note(3, lambda one: one.recipe.weights_dtype == NF4, "One 4-bit weight at a time is unpacked for its gradient."),
-    Note(3, lambda one: one.recipe.lora, lora.places),
+    Note(3, lambda one: one.recipe.lora, _adapted),
     Note(
         3,
         lambda one: one.recipe.lora and one.model.architecture.classes,
@@ -703,3 +797,168 @@ NOTES = (
     Note(3, None, _labels),
     Note(3, None, "This is the second step, when the optimizer state exists."),
 )
+
+
+# `--exact`: the class itself.
+
+
+@record
+class Measured:
+    """A model's step of the class, and that of the formula, or why there is none."""
+
+    model: LoadedModel
+    work: Workload
+    recipe: Recipe
+    step: ExactStep
+    formula: TrainingMemory | None = None
+    no_formula: str | None = None
+
+    @property
+    def error(self) -> Fraction | None:
+        """How far the formula's peak is from the class's, as a share of that."""
+        return None if self.formula is None else _share_off(int(self.formula.peak.total), self.step.peak_bytes)
+
+
+def measure(model: LoadedModel, work: Workload, recipe: Recipe, progress: Tick = unwatched) -> Measured:
+    """One training step of the class, and of the formula where it answers. Raises TfacctError."""
+    if recipe.mesh is not None:
+        raise UsageError(
+            f"nothing divides a class on the meta device: {option('exact', True)} runs on one device",
+            f"leave the parallel layout out, or {option('exact')}",
+        )
+    step = exact(model, work, recipe, progress)
+    try:
+        return Measured(model, work, recipe, step, training_memory(model, work, recipe))
+    except TfacctError as error:
+        return Measured(model, work, recipe, step, None, error.message)
+
+
+def slow_words(models: Sequence[LoadedModel]) -> str | None:
+    """Warning about a class that takes long to run; None of others."""
+    found = ((one.name, part.hf_loop) for one in models for part in one.architecture.parts() if part.hf_loop)
+    name, loop = next(found, (None, None))
+    return None if name is None else f"hint: the class of {name} loops over {loop}"
+
+
+def train_exact(
+    models: Sequence[LoadedModel],
+    request: Request,
+    recipe: Recipe,
+    *,
+    fit: Budget | None = None,
+    by: str = "phase",
+    progress: Tick = unwatched,
+) -> Report:
+    """Bytes of a training step of the class itself. `fit`: the memory of a device. Needs torch and transformers.
+    Raises TfacctError."""
+    recipe = recipe.checked()
+    if len(models) > 1:
+        raise UsageError(f"{option('exact', True)} runs the class of one model", "name one MODEL")
+    (model,) = models
+    if request.decode or request.tokens is not None:
+        raise whole_sequences("train")
+    if by != "phase":
+        raise UsageError(f"{option('by', by)} does not work with {option('exact', True)}", "its table is by module")
+    one = measure(model, counting.workload(model, request), recipe, progress)
+    facts = _exact_facts(one, fit)
+    runs = f"{one.step.class_name} with {one.step.attention}"
+    return compose.report(
+        "train",
+        [model],
+        _exact_table(one.step),
+        [facts],
+        title=f"{compose.name_of(model)}: a training step in {states.precision(recipe)},"
+        f" {compose.workload_words([model], request)}, {recipe.description}",
+        answer=_exact_answer(one, fit),
+        convention=f"{runs} on the meta device: every tensor that autograd saves, and every tensor that is alive",
+        notes=lambda _: [*_exact_notes(one), *(fit.notes if fit is not None else ())],
+        counted=f"by running {runs}, not by a formula",
+        requests=[request],
+        headline="peak_bytes",
+        record="train-exact",
+    )
+
+
+def _exact_answer(one: Measured, fit: Budget | None) -> str:
+    step = one.step
+    versions = ", ".join(f"{name} {'.'.join(version.split('.')[:2])}" for name, version in step.versions.items())
+    needs = f"{units.binary(step.peak_bytes)} at its peak ({step.peak_bytes:,} bytes)"
+    how = f"measured by running {step.class_name} on the meta device ({versions})"
+    if fit is None:
+        return f"Needs {needs}, {how}."
+    return f"{'Fits' if step.peak_bytes <= fit.usable else 'Does not fit'} {fit.where}: needs {needs}, {how}."
+
+
+def _exact_notes(one: Measured) -> Iterator[str]:
+    step = one.step
+    yield (
+        f"Peak phase: {step.peak_phase}. Weights {units.binary(step.parameter_bytes)}, all gradients"
+        f" {units.binary(step.gradient_bytes)}, optimizer state {units.binary(step.optimizer_bytes)}."
+    )
+    if one.formula is None or one.error is None:
+        yield f"The formula has no answer: {one.no_formula}."
+    else:
+        peak = int(one.formula.peak.total)
+        yield f"The formula gives {units.binary(peak)} ({peak:,} bytes): {error_words(one.error)}."
+    yield NOT_INCLUDED
+
+
+def error_words(error: Fraction) -> str:
+    """A formula's error in words: `0.02% more`."""
+    if error == 0:
+        return "the same"
+    size, side = abs(error) * 100, "more" if error > 0 else "less"
+    places = next((places for places in (1, 2, 3, 4) if round(size, places)), None)
+    return f"under 0.0001% {side}" if places is None else f"{units.decimals(size, places)}% {side}"
+
+
+def _share_off(formula: int, measured: int) -> Fraction:
+    return Fraction(formula - measured, measured) if measured else Fraction(0)
+
+
+def _exact_table(step: ExactStep) -> Table:
+    """Saved bytes by the modules that save them, largest first."""
+    columns = (
+        Column("module", "saved for backward by"),
+        Column("bytes", "bytes", "bytes"),
+        Column("share", "share", "share"),
+        Column("bar", "", "bar", drop=5),
+    )
+    rows: tuple[Row, ...] = tuple(
+        cells.with_share({"module": module, "bytes": size}, size, step.saved_bytes)
+        for module, size in step.saved_by.items()
+    )
+    return columns, (rows,), ({"module": "saved for backward", "bytes": step.saved_bytes, "share": Fraction(1)},)
+
+
+def _exact_facts(one: Measured, fit: Budget | None) -> dict[str, Any]:
+    step, recipe, formula = one.step, one.recipe, one.formula
+    fits = None
+    if fit is not None:
+        fits = {**fit.facts, "fits": step.peak_bytes <= fit.usable}
+    return {
+        "workload": counting.workload_facts(one.work, dtype=recipe.dtype),
+        "class_name": step.class_name,
+        "versions": step.versions,
+        "seconds": round(step.seconds, 3),
+        "attention": step.attention,
+        "dtype": recipe.dtype,
+        "optimizer": recipe.optimizer,
+        "recompute": recipe.recompute,
+        "loss": recipe.loss,
+        "weights_dtype": recipe.weights_dtype or recipe.dtype,
+        "lora": recipe.lora,
+        "weights_bytes": step.parameter_bytes,
+        "optimizer_bytes": step.optimizer_bytes,
+        "gradients_bytes": step.gradient_bytes,
+        "saved_bytes": step.saved_bytes,
+        "peak_bytes": step.peak_bytes,
+        "peak_phase": step.peak_phase,
+        "exact": True,
+        "formula_saved_bytes": None if formula is None else int(formula.step.saved_bytes()),
+        "formula_peak_bytes": None if formula is None else int(formula.peak.total),
+        "formula_error": None if one.error is None else float(one.error),
+        "formula_why_not": one.no_formula,
+        "fit": fits,
+        "lines": [{"module": module, "bytes": size} for module, size in step.saved_by.items()],
+    }

@@ -15,13 +15,11 @@ from tfacct.output.report import Column, Report, Row, Table, Tick, unwatched
 from tfacct.reports import compose, counting
 from tfacct.reports.conventions import TRAINING
 from tfacct.reports.counting import Counting
-from tfacct.reports.train import trainable
-from tfacct.reports.train_exact import adapters_of, error_words
-from tfacct.reports.training import training_memory
+from tfacct.reports.train import error_words, trainable
 from tfacct.training import bounds
 from tfacct.training.bounds import SAVED_LIMIT
 from tfacct.training.exact import ExactStep, exact, tracked_peak
-from tfacct.training.memory import TrainingMemory
+from tfacct.training.memory import TrainingMemory, training_memory
 from tfacct.training.recipe import Recipe
 from tfacct.verify.checks import in_one_go
 
@@ -107,7 +105,7 @@ def verify_train(
 def _verified(model: LoadedModel, work: Workload, recipe: Recipe, progress: Tick) -> Verified:
     recipe = recipe.for_model(model)
     formula = training_memory(model, work, recipe)  # says what it does not answer before the class is built
-    step = exact(model, work, recipe, adapters_of(model, recipe), progress)
+    step = exact(model, work, recipe, progress)
     bound = bound_of(model, work, recipe)
     of_saved = max(bound, Fraction(SAVED_LIMIT) / 100)  # a bound is the peak's, of formulas that save nearly as much
     compared = [

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import fields
 from importlib.metadata import version
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 from tfacct.base.errors import MissingExtraError, TfacctError, UsageError, cut
 from tfacct.base.spelling import option, setting
@@ -20,6 +20,7 @@ from tfacct.ledger.torch_parameters import TorchParameter
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Tick, unwatched
+from tfacct.training.adapters import lora_targets, target_modules
 from tfacct.training.loss import CHUNKS
 from tfacct.training.optimizers import FP32_BYTES
 from tfacct.training.recipe import FP32, NF4, Recipe
@@ -32,9 +33,6 @@ UPDATE = "optimizer step"
 """Name of the last phase."""
 VALUES = ("meta tensor", "meta device", "aten::_local_scalar_dense", "nonzero", "Cannot copy out")
 """Words of torch where a class reads the values of a tensor on meta."""
-
-Adapters: TypeAlias = tuple[int, Iterable[str]] | None
-"""LoRA's rank, and the names of the modules that it adapts."""
 
 RUNS = frozenset(
     "dtype optimizer recompute attention gradient_accumulation keep_logits loss lora adapter_dtype lora_dropout"
@@ -74,9 +72,7 @@ class Built(NamedTuple):
     attention: str
 
 
-def exact(
-    model: LoadedModel, work: Workload, recipe: Recipe, adapters: Adapters = None, progress: Tick = unwatched
-) -> ExactStep:
+def exact(model: LoadedModel, work: Workload, recipe: Recipe, progress: Tick = unwatched) -> ExactStep:
     """One training step of the class. Raises UsageError where the class refuses the config or cannot run on meta,
     MissingExtraError without a package that it needs."""
     unknown = (each for each in fields(recipe) if each.name not in RUNS)
@@ -88,7 +84,7 @@ def exact(
     if (past := model.past_positions(work)) is not None:
         raise UsageError(f"{model.name}: its class cannot run: {past}")
     started = time.perf_counter()
-    built = build(model, work, recipe, adapters)
+    built = build(model, work, recipe)
     passes = 3 * sum(1 for _ in built.model.modules())  # forward, and forward and backward
     visits = iter(range(1, passes))
 
@@ -123,7 +119,8 @@ def exact(
     on_host = recipe.offloads("optimizer")
     update = parameters + others + gradients + (0 if on_host else memory.update.most)
     peak, phase = max((live.peak.bytes, live.peak.phase), (update, UPDATE), key=lambda end: end[0])
-    packages = ["torch", *(["transformers"] if model.config.hf_module_paths() else []), *(["peft"] if adapters else [])]
+    of_class = bool(model.config.hf_module_paths())
+    packages = ["torch", *(["transformers"] if of_class else []), *(["peft"] if of_class and recipe.lora else [])]
     packages += ["bitsandbytes"] if recipe.weights_dtype == NF4 else []
     return ExactStep(
         class_name,
@@ -139,7 +136,7 @@ def exact(
     )
 
 
-def build(model: LoadedModel, work: Workload, recipe: Recipe, adapters: Adapters = None) -> Built:
+def build(model: LoadedModel, work: Workload, recipe: Recipe) -> Built:
     """The class on meta, or the reference model of a model that has none, with a batch. Raises TfacctError."""
     try:
         from tfacct.meta import model as meta
@@ -157,7 +154,7 @@ def build(model: LoadedModel, work: Workload, recipe: Recipe, adapters: Adapters
     refused: UsageError | None = None
     for attention in choices:
         try:
-            found = _class(model, recipe, attention, adapters)
+            found = _class(model, recipe, attention)
         except UsageError as error:
             refused = refused or error
             continue
@@ -173,7 +170,7 @@ def build(model: LoadedModel, work: Workload, recipe: Recipe, adapters: Adapters
     raise refused
 
 
-def _class(model: LoadedModel, recipe: Recipe, attention: str, adapters: Adapters) -> Any:
+def _class(model: LoadedModel, recipe: Recipe, attention: str) -> Any:
     from tfacct.meta import model as meta
 
     weights = None if recipe.weights_dtype == NF4 else recipe.weights_dtype
@@ -189,10 +186,12 @@ def _class(model: LoadedModel, recipe: Recipe, attention: str, adapters: Adapter
             weights_dtype=weights,
             auto=model.config.task_head.auto,
         )
-        if adapters is not None:
+        if recipe.lora is not None:
+            targets = lora_targets(recipe.lora)
             found = meta.with_lora(
                 found,
-                *adapters,
+                targets.rank,
+                target_modules(model, targets),
                 fp32=recipe.adapter_dtype == FP32,
                 dropout=recipe.lora_dropout,
                 in_4_bits=recipe.weights_dtype == NF4,

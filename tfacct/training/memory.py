@@ -1,26 +1,25 @@
-"""A model's training step for a recipe, and the memory that it needs."""
+"""The memory of a training step: its phases and its peak, on one device or on a rank of a parallel layout."""
 
 from __future__ import annotations
 
-from functools import cached_property
+from collections.abc import Callable
+from functools import cached_property, lru_cache, partial
 
+from tfacct.base.errors import UsageError
+from tfacct.base.spelling import option
 from tfacct.ledger.storage import width
-from tfacct.ledger.torch_parameters import TorchParameter
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
-from tfacct.training.adapters import adapters_of, packed_bytes
 from tfacct.training.bounds import Bound, bound
-from tfacct.training.graph import StepGraph
-from tfacct.training.lora import with_adapters
-from tfacct.training.loss import chunked_loss
+from tfacct.training.model_step import graph_of, training_step
 from tfacct.training.offload import HostMemory, on_device, on_host
+from tfacct.training.parameters import stored
 from tfacct.training.phases import Phase, peak, phases
-from tfacct.training.recipe import FP32, NF4, Recipe
-from tfacct.training.recompute import recomputing
-from tfacct.training.saved_tensors import step_graph, with_shared_casts
+from tfacct.training.recipe import FP32, Recipe
 from tfacct.training.states import optimizer_memory, with_gradient_dtype
-from tfacct.training.step import Adapter, TrainingStep
-from tfacct.training.traits import Mode, Traits
+from tfacct.training.step import TrainingStep
+from tfacct.training.traits import mode_of, traits_of
+from tfacct.training.unsupported import check_supported, of_another_size
 
 
 class TrainingMemory:
@@ -62,52 +61,36 @@ class TrainingMemory:
         return self.bound is not None and self.bound.share == 0 and self.least == self.peak.total
 
 
-def graph_of(model: LoadedModel, work: Workload, recipe: Recipe, mode: Mode, traits: Traits) -> StepGraph:
-    """Saved tensors and backward operations of a model's step with a recipe."""
-    return changed(plain_graph(model, work, mode, traits), model, work, recipe, traits)
+def training_memory(model: LoadedModel, work: Workload, recipe: Recipe) -> TrainingMemory:
+    """The memory of a training step; of a parallel layout, that of one rank, and of a pipeline of the rank with the
+    highest peak. Raises TfacctError for a step that is not supported."""
+    recipe = recipe.for_model(model)
+    check_supported(model, recipe)
+    if of_another_size(model, work):
+        own = f"the class trains on images of its own size only: {model.context:,} tokens"
+        raise UsageError(f"{model.name}: {own}", option("ctx", model.context))
+    if recipe.mesh is None:
+        run = recipe.runs(work)
+        graph = graph_of(model, run, recipe, mode_of(model, recipe), traits_of(model))
+        return TrainingMemory(model, work, recipe, training_step(model, run, recipe, graph, stored(model)))
+    from tfacct.training.layouts import sequences_of_rank, steps_of_ranks
+
+    steps = steps_of_ranks(model, sequences_of_rank(model, recipe.mesh, work), recipe)
+    return max((TrainingMemory(model, work, recipe, step) for step in steps), key=lambda one: int(one.peak.total))
 
 
-def changed(graph: StepGraph, model: LoadedModel, work: Workload, recipe: Recipe, traits: Traits) -> StepGraph:
-    """The graph as a recipe changes it: with adapters, parts that run again, the loss in chunks."""
-    if recipe.lora is not None:
-        graph = with_adapters(graph, model, recipe)
-    if recipe.recomputed_modules:
-        graph = recomputing(graph, recipe.recomputed_modules, traits)
-    if recipe.loss == "chunked":
-        graph = chunked_loss(graph, work.batch, work.tokens, frozen=recipe.lora is not None)
-    return with_shared_casts(graph)
+def memory_at(model: LoadedModel, recipe: Recipe) -> Callable[[Workload], TrainingMemory]:
+    """The memory of a model's training step at any workload; the last one is cached. Raises TfacctError for a recipe
+    that is not supported."""
+    recipe = recipe.checked()
+    check_supported(model, recipe)
+    return lru_cache(maxsize=1)(partial(training_memory, model, recipe=recipe))
 
 
-def plain_graph(model: LoadedModel, work: Workload, mode: Mode, traits: Traits) -> StepGraph:
-    """The same of full fine-tuning that recomputes nothing, or full layers."""
-    model = model.running("expanded")
-    return step_graph(model.architecture, model.ledger, work.axes(), mode, traits)
-
-
-def training_step(
-    model: LoadedModel, work: Workload, recipe: Recipe, graph: StepGraph, parameters: list[TorchParameter]
-) -> TrainingStep:
-    """The step of a recipe that trains these parameters."""
-    compute, stored = width(recipe.dtype), width(FP32 if recipe.autocast else recipe.dtype)
-    adapters, bytes_each = tuple[Adapter, ...](), stored.bits // 8
-    if recipe.lora is not None:
-        adapters, parameters = adapters_of(model, recipe)
-        bytes_each = width(recipe.adapter_dtype).bits // 8
-    memory = optimizer_memory(recipe, parameters, bytes_each)
-    return TrainingStep(
-        graph,
-        model.running("expanded").ledger,
-        work.axes(),
-        compute,
-        stored,
-        optimizer_state=memory.state,
-        master_weights=memory.master_weights,
-        update=memory.update.most,
-        uncertain=memory.update.most - memory.update.least,
-        recompute=recipe.recompute == "full",
-        offloads_inputs=recipe.offloads("activations"),
-        accumulates=recipe.accumulates,
-        keeps_logits=recipe.keep_logits,
-        adapters=adapters,
-        frozen=packed_bytes(model) if recipe.weights_dtype == NF4 else None,
-    )
+def unsure(model: LoadedModel, recipe: Recipe) -> bool:
+    """True if the order of the parameters decides the temporaries of the optimizer."""
+    if recipe.mesh is not None:
+        return False  # no such optimizer is counted there
+    each = width(FP32 if recipe.autocast else recipe.dtype).bits // 8
+    update = optimizer_memory(recipe, stored(model), each).update
+    return update.most > update.least

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from math import isqrt
-from typing import Any
 
-from tfacct.base.spelling import option
 from tfacct.ledger import paths
 from tfacct.ledger.evaluated import Tensor
 from tfacct.ledger.groups import Ledger
@@ -15,7 +12,7 @@ from tfacct.ledger.lines import PIXELS
 from tfacct.ledger.torch_parameters import TorchParameter
 from tfacct.loading.model import LoadedModel
 from tfacct.parallel.shards import corrects
-from tfacct.training.traits import OUTPUT_PROJECTION_FIRST, UNVERIFIED_DEFAULTS, unverified_fields
+from tfacct.training.traits import OUTPUT_PROJECTION_FIRST
 
 IN, OUT = (paths.in_every(paths.BLOCKS, f"attn.{name}") for name in ("q_proj", "o_proj"))
 
@@ -49,31 +46,6 @@ def _stored(subject: LoadedModel, ledger: Ledger) -> list[TorchParameter]:
         modules = subject.config.hf_module_paths()
         return _out_first(found, modules[IN], modules[OUT])
     return list(found.values())
-
-
-def changed_by(subject: LoadedModel) -> str | None:
-    """Reason why a field of a model's config leaves its training step uncounted; None if no field does."""
-    fields, unsaid = unverified_fields(subject), UNVERIFIED_DEFAULTS.get(subject.family, 0.0)
-    on = next((field for field in fields if said(subject.raw, field, unsaid)), None)
-    if on is None:
-        # A class of decoders that runs as an encoder has another mask, and so it saves other tensors.
-        return "its training step has not been measured with is_causal = false" if _both_ways(subject) else None
-    every = [option("set", f"{field}=0") for field in fields if said(subject.raw, field, unsaid)]
-    count = f"{' and '.join(every)} count{'s' if len(every) == 1 else ''} it without"
-    default = f", the default of its class: {count}" if said(subject.raw, on, None) is None else ""
-    return f"its training step has not been measured with {on} = {json.dumps(said(subject.raw, on, unsaid))}{default}"
-
-
-def _both_ways(subject: LoadedModel) -> bool:
-    return subject.raw.get("is_causal") is False and "is_causal" in type(subject.config).model_fields
-
-
-def said(raw: Mapping[str, Any], field: str, absent: Any) -> Any:
-    """What a config says of a field, which may stand in another (`attn_config.attn_pdrop`)."""
-    outer, _, inner = field.partition(".")
-    if not inner:
-        return raw.get(field, absent)
-    return (raw.get(outer) or {}).get(inner, absent)
 
 
 def _out_first(found: Mapping[tuple[str, int | None], TorchParameter], made: str, out: str) -> list[TorchParameter]:

@@ -14,7 +14,7 @@ from tfacct.ledger.einsum import AXIS
 from tfacct.ledger.storage import width
 from tfacct.ledger.workload import CHUNKS, PATCHES, Workload
 from tfacct.loading.model import LoadedModel
-from tfacct.training.memory import changed, plain_graph
+from tfacct.training.model_step import changed, plain_graph
 from tfacct.training.recipe import FP32, Recipe
 from tfacct.training.step import TrainingStep
 from tfacct.training.traits import mode_of, traits_of

@@ -1,0 +1,596 @@
+"""Training steps that are not supported: one row for each combination of features of a model, recipe and layout.
+
+The errors, the nearest step that is supported, and the support matrix of the documentation follow from the rows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple, TypeAlias
+
+from tfacct.architecture.parts import Attention, Embedding, Experts, LatentAttention, Patches, mixers
+from tfacct.base.errors import TfacctError, UsageError
+from tfacct.base.spelling import option, setting, spelled
+from tfacct.ledger.workload import Workload
+from tfacct.loading.model import LoadedModel
+from tfacct.parallel.mesh import VOCABULARY, Mesh, padded, replicated
+from tfacct.reports import mesh as meshes
+from tfacct.reports import pipes
+from tfacct.reports.one_rank import on_ranks
+from tfacct.reports.unruled import encodes, in_parallel, unruled
+from tfacct.training import bounds
+from tfacct.training.adapters import (
+    ATTENTION,
+    adapted,
+    linear_layers,
+    lora_targets,
+    parameter_words,
+    routed,
+    unknown_targets,
+)
+from tfacct.training.bounds import AttentionKind, exact_advice
+from tfacct.training.optimizers import optimizer
+from tfacct.training.recipe import FP32, NF4, Recipe
+from tfacct.training.saved_tensors import predicts_next_token
+from tfacct.training.traits import UNVERIFIED_DEFAULTS, unverified_fields
+
+LOSSES = frozenset(f"AutoModelFor{what}Classification" for what in ("Sequence", "Token", "Image"))
+"""Kinds of classes whose loss is one class of each sequence, each position, or each image."""
+SMALL_VOCABULARY = 2
+"""A vocabulary of fewer than so many hidden sizes: the forward pass of the loss would need more than its gradient."""
+WIDEST, STEP = 256, 8
+"""The widest head that torch's flash kernel takes, and what it pads others to a multiple of."""
+
+
+# The rows.
+
+
+class Unsupported(NamedTuple):
+    """Features that do not work together, and what to do instead, if not the nearest step that is supported. `{cp}`
+    stands for the option, `{of[odd_heads]}` for the value of a feature."""
+
+    features: str
+    reason: str
+    instead: str = ""
+
+
+def _together(features: str, what: str, instead: str) -> Unsupported:
+    return Unsupported(features, f"{what} is not supported", instead)
+
+
+LAYOUTS = (
+    Unsupported(
+        "unsupported_part", "{of[unsupported_part]}", "`tfacct params` and `comms` count its weights under {fsdp}"
+    ),
+    _together("encoder cp", "an encoder with {cp}", "leave {cp} out"),
+    _together("encoder ulysses", "an encoder with {ulysses}", "leave {ulysses} out"),
+    _together("encoder pp other_axes", "an encoder with {pp} and another axis", "leave {pp} or the others out"),
+    _together("encoder_decoder zero2", "an encoder–decoder with {zero=2}", "leave {zero} out"),
+    _together(
+        "encoder_decoder fsdp fp32_weights",
+        "an encoder–decoder with {fsdp} and {weights_dtype=fp32}",
+        "leave {weights_dtype} out",
+    ),
+    _together("encoder lora other_axes", "LoRA on an encoder in a parallel layout", "leave {lora} or the layout out"),
+    _together("parallel_sublayers lora", "LoRA on parallel sublayers in a parallel layout", "leave {lora} out"),
+    _together("parallel_sublayers computes", "parallel sublayers in this layout", "use {fsdp}"),
+    _together("odd_attention lora", "LoRA on attention with ALiBi, sinks or gates in a layout", "leave {lora} out"),
+    _together("odd_attention computes", "attention with ALiBi, sinks or gates in this layout", "use {fsdp}"),
+    _together("lora uneven", "LoRA with a {tp} that does not divide all heads and widths", "choose another {tp}"),
+    _together("sp ep shared_expert", "{ep} with {sp=True} and a shared expert", "leave {ep} out"),
+    _together("ep expert_bias", "{ep} of experts with biases", "leave {ep} out"),
+    _together("ep recompute_part", "{ep} with {recompute=attention}", "use {recompute=full}"),
+    _together("lora experts", "LoRA with experts in a parallel layout", "leave {lora} or the layout out"),
+    _together("lora mla", "LoRA on latent attention in a parallel layout", "leave {lora} or the layout out"),
+    _together("lora tp norm_over_heads", "LoRA with {tp} and a norm over all heads", "leave {tp} out"),
+    *(
+        _together(f"lora {axis}", f"LoRA with {name}", "use {tp}, {fsdp}, {dp} or {pp}")
+        for axis, name in {
+            "cp": "{cp}",
+            "ulysses": "{ulysses}",
+            "ep": "{ep}",
+            "zero": "{zero}",
+            "sp": "{sp=True}",
+            "megatron": "{tp_plan=megatron}",
+        }.items()
+    ),
+    _together("lora pp dp", "LoRA with {pp} and {dp}", "leave {dp} out"),
+    _together("lora pp tp fsdp", "LoRA with {pp}, {tp} and {fsdp}", "leave one of them out"),
+    _together("lora pp other_schedule", "LoRA with this {schedule}", "use {schedule=1f1b}"),
+    _together("lora fsdp fp32_weights", "LoRA with {fsdp} and {weights_dtype=fp32}", "leave {weights_dtype} out"),
+    _together("lora fsdp bare_layers", "LoRA with {fsdp} where some layers have no adapter", "leave {fsdp} out"),
+    _together("lora pp bare_layers", "LoRA with {pp} where some layers have no adapter", "leave {pp} out"),
+    _together("lora nf4", "LoRA with {weights_dtype=nf4} in a parallel layout", "leave {weights_dtype} out"),
+    _together("lora narrow", "LoRA with a vocabulary below twice the hidden size on a rank", "use a smaller {tp}"),
+    _together("autocast", "autocast in a parallel layout without {fsdp}", "leave {weights_dtype} out"),
+    _together("packing computes", "{packing=True} with more than {fsdp} and {dp}", "leave {packing} out"),
+    _together("offload_activations pp", "{offload=activations} with {pp}", "leave one of them out"),
+    _together("eager cp", "{attention=eager} with {cp}", "use {attention=sdpa}"),
+    _together("eager ulysses", "{attention=eager} with {ulysses}", "use {attention=sdpa}"),
+    _together("eager sp", "{attention=eager} with {sp=True}", "use {attention=sdpa}"),
+    _together("whole_tensor_optimizer", "this {optimizer} in a parallel layout", "use {optimizer=adamw}"),
+)
+"""Combinations with a parallel layout."""
+
+STEPS = (
+    Unsupported(
+        "no_class", "transformers has no class for it, and the formula of a training step covers its classes only"
+    ),
+    Unsupported("other_class", "its transformers class runs another model: {of[other_class]}"),
+    Unsupported(
+        "head_and_classes",
+        "the loss of a language model's head together with that of classes has not been measured",
+    ),
+    Unsupported("no_loss", "its class computes no loss"),
+    Unsupported("other_loss", "the loss of this class has not been measured for {of[other_loss]}"),
+    Unsupported("regression", "a regression loss, or one of several labels at once, has not been measured"),
+    Unsupported("unverified_field", "its training step has not been measured with {of[unverified_field]}"),
+    Unsupported("bidirectional_decoder", "its training step has not been measured with is_causal = false"),
+    Unsupported(
+        "partial_patches",
+        "images of {of[partial_patches][0]:,} pixels are no whole patches of {of[partial_patches][1]:,}, which has not"
+        " been measured",
+    ),
+    Unsupported("fp16 encoder_decoder", "its class bounds the results of layers in fp16, which has not been measured"),
+    Unsupported("fp16 experts", "a training step with experts has been measured in bf16 and fp32 only"),
+    Unsupported(
+        "quantized lora weights_of_step", "its weights are quantized: adapters on them have been measured in nf4 only"
+    ),
+    Unsupported("sdpa odd_heads", "sdpa has not been measured with heads of {of[odd_heads]}"),
+    Unsupported(
+        "sdpa fp32 grouped_heads",
+        "the formula has no grouped heads in fp32 with sdpa: torch runs its math kernel for them, which saves the"
+        " scores of all queries and keys",
+    ),
+    Unsupported("packing no_packing", "{packing=True} needs a decoder with attention in every layer"),
+    Unsupported(
+        "autocast adapters_16bit",
+        "peft makes adapters in fp32 next to fp32 weights: leave {adapter_dtype} out",
+    ),
+    Unsupported("lora unknown_targets", "{of[unknown_targets]}"),
+    Unsupported(
+        "lora experts no_attention_adapters",
+        "adapters on the MLPs of a model with routed experts are counted only together with some on attention",
+    ),
+    Unsupported("lora one_layer", "adapters on a single layer are not counted"),
+    Unsupported("lora small_vocabulary", "adapters are counted with vocabularies of twice the hidden size or more"),
+    Unsupported("unmeasured", "{of[unmeasured]}"),
+)
+"""Combinations on one device, or of what one rank computes."""
+UNSUPPORTED = (*LAYOUTS, *STEPS)
+
+
+# Features.
+
+Test: TypeAlias = Callable[[LoadedModel, Recipe], object]
+
+
+def _axis(name: str) -> Test:
+    return lambda _, recipe: recipe.mesh is not None and getattr(recipe.mesh, name) > 1
+
+
+def _mesh(test: Callable[[Mesh], object]) -> Test:
+    return lambda _, recipe: recipe.mesh is not None and test(recipe.mesh)
+
+
+def _recipe(test: Callable[[Recipe], object]) -> Test:
+    return lambda _, recipe: test(recipe)
+
+
+def _config(test: Callable[[LoadedModel], object]) -> Test:
+    return lambda model, _: test(model)
+
+
+def _shape(test: Callable[[LoadedModel], object]) -> Test:
+    return lambda model, _: model.once(test)
+
+
+def _attention(test: Callable[[Attention], object]) -> Test:
+    return _shape(lambda model: any(isinstance(one, Attention) and test(one) for one in model.architecture.parts()))
+
+
+def _experts(test: Callable[[Experts], object]) -> Test:
+    return _shape(lambda model: any(isinstance(one, Experts) and test(one) for one in model.architecture.parts()))
+
+
+def computes_part(mesh: Mesh) -> bool:
+    """True if ranks divide more than weights and sequences, so that each computes something else than one device."""
+    return mesh.ranks != mesh.fsdp * mesh.dp or mesh.ep > 1
+
+
+def _unsupported_part(model: LoadedModel, recipe: Recipe) -> str | None:
+    mesh = recipe.mesh
+    part = unruled(model.architecture) if mesh is not None and mesh.ranks > mesh.pp else None
+    if part is None or mesh is None:
+        return None
+    if recipe.lora is None and not computes_part(mesh) and meshes.divides_weights(model, mesh):
+        return None
+    return _step_reason(model, alone(recipe)) or f"no rule for {part} on a mesh"
+
+
+def _uneven(model: LoadedModel, recipe: Recipe) -> object:
+    ledger, mesh = model.ledger, recipe.mesh
+    return mesh and (replicated(ledger, mesh) or {axis for axis, _ in padded(ledger, mesh)} - {VOCABULARY})
+
+
+def _narrow(model: LoadedModel, recipe: Recipe) -> bool:
+    """True if a rank's vocabulary is smaller than that of models whose LoRA steps were measured."""
+    embed, tp = model.architecture.embed, 1 if recipe.mesh is None else recipe.mesh.tp
+    return not (isinstance(embed, Embedding) and embed.vocab >= SMALL_VOCABULARY * embed.hidden * tp)
+
+
+def _bare_layers(model: LoadedModel, recipe: Recipe) -> bool:
+    """True if layers of some kind have no adapter."""
+    on = adapted(model, lora_targets(recipe.lora or ""))
+    kinds = (group for group in model.ledger.groups if group.numbers)
+    return any(on.isdisjoint(line.path for line in group.lines) for group in kinds)
+
+
+def _other_loss(model: LoadedModel) -> str | None:
+    shape = model.architecture
+    measured = shape.head is not None or shape.classes is None or model.config.task_head.auto in LOSSES
+    return None if measured else model.family
+
+
+def _regression(model: LoadedModel) -> bool:
+    shape, problem = model.architecture, model.raw.get("problem_type")
+    if shape.head is not None or shape.classes is None:
+        return False
+    return shape.classes.classes == 1 or problem not in (None, "single_label_classification")
+
+
+def unverified_field(model: LoadedModel) -> str | None:
+    """A field of the config that changes the step in ways that were not measured, with its value; None if none does."""
+    fields, default = unverified_fields(model), UNVERIFIED_DEFAULTS.get(model.family, 0.0)
+    every = [field for field in fields if _value(model.raw, field, default)]
+    if not every:
+        return None
+    without = [option("set", f"{field}=0") for field in every]
+    count = f"{' and '.join(without)} count{'s' if len(every) == 1 else ''} it without"
+    absent = f", the default of its class: {count}" if _value(model.raw, every[0], None) is None else ""
+    return f"{every[0]} = {json.dumps(_value(model.raw, every[0], default))}{absent}"
+
+
+def _value(raw: Mapping[str, Any], field: str, absent: Any) -> Any:
+    """The value of a field of a config, which can be in another field (`attn_config.attn_pdrop`)."""
+    outer, _, inner = field.partition(".")
+    if not inner:
+        return raw.get(field, absent)
+    return (raw.get(outer) or {}).get(inner, absent)
+
+
+def bidirectional_decoder(model: LoadedModel) -> bool:
+    """True of a class of decoders that runs as an encoder: with another mask it saves other tensors."""
+    return model.raw.get("is_causal") is False and "is_causal" in type(model.config).model_fields
+
+
+def reads_images(model: LoadedModel) -> bool:
+    """True of an image encoder, whose class trains on one size of images."""
+    return isinstance(model.architecture.embed, Patches)
+
+
+def of_another_size(model: LoadedModel, work: Workload) -> bool:
+    """True of images of another size, which the class refuses in training."""
+    return reads_images(model) and work.tokens != model.context
+
+
+def _partial_patches(model: LoadedModel) -> tuple[int, int] | None:
+    side, patch = (getattr(model.config, name, 1) for name in ("image_size", "patch_size"))
+    return (side, patch) if reads_images(model) and side % patch else None
+
+
+def _quantized(model: LoadedModel) -> bool:
+    """True if the weights are quantized and not in FP8: those are counted as converted to the dtype of the step, as
+    without adapters."""
+    quantization = model.raw.get("quantization_config")
+    fp8 = isinstance(quantization, Mapping) and quantization.get("quant_method") == "fp8"
+    return model.quantized and not fp8
+
+
+def _odd_heads(model: LoadedModel, recipe: Recipe) -> str | None:
+    """Size of heads that torch's fused kernels do not take as they are, and which they take."""
+    for part in model.architecture.attentions:
+        latent = isinstance(part, LatentAttention)
+        widths = (part.query, part.value_dim) if isinstance(part, LatentAttention) else (part.axes()["H"],)
+        heads = next((one for one in widths if one % STEP or (one > WIDEST and not latent)), None)
+        if heads is None:
+            continue
+        measured = f"{heads}: multiples of {STEP} up to {WIDEST} have"
+        if recipe.in_fp32 or latent:  # the flash kernel does not run at all
+            return measured
+        if heads > WIDEST:
+            return f"{measured}, and torch's flash kernel takes none wider, so another one would run"
+        return f"{measured}, and torch pads others for its flash kernel, here to {-(-heads // STEP) * STEP}"
+    return None
+
+
+def _no_packing(model: LoadedModel) -> bool:
+    """True if no attention mask can separate sequences that are packed into one row."""
+    shape = model.architecture
+    recurrent = any(name in mixers() for stack in shape.stacks for name, _ in stack.block.parts())
+    return shape.encoder is not None or not predicts_next_token(shape) or recurrent
+
+
+def _no_attention_adapters(model: LoadedModel, recipe: Recipe) -> bool:
+    return not any(path.startswith(ATTENTION) for path in adapted(model, lora_targets(recipe.lora or "")))
+
+
+def _small_vocabulary(model: LoadedModel) -> bool:
+    embed = model.architecture.embed
+    return isinstance(embed, Embedding) and embed.vocab < SMALL_VOCABULARY * embed.hidden
+
+
+FEATURES: Mapping[str, tuple[str, Test]] = {
+    **{axis: (f"{{{axis}}}", _axis(axis)) for axis in ("tp", "fsdp", "dp", "pp", "cp", "ulysses", "ep")},
+    "zero": ("{zero}", _mesh(lambda mesh: mesh.zero)),
+    "zero2": ("{zero=2}", _mesh(lambda mesh: mesh.zero > 1)),
+    "sp": ("{sp=True}", _mesh(lambda mesh: mesh.sp)),
+    "megatron": ("{tp_plan=megatron}", _mesh(lambda mesh: mesh.plan != "torch")),
+    "other_axes": ("another axis of the layout", _mesh(lambda mesh: mesh.ranks > mesh.pp)),
+    "other_schedule": ("another {schedule} than 1f1b", _mesh(lambda mesh: mesh.schedule not in ("1f1b", "gpipe"))),
+    "computes": ("more than {fsdp} and {dp}", _mesh(computes_part)),
+    "uneven": ("sizes that {tp} does not divide", _uneven),
+    "unsupported_part": ("a part without a rule", _unsupported_part),
+    "lora": ("LoRA", _recipe(lambda recipe: recipe.lora is not None)),
+    "nf4": ("{weights_dtype=nf4}", _recipe(lambda recipe: recipe.weights_dtype == NF4)),
+    "fp32_weights": ("{weights_dtype=fp32}", _recipe(lambda recipe: recipe.weights_dtype == FP32)),
+    "weights_of_step": ("weights in the dtype of the step", _recipe(lambda recipe: recipe.weights_dtype is None)),
+    "autocast": ("autocast", _recipe(lambda recipe: recipe.autocast)),
+    "adapters_16bit": ("adapters in 16 bits", _recipe(lambda recipe: recipe.lora and recipe.adapter_dtype != FP32)),
+    "fp16": ("{dtype=fp16}", _recipe(lambda recipe: recipe.dtype == "fp16")),
+    "fp32": ("{dtype=fp32}", _recipe(lambda recipe: recipe.in_fp32)),
+    "packing": ("{packing=True}", _recipe(lambda recipe: recipe.packing)),
+    "offload_activations": ("{offload=activations}", _recipe(lambda recipe: recipe.offloads("activations"))),
+    "sdpa": ("{attention=sdpa}", _recipe(lambda recipe: recipe.attention == "sdpa")),
+    "eager": ("{attention=eager}", _recipe(lambda recipe: recipe.attention == "eager")),
+    "recompute_part": ("recomputation of a part of a layer", _recipe(lambda recipe: recipe.recomputed_modules)),
+    "whole_tensor_optimizer": (
+        "an optimizer that needs whole tensors",
+        _recipe(lambda recipe: not optimizer(recipe.optimizer).elementwise),
+    ),
+    "encoder": ("an encoder", _shape(lambda model: encodes(model.architecture))),
+    "encoder_decoder": ("an encoder–decoder", _shape(lambda model: model.architecture.encoder is not None)),
+    "parallel_sublayers": (
+        "parallel sublayers",
+        _shape(lambda model: any(map(in_parallel, model.architecture.stacks))),
+    ),
+    "odd_attention": (
+        "attention with ALiBi, sinks or gates",
+        _attention(lambda one: one.alibi or one.sinks or one.gate or one.scales.queries),
+    ),
+    "grouped_heads": ("grouped query heads", _attention(lambda one: one.group != 1)),
+    "norm_over_heads": ("a norm over all heads", _shape(meshes.gathers_heads)),
+    "mla": ("latent attention", _shape(lambda model: model.architecture.having(LatentAttention))),
+    "experts": ("experts", _shape(routed)),
+    "shared_expert": ("a shared expert", _experts(lambda one: one.shared_width is not None)),
+    "expert_bias": ("experts with biases", _experts(lambda one: one.bias)),
+    "narrow": ("a vocabulary below twice the hidden size on a rank", _narrow),
+    "bare_layers": ("layers without an adapter", lambda model, recipe: recipe.lora and _bare_layers(model, recipe)),
+    "no_class": ("no transformers class", _config(lambda model: not model.config.hf_modules)),
+    "other_class": (
+        "a config that its class runs as another model",
+        _config(lambda model: model.config.hf_unsupported()),
+    ),
+    "head_and_classes": (
+        "a language model's head with classes",
+        _shape(lambda model: model.architecture.head is not None and model.architecture.classes is not None),
+    ),
+    "no_loss": (
+        "a class without a loss",
+        _shape(lambda model: model.architecture.head is None and model.architecture.classes is None),
+    ),
+    "other_loss": ("another loss than that of classes", _config(_other_loss)),
+    "regression": ("regression, or several labels", _config(_regression)),
+    "unverified_field": ("a field that was not measured", _config(unverified_field)),
+    "bidirectional_decoder": ("is_causal = false", _config(bidirectional_decoder)),
+    "partial_patches": ("images of partial patches", _config(_partial_patches)),
+    "quantized": ("quantized weights, not in FP8", _config(_quantized)),
+    "odd_heads": ("head sizes that torch's kernels pad", _odd_heads),
+    "no_packing": ("no decoder with attention in every layer", _shape(_no_packing)),
+    "unknown_targets": (
+        "target modules that are not linear layers",
+        lambda model, recipe: recipe.lora and unknown_targets(model, lora_targets(recipe.lora)),
+    ),
+    "no_attention_adapters": (
+        "no adapter on attention",
+        lambda model, recipe: recipe.lora and _no_attention_adapters(model, recipe),
+    ),
+    "one_layer": ("one layer", _shape(lambda model: sum(stack.count for stack in model.architecture.stacks) < 2)),
+    "small_vocabulary": ("a vocabulary below twice the hidden size", _shape(_small_vocabulary)),
+    "unmeasured": (
+        "a family or group of recipes that was not measured",
+        lambda model, recipe: bounds.refusal(model.family, recipe),
+    ),
+}
+"""Features that the rows name: as the documentation names them, and the value that a model and a recipe have of them,
+false if they do not have the feature."""
+
+
+class Features(dict[str, Any]):
+    """Features of a model and a recipe, each computed when it is read."""
+
+    def __init__(self, model: LoadedModel, recipe: Recipe) -> None:
+        super().__init__()
+        self.model, self.recipe = model, recipe.for_model(model)
+
+    def __missing__(self, name: str) -> Any:
+        self[name] = FEATURES[name][1](self.model, self.recipe)
+        return self[name]
+
+
+class _Options(dict[str, Any]):
+    """Options as a message spells them: `cp`, `attention=eager`."""
+
+    def __missing__(self, key: str) -> str:
+        name, _, value = key.partition("=")
+        return option(name, True if value == "True" else value or None)
+
+
+# The answers.
+
+
+def matching(rows: Sequence[Unsupported], model: LoadedModel, recipe: Recipe) -> Iterator[Unsupported]:
+    """Rows that apply to a model and a recipe, with their reasons written out."""
+    found = Features(model, recipe)
+    words = _Options(of=found)
+    for row in rows:
+        if all(found[name] for name in row.features.split()):
+            yield Unsupported(row.features, row.reason.format_map(words), row.instead.format_map(words))
+
+
+def _step_reason(model: LoadedModel, recipe: Recipe) -> str | None:
+    return next((row.reason for row in matching(STEPS, model, recipe)), None)
+
+
+def unsupported_layout(model: LoadedModel, recipe: Recipe) -> Unsupported | None:
+    """Why a layout does not work with a model or a recipe; None if it does. What one rank computes may still not be
+    supported."""
+    assert recipe.mesh is not None
+    try:
+        check_layout(model, recipe.mesh)
+    except TfacctError as error:
+        return Unsupported("layout", error.message.removeprefix(f"{model.name}: "), error.hint or "")
+    return next(matching(LAYOUTS, model, recipe), None)
+
+
+def unsupported(model: LoadedModel, recipe: Recipe) -> Unsupported | None:
+    """Why a model's training step is not supported; None if it is."""
+    if recipe.mesh is not None:
+        if (found := unsupported_layout(model, recipe)) is not None:
+            return found
+        model, recipe = model_of_rank(model, recipe.mesh), alone(recipe)
+    return next(matching(STEPS, model, recipe), None)
+
+
+def refusal(model: LoadedModel, recipe: Recipe) -> str | None:
+    """The reason alone."""
+    found = unsupported(model, recipe)
+    return None if found is None else found.reason
+
+
+def supports(model: LoadedModel, recipe: Recipe) -> bool:
+    """True if a model's training step is supported."""
+    return unsupported(model, recipe.checked()) is None
+
+
+def check_supported(model: LoadedModel, recipe: Recipe) -> None:
+    """Raises TfacctError for a step that is not supported, with the nearest one that is."""
+    if recipe.mesh is not None:
+        check_layout(model, recipe.mesh)
+        for row in matching(LAYOUTS, model, recipe):
+            instead = "; ".join(filter(None, (parameter_words(model, recipe), row.instead)))
+            raise UsageError(f"{model.name}: {row.reason}", instead)
+        model, recipe = model_of_rank(model, recipe.mesh), alone(recipe)
+    for row in matching(STEPS, model, recipe):
+        raise UsageError(f"{model.name}: {row.reason}", row.instead or _advice(model, recipe))
+
+
+def check_layout(model: LoadedModel, mesh: Mesh) -> None:
+    """Raises TfacctError for a layout that the model's parts and sizes do not allow."""
+    pipes.check_step(mesh)
+    meshes.check_ruled(model, mesh)
+    meshes.check_divided(model, replace(mesh, sp=False))
+
+
+def alone(recipe: Recipe) -> Recipe:
+    """The recipe of what one rank computes: on weights that it has gathered, in the dtype of the pass."""
+    return replace(recipe, mesh=None, weights_dtype=None if recipe.shards_weights else recipe.weights_dtype)
+
+
+def model_of_rank(model: LoadedModel, mesh: Mesh) -> LoadedModel:
+    """The model that a rank of `tp` and `ep` has."""
+    return on_ranks([model.running("expanded")], mesh.tp, mesh.ep)[0]
+
+
+def support_matrix() -> list[dict[str, str]]:
+    """Every unsupported combination, for the documentation: its features in words, the reason, and what to do
+    instead."""
+    words = _Options(of=_Options())
+    labels = {name: label.format_map(words) for name, (label, _) in FEATURES.items()}
+    return [
+        {
+            "features": " + ".join(labels[name] for name in row.features.split()),
+            "reason": row.reason.partition("{of[")[0].format_map(words).rstrip(": "),
+            "instead": row.instead.format_map(words),
+        }
+        for row in UNSUPPORTED
+    ]
+
+
+# The nearest step that is supported.
+
+
+def _advice(model: LoadedModel, recipe: Recipe) -> str:
+    """What to do about a model or a recipe, with the number of its adapters' parameters where that is known."""
+    if model.architecture.head is None and model.architecture.classes is None:
+        return "name a class with a head in architectures"  # no other class computes a loss
+    runs_class = recipe.mesh is None and bool(model.config.hf_modules)
+    slow = any(part.hf_loop for part in model.architecture.parts())
+    ways = (
+        parameter_words(model, recipe),
+        _nearest(model, recipe.for_model(model)),
+        exact_advice(slow=slow) if runs_class else None,
+    )
+    return "; ".join(filter(None, ways)) or "docs/models.md lists the recipes that are answered"
+
+
+def _nearest(model: LoadedModel, recipe: Recipe) -> str | None:
+    """The nearest recipe that is counted; None if there is none."""
+    if not model.config.hf_modules:
+        return f"{option('exact', True)} runs the reference model on one device"
+    other: AttentionKind = "eager" if recipe.attention == "sdpa" else "sdpa"
+    if model.quantized and refusal(model.with_fields({"quantization_config": None}), recipe) is None:
+        return f"{setting('quantization_config')} counts weights in {recipe.dtype}"
+    tied = {"tie_word_embeddings": True}
+    if model.config.hf_unsupported() and refusal(model.with_fields(tied), recipe) is None:
+        typed = spelled("--set tie_word_embeddings=true", "tie_word_embeddings=True")
+        return f"{typed} counts it with a tied head, as its class runs it"
+    bare, packed = {"lora": None, "adapter_dtype": FP32, "lora_dropout": 0.0}, recipe.weights_dtype == NF4
+    adapters = [option("lora"), option("weights_dtype", NF4)] if packed else [option("lora")]
+    adapters += [option("adapter_dtype")] * (recipe.adapter_dtype != FP32) + [option("lora_dropout")] * (
+        recipe.lora_dropout > 0
+    )
+    without: dict[str, tuple[bool, dict[str, Any]]] = {
+        option("weights_dtype", FP32): (recipe.autocast, {"weights_dtype": None}),
+        option("recompute"): (recipe.recompute != "none", {"recompute": "none"}),
+        option("gradient_accumulation"): (recipe.accumulates, {"gradient_accumulation": 1}),
+        _listed(adapters): (recipe.lora is not None, {**bare, "weights_dtype": None} if packed else bare),
+    }
+    unpacked = recipe.lora is not None and recipe.weights_dtype is None
+    named = on_attention(model, recipe.lora) if recipe.lora is not None else []
+    ways: dict[str, tuple[bool, dict[str, Any]]] = {
+        f"{option('attention', other)} is counted": (True, {"attention": other}),
+        f"{option('dtype', 'bf16')} is counted": (recipe.dtype != "bf16", {"dtype": "bf16"}),
+        f"{option('recompute', 'full')} is counted": (bool(recipe.recomputed_modules), {"recompute": "full"}),
+        f"{option('loss', 'whole')} is counted": (recipe.loss == "chunked", {"loss": "whole"}),
+        f"{option('weights_dtype', NF4)} is counted": (unpacked, {"weights_dtype": NF4}),
+        **{f"{option('lora', on)} is counted": (True, {"lora": on}) for on in named},
+        **{
+            f"{option('lora', on)} {option('weights_dtype', NF4)} is counted": (
+                unpacked,
+                {"lora": on, "weights_dtype": NF4},
+            )
+            for on in named
+        },
+        **{f"the step is counted without {names}": way for names, way in without.items()},
+        "the step of one device alone is counted": (recipe.mesh is not None, {"mesh": None}),
+    }
+    for advice, (given, changed) in ways.items():
+        if given and refusal(model, replace(recipe, **changed)) is None:
+            return advice
+    return None
+
+
+def on_attention(model: LoadedModel, text: str) -> list[str]:
+    """The same rank on attention's linear layers, together with those that `text` names, and alone."""
+    modules, targets = model.config.hf_module_paths(), lora_targets(text)
+    own = [layer.name(modules) for layer in linear_layers(model) if layer.path.startswith(ATTENTION)]
+    both = (*targets.names, *own) if targets.names else ()
+    return [f"{targets.rank}:{','.join(dict.fromkeys(names))}" for names in (both, own) if names]
+
+
+def _listed(names: list[str]) -> str:
+    """Options of which all are left out."""
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
