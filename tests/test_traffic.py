@@ -19,7 +19,7 @@ from tfacct.ledger.storage import BF16, BF16_EACH, storage, width
 from tfacct.ledger.workload import Request, Workload
 from tfacct.loading import presets
 from tfacct.loading.model import LoadedModel
-from tfacct.reports.traffic import traffic
+from tfacct.reports.flops import traffic
 
 REQUESTS = {
     "prefill": Request(ctx=23, batch=9),

@@ -104,7 +104,7 @@ class Costs(Asked):
         bytes are those of the one that moves most, and `whole` has the model's. Printed by `flops --bytes`. Raises
         TfacctError.
         """
-        from tfacct.reports.traffic import traffic
+        from tfacct.reports.flops import traffic
 
         asked = request(step, logits=logits)
         return answered(TrafficReport, traffic([self.loaded], asked, dtype=dtype, mesh=of_one_rank(step)))

@@ -60,7 +60,7 @@ def flops(
 
         report = requested(chosen, request, units.read_tokens("--generate", generate), masked=masked)
     elif moved:
-        from tfacct.reports.traffic import traffic
+        from tfacct.reports.flops import traffic
 
         report = traffic(chosen, request, dtype=dtype, mesh=mesh)
     else:

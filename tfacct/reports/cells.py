@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
+from itertools import groupby
 from typing import Any
 
 from tfacct.architecture.parts import CrossAttention, headings
@@ -52,6 +53,17 @@ def with_share(row: Mapping[str, Cell], part: int, whole: int) -> Row:
     """The row with its share of the whole, as a number and as a bar."""
     share = Fraction(part, whole)
     return {**row, "share": share, "bar": share}
+
+
+def sections(rows: Sequence[Row], key: str = "part") -> tuple[tuple[Row, ...], ...]:
+    """The rows in a section for each part, or whatever a key names."""
+    return tuple(tuple(section) for _, section in groupby(rows, key=lambda row: row[key]))
+
+
+def from_to(named: Sequence[tuple[int, str]], words: Callable[[int], str]) -> str:
+    """The answer about several models: the least and the most, each with its model."""
+    (least, small), (most, large) = min(named), max(named)
+    return f"From {words(least)} ({small}) to {words(most)} ({large})."
 
 
 def of_attention(subject: LoadedModel, size: str) -> int | list[int] | None:

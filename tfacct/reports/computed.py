@@ -19,13 +19,6 @@ from tfacct.parallel.work import of_rank
 from tfacct.reports import mesh as meshes
 from tfacct.reports import ranks
 from tfacct.reports.counting import MOVED
-from tfacct.reports.flops_tables import Counted
-
-
-def computed(counted: Counted, mesh: Mesh) -> Counted:
-    """The products of one rank, of a model as its ranks of `tp` have it. Raises TfacctError."""
-    products = on_rank(counted.subject, counted.products, mesh, counted.work, masked=counted.masked)
-    return replace(counted, products=products)
 
 
 def on_rank(

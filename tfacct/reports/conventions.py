@@ -37,6 +37,14 @@ def products_note(request: Request, masked: bool, subjects: Sequence[LoadedModel
     return f"{said.removesuffix(';')}."
 
 
+def details(
+    request: Request, masked: bool, subjects: Sequence[LoadedModel], *more: str, pointwise: bool = False
+) -> list[str]:
+    """What was counted as FLOPs and what was not, at length."""
+    products = products_note(request, masked, subjects)
+    return [products] if pointwise else [products, left_out(subjects, *more)]
+
+
 def counted(
     subjects: Sequence[LoadedModel],
     metrics: Sequence[Metric],

@@ -1,35 +1,161 @@
-"""FLOPs of one forward pass, or one training step: product by product."""
+"""FLOPs product by product: of a forward pass, a training step or a whole request; and the bytes that a pass moves."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
-from tfacct.accounts.metrics import Recompute, attention_overtakes
+from tfacct.accounts.metrics import Point, Recompute, active_params_of, attention_overtakes, params_of, rule_of_thumb
 from tfacct.architecture.parts import Projector
 from tfacct.base import units
 from tfacct.base.errors import UsageError
+from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.ledger import paths
-from tfacct.ledger.workload import Request, whole_sequences
+from tfacct.ledger.cost import Cost
+from tfacct.ledger.evaluated import Product
+from tfacct.ledger.groups import Ledger
+from tfacct.ledger.storage import Storage, width
+from tfacct.ledger.workload import Request, Workload, whole_sequences
 from tfacct.loading.model import LoadedModel
-from tfacct.output.report import Report, Table
-from tfacct.reports import cells, compose, conventions, counting, flops_tables, ranks, sentences
+from tfacct.output.report import PLAIN, Column, NoteRow, Report, Row, Table, notes
+from tfacct.reports import cells, compose, conventions, counting, ranks, sentences
 from tfacct.reports import latent_attention as latent
 from tfacct.reports.cells import Shown, shown
-from tfacct.reports.flops_tables import Counted
+from tfacct.reports.counting import LeftOut
 
 if TYPE_CHECKING:
     from tfacct.parallel.mesh import Mesh
 
 By = Literal["line", "part", "block"]
+AGAIN = {"none": "", "full": " with full recomputation", "attention": " with attention recomputed"}
 STEP = "A training step is one forward and one backward pass, without the optimizer's update."
+UNFUSED = "every operand of a product read once, every result written once, each rounded up to whole bytes"
+
+
+@record
+class Counted:
+    """One model's products at one workload.
+
+    `recompute`: what the backward pass computes again. `how` and `kept`: formats of weights and activations, where
+    bytes are counted. `whole`: those of the whole model, where these are of one rank of a `mesh`, in this `stage`.
+    """
+
+    model: LoadedModel
+    work: Workload
+    products: list[Product]
+    train: bool = False
+    masked: bool = False
+    recompute: Recompute = "none"
+    how: Storage | None = None
+    kept: str = ""
+    whole: Counted | None = None
+    mesh: Mesh | None = None
+    stage: int = 1
+
+    def flops(self, product: Product) -> int:
+        """FLOPs of the line: forward, and backward in a training step."""
+        return int(product.forward + product.backward if self.train else product.forward)
+
+    @property
+    def total(self) -> int:
+        return sum(self.flops(product) for product in self.products)
+
+    @property
+    def tokens(self) -> int:
+        return int(self.own.batch * self.own.tokens)
+
+    @property
+    def own(self) -> Workload:
+        """The workload, with the tokens of one rank."""
+        parts = 1 if self.mesh is None else self.mesh.parts
+        return replace(self.work, tokens=self.work.tokens // parts)
+
+    @property
+    def undivided(self) -> LoadedModel:
+        """The whole model."""
+        return self.model if self.whole is None else self.whole.model
+
+    @property
+    def active_params(self) -> int:
+        return int(active_params_of(self._dealt))
+
+    @property
+    def active(self) -> bool:
+        """True if a token meets fewer parameters than are stored."""
+        return self.active_params != int(params_of(self.point))
+
+    @property
+    def rule_of_thumb(self) -> int:
+        """FLOPs by the rule of thumb."""
+        return int(rule_of_thumb(self._dealt))
+
+    @property
+    def ratio(self) -> Fraction:
+        """FLOPs over those by the rule of thumb."""
+        return Fraction(self.total, self.rule_of_thumb)
+
+    @property
+    def rule(self) -> str:
+        """`2·params·tokens`, with 6 in a training step, and the active parameters where there are others."""
+        return f"{'6' if self.train else '2'}·{'active' if self.active else 'params'}·tokens"
+
+    @property
+    def _dealt(self) -> Point:
+        """The same of a rank whose tokens are dealt out to experts; those of its sequences are its own already."""
+        mesh = self.mesh
+        return self.point if mesh is None else replace(self.point, mesh=replace(mesh, cp=1, ulysses=1))
+
+    @property
+    def point(self) -> Point:
+        """As metrics see it."""
+        return Point(self.model.ledger, self.own, masked=self.masked, train=self.train, recompute=self.recompute)
+
+    @property
+    def recomputed(self) -> int:
+        """FLOPs of what is computed again."""
+        from tfacct.accounts.step_flops import recomputed_flops
+
+        if self.recompute == "none":
+            return 0
+        only = self.recompute == "attention"
+        return int(recomputed_flops(self.model.ledger, self.work.axes(), masked=self.masked, attention=only))
+
+    @property
+    def if_all_called(self) -> int | None:
+        """The total if every MLP ran; None where every one does."""
+        whole = self.model.architecture.all_called()
+        if whole is None:
+            return None
+        return sum(map(self.flops, _products(whole.ledger(), self.work, self.masked, self.recompute)))
+
+    @property
+    def by_component(self) -> dict[str, int]:
+        """FLOPs by component: attn_projections, attn_scores_values, mlp, mamba, lm_head."""
+        summed: dict[str, int] = {}
+        for product in self.products:
+            name = paths.component_of(product.line)
+            summed[name] = summed.get(name, 0) + self.flops(product)
+        return summed
+
+    @property
+    def costs(self) -> list[tuple[Shown, Cost]]:
+        """What each line moves."""
+        assert self.how is not None
+        kept = width(self.kept)
+        return [(line, line.product.cost(self.how, kept)) for line in shown(self.products)]
+
+    @property
+    def moved(self) -> Cost:
+        """FLOPs and bytes of all lines."""
+        return sum((cost for _, cost in self.costs), Cost())
 
 
 def flops(
-    subjects: Sequence[LoadedModel],
+    models: Sequence[LoadedModel],
     request: Request,
     *,
     train: bool = False,
@@ -41,224 +167,583 @@ def flops(
 ) -> Report:
     """FLOPs of the matrix products, 2 per multiply-add, with m × k × n of each. Raises TfacctError.
 
-    `recompute`: the backward pass of a training step runs every block (`full`) or its `attention` again. `mesh`: ranks
+    `recompute`: the backward pass of a training step runs every layer (`full`) or its `attention` again. `mesh`: ranks
     that divide the products; the FLOPs are those of the one that computes most.
     """
+    _check_options(models, train, by, pointwise, recompute, mesh)
+    models, left_out = counting.steppable(models, request)
+
+    def count(model: LoadedModel) -> Counted:
+        work = counting.workload(model, request)
+        return Counted(model, work, _products(model.ledger, work, masked, recompute), train, masked, recompute)
+
+    counted, unfit = _counted(models, mesh, count, lambda model: ranks.as_one_runs([model], mesh)[1][0])
+    if recompute == "attention" and not any(one.recomputed for one in counted):
+        raise UsageError(f"{counted[0].model.name} has no attention that could run again")
+    if train and any(one.work.tokens != one.work.context for one in counted):
+        raise whole_sequences("train")
+    what = f"training-step FLOPs{AGAIN[recompute]}" if train else "forward FLOPs"
+    what += f" of one of {ranks.count(mesh):,} ranks" if mesh else ""
+    models = [one.model for one in counted]
+    who = f"{compose.name_of(models[0])}: {what}" if len(models) == 1 else what[0].upper() + what[1:]
+    again = {"none": "", "full": ", and the blocks run again", "attention": ", and attention runs again"}[recompute]
+    convention = conventions.products_convention(request, masked, models)
+    about = [About([one], request, pointwise, alone=len(counted) == 1) for one in counted]
+    return compose.report(
+        "flops",
+        models,
+        (_by_models(counted) if len(counted) > 1 else TABLES[by](counted[0], pointwise)),
+        [_facts(one, pointwise) for one in counted],
+        title=f"{who} {compose.of_workload(models, request)}",
+        convention=f"{convention}; backward 2 x forward{again}" if train else convention,
+        answer=_answer(counted),
+        notes=lambda at: notes(NOTES, _together(about[at])),
+        counted=conventions.products_counted(request, masked, models),
+        details=lambda at: conventions.details(
+            request, masked, [one.model for one in counted[at]], pointwise=pointwise
+        ),
+        requests=[request],
+        left_out=[*left_out, *unfit],
+        headline="total_flops",
+    )
+
+
+def traffic(
+    models: Sequence[LoadedModel], request: Request, *, dtype: str | None = None, mesh: Mesh | None = None
+) -> Report:
+    """Bytes that each product of a forward pass reads and writes with unfused kernels, and its FLOPs per byte. Raises
+    TfacctError.
+
+    Weights are stored in `dtype`; activations, cached keys and values among them, as `memory` keeps the cache. `mesh`:
+    ranks that divide the products; the bytes are those of the one that moves most.
+    """
+    _, kept = counting.dtypes(dtype)
+    models, left_out = counting.with_known_bytes(models, dtype)
+    models, stepless = counting.steppable(models, request)
+    stored = counting.stored_name(models, dtype)
+
+    def count(model: LoadedModel) -> Counted:
+        work = counting.workload(model, request)
+        return Counted(model, work, model.ledger.products(work.axes()), how=model.storage(dtype), kept=kept)
+
+    def on_rank(model: LoadedModel) -> LoadedModel:
+        return ranks.as_one_of([model], mesh, dtype)[1][0]
+
+    counted, unfit = _counted(models, mesh, count, on_rank)
+    models = [one.model for one in counted]
+    who = f"{compose.name_of(models[0])}: bytes" if len(models) == 1 else "Bytes"
+    what = f"moved on one of {ranks.count(mesh):,} ranks" if mesh else "moved"
+    about = [About([one], request, dtype=dtype, stored=stored) for one in counted]
+    return compose.report(
+        "flops",
+        models,
+        _traffic_by_line(counted[0]) if len(counted) == 1 else _traffic_by_model(counted),
+        [_traffic_facts(one) | counting.format_facts(one.model, dtype) for one in counted],
+        title=f"{who} {what} in {counting.formats(models, dtype)}"
+        + compose.of_workload(models, request, of=" by ", at=", "),
+        answer=_traffic_answer(counted),
+        notes=lambda at: notes(TRAFFIC_NOTES, _together(about[at])),
+        counted=f"{conventions.products_counted(request, False, models)}; unfused kernels",
+        details=lambda at: _traffic_details([one.model for one in counted[at]], request),
+        requests=[request],
+        left_out=[*left_out, *stepless, *unfit],
+        convention=f"{UNFUSED}; {conventions.products_convention(request, False, models)}",
+        headline="total_moved_bytes",
+        record="flops-bytes",
+    )
+
+
+# Checks
+
+
+def _check_options(
+    models: Sequence[LoadedModel], train: bool, by: By, pointwise: bool, recompute: Recompute, mesh: Mesh | None
+) -> None:
+    """Raises UsageError for options that do not go together."""
     if recompute not in get_args(Recompute):
         raise UsageError(f"{option('recompute')} is full, attention or none, not {recompute!r}")
     if recompute != "none" and not train:
         raise UsageError(
             f"{option('recompute', recompute)} applies to a training step: it needs {option('train', True)}"
         )
-    if by not in ("line", "part", "block"):
+    if by not in get_args(By):
         raise UsageError(f"{option('by')} is line, part or block, not {by!r}")
     if pointwise and mesh is not None:
         from tfacct.reports.computed import check_elements
 
         check_elements(mesh)
-    if pointwise and (by != "line" or len(subjects) > 1):
+    if pointwise and (by != "line" or len(models) > 1):
         raise UsageError(f"{option('pointwise')} lists lines: use it with one MODEL and with no other {option('by')}")
-    if by == "block" and len(subjects) > 1:
+    if by == "block" and len(models) > 1:
         raise UsageError(f"{option('by', 'block')} needs one MODEL: several are compared by part")
-    subjects, left_out = counting.steppable(subjects, request)
-    counted, unfit = _counted(subjects, request, train, masked, recompute, mesh)
-    left_out = [*left_out, *unfit]
-    if recompute == "attention" and not any(_again(c) for c in counted):
-        raise UsageError(f"{counted[0].subject.name} has no attention that could run again")
-    if train and any(c.work.tokens != c.work.context for c in counted):
-        raise whole_sequences("train")
-    again = {"none": "", "full": " with full recomputation", "attention": " with attention recomputed"}[recompute]
-    what = f"training-step FLOPs{again}" if train else "forward FLOPs"
-    what += f" of one of {ranks.count(mesh):,} ranks" if mesh else ""
-    subjects = [c.subject for c in counted]
-    who = f"{compose.name_of(subjects[0])}: {what}" if len(subjects) == 1 else what[0].upper() + what[1:]
-    return compose.report(
-        "flops",
-        subjects,
-        _table(counted, by, pointwise),
-        [_facts(c, masked, pointwise) for c in counted],
-        title=f"{who} {compose.of_workload(subjects, request)}",
-        convention=_convention(subjects, request, train, masked, recompute),
-        answer=_answer(counted),
-        notes=lambda at: _notes(counted[at], request, pointwise, alone=len(counted) == 1),
-        counted=conventions.products_counted(request, masked, subjects),
-        details=lambda at: _details(counted[at], request, pointwise),
-        requests=[request],
-        left_out=left_out,
-        headline="total_flops",
-    )
 
 
-def _table(counted: Sequence[Counted], by: By, pointwise: bool) -> Table:
-    if len(counted) != 1:
-        return flops_tables.side_by_side(counted)
-    if by == "line":
-        return flops_tables.by_line(counted[0], pointwise)
-    return (flops_tables.by_part if by == "part" else flops_tables.by_block)(counted[0])
+# Counts
 
 
-def _count(subject: LoadedModel, request: Request, train: bool, masked: bool, recompute: Recompute) -> Counted:
-    work = counting.workload(subject, request)
-    products = flops_tables.products_of(subject.ledger, work, masked=masked, recompute=recompute)
-    return Counted(subject, work, products, train, masked, recompute)
+def _products(ledger: Ledger, work: Workload, masked: bool, recompute: Recompute) -> list[Product]:
+    """Every product at a workload, with what is computed again among its backward FLOPs."""
+    products = ledger.products(work.axes(), masked=masked)
+    if recompute == "none":
+        return products
+    from tfacct.accounts.step_flops import recomputed
+
+    again = recomputed(ledger, work.axes(), masked=masked, attention=recompute == "attention")
+    return [each._replace(backward=each.backward + more) for each, more in zip(products, again, strict=True)]
 
 
 def _counted(
-    subjects: Sequence[LoadedModel],
-    request: Request,
-    train: bool,
-    masked: bool,
-    recompute: Recompute,
+    models: Sequence[LoadedModel],
     mesh: Mesh | None,
-) -> tuple[list[Counted], list[counting.LeftOut]]:
-    """The products of each model, or of its rank that computes most; and models that the mesh does not fit."""
+    count: Callable[[LoadedModel], Counted],
+    on_rank: Callable[[LoadedModel], LoadedModel],
+) -> tuple[list[Counted], list[LeftOut]]:
+    """The products of each model, or of its rank that computes most, or moves most where bytes are counted; and models
+    that the mesh does not fit."""
     if mesh is None:
-        return [_count(subject, request, train, masked, recompute) for subject in subjects], []
-    from tfacct.reports.computed import computed
+        return [count(model) for model in models], []
+    from tfacct.reports import computed
 
-    def of(subject: LoadedModel) -> Counted:
-        whole = _count(subject, request, train, masked, recompute)
-        found = [
-            replace(_count(own, request, train, masked, recompute), whole=whole, mesh=mesh, stage=stage)
-            for stage, own in ranks.stages_of(ranks.as_one_runs([subject], mesh)[1][0], mesh)
-        ]
-        return max((computed(each, mesh) for each in found), key=lambda each: each.total)
+    def of(model: LoadedModel) -> Counted:
+        whole = count(model)
+        found = []
+        for stage, own in ranks.stages_of(on_rank(model), mesh):
+            one = count(own)
+            products = computed.on_rank(own, one.products, mesh, one.work, masked=one.masked)
+            found.append(replace(one, products=products, whole=whole, mesh=mesh, stage=stage))
+        return max(found, key=lambda one: one.total if one.how is None else one.moved.moved)
 
-    _, found, left_out = counting.on_a_mesh(subjects, of)
+    _, found, left_out = counting.on_a_mesh(models, of)
     return found, left_out
 
 
-def _again(counted: Counted) -> int:
-    """FLOPs of what is run again."""
-    from tfacct.accounts.step_flops import recomputed_flops
-
-    if counted.recompute == "none":
-        return 0
-    only = counted.recompute == "attention"
-    return int(recomputed_flops(counted.subject.ledger, counted.work.axes(), masked=counted.masked, attention=only))
+# Facts
 
 
-def _both_readings(counted: Counted) -> list[str]:
-    """FLOPs of a model as it runs, and as they would be if the networks that it stores and never calls ran too."""
-    called = counted.if_all_called
-    if called in (None, counted.total):
-        return []
-    idle = ", ".join(paths.short(path) for path in cells.never_called(counted.subject))
-    return [
-        f"As it runs: {counted.total:,} FLOPs. {idle} is stored but never called (called = false).",
-        f"If it were called: {called:,} FLOPs.",
-    ]
-
-
-def _overtaken(counted: Counted, request: Request) -> list[str]:
-    """Where attention outgrows the rest, if the context grows and the rest of what is asked stays."""
-    chunk = request.decode or request.tokens is not None
-    return sentences.overtaken(counted.subject, attention_overtakes(counted.point, chunk=chunk))
-
-
-def _facts(counted: Counted, masked: bool, pointwise: bool) -> dict[str, Any]:
+def _facts(one: Counted, pointwise: bool) -> dict[str, Any]:
+    whole = one.whole is not None and {
+        "total_flops": one.whole.total,
+        "active_params": one.whole.active_params,
+        "rule_of_thumb_flops": one.whole.rule_of_thumb,
+    }
     facts = {
-        "workload": counting.workload_facts(counted.work, masked=masked),
-        "train": counted.train,
-        "recompute": counted.recompute,
-        "recomputed_flops": _again(counted),
-        "total_flops": counted.total,
-        "flops_per_token": Fraction(counted.total, counted.tokens),
-        **_whole(counted),
-        "total_params": counted.params,
-        "active_params": counted.active_params,
-        "rule_of_thumb_flops": counted.rule_of_thumb,
-        **latent.facts(counted.subject, counted.point),
-        "components": counted.by_component(),
-        "lines": [_line_facts(counted, line) for line in shown(counted.products)],
+        "workload": counting.workload_facts(one.work, masked=one.masked),
+        "train": one.train,
+        "recompute": one.recompute,
+        "recomputed_flops": one.recomputed,
+        "total_flops": one.total,
+        "flops_per_token": Fraction(one.total, one.tokens),
+        **_of_whole(one, whole),
+        "total_params": int(params_of(one.point)),
+        "active_params": one.active_params,
+        "rule_of_thumb_flops": one.rule_of_thumb,
+        **latent.facts(one.model, one.point),
+        "components": one.by_component,
+        "lines": [_line_facts(one, line) for line in shown(one.products)],
+        "never_called": cells.never_called(one.model),
+        "total_flops_if_called": one.if_all_called,
     }
-    facts |= {"never_called": cells.never_called(counted.subject), "total_flops_if_called": counted.if_all_called}
     if pointwise:
-        facts["pointwise"] = [
-            {"path": path, "elements": elements}
-            for path, elements in counted.subject.ledger.pointwise(counted.work.axes()).items()
-        ]
+        elements = one.model.ledger.pointwise(one.work.axes())
+        facts["pointwise"] = [{"path": path, "elements": count} for path, count in elements.items()]
     return facts
 
 
-def _whole(counted: Counted) -> dict[str, Any]:
-    """The mesh, and the whole model beside one of its ranks."""
-    if counted.whole is None or counted.mesh is None:
+def _of_whole(one: Counted, whole: dict[str, Any] | Literal[False]) -> dict[str, Any]:
+    """The mesh, and facts of the whole model next to those of one of its ranks."""
+    if not whole or one.mesh is None:
         return {}
-    one = counted.whole
-    whole = {"total_flops": one.total, "active_params": one.active_params, "rule_of_thumb_flops": one.rule_of_thumb}
+    return {**ranks.beside({}, whole, one.mesh, tuple(whole)), **ranks.stage_facts(one.mesh, one.stage)}
+
+
+def _line_facts(one: Counted, line: Shown) -> dict[str, Any]:
+    product, dims = line.product, line.product.dims
+    facts: dict[str, Any] = {"path": product.path, "spec": product.spec, **({"blocks": line.kind} if line.kind else {})}
+    facts |= {"m": dims.m, "k": dims.k, "n": dims.n, "times": dims.times, "flops": one.flops(product)}
+    return facts | ({"forward_flops": product.forward, "backward_flops": product.backward} if one.train else {})
+
+
+def _traffic_facts(one: Counted) -> dict[str, Any]:
+    total, how = one.moved, one.how
+    assert how is not None
+    whole = one.whole.moved if one.whole is not None else None
     return {
-        **ranks.beside({}, whole, counted.mesh, tuple(whole)),
-        **ranks.stage_facts(counted.mesh, counted.stage),
+        "workload": counting.workload_facts(one.work, dtype=how.name),
+        "activation_dtype": one.kept,
+        "total_flops": total.flops,
+        "total_read_bytes": total.read,
+        "total_written_bytes": total.written,
+        "total_moved_bytes": total.moved,
+        **_of_whole(one, whole is not None and {"total_flops": whole.flops, "total_moved_bytes": whole.moved}),
+        "flops_per_byte": _cost_cells(total)["flops_per_byte"],
+        **latent.facts(one.model, Point(one.model.ledger, one.work)),
+        "lines": [
+            {
+                "path": line.product.path,
+                "spec": line.product.spec,
+                **({"blocks": line.kind} if line.kind else {}),
+                **_cost_cells(cost),
+            }
+            for line, cost in one.costs
+        ],
     }
 
 
-def _line_facts(counted: Counted, line: Shown) -> dict[str, Any]:
-    product, dims = line.product, line.product.dims
-    facts: dict[str, Any] = {"path": product.path, "spec": product.spec}
-    facts |= {"blocks": line.kind} if line.kind else {}
-    facts |= {"m": dims.m, "k": dims.k, "n": dims.n, "times": dims.times, "flops": counted.flops(product)}
-    if counted.train:
-        facts |= {"forward_flops": product.forward, "backward_flops": product.backward}
-    return facts
+def _cost_cells(cost: Cost) -> dict[str, Any]:
+    """As a row, and as the JSON. What moves nothing has no FLOPs per byte."""
+    each = cost.intensity if cost.moved else None
+    return {"flops": cost.flops, "read_bytes": cost.read, "written_bytes": cost.written, "flops_per_byte": each}
 
 
-def _convention(
-    subjects: Sequence[LoadedModel], request: Request, train: bool, masked: bool, recompute: Recompute
-) -> str:
-    again = {"none": "", "full": ", and the blocks run again", "attention": ", and attention runs again"}[recompute]
-    backward = f"; backward 2 x forward{again}" if train else ""
-    return f"{conventions.products_convention(request, masked, subjects)}{backward}"
+# Tables
+
+SHARE = Column("share", "share", "share")
+BAR = Column("bar", "", "bar", drop=5)
+
+
+def _by_line(one: Counted, pointwise: bool) -> Table:
+    steps = Column("forward", "forward", "flops", drop=4), Column("backward", "backward", "flops", drop=4)
+    columns = (
+        Column("operation", "operation"),
+        Column("spec", "einsum", "spec", drop=6),
+        Column("dims", "m × k × n", "dims", drop=2, keys=("m", "k", "n")),
+        Column("times", "times", "count", drop=1),
+        *(steps if one.train else ()),
+        Column("flops", "FLOPs", "flops"),
+        *((Column("elements", "elements", "flops"),) if pointwise else ()),
+        SHARE,
+        BAR,
+    )
+    rows: list[Row] = []
+    for line in shown(one.products):
+        product, dims, flops = line.product, line.product.dims, one.flops(line.product)
+        row: Row = {
+            "part": paths.heading_of(product.path),
+            "operation": line.operation,
+            "spec": product.spec,
+            "dims": (dims.m, dims.k, dims.n),
+            "times": dims.times,
+            "forward": product.forward,
+            "backward": product.backward,
+            "flops": flops,
+        }
+        rows.append(cells.with_share(row, flops, one.total))
+    sections = cells.sections(rows)
+    if pointwise:
+        elements = one.model.ledger.pointwise(one.work.axes())
+        further = tuple({"operation": paths.short(path), "elements": count} for path, count in elements.items())
+        sections = (*sections, further)
+    return columns, sections, _totals(one, "operation")
+
+
+def _by_part(one: Counted, _: bool) -> Table:
+    columns = Column("part", "part"), Column("flops", "FLOPs", "flops"), SHARE, BAR
+    rows = tuple(
+        cells.with_share({"part": cells.COMPONENTS.get(name, name), "flops": flops}, flops, one.total)
+        for name, flops in one.by_component.items()
+    )
+    return columns, (rows,), _totals(one, "part")
+
+
+def _by_block(one: Counted, _: bool) -> Table:
+    """One row for each run of equal blocks, and one for each product outside them."""
+    columns = (
+        Column("block", "block"),
+        Column("count", "count", "count"),
+        Column("each", "FLOPs each", "flops"),
+        Column("flops", "FLOPs", "flops"),
+        SHARE,
+        BAR,
+    )
+    rows: list[Row] = []
+    for (numbers, kind, outside), products in groupby(one.products, key=_block_of):
+        flops, count = sum(map(one.flops, products)), len(numbers) or 1
+        name = outside or " ".join(filter(None, (_span(numbers), f"({kind})" if kind else "")))
+        row: Row = {"block": name, "count": count, "each": flops // count, "flops": flops}
+        rows.append(cells.with_share(row, flops, one.total))
+    return columns, (tuple(rows),), _totals(one, "block")
+
+
+TABLES: dict[By, Callable[[Counted, bool], Table]] = {"line": _by_line, "part": _by_part, "block": _by_block}
+
+
+def _block_of(product: Product) -> tuple[Sequence[int], str, str]:
+    if paths.parse(product.path).stack == paths.BLOCKS:
+        return product.numbers, product.kind, ""
+    return product.numbers, product.kind, paths.heading_of(product.path) if product.numbers else product.path
+
+
+def _span(numbers: Sequence[int]) -> str:
+    """`blocks.0–25`, or the first few where they are not in a row."""
+    first, last = numbers[0], numbers[-1]
+    if len(numbers) == 1:
+        return f"blocks.{first}"
+    if len(numbers) == last - first + 1:
+        return f"blocks.{first}–{last}"
+    return f"blocks.{','.join(map(str, numbers[:3]))}{',…' if len(numbers) > 3 else ''}"
+
+
+def _totals(one: Counted, first: str) -> tuple[Row, ...]:
+    dealt = one.mesh is not None and one.mesh.ep > 1  # to experts that a token may not meet here
+    rule: Row = {first: one.rule, "flops": one.rule_of_thumb, "share": f"× {float(one.ratio):.2f}", PLAIN: 1}
+    return (
+        {first: "total", "flops": one.total, "share": Fraction(1)},
+        {first: "per token", "flops": Fraction(one.total, one.tokens), PLAIN: 1},
+        *(() if dealt else (rule,)),
+        *(() if one.whole is None else ({first: "whole model", "flops": one.whole.total, PLAIN: 1},)),
+    )
+
+
+def _by_models(counted: Sequence[Counted]) -> Table:
+    """One row per model: what it costs, and the share of each component."""
+    components = [one.by_component for one in counted]
+    columns = (
+        Column("model", "model"),
+        Column("keys", "context", "count"),
+        Column("flops", "FLOPs", "flops"),
+        *((Column("whole", "whole model", "flops"),) if counted[0].whole is not None else ()),
+        Column("flops_per_token", "/ token", "flops", drop=3),
+        *(
+            Column(
+                name,
+                cells.COMPONENTS.get(name, name).replace(" + ", "+"),
+                "share",
+                drop=0 if name == paths.SCORES else cells.drop_of(name, components),
+                empty="–",
+            )
+            for name in dict.fromkeys(name for found in components for name in found)
+        ),
+        Column("ratio_to_rule_of_thumb", cells.ratio_label(any(one.train for one in counted)), "ratio", drop=2),
+    )
+    rows = tuple(
+        {
+            "model": compose.name_of(one.model),
+            "keys": one.work.context,
+            "flops": one.total,
+            "whole": one.whole and one.whole.total,
+            "flops_per_token": Fraction(one.total, one.tokens),
+            **{name: Fraction(flops, one.total) for name, flops in found.items()},
+            "ratio_to_rule_of_thumb": one.ratio,
+        }
+        for one, found in zip(counted, components, strict=True)
+    )
+    return columns, (rows,), ()
+
+
+def _traffic_by_line(one: Counted) -> Table:
+    columns = (
+        Column("operation", "operation"),
+        Column("spec", "einsum", "spec", drop=6),
+        Column("flops", "FLOPs", "flops", drop=1),
+        Column("read_bytes", "read", "bytes"),
+        Column("written_bytes", "written", "bytes"),
+        Column("flops_per_byte", "FLOP/B", "ratio", empty="–"),
+        SHARE._replace(label="of bytes", drop=2),
+        BAR,
+    )
+    total = one.moved
+    rows = [
+        cells.with_share(
+            {
+                "part": paths.heading_of(line.product.path),
+                "operation": line.operation,
+                "spec": line.product.spec,
+                **_cost_cells(cost),
+            },
+            cost.moved,
+            total.moved,
+        )
+        for line, cost in one.costs
+    ]
+    totals: list[Row] = [{"operation": "total", **_cost_cells(total), "share": Fraction(1)}]
+    if one.whole is not None:
+        totals.append({"operation": "whole model", **_cost_cells(one.whole.moved), PLAIN: 1})
+    return columns, cells.sections(rows), tuple(totals)
+
+
+def _traffic_by_model(counted: Sequence[Counted]) -> Table:
+    columns = (
+        Column("model", "model"),
+        Column("keys", "context", "count"),
+        Column("flops", "FLOPs", "flops", drop=1),
+        Column("read_bytes", "read", "bytes"),
+        Column("written_bytes", "written", "bytes"),
+        Column("flops_per_byte", "FLOP/B", "ratio"),
+        *((Column("whole", "whole model", "bytes"),) if counted[0].whole is not None else ()),
+    )
+    rows = tuple(
+        {"model": compose.name_of(one.model), "keys": one.work.context, **_cost_cells(one.moved)}
+        | {"whole": one.whole and one.whole.moved.moved}
+        for one in counted
+    )
+    return columns, (rows,), ()
+
+
+# Answers and notes
 
 
 def _answer(counted: Sequence[Counted]) -> str:
     """The total of one model, or the least and the most of several."""
     if len(counted) > 1:
-        least, most = (side(counted, key=lambda c: c.total) for side in (min, max))
-        return f"From {units.si(least.total)} ({least.subject.name}) to {units.si(most.total)} ({most.subject.name})."
+        return cells.from_to([(one.total, one.model.name) for one in counted], units.si)
     (one,) = counted
     if one.whole is not None:
         return f"{units.si(one.total)} FLOPs on one rank; the whole model takes {units.si(one.whole.total)}."
-    rule = f"{'6' if one.train else '2'}·{'active' if one.active else 'params'}·tokens"
-    times = units.decimals(Fraction(one.total, one.rule_of_thumb), 2)
     each = units.si(round(Fraction(one.total, one.tokens)))
-    return f"{units.si(one.total)} FLOPs, {each} per token: {times} times {rule}."
+    return f"{units.si(one.total)} FLOPs, {each} per token: {units.decimals(one.ratio, 2)} times {one.rule}."
 
 
-def _details(counted: Sequence[Counted], request: Request, pointwise: bool) -> Iterator[str]:
-    """What was counted and what was not, at length."""
-    subjects = [c.subject for c in counted]
-    yield conventions.products_note(request, counted[0].masked, subjects)
-    if not pointwise:
-        yield conventions.left_out(subjects)
-
-
-def _notes(counted: Sequence[Counted], request: Request, pointwise: bool, *, alone: bool) -> Iterator[str]:
-    """About some of the models. Not `alone`: others stand beside them, and no crossing is sought for each."""
-    subjects, first = [c.subject for c in counted], counted[0]
-    if len(counted) == 1:
-        yield from _both_readings(first)
-    if alone:
-        yield from _overtaken(first, request)
-    if first.train:
-        yield STEP
-    if first.recompute != "none":
-        what = "every block again, up to the last product that it needs"
-        if first.recompute == "attention":
-            what = "attention again, all its products but the last"
-        more = f": {units.si(_again(first))} FLOPs" if len(counted) == 1 else ""
-        yield f"The backward pass runs {what}{more}."
-    if pointwise:
-        yield "Pointwise work is counted in elements of its results and is in no total."
+def _traffic_answer(counted: Sequence[Counted]) -> str:
+    """The bytes of one model, and its FLOPs for each; or the least and the most of several."""
     if len(counted) > 1:
-        yield from sentences.active_notes(subjects)
-    undivided = [c.subject if c.whole is None else c.whole.subject for c in counted]
-    yield from sentences.block_notes(undivided, masked=first.masked)
-    yield from latent.step_notes([(c.subject, c.point) for c in counted])
-    yield from sentences.source_notes(subjects, first.work)
-    for own in counted:
-        if own.subject.architecture.projector is not None:
-            part = (own.flops(one) for one in own.products if paths.heading_of(one.path) == Projector.name)
-            yield f"{own.subject.name} includes the projector: {units.si(sum(part))} FLOPs."
-    if first.mesh is not None:
-        yield from ranks.of_work(undivided, first.stage, first.mesh)
+        return cells.from_to([(one.moved.moved, one.model.name) for one in counted], units.binary)
+    total = counted[0].moved
+    each = f": {units.decimals(total.intensity, 2)} FLOPs per byte" if total.moved else ""
+    on_rank = " on one rank" if counted[0].whole else ""
+    return f"{units.binary(total.moved)} moved for {units.si(total.flops)} FLOPs{on_rank}{each}."
+
+
+def _traffic_details(models: Sequence[LoadedModel], request: Request) -> list[str]:
+    product, left_out = conventions.details(request, False, models, "biases")
+    said = "The traffic of unfused kernels: every operand is read once and every result written once"
+    if sentences.attends(models):
+        said += "; keys and values once for all the query heads that share them. Fused attention never moves the T × S"
+        said += " scores"
+    unfused = dict.fromkeys(mixer.unfused for mixer in sentences.mixers(models) if mixer.unfused)
+    return [product, f"{said}.", *unfused, "FLOP/B: FLOPs per byte, read and written.", left_out]
+
+
+class About(NamedTuple):
+    """What notes are about: some of the models of a report. Not `alone`: there are others. `stored`: the format of all
+    weights, where bytes are counted, and `dtype` the one that was asked for."""
+
+    counted: Sequence[Counted]
+    request: Request
+    pointwise: bool = False
+    alone: bool = True
+    dtype: str | None = None
+    stored: str = ""
+
+    @property
+    def first(self) -> Counted:
+        return self.counted[0]
+
+    @property
+    def models(self) -> list[LoadedModel]:
+        """The models, or their stages."""
+        return [one.model for one in self.counted]
+
+    @property
+    def undivided(self) -> list[LoadedModel]:
+        """The whole models."""
+        return [one.undivided for one in self.counted]
+
+    @property
+    def masked(self) -> bool:
+        return self.first.masked
+
+
+def _together(about: Sequence[About]) -> About:
+    """The same about several models."""
+    return about[0]._replace(counted=[one for each in about for one in each.counted])
+
+
+def _if_called(about: About) -> list[str]:
+    """FLOPs of a model as it runs, and as they would be if the MLPs that it stores and never calls ran too."""
+    called = about.first.if_all_called if len(about.counted) == 1 else None
+    if called in (None, about.first.total):
+        return []
+    idle = ", ".join(paths.short(path) for path in cells.never_called(about.first.model))
+    return [
+        f"As it runs: {about.first.total:,} FLOPs. {idle} is stored but never called (called = false).",
+        f"If it were called: {called:,} FLOPs.",
+    ]
+
+
+def _overtakes(about: About) -> list[str]:
+    """From which context on attention costs more than all else, if the rest of what is asked stays."""
+    if not about.alone:
+        return []
+    chunk = about.request.decode or about.request.tokens is not None
+    return sentences.overtaken(about.first.model, attention_overtakes(about.first.point, chunk=chunk))
+
+
+def _recomputes(about: About) -> dict[str, str] | None:
+    if about.first.recompute == "none":
+        return None
+    whole = about.first.recompute == "full"
+    return {
+        "what": "every block again, up to the last product that it needs"
+        if whole
+        else "attention again, all its products but the last",
+        "more": f": {units.si(about.first.recomputed)} FLOPs" if len(about.counted) == 1 else "",
+    }
+
+
+def _projectors(about: About) -> Iterator[dict[str, str]]:
+    for one in about.counted:
+        if one.model.architecture.projector is not None:
+            part = [one.flops(each) for each in one.products if paths.heading_of(each.path) == Projector.name]
+            yield {"model": one.model.name, "flops": units.si(sum(part))}
+
+
+def _of_ranks(about: About) -> list[str]:
+    mesh = about.first.mesh
+    return [] if mesh is None else ranks.of_work(about.undivided, about.first.stage, mesh)
+
+
+def _touched(about: About) -> dict[str, str] | None:
+    """Which experts a step reads."""
+    if not any("E" in group.axes for model in about.models for group in model.ledger.groups):
+        return None
+    mesh = about.first.mesh
+    if mesh is None or mesh.ep == 1:
+        return {"experts": "E, B·T·A", "who": "a step can touch."}
+    pairs = "B·T·A" if mesh.tp == 1 else f"B·T·A / {mesh.tp:,}"
+    who = "the rows that come to a rank can touch. Each row is read by itself."
+    return {"experts": f"E / {mesh.ep:,}, {pairs}", "who": who}
+
+
+def _in_formats(about: About) -> dict[str, str] | None:
+    what = "activations, keys and values" if sentences.attends(about.models) else "activations and states"
+    kept = about.first.kept
+    return None if about.stored == kept else {"stored": about.stored, "what": what, "kept": kept}
+
+
+NOTES = (
+    NoteRow("never_called", 1, _if_called),
+    NoteRow("attention_overtakes", 1, _overtakes),
+    NoteRow(
+        "step",
+        2,
+        lambda about: about.first.train,
+        STEP,
+    ),
+    NoteRow("recompute", 2, _recomputes, "The backward pass runs {what}{more}."),
+    NoteRow(
+        "pointwise",
+        3,
+        lambda about: about.pointwise,
+        "Pointwise work is counted in elements of its results and is in no total.",
+    ),
+    NoteRow("active", 2, lambda about: len(about.models) > 1 and sentences.active_notes(about.models)),
+    *sentences.BLOCKS,
+    NoteRow("latent", 2, lambda about: latent.step_notes([(one.model, one.point) for one in about.counted])),
+    NoteRow("source", 2, lambda about: sentences.source_notes(about.models, about.first.work)),
+    NoteRow("projector", 2, lambda about: list(_projectors(about)), "{model} includes the projector: {flops} FLOPs."),
+    NoteRow("ranks", 2, _of_ranks),
+)
+
+TRAFFIC_NOTES = (
+    NoteRow("files", 1, lambda about: sentences.files_notes(about.undivided, about.dtype)),
+    NoteRow("formats", 2, _in_formats, "Weights in {stored}; {what} in {kept}."),
+    NoteRow("storage", 2, lambda about: sentences.storage_notes(about.models, about.dtype)),
+    NoteRow("experts_read", 2, _touched, "Expert weights: those of min({experts}) experts, as many as {who}"),
+    *sentences.BLOCKS,
+    NoteRow(
+        "latent",
+        2,
+        lambda about: latent.step_notes([(one.model, Point(one.model.ledger, one.work)) for one in about.counted]),
+    ),
+    NoteRow("ranks", 2, _of_ranks),
+)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
-from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 from tfacct.accounts.step_flops import decode_flops
 from tfacct.base import units
@@ -16,7 +15,7 @@ from tfacct.base.spelling import option, spelled
 from tfacct.ledger import paths
 from tfacct.ledger.workload import LARGEST, Request, Workload, check_size
 from tfacct.loading.model import LoadedModel
-from tfacct.output.report import Amount, Column, Report, Row, Table
+from tfacct.output.report import Amount, Column, NoteRow, Report, Row, Table, notes
 from tfacct.reports import cells, compose, conventions, counting, sentences
 from tfacct.reports import latent_attention as latent
 from tfacct.reports.counting import LeftOut
@@ -81,9 +80,9 @@ def generate(subjects: Sequence[LoadedModel], request: Request, new_tokens: int,
         [_facts(c, masked) for c in counted],
         title=f"{who}FLOPs of a request: prompt {prompt:,}, {tokens}, batch {request.batch:,}",
         answer=_answer(counted),
-        notes=lambda at: _notes(counted[at], masked),
+        notes=lambda at: notes(NOTES, About(counted[at], masked)),
         counted=conventions.products_counted(request, masked, subjects),
-        details=lambda at: _details(counted[at], request, masked),
+        details=lambda at: conventions.details(request, masked, [c.subject for c in counted[at]]),
         requests=[replace(request, ctx=prompt + steps)],
         left_out=[*headless, *stepless],
         convention=f"{conventions.products_convention(request, masked, subjects)};"
@@ -96,27 +95,11 @@ def generate(subjects: Sequence[LoadedModel], request: Request, new_tokens: int,
 def _answer(counted: Sequence[_Counted]) -> str:
     """The total of one model, and its two phases; or the least and the most of several."""
     if len(counted) > 1:
-        least, most = (side(counted, key=lambda c: c.total) for side in (min, max))
-        return f"From {units.si(least.total)} ({least.subject.name}) to {units.si(most.total)} ({most.subject.name})."
+        return cells.from_to([(one.total, one.subject.name) for one in counted], units.si)
     (one,) = counted
     prompt, steps = units.si(one.prefill_total), units.si(one.decode_total)
     after = f", {steps} for {one.steps:,} decode step{'' if one.steps == 1 else 's'}" if one.steps else ""
     return f"{units.si(one.total)} FLOPs: {prompt} for the prompt{after}."
-
-
-def _details(counted: Sequence[_Counted], request: Request, masked: bool) -> list[str]:
-    subjects = [c.subject for c in counted]
-    return [conventions.products_note(request, masked, subjects), conventions.left_out(subjects)]
-
-
-def _notes(counted: Sequence[_Counted], masked: bool) -> list[str]:
-    subjects, first = [c.subject for c in counted], counted[0]
-    return [
-        _steps_note(first.work.tokens, first.steps, sentences.attends(subjects)),
-        *sentences.block_notes(subjects, masked=masked),
-        *sentences.source_notes(subjects),
-        *latent.request_notes([(c.subject, c.work, c.steps) for c in counted], masked=masked),
-    ]
 
 
 def foreseeing(subjects: Sequence[LoadedModel]) -> tuple[list[LoadedModel], list[LeftOut]]:
@@ -159,20 +142,6 @@ def _count(subject: LoadedModel, request: Request, steps: int, masked: bool) -> 
         decode=decode_flops(
             ledger, batch=work.batch, prompt=work.context, steps=steps, source=work.source
         ),  # one query sees every key
-    )
-
-
-def _steps_note(prompt: int, steps: int, attention: bool) -> str:
-    first = "The prefill's logits give the first new token"
-    if steps == 0:
-        return f"{first}: there is no decode step."
-    if not attention:
-        return f"{first}; the others take {steps:,} decode steps of one token, which all cost the same."
-    if steps == 1:
-        return f"{first}; the other takes a decode step of one token with {prompt + 1:,} keys."
-    return (
-        f"{first}; the others take {steps:,} decode steps, each of one token with {prompt + 1:,} to"
-        f" {prompt + steps:,} keys."
     )
 
 
@@ -234,8 +203,7 @@ def _by_line(counted: _Counted) -> Table:
             "flops": prefill + decode,
         }
         rows.append(cells.with_share(row, prefill + decode, counted.total))
-    sections = tuple(tuple(section) for _, section in groupby(rows, key=lambda row: row["part"]))
-    return columns, sections, _totals(counted)
+    return columns, cells.sections(rows), _totals(counted)
 
 
 def _totals(counted: _Counted) -> tuple[Row, ...]:
@@ -286,3 +254,40 @@ def _side_by_side(counted: Sequence[_Counted]) -> Table:
         }
         rows.append(row)
     return columns, (tuple(rows),), ()
+
+
+class About(NamedTuple):
+    """What notes are about: the requests of some models."""
+
+    counted: Sequence[_Counted]
+    masked: bool
+
+    @property
+    def undivided(self) -> list[LoadedModel]:
+        """The models."""
+        return [one.subject for one in self.counted]
+
+
+def _steps(about: About) -> str:
+    prompt, steps = about.counted[0].work.tokens, about.counted[0].steps
+    if steps == 0:
+        return ": there is no decode step."
+    if not sentences.attends(about.undivided):
+        return f"; the others take {steps:,} decode steps of one token, which all cost the same."
+    if steps == 1:
+        return f"; the other takes a decode step of one token with {prompt + 1:,} keys."
+    return (
+        f"; the others take {steps:,} decode steps, each of one token with {prompt + 1:,} to {prompt + steps:,} keys."
+    )
+
+
+NOTES = (
+    NoteRow("steps", 1, _steps, "The prefill's logits give the first new token{}"),
+    *sentences.BLOCKS,
+    NoteRow("source", 2, lambda about: sentences.source_notes(about.undivided)),
+    NoteRow(
+        "latent",
+        2,
+        lambda about: latent.request_notes([(c.subject, c.work, c.steps) for c in about.counted], masked=about.masked),
+    ),
+)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from tfacct.architecture.parts import Attention, Experts, LatentAttention, Mixer, Projector
 from tfacct.base import units
@@ -17,6 +17,7 @@ from tfacct.ledger.storage import Storage, width
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.loading.published import cache_format, difference, weights
+from tfacct.output.report import Note, NoteRow, notes
 from tfacct.reports import cells, counting, sight
 
 
@@ -41,15 +42,16 @@ def logits(subjects: Sequence[LoadedModel]) -> bool:
     return not subjects or any(subject.logits for subject in subjects)
 
 
-def block_notes(subjects: Sequence[LoadedModel], *, masked: bool = False) -> list[str]:
+class Blocks(NamedTuple):
+    """Models whose layers notes are about."""
+
+    undivided: Sequence[LoadedModel]
+    masked: bool = False
+
+
+def block_notes(subjects: Sequence[LoadedModel], *, masked: bool = False) -> list[Note]:
     """Windows and experts of one model; nothing of several models."""
-    return [
-        *(sight.window_notes(subjects, masked=masked) if len(subjects) == 1 else ()),
-        *expert_notes(subjects),
-        *shared_notes(subjects),
-        *_distance_notes(subjects),
-        *head_notes(subjects),
-    ]
+    return notes(BLOCKS, Blocks(subjects, masked))
 
 
 def shared_notes(subjects: Sequence[LoadedModel]) -> list[str]:
@@ -138,6 +140,20 @@ def expert_notes(subjects: Sequence[LoadedModel]) -> list[str]:
     if any(part.idle is not None for _, part in routed):
         said.append(IDLE)
     return said
+
+
+BLOCKS = (
+    NoteRow(
+        "windows",
+        2,
+        lambda about: len(about.undivided) == 1 and sight.window_notes(about.undivided, masked=about.masked),
+    ),
+    NoteRow("experts", 2, lambda about: expert_notes(about.undivided)),
+    NoteRow("shared_weights", 2, lambda about: shared_notes(about.undivided)),
+    NoteRow("distances", 3, lambda about: _distance_notes(about.undivided)),
+    NoteRow("head", 2, lambda about: head_notes(about.undivided)),
+)
+"""Windows, experts, shared weights and heads of one model; nothing of several."""
 
 
 def projector_notes(subjects: Sequence[LoadedModel]) -> list[str]:
